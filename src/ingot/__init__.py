@@ -1,0 +1,1 @@
+"""Ingot: pour in a model; out comes one planned, inspectable program."""

@@ -1,0 +1,51 @@
+"""Every INGOT_* knob, declared once. `ingot knobs` prints this table; nothing else reads the environment."""
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """An environment variable: its type is the type of its default."""
+
+    name: str
+    default: int | str
+    help: str
+    choices: tuple[str, ...] = ()
+
+
+KNOBS = {
+    knob.name: knob
+    for knob in (
+        Knob("INGOT_DEBUG", 0, "1 chosen kernels, 2 time per step, 3 pass diffs, 4 emitted source, 5 tensor checksums"),
+        Knob("INGOT_CHECK", 0, "1 validate at stage borders, 2 after each pass with a text round trip, 3 canaries, NaN-poison, guard pages"),
+        Knob("INGOT_ISA", "", "force a kernel set; empty means the best this CPU has", ("", "scalar", "avx2", "avx512")),
+        Knob("INGOT_THREADS", 0, "threads of a run; 0 means from affinity and the cgroup quota"),
+        Knob("INGOT_LIBRARY", "", "path of another build of the native library (sanitizer builds use it)"),
+    )
+}
+
+
+def knob(name: str) -> int | str:
+    """The value of a declared knob. Raises ValueError when the environment holds something it cannot mean."""
+    declared = KNOBS[name]
+    text = os.environ.get(name, "")
+    if not text:
+        return declared.default
+    if isinstance(declared.default, int):
+        if not text.isdigit():
+            raise ValueError(f"{name}: not a number, got {text!r}, expected digits")
+        return int(text)
+    if declared.choices and text not in declared.choices:
+        raise ValueError(f"{name}: unknown value, got {text!r}, expected one of {', '.join(declared.choices[1:])}")
+    return text
+
+
+def debug() -> int:
+    """The debug level, 0 to 5."""
+    return int(knob("INGOT_DEBUG"))
+
+
+def check() -> int:
+    """The check level, 0 to 3."""
+    return int(knob("INGOT_CHECK"))

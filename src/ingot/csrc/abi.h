@@ -1,0 +1,162 @@
+/* abi.h: argument structs and entry points; the one description, read by the C compiler and by Python (cffi).
+ *
+ * Only declarations and integer #defines: cffi reads no conditionals. Sizes and strides are in elements, int64_t.
+ * Pointers are filled from the plan; a kernel writes exactly where the plan said and allocates nothing. */
+
+#define INGOT_MAX_RANK 8
+#define INGOT_PANEL 32        /* columns of a packed panel, on every instruction set */
+#define INGOT_K_BLOCK 256     /* a product-sum over k runs in blocks of this many, each from zero, added in order */
+#define INGOT_REDUCE_CHUNK 4096 /* other reductions: 16 lanes over chunks of this many, chunk results in order */
+
+#define INGOT_ACT_NONE 0
+#define INGOT_ACT_RELU 1
+#define INGOT_ACT_GELU_ERF 2
+#define INGOT_ACT_GELU_TANH 3
+#define INGOT_ACT_SILU 4
+#define INGOT_ACT_SIGMOID 5
+#define INGOT_ACT_TANH 6
+
+#define INGOT_MASK_NONE 0
+#define INGOT_MASK_BOOL 1     /* uint8_t, nonzero keeps */
+#define INGOT_MASK_FLOAT 2    /* float, added to the scaled score */
+
+/* The first bad run-time index of a run. code 0: none; 1: index outside [-limit, limit). */
+typedef struct { int32_t code; int32_t step; int64_t index; int64_t limit; } ingot_fault;
+
+/* Unary, binary, ternary, cast and copy. Innermost dim last; a stride may be 0 (broadcast) or negative (flip). */
+typedef struct {
+  const void *a; const void *b; const void *c; void *out;
+  float alpha; float beta;                 /* the op's float attributes, in signature order */
+  int32_t rank;
+  int64_t shape[8];
+  int64_t a_strides[8]; int64_t b_strides[8]; int64_t c_strides[8]; int64_t out_strides[8];
+} elementwise_args;
+
+/* out[outer] = reduce(x[outer, reduced]); out is contiguous in outer order. */
+typedef struct {
+  const void *x; void *out;
+  int32_t outer_rank; int32_t reduced_rank;
+  int64_t outer_shape[8]; int64_t outer_strides[8];
+  int64_t reduced_shape[8]; int64_t reduced_strides[8];
+} reduce_args;
+
+/* Rows of `cols` adjacent elements. weight and bias: [cols] or null. */
+typedef struct {
+  const float *x; const float *weight; const float *bias; float *out;
+  int64_t rows; int64_t cols; int64_t x_stride; int64_t out_stride;
+  float eps;
+} norm_args;
+
+/* softmax and log_softmax over rows of `cols` adjacent elements. */
+typedef struct {
+  const float *x; float *out;
+  int64_t rows; int64_t cols; int64_t x_stride; int64_t out_stride;
+} softmax_args;
+
+/* c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias[n]) + residual[m, n].
+ * b is packed: panel p holds columns 32p..32p+31 as [k][32], zero-padded. bias and residual may be null. */
+typedef struct {
+  const float *a; const float *b; const float *bias; const float *residual; float *c;
+  int64_t m; int64_t n; int64_t k;
+  int64_t a_stride; int64_t residual_stride; int64_t c_stride;
+  float alpha; int32_t activation;
+} gemm_args;
+
+/* c[batch, m, n] = activation(alpha * a @ b + bias) + residual with a b that is not constant: b is packed into scratch, per part.
+ * Batch strides may be 0. bias: [n] or null; residual has c's shape, or is null. scratch: parts slots of scratch_stride floats (a panel [k][32]). */
+typedef struct {
+  const float *a; const float *b; const float *bias; const float *residual; float *c; float *scratch;
+  int32_t batch_rank;
+  int64_t batch_shape[8]; int64_t a_batch_strides[8]; int64_t b_batch_strides[8]; int64_t residual_batch_strides[8]; int64_t c_batch_strides[8];
+  int64_t m; int64_t n; int64_t k;
+  int64_t a_stride; int64_t b_k_stride; int64_t b_n_stride; int64_t residual_stride; int64_t c_stride;
+  int64_t scratch_stride;
+  float alpha; int32_t activation;
+} matmul_args;
+
+/* out = softmax(scale * q @ k^T + mask) @ v; head h of q reads head h / (heads / kv_heads) of k and v.
+ * Strides are [batch, head, row]; the last dim is adjacent. Row i attends to columns <= i + causal_offset when causal.
+ * A fully masked row gives zeros. scratch: parts slots of scratch_stride floats. */
+typedef struct {
+  const float *q; const float *k; const float *v; const void *mask; float *out; float *scratch;
+  int64_t batch; int64_t heads; int64_t kv_heads; int64_t q_len; int64_t kv_len; int64_t head_dim; int64_t v_dim;
+  int64_t q_strides[3]; int64_t k_strides[3]; int64_t v_strides[3]; int64_t out_strides[3];
+  int64_t mask_strides[4];                 /* batch, head, row, column */
+  int64_t scratch_stride; int64_t causal_offset;
+  float scale; int32_t causal; int32_t mask_kind;
+} attention_args;
+
+/* x with pairs (i, i + half) rotated: out = x * cos + rotate_half(x) * sin, over the last dim.
+ * Strides are [batch, head, row]; cos and sin strides likewise, last dim adjacent. */
+typedef struct {
+  const float *x; const float *cos; const float *sin; float *out;
+  int64_t batch; int64_t heads; int64_t rows; int64_t head_dim;
+  int64_t x_strides[3]; int64_t cos_strides[3]; int64_t sin_strides[3]; int64_t out_strides[3];
+} rotary_args;
+
+/* out[outer, i, inner] = table[outer, indices[i], inner]; a negative index counts from the end.
+ * panels: table is a packed matrix (gemm's b, transposed), row r of it lying in column r. */
+typedef struct {
+  const void *table; const void *indices; void *out; ingot_fault *fault;
+  int64_t outer; int64_t limit; int64_t inner; int64_t count;
+  int32_t step; int32_t item_bytes;
+} gather_args;
+
+/* out[i...] = x[i... with indices[i...] at `axis`]; x strided, indices and out contiguous, of `shape`. */
+typedef struct {
+  const void *x; const void *indices; void *out; ingot_fault *fault;
+  int32_t rank; int32_t axis; int32_t step; int32_t item_bytes;
+  int64_t shape[8]; int64_t x_strides[8];
+  int64_t limit;
+} gather_elements_args;
+
+/* 2-D convolution, NCHW contiguous; weight is [out_channels, channels / groups, kernel_h, kernel_w] contiguous.
+ * out = activation(conv + bias) + residual. scratch: parts slots of scratch_stride floats (an im2col panel [k][32]). */
+typedef struct {
+  const float *x; const float *weight; const float *bias; const float *residual; float *out; float *scratch;
+  int64_t batch; int64_t channels; int64_t height; int64_t width;
+  int64_t out_channels; int64_t out_height; int64_t out_width; int64_t groups;
+  int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
+  int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
+  int64_t scratch_stride;
+  int32_t activation;
+} conv_args;
+
+/* 2-D max and average pooling over `planes` = batch * channels planes, contiguous. */
+typedef struct {
+  const float *x; float *out;
+  int64_t planes; int64_t height; int64_t width; int64_t out_height; int64_t out_width;
+  int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
+  int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
+  int32_t count_include_pad;
+} pool_args;
+
+typedef void (*ingot_kernel)(const void *args, int32_t part, int32_t parts);
+
+/* One kernel and its body for each instruction set; args_bytes is the size of its argument struct. */
+typedef struct {
+  const char *name; const char *args_type; int64_t args_bytes;
+  ingot_kernel scalar; ingot_kernel avx2; ingot_kernel avx512;
+} ingot_kernel_row;
+
+/* One kernel call. parts: how many pieces it is cut into; barrier: every thread waits before it. */
+typedef struct { ingot_kernel kernel; const void *args; int32_t parts; int32_t barrier; } ingot_step;
+
+/* A pointer inside an argument struct that is set at each run: *where = bindings[slot] + byte_offset. */
+typedef struct { void **where; int64_t slot; int64_t byte_offset; } ingot_patch;
+
+/* What one context runs. threads: at most this many take part. */
+typedef struct {
+  const ingot_step *steps; const ingot_patch *patches; ingot_fault *fault;
+  int64_t step_count; int64_t patch_count; int32_t threads;
+} ingot_program;
+
+const ingot_kernel_row *ingot_kernels(int32_t *count);
+const char *ingot_abi_hash(void);
+/* The best of "scalar", "avx2" and "avx512" that this CPU runs. */
+const char *ingot_best_isa(void);
+/* 0, or the fault code. One call at a time on one program; different programs run concurrently.
+ * Two programs at once: one gets the pool, the other runs all its parts on its own thread. */
+int32_t ingot_run(const ingot_program *program, void *const *bindings);
+/* As ingot_run, with a barrier after each step; nanoseconds[i] gets the time of step i. */
+int32_t ingot_run_profiled(const ingot_program *program, void *const *bindings, int64_t *nanoseconds);

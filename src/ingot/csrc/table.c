@@ -1,0 +1,33 @@
+/* table.c: the kernel table that Python reads, and the hash that says which abi.h and kernels.def were compiled. */
+#include <string.h>
+
+#include "kernel.h"
+
+#define KERNEL(name, args) \
+  void name##_scalar(const void *, int32_t, int32_t); \
+  void name##_avx2(const void *, int32_t, int32_t); \
+  void name##_avx512(const void *, int32_t, int32_t);
+#include "kernels.def"
+#undef KERNEL
+
+#define KERNEL(name, args) {#name, #args, sizeof(args), name##_scalar, name##_avx2, name##_avx512},
+static const ingot_kernel_row rows[] = {
+#include "kernels.def"
+};
+#undef KERNEL
+
+const ingot_kernel_row *ingot_kernels(int32_t *count) {
+  *count = (int32_t)(sizeof rows / sizeof rows[0]);
+  return rows;
+}
+
+const char *ingot_abi_hash(void) { return ABI_HASH; }
+
+const char *ingot_best_isa(void) {
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl"))
+    return "avx512";
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
+  return "scalar";
+}

@@ -1,0 +1,219 @@
+"""Dims: an int, a canonical integer expression over symbols, or None for unknown.
+
+An `Expr` is a polynomial with integer coefficients over atoms; an atom is a symbol or one of floordiv, min and max
+of two dims. Equal expressions written in different ways have equal terms, so `==` decides.
+"""
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Union
+
+Dim = Union[int, "Expr", None]
+Known = Union[int, "Expr"]
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """A symbol (`args` empty, `name` its name) or a call of floordiv, min or max on two dims."""
+
+    name: str
+    args: tuple[Known, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.args:
+            return self.name
+        left, right = (str(a) for a in self.args)
+        return f"({left})//({right})" if self.name == "floordiv" else f"{self.name}({left}, {right})"
+
+
+Monomial = tuple[Atom, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """A polynomial: sorted (monomial, coefficient) pairs, no zero coefficient, never a plain int."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __add__(self, other: Known) -> Known:
+        total = dict(self.terms)
+        for monomial, coefficient in _terms(other):
+            total[monomial] = total.get(monomial, 0) + coefficient
+        return _canonical(total)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Known:
+        return self * -1
+
+    def __sub__(self, other: Known) -> Known:
+        return self + other * -1
+
+    def __rsub__(self, other: int) -> Known:
+        return self * -1 + other
+
+    def __mul__(self, other: Known) -> Known:
+        product: dict[Monomial, int] = {}
+        for left, a in self.terms:
+            for right, b in _terms(other):
+                monomial = tuple(sorted(left + right, key=str))
+                product[monomial] = product.get(monomial, 0) + a * b
+        return _canonical(product)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Known) -> Known:
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: int) -> Known:
+        return floordiv(other, self)
+
+    def __mod__(self, other: Known) -> Known:
+        return self - floordiv(self, other) * other
+
+    def __str__(self) -> str:
+        parts = []
+        for monomial, coefficient in self.terms:
+            factors = [f"({a})" if a.name == "floordiv" else str(a) for a in monomial]
+            if coefficient != 1 or not factors:
+                factors.insert(0, str(coefficient))
+            parts.append("*".join(factors))
+        return "+".join(parts).replace("+-", "-")
+
+    __repr__ = __str__
+
+
+def _terms(value: Known) -> tuple[tuple[Monomial, int], ...]:
+    if isinstance(value, Expr):
+        return value.terms
+    return (((), value),) if value else ()
+
+
+def _canonical(terms: Mapping[Monomial, int]) -> Known:
+    kept = sorted(((m, c) for m, c in terms.items() if c), key=lambda t: (-len(t[0]), [str(a) for a in t[0]]))
+    if not kept:
+        return 0
+    if len(kept) == 1 and kept[0][0] == ():
+        return kept[0][1]
+    return Expr(tuple(kept))
+
+
+def symbol(name: str) -> Expr:
+    """The dim that a name stands for."""
+    return Expr((((Atom(name),), 1),))
+
+
+def floordiv(a: Known, b: Known) -> Known:
+    """a // b, exact where b divides every coefficient. Raises ZeroDivisionError for b == 0."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    if a == b:
+        return 1
+    if isinstance(b, int):
+        if b == 0:
+            raise ZeroDivisionError("dim // 0")
+        if all(c % b == 0 for _, c in _terms(a)):
+            return _canonical({m: c // b for m, c in _terms(a)})
+    elif isinstance(a, Expr) and len(b.terms) == 1:
+        quotient = _exact_quotient(a, b)
+        if quotient is not None:
+            return quotient
+    return Expr((((Atom("floordiv", (a, b)),), 1),))
+
+
+def _exact_quotient(a: Expr, b: Expr) -> Known | None:
+    (divisor, scale) = b.terms[0]
+    result: dict[Monomial, int] = {}
+    for monomial, coefficient in a.terms:
+        rest = list(monomial)
+        for atom in divisor:
+            if atom not in rest:
+                return None
+            rest.remove(atom)
+        if coefficient % scale:
+            return None
+        result[tuple(rest)] = coefficient // scale
+    return _canonical(result)
+
+
+def minimum(a: Known, b: Known) -> Known:
+    """The smaller of two dims."""
+    return _choose("min", a, b)
+
+
+def maximum(a: Known, b: Known) -> Known:
+    """The larger of two dims."""
+    return _choose("max", a, b)
+
+
+def _choose(name: str, a: Known, b: Known) -> Known:
+    if a == b:
+        return a
+    difference = a - b
+    if isinstance(difference, int):
+        return a if (difference < 0) == (name == "min") else b
+    return Expr((((Atom(name, tuple(sorted((a, b), key=str))),), 1),))
+
+
+def bind(value: Dim, symbols: Mapping[str, int]) -> Dim:
+    """`value` with the given symbols replaced; symbols that are not given stay."""
+    if not isinstance(value, Expr):
+        return value
+    total: Known = 0
+    for monomial, coefficient in value.terms:
+        product: Known = coefficient
+        for atom in monomial:
+            product = product * _bind_atom(atom, symbols)
+        total = total + product
+    return total
+
+
+def _bind_atom(atom: Atom, symbols: Mapping[str, int]) -> Known:
+    if not atom.args:
+        return symbols[atom.name] if atom.name in symbols else symbol(atom.name)
+    a, b = (bind(arg, symbols) for arg in atom.args)
+    assert a is not None and b is not None
+    return {"floordiv": floordiv, "min": minimum, "max": maximum}[atom.name](a, b)
+
+
+def symbols_of(value: Dim) -> set[str]:
+    """The names of the symbols in a dim."""
+    if not isinstance(value, Expr):
+        return set()
+    names: set[str] = set()
+    for monomial, _ in value.terms:
+        for atom in monomial:
+            names |= set().union(*(symbols_of(arg) for arg in atom.args)) if atom.args else {atom.name}
+    return names
+
+
+def parse(text: str) -> Dim:
+    """The dim that `str` wrote; `?` is unknown. Raises ValueError on anything else."""
+    if text.strip() == "?":
+        return None
+    return _evaluate(ast.parse(text.strip(), mode="eval").body, text)
+
+
+def _evaluate(tree: ast.expr, text: str) -> Known:
+    match tree:
+        case ast.Constant(value=int() as number):
+            return number
+        case ast.Name(id=name):
+            return symbol(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return _evaluate(operand, text) * -1
+        case ast.BinOp(left=left, op=operator, right=right):
+            a, b = _evaluate(left, text), _evaluate(right, text)
+            match operator:
+                case ast.Add():
+                    return a + b
+                case ast.Sub():
+                    return a - b
+                case ast.Mult():
+                    return a * b
+                case ast.FloorDiv():
+                    return floordiv(a, b)
+        case ast.Call(func=ast.Name(id="min" | "max" as name), args=[left, right]):
+            return _choose(name, _evaluate(left, text), _evaluate(right, text))
+    raise ValueError(f"dim: not an integer expression, got {text!r}")

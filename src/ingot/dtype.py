@@ -1,0 +1,67 @@
+"""Element types: one table. A row is (name in text and C, numpy dtype, ONNX Runtime's type string)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """An element type; `numpy` is None for types that need ml_dtypes (see `numpy_dtype`)."""
+
+    name: str
+    itemsize: int
+    kind: str  # "f" float, "i" signed, "u" unsigned, "b" bool
+    onnx: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def numpy(self) -> np.dtype:
+        """The numpy dtype; bf16 comes from ml_dtypes, imported only when it is asked for."""
+        if self.name == "bf16":
+            import ml_dtypes
+
+            return np.dtype(ml_dtypes.bfloat16)
+        return _NUMPY[self.name]
+
+
+f64 = DType("f64", 8, "f", "tensor(double)")
+f32 = DType("f32", 4, "f", "tensor(float)")
+f16 = DType("f16", 2, "f", "tensor(float16)")
+bf16 = DType("bf16", 2, "f", "tensor(bfloat16)")
+i64 = DType("i64", 8, "i", "tensor(int64)")
+i32 = DType("i32", 4, "i", "tensor(int32)")
+i16 = DType("i16", 2, "i", "tensor(int16)")
+i8 = DType("i8", 1, "i", "tensor(int8)")
+u64 = DType("u64", 8, "u", "tensor(uint64)")
+u32 = DType("u32", 4, "u", "tensor(uint32)")
+u16 = DType("u16", 2, "u", "tensor(uint16)")
+u8 = DType("u8", 1, "u", "tensor(uint8)")
+boolean = DType("bool", 1, "b", "tensor(bool)")
+
+DTYPES = {d.name: d for d in (f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean)}
+
+_NUMPY = {
+    "f64": np.dtype(np.float64),
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "i64": np.dtype(np.int64),
+    "i32": np.dtype(np.int32),
+    "i16": np.dtype(np.int16),
+    "i8": np.dtype(np.int8),
+    "u64": np.dtype(np.uint64),
+    "u32": np.dtype(np.uint32),
+    "u16": np.dtype(np.uint16),
+    "u8": np.dtype(np.uint8),
+    "bool": np.dtype(np.bool_),
+}
+_FROM_NUMPY = {numpy_dtype: DTYPES[name] for name, numpy_dtype in _NUMPY.items()}
+
+
+def from_numpy(dtype: np.dtype) -> DType:
+    """The DType of a numpy dtype; raises KeyError for one that Ingot does not have."""
+    if dtype.name == "bfloat16":
+        return bf16
+    return _FROM_NUMPY[dtype.newbyteorder("=")]

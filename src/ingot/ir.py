@@ -1,0 +1,493 @@
+"""The Graph: what is computed. Target-free, serialisable, printable; edges are names.
+
+This file knows no op by name. Only methods of `Graph` mutate; producers and uses are kept up to date, and iterating
+over `graph.nodes` stays correct while nodes are added and removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+import numpy as np
+
+from ingot.dim import Dim, Expr, symbols_of
+from ingot.dtype import DType, from_numpy
+from ingot.errors import LimitError, LoadError
+
+MAX_RANK = 8
+MAX_NODES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Dtype and shape of a dense tensor; a dim may be an int, an `Expr` or None (unknown)."""
+
+    dtype: DType
+    shape: tuple[Dim, ...]
+
+    def __str__(self) -> str:
+        dims = ", ".join("?" if d is None else str(d) for d in self.shape)
+        return f"{self.dtype}[{dims}]"
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        """True when every dim is an int."""
+        return all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The shape of a static tensor."""
+        assert self.is_static, self
+        return self.shape  # type: ignore[return-value]
+
+    @property
+    def size(self) -> int:
+        """Number of elements of a static tensor."""
+        size = 1
+        for dim in self.dims:
+            size *= dim
+        return size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a static tensor."""
+        return self.size * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceType:
+    """A list of values of one type."""
+
+    element: Type
+
+    def __str__(self) -> str:
+        return f"sequence<{self.element}>"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalType:
+    """A value that may be absent."""
+
+    element: Type
+
+    def __str__(self) -> str:
+        return f"optional<{self.element}>"
+
+
+Type = Union[TensorType, SequenceType, OptionalType]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One test case of an op: operand types such as `x[2,5,64] ids:i64<7[3]`, and attributes."""
+
+    operands: str
+    attributes: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """What an op means, whoever runs it. Made by `ops.define.op`; see there for each field."""
+
+    name: str
+    function: Callable[..., Any]
+    infer: Callable[..., Any]
+    operand_names: tuple[str, ...]
+    optional_operands: frozenset[str]
+    variadic: bool
+    attributes: dict[str, Any]  # name -> default, or REQUIRED
+    outputs: int
+    view: bool
+    inplace: tuple[int, ...]
+    samples: tuple[Sample, ...]
+    tolerance: dict[DType, float]
+    domain: tuple[float, float]
+    expand: Callable[..., Any] | None
+    doc: str
+
+
+REQUIRED = object()
+OPS: dict[str, Op] = {}
+
+
+class Node:
+    """One use of an op. Attributes are read by name: `node.eps`. Mutated only by `Graph`."""
+
+    __slots__ = ("op", "operands", "outputs", "attributes", "_previous", "_next", "_graph")
+
+    def __init__(self, op: Op, operands: tuple[str | None, ...], outputs: tuple[str, ...], attributes: dict[str, Any]):
+        self.op = op
+        self.operands = operands
+        self.outputs = outputs
+        self.attributes = attributes
+        self._previous: Node | None = None
+        self._next: Node | None = None
+        self._graph: Graph | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.attributes[name]
+        except KeyError:
+            raise AttributeError(f"op {self.op.name} has no attribute {name!r}") from None
+
+    @property
+    def output(self) -> str:
+        """The only output."""
+        (output,) = self.outputs
+        return output
+
+    def __repr__(self) -> str:
+        return f"<{', '.join(self.outputs)} = {self.op.name}({', '.join(str(o) for o in self.operands)})>"
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """A named edge. `kind` is input, weight, constant, state or activation; `data` belongs to weight and constant.
+
+    A weight without data (headers only) can be typed, lowered and planned, but not run.
+    """
+
+    name: str
+    type: Type
+    kind: str
+    data: np.ndarray | None = None
+    producer: Node | None = None
+    users: dict[Node, int] = field(default_factory=dict)  # node -> number of operand slots; ordered
+
+
+class Graph:
+    """Inputs, weights, constants, states, nodes in a valid order, and outputs (external name -> value name).
+
+    `states` pairs a state value with the value that replaces it after the run; the update is functional here and the
+    planner proves it in-place or refuses.
+    """
+
+    def __init__(self, name: str = "graph"):
+        self.name = name
+        self.values: dict[str, Value] = {}
+        self.inputs: list[str] = []
+        self.outputs: dict[str, str] = {}
+        self.states: dict[str, str] = {}
+        self._first: Node | None = None
+        self._last: Node | None = None
+        self._count = 0
+        self._fresh = 0
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> Iterator[Node]:
+        """Nodes in order. Nodes inserted after the current one are visited; removed ones are not."""
+        node = self._first
+        while node is not None:
+            following = node._next
+            yield node
+            node = node._next if node._graph is self else following
+            while node is not None and node._graph is not self:
+                node = node._next
+
+    def __len__(self) -> int:
+        return self._count
+
+    def type(self, name: str) -> TensorType:
+        """The type of a tensor value."""
+        kind = self.values[name].type
+        assert isinstance(kind, TensorType), f"{name} is {kind}"
+        return kind
+
+    def producer(self, name: str | None) -> Node | None:
+        """The node that makes a value; None for inputs, weights, constants and states."""
+        return None if name is None else self.values[name].producer
+
+    def users(self, name: str) -> list[Node]:
+        """The nodes that read a value, each once."""
+        return list(self.values[name].users)
+
+    def is_output(self, name: str) -> bool:
+        """True when a graph output or a state update is this value."""
+        return name in self.outputs.values() or name in self.states.values()
+
+    def only_user(self, name: str) -> Node | None:
+        """The node that reads `name`, when it is read exactly once and leaves the graph nowhere else."""
+        users = self.values[name].users
+        if len(users) != 1 or self.is_output(name):
+            return None
+        ((node, count),) = users.items()
+        return node if count == 1 else None
+
+    def data(self, name: str | None) -> np.ndarray | None:
+        """The array of a weight or constant, else None."""
+        return None if name is None else self.values[name].data
+
+    @property
+    def symbols(self) -> list[str]:
+        """Names of the symbols in the types of inputs and states, in order of appearance."""
+        found: dict[str, None] = {}
+        for name in [*self.inputs, *self.states]:
+            for dim in self.type(name).shape:
+                found.update(dict.fromkeys(sorted(symbols_of(dim))))
+        return list(found)
+
+    def fresh(self, hint: str = "t") -> str:
+        """A value name that is not taken; `hint` itself where possible."""
+        if hint not in self.values:
+            return hint
+        while True:
+            self._fresh += 1
+            name = f"{hint}.{self._fresh}"
+            if name not in self.values:
+                return name
+
+    # -- building -----------------------------------------------------------------------------------------------
+
+    def add_input(self, name: str, type: Type) -> str:
+        """Declares a graph input. Raises LoadError when the name is taken."""
+        self._declare(Value(name, type, "input"))
+        self.inputs.append(name)
+        return name
+
+    def add_weight(self, name: str, data: np.ndarray | None, type: TensorType | None = None) -> str:
+        """Declares a parameter, mapped and not copied; without data its `type` must be given."""
+        if type is None:
+            assert data is not None
+            type = TensorType(from_numpy(data.dtype), tuple(data.shape))
+        self._declare(Value(name, type, "weight", data))
+        return name
+
+    def add_constant(self, name: str, data: np.ndarray) -> str:
+        """Declares a small folded value."""
+        self._declare(Value(name, TensorType(from_numpy(data.dtype), tuple(data.shape)), "constant", data))
+        return name
+
+    def add_state(self, name: str, type: TensorType) -> str:
+        """Declares a value that lives across runs; `set_state` names its update."""
+        self._declare(Value(name, type, "state"))
+        self.states[name] = name
+        return name
+
+    def set_state(self, name: str, update: str) -> None:
+        """Names the value that replaces a state after each run."""
+        assert name in self.states and update in self.values
+        self.states[name] = update
+
+    def set_output(self, external: str, value: str) -> None:
+        """Makes a value a graph output under an external name."""
+        assert value in self.values, value
+        self.outputs[external] = value
+
+    def add(
+        self,
+        op: str,
+        operands: Sequence[str | None],
+        outputs: Sequence[str] | str | None = None,
+        *,
+        before: Node | None = None,
+        **attributes: Any,
+    ) -> Node:
+        """Adds a node, inferring its output types. It goes before `before`, or last.
+
+        `outputs` are hints: a taken name gets a suffix. Raises ShapeError from the op's inference.
+        """
+        definition = OPS[op]
+        values = {k: v for k, v in definition.attributes.items() if v is not REQUIRED} | attributes
+        unknown = set(values) - set(definition.attributes)
+        missing = [k for k, v in definition.attributes.items() if v is REQUIRED and k not in attributes]
+        assert not unknown and not missing, f"{op}: unknown attributes {sorted(unknown)}, missing {missing}"
+        types = [None if o is None else self.values[o].type for o in operands]
+        inferred = definition.infer(*types, **values)
+        result_types = inferred if isinstance(inferred, tuple) else (inferred,)
+        if outputs is None or isinstance(outputs, str):
+            hint = outputs or "t"
+            outputs = [hint if i == 0 else f"{hint}.{i}" for i in range(len(result_types))]
+        assert len(outputs) == len(result_types), f"{op} makes {len(result_types)} values, {len(outputs)} were named"
+        node = Node(definition, tuple(operands), (), values)
+        names = []
+        for hint, type in zip(outputs, result_types, strict=True):
+            name = self.fresh(hint)
+            self._declare(Value(name, type, "activation", None, node))
+            names.append(name)
+        node.outputs = tuple(names)
+        for operand in node.operands:
+            self._use(operand, node, 1)
+        self._insert(node, before)
+        return node
+
+    # -- mutating -----------------------------------------------------------------------------------------------
+
+    def remove(self, node: Node) -> None:
+        """Removes a node none of whose outputs is used, with those values."""
+        for name in node.outputs:
+            assert not self.values[name].users and not self.is_output(name), f"{name} is still used"
+            del self.values[name]
+        for operand in node.operands:
+            self._use(operand, node, -1)
+        if node._previous is None:
+            self._first = node._next
+        else:
+            node._previous._next = node._next
+        if node._next is None:
+            self._last = node._previous
+        else:
+            node._next._previous = node._previous
+        node._graph = None  # its own links stay, so that an iteration standing on it can go on
+        self._count -= 1
+
+    def remove_value(self, name: str) -> None:
+        """Removes an unused weight or constant."""
+        value = self.values[name]
+        assert value.kind in ("weight", "constant") and not value.users and not self.is_output(name)
+        del self.values[name]
+
+    def replace_uses(self, old: str, new: str) -> None:
+        """Every reader of `old`, graph outputs and state updates included, reads `new` instead."""
+        assert old != new
+        for node in list(self.values[old].users):
+            self.set_operands(node, [new if o == old else o for o in node.operands])
+        for table in (self.outputs, self.states):
+            for key, value in table.items():
+                if value == old:
+                    table[key] = new
+
+    def replace(self, node: Node, value: str) -> None:
+        """Replaces a one-output node by a value and removes the node."""
+        self.replace_uses(node.output, value)
+        self.remove(node)
+
+    def set_operands(self, node: Node, operands: Sequence[str | None]) -> None:
+        """Gives a node other operands; the output types must not change."""
+        for operand in node.operands:
+            self._use(operand, node, -1)
+        node.operands = tuple(operands)
+        for operand in node.operands:
+            self._use(operand, node, 1)
+
+    def rename(self, old: str, new: str) -> None:
+        """Gives a value another name, everywhere. Raises LoadError when the name is taken."""
+        if old == new:
+            return
+        value = self.values[old]
+        self._declare(Value(new, value.type, value.kind, value.data, value.producer, value.users))
+        if value.producer is not None:
+            value.producer.outputs = tuple(new if o == old else o for o in value.producer.outputs)
+        for node in value.users:
+            node.operands = tuple(new if o == old else o for o in node.operands)
+        self.inputs = [new if name == old else name for name in self.inputs]
+        self.outputs = {k: new if v == old else v for k, v in self.outputs.items()}
+        self.states = {new if k == old else k: new if v == old else v for k, v in self.states.items()}
+        del self.values[old]
+
+    def sort(self) -> None:
+        """Puts nodes in a topological order, stable where it can be. Raises LoadError naming a cycle."""
+        ready: list[Node] = []
+        waiting: dict[Node, int] = {}
+        order = list(self.nodes)
+        for node in order:
+            waiting[node] = sum(self.producer(o) is not None for o in node.operands)
+        position = {node: i for i, node in enumerate(order)}
+        import heapq
+
+        heap = [position[node] for node in order if waiting[node] == 0]
+        heapq.heapify(heap)
+        while heap:
+            node = order[heapq.heappop(heap)]
+            ready.append(node)
+            for output in node.outputs:
+                for user, count in self.values[output].users.items():
+                    waiting[user] -= count
+                    if waiting[user] == 0:
+                        heapq.heappush(heap, position[user])
+        if len(ready) != len(order):
+            stuck = next(node for node in order if waiting[node] > 0)
+            raise LoadError(f"graph {self.name!r}: nodes form a cycle through {stuck.outputs[0]!r}")
+        self._first = self._last = None
+        for node in ready:
+            node._previous, node._next = self._last, None
+            if self._last is None:
+                self._first = node
+            else:
+                self._last._next = node
+            self._last = node
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _declare(self, value: Value) -> None:
+        if value.name in self.values:
+            raise LoadError(f"graph {self.name!r}: value {value.name!r} is defined twice")
+        if isinstance(value.type, TensorType) and value.type.rank > MAX_RANK:
+            raise LimitError(f"value {value.name!r}: rank too high, got {value.type.rank}, expected at most {MAX_RANK}")
+        if self._count > MAX_NODES:
+            raise LimitError(f"graph {self.name!r}: too many nodes, expected at most {MAX_NODES}")
+        self.values[value.name] = value
+
+    def _use(self, name: str | None, node: Node, change: int) -> None:
+        if name is None:
+            return
+        users = self.values[name].users
+        users[node] = users.get(node, 0) + change
+        if users[node] == 0:
+            del users[node]
+
+    def _insert(self, node: Node, before: Node | None) -> None:
+        previous = self._last if before is None else before._previous
+        node._previous, node._next, node._graph = previous, before, self
+        if previous is None:
+            self._first = node
+        else:
+            previous._next = node
+        if before is None:
+            self._last = node
+        else:
+            before._previous = node
+        self._count += 1
+
+    # -- checking -----------------------------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Checks every invariant; a failure is a bug of Ingot, so it asserts."""
+        seen = {name for name, value in self.values.items() if value.producer is None}
+        users: dict[str, dict[Node, int]] = {name: {} for name in self.values}
+        count = 0
+        for node in self.nodes:
+            count += 1
+            for operand in node.operands:
+                if operand is not None:
+                    assert operand in seen, f"{node} reads {operand} before it is made"
+                    users[operand][node] = users[operand].get(node, 0) + 1
+            for output in node.outputs:
+                assert self.values[output].producer is node, f"{output} has a wrong producer"
+                assert output not in seen, f"{output} is made twice"
+                seen.add(output)
+            self._validate_types(node)
+        assert count == self._count, f"{count} nodes linked, {self._count} counted"
+        assert seen == set(self.values), f"values without a producer: {set(self.values) - seen}"
+        for name, value in self.values.items():
+            assert users[name] == value.users, f"{name} has a wrong use list"
+            assert (value.kind == "activation") == (value.producer is not None), f"{name} is a {value.kind}"
+        assert all(v in seen for v in [*self.outputs.values(), *self.states.values()])
+        assert self.inputs == [n for n, v in self.values.items() if v.kind == "input"] or set(self.inputs) == {
+            n for n, v in self.values.items() if v.kind == "input"
+        }
+
+    def _validate_types(self, node: Node) -> None:
+        types = [None if o is None else self.values[o].type for o in node.operands]
+        inferred = node.op.infer(*types, **node.attributes)
+        inferred = inferred if isinstance(inferred, tuple) else (inferred,)
+        for output, type in zip(node.outputs, inferred, strict=True):
+            declared = self.values[output].type
+            assert _compatible(declared, type), f"{output} is {declared}, {node.op.name} makes {type}"
+
+
+def _compatible(declared: Type, inferred: Type) -> bool:
+    """Equal, where an unknown or symbolic dim may meet anything."""
+    if not isinstance(declared, TensorType) or not isinstance(inferred, TensorType):
+        return declared == inferred
+    if declared.dtype != inferred.dtype or declared.rank != inferred.rank:
+        return False
+    pairs = zip(declared.shape, inferred.shape, strict=True)
+    return all(a == b or a is None or b is None or isinstance(a, Expr) or isinstance(b, Expr) for a, b in pairs)

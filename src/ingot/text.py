@@ -1,0 +1,282 @@
+"""Graph <-> text. `parse(dump(g), weights)` gives back `g`; dumps, goldens, diffs and bug reports are this text.
+
+    graph name
+    input x: f32[B, 4]
+    weight w: f32[4, 4]
+    constant c: f32[2] = [1.0, 2.5]
+    state s: f32[4] -> s_next
+    y = matmul(x, w, transpose_b=true): f32[B, 4]
+    output logits = y
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import ingot.dim as dim
+from ingot.dtype import DTYPES, DType
+from ingot.errors import LoadError
+from ingot.ir import OPS, Graph, Node, OptionalType, SequenceType, TensorType, Type
+
+_BARE = re.compile(r"[A-Za-z_][\w.]*")
+_INLINE_ELEMENTS = 64
+
+
+def dump(graph: Graph) -> str:
+    """The text of a graph; data of weights is left out, constants are exact."""
+    lines = [f"graph {_name(graph.name)}"]
+    for name in graph.inputs:
+        lines.append(f"input {_name(name)}: {graph.values[name].type}")
+    for name, value in graph.values.items():
+        if value.kind == "weight":
+            lines.append(f"weight {_name(name)}: {value.type}")
+        elif value.kind == "constant":
+            assert value.data is not None
+            lines.append(f"constant {_name(name)}: {value.type} = {_array(value.data)}")
+        elif value.kind == "state":
+            lines.append(f"state {_name(name)}: {value.type} -> {_name(graph.states[name])}")
+    lines += [dump_node(graph, node) for node in graph.nodes]
+    lines += [f"output {_name(external)} = {_name(value)}" for external, value in graph.outputs.items()]
+    return "\n".join(lines) + "\n"
+
+
+def dump_node(graph: Graph, node: Node) -> str:
+    """One node's line; subgraphs in attributes follow in braces."""
+    arguments = ["none" if o is None else _name(o) for o in node.operands]
+    defaults = node.op.attributes
+    for key, value in node.attributes.items():
+        if key not in defaults or not _same(defaults[key], value):
+            arguments.append(f"{key}={_attribute(value)}")
+    types = ", ".join(str(graph.values[o].type) for o in node.outputs)
+    return f"{', '.join(map(_name, node.outputs))} = {node.op.name}({', '.join(arguments)}): {types}"
+
+
+def diff(before: str, after: str) -> str:
+    """A unified diff of two dumps; empty when they are equal."""
+    return "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), "before", "after", n=1))
+
+
+def _same(default: Any, value: Any) -> bool:
+    return type(default) is type(value) and default == value
+
+
+def _name(name: str) -> str:
+    return name if _BARE.fullmatch(name) and name != "none" else json.dumps(name)
+
+
+def _attribute(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case None:
+            return "none"
+        case str():
+            return json.dumps(value)
+        case tuple():
+            return f"[{', '.join(map(_attribute, value))}]"
+        case DType():
+            return f"@{value.name}"
+        case float():
+            return repr(value)
+        case Graph():
+            return "{" + dump(value).replace("\n", ";") + "}"
+    return str(value)
+
+
+def _array(data: np.ndarray) -> str:
+    if data.size > _INLINE_ELEMENTS or data.dtype.kind not in "fiub" or data.dtype.itemsize < 4 and data.dtype.kind == "f":
+        return f"base64:{base64.b64encode(np.ascontiguousarray(data).tobytes()).decode()}"
+    if data.dtype.kind == "f":
+        return f"[{', '.join(_float(v) for v in data.ravel())}]"
+    if data.dtype.kind == "b":
+        return f"[{', '.join('true' if v else 'false' for v in data.ravel())}]"
+    return f"[{', '.join(str(int(v)) for v in data.ravel())}]"
+
+
+def _float(value: np.floating) -> str:
+    if np.isnan(value):
+        return "nan"
+    return np.format_float_scientific(value, trim="0") if np.isfinite(value) else ("inf" if value > 0 else "-inf")
+
+
+def parse(text: str, weights: Mapping[str, np.ndarray] | None = None) -> Graph:
+    """The graph that `dump` wrote. `weights` supplies data; a weight without it stays headers only.
+
+    Raises LoadError, with the line, on anything that is not such text.
+    """
+    graph = Graph()
+    states: list[tuple[str, str]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            _Line(line, graph, states, weights or {}).parse()
+        except (ValueError, KeyError, IndexError, AssertionError, SyntaxError) as error:
+            raise LoadError(f"graph text, line {number}: cannot be read, got {line[:200]!r} ({error})") from error
+    for name, update in states:
+        graph.set_state(name, update)
+    return graph
+
+
+_TOKEN = re.compile(
+    r'\s*("(?:[^"\\]|\\.)*"|->|base64:[A-Za-z0-9+/=]*|@\w+|-?(?:inf|nan)\b|-?\d[\w.]*(?:e[+-]?\d+)?|[A-Za-z_][\w.]*|//|.)'
+)
+
+
+class _Line:
+    """A cursor over the tokens of one line."""
+
+    def __init__(self, line: str, graph: Graph, states: list[tuple[str, str]], weights: Mapping[str, np.ndarray]):
+        self.tokens = _TOKEN.findall(line)
+        self.at = 0
+        self.graph = graph
+        self.states = states
+        self.weights = weights
+
+    def peek(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def take(self, expected: str | None = None) -> str:
+        token = self.tokens[self.at]
+        if expected is not None and token != expected:
+            raise ValueError(f"got {token!r}, expected {expected!r}")
+        self.at += 1
+        return token
+
+    def name(self) -> str:
+        token = self.take()
+        return json.loads(token) if token.startswith('"') else token
+
+    def parse(self) -> None:
+        following = self.tokens[1] if len(self.tokens) > 1 else ""
+        keyword = self.peek() if following not in ("=", ",") else ""
+        match keyword:
+            case "graph":
+                self.take()
+                self.graph.name = self.name()
+            case "input" | "weight" | "constant" | "state":
+                self.declaration(self.take())
+            case "output":
+                self.take()
+                external = self.name()
+                self.take("=")
+                self.graph.set_output(external, self.name())
+            case _:
+                self.node()
+
+    def declaration(self, keyword: str) -> None:
+        name = self.name()
+        self.take(":")
+        type = self.type()
+        if keyword == "input":
+            self.graph.add_input(name, type)
+            return
+        if not isinstance(type, TensorType):
+            raise ValueError(f"a {keyword} is a tensor, got {type}")
+        if keyword == "weight":
+            self.graph.add_weight(name, self.weights.get(name), type)
+        elif keyword == "constant":
+            self.take("=")
+            self.graph.add_constant(name, self.array(type))
+        else:
+            self.take("->")
+            self.graph.add_state(name, type)
+            self.states.append((name, self.name()))
+
+    def node(self) -> None:
+        outputs = [self.name()]
+        while self.peek() == ",":
+            self.take()
+            outputs.append(self.name())
+        self.take("=")
+        op = self.take()
+        if op not in OPS:
+            raise ValueError(f"unknown op {op!r}")
+        self.take("(")
+        operands: list[str | None] = []
+        attributes: dict[str, Any] = {}
+        while self.peek() != ")":
+            if self.at + 1 < len(self.tokens) and self.tokens[self.at + 1] == "=":
+                key = self.take()
+                self.take("=")
+                attributes[key] = self.attribute()
+            elif self.peek() == "none":
+                self.take()
+                operands.append(None)
+            else:
+                operands.append(self.name())
+            if self.peek() == ",":
+                self.take()
+        self.take(")")
+        node = self.graph.add(op, operands, outputs, **attributes)
+        self.take(":")
+        for output in node.outputs:
+            self.graph.values[output].type = self.type()
+            if self.peek() == ",":
+                self.take()
+
+    def type(self) -> Type:
+        word = self.take()
+        if word in ("sequence", "optional"):
+            self.take("<")
+            element = self.type()
+            self.take(">")
+            return SequenceType(element) if word == "sequence" else OptionalType(element)
+        self.take("[")
+        return TensorType(DTYPES[word], tuple(dim.parse(text) for text in self.items()))
+
+    def items(self) -> list[str]:
+        """The texts between commas up to the closing bracket, which is taken."""
+        items, current, depth = [], "", 0
+        while True:
+            token = self.take()
+            if token == "]" and depth == 0:
+                return [*items, current] if current else items
+            depth += (token in "([") - (token in ")]")
+            if token == "," and depth == 0:
+                items.append(current)
+                current = ""
+            else:
+                current += token
+
+    def attribute(self) -> Any:
+        token = self.peek()
+        if token == "[":
+            self.take()
+            values = []
+            while self.peek() != "]":
+                values.append(self.attribute())
+                if self.peek() == ",":
+                    self.take()
+            self.take("]")
+            return tuple(values)
+        if token in ("true", "false", "none"):
+            self.take()
+            return {"true": True, "false": False, "none": None}[token]
+        if token.startswith('"'):
+            return self.name()
+        if token.startswith("@"):
+            return DTYPES[self.take()[1:]]
+        text, depth = "", 0
+        while self.at < len(self.tokens) and (depth or self.peek() not in (",", ")", "]")):
+            token = self.take()
+            depth += (token == "(") - (token == ")")
+            text += token
+        return float(text) if re.fullmatch(r"-?(inf|nan|\d+\.\d*(e[+-]?\d+)?|\d+e[+-]?\d+)", text) else dim.parse(text)
+
+    def array(self, type: TensorType) -> np.ndarray:
+        token = self.take()
+        if token.startswith("base64:"):
+            raw = base64.b64decode(token[7:], validate=True)
+            return np.frombuffer(raw, type.dtype.numpy).reshape(type.dims)
+        items = self.items()
+        if type.dtype.kind == "b":
+            return np.array([item == "true" for item in items]).reshape(type.dims)
+        return np.array(items, type.dtype.numpy).reshape(type.dims)
