@@ -8,6 +8,9 @@
 
 #include "abi.h"
 
+/* The library hides every symbol; the entry points that abi.h declares are defined with this. */
+#define INGOT_EXPORT __attribute__((visibility("default")))
+
 #define INGOT_JOIN2(a, b) a##_##b
 #define INGOT_JOIN(a, b) INGOT_JOIN2(a, b)
 #define K(name) INGOT_JOIN(name, ISA)
@@ -20,7 +23,7 @@
 #include "simd/scalar.h"
 #endif
 
-/* The half-open range of `count` items that part `part` of `parts` owns. */
+/* The first of `count` items that part `part` of `parts` owns; it ends where the next part begins. */
 static inline int64_t part_begin(int64_t count, int32_t part, int32_t parts) {
   return count / parts * part + (count % parts < part ? count % parts : part);
 }
@@ -29,6 +32,17 @@ static inline int64_t part_begin(int64_t count, int32_t part, int32_t parts) {
 static inline int64_t part_begin_grain(int64_t count, int64_t grain, int32_t part, int32_t parts) {
   int64_t begin = part_begin((count + grain - 1) / grain, part, parts) * grain;
   return begin < count ? begin : count;
+}
+
+/* Reports an index outside [-limit, limit) from any thread; the first report of a run stays. The kernel then goes on
+ * with an index that is inside. */
+static inline void report_index(ingot_fault *fault, int32_t step, int64_t index, int64_t limit) {
+  int32_t none = 0;
+  if (__atomic_compare_exchange_n(&fault->code, &none, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    fault->step = step;
+    fault->index = index;
+    fault->limit = limit;
+  }
 }
 
 #endif

@@ -1,6 +1,4 @@
 /* table.c: the kernel table that Python reads, and the hash that says which abi.h and kernels.def were compiled. */
-#include <string.h>
-
 #include "kernel.h"
 
 #define KERNEL(name, args) \
@@ -13,21 +11,21 @@
 #define KERNEL(name, args) {#name, #args, sizeof(args), name##_scalar, name##_avx2, name##_avx512},
 static const ingot_kernel_row rows[] = {
 #include "kernels.def"
-};
+  {0}};
 #undef KERNEL
 
-const ingot_kernel_row *ingot_kernels(int32_t *count) {
-  *count = (int32_t)(sizeof rows / sizeof rows[0]);
+INGOT_EXPORT const ingot_kernel_row *ingot_kernels(int32_t *count) {
+  *count = (int32_t)(sizeof rows / sizeof rows[0]) - 1;
   return rows;
 }
 
-const char *ingot_abi_hash(void) { return ABI_HASH; }
+INGOT_EXPORT const char *ingot_abi_hash(void) { return ABI_HASH; }
 
-const char *ingot_best_isa(void) {
+INGOT_EXPORT const char *ingot_best_isa(void) {
   __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return "scalar";
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl"))
     return "avx512";
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
-  return "scalar";
+  return "avx2";
 }

@@ -1,0 +1,88 @@
+/* run.c: runs a program: patch the pointers of this call, then every step, its parts spread over the threads. */
+#include <time.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+#include "kernel.h"
+#include "pool.h"
+
+typedef struct {
+  const ingot_program *program;
+  int64_t *nanoseconds;
+} profiled_run;
+
+/* Part p of a step belongs to thread p % threads: a step of one part is thread 0's. */
+static inline void run_step(const ingot_step *step, const pool_member *member) {
+  for (int32_t part = member->thread; part < step->parts; part += member->threads)
+    step->kernel(step->args, part, step->parts);
+}
+
+static void run_steps(void *state, pool_member *member) {
+  const ingot_program *program = state;
+  for (int64_t i = 0; i < program->step_count; i++) {
+    if (program->steps[i].barrier) pool_barrier(member);
+    run_step(&program->steps[i], member);
+  }
+}
+
+static int64_t now_nanoseconds(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static void run_steps_profiled(void *state, pool_member *member) {
+  const profiled_run *run = state;
+  pool_barrier(member);
+  int64_t begin = now_nanoseconds();
+  for (int64_t i = 0; i < run->program->step_count; i++) {
+    run_step(&run->program->steps[i], member);
+    pool_barrier(member);
+    int64_t end = now_nanoseconds();
+    if (member->thread == 0) run->nanoseconds[i] = end - begin;
+    begin = end;
+  }
+}
+
+static int32_t useful_threads(const ingot_program *program) {
+  if (program->threads > 1)
+    for (int64_t i = 0; i < program->step_count; i++)
+      if (program->steps[i].parts > 1) return program->threads;
+  return 1;
+}
+
+static int32_t run(const ingot_program *program, void *const *bindings, pool_body body, void *state) {
+  for (int64_t i = 0; i < program->patch_count; i++) {
+    const ingot_patch *patch = &program->patches[i];
+    *patch->where = (char *)bindings[patch->slot] + patch->byte_offset;
+  }
+  if (program->fault) *program->fault = (ingot_fault){0};
+
+  /* A host may have set flush-to-zero or another rounding on this thread: the bits of a result must not depend on it. */
+#if defined(__x86_64__)
+  unsigned host_mode = _mm_getcsr();
+  if ((host_mode & ~_MM_EXCEPT_MASK) != _MM_MASK_MASK) _mm_setcsr(_MM_MASK_MASK);
+#endif
+  int32_t threads = useful_threads(program);
+  if (threads == 1) {
+    pool_member alone = {.thread = 0, .threads = 1};
+    body(state, &alone);
+  } else {
+    pool_run(body, state, threads);
+  }
+#if defined(__x86_64__)
+  if ((host_mode & ~_MM_EXCEPT_MASK) != _MM_MASK_MASK) _mm_setcsr(host_mode);
+#endif
+  return program->fault ? program->fault->code : 0;
+}
+
+INGOT_EXPORT int32_t ingot_run(const ingot_program *program, void *const *bindings) {
+  return run(program, bindings, run_steps, (void *)program);
+}
+
+INGOT_EXPORT int32_t ingot_run_profiled(const ingot_program *program, void *const *bindings, int64_t *nanoseconds) {
+  profiled_run profiled = {program, nanoseconds};
+  return run(program, bindings, run_steps_profiled, &profiled);
+}

@@ -1,0 +1,112 @@
+"""The native library: found, checked against the header that describes it, and opened once."""
+
+import functools
+import hashlib
+import importlib.resources
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ingot.config import knob
+from ingot.errors import ResourceError
+
+ISAS = ("scalar", "avx2", "avx512")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A row of the kernel table: the struct that its arguments are, and one function pointer per instruction set."""
+
+    name: str
+    args_type: str
+    functions: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Library:
+    """The open library. `ffi` makes argument structs, `entry` has the functions that `abi.h` declares."""
+
+    path: Path
+    ffi: Any
+    entry: Any
+    kernels: dict[str, Kernel]
+    best_isa: str
+
+    def isas(self) -> tuple[str, ...]:
+        """The instruction sets that this CPU runs, least first."""
+        return ISAS[: ISAS.index(self.best_isa) + 1]
+
+    def isa(self) -> str:
+        """INGOT_ISA, or the best that this CPU runs. Raises ResourceError when the CPU lacks the one asked for."""
+        forced = str(knob("INGOT_ISA"))
+        if forced and forced not in self.isas():
+            raise ResourceError(f"INGOT_ISA: this CPU lacks it, got {forced}, expected one of {', '.join(self.isas())}")
+        return forced or self.best_isa
+
+    def kernel(self, name: str, isa: str) -> Any:
+        """The function pointer of a kernel: call it as kernel(args, part, parts)."""
+        return self.kernels[name].functions[isa]
+
+
+def _csrc() -> Path:
+    return Path(str(importlib.resources.files("ingot") / "csrc"))
+
+
+def abi_hash() -> str:
+    """The hash that a library built from this package's abi.h and kernels.def carries."""
+    parts = (hashlib.sha256((_csrc() / name).read_bytes()).hexdigest() for name in ("abi.h", "kernels.def"))
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
+
+
+def _find() -> Path:
+    """Beside the package, or, when the package is an editable install, in site-packages."""
+    forced = str(knob("INGOT_LIBRARY"))
+    if forced:
+        candidates = [Path(forced)]
+    else:
+        beside = Path(str(importlib.resources.files("ingot") / "libingot.so"))
+        candidates = [beside, Path(sysconfig.get_path("platlib")) / "ingot" / "libingot.so"]
+    for path in candidates:
+        if path.is_file():
+            return path
+    tried = " or ".join(f"'{path}'" for path in candidates)
+    raise ResourceError(f"native library: no such file, got nothing, expected {tried}; run 'pip install .'")
+
+
+def _text(ffi: Any, pointer: Any) -> str:
+    return ffi.string(pointer).decode()
+
+
+def _kernel_table(ffi: Any, entry: Any) -> dict[str, Kernel]:
+    count = ffi.new("int32_t *")
+    rows = entry.ingot_kernels(count)
+    kernels = {}
+    for row in (rows[i] for i in range(count[0])):
+        name, args_type = _text(ffi, row.name), _text(ffi, row.args_type)
+        assert row.args_bytes == ffi.sizeof(args_type), f"{name}: {args_type} has another size in C"
+        kernels[name] = Kernel(name, args_type, {isa: getattr(row, isa) for isa in ISAS})
+    return kernels
+
+
+@functools.cache
+def load() -> Library:
+    """The library of this process. Raises ResourceError when it is missing, unreadable or of another build."""
+    # Parsing the header takes tens of milliseconds: `import ingot` must not pay for it.
+    import cffi
+
+    path = _find()
+    ffi: Any = cffi.FFI()
+    ffi.cdef((_csrc() / "abi.h").read_text())
+    try:
+        entry: Any = ffi.dlopen(str(path.absolute()))
+        built = _text(ffi, entry.ingot_abi_hash())
+    except (OSError, AttributeError) as error:
+        raise ResourceError(f"native library '{path}': cannot be opened, got {error}, expected Ingot's own") from error
+    expected = abi_hash()
+    if built != expected:
+        raise ResourceError(
+            f"native library '{path}': stale build, got {built[:12]}, expected {expected[:12]}; run 'pip install .'"
+        )
+    best_isa = _text(ffi, entry.ingot_best_isa())
+    return Library(path, ffi, entry, _kernel_table(ffi, entry), best_isa)
