@@ -1,0 +1,261 @@
+"""The rules of the house that a machine can hold: import direction, sizes, names, dead files."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SRC = ROOT / "src" / "ingot"
+MAX_FILE_LINES = 600
+MAX_FUNCTION_LINES = 70
+
+# A room imports its own line and the lines above it.
+ROOMS = (
+    ("dtype", "config", "errors", "dim"),
+    ("ir", "text"),
+    ("ops",),
+    ("load",),
+    ("passes",),
+    ("lower",),
+    ("plan", "verify"),
+    ("run",),
+    ("emit",),
+    ("session",),
+    ("llm",),
+    ("cli",),
+)
+STRANGERS = {("run", "emit"), ("emit", "run")}
+LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
+
+# Modules that may load these at import time; everyone else does so inside a function.
+HEAVY = {"torch", "onnx", "onnx_ir", "transformers", "safetensors", "jinja2", "rich", "sympy"}
+MAY_BE_HEAVY = ("load/aten/", "load/onnx/")
+
+BANNED = {
+    "manager": "say what it owns: pool, cache, table",
+    "helper": "name the verb",
+    "helpers": "name the verb",
+    "util": "name the subject",
+    "utils": "name the subject",
+    "common": "name the subject",
+    "misc": "name the subject",
+    "base": "name the concept, or pass a function",
+    "wrapper": "name what it adds",
+    "handler": "rule",
+    "processor": "name the verb",
+    "provider": "executor",
+    "runtime": "executor",
+    "legacy": "delete it",
+    "v2": "delete the first one",
+    "smart": "say what it does",
+    "enhanced": "say what it does",
+    "unified": "say what it does",
+}
+
+# A test that cannot run everywhere, and why: (file, function).
+ALLOWED_SKIPS: set[tuple[str, str]] = set()
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(f for folder in folders for f in (ROOT / folder).rglob("*.py") if "__pycache__" not in f.parts)
+
+
+def c_files() -> list[Path]:
+    return sorted(f for folder in (SRC / "csrc", ROOT / "benchmarks") for f in folder.rglob("*.[ch]"))
+
+
+PYTHON = python_files("src", "tests", "benchmarks", "examples")
+TREES = {path: ast.parse(path.read_text()) for path in PYTHON}
+
+
+def short(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT / "src").with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in python_files("src")}
+
+
+def imported_modules(path: Path, tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """The modules of ingot that a file imports or names in a string, with the line."""
+    own = module_name(path).split(".")
+    package = own if path.name == "__init__.py" else own[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*start, *([node.module] if node.module else [])])
+            yield source, node.lineno
+            for alias in node.names:
+                if f"{source}.{alias.name}" in MODULES:
+                    yield f"{source}.{alias.name}", node.lineno
+        elif isinstance(node, ast.Constant) and node.value in MODULES:
+            yield node.value, node.lineno
+
+
+def room_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def test_imports_point_upward():
+    wrong = []
+    for module, path in MODULES.items():
+        if module == "ingot":
+            continue
+        assert room_of(module) in LEVEL, f"{short(path)}: a room that the list does not know"
+        for target, line in imported_modules(path, TREES[path]):
+            here, there = room_of(module), room_of(target)
+            if target not in MODULES or not there:
+                continue
+            if LEVEL[there] > LEVEL[here] or (here, there) in STRANGERS:
+                wrong.append(f"{short(path)}:{line}: {here} imports {there}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_heavy_imports_are_late():
+    wrong = []
+    for path in MODULES.values():
+        if short(path).removeprefix("src/ingot/").startswith(MAY_BE_HEAVY):
+            continue
+        for node in TREES[path].body:
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            wrong += [f"{short(path)}:{node.lineno}: {n}" for n in names if n.split(".")[0] in HEAVY]
+    assert not wrong, "imported at module level, expected inside a function:\n" + "\n".join(wrong)
+
+
+def test_import_is_light():
+    code = "import ingot, sys; print([m for m in ('torch', 'onnx', 'onnx_ir', 'transformers') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_files_are_short():
+    lengths = {short(f): len(f.read_text().splitlines()) for f in [*PYTHON, *c_files()]}
+    long = {f: n for f, n in lengths.items() if n > MAX_FILE_LINES}
+    assert not long, f"over {MAX_FILE_LINES} lines: {long}"
+
+
+def c_functions(text: str) -> Iterator[tuple[str, int]]:
+    """(first line, number of lines) of what looks like a function: a line ending in `{` at depth 0, to `}` alone."""
+    start, head = 0, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if start == 0 and re.match(r"[A-Za-z_]", line) and not line.startswith(("typedef", "extern")):
+            head = line
+        if start == 0 and line.endswith("{") and not line.startswith((" ", "\t", "#")) and "(" in head:
+            start = number
+        elif start and line.startswith("}"):
+            yield head, number - start + 1
+            start, head = 0, ""
+
+
+def test_functions_are_short():
+    long = []
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = node.end_lineno - node.lineno + 1
+                if length > MAX_FUNCTION_LINES:
+                    long.append(f"{short(path)}:{node.lineno}: {node.name} has {length} lines")
+    for path in c_files():
+        functions = c_functions(path.read_text())
+        long += [f"{short(path)}: {head} has {n} lines" for head, n in functions if n > MAX_FUNCTION_LINES]
+    assert not long, f"over {MAX_FUNCTION_LINES} lines:\n" + "\n".join(long)
+
+
+def words(name: str) -> set[str]:
+    """The lower-case words of an identifier or a file name."""
+    return {w.lower() for w in re.findall(r"v\d+|[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+def defined_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+
+
+def test_banned_names():
+    wrong = []
+    for path in [*PYTHON, *c_files()]:
+        named = [(path.stem, 0)]
+        if path in TREES:
+            named += defined_names(TREES[path])
+        else:
+            named += [(h.partition("(")[0], 0) for h, _ in c_functions(path.read_text())]
+        for name, line in named:
+            for word in words(name) & set(BANNED):
+                wrong.append(f"{short(path)}:{line}: {name!r} holds {word!r}; {BANNED[word]}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_broad_except():
+    wrong = []
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ExceptHandler):
+                continue
+            caught = {n.id for n in ast.walk(node.type) if isinstance(n, ast.Name)} if node.type else {""}
+            if caught & {"", "Exception", "BaseException"}:
+                wrong.append(f"{short(path)}:{node.lineno}")
+    assert not wrong, "name the errors that can happen here: " + ", ".join(wrong)
+
+
+def test_no_skips():
+    found = set()
+    for path in python_files("tests"):
+        for function in ast.walk(TREES[path]):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            for node in [*ast.walk(function), *(n for d in function.decorator_list for n in ast.walk(d))]:
+                if isinstance(node, ast.Attribute) and node.attr in ("skip", "skipif", "xfail", "importorskip"):
+                    found.add((path.name, function.name))
+    assert found == ALLOWED_SKIPS
+
+
+def test_every_module_is_reachable():
+    entry_points = re.findall(r'"(ingot[\w.]*):\w+"', (ROOT / "pyproject.toml").read_text())
+    waiting, seen = ["ingot", *entry_points], set()
+    while waiting:
+        module = waiting.pop()
+        if module in MODULES and module not in seen:
+            seen.add(module)
+            waiting.append(module.rpartition(".")[0])
+            waiting += [target for target, _ in imported_modules(MODULES[module], TREES[MODULES[module]])]
+    assert set(MODULES) - seen == set()
+
+
+def test_every_header_is_included():
+    sources = {f: f.read_text() for f in [*c_files(), *python_files("src")]}
+    headers = [f for f in sources if f.suffix == ".h"]
+    named = {h for h in headers if any(h.name in text for f, text in sources.items() if f != h)}
+    by_macro = {h for h in headers if h.parent.name == "simd"}  # kernel.h includes the one of its ISA
+    assert set(headers) - named - by_macro == set()
+
+
+def test_no_addresses():
+    """Nothing in the repository names a network address: indexes and hubs are the user's configuration."""
+    texts = [*PYTHON, *c_files(), *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")]
+    texts += [ROOT / name for name in ("Makefile", "pyproject.toml", "CMakeLists.txt", ".ci/run")]
+    pattern = re.compile(r"[a-z]+:/{2}[\w.]+|-index-ur[l]|--find-link[s]")
+    wrong = [f"{short(f)}: {m.group()}" for f in texts for m in pattern.finditer(f.read_text())]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "test-all", "bench", "asan", "tsan", "soak", "lint"])
+def test_make_has(target):
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
