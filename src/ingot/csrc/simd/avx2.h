@@ -1,0 +1,123 @@
+/* avx2.h: 16 logical lanes as two 256-bit halves (AVX2 and FMA). The meaning of each function is in scalar.h. */
+#ifndef INGOT_SIMD_AVX2_H
+#define INGOT_SIMD_AVX2_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+typedef struct { __m256 lo, hi; } vf;
+typedef struct { __m256i lo, hi; } vi;
+typedef struct { __m256 lo, hi; } vm;
+
+static inline vf v_load(const float *p) { return (vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+static inline void v_store(float *p, vf a) { _mm256_storeu_ps(p, a.lo); _mm256_storeu_ps(p + 8, a.hi); }
+static inline vf v_set(float a) { return (vf){_mm256_set1_ps(a), _mm256_set1_ps(a)}; }
+
+/* Lanes first..first+7 that are below n. */
+static inline __m256i avx2_below(int64_t n, int first) {
+  __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n - first), lanes);
+}
+
+static inline vf v_load_n(const float *p, int64_t n) {
+  vf r = {_mm256_maskload_ps(p, avx2_below(n, 0)), _mm256_setzero_ps()};
+  if (n > 8) r.hi = _mm256_maskload_ps(p + 8, avx2_below(n, 8));
+  return r;
+}
+
+static inline void v_store_n(float *p, vf a, int64_t n) {
+  _mm256_maskstore_ps(p, avx2_below(n, 0), a.lo);
+  if (n > 8) _mm256_maskstore_ps(p + 8, avx2_below(n, 8), a.hi);
+}
+
+static inline vf v_add(vf a, vf b) { return (vf){_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
+static inline vf v_sub(vf a, vf b) { return (vf){_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
+static inline vf v_mul(vf a, vf b) { return (vf){_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
+static inline vf v_div(vf a, vf b) { return (vf){_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+
+static inline vf v_fma(vf a, vf b, vf c) {
+  return (vf){_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+
+static inline vf v_min(vf a, vf b) { return (vf){_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
+static inline vf v_max(vf a, vf b) { return (vf){_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
+static inline vf v_sqrt(vf a) { return (vf){_mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)}; }
+
+static inline vf v_abs(vf a) {
+  __m256 sign = _mm256_set1_ps(-0.0f);
+  return (vf){_mm256_andnot_ps(sign, a.lo), _mm256_andnot_ps(sign, a.hi)};
+}
+
+static inline vf v_copysign(vf a, vf b) {
+  __m256 sign = _mm256_set1_ps(-0.0f);
+  return (vf){_mm256_or_ps(_mm256_andnot_ps(sign, a.lo), _mm256_and_ps(sign, b.lo)),
+              _mm256_or_ps(_mm256_andnot_ps(sign, a.hi), _mm256_and_ps(sign, b.hi))};
+}
+
+static inline vf v_round(vf a) {
+  return (vf){_mm256_round_ps(a.lo, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
+              _mm256_round_ps(a.hi, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+
+static inline vm v_lt(vf a, vf b) {
+  return (vm){_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)};
+}
+
+static inline vm v_le(vf a, vf b) {
+  return (vm){_mm256_cmp_ps(a.lo, b.lo, _CMP_LE_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LE_OQ)};
+}
+
+static inline vm v_eq(vf a, vf b) {
+  return (vm){_mm256_cmp_ps(a.lo, b.lo, _CMP_EQ_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_EQ_OQ)};
+}
+
+static inline vm v_isnan(vf a) {
+  return (vm){_mm256_cmp_ps(a.lo, a.lo, _CMP_UNORD_Q), _mm256_cmp_ps(a.hi, a.hi, _CMP_UNORD_Q)};
+}
+
+static inline int v_any(vm m) { return _mm256_movemask_ps(_mm256_or_ps(m.lo, m.hi)) != 0; }
+
+static inline vf v_select(vm m, vf a, vf b) {
+  return (vf){_mm256_blendv_ps(b.lo, a.lo, m.lo), _mm256_blendv_ps(b.hi, a.hi, m.hi)};
+}
+
+static inline float v_sum(vf a) {
+  __m256 eight = _mm256_add_ps(a.lo, a.hi);
+  __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+static inline float v_max_across(vf a) {
+  __m256 eight = _mm256_max_ps(a.lo, a.hi);
+  __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+
+static inline vi v_bits(vf a) { return (vi){_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
+static inline vf v_from_bits(vi a) { return (vf){_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)}; }
+static inline vf v_from_int(vi a) { return (vf){_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
+static inline vi vi_set(int32_t a) { return (vi){_mm256_set1_epi32(a), _mm256_set1_epi32(a)}; }
+static inline vi vi_add(vi a, vi b) { return (vi){_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)}; }
+static inline vi vi_and(vi a, vi b) { return (vi){_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)}; }
+
+static inline vi vi_shl(vi a, int count) {
+  __m128i by = _mm_cvtsi32_si128(count);
+  return (vi){_mm256_sll_epi32(a.lo, by), _mm256_sll_epi32(a.hi, by)};
+}
+
+static inline vi vi_sar(vi a, int count) {
+  __m128i by = _mm_cvtsi32_si128(count);
+  return (vi){_mm256_sra_epi32(a.lo, by), _mm256_sra_epi32(a.hi, by)};
+}
+
+static inline vf v_scale(vf a, vf n) {
+  vf half = v_round(v_mul(n, v_set(0.5f)));
+  vf rest = v_sub(n, half);
+  vf magic = v_set(0x1.8p23f + 127);
+  a = v_mul(a, v_from_bits(vi_shl(v_bits(v_add(half, magic)), 23)));
+  return v_mul(a, v_from_bits(vi_shl(v_bits(v_add(rest, magic)), 23)));
+}
+
+#endif

@@ -1,0 +1,191 @@
+/* scalar.h: 16 logical lanes in plain C, the meaning of the vocabulary that every simd/<isa>.h shares. The other
+ * headers give the same bits: each function rounds once per lane, sums have one fixed tree, v_min and v_max take the
+ * second operand when a lane is unordered or equal. */
+#ifndef INGOT_SIMD_SCALAR_H
+#define INGOT_SIMD_SCALAR_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct { float lane[16]; } vf;
+typedef struct { int32_t lane[16]; } vi;
+typedef struct { int32_t lane[16]; } vm; /* 0 or 1 */
+
+static inline vf v_load(const float *p) { vf r; memcpy(r.lane, p, sizeof r.lane); return r; }
+static inline void v_store(float *p, vf a) { memcpy(p, a.lane, sizeof a.lane); }
+
+static inline vf v_set(float a) {
+  vf r;
+  for (int i = 0; i < 16; i++) r.lane[i] = a;
+  return r;
+}
+
+/* The first n lanes, 0 <= n < 16; the rest are zero, and memory past n is not touched. */
+static inline vf v_load_n(const float *p, int64_t n) {
+  vf r = v_set(0);
+  for (int i = 0; i < n; i++) r.lane[i] = p[i];
+  return r;
+}
+
+static inline void v_store_n(float *p, vf a, int64_t n) {
+  for (int i = 0; i < n; i++) p[i] = a.lane[i];
+}
+
+static inline vf v_add(vf a, vf b) {
+  for (int i = 0; i < 16; i++) a.lane[i] += b.lane[i];
+  return a;
+}
+
+static inline vf v_sub(vf a, vf b) {
+  for (int i = 0; i < 16; i++) a.lane[i] -= b.lane[i];
+  return a;
+}
+
+static inline vf v_mul(vf a, vf b) {
+  for (int i = 0; i < 16; i++) a.lane[i] *= b.lane[i];
+  return a;
+}
+
+static inline vf v_div(vf a, vf b) {
+  for (int i = 0; i < 16; i++) a.lane[i] /= b.lane[i];
+  return a;
+}
+
+/* a * b + c, rounded once. */
+static inline vf v_fma(vf a, vf b, vf c) {
+  for (int i = 0; i < 16; i++) a.lane[i] = fmaf(a.lane[i], b.lane[i], c.lane[i]);
+  return a;
+}
+
+static inline vf v_min(vf a, vf b) {
+  for (int i = 0; i < 16; i++) a.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
+  return a;
+}
+
+static inline vf v_max(vf a, vf b) {
+  for (int i = 0; i < 16; i++) a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
+  return a;
+}
+
+static inline vf v_sqrt(vf a) {
+  for (int i = 0; i < 16; i++) a.lane[i] = sqrtf(a.lane[i]);
+  return a;
+}
+
+static inline vf v_abs(vf a) {
+  for (int i = 0; i < 16; i++) a.lane[i] = fabsf(a.lane[i]);
+  return a;
+}
+
+/* The magnitude of a with the sign of b. */
+static inline vf v_copysign(vf a, vf b) {
+  for (int i = 0; i < 16; i++) a.lane[i] = copysignf(a.lane[i], b.lane[i]);
+  return a;
+}
+
+/* The nearest integer, ties to even; adding and taking away 2^23 leaves no fraction bits. */
+static inline vf v_round(vf a) {
+  for (int i = 0; i < 16; i++) {
+    float magnitude = fabsf(a.lane[i]);
+    if (magnitude < 0x1p23f) a.lane[i] = copysignf((magnitude + 0x1p23f) - 0x1p23f, a.lane[i]);
+  }
+  return a;
+}
+
+static inline vm v_lt(vf a, vf b) {
+  vm r;
+  for (int i = 0; i < 16; i++) r.lane[i] = a.lane[i] < b.lane[i];
+  return r;
+}
+
+static inline vm v_le(vf a, vf b) {
+  vm r;
+  for (int i = 0; i < 16; i++) r.lane[i] = a.lane[i] <= b.lane[i];
+  return r;
+}
+
+static inline vm v_eq(vf a, vf b) {
+  vm r;
+  for (int i = 0; i < 16; i++) r.lane[i] = a.lane[i] == b.lane[i];
+  return r;
+}
+
+static inline vm v_isnan(vf a) {
+  vm r;
+  for (int i = 0; i < 16; i++) r.lane[i] = a.lane[i] != a.lane[i];
+  return r;
+}
+
+static inline int v_any(vm m) {
+  int32_t r = 0;
+  for (int i = 0; i < 16; i++) r |= m.lane[i];
+  return r;
+}
+
+/* a where m holds, else b. */
+static inline vf v_select(vm m, vf a, vf b) {
+  for (int i = 0; i < 16; i++) a.lane[i] = m.lane[i] ? a.lane[i] : b.lane[i];
+  return a;
+}
+
+/* Pairwise: lanes 8 apart, then 4, 2 and 1. */
+static inline float v_sum(vf a) {
+  for (int half = 8; half; half /= 2)
+    for (int i = 0; i < half; i++) a.lane[i] += a.lane[i + half];
+  return a.lane[0];
+}
+
+static inline float v_max_across(vf a) {
+  for (int half = 8; half; half /= 2)
+    for (int i = 0; i < half; i++) a.lane[i] = a.lane[i] > a.lane[i + half] ? a.lane[i] : a.lane[i + half];
+  return a.lane[0];
+}
+
+static inline vi v_bits(vf a) { vi r; memcpy(&r, &a, sizeof r); return r; }
+static inline vf v_from_bits(vi a) { vf r; memcpy(&r, &a, sizeof r); return r; }
+
+static inline vf v_from_int(vi a) {
+  vf r;
+  for (int i = 0; i < 16; i++) r.lane[i] = (float)a.lane[i];
+  return r;
+}
+
+static inline vi vi_set(int32_t a) {
+  vi r;
+  for (int i = 0; i < 16; i++) r.lane[i] = a;
+  return r;
+}
+
+static inline vi vi_add(vi a, vi b) {
+  for (int i = 0; i < 16; i++) a.lane[i] = (int32_t)((uint32_t)a.lane[i] + (uint32_t)b.lane[i]);
+  return a;
+}
+
+static inline vi vi_and(vi a, vi b) {
+  for (int i = 0; i < 16; i++) a.lane[i] &= b.lane[i];
+  return a;
+}
+
+static inline vi vi_shl(vi a, int count) {
+  for (int i = 0; i < 16; i++) a.lane[i] = (int32_t)((uint32_t)a.lane[i] << count);
+  return a;
+}
+
+/* Arithmetic: the sign is kept. */
+static inline vi vi_sar(vi a, int count) {
+  for (int i = 0; i < 16; i++) a.lane[i] = a.lane[i] >> count;
+  return a;
+}
+
+/* a * 2^n for integral |n| <= 252 and a in [0.5, 2]; two exact powers, so a denormal result is rounded once.
+ * Adding 1.5 * 2^23 + 127 puts n + 127 into the lowest bits. */
+static inline vf v_scale(vf a, vf n) {
+  vf half = v_round(v_mul(n, v_set(0.5f)));
+  vf rest = v_sub(n, half);
+  vf magic = v_set(0x1.8p23f + 127);
+  a = v_mul(a, v_from_bits(vi_shl(v_bits(v_add(half, magic)), 23)));
+  return v_mul(a, v_from_bits(vi_shl(v_bits(v_add(rest, magic)), 23)));
+}
+
+#endif
