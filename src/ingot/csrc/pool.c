@@ -1,10 +1,161 @@
-/* pool.c: the pool of threads. */
+/* pool.c: the pool of threads.
+ *
+ * Threads tell each other things by words that only grow. A waiter spins on the word for a moment, then yields, then
+ * sleeps in the kernel until the writer wakes it. One clock numbers every beginning, barrier and end of a region, so
+ * no word is ever reset, and what an earlier region left in one can never look like an arrival. */
+#define _GNU_SOURCE
 #include "pool.h"
 
-void pool_run(pool_body body, void *state, int32_t threads) {
-  (void)threads;
-  pool_member member = {.thread = 0, .threads = 1};
-  body(state, &member);
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define POOL_THREADS 256
+#define POOL_SPINS 2000
+#define POOL_YIELDS 64
+#define POOL_STACK_BYTES (1 << 20)
+
+/* A word and the count of those who sleep on it, alone on the lines that a prefetcher would fetch together. */
+typedef struct {
+  _Alignas(128) _Atomic uint64_t value;
+  _Atomic uint32_t sleepers;
+} pool_word;
+
+static struct {
+  _Atomic int32_t busy;
+  int32_t workers; /* worker t, counted from 1, is thread t of a region */
+  int32_t cpus;
+  uint64_t clock;
+  pool_body body;
+  void *state;
+  int32_t threads;
+  int32_t spins;
+  pool_word begun[POOL_THREADS];   /* written by the caller: the clock of a region that worker t is to join */
+  pool_word arrived[POOL_THREADS]; /* written by thread t: the clock of the barrier or end that it has reached */
+} pool;
+
+static inline void pause_briefly(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
 }
 
-void pool_barrier(pool_member *member) { (void)member; }
+/* A futex is 32 bits: the low half of the word, which comes first. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low half of a pool_word must come first");
+
+static inline void futex(pool_word *word, int operation, uint32_t number) {
+  syscall(SYS_futex, &word->value, operation, number, NULL, NULL, 0);
+}
+
+/* Storing before looking for sleepers, while a sleeper counts itself before looking at the value, loses no wake-up. */
+static void word_set(pool_word *word, uint64_t value) {
+  atomic_store(&word->value, value);
+  if (atomic_load(&word->sleepers)) futex(word, FUTEX_WAKE_PRIVATE, INT_MAX);
+}
+
+/* Returns the value, once it is at least `least`. */
+static uint64_t word_wait(pool_word *word, uint64_t least, int32_t spins) {
+  uint64_t value = atomic_load_explicit(&word->value, memory_order_acquire);
+  for (int32_t i = 0; value < least && i < spins + POOL_YIELDS; i++) {
+    if (i < spins)
+      pause_briefly();
+    else
+      sched_yield();
+    value = atomic_load_explicit(&word->value, memory_order_acquire);
+  }
+  if (value >= least) return value;
+  atomic_fetch_add(&word->sleepers, 1);
+  while ((value = atomic_load(&word->value)) < least) futex(word, FUTEX_WAIT_PRIVATE, (uint32_t)value);
+  atomic_fetch_sub(&word->sleepers, 1);
+  return value;
+}
+
+void pool_barrier(pool_member *member) {
+  if (member->threads == 1) return;
+  member->clock++;
+  word_set(&pool.arrived[member->thread], member->clock);
+  for (int32_t t = 0; t < member->threads; t++)
+    if (t != member->thread) word_wait(&pool.arrived[t], member->clock, member->spins);
+}
+
+static void *work(void *argument) {
+  pool_member member = {.thread = (int32_t)(intptr_t)argument};
+  for (;;) {
+    member.clock = word_wait(&pool.begun[member.thread], member.clock + 1, member.spins);
+    member.threads = pool.threads;
+    member.spins = pool.spins;
+    pool.body(pool.state, &member);
+    member.clock++;
+    word_set(&pool.arrived[member.thread], member.clock);
+  }
+  return NULL;
+}
+
+/* Starts workers until a region of `threads` can be had. A refusal by the system is not an error: the region is
+ * smaller, its results are the same. */
+static void grow(int32_t threads) {
+  cpu_set_t allowed;
+  pool.cpus = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : POOL_THREADS;
+
+  pthread_attr_t attributes;
+  if (pthread_attr_init(&attributes) != 0) return;
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, POOL_STACK_BYTES);
+  /* Signals are the host's business: its handlers run on its threads. */
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  while (pool.workers + 1 < threads) {
+    pthread_t thread;
+    if (pthread_create(&thread, &attributes, work, (void *)(intptr_t)(pool.workers + 1)) != 0) break;
+    pool.workers++;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+}
+
+/* A child of fork has the words but not the workers, and perhaps half a region of another thread: it starts anew. */
+static void forget_workers(void) {
+  pool.workers = 0;
+  pool.clock = 0;
+  for (int32_t t = 0; t < POOL_THREADS; t++) {
+    atomic_store(&pool.begun[t].value, 0);
+    atomic_store(&pool.begun[t].sleepers, 0);
+    atomic_store(&pool.arrived[t].value, 0);
+    atomic_store(&pool.arrived[t].sleepers, 0);
+  }
+  atomic_store(&pool.busy, 0);
+}
+
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_workers); }
+
+void pool_run(pool_body body, void *state, int32_t threads) {
+  if (threads > POOL_THREADS) threads = POOL_THREADS;
+  pool_member member = {.thread = 0, .threads = 1};
+  if (threads <= 1 || atomic_exchange(&pool.busy, 1)) {
+    body(state, &member);
+    return;
+  }
+  if (pool.workers + 1 < threads) grow(threads);
+  member.threads = pool.workers + 1 < threads ? pool.workers + 1 : threads;
+  member.spins = member.threads > pool.cpus ? 0 : POOL_SPINS;
+  member.clock = pool.clock + 1;
+  pool.body = body;
+  pool.state = state;
+  pool.threads = member.threads;
+  pool.spins = member.spins;
+  for (int32_t t = 1; t < member.threads; t++) word_set(&pool.begun[t], member.clock);
+  body(state, &member);
+  member.clock++;
+  for (int32_t t = 1; t < member.threads; t++) word_wait(&pool.arrived[t], member.clock, member.spins);
+  pool.clock = member.clock;
+  atomic_store(&pool.busy, 0);
+}

@@ -1,0 +1,193 @@
+/* pool_stress.c: programs whose every number depends on all threads and barriers, run in all the ways that go wrong.
+ * `pool_stress SCENARIO...` runs the named scenarios, or all; it prints a line for each and fails on the first that
+ * is wrong. A hang is ended by the alarm. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "abi.h"
+
+#define STEPS 12
+#define MAX_PARTS 16
+
+#define REQUIRE(condition)                                                      \
+  do {                                                                          \
+    if (!(condition)) {                                                         \
+      fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
+      _exit(1);                                                                 \
+    }                                                                           \
+  } while (0)
+
+typedef struct {
+  const int64_t *x;
+  int64_t *out;
+  int32_t count;
+} mix_args;
+
+/* out[part] = 31 * sum(x) + part, in 64 bits that wrap. */
+static void mix(const void *args, int32_t part, int32_t parts) {
+  const mix_args *a = args;
+  REQUIRE(part >= 0 && part < parts);
+  uint64_t sum = 0;
+  for (int32_t i = 0; i < a->count; i++) sum += (uint64_t)a->x[i];
+  a->out[part] = (int64_t)(sum * 31 + (uint64_t)part);
+}
+
+/* A chain of mix steps over rows of `values`; the first row is the caller's, bound late. */
+typedef struct {
+  int64_t first[MAX_PARTS];
+  int64_t values[STEPS][MAX_PARTS];
+  mix_args args[STEPS];
+  ingot_step steps[STEPS];
+  ingot_patch patch;
+  ingot_program program;
+} chain;
+
+static chain *chain_make(int32_t threads, int32_t parts, int32_t seed) {
+  chain *c = calloc(1, sizeof *c);
+  REQUIRE(c != NULL);
+  for (int32_t i = 0; i < MAX_PARTS; i++) c->first[i] = seed * 1000 + i;
+  int32_t count = MAX_PARTS;
+  for (int32_t s = 0; s < STEPS; s++) {
+    int32_t pieces = (s + seed) % 4 == 0 ? 1 : parts;
+    c->args[s] = (mix_args){s == 0 ? NULL : c->values[s - 1], c->values[s], count};
+    c->steps[s] = (ingot_step){mix, &c->args[s], pieces, s > 0};
+    count = pieces;
+  }
+  c->patch = (ingot_patch){(void **)&c->args[0].x, 0, 0};
+  c->program = (ingot_program){c->steps, &c->patch, NULL, STEPS, 1, threads};
+  return c;
+}
+
+static void chain_run(chain *c) {
+  memset(c->values, 0xff, sizeof c->values);
+  void *bindings[1] = {c->first};
+  REQUIRE(ingot_run(&c->program, bindings) == 0);
+}
+
+static void chain_check(const chain *c) {
+  const int64_t *x = c->first;
+  int32_t count = MAX_PARTS;
+  for (int32_t s = 0; s < STEPS; s++) {
+    uint64_t sum = 0;
+    for (int32_t i = 0; i < count; i++) sum += (uint64_t)x[i];
+    count = c->steps[s].parts;
+    for (int32_t i = 0; i < count; i++) REQUIRE(c->values[s][i] == (int64_t)(sum * 31 + (uint64_t)i));
+    x = c->values[s];
+  }
+}
+
+static void run_many(int32_t rounds, int32_t seed) {
+  chain *chains[8];
+  for (int32_t t = 0; t < 8; t++) chains[t] = chain_make(t + 1, 1 + (seed + 5 * t) % MAX_PARTS, seed + t);
+  for (int32_t i = 0; i < rounds; i++) {
+    chain *c = chains[(i * 5 + seed) % 8];
+    chain_run(c);
+    chain_check(c);
+  }
+  for (int32_t t = 0; t < 8; t++) free(chains[t]);
+}
+
+static int32_t rounds = 400;
+
+static void regions(void) { run_many(rounds, 1); }
+
+static void *caller(void *seed) {
+  run_many(rounds, (int32_t)(intptr_t)seed);
+  return NULL;
+}
+
+static void concurrent(void) {
+  pthread_t threads[4];
+  for (intptr_t i = 0; i < 4; i++) REQUIRE(pthread_create(&threads[i], NULL, caller, (void *)(i + 2)) == 0);
+  run_many(rounds, 7);
+  for (int32_t i = 0; i < 4; i++) REQUIRE(pthread_join(threads[i], NULL) == 0);
+}
+
+static void require_child(pid_t child) {
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* Children are born while other threads are inside regions, while workers sleep, and from children. */
+static void forks(void) {
+  pthread_t threads[2];
+  for (intptr_t i = 0; i < 2; i++) REQUIRE(pthread_create(&threads[i], NULL, caller, (void *)(i + 20)) == 0);
+  for (int32_t i = 0; i < 8; i++) {
+    run_many(8, 30 + i);
+    if (i % 4 == 3) usleep(2000);
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      alarm(60);
+      run_many(16, 40 + i);
+      pid_t grandchild = fork();
+      if (grandchild == 0) {
+        alarm(60);
+        run_many(16, 50 + i);
+        _exit(0);
+      }
+      require_child(grandchild);
+      run_many(16, 60 + i);
+      _exit(0);
+    }
+    run_many(8, 70 + i);
+    require_child(child);
+  }
+  for (int32_t i = 0; i < 2; i++) REQUIRE(pthread_join(threads[i], NULL) == 0);
+}
+
+static void profiled(void) {
+  chain *c = chain_make(3, 5, 9);
+  void *bindings[1] = {c->first};
+  for (int32_t i = 0; i < rounds; i++) {
+    int64_t nanoseconds[STEPS];
+    memset(nanoseconds, 0xff, sizeof nanoseconds);
+    REQUIRE(ingot_run_profiled(&c->program, bindings, nanoseconds) == 0);
+    for (int32_t s = 0; s < STEPS; s++) REQUIRE(nanoseconds[s] >= 0);
+    chain_check(c);
+  }
+  free(c);
+}
+
+/* Exit with workers asleep, and with workers still looking for work. */
+static void exits(void) {
+  for (int32_t i = 0; i < 4; i++) {
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      alarm(60);
+      run_many(4, i);
+      if (i % 2) usleep(20000);
+      exit(0);
+    }
+    require_child(child);
+  }
+}
+
+static const struct {
+  const char *name;
+  void (*run)(void);
+} scenarios[] = {
+    {"regions", regions}, {"concurrent", concurrent}, {"profiled", profiled}, {"forks", forks}, {"exits", exits},
+};
+
+int main(int count, char **names) {
+  alarm(300);
+  if (getenv("POOL_STRESS_ROUNDS")) rounds = atoi(getenv("POOL_STRESS_ROUNDS"));
+  for (size_t i = 0; i < sizeof scenarios / sizeof scenarios[0]; i++) {
+    int wanted = count == 1;
+    for (int n = 1; n < count; n++) wanted |= strcmp(names[n], scenarios[i].name) == 0;
+    if (!wanted) continue;
+    scenarios[i].run();
+    printf("%s: ok\n", scenarios[i].name);
+    fflush(stdout);
+  }
+  return 0;
+}
