@@ -1,0 +1,49 @@
+"""Graph + Target -> Lowered. All choosing happens here: kernels, views, places, packed layouts, parts."""
+
+from __future__ import annotations
+
+from ingot.ir import Graph, Node
+from ingot.lower.build import Builder, choose_row
+from ingot.lower.cpu import ROWS
+from ingot.lower.lowered import Lowered
+from ingot.lower.segments import Segment, split
+from ingot.lower.target import Target
+from ingot.ops.define import expand_node
+
+__all__ = ["Lowered", "Segment", "Target", "lower", "segments"]
+
+
+def lower(graph: Graph, target: Target, mode: str = "infer") -> Lowered:
+    """Lowers a static graph all of whose nodes have a kernel (see `segments`)."""
+    return Builder(graph, target, ROWS, mode).build()
+
+
+def segments(graph: Graph, target: Target) -> list[Segment]:
+    """Prepares a static graph for lowering, in place, and cuts it where only the reference can go on.
+
+    An op without an accepting row is expanded into simpler ops where it can be; what is left without a kernel goes
+    into interpreted segments.
+    """
+    expanded = True
+    while expanded:
+        expanded = False
+        builder = Builder(graph, target, ROWS)
+        fallback: set[Node] = set()
+        for node in graph.nodes:
+            if node in builder.grouped or node.outputs[0] in builder.static:
+                continue
+            row, _ = choose_row(builder, node)
+            if row is None and node.op.expand is not None:
+                expand_node(graph, node)
+                expanded = True
+            elif row is None:
+                fallback.add(node)
+    return split(graph, _widen(builder, fallback), builder.static)
+
+
+def _widen(builder: Builder, fallback: set[Node]) -> set[Node]:
+    """A group is kept or left as a whole: its members follow its last node."""
+    for last, group in builder.groups.items():
+        if last in fallback:
+            fallback |= set(group.members)
+    return fallback

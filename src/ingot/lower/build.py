@@ -1,0 +1,317 @@
+"""The lowering of one static graph under way: values become views of root tensors, nodes become steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ingot.dtype import DType, f32
+from ingot.ir import Graph, Node, TensorType
+from ingot.lower.epilogue import Group, find_groups
+from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor
+from ingot.lower.target import Target
+from ingot.lower.view import View, contiguous_strides
+from ingot.lower.weights import make_recipe, static_values
+
+# A step is worth a second thread when it takes longer than waking one and meeting it again at a barrier.
+_PART_NANOSECONDS = 6000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What the CPU knows about an op: a kernel, when it applies (the reason why not, or ""), how to emit the call.
+
+    strided: the emitter can write through any strides, so the result may be placed inside another tensor.
+    """
+
+    op: str
+    kernel: str
+    refuse: Callable[[Builder, Node], str]
+    emit: Callable[[Builder, Node], None]
+    strided: bool
+
+
+class Builder:
+    """Turns nodes into steps. Emitters ask it for operands (`view`, `rows`, `contiguous`) and results (`result`)."""
+
+    def __init__(self, graph: Graph, target: Target, rows: dict[str, list[Row]], mode: str = "infer"):
+        self.graph = graph
+        self.target = target
+        self.table = rows
+        self.static = static_values(graph)
+        self.groups, self.grouped = find_groups(graph, self.static)
+        self.lowered = Lowered(target, mode)
+        self.node_name = ""
+        self._weights: dict[str, str] = {}  # recipe key -> tensor id
+        self._copies: dict[View, View] = {}
+        self._scalars: dict[str, tuple[float, DType]] = {}
+        self._panel_tables = self._find_panel_tables()
+
+    # -- the walk -----------------------------------------------------------------------------------------------
+
+    def build(self) -> Lowered:
+        """Lowers every node, in order."""
+        for name in self.graph.inputs:
+            type = self.graph.type(name)
+            self._bind(name, self._root(name, type, "input"))
+        for name in self.graph.states:
+            self._bind(name, self._root(name, self.graph.type(name), "state"))
+        for node in self.graph.nodes:
+            if node in self.grouped or all(o in self.static for o in node.outputs):
+                continue
+            self.node_name = node.outputs[0]
+            row = self.choose(node)
+            row.emit(self, node)
+        for state, update in self.graph.states.items():
+            if update != state:
+                self.node_name = update
+                self.emit_copy(self.view(update), self.view(state))
+        for external, value in self.graph.outputs.items():
+            self.lowered.outputs[external] = self._output(external, value)
+        for name in self.graph.inputs:
+            self.lowered.inputs[name] = self.lowered.views[name]
+        return self.lowered
+
+    def choose(self, node: Node) -> Row:
+        """The first row that does not refuse the node; every candidate's reason is kept for `explain`."""
+        row, choice = choose_row(self, node)
+        assert row is not None, f"{node} has no kernel; segments should have kept it out"
+        self.lowered.choices.append(choice)
+        return row
+
+    def group(self, node: Node) -> Group:
+        """The matmul or convolution that a group's last node stands for, with its epilogue."""
+        return self.groups[node]
+
+    # -- operands -----------------------------------------------------------------------------------------------
+
+    def view(self, value: str | None) -> View:
+        """Where a value is; static values become raw weights on first use."""
+        assert value is not None
+        if value not in self.lowered.views:
+            assert value in self.static, f"{value} is not lowered yet"
+            self._bind(value, self.weight(value))
+        return self.lowered.views[value]
+
+    def contiguous(self, value: str | View | None) -> View:
+        """The value, row-major; copied where it is not."""
+        view = value if isinstance(value, View) else self.view(value)
+        return view if view.is_contiguous else self.copy(view)
+
+    def rows(self, value: str | None) -> View:
+        """The value as [rows, columns] with adjacent columns; copied where it is not."""
+        view = self.view(value).rows()
+        if view is None:
+            view = self.copy(self.view(value)).rows()
+        assert view is not None
+        return view
+
+    def adjacent(self, value: str | None) -> View:
+        """The value with its last dim adjacent; copied where it is not."""
+        view = self.view(value)
+        if view.shape[-1] == 1 or view.strides[-1] == 1:
+            return view
+        return self.copy(view)
+
+    def weight(self, value: str, layout: str = "raw", transposed: bool = False) -> View:
+        """A static value in the layout a kernel wants; raw ones keep their shape."""
+        recipe = make_recipe(self.graph, value, layout, transposed)
+        if recipe.key not in self._weights:
+            tensor = Tensor(self._id(), value, recipe.dtype, recipe.shape, "weight", recipe.nbytes, recipe)
+            self.lowered.tensors[tensor.id] = tensor
+            self._weights[recipe.key] = tensor.id
+        strides = contiguous_strides(recipe.shape)
+        return View(self._weights[recipe.key], recipe.dtype, 0, recipe.shape, strides)
+
+    def panel_table(self, value: str | None) -> View | None:
+        """The packed form of a table that a matmul also reads, rows as columns; None when none does."""
+        return self.weight(value, "panels", True) if value is not None and value in self._panel_tables else None
+
+    def copy(self, view: View) -> View:
+        """A row-major copy of a view, made once."""
+        if view not in self._copies:
+            source = self.lowered.tensors[view.tensor]
+            target = self._new(f"{source.name}.copy", view.dtype, view.shape, "activation")
+            self.emit_copy(view, target)
+            self._copies[view] = target
+        return self._copies[view]
+
+    def temporary(self, node: Node, like: View) -> View:
+        """A row-major tensor of a view's shape, for a kernel that cannot write through that view's strides."""
+        return self._new(f"{node.outputs[0]}.rows", like.dtype, like.shape, "activation")
+
+    def scalar(self, value: float, dtype: DType) -> View:
+        """A constant of one element, shape []."""
+        name = self.graph.fresh(f"scalar.{value}.{dtype}")
+        for known, data in self._scalars.items():
+            if data == (value, dtype):
+                return self.view(known)
+        self.graph.add_constant(name, np.array(value, dtype.numpy))
+        self.static.add(name)
+        self._scalars[name] = (value, dtype)
+        return self.view(name)
+
+    def emit_copy(self, source: View, target: View) -> None:
+        """A step that copies elements between two views of one shape."""
+        from ingot.lower.cpu.elementwise import elementwise_fields
+
+        fields = elementwise_fields([source], target)
+        self.step(f"copy_b{source.dtype.itemsize}", "elementwise_args", fields, [source], [target], work=source.size / 4)
+
+    # -- results ------------------------------------------------------------------------------------------------
+
+    def result(self, value: str, strided: bool = False) -> View:
+        """The view that a step writes a value to: inside the tensor of its only reader where that is possible.
+
+        strided: the kernel takes any strides; otherwise the view is row-major.
+        """
+        if value in self.lowered.views:
+            return self.lowered.views[value]
+        view = self._destination(value, strided)
+        if view is None:
+            type = self.graph.type(value)
+            names = [external for external, v in self.graph.outputs.items() if v == value]
+            if names:
+                view = self._root(names[0], type, "output")
+            else:
+                view = self._new(value, type.dtype, type.dims, "activation")
+        self._bind(value, view)
+        return view
+
+    def alias(self, value: str, view: View) -> None:
+        """Says that a value is a view of memory that exists already."""
+        self._bind(value, view)
+
+    def _destination(self, value: str, strided: bool) -> View | None:
+        """A place inside the result of a permute, reshape or concat that reads nothing else from this value."""
+        user = self.graph.only_user(value)
+        if user is None or user in self.grouped or user in self.groups:
+            return None
+        shape = self.graph.type(value).dims
+        match user.op.name:
+            case "permute":
+                inverse = tuple(user.axes.index(i) for i in range(len(user.axes)))
+                view = self.result(user.output, strided).permute(inverse)
+            case "reshape":
+                reshaped = self.result(user.output, strided).reshape(shape)
+                if reshaped is None:
+                    return None
+                view = reshaped
+            case "concat":
+                view = self._concat_slot(user, value, strided)
+            case _:
+                return None
+        return view if strided or view.is_contiguous else None
+
+    def _concat_slot(self, concat: Node, value: str, strided: bool) -> View:
+        whole = self.result(concat.output, strided)
+        start = 0
+        for operand in concat.operands:
+            if operand == value:
+                break
+            start += self.graph.type(str(operand)).dims[concat.axis]
+        starts = [0] * len(whole.shape)
+        stops = list(whole.shape)
+        starts[concat.axis] = start
+        stops[concat.axis] = start + self.graph.type(value).dims[concat.axis]
+        return whole.slice(starts, stops, [1] * len(starts))
+
+    def _output(self, external: str, value: str) -> View:
+        """A graph output owns its memory: anything else is copied into a root of its own."""
+        view = self.view(value)
+        root = self.lowered.tensors[view.tensor]
+        taken = any(o.tensor == view.tensor for o in self.lowered.outputs.values())
+        if root.kind == "output" and not taken and view.is_contiguous and view.size * view.dtype.itemsize == root.nbytes:
+            return view
+        self.node_name = value
+        target = self._root(external, self.graph.type(value), "output")
+        self.emit_copy(view, target)
+        return target
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def step(
+        self,
+        kernel: str,
+        args_type: str,
+        fields: dict[str, Field],
+        reads: Sequence[View],
+        writes: Sequence[View],
+        *,
+        work: float,
+        inplace: tuple[int, ...] = (),
+        scratch_floats: int = 0,
+    ) -> None:
+        """Adds a step. `work` is an estimate in nanoseconds on one thread; it decides into how many parts to cut.
+
+        scratch_floats: f32 scratch per part, given to the kernel as `scratch` and `scratch_stride`.
+        """
+        if all(w.size == 0 for w in writes):
+            return
+        parts = max(1, min(self.target.threads, int(work / _PART_NANOSECONDS)))
+        scratch = None
+        if scratch_floats:
+            slot = -(-scratch_floats // 16) * 16
+            scratch = self._new(f"{self.node_name}.scratch", f32, (parts * slot,), "scratch").tensor
+            fields = fields | {"scratch": Pointer(scratch), "scratch_stride": slot}
+        self.lowered.steps.append(
+            Step(kernel, args_type, fields, tuple(reads), tuple(writes), self.node_name, inplace, parts, scratch)
+        )
+
+    @property
+    def step_index(self) -> int:
+        """The number the next step will have."""
+        return len(self.lowered.steps)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _bind(self, value: str, view: View) -> None:
+        self.lowered.views[value] = view
+
+    def _id(self) -> str:
+        return f"t{len(self.lowered.tensors)}"
+
+    def _root(self, name: str, type: TensorType, kind: str) -> View:
+        return self._new(name, type.dtype, type.dims, kind)
+
+    def _new(self, name: str, dtype: DType, shape: tuple[int, ...], kind: str) -> View:
+        strides = contiguous_strides(shape)
+        size = 1
+        for dim in shape:
+            size *= dim
+        tensor = Tensor(self._id(), name, dtype, shape, kind, size * dtype.itemsize)
+        self.lowered.tensors[tensor.id] = tensor
+        return View(tensor.id, dtype, 0, shape, strides)
+
+    def _find_panel_tables(self) -> set[str]:
+        """Static [n, k] values that some matmul wants packed by rows."""
+        found = set()
+        for node in self.graph.nodes:
+            if node.op.name == "matmul" and node.transpose_b and node.operands[1] in self.static:
+                if len(self.graph.type(str(node.operands[1])).shape) == 2:
+                    found.add(str(node.operands[1]))
+        return found
+
+
+def choose_row(builder: Builder, node: Node) -> tuple[Row | None, Choice]:
+    """The first row for a node's op that accepts it, and what each candidate said."""
+    reasons: list[tuple[str, str]] = []
+    op = builder.groups[node].root.op.name if node in builder.groups else node.op.name
+    for row in builder.table.get(op, []):
+        reason = row.refuse(builder, node)
+        reasons.append((row.kernel, reason))
+        if not reason:
+            return row, Choice(node.outputs[0], op, tuple(reasons))
+    return None, Choice(node.outputs[0], op, tuple(reasons))
+
+
+def pointer(view: View) -> Pointer:
+    """The pointer field of a view's first element."""
+    return Pointer(view.tensor, view.byte_offset)
+
+
+def broadcast_view(view: View, shape: tuple[int, ...]) -> View:
+    """The view as numpy broadcasts it to `shape`."""
+    return view if view.shape == shape else view.expand(shape)

@@ -1,0 +1,102 @@
+"""Rows of gather and rotary."""
+
+from __future__ import annotations
+
+from ingot.dtype import f32, i32, i64
+from ingot.ir import Node
+from ingot.lower.build import Builder, broadcast_view, pointer
+from ingot.lower.cpu.rows import both, of, operand_type, row
+from ingot.lower.lowered import FAULT, Field, Pointer
+
+_BYTE = 0.1  # nanoseconds per byte moved on one thread
+
+
+def _from_panels(builder: Builder, node: Node) -> str:
+    if builder.panel_table(node.operands[0]) is None:
+        return "the table is not packed for a matmul"
+    if operand_type(builder, node, 1).dtype is not i64:
+        return f"indices are {operand_type(builder, node, 1).dtype}, expected i64"
+    return "" if node.axis == 0 else f"axis is {node.axis}, expected 0"
+
+
+@row("gather", "gather_f32_panels", both(of(f32), _from_panels))
+def _gather_panels(builder: Builder, node: Node) -> None:
+    table = builder.panel_table(node.operands[0])
+    assert table is not None
+    indices = builder.contiguous(node.operands[1])
+    out = builder.result(node.output)
+    fields = _gather_fields(builder, node, 4) | {
+        "table": pointer(table), "indices": pointer(indices), "out": pointer(out),
+        "outer": 1, "limit": table.shape[0], "inner": table.shape[1], "count": indices.size,
+    }  # fmt: skip
+    work = out.size * 4 * _BYTE
+    builder.step("gather_f32_panels", "gather_args", fields, [table, indices], [out], work=work)
+
+
+def _indices(dtype):  # type: ignore[no-untyped-def]
+    def refuse(builder: Builder, node: Node) -> str:
+        found = operand_type(builder, node, 1).dtype
+        return "" if found is dtype else f"indices are {found}, expected {dtype}"
+
+    return refuse
+
+
+def _gather(dtype) -> None:  # type: ignore[no-untyped-def]
+    kernel = f"gather_{dtype}"
+
+    @row("gather", kernel, _indices(dtype))
+    def emit(builder: Builder, node: Node) -> None:
+        table, indices = builder.contiguous(node.operands[0]), builder.contiguous(node.operands[1])
+        out = builder.result(node.output)
+        outer = inner = 1
+        for dim in table.shape[: node.axis]:
+            outer *= dim
+        for dim in table.shape[node.axis + 1 :]:
+            inner *= dim
+        fields = _gather_fields(builder, node, table.dtype.itemsize) | {
+            "table": pointer(table), "indices": pointer(indices), "out": pointer(out),
+            "outer": outer, "limit": table.shape[node.axis], "inner": inner, "count": indices.size,
+        }  # fmt: skip
+        work = out.size * table.dtype.itemsize * _BYTE
+        builder.step(kernel, "gather_args", fields, [table, indices], [out], work=work)
+
+
+_gather(i64)
+_gather(i32)
+
+
+def _gather_fields(builder: Builder, node: Node, itemsize: int) -> dict[str, Field]:
+    return {"fault": Pointer(FAULT), "step": builder.step_index, "item_bytes": itemsize}
+
+
+@row("gather_elements", "gather_elements_i64", _indices(i64))
+def _gather_elements(builder: Builder, node: Node) -> None:
+    x, indices = builder.view(node.operands[0]), builder.contiguous(node.operands[1])
+    out = builder.result(node.output)
+    fields = _gather_fields(builder, node, x.dtype.itemsize) | {
+        "x": pointer(x), "indices": pointer(indices), "out": pointer(out),
+        "rank": len(out.shape), "axis": node.axis, "shape": out.shape, "x_strides": x.strides,
+        "limit": x.shape[node.axis],
+    }  # fmt: skip
+    work = out.size * 4.0
+    builder.step("gather_elements_i64", "gather_elements_args", fields, [x, indices], [out], work=work)
+
+
+@row("rotary", "rotary_f32", of(f32), strided=True)
+def _rotary(builder: Builder, node: Node) -> None:
+    x = builder.adjacent(node.operands[0])
+    out = builder.result(node.output, strided=True)
+    target = out
+    if out.strides[-1] != 1:
+        out = builder.temporary(node, out)
+    cos, sin = (broadcast_view(builder.adjacent(o), x.shape) for o in node.operands[1:])
+    batch, heads, rows, head_dim = x.shape
+    fields: dict[str, Field] = {
+        "x": pointer(x), "cos": pointer(cos), "sin": pointer(sin), "out": pointer(out),
+        "batch": batch, "heads": heads, "rows": rows, "head_dim": head_dim,
+        "x_strides": x.strides[:3], "cos_strides": cos.strides[:3], "sin_strides": sin.strides[:3],
+        "out_strides": out.strides[:3],
+    }  # fmt: skip
+    builder.step("rotary_f32", "rotary_args", fields, [x, cos, sin], [out], work=x.size * 1.0)
+    if target is not out:
+        builder.emit_copy(out, target)

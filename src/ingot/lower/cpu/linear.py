@@ -1,0 +1,229 @@
+"""Rows of matmul, attention and convolution: the packed kernels, with their epilogues and scratch."""
+
+from __future__ import annotations
+
+from ingot.dtype import f32
+from ingot.ir import Node
+from ingot.lower.build import Builder, broadcast_view, pointer
+from ingot.lower.cpu.rows import both, of, row
+from ingot.lower.epilogue import Group
+from ingot.lower.lowered import Field
+from ingot.lower.view import View
+from ingot.lower.weights import PANEL
+
+# Nanoseconds per multiply-add on one thread in a packed kernel, and per weight byte when weights are streamed.
+_FMA, _BYTE = 0.018, 0.02
+_GEMV_ROWS = 4
+# Attention over at most this many keys keeps whole rows of scores; longer ones run online over tiles of 256.
+_FULL_ROW_KEYS = 1024
+_QUERY_TILE = 12
+
+
+def _static_matrix(builder: Builder, node: Node) -> str:
+    root = builder.group(node).root
+    if root.operands[1] not in builder.static:
+        return "the right operand is not constant"
+    if builder.graph.type(str(root.operands[1])).rank != 2:
+        return "the right operand is not a matrix"
+    return "the left operand is transposed" if root.transpose_a else ""
+
+
+def _few_rows(builder: Builder, node: Node) -> str:
+    rows = builder.graph.type(builder.group(node).root.output)
+    count = rows.size // max(rows.dims[-1], 1)
+    return "" if count <= _GEMV_ROWS else f"{count} rows, expected at most {_GEMV_ROWS}"
+
+
+@row("matmul", "gemv_f32_packed", both(of(f32, f32), _static_matrix, _few_rows))
+def _gemv(builder: Builder, node: Node) -> None:
+    _emit_packed(builder, builder.group(node), "gemv_f32_packed")
+
+
+@row("matmul", "gemm_f32_packed", both(of(f32, f32), _static_matrix))
+def _gemm(builder: Builder, node: Node) -> None:
+    _emit_packed(builder, builder.group(node), "gemm_f32_packed")
+
+
+def _emit_packed(builder: Builder, group: Group, kernel: str) -> None:
+    root = group.root
+    a = builder.rows(root.operands[0])
+    b = builder.weight(str(root.operands[1]), "panels", root.transpose_b)
+    k, n = reversed(b.shape) if root.transpose_b else b.shape
+    reads = [a, b]
+    fields: dict[str, Field] = {"m": a.shape[0], "n": n, "k": k, "alpha": root.scale, "activation": group.activation}
+    fields |= _bias(builder, group, reads)
+    if group.residual is not None:
+        residual = builder.rows(group.residual)
+        reads.append(residual)
+        fields |= {"residual": pointer(residual), "residual_stride": residual.strides[0]}
+    out = builder.result(group.output)
+    c = out.rows()
+    assert c is not None
+    fields |= {"a": pointer(a), "a_stride": a.strides[0], "b": pointer(b), "c": pointer(c), "c_stride": c.strides[0]}
+    work = max(a.shape[0] * n * k * _FMA, n * k * 4 * _BYTE)
+    # The residual of an element is read before that element is written, so the sum may take its place.
+    inplace = (len(reads) - 1,) if group.residual is not None and reads[-1].strides == c.strides else ()
+    builder.step(kernel, "gemm_args", fields, reads, [c], work=work, inplace=inplace)
+
+
+def _bias(builder: Builder, group: Group, reads: list[View]) -> dict[str, Field]:
+    if group.bias is None:
+        return {}
+    bias = builder.contiguous(group.bias)
+    reads.append(bias)
+    return {"bias": pointer(bias)}
+
+
+@row("matmul", "matmul_f32", of(f32, f32), strided=True)
+def _matmul(builder: Builder, node: Node) -> None:
+    group = builder.group(node)
+    root = group.root
+    a, b = builder.view(root.operands[0]), builder.view(root.operands[1])
+    a = _swap(a) if root.transpose_a else a
+    b = _swap(b) if root.transpose_b else b
+    if a.shape[-1] != 1 and a.strides[-1] != 1:
+        a = builder.copy(a)
+    out = builder.result(group.output, strided=True)
+    if out.shape[-1] != 1 and out.strides[-1] != 1:
+        target, out = out, builder.temporary(node, out)
+    else:
+        target = out
+    batch = out.shape[:-2]
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    a = broadcast_view(a, (*batch, m, k))
+    b = broadcast_view(b, (*batch, k, n))
+    reads = [a, b]
+    fields: dict[str, Field] = {"m": m, "n": n, "k": k, "alpha": root.scale, "activation": group.activation}
+    fields |= _bias(builder, group, reads)
+    if group.residual is not None:
+        residual = builder.adjacent(group.residual)
+        reads.append(residual)
+        fields |= {"residual": pointer(residual), "residual_stride": residual.strides[-2]}
+        fields |= {"residual_batch_strides": residual.strides[:-2]}
+    fields |= {"a": pointer(a), "b": pointer(b), "c": pointer(out), "batch_rank": len(batch), "batch_shape": batch}
+    fields |= {"a_batch_strides": a.strides[:-2], "b_batch_strides": b.strides[:-2], "c_batch_strides": out.strides[:-2]}
+    fields |= {"a_stride": a.strides[-2], "b_k_stride": b.strides[-2], "b_n_stride": b.strides[-1]}
+    fields |= {"c_stride": out.strides[-2]}
+    work = out.size * k * _FMA
+    builder.step("matmul_f32", "matmul_args", fields, reads, [out], work=work, scratch_floats=k * PANEL)
+    if target is not out:
+        builder.emit_copy(out, target)
+
+
+def _swap(view: View) -> View:
+    rank = len(view.shape)
+    return view.permute((*range(rank - 2), rank - 1, rank - 2))
+
+
+def _keys(many: bool):  # type: ignore[no-untyped-def]
+    def refuse(builder: Builder, node: Node) -> str:
+        keys = builder.graph.type(str(node.operands[1])).dims[2]
+        if (keys > _FULL_ROW_KEYS) == many:
+            return ""
+        return f"{keys} keys, expected {'more than' if many else 'at most'} {_FULL_ROW_KEYS}"
+
+    return refuse
+
+
+@row("attention", "attention_f32", both(of(f32, f32, f32), _keys(False)), strided=True)
+def _attention(builder: Builder, node: Node) -> None:
+    keys = builder.graph.type(str(node.operands[1])).dims[2]
+    _emit_attention(builder, node, "attention_f32", keys)
+
+
+@row("attention", "attention_f32_online", both(of(f32, f32, f32), _keys(True)), strided=True)
+def _attention_online(builder: Builder, node: Node) -> None:
+    _emit_attention(builder, node, "attention_f32_online", 256)
+
+
+def _emit_attention(builder: Builder, node: Node, kernel: str, tile: int) -> None:
+    q, k, v = (builder.adjacent(o) for o in node.operands[:3])
+    out = builder.result(node.output, strided=True)
+    target = out
+    if out.shape[-1] != 1 and out.strides[-1] != 1:
+        out = builder.temporary(node, out)
+    (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, _), v_dim = q.shape, k.shape, v.shape[-1]
+    reads = [q, k, v]
+    fields: dict[str, Field] = {
+        "q": pointer(q), "k": pointer(k), "v": pointer(v), "out": pointer(out),
+        "batch": batch, "heads": heads, "kv_heads": kv_heads, "q_len": q_len, "kv_len": kv_len,
+        "head_dim": head_dim, "v_dim": v_dim,
+        "q_strides": q.strides[:3], "k_strides": k.strides[:3], "v_strides": v.strides[:3],
+        "out_strides": out.strides[:3], "scale": node.scale, "causal": int(node.causal),
+        "causal_offset": node.causal_offset,
+    }  # fmt: skip
+    if len(node.operands) > 3 and node.operands[3] is not None:
+        mask = broadcast_view(builder.view(node.operands[3]), (batch, heads, q_len, kv_len))
+        reads.append(mask)
+        fields |= {"mask": pointer(mask), "mask_strides": mask.strides, "mask_kind": 2 if mask.dtype is f32 else 1}
+    work = batch * heads * q_len * kv_len * (head_dim + v_dim) * _FMA * 1.5
+    scratch = attention_scratch(tile, kv_len, head_dim, v_dim)
+    builder.step(kernel, "attention_args", fields, reads, [out], work=work, scratch_floats=scratch)
+    if target is not out:
+        builder.emit_copy(out, target)
+
+
+def attention_scratch(tile: int, kv_len: int, head_dim: int, v_dim: int) -> int:
+    """Floats of scratch per part: packed keys and values of one head or tile, and a tile of scores and sums."""
+    columns = -(-min(tile, kv_len) // PANEL) * PANEL
+    v_columns = -(-v_dim // PANEL) * PANEL
+    return columns * head_dim + columns * v_columns + _QUERY_TILE * (columns + 2 * v_columns + 64)
+
+
+def _two_dimensional(builder: Builder, node: Node) -> str:
+    rank = builder.graph.type(str(builder.group(node).root.operands[0])).rank
+    return "" if rank == 4 else f"rank is {rank}, expected 4"
+
+
+@row("conv", "conv2d_f32", both(of(f32, f32), _two_dimensional))
+def _conv(builder: Builder, node: Node) -> None:
+    group = builder.group(node)
+    root = group.root
+    x, weight = builder.contiguous(root.operands[0]), builder.contiguous(root.operands[1])
+    reads = [x, weight]
+    fields: dict[str, Field] = {"x": pointer(x), "weight": pointer(weight), "activation": group.activation}
+    if len(root.operands) > 2 and root.operands[2] is not None:
+        bias = builder.contiguous(root.operands[2])
+        reads.append(bias)
+        fields["bias"] = pointer(bias)
+    if group.residual is not None:
+        residual = builder.contiguous(group.residual)
+        reads.append(residual)
+        fields["residual"] = pointer(residual)
+    out = builder.result(group.output)
+    fields |= {"out": pointer(out), "groups": root.groups} | _image_fields(x, out, root)
+    fields |= {"out_channels": out.shape[1], "batch": x.shape[0], "channels": x.shape[1]}
+    fields |= {"kernel_h": weight.shape[2], "kernel_w": weight.shape[3]}
+    k = weight.shape[1] * weight.shape[2] * weight.shape[3]
+    work = out.size * k * _FMA * 1.3
+    builder.step("conv2d_f32", "conv_args", fields, reads, [out], work=work, scratch_floats=k * PANEL)
+
+
+def _image_fields(x: View, out: View, node: Node) -> dict[str, Field]:
+    return {
+        "height": x.shape[2], "width": x.shape[3], "out_height": out.shape[2], "out_width": out.shape[3],
+        "stride_h": node.strides[0], "stride_w": node.strides[1], "pad_top": node.pads[0], "pad_left": node.pads[1],
+        "dilation_h": node.dilations[0], "dilation_w": node.dilations[1],
+    }  # fmt: skip
+
+
+def _pool(op: str) -> None:
+    @row(op, f"{op}_f32", both(of(f32), _image))
+    def emit(builder: Builder, node: Node) -> None:
+        x = builder.contiguous(node.operands[0])
+        out = builder.result(node.output)
+        fields = {"x": pointer(x), "out": pointer(out), "planes": x.shape[0] * x.shape[1]} | _image_fields(x, out, node)
+        fields |= {"kernel_h": node.kernel[0], "kernel_w": node.kernel[1]}
+        if op == "avg_pool":
+            fields["count_include_pad"] = int(node.count_include_pad)
+        work = out.size * node.kernel[0] * node.kernel[1] * 0.5
+        builder.step(f"{op}_f32", "pool_args", fields, [x], [out], work=work)
+
+
+def _image(builder: Builder, node: Node) -> str:
+    rank = builder.graph.type(str(node.operands[0])).rank
+    return "" if rank == 4 else f"rank is {rank}, expected 4"
+
+
+_pool("max_pool")
+_pool("avg_pool")

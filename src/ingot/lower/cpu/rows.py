@@ -1,0 +1,63 @@
+"""The table of CPU rows, and the conditions that rows share. First match wins, in order of declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ingot.dtype import DType
+from ingot.ir import Node, TensorType
+from ingot.lower.build import Builder, Row
+
+ROWS: dict[str, list[Row]] = {}
+
+Condition = Callable[[Builder, Node], str]
+Emit = Callable[[Builder, Node], None]
+
+
+def accept(builder: Builder, node: Node) -> str:
+    """Refuses nothing."""
+    return ""
+
+
+def row(op: str, kernel: str, refuse: Condition = accept, strided: bool = False) -> Callable[[Emit], Emit]:
+    """Declares a kernel for an op; see `build.Row`."""
+
+    def declare(emit: Emit) -> Emit:
+        ROWS.setdefault(op, []).append(Row(op, kernel, refuse, emit, strided))
+        return emit
+
+    return declare
+
+
+def operand_type(builder: Builder, node: Node, index: int = 0) -> TensorType:
+    """The type of a node's operand; of a group's root for the last node of a group."""
+    target = builder.groups[node].root if node in builder.groups else node
+    return builder.graph.type(str(target.operands[index]))
+
+
+def of(*dtypes: DType) -> Condition:
+    """Refuses unless the operands' dtypes begin with these."""
+
+    def refuse(builder: Builder, node: Node) -> str:
+        for i, dtype in enumerate(dtypes):
+            found = operand_type(builder, node, i).dtype
+            if found is not dtype:
+                return f"operand {i} is {found}, expected {dtype}"
+        return ""
+
+    return refuse
+
+
+def both(*conditions: Condition) -> Condition:
+    """Refuses when any of them does, with the first reason."""
+
+    def refuse(builder: Builder, node: Node) -> str:
+        return next((reason for c in conditions if (reason := c(builder, node))), "")
+
+    return refuse
+
+
+def last_axis(builder: Builder, node: Node) -> str:
+    """Refuses an `axis` that is not the last."""
+    rank = operand_type(builder, node).rank
+    return "" if node.axis == rank - 1 else f"axis is {node.axis}, expected {rank - 1}"

@@ -1,0 +1,91 @@
+"""Rows of the shape ops: views where they can be, strided copies where they must be."""
+
+from __future__ import annotations
+
+from ingot.ir import Node
+from ingot.lower.build import Builder
+from ingot.lower.cpu.rows import row
+from ingot.lower.view import View
+
+VIEW = "view"  # no kernel: the result is the operand's memory
+
+
+def place(builder: Builder, node: Node, view: View | None) -> None:
+    """Makes a view the value of a node, or copies where the value was promised a place elsewhere.
+
+    view: the operand seen as the result; None where no view can be (then it is copied row-major first).
+    """
+    shape = builder.graph.type(node.output).dims
+    if view is None:
+        view = builder.copy(builder.view(node.operands[0])).reshape(shape)
+        assert view is not None
+    placed = builder.lowered.views.get(node.output)
+    if placed is None:
+        builder.alias(node.output, view)
+    elif not _same_elements(view, placed):
+        builder.emit_copy(view, placed)
+
+
+def _same_elements(a: View, b: View) -> bool:
+    def key(view: View) -> tuple[object, ...]:
+        strides = [s for dim, s in zip(view.shape, view.strides, strict=True) if dim != 1]
+        return view.tensor, view.offset, view.shape, strides
+
+    return key(a) == key(b)
+
+
+@row("reshape", VIEW, strided=True)
+def _reshape(builder: Builder, node: Node) -> None:
+    place(builder, node, builder.view(node.operands[0]).reshape(builder.graph.type(node.output).dims))
+
+
+@row("permute", VIEW, strided=True)
+def _permute(builder: Builder, node: Node) -> None:
+    place(builder, node, builder.view(node.operands[0]).permute(node.axes))
+
+
+@row("slice", VIEW, strided=True)
+def _slice(builder: Builder, node: Node) -> None:
+    place(builder, node, builder.view(node.operands[0]).slice(node.starts, node.stops, node.steps))
+
+
+@row("expand", VIEW, strided=True)
+def _expand(builder: Builder, node: Node) -> None:
+    place(builder, node, builder.view(node.operands[0]).expand(builder.graph.type(node.output).dims))
+
+
+@row("concat", "copy_b", strided=True)
+def _concat(builder: Builder, node: Node) -> None:
+    whole = builder.result(node.output, strided=True)
+    start = 0
+    for operand in node.operands:
+        view = builder.view(operand)
+        starts, stops = [0] * len(whole.shape), list(whole.shape)
+        starts[node.axis], stops[node.axis] = start, start + view.shape[node.axis]
+        slot = whole.slice(starts, stops, [1] * len(starts))
+        if not _same_elements(view, slot) and view.size:
+            builder.emit_copy(view, slot)
+        start += view.shape[node.axis]
+
+
+@row("pad", "copy_b", strided=True)
+def _pad(builder: Builder, node: Node) -> None:
+    source = builder.view(node.operands[0])
+    whole = builder.result(node.output, strided=True)
+    # A negative pad crops: what lies outside the result is left out of the copy.
+    crop_starts = [max(0, -b) for b in node.before]
+    crop_stops = [dim - max(0, -a) for dim, a in zip(source.shape, node.after, strict=True)]
+    inner = source.slice(crop_starts, crop_stops, [1] * len(crop_starts))
+    starts = [max(0, b) for b in node.before]
+    stops = [s + dim for s, dim in zip(starts, inner.shape, strict=True)]
+    fill = builder.scalar(node.value, source.dtype)
+    # Each border is a slab across what the earlier axes left over, so nothing is written twice.
+    for axis in range(len(whole.shape)):
+        for low, high in ((0, starts[axis]), (stops[axis], whole.shape[axis])):
+            if low < high:
+                begin = starts[:axis] + [low] + [0] * (len(starts) - axis - 1)
+                end = stops[:axis] + [high] + list(whole.shape[axis + 1 :])
+                slab = whole.slice(begin, end, [1] * len(begin))
+                builder.emit_copy(fill.expand(slab.shape), slab)
+    if inner.size:
+        builder.emit_copy(inner, whole.slice(starts, stops, [1] * len(starts)))

@@ -1,0 +1,87 @@
+"""Groups: a matmul or convolution with the bias, activation and residual that its kernel applies on the way out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ingot.dtype import f32
+from ingot.ir import Graph, Node
+
+# op (and its `approximate` attribute) -> INGOT_ACT_* of abi.h
+ACTIVATIONS = {
+    "relu": 1,
+    "gelu.erf": 2,
+    "gelu.tanh": 3,
+    "silu": 4,
+    "sigmoid": 5,
+    "tanh": 6,
+}
+
+
+@dataclass(slots=True)
+class Group:
+    """root: the matmul or conv. The epilogue computes activation(root + bias) + residual into `output`.
+
+    `members` are the nodes from the root to the last, in order.
+    """
+
+    root: Node
+    members: list[Node]
+    bias: str | None = None
+    activation: int = 0
+    residual: str | None = None
+
+    @property
+    def output(self) -> str:
+        return self.members[-1].output
+
+
+def find_groups(graph: Graph, static: set[str]) -> tuple[dict[Node, Group], set[Node]]:
+    """Groups by their last node, and the nodes that are inside a group but not its last."""
+    groups: dict[Node, Group] = {}
+    inside: set[Node] = set()
+    position = {node: i for i, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        if node.op.name not in ("matmul", "conv") or node in groups or node.output in static:
+            continue
+        group = Group(node, [node])
+        if graph.type(node.output).dtype is f32:
+            _grow(graph, static, group, position, inside)
+        groups[group.members[-1]] = group
+        inside.update(group.members[:-1])
+    return groups, inside
+
+
+def _grow(graph: Graph, static: set[str], group: Group, position: dict[Node, int], inside: set[Node]) -> None:
+    """Adds following nodes while each is the only reader of what came before."""
+    while group.residual is None:
+        user = graph.only_user(group.output)
+        if user is None:
+            return
+        name = f"gelu.{user.approximate}" if user.op.name == "gelu" else user.op.name
+        if name in ACTIVATIONS and not group.activation:
+            group.activation = ACTIVATIONS[name]
+        elif user.op.name == "add":
+            other = user.operands[1] if user.operands[0] == group.output else user.operands[0]
+            assert other is not None
+            if not _take_add(graph, static, group, user, other):
+                return
+        else:
+            return
+        group.members.append(user)
+
+
+def _take_add(graph: Graph, static: set[str], group: Group, add: Node, other: str) -> bool:
+    """Takes an add as the bias or the residual; False when it is neither."""
+    shape = graph.type(group.output).dims
+    other_shape = graph.type(other).dims
+    if other == group.output or graph.type(add.output).dims != shape:
+        return False
+    if group.root.op.name == "matmul" and not group.bias and not group.activation:
+        if other in static and other_shape == shape[-1:]:
+            group.bias = other
+            return True
+    if other_shape != shape or other in static:
+        return False
+    group.residual = other
+    return True

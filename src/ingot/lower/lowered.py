@@ -1,0 +1,98 @@
+"""The second artefact: a list of concrete kernel calls over views, for one mode and one target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Union
+
+from ingot.dtype import DType
+from ingot.lower.target import Target
+from ingot.lower.view import View
+from ingot.lower.weights import Recipe
+
+FAULT = "fault"
+
+
+@dataclass(slots=True)
+class Tensor:
+    """A root: memory that views look into. `id` is safe in generated code; `name` is the source model's.
+
+    kind: input, output, weight, activation, state or scratch. Weights carry the recipe that makes their bytes.
+    """
+
+    id: str
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    kind: str
+    nbytes: int
+    recipe: Recipe | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A pointer field of an argument struct: a byte offset into a root tensor, or the run's fault slot."""
+
+    tensor: str
+    byte_offset: int = 0
+
+
+Field = Union[int, float, tuple[int, ...], Pointer, None]
+
+
+@dataclass(slots=True)
+class Step:
+    """One kernel call. Fields that are left out of the struct are zero.
+
+    reads[i] for i in `inplace` may share the memory of writes[0]: the kernel reads each element before it writes it.
+    `parts` is how many pieces the call is cut into; `scratch` is the tensor that holds a slot for each.
+    """
+
+    kernel: str
+    args_type: str
+    fields: dict[str, Field]
+    reads: tuple[View, ...]
+    writes: tuple[View, ...]
+    node: str
+    inplace: tuple[int, ...] = ()
+    parts: int = 1
+    scratch: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Why a step has the kernel it has: every candidate with the reason it was refused, empty for the chosen one."""
+
+    node: str
+    op: str
+    candidates: tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class Lowered:
+    """Steps in order, root tensors by id, and where graph values are: name -> view."""
+
+    target: Target
+    mode: str
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    inputs: dict[str, View] = field(default_factory=dict)
+    outputs: dict[str, View] = field(default_factory=dict)
+    views: dict[str, View] = field(default_factory=dict)
+    choices: list[Choice] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"lowered {self.mode} for {self.target.isa}, {self.target.threads} threads"]
+        for tensor in self.tensors.values():
+            lines.append(f"{tensor.id} {tensor.kind} {tensor.dtype}{list(tensor.shape)} {tensor.nbytes} bytes  # {tensor.name}")
+        for step in self.steps:
+            operands = ", ".join(map(_view_text, step.reads))
+            results = ", ".join(map(_view_text, step.writes))
+            lines.append(f"{step.kernel} x{step.parts}: {results} = ({operands})  # {step.node}")
+        return "\n".join(lines) + "\n"
+
+
+def _view_text(view: View) -> str:
+    offset = f"+{view.offset}" if view.offset else ""
+    strides = "" if view.is_contiguous else f" strides {list(view.strides)}"
+    return f"{view.tensor}{offset}{list(view.shape)}{strides}"

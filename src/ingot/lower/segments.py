@@ -1,0 +1,68 @@
+"""Cuts a static graph into runs of nodes that have kernels and runs that only the reference can compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ingot.ir import Graph, Node
+
+
+@dataclass(slots=True)
+class Segment:
+    """Part of a graph as a graph of its own; values that cross are its inputs and outputs, by name."""
+
+    native: bool
+    graph: Graph
+
+
+def split(graph: Graph, fallback: set[Node], static: set[str]) -> list[Segment]:
+    """Segments in order. A graph without fallback nodes is one segment: itself."""
+    if not fallback:
+        return [Segment(True, graph)]
+    level: dict[Node, int] = {}
+    for node in graph.nodes:
+        before = [p for o in node.operands if o not in static and (p := graph.producer(o)) is not None]
+        # Even levels are native, odd ones are not; a node goes as early as its operands let it.
+        earliest = max((level[p] for p in before), default=0)
+        level[node] = earliest if earliest % 2 == (node in fallback) else earliest + 1
+    segments = []
+    for number in sorted(set(level.values())):
+        nodes = [node for node in graph.nodes if level[node] == number]
+        if all(o in static for node in nodes for o in node.outputs):
+            continue
+        segments.append(Segment(number % 2 == 0, _extract(graph, nodes, static)))
+    return segments
+
+
+def _extract(graph: Graph, nodes: list[Node], static: set[str]) -> Graph:
+    """A graph of these nodes and the static ones they need."""
+    part = Graph(graph.name)
+    mine = set(nodes)
+    for node in nodes:
+        for operand in node.operands:
+            _bring(graph, part, operand, mine, static)
+        if node.outputs[0] not in part.values:
+            part.add(node.op.name, node.operands, node.outputs, **node.attributes)
+    for node in nodes:
+        for output in node.outputs:
+            leaves = graph.is_output(output) or any(user not in mine for user in graph.values[output].users)
+            if leaves and output not in static:
+                part.set_output(output, output)
+    return part
+
+
+def _bring(graph: Graph, part: Graph, name: str | None, mine: set[Node], static: set[str]) -> None:
+    if name is None or name in part.values:
+        return
+    value = graph.values[name]
+    if value.kind == "weight":
+        part.add_weight(name, value.data, graph.type(name))
+    elif value.kind == "constant":
+        assert value.data is not None
+        part.add_constant(name, value.data)
+    elif value.producer is not None and name in static:
+        for operand in value.producer.operands:
+            _bring(graph, part, operand, mine, static)
+        part.add(value.producer.op.name, value.producer.operands, value.producer.outputs, **value.producer.attributes)
+    else:
+        part.add_input(name, value.type)

@@ -1,0 +1,145 @@
+"""A view: (tensor, offset, shape, strides), all in elements. Every operand of a step is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ingot.dtype import DType
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides, in elements."""
+    strides = [1] * len(shape)
+    for i in range(len(shape) - 2, -1, -1):
+        strides[i] = strides[i + 1] * max(shape[i + 1], 1)
+    return tuple(strides)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Elements of a root tensor, by its id: element (i, j, ...) lies at offset + i*strides[0] + j*strides[1] + ..."""
+
+    tensor: str
+    dtype: DType
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        size = 1
+        for dim in self.shape:
+            size *= dim
+        return size
+
+    @property
+    def byte_offset(self) -> int:
+        return self.offset * self.dtype.itemsize
+
+    @property
+    def is_contiguous(self) -> bool:
+        """True when elements lie one after another, row-major; dims of size 1 may have any stride."""
+        expected = 1
+        for dim, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if dim != 1 and stride != expected:
+                return self.size == 0
+            expected *= dim
+        return True
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The half-open range of element offsets touched; empty for a view of no elements."""
+        if self.size == 0:
+            return self.offset, self.offset
+        steps = [(dim - 1) * stride for dim, stride in zip(self.shape, self.strides, strict=True)]
+        return self.offset + sum(min(s, 0) for s in steps), self.offset + sum(max(s, 0) for s in steps) + 1
+
+    def permute(self, axes: Sequence[int]) -> View:
+        """Axis i of the result is axis axes[i] of this."""
+        return replace(self, shape=tuple(self.shape[a] for a in axes), strides=tuple(self.strides[a] for a in axes))
+
+    def slice(self, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> View:
+        """The canonical slice of the op `slice`."""
+        offset, shape, strides = self.offset, [], []
+        for start, stop, step, stride in zip(starts, stops, steps, self.strides, strict=True):
+            length = max(0, -((start - stop) // step) if step > 0 else -((stop - start) // -step))
+            offset += start * stride if length else 0
+            shape.append(length)
+            strides.append(stride * step)
+        return replace(self, offset=offset, shape=tuple(shape), strides=tuple(strides))
+
+    def expand(self, shape: Sequence[int]) -> View:
+        """Broadcast to `shape`: missing and size-1 dims get stride 0."""
+        missing = len(shape) - len(self.shape)
+        strides = [0] * missing
+        for dim, stride, wanted in zip(self.shape, self.strides, shape[missing:], strict=True):
+            strides.append(stride if dim == wanted else 0)
+        return replace(self, shape=tuple(shape), strides=tuple(strides))
+
+    def reshape(self, shape: Sequence[int]) -> View | None:
+        """The same elements under another shape, or None where that needs a copy."""
+        if self.size == 0:
+            return replace(self, shape=tuple(shape), strides=contiguous_strides(shape))
+        runs = self._runs()
+        strides: list[int] = []
+        position = len(shape) - 1
+        for length, stride in reversed(runs):
+            remaining, step = length, stride
+            while position >= 0 and (remaining > 1 or shape[position] == 1):
+                if remaining % shape[position]:
+                    return None
+                strides.append(step)
+                step *= shape[position]
+                remaining //= shape[position]
+                position -= 1
+            if remaining != 1:
+                return None
+        strides += [1] * (position + 1)
+        return replace(self, shape=tuple(shape), strides=tuple(reversed(strides)))
+
+    def _runs(self) -> list[tuple[int, int]]:
+        """Dims merged where they lie evenly behind each other: (length, innermost stride), without size 1."""
+        runs: list[tuple[int, int]] = []
+        for dim, stride in zip(self.shape, self.strides, strict=True):
+            if dim == 1:
+                continue
+            if runs and runs[-1][1] == stride * dim:
+                runs[-1] = (runs[-1][0] * dim, stride)
+            else:
+                runs.append((dim, stride))
+        return runs
+
+    def rows(self) -> View | None:
+        """As [rows, columns] with adjacent columns, or None where the rows do not lie evenly."""
+        if not self.shape:
+            return self.reshape((1, 1))
+        columns = self.shape[-1]
+        flat = self.reshape((self.size // columns if columns else 0, columns))
+        if flat is None or (columns > 1 and flat.strides[1] != 1):
+            return None
+        return replace(flat, strides=(flat.strides[0], 1))
+
+
+def collapse(views: Sequence[View]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """The loop nest of views of one shape, with as few dims as possible: (shape, strides of each view).
+
+    Dims of size 1 go; neighbours merge where every view allows it. The innermost dim stays last.
+    """
+    shape: list[int] = []
+    strides: list[list[int]] = [[] for _ in views]
+    for axis, dim in enumerate(views[0].shape):
+        if dim == 1:
+            continue
+        here = [v.strides[axis] for v in views]
+        if shape and all(s[-1] == h * dim for s, h in zip(strides, here, strict=True)):
+            shape[-1] *= dim
+            for s, h in zip(strides, here, strict=True):
+                s[-1] = h
+        else:
+            shape.append(dim)
+            for s, h in zip(strides, here, strict=True):
+                s.append(h)
+    if not shape:
+        return (views[0].size,), [(1,) for _ in views]
+    return tuple(shape), [tuple(s) for s in strides]

@@ -1,0 +1,257 @@
+"""The third artefact: numbers. Live ranges, an address for each root tensor, barriers. It chooses nothing.
+
+Offsets: tensors by size, largest first, each at the lowest gap that no tensor alive at the same time touches
+(greedy by size: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ingot.errors import LimitError
+from ingot.lower.lowered import Lowered, Step, Tensor
+from ingot.lower.view import View
+
+CANARY_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a root tensor starts: a byte offset in a region."""
+
+    region: str
+    offset: int
+
+
+@dataclass(slots=True)
+class Plan:
+    """Addresses and sizes of everything a run touches.
+
+    regions: bytes by name ("arena0", ..., "weights", "state", "input:x", "output:y"). live: first and last step that
+    touches an arena tensor. lower_bound_bytes: the largest sum of live bytes over the order; no plan can be smaller.
+    activation_bytes: the sum of all activations, as if nothing shared memory. canary_bytes: gap behind each tensor.
+    """
+
+    addresses: dict[str, Address] = field(default_factory=dict)
+    regions: dict[str, int] = field(default_factory=dict)
+    live: dict[str, tuple[int, int]] = field(default_factory=dict)
+    barriers: list[bool] = field(default_factory=list)
+    lower_bound_bytes: int = 0
+    activation_bytes: int = 0
+    canary_bytes: int = 0
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of activations and scratch together."""
+        return sum(size for name, size in self.regions.items() if name.startswith("arena"))
+
+
+@dataclass(slots=True)
+class _Block:
+    """Tensors that share one place because each overwrites the one before: its bytes and first and last step."""
+
+    tensors: list[Tensor]
+    nbytes: int
+    birth: int
+    death: int
+
+
+def plan(lowered: Lowered, *, canaries: bool = False) -> Plan:
+    """Places every root tensor of a lowering. Deterministic.
+
+    Raises LimitError when a tensor is larger than the target's largest region.
+    """
+    result = Plan(canary_bytes=CANARY_BYTES if canaries else 0)
+    alignment = lowered.target.alignment
+    result.live = _live_ranges(lowered)
+    blocks = _merge_inplace(lowered, result.live)
+    result.lower_bound_bytes = _lower_bound(blocks, len(lowered.steps), alignment)
+    arena = [t for t in lowered.tensors.values() if t.id in result.live]
+    result.activation_bytes = sum(_round_up(t.nbytes, alignment) for t in arena if t.kind == "activation")
+    _place_blocks(lowered, result, blocks)
+    _place_rest(lowered, result, alignment)
+    result.barriers = _barriers(lowered, result)
+    return result
+
+
+def _round_up(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment
+
+
+def _live_ranges(lowered: Lowered) -> dict[str, tuple[int, int]]:
+    """First and last step that touches each tensor of the arena."""
+    live: dict[str, tuple[int, int]] = {}
+    for i, step in enumerate(lowered.steps):
+        touched = [v.tensor for v in (*step.reads, *step.writes)] + ([step.scratch] if step.scratch else [])
+        for tensor in touched:
+            if lowered.tensors[tensor].kind in ("activation", "scratch"):
+                live[tensor] = (live.get(tensor, (i, i))[0], i)
+    return live
+
+
+def _merge_inplace(lowered: Lowered, live: dict[str, tuple[int, int]]) -> list[_Block]:
+    """Blocks after every in-place permission that the live ranges allow has been used."""
+    blocks = {t: _Block([lowered.tensors[t]], lowered.tensors[t].nbytes, *live[t]) for t in live}
+    if not (lowered.target.inplace and lowered.target.reuse):
+        return list(blocks.values())
+    for i, step in enumerate(lowered.steps):
+        for operand in step.inplace:
+            source, target = step.reads[operand].tensor, step.writes[0].tensor
+            if source in blocks and target in blocks and _may_share(step, operand, i, blocks[source], blocks[target]):
+                merged, absorbed = blocks[source], blocks[target]
+                merged.tensors += absorbed.tensors
+                merged.death = absorbed.death
+                for tensor in absorbed.tensors:
+                    blocks[tensor.id] = merged
+                break
+    return list({id(block): block for block in blocks.values()}.values())
+
+
+def _may_share(step: Step, operand: int, index: int, source: _Block, target: _Block) -> bool:
+    """The operand dies here, the result is born here, both lie alike, and nothing else reads the operand's memory."""
+    read, write = step.reads[operand], step.writes[0]
+    mine = {tensor.id for tensor in source.tensors}
+    others = [v for i, v in enumerate(step.reads) if i != operand and v.tensor in mine]
+    return (
+        source is not target
+        and source.death == index == target.birth
+        and source.nbytes == target.nbytes
+        and read.offset == write.offset
+        and read.shape == write.shape
+        and read.strides == write.strides
+        and not others
+    )
+
+
+def _lower_bound(blocks: list[_Block], steps: int, alignment: int) -> int:
+    change = [0] * (steps + 1)
+    for block in blocks:
+        change[block.birth] += _round_up(block.nbytes, alignment)
+        change[block.death + 1] -= _round_up(block.nbytes, alignment)
+    total = peak = 0
+    for delta in change:
+        total += delta
+        peak = max(peak, total)
+    return peak
+
+
+def _place_blocks(lowered: Lowered, result: Plan, blocks: list[_Block]) -> None:
+    alignment, limit = lowered.target.alignment, lowered.target.region_bytes
+    placed: list[list[tuple[int, int, _Block]]] = [[]]
+    for block in sorted(blocks, key=lambda b: (-b.nbytes, b.birth, b.tensors[0].id)):
+        size = _round_up(block.nbytes + result.canary_bytes, alignment)
+        if size > limit:
+            raise LimitError(f"tensor {block.tensors[0].name!r}: too large, got {size} bytes, expected at most {limit}")
+        for region, others in enumerate(placed):
+            offset = _lowest_gap(others, block, size, lowered.target.reuse)
+            if offset + size <= limit:
+                break
+        else:
+            region, offset = len(placed), 0
+            placed.append([])
+        placed[region].append((offset, offset + size, block))
+        name = f"arena{region}"
+        result.regions[name] = max(result.regions.get(name, 0), offset + size)
+        for tensor in block.tensors:
+            result.addresses[tensor.id] = Address(name, offset)
+
+
+def _lowest_gap(placed: list[tuple[int, int, _Block]], block: _Block, size: int, reuse: bool) -> int:
+    """The smallest gap that fits between the blocks alive at the same time, the lowest of equal ones."""
+    taken = sorted(
+        (begin, end)
+        for begin, end, other in placed
+        if not reuse or not (other.death < block.birth or block.death < other.birth)
+    )
+    best, best_gap, edge = -1, 0, 0
+    for begin, end in taken:
+        gap = begin - edge
+        if gap >= size and (best < 0 or gap < best_gap):
+            best, best_gap = edge, gap
+        edge = max(edge, end)
+    return best if best >= 0 else edge
+
+
+def _place_rest(lowered: Lowered, result: Plan, alignment: int) -> None:
+    """Weights and states one after another; each input and output is a region of its own, bound at the run."""
+    for tensor in lowered.tensors.values():
+        if tensor.kind in ("input", "output"):
+            region, offset = f"{tensor.kind}:{tensor.name}", 0
+            result.regions[region] = tensor.nbytes
+        elif tensor.kind in ("weight", "state"):
+            region = "weights" if tensor.kind == "weight" else "state"
+            offset = result.regions.get(region, 0)
+            result.regions[region] = offset + _round_up(tensor.nbytes, alignment)
+        else:
+            continue
+        result.addresses[tensor.id] = Address(region, offset)
+
+
+# A stretch of memory: region, first byte, one past the last.
+_Range = tuple[str, int, int]
+
+
+def _barriers(lowered: Lowered, result: Plan) -> list[bool]:
+    """True where a step touches memory that a step since the last barrier wrote, or writes what one read.
+
+    Two steps of one part each run on the same thread, in order, and need none between them.
+    """
+    barriers: list[bool] = []
+    since: list[tuple[bool, list[_Range], list[_Range]]] = []
+    for step in lowered.steps:
+        reads = [_byte_range(result, v) for v in step.reads]
+        writes = [_byte_range(result, v) for v in step.writes]
+        if step.scratch is not None:
+            address = result.addresses[step.scratch]
+            writes.append((address.region, address.offset, address.offset + lowered.tensors[step.scratch].nbytes))
+        serial = step.parts == 1
+        needed = any(
+            not (serial and other_serial)
+            and (_overlap(reads, other_writes) or _overlap(writes, other_writes) or _overlap(writes, other_reads))
+            for other_serial, other_reads, other_writes in since
+        )
+        if needed:
+            since.clear()
+        barriers.append(needed)
+        since.append((serial, reads, writes))
+    return barriers
+
+
+def _byte_range(result: Plan, view: View) -> _Range:
+    address = result.addresses[view.tensor]
+    low, high = view.extent
+    size = view.dtype.itemsize
+    return address.region, address.offset + low * size, address.offset + high * size
+
+
+def _overlap(a: list[_Range], b: list[_Range]) -> bool:
+    return any(x[0] == y[0] and x[1] < y[2] and y[1] < x[2] for x in a for y in b)
+
+
+def layout(lowered: Lowered, result: Plan) -> dict[str, Any]:
+    """`layout.json`: every byte of a run, with the source model's names."""
+    return {
+        "regions": dict(result.regions),
+        "arena_bytes": result.arena_bytes,
+        "lower_bound_bytes": result.lower_bound_bytes,
+        "activation_bytes": result.activation_bytes,
+        "tensors": list(_layout_tensors(lowered, result)),
+    }
+
+
+def _layout_tensors(lowered: Lowered, result: Plan) -> Iterator[dict[str, Any]]:
+    for tensor in lowered.tensors.values():
+        if tensor.id not in result.addresses:
+            continue
+        address = result.addresses[tensor.id]
+        row: dict[str, Any] = {
+            "id": tensor.id, "name": tensor.name, "kind": tensor.kind, "dtype": tensor.dtype.name,
+            "shape": list(tensor.shape), "region": address.region, "offset": address.offset, "bytes": tensor.nbytes,
+        }  # fmt: skip
+        if tensor.id in result.live:
+            row["birth"], row["death"] = result.live[tensor.id]
+        if tensor.recipe is not None:
+            row["recipe"] = tensor.recipe.key
+        yield row

@@ -1,0 +1,239 @@
+"""Runs a Plan: one C call over prepared argument structs. No decisions are left here."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ingot.config import check, debug
+from ingot.errors import InputError
+from ingot.ir import Graph
+from ingot.lower.lowered import FAULT, Lowered, Pointer, Step
+from ingot.lower.weights import WeightStore, allocate
+from ingot.plan import Address, Plan
+from ingot.run.library import Library, load
+
+_CANARY = 0xC5
+
+
+def pack_panels(data: np.ndarray, packed: np.ndarray, transposed: bool) -> None:
+    """Packs a f32 matrix [k, n] ([n, k] when transposed) into panels; see `lower.weights.Recipe`."""
+    library = load()
+    rows, columns = data.strides[0] // 4, data.strides[1] // 4
+    n_stride, k_stride = (rows, columns) if transposed else (columns, rows)
+    k, n = reversed(data.shape) if transposed else data.shape
+    ffi = library.ffi
+    source = ffi.cast("float*", data.ctypes.data)
+    target = ffi.cast("float*", packed.ctypes.data)
+    args = {"src": source, "dst": target, "n": n, "k": k, "n_stride": n_stride, "k_stride": k_stride, "scale": 1.0}
+    library.kernel("pack_f32", library.isa())(ffi.new("pack_args*", args), 0, 1)
+
+
+@dataclass
+class Arena:
+    """The memory that all plans of one context share, by region; it only grows. `generation` counts the moves."""
+
+    regions: dict[str, np.ndarray] = field(default_factory=dict)
+    generation: int = 0
+
+    def reserve(self, sizes: dict[str, int]) -> None:
+        """Makes each region at least this large; a region that moves loses its contents."""
+        for name, nbytes in sizes.items():
+            if name not in self.regions or self.regions[name].nbytes < nbytes:
+                self.regions[name] = allocate(nbytes)
+                self.generation += 1
+
+    @property
+    def nbytes(self) -> int:
+        return sum(region.nbytes for region in self.regions.values())
+
+
+class NativeProgram:
+    """One Lowered and Plan made ready on an arena: argument structs filled, kernels looked up, inputs and outputs late.
+
+    Calls queue on a lock: the arena holds one run at a time.
+    """
+
+    def __init__(self, graph: Graph, lowered: Lowered, plan: Plan, weights: WeightStore, arena: Arena):
+        self.library: Library = load()
+        self.graph, self.lowered, self.plan = graph, lowered, plan
+        self._weights, self._arena = weights, arena
+        self._lock = threading.Lock()
+        self._checking = check() >= 3
+        bound = {name: f"input:{lowered.tensors[v.tensor].name}" for name, v in lowered.inputs.items()}
+        self._slots = {region: i for i, region in enumerate(bound.values())}
+        for view in lowered.outputs.values():
+            self._slots[f"output:{lowered.tensors[view.tensor].name}"] = len(self._slots)
+        self._sizes = {name: size for name, size in plan.regions.items() if name == "state" or name.startswith("arena")}
+        self._output_types = [(v.shape, v.dtype.numpy) for v in lowered.outputs.values()]
+        self.bindings = self.library.ffi.new("void*[]", max(1, len(self._slots)))
+        self._generation = -1
+        if debug() >= 1:
+            for step in lowered.steps:
+                print(f"{step.node}: {step.kernel}.{lowered.target.isa} x{step.parts}", file=sys.stderr)
+        self._prepare()
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Runs once. inputs: row-major arrays of the bound shapes, in graph order; returns fresh arrays.
+
+        Raises InputError for an index outside a table.
+        """
+        outputs = [np.empty(shape, dtype) for shape, dtype in self._output_types]
+        self.run_into(inputs, outputs)
+        return outputs
+
+    def run_into(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """As `run`, into row-major arrays of the output shapes."""
+        from_buffer = self.library.ffi.from_buffer
+        with self._lock:
+            slot = 0
+            held = []
+            for array in (*inputs, *outputs):
+                buffer = from_buffer(array)
+                held.append(buffer)
+                self.bindings[slot] = buffer
+                slot += 1
+            self.call()
+
+    def call(self) -> None:
+        """The C call, with `bindings` filled and the lock held."""
+        if self._generation != self._arena.generation:
+            self._prepare()
+        if self._checking:
+            self._poison()
+        code = self.library.entry.ingot_run(self.program, self.bindings)
+        if code:
+            self._raise_fault()
+        if self._checking:
+            self._verify_canaries()
+
+    @property
+    def lock(self) -> threading.Lock:
+        """Held by whoever fills `bindings` and calls."""
+        return self._lock
+
+    def profile(self, inputs: Sequence[np.ndarray]) -> list[int]:
+        """Nanoseconds of each step of one run, a barrier after each."""
+        outputs = [np.empty(shape, dtype) for shape, dtype in self._output_types]
+        held = [self.library.ffi.from_buffer(array) for array in (*inputs, *outputs)]
+        nanoseconds = self.library.ffi.new("int64_t[]", max(1, len(self.lowered.steps)))
+        with self._lock:
+            for slot, buffer in enumerate(held):
+                self.bindings[slot] = buffer
+            if self._generation != self._arena.generation:
+                self._prepare()
+            if self.library.entry.ingot_run_profiled(self.program, self.bindings, nanoseconds):
+                self._raise_fault()
+        return list(nanoseconds)[: len(self.lowered.steps)]
+
+    def tensor(self, id: str) -> np.ndarray:
+        """A root tensor of the arena as it lies now, for checksums and tests."""
+        tensor, address = self.lowered.tensors[id], self.plan.addresses[id]
+        data = self._arena.regions[address.region][address.offset : address.offset + tensor.nbytes]
+        return data.view(tensor.dtype.numpy).reshape(tensor.shape)
+
+    # -- preparing ----------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Fills every argument struct for where the arena lies now."""
+        ffi = self.library.ffi
+        self._arena.reserve(self._sizes)
+        self._generation = self._arena.generation
+        self._fault = ffi.new("ingot_fault*")
+        self._bases = {name: self._arena.regions[name].ctypes.data for name in self._sizes}
+        self._keep: list[Any] = []
+        self._patches: list[tuple[Any, int, int]] = []
+        isa = self.lowered.target.isa
+        self._steps = ffi.new("ingot_step[]", max(1, len(self.lowered.steps)))
+        for row, step, barrier in zip(self._steps, self.lowered.steps, self.plan.barriers, strict=False):
+            row.kernel = self.library.kernel(step.kernel, isa)
+            row.args = self._arguments(step)
+            row.parts, row.barrier = step.parts, barrier
+        self._patch_rows = ffi.new("ingot_patch[]", max(1, len(self._patches)))
+        for row, (where, slot, offset) in zip(self._patch_rows, self._patches, strict=False):
+            row.where, row.slot, row.byte_offset = where, slot, offset
+        self.program = ffi.new(
+            "ingot_program*",
+            {
+                "steps": self._steps, "patches": self._patch_rows, "fault": self._fault,
+                "step_count": len(self.lowered.steps), "patch_count": len(self._patches),
+                "threads": self.lowered.target.threads,
+            },
+        )  # fmt: skip
+
+    def _arguments(self, step: Step) -> Any:
+        ffi = self.library.ffi
+        args = ffi.new(f"{step.args_type}*")
+        self._keep.append(args)
+        for name, value in step.fields.items():
+            if isinstance(value, Pointer):
+                self._point(args, name, value)
+            elif isinstance(value, tuple):
+                array = getattr(args, name)
+                for i, element in enumerate(value):
+                    array[i] = element
+            elif value is not None:
+                setattr(args, name, value)
+        return args
+
+    def _point(self, args: Any, name: str, pointer: Pointer) -> None:
+        ffi = self.library.ffi
+        if pointer.tensor == FAULT:
+            args.fault = self._fault
+            return
+        tensor, address = self.lowered.tensors[pointer.tensor], self.plan.addresses[pointer.tensor]
+        if address.region in self._slots:
+            offset = ffi.offsetof(ffi.typeof(args).item, name)
+            where = ffi.cast("void**", ffi.cast("char*", args) + offset)
+            self._patches.append((where, self._slots[address.region], pointer.byte_offset))
+            return
+        setattr(args, name, ffi.cast("void*", self._base(tensor.id, address) + pointer.byte_offset))
+
+    def _base(self, id: str, address: Address) -> int:
+        recipe = self.lowered.tensors[id].recipe
+        if recipe is None:
+            return self._bases[address.region] + address.offset
+        array = self._weights.array(self.graph, recipe)
+        self._keep.append(array)
+        return array.ctypes.data
+
+    # -- checking -----------------------------------------------------------------------------------------------
+
+    def _raise_fault(self) -> None:
+        fault = self._fault
+        node = self.lowered.steps[fault.step].node
+        raise InputError(
+            f"node {node!r}: index out of range, got {fault.index}, expected {-fault.limit}..{fault.limit - 1}"
+        )
+
+    def _poison(self) -> None:
+        """NaN everywhere, so that a read before the write shows; canaries behind each tensor."""
+        for name in self._sizes:
+            if name.startswith("arena"):
+                self._arena.regions[name][: self._sizes[name]] = 0xFF
+        for region, start in self._canaries():
+            self._arena.regions[region][start : start + self.plan.canary_bytes] = _CANARY
+
+    def _verify_canaries(self) -> None:
+        for region, start in self._canaries():
+            found = self._arena.regions[region][start : start + self.plan.canary_bytes]
+            assert (found == _CANARY).all(), f"a kernel wrote past a tensor, at {region}+{start}"
+
+    def _canaries(self) -> list[tuple[str, int]]:
+        """Where canaries stand: behind every arena tensor whose gap no other tensor covers."""
+        covered = [
+            (a.region, a.offset, a.offset + self.lowered.tensors[t].nbytes)
+            for t, a in self.plan.addresses.items()
+            if t in self.plan.live
+        ]
+        places = []
+        for region, _, end in covered:
+            gap_end = end + self.plan.canary_bytes
+            if not any(r == region and low < gap_end and end < high for r, low, high in covered):
+                places.append((region, end))
+        return places
