@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ingot.dim import Dim, Expr
-from ingot.dtype import DTYPES, DType, boolean, f16, f32, f64
+from ingot.dtype import DTYPES, DType, boolean, f16, f32, f64, i64
 from ingot.errors import ShapeError
-from ingot.ir import OPS, REQUIRED, Op, Sample, TensorType
+from ingot.ir import OPS, REQUIRED, Graph, Node, Op, Sample, TensorType
 
 Reference = Callable[..., Any]
 
@@ -35,8 +37,8 @@ def op(
     outputs: how many values an op of fixed count makes. view: the result is the operand's memory, seen differently.
     inplace: operands that the result may overwrite. tolerance: per dtype, relative to max(1, |expected|), for any
     executor against the float64 reference; default f32 2e-6. domain: the range samples draw floats from.
-    expand(graph, node) -> value name(s): adds simpler nodes before `node` that compute the same, and returns their
-    result; the caller replaces the uses.
+    expand(g, *operands, **attributes): the op in simpler ops, written through an `Expansion`; returns the value name,
+    or a tuple of them. The record's `expand(graph, node)` adds those nodes before `node`; see `expand_node`.
     """
 
     def declare(function: Reference) -> Reference:
@@ -56,7 +58,7 @@ def op(
         assert function.__doc__, f"op {label} has no documentation"
         OPS[label] = Op(
             label, function, infer, tuple(operands), frozenset(optional), variadic, attributes, outputs, view, inplace,
-            tuple(samples), {f32: 2e-6, f16: 2e-3, f64: 1e-12} | (tolerance or {}), domain, expand,
+            tuple(samples), {f32: 2e-6, f16: 2e-3, f64: 1e-12} | (tolerance or {}), domain, expand and _bound(expand),
             function.__doc__.splitlines()[0],
         )  # fmt: skip
         return function
@@ -64,45 +66,120 @@ def op(
     return declare
 
 
+class Expansion:
+    """Writes the nodes that an op expands into: `g.mul(x, 0.5)` adds a node before the expanded one, names its value.
+
+    A float operand becomes a constant of the dtype of the node's first output, an int operand one of i64.
+    """
+
+    def __init__(self, graph: Graph, node: Node):
+        self.graph = graph
+        self.node = node
+
+    def __getattr__(self, op: str) -> Callable[..., str]:
+        if op not in OPS:
+            raise AttributeError(f"no op {op!r}")
+        return functools.partial(self._add, op)
+
+    def type(self, name: str) -> TensorType:
+        """The type of a value."""
+        return self.graph.type(name)
+
+    def _add(self, op: str, *operands: str | float | int | None, **attributes: Any) -> str:
+        names = [self._constant(o) if isinstance(o, (int, float)) else o for o in operands]
+        hint = f"{self.node.outputs[0]}.{op}"
+        return self.graph.add(op, names, hint, before=self.node, **attributes).output
+
+    def _constant(self, value: float | int) -> str:
+        dtype = i64 if isinstance(value, int) else self.type(self.node.outputs[0]).dtype
+        name = self.graph.fresh(f"{self.node.outputs[0]}.constant")
+        return self.graph.add_constant(name, np.array(value, dtype.numpy))
+
+
+def _bound(expand: Callable[..., Any]) -> Callable[[Graph, Node], str | tuple[str, ...]]:
+    return lambda graph, node: expand(Expansion(graph, node), *node.operands, **node.attributes)
+
+
+def expand_node(graph: Graph, node: Node) -> tuple[str, ...]:
+    """Replaces a node by simpler ones; its values keep their names, which are returned."""
+    assert node.op.expand is not None, f"op {node.op.name} has no expansion"
+    results = node.op.expand(graph, node)
+    results = results if isinstance(results, tuple) else (results,)
+    names, operands = node.outputs, node.operands
+    for name, result in zip(names, results, strict=True):
+        graph.replace_uses(name, result)
+    graph.remove(node)
+    for name, result in zip(names, results, strict=True):
+        if result not in operands:
+            graph.rename(result, name)
+    return names
+
+
 def sample(operands: str, **attributes: Any) -> Sample:
-    """A test case: `x[2,5,64] ids:i64<7[3] mask:bool[5]`; floats fill the op's domain, `<n` bounds integers."""
+    """A test case: `x[2,5,64] ids:i64>-3<7[3] mask:bool[5] none`.
+
+    Floats fill the op's domain, `>` and `<` narrow it (for integers low <= value < high, by default 0 and 5); a plain
+    `none` leaves an optional operand out.
+    """
     return Sample(operands, attributes)
 
 
-def draw(operands: str, rng: np.random.Generator, domain: tuple[float, float]) -> list[np.ndarray]:
-    """Random arrays for a sample's operands."""
-    arrays = []
-    for part in operands.split():
-        head, dims = part[:-1].split("[")
-        name_and_type, _, bound = head.partition("<")
-        dtype = DTYPES[name_and_type.partition(":")[2] or "f32"]
-        shape = tuple(int(d) for d in dims.split(",")) if dims else ()
-        arrays.append(_draw_array(dtype, shape, int(bound or 5), rng, domain))
-    return arrays
+_OPERAND = re.compile(r"\w+(?::(\w+))?(?:>(-?[\d.]+))?(?:<(-?[\d.]+))?\[([\d,]*)\]")
 
 
-def _draw_array(
-    dtype: DType, shape: tuple[int, ...], bound: int, rng: np.random.Generator, domain: tuple[float, float]
-) -> np.ndarray:
+def draw(operands: str, rng: np.random.Generator, domain: tuple[float, float]) -> list[np.ndarray | None]:
+    """Random arrays for a sample's operands; None for one that is left out."""
+    return [None if part == "none" else _draw_array(part, rng, domain) for part in operands.split()]
+
+
+def _draw_array(part: str, rng: np.random.Generator, domain: tuple[float, float]) -> np.ndarray:
+    match = _OPERAND.fullmatch(part)
+    assert match, f"not an operand of a sample: {part!r}"
+    word, low, high, dims = match.groups()
+    dtype = DTYPES[word or "f32"]
+    shape = tuple(int(d) for d in dims.split(",")) if dims else ()
     if dtype is boolean:
         return rng.random(shape) < 0.5
     if dtype.kind == "f":
-        return rng.uniform(*domain, shape).astype(dtype.numpy)
-    return rng.integers(0, bound, shape).astype(dtype.numpy)
+        return rng.uniform(float(low or domain[0]), float(high or domain[1]), shape).astype(dtype.numpy)
+    return rng.integers(int(low or 0), int(high or 5), shape).astype(dtype.numpy)
 
 
-def same_as(index: int) -> Callable[..., TensorType]:
-    """Inference: the type of operand `index`."""
-    return lambda *types, **_: types[index]
+def expect_kind(where: str, type: TensorType, kinds: str) -> None:
+    """Raises ShapeError unless the dtype's kind is one of `kinds`: f float, i signed, u unsigned, b bool."""
+    if type.dtype.kind not in kinds:
+        names = {"f": "float", "i": "signed", "u": "unsigned", "b": "bool"}
+        expected = " or ".join(names[k] for k in kinds)
+        raise ShapeError(f"{where}: wrong dtype, got {type}, expected {expected}")
 
 
-def broadcast(name: str, dtype: DType | None = None, first: int = 0) -> Callable[..., TensorType]:
-    """Inference: numpy broadcasting of operands from `first` on, all of one dtype; `dtype` overrides the result's."""
+def same_as(index: int, kinds: str = "fiub", name: str = "op") -> Callable[..., TensorType]:
+    """Inference: the type of operand `index`, whose dtype must be of one of `kinds`."""
+
+    def infer(*types: TensorType, **_: Any) -> TensorType:
+        expect_kind(name, types[index], kinds)
+        return types[index]
+
+    return infer
+
+
+def unify(where: str, a: Dim, b: Dim) -> Dim:
+    """The dim that both are; an int is preferred. Raises ShapeError when they cannot be equal."""
+    if a is None or b is None:
+        return b if a is None else a
+    if isinstance(a - b, int) and a != b:
+        raise ShapeError(f"{where}: dims differ, got {a} and {b}")
+    return a if isinstance(a, int) or not isinstance(b, int) else b
+
+
+def broadcast(name: str, dtype: DType | None = None, first: int = 0, kinds: str = "fiub") -> Callable[..., TensorType]:
+    """Inference: numpy broadcasting; operands from `first` on have one dtype, that of the result unless `dtype` is."""
 
     def infer(*types: TensorType, **_: Any) -> TensorType:
         operands = types[first:]
         if any(t.dtype is not operands[0].dtype for t in operands):
             raise ShapeError(f"{name}: operands differ in dtype, got {', '.join(map(str, types))}")
+        expect_kind(name, operands[0], kinds)
         return TensorType(dtype or operands[0].dtype, broadcast_shapes(name, *(t.shape for t in types)))
 
     return infer

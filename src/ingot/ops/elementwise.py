@@ -1,11 +1,330 @@
-"""Element-wise ops: one line each where the family allows it."""
+"""Element-wise ops: one line each where the family allows it. NaN propagates unless a docstring says otherwise."""
 
-from ingot.ops.define import op, same_as, sample
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from ingot.dtype import DType, boolean, f32
+from ingot.errors import InputError
+from ingot.ir import Sample, TensorType
+from ingot.ops.define import broadcast, broadcast_shapes, expect_kind, op, same_as, sample
 
-@op(infer=same_as(0), inplace=(0,), samples=[sample("x[2,5,7]")])
-def relu(x):
-    """max(x, 0), NaN kept."""
-    return np.maximum(x, 0)
+UNARY = tuple(sample(s) for s in ("x[2,5,7]", "x[]", "x[1]", "x[0,3]", "x[67]", "x[2,1,3,2,5]"))
+BINARY = tuple(
+    sample(s)
+    for s in (
+        "a[2,5,7] b[2,5,7]",
+        "a[2,5,7] b[7]",
+        "a[2,5,7] b[5,1]",
+        "a[] b[33]",
+        "a[5,1] b[1,7]",
+        "a[3] b[2,1,1,4,3]",
+        "a[0,3] b[1,3]",
+        "a[1] b[1]",
+    )
+)
+INTEGER = (sample("a:i64>-9<10[3,5] b:i64>1<5[5]"), sample("a:i64>-9<10[7] b:i64>-4<0[7]"))
+
+
+def unary(
+    name: str,
+    function: Callable[[Any], Any],
+    doc: str = "",
+    *,
+    kinds: str = "f",
+    result: DType | None = None,
+    samples: Sequence[Sample] = UNARY,
+    **declaration: Any,
+) -> Callable[..., Any]:
+    """Declares a one-operand op of the dtype it is given, or of `result`."""
+    same = same_as(0, kinds, name)
+
+    def infer(x: TensorType) -> TensorType:
+        return same(x) if result is None else TensorType(result, same(x).shape)
+
+    def reference(x):
+        return function(x)
+
+    reference.__doc__ = doc or f"{name}(x), element by element."
+    inplace = (0,) if result is None else ()
+    return op(name=name, infer=infer, inplace=inplace, samples=samples, **declaration)(reference)
+
+
+def binary(
+    name: str,
+    function: Callable[[Any, Any], Any],
+    doc: str = "",
+    *,
+    kinds: str = "fiu",
+    result: DType | None = None,
+    samples: Sequence[Sample] = BINARY,
+    **declaration: Any,
+) -> Callable[..., Any]:
+    """Declares a two-operand op with numpy broadcasting; both operands have one dtype."""
+
+    def reference(a, b):
+        return function(a, b)
+
+    reference.__doc__ = doc or f"{name}(a, b), element by element, broadcast as in numpy."
+    infer = broadcast(name, result, kinds=kinds)
+    return op(name=name, infer=infer, inplace=() if result else (0, 1), samples=samples, **declaration)(reference)
+
+
+def _erf(x):
+    """The error function, correct to float64 rounding."""
+    x = np.asarray(x)
+    values = np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size)
+    return values.reshape(x.shape).astype(x.dtype)
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _softplus(x):
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+_ints = (sample("x:i64>-9<10[3,5]"),)
+unary("relu", lambda x: np.maximum(x, 0), "max(x, 0).", kinds="fi", samples=(*UNARY, *_ints))
+unary("neg", np.negative, "-x; the smallest integer stays itself.", kinds="fi", samples=(*UNARY, *_ints))
+unary("abs", np.abs, "|x|; the smallest integer stays itself.", kinds="fi", samples=(*UNARY, *_ints))
+unary("sign", np.sign, "-1, 0 or 1; NaN stays NaN.", kinds="fi", samples=(*UNARY, *_ints))
+unary("exp", np.exp, domain=(-30.0, 30.0))
+unary("expm1", np.expm1, "exp(x) - 1, accurate near 0.", domain=(-10.0, 10.0))
+unary("log", np.log, "The natural logarithm; -inf at 0, NaN below.", domain=(0.01, 100.0))
+unary("log1p", np.log1p, "log(1 + x), accurate near 0.", domain=(-0.9, 10.0))
+unary("sqrt", np.sqrt, "The square root; NaN below 0.", domain=(0.0, 100.0))
+unary("rsqrt", lambda x: 1 / np.sqrt(x), "1 / sqrt(x); inf at 0.", domain=(0.01, 100.0))
+unary("reciprocal", lambda x: 1 / x, "1 / x.")
+unary("sin", np.sin, domain=(-30.0, 30.0))
+unary("cos", np.cos, domain=(-30.0, 30.0))
+unary("tanh", np.tanh, domain=(-10.0, 10.0))
+unary("erf", _erf, "The error function.", domain=(-5.0, 5.0))
+unary("sigmoid", _sigmoid, "1 / (1 + exp(-x)).", domain=(-30.0, 30.0))
+unary("floor", np.floor, domain=(-50.0, 50.0))
+unary("ceil", np.ceil, domain=(-50.0, 50.0))
+unary("round", np.rint, "To the nearest integer, halves to even.", domain=(-50.0, 50.0))
+unary(
+    "silu",
+    lambda x: x / (1 + np.exp(-x)),
+    "x * sigmoid(x); NaN at -inf.",
+    domain=(-30.0, 30.0),
+    expand=lambda g, x: g.mul(x, g.sigmoid(x)),
+)
+unary(
+    "softplus",
+    _softplus,
+    "log(1 + exp(x)), without overflow.",
+    domain=(-30.0, 30.0),
+    expand=lambda g, x: g.add(g.relu(x), g.log1p(g.exp(g.neg(g.abs(x))))),
+)
+unary(
+    "hard_swish",
+    lambda x: x * np.clip(x + 3, 0, 6) / 6,
+    "x * clip(x + 3, 0, 6) / 6.",
+    domain=(-5.0, 5.0),
+    expand=lambda g, x: g.mul(g.mul(x, g.clip(g.add(x, 3.0), minimum=0.0, maximum=6.0)), 1 / 6),
+)
+unary("logical_not", np.logical_not, "not x.", kinds="b", samples=[sample("x:bool[2,5,7]"), sample("x:bool[]")])
+unary("isnan", np.isnan, "True where x is NaN.", result=boolean)
+unary("isinf", np.isinf, "True where x is infinite, of either sign.", result=boolean)
+
+
+def _expand_gelu(g, x, *, approximate):
+    if approximate == "erf":
+        return g.mul(g.mul(x, 0.5), g.add(g.erf(g.mul(x, math.sqrt(0.5))), 1.0))
+    cubic = g.add(x, g.mul(g.mul(g.mul(x, x), x), 0.044715))
+    return g.mul(g.mul(x, 0.5), g.add(g.tanh(g.mul(cubic, math.sqrt(2 / math.pi))), 1.0))
+
+
+def _with(samples: Sequence[Sample], **attributes: Any) -> list[Sample]:
+    return [sample(s.operands, **attributes) for s in samples]
+
+
+def _infer_gelu(x: TensorType, *, approximate: str) -> TensorType:
+    assert approximate in ("erf", "tanh"), approximate
+    return same_as(0, "f", "gelu")(x)
+
+
+@op(
+    infer=_infer_gelu,
+    inplace=(0,),
+    domain=(-8.0, 8.0),
+    expand=_expand_gelu,
+    samples=[*_with(UNARY, approximate="erf"), *_with(UNARY[:3], approximate="tanh")],
+)
+def gelu(x, *, approximate="erf"):
+    """x * Phi(x): exact with "erf", or "tanh" for 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+
+    Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
+    """
+    if approximate == "erf":
+        return x * 0.5 * (1 + _erf(x * math.sqrt(0.5)))
+    return x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+def _expand_leaky_relu(g, x, *, alpha):
+    return g.where(g.less(x, 0.0), g.mul(x, float(alpha)), x)
+
+
+@op(infer=same_as(0, "f", "leaky_relu"), inplace=(0,), samples=_with(UNARY, alpha=0.1), expand=_expand_leaky_relu)
+def leaky_relu(x, *, alpha):
+    """x where x >= 0, else alpha * x."""
+    return np.where(x < 0, x * alpha, x)
+
+
+def _expand_elu(g, x, *, alpha):
+    return g.where(g.less_equal(x, 0.0), g.mul(g.expm1(x), float(alpha)), x)
+
+
+@op(infer=same_as(0, "f", "elu"), inplace=(0,), samples=_with(UNARY, alpha=1.5), expand=_expand_elu)
+def elu(x, *, alpha):
+    """x where x > 0, else alpha * (exp(x) - 1)."""
+    return np.where(x <= 0, np.expm1(x) * alpha, x)
+
+
+def _expand_hard_sigmoid(g, x, *, alpha, beta):
+    return g.clip(g.add(g.mul(x, float(alpha)), float(beta)), minimum=0.0, maximum=1.0)
+
+
+@op(
+    infer=same_as(0, "f", "hard_sigmoid"),
+    inplace=(0,),
+    domain=(-5.0, 5.0),
+    samples=_with(UNARY, alpha=0.2, beta=0.5),
+    expand=_expand_hard_sigmoid,
+)
+def hard_sigmoid(x, *, alpha, beta):
+    """clip(alpha * x + beta, 0, 1)."""
+    return np.clip(x * alpha + beta, 0, 1)
+
+
+@op(
+    infer=same_as(0, "fi", "clip"),
+    inplace=(0,),
+    samples=[
+        *_with(UNARY, minimum=-0.5, maximum=1.25),
+        *_with(UNARY[:1], minimum=0.5),
+        *_with(UNARY[:1], minimum=1.0, maximum=-1.0),
+        *_with(_ints, minimum=-3, maximum=4),
+        *_with(_ints, maximum=4),
+    ],
+)
+def clip(x, *, minimum=-math.inf, maximum=math.inf):
+    """x held between minimum and maximum; maximum wins when they cross; an infinite bound does not bind."""
+    if x.dtype.kind == "f":
+        return np.minimum(np.maximum(x, x.dtype.type(minimum)), x.dtype.type(maximum))
+    if minimum != -math.inf:
+        x = np.maximum(x, x.dtype.type(minimum))
+    return x if maximum == math.inf else np.minimum(x, x.dtype.type(maximum))
+
+
+@op(
+    infer=lambda x, *, dtype: TensorType(dtype, x.shape),
+    domain=(-9.0, 9.0),
+    samples=[
+        sample("x:i64>-9<10[2,5,7]", dtype=f32),
+        sample("x:bool[5]", dtype=f32),
+        sample("x[2,5,7]", dtype=boolean),
+        sample("x:i64[0,3]", dtype=boolean),
+    ],
+)
+def cast(x, *, dtype):
+    """x in another dtype; float to integer truncates toward zero and saturates, NaN gives 0; to bool is x != 0.
+
+    Integers wrap into narrower ones; float to a narrower float rounds to nearest even.
+    """
+    if x.dtype.kind != "f" or dtype.kind not in "iu":
+        return x.astype(dtype.numpy)
+    limits = np.iinfo(dtype.numpy)
+    whole = np.trunc(x.astype(np.float64))
+    inside = (whole >= float(limits.min)) & (whole < float(limits.max // 2 + 1) * 2)
+    result = np.where(inside, whole, 0).astype(dtype.numpy)
+    return np.where(inside | np.isnan(whole), result, np.where(whole < 0, limits.min, limits.max).astype(dtype.numpy))
+
+
+def _refuse_zero(name: str, divisor: np.ndarray) -> None:
+    if divisor.dtype.kind != "f" and not np.all(divisor):
+        raise InputError(f"{name}: integer division by zero, got divisor 0")
+
+
+def _div(a, b):
+    if a.dtype.kind == "f":
+        return a / b
+    _refuse_zero("div", b)
+    quotient = a // b
+    return quotient + ((a % b != 0) & ((a < 0) != (b < 0)))
+
+
+def _floor_div(a, b):
+    _refuse_zero("floor_div", b)
+    return a // b
+
+
+def _mod(a, b):
+    _refuse_zero("mod", b)
+    return np.mod(a, b)
+
+
+def _pow(a, b):
+    if a.dtype.kind == "f":
+        return np.power(a, b)
+    powers = np.power(a, np.maximum(b, 0))
+    inverse = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0)).astype(a.dtype)
+    return np.where(b < 0, inverse, powers)
+
+
+_bools = (sample("a:bool[2,5] b:bool[5]"), sample("a:bool[] b:bool[3]"))
+_compare = (*BINARY, sample("a:i64[3,5] b:i64[5]"), sample("a:bool[3,5] b:bool[5]"))
+_divide = (*(sample(s.operands.replace("b[", "b>0.5[")) for s in BINARY), sample("a[7] b>-3<-1[7]"), *INTEGER)
+
+binary("add", np.add, "a + b; integers wrap.", samples=(*BINARY, *INTEGER))
+binary("sub", np.subtract, "a - b; integers wrap.", samples=(*BINARY, *INTEGER))
+binary("mul", np.multiply, "a * b; integers wrap.", samples=(*BINARY, *INTEGER))
+binary("div", _div, "a / b; integers truncate toward zero, and an integer divisor of 0 is an error.", samples=_divide)
+binary("floor_div", _floor_div, "floor(a / b); an integer divisor of 0 is an error.", samples=_divide)
+binary("mod", _mod, "a - floor(a / b) * b, exact, sign of b; an integer divisor of 0 is an error.", samples=_divide)
+binary(
+    "pow",
+    _pow,
+    "a to the power b; integers wrap, and a negative integer exponent truncates the result toward zero.",
+    samples=(*(sample(s.operands.replace("a[", "a>0.1[")) for s in BINARY), sample("a:i64>-3<4[5,7] b:i64>-2<4[7]")),
+)
+binary("maximum", np.maximum, "The larger of a and b; NaN when either is.", samples=(*BINARY, *INTEGER))
+binary("minimum", np.minimum, "The smaller of a and b; NaN when either is.", samples=(*BINARY, *INTEGER))
+binary("equal", np.equal, "a == b.", kinds="fiub", result=boolean, samples=_compare)
+binary("not_equal", np.not_equal, "a != b.", kinds="fiub", result=boolean, samples=_compare)
+binary("less", np.less, "a < b.", kinds="fiub", result=boolean, samples=_compare)
+binary("less_equal", np.less_equal, "a <= b.", kinds="fiub", result=boolean, samples=_compare)
+binary("greater", np.greater, "a > b.", kinds="fiub", result=boolean, samples=_compare)
+binary("greater_equal", np.greater_equal, "a >= b.", kinds="fiub", result=boolean, samples=_compare)
+binary("logical_and", np.logical_and, "a and b.", kinds="b", samples=_bools)
+binary("logical_or", np.logical_or, "a or b.", kinds="b", samples=_bools)
+binary("logical_xor", np.logical_xor, "a or b, not both.", kinds="b", samples=_bools)
+
+
+def _infer_where(condition: TensorType, a: TensorType, b: TensorType) -> TensorType:
+    expect_kind("where", condition, "b")
+    chosen = broadcast("where")(a, b)
+    return TensorType(chosen.dtype, broadcast_shapes("where", condition.shape, chosen.shape))
+
+
+@op(
+    infer=_infer_where,
+    inplace=(1, 2),
+    samples=[
+        sample("c:bool[2,5,7] a[2,5,7] b[2,5,7]"),
+        sample("c:bool[5,7] a[2,5,7] b[]"),
+        sample("c:bool[1,5,5] a[4,5,5] b[1]"),
+        sample("c:bool[2,1] a[] b[3]"),
+        sample("c:bool[0] a[1] b[1]"),
+        sample("c:bool[5] a:i64[5] b:i64[1]"),
+        sample("c:bool[5] a:bool[5] b:bool[5]"),
+    ],
+)
+def where(condition, a, b):
+    """a where the condition holds, else b; all three broadcast."""
+    return np.where(condition, a, b)

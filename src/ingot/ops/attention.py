@@ -1,0 +1,143 @@
+"""Attention and rotary position embedding."""
+
+import numpy as np
+
+from ingot.dtype import f32, i64
+from ingot.errors import ShapeError
+from ingot.ir import TensorType
+from ingot.ops.define import broadcast_shapes, expect_kind, op, sample, unify
+
+
+def _infer_attention(q, k, v, mask=None, *, scale, causal, causal_offset):
+    if not q.rank == k.rank == v.rank == 4 or not q.dtype is k.dtype is v.dtype:
+        raise ShapeError(f"attention: bad operands, got {q}, {k} and {v}, expected rank 4 and one dtype")
+    expect_kind("attention", q, "f")
+    where = f"attention of {q}, {k} and {v}"
+    batch = unify(where, unify(where, q.shape[0], k.shape[0]), v.shape[0])
+    heads, kv_heads = q.shape[1], unify(where, k.shape[1], v.shape[1])
+    unify(where, q.shape[3], k.shape[3])
+    columns = unify(where, k.shape[2], v.shape[2])
+    if isinstance(heads, int) and isinstance(kv_heads, int) and (kv_heads == 0 or heads % kv_heads):
+        raise ShapeError(f"attention: heads do not group, got {heads} over {kv_heads}")
+    if mask is not None:
+        _check_mask(q, mask, (batch, heads, q.shape[2], columns))
+    return TensorType(q.dtype, (batch, heads, q.shape[2], v.shape[3]))
+
+
+def _check_mask(q: TensorType, mask: TensorType, scores: tuple) -> None:
+    if mask.dtype.kind != "b" and mask.dtype is not q.dtype:
+        raise ShapeError(f"attention: bad mask, got {mask}, expected bool or {q.dtype}")
+    shape = broadcast_shapes("attention: mask", mask.shape, scores)
+    if mask.rank > 4 or any(a != b and isinstance(a, int) and isinstance(b, int) for a, b in zip(shape, scores)):  # noqa: B905
+        raise ShapeError(f"attention: mask does not broadcast, got {mask}, expected {list(scores)}")
+
+
+def _expand_heads(g, x, heads):
+    """k or v with each head repeated for its group of query heads."""
+    batch, kv_heads, length, width = g.type(x).shape
+    if kv_heads == heads:
+        return x
+    groups = heads // kv_heads
+    x = g.reshape(x, shape=(batch, kv_heads, 1, length, width))
+    x = g.expand(x, shape=(batch, kv_heads, groups, length, width))
+    return g.reshape(x, shape=(batch, heads, length, width))
+
+
+def _expand_attention(g, q, k, v, mask=None, *, scale, causal, causal_offset):
+    heads, rows, columns = g.type(q).shape[1], g.type(q).shape[2], g.type(k).shape[2]
+    scores = g.matmul(q, _expand_heads(g, k, heads), transpose_b=True, scale=scale)
+    if mask is not None:
+        added = g.type(mask).dtype.kind == "f"
+        scores = g.add(scores, mask) if added else g.where(mask, scores, float("-inf"))
+    if causal:
+        row = g.reshape(g.iota(length=rows, start=causal_offset, step=1, dtype=i64), shape=(rows, 1))
+        column = g.iota(length=columns, start=0, step=1, dtype=i64)
+        scores = g.where(g.less_equal(column, row), scores, float("-inf"))
+    # A masked row has the maximum -inf; a finite one in its place keeps exp(-inf - m) at 0 instead of NaN.
+    largest = g.maximum(g.reduce_max(scores, axes=(3,), keepdims=True), float(np.finfo(np.float32).min))
+    power = g.exp(g.sub(scores, largest))
+    # A row with anything to see sums to at least exp(0) = 1.
+    total = g.maximum(g.reduce_sum(power, axes=(3,), keepdims=True), 1.0)
+    return g.matmul(g.div(power, total), _expand_heads(g, v, heads))
+
+
+@op(
+    infer=_infer_attention,
+    tolerance={f32: 5e-6},
+    expand=_expand_attention,
+    samples=[
+        sample("q[2,3,5,8] k[2,3,7,8] v[2,3,7,8]", scale=0.35),
+        sample("q[1,4,9,16] k[1,4,9,16] v[1,4,9,16]", scale=0.25, causal=True),
+        sample("q[1,4,3,8] k[1,2,7,8] v[1,2,7,5]", scale=0.3, causal=True, causal_offset=4),
+        sample("q[2,6,5,4] k[2,2,5,4] v[2,2,5,4] m:bool[5,5]", scale=0.5),
+        sample("q[2,2,5,4] k[2,2,6,4] v[2,2,6,4] m[2,1,1,6]", scale=0.5),
+        sample("q[2,2,5,4] k[2,2,6,4] v[2,2,6,4] m:bool[2,1,5,6]", scale=0.5, causal=True),
+        sample("q[1,1,5,4] k[1,1,3,4] v[1,1,3,4]", scale=0.5, causal=True, causal_offset=-2),
+        sample("q[1,2,1,64] k[1,2,65,64] v[1,2,65,64]", scale=0.125),
+        sample("q[1,1,1,1] k[1,1,1,1] v[1,1,1,1]", scale=1.0),
+        sample("q[0,2,3,4] k[0,2,3,4] v[0,2,3,4]", scale=0.5),
+        sample("q[1,2,3,4] k[1,2,0,4] v[1,2,0,4]", scale=0.5),
+    ],
+)
+def attention(q, k, v, mask=None, *, scale, causal=False, causal_offset=0):
+    """softmax(scale * q k^T + mask) v, a group of query heads over each key and value head.
+
+    q [B,H,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv], mask bool (true keeps) or float (added), broadcastable to [B,H,S,T].
+    causal: row i sees columns up to i + causal_offset. A row that sees nothing gives zeros.
+    Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA", 2023.
+    """
+    groups = q.shape[1] // k.shape[1]
+    k, v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
+    scores = np.matmul(q, np.swapaxes(k, -1, -2)) * q.dtype.type(scale)
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype.kind == "b" else scores + mask
+    if causal:
+        rows, columns = np.arange(q.shape[2])[:, None], np.arange(k.shape[2])
+        scores = np.where(columns <= rows + causal_offset, scores, -np.inf)
+    largest = np.max(scores, -1, keepdims=True, initial=-np.inf)
+    power = np.exp(scores - np.where(largest == -np.inf, 0, largest))
+    total = np.sum(power, -1, np.float64, keepdims=True).astype(power.dtype)
+    return np.matmul(power / np.where(total == 0, 1, total), v).astype(q.dtype)
+
+
+def _infer_rotary(x, cos, sin):
+    if not x.dtype is cos.dtype is sin.dtype or not x.rank >= 2:
+        raise ShapeError(f"rotary: bad operands, got {x}, {cos} and {sin}, expected one dtype and rank 2 or more")
+    expect_kind("rotary", x, "f")
+    width = x.shape[-1]
+    if not isinstance(width, int) or width % 2:
+        raise ShapeError(f"rotary: bad last dim of x, got {x}, expected an even number")
+    for angles in (cos, sin):
+        shape = broadcast_shapes("rotary", x.shape, angles.shape)
+        if len(shape) != x.rank or any(a != b and isinstance(b, int) for a, b in zip(shape, x.shape, strict=True)):
+            raise ShapeError(f"rotary: angles do not broadcast, got {angles}, expected {list(x.shape)}")
+    return x
+
+
+def _expand_rotary(g, x, cos, sin):
+    shape = g.type(x).shape
+    half, last = shape[-1] // 2, len(shape) - 1
+    zeros, steps = (0,) * len(shape), (1,) * len(shape)
+    low = g.slice(x, starts=zeros, stops=(*shape[:-1], half), steps=steps)
+    high = g.slice(x, starts=(*zeros[:-1], half), stops=shape, steps=steps)
+    rotated = g.concat(g.neg(high), low, axis=last)
+    return g.add(g.mul(x, cos), g.mul(rotated, sin))
+
+
+@op(
+    infer=_infer_rotary,
+    expand=_expand_rotary,
+    samples=[
+        sample("x[2,3,5,8] cos[5,8] sin[5,8]"),
+        sample("x[2,3,5,34] cos[2,1,5,34] sin[2,1,5,34]"),
+        sample("x[1,1,1,2] cos[1,2] sin[1,2]"),
+        sample("x[0,2,3,4] cos[3,4] sin[3,4]"),
+    ],
+)
+def rotary(x, cos, sin):
+    """x * cos + rotate_half(x) * sin, where rotate_half([a, b]) = [-b, a] on halves of the last axis.
+
+    x [B,H,S,D]; cos and sin [..,S,D] broadcast to it. Su et al., "RoFormer", 2021, in the half-split layout.
+    """
+    half = x.shape[-1] // 2
+    return x * cos + np.concatenate([-x[..., half:], x[..., :half]], -1) * sin

@@ -1,0 +1,115 @@
+"""Ops that pick elements by position."""
+
+import numpy as np
+
+from ingot.dtype import i32, i64
+from ingot.errors import InputError, ShapeError
+from ingot.ir import TensorType
+from ingot.ops.define import op, sample
+
+
+def _expect_axis(name: str, x: TensorType, axis: int) -> None:
+    if not 0 <= axis < x.rank:
+        raise ShapeError(f"{name}: axis out of range, got {axis} for {x}, expected 0..{x.rank - 1}")
+
+
+def _expect_indices(name: str, indices: TensorType) -> None:
+    if indices.dtype not in (i64, i32):
+        raise ShapeError(f"{name}: wrong dtype of indices, got {indices}, expected i64 or i32")
+
+
+def _check_range(name: str, indices, size: int) -> None:
+    bad = indices[(indices < -size) | (indices >= size)]
+    if bad.size:
+        raise InputError(f"{name}: index out of range, got {bad.flat[0]}, expected {-size}..{size - 1}")
+
+
+def _infer_gather(x, indices, *, axis):
+    _expect_axis("gather", x, axis)
+    _expect_indices("gather", indices)
+    return TensorType(x.dtype, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
+
+
+@op(
+    infer=_infer_gather,
+    samples=[
+        sample("x[7,5] i:i64>-7<7[2,3]", axis=0),
+        sample("x[3,7,2] i:i64>-7<7[4]", axis=1),
+        sample("x[3,7] i:i64<7[]", axis=1),
+        sample("x[9] i:i64<9[2,1,3]", axis=0),
+        sample("x[2,1] i:i64<1[2]", axis=1),
+        sample("x[4,33] i:i64<4[0]", axis=0),
+        sample("x:i64[7,2] i:i64<7[3]", axis=0),
+        sample("x[7,2] i:i32<7[3]", axis=0),
+    ],
+)
+def gather(x, indices, *, axis):
+    """The slices of x at `indices` along an axis, in place of that axis; negative indices count from the end.
+
+    An index outside -dim..dim-1 is an error.
+    """
+    _check_range("gather", indices, x.shape[axis])
+    return np.take(x, indices, axis)
+
+
+def _infer_gather_elements(x, indices, *, axis):
+    _expect_axis("gather_elements", x, axis)
+    _expect_indices("gather_elements", indices)
+    pairs = zip(x.shape, indices.shape, strict=False)
+    larger = any(isinstance(a, int) and isinstance(b, int) and b > a for i, (a, b) in enumerate(pairs) if i != axis)
+    if indices.rank != x.rank or larger:
+        raise ShapeError(f"gather_elements: indices do not fit, got {indices} on axis {axis} of {x}")
+    return TensorType(x.dtype, indices.shape)
+
+
+@op(
+    infer=_infer_gather_elements,
+    samples=[
+        sample("x[3,7] i:i64>-7<7[3,4]", axis=1),
+        sample("x[5,7] i:i64>-5<5[2,7]", axis=0),
+        sample("x[5,7] i:i64<5[2,3]", axis=0),
+        sample("x[2,3,4] i:i64<3[2,5,4]", axis=1),
+        sample("x[4] i:i64<4[0]", axis=0),
+        sample("x:i64[2,5] i:i64<5[2,2]", axis=1),
+    ],
+)
+def gather_elements(x, indices, *, axis):
+    """y[i][j] = x[i][indices[i][j]] for axis 1, and so on; other dims of indices may be shorter than x's.
+
+    Negative indices count from the end; one outside -dim..dim-1 is an error.
+    """
+    _check_range("gather_elements", indices, x.shape[axis])
+    part = x[tuple(slice(None if i == axis else n) for i, n in enumerate(indices.shape))]
+    return np.take_along_axis(part, indices.astype(np.int64), axis)
+
+
+def _infer_topk(x, *, k, axis, largest):
+    _expect_axis("topk", x, axis)
+    dim = x.shape[axis]
+    if isinstance(k, int) and (k < 0 or (isinstance(dim, int) and k > dim)):
+        raise ShapeError(f"topk: bad k, got {k}, expected 0..{dim}")
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    return TensorType(x.dtype, shape), TensorType(i64, shape)
+
+
+@op(
+    infer=_infer_topk,
+    outputs=2,
+    samples=[
+        sample("x[3,17]", k=5, axis=1, largest=True),
+        sample("x[3,17]", k=17, axis=1, largest=False),
+        sample("x[7,3]", k=1, axis=0, largest=True),
+        sample("x[2,5,2]", k=0, axis=1, largest=True),
+        sample("x[0,3]", k=2, axis=1, largest=True),
+        sample("x:i64<4[3,9]", k=6, axis=1, largest=True),
+    ],
+)
+def topk(x, *, k, axis, largest):
+    """The k largest (or smallest) along an axis in order, and their indices; equal ones by index; NaN is largest."""
+    if largest:
+        # Reversed before and after, so that a stable sort leaves equal elements in index order.
+        order = np.flip(x.shape[axis] - 1 - np.argsort(np.flip(x, axis), axis, kind="stable"), axis)
+    else:
+        order = np.argsort(x, axis, kind="stable")
+    indices = np.take(order, range(k), axis).astype(np.int64)
+    return np.take_along_axis(x, indices, axis), indices

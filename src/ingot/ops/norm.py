@@ -1,0 +1,244 @@
+"""Normalisations. Means of f32 accumulate in float64 and are rounded once."""
+
+import math
+
+import numpy as np
+
+from ingot.dtype import f32
+from ingot.errors import ShapeError
+from ingot.ir import TensorType
+from ingot.ops.define import expect_kind, op, sample, unify
+
+
+def _mean(x, axis):
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    count = math.prod(x.shape[a] for a in axes)
+    return (np.sum(x, axis, np.float64, keepdims=True) / max(count, 1)).astype(x.dtype)
+
+
+def _expect_vectors(name: str, x: TensorType, axis: int, vectors: dict[str, TensorType | None]) -> None:
+    """Each of `vectors` that is given is [dim of x at axis] in x's dtype."""
+    expect_kind(name, x, "f")
+    for operand, vector in vectors.items():
+        if vector is None:
+            continue
+        if vector.rank != 1 or vector.dtype is not x.dtype:
+            raise ShapeError(f"{name}: bad {operand}, got {vector}, expected {x.dtype}[{x.shape[axis]}]")
+        unify(f"{name}: {operand} {vector} beside x {x}", vector.shape[0], x.shape[axis])
+
+
+def _infer_last(name: str):
+    def infer(x, weight=None, bias=None, *, eps):
+        if x.rank == 0:
+            raise ShapeError(f"{name}: rank too low, got {x}, expected 1 or more")
+        _expect_vectors(name, x, -1, {"weight": weight, "bias": bias})
+        return x
+
+    return infer
+
+
+def _affine(y, weight, bias):
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def _expand_affine(g, y, weight, bias):
+    y = y if weight is None else g.mul(y, weight)
+    return y if bias is None else g.add(y, bias)
+
+
+def _expand_layer_norm(g, x, weight=None, bias=None, *, eps):
+    last = (g.type(x).rank - 1,)
+    centred = g.sub(x, g.reduce_mean(x, axes=last, keepdims=True))
+    variance = g.reduce_mean(g.mul(centred, centred), axes=last, keepdims=True)
+    return _expand_affine(g, g.div(centred, g.sqrt(g.add(variance, float(eps)))), weight, bias)
+
+
+@op(
+    infer=_infer_last("layer_norm"),
+    inplace=(0,),
+    tolerance={f32: 5e-6},
+    expand=_expand_layer_norm,
+    samples=[
+        sample("x[2,5,64] w[64] b[64]", eps=1e-5),
+        sample("x[3,67] w[67]", eps=1e-5),
+        sample("x[3,67] none b[67]", eps=1e-5),
+        sample("x[33]", eps=1e-12),
+        sample("x[2,1] w[1] b[1]", eps=1e-5),
+        sample("x[0,8] w[8] b[8]", eps=1e-5),
+        sample("x[2,2,1,3,17] w[17] b[17]", eps=1e-3),
+    ],
+)
+def layer_norm(x, weight=None, bias=None, *, eps):
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis; the variance is the biased one.
+
+    Ba, Kiros and Hinton, "Layer Normalization", 2016.
+    """
+    centred = x - _mean(x, -1)
+    return _affine(centred / np.sqrt(_mean(centred * centred, -1) + x.dtype.type(eps)), weight, bias)
+
+
+def _expand_rms_norm(g, x, weight=None, *, eps):
+    square = g.reduce_mean(g.mul(x, x), axes=(g.type(x).rank - 1,), keepdims=True)
+    return _expand_affine(g, g.div(x, g.sqrt(g.add(square, float(eps)))), weight, None)
+
+
+@op(
+    infer=_infer_last("rms_norm"),
+    inplace=(0,),
+    expand=_expand_rms_norm,
+    samples=[
+        sample("x[2,5,64] w[64]", eps=1e-5),
+        sample("x[3,67]", eps=1e-6),
+        sample("x[1,1,7] w[7]", eps=0.0),
+        sample("x[2,1] w[1]", eps=1e-5),
+        sample("x[0,8] w[8]", eps=1e-5),
+        sample("x[33] w[33]", eps=1e-5),
+    ],
+)
+def rms_norm(x, weight=None, *, eps):
+    """x / sqrt(mean(x^2) + eps) * weight over the last axis.
+
+    Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
+    """
+    return _affine(x / np.sqrt(_mean(x * x, -1) + x.dtype.type(eps)), weight, None)
+
+
+def _infer_axis(name: str):
+    def infer(x, *, axis):
+        expect_kind(name, x, "f")
+        if not 0 <= axis < x.rank:
+            raise ShapeError(f"{name}: axis out of range, got {axis} for {x}, expected 0..{x.rank - 1}")
+        return x
+
+    return infer
+
+
+def _expand_shifted(g, x, axis):
+    return g.sub(x, g.reduce_max(x, axes=(axis,), keepdims=True))
+
+
+def _expand_softmax(g, x, *, axis):
+    power = g.exp(_expand_shifted(g, x, axis))
+    return g.div(power, g.reduce_sum(power, axes=(axis,), keepdims=True))
+
+
+def _expand_log_softmax(g, x, *, axis):
+    shifted = _expand_shifted(g, x, axis)
+    return g.sub(shifted, g.log(g.reduce_sum(g.exp(shifted), axes=(axis,), keepdims=True)))
+
+
+_AXIS = [
+    sample("x[2,5,67]", axis=2),
+    sample("x[2,5,7]", axis=1),
+    sample("x[5,33]", axis=0),
+    sample("x[3,1]", axis=1),
+    sample("x[0,3]", axis=1),
+    sample("x[3,0]", axis=1),
+    sample("x[9]", axis=0),
+    sample("x[2,2,1,3,5]", axis=3),
+]
+
+
+def _shifted(x, axis):
+    return x - np.max(x, axis, keepdims=True, initial=-np.inf)
+
+
+@op(infer=_infer_axis("softmax"), inplace=(0,), domain=(-10.0, 10.0), samples=_AXIS, expand=_expand_softmax)
+def softmax(x, *, axis):
+    """exp(x - max) / sum(exp(x - max)) along an axis; a row of only -inf, or with inf or NaN, is NaN."""
+    power = np.exp(_shifted(x, axis))
+    return power / np.sum(power, axis, np.float64, keepdims=True).astype(x.dtype)
+
+
+@op(infer=_infer_axis("log_softmax"), inplace=(0,), domain=(-10.0, 10.0), samples=_AXIS, expand=_expand_log_softmax)
+def log_softmax(x, *, axis):
+    """The logarithm of softmax along an axis."""
+    shifted = _shifted(x, axis)
+    return shifted - np.log(np.sum(np.exp(shifted), axis, np.float64, keepdims=True)).astype(x.dtype)
+
+
+def _infer_batch_norm(x, scale, bias, mean, variance, *, eps):
+    if x.rank < 2:
+        raise ShapeError(f"batch_norm: rank too low, got {x}, expected 2 or more")
+    _expect_vectors("batch_norm", x, 1, {"scale": scale, "bias": bias, "mean": mean, "variance": variance})
+    return x
+
+
+def _expand_channels(g, vector, rank):
+    (channels,) = g.type(vector).shape
+    return g.reshape(vector, shape=(channels, *[1] * (rank - 2)))
+
+
+def _expand_batch_norm(g, x, scale, bias, mean, variance, *, eps):
+    factor = g.div(scale, g.sqrt(g.add(variance, float(eps))))
+    scale, bias, mean = (_expand_channels(g, v, g.type(x).rank) for v in (factor, bias, mean))
+    return g.add(g.mul(g.sub(x, mean), scale), bias)
+
+
+@op(
+    infer=_infer_batch_norm,
+    inplace=(0,),
+    tolerance={f32: 5e-6},
+    expand=_expand_batch_norm,
+    samples=[
+        sample("x[2,3,4,5] s[3] b[3] m[3] v>0.1[3]", eps=1e-5),
+        sample("x[4,17] s[17] b[17] m[17] v>0.1[17]", eps=1e-3),
+        sample("x[2,3,7] s[3] b[3] m[3] v>0.1[3]", eps=1e-5),
+        sample("x[1,1,2,3,2] s[1] b[1] m[1] v>0.1[1]", eps=1e-5),
+        sample("x[0,3,2] s[3] b[3] m[3] v>0.1[3]", eps=1e-5),
+    ],
+)
+def batch_norm(x, scale, bias, mean, variance, *, eps):
+    """(x - mean) / sqrt(variance + eps) * scale + bias, each [C], for x [N, C, ...]: the inference form.
+
+    Ioffe and Szegedy, "Batch Normalization", 2015.
+    """
+    factor = scale / np.sqrt(variance + x.dtype.type(eps))
+    scale, bias, mean = (v.reshape(-1, *[1] * (x.ndim - 2)) for v in (factor, bias, mean))
+    return (x - mean) * scale + bias
+
+
+def _infer_group_norm(x, weight=None, bias=None, *, groups, eps):
+    if x.rank < 2:
+        raise ShapeError(f"group_norm: rank too low, got {x}, expected 2 or more")
+    _expect_vectors("group_norm", x, 1, {"weight": weight, "bias": bias})
+    channels = x.shape[1]
+    if groups < 1 or (isinstance(channels, int) and channels % groups):
+        raise ShapeError(f"group_norm: bad groups, got {groups}, expected a divisor of {channels}")
+    return x
+
+
+def _expand_group_norm(g, x, weight=None, bias=None, *, groups, eps):
+    batch, channels, *rest = g.type(x).shape
+    per_group = channels // groups
+    for dim in rest:
+        per_group = per_group * dim
+    normal = g.layer_norm(g.reshape(x, shape=(batch, groups, per_group)), eps=eps)
+    normal = g.reshape(normal, shape=(batch, channels, *rest))
+    vectors = (v and _expand_channels(g, v, 2 + len(rest)) for v in (weight, bias))
+    return _expand_affine(g, normal, *vectors)
+
+
+@op(
+    infer=_infer_group_norm,
+    inplace=(0,),
+    tolerance={f32: 5e-6},
+    expand=_expand_group_norm,
+    samples=[
+        sample("x[2,6,4,5] w[6] b[6]", groups=3, eps=1e-5),
+        sample("x[2,6,7]", groups=1, eps=1e-5),
+        sample("x[2,6,3] w[6]", groups=6, eps=1e-5),
+        sample("x[3,8] w[8] b[8]", groups=2, eps=1e-5),
+        sample("x[0,4,2] w[4] b[4]", groups=2, eps=1e-5),
+    ],
+)
+def group_norm(x, weight=None, bias=None, *, groups, eps):
+    """Layer norm of each of `groups` runs of channels of x [N, C, ...], then weight and bias, each [C], per channel.
+
+    Wu and He, "Group Normalization", 2018.
+    """
+    grouped = layer_norm(x.reshape(x.shape[0], groups, math.prod(x.shape[1:]) // groups), eps=eps)
+    column = (-1, *[1] * (x.ndim - 2))
+    weight, bias = (None if v is None else v.reshape(column) for v in (weight, bias))
+    return _affine(grouped.reshape(x.shape), weight, bias)

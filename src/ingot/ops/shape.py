@@ -1,0 +1,219 @@
+"""Ops that move, repeat or blank elements. Attributes that are dims may be symbolic; the interpreter binds them."""
+
+import numpy as np
+
+from ingot.dim import floordiv
+from ingot.errors import ShapeError
+from ingot.ir import TensorType
+from ingot.ops.define import broadcast_shapes, op, product, sample, unify
+
+
+def _infer_reshape(x, *, shape):
+    if sum(dim is None for dim in shape) > 1:
+        raise ShapeError(f"reshape: more than one unknown dim, got {list(shape)}")
+    before, after = product(x.shape), product(shape)
+    if any(isinstance(dim, int) and dim < 0 for dim in shape):
+        raise ShapeError(f"reshape: negative dim, got {list(shape)}")
+    if before is not None and after is not None:
+        unify(f"reshape: number of elements of {x} as {list(shape)}", before, after)
+    return TensorType(x.dtype, tuple(shape))
+
+
+@op(
+    infer=_infer_reshape,
+    view=True,
+    samples=[
+        sample("x[2,5,6]", shape=(10, 6)),
+        sample("x[2,5,6]", shape=(2, 5, 2, 3)),
+        sample("x[]", shape=(1, 1)),
+        sample("x[1,1]", shape=()),
+        sample("x[0,3]", shape=(3, 0)),
+        sample("x:i64[6]", shape=(2, 1, 3)),
+        sample("x:bool[2,2,1,3,2]", shape=(24,)),
+    ],
+)
+def reshape(x, *, shape):
+    """The same elements in row-major order, seen in another shape; one dim may be unknown (none)."""
+    return np.reshape(x, tuple(-1 if dim is None else dim for dim in shape))
+
+
+def _infer_permute(x, *, axes):
+    if sorted(axes) != list(range(x.rank)):
+        raise ShapeError(f"permute: bad axes, got {list(axes)}, expected each of 0..{x.rank - 1} once")
+    return TensorType(x.dtype, tuple(x.shape[axis] for axis in axes))
+
+
+@op(
+    infer=_infer_permute,
+    view=True,
+    samples=[
+        sample("x[2,5,7]", axes=(0, 2, 1)),
+        sample("x[2,3,5,4]", axes=(0, 2, 1, 3)),
+        sample("x[2,3,2,1,5]", axes=(4, 2, 0, 3, 1)),
+        sample("x[33,17]", axes=(1, 0)),
+        sample("x[]", axes=()),
+        sample("x[0,3]", axes=(1, 0)),
+        sample("x:i64[3,4]", axes=(1, 0)),
+        sample("x:bool[3,4]", axes=(1, 0)),
+    ],
+)
+def permute(x, *, axes):
+    """Axis i of the result is axis axes[i] of x."""
+    return np.transpose(x, axes)
+
+
+def _infer_slice(x, *, starts, stops, steps):
+    if not len(starts) == len(stops) == len(steps) == x.rank or 0 in steps:
+        got = f"starts {list(starts)}, stops {list(stops)}, steps {list(steps)}"
+        raise ShapeError(f"slice: bad ranges, got {got} for {x}, expected one per axis, no step 0")
+    return TensorType(x.dtype, tuple(map(_slice_dim, x.shape, starts, stops, steps)))
+
+
+def _slice_dim(dim, start, stop, step):
+    if start is None or stop is None:
+        return None
+    if isinstance(dim, int) and isinstance(start, int) and isinstance(stop, int):
+        last = dim if step > 0 else dim - 1
+        if not (0 <= start <= max(last, 0) and (0 if step > 0 else -1) <= stop <= last):
+            raise ShapeError(f"slice: out of range, got {start}:{stop}:{step}, expected it within a dim of {dim}")
+    if start == 0 and stop == dim and step == 1:
+        return dim
+    span = stop - start if step > 0 else start - stop
+    length = floordiv(span + (abs(step) - 1), abs(step))
+    return max(length, 0) if isinstance(length, int) else length
+
+
+@op(
+    infer=_infer_slice,
+    view=True,
+    samples=[
+        sample("x[5,7]", starts=(1, 0), stops=(4, 7), steps=(1, 1)),
+        sample("x[2,5,7]", starts=(0, 0, 1), stops=(2, 5, 7), steps=(1, 2, 3)),
+        sample("x[5,7]", starts=(4, 6), stops=(-1, 0), steps=(-1, -2)),
+        sample("x[5]", starts=(3,), stops=(3,), steps=(1,)),
+        sample("x[5]", starts=(4,), stops=(2,), steps=(1,)),
+        sample("x[]", starts=(), stops=(), steps=()),
+        sample("x[0,3]", starts=(0, 1), stops=(0, 3), steps=(1, 1)),
+        sample("x:i64[9]", starts=(1,), stops=(9,), steps=(4,)),
+    ],
+)
+def slice_(x, *, starts, stops, steps):
+    """x[start:stop:step] on every axis, with 0 <= start; a stop of -1 under a negative step reaches index 0.
+
+    A symbolic range is taken to satisfy start <= stop (for a negative step, stop <= start).
+    """
+    ranges = zip(starts, stops, steps, strict=True)
+    return x[tuple(slice(start, None if stop < 0 else stop, step) for start, stop, step in ranges)]
+
+
+def _infer_concat(*xs, axis):
+    if not xs:
+        raise ShapeError("concat: no operands, expected at least 1")
+    first = xs[0]
+    if any(x.rank != first.rank or x.dtype is not first.dtype for x in xs) or not 0 <= axis < first.rank:
+        raise ShapeError(f"concat: bad operands, got {', '.join(map(str, xs))} on axis {axis}")
+    dims = list(first.shape)
+    where = f"concat of {', '.join(map(str, xs))} on axis {axis}"
+    for x in xs[1:]:
+        for i, dim in enumerate(x.shape):
+            if i != axis:
+                dims[i] = unify(where, dims[i], dim)
+            else:
+                dims[i] = None if dim is None or dims[i] is None else dims[i] + dim
+    return TensorType(first.dtype, tuple(dims))
+
+
+@op(
+    infer=_infer_concat,
+    samples=[
+        sample("a[2,5,7] b[2,3,7]", axis=1),
+        sample("a[2,5] b[2,1] c[2,9]", axis=1),
+        sample("a[2,5] b[3,5]", axis=0),
+        sample("a[3]", axis=0),
+        sample("a[0,3] b[2,3]", axis=0),
+        sample("a[2,1,2,1,3] b[2,1,2,1,4]", axis=4),
+        sample("a:i64[2] b:i64[3]", axis=0),
+        sample("a:bool[2,2] b:bool[2,3]", axis=1),
+    ],
+)
+def concat(*xs, axis):
+    """The operands one after the other along an axis."""
+    return np.concatenate(xs, axis)
+
+
+def _infer_expand(x, *, shape):
+    result = broadcast_shapes("expand", x.shape, tuple(shape))
+    if len(result) != len(shape) or any(
+        b == 1 and a != 1 and isinstance(a, int) for a, b in zip(result, shape, strict=True)
+    ):
+        raise ShapeError(f"expand: does not broadcast, got {x}, expected {list(shape)}")
+    return TensorType(x.dtype, tuple(r if d is None else d for d, r in zip(shape, result, strict=True)))
+
+
+@op(
+    infer=_infer_expand,
+    view=True,
+    samples=[
+        sample("x[5,1]", shape=(5, 7)),
+        sample("x[1,7]", shape=(2, 5, 7)),
+        sample("x[]", shape=(3,)),
+        sample("x[2,3]", shape=(2, 3)),
+        sample("x[1,3]", shape=(0, 3)),
+        sample("x:i64[1,5]", shape=(3, 5)),
+        sample("x:bool[1,1,5]", shape=(2, 3, 5)),
+        sample("x[2,1,1,3]", shape=(2, 2, 4, 3)),
+    ],
+)
+def expand(x, *, shape):
+    """x repeated to a shape that it broadcasts to."""
+    return np.broadcast_to(x, shape)
+
+
+def _infer_pad(x, *, before, after, value):
+    amounts = [*before, *after]
+    if not len(before) == len(after) == x.rank or any(isinstance(n, int) and n < 0 for n in amounts):
+        raise ShapeError(f"pad: bad amounts, got {list(before)} and {list(after)} for {x}, expected 0 or more per axis")
+    padded = zip(x.shape, before, after, strict=True)
+    return TensorType(x.dtype, tuple(None if d is None else d + low + high for d, low, high in padded))
+
+
+@op(
+    infer=_infer_pad,
+    samples=[
+        sample("x[2,5]", before=(1, 0), after=(0, 2), value=0.0),
+        sample("x[2,3,4,5]", before=(0, 0, 1, 1), after=(0, 0, 1, 1), value=-1.5),
+        sample("x[3]", before=(0,), after=(0,), value=0.0),
+        sample("x[]", before=(), after=(), value=0.0),
+        sample("x[0,3]", before=(2, 0), after=(0, 1), value=3.0),
+        sample("x:i64[5]", before=(2,), after=(1,), value=7),
+        sample("x:bool[2,2]", before=(0, 1), after=(1, 0), value=True),
+    ],
+)
+def pad(x, *, before, after, value):
+    """x with `before` and `after` elements of a value added on each axis."""
+    return np.pad(x, list(zip(before, after, strict=True)), constant_values=value) if x.ndim else x
+
+
+def _infer_trilu(x, *, k, upper):
+    if x.rank < 2:
+        raise ShapeError(f"trilu: rank too low, got {x}, expected 2 or more")
+    return x
+
+
+@op(
+    infer=_infer_trilu,
+    inplace=(0,),
+    samples=[
+        sample("x[5,5]", k=0, upper=False),
+        sample("x[5,5]", k=1, upper=True),
+        sample("x[2,3,4,7]", k=-1, upper=False),
+        sample("x[2,7,3]", k=-2, upper=True),
+        sample("x[0,3]", k=0, upper=True),
+        sample("x[1,1]", k=1, upper=True),
+        sample("x:bool[4,5]", k=0, upper=False),
+        sample("x:i64[4,5]", k=9, upper=True),
+    ],
+)
+def trilu(x, *, k, upper):
+    """The triangle of the last two dims on and above (`upper`) or on and below diagonal k; the rest is 0."""
+    return np.triu(x, k) if upper else np.tril(x, k)
