@@ -1,0 +1,275 @@
+/* vmath.h: vector functions over simd/<isa>.h. Each is one fixed sequence of roundings, so every instruction set gives
+ * the same bits. Whole float range: infinities, NaN and denormals included. Polynomials and rationals are minimax
+ * fits by Lawson's reweighted least squares with coefficients rounded to float from the lowest up. */
+#ifndef INGOT_VMATH_H
+#define INGOT_VMATH_H
+
+#include <math.h>
+#include <string.h>
+
+#include "kernel.h"
+
+/* NaN in either operand wins, as in torch and numpy. */
+static inline vf v_maximum(vf a, vf b) { return v_select(v_isnan(a), a, v_max(a, b)); }
+static inline vf v_minimum(vf a, vf b) { return v_select(v_isnan(a), a, v_min(a, b)); }
+
+static inline vf v_floor(vf x) {
+  vf r = v_round(x);
+  return v_select(v_lt(x, r), v_sub(r, v_set(1)), r);
+}
+
+/* The sign is copied so that ceil(-0.5) is -0. */
+static inline vf v_ceil(vf x) {
+  vf r = v_round(x);
+  return v_copysign(v_select(v_lt(r, x), v_add(r, v_set(1)), r), x);
+}
+
+/* x = n ln2 + r, |r| <= ln2 / 2: ln2 in two parts, the first short enough that n * part is exact. Returns r. */
+static inline vf v_reduce_ln2(vf x, vf *n) {
+  *n = v_round(v_mul(x, v_set(0x1.715476p+0f)));
+  vf r = v_fma(*n, v_set(-0x1.63p-1f), x);
+  return v_fma(*n, v_set(0x1.bd0106p-13f), r);
+}
+
+/* e^x; at most 1.5 ULP. The operand order of the clamp keeps NaN. */
+static inline vf v_exp(vf x) {
+  x = v_max(v_set(-104.0f), v_min(v_set(89.0f), x));
+  vf n;
+  vf r = v_reduce_ln2(x, &n);
+  vf p = v_fma(v_set(0x1.6a495cp-10f), r, v_set(0x1.1239a0p-7f));
+  p = v_fma(p, r, v_set(0x1.5558b4p-5f));
+  p = v_fma(p, r, v_set(0x1.555492p-3f));
+  p = v_fma(p, r, v_set(0x1.fffffcp-2f));
+  p = v_fma(p, r, v_set(1));
+  p = v_fma(p, r, v_set(1));
+  return v_scale(p, n);
+}
+
+/* e^x - 1; at most 2 ULP. (p 2^(n-1) + 2^(n-1) - 1/2) * 2 keeps the power of two finite up to the largest result. */
+static inline vf v_expm1(vf x) {
+  vf clamped = v_max(v_set(-20.0f), v_min(v_set(89.0f), x));
+  vf n;
+  vf r = v_reduce_ln2(clamped, &n);
+  vf q = v_fma(v_set(0x1.6b9caap-10f), r, v_set(0x1.122540p-7f));
+  q = v_fma(q, r, v_set(0x1.5556f2p-5f));
+  q = v_fma(q, r, v_set(0x1.5554b4p-3f));
+  q = v_fma(q, r, v_set(0x1.fffffep-2f));
+  vf p = v_fma(v_mul(r, r), q, r);
+  vf power = v_scale(v_set(1), v_sub(n, v_set(1)));
+  vf half = v_fma(p, power, v_sub(power, v_set(0.5f)));
+  return v_select(v_eq(n, v_set(0)), p, v_add(half, half));
+}
+
+/* ln x; at most 2 ULP. x = m 2^e with m in [sqrt(1/2), sqrt(2)); denormals are scaled up first. */
+static inline vf v_log(vf x) {
+  vm tiny = v_lt(x, v_set(0x1p-126f));
+  vf scaled = v_select(tiny, v_mul(x, v_set(0x1p23f)), x);
+  vi offset = vi_add(v_bits(scaled), vi_set(-0x3f3504f3));
+  vf e = v_add(v_from_int(vi_sar(offset, 23)), v_select(tiny, v_set(-23), v_set(0)));
+  vf m = v_from_bits(vi_add(vi_and(offset, vi_set(0x007fffff)), vi_set(0x3f3504f3)));
+  vf f = v_sub(m, v_set(1));
+  vf p = v_fma(v_set(0x1.14763ap-4f), f, v_set(-0x1.de02d6p-4f));
+  p = v_fma(p, f, v_set(0x1.e6bf38p-4f));
+  p = v_fma(p, f, v_set(-0x1.fc2884p-4f));
+  p = v_fma(p, f, v_set(0x1.233ba8p-3f));
+  p = v_fma(p, f, v_set(-0x1.555c46p-3f));
+  p = v_fma(p, f, v_set(0x1.99a476p-3f));
+  p = v_fma(p, f, v_set(-0x1.000006p-2f));
+  p = v_fma(p, f, v_set(0x1.555548p-2f));
+  vf square = v_mul(f, f);
+  vf low = v_fma(e, v_set(-0x1.bd0106p-13f), v_mul(v_mul(square, f), p));
+  low = v_fma(square, v_set(-0.5f), low);
+  vf r = v_fma(e, v_set(0x1.63p-1f), v_add(f, low));
+  r = v_select(v_lt(x, v_set(INFINITY)), r, x);
+  r = v_select(v_eq(x, v_set(0)), v_set(-INFINITY), r);
+  return v_select(v_lt(x, v_set(0)), v_set(NAN), r);
+}
+
+/* ln(1 + x); at most 3 ULP. What rounding 1 + x lost is added back divided by 1 + x. */
+static inline vf v_log1p(vf x) {
+  vf u = v_add(x, v_set(1));
+  vf lost = v_div(v_sub(x, v_sub(u, v_set(1))), u);
+  vf r = v_add(v_log(u), lost);
+  r = v_select(v_lt(x, v_set(INFINITY)), r, x);
+  r = v_select(v_eq(u, v_set(0)), v_set(-INFINITY), r);
+  return v_select(v_eq(x, v_set(0)), x, r);
+}
+
+/* At most 3 ULP. m / (m + 2) with m = e^2|x| - 1; from |x| = 10 on that is 1. */
+static inline vf v_tanh(vf x) {
+  vf m = v_expm1(v_min(v_set(20), v_abs(v_add(x, x))));
+  return v_copysign(v_div(m, v_add(m, v_set(2))), x);
+}
+
+/* At most 4 ULP. x P(x^2) / Q(x^2), which reaches 1 at the clamp; rounding may carry it past. */
+static inline vf v_erf(vf x) {
+  x = v_max(v_set(-3.95f), v_min(v_set(3.95f), x));
+  vf t = v_mul(x, x);
+  vf p = v_fma(v_set(0x1.ff3abap-20f), t, v_set(0x1.2efa9cp-12f));
+  p = v_fma(p, t, v_set(0x1.1216c8p-8f));
+  p = v_fma(p, t, v_set(0x1.baace8p-5f));
+  p = v_fma(p, t, v_set(0x1.9b55f2p-3f));
+  p = v_fma(p, t, v_set(0x1.20dd74p+0f));
+  vf q = v_fma(v_set(0x1.349424p-15f), t, v_set(0x1.48835cp-10f));
+  q = v_fma(q, t, v_set(0x1.031f08p-6f));
+  q = v_fma(q, t, v_set(0x1.e4b826p-4f));
+  q = v_fma(q, t, v_set(0x1.05ccd2p-1f));
+  q = v_fma(q, t, v_set(1));
+  return v_max(v_set(-1), v_min(v_set(1), v_div(v_mul(x, p), q)));
+}
+
+/* 1 / (1 + e^-x); at most 3 ULP. e^-|x| never overflows, so small results keep their digits. */
+static inline vf v_sigmoid(vf x) {
+  vf e = v_exp(v_sub(v_set(0), v_abs(x)));
+  return v_div(v_select(v_lt(x, v_set(0)), e, v_set(1)), v_add(e, v_set(1)));
+}
+
+/* x sigmoid(x); at most 4 ULP where e^x is not denormal, below that within 2e-43. */
+static inline vf v_silu(vf x) {
+  vf e = v_exp(v_sub(v_set(0), v_abs(x)));
+  return v_div(v_mul(x, v_select(v_lt(x, v_set(0)), e, v_set(1))), v_add(e, v_set(1)));
+}
+
+/* x (1 + erf(x / sqrt 2)) / 2; within 3e-7 max(1, |x|). */
+static inline vf v_gelu_erf(vf x) {
+  vf half = v_mul(x, v_set(0.5f));
+  return v_fma(half, v_erf(v_mul(x, v_set(0x1.6a09e6p-1f))), half);
+}
+
+/* x (1 + tanh u) / 2 = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3); within 3e-7 max(1, |x|). */
+static inline vf v_gelu_tanh(vf x) {
+  vf inner = v_fma(v_mul(x, x), v_set(-0.0713548163f), v_set(-0x1.988454p+0f));
+  return v_div(x, v_add(v_exp(v_mul(x, inner)), v_set(1)));
+}
+
+/* ln(1 + e^x); at most 4 ULP where e^x is not denormal. */
+static inline vf v_softplus(vf x) {
+  return v_add(v_max(v_set(0), x), v_log1p(v_exp(v_sub(v_set(0), v_abs(x)))));
+}
+
+/* |x| >= 2 mod pi/2 by the digits of 2/pi that matter (Payne and Hanek 1983): r in [-pi/4, pi/4], and the quadrant.
+ * x = m 2^shift; the product of m with a 96-bit window of 2/pi leaves two integer bits and 62 of fraction. */
+static inline float v_reduce_large(float x, int32_t *quadrant) {
+  static const uint32_t two_over_pi[] = {0,          0,          0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0,
+                                         0xdb629599, 0x3c439041, 0xfe5163ab, 0xdebbc561, 0xb7246e3a};
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  int32_t exponent = (int32_t)(bits >> 23 & 255);
+  if (exponent == 255) {
+    *quadrant = 0;
+    return NAN;
+  }
+  uint64_t m = (bits & 0x7fffff) | 0x800000;
+  /* The window starts 2 bits above the weight that m's lowest bit turns into the units of the product. */
+  int32_t start = exponent - 150 + 64 - 2;
+  uint64_t high = (uint64_t)two_over_pi[start >> 5] << 32 | two_over_pi[(start >> 5) + 1];
+  uint64_t low = (uint64_t)two_over_pi[(start >> 5) + 2] << 32 | two_over_pi[(start >> 5) + 3];
+  int32_t drop = start & 31;
+  uint64_t window_high = drop ? high << drop | low >> (64 - drop) : high;
+  uint64_t window_low = (drop ? low << drop : low) >> 32;
+  uint64_t product = window_high * m + (window_low * m >> 32);
+  uint64_t rounded = product + ((uint64_t)1 << 61);
+  int64_t fraction = (int64_t)(product << 2);
+  double r = (double)fraction * 0x1.921fb54442d18p-64;
+  *quadrant = (int32_t)(rounded >> 62);
+  if (x < 0) *quadrant = -*quadrant;
+  return (float)(x < 0 ? -r : r);
+}
+
+/* sin(x + phase pi/2). Below 1e5, pi/2 in three parts is enough; larger lanes are reduced one at a time. */
+static inline vf v_sin_phase(vf x, int32_t phase) {
+  vf n = v_round(v_mul(x, v_set(0x1.45f306p-1f)));
+  vf r = v_fma(n, v_set(-0x1.921fb6p+0f), x);
+  r = v_fma(n, v_set(0x1.777a5cp-25f), r);
+  r = v_fma(n, v_set(0x1.ee59dap-50f), r);
+  vi quadrant = v_bits(v_add(n, v_set(0x1.8p23f)));
+  if (v_any(v_lt(v_set(1e5f), v_abs(x)))) {
+    float lanes[16], rest[16];
+    int32_t turns[16];
+    v_store(lanes, x);
+    v_store(rest, r);
+    memcpy(turns, &quadrant, sizeof turns);
+    for (int i = 0; i < 16; i++)
+      if (lanes[i] > 1e5f || lanes[i] < -1e5f) rest[i] = v_reduce_large(lanes[i], &turns[i]);
+    r = v_load(rest);
+    memcpy(&quadrant, turns, sizeof turns);
+  }
+  quadrant = vi_add(quadrant, vi_set(phase));
+  vf t = v_mul(r, r);
+  vf s = v_fma(v_set(-0x1.9951fap-13f), t, v_set(0x1.110774p-7f));
+  s = v_fma(s, t, v_set(-0x1.555546p-3f));
+  s = v_fma(v_mul(s, t), r, r);
+  vf c = v_fma(v_set(0x1.99e816p-16f), t, v_set(-0x1.6c0c28p-10f));
+  c = v_fma(c, t, v_set(0x1.55554ap-5f));
+  c = v_fma(c, t, v_set(-0.5f));
+  c = v_fma(c, t, v_set(1));
+  vm even = v_eq(v_from_int(vi_and(quadrant, vi_set(1))), v_set(0));
+  vf sign = v_sub(v_set(1), v_from_int(vi_and(quadrant, vi_set(2))));
+  return v_mul(v_select(even, s, c), sign);
+}
+
+/* At most 2 ULP for every finite x. */
+static inline vf v_sin(vf x) { return v_sin_phase(x, 0); }
+static inline vf v_cos(vf x) { return v_sin_phase(x, 1); }
+
+/* 2^(y log2 x) for finite positive x and finite y, in double, rounded once: within 0.51 ULP. */
+static inline float v_pow_positive(float x, float y) {
+  double wide = x;
+  uint64_t bits;
+  memcpy(&bits, &wide, sizeof bits);
+  uint64_t offset = bits - 0x3fe6a09e667f3bcd;
+  double e = (double)((int64_t)offset >> 52);
+  bits = (offset & 0xfffffffffffff) + 0x3fe6a09e667f3bcd;
+  double m;
+  memcpy(&m, &bits, sizeof m);
+  double s = (m - 1) / (m + 1), t = s * s;
+  double series = 1.0 / 9 + t * (1.0 / 11 + t * (1.0 / 13 + t * (1.0 / 15)));
+  series = 1 + t * (1.0 / 3 + t * (1.0 / 5 + t * (1.0 / 7 + t * series)));
+  double power = y * (e + s * series * 2.885390081777926815);
+  power = power < -200 ? -200 : power > 200 ? 200 : power;
+  double n = (power + 0x1.8p52) - 0x1.8p52;
+  double f = (power - n) * 0.693147180559945309;
+  double r = 1.0 / 24 + f * (1.0 / 120 + f * (1.0 / 720 + f * (1.0 / 5040 + f * (1.0 / 40320))));
+  r = 1 + f * (1 + f * (0.5 + f * (1.0 / 6 + f * r)));
+  bits = (uint64_t)((int64_t)n + 1023) << 52;
+  double scale;
+  memcpy(&scale, &bits, sizeof scale);
+  return (float)(r * scale);
+}
+
+/* C's pow, annex F cases included; x^2 is x * x. */
+static inline float v_pow_lane(float x, float y) {
+  if (x == 1 || y == 0) return 1;
+  if (x != x || y != y) return x + y;
+  float magnitude = fabsf(x), size = fabsf(y);
+  int integral = size >= 0x1p24f || (float)(int32_t)y == y;
+  int odd = size < 0x1p24f && integral && ((int32_t)y & 1);
+  float sign = odd ? copysignf(1, x) : 1;
+  if (magnitude == 0) return y < 0 ? sign * INFINITY : sign * 0.0f;
+  if (magnitude == INFINITY) return y < 0 ? sign * 0.0f : sign * INFINITY;
+  if (size == INFINITY) return magnitude == 1 ? 1 : (magnitude > 1) == (y > 0) ? INFINITY : 0;
+  if (x < 0 && !integral) return NAN;
+  return sign * v_pow_positive(magnitude, y);
+}
+
+static inline vf v_pow(vf x, vf y) {
+  float base[16], power[16];
+  v_store(base, x);
+  v_store(power, y);
+  for (int i = 0; i < 16; i++) base[i] = v_pow_lane(base[i], power[i]);
+  return v_load(base);
+}
+
+static inline vf v_activate(vf x, int32_t activation) {
+  switch (activation) {
+    case INGOT_ACT_RELU: return v_max(v_set(0), x);
+    case INGOT_ACT_GELU_ERF: return v_gelu_erf(x);
+    case INGOT_ACT_GELU_TANH: return v_gelu_tanh(x);
+    case INGOT_ACT_SILU: return v_silu(x);
+    case INGOT_ACT_SIGMOID: return v_sigmoid(x);
+    case INGOT_ACT_TANH: return v_tanh(x);
+    default: return x;
+  }
+}
+
+#endif
