@@ -53,6 +53,12 @@ class Arena:
         return sum(region.nbytes for region in self.regions.values())
 
 
+@dataclass(slots=True)
+class _BindingTable:
+    rows: Any
+    held: list[Any]
+
+
 class NativeProgram:
     """One Lowered and Plan made ready on an arena: argument structs filled, kernels looked up, inputs and outputs late.
 
@@ -100,13 +106,21 @@ class NativeProgram:
                 slot += 1
             self.call()
 
-    def call(self) -> None:
-        """The C call, with `bindings` filled and the lock held."""
+    def pointers(self, arrays: Sequence[np.ndarray]) -> _BindingTable:
+        """A binding table of inputs and outputs, in order; it keeps the arrays alive."""
+        table = self.library.ffi.new("void*[]", max(1, len(self._slots)))
+        held = [self.library.ffi.from_buffer(array) for array in arrays]
+        for slot, buffer in enumerate(held):
+            table[slot] = buffer
+        return _BindingTable(table, held)
+
+    def call(self, table: _BindingTable | None = None) -> None:
+        """The C call, with the lock held and `bindings`, or another table, filled."""
         if self._generation != self._arena.generation:
             self._prepare()
         if self._checking:
             self._poison()
-        code = self.library.entry.ingot_run(self.program, self.bindings)
+        code = self.library.entry.ingot_run(self.program, self.bindings if table is None else table.rows)
         if code:
             self._raise_fault()
         if self._checking:

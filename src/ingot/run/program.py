@@ -1,0 +1,92 @@
+"""A Program: segments joined by values. A static model is one native segment, and then a run is one C call."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Union
+
+import numpy as np
+
+from ingot.config import check, debug
+from ingot.ir import Graph
+from ingot.lower import Target, lower, segments
+from ingot.lower.weights import WeightStore
+from ingot.plan import plan
+from ingot.run.interpret import interpret
+from ingot.run.native import Arena, NativeProgram
+from ingot.verify import verify
+
+
+@dataclass(slots=True)
+class InterpretedSegment:
+    """Nodes that only the reference can compute."""
+
+    graph: Graph
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Runs the nodes; inputs and results in graph order."""
+        results = interpret(self.graph, dict(zip(self.graph.inputs, inputs, strict=True)))
+        return [np.ascontiguousarray(results[name]) for name in self.graph.outputs]
+
+
+@dataclass(slots=True)
+class Program:
+    """Segments in order, for one binding of the symbols. `graph` is the whole, static."""
+
+    graph: Graph
+    segments: list[Union[NativeProgram, InterpretedSegment]]
+
+    @property
+    def single(self) -> NativeProgram | None:
+        """The one native segment of a model that needs nothing else."""
+        (first, *others) = self.segments
+        return first if isinstance(first, NativeProgram) and not others else None
+
+    @property
+    def native(self) -> list[NativeProgram]:
+        return [s for s in self.segments if isinstance(s, NativeProgram)]
+
+    @property
+    def fallback(self) -> list[str]:
+        """What runs on the reference: `op 'value'` for each node."""
+        parts = [s.graph for s in self.segments if isinstance(s, InterpretedSegment)]
+        return [f"{node.op.name} {node.outputs[0]!r}" for graph in parts for node in graph.nodes]
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Runs every segment. inputs: row-major arrays in graph order; returns fresh arrays in output order."""
+        if self.single is not None:
+            return self.single.run(inputs)
+        values = dict(zip(self.graph.inputs, inputs, strict=True))
+        for segment in self.segments:
+            results = segment.run([values[name] for name in segment.graph.inputs])
+            values.update(zip(segment.graph.outputs, results, strict=True))
+        return [np.copy(values[value]) for value in self.graph.outputs.values()]
+
+
+def compile_program(graph: Graph, target: Target, weights: WeightStore, arena: Arena) -> Program:
+    """Lowers, plans and verifies a static graph (which it may change), and makes it ready to run."""
+    whole = graph.copy()
+    parts: list[Union[NativeProgram, InterpretedSegment]] = []
+    for segment in segments(graph, target):
+        if not segment.native:
+            parts.append(InterpretedSegment(segment.graph))
+            continue
+        lowered = lower(segment.graph, target)
+        planned = plan(lowered, canaries=check() >= 3)
+        verify(lowered, planned)
+        parts.append(NativeProgram(segment.graph, lowered, planned, weights, arena))
+    program = Program(whole, parts)
+    if debug() >= 1 and program.fallback:
+        print(f"on the reference: {', '.join(program.fallback)}", file=sys.stderr)
+    return program
+
+
+def print_checksums(program: Program) -> None:
+    """One line per tensor of the last run; meaningful when the plan shares no memory."""
+    for part in program.native:
+        for id, tensor in part.lowered.tensors.items():
+            if tensor.kind == "activation" and id in part.plan.live:
+                data = part.tensor(id)
+                print(f"{tensor.name}: {tensor.dtype}{list(tensor.shape)} sum {np.sum(data, dtype=np.float64)!r}", file=sys.stderr)

@@ -1,0 +1,172 @@
+"""A saved program: a folder with the graph's text, packed weights, and the layout. It loads without torch or onnx.
+
+    graph.ingot    the graph after the passes, as text
+    weights.bin    64-byte aligned arrays
+    weights.json   key -> dtype, shape, offset; "recipe ..." for packed weights, "weight ..." for raw ones
+    layout.json    every byte of a run, for people and tools
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from typing import Any
+
+import numpy as np
+
+from ingot.dtype import DTYPES
+from ingot.errors import LoadError
+from ingot.ir import Graph
+from ingot.lower.weights import PANEL, WeightStore
+from ingot.plan import layout
+from ingot.run.native import NativeProgram
+from ingot.run.program import Program
+from ingot.text import dump, parse
+
+FORMAT = {"format": "ingot program", "version": 1, "panel": PANEL}
+_ALIGNMENT = 64
+_MAX_TEXT_BYTES = 1 << 30
+
+
+def write(folder: str, graph: Graph, program: Program, weights: WeightStore) -> None:
+    """Writes a program. Files appear whole or not at all."""
+    os.makedirs(folder, exist_ok=True)
+    arrays = {f"recipe {key}": array for key, array in weights.items()}
+    arrays |= {f"weight {name}": data for name, data in _raw_weights(graph, program).items()}
+    rows: dict[str, dict[str, Any]] = {}
+    offset = 0
+    for key, array in arrays.items():
+        dtype = "bf16" if array.dtype.name == "bfloat16" else _dtype_name(array.dtype)
+        rows[key] = {"dtype": dtype, "shape": list(array.shape), "offset": offset}
+        offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+    with _atomic(folder, "weights.bin") as file:
+        for key, array in arrays.items():
+            file.seek(rows[key]["offset"])
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        file.truncate(offset)
+    layouts = [layout(p.lowered, p.plan) for p in program.segments if isinstance(p, NativeProgram)]
+    for name, text in (
+        ("graph.ingot", dump(graph)),
+        ("layout.json", json.dumps(layouts, indent=1)),
+        ("weights.json", json.dumps(FORMAT | {"bytes": offset, "arrays": rows}, indent=1)),
+    ):
+        with _atomic(folder, name) as file:
+            file.write(text.encode())
+
+
+def _dtype_name(dtype: np.dtype) -> str:
+    from ingot.dtype import from_numpy
+
+    return from_numpy(dtype).name
+
+
+class _atomic:
+    """A file that takes its name when the block ends well."""
+
+    def __init__(self, folder: str, name: str):
+        self._target = os.path.join(folder, name)
+        handle, self._path = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
+        self._file = os.fdopen(handle, "wb")
+
+    def __enter__(self) -> Any:
+        return self._file
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._file.close()
+        if kind is None:
+            os.chmod(self._path, 0o644)
+            os.replace(self._path, self._target)
+        else:
+            os.unlink(self._path)
+
+
+def _raw_weights(graph: Graph, program: Program) -> dict[str, np.ndarray]:
+    """Weights that are needed as they are: by interpreted segments, or because another binding may pack them anew."""
+    packed: set[str] = set()
+    for part in program.native:
+        for tensor in part.lowered.tensors.values():
+            if tensor.recipe is not None and (tensor.recipe.layout == "panels" or not graph.symbols):
+                packed |= _sources(part.graph, tensor.recipe.value)
+    for segment in program.segments:
+        if not isinstance(segment, NativeProgram):
+            packed -= set(segment.graph.values)
+    return {
+        name: value.data
+        for name, value in graph.values.items()
+        if value.kind == "weight" and name not in packed and value.data is not None
+    }
+
+
+def _sources(graph: Graph, value: str) -> set[str]:
+    node = graph.producer(value)
+    if node is None:
+        return {value}
+    return set().union(*(_sources(graph, o) for o in node.operands if o is not None))
+
+
+def read(folder: str, weights: WeightStore) -> Graph:
+    """The graph of a saved program; its packed weights go into `weights`, mapped from the file.
+
+    Raises LoadError for a folder that is not one, is damaged, or was packed for another panel width.
+    """
+    text = _read_text(folder, "graph.ingot")
+    manifest = _read_manifest(folder)
+    path = os.path.join(folder, "weights.bin")
+    if os.path.getsize(path) != manifest["bytes"]:
+        raise LoadError(f"{path}: wrong size, got {os.path.getsize(path)} bytes, expected {manifest['bytes']}")
+    blob = np.memmap(path, np.uint8, "r") if manifest["bytes"] else np.zeros(0, np.uint8)
+    raw: dict[str, np.ndarray] = {}
+    for key, row in manifest["arrays"].items():
+        array = _slice(path, key, row, blob)
+        kind, _, name = key.partition(" ")
+        if kind == "recipe":
+            weights.put(name, array)
+        else:
+            raw[name] = array
+    return parse(text, raw)
+
+
+def _read_text(folder: str, name: str) -> str:
+    path = os.path.join(folder, name)
+    if not os.path.isfile(path):
+        raise LoadError(f"{folder}: not a saved program, got no {name}, expected graph.ingot, weights.bin, weights.json")
+    if os.path.getsize(path) > _MAX_TEXT_BYTES:
+        raise LoadError(f"{path}: too large, got {os.path.getsize(path)} bytes, expected at most {_MAX_TEXT_BYTES}")
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except UnicodeDecodeError as error:
+        raise LoadError(f"{path}: not UTF-8, got {error}") from error
+
+
+def _read_manifest(folder: str) -> dict[str, Any]:
+    path = os.path.join(folder, "weights.json")
+    try:
+        manifest = json.loads(_read_text(folder, "weights.json"))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise LoadError(f"{path}: not JSON, got {error}") from error
+    if not isinstance(manifest, dict) or any(manifest.get(key) != value for key, value in FORMAT.items()):
+        raise LoadError(f"{path}: another format, expected {FORMAT}")
+    if not isinstance(manifest.get("arrays"), dict) or type(manifest.get("bytes")) is not int:
+        raise LoadError(f"{path}: arrays or bytes missing")
+    return manifest
+
+
+def _slice(path: str, key: str, row: Any, blob: np.ndarray) -> np.ndarray:
+    """One array of weights.bin, every number of its row checked."""
+    well_formed = (
+        isinstance(row, dict)
+        and row.get("dtype") in DTYPES
+        and isinstance(row.get("shape"), list)
+        and all(type(n) is int and n >= 0 for n in (*row["shape"], row.get("offset")))
+    )
+    if not well_formed:
+        raise LoadError(f"{path}: malformed row for {key!r}, got {row!r}")
+    dtype = DTYPES[row["dtype"]].numpy
+    size = dtype.itemsize
+    for dim in row["shape"]:
+        size *= dim
+    if row["offset"] + size > blob.nbytes:
+        raise LoadError(f"{path}: {key!r} ends at {row['offset'] + size}, file has {blob.nbytes} bytes")
+    return blob[row["offset"] : row["offset"] + size].view(dtype).reshape(row["shape"])

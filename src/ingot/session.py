@@ -1,0 +1,410 @@
+"""InferenceSession: the only file that knows the whole pipeline."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+import numpy as np
+
+from ingot import saved
+from ingot.config import debug
+from ingot.dim import Expr, bind, symbols_of
+from ingot.errors import InputError, UnsupportedError
+from ingot.ir import Graph, TensorType
+from ingot.lower import Target
+from ingot.lower.weights import WeightStore
+from ingot.machine import usable_threads
+from ingot.passes import optimize
+from ingot.reports import Explanation, PlanReport, Profile
+from ingot.run.interpret import interpret
+from ingot.run.library import load
+from ingot.run.native import Arena, NativeProgram, pack_panels
+from ingot.run.program import Program, compile_program, print_checksums
+
+EXECUTORS = ("native", "interpret")
+PRECISIONS = ("f32",)
+MAX_BINDINGS = 16
+MAX_THREADS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class NodeArg:
+    """An input or output, as ONNX Runtime describes it: dims are ints, names, or None."""
+
+    name: str
+    shape: list[Union[int, str, None]]
+    type: str
+
+
+class InferenceSession:
+    """A loaded model, ready to run.
+
+    source: a path (.onnx, .pt2, or a folder that `save` wrote), the bytes of an ONNX model, an ExportedProgram, an
+    nn.Module with `example_inputs`, or a Graph. threads: 0 means what the machine allows. executor: "native", or
+    "interpret" for the reference. strict: an op that only the reference can run is an error. dims: values for symbolic
+    dims, bound at load. passes: names of the passes to run; None means all.
+
+    Raises LoadError, UnsupportedError or LimitError for a model that cannot be had, InputError for a bad option.
+    Concurrent `run` calls are correct: they queue; `context()` gives another queue over the same weights.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        example_inputs: tuple[Any, ...] | None = None,
+        threads: int = 0,
+        executor: str = "native",
+        precision: str = "f32",
+        strict: bool = False,
+        dims: Mapping[str, int] | None = None,
+        passes: Sequence[str] | None = None,
+    ):
+        _check_option("executor", executor, EXECUTORS)
+        _check_option("precision", precision, PRECISIONS)
+        if not 0 <= threads <= MAX_THREADS:
+            raise InputError(f"option threads: out of range, got {threads}, expected 0..{MAX_THREADS}")
+        self.executor = executor
+        self.strict = strict
+        self.threads = threads or usable_threads()
+        self._weights = WeightStore(pack_panels)
+        self.graph = _load(source, example_inputs, self._weights)
+        self.source_node_count = len(self.graph)
+        if dims:
+            unknown = set(dims) - set(self.graph.symbols)
+            if unknown:
+                raise InputError(f"option dims: no such dim, got {sorted(unknown)}, expected {self.graph.symbols}")
+            self.graph = self.graph.bind(dict(dims))
+        optimize(self.graph, passes)
+        self.isa = load().isa() if executor == "native" else "interpret"
+        self.target = Target(self.isa, self.threads, reuse=debug() < 5)
+        self._context = Context(self)
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Runs once, with ONNX Runtime's signature: names or None for all, and an array for each input.
+
+        Returns fresh arrays. Raises InputError for a wrong name, dtype, rank, dim or index.
+        """
+        return self._context.run(output_names, input_feed)
+
+    def get_inputs(self) -> list[NodeArg]:
+        """The inputs, in order."""
+        return [_node_arg(name, self.graph.type(name)) for name in self.graph.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The outputs, in order."""
+        return [_node_arg(name, self.graph.type(value)) for name, value in self.graph.outputs.items()]
+
+    def io_binding(self) -> IOBinding:
+        """Buffers bound once, for runs without checks or allocation."""
+        return IOBinding(self._context)
+
+    def run_with_iobinding(self, binding: IOBinding) -> None:
+        """Runs once on the buffers of a binding."""
+        binding.run()
+
+    def context(self) -> Context:
+        """Another queue of calls, with memory of its own over the same weights."""
+        return Context(self)
+
+    def explain(self, node: str | None = None) -> Explanation:
+        """Which kernel each node got and why; of one node when its output is named.
+
+        Raises InputError for an unknown node, and for a symbolic model none of whose shapes has been bound yet.
+        """
+        return Explanation.of(self._context.current().native, self._context.current().fallback, node)
+
+    def profile(self, input_feed: Mapping[str, np.ndarray]) -> Profile:
+        """Runs once with a clock around each step."""
+        program, inputs = self._context.prepare(input_feed)
+        if program.single is None:
+            raise UnsupportedError(f"profile: the model runs in {len(program.segments)} segments, expected one")
+        return Profile.of(program.single, program.single.profile(inputs))
+
+    @property
+    def plan(self) -> PlanReport:
+        """Where every byte of a run lies, for the binding used last."""
+        return PlanReport(self._context.current().native)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the packed weights so far."""
+        return self._weights.nbytes
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes a program that loads without torch or onnx: graph, packed weights, layout."""
+        program = self._context.current()
+        saved.write(os.fspath(folder), self.graph, program, self._weights)
+
+    @property
+    def program(self) -> Program:
+        """The compiled program of the binding used last, for tools that print or emit it."""
+        return self._context.current()
+
+    @property
+    def weights(self) -> WeightStore:
+        """The packed weights, for tools that write them."""
+        return self._weights
+
+
+class Context:
+    """A queue of calls over a session's weights, with an arena of its own; compiled bindings are kept, latest last."""
+
+    def __init__(self, session: InferenceSession):
+        self._session = session
+        self._graph = session.graph
+        self._arena = Arena()
+        self._programs: OrderedDict[tuple[int, ...], Program] = OrderedDict()
+        self._compiling = threading.Lock()
+        self.hits = self.misses = 0
+        self._names = list(self._graph.inputs)
+        self._types = [self._graph.type(name) for name in self._names]
+        self._symbols = self._graph.symbols
+        self._expected = [(name, t.shape, t.dtype.numpy) for name, t in zip(self._names, self._types, strict=True)]
+        self._outputs = list(self._graph.outputs)
+        self._static: Program | None = None
+        if not self._symbols and session.executor == "native":
+            self._static = self._compile(())
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """As `InferenceSession.run`."""
+        if self._session.executor == "interpret":
+            results = interpret(self._graph, self._checked(input_feed))
+            outputs = [np.array(results[name]) for name in self._outputs]
+        else:
+            program, inputs = self.prepare(input_feed)
+            outputs = program.run(inputs)
+            if debug() >= 2:
+                self._print_debug(program, inputs)
+        if output_names is None:
+            return outputs
+        return [outputs[self._output_index(name)] for name in output_names]
+
+    def prepare(self, input_feed: Mapping[str, np.ndarray]) -> tuple[Program, list[np.ndarray]]:
+        """The program for these inputs, and the inputs row-major in graph order. Raises InputError."""
+        if self._static is not None and len(input_feed) == len(self._expected):
+            inputs = []
+            for name, shape, dtype in self._expected:
+                array = input_feed.get(name)
+                if (
+                    type(array) is not np.ndarray
+                    or array.shape != shape
+                    or array.dtype != dtype
+                    or not array.flags.c_contiguous
+                ):
+                    break
+                inputs.append(array)
+            else:
+                return self._static, inputs
+        checked = self._checked(input_feed)
+        values = self._bound_symbols({name: array.shape for name, array in checked.items()})
+        return self._program(values), [np.ascontiguousarray(checked[name]) for name in self._names]
+
+    def current(self) -> Program:
+        """The program used last. Raises InputError when symbols have no values yet."""
+        if self._static is not None:
+            return self._static
+        if not self._programs:
+            raise InputError(f"dims have no values yet, got none, expected {', '.join(self._symbols)}: run once or give dims")
+        return next(reversed(self._programs.values()))
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _program(self, values: tuple[int, ...]) -> Program:
+        with self._compiling:
+            if values in self._programs:
+                self.hits += 1
+                self._programs.move_to_end(values)
+                return self._programs[values]
+            self.misses += 1
+            if len(self._programs) == MAX_BINDINGS:
+                self._programs.popitem(last=False)
+            self._programs[values] = self._compile(values)
+            return self._programs[values]
+
+    def _compile(self, values: tuple[int, ...]) -> Program:
+        graph = self._graph.bind(dict(zip(self._symbols, values, strict=True)))
+        if values:
+            optimize(graph)
+        session = self._session
+        program = compile_program(graph, session.target, session.weights, self._arena)
+        if session.strict and program.fallback:
+            raise UnsupportedError(f"strict: no kernel, got {', '.join(program.fallback)}, expected one for each node")
+        return program
+
+    def _checked(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The feed, checked against names, dtypes and shapes."""
+        unknown = [name for name in feed if name not in self._names]
+        if unknown:
+            near = difflib.get_close_matches(str(unknown[0]), self._names, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InputError(f"run: no such input, got {unknown}, expected {self._names}{hint}")
+        missing = [name for name in self._names if name not in feed]
+        if missing:
+            raise InputError(f"run: inputs are missing, got {list(feed)}, expected {self._names}")
+        return {name: _checked_array(name, feed[name], t) for name, t in zip(self._names, self._types, strict=True)}
+
+    def _bound_symbols(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+        """The value of each symbol. Raises InputError where shapes contradict each other."""
+        values: dict[str, tuple[int, str]] = {}
+        for name, type in zip(self._names, self._types, strict=True):
+            for dim, actual in zip(type.shape, shapes[name], strict=True):
+                if not isinstance(dim, Expr) or len(symbols_of(dim)) != 1 or str(dim) not in symbols_of(dim):
+                    continue
+                known = values.setdefault(str(dim), (actual, name))
+                if known[0] != actual:
+                    raise InputError(
+                        f"run: dim {dim} has two values, got {known[0]} in {known[1]!r} and {actual} in {name!r}, expected one"
+                    )
+        unbound = [s for s in self._symbols if s not in values]
+        if unbound:
+            raise UnsupportedError(f"run: dims {unbound} appear only inside expressions; give them with dims=")
+        numbers = {symbol: value for symbol, (value, _) in values.items()}
+        for name, type in zip(self._names, self._types, strict=True):
+            expected = tuple(bind(d, numbers) for d in type.shape)
+            if any(e is not None and e != a for e, a in zip(expected, shapes[name], strict=True)):
+                raise InputError(f"run: input {name!r} has a wrong shape, got {list(shapes[name])}, expected {list(expected)}")
+        return tuple(numbers[s] for s in self._symbols)
+
+    def _output_index(self, name: str) -> int:
+        if name not in self._outputs:
+            raise InputError(f"run: no such output, got {name!r}, expected {self._outputs}")
+        return self._outputs.index(name)
+
+    def _print_debug(self, program: Program, inputs: list[np.ndarray]) -> None:
+        for part in program.native if program.single is not None else []:
+            print(Profile.of(part, part.profile(inputs)), file=sys.stderr)
+        if debug() >= 5:
+            print_checksums(program)
+
+
+class IOBinding:
+    """Arrays bound to inputs and outputs; bind every input, then run as often as you like.
+
+    Bound arrays are read and written in place at each run: they must stay row-major and alive.
+    """
+
+    def __init__(self, context: Context):
+        self._context = context
+        self._inputs: dict[str, np.ndarray] = {}
+        self._outputs: dict[str, np.ndarray | None] = {}
+        self._bound: list[np.ndarray] = []
+        self._native: NativeProgram | None = None
+
+    def bind_input(self, name: str, array: np.ndarray) -> None:
+        """Binds an input. Raises InputError for an array that could not be read in place."""
+        if not isinstance(array, np.ndarray) or not array.flags.c_contiguous:
+            raise InputError(f"bind_input {name!r}: a row-major array is needed, got {type(array).__name__}")
+        self._inputs[name] = array
+        self._native = None
+
+    def bind_output(self, name: str, array: np.ndarray | None = None) -> None:
+        """Binds an output to an array, or to one that is made at the first run."""
+        if array is not None and not (array.flags.c_contiguous and array.flags.writeable):
+            raise InputError(f"bind_output {name!r}: a writable row-major array is needed")
+        self._outputs[name] = array
+        self._native = None
+
+    def get_outputs(self) -> list[np.ndarray]:
+        """The output arrays, in graph order."""
+        return [self._outputs[name] for name in self._context._outputs if self._outputs.get(name) is not None]  # type: ignore[misc]
+
+    def run(self) -> None:
+        """One run: a single C call after the first."""
+        if self._native is None:
+            self._prepare()
+        native = self._native
+        assert native is not None
+        with native.lock:
+            native.call(self._pointers)
+
+    def _prepare(self) -> None:
+        program, inputs = self._context.prepare(self._inputs)
+        if program.single is None:
+            raise UnsupportedError("io_binding: the model runs in several segments, expected one native segment")
+        native = program.single
+        outputs = []
+        for name, view in native.lowered.outputs.items():
+            array = self._outputs.get(name)
+            if array is None:
+                array = np.empty(view.shape, view.dtype.numpy)
+                self._outputs[name] = array
+            if array.shape != view.shape or array.dtype != view.dtype.numpy:
+                raise InputError(
+                    f"bind_output {name!r}: got {array.dtype}{list(array.shape)}, expected {view.dtype}{list(view.shape)}"
+                )
+            outputs.append(array)
+        for array in outputs:
+            if any(np.may_share_memory(array, other) for other in (*inputs, *outputs) if other is not array):
+                raise InputError("io_binding: an output shares memory with another bound array")
+        self._bound = [*inputs, *outputs]
+        self._pointers = native.pointers(self._bound)
+        self._native = native
+
+
+def _check_option(name: str, value: str, valid: Iterable[str]) -> None:
+    if value not in valid:
+        raise InputError(f"option {name}: unknown value, got {value!r}, expected one of {', '.join(valid)}")
+
+
+def _checked_array(name: str, array: Any, type: TensorType) -> np.ndarray:
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"run: input {name!r} is not an array, got {_describe(array)}, expected {type}")
+    if array.dtype != type.dtype.numpy:
+        raise InputError(f"run: input {name!r} has a wrong dtype, got {array.dtype}, expected {type.dtype.numpy}")
+    if array.ndim != type.rank:
+        raise InputError(f"run: input {name!r} has a wrong rank, got {array.ndim} {list(array.shape)}, expected {type}")
+    for axis, (dim, actual) in enumerate(zip(type.shape, array.shape, strict=True)):
+        if isinstance(dim, int) and dim != actual:
+            raise InputError(f"run: input {name!r} has a wrong dim {axis}, got {actual}, expected {dim}")
+    return np.asarray(array, order="C")
+
+
+def _describe(value: Any) -> str:
+    return type(value).__name__
+
+
+def _node_arg(name: str, type: TensorType) -> NodeArg:
+    dims: list[int | str | None] = [d if isinstance(d, int) or d is None else str(d) for d in type.shape]
+    return NodeArg(name, dims, type.dtype.onnx)
+
+
+def _load(source: Any, example_inputs: tuple[Any, ...] | None, weights: WeightStore) -> Graph:
+    """The graph of whatever a source is; heavy importers are imported only for their own sources."""
+    if isinstance(source, Graph):
+        return source.copy()
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        from ingot.load.onnx import load_onnx
+
+        return load_onnx(bytes(source))
+    if isinstance(source, (str, os.PathLike)):
+        return _load_path(os.fspath(source), weights)
+    kind = type(source)
+    if "torch" in sys.modules:
+        from ingot.load import aten
+
+        loaded = aten.load_any(source, example_inputs)
+        if loaded is not None:
+            return loaded
+    raise InputError(f"source: cannot be read, got {kind.__module__}.{kind.__name__}, expected a path, bytes or a module")
+
+
+def _load_path(path: str, weights: WeightStore) -> Graph:
+    if not os.path.exists(path):
+        raise FileNotFoundError(2, "no such file", path)
+    if os.path.isdir(path):
+        return saved.read(path, weights)
+    if path.endswith(".pt2"):
+        from ingot.load.aten import load_pt2
+
+        return load_pt2(path)
+    from ingot.load.onnx import load_onnx
+
+    return load_onnx(path)
