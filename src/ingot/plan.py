@@ -13,6 +13,7 @@ from typing import Any
 from ingot.errors import LimitError
 from ingot.lower.lowered import Lowered, Step, Tensor
 from ingot.lower.view import View
+from ingot.order import order_steps
 
 CANARY_BYTES = 64
 
@@ -63,6 +64,7 @@ def plan(lowered: Lowered, *, canaries: bool = False) -> Plan:
 
     Raises LimitError when a tensor is larger than the target's largest region.
     """
+    order_steps(lowered)
     result = Plan(canary_bytes=CANARY_BYTES if canaries else 0)
     alignment = lowered.target.alignment
     result.live = _live_ranges(lowered)

@@ -260,11 +260,6 @@ class Builder:
             Step(kernel, args_type, fields, tuple(reads), tuple(writes), self.node_name, inplace, parts, scratch)
         )
 
-    @property
-    def step_index(self) -> int:
-        """The number the next step will have."""
-        return len(self.lowered.steps)
-
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _bind(self, value: str, view: View) -> None:

@@ -164,10 +164,11 @@ class NativeProgram:
         self._patches: list[tuple[Any, int, int]] = []
         isa = self.lowered.target.isa
         self._steps = ffi.new("ingot_step[]", max(1, len(self.lowered.steps)))
-        for row, step, barrier in zip(self._steps, self.lowered.steps, self.plan.barriers, strict=False):
+        for index, step in enumerate(self.lowered.steps):
+            row = self._steps[index]
             row.kernel = self.library.kernel(step.kernel, isa)
-            row.args = self._arguments(step)
-            row.parts, row.barrier = step.parts, barrier
+            row.args = self._arguments(step, index)
+            row.parts, row.barrier = step.parts, self.plan.barriers[index]
         self._patch_rows = ffi.new("ingot_patch[]", max(1, len(self._patches)))
         for row, (where, slot, offset) in zip(self._patch_rows, self._patches, strict=False):
             row.where, row.slot, row.byte_offset = where, slot, offset
@@ -180,13 +181,13 @@ class NativeProgram:
             },
         )  # fmt: skip
 
-    def _arguments(self, step: Step) -> Any:
+    def _arguments(self, step: Step, index: int) -> Any:
         ffi = self.library.ffi
         args = ffi.new(f"{step.args_type}*")
         self._keep.append(args)
         for name, value in step.fields.items():
             if isinstance(value, Pointer):
-                self._point(args, name, value)
+                self._point(args, name, value, index)
             elif isinstance(value, tuple):
                 array = getattr(args, name)
                 for i, element in enumerate(value):
@@ -195,10 +196,10 @@ class NativeProgram:
                 setattr(args, name, value)
         return args
 
-    def _point(self, args: Any, name: str, pointer: Pointer) -> None:
+    def _point(self, args: Any, name: str, pointer: Pointer, index: int) -> None:
         ffi = self.library.ffi
         if pointer.tensor == FAULT:
-            args.fault = self._fault
+            args.fault, args.step = self._fault, index
             return
         tensor, address = self.lowered.tensors[pointer.tensor], self.plan.addresses[pointer.tensor]
         if address.region in self._slots:

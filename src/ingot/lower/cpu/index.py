@@ -25,7 +25,7 @@ def _gather_panels(builder: Builder, node: Node) -> None:
     assert table is not None
     indices = builder.contiguous(node.operands[1])
     out = builder.result(node.output)
-    fields = _gather_fields(builder, node, 4) | {
+    fields = _gather_fields(4) | {
         "table": pointer(table), "indices": pointer(indices), "out": pointer(out),
         "outer": 1, "limit": table.shape[0], "inner": table.shape[1], "count": indices.size,
     }  # fmt: skip
@@ -53,7 +53,7 @@ def _gather(dtype) -> None:  # type: ignore[no-untyped-def]
             outer *= dim
         for dim in table.shape[node.axis + 1 :]:
             inner *= dim
-        fields = _gather_fields(builder, node, table.dtype.itemsize) | {
+        fields = _gather_fields(table.dtype.itemsize) | {
             "table": pointer(table), "indices": pointer(indices), "out": pointer(out),
             "outer": outer, "limit": table.shape[node.axis], "inner": inner, "count": indices.size,
         }  # fmt: skip
@@ -65,15 +65,15 @@ _gather(i64)
 _gather(i32)
 
 
-def _gather_fields(builder: Builder, node: Node, itemsize: int) -> dict[str, Field]:
-    return {"fault": Pointer(FAULT), "step": builder.step_index, "item_bytes": itemsize}
+def _gather_fields(itemsize: int) -> dict[str, Field]:
+    return {"fault": Pointer(FAULT), "item_bytes": itemsize}
 
 
 @row("gather_elements", "gather_elements_i64", _indices(i64))
 def _gather_elements(builder: Builder, node: Node) -> None:
     x, indices = builder.view(node.operands[0]), builder.contiguous(node.operands[1])
     out = builder.result(node.output)
-    fields = _gather_fields(builder, node, x.dtype.itemsize) | {
+    fields = _gather_fields(x.dtype.itemsize) | {
         "x": pointer(x), "indices": pointer(indices), "out": pointer(out),
         "rank": len(out.shape), "axis": node.axis, "shape": out.shape, "x_strides": x.strides,
         "limit": x.shape[node.axis],
