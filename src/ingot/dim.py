@@ -177,6 +177,23 @@ def _bind_atom(atom: Atom, symbols: Mapping[str, int]) -> Known:
     return {"floordiv": floordiv, "min": minimum, "max": maximum}[atom.name](a, b)
 
 
+def solve(value: Dim, wanted: int) -> tuple[str, int] | None:
+    """The symbol and its value for which `value` is `wanted`, where value is a * symbol + b; None when it is not.
+
+    Raises ValueError when no integer of at least 0 does it.
+    """
+    if not isinstance(value, Expr):
+        return None
+    *linear, (last, offset) = value.terms if value.terms[-1][0] == () else (*value.terms, ((), 0))
+    if len(linear) != 1 or len(linear[0][0]) != 1 or linear[0][0][0].args or last:
+        return None
+    ((atom,), factor) = linear[0]
+    quotient, rest = divmod(wanted - offset, factor)
+    if rest or quotient < 0:
+        raise ValueError(f"{value} cannot be {wanted}")
+    return atom.name, quotient
+
+
 def symbols_of(value: Dim) -> set[str]:
     """The names of the symbols in a dim."""
     if not isinstance(value, Expr):

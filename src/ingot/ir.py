@@ -6,15 +6,15 @@ over `graph.nodes` stays correct while nodes are added and removed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
 import numpy as np
 
-from ingot.dim import Dim, Expr, symbols_of
+from ingot.dim import Dim, Expr, bind, symbols_of
 from ingot.dtype import DType, from_numpy
-from ingot.errors import LimitError, LoadError
+from ingot.errors import LimitError, LoadError, ShapeError
 
 MAX_RANK = 8
 MAX_NODES = 1_000_000
@@ -414,6 +414,32 @@ class Graph:
                 self._last._next = node
             self._last = node
 
+    def copy(self) -> Graph:
+        """An equal graph; only arrays are shared."""
+        twin = self.bind({})
+        for name, value in self.values.items():
+            twin.values[name].type = value.type
+        return twin
+
+    def bind(self, symbols: Mapping[str, int]) -> Graph:
+        """A copy in which symbols have values, in types and attributes, with types inferred again; arrays are shared.
+
+        Raises ShapeError when the values contradict an op or a declared type.
+        """
+        bound = Graph(self.name)
+        for name, value in self.values.items():
+            if value.producer is None:
+                bound._declare(Value(name, bind_type(value.type, symbols), value.kind, value.data))
+        bound.inputs = list(self.inputs)
+        for node in self.nodes:
+            attributes = {key: bind_attribute(value, symbols) for key, value in node.attributes.items()}
+            made = bound.add(node.op.name, node.operands, node.outputs, **attributes)
+            for name in made.outputs:
+                inferred, declared = bound.values[name].type, bind_type(self.values[name].type, symbols)
+                bound.values[name].type = _narrowed(name, inferred, declared)
+        bound.outputs, bound.states, bound._fresh = dict(self.outputs), dict(self.states), self._fresh
+        return bound
+
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _declare(self, value: Value) -> None:
@@ -481,6 +507,33 @@ class Graph:
         for output, type in zip(node.outputs, inferred, strict=True):
             declared = self.values[output].type
             assert _compatible(declared, type), f"{output} is {declared}, {node.op.name} makes {type}"
+
+
+def bind_type(type: Type, symbols: Mapping[str, int]) -> Type:
+    """A type with the given symbols replaced."""
+    if isinstance(type, TensorType):
+        return TensorType(type.dtype, tuple(bind(dim, symbols) for dim in type.shape))
+    return type.__class__(bind_type(type.element, symbols))
+
+
+def bind_attribute(value: Any, symbols: Mapping[str, int]) -> Any:
+    """An attribute with the given symbols replaced in dims, at any depth."""
+    if isinstance(value, tuple):
+        return tuple(bind_attribute(item, symbols) for item in value)
+    if isinstance(value, Graph):
+        return value.bind(symbols)
+    return bind(value, symbols)
+
+
+def _narrowed(name: str, inferred: Type, declared: Type) -> Type:
+    """The inferred type with unknown and symbolic dims taken from the declared one where that knows more."""
+    if not _compatible(declared, inferred):
+        raise ShapeError(f"value {name!r}: types differ, got {inferred}, expected {declared}")
+    if not isinstance(inferred, TensorType) or not isinstance(declared, TensorType):
+        return inferred
+    pairs = zip(inferred.shape, declared.shape, strict=True)
+    shape = tuple(a if isinstance(a, int) or b is None else b for a, b in pairs)
+    return TensorType(inferred.dtype, shape)
 
 
 def _compatible(declared: Type, inferred: Type) -> bool:

@@ -1,12 +1,12 @@
 """Graph <-> text. `parse(dump(g), weights)` gives back `g`; dumps, goldens, diffs and bug reports are this text.
 
-    graph name
-    input x: f32[B, 4]
-    weight w: f32[4, 4]
-    constant c: f32[2] = [1.0, 2.5]
-    state s: f32[4] -> s_next
-    y = matmul(x, w, transpose_b=true): f32[B, 4]
-    output logits = y
+graph name
+input x: f32[B, 4]
+weight w: f32[4, 4]
+constant c: f32[2] = [1.0, 2.5]
+state s: f32[4] -> s_next
+y = matmul(x, w, transpose_b=true): f32[B, 4]
+output logits = y
 """
 
 from __future__ import annotations
@@ -91,7 +91,12 @@ def _attribute(value: Any) -> str:
 
 
 def _array(data: np.ndarray) -> str:
-    if data.size > _INLINE_ELEMENTS or data.dtype.kind not in "fiub" or data.dtype.itemsize < 4 and data.dtype.kind == "f":
+    if (
+        data.size > _INLINE_ELEMENTS
+        or data.dtype.kind not in "fiub"
+        or data.dtype.itemsize < 4
+        and data.dtype.kind == "f"
+    ):
         return f"base64:{base64.b64encode(np.ascontiguousarray(data).tobytes()).decode()}"
     if data.dtype.kind == "f":
         return f"[{', '.join(_float(v) for v in data.ravel())}]"
@@ -234,7 +239,8 @@ class _Line:
 
     def items(self) -> list[str]:
         """The texts between commas up to the closing bracket, which is taken."""
-        items, current, depth = [], "", 0
+        items: list[str] = []
+        current, depth = "", 0
         while True:
             token = self.take()
             if token == "]" and depth == 0:

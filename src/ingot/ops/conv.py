@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from ingot.dim import Dim
 from ingot.dtype import f32
 from ingot.errors import ShapeError
 from ingot.ir import TensorType
@@ -19,7 +20,7 @@ def _spatial(name: str, x: TensorType, kernel, strides, pads, dilations) -> tupl
         raise ShapeError(f"{name}: bad rank, got {got} for {x}, expected one per spatial dim, pads two")
     if min(*kernel, *strides, *dilations) < 1 or min(pads) < 0:
         raise ShapeError(f"{name}: bad window, got kernel {list(kernel)}, strides {list(strides)}, pads {list(pads)}")
-    result = []
+    result: list[Dim] = []
     for i, dim in enumerate(x.shape[2:]):
         if dim is None:
             result.append(None)
