@@ -1,0 +1,116 @@
+"""The engines that are compared. Each makes one call that runs the workload on its inputs and gives its output."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.workloads import Workload
+
+Call = Callable[[], np.ndarray]
+Engine = Callable[[Workload, Path, int], Call]
+
+
+def onnx_file(workload: Workload, folder: Path) -> Path:
+    """The workload as ONNX; exported by whoever asks first."""
+    from filelock import FileLock
+
+    path = folder / f"{workload.name.replace(' ', '_')}.onnx"
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            module, inputs = workload.build()
+            names = [f"input{i}" for i in range(len(inputs))]
+            torch.onnx.export(module, inputs, path, input_names=names, dynamo=True, verbose=False)
+    return path
+
+
+def named(inputs: tuple[torch.Tensor, ...]) -> dict[str, np.ndarray]:
+    """The inputs under the names that `onnx_file` gives."""
+    return {f"input{i}": tensor.numpy() for i, tensor in enumerate(inputs)}
+
+
+def eager(workload: Workload, folder: Path, threads: int) -> Call:
+    """torch as it is."""
+    module, inputs = workload.build()
+
+    def call() -> np.ndarray:
+        with torch.inference_mode():
+            return module(*inputs).numpy()
+
+    return call
+
+
+def compiled(workload: Workload, folder: Path, threads: int) -> Call:
+    """torch.compile with Inductor, weights frozen into the program."""
+    import torch._inductor.config as inductor
+
+    inductor.freezing = True
+    torch._dynamo.reset()
+    module, inputs = workload.build()
+    program = torch.compile(module, dynamic=False)
+
+    def call() -> np.ndarray:
+        with torch.no_grad():
+            return program(*inputs).numpy()
+
+    return call
+
+
+def onnxruntime(workload: Workload, folder: Path, threads: int) -> Call:
+    """ONNX Runtime on the CPU, all its optimisations on."""
+    import onnxruntime as ort
+
+    _, inputs = workload.build()
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    session = ort.InferenceSession(onnx_file(workload, folder), options, providers=["CPUExecutionProvider"])
+    feeds = named(inputs)
+    return lambda: session.run(None, feeds)[0]
+
+
+def openvino(workload: Workload, folder: Path, threads: int) -> Call:
+    """OpenVINO on the CPU, pinned to f32: by default it may compute in bf16."""
+    import openvino as ov
+
+    _, inputs = workload.build()
+    properties = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+    }
+    core = ov.Core()
+    request = core.compile_model(core.read_model(onnx_file(workload, folder)), "CPU", properties).create_infer_request()
+    feeds = named(inputs)
+    return lambda: request.infer(feeds, share_inputs=True, share_outputs=True)[0]
+
+
+def ingot(workload: Workload, folder: Path, threads: int) -> Call:
+    """Ingot from a torch.export program."""
+    from ingot import InferenceSession
+
+    module, inputs = workload.build()
+    session = InferenceSession(torch.export.export(module, inputs), threads=threads)
+    feeds = {argument.name: tensor.numpy() for argument, tensor in zip(session.get_inputs(), inputs, strict=True)}
+    return lambda: session.run(None, feeds)[0]
+
+
+ENGINES: dict[str, Engine] = {
+    "eager": eager,
+    "compile": compiled,
+    "onnxruntime": onnxruntime,
+    "openvino": openvino,
+    "ingot": ingot,
+}
+DISTRIBUTIONS = {"eager": "torch", "compile": "torch"}
+
+
+def version(engine: str) -> str:
+    """The distribution and version behind an engine."""
+    distribution = DISTRIBUTIONS.get(engine, engine)
+    return f"{distribution} {importlib.metadata.version(distribution)}"

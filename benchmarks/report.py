@@ -1,0 +1,75 @@
+"""Results as Markdown."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.side_by_side import Measurement, Results
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table, the first column to the left and the others to the right."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def microseconds(measurement: Measurement) -> str:
+    """The median, or a dash for an engine that could not run the workload."""
+    return "-" if math.isinf(measurement.median) else f"{measurement.median * 1e6:.1f}"
+
+
+def ratio(measured: dict[str, Measurement]) -> float:
+    """Ingot's median over the best other engine's; nan when one is missing."""
+    others = [m.median for engine, m in measured.items() if engine != "ingot"]
+    best = min(others, default=math.inf)
+    mine = measured["ingot"].median if "ingot" in measured else math.inf
+    return math.nan if math.isinf(best) or math.isinf(mine) else mine / best
+
+
+def side_by_side(results: Results, engines: list[str]) -> str:
+    """Medians in microseconds, Ingot's over the best other's, spreads and differences; losses are marked."""
+    head = ["workload", *engines, "Ingot / best other", "", "IQR of Ingot", "largest IQR", "largest difference"]
+    rows = []
+    for name, measured in results.items():
+        r = ratio(measured)
+        mine = measured.get("ingot", Measurement())
+        spreads = [m.spread for m in measured.values() if not math.isnan(m.spread)]
+        differences = [m.difference for m in measured.values() if not math.isnan(m.difference)]
+        rows.append(
+            [name, *(microseconds(measured[e]) for e in engines), f"{r:.2f}", "**loss**" if r > 1 else "",
+             f"{mine.spread:.1%}", f"{max(spreads, default=math.nan):.1%}", f"{max(differences, default=math.nan):.1e}"]
+        )  # fmt: skip
+    failures = [
+        f"- {name} on {engine}: `{m.failure}`" for name, ms in results.items() for engine, m in ms.items() if m.failure
+    ]
+    parts = [table(head, rows), geometric_means(results)]
+    return "\n\n".join([*parts, "Could not run:\n" + "\n".join(failures)] if failures else parts)
+
+
+def geometric_means(results: Results) -> str:
+    """The geometric mean of the ratios, by family and over all."""
+    families: dict[str, list[float]] = {}
+    for name, measured in results.items():
+        if not math.isnan(ratio(measured)):
+            families.setdefault(name.split()[0], []).append(ratio(measured))
+    everything = [r for ratios in families.values() for r in ratios]
+    if not everything:
+        return "No workload ran on Ingot and on another engine."
+    rows = [[f, str(len(rs)), f"{statistics.geometric_mean(rs):.2f}"] for f, rs in families.items()]
+    rows.append(["**all**", str(len(everything)), f"**{statistics.geometric_mean(everything):.2f}**"])
+    losses = sum(r > 1 for r in everything)
+    return f"{table(['family', 'workloads', 'geometric mean of Ingot / best other'], rows)}\n\n{losses} losses."
+
+
+def machine() -> str:
+    """This machine in a few words."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((text.partition(":")[2].strip() for text in lines if text.startswith("model name")), "unknown CPU")
+    memory = int(Path("/proc/meminfo").read_text().split()[1]) / 2**20
+    cpus = len(os.sched_getaffinity(0))
+    return f"{model}, {cpus} CPUs available, {memory:.0f} GiB of memory, {platform.system()} {platform.release()}"

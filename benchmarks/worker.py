@@ -1,0 +1,80 @@
+"""One engine in a process of its own: `python -m benchmarks.worker ENGINE FOLDER THREADS`.
+
+Reads one JSON request a line and answers with one JSON line: {"build": workload} compiles it and compares the output
+with eager torch's; {"calibrate": seconds} warms up and says how many runs take so long; {"run": n} runs n times and
+gives the seconds of one run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+REGAIN_SECONDS = 0.02
+
+
+def serve(engine: str, folder: Path, threads: int) -> None:
+    """Answers requests until stdin ends. What libraries print goes to stderr, not between the answers."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    import torch
+
+    torch.set_num_threads(threads)
+    call = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer: dict[str, Any]
+        if "build" in request:
+            call = None
+            call, answer = build(engine, request["build"], folder, threads)
+        elif "calibrate" in request:
+            answer = {"runs": max(1, round(request["calibrate"] / timed(call, warm(call))))}
+        else:
+            answer = {"seconds": timed(call, request["run"])}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def build(engine: str, name: str, folder: Path, threads: int) -> tuple[Any, dict[str, Any]]:
+    """The engine's call, seconds to the first output, and the largest difference relative to eager's largest value."""
+    import numpy as np
+
+    from benchmarks.engines import ENGINES, eager
+    from benchmarks.workloads import WORKLOADS
+
+    start = time.perf_counter()
+    call = ENGINES[engine](WORKLOADS[name], folder, threads)
+    result = np.array(call())
+    seconds = time.perf_counter() - start
+    expected = eager(WORKLOADS[name], folder, threads)()
+    return call, {
+        "build_seconds": seconds,
+        "difference": float(np.abs(result - expected).max() / np.abs(expected).max()),
+    }
+
+
+def warm(call: Any) -> int:
+    """Runs for a quarter of a second; gives a number of runs that takes about a tenth."""
+    runs, start = 0, time.perf_counter()
+    while time.perf_counter() < start + 0.25:
+        call()
+        runs += 1
+    return max(1, runs * 2 // 5)
+
+
+def timed(call: Any, runs: int) -> float:
+    """Seconds of one run, over `runs` of them, after a moment to get the caches back from the neighbours."""
+    end = time.perf_counter() + REGAIN_SECONDS
+    while time.perf_counter() < end:
+        call()
+    start = time.perf_counter()
+    for _ in range(runs):
+        call()
+    return (time.perf_counter() - start) / runs
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,136 @@
+"""What is measured: torch modules with random weights, and the inputs they get. The same seed gives the same numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+SEED = 20
+HEADS = 4
+
+Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A name such as `mlp 32x512`, and a function that makes the module and its example inputs."""
+
+    name: str
+    make: Callable[[], Made]
+
+    @property
+    def family(self) -> str:
+        return self.name.split()[0]
+
+    def build(self) -> Made:
+        """The module in eval mode and its inputs."""
+        torch.manual_seed(SEED)
+        module, inputs = self.make()
+        return module.eval().requires_grad_(False), inputs
+
+
+class Block(nn.Module):
+    """A pre-norm transformer block, not causal: x f32[batch, seq, width] -> the same shape."""
+
+    def __init__(self, width: int, fused: bool) -> None:
+        super().__init__()
+        self.fused = fused
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.out = nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def attention(self, x: torch.Tensor) -> torch.Tensor:
+        batch, seq, width = x.shape
+        q, k, v = (
+            linear(x).view(batch, seq, HEADS, width // HEADS).transpose(1, 2)
+            for linear in (self.query, self.key, self.value)
+        )
+        if self.fused:
+            mixed = F.scaled_dot_product_attention(q, k, v)
+        else:
+            mixed = (q @ k.transpose(-1, -2) / math.sqrt(width // HEADS)).softmax(-1) @ v
+        return self.out(mixed.transpose(1, 2).reshape(batch, seq, width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.down(F.relu(self.up(self.norm2(x))))
+
+
+class Field(nn.Module):
+    """A transformers model reduced to one field of its result."""
+
+    def __init__(self, model: nn.Module, field: str) -> None:
+        super().__init__()
+        self.model, self.field = model, field
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return getattr(self.model(input_ids=input_ids), self.field)
+
+
+def mlp(batch: int, width: int) -> Workload:
+    """Three linear layers with ReLU between them."""
+
+    def make() -> Made:
+        layers = [nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)]
+        return nn.Sequential(*layers), (torch.randn(batch, width),)
+
+    return Workload(f"mlp {batch}x{width}", make)
+
+
+def block(spelling: str, batch: int, seq: int, width: int) -> Workload:
+    """A transformer block whose attention is spelled out (`naive`) or one call (`sdpa`)."""
+    return Workload(
+        f"block-{spelling} {batch}x{seq}x{width}",
+        lambda: (Block(width, spelling == "sdpa"), (torch.randn(batch, seq, width),)),
+    )
+
+
+def matvec(k: int, n: int) -> Workload:
+    """One row times a matrix."""
+    return Workload(f"matvec 1x{k}x{n}", lambda: (nn.Linear(k, n, bias=False), (torch.randn(1, k),)))
+
+
+def gpt2(tokens: int) -> Workload:
+    """GPT-2 small, from token ids to logits, without a cache."""
+
+    def make() -> Made:
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        model = GPT2LMHeadModel(GPT2Config(use_cache=False))
+        return Field(model, "logits"), (torch.randint(0, model.config.vocab_size, (1, tokens)),)
+
+    return Workload(f"gpt2 {tokens}", make)
+
+
+def bert(tokens: int) -> Workload:
+    """A BERT of 6 layers, 384 wide, 12 heads."""
+
+    def make() -> Made:
+        from transformers import BertConfig, BertModel
+
+        config = BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
+        model = BertModel(config, add_pooling_layer=False)
+        return Field(model, "last_hidden_state"), (torch.randint(0, config.vocab_size, (1, tokens)),)
+
+    return Workload(f"bert {tokens}", make)
+
+
+BLOCK_SIZES = ((1, 16, 64), (4, 16, 64), (1, 64, 128), (4, 64, 128), (1, 128, 256), (4, 128, 256))
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        *(mlp(batch, width) for batch, width in ((1, 512), (32, 512), (128, 512), (1, 2048), (32, 2048))),
+        *(block(spelling, *size) for spelling in ("naive", "sdpa") for size in BLOCK_SIZES),
+        *(matvec(k, n) for k, n in ((1536, 1536), (4096, 4096), (4096, 11008))),
+        gpt2(16),
+        gpt2(128),
+        bert(32),
+        bert(128),
+    )
+}

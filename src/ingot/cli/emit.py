@@ -1,0 +1,42 @@
+"""`ingot emit-c` and `ingot dot`: the program as a file for another tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ingot.cli.model import Model, with_model
+from ingot.cli.terminal import make_folder, print_text, progress, written
+
+
+@click.command("emit-c")
+@with_model
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The folder to write.")
+def emit_c(model: Model, output: Path) -> None:
+    """Write MODEL as plain C: model.c, model.h, weights.bin, layout.json and a small main.c."""
+    from ingot.emit import c
+
+    session = model.open()
+    make_folder(output)
+    with progress("writing C"):
+        c.emit(session, output)
+    print_text(f"wrote {output}: model.c, model.h, weights.bin, layout.json, main.c")
+
+
+@click.command()
+@with_model
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The file to write; stdout when absent.")
+def dot(model: Model, output: Path | None) -> None:
+    """Draw MODEL's graph, after the passes, as Graphviz text."""
+    from ingot.emit.dot import draw
+
+    text = draw(model.open().graph)
+    if output is None:
+        print_text(text.rstrip("\n"))
+        return
+    with written(output) as file:
+        file.write(text.encode())
+
+
+COMMANDS = [emit_c, dot]

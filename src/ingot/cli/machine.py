@@ -1,0 +1,91 @@
+"""`ingot doctor` and `ingot knobs`: this machine, this installation, these settings."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+
+import click
+
+from ingot.cli.model import as_json
+from ingot.cli.terminal import print_json, print_table, print_text
+from ingot.config import KNOBS, knob
+from ingot.errors import ResourceError
+
+DEPENDENCIES = ("numpy", "onnx", "onnx-ir", "cffi", "torch", "transformers", "onnxruntime")
+
+
+@click.command()
+@as_json
+def knobs(as_json: bool) -> None:
+    """List the INGOT_* environment variables and their values."""
+    rows = [
+        {"name": k.name, "value": knob(k.name), "default": k.default, "set": k.name in os.environ, "help": k.help}
+        for k in KNOBS.values()
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    print_table(["knob", "value", "meaning"], ([r["name"], r["value"], r["help"]] for r in rows))
+
+
+@click.command()
+@as_json
+def doctor(as_json: bool) -> None:
+    """Say what Ingot sees here: CPU, instruction set, threads and why, native library, versions."""
+    from ingot.run.library import load
+    from ingot.run.threads import choose_threads
+
+    threads = choose_threads()
+    facts: dict[str, object] = {
+        "ingot": importlib.metadata.version("ingot"),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cpu": cpu_name(),
+        "cpus": os.cpu_count(),
+        "threads": threads.count,
+        "threads_why": threads.reason,
+    }
+    trouble: ResourceError | None = None
+    try:
+        library = load()
+        facts |= {"library": str(library.path), "kernels": len(library.kernels)}
+        facts |= {"isas": list(library.isas()), "isa": library.isa()}
+    except ResourceError as error:
+        trouble = error
+        facts["library"] = str(error)
+    facts["versions"] = {name: version_of(name) for name in DEPENDENCIES}
+    if as_json:
+        print_json(facts)
+    else:
+        for name, value in facts.items():
+            print_text(f"{name.replace('_', ' '):<12} {shown(value)}")
+    if trouble is not None:
+        raise trouble
+
+
+def cpu_name() -> str:
+    """The CPU's name for itself."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def version_of(distribution: str) -> str | None:
+    """The installed version, None when it is not installed."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def shown(value: object) -> str:
+    """A fact on one line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {version}" for name, version in value.items() if version is not None)
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+COMMANDS = [doctor, knobs]

@@ -1,0 +1,94 @@
+"""The MODEL argument and the options that every command on a model shares."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from ingot.cli.terminal import progress
+from ingot.dtype import DTYPES
+from ingot.errors import InputError
+
+if TYPE_CHECKING:
+    from ingot.session import InferenceSession
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model file and how to open it."""
+
+    path: str
+    threads: int
+    executor: str
+    strict: bool
+    dims: dict[str, int]
+
+    def open(self, **options: Any) -> InferenceSession:
+        """A session on the model. Raises FileNotFoundError, LoadError, UnsupportedError."""
+        from ingot.session import InferenceSession
+
+        if not Path(self.path).exists():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+        with progress(f"compiling {self.path}"):
+            return InferenceSession(
+                self.path, threads=self.threads, executor=self.executor, strict=self.strict, dims=self.dims, **options
+            )
+
+
+def with_model(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command its MODEL argument and options; it receives them as one `Model`."""
+
+    @click.argument("model", type=click.Path())
+    @click.option("--threads", type=click.IntRange(0, 1024), default=0, help="Threads of a run; 0: from the machine.")
+    @click.option("--executor", type=click.Choice(["native", "interpret"]), default="native", show_default=True)
+    @click.option("--strict", is_flag=True, help="An op without a kernel is an error, not a slow step.")
+    @click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="Give a symbolic dim its value.")
+    @functools.wraps(command)
+    def opened(model: str, threads: int, executor: str, strict: bool, dims: tuple[str, ...], **options: Any) -> None:
+        command(Model(model, threads, executor, strict, dict(map(_dim, dims))), **options)
+
+    return opened
+
+
+def _dim(text: str) -> tuple[str, int]:
+    name, separator, value = text.partition("=")
+    if not separator or not name or not value.isdecimal():
+        raise click.BadParameter(f"got {text!r}, expected NAME=N", param_hint="--dim")
+    return name, int(value)
+
+
+def read_array(path: str) -> np.ndarray:
+    """The array in an .npy file; pickles are refused. Raises InputError, FileNotFoundError."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path}: not an .npy file ({error})") from error
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise InputError(f"{path}: an archive of several arrays, got .npz, expected .npy")
+    return array
+
+
+def random_feeds(session: InferenceSession, dims: dict[str, int], seed: int = 0) -> dict[str, np.ndarray]:
+    """Arrays that fit a session's inputs: floats in -1..1, integers 0 and 1, every dim without a value 1."""
+    generator = np.random.default_rng(seed)
+    feeds = {}
+    for argument in session.get_inputs():
+        dtype = next(d for d in DTYPES.values() if d.onnx == argument.type)
+        shape = tuple(d if isinstance(d, int) else dims.get(str(d), 1) for d in argument.shape)
+        if dtype.kind == "f":
+            feeds[argument.name] = generator.uniform(-1, 1, shape).astype(dtype.numpy)
+        else:
+            feeds[argument.name] = generator.integers(0, 2, shape).astype(dtype.numpy)
+    return feeds

@@ -1,0 +1,141 @@
+"""What commands print and write: tables, JSON, progress, and files that are whole or absent."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from ingot.errors import IngotError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class OutputError(IngotError):
+    """An output file cannot be created."""
+
+    exit_code = 73
+
+
+def printable(text: str) -> str:
+    """`text` with control and direction characters escaped, so that a name from a model cannot drive the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def console() -> Console:
+    """The terminal on stdout. Markup is off: square brackets in names mean nothing."""
+    from rich.console import Console
+
+    return Console(
+        markup=False, emoji=False, highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 100
+    )
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on stdout, in ASCII."""
+    click.echo(json.dumps(document, indent=2, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, tuple | set | frozenset):
+        return list(value)
+    return str(value)
+
+
+def print_text(text: str) -> None:
+    """Text that may hold names from a model."""
+    click.echo(printable(text))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
+    """A table with a rule under its head; columns named in `right` are aligned there."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(printable(str(cell)) for cell in row))
+    console().print(table)
+
+
+@contextlib.contextmanager
+def progress(label: str) -> Iterator[None]:
+    """A spinner beside `label` while the block runs, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True, markup=False, emoji=False).status(printable(label)):
+        yield
+
+
+def track(items: Sequence[Any], label: str) -> Iterable[Any]:
+    """Iterates with a progress bar on stderr, on a terminal only."""
+    if not sys.stderr.isatty():
+        return items
+    from rich.console import Console
+    from rich.progress import track as bar
+
+    return bar(items, label, console=Console(stderr=True, markup=False), transient=True)
+
+
+@contextlib.contextmanager
+def written(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes its name when the block ends well, and leaves nothing behind when it does not.
+
+    Raises OutputError when it cannot be created; an error while writing stays an OSError.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with _creating(path):
+        file = open(temporary, "xb")
+    try:
+        with file:
+            yield file
+        with _creating(path):
+            os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _creating(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder and its parents, if need be. Raises OutputError."""
+    with _creating(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def human_bytes(count: int) -> str:
+    """A number of bytes with three significant digits and a binary unit."""
+    amount, units = float(count), ["B", "KiB", "MiB", "GiB"]
+    while amount >= 1024 and len(units) > 1:
+        amount /= 1024
+        del units[0]
+    return f"{count} B" if units[0] == "B" else f"{amount:.{1 if amount < 100 else 0}f} {units[0]}"
+
+
+def human_time(seconds: float) -> str:
+    """Seconds as us, ms or s with three significant digits."""
+    for limit, scale, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
+        if seconds < limit:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds:.3g} s"
