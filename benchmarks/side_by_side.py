@@ -31,7 +31,7 @@ class Worker:
     """A `benchmarks.worker` process, stopped except while it answers."""
 
     def __init__(self, engine: str, folder: Path, threads: int) -> None:
-        self.log = open(folder / f"{engine}.log", "w+")
+        self.log = tempfile.TemporaryFile("w+", dir=folder)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.worker", engine, str(folder), str(threads)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, start_new_session=True,

@@ -1,4 +1,4 @@
-"""What is measured: torch modules with random weights, and the inputs they get. The same seed gives the same numbers."""
+"""What is measured: torch modules with random weights, and the inputs they get. One seed, so always the same numbers."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from types import TracebackType
 
 import click
 
-from ingot.cli import bench, demo, emit, inspect, machine, run
+from ingot.cli import bench, demo, emit, inspect, machine, ops, run
 from ingot.cli.terminal import printable
 from ingot.config import KNOBS, knob
 from ingot.errors import IngotError
@@ -78,7 +78,7 @@ def commands() -> None:
             raise click.UsageError(str(error)) from error
 
 
-for group in (run, bench, demo, inspect, machine, emit):
+for group in (run, bench, demo, inspect, ops, machine, emit):
     for command in group.COMMANDS:
         commands.add_command(command)
 

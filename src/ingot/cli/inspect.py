@@ -1,16 +1,18 @@
-"""Commands that look: `ingot explain`, `inspect`, `list-nodes`, `ops`."""
+"""Commands that look into a model: `ingot explain`, `inspect`, `list-nodes`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ingot.cli.model import Model, as_json, with_model
 from ingot.cli.terminal import print_json, print_table, print_text
-from ingot.ir import OPS, Graph, Node
+from ingot.ir import Graph, Node
 
-COMMANDS: list[click.Command] = []
+if TYPE_CHECKING:
+    from ingot.lower.lowered import Lowered
+    from ingot.reports import PlanReport
 
 
 @click.command()
@@ -41,12 +43,46 @@ def inspect(model: Model, stage: str, as_json: bool) -> None:
         else:
             print_text(dump(session.graph).rstrip("\n"))
     elif stage == "lowered":
-        explanation = session.explain()
-        print_json(explanation.to_json()) if as_json else print_text(str(explanation))
+        lowered = [part.lowered for part in session.program.native]
+        if as_json:
+            print_json([lowered_document(one) for one in lowered])
+        else:
+            print_text("\n".join(str(one).rstrip("\n") for one in lowered))
     elif as_json:
-        print_json(session.plan.layout())
+        print_json(session.plan.to_json())
     else:
-        print_layout(session.plan)
+        print_plan(session.plan)
+
+
+def lowered_document(lowered: Lowered) -> dict[str, Any]:
+    """Steps as JSON: kernel, node, parts, and the tensors read and written."""
+    steps = [
+        {
+            "kernel": step.kernel,
+            "node": step.node,
+            "parts": step.parts,
+            "reads": [view.tensor for view in step.reads],
+            "writes": [view.tensor for view in step.writes],
+        }
+        for step in lowered.steps
+    ]
+    return {"isa": lowered.target.isa, "threads": lowered.target.threads, "mode": lowered.mode, "steps": steps}
+
+
+def print_plan(report: PlanReport) -> None:
+    """The sums, and a row for each tensor of the arena, weights and bindings."""
+    print_text(str(report))
+    document = report.layout()
+    for segment in document.get("segments", [document]):
+        rows = (
+            [t["region"], t["offset"], t["bytes"], _lifetime(t), f"{t['dtype']}{t['shape']}", t["name"]]
+            for t in sorted(segment["tensors"], key=lambda t: (t["region"], t["offset"], t.get("birth", 0)))
+        )
+        print_table(["region", "offset", "bytes", "steps", "type", "name"], rows, right=["offset", "bytes", "steps"])
+
+
+def _lifetime(tensor: dict[str, Any]) -> str:
+    return f"{tensor['birth']}..{tensor['death']}" if "birth" in tensor else ""
 
 
 @click.command("list-nodes")
@@ -81,3 +117,6 @@ def graph_document(graph: Graph) -> dict[str, Any]:
         for node in graph.nodes
     ]
     return {"name": graph.name, "inputs": graph.inputs, "outputs": graph.outputs, "values": values, "nodes": nodes}
+
+
+COMMANDS = [explain, inspect, list_nodes]

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from ingot.cli.model import as_json
-from ingot.cli.terminal import print_json, print_table, print_text
+from ingot.cli.terminal import human_bytes, print_json, print_table, print_text
 from ingot.config import KNOBS, knob
 from ingot.errors import ResourceError
 
@@ -35,18 +35,17 @@ def knobs(as_json: bool) -> None:
 @as_json
 def doctor(as_json: bool) -> None:
     """Say what Ingot sees here: CPU, instruction set, threads and why, native library, versions."""
+    from ingot.machine import memory_bytes, threads
     from ingot.run.library import load
-    from ingot.run.threads import choose_threads
 
-    threads = choose_threads()
     facts: dict[str, object] = {
         "ingot": importlib.metadata.version("ingot"),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": cpu_name(),
-        "cpus": os.cpu_count(),
-        "threads": threads.count,
-        "threads_why": threads.reason,
+        "memory": human_bytes(memory_bytes()),
+        "threads": threads(),
+        "threads_why": reason_for_threads(),
     }
     trouble: ResourceError | None = None
     try:
@@ -64,6 +63,18 @@ def doctor(as_json: bool) -> None:
             print_text(f"{name.replace('_', ' '):<12} {shown(value)}")
     if trouble is not None:
         raise trouble
+
+
+def reason_for_threads() -> str:
+    """Why a run gets that many threads."""
+    from ingot.machine import usable_threads
+
+    affinity = len(os.sched_getaffinity(0))
+    if knob("INGOT_THREADS"):
+        return "INGOT_THREADS is set"
+    if usable_threads() < affinity:
+        return f"the cgroup quota allows {usable_threads()} of {affinity} CPUs"
+    return f"{affinity} of {os.cpu_count()} CPUs are in the affinity mask"
 
 
 def cpu_name() -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import functools
-import os
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,8 +35,6 @@ class Model:
         """A session on the model. Raises FileNotFoundError, LoadError, UnsupportedError."""
         from ingot.session import InferenceSession
 
-        if not Path(self.path).exists():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
         with progress(f"compiling {self.path}"):
             return InferenceSession(
                 self.path, threads=self.threads, executor=self.executor, strict=self.strict, dims=self.dims, **options

@@ -18,6 +18,8 @@ from ingot.errors import IngotError
 if TYPE_CHECKING:
     from rich.console import Console
 
+PIPE_COLUMNS = 120
+
 
 class OutputError(IngotError):
     """An output file cannot be created."""
@@ -100,9 +102,9 @@ def written(path: Path) -> Iterator[IO[bytes]]:
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with _creating(path):
-        file = open(temporary, "xb")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        with file:
+        with os.fdopen(descriptor, "wb") as file:
             yield file
         with _creating(path):
             os.replace(temporary, path)
