@@ -7,7 +7,6 @@ process but the one that is measured is stopped, because pools that spin would s
 from __future__ import annotations
 
 import argparse
-import collections
 import json
 import os
 import re
@@ -31,12 +30,13 @@ class Worker:
     """A `benchmarks.worker` process, stopped except while it answers."""
 
     def __init__(self, engine: str, folder: Path, threads: int) -> None:
-        self.log = tempfile.TemporaryFile("w+", dir=folder)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", engine, str(folder), str(threads)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, start_new_session=True,
-            env=os.environ | {"OMP_NUM_THREADS": str(threads)}, cwd=Path(__file__).parents[1],
-        )  # fmt: skip
+        self.log = folder / f"{engine}.log"
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.worker", engine, str(folder), str(threads)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
+                env=os.environ | {"OMP_NUM_THREADS": str(threads)}, cwd=Path(__file__).parents[1],
+            )  # fmt: skip
 
     def ask(self, **request: Any) -> dict[str, Any] | None:
         """The answer, or None when the process died of the request."""
@@ -66,10 +66,8 @@ class Worker:
         """Ends the process; gives the last line of its log."""
         self.signal(signal.SIGKILL)
         self.process.wait()
-        self.log.seek(0)
-        last = collections.deque((line.strip() for line in self.log if line.strip()), 1)
-        self.log.close()
-        return last[0] if last else "died without a word"
+        lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+        return lines[-1] if lines else "died without a word"
 
 
 @dataclass

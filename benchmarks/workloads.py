@@ -1,4 +1,4 @@
-"""What is measured: torch modules with random weights, and the inputs they get. One seed, so always the same numbers."""
+"""What is measured: torch modules with random weights, and their inputs, the same in every process."""
 
 from __future__ import annotations
 

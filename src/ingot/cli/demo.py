@@ -90,7 +90,7 @@ def digit_lines(images: np.ndarray, labels: np.ndarray, probabilities: np.ndarra
 
 
 def pixels(row: np.ndarray) -> Text:
-    """One row of a digit, two cells a pixel: grey levels where there is colour, characters of like darkness elsewhere."""
+    """One row of a digit, two cells a pixel: grey levels, or, without colour, characters of like darkness."""
     from rich.text import Text
 
     text = Text()
@@ -142,6 +142,7 @@ def fact_lines(facts: dict[str, Any]) -> list[Text]:
     from rich.text import Text
 
     kernels = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in facts["kernels"].items())
+    times = f"{human_time(facts['seconds_one'])} for one digit, {human_time(facts['seconds_all'])} for all at once"
     rows = [
         ("Right", f"{facts['right']} of {facts['digits']} ({facts['right'] / facts['digits']:.1%})"),
         ("Nodes", f"{facts['nodes_before']} in the ONNX file, {facts['nodes_after']} after the passes"),
