@@ -1,0 +1,66 @@
+"""Common subexpressions: equal nodes and equal constants become one."""
+
+from typing import Any
+
+from ingot.ir import Graph, Node, Value
+from ingot.passes.match import COMMUTATIVE
+
+
+def merge_equal(graph: Graph) -> bool:
+    """Merges nodes of one op, operands and attributes, and constants of one type and content (bits, so -0.0 is not 0).
+
+    Weights keep their names and are never merged. Nodes whose outputs have other names to the world are merged too:
+    a graph output may be any value.
+    """
+    changed = _merge_constants(graph)
+    first: dict[Any, Node] = {}
+    for node in graph.nodes:
+        kept = first.setdefault(_key(node), node)
+        if kept is not node:
+            for old, new in zip(node.outputs, kept.outputs, strict=True):
+                graph.replace_uses(old, new)
+            graph.remove(node)
+            changed = True
+    return changed
+
+
+def _key(node: Node) -> Any:
+    operands = node.operands
+    if node.op.name in COMMUTATIVE:
+        operands = tuple(sorted(operands, key=str))
+    attributes = tuple((k, type(v), _content(v)) for k, v in sorted(node.attributes.items()))
+    return node.op.name, operands, attributes
+
+
+def _content(attribute: Any) -> Any:
+    """A key that tells 0.0 from -0.0 and lets nan equal itself; a subgraph equals only itself."""
+    if isinstance(attribute, float):
+        return repr(attribute)
+    if isinstance(attribute, tuple):
+        return tuple((type(v), _content(v)) for v in attribute)
+    return id(attribute) if isinstance(attribute, Graph) else attribute
+
+
+def _merge_constants(graph: Graph) -> bool:
+    by_type: dict[Any, list[Value]] = {}
+    for value in graph.values.values():
+        if value.kind == "constant":
+            by_type.setdefault(value.type, []).append(value)
+    changed = False
+    for values in by_type.values():
+        if len(values) > 1:
+            changed |= _merge_same_content(graph, values)
+    return changed
+
+
+def _merge_same_content(graph: Graph, values: list[Value]) -> bool:
+    first: dict[bytes, Value] = {}
+    changed = False
+    for value in values:
+        assert value.data is not None
+        kept = first.setdefault(value.data.tobytes(), value)
+        if kept is not value:
+            graph.replace_uses(value.name, kept.name)
+            graph.remove_value(value.name)
+            changed = True
+    return changed

@@ -1,0 +1,102 @@
+"""Constant folding through each op's reference, within a budget of bytes."""
+
+from typing import Any
+
+import numpy as np
+
+from ingot.dim import Expr
+from ingot.ir import Graph, Node, TensorType, Value
+
+LIMIT_BYTES = 1 << 20  # of one folded value, and of a weight that folding may read
+TOTAL_BYTES = 64 << 20  # of all constants of a graph
+
+_LAYOUT = frozenset(("reshape", "permute", "slice", "expand", "concat"))
+
+
+def fold_constants(graph: Graph) -> bool:
+    """Replaces nodes over constants, and over small weights, by constants.
+
+    A weight's layout is never folded: reshape, permute, slice, expand and concat of a float weight are views, or a
+    recipe of the weight store, which packs the weight once instead of keeping a second copy. Only concat of
+    vectors (biases) folds. Integer and bool buffers up to the limit count as constants.
+    """
+    spent = sum(v.data.nbytes for v in graph.values.values() if v.kind == "constant" and v.data is not None)
+    changed = False
+    for node in graph.nodes:
+        nbytes = _result_bytes(graph, node)
+        if nbytes is None or nbytes > LIMIT_BYTES or spent + nbytes > TOTAL_BYTES:
+            continue
+        if _is_weight_layout(graph, node):
+            continue
+        operands = [None if o is None else known(graph, o) for o in node.operands]
+        if any(o is not None and array is None for o, array in zip(node.operands, operands, strict=True)):
+            continue
+        _replace(graph, node, evaluate(node, operands))
+        spent += nbytes
+        changed = True
+    return changed
+
+
+def known(graph: Graph, name: str, limit_bytes: int = LIMIT_BYTES) -> np.ndarray | None:
+    """The array of a constant, of a weight up to the limit, or of a view of one; None when it is not known."""
+    value = graph.values[name]
+    if value.data is not None:
+        return value.data if value.kind == "constant" or value.data.nbytes <= limit_bytes else None
+    node = value.producer
+    if node is None or node.op.name not in _LAYOUT - {"concat"} or not _is_static(graph, node):
+        return None
+    operand = node.operands[0]
+    array = None if operand is None else known(graph, operand, limit_bytes)
+    return None if array is None else evaluate(node, [array])[0]
+
+
+def evaluate(node: Node, operands: list[np.ndarray | None]) -> list[np.ndarray]:
+    """The outputs of a static node, by its reference."""
+    with np.errstate(all="ignore"):
+        result = node.op.function(*operands, **node.attributes)
+    return [np.asarray(r) for r in result] if isinstance(result, tuple) else [np.asarray(result)]
+
+
+def _replace(graph: Graph, node: Node, results: list[np.ndarray]) -> None:
+    for name, result in zip(node.outputs, results, strict=True):
+        type = graph.type(name)
+        assert result.shape == type.dims and result.dtype == type.dtype.numpy, f"{node} folds to {result.dtype}"
+        constant = graph.add_constant(graph.fresh(f"{name}.folded"), np.array(result, order="C"))
+        graph.replace_uses(name, constant)
+    graph.remove(node)
+
+
+def _is_static(graph: Graph, node: Node) -> bool:
+    types = [graph.values[name].type for name in node.outputs]
+    return all(isinstance(t, TensorType) and t.is_static for t in types) and not any(
+        _is_symbolic(value) for value in node.attributes.values()
+    )
+
+
+def _is_symbolic(attribute: Any) -> bool:
+    if isinstance(attribute, tuple):
+        return any(map(_is_symbolic, attribute))
+    return attribute is None or isinstance(attribute, (Expr, Graph))
+
+
+def _result_bytes(graph: Graph, node: Node) -> int | None:
+    """Bytes of a node's outputs; None when it is not static."""
+    return sum(graph.type(name).nbytes for name in node.outputs) if _is_static(graph, node) else None
+
+
+def _is_weight_layout(graph: Graph, node: Node) -> bool:
+    if node.op.name not in _LAYOUT:
+        return False
+    sources = [_float_weight(graph, o) for o in node.operands if o is not None]
+    if node.op.name == "concat" and all(graph.type(o).rank == 1 for o in node.operands if o is not None):
+        return False
+    return any(source is not None for source in sources)
+
+
+def _float_weight(graph: Graph, name: str) -> Value | None:
+    """The float weight that a value is a view of."""
+    value = graph.values[name]
+    while value.producer is not None and value.producer.op.name in _LAYOUT and value.producer.operands[0] is not None:
+        value = graph.values[value.producer.operands[0]]
+    is_float = isinstance(value.type, TensorType) and value.type.dtype.kind == "f"
+    return value if value.kind == "weight" and is_float else None

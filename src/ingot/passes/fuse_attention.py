@@ -1,0 +1,215 @@
+"""Recognition of attention: softmax(q k^T * scale + mask) v, written by hand in any of the usual ways."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ingot.dim import Dim
+from ingot.ir import Graph, Node
+from ingot.passes.match import add_scalar, has_known_type, same_type, scalar, substitute
+
+MASKED = -1e9  # a score at or below it counts as masked out: its exponential is zero beside any other
+
+
+def fuse_attention(graph: Graph) -> bool:
+    """Fuses matmul, scale, masks, softmax and matmul into one attention; then takes repeats off its keys and values.
+
+    Ranks 2 to 4; masks are added, or chosen with `where`; a key may arrive transposed by any permute. A row that
+    masks everything with -inf is zeros in attention, where the spelling by hand gives NaN. Refused: intermediates
+    that something else reads, a softmax over another axis, weights as keys or values, batches that broadcast.
+    """
+    changed = False
+    for node in graph.nodes:
+        if node.op.name == "matmul" and has_known_type(graph, node.output):
+            scores = _scores(graph, node)
+            if scores is not None and _has_attention_shapes(graph, node, scores.matmul):
+                _replace(graph, node, scores)
+                changed = True
+        elif node.op.name == "attention":
+            changed |= _take_off_repeats(graph, node)
+    return changed
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Where the scores come from and what masks them, outermost mask last."""
+
+    matmul: Node
+    added: tuple[str, ...]
+    chosen: tuple[tuple[str, bool, float], ...]  # (condition, it keeps where true, fill)
+
+
+def _scores(graph: Graph, node: Node) -> _Scores | None:
+    """The scores under matmul(softmax(scores), v), when nothing else reads what lies between."""
+    if node.transpose_a or node.scale != 1.0:
+        return None
+    softmax = graph.producer(node.operands[0])
+    if softmax is None or softmax.op.name != "softmax" or softmax.axis != graph.type(softmax.output).rank - 1:
+        return None
+    if graph.only_user(softmax.output) is None or softmax.operands[0] is None:
+        return None
+    return _read(graph, softmax.operands[0])
+
+
+def _read(graph: Graph, name: str) -> _Scores | None:
+    node = graph.producer(name)
+    if node is None or graph.only_user(name) is None:
+        return None
+    if node.op.name == "matmul":
+        return _Scores(node, (), ())
+    if node.op.name == "add":
+        for scores, mask in (node.operands, node.operands[::-1]):
+            assert scores is not None and mask is not None
+            found = _read(graph, scores) if same_type(graph.type(scores), graph.type(name)) else None
+            if found is not None:
+                return _Scores(found.matmul, (*found.added, mask), found.chosen)
+    if node.op.name == "where":
+        condition, yes, no = (str(o) for o in node.operands)
+        for keeps, scores, fill in ((True, yes, no), (False, no, yes)):
+            number = scalar(graph, fill)
+            if number is None or number > MASKED or not same_type(graph.type(scores), graph.type(name)):
+                continue
+            found = _read(graph, scores)
+            if found is not None:
+                return _Scores(found.matmul, found.added, (*found.chosen, (condition, keeps, number)))
+    return None
+
+
+def _has_attention_shapes(graph: Graph, node: Node, matmul: Node) -> bool:
+    """True for [.., S, D], [.., T, D] and [.., T, Dv] of one rank 2 to 4 and one batch."""
+    names = [*matmul.operands, node.operands[1]]
+    types = [graph.type(str(name)) for name in names]
+    if not 2 <= types[0].rank <= 4 or any(t.rank != types[0].rank or None in t.shape for t in types):
+        return False
+    if any(t.shape[:-2] != types[0].shape[:-2] or t.dtype.kind != "f" for t in types):
+        return False
+    return all(
+        graph.values[str(name)].kind == "activation" or graph.values[str(name)].kind == "input" for name in names
+    )
+
+
+def _replace(graph: Graph, node: Node, scores: _Scores) -> None:
+    matmul = scores.matmul
+    q = _turned(graph, node, str(matmul.operands[0]), matmul.transpose_a)
+    k = _turned(graph, node, str(matmul.operands[1]), not matmul.transpose_b)
+    v = _turned(graph, node, str(node.operands[1]), node.transpose_b)
+    mask = _mask(graph, node, scores)
+    rank = graph.type(q).rank
+    operands = [_with_rank_4(graph, node, name) for name in (q, k, v)]
+    if mask is not None:
+        operands.append(_mask_with_rank_4(graph, node, mask, rank))
+    attributes = {"scale": matmul.scale, "causal": False, "causal_offset": 0}
+    if rank == 4:
+        added = substitute(graph, node, "attention", operands, attributes)
+    else:
+        four = graph.add("attention", operands, f"{node.output}.attention", before=node, **attributes)
+        added = substitute(graph, node, "reshape", [four.output], {"shape": graph.type(node.output).shape})
+    assert added is not None, f"attention for {node} has another type"
+
+
+def _turned(graph: Graph, before: Node, name: str, is_turned: bool) -> str:
+    """The value with its last two dims swapped back."""
+    if not is_turned:
+        return name
+    rank = graph.type(name).rank
+    axes = (*range(rank - 2), rank - 1, rank - 2)
+    return graph.add("permute", [name], f"{name}.turned", before=before, axes=axes).output
+
+
+def _with_rank_4(graph: Graph, before: Node, name: str) -> str:
+    """[S, D] and [B, S, D] as [1, 1, S, D] and [B, 1, S, D]: one head."""
+    shape = graph.type(name).shape
+    if len(shape) == 4:
+        return name
+    full = (1, 1, *shape) if len(shape) == 2 else (shape[0], 1, *shape[1:])
+    return graph.add("reshape", [name], f"{name}.heads", before=before, shape=full).output
+
+
+def _mask_with_rank_4(graph: Graph, before: Node, mask: str, rank: int) -> str:
+    """A mask over [B, S, T] scores as one over [B, 1, S, T]."""
+    shape: tuple[Dim, ...] = graph.type(mask).shape
+    if rank == 3 and len(shape) == 3:
+        return graph.add("reshape", [mask], f"{mask}.heads", before=before, shape=(shape[0], 1, *shape[1:])).output
+    return mask
+
+
+def _mask(graph: Graph, node: Node, scores: _Scores) -> str | None:
+    """One mask: a bool one where a single `where` fills with -inf, else the sum of float masks.
+
+    A finite fill makes a row that masks everything uniform; the lowest float added to its scores does the same.
+    """
+    like = scores.matmul.output
+    if not scores.added and len(scores.chosen) == 1 and scores.chosen[0][2] == float("-inf"):
+        condition, keeps, _ = scores.chosen[0]
+        return condition if keeps else graph.add("logical_not", [condition], f"{condition}.kept", before=node).output
+    terms = list(scores.added)
+    for condition, keeps, fill in scores.chosen:
+        lowest = fill if fill == float("-inf") else float(np.finfo(graph.type(like).dtype.numpy).min)
+        branches = [add_scalar(graph, 0.0, like, "kept"), add_scalar(graph, lowest, like, "masked")]
+        operands = [condition, *(branches if keeps else branches[::-1])]
+        terms.append(graph.add("where", operands, f"{condition}.mask", before=node).output)
+    if not terms:
+        return None
+    total = terms[0]
+    for term in terms[1:]:
+        total = graph.add("add", [total, term], f"{total}.masks", before=node).output
+    return total
+
+
+def _take_off_repeats(graph: Graph, node: Node) -> bool:
+    """attention(q, repeat(k), repeat(v)) is attention(q, k, v): a group of query heads shares a key head."""
+    sources = [_before_repeat(graph, str(name)) for name in node.operands[1:3]]
+    if None in sources:
+        return False
+    (k, k_heads), (v, v_heads) = (source for source in sources if source is not None)
+    if k_heads != v_heads:
+        return False
+    names = [
+        graph.add("reshape", [name], f"{name}.heads", before=node, shape=shape).output if shape is not None else name
+        for name, shape in ((k[0], k[1]), (v[0], v[1]))
+    ]
+    operands = [node.operands[0], *names, *node.operands[3:]]
+    return substitute(graph, node, "attention", operands, node.attributes) is not None
+
+
+_Source = tuple[str, tuple[Dim, ...] | None]  # a value, and the shape to give it (None: its own)
+
+
+def _before_repeat(graph: Graph, name: str) -> tuple[_Source, int] | None:
+    """What a value [B, H, T, D] repeats along its heads, each H / heads times in a row, and how many heads that has."""
+    node = graph.producer(name)
+    if node is None or node.op.name not in ("expand", "reshape", "gather"):
+        return None
+    source = node.operands[0]
+    assert source is not None
+    shape, full = graph.type(source).shape, graph.type(name).shape
+    if None in full:
+        return None
+    if node.op.name == "expand":
+        repeats = len(shape) == 4 and shape[1] == 1 and (shape[0], *shape[2:]) == (full[0], *full[2:])
+        return ((source, None), 1) if repeats else None
+    if node.op.name == "gather":
+        return _before_gather(graph, node, source)
+    expand = graph.producer(source)
+    if expand is None or expand.op.name != "expand" or len(shape) != 5 or expand.operands[0] is None:
+        return None
+    inner = graph.type(expand.operands[0]).shape
+    batch, heads, groups, *rest = shape
+    if inner != (batch, heads, 1, *rest) or not isinstance(heads, int) or not isinstance(groups, int):
+        return None
+    if full != (batch, heads * groups, *rest):
+        return None
+    return (expand.operands[0], (batch, heads, *rest)), heads
+
+
+def _before_gather(graph: Graph, node: Node, source: str) -> tuple[_Source, int] | None:
+    """gather(x, [0, 0, 1, 1, ..], axis=1)."""
+    heads = graph.type(source).shape[1] if graph.type(source).rank == 4 else None
+    indices = graph.data(node.operands[1])
+    if node.axis != 1 or not isinstance(heads, int) or indices is None or indices.ndim != 1 or indices.size % heads:
+        return None
+    if not np.array_equal(indices, np.repeat(np.arange(heads), indices.size // heads)):
+        return None
+    return (source, None), heads

@@ -1,0 +1,307 @@
+"""A small matcher for patterns in a graph: what a fusion looks for, written as an expression.
+
+A pattern is a tree whose captures may repeat, so it describes a DAG: the same capture must be the same value.
+
+    Capture("x")                 any value
+    Number(0.5)                  a constant of one element with this value, after rounding to f32
+    Call("add", a, b)            a node; commutative ops match either way round
+    Either(a, b)                 the first alternative that fits
+    Product(0.5, a, b)           a product of these factors, however it is associated, divided, negated or squared
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ingot.ir import OPS, Graph, Node, TensorType
+
+COMMUTATIVE = frozenset(
+    ("add", "mul", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor")
+)
+_TWO_ROUNDINGS = 2.5e-7  # relative; a factor that a model computed from two f32 constants is off by this much at most
+_MAX_POWER = 4
+
+
+@dataclass(frozen=True)
+class Capture:
+    """Any value, under a label."""
+
+    label: str
+
+
+@dataclass(frozen=True)
+class Number:
+    """A one-element constant: of this value, or of any value when None, then captured under `label`."""
+
+    value: float | None = None
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A node of op `op` whose operands match; `where(graph, node)` may refuse it; `label` names it in the match."""
+
+    op: str
+    operands: tuple[Pattern, ...]
+    where: Callable[[Graph, Node], bool] | None = None
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Either:
+    """One of several patterns."""
+
+    options: tuple[Pattern, ...]
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product of a number and factors, in any association; a number of None is captured under `label`."""
+
+    number: float | None
+    factors: tuple[Pattern, ...]
+    label: str = ""
+
+
+Pattern = Capture | Number | Call | Either | Product
+
+
+def call(op: str, *operands: Pattern | float, where: Any = None, label: str = "") -> Call:
+    """A `Call`; plain numbers become `Number`s."""
+    return Call(op, tuple(Number(o) if isinstance(o, (int, float)) else o for o in operands), where, label)
+
+
+def either(*options: Pattern) -> Either:
+    """An `Either`."""
+    return Either(options)
+
+
+def product(number: float | None, *factors: Pattern, label: str = "") -> Product:
+    """A `Product`."""
+    return Product(number, factors, label)
+
+
+@dataclass(frozen=True)
+class Match:
+    """What a pattern found: captured values, captured numbers, labelled nodes, and every node it covers."""
+
+    values: dict[str, str] = field(default_factory=dict)
+    numbers: dict[str, float] = field(default_factory=dict)
+    calls: dict[str, Node] = field(default_factory=dict)
+    nodes: tuple[Node, ...] = ()
+
+    def is_closed(self, graph: Graph) -> bool:
+        """True when no covered node but the root (the first) is read from outside, so fusing computes nothing twice."""
+        inside = set(self.nodes)
+        inner = [output for node in self.nodes[1:] for output in node.outputs]
+        return not any(graph.is_output(name) or not inside.issuperset(graph.values[name].users) for name in inner)
+
+
+def scalar(graph: Graph, name: str | None) -> float | None:
+    """The number that a one-element constant holds, seen through reshape and expand; else None."""
+    while name is not None:
+        value = graph.values[name]
+        if value.kind == "constant" and value.data is not None:
+            return float(value.data.item()) if value.data.size == 1 and value.data.dtype.kind != "b" else None
+        if value.producer is None or value.producer.op.name not in ("reshape", "expand"):
+            return None
+        name = value.producer.operands[0]
+    return None
+
+
+def match(graph: Graph, pattern: Pattern, name: str) -> Iterator[Match]:
+    """The ways in which a pattern fits the value `name`."""
+    return _match(graph, pattern, name, Match())
+
+
+def _match(graph: Graph, pattern: Pattern, name: str | None, found: Match) -> Iterator[Match]:
+    if name is None:
+        return
+    if isinstance(pattern, Capture):
+        if pattern.label not in found.values:
+            yield Match(found.values | {pattern.label: name}, found.numbers, found.calls, found.nodes)
+        elif found.values[pattern.label] == name:
+            yield found
+    elif isinstance(pattern, Number):
+        number = scalar(graph, name)
+        if number is not None and pattern.value is None:
+            yield _number(found, pattern.label, number)
+        elif number is not None and np.float32(number) == np.float32(pattern.value):
+            yield found
+    elif isinstance(pattern, Either):
+        for option in pattern.options:
+            yield from _match(graph, option, name, found)
+    elif isinstance(pattern, Product):
+        yield from _match_product(graph, pattern, name, found)
+    else:
+        yield from _match_call(graph, pattern, name, found)
+
+
+def _number(found: Match, label: str, number: float) -> Match:
+    return Match(found.values, found.numbers | {label: number}, found.calls, found.nodes)
+
+
+def _cover(found: Match, nodes: Sequence[Node], label: str = "") -> Match:
+    calls = found.calls | {label: nodes[0]} if label else found.calls
+    return Match(found.values, found.numbers, calls, (*found.nodes, *nodes))
+
+
+def _match_call(graph: Graph, pattern: Call, name: str, found: Match) -> Iterator[Match]:
+    node = graph.producer(name)
+    if node is None or node.op.name != pattern.op or len(node.operands) < len(pattern.operands):
+        return
+    if pattern.where is not None and not pattern.where(graph, node):
+        return
+    operands = node.operands[: len(pattern.operands)]
+    orders = [operands]
+    if pattern.op in COMMUTATIVE and operands[0] != operands[1]:
+        orders.append(operands[::-1])
+    for order in orders:
+        yield from _match_all(graph, pattern.operands, order, _cover(found, [node], pattern.label))
+
+
+def _match_all(graph: Graph, patterns: Sequence[Pattern], names: Sequence[str | None], found: Match) -> Iterator[Match]:
+    if not patterns:
+        yield found
+        return
+    for first in _match(graph, patterns[0], names[0], found):
+        yield from _match_all(graph, patterns[1:], names[1:], first)
+
+
+def _match_product(graph: Graph, pattern: Product, name: str, found: Match) -> Iterator[Match]:
+    number, factors, nodes = _factors(graph, name, is_root=True)
+    if not nodes or len(factors) != len(pattern.factors):
+        return
+    if pattern.number is None:
+        found = _number(found, pattern.label, number)
+    elif abs(number - pattern.number) > _TWO_ROUNDINGS * abs(pattern.number):
+        return
+    yield from _assign(graph, pattern.factors, factors, _cover(found, nodes))
+
+
+def _assign(graph: Graph, patterns: Sequence[Pattern], names: list[str], found: Match) -> Iterator[Match]:
+    """The ways to give each pattern a factor of its own."""
+    if not patterns:
+        yield found
+        return
+    for i, name in enumerate(names):
+        if name not in names[:i]:
+            for first in _match(graph, patterns[0], name, found):
+                yield from _assign(graph, patterns[1:], names[:i] + names[i + 1 :], first)
+
+
+def _factors(graph: Graph, name: str, is_root: bool) -> tuple[float, list[str], list[Node]]:
+    """A value as number x factors, and the nodes that multiply them; a value read elsewhere too is a factor itself."""
+    number = scalar(graph, name)
+    if number is not None:
+        return number, [], []
+    node = graph.producer(name)
+    if node is None or not (is_root or graph.only_user(name)):
+        return 1.0, [name], []
+    operands = [o for o in node.operands if o is not None]
+    match node.op.name:
+        case "mul":
+            left, right = (_factors(graph, o, is_root=False) for o in operands)
+            return left[0] * right[0], left[1] + right[1], [node, *left[2], *right[2]]
+        case "neg":
+            number, factors, nodes = _factors(graph, operands[0], is_root=False)
+            return -number, factors, [node, *nodes]
+        case "div":
+            divisor = scalar(graph, operands[1])
+            if divisor:
+                number, factors, nodes = _factors(graph, operands[0], is_root=False)
+                return number / divisor, factors, [node, *nodes]
+        case "pow":
+            power = scalar(graph, operands[1])
+            if power is not None and power in range(1, _MAX_POWER + 1):
+                return 1.0, [operands[0]] * int(power), [node]
+    return 1.0, [name], []
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A pattern and what replaces its root: `build` gives op, operands and attributes, or None to refuse."""
+
+    pattern: Pattern
+    build: Callable[[Graph, Match], tuple[str, Sequence[str | None], dict[str, Any]] | None]
+
+
+def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
+    """Replaces every closed match of a rule; the first rule that fits wins. True when something changed."""
+    by_root: dict[str, list[Rule]] = {}
+    for rule in rules:
+        for root in dict.fromkeys(_roots(rule.pattern)):
+            by_root.setdefault(root, []).append(rule)
+    changed = False
+    for node in graph.nodes:
+        for rule in by_root.get(node.op.name, ()):
+            if _apply(graph, node, rule):
+                changed = True
+                break
+    return changed
+
+
+def _apply(graph: Graph, node: Node, rule: Rule) -> bool:
+    for found in match(graph, rule.pattern, node.output):
+        if not found.is_closed(graph):
+            continue
+        built = rule.build(graph, found)
+        if built is not None and substitute(graph, node, *built):
+            return True
+    return False
+
+
+def _roots(pattern: Pattern) -> list[str]:
+    if isinstance(pattern, Call):
+        return [pattern.op]
+    if isinstance(pattern, Product):
+        return ["mul", "div", "neg", "pow"]
+    assert isinstance(pattern, Either), "a rule needs a node at its root"
+    return [root for option in pattern.options for root in _roots(option)]
+
+
+def substitute(
+    graph: Graph, node: Node, op: str, operands: Sequence[str | None], attributes: dict[str, Any]
+) -> Node | None:
+    """Replaces a one-output node by another that takes over its output name; None when their types differ."""
+    definition = OPS[op]
+    types = [None if o is None else graph.values[o].type for o in operands]
+    if not same_type(definition.infer(*types, **attributes), graph.type(node.output)):
+        return None
+    name = node.output
+    added = graph.add(op, operands, name, before=node, **attributes)
+    graph.replace(node, added.output)
+    graph.rename(added.output, name)
+    return added
+
+
+def replace(graph: Graph, node: Node, name: str) -> bool:
+    """Replaces a one-output node by an existing value of the same type; False when their types differ."""
+    if name == node.output or not same_type(graph.type(name), graph.type(node.output)):
+        return False
+    graph.replace(node, name)
+    return True
+
+
+def same_type(a: TensorType, b: TensorType) -> bool:
+    """Equal dtype and shape; an unknown dim equals nothing."""
+    return a.dtype == b.dtype and a.shape == b.shape and None not in a.shape
+
+
+def has_known_type(graph: Graph, name: str) -> bool:
+    """True for a tensor none of whose dims is unknown; others cannot be compared, so they are left alone."""
+    return None not in graph.type(name).shape
+
+
+def is_float(graph: Graph, name: str) -> bool:
+    """True for a floating-point tensor."""
+    return graph.type(name).dtype.kind == "f"
+
+
+def add_scalar(graph: Graph, number: float, like: str, hint: str) -> str:
+    """A new rank-0 constant in the dtype of `like`."""
+    return graph.add_constant(graph.fresh(hint), np.array(number, graph.type(like).dtype.numpy))

@@ -1,0 +1,101 @@
+"""Parallel matmuls with one input become one: query, key and value; gate and up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ingot.ir import Graph, Node
+from ingot.passes.match import same_type
+
+
+def merge_matmuls(graph: Graph) -> bool:
+    """matmul(x, W1), matmul(x, W2), ... becomes slices of matmul(x, concat(W1, W2, ...)), biases included.
+
+    The concat of the weights stays in the graph: it is a recipe of the weight store, not a constant. Refused: weights
+    that are not rank 2, other scales or flags, a transposed x, another k.
+    """
+    groups: dict[Any, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op.name == "matmul" and _is_mergeable(graph, node):
+            groups.setdefault((node.operands[0], node.transpose_b, node.scale), []).append(node)
+    changed = False
+    for nodes in groups.values():
+        if len(nodes) > 1:
+            _merge(graph, nodes)
+            changed = True
+    return changed
+
+
+def _is_mergeable(graph: Graph, node: Node) -> bool:
+    x, weight = node.operands
+    assert x is not None and weight is not None
+    value = graph.values[weight]
+    if node.transpose_a or value.kind not in ("weight", "constant") or graph.type(weight).rank != 2:
+        return False
+    return graph.type(x).rank >= 2 and None not in graph.type(x).shape
+
+
+def _merge(graph: Graph, nodes: list[Node]) -> None:
+    """Replaces the matmuls, or the additions of their biases when one of them has one, by slices."""
+    first = nodes[0]
+    weights = [node.operands[1] for node in nodes]
+    axis = 0 if first.transpose_b else 1
+    sizes = [graph.type(str(w)).dims[axis] for w in weights]
+    packed = graph.add("concat", weights, f"{weights[0]}.merged", before=first, axis=axis).output
+    operands = [first.operands[0], packed]
+    merged = graph.add("matmul", operands, f"{first.output}.merged", before=first, **first.attributes).output
+    additions = [_bias_addition(graph, node) for node in nodes]
+    replaced = [addition or node for addition, node in zip(additions, nodes, strict=True)]
+    if any(additions):
+        biases = [
+            _bias(graph, node, addition, size) for node, addition, size in zip(nodes, additions, sizes, strict=True)
+        ]
+        bias = graph.add("concat", biases, f"{biases[0]}.merged", before=first, axis=0).output
+        merged = graph.add("add", [merged, bias], f"{merged}.biased", before=first).output
+    start = 0
+    for node, size in zip(replaced, sizes, strict=True):
+        _replace_by_slice(graph, node, merged, start, size, first)
+        start += size
+    for node in nodes:
+        if node not in replaced:
+            graph.remove(node)
+
+
+def _bias_addition(graph: Graph, node: Node) -> Node | None:
+    """The node that adds a fixed bias vector to a matmul whose only reader it is."""
+    add = graph.only_user(node.output)
+    if add is None or add.op.name != "add":
+        return None
+    bias = next((o for o in add.operands if o != node.output), None)
+    if bias is None or graph.values[bias].kind not in ("weight", "constant") or graph.type(bias).rank != 1:
+        return None
+    n = graph.type(node.output).shape[-1]
+    is_bias = graph.type(bias).shape == (n,) and same_type(graph.type(add.output), graph.type(node.output))
+    return add if is_bias else None
+
+
+def _bias(graph: Graph, node: Node, addition: Node | None, size: int) -> str:
+    """The bias of one matmul; zeros for one that has none among siblings that have."""
+    if addition is None:
+        zeros = np.zeros(size, graph.type(node.output).dtype.numpy)
+        return graph.add_constant(graph.fresh(f"{node.output}.zeros"), zeros)
+    return next(str(o) for o in addition.operands if o != node.output)
+
+
+def _replace_by_slice(graph: Graph, node: Node, merged: str, start: int, size: int, before: Node) -> None:
+    shape = graph.type(merged).shape
+    rank = len(shape)
+    name = node.output
+    part = graph.add(
+        "slice",
+        [merged],
+        name,
+        before=before,
+        starts=(0,) * (rank - 1) + (start,),
+        stops=(*shape[:-1], start + size),
+        steps=(1,) * rank,
+    )
+    graph.replace(node, part.output)
+    graph.rename(part.output, name)
