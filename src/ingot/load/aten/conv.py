@@ -1,0 +1,181 @@
+"""Rules: convolution, pooling, and nearest upsampling by whole factors."""
+
+from collections.abc import Sequence
+
+from ingot.dim import Known
+from ingot.errors import UnsupportedError
+from ingot.load.aten.build import Builder, Tensor
+from ingot.load.aten.registry import aten
+
+Window = Sequence[int] | int
+
+
+def _per_axis(value: Window, count: int) -> tuple[int, ...]:
+    """A window parameter given once for all axes, or once for each."""
+    values = [value] if isinstance(value, int) else list(value)
+    return tuple(values * count if len(values) == 1 else values)
+
+
+def _batched(b: Builder, x: Tensor, spatial: int) -> Tensor:
+    """x with a batch axis; torch allows to leave it out."""
+    return x if b.rank(x) == spatial + 2 else b.reshape(x, (1, *b.shape(x)))
+
+
+@aten("conv1d.default", "conv2d.default", "conv3d.default")
+def conv(
+    b: Builder, x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Window = 1, padding: Window = 0,
+    dilation: Window = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    spatial = b.rank(weight) - 2
+    pads = _per_axis(padding, spatial)
+    return _conv(b, x, weight, bias, stride, pads + pads, dilation, groups)
+
+
+@aten("conv1d.padding", "conv2d.padding", "conv3d.padding")
+def conv_named_padding(
+    b: Builder, x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Window = 1, padding: str = "valid",
+    dilation: Window = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    """"same" puts an odd pad after, as torch does."""
+    spatial = b.rank(weight) - 2
+    steps = _per_axis(dilation, spatial)
+    kernel = [b.static(k, "the kernel") for k in b.shape(weight)[2:]]
+    total = [d * (k - 1) if padding == "same" else 0 for d, k in zip(steps, kernel, strict=True)]
+    before = tuple(n // 2 for n in total)
+    after = tuple(n - n // 2 for n in total)
+    return _conv(b, x, weight, bias, stride, before + after, dilation, groups)
+
+
+@aten("convolution.default")
+def convolution(
+    b: Builder, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Window, padding: Window, dilation: Window,
+    transposed: bool, output_padding: Window, groups: int,
+) -> Tensor:  # fmt: skip
+    if transposed:
+        raise UnsupportedError(f"torch node {b.hint!r}: transposed convolution has no rule")
+    return conv(b, x, weight, bias, stride, padding, dilation, groups)
+
+
+def _conv(
+    b: Builder, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Window, pads: tuple[int, ...],
+    dilation: Window, groups: int,
+) -> Tensor:  # fmt: skip
+    spatial = b.rank(weight) - 2
+    strides, dilations = _per_axis(stride, spatial), _per_axis(dilation, spatial)
+    result = b.add(
+        "conv", _batched(b, x, spatial), weight, bias, strides=strides, pads=pads, dilations=dilations, groups=groups
+    )
+    return b.reshape(result, b.result.shape)
+
+
+# -- pooling
+
+
+@aten("max_pool1d.default", "max_pool2d.default", "max_pool3d.default")
+def max_pool(
+    b: Builder, x: Tensor, kernel_size: Window, stride: Window = (), padding: Window = 0, dilation: Window = 1,
+    ceil_mode: bool = False,
+) -> Tensor:  # fmt: skip
+    result = b.result[0] if isinstance(b.result, list) else b.result
+    spatial = _spatial(b)
+    kernel = _per_axis(kernel_size, spatial)
+    strides = _per_axis(stride, spatial) if stride != () and stride != [] else kernel
+    dilations = _per_axis(dilation, spatial)
+    x = _batched(b, x, spatial)
+    pads = _pads(b, x, result.shape, kernel, strides, _per_axis(padding, spatial), dilations, ceil_mode)
+    y = b.add("max_pool", x, kernel=kernel, strides=strides, pads=pads, dilations=dilations)
+    return b.reshape(y, result.shape)
+
+
+@aten("max_pool2d_with_indices.default", "max_pool3d_with_indices.default", "max_pool1d_with_indices.default")
+def max_pool_with_indices(
+    b: Builder, x: Tensor, kernel_size: Window, stride: Window = (), padding: Window = 0, dilation: Window = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, None]:  # fmt: skip
+    return max_pool(b, x, kernel_size, stride, padding, dilation, ceil_mode), None
+
+
+@aten("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
+def avg_pool(
+    b: Builder, x: Tensor, kernel_size: Window, stride: Window = (), padding: Window = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    spatial = _spatial(b)
+    kernel = _per_axis(kernel_size, spatial)
+    strides = _per_axis(stride, spatial) if stride != () and stride != [] else kernel
+    ones, given = (1,) * spatial, _per_axis(padding, spatial)
+    x = _batched(b, x, spatial)
+    pads = _pads(b, x, b.result.shape, kernel, strides, given, ones, ceil_mode)
+    if pads != given + given and (count_include_pad or divisor_override):
+        raise UnsupportedError(f"torch node {b.hint!r}: average pooling that counts a partial window of ceil_mode")
+    counted = bool(count_include_pad or divisor_override)
+    y = b.add(
+        "avg_pool", x, kernel=kernel, strides=strides, pads=pads, dilations=ones, count_include_pad=counted
+    )
+    if divisor_override:
+        window = 1
+        for size in kernel:
+            window *= size
+        y = b.add("mul", y, b.scalar(window / divisor_override, b.dtype(y)))
+    return b.reshape(y, b.result.shape)
+
+
+def _spatial(b: Builder) -> int:
+    """How many axes the pooling op of this call slides over: its name says it."""
+    return int(b.target.split("pool")[1][0])
+
+
+def _pads(
+    b: Builder, x: Tensor, result: Sequence[Known], kernel: tuple[int, ...], strides: tuple[int, ...],
+    padding: tuple[int, ...], dilations: tuple[int, ...], ceil_mode: bool,
+) -> tuple[int, ...]:  # fmt: skip
+    """Pads before and after; ceil_mode pads after until the last window fits."""
+    if not ceil_mode:
+        return padding + padding
+    after = []
+    for i, (k, s, p, d) in enumerate(zip(kernel, strides, padding, dilations, strict=True)):
+        size, windows = b.shape(x)[2 + i], result[len(result) - len(kernel) + i]
+        needed = (windows - 1) * s + (k - 1) * d + 1 - size - p
+        after.append(max(b.static(needed, "a ceil_mode pad"), p))
+    return padding + tuple(after)
+
+
+@aten(
+    "adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default", "adaptive_avg_pool3d.default",
+    "_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default",
+)  # fmt: skip
+def adaptive_avg_pool(b: Builder, x: Tensor, output_size: Sequence[int]) -> Tensor:
+    kernel = _adaptive_kernel(b, x, output_size)
+    return avg_pool(b, x, kernel, kernel)
+
+
+@aten("adaptive_max_pool1d.default", "adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
+def adaptive_max_pool(b: Builder, x: Tensor, output_size: Sequence[int]) -> tuple[Tensor, None]:
+    kernel = _adaptive_kernel(b, x, output_size)
+    return max_pool(b, x, kernel, kernel), None
+
+
+def _adaptive_kernel(b: Builder, x: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
+    spatial = _spatial(b)
+    sizes = [b.static(d, "an adaptively pooled axis") for d in b.shape(x)[-spatial:]]
+    targets = _per_axis(output_size, spatial)
+    if any(size % target for size, target in zip(sizes, targets, strict=True)):
+        raise UnsupportedError(f"torch node {b.hint!r}: windows differ in size, got {sizes} to {list(targets)}")
+    return tuple(size // target for size, target in zip(sizes, targets, strict=True))
+
+
+# -- upsampling
+
+
+@aten("upsample_nearest1d.default", "upsample_nearest2d.default", "upsample_nearest3d.default")
+@aten("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
+def upsample_nearest(b: Builder, x: Tensor, *_: object, **__: object) -> Tensor:
+    """Each element repeated: whole factors only."""
+    split, full = list(b.shape(x)[:2]), list(b.shape(x)[:2])
+    for size, target in zip(b.shape(x)[2:], b.result.shape[2:], strict=True):
+        factor = target // size
+        if factor * size != target:
+            raise UnsupportedError(f"torch node {b.hint!r}: upsampling by a fraction, got {size} to {target}")
+        split += [size, 1]
+        full += [size, factor]
+    return b.reshape(b.expand(b.reshape(x, split), full), b.result.shape)

@@ -1,0 +1,283 @@
+"""Rules: one result element from one element of each operand."""
+
+import math
+from typing import Any
+
+from ingot.dtype import DType, boolean, f32, i64
+from ingot.errors import UnsupportedError
+from ingot.load.aten.build import Builder, Number, Tensor
+from ingot.load.aten.registry import Rule, aten
+
+
+def _same_dtype(op: str) -> Rule:
+    return lambda b, x: b.add(op, x)
+
+
+def _floating(op: str) -> Rule:
+    return lambda b, x: b.add(op, *b.promote(x, floating=True))
+
+
+def _rounding(op: str) -> Rule:
+    return lambda b, x: b.add(op, x) if b.dtype(x).kind == "f" else x
+
+
+for _name in ("relu", "neg", "abs", "sign", "silu", "isnan", "isinf"):
+    aten(f"{_name}.default")(_same_dtype(_name))
+for _name in ("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tanh", "erf", "sigmoid"):
+    aten(f"{_name}.default")(_floating(_name))
+for _name in ("floor", "ceil", "round"):
+    aten(f"{_name}.default")(_rounding(_name))
+
+
+@aten("hardswish.default")
+def hardswish(b: Builder, x: Tensor) -> Tensor:
+    return b.add("hard_swish", x)
+
+
+@aten("hardsigmoid.default")
+def hardsigmoid(b: Builder, x: Tensor) -> Tensor:
+    return b.add("hard_sigmoid", x, alpha=1 / 6, beta=0.5)
+
+
+@aten("gelu.default")
+def gelu(b: Builder, x: Tensor, approximate: str = "none") -> Tensor:
+    return b.add("gelu", x, approximate="tanh" if approximate == "tanh" else "erf")
+
+
+@aten("leaky_relu.default")
+def leaky_relu(b: Builder, x: Tensor, negative_slope: float = 0.01) -> Tensor:
+    return b.add("leaky_relu", x, alpha=float(negative_slope))
+
+
+@aten("elu.default")
+def elu(b: Builder, x: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
+    if input_scale != 1:
+        raise UnsupportedError(f"torch node {b.hint!r}: elu scales its input, got {input_scale}, expected 1")
+    y = b.add("elu", x, alpha=float(alpha))
+    return y if scale == 1 else b.add("mul", y, b.scalar(scale, b.dtype(y)))
+
+
+@aten("softplus.default")
+def softplus(b: Builder, x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """Past the threshold torch returns x, which the exact function equals to the last bits."""
+    if beta == 1:
+        return b.add("softplus", x)
+    factor = b.scalar(beta, b.dtype(x))
+    return b.add("div", b.add("softplus", b.add("mul", x, factor)), factor)
+
+
+@aten("log_sigmoid.default")
+def log_sigmoid(b: Builder, x: Tensor) -> Tensor:
+    return b.add("neg", b.add("softplus", b.add("neg", x)))
+
+
+@aten("square.default")
+def square(b: Builder, x: Tensor) -> Tensor:
+    return b.add("mul", x, x)
+
+
+@aten("trunc.default", "fix.default")
+def trunc(b: Builder, x: Tensor) -> Tensor:
+    if b.dtype(x).kind != "f":
+        return x
+    negative = b.add("less", x, b.scalar(0, b.dtype(x)))
+    return b.add("where", negative, b.add("ceil", x), b.add("floor", x))
+
+
+def _scaled_log(base: float) -> Rule:
+    def rule(b: Builder, x: Tensor) -> Tensor:
+        y = b.add("log", *b.promote(x, floating=True))
+        return b.add("mul", y, b.scalar(1 / math.log(base), b.dtype(y)))
+
+    return rule
+
+
+aten("log2.default")(_scaled_log(2))
+aten("log10.default")(_scaled_log(10))
+
+
+@aten("exp2.default")
+def exp2(b: Builder, x: Tensor) -> Tensor:
+    (x,) = b.promote(x, floating=True)
+    return b.add("exp", b.add("mul", x, b.scalar(math.log(2), b.dtype(x))))
+
+
+# -- two operands
+
+
+@aten("add.Tensor", "add.Scalar")
+def add(b: Builder, x: Tensor, y: Tensor | Number, alpha: Number = 1) -> Tensor:
+    return _sum(b, "add", x, y, alpha)
+
+
+@aten("sub.Tensor", "sub.Scalar")
+def sub(b: Builder, x: Tensor, y: Tensor | Number, alpha: Number = 1) -> Tensor:
+    return _sum(b, "sub", x, y, alpha)
+
+
+@aten("rsub.Tensor", "rsub.Scalar")
+def rsub(b: Builder, x: Tensor, y: Tensor | Number, alpha: Number = 1) -> Tensor:
+    dtype = b.promoted(x, y)
+    x, y = b.tensor(x, dtype), b.tensor(y, dtype)
+    return b.add("sub", y, x if alpha == 1 else b.add("mul", x, b.scalar(alpha, dtype)))
+
+
+def _sum(b: Builder, op: str, x: Tensor, y: Tensor | Number, alpha: Number) -> Tensor:
+    left, right = b.promote(x, y)
+    if b.dtype(left) is boolean:
+        return b.add("logical_or", left, right)
+    return b.add(op, left, right if alpha == 1 else b.add("mul", right, b.scalar(alpha, b.dtype(right))))
+
+
+@aten("mul.Tensor", "mul.Scalar")
+def mul(b: Builder, x: Tensor, y: Tensor | Number) -> Tensor:
+    left, right = b.promote(x, y)
+    return b.add("logical_and" if b.dtype(left) is boolean else "mul", left, right)
+
+
+@aten("div.Tensor", "div.Scalar", "true_divide.Tensor")
+def div(b: Builder, x: Tensor, y: Tensor | Number) -> Tensor:
+    return b.add("div", *b.promote(x, y, floating=True))
+
+
+@aten("div.Tensor_mode", "div.Scalar_mode")
+def div_mode(b: Builder, x: Tensor, y: Tensor | Number, rounding_mode: str | None = None) -> Tensor:
+    if rounding_mode is None:
+        return div(b, x, y)
+    if rounding_mode == "floor":
+        return b.add("floor_div", *b.promote(x, y))
+    return trunc(b, b.add("div", *b.promote(x, y)))
+
+
+@aten("floor_divide.default", "floor_divide.Scalar")
+def floor_divide(b: Builder, x: Tensor, y: Tensor | Number) -> Tensor:
+    return b.add("floor_div", *b.promote(x, y))
+
+
+@aten("fmod.Tensor", "fmod.Scalar")
+def fmod(b: Builder, x: Tensor, y: Tensor | Number) -> Tensor:
+    """The sign of the dividend: sign(x) * (|x| mod |y|), which is exact."""
+    left, right = b.promote(x, y)
+    remainder = b.add("mod", b.add("abs", left), b.add("abs", right))
+    return b.add("mul", b.add("sign", left), remainder)
+
+
+@aten("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
+def pow(b: Builder, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+    return b.add("pow", *b.promote(x, y))
+
+
+def _promoting(op: str) -> Rule:
+    return lambda b, x, y: b.add(op, *b.promote(x, y))
+
+
+for _op, _targets in {
+    "mod": ("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor"),
+    "maximum": ("maximum.default", "max.other"),
+    "minimum": ("minimum.default", "min.other"),
+    "equal": ("eq.Tensor", "eq.Scalar"),
+    "not_equal": ("ne.Tensor", "ne.Scalar"),
+    "less": ("lt.Tensor", "lt.Scalar"),
+    "less_equal": ("le.Tensor", "le.Scalar"),
+    "greater": ("gt.Tensor", "gt.Scalar"),
+    "greater_equal": ("ge.Tensor", "ge.Scalar"),
+}.items():
+    aten(*_targets)(_promoting(_op))
+
+
+# -- logic
+
+
+def as_bool(b: Builder, x: Tensor | Number) -> Tensor:
+    """x != 0."""
+    return b.tensor(x, boolean)
+
+
+def _logical(op: str) -> Rule:
+    return lambda b, x, y: b.add(op, as_bool(b, x), as_bool(b, y))
+
+
+def _bitwise(op: str) -> Rule:
+    def rule(b: Builder, x: Tensor, y: Tensor | Number) -> Tensor:
+        left, right = b.promote(x, y)
+        if b.dtype(left) is not boolean:
+            raise UnsupportedError(f"torch node {b.hint!r}: bitwise op on {b.dtype(left)}, expected bool")
+        return b.add(f"logical_{op}", left, right)
+
+    return rule
+
+
+for _name in ("and", "or", "xor"):
+    aten(f"logical_{_name}.default")(_logical(f"logical_{_name}"))
+    aten(f"bitwise_{_name}.Tensor", f"bitwise_{_name}.Scalar", f"__{_name}__.Tensor", f"__{_name}__.Scalar")(
+        _bitwise(_name)
+    )
+
+
+@aten("logical_not.default")
+def logical_not(b: Builder, x: Tensor) -> Tensor:
+    return b.add("logical_not", as_bool(b, x))
+
+
+@aten("bitwise_not.default")
+def bitwise_not(b: Builder, x: Tensor) -> Tensor:
+    if b.dtype(x) is boolean:
+        return b.add("logical_not", x)
+    return b.add("sub", b.add("neg", x), b.scalar(1, b.dtype(x)))
+
+
+@aten("isfinite.default")
+def isfinite(b: Builder, x: Tensor) -> Tensor:
+    return b.add("logical_not", b.add("logical_or", b.add("isnan", x), b.add("isinf", x)))
+
+
+# -- choosing and limiting
+
+
+@aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def where(b: Builder, condition: Tensor, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+    return b.add("where", as_bool(b, condition), *b.promote(x, y))
+
+
+@aten("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(b: Builder, x: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
+    return b.add("where", as_bool(b, mask), b.tensor(value, b.dtype(x)), x)
+
+
+@aten("clamp.default")
+def clamp(b: Builder, x: Tensor, min: Number | None = None, max: Number | None = None) -> Tensor:
+    dtype: DType = b.result.dtype
+    x = b.cast(x, dtype)
+    if dtype in (f32, i64):
+        low, high = (-math.inf if min is None else float(min)), (math.inf if max is None else float(max))  # type: ignore[arg-type]
+        return b.add("clip", x, minimum=low, maximum=high)
+    return clamp_tensor(b, x, min, max)
+
+
+@aten("clamp.Tensor")
+def clamp_tensor(b: Builder, x: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    dtype: DType = b.result.dtype
+    x = b.cast(x, dtype)
+    if min is not None:
+        x = b.add("maximum", x, b.tensor(min, dtype))
+    return x if max is None else b.add("minimum", x, b.tensor(max, dtype))
+
+
+@aten("clamp_min.default", "clamp_min.Tensor")
+def clamp_min(b: Builder, x: Tensor, min: Tensor | Number) -> Tensor:
+    return b.add("maximum", *b.promote(x, min))
+
+
+@aten("clamp_max.default", "clamp_max.Tensor")
+def clamp_max(b: Builder, x: Tensor, max: Tensor | Number) -> Tensor:
+    return b.add("minimum", *b.promote(x, max))
+
+
+@aten("hardtanh.default")
+def hardtanh(b: Builder, x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    return clamp(b, x, min_val, max_val)
+
+
+@aten("relu6.default")
+def relu6(b: Builder, x: Tensor) -> Tensor:
+    return clamp(b, x, 0.0, 6.0)

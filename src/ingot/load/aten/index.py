@@ -1,0 +1,97 @@
+"""Rules: elements chosen by index tensors."""
+
+from collections.abc import Sequence
+
+from ingot.dim import Known
+from ingot.dtype import i64
+from ingot.errors import UnsupportedError
+from ingot.load.aten.build import Builder, Tensor
+from ingot.load.aten.registry import aten
+from ingot.ops.define import broadcast_shapes
+
+
+@aten("embedding.default")
+def embedding(
+    b: Builder, weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:  # fmt: skip
+    """padding_idx concerns gradients only."""
+    return b.add("gather", weight, indices, axis=0)
+
+
+@aten("index_select.default")
+def index_select(b: Builder, x: Tensor, dim: int, index: Tensor) -> Tensor:
+    if b.rank(x) == 0:
+        return x
+    if b.rank(index) == 0:
+        index = b.reshape(index, (1,))
+    return b.add("gather", x, index, axis=b.axis(x, dim))
+
+
+@aten("gather.default")
+def gather(b: Builder, x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
+    """Axes of x that are longer than the index are cut to it, as torch reads only that part."""
+    if b.rank(x) == 0:
+        return x
+    axis = b.axis(x, dim)
+    for other, size in enumerate(b.shape(index)):
+        if other != axis:
+            x = b.slice(x, other, 0, size)
+    return b.add("gather_elements", x, index, axis=axis)
+
+
+@aten("take_along_dim.default")
+def take_along_dim(b: Builder, x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    if dim is None:
+        raise UnsupportedError(f"torch node {b.hint!r}: take_along_dim without an axis, expected one")
+    axis = b.axis(x, dim)
+    common = broadcast_shapes(b.hint, *(_without(b.shape(t), axis) for t in (x, indices)))
+    x, indices = (b.expand(t, (*common[:axis], b.shape(t)[axis], *common[axis + 1 :])) for t in (x, indices))
+    return b.add("gather_elements", x, indices, axis=axis)
+
+
+def _without(shape: tuple[Known, ...], axis: int) -> tuple[Known, ...]:
+    return (*shape[:axis], 1, *shape[axis + 1 :])
+
+
+@aten("index.Tensor", "_unsafe_index.Tensor")
+def index(b: Builder, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """Integer index tensors, one or several.
+
+    One is a gather. Several are broadcast to one shape; the axes they index are brought together and joined, and
+    index positions in the joined axis are computed. Each index goes through an iota of its own axis first, which
+    counts negative ones from the end and finds those out of range. As in numpy, the result's index axes stand where
+    the indexed axes stood when these are neighbours, else first.
+    """
+    chosen = {axis: tensor for axis, tensor in enumerate(indices) if tensor is not None}
+    for tensor in chosen.values():
+        if b.dtype(tensor).kind not in "iu":
+            raise UnsupportedError(
+                f"torch node {b.hint!r}: the size of the result depends on data, got a {b.dtype(tensor)} index, "
+                "expected integers"
+            )
+    axes = list(chosen)
+    if len(axes) == 1:
+        return b.add("gather", x, chosen[axes[0]], axis=axes[0])
+    shape = b.shape(x)
+    adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
+    front = axes[0] if adjacent else 0
+    if not adjacent:
+        rest = [axis for axis in range(len(shape)) if axis not in chosen]
+        x = b.permute(x, [*axes, *rest])
+    sizes = [shape[axis] for axis in axes]
+    joined: Known = 1
+    for size in sizes:
+        joined = joined * size
+    current = b.shape(x)
+    flat = b.reshape(x, (*current[:front], joined, *current[front + len(axes) :]))
+    return b.add("gather", flat, _position(b, list(chosen.values()), sizes), axis=front)
+
+
+def _position(b: Builder, indices: list[Tensor], sizes: list[Known]) -> Tensor:
+    """Row-major position of an index tuple: ((i0 * n1 + i1) * n2 + i2) ..."""
+    position = ""
+    for tensor, size in zip(indices, sizes, strict=True):
+        counted = b.add("gather", b.add("iota", length=size, start=0, step=1, dtype=i64), tensor, axis=0)
+        position = b.add("add", b.add("mul", position, b.scalar(size, i64)), counted) if position else counted
+    return position

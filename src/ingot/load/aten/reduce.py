@@ -1,0 +1,270 @@
+"""Rules: reductions, cumulative sums, top-k and sorting."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from ingot.dtype import boolean, i64
+from ingot.errors import UnsupportedError
+from ingot.load.aten.build import Builder, Number, Tensor, from_torch
+from ingot.load.aten.elementwise import as_bool
+from ingot.load.aten.registry import aten
+from ingot.ops.define import product
+
+Axes = Sequence[int] | int | None
+
+
+def _reduce(b: Builder, op: str, x: Tensor, dim: Axes, keepdim: bool) -> Tensor:
+    axes = b.axes(x, dim)
+    return b.add(op, x, axes=axes, keepdims=bool(keepdim)) if axes else x
+
+
+def _accumulated(b: Builder, x: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """torch sums and multiplies integers and bools as int64."""
+    if dtype is not None:
+        return b.cast(x, from_torch(dtype))
+    return x if b.dtype(x).kind == "f" else b.cast(x, i64)
+
+
+@aten("sum.default")
+def sum_all(b: Builder, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    return sum_dim(b, x, None, False, dtype)
+
+
+@aten("sum.dim_IntList")
+def sum_dim(
+    b: Builder, x: Tensor, dim: Axes = None, keepdim: bool = False, dtype: torch.dtype | None = None
+) -> Tensor:
+    return _reduce(b, "reduce_sum", _accumulated(b, x, dtype), dim, keepdim)
+
+
+@aten("mean.default")
+def mean_all(b: Builder, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    return mean_dim(b, x, None, False, dtype)
+
+
+@aten("mean.dim")
+def mean_dim(
+    b: Builder, x: Tensor, dim: Axes = None, keepdim: bool = False, dtype: torch.dtype | None = None
+) -> Tensor:
+    return _reduce(b, "reduce_mean", x if dtype is None else b.cast(x, from_torch(dtype)), dim, keepdim)
+
+
+@aten("prod.default")
+def prod_all(b: Builder, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    return _reduce(b, "reduce_prod", _accumulated(b, x, dtype), None, False)
+
+
+@aten("prod.dim_int")
+def prod_dim(b: Builder, x: Tensor, dim: int, keepdim: bool = False, dtype: torch.dtype | None = None) -> Tensor:
+    return _reduce(b, "reduce_prod", _accumulated(b, x, dtype), dim, keepdim)
+
+
+@aten("amax.default")
+def amax(b: Builder, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
+    return _reduce(b, "reduce_max", x, dim, keepdim)
+
+
+@aten("amin.default")
+def amin(b: Builder, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
+    return _reduce(b, "reduce_min", x, dim, keepdim)
+
+
+@aten("max.default")
+def max_all(b: Builder, x: Tensor) -> Tensor:
+    return _reduce(b, "reduce_max", x, None, False)
+
+
+@aten("min.default")
+def min_all(b: Builder, x: Tensor) -> Tensor:
+    return _reduce(b, "reduce_min", x, None, False)
+
+
+@aten("max.dim")
+def max_dim(b: Builder, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return _reduce(b, "reduce_max", x, dim, keepdim), argmax(b, x, dim, keepdim)
+
+
+@aten("min.dim")
+def min_dim(b: Builder, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    return _reduce(b, "reduce_min", x, dim, keepdim), argmin(b, x, dim, keepdim)
+
+
+@aten("argmax.default")
+def argmax(b: Builder, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    return _position(b, "argmax", x, dim, keepdim)
+
+
+@aten("argmin.default")
+def argmin(b: Builder, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    return _position(b, "argmin", x, dim, keepdim)
+
+
+def _position(b: Builder, op: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    if dim is None or b.rank(x) == 0:
+        flat = b.reshape(x, (product(b.shape(x)),))
+        position = b.add(op, flat, axis=0, keepdims=False)
+        return b.reshape(position, (1,) * b.rank(x)) if keepdim else position
+    return b.add(op, x, axis=b.axis(x, dim), keepdims=bool(keepdim))
+
+
+@aten("any.default", "any.dim", "any.dims")
+def any(b: Builder, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
+    return b.cast(_reduce(b, "reduce_max", b.cast(as_bool(b, x), i64), dim, keepdim), boolean)
+
+
+@aten("all.default", "all.dim", "all.dims")
+def all(b: Builder, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
+    return b.cast(_reduce(b, "reduce_min", b.cast(as_bool(b, x), i64), dim, keepdim), boolean)
+
+
+# -- moments
+
+
+@aten("var.correction")
+def var(b: Builder, x: Tensor, dim: Axes = None, correction: Number | None = None, keepdim: bool = False) -> Tensor:
+    return _moments(b, x, dim, correction, keepdim)[0]
+
+
+@aten("var.default")
+def var_all(b: Builder, x: Tensor, unbiased: bool = True) -> Tensor:
+    return var(b, x, None, int(unbiased))
+
+
+@aten("var.dim")
+def var_dim(b: Builder, x: Tensor, dim: Axes, unbiased: bool = True, keepdim: bool = False) -> Tensor:
+    return var(b, x, dim, int(unbiased), keepdim)
+
+
+@aten("std.correction")
+def std(b: Builder, x: Tensor, dim: Axes = None, correction: Number | None = None, keepdim: bool = False) -> Tensor:
+    return b.add("sqrt", var(b, x, dim, correction, keepdim))
+
+
+@aten("std.default")
+def std_all(b: Builder, x: Tensor, unbiased: bool = True) -> Tensor:
+    return std(b, x, None, int(unbiased))
+
+
+@aten("std.dim")
+def std_dim(b: Builder, x: Tensor, dim: Axes, unbiased: bool = True, keepdim: bool = False) -> Tensor:
+    return std(b, x, dim, int(unbiased), keepdim)
+
+
+@aten("var_mean.correction")
+def var_mean(
+    b: Builder, x: Tensor, dim: Axes = None, correction: Number | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    return _moments(b, x, dim, correction, keepdim)
+
+
+@aten("var_mean.dim")
+def var_mean_dim(
+    b: Builder, x: Tensor, dim: Axes, unbiased: bool = True, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    return _moments(b, x, dim, int(unbiased), keepdim)
+
+
+@aten("std_mean.correction")
+def std_mean(
+    b: Builder, x: Tensor, dim: Axes = None, correction: Number | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    variance, mean = _moments(b, x, dim, correction, keepdim)
+    return b.add("sqrt", variance), mean
+
+
+def _moments(b: Builder, x: Tensor, dim: Axes, correction: Number | None, keepdim: bool) -> tuple[Tensor, Tensor]:
+    axes = b.axes(x, dim)
+    mean = b.add("reduce_mean", x, axes=axes, keepdims=True)
+    centred = b.add("sub", x, mean)
+    squares = b.add("mul", centred, centred)
+    correction = 1 if correction is None else correction
+    if correction == 0:
+        variance = b.add("reduce_mean", squares, axes=axes, keepdims=bool(keepdim))
+    else:
+        total = b.add("reduce_sum", squares, axes=axes, keepdims=bool(keepdim))
+        count = product([b.shape(x)[a] for a in axes])
+        assert count is not None
+        free = b.scalar(max(count - correction, 0) if isinstance(count, int) else count - correction, b.dtype(x))  # type: ignore[operator]
+        variance = b.add("div", total, free)
+    return variance, mean if keepdim else b.add("reduce_mean", x, axes=axes, keepdims=False)
+
+
+@aten("linalg_vector_norm.default")
+def linalg_vector_norm(
+    b: Builder, x: Tensor, ord: float = 2, dim: Axes = None, keepdim: bool = False, dtype: torch.dtype | None = None
+) -> Tensor:
+    x = x if dtype is None else b.cast(x, from_torch(dtype))
+    magnitude = b.add("abs", x)
+    if ord == math.inf:
+        return _reduce(b, "reduce_max", magnitude, dim, keepdim)
+    if ord == -math.inf:
+        return _reduce(b, "reduce_min", magnitude, dim, keepdim)
+    if ord == 1:
+        return _reduce(b, "reduce_sum", magnitude, dim, keepdim)
+    if ord == 2:
+        return b.add("sqrt", _reduce(b, "reduce_sum", b.add("mul", x, x), dim, keepdim))
+    if ord == 0:
+        raise UnsupportedError(f"torch node {b.hint!r}: norm of order 0, expected another order")
+    total = _reduce(b, "reduce_sum", b.add("pow", magnitude, b.scalar(ord, b.dtype(x))), dim, keepdim)
+    return b.add("pow", total, b.scalar(1 / ord, b.dtype(x)))
+
+
+@aten("norm.ScalarOpt_dim")
+def norm_dim(b: Builder, x: Tensor, p: float | None, dim: Axes, keepdim: bool = False) -> Tensor:
+    return linalg_vector_norm(b, x, 2 if p is None else p, dim, keepdim)
+
+
+@aten("norm.Scalar")
+def norm_all(b: Builder, x: Tensor, p: float = 2) -> Tensor:
+    return linalg_vector_norm(b, x, p)
+
+
+@aten("logsumexp.default")
+def logsumexp(b: Builder, x: Tensor, dim: Axes, keepdim: bool = False) -> Tensor:
+    """Shifted by the maximum, or by 0 where that is infinite."""
+    (x,) = b.promote(x, floating=True)
+    axes, zero = b.axes(x, dim), b.scalar(0.0, b.dtype(x))
+    peak = b.add("reduce_max", x, axes=axes, keepdims=True)
+    shift = b.add("where", b.add("isinf", peak), zero, peak)
+    total = b.add("reduce_sum", b.add("exp", b.add("sub", x, shift)), axes=axes, keepdims=True)
+    result = b.add("add", b.add("log", total), shift)
+    return b.reshape(result, b.result.shape)
+
+
+# -- order
+
+
+@aten("cumsum.default")
+def cumsum(b: Builder, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    x = _accumulated(b, x, dtype)
+    return b.add("cumsum", x, axis=b.axis(x, dim)) if b.rank(x) else x
+
+
+@aten("topk.default")
+def topk(
+    b: Builder, x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[Tensor, Tensor]:
+    values, indices = b.add("topk", x, k=b.static(k, "k"), axis=b.axis(x, dim), largest=bool(largest))
+    return values, indices
+
+
+@aten("sort.default")
+def sort(b: Builder, x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
+    axis = b.axis(x, dim)
+    return topk(b, x, b.static(b.shape(x)[axis], "a sorted axis"), axis, descending)
+
+
+@aten("sort.stable")
+def sort_stable(
+    b: Builder, x: Tensor, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> tuple[Tensor, Tensor]:
+    return sort(b, x, dim, descending)
+
+
+@aten("argsort.default")
+def argsort(b: Builder, x: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
+    return sort(b, x, dim, descending)[1]
+
+

@@ -1,0 +1,25 @@
+"""The table of ATen rules: overload name -> function that emits plain ops.
+
+A rule is called as `rule(b, *args, **kwargs)` with the arguments of the ATen call, and its Python signature repeats
+the schema's defaults. Tensors arrive as value names, sizes as dims, everything else as it was; a rule returns the
+value name of its result, or a tuple of them (None for a result that Ingot does not compute).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+Rule = Callable[..., Any]
+
+RULES: dict[str, Rule] = {}
+
+
+def aten(*targets: str) -> Callable[[Rule], Rule]:
+    """Declares the rule for some overloads; `linear.default` means `aten.linear.default`."""
+
+    def declare(rule: Rule) -> Rule:
+        for target in targets:
+            assert target not in RULES, f"{target} has two rules"
+            RULES[target if target.startswith("prims.") else f"aten.{target}"] = rule
+        return rule
+
+    return declare

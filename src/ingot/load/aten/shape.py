@@ -1,0 +1,381 @@
+"""Rules: rearranging elements, and tensors made from nothing."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ingot.dim import Known
+from ingot.dtype import f32, i64
+from ingot.errors import UnsupportedError
+from ingot.load.aten.build import Builder, Number, Tensor
+from ingot.load.aten.registry import aten
+
+
+@aten(
+    "view.default", "view_copy.default", "_unsafe_view.default", "reshape.default", "view_as.default",
+    "reshape_as.default", "_reshape_alias.default", "flatten.using_ints", "unflatten.int", "ravel.default",
+    "unsqueeze.default", "unsqueeze_copy.default", "squeeze.default", "squeeze.dim", "squeeze.dims",
+    "squeeze_copy.default", "squeeze_copy.dim", "squeeze_copy.dims", "atleast_1d.default",
+)  # fmt: skip
+def reshape(b: Builder, x: Tensor, *_: Any, **__: Any) -> Tensor:
+    """Every op that only renames the axes: torch has computed the shape."""
+    return b.reshape(x, b.result.shape)
+
+
+@aten("expand.default", "expand_copy.default", "expand_as.default", "broadcast_to.default")
+def expand(b: Builder, x: Tensor, *_: Any, **__: Any) -> Tensor:
+    return b.expand(x, b.result.shape)
+
+
+@aten(
+    "to.dtype", "to.dtype_layout", "to.device", "to.other", "_to_copy.default", "type_as.default", "float.default",
+    "clone.default", "contiguous.default", "detach.default", "detach_copy.default", "alias.default",
+    "alias_copy.default", "lift_fresh.default", "lift_fresh_copy.default", "lift.default", "positive.default",
+    "prims.convert_element_type.default", "_conj.default", "resolve_conj.default", "resolve_neg.default",
+)  # fmt: skip
+def convert(b: Builder, x: Tensor, *_: Any, **__: Any) -> Tensor:
+    """Copies, aliases and casts: only the dtype can differ."""
+    return b.cast(x, b.result.dtype)
+
+
+@aten("dropout.default", "feature_dropout.default", "alpha_dropout.default")
+def dropout(b: Builder, x: Tensor, p: float, train: bool) -> Tensor:
+    if train and p:
+        raise UnsupportedError(f"torch node {b.hint!r}: dropout in training mode, expected module.eval()")
+    return x
+
+
+@aten("native_dropout.default")
+def native_dropout(b: Builder, x: Tensor, p: float, train: bool | None) -> tuple[Tensor, None]:
+    return dropout(b, x, p, train is not False), None
+
+
+# -- axes
+
+
+@aten("permute.default", "permute_copy.default")
+def permute(b: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
+    return b.permute(x, [b.axis(x, d) for d in dims])
+
+
+@aten("transpose.int", "transpose_copy.int", "swapaxes.default", "swapdims.default")
+def transpose(b: Builder, x: Tensor, dim0: int, dim1: int) -> Tensor:
+    axes = list(range(b.rank(x)))
+    if not axes:
+        return x
+    i, j = b.axis(x, dim0), b.axis(x, dim1)
+    axes[i], axes[j] = axes[j], axes[i]
+    return b.permute(x, axes)
+
+
+@aten("t.default", "t_copy.default", "numpy_T.default")
+def t(b: Builder, x: Tensor) -> Tensor:
+    return b.permute(x, range(b.rank(x))[::-1])
+
+
+@aten("mT.default", "adjoint.default", "matrix_H.default", "mH.default")
+def matrix_transpose(b: Builder, x: Tensor) -> Tensor:
+    return transpose(b, x, -2, -1)
+
+
+@aten("movedim.intlist", "moveaxis.intlist")
+def movedim(b: Builder, x: Tensor, source: Sequence[int], destination: Sequence[int]) -> Tensor:
+    moved = dict(zip((b.axis(x, d) for d in destination), (b.axis(x, s) for s in source), strict=True))
+    rest = iter(a for a in range(b.rank(x)) if a not in moved.values())
+    return b.permute(x, [moved[i] if i in moved else next(rest) for i in range(b.rank(x))])
+
+
+@aten("movedim.int", "moveaxis.int")
+def movedim_int(b: Builder, x: Tensor, source: int, destination: int) -> Tensor:
+    return movedim(b, x, [source], [destination])
+
+
+# -- parts
+
+
+@aten("slice.Tensor", "slice_copy.Tensor")
+def slice(
+    b: Builder, x: Tensor, dim: int = 0, start: Known | None = None, end: Known | None = None, step: int = 1
+) -> Tensor:
+    """torch has clamped the bounds: the result's size says where the slice stops."""
+    axis = b.axis(x, dim)
+    first = _clamped(start or 0, b.shape(x)[axis])
+    length = b.result.shape[axis]
+    return b.slice(x, axis, first, first + (length - 1) * step + 1 if length != 0 else first, step)
+
+
+def _clamped(position: Known, size: Known) -> Known:
+    if isinstance(position, int) and position < 0:
+        position = size + position
+    if isinstance(position, int) and isinstance(size, int):
+        return max(0, min(position, size))
+    return position
+
+
+@aten("select.int", "select_copy.int")
+def select(b: Builder, x: Tensor, dim: int, index: Known) -> Tensor:
+    axis = b.axis(x, dim)
+    position = index + b.shape(x)[axis] if isinstance(index, int) and index < 0 else index
+    part = b.slice(x, axis, position, position + 1)
+    return b.reshape(part, b.result.shape)
+
+
+@aten("narrow.default", "narrow_copy.default")
+def narrow(b: Builder, x: Tensor, dim: int, start: Known, length: Known) -> Tensor:
+    axis = b.axis(x, dim)
+    first = _clamped(start, b.shape(x)[axis])
+    return b.slice(x, axis, first, first + length)
+
+
+@aten(
+    "split.Tensor", "split.sizes", "split_with_sizes.default", "split_with_sizes_copy.default", "split_copy.Tensor",
+    "chunk.default", "unsafe_split.Tensor", "unsafe_chunk.default", "unsafe_split_with_sizes.default",
+    "tensor_split.sections", "tensor_split.indices",
+)  # fmt: skip
+def split(b: Builder, x: Tensor, sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Slices one after the other, of the sizes that torch computed."""
+    axis, parts, start = b.axis(x, dim), [], 0
+    for part in b.result:
+        stop = start + part.shape[axis]
+        parts.append(b.slice(x, axis, start, stop))
+        start = stop
+    return tuple(parts)
+
+
+@aten("unbind.int", "unbind_copy.int")
+def unbind(b: Builder, x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    axis = b.axis(x, dim)
+    return tuple(b.reshape(b.slice(x, axis, i, i + 1), part.shape) for i, part in enumerate(b.result))
+
+
+@aten("diagonal.default", "diagonal_copy.default")
+def diagonal(b: Builder, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Every (columns+1)-th element of the flattened matrix."""
+    i, j = b.axis(x, dim1), b.axis(x, dim2)
+    rest = [a for a in range(b.rank(x)) if a not in (i, j)]
+    matrix = b.permute(x, [*rest, i, j])
+    *leading, rows, columns = b.shape(matrix)
+    columns = b.static(columns, "the diagonal's matrix")
+    flat = b.reshape(matrix, (*leading, rows * columns))
+    length = b.static(b.result.shape[-1], "the diagonal")
+    start = offset if offset >= 0 else -offset * columns
+    if length == 0:
+        return b.slice(flat, len(leading), 0, 0)
+    return b.slice(flat, len(leading), start, start + (length - 1) * (columns + 1) + 1, columns + 1)
+
+
+# -- joining
+
+
+@aten("cat.default", "concat.default", "concatenate.default")
+def cat(b: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """torch lets an empty vector be joined to anything."""
+    kept = [b.cast(x, b.result.dtype) for x in tensors if b.shape(x) != (0,) or len(b.result.shape) == 1]
+    return kept[0] if len(kept) == 1 else b.add("concat", *kept, axis=b.axis(kept[0], dim))
+
+
+@aten("stack.default")
+def stack(b: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    axis = dim % len(b.result.shape)
+    shape = list(b.result.shape)
+    shape[axis] = 1
+    parts = [b.reshape(b.cast(x, b.result.dtype), shape) for x in tensors]
+    return parts[0] if len(parts) == 1 else b.add("concat", *parts, axis=axis)
+
+
+@aten("repeat.default", "tile.default")
+def repeat(b: Builder, x: Tensor, repeats: Sequence[Known]) -> Tensor:
+    """A new axis before each repeated one is expanded and joined with it."""
+    rank = len(b.result.shape)
+    shape = (1,) * (rank - b.rank(x)) + b.shape(x)
+    counts = (1,) * (rank - len(repeats)) + tuple(repeats)
+    split_shape = [d for count, size in zip(counts, shape, strict=True) for d in ((1, size) if count != 1 else (size,))]
+    full_shape = [
+        d for count, size in zip(counts, shape, strict=True) for d in ((count, size) if count != 1 else (size,))
+    ]
+    return b.reshape(b.expand(b.reshape(x, split_shape), full_shape), b.result.shape)
+
+
+@aten("repeat_interleave.self_int")
+def repeat_interleave(b: Builder, x: Tensor, repeats: Known, dim: int | None = None, **_: Any) -> Tensor:
+    if dim is None:
+        x, dim = b.reshape(x, (_product(b.shape(x)),)), 0
+    axis, shape = b.axis(x, dim), b.shape(x)
+    wide = b.reshape(x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    return b.reshape(b.expand(wide, (*shape[: axis + 1], repeats, *shape[axis + 1 :])), b.result.shape)
+
+
+def _product(dims: Sequence[Known]) -> Known:
+    total: Known = 1
+    for size in dims:
+        total = total * size
+    return total
+
+
+@aten("flip.default")
+def flip(b: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
+    shape, flipped = b.shape(x), {b.axis(x, d) for d in dims}
+    if not shape or not flipped:
+        return x
+    return b.add(
+        "slice",
+        x,
+        starts=tuple(size - 1 if a in flipped else 0 for a, size in enumerate(shape)),
+        stops=tuple(-1 if a in flipped else size for a, size in enumerate(shape)),
+        steps=tuple(-1 if a in flipped else 1 for a in range(len(shape))),
+    )
+
+
+@aten("roll.default")
+def roll(b: Builder, x: Tensor, shifts: Sequence[Known], dims: Sequence[int] = ()) -> Tensor:
+    if not dims:
+        flat = b.reshape(x, (_product(b.shape(x)),))
+        return b.reshape(_rolled(b, flat, shifts[0], 0), b.shape(x))
+    for shift, dim in zip(shifts, dims, strict=True):
+        x = _rolled(b, x, shift, b.axis(x, dim))
+    return x
+
+
+def _rolled(b: Builder, x: Tensor, shift: Known, axis: int) -> Tensor:
+    size = b.shape(x)[axis]
+    if size == 0:
+        return x
+    first = size - (shift % size)
+    if first == size:
+        return x
+    return b.add("concat", b.slice(x, axis, first, size), b.slice(x, axis, 0, first), axis=axis)
+
+
+@aten("slice_scatter.default")
+def slice_scatter(
+    b: Builder, x: Tensor, src: Tensor, dim: int = 0, start: Known | None = None, end: Known | None = None, step: int = 1
+) -> Tensor:
+    if step != 1:
+        raise UnsupportedError(f"torch node {b.hint!r}: slice_scatter with a step, got {step}, expected 1")
+    axis = b.axis(x, dim)
+    size = b.shape(x)[axis]
+    first = _clamped(start or 0, size)
+    return _placed(b, x, b.cast(src, b.dtype(x)), axis, first)
+
+
+@aten("select_scatter.default")
+def select_scatter(b: Builder, x: Tensor, src: Tensor, dim: int, index: Known) -> Tensor:
+    axis, shape = b.axis(x, dim), b.shape(x)
+    position = index + shape[axis] if isinstance(index, int) and index < 0 else index
+    part = b.reshape(b.cast(src, b.dtype(x)), (*shape[:axis], 1, *shape[axis + 1 :]))
+    return _placed(b, x, part, axis, position)
+
+
+def _placed(b: Builder, x: Tensor, part: Tensor, axis: int, first: Known) -> Tensor:
+    """x with `part` written over it from `first` on."""
+    size, last = b.shape(x)[axis], first + b.shape(part)[axis]
+    pieces = [part]
+    if first != 0:
+        pieces.insert(0, b.slice(x, axis, 0, first))
+    if last != size:
+        pieces.append(b.slice(x, axis, last, size))
+    return part if len(pieces) == 1 else b.add("concat", *pieces, axis=axis)
+
+
+@aten("copy.default")
+def copy(b: Builder, x: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+    return b.expand(b.cast(src, b.dtype(x)), b.shape(x))
+
+
+# -- borders and triangles
+
+
+@aten("constant_pad_nd.default")
+def constant_pad(b: Builder, x: Tensor, pad: Sequence[int], value: Number = 0) -> Tensor:
+    """`pad` counts from the last axis; a negative amount crops."""
+    rank = b.rank(x)
+    before, after = [0] * rank, [0] * rank
+    for i in range(len(pad) // 2):
+        axis = rank - 1 - i
+        low, high, size = pad[2 * i], pad[2 * i + 1], b.shape(x)[axis]
+        x = b.slice(x, axis, max(-low, 0), size + min(high, 0))
+        before[axis], after[axis] = max(low, 0), max(high, 0)
+    if not any(before) and not any(after):
+        return x
+    return b.add("pad", x, before=tuple(before), after=tuple(after), value=float(value))  # type: ignore[arg-type]
+
+
+@aten("pad.default")
+def pad(b: Builder, x: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Tensor:
+    if mode != "constant":
+        raise UnsupportedError(f"torch node {b.hint!r}: padding mode, got {mode!r}, expected 'constant'")
+    return constant_pad(b, x, pad, value or 0)
+
+
+@aten("tril.default")
+def tril(b: Builder, x: Tensor, diagonal: int = 0) -> Tensor:
+    return b.add("trilu", x, k=diagonal, upper=False)
+
+
+@aten("triu.default")
+def triu(b: Builder, x: Tensor, diagonal: int = 0) -> Tensor:
+    return b.add("trilu", x, k=diagonal, upper=True)
+
+
+# -- from nothing
+
+
+@aten("full.default", "new_full.default", "full_like.default")
+def full(b: Builder, x: Any, *rest: Any, **options: Any) -> Tensor:
+    """`full(size, value)`, `new_full(x, size, value)`, `full_like(x, value)`: the value comes last."""
+    value = rest[-1] if rest else options["fill_value"]
+    return b.expand(b.scalar(value, b.result.dtype), b.result.shape)
+
+
+@aten("fill.Scalar", "fill.Tensor")
+def fill(b: Builder, x: Tensor, value: Tensor | Number) -> Tensor:
+    return b.expand(b.tensor(value, b.dtype(x)), b.shape(x))
+
+
+@aten(
+    "zeros.default", "zeros_like.default", "new_zeros.default", "empty.memory_format", "empty_like.default",
+    "new_empty.default", "new_empty_strided.default", "empty_strided.default", "empty_permuted.default", "zero.default",
+)  # fmt: skip
+def zeros(b: Builder, *_: Any, **__: Any) -> Tensor:
+    return b.expand(b.scalar(0, b.result.dtype), b.result.shape)
+
+
+@aten("ones.default", "ones_like.default", "new_ones.default")
+def ones(b: Builder, *_: Any, **__: Any) -> Tensor:
+    return b.expand(b.scalar(1, b.result.dtype), b.result.shape)
+
+
+@aten("scalar_tensor.default")
+def scalar_tensor(b: Builder, value: Number, **_: Any) -> Tensor:
+    return b.scalar(value, b.result.dtype)
+
+
+@aten("arange.default")
+def arange(b: Builder, end: Number, **_: Any) -> Tensor:
+    return arange_step(b, 0, end, 1)
+
+
+@aten("arange.start")
+def arange_start(b: Builder, start: Number, end: Number, **_: Any) -> Tensor:
+    return arange_step(b, start, end, 1)
+
+
+@aten("arange.start_step")
+def arange_step(b: Builder, start: Number, end: Number, step: Number = 1, **_: Any) -> Tensor:
+    """The result's size is known, so `end` is not needed; a symbolic start is added as data."""
+    dtype = b.result.dtype
+    made = f32 if dtype.kind == "f" else i64
+    kind = float if made is f32 else int
+    (length,) = b.result.shape
+    if isinstance(start, (int, float)):
+        return b.cast(b.add("iota", length=length, start=kind(start), step=kind(step), dtype=made), dtype)  # type: ignore[arg-type]
+    ramp = b.cast(b.add("iota", length=length, start=kind(0), step=kind(step), dtype=made), dtype)  # type: ignore[arg-type]
+    return b.add("add", ramp, b.scalar(start, dtype))
+
+
+@aten("eye.default", "eye.m")
+def eye(b: Builder, *_: Any, **__: Any) -> Tensor:
+    rows, columns = b.result.shape
+    row = b.reshape(b.add("iota", length=rows, start=0, step=1, dtype=i64), (rows, 1))
+    column = b.add("iota", length=columns, start=0, step=1, dtype=i64)
+    return b.cast(b.add("equal", row, column), b.result.dtype)
+

@@ -1,0 +1,66 @@
+"""Sizes of torch (int, SymInt over sympy) -> dims."""
+
+from typing import Any
+
+import sympy
+import torch
+from torch.utils._sympy import functions
+from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+import ingot.dim as dim
+from ingot.dim import Known
+from ingot.errors import UnsupportedError
+
+
+class Symbols:
+    """Names of the symbols of one program: the user's where known, else s0, s1 ... in order of appearance."""
+
+    def __init__(self, names: dict[str, str] | None = None):
+        self.names = dict(names or {})
+
+    def dim(self, size: int | torch.SymInt) -> Known:
+        """The dim of a torch size. Raises UnsupportedError when it depends on data or on a function without a dim."""
+        return int(size) if isinstance(size, int) else self.convert(size.node.expr)
+
+    def shape(self, shape: Any) -> tuple[Known, ...]:
+        """The dims of a torch shape."""
+        return tuple(self.dim(size) for size in shape)
+
+    def convert(self, expression: sympy.Expr) -> Known:
+        """The dim of a sympy expression. Raises UnsupportedError like `dim`."""
+        if isinstance(expression, sympy.Integer):
+            return int(expression)
+        if isinstance(expression, sympy.Symbol):
+            return dim.symbol(self._name(expression))
+        if isinstance(expression, sympy.Pow) and isinstance(expression.exp, sympy.Integer) and expression.exp > 0:
+            return self._fold(lambda a, b: a * b, [expression.base] * int(expression.exp))
+        for kinds, combine in _FUNCTIONS:
+            if isinstance(expression, kinds):
+                return self._fold(combine, expression.args)
+        raise UnsupportedError(f"torch size: no such dim, got {expression}, expected + * // % min max over symbols")
+
+    def _fold(self, combine: Any, arguments: Any) -> Known:
+        first, *rest = (self.convert(argument) for argument in arguments)
+        for other in rest:
+            first = combine(first, other)
+        return first
+
+    def _name(self, expression: sympy.Symbol) -> str:
+        if symbol_is_type(expression, SymT.UNBACKED_INT):
+            raise UnsupportedError(f"torch size: depends on data, got {expression}, expected a size known from the inputs")
+        if expression.name not in self.names:
+            number = 0
+            while f"s{number}" in self.names.values():
+                number += 1
+            self.names[expression.name] = f"s{number}"
+        return self.names[expression.name]
+
+
+_FUNCTIONS = (
+    ((sympy.Add,), lambda a, b: a + b),
+    ((sympy.Mul,), lambda a, b: a * b),
+    ((functions.FloorDiv, functions.CleanDiv), dim.floordiv),
+    ((functions.Mod, functions.PythonMod, sympy.Mod), lambda a, b: a - dim.floordiv(a, b) * b),
+    ((functions.Max, sympy.Max), dim.maximum),
+    ((functions.Min, sympy.Min), dim.minimum),
+)
