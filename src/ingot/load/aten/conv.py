@@ -36,7 +36,7 @@ def conv_named_padding(
     b: Builder, x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Window = 1, padding: str = "valid",
     dilation: Window = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
-    """"same" puts an odd pad after, as torch does."""
+    """ "same" puts an odd pad after, as torch does."""
     spatial = b.rank(weight) - 2
     steps = _per_axis(dilation, spatial)
     kernel = [b.static(k, "the kernel") for k in b.shape(weight)[2:]]
@@ -109,9 +109,7 @@ def avg_pool(
     if pads != given + given and (count_include_pad or divisor_override):
         raise UnsupportedError(f"torch node {b.hint!r}: average pooling that counts a partial window of ceil_mode")
     counted = bool(count_include_pad or divisor_override)
-    y = b.add(
-        "avg_pool", x, kernel=kernel, strides=strides, pads=pads, dilations=ones, count_include_pad=counted
-    )
+    y = b.add("avg_pool", x, kernel=kernel, strides=strides, pads=pads, dilations=ones, count_include_pad=counted)
     if divisor_override:
         window = 1
         for size in kernel:

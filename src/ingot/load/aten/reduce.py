@@ -33,9 +33,7 @@ def sum_all(b: Builder, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
 
 
 @aten("sum.dim_IntList")
-def sum_dim(
-    b: Builder, x: Tensor, dim: Axes = None, keepdim: bool = False, dtype: torch.dtype | None = None
-) -> Tensor:
+def sum_dim(b: Builder, x: Tensor, dim: Axes = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> Tensor:
     return _reduce(b, "reduce_sum", _accumulated(b, x, dtype), dim, keepdim)
 
 
@@ -266,5 +264,3 @@ def sort_stable(
 @aten("argsort.default")
 def argsort(b: Builder, x: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
     return sort(b, x, dim, descending)[1]
-
-

@@ -247,7 +247,13 @@ def _rolled(b: Builder, x: Tensor, shift: Known, axis: int) -> Tensor:
 
 @aten("slice_scatter.default")
 def slice_scatter(
-    b: Builder, x: Tensor, src: Tensor, dim: int = 0, start: Known | None = None, end: Known | None = None, step: int = 1
+    b: Builder,
+    x: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: Known | None = None,
+    end: Known | None = None,
+    step: int = 1,
 ) -> Tensor:
     if step != 1:
         raise UnsupportedError(f"torch node {b.hint!r}: slice_scatter with a step, got {step}, expected 1")
@@ -378,4 +384,3 @@ def eye(b: Builder, *_: Any, **__: Any) -> Tensor:
     row = b.reshape(b.add("iota", length=rows, start=0, step=1, dtype=i64), (rows, 1))
     column = b.add("iota", length=columns, start=0, step=1, dtype=i64)
     return b.cast(b.add("equal", row, column), b.result.dtype)
-

@@ -1,0 +1,403 @@
+"""ExportedProgram -> Graph.
+
+Every live ATen call is translated by its rule. An op without one is decomposed by torch itself, on fake tensors, and
+the simpler calls it makes are translated instead; what even that does not resolve is reported in one error.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import zipfile
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch._decomp import decomposition_table
+from torch._guards import detect_fake_mode
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import GraphModule, Node
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+import ingot.ops  # noqa: F401  # declares the ops that rules emit
+from ingot.errors import InputError, LoadError, ShapeError, UnsupportedError
+from ingot.ir import Graph, TensorType
+from ingot.load.aten import attention, conv, elementwise, index, linear, norm, reduce, shape  # noqa: F401  # rules
+from ingot.load.aten.build import Builder, from_torch
+from ingot.load.aten.names import dim_names, output_names, value_name
+from ingot.load.aten.registry import RULES
+from ingot.load.aten.symbolic import Symbols
+
+CONSTANT_BYTES_MAX = 64 * 1024
+BAD_FILE = (RuntimeError, ValueError, TypeError, KeyError, AssertionError, pickle.UnpicklingError, zipfile.BadZipFile)
+
+Fakes = Callable[[], tuple[Any, Any, dict[int, str]]]  # arguments as fake tensors, and names by their identity
+
+
+def load_any(source: Any, example_inputs: tuple | dict[str, Any] | None) -> Graph | None:
+    """The graph of an ExportedProgram, or of a module with its example inputs; None for anything else.
+
+    Raises InputError for a module without example inputs, and what `load_exported` and `load_module` raise.
+    """
+    if isinstance(source, torch.export.ExportedProgram):
+        return load_exported(source)
+    if not isinstance(source, torch.nn.Module):
+        return None
+    if example_inputs is None:
+        raise InputError(f"module {type(source).__name__}: example_inputs missing, expected a tuple of tensors")
+    return load_module(source, example_inputs)
+
+
+def load_module(module: torch.nn.Module, example_inputs: tuple | dict[str, Any], dynamic_shapes: Any = None) -> Graph:
+    """The graph of a module in eval mode, exported with `example_inputs`: a tuple, or a dict of keyword arguments.
+
+    `dynamic_shapes` is torch.export's; the names of its Dims become the graph's symbols. Parameters are views of the
+    module's storage. Raises UnsupportedError, listing every op that has neither a rule nor a decomposition.
+    """
+    args, kwargs = ((), example_inputs) if isinstance(example_inputs, dict) else (tuple(example_inputs), {})
+    was_training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+    finally:
+        module.train(was_training)
+    return load_exported(program, dim_names(program, (*args, *kwargs.values()), dynamic_shapes))
+
+
+def load_pt2(path: str | os.PathLike) -> Graph:
+    """The graph of a saved ExportedProgram. Raises LoadError for any other file, OSError when it cannot be read."""
+    with open(path, "rb") as file:
+        try:
+            program = torch.export.load(file)
+        except BAD_FILE as error:
+            raise LoadError(f"{os.fspath(path)}: not an exported program, got {str(error)[:200]!r}") from error
+    return load_exported(program)
+
+
+def load_exported(program: torch.export.ExportedProgram, symbol_names: dict[str, str] | None = None) -> Graph:
+    """The graph of an ExportedProgram, in training IR or in core ATen.
+
+    Parameters and buffers are weights under their qualified names, views of the program's storage; mutated buffers
+    are states. `symbol_names` renames the program's symbols. Raises UnsupportedError like `load_module`, also for a
+    program that writes into its inputs.
+    """
+    if any(_mutates(node.target) for node in program.graph.nodes):
+        program = program.run_decompositions({})  # makes it functional and decomposes nothing
+    importer = Importer(Symbols(symbol_names))
+    _declare_inputs(importer, program)
+    results = importer.run(program.graph_module)
+    _declare_outputs(importer, program, results)
+    importer.report()
+    return importer.graph
+
+
+def _mutates(target: Any) -> bool:
+    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+
+
+def _declare_inputs(importer: Importer, program: torch.export.ExportedProgram) -> None:
+    signature, live = program.graph_signature, set(live_nodes(program.graph.nodes))
+    mutated = set(signature.buffers_to_mutate.values())
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    for node, spec in zip(placeholders, signature.input_specs, strict=True):
+        if spec.kind is InputKind.USER_INPUT:
+            importer.env[node] = importer.input(node)
+    for node, spec in zip(placeholders, signature.input_specs, strict=True):
+        if spec.kind is InputKind.USER_INPUT or (node not in live and spec.target not in mutated):
+            continue
+        if spec.kind is InputKind.CONSTANT_TENSOR:
+            importer.env[node] = importer.weight(spec.target, program.constants[spec.target], may_be_constant=True)
+        elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+            stored = program.state_dict if spec.target in program.state_dict else program.constants
+            declare = importer.state if spec.target in mutated else importer.weight
+            importer.env[node] = declare(spec.target, stored[spec.target])
+        else:
+            raise UnsupportedError(f"torch program: input {node.name!r} is a {spec.kind.name}, expected tensors")
+
+
+def _declare_outputs(importer: Importer, program: torch.export.ExportedProgram, results: list[Any]) -> None:
+    specs = program.graph_signature.output_specs
+    users = [spec for spec in specs if spec.kind is OutputKind.USER_OUTPUT]
+    names = iter(output_names(program.call_spec.out_spec, len(users)))
+    for spec, result in zip(specs, results, strict=True):
+        if spec.kind is OutputKind.USER_OUTPUT:
+            importer.output(next(names), result)
+        elif spec.kind is OutputKind.BUFFER_MUTATION:
+            importer.graph.set_state(spec.target, result)
+        else:
+            raise UnsupportedError(f"torch program: writes into {spec.target!r}, expected no change of inputs")
+
+
+def live_nodes(nodes: Iterable[Node]) -> list[Node]:
+    """The nodes that the results need, in order; what a known size was taken from is not needed."""
+    wanted: set[Node] = set()
+    live = []
+    for node in reversed(list(nodes)):
+        if node.op == "output" or node in wanted:
+            live.append(node)
+            if not isinstance(node.meta.get("val"), (int, float, torch.SymInt, torch.SymFloat)):
+                wanted.update(node.all_input_nodes)
+    return live[::-1]
+
+
+class Importer:
+    """Walks fx graphs; `env` holds what each fx node became: a value name, a dim, a tuple, or a plain value."""
+
+    def __init__(self, symbols: Symbols):
+        self.graph = Graph("torch")
+        self.builder = Builder(self.graph)
+        self.symbols = symbols
+        self.env: dict[Node, Any] = {}
+        self._names: dict[tuple, str] = {}  # storage of a tensor -> its weight
+        self._missing: dict[str, list[str]] = {}
+        self._refused: list[str] = []
+
+    # -- the border
+
+    def input(self, node: Node) -> Any:
+        """Declares a graph input; a size or constant argument needs none."""
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            return self.graph.add_input(self.graph.fresh(node.name), self._type(value))
+        return self.value(value)
+
+    def weight(self, name: str, tensor: torch.Tensor, may_be_constant: bool = False) -> str:
+        """Declares a parameter; tensors over the same memory are one weight."""
+        key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+        if key not in self._names or tensor.numel() == 0:
+            array, name = to_numpy(tensor), self.graph.fresh(name)
+            small = may_be_constant and array.nbytes <= CONSTANT_BYTES_MAX
+            self._names[key] = (self.graph.add_constant if small else self.graph.add_weight)(name, array)
+        return self._names[key]
+
+    def state(self, name: str, tensor: torch.Tensor) -> str:
+        """Declares a buffer that lives across runs."""
+        if tensor.any():
+            raise UnsupportedError(f"torch buffer {name!r}: is written to and starts with other values than zeros")
+        return self.graph.add_state(name, self._type(tensor))
+
+    def output(self, name: str, result: Any) -> None:
+        """Declares a graph output; numbers are constants, None is left out."""
+        if isinstance(result, (bool, int, float)):
+            result = self.builder.constant(np.array(result))
+        if result is not None:
+            self.graph.set_output(name, result)
+
+    def report(self) -> None:
+        """Raises UnsupportedError with everything that could not be translated."""
+        missing = [f"{target} ({', '.join(nodes)})" for target, nodes in self._missing.items()]
+        if missing:
+            self._refused.insert(0, f"torch program: ops without a rule, got {', '.join(missing)}; see 'ingot ops'")
+        if self._refused:
+            raise UnsupportedError("; ".join(self._refused))
+
+    # -- walking
+
+    def run(self, module: GraphModule) -> list[Any]:
+        """Translates the live nodes of a graph whose placeholders are in `env`; gives what it returns."""
+        returned: Any = ()
+        for node in live_nodes(module.graph.nodes):
+            if node.op == "output":
+                returned = self.values(node.args[0])
+            elif node.op == "get_attr":
+                self.env[node] = self._attribute(module, str(node.target))
+            elif node.op == "call_function":
+                self.env[node] = self._call(module, node)
+            elif node not in self.env:
+                raise LoadError(f"torch node {node.name!r}: kind {node.op!r}, expected a call of an ATen op")
+        return list(returned) if isinstance(returned, (list, tuple)) else [returned]
+
+    def values(self, tree: Any) -> Any:
+        """`value` of every leaf of nested arguments."""
+        if isinstance(tree, (list, tuple)):
+            return [self.values(leaf) for leaf in tree]
+        return {k: self.values(v) for k, v in tree.items()} if isinstance(tree, dict) else self.value(tree)
+
+    def value(self, argument: Any) -> Any:
+        """What an fx argument became: nodes by `env`, sizes as dims."""
+        if isinstance(argument, Node):
+            return self.env[argument]
+        if isinstance(argument, torch.SymInt):
+            return self.symbols.dim(argument)
+        if isinstance(argument, (torch.SymFloat, torch.SymBool)):
+            if not argument.node.expr.is_number:
+                raise UnsupportedError(f"torch size: number computed from sizes, got {argument}, expected integers")
+            return float(argument.node.expr)
+        return argument
+
+    def _attribute(self, module: GraphModule, target: str) -> Any:
+        attribute: Any = module
+        for part in target.split("."):
+            attribute = getattr(attribute, part)
+        if isinstance(attribute, torch.Tensor):
+            return self.weight(target, attribute, may_be_constant=True)
+        return attribute
+
+    def _call(self, module: GraphModule, node: Node) -> Any:
+        produced = node.meta.get("val")
+        try:
+            if isinstance(produced, (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)):
+                return self.value(produced)
+            if isinstance(node.target, torch._ops.HigherOrderOperator):
+                return self._inlined(module, node)
+            args, kwargs = self.values(node.args), self.values(node.kwargs)
+        except UnsupportedError as error:
+            return self._refuse(f"torch node {node.name!r}: {error}", produced)
+        if not isinstance(node.target, torch._ops.OpOverload):
+            assert node.target.__name__ == "getitem", node.target  # type: ignore[union-attr]
+            return self._item(node, args)
+        self.builder.hint = value_name(node)
+        return self._named(self.translate(node.target, args, kwargs, produced, lambda: self._fakes(node), node.name))
+
+    def _item(self, node: Node, args: list) -> Any:
+        item = args[0][args[1]]
+        if item is None:
+            message = f"torch node {node.name!r}: result {args[1]} of {node.args[0]} is not computed"
+            return self._refuse(message, node.meta["val"])
+        return item
+
+    def _named(self, result: Any) -> Any:
+        """Gives the value that a call ends with the call's plain name, where that is free."""
+        hint = self.builder.hint
+        if not isinstance(result, str) or not result.startswith(f"{hint}.") or hint in self.graph.values:
+            return result
+        if self.graph.values[result].kind != "activation" or result in self.env.values():
+            return result
+        self.graph.rename(result, hint)
+        return hint
+
+    def _fakes(self, node: Node) -> tuple[Any, Any, dict[int, str]]:
+        names: dict[int, str] = {}
+
+        def fake(argument: Any) -> Any:
+            if not isinstance(argument, Node):
+                return argument
+            names[id(argument.meta["val"])] = self.env[argument]
+            return argument.meta["val"]
+
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), fake)  # type: ignore[misc]
+        return args, kwargs, names
+
+    def _inlined(self, module: GraphModule, node: Node) -> tuple:
+        """A region wrapped only to switch gradients or autocast off is part of the graph around it."""
+        kind = str(node.target)
+        if kind == "wrap_with_set_grad_enabled":
+            region, arguments = node.args[1], node.args[2:]
+        elif kind == "wrap_with_autocast" and not node.args[2]:
+            region, arguments = node.args[4], node.args[5:]
+        else:
+            raise UnsupportedError(f"control flow, got {kind!r}, expected straight-line code")
+        inner = self.env[region]  # type: ignore[index]
+        placeholders = [n for n in inner.graph.nodes if n.op == "placeholder"]
+        for placeholder, argument in zip(placeholders, arguments, strict=True):
+            self.env[placeholder] = self.value(argument)
+        return tuple(self.run(inner))
+
+    # -- one call
+
+    def translate(self, target: Any, args: list, kwargs: dict, produced: Any, fakes: Fakes, name: str) -> Any:
+        """What a call of an op becomes; `produced` is its fake result, `name` its fx node."""
+        rule = RULES.get(str(target))
+        try:
+            if rule is None:
+                return self._decomposed(target, fakes, produced, name)
+            self.builder.target = str(target)
+            self.builder.result = self._types(produced)
+            return rule(self.builder, *args, **{k: v for k, v in kwargs.items() if k not in IGNORED})
+        except UnsupportedError as error:
+            return self._refuse(str(error), produced)
+        except ShapeError as error:
+            raise ShapeError(f"torch node {name!r} ({target}): {error}") from error
+
+    def _decomposed(self, target: Any, fakes: Fakes, produced: Any, name: str) -> Any:
+        """Runs torch's own decomposition on fake tensors and translates the calls that it makes."""
+        decomposition = target.decompose if target._can_decompose() else decomposition_table.get(target)
+        if decomposition is None or _mutates(target):
+            self._missing.setdefault(str(target), []).append(name)
+            return self._stand_in(produced)
+        args, kwargs, names = fakes()
+        mode = detect_fake_mode(tree_leaves((args, kwargs, produced)))
+        assert mode is not None, f"{name} has no fake tensors"
+        calls = _Calls(self, names, name)
+        with mode, calls:
+            result = decomposition(*args, **kwargs)
+        return tree_map(calls.value, list(result) if isinstance(result, tuple) else result)
+
+    def _refuse(self, message: str, produced: Any) -> Any:
+        """Notes what cannot be translated and goes on, so that everything is found at once."""
+        if message not in self._refused:
+            self._refused.append(message)
+        return self._stand_in(produced)
+
+    def _stand_in(self, produced: Any) -> Any:
+        if isinstance(produced, (list, tuple)):
+            return [self._stand_in(part) for part in produced]
+        if not isinstance(produced, torch.Tensor):
+            return produced
+        try:
+            return self.graph.add_input(self.graph.fresh("missing"), self._type(produced))
+        except UnsupportedError:  # a dtype or size of its own that Ingot does not have; noted already
+            return self.builder.constant(np.zeros(produced.ndim * (1,), np.float32))
+
+    def _types(self, produced: Any) -> Any:
+        if isinstance(produced, (list, tuple)):
+            return [self._types(part) for part in produced]
+        return self._type(produced) if isinstance(produced, torch.Tensor) else None
+
+    def _type(self, fake: torch.Tensor) -> TensorType:
+        return TensorType(from_torch(fake.dtype), self.symbols.shape(fake.shape))
+
+
+IGNORED = {"layout", "device", "pin_memory", "memory_format", "requires_grad"}  # say where, not what
+
+
+class _Calls(TorchDispatchMode):
+    """Translates each op call made while it is active; `names` says which value a fake tensor is."""
+
+    def __init__(self, importer: Importer, names: dict[int, str], name: str):
+        super().__init__()
+        self.importer = importer
+        self.names = names
+        self.name = name
+        self.kept: list[Any] = []  # identities stay unique while the tensors live
+
+    def value(self, argument: Any) -> Any:
+        """The value of a fake tensor, or the argument itself with sizes as dims."""
+        return self.names[id(argument)] if isinstance(argument, torch.Tensor) else self.importer.value(argument)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        produced = func(*args, **kwargs)
+        if produced is None or isinstance(produced, (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return produced
+        mapped_args, mapped_kwargs = self._mapped(args), {k: self._mapped(v) for k, v in kwargs.items()}
+        result = self.importer.translate(
+            func, mapped_args, mapped_kwargs, produced, lambda: (args, kwargs, self.names), self.name
+        )
+        self._bind(produced, result)
+        return produced
+
+    def _mapped(self, tree: Any) -> Any:
+        return [self._mapped(leaf) for leaf in tree] if isinstance(tree, (list, tuple)) else self.value(tree)
+
+    def _bind(self, produced: Any, result: Any) -> None:
+        if isinstance(produced, (list, tuple)):
+            for part, value in zip(produced, result, strict=True):
+                self._bind(part, value)
+        elif isinstance(produced, torch.Tensor):
+            self.kept.append(produced)
+            self.names[id(produced)] = result
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor's memory as an array, without a copy where it is contiguous and on the CPU."""
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    from_torch(plain.dtype)
+    if plain.dtype is torch.bfloat16:
+        import ml_dtypes
+
+        return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return plain.numpy()
