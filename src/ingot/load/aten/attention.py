@@ -2,11 +2,9 @@
 
 import math
 
-from ingot.dim import Known
 from ingot.errors import UnsupportedError
-from ingot.load.aten.build import Builder, Tensor
+from ingot.load.aten.build import Builder, Tensor, broadcast, element_count
 from ingot.load.aten.registry import aten
-from ingot.ops.define import broadcast_shapes, product
 
 
 @aten("scaled_dot_product_attention.default")
@@ -20,7 +18,7 @@ def attention(
     if scale is None:
         scale = 1 / math.sqrt(b.static(b.shape(query)[-1], "the head size"))
     rank = max(b.rank(x) for x in (query, key, value))
-    leading = broadcast_shapes(b.hint, *(b.shape(x)[:-3] for x in (query, key, value)))
+    leading = broadcast(b.hint, *(b.shape(x)[:-3] for x in (query, key, value)))
     shape = (*b.shape(query)[:-1], b.shape(value)[-1])
     q, k, v = (_with_batch(b, x, leading, rank) for x in (query, key, value))
     mask = None if attn_mask is None else _mask(b, attn_mask, leading, rank)
@@ -36,7 +34,7 @@ def _with_batch(b: Builder, x: Tensor, leading: tuple, rank: int) -> Tensor:
     if rank < 4:  # torch reads rank 3 as [batch, rows, columns]: one head each
         return b.reshape(x, (*(shape[:-2] or (1,)), 1, *shape[-2:]))
     expanded = b.expand(x, (*leading, *shape[-3:]))
-    return b.reshape(expanded, (_size(leading), *shape[-3:]))
+    return b.reshape(expanded, (element_count(leading), *shape[-3:]))
 
 
 def _mask(b: Builder, mask: Tensor, leading: tuple, rank: int) -> Tensor:
@@ -47,13 +45,7 @@ def _mask(b: Builder, mask: Tensor, leading: tuple, rank: int) -> Tensor:
     if len(shape) <= 4 and rank == 4:
         return mask
     inner = (1,) * (3 - len(shape)) + shape[-3:]
-    return b.reshape(b.expand(mask, (*leading, *inner)), (_size(leading), *inner))
-
-
-def _size(dims: tuple) -> Known:
-    size = product(dims)
-    assert size is not None
-    return size
+    return b.reshape(b.expand(mask, (*leading, *inner)), (element_count(leading), *inner))
 
 
 @aten("_scaled_dot_product_flash_attention_for_cpu.default")

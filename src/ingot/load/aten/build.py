@@ -10,6 +10,7 @@ from ingot.dim import Expr, Known
 from ingot.dtype import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from ingot.errors import UnsupportedError
 from ingot.ir import Graph, TensorType
+from ingot.ops.define import broadcast_shapes
 
 Tensor = str  # the name of a tensor value
 Number = bool | int | float | Expr
@@ -29,11 +30,24 @@ def from_torch(dtype: torch.dtype) -> DType:
     return FROM_TORCH[dtype]
 
 
+def element_count(dims: Sequence[Known]) -> Known:
+    """The product of dims."""
+    count: Known = 1
+    for size in dims:
+        count = count * size
+    return count
+
+
+def broadcast(where: str, *shapes: Sequence[Known]) -> tuple[Known, ...]:
+    """The broadcast shape. Raises ShapeError."""
+    return broadcast_shapes(where, *map(tuple, shapes))  # type: ignore[return-value]  # no unknown dims, none out
+
+
 class Builder:
     """Adds plain ops to `graph` for one ATen call at a time.
 
-    `target` is its overload name, `hint` names its values, `result` is the type that torch gives its result (a list of types
-    when there are several), which spares the rules of views all arithmetic on shapes.
+    `target` is its overload name, `hint` names its values, `result` is the type that torch gives its result (a list
+    of types when there are several), which spares the rules of views all arithmetic on shapes.
     """
 
     def __init__(self, graph: Graph):
@@ -99,8 +113,9 @@ class Builder:
         shape = self.shape(x)
         if (start, stop, step) == (0, shape[axis], 1):
             return x
-        starts, stops, steps = [0] * len(shape), list(shape), [1] * len(shape)
-        starts[axis], stops[axis], steps[axis] = start, stop, step  # type: ignore[call-overload]
+        starts: list[Known] = [0] * len(shape)
+        stops, steps = list(shape), [1] * len(shape)
+        starts[axis], stops[axis], steps[axis] = start, stop, step
         return self.add("slice", x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
 
     def constant(self, array: np.ndarray, hint: str = "constant") -> Tensor:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from ingot.dim import Known
 from ingot.dtype import i64
 from ingot.errors import UnsupportedError
-from ingot.load.aten.build import Builder, Tensor
+from ingot.load.aten.build import Builder, Tensor, broadcast, element_count
 from ingot.load.aten.registry import aten
-from ingot.ops.define import broadcast_shapes
 
 
 @aten("embedding.default")
@@ -45,7 +44,7 @@ def take_along_dim(b: Builder, x: Tensor, indices: Tensor, dim: int | None = Non
     if dim is None:
         raise UnsupportedError(f"torch node {b.hint!r}: take_along_dim without an axis, expected one")
     axis = b.axis(x, dim)
-    common = broadcast_shapes(b.hint, *(_without(b.shape(t), axis) for t in (x, indices)))
+    common = broadcast(b.hint, *(_without(b.shape(t), axis) for t in (x, indices)))
     x, indices = (b.expand(t, (*common[:axis], b.shape(t)[axis], *common[axis + 1 :])) for t in (x, indices))
     return b.add("gather_elements", x, indices, axis=axis)
 
@@ -80,11 +79,8 @@ def index(b: Builder, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
         rest = [axis for axis in range(len(shape)) if axis not in chosen]
         x = b.permute(x, [*axes, *rest])
     sizes = [shape[axis] for axis in axes]
-    joined: Known = 1
-    for size in sizes:
-        joined = joined * size
     current = b.shape(x)
-    flat = b.reshape(x, (*current[:front], joined, *current[front + len(axes) :]))
+    flat = b.reshape(x, (*current[:front], element_count(sizes), *current[front + len(axes) :]))
     return b.add("gather", flat, _position(b, list(chosen.values()), sizes), axis=front)
 
 

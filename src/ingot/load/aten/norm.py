@@ -8,9 +8,8 @@ import torch
 from ingot.dim import Known
 from ingot.dtype import DType, boolean
 from ingot.errors import UnsupportedError
-from ingot.load.aten.build import Builder, Tensor, from_torch
+from ingot.load.aten.build import Builder, Tensor, element_count, from_torch
 from ingot.load.aten.registry import aten
-from ingot.ops.define import product
 
 
 @aten("layer_norm.default")
@@ -46,8 +45,7 @@ def _over_trailing_axes(
     shape = b.shape(x)
     if count == 1:
         return b.add(op, x, *parameters, eps=float(eps))
-    size = product(shape[-count:])
-    assert size is not None
+    size = element_count(shape[-count:])
     flat = [None if p is None else b.reshape(p, (size,)) for p in parameters]
     result = b.add(op, b.reshape(x, (*shape[:-count], size)), *flat, eps=float(eps))
     return b.reshape(result, shape)

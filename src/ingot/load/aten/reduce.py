@@ -7,10 +7,9 @@ import torch
 
 from ingot.dtype import boolean, i64
 from ingot.errors import UnsupportedError
-from ingot.load.aten.build import Builder, Number, Tensor, from_torch
+from ingot.load.aten.build import Builder, Number, Tensor, element_count, from_torch
 from ingot.load.aten.elementwise import as_bool
 from ingot.load.aten.registry import aten
-from ingot.ops.define import product
 
 Axes = Sequence[int] | int | None
 
@@ -101,7 +100,7 @@ def argmin(b: Builder, x: Tensor, dim: int | None = None, keepdim: bool = False)
 
 def _position(b: Builder, op: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     if dim is None or b.rank(x) == 0:
-        flat = b.reshape(x, (product(b.shape(x)),))
+        flat = b.reshape(x, (element_count(b.shape(x)),))
         position = b.add(op, flat, axis=0, keepdims=False)
         return b.reshape(position, (1,) * b.rank(x)) if keepdim else position
     return b.add(op, x, axis=b.axis(x, dim), keepdims=bool(keepdim))
@@ -182,10 +181,10 @@ def _moments(b: Builder, x: Tensor, dim: Axes, correction: Number | None, keepdi
         variance = b.add("reduce_mean", squares, axes=axes, keepdims=bool(keepdim))
     else:
         total = b.add("reduce_sum", squares, axes=axes, keepdims=bool(keepdim))
-        count = product([b.shape(x)[a] for a in axes])
-        assert count is not None
-        free = b.scalar(max(count - correction, 0) if isinstance(count, int) else count - correction, b.dtype(x))  # type: ignore[operator]
-        variance = b.add("div", total, free)
+        count = element_count([b.shape(x)[a] for a in axes])
+        free = count - correction  # type: ignore[operator]  # torch has checked that it is a number
+        free_count = b.scalar(max(free, 0) if isinstance(free, (int, float)) else free, b.dtype(x))
+        variance = b.add("div", total, free_count)
     return variance, mean if keepdim else b.add("reduce_mean", x, axes=axes, keepdims=False)
 
 

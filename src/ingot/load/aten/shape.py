@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ingot.dim import Known
+from ingot.dim import Known, floordiv
 from ingot.dtype import f32, i64
 from ingot.errors import UnsupportedError
-from ingot.load.aten.build import Builder, Number, Tensor
+from ingot.load.aten.build import Builder, Number, Tensor, element_count
 from ingot.load.aten.registry import aten
 
 
@@ -198,17 +198,10 @@ def repeat(b: Builder, x: Tensor, repeats: Sequence[Known]) -> Tensor:
 @aten("repeat_interleave.self_int")
 def repeat_interleave(b: Builder, x: Tensor, repeats: Known, dim: int | None = None, **_: Any) -> Tensor:
     if dim is None:
-        x, dim = b.reshape(x, (_product(b.shape(x)),)), 0
+        x, dim = b.reshape(x, (element_count(b.shape(x)),)), 0
     axis, shape = b.axis(x, dim), b.shape(x)
     wide = b.reshape(x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
     return b.reshape(b.expand(wide, (*shape[: axis + 1], repeats, *shape[axis + 1 :])), b.result.shape)
-
-
-def _product(dims: Sequence[Known]) -> Known:
-    total: Known = 1
-    for size in dims:
-        total = total * size
-    return total
 
 
 @aten("flip.default")
@@ -228,7 +221,7 @@ def flip(b: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
 @aten("roll.default")
 def roll(b: Builder, x: Tensor, shifts: Sequence[Known], dims: Sequence[int] = ()) -> Tensor:
     if not dims:
-        flat = b.reshape(x, (_product(b.shape(x)),))
+        flat = b.reshape(x, (element_count(b.shape(x)),))
         return b.reshape(_rolled(b, flat, shifts[0], 0), b.shape(x))
     for shift, dim in zip(shifts, dims, strict=True):
         x = _rolled(b, x, shift, b.axis(x, dim))
@@ -239,7 +232,7 @@ def _rolled(b: Builder, x: Tensor, shift: Known, axis: int) -> Tensor:
     size = b.shape(x)[axis]
     if size == 0:
         return x
-    first = size - (shift % size)
+    first = size - (shift - floordiv(shift, size) * size)
     if first == size:
         return x
     return b.add("concat", b.slice(x, axis, first, size), b.slice(x, axis, 0, first), axis=axis)

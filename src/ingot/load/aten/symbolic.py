@@ -47,9 +47,7 @@ class Symbols:
 
     def _name(self, expression: sympy.Symbol) -> str:
         if symbol_is_type(expression, SymT.UNBACKED_INT):
-            raise UnsupportedError(
-                f"torch size: depends on data, got {expression}, expected a size known from the inputs"
-            )
+            raise UnsupportedError(f"torch size: depends on data, got {expression}, expected one of the inputs")
         if expression.name not in self.names:
             number = 0
             while f"s{number}" in self.names.values():
