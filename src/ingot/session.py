@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import threading
@@ -15,7 +14,6 @@ import numpy as np
 
 from ingot import saved
 from ingot.config import debug
-from ingot.dim import Expr, bind, symbols_of
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.lower import Target
@@ -23,7 +21,7 @@ from ingot.lower.weights import WeightStore
 from ingot.machine import usable_threads
 from ingot.passes import optimize
 from ingot.reports import Explanation, PlanReport, Profile
-from ingot.run.interpret import interpret
+from ingot.run.interpret import bind_symbols, interpret
 from ingot.run.library import load
 from ingot.run.native import Arena, NativeProgram, pack_panels
 from ingot.run.program import Program, compile_program, print_checksums
@@ -176,8 +174,8 @@ class Context:
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """As `InferenceSession.run`."""
         if self._session.executor == "interpret":
-            results = interpret(self._graph, self._checked(input_feed))
-            outputs = [np.array(results[name]) for name in self._outputs]
+            results = interpret(self._graph, input_feed)
+            outputs = [results[name] for name in self._outputs]
         else:
             program, inputs = self.prepare(input_feed)
             outputs = program.run(inputs)
@@ -203,9 +201,9 @@ class Context:
                 inputs.append(array)
             else:
                 return self._static, inputs
-        checked = self._checked(input_feed)
-        values = self._bound_symbols({name: array.shape for name, array in checked.items()})
-        return self._program(values), [np.ascontiguousarray(checked[name]) for name in self._names]
+        symbols = bind_symbols(self._graph, input_feed)
+        inputs = [np.asarray(input_feed[name], order="C") for name in self._names]
+        return self._static or self._program(tuple(symbols[s] for s in self._symbols)), inputs
 
     def current(self) -> Program:
         """The program used last. Raises InputError when symbols have no values yet."""
@@ -238,40 +236,6 @@ class Context:
         if session.strict and program.fallback:
             raise UnsupportedError(f"strict: no kernel, got {', '.join(program.fallback)}, expected one for each node")
         return program
-
-    def _checked(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The feed, checked against names, dtypes and shapes."""
-        unknown = [name for name in feed if name not in self._names]
-        if unknown:
-            near = difflib.get_close_matches(str(unknown[0]), self._names, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InputError(f"run: no such input, got {unknown}, expected {self._names}{hint}")
-        missing = [name for name in self._names if name not in feed]
-        if missing:
-            raise InputError(f"run: inputs are missing, got {list(feed)}, expected {self._names}")
-        return {name: _checked_array(name, feed[name], t) for name, t in zip(self._names, self._types, strict=True)}
-
-    def _bound_symbols(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-        """The value of each symbol. Raises InputError where shapes contradict each other."""
-        values: dict[str, tuple[int, str]] = {}
-        for name, type in zip(self._names, self._types, strict=True):
-            for dim, actual in zip(type.shape, shapes[name], strict=True):
-                if not isinstance(dim, Expr) or len(symbols_of(dim)) != 1 or str(dim) not in symbols_of(dim):
-                    continue
-                known = values.setdefault(str(dim), (actual, name))
-                if known[0] != actual:
-                    raise InputError(
-                        f"run: dim {dim} has two values, got {known[0]} in {known[1]!r} and {actual} in {name!r}, expected one"
-                    )
-        unbound = [s for s in self._symbols if s not in values]
-        if unbound:
-            raise UnsupportedError(f"run: dims {unbound} appear only inside expressions; give them with dims=")
-        numbers = {symbol: value for symbol, (value, _) in values.items()}
-        for name, type in zip(self._names, self._types, strict=True):
-            expected = tuple(bind(d, numbers) for d in type.shape)
-            if any(e is not None and e != a for e, a in zip(expected, shapes[name], strict=True)):
-                raise InputError(f"run: input {name!r} has a wrong shape, got {list(shapes[name])}, expected {list(expected)}")
-        return tuple(numbers[s] for s in self._symbols)
 
     def _output_index(self, name: str) -> int:
         if name not in self._outputs:
@@ -352,23 +316,6 @@ class IOBinding:
 def _check_option(name: str, value: str, valid: Iterable[str]) -> None:
     if value not in valid:
         raise InputError(f"option {name}: unknown value, got {value!r}, expected one of {', '.join(valid)}")
-
-
-def _checked_array(name: str, array: Any, type: TensorType) -> np.ndarray:
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"run: input {name!r} is not an array, got {_describe(array)}, expected {type}")
-    if array.dtype != type.dtype.numpy:
-        raise InputError(f"run: input {name!r} has a wrong dtype, got {array.dtype}, expected {type.dtype.numpy}")
-    if array.ndim != type.rank:
-        raise InputError(f"run: input {name!r} has a wrong rank, got {array.ndim} {list(array.shape)}, expected {type}")
-    for axis, (dim, actual) in enumerate(zip(type.shape, array.shape, strict=True)):
-        if isinstance(dim, int) and dim != actual:
-            raise InputError(f"run: input {name!r} has a wrong dim {axis}, got {actual}, expected {dim}")
-    return np.asarray(array, order="C")
-
-
-def _describe(value: Any) -> str:
-    return type(value).__name__
 
 
 def _node_arg(name: str, type: TensorType) -> NodeArg:
