@@ -6,6 +6,7 @@
 #define INGOT_MAX_RANK 8
 #define INGOT_PANEL 32        /* columns of a packed panel, on every instruction set */
 #define INGOT_K_BLOCK 256     /* a product-sum over k runs in blocks of this many, each from zero, added in order */
+#define INGOT_KV_TILE 256     /* columns of a tile of attention_f32_online */
 #define INGOT_REDUCE_CHUNK 4096 /* other reductions: 16 lanes over chunks of this many, chunk results in order */
 
 #define INGOT_ACT_NONE 0
@@ -53,6 +54,14 @@ typedef struct {
   int64_t rows; int64_t cols; int64_t x_stride; int64_t out_stride;
 } softmax_args;
 
+/* dst = scale * src packed in panels of 32 columns, [ceil(n / 32)][k][32], zero-padded; element (i, j) of the k x n
+ * matrix lies at src + i * k_stride + j * n_stride. */
+typedef struct {
+  const float *src; float *dst;
+  int64_t n; int64_t k; int64_t k_stride; int64_t n_stride;
+  float scale;
+} pack_args;
+
 /* c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias[n]) + residual[m, n].
  * b is packed: panel p holds columns 32p..32p+31 as [k][32], zero-padded. bias and residual may be null. */
 typedef struct {
@@ -76,7 +85,9 @@ typedef struct {
 
 /* out = softmax(scale * q @ k^T + mask) @ v; head h of q reads head h / (heads / kv_heads) of k and v.
  * Strides are [batch, head, row]; the last dim is adjacent. Row i attends to columns <= i + causal_offset when causal.
- * A fully masked row gives zeros. scratch: parts slots of scratch_stride floats. */
+ * A fully masked row gives zeros. attention_f32 keeps whole rows of scores, attention_f32_online tiles of INGOT_KV_TILE.
+ * scratch: parts slots of scratch_stride floats, at least, with t = kv_len, or min(kv_len, INGOT_KV_TILE) for _online, and
+ * up(x) = x rounded up to a multiple of 32: up(t) * (head_dim + up(v_dim) + 24) + 384 + 120 * up(v_dim). */
 typedef struct {
   const float *q; const float *k; const float *v; const void *mask; float *out; float *scratch;
   int64_t batch; int64_t heads; int64_t kv_heads; int64_t q_len; int64_t kv_len; int64_t head_dim; int64_t v_dim;

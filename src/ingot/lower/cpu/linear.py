@@ -16,7 +16,6 @@ _FMA, _BYTE = 0.018, 0.02
 _GEMV_ROWS = 4
 # Attention over at most this many keys keeps whole rows of scores; longer ones run online over tiles of 256.
 _FULL_ROW_KEYS = 1024
-_QUERY_TILE = 12
 
 
 def _static_matrix(builder: Builder, node: Node) -> str:
@@ -164,10 +163,10 @@ def _emit_attention(builder: Builder, node: Node, kernel: str, tile: int) -> Non
 
 
 def attention_scratch(tile: int, kv_len: int, head_dim: int, v_dim: int) -> int:
-    """Floats of scratch per part: packed keys and values of one head or tile, and a tile of scores and sums."""
+    """Floats of scratch per part, as abi.h states: packed keys and values, a block of scores, blocks of sums."""
     columns = -(-min(tile, kv_len) // PANEL) * PANEL
     v_columns = -(-v_dim // PANEL) * PANEL
-    return columns * head_dim + columns * v_columns + _QUERY_TILE * (columns + 2 * v_columns + 64)
+    return columns * (head_dim + v_columns + 24) + 384 + 120 * v_columns
 
 
 def _two_dimensional(builder: Builder, node: Node) -> str:

@@ -1,0 +1,122 @@
+/* gemm.h: what every product-sum kernel (gemm, gemv, matmul, attention, conv) is made of: the register tile, the
+ * packing of a panel, the epilogue, and the cut of panels x rows into parts. */
+#ifndef INGOT_GEMM_H
+#define INGOT_GEMM_H
+
+#include "kernel.h"
+#include "vmath.h"
+
+/* Rows of the largest tile: what the register file holds beside one panel (half a panel on AVX2). */
+#if defined(ISA_avx512)
+#define GEMM_ROWS 12
+#elif defined(ISA_avx2)
+#define GEMM_ROWS 6
+#else
+#define GEMM_ROWS 4
+#endif
+
+#if defined(__clang__)
+#define INGOT_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define INGOT_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* c[rows, 32 * panels] = a[rows, k] @ b[k, 32 * panels], 1 <= rows <= GEMM_ROWS; row j of panel p lies at
+ * b + p * panel_stride + j * b_stride. All columns of c are written; k == 0 writes zeros. With few rows several panels
+ * are read at once. Each element is summed in blocks of INGOT_K_BLOCK from zero, the block sums added in order. */
+void K(gemm_tile)(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride, const float *b,
+                  int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride);
+
+/* panel[k][32] = scale * src, whose element (i, j) lies at i * k_stride + j * n_stride; columns from n on are zero. */
+void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride, float scale,
+                   float *panel);
+
+/* The rows of a block when `rows` are cut evenly into register tiles. Rows whose addresses are equal modulo 4096 bytes
+ * share a set of an 8-way L1 cache, so no more than 8 of them go together. */
+static inline int64_t gemm_blocks(int64_t rows, int64_t a_stride) {
+  const int64_t most = a_stride % 1024 == 0 && GEMM_ROWS > 8 ? 8 : GEMM_ROWS;
+  return (rows + most - 1) / most;
+}
+
+/* What happens to a sum: activation(alpha * sum + bias) + residual. Each pointer may be null. */
+typedef struct {
+  const float *column_bias; /* [columns] */
+  const float *row_bias;    /* [rows] */
+  const float *residual;    /* [rows, columns] */
+  int64_t residual_stride;
+  float alpha;
+  int32_t activation;
+} gemm_epilogue;
+
+/* Whether the epilogue leaves a sum as it is. */
+static inline int epilogue_is_plain(const gemm_epilogue *e) {
+  return !e->column_bias && !e->row_bias && !e->residual && e->alpha == 1.0f && e->activation == INGOT_ACT_NONE;
+}
+
+/* c[rows, columns] = the epilogue of sums[rows, columns], which belong at (row, column) of the epilogue's operands.
+ * c may be the residual. */
+static inline void epilogue_apply(const gemm_epilogue *e, int64_t row, int64_t column, int64_t rows, int64_t columns,
+                                  const float *sums, int64_t sums_stride, float *c, int64_t c_stride) {
+  for (int64_t j = 0; j < columns; j += 16) {
+    const int64_t lanes = columns - j;
+    const float *bias = e->column_bias ? e->column_bias + column + j : NULL;
+    const vf column_bias = !bias ? v_set(0.0f) : lanes < 16 ? v_load_n(bias, lanes) : v_load(bias);
+    for (int64_t i = 0; i < rows; i++) {
+      vf v = v_load(sums + i * sums_stride + j);
+      if (e->alpha != 1.0f) v = v_mul(v, v_set(e->alpha));
+      if (bias) v = v_add(v, column_bias);
+      if (e->row_bias) v = v_add(v, v_set(e->row_bias[row + i]));
+      if (e->activation != INGOT_ACT_NONE) v = v_activate(v, e->activation);
+      if (e->residual) {
+        const float *residual = e->residual + (row + i) * e->residual_stride + column + j;
+        v = v_add(v, lanes < 16 ? v_load_n(residual, lanes) : v_load(residual));
+      }
+      float *to = c + i * c_stride + j;
+      if (lanes < 16)
+        v_store_n(to, v, lanes);
+      else
+        v_store(to, v);
+    }
+  }
+}
+
+/* Rows [begin, end) of one panel of c, `columns` wide and starting at `column`: c = epilogue(a @ b). a and c point to
+ * row 0, c to the panel's first column. */
+static inline void gemm_panel(const gemm_epilogue *e, int64_t begin, int64_t end, int64_t column, int64_t columns,
+                              int64_t k, const float *a, int64_t a_stride, const float *b, int64_t b_stride, float *c,
+                              int64_t c_stride) {
+  const int64_t blocks = gemm_blocks(end - begin, a_stride);
+  const int direct = columns == INGOT_PANEL && epilogue_is_plain(e);
+  float sums[GEMM_ROWS * INGOT_PANEL];
+  for (int64_t block = 0; block < blocks; block++) {
+    const int64_t row = begin + part_begin(end - begin, (int32_t)block, (int32_t)blocks);
+    const int64_t rows = begin + part_begin(end - begin, (int32_t)block + 1, (int32_t)blocks) - row;
+    float *to = c + row * c_stride;
+    K(gemm_tile)(rows, 1, k, a + row * a_stride, a_stride, b, b_stride, 0, direct ? to : sums,
+                 direct ? c_stride : INGOT_PANEL);
+    if (!direct) epilogue_apply(e, row, column, rows, columns, sums, INGOT_PANEL, to, c_stride);
+  }
+}
+
+/* A rectangle of panels x rows. */
+typedef struct { int64_t panel_begin, panel_end, row_begin, row_end; } gemm_share;
+
+/* The share of one part. Parts take panels, each its own, unless also cutting rows is clearly more even. */
+static inline gemm_share gemm_cut(int64_t panels, int64_t rows, int32_t part, int32_t parts) {
+  int64_t best = INT64_MAX, across = 1, down = 1;
+  for (int64_t d = 1; d <= parts && d <= rows; d++) {
+    const int64_t a = parts / d < panels ? parts / d : panels;
+    const int64_t largest = a ? (panels + a - 1) / a * ((rows + d - 1) / d) : 0;
+    if (best == INT64_MAX || largest < best - best / 8) {
+      best = largest;
+      across = a;
+      down = d;
+    }
+  }
+  if (across == 0 || part >= across * down) return (gemm_share){0, 0, 0, 0};
+  const int32_t column = (int32_t)(part % across), row = (int32_t)(part / across);
+  return (gemm_share){part_begin(panels, column, (int32_t)across), part_begin(panels, column + 1, (int32_t)across),
+                      part_begin(rows, row, (int32_t)down), part_begin(rows, row + 1, (int32_t)down)};
+}
+
+#endif

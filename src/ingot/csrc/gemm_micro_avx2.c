@@ -1,0 +1,16 @@
+/* gemm_micro_avx2.c: 16 registers hold 6 rows x half a panel, 3 rows x 1 panel, or 1 row x 2 panels. */
+#include <immintrin.h>
+
+#include "gemm.h"
+
+#define TILE_V __m256
+#define TILE_LANES 8
+#define TILE_ZERO() _mm256_setzero_ps()
+#define TILE_LOAD(p) _mm256_loadu_ps(p)
+#define TILE_STORE(p, v) _mm256_storeu_ps(p, v)
+#define TILE_SET1(p) _mm256_broadcast_ss(p)
+#define TILE_ADD(x, y) _mm256_add_ps(x, y)
+#define TILE_FMA(x, y, z) _mm256_fmadd_ps(x, y, z)
+#define TILE_WIDEST 8
+#define TILE_SHAPES(X) X(6, 2) X(5, 2) X(4, 2) X(3, 4) X(2, 4) X(1, 8) X(1, 4)
+#include "gemm_tile.h"

@@ -1,0 +1,18 @@
+/* gemm_micro_avx512.c: 32 registers hold 12 rows x 1 panel, or 3 rows x 4 panels. */
+#include <immintrin.h>
+
+#include "gemm.h"
+
+#define TILE_V __m512
+#define TILE_LANES 16
+#define TILE_ZERO() _mm512_setzero_ps()
+#define TILE_LOAD(p) _mm512_loadu_ps(p)
+#define TILE_STORE(p, v) _mm512_storeu_ps(p, v)
+#define TILE_SET1(p) _mm512_set1_ps(*(p))
+#define TILE_ADD(x, y) _mm512_add_ps(x, y)
+#define TILE_FMA(x, y, z) _mm512_fmadd_ps(x, y, z)
+#define TILE_WIDEST 8
+#define TILE_SHAPES(X)                                                                                               \
+  X(12, 2) X(11, 2) X(10, 2) X(9, 2) X(8, 2) X(7, 2) X(6, 2) X(5, 2) X(4, 4) X(4, 2) X(3, 8) X(3, 4) X(3, 2) X(2, 8)   \
+  X(2, 4) X(2, 2) X(1, 8) X(1, 4) X(1, 2)
+#include "gemm_tile.h"
