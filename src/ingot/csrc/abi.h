@@ -86,8 +86,8 @@ typedef struct {
 /* out = softmax(scale * q @ k^T + mask) @ v; head h of q reads head h / (heads / kv_heads) of k and v.
  * Strides are [batch, head, row]; the last dim is adjacent. Row i attends to columns <= i + causal_offset when causal.
  * A fully masked row gives zeros. attention_f32 keeps whole rows of scores, attention_f32_online tiles of INGOT_KV_TILE.
- * scratch: parts slots of scratch_stride floats, at least, with t = kv_len, or min(kv_len, INGOT_KV_TILE) for _online, and
- * up(x) = x rounded up to a multiple of 32: up(t) * (head_dim + up(v_dim) + 24) + 384 + 120 * up(v_dim). */
+ * scratch: parts slots of scratch_stride floats. With t = kv_len, or min(kv_len, INGOT_KV_TILE) for _online, and
+ * up(x) = x rounded up to a multiple of 32, at least up(t) * (head_dim + up(v_dim) + 24) + 384 + 120 * up(v_dim). */
 typedef struct {
   const float *q; const float *k; const float *v; const void *mask; float *out; float *scratch;
   int64_t batch; int64_t heads; int64_t kv_heads; int64_t q_len; int64_t kv_len; int64_t head_dim; int64_t v_dim;

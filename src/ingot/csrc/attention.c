@@ -72,9 +72,9 @@ static inline void attention_product(int64_t rows, int64_t panels, int64_t k, co
   for (int64_t panel = 0; panel < panels; panel += together) {
     for (int64_t block = 0; block < blocks; block++) {
       const int64_t row = part_begin(rows, (int32_t)block, (int32_t)blocks);
-      K(gemm_tile)(part_begin(rows, (int32_t)block + 1, (int32_t)blocks) - row, together, k, a + row * a_stride,
-                   a_stride, b + panel * panel_stride, INGOT_PANEL, panel_stride, c + row * c_stride + panel * INGOT_PANEL,
-                   c_stride);
+      const int64_t count = part_begin(rows, (int32_t)block + 1, (int32_t)blocks) - row;
+      K(gemm_tile)(count, together, k, a + row * a_stride, a_stride, b + panel * panel_stride, INGOT_PANEL,
+                   panel_stride, c + row * c_stride + panel * INGOT_PANEL, c_stride);
     }
   }
 }

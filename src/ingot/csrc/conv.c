@@ -1,5 +1,5 @@
-/* conv.c: 2-D convolution as a product. 32 output pixels are gathered into a panel [k][32], k over (channel, kernel row,
- * kernel column); the rows of the weight are the rows of a. */
+/* conv.c: 2-D convolution as a product. 32 output pixels are gathered into a panel [k][32], k over (channel, kernel
+ * row, kernel column); the rows of the weight are the rows of a. */
 #include "gemm.h"
 
 /* Output pixels of one panel that are adjacent in one output row. */

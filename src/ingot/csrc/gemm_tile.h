@@ -1,7 +1,7 @@
 /* gemm_tile.h: the body of gemm_tile. Included by gemm_micro_<isa>.c, which first defines the register TILE_V with
- * TILE_LANES floats, the operations TILE_ZERO, TILE_LOAD, TILE_STORE, TILE_SET1, TILE_ADD and TILE_FMA, TILE_WIDEST, and
- * TILE_SHAPES(X): X(rows, width) for each tile to compile; for every number of rows up to GEMM_ROWS, widest first, and the
- * last divides a panel. */
+ * TILE_LANES floats, the operations TILE_ZERO, TILE_LOAD, TILE_STORE, TILE_SET1, TILE_ADD and TILE_FMA, and
+ * TILE_SHAPES(X): X(rows, width) for each tile to compile. Every number of rows up to GEMM_ROWS is there, widest tile
+ * first; the last of each divides a panel. TILE_WIDEST is the largest width. */
 
 #define TILE_PANEL (INGOT_PANEL / TILE_LANES) /* registers in a row of a panel */
 
