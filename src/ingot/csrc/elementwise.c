@@ -1,0 +1,244 @@
+/* elementwise.c: unary, binary, ternary and cast kernels over strided operands. In an expression x, y and z stand for
+ * the elements of a, b and c; for f32 they are 16 lanes. */
+#include "kernel.h"
+#include "strided.h"
+#include "vmath.h"
+
+#define UNARY_F32(name, expression)                                       \
+  void K(name##_f32)(const void *p, int32_t part, int32_t parts) {        \
+    const elementwise_args *args = p;                                     \
+    const vf alpha = v_set(args->alpha), beta = v_set(args->beta);        \
+    (void)alpha, (void)beta;                                              \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) { \
+      const float *a = (const float *)args->a + w.a;                      \
+      float *out = (float *)args->out + w.out;                            \
+      int64_t i = 0;                                                      \
+      if (w.a_step == 1 && w.out_step == 1)                               \
+        for (; i + 16 <= w.count; i += 16) {                              \
+          vf x = v_load(a + i);                                           \
+          v_store(out + i, expression);                                   \
+        }                                                                 \
+      for (; i < w.count; i += 16) {                                      \
+        int64_t n = w.count - i < 16 ? w.count - i : 16;                  \
+        vf x = load_lanes(a + i * w.a_step, w.a_step, n);                 \
+        store_lanes(out + i * w.out_step, w.out_step, n, expression);     \
+      }                                                                   \
+    }                                                                     \
+  }
+
+UNARY_F32(relu, v_max(v_set(0), x))
+UNARY_F32(neg, v_mul(x, v_set(-1)))
+UNARY_F32(abs, v_abs(x))
+UNARY_F32(sign, v_select(v_lt(x, v_set(0)), v_set(-1), v_select(v_lt(v_set(0), x), v_set(1), x)))
+UNARY_F32(exp, v_exp(x))
+UNARY_F32(expm1, v_expm1(x))
+UNARY_F32(log, v_log(x))
+UNARY_F32(log1p, v_log1p(x))
+UNARY_F32(sqrt, v_sqrt(x))
+UNARY_F32(rsqrt, v_div(v_set(1), v_sqrt(x)))
+UNARY_F32(reciprocal, v_div(v_set(1), x))
+UNARY_F32(sin, v_sin(x))
+UNARY_F32(cos, v_cos(x))
+UNARY_F32(tanh, v_tanh(x))
+UNARY_F32(erf, v_erf(x))
+UNARY_F32(sigmoid, v_sigmoid(x))
+UNARY_F32(silu, v_silu(x))
+UNARY_F32(gelu_erf, v_gelu_erf(x))
+UNARY_F32(gelu_tanh, v_gelu_tanh(x))
+UNARY_F32(floor, v_floor(x))
+UNARY_F32(ceil, v_ceil(x))
+UNARY_F32(round, v_round(x))
+UNARY_F32(softplus, v_softplus(x))
+UNARY_F32(hard_swish, v_div(v_mul(x, v_max(v_set(0), v_min(v_set(6), v_add(x, v_set(3))))), v_set(6)))
+UNARY_F32(leaky_relu, v_select(v_lt(x, v_set(0)), v_mul(x, alpha), x))
+UNARY_F32(elu, v_select(v_le(x, v_set(0)), v_mul(v_expm1(x), alpha), x))
+UNARY_F32(hard_sigmoid, v_max(v_set(0), v_min(v_set(1), v_fma(x, alpha, beta))))
+UNARY_F32(clip, v_min(beta, v_max(alpha, x)))
+
+#define BINARY_F32_LOOP(load_x, load_y, expression) \
+  for (; i + 16 <= w.count; i += 16) {              \
+    vf x = load_x, y = load_y;                      \
+    v_store(out + i, expression);                   \
+  }
+
+#define BINARY_F32(name, expression)                                           \
+  void K(name##_f32)(const void *p, int32_t part, int32_t parts) {             \
+    const elementwise_args *args = p;                                          \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) { \
+      const float *a = (const float *)args->a + w.a;                           \
+      const float *b = (const float *)args->b + w.b;                           \
+      float *out = (float *)args->out + w.out;                                 \
+      int64_t i = 0;                                                           \
+      if (w.out_step == 1 && w.a_step == 1 && w.b_step == 1)                   \
+        BINARY_F32_LOOP(v_load(a + i), v_load(b + i), expression)              \
+      if (w.out_step == 1 && w.a_step == 1 && w.b_step == 0)                   \
+        BINARY_F32_LOOP(v_load(a + i), v_set(*b), expression)                  \
+      if (w.out_step == 1 && w.a_step == 0 && w.b_step == 1)                   \
+        BINARY_F32_LOOP(v_set(*a), v_load(b + i), expression)                  \
+      for (; i < w.count; i += 16) {                                           \
+        int64_t n = w.count - i < 16 ? w.count - i : 16;                       \
+        vf x = load_lanes(a + i * w.a_step, w.a_step, n);                      \
+        vf y = load_lanes(b + i * w.b_step, w.b_step, n);                      \
+        store_lanes(out + i * w.out_step, w.out_step, n, expression);          \
+      }                                                                        \
+    }                                                                          \
+  }
+
+BINARY_F32(add, v_add(x, y))
+BINARY_F32(sub, v_sub(x, y))
+BINARY_F32(mul, v_mul(x, y))
+BINARY_F32(div, v_div(x, y))
+BINARY_F32(maximum, v_maximum(x, y))
+BINARY_F32(minimum, v_minimum(x, y))
+
+/* Types for which one element at a time is fast enough. */
+#define UNARY(name, x_type, out_type, expression)                                            \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                 \
+    const elementwise_args *args = p;                                                        \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {        \
+      const x_type *a = (const x_type *)args->a + w.a;                                       \
+      out_type *out = (out_type *)args->out + w.out;                                         \
+      for (int64_t i = 0; i < w.count; i++) {                                                \
+        const x_type x = a[i * w.a_step];                                                    \
+        out[i * w.out_step] = (out_type)(expression);                                        \
+      }                                                                                      \
+    }                                                                                        \
+  }
+
+#define BINARY(name, in_type, out_type, expression)                                          \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                 \
+    const elementwise_args *args = p;                                                        \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {        \
+      const in_type *a = (const in_type *)args->a + w.a, *b = (const in_type *)args->b + w.b; \
+      out_type *out = (out_type *)args->out + w.out;                                         \
+      for (int64_t i = 0; i < w.count; i++) {                                                \
+        const in_type x = a[i * w.a_step], y = b[i * w.b_step];                              \
+        out[i * w.out_step] = (out_type)(expression);                                        \
+      }                                                                                      \
+    }                                                                                        \
+  }
+
+#define WHERE(name, type)                                                                    \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                 \
+    const elementwise_args *args = p;                                                        \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {        \
+      const uint8_t *a = (const uint8_t *)args->a + w.a;                                     \
+      const type *b = (const type *)args->b + w.b, *c = (const type *)args->c + w.c;         \
+      type *out = (type *)args->out + w.out;                                                 \
+      for (int64_t i = 0; i < w.count; i++) {                                                \
+        const type y = b[i * w.b_step], z = c[i * w.c_step];                                 \
+        out[i * w.out_step] = a[i * w.a_step] ? y : z;                                       \
+      }                                                                                      \
+    }                                                                                        \
+  }
+
+WHERE(where_b1, uint8_t)
+WHERE(where_b4, uint32_t)
+WHERE(where_b8, uint64_t)
+
+/* Integers wrap: arithmetic is unsigned, so overflow is defined. */
+UNARY(relu_i64, int64_t, int64_t, x < 0 ? 0 : x)
+UNARY(neg_i64, int64_t, int64_t, 0 - (uint64_t)x)
+UNARY(abs_i64, int64_t, int64_t, x < 0 ? 0 - (uint64_t)x : (uint64_t)x)
+UNARY(sign_i64, int64_t, int64_t, (x > 0) - (x < 0))
+UNARY(logical_not_bool, uint8_t, uint8_t, !x)
+UNARY(isnan_f32, float, uint8_t, x != x)
+UNARY(isinf_f32, float, uint8_t, x == INFINITY || x == -INFINITY)
+
+BINARY(add_i64, int64_t, int64_t, (uint64_t)x + (uint64_t)y)
+BINARY(sub_i64, int64_t, int64_t, (uint64_t)x - (uint64_t)y)
+BINARY(mul_i64, int64_t, int64_t, (uint64_t)x * (uint64_t)y)
+BINARY(maximum_i64, int64_t, int64_t, x > y ? x : y)
+BINARY(minimum_i64, int64_t, int64_t, x < y ? x : y)
+
+/* Division by zero gives 0; the smallest integer over -1 wraps. Neither reaches the processor's trap. */
+static inline int64_t divide_i64(int64_t x, int64_t y) {
+  if (y == 0) return 0;
+  return y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y;
+}
+
+static inline int64_t mod_i64(int64_t x, int64_t y) {
+  if (y == 0 || y == -1) return 0;
+  int64_t r = x % y;
+  return r && (r < 0) != (y < 0) ? r + y : r;
+}
+
+static inline int64_t floor_div_i64(int64_t x, int64_t y) {
+  int64_t q = divide_i64(x, y);
+  return y && y != -1 && x % y && (x < 0) != (y < 0) ? q - 1 : q;
+}
+
+BINARY(div_i64, int64_t, int64_t, divide_i64(x, y))
+BINARY(mod_i64, int64_t, int64_t, mod_i64(x, y))
+BINARY(floor_div_i64, int64_t, int64_t, floor_div_i64(x, y))
+
+/* |x| mod |y| exactly, for finite x and y != 0: long division, 28 quotient bits a round, so that each quotient times
+ * its 24-bit divisor is exact in double. */
+static inline double remainder_of_magnitudes(float x, float y) {
+  double rest = fabs((double)x), divisor = fabs((double)y);
+  while (rest >= divisor) {
+    double step = divisor;
+    while (step * 0x1p28 <= rest) step *= 0x1p28;
+    rest -= (double)(int64_t)(rest / step) * step;
+    if (rest < 0) rest += step;
+  }
+  return rest;
+}
+
+/* x mod y with the sign of y, in double: what Python and numpy call %. */
+static inline double mod_exact(float x, float y) {
+  if (x != x || y != y || y == 0 || fabsf(x) == INFINITY) return NAN;
+  double r = fabsf(y) == INFINITY ? fabs((double)x) : remainder_of_magnitudes(x, y);
+  r = copysign(r, x);
+  return r != 0 && (r < 0) != (y < 0) ? r + y : r;
+}
+
+static inline float floor_div_f32(float x, float y) {
+  if (y == 0 || fabsf(x) == INFINITY) return x / y;
+  double q = (x - mod_exact(x, y)) / y;
+  double nearest = fabs(q) < 0x1p51 ? (q + 0x1.8p52) - 0x1.8p52 : q;
+  return fabsf(y) == INFINITY && x != 0 ? ((x < 0) != (y < 0) ? -1.0f : 0.0f) : (float)nearest;
+}
+
+BINARY(pow_f32, float, float, v_pow_lane(x, y))
+BINARY(mod_f32, float, float, mod_exact(x, y))
+BINARY(floor_div_f32, float, float, floor_div_f32(x, y))
+
+#define COMPARE(suffix, type)                      \
+  BINARY(equal_##suffix, type, uint8_t, x == y)    \
+  BINARY(not_equal_##suffix, type, uint8_t, x != y) \
+  BINARY(less_##suffix, type, uint8_t, x < y)      \
+  BINARY(less_equal_##suffix, type, uint8_t, x <= y) \
+  BINARY(greater_##suffix, type, uint8_t, x > y)   \
+  BINARY(greater_equal_##suffix, type, uint8_t, x >= y)
+
+COMPARE(f32, float)
+COMPARE(i64, int64_t)
+BINARY(equal_bool, uint8_t, uint8_t, !x == !y)
+BINARY(not_equal_bool, uint8_t, uint8_t, !x != !y)
+BINARY(logical_and_bool, uint8_t, uint8_t, x && y)
+BINARY(logical_or_bool, uint8_t, uint8_t, x || y)
+BINARY(logical_xor_bool, uint8_t, uint8_t, !x != !y)
+
+/* Float to integer truncates; out of range saturates and NaN gives 0. */
+UNARY(cast_f32_i64, float, int64_t,
+      x != x ? 0 : x >= 0x1p63f ? INT64_MAX : x < -0x1p63f ? INT64_MIN : (int64_t)x)
+UNARY(cast_f32_i32, float, int32_t,
+      x != x ? 0 : x >= 0x1p31f ? INT32_MAX : x < -0x1p31f ? INT32_MIN : (int32_t)x)
+UNARY(cast_f32_bool, float, uint8_t, x != 0)
+UNARY(cast_i64_f32, int64_t, float, x)
+UNARY(cast_i64_i32, int64_t, int32_t, (uint32_t)x)
+UNARY(cast_i64_bool, int64_t, uint8_t, x != 0)
+UNARY(cast_i32_f32, int32_t, float, x)
+UNARY(cast_i32_i64, int32_t, int64_t, x)
+UNARY(cast_bool_f32, uint8_t, float, x != 0)
+UNARY(cast_bool_i64, uint8_t, int64_t, x != 0)
+UNARY(cast_bool_i32, uint8_t, int32_t, x != 0)
+
+#undef UNARY_F32
+#undef BINARY_F32_LOOP
+#undef BINARY_F32
+#undef UNARY
+#undef BINARY
+#undef WHERE
+#undef COMPARE
