@@ -152,10 +152,7 @@ def fact_lines(facts: dict[str, Any]) -> list[Text]:
             f"an arena of {human_bytes(facts['arena_bytes'])} holds activations "
             f"of {human_bytes(facts['activation_bytes'])}",
         ),
-        (
-            "Time",
-            f"{human_time(facts['seconds_one'])} for one digit, {human_time(facts['seconds_all'])} for all at once",
-        ),
+        ("Time", times),
     ]
     if facts["fallback"]:
         rows.append(("Reference", ", ".join(facts["fallback"])))

@@ -40,7 +40,7 @@ def run(model: Model, inputs: tuple[str, ...], output: Path | None, as_json: boo
     if as_json:
         print_json(summary)
     elif output is None:
-        print_table(list(summary[0]), (row.values() for row in summary), right=["min", "max", "mean"])
+        print_table(list(summary[0]), (list(row.values()) for row in summary), right=["min", "max", "mean"])
 
 
 def read_inputs(session: InferenceSession, inputs: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -66,8 +66,9 @@ def read_inputs(session: InferenceSession, inputs: tuple[str, ...]) -> dict[str,
 def write_outputs(output: Path, results: dict[str, np.ndarray]) -> None:
     """Writes one .npy file, or a folder of numbered ones with an index. Raises OutputError."""
     if output.suffix == ".npy":
+        (array,) = results.values()
         with written(output) as file:
-            np.save(file, *results.values(), allow_pickle=False)
+            np.save(file, array, allow_pickle=False)
         return
     make_folder(output)
     for number, array in enumerate(results.values()):
