@@ -371,8 +371,8 @@ class _Calls(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         produced = func(*args, **kwargs)
-        if produced is None or isinstance(produced, (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)):
-            return produced
+        if not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(produced)):
+            return produced  # a size or a property
         mapped_args, mapped_kwargs = self._mapped(args), {k: self._mapped(v) for k, v in kwargs.items()}
         result = self.importer.translate(
             func, mapped_args, mapped_kwargs, produced, lambda: (args, kwargs, self.names), self.name

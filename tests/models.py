@@ -1,0 +1,113 @@
+"""Small torch models shared by the tests: each builder gives (module in eval mode, example inputs)."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+Built = tuple[nn.Module, tuple]
+
+
+class Block(nn.Module):
+    """A post-norm transformer block with a ReLU feed-forward of four times the width.
+
+    spelling: how attention is written: "sdpa", "functional" (F.softmax) or "manual" (max, sub, exp, sum, div).
+    """
+
+    def __init__(self, width: int = 64, heads: int = 4, spelling: str = "sdpa", causal: bool = False):
+        super().__init__()
+        self.heads, self.spelling, self.causal = heads, spelling, causal
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def attend(self, q, k, v):
+        if self.spelling == "sdpa":
+            return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        if self.causal:
+            hidden = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(hidden, float("-inf"))
+        if self.spelling == "functional":
+            return nn.functional.softmax(scores, dim=-1) @ v
+        weights = torch.exp(scores - scores.amax(-1, keepdim=True))
+        return weights / weights.sum(-1, keepdim=True) @ v
+
+    def forward(self, x):
+        batch, rows, width = x.shape
+        q, k, v = self.qkv(x).view(batch, rows, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = self.attend(q, k, v).transpose(1, 2).reshape(batch, rows, width)
+        x = self.norm1(x + self.out(mixed))
+        return self.norm2(x + self.down(torch.relu(self.up(x))))
+
+
+class ConvNet(nn.Module):
+    """Two convolutions with batch norm and pooling, then a classifier; [batch, 3, 16, 16] -> [batch, 10]."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(8, 16, 3, stride=2, padding=1, groups=2, bias=False), nn.BatchNorm2d(16), nn.SiLU(),
+            nn.AdaptiveAvgPool2d(1),
+        )  # fmt: skip
+        self.classifier = nn.Linear(16, 10)
+
+    def forward(self, x):
+        return self.classifier(torch.flatten(self.features(x), 1))
+
+
+def mlp(batch: int = 3, sizes: tuple[int, ...] = (16, 32, 32, 8)) -> Built:
+    """Linear layers with ReLU between them."""
+
+    def build() -> nn.Module:
+        pairs = zip(sizes, sizes[1:], strict=False)
+        layers = [layer for pair in pairs for layer in (nn.Linear(*pair), nn.ReLU())]
+        return nn.Sequential(*layers[:-1])
+
+    return seeded(build), (torch.randn(batch, sizes[0]),)
+
+
+def block(spelling: str = "sdpa", causal: bool = False, batch: int = 2, rows: int = 16, width: int = 64) -> Built:
+    """One transformer block on [batch, rows, width]."""
+    return seeded(lambda: Block(width, 4, spelling, causal)), (torch.randn(batch, rows, width),)
+
+
+def convnet(batch: int = 2) -> Built:
+    """A small image classifier whose batch norms have statistics of their own."""
+    module = seeded(ConvNet)
+    for layer in module.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.running_mean.normal_()
+            layer.running_var.uniform_(0.5, 2.0)
+    return module, (torch.randn(batch, 3, 16, 16),)
+
+
+def gpt2(attention: str = "sdpa", batch: int = 2, rows: int = 7, full: bool = False) -> Built:
+    """GPT-2 with a language-model head and random weights: two narrow layers, or the small model in full."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    narrow = {"n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 61, "n_positions": 64}
+    tokens = {"bos_token_id": 0, "eos_token_id": 0}
+    config = GPT2Config(use_cache=False, attn_implementation=attention, **tokens, **({} if full else narrow))
+    return seeded(lambda: GPT2LMHeadModel(config)), (torch.randint(0, config.vocab_size, (batch, rows)),)
+
+
+def bert(attention: str = "sdpa", batch: int = 2, rows: int = 7, full: bool = False) -> Built:
+    """BERT with random weights: two narrow layers, or six of width 384. Inputs: ids and attention mask."""
+    from transformers import BertConfig, BertModel
+
+    sizes = (6, 384, 12, 1536, 30522) if full else (2, 32, 4, 64, 61)
+    keys = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size")
+    config = BertConfig(attn_implementation=attention, **dict(zip(keys, sizes, strict=True)))
+    mask = torch.ones(batch, rows, dtype=torch.int64)
+    mask[-1, rows - rows // 3 :] = 0
+    return seeded(lambda: BertModel(config)), (torch.randint(0, config.vocab_size, (batch, rows)), mask)
+
+
+def seeded(build: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
+    """A module with reproducible random weights, in eval mode; random inputs drawn next are reproducible too."""
+    torch.manual_seed(seed)
+    return build().eval()
