@@ -5,12 +5,14 @@ of two dims. Equal expressions written in different ways have equal terms, so `=
 """
 
 import ast
+import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Union
 
 Dim = Union[int, "Expr", None]
 Known = Union[int, "Expr"]
+_MAX_TEXT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,9 @@ class Expr:
         parts = []
         for monomial, coefficient in self.terms:
             factors = [f"({a})" if a.name == "floordiv" else str(a) for a in monomial]
-            if coefficient != 1 or not factors:
-                factors.insert(0, str(coefficient))
-            parts.append("*".join(factors))
+            if abs(coefficient) != 1 or not factors:
+                factors.insert(0, str(abs(coefficient)))
+            parts.append("-" * (coefficient < 0) + "*".join(factors))
         return "+".join(parts).replace("+-", "-")
 
     __repr__ = __str__
@@ -99,8 +101,18 @@ def _canonical(terms: Mapping[Monomial, int]) -> Known:
     return Expr(tuple(kept))
 
 
+_NOT_SYMBOLS = {*keyword.kwlist, "min", "max", "true", "false", "none", "inf", "nan"}
+
+
+def is_symbol_name(name: str) -> bool:
+    """True for an ASCII identifier that the text form gives no other meaning."""
+    return name.isascii() and name.isidentifier() and name not in _NOT_SYMBOLS
+
+
 def symbol(name: str) -> Expr:
-    """The dim that a name stands for."""
+    """The dim that a name stands for. Raises ValueError for one that `is_symbol_name` refuses."""
+    if not is_symbol_name(name):
+        raise ValueError(f"dim: not a symbol, got {name!r}, expected an identifier")
     return Expr((((Atom(name),), 1),))
 
 
@@ -108,11 +120,11 @@ def floordiv(a: Known, b: Known) -> Known:
     """a // b, exact where b divides every coefficient. Raises ZeroDivisionError for b == 0."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b
-    if a == b:
-        return 1
+    if b == 0:
+        raise ZeroDivisionError("dim // 0")
+    if a == b or a == 0:
+        return int(a == b)
     if isinstance(b, int):
-        if b == 0:
-            raise ZeroDivisionError("dim // 0")
         if all(c % b == 0 for _, c in _terms(a)):
             return _canonical({m: c // b for m, c in _terms(a)})
     elif isinstance(a, Expr) and len(b.terms) == 1:
@@ -209,12 +221,17 @@ def parse(text: str) -> Dim:
     """The dim that `str` wrote; `?` is unknown. Raises ValueError on anything else."""
     if text.strip() == "?":
         return None
-    return _evaluate(ast.parse(text.strip(), mode="eval").body, text)
+    if len(text) > _MAX_TEXT:
+        raise ValueError(f"dim: too long, got {len(text)} characters, expected at most {_MAX_TEXT}")
+    try:
+        return _evaluate(ast.parse(text.strip(), mode="eval").body, text)
+    except (SyntaxError, ZeroDivisionError, RecursionError, MemoryError) as error:
+        raise ValueError(f"dim: not an integer expression, got {text!r}") from error
 
 
 def _evaluate(tree: ast.expr, text: str) -> Known:
     match tree:
-        case ast.Constant(value=int() as number):
+        case ast.Constant(value=int() as number) if not isinstance(number, bool):
             return number
         case ast.Name(id=name):
             return symbol(name)

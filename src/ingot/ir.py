@@ -6,9 +6,10 @@ over `graph.nodes` stays correct while nodes are added and removed.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from ingot.errors import LimitError, LoadError, ShapeError
 
 MAX_RANK = 8
 MAX_NODES = 1_000_000
+KINDS = ("input", "weight", "constant", "state", "activation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class OptionalType:
         return f"optional<{self.element}>"
 
 
-Type = Union[TensorType, SequenceType, OptionalType]
+Type = TensorType | SequenceType | OptionalType
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ OPS: dict[str, Op] = {}
 class Node:
     """One use of an op. Attributes are read by name: `node.eps`. Mutated only by `Graph`."""
 
-    __slots__ = ("op", "operands", "outputs", "attributes", "_previous", "_next", "_graph")
+    __slots__ = ("_graph", "_next", "_previous", "attributes", "op", "operands", "outputs")
 
     def __init__(self, op: Op, operands: tuple[str | None, ...], outputs: tuple[str, ...], attributes: dict[str, Any]):
         self.op = op
@@ -186,11 +188,10 @@ class Graph:
         """Nodes in order. Nodes inserted after the current one are visited; removed ones are not."""
         node = self._first
         while node is not None:
-            following = node._next
             yield node
-            node = node._next if node._graph is self else following
             while node is not None and node._graph is not self:
-                node = node._next
+                node = node._previous
+            node = self._first if node is None else node._next
 
     def __len__(self) -> int:
         return self._count
@@ -299,6 +300,10 @@ class Graph:
         unknown = set(values) - set(definition.attributes)
         missing = [k for k, v in definition.attributes.items() if v is REQUIRED and k not in attributes]
         assert not unknown and not missing, f"{op}: unknown attributes {sorted(unknown)}, missing {missing}"
+        names, optional = definition.operand_names, definition.optional_operands
+        fits = definition.variadic or len(names) - len(optional) <= len(operands) <= len(names)
+        absent = {name for name, o in zip(names, operands, strict=False) if o is None}
+        assert fits and absent <= optional, f"{op}: bad operands, got {list(operands)}, expected {names}"
         types = [None if o is None else self.values[o].type for o in operands]
         inferred = definition.infer(*types, **values)
         result_types = inferred if isinstance(inferred, tuple) else (inferred,)
@@ -307,12 +312,12 @@ class Graph:
             outputs = [hint if i == 0 else f"{hint}.{i}" for i in range(len(result_types))]
         assert len(outputs) == len(result_types), f"{op} makes {len(result_types)} values, {len(outputs)} were named"
         node = Node(definition, tuple(operands), (), values)
-        names = []
+        made = []
         for hint, type in zip(outputs, result_types, strict=True):
             name = self.fresh(hint)
             self._declare(Value(name, type, "activation", None, node))
-            names.append(name)
-        node.outputs = tuple(names)
+            made.append(name)
+        node.outputs = tuple(made)
         for operand in node.operands:
             self._use(operand, node, 1)
         self._insert(node, before)
@@ -324,6 +329,7 @@ class Graph:
         """Removes a node none of whose outputs is used, with those values."""
         for name in node.outputs:
             assert not self.values[name].users and not self.is_output(name), f"{name} is still used"
+        for name in node.outputs:
             del self.values[name]
         for operand in node.operands:
             self._use(operand, node, -1)
@@ -335,7 +341,7 @@ class Graph:
             self._last = node._previous
         else:
             node._next._previous = node._previous
-        node._graph = None  # its own links stay, so that an iteration standing on it can go on
+        node._graph = None  # its own links stay, so that an iteration standing on it finds back
         self._count -= 1
 
     def remove_value(self, name: str) -> None:
@@ -390,8 +396,6 @@ class Graph:
         for node in order:
             waiting[node] = sum(self.producer(o) is not None for o in node.operands)
         position = {node: i for i, node in enumerate(order)}
-        import heapq
-
         heap = [position[node] for node in order if waiting[node] == 0]
         heapq.heapify(heap)
         while heap:
@@ -478,9 +482,10 @@ class Graph:
         """Checks every invariant; a failure is a bug of Ingot, so it asserts."""
         seen = {name for name, value in self.values.items() if value.producer is None}
         users: dict[str, dict[Node, int]] = {name: {} for name in self.values}
-        count = 0
+        count, last = 0, None
         for node in self.nodes:
-            count += 1
+            assert node._graph is self and node._previous is last, f"{node} is linked wrongly"
+            count, last = count + 1, node
             for operand in node.operands:
                 if operand is not None:
                     assert operand in seen, f"{node} reads {operand} before it is made"
@@ -490,15 +495,30 @@ class Graph:
                 assert output not in seen, f"{output} is made twice"
                 seen.add(output)
             self._validate_types(node)
-        assert count == self._count, f"{count} nodes linked, {self._count} counted"
+        assert count == self._count and self._last is last, f"{count} nodes linked, {self._count} counted"
         assert seen == set(self.values), f"values without a producer: {set(self.values) - seen}"
         for name, value in self.values.items():
             assert users[name] == value.users, f"{name} has a wrong use list"
-            assert (value.kind == "activation") == (value.producer is not None), f"{name} is a {value.kind}"
-        assert all(v in seen for v in [*self.outputs.values(), *self.states.values()])
-        assert self.inputs == [n for n, v in self.values.items() if v.kind == "input"] or set(self.inputs) == {
-            n for n, v in self.values.items() if v.kind == "input"
-        }
+            assert value.name == name, f"{name} is stored as {value.name}"
+            self._validate_value(value)
+        for kind, names in (("input", self.inputs), ("state", self.states)):
+            held = sorted(name for name, value in self.values.items() if value.kind == kind)
+            assert held == sorted(names), f"{kind}s are listed as {list(names)}, held as {held}"
+        for name in self.outputs.values():
+            assert name in seen, f"output {name} is no value"
+        for name, update in self.states.items():
+            assert update in seen, f"state {name} becomes {update}, which is no value"
+            types = self.values[name].type, self.values[update].type
+            assert compatible(*types), f"state {name} is {types[0]}, its update {types[1]}"
+
+    def _validate_value(self, value: Value) -> None:
+        assert value.kind in KINDS, f"{value.name} is a {value.kind}"
+        assert (value.kind == "activation") == (value.producer is not None), f"{value.name} is a {value.kind}"
+        assert value.data is None or value.kind in ("weight", "constant"), f"{value.kind} {value.name} has data"
+        assert value.kind != "constant" or value.data is not None, f"constant {value.name} has no data"
+        if value.data is not None:
+            actual = TensorType(from_numpy(value.data.dtype), value.data.shape)
+            assert actual == value.type, f"{value.name} is {value.type}, its data {actual}"
 
     def _validate_types(self, node: Node) -> None:
         types = [None if o is None else self.values[o].type for o in node.operands]
@@ -506,7 +526,7 @@ class Graph:
         inferred = inferred if isinstance(inferred, tuple) else (inferred,)
         for output, type in zip(node.outputs, inferred, strict=True):
             declared = self.values[output].type
-            assert _compatible(declared, type), f"{output} is {declared}, {node.op.name} makes {type}"
+            assert compatible(declared, type), f"{output} is {declared}, {node.op.name} makes {type}"
 
 
 def bind_type(type: Type, symbols: Mapping[str, int]) -> Type:
@@ -527,7 +547,7 @@ def bind_attribute(value: Any, symbols: Mapping[str, int]) -> Any:
 
 def _narrowed(name: str, inferred: Type, declared: Type) -> Type:
     """The inferred type with unknown and symbolic dims taken from the declared one where that knows more."""
-    if not _compatible(declared, inferred):
+    if not compatible(declared, inferred):
         raise ShapeError(f"value {name!r}: types differ, got {inferred}, expected {declared}")
     if not isinstance(inferred, TensorType) or not isinstance(declared, TensorType):
         return inferred
@@ -536,7 +556,7 @@ def _narrowed(name: str, inferred: Type, declared: Type) -> Type:
     return TensorType(inferred.dtype, shape)
 
 
-def _compatible(declared: Type, inferred: Type) -> bool:
+def compatible(declared: Type, inferred: Type) -> bool:
     """Equal, where an unknown or symbolic dim may meet anything."""
     if not isinstance(declared, TensorType) or not isinstance(inferred, TensorType):
         return declared == inferred

@@ -22,8 +22,8 @@ import numpy as np
 
 import ingot.dim as dim
 from ingot.dtype import DTYPES, DType
-from ingot.errors import LoadError
-from ingot.ir import OPS, Graph, Node, OptionalType, SequenceType, TensorType, Type
+from ingot.errors import IngotError, LoadError
+from ingot.ir import OPS, Graph, Node, OptionalType, SequenceType, TensorType, Type, compatible
 
 _BARE = re.compile(r"[A-Za-z_][\w.]*")
 _INLINE_ELEMENTS = 64
@@ -84,19 +84,14 @@ def _attribute(value: Any) -> str:
         case DType():
             return f"@{value.name}"
         case float():
-            return repr(value)
+            return repr(float(value))
         case Graph():
             return "{" + dump(value).replace("\n", ";") + "}"
     return str(value)
 
 
 def _array(data: np.ndarray) -> str:
-    if (
-        data.size > _INLINE_ELEMENTS
-        or data.dtype.kind not in "fiub"
-        or data.dtype.itemsize < 4
-        and data.dtype.kind == "f"
-    ):
+    if data.size > _INLINE_ELEMENTS or data.dtype.kind not in "fiub" or data.dtype == np.float16:
         return f"base64:{base64.b64encode(np.ascontiguousarray(data).tobytes()).decode()}"
     if data.dtype.kind == "f":
         return f"[{', '.join(_float(v) for v in data.ravel())}]"
@@ -123,15 +118,18 @@ def parse(text: str, weights: Mapping[str, np.ndarray] | None = None) -> Graph:
             continue
         try:
             _Line(line, graph, states, weights or {}).parse()
-        except (ValueError, KeyError, IndexError, AssertionError, SyntaxError) as error:
+        except (*_MALFORMED, IngotError) as error:
             raise LoadError(f"graph text, line {number}: cannot be read, got {line[:200]!r} ({error})") from error
     for name, update in states:
+        if update not in graph.values:
+            raise LoadError(f"graph text: state {name!r} has no update, got {update!r}, expected a value")
         graph.set_state(name, update)
     return graph
 
 
+_MALFORMED = (ValueError, KeyError, IndexError, AssertionError, TypeError, AttributeError, OverflowError)
 _TOKEN = re.compile(
-    r'\s*("(?:[^"\\]|\\.)*"|->|base64:[A-Za-z0-9+/=]*|@\w+|-?(?:inf|nan)\b|-?\d[\w.]*(?:e[+-]?\d+)?|[A-Za-z_][\w.]*|//|.)'
+    r'\s*("(?:[^"\\]|\\.)*"|->|base64:(?! )[A-Za-z0-9+/=]*|@\w+|-(?:inf|nan)\b|-?\d[\w.]*|[A-Za-z_][\w.]*|//|\S)'
 )
 
 
@@ -172,9 +170,13 @@ class _Line:
                 self.take()
                 external = self.name()
                 self.take("=")
+                if external in self.graph.outputs:
+                    raise ValueError(f"output {external!r} is defined twice")
                 self.graph.set_output(external, self.name())
             case _:
                 self.node()
+        if self.at != len(self.tokens):
+            raise ValueError(f"got {self.peek()!r} after the end")
 
     def declaration(self, keyword: str) -> None:
         name = self.name()
@@ -221,11 +223,14 @@ class _Line:
                 self.take()
         self.take(")")
         node = self.graph.add(op, operands, outputs, **attributes)
-        self.take(":")
-        for output in node.outputs:
-            self.graph.values[output].type = self.type()
-            if self.peek() == ",":
-                self.take()
+        if node.outputs != tuple(outputs):
+            raise ValueError(f"a value of {', '.join(outputs)} is defined twice")
+        for i, output in enumerate(node.outputs):
+            self.take("," if i else ":")
+            value, declared = self.graph.values[output], self.type()
+            if not compatible(declared, value.type):
+                raise ValueError(f"{output!r} is {value.type}, not {declared}")
+            value.type = declared
 
     def type(self) -> Type:
         word = self.take()
@@ -284,5 +289,5 @@ class _Line:
             return np.frombuffer(raw, type.dtype.numpy).reshape(type.dims)
         items = self.items()
         if type.dtype.kind == "b":
-            return np.array([item == "true" for item in items]).reshape(type.dims)
+            return np.array([{"true": True, "false": False}[item] for item in items], bool).reshape(type.dims)
         return np.array(items, type.dtype.numpy).reshape(type.dims)

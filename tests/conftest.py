@@ -1,0 +1,17 @@
+"""What every test has: invariants checked at stage borders, and random numbers whose seed a failure shows."""
+
+import os
+import zlib
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("INGOT_CHECK", "1")
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Random numbers; INGOT_SEED in the environment replaces the seed that the test's name gives."""
+    seed = int(os.environ.get("INGOT_SEED") or zlib.crc32(request.node.name.encode()))
+    print(f"seed {seed}: repeat with INGOT_SEED={seed}")
+    return np.random.default_rng(seed)

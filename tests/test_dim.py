@@ -1,0 +1,155 @@
+"""Dims: arithmetic agrees with plain integers, equal expressions are equal, text comes back."""
+
+import pytest
+import sympy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingot import dim
+from ingot.dim import Expr, bind, floordiv, maximum, minimum, solve, symbol, symbols_of
+
+A, B, S = symbol("A"), symbol("B"), symbol("S")
+NAMES = ("A", "B", "S")
+OPERATIONS = {
+    "+": (lambda a, b: a + b, lambda a, b: a + b),
+    "-": (lambda a, b: a - b, lambda a, b: a - b),
+    "*": (lambda a, b: a * b, lambda a, b: a * b),
+    "//": (floordiv, lambda a, b: a // b),
+    "min": (minimum, min),
+    "max": (maximum, max),
+}
+
+# A tree is an int, a symbol's name, or (operation, tree, tree).
+trees = st.recursive(
+    st.integers(-6, 6) | st.sampled_from(NAMES),
+    lambda inner: st.tuples(st.sampled_from(sorted(OPERATIONS)), inner, inner),
+    max_leaves=7,
+)
+values = st.fixed_dictionaries({name: st.integers(0, 9) for name in NAMES})
+
+
+def build(tree):
+    if isinstance(tree, int):
+        return tree
+    return symbol(tree) if isinstance(tree, str) else OPERATIONS[tree[0]][0](build(tree[1]), build(tree[2]))
+
+
+def evaluate(tree, symbols):
+    if isinstance(tree, int):
+        return tree
+    if isinstance(tree, str):
+        return symbols[tree]
+    return OPERATIONS[tree[0]][1](evaluate(tree[1], symbols), evaluate(tree[2], symbols))
+
+
+@given(trees, values)
+def test_bind_is_integer_arithmetic(tree, symbols):
+    try:
+        expected = evaluate(tree, symbols)
+        built = build(tree)
+    except ZeroDivisionError:
+        return
+    try:
+        assert bind(built, symbols) == expected
+    except ZeroDivisionError:
+        pytest.fail(f"{built} divides by zero for {symbols}")
+
+
+@given(trees, values)
+def test_binding_in_two_steps(tree, symbols):
+    try:
+        expected, built = evaluate(tree, symbols), build(tree)
+        partial = bind(built, {"A": symbols["A"]})
+    except ZeroDivisionError:
+        return
+    assert symbols_of(partial) <= {"B", "S"}
+    assert bind(partial, symbols) == expected
+
+
+@given(trees)
+def test_text_round_trip(tree):
+    try:
+        built = build(tree)
+    except ZeroDivisionError:
+        return
+    assert dim.parse(str(built)) == built
+
+
+polynomials = st.recursive(
+    st.integers(-6, 6) | st.sampled_from(NAMES),
+    lambda inner: st.tuples(st.sampled_from(["+", "-", "*"]), inner, inner),
+    max_leaves=8,
+)
+
+
+@given(polynomials, polynomials)
+def test_equality_is_sympys(left, right):
+    def expand(tree):
+        if not isinstance(tree, tuple):
+            return sympy.Integer(tree) if isinstance(tree, int) else sympy.Symbol(tree)
+        a, b = expand(tree[1]), expand(tree[2])
+        return sympy.expand({"+": a + b, "-": a - b, "*": a * b}[tree[0]])
+
+    assert (build(left) == build(right)) == (expand(left) == expand(right))
+    assert hash(build(left)) == hash(build(left))
+
+
+@pytest.mark.parametrize(
+    ("built", "text"),
+    [
+        (S + 1 - S, "1"),
+        (S * 0, "0"),
+        ((S + 1) * (S - 1), "S*S-1"),
+        (2 - S, "-S+2"),
+        ((4 * S + 8) // 4, "S+2"),
+        ((B * S * 12) // (S * 4), "3*B"),
+        ((S + 1) // 2 * 2, "2*((S+1)//(2))"),
+        (S % 2, "-2*((S)//(2))+S"),
+        (7 // S, "((7)//(S))"),
+        (minimum(S, S + 3), "S"),
+        (maximum(S, S + 3), "S+3"),
+        (minimum(B, S), "min(B, S)"),
+        (maximum(S, B), "max(B, S)"),
+        (floordiv(S, S), "1"),
+        (floordiv(0, S), "0"),
+    ],
+)
+def test_canonical_text(built, text):
+    assert str(built) == text
+    assert dim.parse(text) == built
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted", "solution"),
+    [(S, 5, ("S", 5)), (2 * S + 1, 7, ("S", 3)), (8 - S, 3, ("S", 5)), (5, 5, None), (None, 5, None), (B + S, 5, None),
+     (S * S, 4, None), (floordiv(S, 2), 4, None), (B + 0 * S, 0, ("B", 0))],
+)  # fmt: skip
+def test_solve(value, wanted, solution):
+    assert solve(value, wanted) == solution
+
+
+@pytest.mark.parametrize(("value", "wanted"), [(2 * S, 3), (S + 4, 3), (3 - S, 4)])
+def test_solve_refuses(value, wanted):
+    with pytest.raises(ValueError, match="cannot be"):
+        solve(value, wanted)
+
+
+@pytest.mark.parametrize("text", ["", "S+", "S**2", "S/2", "f(S)", "min(S)", "1.5", "True", "'S'", "S if B else 1",
+                                  "S//0", "(" * 20_000, "[S]", "S\x00", "min(S, B, 1)", "lambda: 1"])  # fmt: skip
+def test_malformed_text(text):
+    with pytest.raises(ValueError, match="dim"):
+        dim.parse(text)
+
+
+@pytest.mark.parametrize("name", ["", "batch size", "1st", "é", "for", "None", "min", "inf", "true", "a.b", 'a"b'])
+def test_names_that_are_no_symbols(name):
+    with pytest.raises(ValueError, match="not a symbol"):
+        symbol(name)
+
+
+def test_unknown():
+    assert dim.parse("?") is None
+    assert bind(None, {"S": 1}) is None
+    assert symbols_of(None) == set()
+    assert symbols_of(floordiv(S + A, 2) * B) == {"A", "B", "S"}
+    assert isinstance(S, Expr)
