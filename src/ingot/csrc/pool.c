@@ -1,7 +1,8 @@
 /* pool.c: the pool of threads.
  *
- * Threads tell each other things by words that only grow. A waiter spins on the word for a moment, then yields, then
- * sleeps in the kernel until the writer wakes it. One clock numbers every beginning, barrier and end of a region, so
+ * Threads tell each other things by words that only grow. A waiter spins on the word for a moment, then sleeps in the
+ * kernel until the writer wakes it. It never yields: that gives a whole time slice to whoever else wants the CPU, while
+ * a sleeper is scheduled soon after it is woken. One clock numbers every beginning, barrier and end of a region, so
  * no word is ever reset, and what an earlier region left in one can never look like an arrival. */
 #define _GNU_SOURCE
 #include "pool.h"
@@ -13,12 +14,13 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #define POOL_THREADS 256
-#define POOL_SPINS 2000
-#define POOL_YIELDS 64
+#define POOL_SPINS 4000 /* longer than a sleeping thread takes to wake, or one late thread makes all of them late */
+#define POOL_CROWDED_SPINS 64
 #define POOL_STACK_BYTES (1 << 20)
 
 /* A word and the count of those who sleep on it, alone on the lines that a prefetcher would fetch together. */
@@ -30,12 +32,11 @@ typedef struct {
 static struct {
   _Atomic int32_t busy;
   int32_t workers; /* worker t, counted from 1, is thread t of a region */
-  int32_t cpus;
+  int32_t cpus;    /* as last seen; 0 before */
   uint64_t clock;
   pool_body body;
   void *state;
   int32_t threads;
-  int32_t spins;
   pool_word begun[POOL_THREADS];   /* written by the caller: the clock of a region that worker t is to join */
   pool_word arrived[POOL_THREADS]; /* written by thread t: the clock of the barrier or end that it has reached */
 } pool;
@@ -61,17 +62,34 @@ static void word_set(pool_word *word, uint64_t value) {
   if (atomic_load(&word->sleepers)) futex(word, FUTEX_WAKE_PRIVATE, INT_MAX);
 }
 
-/* Returns the value, once it is at least `least`. */
-static uint64_t word_wait(pool_word *word, uint64_t least, int32_t spins) {
-  uint64_t value = atomic_load_explicit(&word->value, memory_order_acquire);
-  for (int32_t i = 0; value < least && i < spins + POOL_YIELDS; i++) {
-    if (i < spins)
-      pause_briefly();
-    else
-      sched_yield();
-    value = atomic_load_explicit(&word->value, memory_order_acquire);
+/* How long this thread spins, and how often it had lost its CPU to another when it last gave up spinning. */
+static _Thread_local struct {
+  int32_t spins;
+  long losses;
+} patience = {.spins = POOL_SPINS};
+
+/* Gives up spinning. Where CPUs are shared, spinning keeps the awaited thread from running: spin less from now on. */
+static void lose_patience(void) {
+  struct rusage usage;
+  if (getrusage(RUSAGE_THREAD, &usage) == 0 && usage.ru_nivcsw != patience.losses) {
+    patience.spins = POOL_CROWDED_SPINS;
+    patience.losses = usage.ru_nivcsw;
   }
+}
+
+/* Returns the value, once it is at least `least`. */
+static uint64_t word_wait(pool_word *word, uint64_t least) {
+  uint64_t value = atomic_load_explicit(&word->value, memory_order_acquire);
   if (value >= least) return value;
+  for (int32_t i = 0; i < patience.spins; i++) {
+    pause_briefly();
+    value = atomic_load_explicit(&word->value, memory_order_acquire);
+    if (value >= least) {
+      patience.spins = patience.spins < POOL_SPINS / 2 ? 2 * patience.spins : POOL_SPINS;
+      return value;
+    }
+  }
+  lose_patience();
   atomic_fetch_add(&word->sleepers, 1);
   while ((value = atomic_load(&word->value)) < least) futex(word, FUTEX_WAIT_PRIVATE, (uint32_t)value);
   atomic_fetch_sub(&word->sleepers, 1);
@@ -83,15 +101,14 @@ void pool_barrier(pool_member *member) {
   member->clock++;
   word_set(&pool.arrived[member->thread], member->clock);
   for (int32_t t = 0; t < member->threads; t++)
-    if (t != member->thread) word_wait(&pool.arrived[t], member->clock, member->spins);
+    if (t != member->thread) word_wait(&pool.arrived[t], member->clock);
 }
 
 static void *work(void *argument) {
   pool_member member = {.thread = (int32_t)(intptr_t)argument};
   for (;;) {
-    member.clock = word_wait(&pool.begun[member.thread], member.clock + 1, member.spins);
+    member.clock = word_wait(&pool.begun[member.thread], member.clock + 1);
     member.threads = pool.threads;
-    member.spins = pool.spins;
     pool.body(pool.state, &member);
     member.clock++;
     word_set(&pool.arrived[member.thread], member.clock);
@@ -99,12 +116,14 @@ static void *work(void *argument) {
   return NULL;
 }
 
+static int32_t usable_cpus(void) {
+  cpu_set_t allowed;
+  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : POOL_THREADS;
+}
+
 /* Starts workers until a region of `threads` can be had. A refusal by the system is not an error: the region is
  * smaller, its results are the same. */
 static void grow(int32_t threads) {
-  cpu_set_t allowed;
-  pool.cpus = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : POOL_THREADS;
-
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) != 0) return;
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
@@ -144,18 +163,19 @@ void pool_run(pool_body body, void *state, int32_t threads) {
     body(state, &member);
     return;
   }
+  /* Threads that take turns on a CPU make every barrier a context switch. */
+  if (threads > pool.cpus) pool.cpus = usable_cpus();
+  if (threads > pool.cpus) threads = pool.cpus;
   if (pool.workers + 1 < threads) grow(threads);
   member.threads = pool.workers + 1 < threads ? pool.workers + 1 : threads;
-  member.spins = member.threads > pool.cpus ? 0 : POOL_SPINS;
   member.clock = pool.clock + 1;
   pool.body = body;
   pool.state = state;
   pool.threads = member.threads;
-  pool.spins = member.spins;
   for (int32_t t = 1; t < member.threads; t++) word_set(&pool.begun[t], member.clock);
   body(state, &member);
   member.clock++;
-  for (int32_t t = 1; t < member.threads; t++) word_wait(&pool.arrived[t], member.clock, member.spins);
+  for (int32_t t = 1; t < member.threads; t++) word_wait(&pool.arrived[t], member.clock);
   pool.clock = member.clock;
   atomic_store(&pool.busy, 0);
 }

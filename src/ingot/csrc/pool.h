@@ -8,14 +8,14 @@
 typedef struct {
   int32_t thread;
   int32_t threads;
-  int32_t spins;  /* how often it looks before it gives the core away */
   uint64_t clock; /* the region's beginning plus the barriers passed */
 } pool_member;
 
 typedef void (*pool_body)(void *state, pool_member *member);
 
 /* Runs body once for each thread 0..n-1 of a region and returns when all are done; the caller is thread 0.
- * n is `threads`; 1 when another region has the pool; fewer when the system gives no more threads.
+ * n is `threads`, but no more than the CPUs that the caller may use, 1 when another region has the pool, and fewer
+ * when the system gives no more threads.
  * Every member must pass the same barriers. */
 void pool_run(pool_body body, void *state, int32_t threads);
 

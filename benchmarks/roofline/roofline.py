@@ -1,0 +1,72 @@
+"""What this machine can do, so that a kernel's speed can be given as a share of it.
+
+`python benchmarks/roofline/roofline.py [--json]`
+"""
+
+import argparse
+import json
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from ingot import machine
+from ingot.run import library
+
+HERE = Path(__file__).parent
+UNITS = {
+    "fma_gflops": "fused multiply-add, GFLOP/s",
+    "read_gb_per_s": "streaming read, GB/s",
+    "barrier_ns": "barrier, ns",
+    "region_ns": "one parallel step, ns",
+    "too_many_threads_ratio": "time with twice as many threads as CPUs, ratio",
+    "empty_run_ns": "empty run, ns",
+}
+
+
+def measure() -> dict[str, dict[str, float]]:
+    """The figures by quantity, then by `isa.threads`, `level.threads`, `threads` or caller."""
+    native = library.load()
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "roofline"
+        csrc = HERE.parents[1] / "src" / "ingot" / "csrc"
+        command = ["cc", "-std=gnu11", "-O3", "-Wall", "-Wextra", "-Werror", f"-I{csrc}", str(HERE / "roofline.c")]
+        command += [str(native.path.absolute()), f"-Wl,-rpath,{native.path.absolute().parent}", "-lpthread", "-lm"]
+        subprocess.run([*command, "-o", str(program)], check=True)
+        lines = subprocess.run(
+            [str(program), str(machine.threads())], check=True, capture_output=True, text=True
+        ).stdout
+    figures: dict[str, dict[str, float]] = {quantity: {} for quantity in UNITS}
+    for name, value in (line.split() for line in lines.splitlines()):
+        quantity, _, case = name.partition(".")
+        figures[quantity][case] = float(value)
+    figures["empty_run_ns"]["python"] = _python_call_ns(native)
+    return figures
+
+
+def _python_call_ns(native: library.Library) -> float:
+    run, program, bindings = native.entry.ingot_run, native.ffi.new("ingot_program *"), native.ffi.NULL
+    best = float("inf")
+    for _ in range(7):
+        begin = time.perf_counter_ns()
+        for _ in range(20000):
+            run(program, bindings)
+        best = min(best, (time.perf_counter_ns() - begin) / 20000)
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    figures = measure()
+    if parser.parse_args().json:
+        print(json.dumps(figures, indent=2))
+        return
+    for quantity, cases in figures.items():
+        print(UNITS[quantity])
+        for case, value in sorted(cases.items()):
+            print(f"  {case:12} {value:10.1f}")
+
+
+if __name__ == "__main__":
+    main()
