@@ -50,6 +50,7 @@ def run(program: Program, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     """Equal to the bit, NaN payloads aside."""
+    a, b = np.atleast_1d(a), np.atleast_1d(b)
     if a.dtype.kind == "f":
         both_nan = np.isnan(a) & np.isnan(b)
         return np.array_equal(np.where(both_nan, 0, a).view(np.uint8), np.where(both_nan, 0, b).view(np.uint8))

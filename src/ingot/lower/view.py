@@ -114,8 +114,10 @@ class View:
         """As [rows, columns] with adjacent columns, or None where the rows do not lie evenly."""
         if not self.shape:
             return self.reshape((1, 1))
-        columns = self.shape[-1]
-        flat = self.reshape((self.size // columns if columns else 0, columns))
+        count, columns = 1, self.shape[-1]
+        for dim in self.shape[:-1]:
+            count *= dim
+        flat = self.reshape((count, columns))
         if flat is None or (columns > 1 and flat.strides[1] != 1):
             return None
         return replace(flat, strides=(flat.strides[0], 1))

@@ -139,7 +139,7 @@ def _draw_array(part: str, rng: np.random.Generator, domain: tuple[float, float]
     dtype = DTYPES[word or "f32"]
     shape = tuple(int(d) for d in dims.split(",")) if dims else ()
     if dtype is boolean:
-        return rng.random(shape) < 0.5
+        return np.asarray(rng.random(shape) < 0.5)
     if dtype.kind == "f":
         return rng.uniform(float(low or domain[0]), float(high or domain[1]), shape).astype(dtype.numpy)
     return rng.integers(int(low or 0), int(high or 5), shape).astype(dtype.numpy)

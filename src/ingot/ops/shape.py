@@ -169,29 +169,29 @@ def expand(x, *, shape):
     return np.broadcast_to(x, shape)
 
 
-def _infer_pad(x, *, before, after, value):
-    amounts = [*before, *after]
-    if not len(before) == len(after) == x.rank or any(isinstance(n, int) and n < 0 for n in amounts):
-        raise ShapeError(f"pad: bad amounts, got {list(before)} and {list(after)} for {x}, expected 0 or more per axis")
-    padded = zip(x.shape, before, after, strict=True)
-    return TensorType(x.dtype, tuple(None if d is None else d + low + high for d, low, high in padded))
+def _infer_pad(x, *, low, high, value):
+    amounts = [*low, *high]
+    if not len(low) == len(high) == x.rank or any(isinstance(n, int) and n < 0 for n in amounts):
+        raise ShapeError(f"pad: bad amounts, got {list(low)} and {list(high)} for {x}, expected 0 or more per axis")
+    padded = zip(x.shape, low, high, strict=True)
+    return TensorType(x.dtype, tuple(None if d is None else d + l + h for d, l, h in padded))
 
 
 @op(
     infer=_infer_pad,
     samples=[
-        sample("x[2,5]", before=(1, 0), after=(0, 2), value=0.0),
-        sample("x[2,3,4,5]", before=(0, 0, 1, 1), after=(0, 0, 1, 1), value=-1.5),
-        sample("x[3]", before=(0,), after=(0,), value=0.0),
-        sample("x[]", before=(), after=(), value=0.0),
-        sample("x[0,3]", before=(2, 0), after=(0, 1), value=3.0),
-        sample("x:i64[5]", before=(2,), after=(1,), value=7),
-        sample("x:bool[2,2]", before=(0, 1), after=(1, 0), value=True),
+        sample("x[2,5]", low=(1, 0), high=(0, 2), value=0.0),
+        sample("x[2,3,4,5]", low=(0, 0, 1, 1), high=(0, 0, 1, 1), value=-1.5),
+        sample("x[3]", low=(0,), high=(0,), value=0.0),
+        sample("x[]", low=(), high=(), value=0.0),
+        sample("x[0,3]", low=(2, 0), high=(0, 1), value=3.0),
+        sample("x:i64[5]", low=(2,), high=(1,), value=7),
+        sample("x:bool[2,2]", low=(0, 1), high=(1, 0), value=True),
     ],
 )
-def pad(x, *, before, after, value):
-    """x with `before` and `after` elements of a value added on each axis."""
-    return np.pad(x, list(zip(before, after, strict=True)), constant_values=value) if x.ndim else x
+def pad(x, *, low, high, value):
+    """x with `low` and `high` elements of a value added on each axis."""
+    return np.pad(x, list(zip(low, high, strict=True)), constant_values=value) if x.ndim else x
 
 
 def _infer_trilu(x, *, k, upper):

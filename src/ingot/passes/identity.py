@@ -94,7 +94,7 @@ def _slice(graph: Graph, node: Node) -> bool:
 
 
 def _pad(graph: Graph, node: Node) -> bool:
-    return not any((*node.before, *node.after)) and _same(graph, node)
+    return not any((*node.low, *node.high)) and _same(graph, node)
 
 
 def _holds(wide: DType, narrow: DType) -> bool:

@@ -95,21 +95,20 @@ class NativeProgram:
 
     def run_into(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """As `run`, into row-major arrays of the output shapes."""
-        from_buffer = self.library.ffi.from_buffer
         with self._lock:
-            slot = 0
-            held = []
-            for array in (*inputs, *outputs):
-                buffer = from_buffer(array)
-                held.append(buffer)
+            held = [self._buffer(array) for array in (*inputs, *outputs)]
+            for slot, buffer in enumerate(held):
                 self.bindings[slot] = buffer
-                slot += 1
             self.call()
+
+    def _buffer(self, array: np.ndarray) -> Any:
+        # cffi takes no array without dims.
+        return self.library.ffi.from_buffer(array if array.ndim else array.reshape(1))
 
     def pointers(self, arrays: Sequence[np.ndarray]) -> _BindingTable:
         """A binding table of inputs and outputs, in order; it keeps the arrays alive."""
         table = self.library.ffi.new("void*[]", max(1, len(self._slots)))
-        held = [self.library.ffi.from_buffer(array) for array in arrays]
+        held = [self._buffer(array) for array in arrays]
         for slot, buffer in enumerate(held):
             table[slot] = buffer
         return _BindingTable(table, held)
@@ -134,7 +133,7 @@ class NativeProgram:
     def profile(self, inputs: Sequence[np.ndarray]) -> list[int]:
         """Nanoseconds of each step of one run, a barrier after each."""
         outputs = [np.empty(shape, dtype) for shape, dtype in self._output_types]
-        held = [self.library.ffi.from_buffer(array) for array in (*inputs, *outputs)]
+        held = [self._buffer(array) for array in (*inputs, *outputs)]
         nanoseconds = self.library.ffi.new("int64_t[]", max(1, len(self.lowered.steps)))
         with self._lock:
             for slot, buffer in enumerate(held):

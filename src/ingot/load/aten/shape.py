@@ -295,7 +295,7 @@ def constant_pad(b: Builder, x: Tensor, pad: Sequence[int], value: Number = 0) -
         before[axis], after[axis] = max(low, 0), max(high, 0)
     if not any(before) and not any(after):
         return x
-    return b.add("pad", x, before=tuple(before), after=tuple(after), value=float(value))  # type: ignore[arg-type]
+    return b.add("pad", x, low=tuple(before), high=tuple(after), value=float(value))  # type: ignore[arg-type]
 
 
 @aten("pad.default")

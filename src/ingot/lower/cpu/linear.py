@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ingot.dtype import f32
 from ingot.ir import Node
 from ingot.lower.build import Builder, broadcast_view, pointer
@@ -29,7 +31,7 @@ def _static_matrix(builder: Builder, node: Node) -> str:
 
 def _few_rows(builder: Builder, node: Node) -> str:
     rows = builder.graph.type(builder.group(node).root.output)
-    count = rows.size // max(rows.dims[-1], 1)
+    count = math.prod(rows.dims[:-1])
     return "" if count <= _GEMV_ROWS else f"{count} rows, expected at most {_GEMV_ROWS}"
 
 

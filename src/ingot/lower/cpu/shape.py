@@ -72,12 +72,8 @@ def _concat(builder: Builder, node: Node) -> None:
 def _pad(builder: Builder, node: Node) -> None:
     source = builder.view(node.operands[0])
     whole = builder.result(node.output, strided=True)
-    # A negative pad crops: what lies outside the result is left out of the copy.
-    crop_starts = [max(0, -b) for b in node.before]
-    crop_stops = [dim - max(0, -a) for dim, a in zip(source.shape, node.after, strict=True)]
-    inner = source.slice(crop_starts, crop_stops, [1] * len(crop_starts))
-    starts = [max(0, b) for b in node.before]
-    stops = [s + dim for s, dim in zip(starts, inner.shape, strict=True)]
+    starts = list(node.low)
+    stops = [low + dim for low, dim in zip(starts, source.shape, strict=True)]
     fill = builder.scalar(node.value, source.dtype)
     # Each border is a slab across what the earlier axes left over, so nothing is written twice.
     for axis in range(len(whole.shape)):
@@ -87,5 +83,5 @@ def _pad(builder: Builder, node: Node) -> None:
                 end = stops[:axis] + [high] + list(whole.shape[axis + 1 :])
                 slab = whole.slice(begin, end, [1] * len(begin))
                 builder.emit_copy(fill.expand(slab.shape), slab)
-    if inner.size:
-        builder.emit_copy(inner, whole.slice(starts, stops, [1] * len(starts)))
+    if source.size:
+        builder.emit_copy(source, whole.slice(starts, stops, [1] * len(starts)))
