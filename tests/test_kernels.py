@@ -36,9 +36,7 @@ class Guarded:
     def untouched(self) -> bool:
         """Whether everything but the array's own elements still holds the guard byte."""
         copy = self.bytes.copy()
-        own = np.lib.stride_tricks.as_strided(
-            copy.view(self.array.dtype)[GUARD:], self.array.shape, self.array.strides
-        )
+        own = np.lib.stride_tricks.as_strided(copy.view(self.array.dtype)[GUARD:], self.array.shape, self.array.strides)
         own[...] = np.frombuffer(bytes([GUARD_BYTE]) * self.array.itemsize, self.array.dtype)[0]
         return bool((copy == GUARD_BYTE).all())
 

@@ -58,10 +58,6 @@ BANNED = {
 }
 
 BANNED_FOR_CLASSES = BANNED | {"base": "name the concept, or pass a function", "ir": "say graph"}
-    "base": "name the concept, or pass a function",
-    "ir": "graph",
-    "info": "say what it tells",
-}
 
 # A test that cannot run everywhere, and why: (file, function).
 ALLOWED_SKIPS: set[tuple[str, str]] = set()

@@ -1,0 +1,289 @@
+"""The command line: exit codes, files, JSON, and names that would drive the terminal."""
+
+import importlib.resources
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import ingot
+from ingot.cli import commands, main
+from ingot.cli.terminal import human_bytes, human_time, printable, written
+from ingot.emit.dot import quoted
+
+DATA = Path(str(importlib.resources.files("ingot") / "data"))
+DIGITS = str(DATA / "digits.onnx")
+HOSTILE = "\x1b[31m[bold]x[/bold]\u202e\r"
+
+
+@pytest.fixture
+def call(capfd, monkeypatch):
+    """Runs `ingot ARGUMENTS`: (exit code, stdout, stderr)."""
+    monkeypatch.delenv("INGOT_ISA", raising=False)
+
+    def run(*arguments) -> tuple[int, str, str]:
+        code = 0
+        try:
+            main([str(a) for a in arguments])
+        except SystemExit as end:
+            code = end.code
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run
+
+
+def process(*arguments, **options) -> subprocess.Popen:
+    command = [sys.executable, "-c", "from ingot.cli import main; main()", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def save_model(path: Path, *nodes: onnx.NodeProto, outputs: tuple[str, ...] = ("y",)) -> Path:
+    """An ONNX file: x f32[2, 3] and the given nodes."""
+    graph = helper.make_graph(
+        list(nodes),
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in outputs],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), path)
+    return path
+
+
+@pytest.fixture
+def digits(tmp_path) -> tuple[Path, np.ndarray, np.ndarray]:
+    """A .npy file of held-out digits, f32[360, 1, 8, 8], with the array and the labels."""
+    with np.load(DATA / "digits.npz", allow_pickle=False) as held_out:
+        images, labels = held_out["images"][:, None].astype(np.float32), held_out["labels"]
+    np.save(tmp_path / "digits.npy", images)
+    return tmp_path / "digits.npy", images, labels
+
+
+def test_help_names_every_command(call):
+    code, out, _ = call("--help")
+    assert code == 0
+    for name in ("run", "explain", "demo", "inspect", "list-nodes", "ops", "knobs", "doctor", "emit-c", "bench", "dot"):
+        assert name in commands.commands and name in out
+
+
+def test_version(call):
+    assert call("--version") == (0, f"{ingot.__version__}\n", "")
+
+
+def test_run_writes_what_the_session_computes(call, digits, tmp_path):
+    source, images, labels = digits
+    code, _, err = call("run", DIGITS, "--input", f"image={source}", "--output", tmp_path / "y.npy")
+    assert (code, err) == (0, "")
+    result = np.load(tmp_path / "y.npy")
+    (expected,) = ingot.InferenceSession(DIGITS).run(None, {"image": images})
+    assert np.array_equal(result, expected)
+    assert (result.argmax(-1) == labels).mean() >= 0.97
+    np.testing.assert_allclose(result.sum(-1), 1, atol=1e-5)
+
+
+def test_run_agrees_with_the_interpreter(call, digits, tmp_path):
+    for executor in ("native", "interpret"):
+        arguments = ("--input", digits[0], "--output", tmp_path / f"{executor}.npy", "--executor", executor)
+        assert call("run", DIGITS, *arguments)[0] == 0
+    native, reference = (np.load(tmp_path / f"{name}.npy") for name in ("native", "interpret"))
+    np.testing.assert_allclose(native, reference, atol=2e-5)
+
+
+def test_run_into_a_folder_numbers_the_files(call, tmp_path):
+    nodes = [helper.make_node("Relu", ["x"], ["../up"]), helper.make_node("Neg", ["x"], [HOSTILE])]
+    model = save_model(tmp_path / "two.onnx", *nodes, outputs=("../up", HOSTILE))
+    x = np.array([[-1, 0, 2], [3, -4, 5]], np.float32)
+    np.save(tmp_path / "x.npy", x)
+    assert call("run", model, "--input", tmp_path / "x.npy", "--output", tmp_path / "out")[0] == 0
+    index = json.loads((tmp_path / "out/outputs.json").read_text())
+    assert index == {"0.npy": "../up", "1.npy": HOSTILE}
+    assert np.array_equal(np.load(tmp_path / "out/0.npy"), np.maximum(x, 0))
+    assert np.array_equal(np.load(tmp_path / "out/1.npy"), -x)
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["0.npy", "1.npy", "outputs.json"]
+
+
+@pytest.fixture
+def folder(tmp_path, digits) -> Path:
+    """Files that make commands fail."""
+    (tmp_path / "garbage.onnx").write_bytes(b"\x00garbage" * 40)
+    (tmp_path / "truncated.onnx").write_bytes(Path(DIGITS).read_bytes()[:5000])
+    (tmp_path / "garbage.npy").write_bytes(b"not numpy")
+    np.save(tmp_path / "wrong.npy", np.zeros((2, 1, 8, 9), np.float32))
+    np.save(tmp_path / "objects.npy", np.array([{}], object), allow_pickle=True)
+    node = helper.make_node("Unheard", ["x"], ["y"])
+    save_model(tmp_path / "unsupported.onnx", node)
+    return tmp_path
+
+
+FAILURES = [
+    (("run", "absent.onnx"), 66, "absent.onnx"),
+    (("run", DIGITS, "--input", "absent.npy"), 66, "absent.npy"),
+    (("explain", "garbage.onnx"), 65, "garbage"),
+    (("explain", "truncated.onnx"), 65, "truncated"),
+    (("run", DIGITS, "--input", "garbage.npy"), 65, "garbage.npy"),
+    (("run", DIGITS, "--input", "objects.npy"), 65, "objects.npy"),
+    (("run", DIGITS, "--input", "wrong.npy"), 65, "expected 8"),
+    (("explain", "unsupported.onnx"), 69, "Unheard"),
+    (("run", DIGITS), 2, "expected 1: image"),
+    (("run", DIGITS, "--input", "digits.npy", "--input", "digits.npy"), 2, "got 2"),
+    (("run", DIGITS, "--input", "image=digits.npy", "--input", "image=digits.npy"), 2, "twice"),
+    (("run", DIGITS, "--dim", "batch"), 2, "NAME=N"),
+    (("run", DIGITS, "--no-such-option"), 2, "no-such-option"),
+    (("no-such-command",), 2, "no-such-command"),
+    (("explain", DIGITS, "--dim", "bach=2"), 65, "batch"),
+    (("explain", DIGITS, "no_such_node", "--dim", "batch=1"), 65, "no_such_node"),
+    (("run", DIGITS, "--input", "digits.npy", "--output", "absent/y.npy"), 73, "absent/y.npy"),
+    (("run", DIGITS, "--input", "digits.npy", "--output", "digits.npy/y"), 73, "digits.npy"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "text"), FAILURES, ids=lambda v: v if isinstance(v, int) else None)
+def test_failures_have_their_code_and_say_why(call, folder, monkeypatch, arguments, code, text):
+    monkeypatch.chdir(folder)
+    got, out, err = call(*arguments)
+    assert (got, out) == (code, "")
+    assert text in err and "Traceback" not in err
+
+
+def test_a_wrong_knob_is_a_usage_error(call, monkeypatch):
+    monkeypatch.setenv("INGOT_ISA", "mmx")
+    code, _, err = call("knobs")
+    assert code == 2 and "mmx" in err and "avx2" in err
+
+
+def test_a_missing_library_is_a_lack_of_resources(call, monkeypatch, tmp_path):
+    monkeypatch.setenv("INGOT_LIBRARY", str(tmp_path / "absent.so"))
+    child = process("explain", DIGITS, "--dim", "batch=1")
+    _, err = child.communicate()
+    assert child.returncode == 75 and "absent.so" in err
+
+
+JSON_COMMANDS = [
+    ("knobs",),
+    ("doctor",),
+    ("ops",),
+    ("ops", "--foreign"),
+    ("demo",),
+    ("explain", DIGITS, "--dim", "batch=2"),
+    ("inspect", DIGITS),
+    ("inspect", DIGITS, "--stage", "lowered", "--dim", "batch=2"),
+    ("inspect", DIGITS, "--stage", "plan", "--dim", "batch=2"),
+    ("list-nodes", DIGITS),
+    ("bench", DIGITS, "--seconds", "0.05"),
+]
+
+
+@pytest.mark.parametrize("arguments", JSON_COMMANDS, ids=" ".join)
+def test_commands_print_text_and_json(call, arguments):
+    code, out, _ = call(*arguments)
+    assert code == 0 and out.strip() and "\x1b" not in out
+    code, out, _ = call(*arguments, "--json")
+    assert code == 0 and json.loads(out)
+
+
+def test_inspect_prints_a_graph_that_parses(call):
+    from ingot.text import dump, parse
+
+    graph = ingot.InferenceSession(DIGITS).graph
+    _, out, _ = call("inspect", DIGITS)
+    assert dump(parse(out)) == dump(graph) == out
+
+
+def test_plan_json_is_the_layout(call):
+    _, out, _ = call("inspect", DIGITS, "--stage", "plan", "--dim", "batch=2", "--json")
+    layout = json.loads(out)
+    tensors = [t for t in layout["tensors"] if t["region"].startswith("arena")]
+    assert tensors and max(t["offset"] + t["bytes"] for t in tensors) <= layout["arena_bytes"]
+    assert layout["lower_bound_bytes"] <= layout["arena_bytes"] <= layout["activation_bytes"] * 2
+
+
+def test_demo_knows_its_digits(call):
+    facts = json.loads(call("demo", "--json")[1])
+    assert facts["right"] >= 0.97 * facts["digits"]
+    assert facts["nodes_after"] < facts["nodes_before"]
+    assert facts["fallback"] == []
+    assert facts["arena_bytes"] < facts["activation_bytes"]
+    _, out, _ = call("demo")
+    assert f"{facts['right']} of {facts['digits']}" in out
+
+
+def test_ops_matrix_covers_every_op(call):
+    rows = {row["op"]: row for row in json.loads(call("ops", "--json")[1])}
+    assert set(rows) == set(ingot.ir.OPS)
+    assert rows["matmul"]["kernels"] and rows["matmul"]["aten"] and rows["matmul"]["onnx"]
+    assert rows["reshape"]["without one"] == "a view"
+
+
+@pytest.mark.parametrize("command", ["explain", "inspect", "list-nodes", "run"])
+def test_hostile_names_do_not_reach_the_terminal(call, tmp_path, command):
+    nodes = [helper.make_node("Relu", ["x"], [HOSTILE]), helper.make_node("Exp", [HOSTILE], ["y" + HOSTILE])]
+    model = save_model(tmp_path / "m.onnx", *nodes, outputs=("y" + HOSTILE,))
+    np.save(tmp_path / "x.npy", np.zeros((2, 3), np.float32))
+    extra = ("--input", tmp_path / "x.npy") if command == "run" else ()
+    code, out, err = call(command, model, *extra)
+    assert code == 0
+    assert not set("\x1b\u202e\r") & set(out + err)
+    if command != "explain":
+        assert "[bold]" in out
+
+
+def test_hostile_names_in_errors(call, tmp_path):
+    save_model(tmp_path / "m.onnx", helper.make_node("Unheard" + HOSTILE, ["x"], ["y"]))
+    code, out, err = call("explain", tmp_path / "m.onnx")
+    assert code in (65, 69) and not set("\x1b\u202e\r") & set(out + err)
+
+
+def test_dot_is_one_digraph_with_quoted_names(call, tmp_path):
+    name = 'a"];evil[label="\\'
+    model = save_model(
+        tmp_path / "m.onnx", helper.make_node("Relu", ["x"], [name]), helper.make_node("Exp", [name], ["y"])
+    )
+    code, out, _ = call("dot", model)
+    assert code == 0 and out.startswith("digraph ") and out.rstrip().endswith("}")
+    assert quoted(name) == '"a\\"];evil[label=\\"\\\\"'
+    assert 'relu\\na\\"];evil[label=\\"\\\\"' in out
+    code, silent, _ = call("dot", model, "-o", tmp_path / "m.dot")
+    assert (code, silent) == (0, "") and (tmp_path / "m.dot").read_text() == out
+
+
+def test_a_closed_pipe_is_quiet():
+    child = process("ops", "--json")
+    child.stdout.close()
+    child.wait()
+    assert (child.returncode, child.stderr.read()) == (0, "")
+
+
+def test_an_interrupt_ends_with_130():
+    child = process("bench", DIGITS, "--seconds", "600", env={"INGOT_DEBUG": "2", "PYTHONPATH": ":".join(sys.path)})
+    child.stderr.readline()  # the first run was made
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate()
+    assert child.returncode == 130 and err.rstrip().endswith("interrupted")
+
+
+def test_a_file_is_whole_or_absent(tmp_path):
+    with pytest.raises(ZeroDivisionError), written(tmp_path / "y.npy") as file:
+        file.write(b"half")
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("plain", "plain"), ("a\x1bb", "a\\x1bb"), ("a\u202eb", "a\\u202eb"), ("a\nb", "a\nb"), ("é漢", "é漢")],
+)
+def test_printable(text, expected):
+    assert printable(text) == expected
+
+
+def test_units():
+    assert [human_bytes(n) for n in (0, 1023, 1024, 1536, 200 * 1024, 3 << 30)] == [
+        "0 B", "1023 B", "1.0 KiB", "1.5 KiB", "200 KiB", "3.0 GiB",
+    ]  # fmt: skip
+    assert [human_time(s) for s in (1.5e-6, 0.0123, 2.0)] == ["1.5 us", "12.3 ms", "2 s"]
