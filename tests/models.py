@@ -1,5 +1,6 @@
 """Small torch models shared by the tests: each builder gives (module in eval mode, example inputs)."""
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -63,8 +64,7 @@ def mlp(batch: int = 3, sizes: tuple[int, ...] = (16, 32, 32, 8)) -> Built:
     """Linear layers with ReLU between them."""
 
     def build() -> nn.Module:
-        pairs = zip(sizes, sizes[1:], strict=False)
-        layers = [layer for pair in pairs for layer in (nn.Linear(*pair), nn.ReLU())]
+        layers = [layer for pair in itertools.pairwise(sizes) for layer in (nn.Linear(*pair), nn.ReLU())]
         return nn.Sequential(*layers[:-1])
 
     return seeded(build), (torch.randn(batch, sizes[0]),)

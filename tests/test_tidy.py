@@ -27,7 +27,7 @@ ROOMS = (
     ("emit",),
     ("reports", "saved"),
     ("session",),
-    ("llm",),
+    ("llm", "dynamo"),
     ("cli",),
 )
 STRANGERS = {("run", "emit"), ("emit", "run")}
@@ -35,7 +35,7 @@ LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 
 # Modules that may load these at import time; everyone else does so inside a function.
 HEAVY = {"torch", "onnx", "onnx_ir", "transformers", "safetensors", "jinja2", "rich", "sympy"}
-MAY_BE_HEAVY = ("load/aten/", "load/onnx/")
+MAY_BE_HEAVY = ("load/aten/", "load/onnx/", "dynamo.py")
 
 BANNED = {
     "manager": "say what it owns: pool, cache, table",

@@ -22,6 +22,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 import ingot.ops  # noqa: F401  # declares the ops that rules emit
+from ingot.dim import Expr, symbols_of
+from ingot.dtype import i64
 from ingot.errors import InputError, LoadError, ShapeError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.aten import attention, conv, elementwise, index, linear, norm, reduce, shape  # noqa: F401  # rules
@@ -90,6 +92,25 @@ def load_exported(program: torch.export.ExportedProgram, symbol_names: dict[str,
     _declare_inputs(importer, program)
     results = importer.run(program.graph_module)
     _declare_outputs(importer, program, results)
+    importer.report()
+    return importer.graph
+
+
+def load_traced(module: GraphModule, parameters: dict[int, tuple[str, torch.Tensor]]) -> Graph:
+    """The graph of a functional ATen graph whose nodes carry fake tensors, as AOT Autograd makes it.
+
+    parameters: placeholder position -> (name, tensor), to be weights; the other tensors are inputs, in order. Outputs
+    are `output_0`, `output_1` ...; None results are left out. Raises UnsupportedError like `load_module`.
+    """
+    importer = Importer(Symbols())
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    for i, node in enumerate(placeholders):
+        importer.env[node] = importer.weight(*parameters[i]) if i in parameters else importer.input(node)
+    unbound = set().union(*(symbols_of(importer.env[node]) for node in placeholders)) - set(importer.graph.symbols)
+    if unbound:
+        raise UnsupportedError(f"torch graph: sizes {sorted(unbound)} belong to no input, expected sizes of tensors")
+    for i, result in enumerate(importer.run(module)):
+        importer.output(f"output_{i}", result)
     importer.report()
     return importer.graph
 
@@ -180,8 +201,10 @@ class Importer:
         return self.graph.add_state(name, self._type(tensor))
 
     def output(self, name: str, result: Any) -> None:
-        """Declares a graph output; numbers are constants, None is left out."""
-        if isinstance(result, (bool, int, float)):
+        """Declares a graph output; numbers and sizes become data, None is left out."""
+        if isinstance(result, Expr):
+            result = self.builder.scalar(result, i64)
+        elif isinstance(result, (bool, int, float)):
             result = self.builder.constant(np.array(result))
         if result is not None:
             self.graph.set_output(name, result)
@@ -249,7 +272,7 @@ class Importer:
         if not isinstance(node.target, torch._ops.OpOverload):
             assert node.target.__name__ == "getitem", node.target  # type: ignore[union-attr]
             return self._item(node, args)
-        self.builder.hint = value_name(node)
+        self.builder.hint = self.graph.fresh(value_name(node))
         return self._named(self.translate(node.target, args, kwargs, produced, lambda: self._fakes(node), node.name))
 
     def _item(self, node: Node, args: list) -> Any:
@@ -263,8 +286,6 @@ class Importer:
         """Gives the value that a call ends with the call's plain name, where that is free."""
         hint = self.builder.hint
         if not isinstance(result, str) or not result.startswith(f"{hint}.") or hint in self.graph.values:
-            return result
-        if self.graph.values[result].kind != "activation" or result in self.env.values():
             return result
         self.graph.rename(result, hint)
         return hint
