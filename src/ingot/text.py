@@ -225,6 +225,8 @@ class _Line:
         node = self.graph.add(op, operands, outputs, **attributes)
         if node.outputs != tuple(outputs):
             raise ValueError(f"a value of {', '.join(outputs)} is defined twice")
+        if not self.peek():
+            return  # written by hand: the inferred types stand
         for i, output in enumerate(node.outputs):
             self.take("," if i else ":")
             value, declared = self.graph.values[output], self.type()
