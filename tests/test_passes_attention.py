@@ -187,18 +187,18 @@ CASES: list[Case] = [
         """
         input x: f32[2, 1, 3]
         input z: f32[2, 2]
-        constant y.shift.folded: f32[2] = [0.0, -5.0]
-        constant w.scaled.folded: f32[2, 1, 1] = [1.0, 6.0]
-        constant u.factor.shaped.folded: f32[2, 1] = [1.0, 3.0]
-        constant u.shift.shaped.folded: f32[2, 1] = [0.0, -5.0]
-        constant l.scaled.folded: f32[2, 2] = [1.0, 6.0, 3.0, 12.0]
-        constant v.bias.3.folded: f32[2] = [5.0, 13.0]
-        y = conv(x, w.scaled.folded, y.shift.folded, strides=[1], pads=[0, 0], dilations=[1], groups=1)
+        constant y.shift: f32[2] = [0.0, -5.0]
+        constant w.scaled: f32[2, 1, 1] = [1.0, 6.0]
+        constant u.factor.shaped: f32[2, 1] = [1.0, 3.0]
+        constant u.shift.shaped: f32[2, 1] = [0.0, -5.0]
+        constant l.scaled: f32[2, 2] = [1.0, 6.0, 3.0, 12.0]
+        constant v.bias.1: f32[2] = [5.0, 13.0]
+        y = conv(x, w.scaled, y.shift, strides=[1], pads=[0, 0], dilations=[1], groups=1)
         r = relu(y)
-        u.scaled = mul(r, u.factor.shaped.folded)
-        u = add(u.scaled, u.shift.shaped.folded)
-        m = matmul(z, l.scaled.folded)
-        v = add(m, v.bias.3.folded)
+        u.scaled = mul(r, u.factor.shaped)
+        u = add(u.scaled, u.shift.shaped)
+        v.product = matmul(z, l.scaled)
+        v = add(v.product, v.bias.1)
         output u = u
         output v = v
         """,

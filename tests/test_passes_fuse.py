@@ -36,16 +36,14 @@ CASES: list[Case] = [
         """,
     ),
     (
-        "layer norm: mul for the square, rsqrt, weight first, sums for means, bias without weight",
+        "not layer norm: statistics that two results share",
         ("fuse_norm", "dce"),
         """
         input x: f32[3, 8]
         weight w: f32[8]
         weight b: f32[8]
-        constant inverse: f32[] = [0.125]
         constant eps: f32[] = [0.5]
-        t = reduce_sum(x, axes=[1], keepdims=true)
-        m = mul(inverse, t)
+        m = reduce_mean(x, axes=[1], keepdims=true)
         d = sub(x, m)
         q = mul(d, d)
         v = reduce_mean(q, axes=[1], keepdims=true)
@@ -61,7 +59,7 @@ CASES: list[Case] = [
         None,
     ),
     (
-        "layer norm: mul for the square, rsqrt, weight before the division, a mean of a sum",
+        "layer norm: mul for the square, rsqrt, weight first, a sum for a mean, bias without weight",
         ("fuse_norm", "dce"),
         """
         input x: f32[3, 8]
@@ -77,13 +75,16 @@ CASES: list[Case] = [
         r = rsqrt(e)
         f = mul(w, d)
         y = mul(f, r)
-        output y = y
+        n = layer_norm(y, eps=0.5)
+        z = add(w, n)
+        output z = z
         """,
         """
         input x: f32[3, 8]
         weight w: f32[8]
         y = layer_norm(x, w, eps=0.5)
-        output y = y
+        z = layer_norm(y, none, w, eps=0.5)
+        output z = z
         """,
     ),
     (

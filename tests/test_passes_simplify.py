@@ -457,10 +457,10 @@ CASES: list[Case] = [
         """,
         """
         input x: f32[2, 2]
-        constant e.folded: f32[2, 2] = [2.0, 4.0, 8.0, 10.0]
-        constant f.folded: f32[2] = [2.0, 3.0]
-        g = mul(x, e.folded)
-        y = add(g, f.folded)
+        constant e: f32[2, 2] = [2.0, 4.0, 8.0, 10.0]
+        constant f: f32[2] = [2.0, 3.0]
+        g = mul(x, e)
+        y = add(g, f)
         output y = y
         """,
     ),

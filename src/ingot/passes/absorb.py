@@ -54,39 +54,31 @@ def absorb_scale(graph: Graph) -> bool:
 
 
 def _absorb_operands(graph: Graph, node: Node) -> bool:
-    operands, scale = list(node.operands), node.scale
+    operands, scale, changed = list(node.operands), node.scale, False
     for i in range(2):
-        source = _unscaled(graph, node, operands[i])
-        while source is not None:
-            operands[i], factor = source
+        while (found := _unscaled(graph, operands[i])) is not None:
+            operands[i], factor = found
             scale *= factor
-            source = _unscaled(graph, node, operands[i])
-    if operands == list(node.operands):
-        return False
-    return substitute(graph, node, node.op.name, operands, node.attributes | {"scale": scale}) is not None
+            changed = True
+    return changed and substitute(graph, node, node.op.name, operands, node.attributes | {"scale": scale}) is not None
 
 
-def _unscaled(graph: Graph, user: Node, name: str | None) -> tuple[str, float] | None:
-    """An operand without its factor, and the factor; views in between are made again over the bare value."""
-    views: list[Node] = []
-    while name is not None:
-        node = graph.producer(name)
-        if node is None:
-            return None
+def _unscaled(graph: Graph, operand: str | None) -> tuple[str | None, float] | None:
+    """An operand without its factor, and the factor; views in between are set onto the bare value."""
+    name, view = operand, None
+    while (node := graph.producer(name)) is not None and name is not None:
         found = _factor(graph, node)
-        if found is not None and (not views or graph.only_user(name) is not None):
-            return _remake(graph, user, views, found[0]), found[1]
-        if node.op.name not in _VIEWS or graph.only_user(name) is None:
+        if found is not None and view is None:
+            return found
+        if graph.only_user(name) is None:
             return None
-        views.append(node)
-        name = node.operands[0]
+        if found is not None and view is not None:
+            graph.set_operands(view, [found[0]])
+            return operand, found[1]
+        if node.op.name not in _VIEWS:
+            return None
+        name, view = node.operands[0], node
     return None
-
-
-def _remake(graph: Graph, user: Node, views: list[Node], name: str) -> str:
-    for view in reversed(views):
-        name = graph.add(view.op.name, [name], view.output, before=user, **view.attributes).output
-    return name
 
 
 def _factor(graph: Graph, node: Node) -> tuple[str, float] | None:

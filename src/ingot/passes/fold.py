@@ -58,12 +58,15 @@ def evaluate(node: Node, operands: list[np.ndarray | None]) -> list[np.ndarray]:
 
 
 def _replace(graph: Graph, node: Node, results: list[np.ndarray]) -> None:
-    for name, result in zip(node.outputs, results, strict=True):
+    names, constants = node.outputs, []
+    for name, result in zip(names, results, strict=True):
         type = graph.type(name)
         assert result.shape == type.dims and result.dtype == type.dtype.numpy, f"{node} folds to {result.dtype}"
-        constant = graph.add_constant(graph.fresh(f"{name}.folded"), np.array(result, order="C"))
-        graph.replace_uses(name, constant)
+        constants.append(graph.add_constant(graph.fresh(f"{name}.folded"), np.array(result, order="C")))
+        graph.replace_uses(name, constants[-1])
     graph.remove(node)
+    for name, constant in zip(names, constants, strict=True):
+        graph.rename(constant, name)
 
 
 def _is_static(graph: Graph, node: Node) -> bool:

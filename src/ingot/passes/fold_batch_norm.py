@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingot.ir import Graph, Node
-from ingot.passes.match import add_scalar, has_known_type, replace
+from ingot.passes.match import add_scalar, has_known_type
 
 _FIXED = ("weight", "constant")
 
@@ -58,7 +58,10 @@ def _fold(graph: Graph, node: Node) -> bool:
         factor, shift = (_shaped(graph, node, name, shape) for name in (affine.factor, affine.shift))
         scaled = graph.add("mul", [x, factor], f"{node.output}.scaled", before=node).output
         result = graph.add("add", [scaled, shift], f"{node.output}.shifted", before=node).output
-    return replace(graph, node, result)
+    name = node.output
+    graph.replace(node, result)
+    graph.rename(result, name)
+    return True
 
 
 def _affine(graph: Graph, node: Node) -> _Affine:
@@ -97,7 +100,7 @@ def _into_conv(graph: Graph, node: Node, conv: Node) -> str:
     factor = _shaped(graph, node, affine.factor, shape)
     scaled = graph.add("mul", [weight, factor], f"{weight}.scaled", before=node).output
     bias = _shifted(graph, node, rest[0] if rest else None, affine)
-    return graph.add("conv", [x, scaled, bias], conv.output, before=node, **conv.attributes).output
+    return graph.add("conv", [x, scaled, bias], f"{node.output}.conv", before=node, **conv.attributes).output
 
 
 def _into_linear(graph: Graph, node: Node, producer: Node) -> str | None:
@@ -119,5 +122,5 @@ def _into_linear(graph: Graph, node: Node, producer: Node) -> str | None:
     affine = _affine(graph, node)
     factor = _shaped(graph, node, affine.factor, (-1, 1) if matmul.transpose_b else (-1,))
     scaled = graph.add("mul", [weight, factor], f"{weight}.scaled", before=node).output
-    added = graph.add("matmul", [x, scaled], matmul.output, before=node, **matmul.attributes).output
+    added = graph.add("matmul", [x, scaled], f"{node.output}.product", before=node, **matmul.attributes).output
     return graph.add("add", [added, _shifted(graph, node, bias, affine)], node.output, before=node).output
