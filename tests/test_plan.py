@@ -90,7 +90,14 @@ def test_block_is_six_steps_without_copies() -> None:
 def test_layout_lists_every_byte() -> None:
     lowered = lowered_of(BLOCK)
     table = layout(lowered, plan(lowered))
-    assert {row["name"] for row in table["tensors"] if row["kind"] == "weight"} == {"wqkv", "bqkv", "wo", "w1", "w2", "g"}
+    assert {row["name"] for row in table["tensors"] if row["kind"] == "weight"} == {
+        "wqkv",
+        "bqkv",
+        "wo",
+        "w1",
+        "w2",
+        "g",
+    }
     for row in table["tensors"]:
         assert row["offset"] + row["bytes"] <= table["regions"][row["region"]]
 

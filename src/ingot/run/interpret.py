@@ -76,7 +76,7 @@ def _expect_type(name: str, array: np.ndarray, declared: TensorType, float64: bo
     accepted = {declared.dtype.numpy} | ({f64.numpy} if float64 and declared.dtype is f32 else set())
     if not isinstance(array, np.ndarray) or array.dtype not in accepted:
         got = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-        raise InputError(f"input {name!r}: wrong dtype, got {got}, expected {declared}")
+        raise InputError(f"input {name!r}: wrong dtype, got {got}, expected {declared.dtype} of {declared}")
     if array.ndim != declared.rank:
         raise InputError(f"input {name!r}: wrong rank, got {list(array.shape)}, expected {declared}")
 

@@ -1,0 +1,550 @@
+"""Every op against its own promises and, where torch has the same function, against torch.
+
+The cases are the ops' samples: adding an op adds tests, not test code.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import ingot.ops  # noqa: F401
+from ingot.dim import bind, symbol
+from ingot.dtype import boolean, f32, f64, i8, i32, i64, u8
+from ingot.errors import InputError, ShapeError
+from ingot.ir import OPS, REQUIRED, Graph, TensorType
+from ingot.ops.define import draw, expand_node
+from ingot.run.interpret import interpret
+from ingot.text import dump, parse
+
+CASES = [
+    pytest.param(op, sample, id=f"{name}-{sample.operands.replace(' ', '_')}-{i}")
+    for name, op in OPS.items()
+    for i, sample in enumerate(op.samples)
+]
+EXPANDED = [case for case in CASES if case.values[0].expand is not None]
+
+
+def arrays_of(op, sample, rng):
+    return draw(sample.operands, rng, op.domain)
+
+
+def graph_of(op, sample, arrays, shapes=None):
+    """One node over graph inputs, with `shapes` in place of the arrays' own."""
+    graph = Graph(op.name)
+    operands = []
+    for i, array in enumerate(arrays):
+        if array is not None:
+            shape = array.shape if shapes is None else shapes[i]
+            dtype = next(d for d in (f32, i64, i32, boolean) if d.numpy == array.dtype)
+            graph.add_input(f"x{i}", TensorType(dtype, shape))
+        operands.append(None if array is None else f"x{i}")
+    node = graph.add(op.name, operands, [f"y{i}" for i in range(op.outputs)], **sample.attributes)
+    for output in node.outputs:
+        graph.set_output(output, output)
+    graph.validate()
+    return graph
+
+
+def feeds_of(arrays):
+    return {f"x{i}": array for i, array in enumerate(arrays) if array is not None}
+
+
+def error_of(actual, expected):
+    """The largest error relative to max(1, |expected|); equal infinities and NaNs agree."""
+    assert actual.shape == expected.shape
+    actual, expected = actual.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        error = np.abs(actual - expected) / np.maximum(1, np.abs(expected))
+    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+    return float(np.max(np.where(same, 0, error), initial=0))
+
+
+@pytest.mark.parametrize(("op", "sample"), CASES)
+def test_reference_inference_and_text(op, sample, rng):
+    arrays = arrays_of(op, sample, rng)
+    graph = graph_of(op, sample, arrays)
+    results = interpret(graph, feeds_of(arrays))
+    exact = interpret(graph, feeds_of(arrays), float64=True)
+    for name, result in results.items():
+        declared = graph.type(name)
+        assert (result.shape, result.dtype) == (declared.shape, declared.dtype.numpy)
+        assert exact[name].dtype == (np.float64 if result.dtype == np.float32 else result.dtype)
+        assert error_of(result, exact[name]) <= op.tolerance[f32]
+    assert dump(parse(dump(graph))) == dump(graph)
+
+
+@pytest.mark.parametrize(("op", "sample"), EXPANDED)
+def test_expansion_computes_the_same(op, sample, rng):
+    arrays = arrays_of(op, sample, rng)
+    graph = graph_of(op, sample, arrays)
+    expected = interpret(graph, feeds_of(arrays), float64=True)
+    types = {name: graph.type(name) for name in graph.outputs}
+    assert expand_node(graph, next(graph.nodes)) == tuple(expected)
+    graph.validate()
+    assert {name: graph.type(name) for name in graph.outputs} == types, "names and types survive"
+    assert op not in [node.op for node in graph.nodes]
+    for name, result in interpret(graph, feeds_of(arrays)).items():
+        assert error_of(result, expected[name]) <= op.tolerance[f32]
+
+
+@pytest.mark.parametrize(("op", "sample"), CASES)
+def test_inplace_permission_is_for_the_result_type(op, sample, rng):
+    """A permission that can never be used, or a view that also claims one, is a mistake in the declaration."""
+    assert not (op.view and op.inplace)
+    graph = graph_of(op, sample, arrays_of(op, sample, rng))
+    (node,) = graph.nodes
+    for index in op.inplace:
+        assert graph.type(node.operands[index]).dtype is graph.type(node.outputs[0]).dtype
+
+
+@pytest.mark.parametrize(("op", "sample"), [c for c in CASES if c.values[0].view])
+def test_views_are_the_operands_memory(op, sample, rng):
+    """`view` says that the elements are the operand's own: numpy agrees whenever it can."""
+    (array,) = arrays_of(op, sample, rng)
+    attributes = {k: v for k, v in op.attributes.items() if v is not REQUIRED} | sample.attributes
+    assert op.function(array, **attributes).size == 0 or np.shares_memory(op.function(array, **attributes), array)
+
+
+# How the dims of a sample become symbolic: (op, index of the sample) -> what every size stands for. A size that an
+# attribute or the op itself fixes stays an int.
+FIXED = {"rotary": {8, 34, 2, 4}, "conv": None, "reshape": None, "slice": None, "expand": None, "attention": {0}}
+
+
+def symbolic_case(op, sample, arrays):
+    """Shapes in which each size above 1 is a symbol of its own, attributes that follow, and the symbols' values."""
+    sizes = sorted({size for array in arrays if array is not None for size in array.shape} - {0, 1})
+    fixed = FIXED.get(op.name, set())
+    if fixed is None or sizes == []:
+        return None
+    values = {f"N{size}": size for size in sizes if size not in fixed}
+    shapes = [
+        None if a is None else tuple(symbol(f"N{n}") if f"N{n}" in values else n for n in a.shape) for a in arrays
+    ]
+    return shapes, values
+
+
+SYMBOLIC = [c for c in CASES if symbolic_case(*c.values, draw(c.values[1].operands, np.random.default_rng(0), (0, 1)))]
+
+
+@pytest.mark.parametrize(("op", "sample"), SYMBOLIC)
+def test_symbolic_then_bind_is_static(op, sample, rng):
+    arrays = arrays_of(op, sample, rng)
+    shapes, values = symbolic_case(op, sample, arrays)
+    static = graph_of(op, sample, arrays)
+    graph = graph_of(op, sample, arrays, shapes)
+    assert dump(parse(dump(graph))) == dump(graph)
+    for name in graph.outputs:
+        bound = tuple(bind(dim, values) for dim in graph.type(name).shape)
+        assert bound == static.type(name).shape
+    assert dump(graph.bind(values)) == dump(static)
+    for name, result in interpret(graph, feeds_of(arrays)).items():
+        np.testing.assert_array_equal(result, interpret(static, feeds_of(arrays))[name])
+
+
+def test_symbolic_attributes(rng):
+    """The ops whose attributes are dims, with those dims symbolic."""
+    B, S = symbol("B"), symbol("S")
+    graph = Graph()
+    graph.add_input("x", TensorType(f32, (B, S, 6)))
+    y = graph.add("reshape", ["x"], shape=(B, S, 2, 3)).output
+    y = graph.add("expand", [graph.add("reshape", [y], shape=(B, S, 1, 2, 3)).output], shape=(B, S, S, 2, 3)).output
+    y = graph.add("slice", [y], starts=(0, S - 1, 0, 0, 0), stops=(B, S, S, 2, 3), steps=(1, 1, 2, 1, 1)).output
+    y = graph.add("pad", [y], low=(0, 0, 0, 0, S), high=(0,) * 5, value=2.0).output
+    graph.set_output("y", y)
+    graph.set_output("n", graph.add("dims", [], values=(B, S * 2 - 1)).output)
+    graph.set_output("i", graph.add("iota", [], length=S + 1, start=S, step=2, dtype=i64).output)
+    graph.set_output("top", graph.add("topk", ["x"], k=S, axis=1, largest=True).outputs[0])
+    x = rng.random((2, 5, 6), np.float32)
+    results = interpret(graph, {"x": x})
+    assert str(graph.type(y)) == "f32[B, 1, ((S+1)//(2)), 2, S+3]"
+    expected = np.pad(x.reshape(2, 5, 1, 2, 3)[:, 4:], [(0, 0)] * 4 + [(5, 0)], constant_values=2)
+    np.testing.assert_array_equal(results["y"], np.repeat(expected, 3, 2))
+    np.testing.assert_array_equal(results["n"], [2, 9])
+    np.testing.assert_array_equal(results["i"], [5, 7, 9, 11, 13, 15])
+    np.testing.assert_array_equal(results["top"], -np.sort(-x, 1))
+    graph.bind({"B": 2, "S": 5}).validate()
+
+
+def spread(values, rank):
+    """ONNX's flat padding (before..., after...) as torch's (last before, last after, ...)."""
+    return [values[i] for axis in reversed(range(rank)) for i in (axis, rank + axis)]
+
+
+def torch_attention(q, k, v, mask=None, *, scale, causal=False, causal_offset=0):
+    keep = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+    keep = keep.tril(causal_offset) if causal else keep
+    added = torch.zeros(keep.shape, dtype=q.dtype).masked_fill(~keep, -math.inf)
+    if mask is not None:
+        added = added + (mask if mask.dtype.is_floating_point else torch.zeros(1).masked_fill(~mask, -math.inf))
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=scale, enable_gqa=True)
+
+
+def torch_rotary(x, cos, sin):
+    a, b = x.chunk(2, -1)
+    return x * cos + torch.cat([-b, a], -1) * sin
+
+
+def torch_matmul(a, b, *, transpose_a=False, transpose_b=False, scale=1):
+    return scale * ((a.mT if transpose_a else a) @ (b.mT if transpose_b else b))
+
+
+def torch_conv(x, w, b=None, *, strides, pads, dilations, groups):
+    rank = x.dim() - 2
+    function = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[rank]
+    return function(F.pad(x, spread(pads, rank)), w, b, strides, 0, dilations, groups)
+
+
+def torch_max_pool(x, *, kernel, strides, pads, dilations):
+    rank = x.dim() - 2
+    function = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}[rank]
+    return function(F.pad(x, spread(pads, rank), value=-math.inf), kernel, strides, 0, dilations)
+
+
+def torch_avg_pool(x, *, kernel, strides, pads, dilations, count_include_pad=False):
+    """torch has no dilated average: a depthwise convolution with ones, over the same of a mask."""
+    rank, channels = x.dim() - 2, x.shape[1]
+    ones = torch.ones(channels, 1, *kernel, dtype=x.dtype)
+    weights = torch.ones_like(x[:1]) if not count_include_pad else torch.ones(F.pad(x[:1], spread(pads, rank)).shape)
+    settings = {"strides": strides, "dilations": dilations, "groups": channels}
+    total = torch_conv(x, ones, pads=pads, **settings)
+    kept = (0,) * 2 * rank if count_include_pad else pads
+    return total / torch_conv(weights.to(x.dtype), ones, pads=kept, **settings)
+
+
+def torch_slice(x, *, starts, stops, steps):
+    for axis, (start, stop, step) in enumerate(zip(starts, stops, steps, strict=True)):
+        x = x.index_select(axis, torch.arange(start, stop, step) if (stop - start) * step > 0 else torch.arange(0))
+    return x
+
+
+def torch_gather(x, indices, *, axis):
+    size = x.shape[axis]
+    flat = x.index_select(axis, torch.remainder(indices.flatten().long(), size))
+    return flat.reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+
+
+def torch_reduce(function, empty):
+    def reduce(x, *, axes, keepdims):
+        for axis in sorted(axes, reverse=True):
+            if x.shape[axis] == 0:
+                x = torch.full([*x.shape[:axis], 1, *x.shape[axis + 1 :]], empty, dtype=x.dtype)
+            x = function(x, axis, keepdims)
+        return x
+
+    return reduce
+
+
+def torch_reduce_mean(x, *, axes, keepdims):
+    return x.mean(axes, keepdims) if axes else x
+
+
+def torch_cast(x, *, dtype):
+    return x.to({f32: torch.float32, f64: torch.float64, boolean: torch.bool, i64: torch.int64}[dtype])
+
+
+# The same function in torch; operands are tensors and attributes are keywords.
+ORACLE = {
+    "div": lambda a, b: a / b if a.dtype.is_floating_point else torch.div(a, b, rounding_mode="trunc"),
+    "floor_div": torch.floor_divide,
+    "mod": torch.remainder,
+    "neg": torch.neg,
+    "equal": torch.eq,
+    "not_equal": torch.ne,
+    "hard_swish": F.hardswish,
+    "silu": F.silu,
+    "softplus": lambda x: torch.logaddexp(x, torch.zeros((), dtype=x.dtype)),
+    "gelu": lambda x, *, approximate: F.gelu(x, approximate={"erf": "none"}.get(approximate, approximate)),
+    "leaky_relu": lambda x, *, alpha: F.leaky_relu(x, alpha),
+    "elu": lambda x, *, alpha: F.elu(x, alpha),
+    "hard_sigmoid": lambda x, *, alpha, beta: (x * alpha + beta).clamp(0, 1),
+    "clip": lambda x, *, minimum=-math.inf, maximum=math.inf: torch.clamp(
+        x, minimum if minimum != -math.inf else None, maximum if maximum != math.inf else None
+    ),
+    "cast": torch_cast,
+    "where": torch.where,
+    "reduce_sum": torch_reduce(lambda x, axis, keep: x.sum(axis, keep), 0),
+    "reduce_prod": torch_reduce(lambda x, axis, keep: x.prod(axis, keep), 1),
+    "reduce_max": torch_reduce(lambda x, axis, keep: x.amax(axis, keep), -math.inf),
+    "reduce_min": torch_reduce(lambda x, axis, keep: x.amin(axis, keep), math.inf),
+    "reduce_mean": torch_reduce_mean,
+    "argmax": lambda x, *, axis, keepdims: x.argmax(axis, keepdims),
+    "argmin": lambda x, *, axis, keepdims: x.argmin(axis, keepdims),
+    "cumsum": lambda x, *, axis: x.cumsum(axis),
+    "matmul": torch_matmul,
+    "layer_norm": lambda x, weight=None, bias=None, *, eps: F.layer_norm(x, x.shape[-1:], weight, bias, eps),
+    "rms_norm": lambda x, weight=None, *, eps: F.rms_norm(x, x.shape[-1:], weight, eps),
+    "softmax": lambda x, *, axis: F.softmax(x, axis),
+    "log_softmax": lambda x, *, axis: F.log_softmax(x, axis),
+    "batch_norm": lambda x, s, b, m, v, *, eps: F.batch_norm(x, m, v, s, b, eps=eps),
+    "group_norm": lambda x, w=None, b=None, *, groups, eps: F.group_norm(x, groups, w, b, eps),
+    "attention": torch_attention,
+    "rotary": torch_rotary,
+    "reshape": lambda x, *, shape: x.reshape(shape),
+    "permute": lambda x, *, axes: x.permute(axes),
+    "slice": torch_slice,
+    "concat": lambda *xs, axis: torch.cat(xs, axis),
+    "expand": lambda x, *, shape: x.expand(shape),
+    "pad": lambda x, *, low, high, value: F.pad(x, spread([*low, *high], x.dim()), value=value),
+    "trilu": lambda x, *, k, upper: x.triu(k) if upper else x.tril(k),
+    "gather": torch_gather,
+    "gather_elements": lambda x, i, *, axis: x.gather(axis, torch.remainder(i, x.shape[axis])),
+    "topk": lambda x, *, k, axis, largest: x.sort(axis, largest, stable=True),
+    "iota": lambda *, length, start, step, dtype: torch.arange(length, dtype=torch.float64) * step + start,
+    "conv": torch_conv,
+    "max_pool": torch_max_pool,
+    "avg_pool": torch_avg_pool,
+}
+SAME_NAME = """relu abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf sigmoid floor ceil round sign isnan isinf
+    logical_not logical_and logical_or logical_xor add sub mul pow maximum minimum less less_equal greater greater_equal"""
+ORACLE |= {name: getattr(torch, name) for name in SAME_NAME.split()}
+WITHOUT_ORACLE = {"dims"}
+# torch refuses an empty axis or window, or takes no such dtype.
+REFUSED_BY_TORCH = {("max_pool", "x[0,2,3,3]"), ("avg_pool", "x[0,2,3,3]"), ("group_norm", "x[0,4,2] w[4] b[4]")}
+
+
+def test_every_op_has_an_oracle():
+    assert set(OPS) - set(ORACLE) == WITHOUT_ORACLE
+    assert set(ORACLE) <= set(OPS)
+
+
+ORACLE_CASES = [
+    case
+    for case in CASES
+    if case.values[0].name in ORACLE and (case.values[0].name, case.values[1].operands) not in REFUSED_BY_TORCH
+]
+
+
+@pytest.mark.parametrize(("op", "sample"), ORACLE_CASES)
+def test_torch_computes_the_same(op, sample, rng):
+    arrays = arrays_of(op, sample, rng)
+    actual = interpret(graph_of(op, sample, arrays), feeds_of(arrays), float64=True)
+    tensors = [
+        None if a is None else torch.from_numpy(a.astype(np.float64) if a.dtype == np.float32 else a) for a in arrays
+    ]
+    defaults = {k: v for k, v in op.attributes.items() if v is not REQUIRED} if op.name == "gelu" else {}
+    expected = ORACLE[op.name](*tensors, **defaults | sample.attributes)
+    for name, tensor in zip(actual, expected if op.outputs > 1 else [expected], strict=True):
+        array = tensor.numpy()
+        if op.name == "topk":
+            array = np.take(array, range(sample.attributes["k"]), sample.attributes["axis"])
+        assert array.dtype.kind == actual[name].dtype.kind or op.name == "iota"
+        assert error_of(actual[name], array) <= 1e-11
+
+
+SPECIAL = [0.0, -0.0, math.nan, math.inf, -math.inf, 1e-45, -1e-45, 3.4e38, -3.4e38, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5]
+AS_IN_TORCH = """relu neg abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf sigmoid silu floor ceil round
+    isnan isinf hard_swish"""
+
+
+@pytest.mark.parametrize("name", AS_IN_TORCH.split())
+def test_special_values_of_unary_ops(name):
+    x = np.float32(SPECIAL)
+    with np.errstate(all="ignore"):
+        actual = OPS[name].function(x)
+    expected = ORACLE[name](torch.from_numpy(x)).numpy()
+    assert actual.dtype == expected.dtype
+    assert error_of(actual, expected) <= 1e-6
+    zero = actual == 0
+    if name not in ("relu", "isnan", "isinf"):
+        np.testing.assert_array_equal(np.signbit(actual[zero]), np.signbit(expected[zero]))
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "floor_div", "mod", "pow", "maximum", "minimum", "equal",
+                                  "not_equal", "less", "less_equal", "greater", "greater_equal"])  # fmt: skip
+def test_special_values_of_binary_ops(name):
+    a, b = np.float32(SPECIAL)[:, None], np.float32(SPECIAL)[None, :]
+    with np.errstate(all="ignore"):
+        actual = OPS[name].function(a, b)
+    expected = ORACLE[name](torch.from_numpy(a), torch.from_numpy(b)).numpy()
+    assert error_of(actual, expected) <= 1e-6
+
+
+def apply(name, *operands, **attributes):
+    with np.errstate(all="ignore"):
+        return OPS[name].function(*(np.asarray(o) for o in operands), **attributes)
+
+
+NAN, INF = math.nan, math.inf
+SMALLEST, LARGEST = -(2**63), 2**63 - 1
+REDUCE = {"axes": (0,), "keepdims": False}
+EDGES = [
+    ("sign", [np.float32([NAN, -0.0, -3])], {}, [NAN, 0, -1]),
+    ("clip", [np.float32([NAN, -5, 5])], {"minimum": -1.0, "maximum": 1.0}, [NAN, -1, 1]),
+    ("clip", [np.float32([NAN, -5, INF])], {}, [NAN, -5, INF]),
+    ("clip", [[SMALLEST, 0, LARGEST]], {"minimum": -1, "maximum": 1}, [-1, 0, 1]),
+    ("clip", [[SMALLEST, 0, LARGEST]], {}, [SMALLEST, 0, LARGEST]),
+    ("relu", [np.float32([NAN, -INF, INF])], {}, [NAN, 0, INF]),
+    ("leaky_relu", [np.float32([NAN, -INF, -2])], {"alpha": 0.5}, [NAN, -INF, -1]),
+    ("elu", [np.float32([NAN, -INF, INF])], {"alpha": 2.0}, [NAN, -2, INF]),
+    ("hard_sigmoid", [np.float32([NAN, -INF, INF])], {"alpha": 0.2, "beta": 0.5}, [NAN, 0, 1]),
+    ("softplus", [np.float32([NAN, -INF, INF, 100, -200])], {}, [NAN, 0, INF, 100, 0]),
+    ("gelu", [np.float32([NAN, INF, -40])], {}, [NAN, INF, 0]),
+    ("neg", [[SMALLEST]], {}, [SMALLEST]),
+    ("abs", [[SMALLEST]], {}, [SMALLEST]),
+    ("add", [[LARGEST], [1]], {}, [SMALLEST]),
+    ("div", [[-7, 7, -7, 7, -6, SMALLEST], [2, -2, -2, 2, 3, -1]], {}, [-3, -3, 3, 3, -2, SMALLEST]),
+    ("floor_div", [[-7, 7, -7, 7], [2, -2, -2, 2]], {}, [-4, -4, 3, 3]),
+    ("mod", [[-7, 7, -7, 7], [3, -3, -3, 3]], {}, [2, -2, -1, 1]),
+    ("mod", [np.float32([-7, 7, 5]), np.float32([3, -3, 0])], {}, [2, -2, NAN]),
+    ("div", [np.float32([1, -1, 0]), np.float32([0, 0, 0])], {}, [INF, -INF, NAN]),
+    ("pow", [[2, -2, 1, -1, -1, 0], [-1, -2, -5, -3, -4, 0]], {}, [0, 0, 1, -1, 1, 1]),
+    ("maximum", [np.float32([NAN, 1]), np.float32([1, NAN])], {}, [NAN, NAN]),
+    ("where", [[True, False], np.float32([1, NAN]), np.float32([NAN, 2])], {}, [1, 2]),
+    ("reduce_max", [np.float32([1, NAN, 3])], REDUCE, NAN),
+    ("reduce_max", [np.float32([])], REDUCE, -INF),
+    ("reduce_min", [np.int64([])], REDUCE, LARGEST),
+    ("reduce_max", [np.array([], bool)], REDUCE, False),
+    ("reduce_mean", [np.float32([])], REDUCE, NAN),
+    ("reduce_prod", [np.float32([])], REDUCE, 1),
+    ("reduce_sum", [np.float32([1e8, 1, -1e8])], REDUCE, 1),
+    ("reduce_sum", [np.int64([LARGEST, 1])], REDUCE, SMALLEST),
+    ("argmax", [np.float32([1, 3, 3, 2])], {"axis": 0, "keepdims": False}, 1),
+    ("argmax", [np.float32([1, NAN, 3, NAN])], {"axis": 0, "keepdims": True}, [1]),
+    ("argmin", [np.float32([1, NAN, -3])], {"axis": 0, "keepdims": False}, 1),
+    ("softmax", [np.float32([[-INF, 0, 0], [-INF, -INF, -INF], [INF, 0, 0], [3e38, -3e38, -INF]])], {"axis": 1},
+     [[0, 0.5, 0.5], [NAN] * 3, [NAN, NAN, NAN], [1, 0, 0]]),
+    ("log_softmax", [np.float32([-INF, 1000, 0])], {"axis": 0}, [-INF, 0, -1000]),
+    ("matmul", [np.zeros((2, 0), np.float32), np.zeros((0, 2), np.float32)], {}, [[0, 0], [0, 0]]),
+    ("trilu", [np.float32([[NAN, NAN], [1, INF]])], {"k": 0, "upper": False}, [[NAN, 0], [1, INF]]),
+    ("topk", [np.float32([2, NAN, 3, 3])], {"k": 3, "axis": 0, "largest": True}, ([NAN, 3, 3], [1, 2, 3])),
+    ("topk", [np.float32([2, NAN, 1, 1])], {"k": 4, "axis": 0, "largest": False}, ([1, 1, 2, NAN], [2, 3, 0, 1])),
+    ("iota", [], {"length": 3, "start": 0.1, "step": 0.1, "dtype": f32}, np.float32([0.1, 0.2, 0.1 * 2 + 0.1])),
+    ("gather", [np.float32([1, 2, 3]), [-1, -3, 2]], {"axis": 0}, [3, 1, 3]),
+    ("slice", [np.arange(6)], {"starts": (4,), "stops": (-1,), "steps": (-2,)}, [4, 2, 0]),
+    ("max_pool", [np.float32([[[NAN, 1, 2]]])], {"kernel": (2,), "strides": (1,), "pads": (1, 2), "dilations": (1,)},
+     [[[NAN, NAN, 2, 2, -INF]]]),
+    ("cast", [np.float32([NAN, INF, -INF, 3e9, -3e9, 2.9, -2.9, 2147483520])], {"dtype": i32},
+     [0, 2**31 - 1, -(2**31), 2**31 - 1, -(2**31), 2, -2, 2147483520]),
+    ("cast", [np.float64([2.0**63, -(2.0**63), 2.0**63 - 1024, -1e300])], {"dtype": i64},
+     [LARGEST, SMALLEST, 2**63 - 1024, SMALLEST]),
+    ("cast", [np.float32([300, -1.5, -0.5, NAN, 255.9])], {"dtype": u8}, [255, 0, 0, 0, 255]),
+    ("cast", [[300, -129, 127]], {"dtype": i8}, [44, 127, 127]),
+    ("cast", [np.float32([0, -0.0, NAN, 0.1])], {"dtype": boolean}, [False, False, True, True]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "operands", "attributes", "expected"), EDGES, ids=[f"{e[0]}-{e[2]}" for e in EDGES])
+def test_edges(name, operands, attributes, expected):
+    defaults = {k: v for k, v in OPS[name].attributes.items() if v is not REQUIRED}
+    actual = apply(name, *operands, **defaults | attributes)
+    pairs = zip(actual, expected, strict=True) if isinstance(expected, tuple) else [(actual, expected)]
+    for result, wanted in pairs:
+        np.testing.assert_allclose(result, np.asarray(wanted), rtol=1e-6, atol=1e-37)
+        if np.asarray(result).dtype.kind in "iub":
+            np.testing.assert_array_equal(result, np.asarray(wanted))
+
+
+def test_attention_rows_that_see_nothing_are_zero(rng):
+    q, k, v = (rng.standard_normal((1, 2, 3, 4)).astype(np.float32) for _ in range(3))
+    keep = np.array([[True, False, True], [False, False, False], [True, True, True]])
+    for mask in (keep, np.where(keep, 0, -INF).astype(np.float32)):
+        result = apply("attention", q, k, v, mask, scale=0.5)
+        assert np.all(result[:, :, 1] == 0) and np.all(np.isfinite(result))
+        np.testing.assert_array_equal(result, apply("attention", q, k, v, keep, scale=0.5))
+    assert np.all(apply("attention", q, k, v, scale=0.5, causal=True, causal_offset=-3) == 0)
+
+
+def test_dtypes_beyond_f32():
+    """float64 and float16 come back as themselves: a reference computes in the dtype it is given."""
+    for dtype in (np.float64, np.float16):
+        for op in OPS.values():
+            for sample in op.samples:
+                arrays = draw(sample.operands, np.random.default_rng(0), op.domain)
+                if op.name in ("cast", "iota") or not any(a is not None and a.dtype == np.float32 for a in arrays):
+                    continue
+                arrays = [a.astype(dtype) if a is not None and a.dtype == np.float32 else a for a in arrays]
+                attributes = {k: v for k, v in op.attributes.items() if v is not REQUIRED} | sample.attributes
+                with np.errstate(all="ignore"):
+                    results = op.function(*arrays, **attributes)
+                first = results[0] if isinstance(results, tuple) else results
+                assert np.asarray(first).dtype in (dtype, np.bool_, np.int64), op.name
+
+
+S = symbol("S")
+REFUSED = [
+    ("exp", "x:i64[3]", {}, r"exp: wrong dtype, got i64\[3\], expected float"),
+    ("logical_not", "x[3]", {}, r"expected bool"),
+    ("add", "a[3] b:i64[3]", {}, r"add: operands differ in dtype, got f32\[3\], i64\[3\]"),
+    ("add", "a[3] b[4]", {}, r"add: shapes do not broadcast, got \[3\] and \[4\]"),
+    ("add", "a:bool[3] b:bool[3]", {}, r"got bool\[3\], expected float or signed or unsigned"),
+    ("where", "c[3] a[3] b[3]", {}, r"where: wrong dtype, got f32\[3\], expected bool"),
+    ("where", "c:bool[2] a[3] b[3]", {}, r"got \[2\] and \[3\]"),
+    ("reduce_sum", "x[2,3]", {"axes": (2,), "keepdims": True}, r"bad axes, got \[2\], expected distinct ones in 0..1"),
+    ("reduce_sum", "x[2,3]", {"axes": (0, 0), "keepdims": True}, r"got \[0, 0\]"),
+    ("reduce_mean", "x:i64[2,3]", {"axes": (0,), "keepdims": True}, r"expected float"),
+    ("argmax", "x[2,0]", {"axis": 1, "keepdims": True}, r"axis 1 is empty"),
+    ("matmul", "a[3] b[3,2]", {}, r"got f32\[3\] and f32\[3, 2\], expected one dtype and rank 2"),
+    ("matmul", "a[2,3] b[2,3]", {}, r"dims differ, got 3 and 2"),
+    ("matmul", "a[2,4,3] b[3,3,5]", {}, r"got \[2\] and \[3\]"),
+    ("matmul", "a:i64[2,3] b:i64[3,2]", {"scale": 0.5}, r"expected float"),
+    ("layer_norm", "x[2,3] w[4]", {"eps": 0.1}, r"dims differ, got 4 and 3"),
+    ("layer_norm", "x[2,3] w[1,3]", {"eps": 0.1}, r"bad weight, got f32\[1, 3\], expected f32\[3\]"),
+    ("layer_norm", "x[]", {"eps": 0.1}, r"rank too low"),
+    ("softmax", "x[2,3]", {"axis": 2}, r"axis out of range, got 2"),
+    ("batch_norm", "x[3] a[3] b[3] c[3] d[3]", {"eps": 0.1}, r"rank too low, got f32\[3\]"),
+    ("group_norm", "x[2,6]", {"groups": 4, "eps": 0.1}, r"bad groups, got 4, expected a divisor of 6"),
+    ("attention", "q[1,3,2,4] k[1,2,2,4] v[1,2,2,4]", {"scale": 1.0}, r"heads do not group, got 3 over 2"),
+    ("attention", "q[1,2,2,4] k[1,2,2,5] v[1,2,2,4]", {"scale": 1.0}, r"dims differ, got 4 and 5"),
+    ("attention", "q[1,2,2,4] k[1,2,3,4] v[1,2,2,4]", {"scale": 1.0}, r"dims differ, got 3 and 2"),
+    ("attention", "q[1,2,2,4] k[1,2,3,4] v[1,2,3,4] m[2,2]", {"scale": 1.0}, r"mask"),
+    ("attention", "q[1,2,2,4] k[1,2,3,4] v[1,2,3,4] m[2,1,2,3]", {"scale": 1.0}, r"mask does not broadcast"),
+    ("attention", "q[1,2,2,4] k[1,2,3,4] v[1,2,3,4] m:i64[2,3]", {"scale": 1.0}, r"bad mask, got i64\[2, 3\]"),
+    ("rotary", "x[2,3] c[2,3] s[2,3]", {}, r"expected an even number"),
+    ("rotary", "x[2,4] c[3,2,4] s[2,4]", {}, r"angles do not broadcast"),
+    ("reshape", "x[2,3]", {"shape": (7,)}, r"number of elements of f32\[2, 3\] as \[7\]: dims differ, got 6 and 7"),
+    ("reshape", "x[2,3]", {"shape": (-1, 3)}, r"negative dim"),
+    ("reshape", "x[2,3]", {"shape": (None, None)}, r"more than one unknown"),
+    ("permute", "x[2,3]", {"axes": (0, 0)}, r"bad axes, got \[0, 0\]"),
+    ("slice", "x[4]", {"starts": (0,), "stops": (5,), "steps": (1,)}, r"out of range, got 0:5:1"),
+    ("slice", "x[4]", {"starts": (0,), "stops": (4,), "steps": (0,)}, r"no step 0"),
+    ("slice", "x[4]", {"starts": (0, 0), "stops": (4, 4), "steps": (1, 1)}, r"one per axis"),
+    ("concat", "a[2,3] b[3,3]", {"axis": 1}, r"dims differ, got 2 and 3"),
+    ("concat", "a[2,3] b[2]", {"axis": 0}, r"bad operands"),
+    ("concat", "", {"axis": 0}, r"no operands"),
+    ("expand", "x[2,3]", {"shape": (2, 4)}, r"got \[2, 3\] and \[2, 4\]"),
+    ("expand", "x[2,3]", {"shape": (1, 3)}, r"does not broadcast"),
+    ("expand", "x[2,3]", {"shape": (3,)}, r"does not broadcast"),
+    ("pad", "x[2]", {"low": (-1,), "high": (0,), "value": 0}, r"bad amounts"),
+    ("trilu", "x[2]", {"k": 0, "upper": True}, r"rank too low"),
+    ("gather", "x[2] i[2]", {"axis": 0}, r"wrong dtype of indices"),
+    ("gather", "x[2] i:i64[2]", {"axis": 1}, r"axis out of range, got 1"),
+    ("gather_elements", "x[2,3] i:i64[3,3]", {"axis": 1}, r"indices do not fit"),
+    ("topk", "x[3]", {"k": 4, "axis": 0, "largest": True}, r"bad k, got 4, expected 0..3"),
+    ("iota", "", {"length": -1, "start": 0, "step": 1, "dtype": i64}, r"bad length"),
+    ("conv", "x[1,3,4,4] w[2,4,3,3]", {"strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1), "groups": 1},
+     r"channels of x .*: dims differ, got 3 and 4"),
+    ("conv", "x[1,3,2,4] w[2,3,3,3]", {"strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1), "groups": 1},
+     r"window larger than its input"),
+    ("conv", "x[1,3,4] w[2,3,3,3]", {"strides": (1,), "pads": (0, 0), "dilations": (1,), "groups": 1}, r"bad filter"),
+    ("max_pool", "x[1,3,4]", {"kernel": (2,), "strides": (0,), "pads": (0, 0), "dilations": (1,)}, r"bad window"),
+    ("avg_pool", "x[1,3,4]", {"kernel": (2, 2), "strides": (1,), "pads": (0, 0), "dilations": (1,)}, r"bad rank"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "operands", "attributes", "message"), REFUSED)
+def test_inference_refuses(name, operands, attributes, message):
+    arrays = draw(operands, np.random.default_rng(0), (0, 1))
+    with pytest.raises(ShapeError, match=message):
+        graph_of(OPS[name], dataclasses.replace(OPS[name].samples[0], attributes=attributes), arrays)
+
+
+@pytest.mark.parametrize(
+    ("name", "operands", "attributes", "message"),
+    [
+        ("div", [[1, 2], [1, 0]], {}, r"node 'y0': div: integer division by zero"),
+        ("mod", [[1, 2], [1, 0]], {}, r"mod: integer division by zero"),
+        ("floor_div", [[1, 2], [1, 0]], {}, r"floor_div: integer division by zero"),
+        ("gather", [[1, 2, 3], [0, 3]], {"axis": 0}, r"node 'y0': gather: index out of range, got 3, expected -3..2"),
+        ("gather", [[1, 2, 3], [0, -4]], {"axis": 0}, r"got -4"),
+        ("gather_elements", [[1, 2, 3], [9]], {"axis": 0}, r"gather_elements: index out of range, got 9"),
+    ],
+)
+def test_bad_data_is_an_input_error(name, operands, attributes, message):
+    arrays = [np.array(o) for o in operands]
+    graph = graph_of(OPS[name], dataclasses.replace(OPS[name].samples[0], attributes=attributes), arrays)
+    with pytest.raises(InputError, match=message):
+        interpret(graph, feeds_of(arrays))
