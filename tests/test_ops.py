@@ -109,21 +109,21 @@ def test_views_are_the_operands_memory(op, sample, rng):
     assert op.function(array, **attributes).size == 0 or np.shares_memory(op.function(array, **attributes), array)
 
 
-# How the dims of a sample become symbolic: (op, index of the sample) -> what every size stands for. A size that an
-# attribute or the op itself fixes stays an int.
-FIXED = {"rotary": {8, 34, 2, 4}, "conv": None, "reshape": None, "slice": None, "expand": None, "attention": {0}}
+# Sizes that an op or its attributes fix stay ints; None: attributes fix them all, see test_symbolic_attributes.
+FIXED = {"rotary": {8, 34, 2, 4}, "reshape": None, "slice": None, "expand": None}
 
 
 def symbolic_case(op, sample, arrays):
-    """Shapes in which each size above 1 is a symbol of its own, attributes that follow, and the symbols' values."""
-    sizes = sorted({size for array in arrays if array is not None for size in array.shape} - {0, 1})
+    """Shapes in which each size above 1 is a symbol of its own, and the symbols' values."""
     fixed = FIXED.get(op.name, set())
-    if fixed is None or sizes == []:
+    sizes = {size for array in arrays if array is not None for size in array.shape if size > 1}
+    if fixed is None or not sizes - fixed:
         return None
-    values = {f"N{size}": size for size in sizes if size not in fixed}
-    shapes = [
-        None if a is None else tuple(symbol(f"N{n}") if f"N{n}" in values else n for n in a.shape) for a in arrays
-    ]
+    values = {f"N{size}": size for size in sizes - fixed}
+    names = {size: symbol(f"N{size}") for size in sizes - fixed}
+    shapes = [None if array is None else tuple(names.get(n, n) for n in array.shape) for array in arrays]
+    if op.name == "conv":
+        shapes[1:] = [array if array is None else array.shape for array in arrays[1:]]
     return shapes, values
 
 
@@ -143,6 +143,18 @@ def test_symbolic_then_bind_is_static(op, sample, rng):
     assert dump(graph.bind(values)) == dump(static)
     for name, result in interpret(graph, feeds_of(arrays)).items():
         np.testing.assert_array_equal(result, interpret(static, feeds_of(arrays))[name])
+
+
+@pytest.mark.parametrize(("op", "sample"), [case for case in SYMBOLIC if case.values[0].expand is not None])
+def test_expansion_with_symbols(op, sample, rng):
+    arrays = arrays_of(op, sample, rng)
+    shapes, _ = symbolic_case(op, sample, arrays)
+    expected = interpret(graph_of(op, sample, arrays), feeds_of(arrays), float64=True)
+    graph = graph_of(op, sample, arrays, shapes)
+    expand_node(graph, next(graph.nodes))
+    graph.validate()
+    for name, result in interpret(graph, feeds_of(arrays)).items():
+        assert error_of(result, expected[name]) <= op.tolerance[f32]
 
 
 def test_symbolic_attributes(rng):
@@ -292,14 +304,15 @@ ORACLE = {
     "trilu": lambda x, *, k, upper: x.triu(k) if upper else x.tril(k),
     "gather": torch_gather,
     "gather_elements": lambda x, i, *, axis: x.gather(axis, torch.remainder(i, x.shape[axis])),
-    "topk": lambda x, *, k, axis, largest: x.sort(axis, largest, stable=True),
+    "topk": lambda x, *, k, axis, largest: x.sort(dim=axis, descending=largest, stable=True),
     "iota": lambda *, length, start, step, dtype: torch.arange(length, dtype=torch.float64) * step + start,
     "conv": torch_conv,
     "max_pool": torch_max_pool,
     "avg_pool": torch_avg_pool,
 }
-SAME_NAME = """relu abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf sigmoid floor ceil round sign isnan isinf
-    logical_not logical_and logical_or logical_xor add sub mul pow maximum minimum less less_equal greater greater_equal"""
+SAME_NAME = """relu abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf sigmoid floor ceil round sign
+    isnan isinf logical_not logical_and logical_or logical_xor add sub mul pow maximum minimum
+    less less_equal greater greater_equal"""
 ORACLE |= {name: getattr(torch, name) for name in SAME_NAME.split()}
 WITHOUT_ORACLE = {"dims"}
 # torch refuses an empty axis or window, or takes no such dtype.

@@ -202,6 +202,11 @@ def test_defaults_are_left_out():
     assert dump(parse(text.replace("(x, x)", "(x, x, transpose_a=false, scale=1.0)"))) == text
 
 
+def test_types_may_be_left_out():
+    text = "graph g\ninput x: f32[B, 2]\nv, i = topk(x, k=1, axis=1, largest=true)\noutput y = v\n"
+    assert "largest=true): f32[B, 1], i64[B, 1]" in dump(parse(text))
+
+
 def test_diff():
     before = "graph g\ninput x: f32[2]\na = relu(x): f32[2]\noutput y = a\n"
     after = before.replace("relu", "neg")
@@ -240,7 +245,8 @@ MALFORMED = [
     (5, "y = add(x, none): f32[2, 3]"),
     (5, "y = add(x, c, axis=1): f32[2, 3]"),
     (5, "y = add(x, c"),
-    (5, "y = add(x, c)"),
+    (5, "y = add(x, c):"),
+    (5, "y = add(x, c) f32[2, 3]"),
     (5, "y = add(x, c): f32[2, 4]"),
     (5, "y = add(x, c): i64[2, 3]"),
     (5, "y = add(x, c): f32[2, 3], f32[2, 3]"),

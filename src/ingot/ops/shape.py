@@ -103,7 +103,7 @@ def slice_(x, *, starts, stops, steps):
     A symbolic range is taken to satisfy start <= stop (for a negative step, stop <= start).
     """
     ranges = zip(starts, stops, steps, strict=True)
-    return x[tuple(slice(start, None if stop < 0 else stop, step) for start, stop, step in ranges)]
+    return x[(..., *(slice(start, None if stop < 0 else stop, step) for start, stop, step in ranges))]
 
 
 def _infer_concat(*xs, axis):
