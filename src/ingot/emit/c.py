@@ -137,8 +137,6 @@ def model(lowered: Lowered, planned: Plan) -> str:
 #include <immintrin.h>
 #endif
 
-#define UNUSED __attribute__((unused))
-
 {_titled("Argument structs: sizes and strides in elements", abi_types(types))}
 {sets}
 {_titled("Dispatch", _dispatch(sorted(used)))}

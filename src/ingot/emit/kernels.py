@@ -1,45 +1,30 @@
-"""The C of the kernels that a model uses, gathered from csrc/: once per instruction set, in one file, without macros.
+"""The C of the kernels that a model uses, taken from csrc/: once per instruction set, all sets in one file.
 
-Native compiles each kernel file once per instruction set; emitted C has all sets in one file, so every name that a
-kernel file defines gets the set as a suffix there. The text is otherwise the same, and so are the numbers.
+Native compiles each kernel file once per instruction set. Here the same text is cut into top-level pieces, the pieces
+that the wanted kernels reach are kept, and every name they define gets the set as a suffix. The arithmetic is not
+touched, and so neither are the numbers.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 
 ISAS = ("scalar", "avx2", "avx512")
 _X86_FEATURES = {"avx2": "avx2,fma", "avx512": "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"}
 
-_DEFINED = (
-    re.compile(r"^(?:static |inline |extern |const |unsigned |struct )*[\w]+[ \*]+(\w+)\([^;]*$", re.M),  # functions
-    re.compile(r"^(?:static )(?:const )?[\w ]+?\b(\w+)(?:\[[^\]]*\])* =", re.M),  # tables
-    re.compile(r"^typedef [\w ]+?\b(\w+);", re.M),
-    re.compile(r"^\} (\w+);", re.M),
-)
 _TYPEDEF = re.compile(r"(?:/\*(?:[^*]|\*(?!/))*\*/\n)?typedef struct \{(?:[^{}])*\} (\w+);")
-_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.M)
-_INCLUDE = re.compile(r'^#include "([\w./]+)"\n', re.M)
-_KERNEL_USE = re.compile(r"\bK\((\w+)\)")
+_INCLUDE = re.compile(r'#include "([\w./]+)"')
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_KERNEL = re.compile(r"\bK\(([\w#]+)\)")
+_PASTED = re.compile(r"\b\w+(?:##\w+)+\b")
 
 
 def source(name: str) -> str:
     """The text of a file of csrc/."""
     return (files("ingot") / "csrc" / name).read_text()
-
-
-def kernel_files() -> dict[str, str]:
-    """Kernel name -> the file that holds its body, as kernels.def says in its comments."""
-    where: dict[str, str] = {}
-    current = ""
-    for line in source("kernels.def").splitlines():
-        if match := re.match(r"/\* (\w+\.c) \*/", line):
-            current = match[1]
-        elif match := re.match(r"KERNEL\((\w+),", line):
-            where[match[1]] = current
-    return where
 
 
 def abi_types(names: set[str]) -> str:
@@ -50,93 +35,232 @@ def abi_types(names: set[str]) -> str:
     return "\n".join(constants) + "\n\n" + "\n\n".join(types) + "\n"
 
 
-@dataclass(slots=True)
-class _Gathered:
-    """Files in the order they must appear, and K() names that are still without a definition."""
-
-    texts: dict[str, str]
-
-    def add(self, name: str, isa: str) -> None:
-        """Adds a file after everything that it includes."""
-        if name in self.texts or name == "abi.h" or name == "kernel.h":
-            return
-        text = source(name)
-        for included in _INCLUDE.findall(text):
-            self.add(included, isa)
-        self.texts[name] = _INCLUDE.sub("", text)
-
-
 def kernels(names: set[str], isa: str) -> str:
     """The C of the named kernels for one instruction set, ready to stand in one file with the other sets."""
-    gathered = _Gathered({})
-    gathered.add(f"simd/{isa}.h", isa)
-    where = kernel_files()
-    wanted = [where[name] for name in sorted(names)]
-    defined_in = _definitions(isa)
+    pieces = _reachable(_pieces(_gathered(names, isa)), names)
+    text = "\n".join(piece.text for piece in pieces)
+    functions = {name for piece in pieces if not piece.is_macro for name in piece.defines}
+    macros = sorted(set(re.findall(r"^\s*#\s*define (\w+)", text, re.M)))
+    undefine = "".join(f"#undef {name}\n" for name in macros)
+    return _framed(f"{_suffixed(text, functions, isa)}\n\n{undefine}", isa)
+
+
+# -- gathering --------------------------------------------------------------------------------------------------
+
+
+def _gathered(names: set[str], isa: str) -> str:
+    """The files that hold the kernels and all that they include or call, each once, in an order that compiles."""
+    bodies = _bodies(isa)
+    seen: set[str] = {"abi.h"}
+    texts = [_expanded("kernel.h", isa, seen)]
+    wanted = [bodies[name] for name in sorted(names)]
     while wanted:
         file = wanted.pop(0)
-        before = set(gathered.texts)
-        gathered.add(file, isa)
-        for added in set(gathered.texts) - before:
-            for use in _KERNEL_USE.findall(gathered.texts[added]):
-                if use in defined_in and defined_in[use] not in gathered.texts:
-                    wanted.append(defined_in[use])
-    shared = source("kernel.h")
-    shared = shared[shared.index("/* The half-open range") : shared.rindex("#endif")]
-    body = shared + "\n".join(_without_guard(text) for text in gathered.texts.values())
-    return _frame(_suffixed(body, isa), isa, body)
+        if file not in seen:
+            text = _expanded(file, isa, seen)
+            wanted += [bodies[use] for use in _KERNEL.findall(text) if use in bodies]
+            texts.append(text)
+    return "\n".join(texts)
 
 
-def _definitions(isa: str) -> dict[str, str]:
-    """Functions called as K(name)(...) across files -> the file that defines them."""
-    found = {}
-    names = [entry.name for entry in (files("ingot") / "csrc").iterdir() if entry.name.endswith(".c")]
-    for name in sorted(names):
-        other_isa = re.fullmatch(r"gemm_micro_(\w+)\.c", name)
-        if name in ("table.c", "run.c", "pool.c") or (other_isa and other_isa[1] != isa):
-            continue
-        text = source(name) + "".join(source(i) for i in _INCLUDE.findall(source(name)) if i.startswith("gemm_tile"))
-        for match in re.finditer(r"\bK\((\w+)\)\([^;{}]*\)\s*\{", text):
-            found[match[1]] = name
-    return found
+def _bodies(isa: str) -> dict[str, str]:
+    """Kernel name -> its file, as kernels.def says in its comments; and functions called across files as K(name)."""
+    where: dict[str, str] = {}
+    current = ""
+    for line in source("kernels.def").splitlines():
+        if match := re.match(r"/\* (\w+\.c) \*/", line):
+            current = match[1]
+        elif match := re.match(r"KERNEL\((\w+),", line):
+            where[match[1]] = current
+    return where | {"gemm_tile": f"gemm_micro_{isa}.c", "pack_panel": "pack.c"}
 
 
-def _without_guard(text: str) -> str:
-    """Drops an include guard and the includes of system headers, which stand once at the top of the emitted file."""
-    text = re.sub(r"^#include <[\w./]+>\n", "", text, flags=re.M)
+def _expanded(name: str, isa: str, seen: set[str]) -> str:
+    """A file with its own includes put in place, system includes dropped, and conditions on the set decided."""
+    seen.add(name)
+    lines: list[str] = []
+    for line in _decided(_unguarded(source(name)), isa):
+        if match := _INCLUDE.match(line):
+            if match[1] not in seen:
+                lines.append(_expanded(match[1], isa, seen))
+        elif not line.startswith("#include <"):
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _unguarded(text: str) -> str:
     guard = re.search(r"^#ifndef (\w+)\n#define \1\n", text, re.M)
-    if guard is None:
+    return text if guard is None else text[guard.end() : text.rindex("#endif")]
+
+
+def _decided(text: str, isa: str) -> Iterator[str]:
+    """The lines of the branches that `defined(ISA_...)` conditions select; other conditions stay."""
+    stack: list[list[bool | None]] = []  # for each open #if: [is it ours, has a branch been taken, is this one taken]
+    for line in text.split("\n"):
+        directive = line.strip()
+        if directive.startswith("#if"):
+            ours = "ISA_" in directive
+            taken = f"ISA_{isa})" in directive
+            stack.append([ours, taken, taken])
+            if ours:
+                continue
+        elif stack and stack[-1][0] and directive.startswith(("#elif", "#else")):
+            taken = not stack[-1][1] and (directive.startswith("#else") or f"ISA_{isa})" in directive)
+            stack[-1][1:] = [stack[-1][1] or taken, taken]
+            continue
+        elif directive.startswith("#endif") and stack.pop()[0]:
+            continue
+        if all(taken for ours, _, taken in stack if ours):
+            yield line
+
+
+# -- pieces -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A top-level definition with the comment before it: the names it defines and the words it uses."""
+
+    text: str
+    defines: set[str]
+    uses: set[str]
+    is_macro: bool
+
+
+def _pieces(text: str) -> list[_Piece]:
+    """Cuts a file into top-level definitions."""
+    pieces: list[_Piece] = []
+    macros: dict[str, tuple[list[str], str]] = {}
+    comment: list[str] = []
+    for block in _blocks(text):
+        body = "\n".join(block)
+        if body.startswith("/*") and body.rstrip().endswith("*/") and body.count("/*") == 1:
+            comment = block
+            continue
+        if body.startswith("#undef"):
+            continue
+        if match := re.match(r"#define (\w+)(?:\(([^)]*)\))?", body):
+            macros[match[1]] = (re.split(r",\s*", match[2] or ""), body)
+        pieces.append(_piece("\n".join(comment + block), body, macros))
+        comment = []
+    return pieces
+
+
+def _blocks(text: str) -> Iterator[list[str]]:
+    """Runs of lines that belong together: a comment, a directive, a #if region, a definition."""
+    # Comments and strings blanked, so that only code is counted; line by line with the text.
+    code_lines = re.sub(r"/\*.*?\*/|\"(?:[^\"\\]|\\.)*\"", _blanked, text, flags=re.S).split("\n")
+    block: list[str] = []
+    depth = conditions = 0
+    for line, code in zip(text.split("\n"), code_lines, strict=True):
+        if not block and not line.strip():
+            continue
+        block.append(line)
+        conditions += line.startswith("#if") - line.startswith("#endif")
+        directive = block[0].startswith("#") and not conditions
+        if not directive:
+            depth += code.count("{") + code.count("(") - code.count("}") - code.count(")")
+        if conditions or depth or line.endswith("\\"):
+            continue
+        if directive or line.rstrip().endswith("*/") or code.rstrip().endswith((";", "}", ")")):
+            yield block
+            block = []
+
+
+def _blanked(match: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", match[0])
+
+
+def _piece(text: str, body: str, macros: dict[str, tuple[list[str], str]]) -> _Piece:
+    uses = set(_WORD.findall(re.sub(r"/\*.*?\*/", "", body, flags=re.S)))
+    if body.startswith("#"):
+        return _Piece(text, set(re.findall(r"^\s*#\s*define (\w+)", body, re.M)), uses, True)
+    call = re.match(r"(\w+)\((.*)\)$", body.strip(), re.S)
+    if call and call[1] in macros:
+        return _Piece(text, _made_by(macros, call[1], call[2]), uses, False)
+    return _Piece(text, _defined(body), uses, False)
+
+
+def _made_by(macros: dict[str, tuple[list[str], str]], name: str, arguments: str) -> set[str]:
+    """The functions that a call of a macro at top level defines."""
+    parameters, body = macros[name]
+    given = dict(zip(parameters, re.split(r",\s*", arguments), strict=False))
+    if arguments in macros:  # SHAPES(INSTANCE): the names are pasted from numbers, and their users name the table
+        return set(_PASTED.findall(macros[arguments][1])) | {arguments}
+    made = set()
+    for kernel in re.findall(r"\bK\(([\w#]+)\)\(const void", body):
+        made.add("".join(given.get(token, token) for token in kernel.split("##")))
+    return made
+
+
+def _defined(body: str) -> set[str]:
+    """The names of a function, table or type definition."""
+    code = re.sub(r"/\*.*?\*/", "", body, flags=re.S).strip()
+    if code.startswith("typedef"):
+        return set(re.findall(r"(\w+)(?: __attribute__\(.*\))?;$", code))
+    if match := re.match(r"[^({=;]*?\bK\((\w+)\)\(", code):
+        return {match[1]}
+    head = re.sub(r"__attribute__\(\(\w+\)\)", "", code)
+    if match := re.match(r"static const struct \{.*?\} (\w+)\[", head, re.S):
+        return {match[1]}
+    match = re.match(r"[\w\s\*]*?\b(\w+)\s*(?:\(|\[|=)", head)
+    return {match[1]} if match else set()
+
+
+def _reachable(pieces: list[_Piece], names: set[str]) -> list[_Piece]:
+    """The pieces that the kernels need, directly or not, in order."""
+    by_name: dict[str, list[int]] = {}
+    for index, piece in enumerate(pieces):
+        for name in piece.defines:
+            by_name.setdefault(name, []).append(index)
+    kept: set[int] = set()
+    todo = [index for name in names for index in by_name[name]]
+    while todo:
+        index = todo.pop()
+        if index in kept:
+            continue
+        kept.add(index)
+        words = set(pieces[index].uses)
+        # What pasted names refer to is found by their beginning: tile_##rows##x##width is every tile_ instance.
+        pasted = {p for p in by_name if "##" in p and any(w in p for w in _PASTED.findall(pieces[index].text))}
+        todo += [i for word in words | pasted for i in by_name.get(word, [])]
+    return [pieces[index] for index in sorted(kept)]
+
+
+# -- finishing --------------------------------------------------------------------------------------------------
+
+
+def _suffixed(text: str, names: set[str], isa: str) -> str:
+    """Every name that the text defines, each K(name) and each pasted name, with the instruction set behind it."""
+    text = _KERNEL.sub(lambda m: f"{m[1]}_{isa}", text)
+    done = f"_{isa}"
+    text = _PASTED.sub(lambda m: m[0] if m[0].endswith(done) else f"{m[0]}##_{isa}", text)
+    plain = sorted((n for n in names if "##" not in n), key=len, reverse=True)
+    if not plain:
         return text
-    return text[: guard.start()] + text[guard.end() : text.rindex("#endif")]
+    return re.sub(r"\b(" + "|".join(plain) + r")\b(?!##)", lambda m: f"{m[1]}_{isa}", text)
 
 
-def _suffixed(text: str, isa: str) -> str:
-    """Every name that the text defines, and each K(name), with the instruction set behind it."""
-    text = re.sub(r"\bK\((\w+(?:##\w+)*)\)", lambda m: f"{m[1]}_{isa}" if "##" not in m[1] else f"{m[1]}_{isa}", text)
-    names = {match for pattern in _DEFINED for match in pattern.findall(text)}
-    names = {n for n in names if not n.endswith(f"_{isa}") and n not in ("if", "for", "while", "switch", "return", "sizeof")}
-    if not names:
-        return text
-    pattern = re.compile(r"\b(" + "|".join(sorted(map(re.escape, names), key=len, reverse=True)) + r")\b")
-    return pattern.sub(lambda m: f"{m[1]}_{isa}", text)
-
-
-def _frame(text: str, isa: str, body: str) -> str:
-    """Wraps one set in its target attributes; what it defines as macros ends with it."""
-    macros = sorted(set(_DEFINE.findall(body)))
-    undefine = "".join(f"#undef {name}\n" for name in macros)
-    # A family file brings kernels that this model does not call; they are static, and the compiler drops them.
-    text = re.sub(r"^void (\w+)\(", r"UNUSED static void \1(", text, flags=re.M)
-    text = re.sub(r"^static inline ", "UNUSED static inline ", text, flags=re.M)
-    opening, closing = f"#define ISA_{isa} 1\n", f"#undef ISA_{isa}\n"
+def _framed(text: str, isa: str) -> str:
+    """Kernels become static, and stand under the target attributes of their set."""
+    text = re.sub(r"^(\s*)void (\w+)\(", r"\1static void \2(", text, flags=re.M)
     if isa not in _X86_FEATURES:
-        return f"{opening}{text}\n{undefine}{closing}"
+        return text
     features = _X86_FEATURES[isa]
-    push = (
-        "#if defined(__clang__)\n"
-        f'#pragma clang attribute push(__attribute__((target("{features}"))), apply_to = function)\n'
-        "#else\n#pragma GCC push_options\n"
-        f'#pragma GCC target("{features}")\n#endif\n'
-    )
-    pop = "#if defined(__clang__)\n#pragma clang attribute pop\n#else\n#pragma GCC pop_options\n#endif\n"
-    return f"#if defined(__x86_64__)\n{push}{opening}{text}\n{undefine}{closing}{pop}#endif\n"
+    return f"""\
+#if defined(__x86_64__)
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("{features}"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("{features}")
+#endif
+
+{text}
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+"""
