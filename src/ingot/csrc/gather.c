@@ -1,0 +1,81 @@
+/* gather.c: rows and elements of a table by run-time index. An index outside [-limit, limit) goes to the run's fault
+ * slot, and zeros to the output. */
+#include <string.h>
+
+#include "kernel.h"
+
+/* The first part to find a fault claims the slot; the others leave it alone. */
+static inline void gather_report(ingot_fault *fault, int32_t step, int64_t index, int64_t limit) {
+  int32_t none = 0;
+  if (!__atomic_compare_exchange_n(&fault->code, &none, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return;
+  fault->step = step;
+  fault->index = index;
+  fault->limit = limit;
+}
+
+/* The index counted from the front, or -1 after a fault. */
+static inline int64_t gather_index(ingot_fault *fault, int32_t step, int64_t index, int64_t limit) {
+  if (index >= 0 && index < limit) return index;
+  if (index < 0 && index >= -limit) return index + limit;
+  gather_report(fault, step, index, limit);
+  return -1;
+}
+
+#define GATHER(name, index_type)                                                                          \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                              \
+    const gather_args *args = p;                                                                          \
+    const index_type *indices = args->indices;                                                            \
+    int64_t bytes = args->inner * args->item_bytes, items = args->outer * args->count;                    \
+    int64_t end = part_begin(items, part + 1, parts);                                                     \
+    for (int64_t i = part_begin(items, part, parts); i < end; i++) {                                      \
+      int64_t row = gather_index(args->fault, args->step, indices[i % args->count], args->limit);         \
+      char *out = (char *)args->out + i * bytes;                                                          \
+      const char *table = (const char *)args->table + i / args->count * args->limit * bytes;              \
+      if (row < 0)                                                                                        \
+        memset(out, 0, (size_t)bytes);                                                                    \
+      else                                                                                                \
+        memcpy(out, table + row * bytes, (size_t)bytes);                                                  \
+    }                                                                                                     \
+  }
+
+GATHER(gather_i64, int64_t)
+GATHER(gather_i32, int32_t)
+
+/* Row r of the table is column r % 32 of panel r / 32, which is [inner][32]. */
+void K(gather_f32_panels)(const void *p, int32_t part, int32_t parts) {
+  const gather_args *args = p;
+  const int64_t *indices = args->indices;
+  int64_t inner = args->inner, end = part_begin(args->count, part + 1, parts);
+  for (int64_t i = part_begin(args->count, part, parts); i < end; i++) {
+    int64_t row = gather_index(args->fault, args->step, indices[i], args->limit);
+    float *out = (float *)args->out + i * inner;
+    if (row < 0) {
+      memset(out, 0, (size_t)inner * sizeof(float));
+      continue;
+    }
+    const float *column = (const float *)args->table + row / INGOT_PANEL * inner * INGOT_PANEL + row % INGOT_PANEL;
+    for (int64_t k = 0; k < inner; k++) out[k] = column[k * INGOT_PANEL];
+  }
+}
+
+void K(gather_elements_i64)(const void *p, int32_t part, int32_t parts) {
+  const gather_elements_args *args = p;
+  int64_t count = 1, bytes = args->item_bytes;
+  for (int32_t d = 0; d < args->rank; d++) count *= args->shape[d];
+  int64_t end = part_begin(count, part + 1, parts);
+  for (int64_t i = part_begin(count, part, parts); i < end; i++) {
+    int64_t offset = 0, rest = i;
+    for (int32_t d = args->rank - 1; d >= 0; d--) {
+      if (d != args->axis) offset += rest % args->shape[d] * args->x_strides[d];
+      rest /= args->shape[d];
+    }
+    int64_t index = gather_index(args->fault, args->step, ((const int64_t *)args->indices)[i], args->limit);
+    char *out = (char *)args->out + i * bytes;
+    if (index < 0)
+      memset(out, 0, (size_t)bytes);
+    else
+      memcpy(out, (const char *)args->x + (offset + index * args->x_strides[args->axis]) * bytes, (size_t)bytes);
+  }
+}
+
+#undef GATHER

@@ -1,0 +1,182 @@
+/* reduce.c: reductions over any dims. The reduced elements, in row-major order, are cut into chunks of
+ * INGOT_REDUCE_CHUNK; in a chunk lane l takes elements 16 i + l, the lanes meet in one fixed tree, and chunk results
+ * are joined in order. Two ways through memory, one order of roundings. */
+#include <string.h>
+
+#include "kernel.h"
+#include "vmath.h"
+
+static inline int64_t reduce_count(const int64_t *shape, int32_t rank) {
+  int64_t count = 1;
+  for (int32_t d = 0; d < rank; d++) count *= shape[d];
+  return count;
+}
+
+static inline int64_t reduce_offset(const int64_t *shape, const int64_t *strides, int32_t rank, int64_t i) {
+  int64_t offset = 0;
+  for (int32_t d = rank - 1; d >= 0; d--) {
+    offset += i % shape[d] * strides[d];
+    i /= shape[d];
+  }
+  return offset;
+}
+
+/* Reduced elements [begin, begin + length) lie at `offset`, `step` apart. */
+typedef struct { int64_t offset; int64_t step; int64_t length; } reduce_run;
+
+static inline reduce_run reduce_run_at(const reduce_args *args, int64_t begin, int64_t end) {
+  int32_t rank = args->reduced_rank;
+  if (rank == 0) return (reduce_run){0, 0, 1};
+  int64_t inner = args->reduced_shape[rank - 1], left = inner - begin % inner;
+  return (reduce_run){reduce_offset(args->reduced_shape, args->reduced_strides, rank, begin),
+                      args->reduced_strides[rank - 1], left < end - begin ? left : end - begin};
+}
+
+/* The chunk's elements, gathered into `buffer` unless they are adjacent already. */
+static inline const float *reduce_chunk(const reduce_args *args, const float *x, int64_t begin, int64_t end,
+                                        float *buffer) {
+  reduce_run run = reduce_run_at(args, begin, end);
+  if (run.step == 1 && run.length == end - begin) return x + run.offset;
+  for (int64_t i = begin; i < end; i += run.length) {
+    run = reduce_run_at(args, i, end);
+    for (int64_t j = 0; j < run.length; j++) buffer[i - begin + j] = x[run.offset + j * run.step];
+  }
+  return buffer;
+}
+
+/* Whether 16 outputs at once read adjacent memory and single outputs do not. */
+static inline int reduce_by_columns(const reduce_args *args) {
+  int32_t outer = args->outer_rank, reduced = args->reduced_rank;
+  if (outer == 0 || reduced == 0) return 0;
+  return args->outer_strides[outer - 1] == 1 && args->outer_shape[outer - 1] >= 4 &&
+         args->reduced_strides[reduced - 1] != 1;
+}
+
+#define REDUCE_F32(name, neutral, step, finish)                                                            \
+  /* The chunk's result is in lane 0. */                                                                   \
+  static inline vf name##_chunk(const float *x, int64_t n) {                                               \
+    vf acc = v_set(neutral);                                                                               \
+    int64_t i = 0;                                                                                         \
+    for (; i + 16 <= n; i += 16) acc = step(acc, v_load(x + i));                                           \
+    if (i < n) {                                                                                           \
+      float tail[16];                                                                                      \
+      v_store(tail, v_set(neutral));                                                                       \
+      memcpy(tail, x + i, (size_t)(n - i) * sizeof(float));                                                \
+      acc = step(acc, v_load(tail));                                                                       \
+    }                                                                                                      \
+    float lanes[32] = {0};                                                                                 \
+    for (int half = 8; half; half /= 2) {                                                                  \
+      v_store(lanes, acc);                                                                                 \
+      acc = step(acc, v_load(lanes + half));                                                               \
+    }                                                                                                      \
+    return acc;                                                                                            \
+  }                                                                                                        \
+                                                                                                           \
+  static inline vf name##_one(const reduce_args *args, const float *x, int64_t count) {                    \
+    float buffer[INGOT_REDUCE_CHUNK];                                                                      \
+    vf total = v_set(neutral);                                                                             \
+    for (int64_t begin = 0; begin < count; begin += INGOT_REDUCE_CHUNK) {                                  \
+      int64_t end = count - begin < INGOT_REDUCE_CHUNK ? count : begin + INGOT_REDUCE_CHUNK;               \
+      vf chunk = name##_chunk(reduce_chunk(args, x, begin, end, buffer), end - begin);                     \
+      total = begin ? step(total, chunk) : chunk;                                                          \
+    }                                                                                                      \
+    return total;                                                                                          \
+  }                                                                                                        \
+                                                                                                           \
+  /* n adjacent outputs; logical lane l of each is acc[l]. */                                              \
+  static inline vf name##_columns(const reduce_args *args, const float *x, int64_t count, int64_t n) {     \
+    vf acc[16], total = v_set(neutral);                                                                    \
+    for (int64_t begin = 0; begin < count; begin += INGOT_REDUCE_CHUNK) {                                  \
+      int64_t end = count - begin < INGOT_REDUCE_CHUNK ? count : begin + INGOT_REDUCE_CHUNK;               \
+      for (int l = 0; l < 16; l++) acc[l] = v_set(neutral);                                                \
+      for (int64_t i = begin; i < end;) {                                                                  \
+        reduce_run run = reduce_run_at(args, i, end);                                                      \
+        for (int64_t j = 0; j < run.length; j++, i++) {                                                    \
+          const float *row = x + run.offset + j * run.step;                                                \
+          acc[i % 16] = step(acc[i % 16], n == 16 ? v_load(row) : v_load_n(row, n));                       \
+        }                                                                                                  \
+      }                                                                                                    \
+      for (int half = 8; half; half /= 2)                                                                  \
+        for (int l = 0; l < half; l++) acc[l] = step(acc[l], acc[l + half]);                               \
+      total = begin ? step(total, acc[0]) : acc[0];                                                        \
+    }                                                                                                      \
+    return total;                                                                                          \
+  }                                                                                                        \
+                                                                                                           \
+  void K(name##_f32)(const void *p, int32_t part, int32_t parts) {                                         \
+    const reduce_args *args = p;                                                                           \
+    int32_t rank = args->outer_rank;                                                                       \
+    int64_t outputs = reduce_count(args->outer_shape, rank);                                               \
+    int64_t count = reduce_count(args->reduced_shape, args->reduced_rank);                                 \
+    int64_t width = reduce_by_columns(args) ? args->outer_shape[rank - 1] : 1;                             \
+    int64_t i = part_begin_grain(outputs, 16, part, parts), end = part_begin_grain(outputs, 16, part + 1, parts); \
+    while (i < end) {                                                                                      \
+      const float *x = (const float *)args->x + reduce_offset(args->outer_shape, args->outer_strides, rank, i); \
+      float *out = (float *)args->out + i;                                                                 \
+      int64_t n = width - i % width;                                                                       \
+      n = n < 16 ? n : 16;                                                                                 \
+      n = n < end - i ? n : end - i;                                                                       \
+      vf total = width > 1 ? name##_columns(args, x, count, n) : name##_one(args, x, count);               \
+      total = finish(total, count);                                                                        \
+      if (n == 16) v_store(out, total); else v_store_n(out, total, n);                                     \
+      i += n;                                                                                              \
+    }                                                                                                      \
+  }
+
+#define REDUCE_TOTAL(total, count) (total)
+#define REDUCE_MEAN(total, count) v_div(total, v_set((float)(count)))
+
+REDUCE_F32(reduce_sum, 0, v_add, REDUCE_TOTAL)
+REDUCE_F32(reduce_mean, 0, v_add, REDUCE_MEAN)
+REDUCE_F32(reduce_max, -INFINITY, v_maximum, REDUCE_TOTAL)
+REDUCE_F32(reduce_min, INFINITY, v_minimum, REDUCE_TOTAL)
+REDUCE_F32(reduce_prod, 1, v_mul, REDUCE_TOTAL)
+
+/* Wraps, so the order is free. */
+void K(reduce_sum_i64)(const void *p, int32_t part, int32_t parts) {
+  const reduce_args *args = p;
+  int64_t outputs = reduce_count(args->outer_shape, args->outer_rank), end = part_begin(outputs, part + 1, parts);
+  int64_t count = reduce_count(args->reduced_shape, args->reduced_rank);
+  for (int64_t i = part_begin(outputs, part, parts); i < end; i++) {
+    const int64_t *x =
+        (const int64_t *)args->x + reduce_offset(args->outer_shape, args->outer_strides, args->outer_rank, i);
+    uint64_t total = 0;
+    for (int64_t k = 0; k < count;) {
+      reduce_run run = reduce_run_at(args, k, count);
+      for (int64_t j = 0; j < run.length; j++, k++) total += (uint64_t)x[run.offset + j * run.step];
+    }
+    ((int64_t *)args->out)[i] = (int64_t)total;
+  }
+}
+
+/* The first position of the greatest (direction 1) or least (-1) element; the first NaN wins. */
+static inline void reduce_position(const void *p, float direction, int32_t part, int32_t parts) {
+  const reduce_args *args = p;
+  int64_t outputs = reduce_count(args->outer_shape, args->outer_rank), end = part_begin(outputs, part + 1, parts);
+  int64_t count = reduce_count(args->reduced_shape, args->reduced_rank);
+  for (int64_t i = part_begin(outputs, part, parts); i < end; i++) {
+    const float *x =
+        (const float *)args->x + reduce_offset(args->outer_shape, args->outer_strides, args->outer_rank, i);
+    float best = 0;
+    int64_t position = -1;
+    for (int64_t k = 0; k < count;) {
+      reduce_run run = reduce_run_at(args, k, count);
+      for (int64_t j = 0; j < run.length; j++, k++) {
+        float value = x[run.offset + j * run.step] * direction;
+        /* Most elements fail the first comparison. */
+        if (value <= best && position >= 0) continue;
+        if (position >= 0 && best != best) continue;
+        best = value;
+        position = k;
+      }
+    }
+    ((int64_t *)args->out)[i] = position < 0 ? 0 : position;
+  }
+}
+
+void K(argmax_f32)(const void *p, int32_t part, int32_t parts) { reduce_position(p, 1, part, parts); }
+void K(argmin_f32)(const void *p, int32_t part, int32_t parts) { reduce_position(p, -1, part, parts); }
+
+#undef REDUCE_F32
+#undef REDUCE_TOTAL
+#undef REDUCE_MEAN
