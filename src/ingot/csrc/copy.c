@@ -4,7 +4,7 @@
 #include "kernel.h"
 #include "strided.h"
 
-/* The dim whose elements are adjacent in `a`, if the copy is a transposition: out's last dim is adjacent, a's is not. */
+/* The dim whose elements are adjacent in `a` when the copy transposes: out's last dim is adjacent, a's is not. */
 static inline int32_t copy_transposed_dim(const elementwise_args *args) {
   int32_t last = args->rank - 1;
   if (last < 1 || args->out_strides[last] != 1 || args->a_strides[last] == 1 || args->shape[last] < 4) return -1;

@@ -194,7 +194,7 @@ static inline double mod_exact(float x, float y) {
 }
 
 static inline float floor_div_f32(float x, float y) {
-  if (y == 0 || fabsf(x) == INFINITY) return x / y;
+  if (y == 0) return x / y;
   double q = (x - mod_exact(x, y)) / y;
   double nearest = fabs(q) < 0x1p51 ? (q + 0x1.8p52) - 0x1.8p52 : q;
   return fabsf(y) == INFINITY && x != 0 ? ((x < 0) != (y < 0) ? -1.0f : 0.0f) : (float)nearest;

@@ -1,4 +1,4 @@
-/* pooling.c: 2-D max and average pooling over contiguous planes, a window at a time, its elements in row-major order. */
+/* pooling.c: 2-D max and average pooling over contiguous planes; a window's elements go in row-major order. */
 #include "kernel.h"
 #include "vmath.h"
 

@@ -52,75 +52,75 @@ static inline int reduce_by_columns(const reduce_args *args) {
          args->reduced_strides[reduced - 1] != 1;
 }
 
-#define REDUCE_F32(name, neutral, step, finish)                                                            \
-  /* The chunk's result is in lane 0. */                                                                   \
-  static inline vf name##_chunk(const float *x, int64_t n) {                                               \
-    vf acc = v_set(neutral);                                                                               \
-    int64_t i = 0;                                                                                         \
-    for (; i + 16 <= n; i += 16) acc = step(acc, v_load(x + i));                                           \
-    if (i < n) {                                                                                           \
-      float tail[16];                                                                                      \
-      v_store(tail, v_set(neutral));                                                                       \
-      memcpy(tail, x + i, (size_t)(n - i) * sizeof(float));                                                \
-      acc = step(acc, v_load(tail));                                                                       \
-    }                                                                                                      \
-    float lanes[32] = {0};                                                                                 \
-    for (int half = 8; half; half /= 2) {                                                                  \
-      v_store(lanes, acc);                                                                                 \
-      acc = step(acc, v_load(lanes + half));                                                               \
-    }                                                                                                      \
-    return acc;                                                                                            \
-  }                                                                                                        \
-                                                                                                           \
-  static inline vf name##_one(const reduce_args *args, const float *x, int64_t count) {                    \
-    float buffer[INGOT_REDUCE_CHUNK];                                                                      \
-    vf total = v_set(neutral);                                                                             \
-    for (int64_t begin = 0; begin < count; begin += INGOT_REDUCE_CHUNK) {                                  \
-      int64_t end = count - begin < INGOT_REDUCE_CHUNK ? count : begin + INGOT_REDUCE_CHUNK;               \
-      vf chunk = name##_chunk(reduce_chunk(args, x, begin, end, buffer), end - begin);                     \
-      total = begin ? step(total, chunk) : chunk;                                                          \
-    }                                                                                                      \
-    return total;                                                                                          \
-  }                                                                                                        \
-                                                                                                           \
-  /* n adjacent outputs; logical lane l of each is acc[l]. */                                              \
-  static inline vf name##_columns(const reduce_args *args, const float *x, int64_t count, int64_t n) {     \
-    vf acc[16], total = v_set(neutral);                                                                    \
-    for (int64_t begin = 0; begin < count; begin += INGOT_REDUCE_CHUNK) {                                  \
-      int64_t end = count - begin < INGOT_REDUCE_CHUNK ? count : begin + INGOT_REDUCE_CHUNK;               \
-      for (int l = 0; l < 16; l++) acc[l] = v_set(neutral);                                                \
-      for (int64_t i = begin; i < end;) {                                                                  \
-        reduce_run run = reduce_run_at(args, i, end);                                                      \
-        for (int64_t j = 0; j < run.length; j++, i++) {                                                    \
-          const float *row = x + run.offset + j * run.step;                                                \
-          acc[i % 16] = step(acc[i % 16], n == 16 ? v_load(row) : v_load_n(row, n));                       \
-        }                                                                                                  \
-      }                                                                                                    \
-      for (int half = 8; half; half /= 2)                                                                  \
-        for (int l = 0; l < half; l++) acc[l] = step(acc[l], acc[l + half]);                               \
-      total = begin ? step(total, acc[0]) : acc[0];                                                        \
-    }                                                                                                      \
-    return total;                                                                                          \
-  }                                                                                                        \
-                                                                                                           \
-  void K(name##_f32)(const void *p, int32_t part, int32_t parts) {                                         \
-    const reduce_args *args = p;                                                                           \
-    int32_t rank = args->outer_rank;                                                                       \
-    int64_t outputs = reduce_count(args->outer_shape, rank);                                               \
-    int64_t count = reduce_count(args->reduced_shape, args->reduced_rank);                                 \
-    int64_t width = reduce_by_columns(args) ? args->outer_shape[rank - 1] : 1;                             \
-    int64_t i = part_begin_grain(outputs, 16, part, parts), end = part_begin_grain(outputs, 16, part + 1, parts); \
-    while (i < end) {                                                                                      \
-      const float *x = (const float *)args->x + reduce_offset(args->outer_shape, args->outer_strides, rank, i); \
-      float *out = (float *)args->out + i;                                                                 \
-      int64_t n = width - i % width;                                                                       \
-      n = n < 16 ? n : 16;                                                                                 \
-      n = n < end - i ? n : end - i;                                                                       \
-      vf total = width > 1 ? name##_columns(args, x, count, n) : name##_one(args, x, count);               \
-      total = finish(total, count);                                                                        \
-      if (n == 16) v_store(out, total); else v_store_n(out, total, n);                                     \
-      i += n;                                                                                              \
-    }                                                                                                      \
+#define REDUCE_F32(name, neutral, combine, finish)                                                                     \
+  /* The chunk's result is in lane 0. */                                                                               \
+  static inline vf name##_chunk(const float *x, int64_t n) {                                                           \
+    vf acc = v_set(neutral);                                                                                           \
+    int64_t i = 0;                                                                                                     \
+    for (; i + 16 <= n; i += 16) acc = combine(acc, v_load(x + i));                                                    \
+    if (i < n) {                                                                                                       \
+      float tail[16];                                                                                                  \
+      v_store(tail, v_set(neutral));                                                                                   \
+      memcpy(tail, x + i, (size_t)(n - i) * sizeof(float));                                                            \
+      acc = combine(acc, v_load(tail));                                                                                \
+    }                                                                                                                  \
+    float lanes[32] = {0};                                                                                             \
+    for (int half = 8; half; half /= 2) {                                                                              \
+      v_store(lanes, acc);                                                                                             \
+      acc = combine(acc, v_load(lanes + half));                                                                        \
+    }                                                                                                                  \
+    return acc;                                                                                                        \
+  }                                                                                                                    \
+                                                                                                                       \
+  static inline vf name##_one(const reduce_args *args, const float *x, int64_t count) {                                \
+    float buffer[INGOT_REDUCE_CHUNK];                                                                                  \
+    vf total = v_set(neutral);                                                                                         \
+    for (int64_t begin = 0; begin < count; begin += INGOT_REDUCE_CHUNK) {                                              \
+      int64_t end = count - begin < INGOT_REDUCE_CHUNK ? count : begin + INGOT_REDUCE_CHUNK;                           \
+      vf chunk = name##_chunk(reduce_chunk(args, x, begin, end, buffer), end - begin);                                 \
+      total = begin ? combine(total, chunk) : chunk;                                                                   \
+    }                                                                                                                  \
+    return total;                                                                                                      \
+  }                                                                                                                    \
+                                                                                                                       \
+  /* n adjacent outputs; logical lane l of each is acc[l]. */                                                          \
+  static inline vf name##_columns(const reduce_args *args, const float *x, int64_t count, int64_t n) {                 \
+    vf acc[16], total = v_set(neutral);                                                                                \
+    for (int64_t begin = 0; begin < count; begin += INGOT_REDUCE_CHUNK) {                                              \
+      int64_t end = count - begin < INGOT_REDUCE_CHUNK ? count : begin + INGOT_REDUCE_CHUNK;                           \
+      for (int l = 0; l < 16; l++) acc[l] = v_set(neutral);                                                            \
+      for (int64_t i = begin; i < end;) {                                                                              \
+        reduce_run run = reduce_run_at(args, i, end);                                                                  \
+        for (int64_t j = 0; j < run.length; j++, i++) {                                                                \
+          const float *row = x + run.offset + j * run.step;                                                            \
+          acc[i % 16] = combine(acc[i % 16], n == 16 ? v_load(row) : v_load_n(row, n));                                \
+        }                                                                                                              \
+      }                                                                                                                \
+      for (int half = 8; half; half /= 2)                                                                              \
+        for (int l = 0; l < half; l++) acc[l] = combine(acc[l], acc[l + half]);                                        \
+      total = begin ? combine(total, acc[0]) : acc[0];                                                                 \
+    }                                                                                                                  \
+    return total;                                                                                                      \
+  }                                                                                                                    \
+                                                                                                                       \
+  void K(name##_f32)(const void *p, int32_t part, int32_t parts) {                                                     \
+    const reduce_args *args = p;                                                                                       \
+    int32_t rank = args->outer_rank;                                                                                   \
+    int64_t outputs = reduce_count(args->outer_shape, rank);                                                           \
+    int64_t count = reduce_count(args->reduced_shape, args->reduced_rank);                                             \
+    int64_t width = reduce_by_columns(args) ? args->outer_shape[rank - 1] : 1;                                         \
+    int64_t i = part_begin_grain(outputs, 16, part, parts), end = part_begin_grain(outputs, 16, part + 1, parts);      \
+    while (i < end) {                                                                                                  \
+      const float *x = (const float *)args->x + reduce_offset(args->outer_shape, args->outer_strides, rank, i);        \
+      float *out = (float *)args->out + i;                                                                             \
+      int64_t n = width - i % width;                                                                                   \
+      n = n < 16 ? n : 16;                                                                                             \
+      n = n < end - i ? n : end - i;                                                                                   \
+      vf total = width > 1 ? name##_columns(args, x, count, n) : name##_one(args, x, count);                           \
+      total = finish(total, count);                                                                                    \
+      if (n == 16) v_store(out, total); else v_store_n(out, total, n);                                                 \
+      i += n;                                                                                                          \
+    }                                                                                                                  \
   }
 
 #define REDUCE_TOTAL(total, count) (total)

@@ -1,6 +1,6 @@
 /* vmath.h: vector functions over simd/<isa>.h. Each is one fixed sequence of roundings, so every instruction set gives
- * the same bits. Whole float range: infinities, NaN and denormals included. Polynomials and rationals are minimax
- * fits by Lawson's reweighted least squares with coefficients rounded to float from the lowest up. */
+ * the same bits. Whole float range: infinities, NaN and denormals included. Polynomials are minimax fits
+ * by Lawson's reweighted least squares with coefficients rounded to float from the lowest up. */
 #ifndef INGOT_VMATH_H
 #define INGOT_VMATH_H
 
@@ -101,21 +101,17 @@ static inline vf v_tanh(vf x) {
   return v_copysign(v_div(m, v_add(m, v_set(2))), x);
 }
 
-/* At most 4 ULP. x P(x^2) / Q(x^2), which reaches 1 at the clamp; rounding may carry it past. */
+/* At most 3 ULP. erfc is e^(u h(u)) with u = |x| and h a polynomial; from u = 4 on erf is 1. */
 static inline vf v_erf(vf x) {
-  x = v_max(v_set(-3.95f), v_min(v_set(3.95f), x));
-  vf t = v_mul(x, x);
-  vf p = v_fma(v_set(0x1.ff3abap-20f), t, v_set(0x1.2efa9cp-12f));
-  p = v_fma(p, t, v_set(0x1.1216c8p-8f));
-  p = v_fma(p, t, v_set(0x1.baace8p-5f));
-  p = v_fma(p, t, v_set(0x1.9b55f2p-3f));
-  p = v_fma(p, t, v_set(0x1.20dd74p+0f));
-  vf q = v_fma(v_set(0x1.349424p-15f), t, v_set(0x1.48835cp-10f));
-  q = v_fma(q, t, v_set(0x1.031f08p-6f));
-  q = v_fma(q, t, v_set(0x1.e4b826p-4f));
-  q = v_fma(q, t, v_set(0x1.05ccd2p-1f));
-  q = v_fma(q, t, v_set(1));
-  return v_max(v_set(-1), v_min(v_set(1), v_div(v_mul(x, p), q)));
+  vf u = v_min(v_set(4), v_abs(x));
+  vf h = v_fma(v_set(-0x1.37bf6ap-15f), u, v_set(0x1.764ddcp-12f));
+  h = v_fma(h, u, v_set(-0x1.380160p-10f));
+  h = v_fma(h, u, v_set(-0x1.26310ep-12f));
+  h = v_fma(h, u, v_set(0x1.3d4c82p-6f));
+  h = v_fma(h, u, v_set(-0x1.a52d7ep-4f));
+  h = v_fma(h, u, v_set(-0x1.45f270p-1f));
+  h = v_fma(h, u, v_set(-0x1.20dd76p+0f));
+  return v_copysign(v_expm1(v_mul(u, h)), x);
 }
 
 /* 1 / (1 + e^-x); at most 3 ULP. e^-|x| never overflows, so small results keep their digits. */
