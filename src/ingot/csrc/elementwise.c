@@ -193,16 +193,18 @@ static inline double mod_exact(float x, float y) {
   return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
 
-static inline float floor_div_f32(float x, float y) {
+static inline double floor_div_exact(float x, float y) {
   if (y == 0) return x / y;
-  double q = (x - mod_exact(x, y)) / y;
-  double nearest = fabs(q) < 0x1p51 ? (q + 0x1.8p52) - 0x1.8p52 : q;
-  return fabsf(y) == INFINITY && x != 0 ? ((x < 0) != (y < 0) ? -1.0f : 0.0f) : (float)nearest;
+  double mod = mod_exact(x, y);
+  if (mod != mod) return NAN;
+  if (fabsf(y) == INFINITY) return x != 0 && (x < 0) != (y < 0) ? -1 : 0;
+  double q = (x - mod) / y;
+  return fabs(q) < 0x1p51 ? (q + 0x1.8p52) - 0x1.8p52 : q;
 }
 
 BINARY(pow_f32, float, float, v_pow_lane(x, y))
 BINARY(mod_f32, float, float, mod_exact(x, y))
-BINARY(floor_div_f32, float, float, floor_div_f32(x, y))
+BINARY(floor_div_f32, float, float, floor_div_exact(x, y))
 
 #define COMPARE(suffix, type)                      \
   BINARY(equal_##suffix, type, uint8_t, x == y)    \
