@@ -1,0 +1,100 @@
+"""External data of an ONNX model: mapped read-only, and only from regular files inside the model's folder.
+
+Each path component is opened relative to its parent's descriptor without following links, so neither `..` nor a
+symbolic link can lead outside, and what was checked is what is read. Hard links are allowed: installers make them.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import sys
+
+import numpy as np
+import onnx_ir
+
+from ingot.errors import LoadError
+from ingot.load.onnx.tensors import DTYPES
+
+MAX_LOCATION_CHARACTERS = 1024
+
+
+def map_external(
+    tensor: onnx_ir.ExternalTensor, folder: str, maps: dict[str, mmap.mmap | bytes], where: str
+) -> onnx_ir.Tensor:
+    """The tensor with its data mapped, not copied; `maps` holds the files that are open already.
+
+    Raises LoadError for a location outside the folder, anything but a regular file, and data that is not all there.
+    """
+    location = str(tensor.location)
+    if location not in maps:
+        maps[location] = _map_file(folder, location, where)
+    mapped = maps[location]
+    dtype = DTYPES[tensor.dtype.value]
+    shape = tuple(int(d) for d in tensor.shape)
+    count = int(np.prod(shape, dtype=object))
+    offset, needed = tensor.offset or 0, count * dtype.itemsize
+    if offset + needed > len(mapped):
+        raise LoadError(
+            f"{where}: external data {location!r} is too short, got {len(mapped)} bytes,"
+            f" expected {offset + needed} (offset {offset} + {needed})"
+        )
+    if count == 0:
+        array = np.empty(shape, dtype.numpy)
+    else:
+        array = np.frombuffer(mapped, dtype.numpy, count, offset).reshape(shape)
+        if sys.byteorder == "big":
+            array = array.byteswap()
+    # A weight that starts between elements is legal in the format; kernels read aligned ones.
+    array = np.require(array, requirements="A")
+    return onnx_ir.Tensor(array, dtype=tensor.dtype, name=tensor.name)
+
+
+def _components(location: str, where: str) -> list[str]:
+    if len(location) > MAX_LOCATION_CHARACTERS:
+        raise LoadError(f"{where}: external data location is too long, got {len(location)} characters")
+    if not location or "\0" in location or "\\" in location or ":" in location:
+        raise LoadError(f"{where}: external data location is not a relative path, got {location!r}")
+    if location.startswith("/"):
+        raise LoadError(f"{where}: external data location is outside the model's folder, got {location!r}")
+    components = [c for c in location.split("/") if c not in ("", ".")]
+    if not components or ".." in components:
+        raise LoadError(f"{where}: external data location is outside the model's folder, got {location!r}")
+    return components
+
+
+def _map_file(folder: str, location: str, where: str) -> mmap.mmap | bytes:
+    *parents, name = _components(location, where)
+    described = f"{where}: external data {location!r}"
+    try:
+        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for parent in parents:
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                child = os.open(parent, flags, dir_fd=directory)
+                os.close(directory)
+                directory = child
+            kind = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+            if not stat.S_ISREG(kind):
+                what = "a symbolic link" if stat.S_ISLNK(kind) else "not a regular file"
+                raise LoadError(f"{described} is {what}")
+            return _map_regular(name, directory, described)
+        finally:
+            os.close(directory)
+    except FileNotFoundError as error:
+        raise LoadError(f"{described} does not exist") from error
+    except OSError as error:
+        raise LoadError(f"{described} cannot be opened, {error.strerror}") from error
+
+
+def _map_regular(name: str, directory: int, described: str) -> mmap.mmap | bytes:
+    # O_NONBLOCK and the second check: the name may have become a FIFO since it was looked at.
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise LoadError(f"{described} is not a regular file")
+        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if status.st_size else b""
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,255 @@
+"""Bytes or a path -> a checked `onnx_ir.Model`. Everything that a file can lie about on its own is refused here.
+
+Nothing is computed from a size before it is compared with a limit, and no file is opened before its path is checked
+(see `external.py`). What depends on an op's meaning is checked where the op is loaded.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import onnx
+import onnx_ir
+from google.protobuf.message import DecodeError
+from onnx_ir.serde import SerdeError, deserialize_model
+
+from ingot.errors import LimitError, LoadError, UnsupportedError
+from ingot.load.onnx.external import map_external
+from ingot.load.onnx.tensors import check_tensor, is_external
+from ingot.load.onnx.upgrade import upgrade
+
+MAX_FILE_BYTES = 2**31 - 1  # protobuf's own limit
+MAX_NAME_BYTES = 1024
+OLDEST_NATIVE_OPSET = 13
+NEWEST_OPSET = onnx.defs.onnx_opset_version()
+
+Graph = onnx.GraphProto | onnx.FunctionProto
+
+
+@dataclass(slots=True)
+class Parsed:
+    """A model that passed the checks; `opset` is that of the default domain."""
+
+    model: onnx_ir.Model
+    opset: int
+
+
+def parse_model(source: str | os.PathLike | bytes) -> Parsed:
+    """Reads and checks a model. External data is mapped, and only looked for beside a model that came as a path.
+
+    Raises FileNotFoundError for a path that does not exist, LoadError for malformed content, LimitError for sizes
+    beyond the documented limits, UnsupportedError for well-formed content that Ingot does not implement.
+    """
+    if isinstance(source, bytes):
+        where, folder, content = "onnx bytes", None, memoryview(source)
+    else:
+        where = f"onnx file {os.fspath(source)!r}"
+        folder, content = os.path.dirname(os.path.abspath(source)), _read(source, where)
+    proto = _decode(content, where)
+    try:
+        opset = _check_header(proto, where)
+        _check_model(proto, where)
+        if opset < OLDEST_NATIVE_OPSET:
+            proto = upgrade(proto, OLDEST_NATIVE_OPSET, where)
+            opset = OLDEST_NATIVE_OPSET
+        model = deserialize_model(proto)
+    except (SerdeError, UnicodeDecodeError, RecursionError) as error:
+        cause = error.__cause__ or error
+        raise LoadError(f"{where}: malformed, {type(cause).__name__}: {str(cause)[:200]}") from error
+    _map_external_data(model, folder)
+    return Parsed(model, opset)
+
+
+def _read(path: str | os.PathLike, where: str) -> memoryview:
+    # O_NONBLOCK: opening a FIFO must not wait for a writer.
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise LoadError(f"{where}: cannot be opened, {error}") from error
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise LoadError(f"{where}: not a regular file")
+        if status.st_size > MAX_FILE_BYTES:
+            raise LimitError(f"{where}: file too large, got {status.st_size} bytes, expected at most {MAX_FILE_BYTES}")
+        if status.st_size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+    finally:
+        os.close(descriptor)
+
+
+def _decode(content: memoryview, where: str) -> onnx.ModelProto:
+    start = bytes(content[:512])
+    if not start:
+        raise LoadError(f"{where}: file is empty")
+    if start.startswith(b"version https://git-lfs"):
+        raise LoadError(f"{where}: a git-lfs pointer, not the model; run 'git lfs pull'")
+    if start.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml")):
+        raise LoadError(f"{where}: a web page, not an ONNX model")
+    if len(content) > MAX_FILE_BYTES:
+        raise LimitError(f"{where}: too large, got {len(content)} bytes, expected at most {MAX_FILE_BYTES}")
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(content)
+    except DecodeError as error:
+        raise LoadError(f"{where}: not an ONNX model, or truncated ({str(error)[:200]})") from error
+    if not proto.HasField("graph"):
+        raise LoadError(f"{where}: not an ONNX model, it has no graph")
+    return proto
+
+
+def _check_header(proto: onnx.ModelProto, where: str) -> int:
+    if proto.ir_version < 1:
+        raise LoadError(f"{where}: ir_version missing or not positive, got {proto.ir_version}")
+    if proto.ir_version > onnx.IR_VERSION:
+        raise UnsupportedError(f"{where}: ir_version {proto.ir_version}, expected 1..{onnx.IR_VERSION}")
+    if proto.training_info:
+        raise UnsupportedError(f"{where}: training_info is not supported")
+    opsets = _opsets(proto.opset_import, where)
+    if "" not in opsets:
+        raise LoadError(f"{where}: no opset of the default domain is imported")
+    return opsets[""]
+
+
+def _opsets(imports: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:
+    versions: dict[str, int] = {}
+    for entry in imports:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if domain in versions:
+            raise LoadError(f"{where}: opset of domain {entry.domain!r} is imported twice")
+        versions[domain] = entry.version
+    if not 1 <= versions.get("", 1) <= NEWEST_OPSET:
+        raise UnsupportedError(f"{where}: opset {versions['']}, expected 1..{NEWEST_OPSET}")
+    return versions
+
+
+def _check_model(proto: onnx.ModelProto, where: str) -> None:
+    seen: set[tuple[str, str, str]] = set()
+    for function in proto.functions:
+        key = (function.domain, function.name, function.overload)
+        if key in seen:
+            raise LoadError(f"{where}: function {function.name!r} is defined twice")
+        seen.add(key)
+        _check_unique([*function.attribute, *(a.name for a in function.attribute_proto)], "attribute", where)
+        _opsets(function.opset_import, f"{where}, function {function.name!r}")
+        _check_graph(function, [], f"{where}, function {function.name!r}")
+    _check_graph(proto.graph, [], where)
+
+
+def _check_graph(graph: Graph, scopes: list[set[str]], where: str) -> None:
+    """Single assignment, producers before readers, tensors and attributes well formed; then the same for subgraphs.
+
+    `scopes` are the names defined around this graph. Recursion is bounded by protobuf's limit of 100 nested messages.
+    """
+    in_function = isinstance(graph, onnx.FunctionProto)
+    inputs, initializers, outputs = _interface(graph, where)
+    for name in [*inputs, *initializers]:
+        if any(name in scope for scope in scopes):
+            raise LoadError(f"{where}: {name[:200]!r} is defined again in a subgraph")
+    defined = set(inputs) | set(initializers)
+    visible = [*scopes, defined]
+    for node in graph.node:
+        label = f"{where}, node {_label(node)} ({node.op_type[:100]})"
+        for name in node.input:
+            if name and not any(name in scope for scope in visible):
+                raise LoadError(f"{label}: {_missing(name, graph)}")
+        for subgraph in _check_attributes(node, label, in_function):
+            _check_graph(subgraph, visible, label)
+        for name in filter(None, node.output):
+            _check_name(name, label)
+            if any(name in scope for scope in visible):
+                raise LoadError(f"{label}: output {name[:200]!r} is defined twice")
+            defined.add(name)
+    for name in outputs:
+        if not any(name in scope for scope in visible):
+            raise LoadError(f"{where}: output {name[:200]!r} has no producer")
+
+
+def _interface(graph: Graph, where: str) -> tuple[list[str], list[str], list[str]]:
+    """Names of inputs, initializers and outputs."""
+    if isinstance(graph, onnx.FunctionProto):
+        inputs, initializers, outputs = list(graph.input), [], list(graph.output)
+    else:
+        if graph.sparse_initializer:
+            raise UnsupportedError(f"{where}: sparse initializers are not supported")
+        inputs, outputs = [i.name for i in graph.input], [o.name for o in graph.output]
+        initializers = [t.name for t in graph.initializer]
+        for tensor in graph.initializer:
+            check_tensor(tensor, f"{where}, initializer {tensor.name[:200]!r}")
+    _check_unique(inputs, "input", where)
+    _check_unique(initializers, "initializer", where)
+    _check_unique(outputs, "output", where)
+    return inputs, initializers, outputs
+
+
+def _label(node: onnx.NodeProto) -> str:
+    return repr((node.name or next(iter(node.output), "?"))[:200])
+
+
+def _missing(name: str, graph: Graph) -> str:
+    producer = {output: node for node in graph.node for output in node.output}
+    if name not in producer:
+        return f"input {name[:200]!r} has no producer"
+    pending, seen = [name], {name}
+    while pending:
+        for operand in producer[pending.pop()].input:
+            if operand == name:
+                return f"nodes form a cycle through {name[:200]!r}"
+            if operand in producer and operand not in seen:
+                seen.add(operand)
+                pending.append(operand)
+    return f"input {name[:200]!r} is read before it is made"
+
+
+def _check_attributes(node: onnx.NodeProto, where: str, in_function: bool) -> Iterator[onnx.GraphProto]:
+    _check_unique([a.name for a in node.attribute], "attribute", where)
+    for attribute in node.attribute:
+        label = f"{where}, attribute {attribute.name!r}"
+        if attribute.ref_attr_name and not in_function:
+            raise LoadError(f"{label}: refers to {attribute.ref_attr_name!r} outside of a function")
+        if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
+            raise UnsupportedError(f"{label}: sparse tensors are not supported")
+        for tensor in [*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors]:
+            check_tensor(tensor, label)
+            if is_external(tensor):
+                raise UnsupportedError(f"{label}: external data in an attribute is not supported")
+        yield from ([attribute.g] if attribute.HasField("g") else [])
+        yield from attribute.graphs
+
+
+def _check_unique(names: list[str], what: str, where: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        _check_name(name, f"{where}, {what}")
+        if name in seen:
+            raise LoadError(f"{where}: {what} {name[:200]!r} is defined twice")
+        seen.add(name)
+
+
+def _check_name(name: str, where: str) -> None:
+    if not name:
+        raise LoadError(f"{where}: a name is empty")
+    if len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
+        raise LimitError(f"{where}: name too long, got {len(name)} characters, expected at most {MAX_NAME_BYTES} bytes")
+
+
+def _map_external_data(model: onnx_ir.Model, folder: str | None) -> None:
+    maps: dict[str, mmap.mmap | bytes] = {}
+    graphs = [model.graph, *model.graph.subgraphs()]
+    for function in model.functions.values():
+        graphs += function.subgraphs()
+    for graph in graphs:
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if isinstance(tensor, onnx_ir.ExternalTensor):
+                where = f"onnx initializer {value.name!r}"
+                if folder is None:
+                    raise LoadError(f"{where}: its data is in {str(tensor.location)!r}, but a model from bytes has no folder")
+                value.const_value = map_external(tensor, folder, maps, where)

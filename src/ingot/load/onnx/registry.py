@@ -1,0 +1,38 @@
+"""The table of ONNX rules: `@onnx("Name", since=opset)` says how one op type becomes plain ops.
+
+A rule gets a `Call` (see `call.py`) and returns what each output of the node is: one operand, or a tuple of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ingot.load.onnx.call import Call, Operand
+
+MICROSOFT = "com.microsoft"
+
+Rule = Callable[["Call"], "Operand | tuple[Operand | None, ...]"]
+
+RULES: dict[tuple[str, str], list[tuple[int, Rule]]] = {}
+
+
+def onnx(*names: str, since: int = 1, domain: str = "") -> Callable[[Rule], Rule]:
+    """Declares a rule for op types of a domain from opset `since` on, until a rule with a later one."""
+
+    def declare(rule: Rule) -> Rule:
+        for name in names:
+            rows = RULES.setdefault((domain, name), [])
+            assert since not in [s for s, _ in rows], f"onnx {name} since {since} is declared twice"
+            rows.append((since, rule))
+            rows.sort(key=lambda row: row[0])
+        return rule
+
+    return declare
+
+
+def find_rule(domain: str, name: str, opset: int) -> Rule | None:
+    """The rule for an op type at an opset."""
+    rules = [rule for since, rule in RULES.get((domain, name), []) if since <= opset]
+    return rules[-1] if rules else None

@@ -1,0 +1,108 @@
+"""Shape arithmetic of ONNX ops over dims: targets of Reshape, Squeeze, Unsqueeze, Slice. All raise ShapeError."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ingot import dim
+from ingot.dim import Dim, Expr
+from ingot.errors import ShapeError, UnsupportedError
+from ingot.ops.define import normalize_axis, product
+
+Known = int | Expr
+
+
+def normalize_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Axes counted from the front, each once."""
+    result = tuple(normalize_axis("axes", axis, rank) for axis in axes)
+    if len(set(result)) != len(result):
+        raise ShapeError(f"axes: one is given twice, got {list(axes)}")
+    return result
+
+
+def reshaped(shape: Sequence[Dim], target: Sequence[Known], allow_zero: bool = False) -> tuple[Dim, ...]:
+    """The shape that Reshape gives: 0 copies a dim unless `allow_zero`, one -1 takes what is left."""
+    result: list[Dim] = list(target)
+    for i, size in enumerate(target):
+        if size == 0 and not allow_zero:
+            if i >= len(shape):
+                raise ShapeError(f"reshape: 0 copies a dim that is not there, got {list(shape)} to {list(target)}")
+            result[i] = shape[i]
+    holes = [i for i, size in enumerate(target) if size == -1]
+    if len(holes) > 1 or any(isinstance(size, int) and size < -1 for size in target):
+        raise ShapeError(f"reshape: at most one dim may be -1 and none below, got {list(target)}")
+    total = product(shape)
+    if holes:
+        rest = product([size for i, size in enumerate(result) if i != holes[0]])
+        if rest == 0:
+            raise ShapeError(f"reshape: -1 beside a dim of 0, got {list(shape)} to {list(target)}")
+        result[holes[0]] = quotient(total, rest, shape, target)
+    elif isinstance(total, int) and isinstance(product(result), int) and total != product(result):
+        raise ShapeError(f"reshape: element counts differ, got {list(shape)} to {list(target)}")
+    return tuple(result)
+
+
+def quotient(total: Dim, rest: Dim, shape: Sequence[Dim], target: Sequence[Known]) -> Dim:
+    """total / rest, which must come out even where that can be known."""
+    assert total is not None and rest is not None
+    if isinstance(total, int) and isinstance(rest, int) and total % rest:
+        raise ShapeError(f"reshape: element counts differ, got {list(shape)} to {list(target)}")
+    return dim.floordiv(total, rest)
+
+
+def squeezed(shape: Sequence[Dim], axes: Sequence[int] | None) -> tuple[Dim, ...]:
+    """The shape without the given axes, which must be 1; without all that are 1 when none are given."""
+    if axes is None:
+        return tuple(d for d in shape if d != 1)
+    dropped = normalize_axes(axes, len(shape))
+    for axis in dropped:
+        if isinstance(shape[axis], int) and shape[axis] != 1:
+            raise ShapeError(f"squeeze: dim is not 1, got {list(shape)} at axis {axis}")
+    return tuple(d for i, d in enumerate(shape) if i not in dropped)
+
+
+def unsqueezed(shape: Sequence[Dim], axes: Sequence[int]) -> tuple[Dim, ...]:
+    """The shape with dims of 1 at the given axes of the result."""
+    rank = len(shape) + len(axes)
+    added = normalize_axes(axes, rank)
+    rest = iter(shape)
+    return tuple(1 if i in added else next(rest) for i in range(rank))
+
+
+def sliced(size: Known, start: Known, stop: Known, step: int) -> tuple[Known, Known]:
+    """Canonical bounds of a slice: 0 <= start <= size, and stop likewise, or down to -1 for a negative step."""
+    if step == 0:
+        raise ShapeError("slice: a step is 0")
+    if isinstance(size, int) and isinstance(start, int) and isinstance(stop, int):
+        bounds = range(size)[slice(_clamp(start), _clamp(stop), step)]
+        if len(bounds) == 0:
+            return 0, 0
+        return bounds.start, bounds.stop
+    if step < 0:
+        if _clamp(stop) == _END or (isinstance(stop, int) and stop < -(2**31)):
+            if start == -1 or (isinstance(start, int) and start > 2**31):
+                return size - 1, -1
+        raise UnsupportedError(f"slice: backwards over a symbolic dim, got {start}:{stop}:{step} of {size}")
+    return _bound(start, size), _bound(stop, size)
+
+
+_END = 2**62
+
+
+def _clamp(bound: int) -> int:
+    # Python's slices take any int, but range needs no more than this.
+    return max(-_END, min(bound, _END))
+
+
+def _bound(bound: Known, size: Known) -> Known:
+    from ingot.load.onnx.shape_values import is_negative
+
+    if isinstance(bound, int) and bound >= 2**31 - 1:
+        return size
+    negative = is_negative(bound)
+    if negative is None:
+        raise UnsupportedError(f"slice: a bound of unknown sign, got {bound} of {size}")
+    if negative:
+        moved = bound + size
+        return moved if is_negative(moved) is False else dim.maximum(moved, 0)
+    return dim.minimum(bound, size)

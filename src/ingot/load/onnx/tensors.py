@@ -1,0 +1,122 @@
+"""Tensors of an ONNX file: the dtype table, and what is checked before an element is read."""
+
+from __future__ import annotations
+
+import math
+
+import onnx
+
+from ingot import dtype
+from ingot.dtype import DType
+from ingot.errors import LimitError, LoadError, UnsupportedError
+
+MAX_ELEMENTS = 2**40
+
+DTYPES = {
+    onnx.TensorProto.FLOAT: dtype.f32,
+    onnx.TensorProto.UINT8: dtype.u8,
+    onnx.TensorProto.INT8: dtype.i8,
+    onnx.TensorProto.UINT16: dtype.u16,
+    onnx.TensorProto.INT16: dtype.i16,
+    onnx.TensorProto.INT32: dtype.i32,
+    onnx.TensorProto.INT64: dtype.i64,
+    onnx.TensorProto.BOOL: dtype.boolean,
+    onnx.TensorProto.FLOAT16: dtype.f16,
+    onnx.TensorProto.DOUBLE: dtype.f64,
+    onnx.TensorProto.UINT32: dtype.u32,
+    onnx.TensorProto.UINT64: dtype.u64,
+    onnx.TensorProto.BFLOAT16: dtype.bf16,
+}
+
+# The typed field of each dtype that has one; the others share int32_data, one entry an element.
+_FIELDS = {dtype.f32: "float_data", dtype.f64: "double_data", dtype.i64: "int64_data"}
+_FIELDS |= {dtype.u32: "uint64_data", dtype.u64: "uint64_data"}
+_VALUE_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
+_EXTERNAL_KEYS = ("location", "offset", "length", "checksum")
+
+
+def dtype_of(number: int, where: str) -> DType:
+    """The DType of an ONNX element type. Raises LoadError for an unknown one, UnsupportedError for a missing one."""
+    if number in DTYPES:
+        return DTYPES[number]
+    names = {v: k for k, v in onnx.TensorProto.DataType.items()}
+    if number not in names or number == onnx.TensorProto.UNDEFINED:
+        raise LoadError(f"{where}: unknown dtype, got {number}")
+    raise UnsupportedError(f"{where}: dtype {names[number]} is not supported")
+
+
+def count_elements(dims: list[int] | tuple[int, ...], where: str) -> int:
+    """The product of dims. Raises LoadError for a negative one, LimitError above MAX_ELEMENTS."""
+    if any(d < 0 for d in dims):
+        raise LoadError(f"{where}: negative dim, got {list(dims)}")
+    total = math.prod(dims)
+    if total > MAX_ELEMENTS or any(d > MAX_ELEMENTS for d in dims):
+        raise LimitError(f"{where}: too many elements, got shape {list(dims)}, expected at most {MAX_ELEMENTS}")
+    return total
+
+
+def is_external(tensor: onnx.TensorProto) -> bool:
+    """True when the data is in another file."""
+    return tensor.data_location == onnx.TensorProto.EXTERNAL
+
+
+def check_tensor(tensor: onnx.TensorProto, where: str) -> None:
+    """One value field at most, of the length that shape and dtype ask for; external entries well formed.
+
+    Strings are let through: attributes of ops that Ingot does not have may hold them.
+    """
+    if tensor.HasField("segment"):
+        raise UnsupportedError(f"{where}: segmented tensors are not supported")
+    if len(tensor.dims) > 1024:
+        raise LimitError(f"{where}: rank too high, got {len(tensor.dims)}")
+    count = count_elements(list(tensor.dims), where)
+    fields = [name for name in _VALUE_FIELDS if len(getattr(tensor, name))]
+    if tensor.raw_data or (tensor.HasField("raw_data") and not is_external(tensor)):
+        fields.append("raw_data")
+    if len(fields) > 1:
+        raise LoadError(f"{where}: more than one value field is set, got {', '.join(fields)}")
+    if tensor.data_type == onnx.TensorProto.STRING:
+        raise UnsupportedError(f"{where}: dtype STRING is not supported")
+    kind = dtype_of(tensor.data_type, where)
+    if is_external(tensor):
+        if fields:
+            raise LoadError(f"{where}: has external data and {fields[0]}")
+        _check_external(tensor, count * kind.itemsize, where)
+        return
+    if tensor.external_data:
+        raise LoadError(f"{where}: has external_data entries, but its data_location is not EXTERNAL")
+    if fields == ["raw_data"]:
+        if len(tensor.raw_data) != count * kind.itemsize:
+            raise LoadError(
+                f"{where}: raw_data has a wrong length, got {len(tensor.raw_data)} bytes,"
+                f" expected {count * kind.itemsize} for {kind}{list(tensor.dims)}"
+            )
+        return
+    field = _FIELDS.get(kind, "int32_data")
+    if fields and fields != [field]:
+        raise LoadError(f"{where}: wrong value field for {kind}, got {fields[0]}, expected {field}")
+    if len(getattr(tensor, field)) != count:
+        raise LoadError(
+            f"{where}: {field} has a wrong length, got {len(getattr(tensor, field))}, expected {count}"
+            f" for {kind}{list(tensor.dims)}"
+        )
+
+
+def _check_external(tensor: onnx.TensorProto, expected_bytes: int, where: str) -> None:
+    entries: dict[str, str] = {}
+    for entry in tensor.external_data:
+        if entry.key not in _EXTERNAL_KEYS:
+            raise LoadError(f"{where}: unknown external_data key, got {entry.key[:100]!r}")
+        if entry.key in entries:
+            raise LoadError(f"{where}: external_data key {entry.key!r} is given twice")
+        entries[entry.key] = entry.value
+    if "location" not in entries:
+        raise LoadError(f"{where}: external data without a location")
+    for key in ("offset", "length"):
+        text = entries.get(key, "0")
+        if not (text.isascii() and text.isdigit() and len(text) <= 18):
+            raise LoadError(f"{where}: external data {key} is not a byte count, got {text[:100]!r}")
+    if "length" in entries and int(entries["length"]) != expected_bytes:
+        raise LoadError(
+            f"{where}: external data has a wrong length, got {entries['length']} bytes, expected {expected_bytes}"
+        )
