@@ -1,6 +1,7 @@
 """The table of ONNX rules: `@onnx("Name", since=opset)` says how one op type becomes plain ops.
 
-A rule gets a `Call` (see `call.py`) and returns what each output of the node is: one operand, or a tuple of them.
+A rule gets a `Call` (see `call.py`) and returns what each output of the node is: one operand, or a tuple of
+them; None passes a form that the rule does not cover on to the body that ONNX's schema gives the op.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 MICROSOFT = "com.microsoft"
 
-Rule = Callable[["Call"], "Operand | tuple[Operand | None, ...]"]
+Rule = Callable[["Call"], "Operand | tuple[Operand | None, ...] | None"]
 
 RULES: dict[tuple[str, str], list[tuple[int, Rule]]] = {}
 

@@ -7,6 +7,9 @@ the node then becomes ordinary ops.
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,8 +18,11 @@ import numpy as np
 
 from ingot import dim
 from ingot.dim import Expr
-from ingot.dtype import DType
+from ingot.dtype import DType, boolean, from_numpy, i32, i64
 from ingot.errors import LimitError
+from ingot.ir import MAX_RANK
+from ingot.load.onnx.shapes import is_negative, reshaped, sign, sliced, squeezed, unsqueezed
+from ingot.ops.define import normalize_axis
 
 if TYPE_CHECKING:
     from ingot.load.onnx.call import Call
@@ -72,9 +78,9 @@ def _result_dtype(call: Call) -> DType:
         case "Equal" | "Less" | "Greater" | "LessOrEqual" | "GreaterOrEqual" | "Not" | "And" | "Or":
             return boolean
         case "Cast":
-            return call.dtype_attribute("to")
+            return call.attr_dtype("to")
         case "ConstantOfShape":
-            return call.tensor("value").dtype
+            return from_numpy(call.attr_tensor("value").dtype)
         case "Where":
             return call.type(1).dtype
     return call.type(0).dtype
@@ -87,35 +93,6 @@ def _check_bounded(array: Array) -> None:
                 raise LimitError("a dim expression is too long")
         elif not -MAX_INTEGER <= value < MAX_INTEGER:
             raise LimitError(f"an integer leaves 64 bits, got {value if abs(value) < 2**128 else 'a huge one'}")
-
-
-def sign(value: int | Expr) -> int | None:
-    """-1, 0 or 1 when it is the same for every non-negative value of the symbols, else None."""
-    if isinstance(value, int):
-        return (value > 0) - (value < 0)
-    if not _is_polynomial_in_dims(value):
-        return None
-    constants = [c for monomial, c in value.terms if not monomial]
-    for direction in (1, -1):
-        if all(c * direction > 0 for _, c in value.terms) and constants:
-            return direction
-    return None
-
-
-def is_negative(value: int | Expr) -> bool | None:
-    """Whether a value is below zero, dims being non-negative; None when that depends on them."""
-    if isinstance(value, int):
-        return value < 0
-    if not _is_polynomial_in_dims(value):
-        return None
-    if all(c > 0 for _, c in value.terms):
-        return False
-    return True if sign(value) == -1 else None
-
-
-def _is_polynomial_in_dims(value: Expr) -> bool:
-    atoms = [atom for monomial, _ in value.terms for atom in monomial]
-    return all(is_negative(arg) is False for atom in atoms for arg in atom.args)
 
 
 def value(*names: str) -> Callable[[ValueFunction], ValueFunction]:
@@ -190,12 +167,12 @@ _elementwise("Identity", lambda a: a)
 
 @value("Mod")
 def _mod(call: Call, a: Array, b: Array) -> Array | None:
-    return None if call.int("fmod", 0) else map_values(_remainder, a, b)
+    return None if call.attr_int("fmod", 0) else map_values(_remainder, a, b)
 
 
 @value("Cast")
 def _cast(call: Call, a: Array) -> Array | None:
-    target = call.dtype_attribute("to")
+    target = call.attr_dtype("to")
     if target in (i64, i32):
         return map_values(lambda v: v if isinstance(v, Expr) else int(v), a)
     if target is boolean:
@@ -205,43 +182,91 @@ def _cast(call: Call, a: Array) -> Array | None:
 
 @value("Gather")
 def _gather(call: Call, data: Array, indices: Array) -> Array | None:
-    axis = call.axis("axis", 0, data.ndim)
+    axis = normalize_axis("gather", call.attr_int("axis", 0), data.ndim)
+    size = data.shape[axis] if data.ndim else 0
     if any(isinstance(i, Expr) for i in indices.flat):
         return None
-    if any(not -data.shape[axis] <= i < data.shape[axis] for i in indices.flat):
-        raise call.malformed(f"index out of range, got {indices.tolist()}, expected below {data.shape[axis]}")
-    return _bounded(np.take(data, indices.astype(np.int64), axis))
+    if any(not -size <= i < size for i in indices.flat):
+        raise call.malformed(f"index out of range, got {indices.tolist()}, expected {-size}..{size - 1}")
+    return np.take(data, indices.astype(np.int64), axis)
 
 
 @value("Concat")
 def _concat(call: Call, *arrays: Array) -> Array | None:
-    axis = call.axis("axis", None, arrays[0].ndim)
-    rest = [a.shape[:axis] + a.shape[axis + 1 :] for a in arrays]
-    return _bounded(np.concatenate(arrays, axis)) if all(r == rest[0] for r in rest) else None
+    if any(a.ndim != arrays[0].ndim for a in arrays):
+        return None
+    axis = normalize_axis("concat", call.attr_int("axis"), arrays[0].ndim)
+    others = [a.shape[:axis] + a.shape[axis + 1 :] for a in arrays]
+    if arrays[0].ndim == 0 or any(o != others[0] for o in others):
+        return None
+    return np.concatenate(arrays, axis)
 
 
 @value("Slice")
 def _slice(call: Call, data: Array, starts: Array, stops: Array, *rest: Array | None) -> Array | None:
-    axes, steps = call.slice_axes(data.ndim), call.slice_steps()
-    if any(isinstance(v, Expr) for v in [*starts.flat, *stops.flat]) or len(axes) != starts.size:
-        return None
+    axes, bounds, steps = call.slice_ranges()
     index = [slice(None)] * data.ndim
-    for axis, start, stop, step in zip(axes, starts.flat, stops.flat, steps, strict=True):
-        index[axis] = slice(*slice_bounds(start, stop, step, data.shape[axis]))
+    for axis, (start, stop), step in zip(axes, bounds, steps, strict=True):
+        if isinstance(start, Expr) or isinstance(stop, Expr):
+            return None
+        first, last = sliced(data.shape[axis], start, stop, step)
+        index[axis] = slice(first, None if last < 0 else last, step)
     return data[tuple(index)]
 
 
-def slice_bounds(start: int, stop: int, step: int, size: int) -> tuple[int, int | None, int]:
-    """ONNX slice bounds as Python ones; a backwards slice that includes element 0 stops at None."""
-    first, last, stride = slice(start, stop, step).indices(size)
-    return first, None if last < 0 else last, stride
+@value("Squeeze")
+def _squeeze(call: Call, data: Array, axes: Array | None = None) -> Array:
+    return data.reshape(squeezed(data.shape, call.axes(1)))
 
 
-@value("Squeeze", "Unsqueeze", "Reshape", "Flatten", "Expand", "Tile")
-def _reshaped(call: Call, data: Array, *operands: Array | None) -> Array | None:
-    shape = call.result_shape()
-    if not all(isinstance(d, int) for d in shape):
+@value("Unsqueeze")
+def _unsqueeze(call: Call, data: Array, axes: Array | None = None) -> Array:
+    return data.reshape(unsqueezed(data.shape, call.axes(1) or ()))
+
+
+@value("Reshape")
+def _reshape(call: Call, data: Array, target: Array) -> Array | None:
+    shape = reshaped(data.shape, list(target.flat), bool(call.attr_int("allowzero", 0)))
+    return data.reshape(shape) if all(isinstance(d, int) for d in shape) else None
+
+
+@value("Expand")
+def _expand(call: Call, data: Array, target: Array) -> Array | None:
+    return map_values(lambda v, _: v, data, _blank(target)) if _is_small(target) else None
+
+
+@value("ConstantOfShape")
+def _constant_of_shape(call: Call, shape: Array) -> Array | None:
+    value = call.attr_tensor("value", np.zeros(1, np.float32))
+    if value.dtype.kind not in "ib" or value.size != 1 or not _is_small(shape):
         return None
-    if call.op in ("Expand", "Tile"):
-        return None if int(np.prod(shape, dtype=object)) > MAX_KNOWN_ELEMENTS else _spread(call.op, data, shape)
-    return data.reshape(shape)
+    return map_values(lambda _: value.item(), _blank(shape))
+
+
+def _is_small(shape: Array) -> bool:
+    if any(isinstance(d, Expr) or d < 0 for d in shape.flat) or shape.size > MAX_RANK:
+        return False
+    return math.prod(shape.flat) <= MAX_KNOWN_ELEMENTS
+
+
+def _blank(shape: Array) -> Array:
+    return np.empty(tuple(shape.flat), object)
+
+
+@value("Range")
+def _range(call: Call, start: Array, stop: Array, step: Array) -> Array | None:
+    bounds = [a.item() for a in (start, stop, step) if a.ndim == 0]
+    if len(bounds) != 3 or any(isinstance(b, Expr) for b in bounds) or bounds[2] == 0:
+        return None
+    numbers = range(*bounds)
+    return known_array(np.array(numbers, np.int64)) if len(numbers) <= MAX_KNOWN_ELEMENTS else None
+
+
+@value("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin")
+def _reduce(call: Call, data: Array, axes: Array | None = None) -> Array | None:
+    if data.ndim != 1 or data.size == 0 or call.axes(1) not in (None, (0,), (-1,)) or call.attr_int("noop_with_empty_axes", 0):
+        return None
+    combine = {"ReduceSum": operator.add, "ReduceProd": operator.mul, "ReduceMax": dim.maximum, "ReduceMin": dim.minimum}
+    result = np.empty((1,) if call.attr_int("keepdims", 1) else (), object)
+    result[...] = functools.reduce(combine[call.op], data)
+    return result

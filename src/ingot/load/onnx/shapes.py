@@ -74,30 +74,23 @@ def sliced(size: Known, start: Known, stop: Known, step: int) -> tuple[Known, Kn
     if step == 0:
         raise ShapeError("slice: a step is 0")
     if isinstance(size, int) and isinstance(start, int) and isinstance(stop, int):
-        bounds = range(size)[slice(_clamp(start), _clamp(stop), step)]
+        bounds = range(size)[slice(start, stop, step)]
         if len(bounds) == 0:
             return 0, 0
         return bounds.start, bounds.stop
     if step < 0:
-        if _clamp(stop) == _END or (isinstance(stop, int) and stop < -(2**31)):
-            if start == -1 or (isinstance(start, int) and start > 2**31):
-                return size - 1, -1
+        from_the_end = isinstance(start, int) and (start == -1 or start >= _FAR)
+        if from_the_end and isinstance(stop, int) and stop <= -_FAR:
+            return size - 1, -1
         raise UnsupportedError(f"slice: backwards over a symbolic dim, got {start}:{stop}:{step} of {size}")
     return _bound(start, size), _bound(stop, size)
 
 
-_END = 2**62
-
-
-def _clamp(bound: int) -> int:
-    # Python's slices take any int, but range needs no more than this.
-    return max(-_END, min(bound, _END))
+_FAR = 2**31 - 1  # exporters write this or more for "to the end"
 
 
 def _bound(bound: Known, size: Known) -> Known:
-    from ingot.load.onnx.shape_values import is_negative
-
-    if isinstance(bound, int) and bound >= 2**31 - 1:
+    if isinstance(bound, int) and bound >= _FAR:
         return size
     negative = is_negative(bound)
     if negative is None:
@@ -106,3 +99,29 @@ def _bound(bound: Known, size: Known) -> Known:
         moved = bound + size
         return moved if is_negative(moved) is False else dim.maximum(moved, 0)
     return dim.minimum(bound, size)
+
+
+def sign(value: Known) -> int | None:
+    """-1, 0 or 1 when it is the same for all non-negative values of the symbols, else None."""
+    if isinstance(value, int):
+        return (value > 0) - (value < 0)
+    if not _has_non_negative_atoms(value) or () not in [monomial for monomial, _ in value.terms]:
+        return None
+    signs = {coefficient > 0 for _, coefficient in value.terms}
+    return None if len(signs) > 1 else 1 if True in signs else -1
+
+
+def is_negative(value: Known) -> bool | None:
+    """Whether a value is below zero for all non-negative values of the symbols; None when that depends on them."""
+    if isinstance(value, int):
+        return value < 0
+    if not _has_non_negative_atoms(value):
+        return None
+    if all(coefficient > 0 for _, coefficient in value.terms):
+        return False
+    return True if sign(value) == -1 else None
+
+
+def _has_non_negative_atoms(value: Expr) -> bool:
+    atoms = {atom for monomial, _ in value.terms for atom in monomial}
+    return all(is_negative(argument) is False for atom in atoms for argument in atom.args)

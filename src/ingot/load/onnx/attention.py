@@ -1,0 +1,217 @@
+"""Attention and rotary position embedding, of ONNX and of com.microsoft."""
+
+from __future__ import annotations
+
+import math
+
+from ingot.dim import Expr, floordiv
+from ingot.dtype import boolean, i64
+from ingot.load.onnx.call import Call, Operand
+from ingot.load.onnx.linear import multiply
+from ingot.load.onnx.registry import MICROSOFT, onnx
+
+Size = int | Expr
+
+
+@onnx("Attention", since=23)
+def attention(call: Call) -> tuple[Operand | None, ...] | None:
+    """Operands of rank 4, or of rank 3 with the heads inside the last dim; a cache goes before the keys and values.
+
+    A soft cap, a window, the scores as an output, and a length per row are left to the schema's body.
+    """
+    special = call.has(6) or len(call.outputs) > 3 or call.attr_float("softcap", 0.0) != 0.0
+    windowed = any(call.attr_int(name, -1) != -1 for name in ("left_window_size", "right_window_size"))
+    if special or windowed:
+        return None
+    q_heads, kv_heads = call.attr_int("q_num_heads", 0), call.attr_int("kv_num_heads", 0)
+    flat = call.type(0).rank == 3
+    q = split_heads(call, call[0], q_heads) if flat else call[0]
+    k = split_heads(call, call[1], kv_heads) if flat else call[1]
+    v = split_heads(call, call[2], kv_heads) if flat else call[2]
+    past: Size = 0
+    if call.has(4) and call.has(5):
+        past = _rank4(call, call[4])[2]
+        k, v = call.emit.concat(call[4], k, axis=2), call.emit.concat(call[5], v, axis=2)
+    mask = call.get(3)
+    if mask is not None:
+        mask = _padded_mask(call, mask, _rank4(call, k)[2])
+    scale = call.attr_float("scale", None)
+    causal = bool(call.attr_int("is_causal", 0))
+    result = attend(call, q, k, v, mask, scale=scale, causal=causal, offset=past if causal else 0)
+    return (join_heads(call, result) if flat else result), k, v
+
+
+def _rank4(call: Call, x: str) -> tuple[Size, ...]:
+    shape = call.known_shape(call.emit.type(x))
+    if len(shape) != 4:
+        raise call.malformed(f"rank 4 expected, got {call.emit.type(x)}")
+    return shape
+
+
+def _padded_mask(call: Call, mask: str, columns: Size) -> str:
+    """A mask with fewer columns than there are keys hides the rest."""
+    type = call.emit.type(mask)
+    if type.rank == 0 or type.shape[-1] in (1, columns):
+        return mask
+    missing = columns - call.known_shape(type)[-1]
+    if not isinstance(missing, int) or missing < 0:
+        return mask
+    before, after = (0,) * type.rank, (*[0] * (type.rank - 1), missing)
+    return call.emit.pad(mask, before=before, after=after, value=False if type.dtype is boolean else -math.inf)
+
+
+def attend(
+    call: Call, q: str, k: str, v: str, mask: str | None, *, scale: float | None, causal: bool = False, offset: Size = 0
+) -> str:
+    """The attention op on operands of rank 4; the default scale is 1 / sqrt(head size)."""
+    width = _rank4(call, q)[3]
+    if scale is None:
+        if not isinstance(width, int) or width == 0:
+            raise call.unsupported(f"a head size of {width}")
+        scale = 1 / math.sqrt(width)
+    if not isinstance(offset, int):
+        raise call.unsupported("a causal mask over a cache of symbolic length")
+    return call.emit.attention(q, k, v, mask, scale=scale, causal=causal, causal_offset=offset)
+
+
+def split_heads(call: Call, x: str, heads: int) -> str:
+    """[B,S,H*D] -> [B,H,S,D]."""
+    shape = call.known_shape(call.emit.type(x))
+    if len(shape) != 3 or heads < 1 or (isinstance(shape[2], int) and shape[2] % heads):
+        raise call.malformed(f"{heads} heads do not fit {call.emit.type(x)}")
+    batch, length, width = shape
+    return call.permute(call.reshape(x, (batch, length, heads, floordiv(width, heads))), (0, 2, 1, 3))
+
+
+def join_heads(call: Call, x: str) -> str:
+    """[B,H,S,D] -> [B,S,H*D]."""
+    batch, heads, length, width = _rank4(call, x)
+    return call.reshape(call.permute(x, (0, 2, 1, 3)), (batch, length, heads * width))
+
+
+@onnx("MultiHeadAttention", domain=MICROSOFT)
+def multi_head_attention(call: Call) -> tuple[Operand | None, ...]:
+    """query, key and value [B,S,H*D], or key and value already split into heads; bias, padding mask, bias of scores."""
+    if call.type(0).rank != 3 or not call.has(1) or not call.has(2) or any(call.has(i) for i in range(8, len(call))):
+        raise call.unsupported("a packed operand or a shared cache")
+    emit, heads = call.emit, call.attr_int("num_heads")
+    parts = [call[0], call[1], call[2]]
+    if call.has(3):
+        start: Size = 0
+        for i, part in enumerate(parts):
+            width = call.known_shape(emit.type(part))[-1]
+            parts[i] = emit.add(part, call.slice(call[3], 0, start, start + width))
+            start = start + width
+    q, k, v = (split_heads(call, p, heads) if emit.type(p).rank == 3 else p for p in parts)
+    past: Size = 0
+    if call.has(6) and call.has(7):
+        past = _rank4(call, call[6])[2]
+        k, v = emit.concat(call[6], k, axis=2), emit.concat(call[7], v, axis=2)
+    masks = [_padding_mask(call, call[4], _rank4(call, k)[2])] if call.has(4) else []
+    result = _masked(call, q, k, v, masks, call.get(5), bool(call.attr_int("unidirectional", 0)), past)
+    return join_heads(call, result), k, v
+
+
+@onnx("Attention", domain=MICROSOFT)
+def packed_attention(call: Call) -> Operand:
+    """One product makes query, key and value: x [B,S,C], weights [C,3*H*D], bias [3*H*D]."""
+    if call.has(4) or call.has(6) or call.attr_int("do_rotary", 0):
+        raise call.unsupported("a cache, or rotation")
+    emit, heads = call.emit, call.attr_int("num_heads")
+    fused = multiply(call, call[0], call[1])
+    fused = emit.add(fused, call[2]) if call.has(2) else fused
+    width = call.known_shape(emit.type(fused))[-1]
+    sizes = call.attr_ints("qkv_hidden_sizes", (floordiv(width, 3),) * 3)
+    if len(sizes) != 3 or sum(sizes) != width:
+        raise call.malformed(f"query, key and value of {list(sizes)} do not fill {width}")
+    stops = (sizes[0], sizes[0] + sizes[1], width)
+    parts = [call.slice(fused, 2, start, stop) for start, stop in zip((0, *stops), stops, strict=False)]
+    q, k, v = (split_heads(call, p, heads) for p in parts)
+    masks = [_padding_mask(call, call[3], _rank4(call, k)[2])] if call.has(3) else []
+    result = _masked(call, q, k, v, masks, call.get(5), bool(call.attr_int("unidirectional", 0)), 0)
+    return join_heads(call, result)
+
+
+def _padding_mask(call: Call, mask: str, columns: Size) -> str:
+    """int32 [B,T] or [B,S,T] marks what is kept with other than 0; [B] counts it. As bool, for [B,H,S,T]."""
+    emit, shape = call.emit, call.known_shape(call.emit.type(mask))
+    match len(shape):
+        case 1 if shape[0] != 1 or columns != 1:
+            column = emit.iota(length=columns, start=0, step=1, dtype=i64)
+            return emit.less(column, call.reshape(call.cast(mask, i64), (shape[0], 1, 1, 1)))
+        case 2:
+            return call.cast(call.reshape(mask, (shape[0], 1, 1, shape[1])), boolean)
+        case 3:
+            return call.cast(call.reshape(mask, (shape[0], 1, *shape[1:])), boolean)
+    raise call.unsupported(f"a mask of type {emit.type(mask)}")
+
+
+def _masked(
+    call: Call, q: str, k: str, v: str, masks: list[str], bias: str | None, causal: bool, past: Size
+) -> str:
+    """Attention under a padding mask and a bias of the scores; both together are one float mask."""
+    emit, scale = call.emit, call.attr_float("scale", 0.0)
+    mask = masks[0] if masks else bias
+    if masks and bias is not None:
+        mask = emit.where(masks[0], bias, -math.inf)
+    return attend(call, q, k, v, mask, scale=scale or None, causal=causal, offset=past if causal else 0)
+
+
+@onnx("RotaryEmbedding", since=23)
+def rotary_embedding(call: Call) -> Operand:
+    return _rotate(call, call[1], call[2], call.get(3))
+
+
+@onnx("RotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding_microsoft(call: Call) -> Operand:
+    if call.type(1).rank != 2:
+        raise call.unsupported("positions given as one offset")
+    if call.attr_int("is_packed_batching", 0) or call.attr_float("scale", 1.0) != 1.0:
+        raise call.unsupported("packed batching, or a scale")
+    return _rotate(call, call[2], call[3], call[1])
+
+
+def _rotate(call: Call, cos: str, sin: str, positions: str | None) -> str:
+    """cos and sin are caches [P,D/2] picked by positions [B,S], or [B,S,D/2]; x is [B,H,S,D] or [B,S,H*D]."""
+    emit, x, flat = call.emit, call[0], call.type(0).rank == 3
+    if flat:
+        heads = call.attr_int("num_heads", 0)
+        if heads == 0:
+            # com.microsoft leaves the count out when the caches tell the head size.
+            heads = _head_count(call, call.known_shape(emit.type(x))[2], emit.type(cos).shape[-1])
+        x = split_heads(call, x, heads)
+    *lead, width = _rank4(call, x)
+    part = call.attr_int("rotary_embedding_dim", 0) or width
+    if not isinstance(width, int) or not isinstance(part, int) or not 2 <= part <= width or part % 2:
+        raise call.malformed(f"rotates {part} of {width}")
+    angles = [_angles(call, cache, positions, part // 2) for cache in (cos, sin)]
+    rotated, rest = call.slice(x, 3, 0, part), [call.slice(x, 3, part, width)] if part < width else []
+    interleaved = bool(call.attr_int("interleaved", 0))
+    if interleaved:
+        rotated = _swap_pairs(call, rotated, lead, (part // 2, 2))
+    rotated = emit.rotary(rotated, *(emit.concat(a, a, axis=3) for a in angles))
+    if interleaved:
+        rotated = _swap_pairs(call, rotated, lead, (2, part // 2))
+    result = emit.concat(rotated, *rest, axis=3) if rest else rotated
+    return join_heads(call, result) if flat else result
+
+
+def _head_count(call: Call, width: Size, half: object) -> int:
+    if not isinstance(width, int) or not isinstance(half, int) or half < 1 or width % (2 * half):
+        raise call.malformed(f"attribute 'num_heads' is missing, and {half} angles do not divide {width}")
+    return width // (2 * half)
+
+
+def _swap_pairs(call: Call, x: str, lead: list[Size], pair: tuple[int, int]) -> str:
+    """The last dim, seen as `pair`, transposed: even and odd elements into halves and back."""
+    split = call.permute(call.reshape(x, (*lead, *pair)), (0, 1, 2, 4, 3))
+    return call.reshape(split, (*lead, pair[0] * pair[1]))
+
+
+def _angles(call: Call, cache: str, positions: str | None, half: int) -> str:
+    """[B,1,S,D/2], or [1,1,S,D/2]."""
+    picked = cache if positions is None else call.emit.gather(cache, positions, axis=0)
+    shape = call.known_shape(call.emit.type(picked))
+    if len(shape) not in (2, 3) or shape[-1] != half:
+        raise call.malformed(f"a cache {call.emit.type(cache)} does not fit, expected {half} angles")
+    return call.reshape(picked, (shape[0] if len(shape) == 3 else 1, 1, *shape[-2:]))

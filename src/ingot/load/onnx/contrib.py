@@ -1,0 +1,79 @@
+"""Ops of com.microsoft that exported and optimised models carry; attention is in `attention.py`."""
+
+from __future__ import annotations
+
+from ingot.dtype import i64
+from ingot.load.onnx.call import Call, Operand
+from ingot.load.onnx.linear import multiply
+from ingot.load.onnx.norm import normalize
+from ingot.load.onnx.registry import MICROSOFT, onnx
+
+
+@onnx("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
+def fused_matmul(call: Call) -> Operand:
+    if call.attr_int("transBatchA", 0) or call.attr_int("transBatchB", 0):
+        raise call.unsupported("transBatchA or transBatchB")
+    flags = [call.attr_int(name, 0) and call.type(i).rank > 1 for i, name in enumerate(("transA", "transB"))]
+    scale = call.attr_float("alpha", 1.0)
+    return multiply(call, call[0], call[1], transpose_a=bool(flags[0]), transpose_b=bool(flags[1]), scale=scale)
+
+
+@onnx("Gelu", "BiasGelu", domain=MICROSOFT)
+def gelu(call: Call) -> Operand:
+    return call.emit.gelu(_biased(call), approximate="erf")
+
+
+@onnx("FastGelu", domain=MICROSOFT)
+def fast_gelu(call: Call) -> Operand:
+    return call.emit.gelu(_biased(call), approximate="tanh")
+
+
+def _biased(call: Call) -> str:
+    return call.emit.add(call[0], call[1]) if call.has(1) else call[0]
+
+
+@onnx("QuickGelu", domain=MICROSOFT)
+def quick_gelu(call: Call) -> Operand:
+    emit, x = call.emit, call[0]
+    return emit.mul(x, emit.sigmoid(emit.mul(x, call.attr_float("alpha", 1.702))))
+
+
+@onnx("SkipLayerNormalization", domain=MICROSOFT)
+def skip_layer_norm(call: Call) -> tuple[Operand | None, ...]:
+    """Outputs: the norm, its statistics (training only), and the sum that was normalised."""
+    total = _skipped(call, call.get(4))
+    eps = call.attr_float("epsilon", 1e-12)
+    return normalize(call, "layer_norm", -1, eps, call[2], call.get(3), total), None, None, total
+
+
+@onnx("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def skip_rms_norm(call: Call) -> tuple[Operand | None, ...]:
+    total = _skipped(call, call.get(3))
+    eps = call.attr_float("epsilon", 1e-12)
+    return normalize(call, "rms_norm", -1, eps, call[2], None, total), None, None, total
+
+
+def _skipped(call: Call, bias: str | None) -> str:
+    if call.type(0).rank < 1:
+        raise call.malformed("a scalar operand")
+    total = call.emit.add(call[0], call[1])
+    return total if bias is None else call.emit.add(total, bias)
+
+
+@onnx("EmbedLayerNormalization", domain=MICROSOFT)
+def embed_layer_norm(call: Call) -> tuple[Operand | None, ...]:
+    """Word, position and segment embeddings, summed and normalised; the mask output counts the kept ids of a row."""
+    emit, (_, length) = call.emit, call.shape(0)
+    if call.has(8):
+        places = emit.gather(call[3], call[8], axis=0)
+    else:
+        places = call.slice(call[3], 0, 0, length)
+    total = emit.add(emit.gather(call[2], call[0], axis=0), places)
+    if call.has(1):
+        total = emit.add(total, emit.gather(call[4], call[1], axis=0))
+    result = normalize(call, "layer_norm", -1, call.attr_float("epsilon", 1e-12), call[5], call[6], total)
+    counted = None
+    if call.has(7):
+        kept = emit.reduce_sum(call.cast(call[7], i64), axes=(1,), keepdims=False)
+        counted = call.cast(kept, call.type(7).dtype)
+    return result, counted, total

@@ -1,0 +1,203 @@
+"""Element-wise, comparison and logical ops."""
+
+from __future__ import annotations
+
+import math
+
+from ingot.dtype import DType, f32, f64
+from ingot.load.onnx.call import Call, Operand
+from ingot.load.onnx.registry import onnx
+
+UNARY = {
+    "Abs": "abs",
+    "Ceil": "ceil",
+    "Cos": "cos",
+    "Erf": "erf",
+    "Exp": "exp",
+    "Floor": "floor",
+    "HardSwish": "hard_swish",
+    "IsNaN": "isnan",
+    "Log": "log",
+    "Neg": "neg",
+    "Not": "logical_not",
+    "Reciprocal": "reciprocal",
+    "Relu": "relu",
+    "Round": "round",
+    "Sigmoid": "sigmoid",
+    "Sign": "sign",
+    "Sin": "sin",
+    "Softplus": "softplus",
+    "Sqrt": "sqrt",
+    "Tanh": "tanh",
+}
+BINARY = {
+    "Add": "add",
+    "And": "logical_and",
+    "Div": "div",
+    "Equal": "equal",
+    "Greater": "greater",
+    "GreaterOrEqual": "greater_equal",
+    "Less": "less",
+    "LessOrEqual": "less_equal",
+    "Mul": "mul",
+    "Or": "logical_or",
+    "Sub": "sub",
+    "Xor": "logical_xor",
+}
+VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
+
+
+@onnx(*UNARY)
+def unary(call: Call) -> Operand:
+    return getattr(call.emit, UNARY[call.op])(call[0])
+
+
+@onnx(*BINARY)
+def binary(call: Call) -> Operand:
+    return getattr(call.emit, BINARY[call.op])(call[0], call[1])
+
+
+@onnx(*VARIADIC)
+def variadic(call: Call) -> Operand:
+    return _chain(call, VARIADIC[call.op])
+
+
+@onnx("Mean")
+def mean(call: Call) -> Operand:
+    return call.emit.mul(_chain(call, "add"), 1 / len(call))
+
+
+def _chain(call: Call, op: str) -> str:
+    first, *rest = call.values()
+    for other in rest:
+        first = getattr(call.emit, op)(first, other)
+    return first
+
+
+@onnx("Where")
+def where(call: Call) -> Operand:
+    return call.emit.where(call[0], call[1], call[2])
+
+
+@onnx("Pow")
+def pow_(call: Call) -> Operand:
+    """The result has the base's dtype; the exponent's may differ."""
+    base, exponent = call[0], call[1]
+    dtype, other = call.type(0).dtype, call.type(1).dtype
+    wide = _wider(dtype, other)
+    return call.cast(call.emit.pow(call.cast(base, wide), call.cast(exponent, wide)), dtype)
+
+
+def _wider(base: DType, exponent: DType) -> DType:
+    if base.kind == "f":
+        return base
+    if exponent.kind == "f":
+        return f64 if exponent is f64 else f32
+    return base
+
+
+@onnx("Mod")
+def mod(call: Call) -> Operand:
+    """fmod=0 takes the divisor's sign, as the op does; fmod=1 the dividend's, so a remainder of the other sign moves."""
+    emit, a, b = call.emit, call[0], call[1]
+    fmod = call.attr_int("fmod", 0)
+    if fmod not in (0, 1) or (fmod == 0 and call.type(0).dtype.kind == "f"):
+        raise call.malformed(f"attribute 'fmod' is {fmod} for {call.type(0)}")
+    remainder = emit.mod(a, b)
+    if fmod == 0:
+        return remainder
+    differs = emit.logical_xor(emit.less(a, 0), emit.less(b, 0))
+    moves = emit.logical_and(emit.not_equal(remainder, 0), differs)
+    return emit.where(moves, emit.sub(remainder, b), remainder)
+
+
+@onnx("Clip")
+def clip(call: Call) -> Operand:
+    """Bounds that are known become attributes."""
+    x, bounds, left = call[0], {}, {}
+    for index, name in ((1, "minimum"), (2, "maximum")):
+        if call.has(index):
+            if call.type(index).rank != 0:
+                raise call.malformed(f"input {index} has type {call.type(index)}, expected a scalar")
+            data = call.emit.graph.data(call[index])
+            if data is None or data != data:
+                left[name] = call[index]
+            else:
+                bounds[name] = data.item()
+    if left:
+        if call.has(1):
+            x = call.emit.maximum(x, call[1])
+        return call.emit.minimum(x, call[2]) if call.has(2) else x
+    return call.emit.clip(x, **bounds) if bounds else x
+
+
+@onnx("Cast")
+def cast(call: Call) -> Operand:
+    return call.cast(call[0], call.attr_dtype("to"))
+
+
+@onnx("CastLike")
+def cast_like(call: Call) -> Operand:
+    return call.cast(call[0], call.type(1).dtype)
+
+
+@onnx("Gelu", since=20)
+def gelu(call: Call) -> Operand:
+    kind = call.attr_text("approximate", "none")
+    if kind not in ("none", "tanh"):
+        raise call.malformed(f"attribute 'approximate' is {kind!r}, expected 'none' or 'tanh'")
+    return call.emit.gelu(call[0], approximate="erf" if kind == "none" else "tanh")
+
+
+@onnx("LeakyRelu")
+def leaky_relu(call: Call) -> Operand:
+    return call.emit.leaky_relu(call[0], alpha=call.attr_float("alpha", 0.01))
+
+
+@onnx("Elu")
+def elu(call: Call) -> Operand:
+    return call.emit.elu(call[0], alpha=call.attr_float("alpha", 1.0))
+
+
+@onnx("HardSigmoid")
+def hard_sigmoid(call: Call) -> Operand:
+    return call.emit.hard_sigmoid(call[0], alpha=call.attr_float("alpha", 0.2), beta=call.attr_float("beta", 0.5))
+
+
+@onnx("PRelu")
+def prelu(call: Call) -> Operand:
+    emit, x = call.emit, call[0]
+    return emit.where(emit.less(x, 0), emit.mul(x, call[1]), x)
+
+
+@onnx("Mish")
+def mish(call: Call) -> Operand:
+    return call.emit.mul(call[0], call.emit.tanh(call.emit.softplus(call[0])))
+
+
+@onnx("Softsign")
+def softsign(call: Call) -> Operand:
+    return call.emit.div(call[0], call.emit.add(call.emit.abs(call[0]), 1.0))
+
+
+@onnx("Tan")
+def tan(call: Call) -> Operand:
+    return call.emit.div(call.emit.sin(call[0]), call.emit.cos(call[0]))
+
+
+@onnx("IsInf")
+def isinf(call: Call) -> Operand:
+    emit, x = call.emit, call[0]
+    negative, positive = call.attr_int("detect_negative", 1), call.attr_int("detect_positive", 1)
+    if negative and positive:
+        return emit.isinf(x)
+    if positive:
+        return emit.equal(x, math.inf)
+    if negative:
+        return emit.equal(x, -math.inf)
+    return emit.logical_and(emit.isnan(x), emit.isinf(x))
+
+
+@onnx("Identity")
+def identity(call: Call) -> Operand:
+    return call.operand(0)

@@ -1,0 +1,324 @@
+"""`load_onnx`: a parsed ONNX model -> Graph, node by node through the table of rules.
+
+Functions, branches of `If` with a known condition, and ops that only have a schema body are walked in place, with the
+same limits on depth and number of nodes. Unsupported nodes are collected, and reported in one error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+import onnx
+import onnx_ir
+from onnx import inliner
+from onnx_ir.serde import SerdeError, deserialize_model
+
+from ingot import dim
+from ingot.dim import Dim, Expr, symbol, symbols_of
+from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnsupportedError
+from ingot.ir import MAX_NODES, Graph, TensorType
+from ingot.load.onnx.call import Call, Emitter, Operand, literal
+from ingot.load.onnx.parse import OLDEST_NATIVE_OPSET, parse_model
+from ingot.load.onnx.registry import find_rule
+from ingot.load.onnx.shape_values import evaluate
+from ingot.load.onnx.signature import check_call, signature_of
+from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
+from ingot.load.onnx.tensors import count_elements, dtype_of
+
+MAX_DEPTH = 32
+MAX_LISTED = 50
+
+
+def load_onnx(source: str | os.PathLike | bytes) -> Graph:
+    """The graph of an ONNX model, given as a path or its bytes; opsets before 13 go through ONNX's converter.
+
+    Raises FileNotFoundError for a missing path, LoadError for malformed content (ShapeError when shapes or dtypes
+    contradict each other), LimitError beyond a documented limit, and one UnsupportedError for all nodes that have no
+    rule.
+    """
+    parsed = parse_model(source)
+    return _Loader(parsed.model, parsed.opset).load()
+
+
+class _Missing:
+    """What an output of an unsupported node is bound to; nodes that read it are passed over."""
+
+
+_MISSING = _Missing()
+
+
+@dataclass(slots=True)
+class _Frame:
+    """One activation of a graph or function body: its values, and the attributes that the caller gave."""
+
+    opset: int
+    depth: int = 0
+    values: dict[onnx_ir.Value, Operand | _Missing | None] = field(default_factory=dict)
+    attributes: dict[str, onnx_ir.Attr] = field(default_factory=dict)
+
+
+class _Loader:
+    def __init__(self, model: onnx_ir.Model, opset: int):
+        self.model = model
+        self.frame = _Frame(opset)
+        self.graph = Graph(model.graph.name or "onnx")
+        self.constants: set[str] = set()
+        self.unsupported: list[str] = []
+        self.visited = 0
+
+    def load(self) -> Graph:
+        source = self.model.graph
+        symbols = _Symbols([v.shape for v in source.inputs if v.shape is not None])
+        for value in source.inputs:
+            if value.name not in source.initializers:
+                assert value.name is not None
+                self.frame.values[value] = self.graph.add_input(value.name, _input_type(value, symbols))
+        self.walk(source, self.frame)
+        results = {v.name: self.lookup(v, self.frame) for v in source.outputs}
+        if self.unsupported:
+            self.refuse()
+        for value in source.outputs:
+            assert value.name is not None
+            result = self.emitter(value.name).value(results[value.name])
+            _check_output(value, self.graph.type(result))
+            self.graph.set_output(value.name, result)
+        return self.graph
+
+    def refuse(self) -> None:
+        listed = self.unsupported[:MAX_LISTED]
+        if len(self.unsupported) > MAX_LISTED:
+            listed.append(f"and {len(self.unsupported) - MAX_LISTED} more")
+        raise UnsupportedError("\n".join(listed))
+
+    def emitter(self, hint: str) -> Emitter:
+        return Emitter(self.graph, self.constants, hint)
+
+    def lookup(self, value: onnx_ir.Value | None, frame: _Frame) -> Operand | _Missing | None:
+        if value is None:
+            return None
+        if value not in frame.values:
+            assert value.const_value is not None, value.name
+            name = value.name or "constant"
+            frame.values[value] = literal(self.emitter(name), value.const_value.numpy(), name)
+        return frame.values[value]
+
+    def walk(self, graph: onnx_ir.Graph | onnx_ir.Function, frame: _Frame) -> None:
+        """Every node of a graph, in order."""
+        for node in graph:
+            self.visited += 1
+            if self.visited > MAX_NODES:
+                raise LimitError(f"onnx model: too many nodes after inlining, expected at most {MAX_NODES}")
+            where = f"onnx node {node.name or next((o.name for o in node.outputs), '')!r}"
+            operands = [self.lookup(v, frame) for v in node.inputs]
+            results: tuple[Operand | _Missing | None, ...] = (_MISSING,) * len(node.outputs)
+            if not any(isinstance(o, _Missing) for o in operands):
+                results = self.visit(node, operands, frame, where)
+            for output, result in zip(node.outputs, results, strict=True):
+                frame.values[output] = result
+
+    def visit(self, node: onnx_ir.Node, operands: list, frame: _Frame, where: str) -> tuple:
+        """One node's results. Every error that leaves names the node; an unsupported one is noted, not raised."""
+        emit = self.emitter(node.outputs[0].name or node.op_type if node.outputs else node.op_type)
+        call = Call(node, frame.opset, operands, _resolve(node, frame), emit)
+        try:
+            results = self.apply(call, frame)
+            unmade = [o.name for o, r in zip_longest(node.outputs, results[: len(node.outputs)]) if o.name and r is None]
+            if unmade:
+                raise UnsupportedError(f"output {unmade[0]!r} is not supported")
+            results = results[: len(node.outputs)]
+        except UnsupportedError as error:
+            self.unsupported.append(f"{where}: {node.op_type} (opset {frame.opset}): {error}")
+            return (_MISSING,) * len(node.outputs)
+        except IngotError as error:
+            if str(error).startswith("onnx "):
+                raise
+            raise type(error)(f"{where} ({node.op_type}): {error}") from error
+        except (ArithmeticError, LookupError, TypeError, ValueError, SerdeError) as error:
+            # Rules check what they read; this is the border for content that none of them thought of.
+            raise LoadError(f"{where} ({node.op_type}): malformed, {type(error).__name__}: {str(error)[:200]}") from error
+        return tuple(self.named(r, o.name, emit) for r, o in zip(results, node.outputs, strict=True))
+
+    def named(self, result: Operand | _Missing | None, name: str | None, emit: Emitter) -> Operand | _Missing | None:
+        """Gives a value that this node made the name that the model has for it."""
+        if not isinstance(result, str) or result not in emit.made or not name:
+            return result
+        emit.made.discard(result)
+        final = self.graph.fresh(name)
+        self.graph.rename(result, final)
+        if result in self.constants:
+            self.constants.add(final)
+        return final
+
+    def apply(self, call: Call, frame: _Frame) -> tuple:
+        function = self.model.functions.get((call.node.domain, call.op, call.node.overload))
+        if function is not None:
+            return self.inline(function, call, frame)
+        signature = signature_of(call.op, call.opset, call.domain)
+        if signature is not None:
+            check_call(call, signature)
+        known = evaluate(call)
+        if known is not None:
+            return (known,)
+        if call.domain == "" and call.op == "If":
+            return self.branch(call, frame)
+        rule = find_rule(call.domain, call.op, call.opset)
+        result = None if rule is None else rule(call)
+        if result is not None:
+            return result if isinstance(result, tuple) else (result,)
+        if signature is not None and signature.has_function:
+            return self.expand(call, frame)
+        domain = f"{call.domain}." if call.domain else ""
+        raise UnsupportedError(f"op {domain}{call.op} has no rule; see 'ingot ops'")
+
+    def enter(self, frame: _Frame, what: str) -> int:
+        if frame.depth >= MAX_DEPTH:
+            raise LimitError(f"{what}: nested too deep, or recursive, expected at most {MAX_DEPTH} levels")
+        return frame.depth + 1
+
+    def inline(self, function: onnx_ir.Function, call: Call, frame: _Frame) -> tuple:
+        """A model-local function's body, with the call's operands and attributes."""
+        depth = self.enter(frame, f"function {function.name!r}")
+        opset = function.opset_imports.get("", frame.opset)
+        if opset < OLDEST_NATIVE_OPSET:
+            raise UnsupportedError(f"a function of opset {opset} is not supported")
+        if len(call) > len(function.inputs) or len(call.outputs) > len(function.outputs):
+            raise LoadError(f"function {function.name!r}: called with too many inputs or outputs")
+        attributes = {name: a for name, a in function.attributes.items() if a.value is not None} | dict(call.attributes)
+        inner = _Frame(opset, depth, attributes=attributes)
+        for i, parameter in enumerate(function.inputs):
+            inner.values[parameter] = call.operand(i) if call.has(i) else None
+        self.walk(function, inner)
+        return tuple(self.lookup(v, inner) for v in function.outputs)
+
+    def branch(self, call: Call, frame: _Frame) -> tuple:
+        """The branch that a known condition takes; it sees the values around it."""
+        condition = call.known(0)
+        if condition is None or condition.size != 1:
+            raise UnsupportedError("a condition that is not known at load is not supported")
+        chosen = call.attr_graph("then_branch" if condition.item() else "else_branch")
+        if len(chosen.outputs) != len(call.outputs):
+            raise LoadError(f"branch makes {len(chosen.outputs)} values, expected {len(call.outputs)}")
+        frame.depth = self.enter(frame, "branch")
+        self.walk(chosen, frame)
+        frame.depth -= 1
+        return tuple(self.lookup(v, frame) for v in chosen.outputs)
+
+    def expand(self, call: Call, frame: _Frame) -> tuple:
+        """An op without a rule, through the body that its ONNX schema gives it."""
+        depth = self.enter(frame, f"op {call.op}")
+        body = _schema_body(call)
+        inner = _Frame(call.opset, depth)
+        given = [call.operand(i) for i in range(len(call)) if call.has(i)]
+        inner.values.update(zip(body.inputs, given, strict=True))
+        self.walk(body, inner)
+        by_name = {v.name: self.lookup(v, inner) for v in body.outputs}
+        return tuple(by_name.get(f"output{i}") for i in range(len(call.outputs)))
+
+
+def _resolve(node: onnx_ir.Node, frame: _Frame) -> dict[str, onnx_ir.Attr]:
+    """The node's attributes, references to the function's own ones replaced or, when not given, left out."""
+    resolved = {}
+    for name, attribute in node.attributes.items():
+        if not attribute.is_ref():
+            resolved[name] = attribute
+        elif attribute.ref_attr_name in frame.attributes:
+            given = frame.attributes[attribute.ref_attr_name]
+            resolved[name] = onnx_ir.Attr(name, given.type, given.value)
+    return resolved
+
+
+def _schema_body(call: Call) -> onnx_ir.Graph:
+    inputs = [f"input{i}" if call.has(i) else "" for i in range(len(call))]
+    outputs = [f"output{i}" if name else "" for i, name in enumerate(call.outputs)]
+    node = onnx.helper.make_node(call.op, inputs, outputs)
+    node.attribute.extend(onnx_ir.to_proto(a) for a in call.attributes.values())
+    types = [_value_info(name, call.type(i)) for i, name in enumerate(inputs) if name]
+    results = [onnx.ValueInfoProto(name=name) for name in outputs if name]
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph([node], call.op, types, results),
+        opset_imports=[onnx.helper.make_opsetid("", call.opset)],
+        ir_version=onnx.IR_VERSION,
+    )
+    try:
+        body = inliner.inline_selected_functions(model, [("", call.op)], inline_schema_functions=True)
+    except (RuntimeError, ValueError) as error:
+        raise UnsupportedError(f"op {call.op} has no rule, and its body cannot be inlined ({str(error)[:200]})") from error
+    if any(n.op_type == call.op for n in body.graph.node):
+        raise UnsupportedError(f"op {call.op} has no rule; see 'ingot ops'")
+    return deserialize_model(body).graph
+
+
+def _value_info(name: str, type: TensorType) -> onnx.ValueInfoProto:
+    number = next(n for n, d in TENSOR_DTYPES.items() if d is type.dtype)
+    shape = [d if isinstance(d, int) else str(d) for d in type.shape]
+    return onnx.helper.make_tensor_value_info(name, number, shape)
+
+
+def _input_type(value: onnx_ir.Value, symbols: _Symbols) -> TensorType:
+    where = f"onnx input {value.name!r}"
+    if not isinstance(value.type, onnx_ir.TensorType):
+        raise UnsupportedError(f"{where}: type {value.type} is not supported, only dense tensors are")
+    if value.shape is None:
+        raise UnsupportedError(f"{where}: has no shape")
+    count_elements([d for d in value.shape if isinstance(d, int)], where)
+    dims = [symbols.dim(d, f"{value.name}_{i}") for i, d in enumerate(value.shape)]
+    return TensorType(dtype_of(value.type.dtype.value, where), tuple(dims))
+
+
+class _Symbols:
+    """dim_params as dims: a name is a symbol; an expression over names that inputs have is that expression."""
+
+    def __init__(self, shapes: list[onnx_ir.Shape]):
+        params = [d.value for shape in shapes for d in shape if isinstance(d, onnx_ir.SymbolicDim)]
+        self.plain = {p for p in params if p and _NAME.fullmatch(p)}
+        self.taken = set(self.plain)
+        self.dims: dict[str, Dim] = {}
+
+    def dim(self, given: int | onnx_ir.SymbolicDim, hint: str) -> Dim:
+        if isinstance(given, int):
+            return given
+        param = given.value
+        if not param:
+            return symbol(self.fresh(hint))
+        if param in self.plain:
+            return symbol(param)
+        if param not in self.dims:
+            expression = _expression(param)
+            known = isinstance(expression, Expr) and symbols_of(expression) <= self.plain
+            self.dims[param] = expression if known else symbol(self.fresh(param))
+        return self.dims[param]
+
+    def fresh(self, hint: str) -> str:
+        name = re.sub(r"\W", "_", hint, flags=re.ASCII)[:64]
+        name = name if _NAME.fullmatch(name) else f"d_{name}"
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+
+_NAME = re.compile(r"(?!(?:min|max|none)$)[A-Za-z_]\w{0,63}", re.ASCII)
+_EXPRESSION = re.compile(r"[\w+*/ ()-]{1,128}", re.ASCII)
+
+
+def _expression(text: str) -> Dim:
+    if not _EXPRESSION.fullmatch(text):
+        return None
+    try:
+        return dim.parse(text)
+    except (ValueError, SyntaxError, ZeroDivisionError):
+        return None
+
+
+def _check_output(value: onnx_ir.Value, type: TensorType) -> None:
+    where = f"onnx output {value.name!r}"
+    if value.type is None:
+        return
+    if not isinstance(value.type, onnx_ir.TensorType):
+        raise UnsupportedError(f"{where}: type {value.type} is not supported, only dense tensors are")
+    declared = dtype_of(value.type.dtype.value, where)
+    if declared is not type.dtype:
+        raise ShapeError(f"{where}: declared dtype contradicts the graph, got {declared}, expected {type.dtype}")

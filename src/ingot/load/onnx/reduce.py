@@ -1,0 +1,110 @@
+"""Reductions, positions of extremes, running sums."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ingot.load.onnx.call import Call, Operand
+from ingot.load.onnx.registry import onnx
+from ingot.load.onnx.shapes import normalize_axes
+
+PLAIN = {"ReduceMax": "reduce_max", "ReduceMin": "reduce_min", "ReduceProd": "reduce_prod", "ReduceSum": "reduce_sum"}
+
+
+def _over(call: Call) -> dict[str, object]:
+    """The attributes axes and keepdims; no axes means all, or none with noop_with_empty_axes."""
+    rank = call.type(0).rank
+    axes = call.axes(1)
+    if not axes:
+        axes = () if call.attr_int("noop_with_empty_axes", 0) else tuple(range(rank))
+    return {"axes": tuple(sorted(normalize_axes(axes, rank))), "keepdims": bool(call.attr_int("keepdims", 1))}
+
+
+@onnx(*PLAIN)
+def plain(call: Call) -> Operand:
+    return getattr(call.emit, PLAIN[call.op])(call[0], **_over(call))
+
+
+@onnx("ReduceMean")
+def mean(call: Call) -> Operand:
+    over, emit = _over(call), call.emit
+    if call.type(0).dtype.kind == "f":
+        return emit.reduce_mean(call[0], **over)
+    shape = call.type(0).shape
+    count = math.prod(shape[axis] if isinstance(shape[axis], int) else 0 for axis in over["axes"])  # type: ignore
+    if count == 0:
+        raise call.unsupported(f"an integer mean over {call.type(0)}")
+    return emit.div(emit.reduce_sum(call[0], **over), count)
+
+
+@onnx("ReduceL1")
+def l1(call: Call) -> Operand:
+    return call.emit.reduce_sum(call.emit.abs(call[0]), **_over(call))
+
+
+@onnx("ReduceL2")
+def l2(call: Call) -> Operand:
+    return call.emit.sqrt(sum_square(call))
+
+
+@onnx("ReduceSumSquare")
+def sum_square(call: Call) -> str:
+    return call.emit.reduce_sum(call.emit.mul(call[0], call[0]), **_over(call))
+
+
+@onnx("ReduceLogSum")
+def log_sum(call: Call) -> Operand:
+    return call.emit.log(call.emit.reduce_sum(call[0], **_over(call)))
+
+
+@onnx("ReduceLogSumExp")
+def log_sum_exp(call: Call) -> Operand:
+    """Shifted by the largest element; an infinite one would make inf - inf, so the shift is kept finite."""
+    over, emit = _over(call), call.emit
+    limit = float(np.finfo(np.float16 if call.type(0).dtype.itemsize == 2 else np.float32).max)
+    largest = emit.clip(emit.reduce_max(call[0], axes=over["axes"], keepdims=True), minimum=-limit, maximum=limit)
+    total = emit.reduce_sum(emit.exp(emit.sub(call[0], largest)), **over)
+    return emit.add(emit.log(total), call.reshape(largest, emit.type(total).shape))
+
+
+@onnx("ArgMax", "ArgMin")
+def position(call: Call) -> Operand:
+    emit, x = call.emit, call[0]
+    axis = call.attr_axis("axis", 0, call.type(0).rank)
+    last = call.attr_int("select_last_index", 0)
+    size = call.shape(0)[axis]
+    if last:
+        x = call.slice(x, axis, size - 1, -1, -1)
+    op = emit.argmax if call.op == "ArgMax" else emit.argmin
+    found = op(x, axis=axis, keepdims=bool(call.attr_int("keepdims", 1)))
+    if not last:
+        return found
+    if not isinstance(size, int):
+        raise call.unsupported("select_last_index over a symbolic dim")
+    return emit.add(emit.neg(found), size - 1)
+
+
+@onnx("CumSum")
+def cumsum(call: Call) -> Operand:
+    """`exclusive` shifts by one element, `reverse` runs from the end."""
+    emit, x, rank = call.emit, call[0], call.type(0).rank
+    (axis,) = call.integers(1)
+    (axis,) = normalize_axes((axis,), rank)
+    size = call.shape(0)[axis]
+    reverse = call.attr_int("reverse", 0)
+    if reverse:
+        x = call.slice(x, axis, size - 1, -1, -1)
+    if call.attr_int("exclusive", 0) and size != 0:
+        before = tuple(int(i == axis) for i in range(rank))
+        x = emit.pad(call.slice(x, axis, 0, size - 1), before=before, after=(0,) * rank, value=0)
+    total = emit.cumsum(x, axis=axis)
+    return call.slice(total, axis, size - 1, -1, -1) if reverse else total
+
+
+@onnx("TopK")
+def topk(call: Call) -> tuple[Operand | None, ...]:
+    axis = call.attr_axis("axis", -1, call.type(0).rank)
+    (k,) = call.sizes(1)
+    return call.emit.add_all("topk", call[0], k=k, axis=axis, largest=bool(call.attr_int("largest", 1)))

@@ -1,0 +1,300 @@
+"""Ops that move, repeat or make elements; reshapes, slices and expansions are all they become."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ingot.dim import Dim, Expr, floordiv
+from ingot.dtype import f32, i64
+from ingot.errors import UnsupportedError
+from ingot.load.onnx.call import Call, Operand, literal
+from ingot.load.onnx.registry import onnx
+from ingot.load.onnx.shape_values import Known
+from ingot.load.onnx.shapes import is_negative, normalize_axes, reshaped, sliced, squeezed, unsqueezed
+from ingot.load.onnx.tensors import count_elements
+from ingot.ops.define import broadcast_shapes, product
+
+
+@onnx("Reshape")
+def reshape(call: Call) -> Operand:
+    target = list(call.sizes(1))
+    return call.reshape(call[0], reshaped(call.shape(0), target, bool(call.attr_int("allowzero", 0))))
+
+
+@onnx("Transpose")
+def transpose(call: Call) -> Operand:
+    rank = call.type(0).rank
+    return call.permute(call[0], normalize_axes(call.attr_ints("perm", tuple(reversed(range(rank)))), rank))
+
+
+@onnx("Squeeze")
+def squeeze(call: Call) -> Operand:
+    return call.reshape(call[0], squeezed(call.shape(0), call.axes(1)))
+
+
+@onnx("Unsqueeze")
+def unsqueeze(call: Call) -> Operand:
+    axes = call.axes(1)
+    if axes is None:
+        raise call.malformed("input 1 is missing")
+    return call.reshape(call[0], unsqueezed(call.shape(0), axes))
+
+
+@onnx("Flatten")
+def flatten(call: Call) -> Operand:
+    shape = call.shape(0)
+    axis = call.attr_int("axis", 1)
+    if not -len(shape) <= axis <= len(shape):
+        raise call.malformed(f"attribute 'axis' is out of range, got {axis} for {call.type(0)}")
+    axis += len(shape) if axis < 0 else 0
+    return call.reshape(call[0], (product(shape[:axis]), product(shape[axis:])))
+
+
+@onnx("Concat")
+def concat(call: Call) -> Operand:
+    axis = normalize_axes((call.attr_int("axis"),), call.type(0).rank)[0]
+    return call.operand(0) if len(call) == 1 else call.emit.concat(*call.values(), axis=axis)
+
+
+@onnx("Split")
+def split(call: Call) -> tuple[Operand | None, ...]:
+    """Sizes are operand 1; without them the outputs are equal, the last one smaller when the dim does not divide."""
+    axis = call.attr_axis("axis", 0, call.type(0).rank)
+    dim = call.shape(0)[axis]
+    sizes: tuple[Dim, ...] = call.sizes(1) if call.has(1) else _equal_parts(call, dim)
+    if len(sizes) != len(call.outputs) or any(is_negative(s) for s in sizes):
+        raise call.malformed(f"sizes do not fit {len(call.outputs)} outputs, got {list(sizes)}")
+    total = sum(sizes)
+    if total != dim and isinstance(total - dim, int):
+        raise call.malformed(f"sizes sum to {total}, expected the dim {dim}")
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(call.slice(call[0], axis, start, start + size))
+        start = start + size
+    return tuple(parts)
+
+
+def _equal_parts(call: Call, dim: int | Expr) -> tuple[Dim, ...]:
+    count = call.attr_int("num_outputs", len(call.outputs))
+    if count != len(call.outputs) or count < 1:
+        raise call.malformed(f"attribute 'num_outputs' is {count}, expected {len(call.outputs)}")
+    if isinstance(dim, int):
+        each = -(-dim // count)
+        return tuple(min(each, max(dim - i * each, 0)) for i in range(count))
+    each = floordiv(dim, count)
+    if each * count != dim:
+        raise call.unsupported(f"a split of {dim} into {count} parts")
+    return (each,) * count
+
+
+@onnx("Slice")
+def slice_(call: Call) -> Operand:
+    axes, bounds, steps = call.slice_ranges()
+    shape = call.shape(0)
+    starts, stops, strides = [0] * len(shape), list(shape), [1] * len(shape)
+    for axis, (start, stop), step in zip(axes, bounds, steps, strict=True):
+        starts[axis], stops[axis] = sliced(shape[axis], start, stop, step)
+        # Past the dim every step means the same, and kernels take no more than 32 bits.
+        strides[axis] = max(-(2**31), min(step, 2**31 - 1))
+    if starts == [0] * len(shape) and tuple(stops) == shape and all(s == 1 for s in strides):
+        return call.operand(0)
+    return call.emit.slice(call[0], starts=tuple(starts), stops=tuple(stops), steps=tuple(strides))
+
+
+@onnx("Expand")
+def expand(call: Call) -> Operand:
+    """A dim of 1 in the target keeps the operand's, so the result is the broadcast of both."""
+    target = call.sizes(1)
+    if any(is_negative(d) for d in target):
+        raise call.malformed(f"negative dim, got {list(target)}")
+    shape = broadcast_shapes("expand", call.shape(0), target)
+    return call.operand(0) if shape == call.type(0).shape else call.emit.expand(call[0], shape=shape)
+
+
+@onnx("Tile")
+def tile(call: Call) -> Operand:
+    """Each repeated axis gets one before it, which is expanded and merged."""
+    x, repeats = call[0], call.sizes(1)
+    if len(repeats) != call.type(0).rank or any(is_negative(r) for r in repeats):
+        raise call.malformed(f"repeats do not fit, got {list(repeats)} for {call.type(0)}")
+    for axis, count in enumerate(repeats):
+        if count != 1:
+            shape = call.known_shape(call.emit.type(x))
+            head, rest = shape[:axis], shape[axis:]
+            x = call.emit.expand(call.reshape(x, (*head, 1, *rest)), shape=(*head, count, *rest))
+            x = call.reshape(x, (*head, count * rest[0], *rest[1:]))
+    return x
+
+
+@onnx("Pad")
+def pad(call: Call) -> Operand:
+    """Constant mode; negative amounts cut."""
+    mode = call.attr_text("mode", "constant")
+    if mode != "constant":
+        raise call.unsupported(f"mode {mode!r}")
+    rank, amounts = call.type(0).rank, call.integers(1)
+    axes = normalize_axes(call.integers(3), rank) if call.has(3) else tuple(range(rank))
+    if len(amounts) != 2 * len(axes):
+        raise call.malformed(f"pads do not fit, got {list(amounts)} for {len(axes)} axes")
+    value = call.emit.graph.data(call[2]) if call.has(2) else np.zeros((), call.type(0).dtype.numpy)
+    if value is None or value.size != 1:
+        raise call.unsupported("a pad value that is not known at load")
+    before, after = [0] * rank, [0] * rank
+    for i, axis in enumerate(axes):
+        before[axis], after[axis] = amounts[i], amounts[len(axes) + i]
+    count_elements([max(map(abs, amounts), default=0)], "pads")
+    x = call[0]
+    for axis, size in enumerate(call.shape(0)):
+        if before[axis] < 0 or after[axis] < 0:
+            start, stop = max(-before[axis], 0), size + min(after[axis], 0)
+            if is_negative(stop - start):
+                raise call.malformed(f"pads cut more than there is, got {list(amounts)} for {call.type(0)}")
+            x = call.slice(x, axis, start, stop)
+    low, high = (tuple(max(n, 0) for n in side) for side in (before, after))
+    return call.emit.pad(x, before=low, after=high, value=value.item()) if any(low + high) else x
+
+
+@onnx("Trilu")
+def trilu(call: Call) -> Operand:
+    k = call.integers(1) if call.has(1) else (0,)
+    if len(k) != 1:
+        raise call.malformed(f"input 1 has {len(k)} elements, expected 1")
+    return call.emit.trilu(call[0], k=k[0], upper=bool(call.attr_int("upper", 1)))
+
+
+@onnx("DepthToSpace")
+def depth_to_space(call: Call) -> Operand:
+    block, mode = call.attr_int("blocksize"), call.attr_text("mode", "DCR")
+    batch, channels, height, width = _image(call, block)
+    depth = floordiv(channels, block * block)
+    if depth * (block * block) != channels or mode not in ("DCR", "CRD"):
+        raise call.malformed(f"blocksize {block}, mode {mode!r} do not fit {call.type(0)}")
+    if mode == "DCR":
+        shape, axes = (batch, block, block, depth, height, width), (0, 3, 4, 1, 5, 2)
+    else:
+        shape, axes = (batch, depth, block, block, height, width), (0, 1, 4, 2, 5, 3)
+    x = call.permute(call.reshape(call[0], shape), axes)
+    return call.reshape(x, (batch, depth, height * block, width * block))
+
+
+@onnx("SpaceToDepth")
+def space_to_depth(call: Call) -> Operand:
+    block = call.attr_int("blocksize")
+    batch, channels, height, width = _image(call, block)
+    rows, columns = floordiv(height, block), floordiv(width, block)
+    if rows * block != height or columns * block != width:
+        raise call.malformed(f"blocksize {block} does not divide {call.type(0)}")
+    x = call.reshape(call[0], (batch, channels, rows, block, columns, block))
+    return call.reshape(call.permute(x, (0, 3, 5, 1, 2, 4)), (batch, channels * block * block, rows, columns))
+
+
+def _image(call: Call, block: int) -> tuple[int | Expr, ...]:
+    if call.type(0).rank != 4 or not 1 <= block < 2**16:
+        raise call.malformed(f"blocksize is {block}, operand {call.type(0)}, expected rank 4 and a positive size")
+    return call.shape(0)
+
+
+@onnx("Constant")
+def constant(call: Call) -> Operand:
+    given = [name for name in call.attributes if name != "value_string"]
+    if len(call.attributes) != 1 or not given:
+        raise call.unsupported(f"a constant of attributes {sorted(call.attributes)}")
+    match given[0]:
+        case "value":
+            data = call.attr_tensor("value")
+        case "value_int":
+            data = np.array(call.attr_int("value_int"), np.int64)
+        case "value_ints":
+            data = np.array(call.attr_ints("value_ints"), np.int64)
+        case "value_float":
+            data = np.array(call.attr_float("value_float"), np.float32)
+        case "value_floats":
+            data = np.array(call.attr_floats("value_floats"), np.float32)
+        case name:
+            raise UnsupportedError(f"attribute {name!r} is not supported")
+    return literal(call.emit, data, call.outputs[0] or "constant")
+
+
+@onnx("ConstantOfShape")
+def constant_of_shape(call: Call) -> Operand:
+    value = call.attr_tensor("value", np.zeros(1, np.float32))
+    if value.size != 1:
+        raise call.malformed(f"attribute 'value' has {value.size} elements, expected 1")
+    shape = call.sizes(0)
+    if any(is_negative(d) for d in shape):
+        raise call.malformed(f"negative dim, got {list(shape)}")
+    scalar = call.emit.constant(value.reshape(()))
+    return call.emit.expand(scalar, shape=shape) if shape else scalar
+
+
+@onnx("EyeLike")
+def eye_like(call: Call) -> Operand:
+    """Where the column is the row plus k."""
+    if call.type(0).rank != 2:
+        raise call.malformed(f"operand {call.type(0)}, expected rank 2")
+    emit, (rows, columns) = call.emit, call.shape(0)
+    dtype = call.attr_dtype("dtype") if "dtype" in call.attributes else call.type(0).dtype
+    row = emit.iota(length=rows, start=call.attr_int("k", 0), step=1, dtype=i64)
+    column = emit.iota(length=columns, start=0, step=1, dtype=i64)
+    return call.cast(emit.equal(emit.reshape(row, shape=(rows, 1)), column), dtype)
+
+
+@onnx("Range")
+def range_(call: Call) -> Operand:
+    """Bounds known at load, integers symbolic or not; the length rounds up."""
+    bounds = [_scalar(call, i) for i in range(3)]
+    start, stop, step = bounds
+    dtype = call.type(0).dtype
+    if step == 0:
+        raise call.malformed("a step of 0")
+    if all(isinstance(b, (int, float)) for b in bounds):
+        count = (stop - start) / step if dtype.kind == "f" else -((start - stop) // step)
+        if not abs(count) < 2**62:
+            raise call.malformed(f"bounds are not finite, got {bounds}")
+        length: Dim = max(int(np.ceil(count)), 0) if dtype.kind == "f" else max(count, 0)
+    elif isinstance(step, int) and isinstance(start, int):
+        length = stop - start if step == 1 else floordiv(stop - start + step - 1, step) if step > 0 else None
+    else:
+        length = stop - start if step == 1 else None
+    if length is None or isinstance(start, Expr):
+        return _shifted_range(call, start, length)
+    count_elements([length] if isinstance(length, int) else [], "range")
+    counted = dtype if dtype in (i64, f32) else f32 if dtype.kind == "f" else i64
+    return call.cast(call.emit.iota(length=length, start=start, step=step, dtype=counted), dtype)
+
+
+def _shifted_range(call: Call, start: int | Expr, length: Dim) -> str:
+    if length is None:
+        raise call.unsupported("a symbolic range of this step")
+    counted = call.cast(call.emit.iota(length=length, start=0, step=1, dtype=i64), call.type(0).dtype)
+    return call.emit.add(counted, call[0])
+
+
+def _scalar(call: Call, index: int) -> int | float | Expr:
+    known = call.known(index)
+    if known is None:
+        known = call.emit.graph.data(call[index])
+    if known is None:
+        raise call.unsupported(f"an input {index} that is not known at load")
+    if known.size != 1:
+        raise call.malformed(f"input {index} has {known.size} elements, expected 1")
+    return known.item()
+
+
+@onnx("Shape")
+def shape_(call: Call) -> Operand:
+    dims = call.shape(0)
+    stop = call.attr_int("end") if "end" in call.attributes else len(dims)
+    dims = dims[call.attr_int("start", 0) : stop]
+    array = np.empty(len(dims), object)
+    array[:] = dims
+    return Known(array, i64, call.outputs[0])
+
+
+@onnx("Size")
+def size(call: Call) -> Operand:
+    array = np.empty((), object)
+    array[()] = product(call.shape(0))
+    return Known(array, i64, call.outputs[0])
+
+

@@ -1,0 +1,70 @@
+"""What ONNX's own schema says of an op at an opset: arity, attributes, dtypes. A node that breaks it is malformed."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import onnx
+
+from ingot.errors import LoadError, ShapeError
+from ingot.load.onnx.call import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A schema, read once; `formals` are (type parameter, accepted ONNX type strings, homogeneous) per input."""
+
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+    attributes: dict[str, tuple[int, bool]]  # name -> (attribute type, required)
+    formals: tuple[tuple[str, frozenset[str], bool], ...]
+    has_function: bool
+
+
+@functools.lru_cache(maxsize=1024)
+def signature_of(op: str, opset: int, domain: str) -> Signature | None:
+    """The signature of an op type; None when ONNX does not know it."""
+    try:
+        schema = onnx.defs.get_schema(op, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+    return Signature(
+        (schema.min_input, schema.max_input),
+        (schema.min_output, schema.max_output),
+        {name: (int(a.type.value), a.required) for name, a in schema.attributes.items()},
+        tuple((f.type_str, frozenset(f.types), f.is_homogeneous) for f in schema.inputs),
+        schema.has_function or schema.has_context_dependent_function,
+    )
+
+
+def check_call(call: Call, signature: Signature) -> None:
+    """Raises LoadError for a wrong arity or attribute, ShapeError for a wrong dtype."""
+    for what, count, (low, high) in (
+        ("inputs", len(call), signature.inputs),
+        ("outputs", len(call.outputs), signature.outputs),
+    ):
+        if not low <= count <= high:
+            raise LoadError(f"wrong number of {what}, got {count}, expected {low}..{high}")
+    for name, attribute in call.attributes.items():
+        if name not in signature.attributes:
+            raise LoadError(f"unknown attribute {name[:100]!r}, expected one of {sorted(signature.attributes)}")
+        if attribute.type.value != signature.attributes[name][0]:
+            raise LoadError(f"attribute {name!r} has a wrong type, got {attribute.type.name}")
+    for name, (_, required) in signature.attributes.items():
+        if required and name not in call.attributes:
+            raise LoadError(f"attribute {name!r} is missing")
+    _check_dtypes(call, signature)
+
+
+def _check_dtypes(call: Call, signature: Signature) -> None:
+    bound: dict[str, str] = {}
+    for i in range(len(call)):
+        if not call.has(i):
+            continue
+        parameter, accepted, homogeneous = signature.formals[min(i, len(signature.formals) - 1)]
+        kind = call.type(i).dtype.onnx
+        if kind not in accepted:
+            raise ShapeError(f"input {i} has a wrong dtype, got {call.type(i)}")
+        if homogeneous and bound.setdefault(parameter, kind) != kind:
+            raise ShapeError(f"inputs differ in dtype, got {call.type(i)} as input {i} beside {bound[parameter]}")
