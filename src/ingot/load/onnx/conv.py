@@ -42,7 +42,7 @@ def average_pool(call: Call) -> Operand:
     pads, extra = _ceiled(call, kernel, strides, pads, dilations)
     if included and any(extra):
         rank = len(kernel)
-        x = emit.pad(x, before=(0, 0, *pads[:rank]), after=(0, 0, *pads[rank:]), value=0.0)
+        x = emit.pad(x, low=(0, 0, *pads[:rank]), high=(0, 0, *pads[rank:]), value=0.0)
         pads, included = extra, False
     else:
         pads = tuple(p + e for p, e in zip(pads, extra, strict=True))

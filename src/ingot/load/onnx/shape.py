@@ -151,7 +151,7 @@ def pad(call: Call) -> Operand:
                 raise call.malformed(f"pads cut more than there is, got {list(amounts)} for {call.type(0)}")
             x = call.slice(x, axis, start, stop)
     low, high = (tuple(max(n, 0) for n in side) for side in (before, after))
-    return call.emit.pad(x, before=low, after=high, value=value.item()) if any(low + high) else x
+    return call.emit.pad(x, low=low, high=high, value=value.item()) if any(low + high) else x
 
 
 @onnx("Trilu")

@@ -66,8 +66,11 @@ def evaluate(call: Call) -> Known | None:
     arrays = [call.known(i) for i in range(len(call))]
     if any(a is None and call.has(i) for i, a in enumerate(arrays)):
         return None
-    result = function(call, *arrays)
-    if result is None or any(v is None for v in result.flat):
+    found = function(call, *arrays)
+    if found is None:
+        return None
+    result = np.asarray(found, object)  # numpy hands out the element of an array of rank 0
+    if any(v is None for v in result.flat):
         return None
     _check_bounded(result)
     return Known(result, _result_dtype(call), call.outputs[0])
