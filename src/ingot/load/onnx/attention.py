@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-from ingot.dim import Expr, floordiv
+from ingot.dim import floordiv
 from ingot.dtype import boolean, i64
 from ingot.load.onnx.call import Call, Operand
 from ingot.load.onnx.linear import multiply
 from ingot.load.onnx.registry import MICROSOFT, onnx
-
-Size = int | Expr
+from ingot.load.onnx.shapes import Size
 
 
 @onnx("Attention", since=23)
@@ -56,8 +55,8 @@ def _padded_mask(call: Call, mask: str, columns: Size) -> str:
     missing = columns - call.known_shape(type)[-1]
     if not isinstance(missing, int) or missing < 0:
         return mask
-    before, after = (0,) * type.rank, (*[0] * (type.rank - 1), missing)
-    return call.emit.pad(mask, before=before, after=after, value=False if type.dtype is boolean else -math.inf)
+    low, high = (0,) * type.rank, (*[0] * (type.rank - 1), missing)
+    return call.emit.pad(mask, low=low, high=high, value=False if type.dtype is boolean else -math.inf)
 
 
 def attend(
@@ -146,9 +145,7 @@ def _padding_mask(call: Call, mask: str, columns: Size) -> str:
     raise call.unsupported(f"a mask of type {emit.type(mask)}")
 
 
-def _masked(
-    call: Call, q: str, k: str, v: str, masks: list[str], bias: str | None, causal: bool, past: Size
-) -> str:
+def _masked(call: Call, q: str, k: str, v: str, masks: list[str], bias: str | None, causal: bool, past: Size) -> str:
     """Attention under a padding mask and a bias of the scores; both together are one float mask."""
     emit, scale = call.emit, call.attr_float("scale", 0.0)
     mask = masks[0] if masks else bias

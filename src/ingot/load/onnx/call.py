@@ -14,6 +14,7 @@ from ingot.dtype import DType, boolean, i32, i64
 from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.ir import OPS, Graph, TensorType
 from ingot.load.onnx.shape_values import MAX_KNOWN_ELEMENTS, Known, known_array
+from ingot.load.onnx.shapes import Size
 from ingot.load.onnx.tensors import MAX_ELEMENTS, dtype_of
 from ingot.ops.define import normalize_axis
 
@@ -166,11 +167,11 @@ class Call:
             return TensorType(operand.dtype, operand.array.shape)
         return self.emit.type(operand)
 
-    def shape(self, index: int) -> tuple[int | Expr, ...]:
+    def shape(self, index: int) -> tuple[Size, ...]:
         """The shape of operand `index`; raises UnsupportedError when a dim is unknown."""
         return self.known_shape(self.type(index))
 
-    def known_shape(self, type: TensorType) -> tuple[int | Expr, ...]:
+    def known_shape(self, type: TensorType) -> tuple[Size, ...]:
         """The shape of a type; raises UnsupportedError when a dim is unknown."""
         if any(d is None for d in type.shape):
             raise self.unsupported(f"a shape that depends on data, {type}")
@@ -188,7 +189,7 @@ class Call:
             return None
         return known_array(data)
 
-    def sizes(self, index: int) -> tuple[int | Expr, ...]:
+    def sizes(self, index: int) -> tuple[Size, ...]:
         """The elements of a one-dimensional integer operand; raises UnsupportedError when they depend on data."""
         array = self.known(index) if self.has(index) else None
         if array is None:
@@ -210,11 +211,13 @@ class Call:
             return self.attr_ints(name)
         return self.integers(index) if self.has(index) else None
 
-    def slice_ranges(self) -> tuple[tuple[int, ...], list[tuple[int | Expr, int | Expr]], tuple[int, ...]]:
+    def slice_ranges(self) -> tuple[tuple[int, ...], list[tuple[Size, Size]], tuple[int, ...]]:
         """Slice's axes, (start, stop) pairs and steps, of equal lengths."""
         starts, stops = self.sizes(1), self.sizes(2)
         axes = self.integers(3) if self.has(3) else tuple(range(len(starts)))
         steps = self.integers(4) if self.has(4) else (1,) * len(starts)
+        if 0 in steps:
+            raise self.malformed("a step of 0")
         if not len(starts) == len(stops) == len(axes) == len(steps):
             raise self.malformed(f"starts, ends, axes, steps differ in length, got {starts}, {stops}, {axes}, {steps}")
         rank = self.type(0).rank
@@ -232,7 +235,9 @@ class Call:
             return default
         attribute = self.attributes[name]
         if attribute.type != kind:
-            raise self.malformed(f"attribute {name!r} has a wrong type, got {attribute.type.name}, expected {kind.name}")
+            raise self.malformed(
+                f"attribute {name!r} has a wrong type, got {attribute.type.name}, expected {kind.name}"
+            )
         return attribute.value
 
     def attr_int(self, name: str, default: Any = _REQUIRED) -> int:
@@ -292,7 +297,8 @@ class Call:
     def slice(self, x: str, axis: int, start: Dim, stop: Dim, step: int = 1) -> str:
         """A canonical range of one axis."""
         shape = self.emit.type(x).shape
-        starts, stops, steps = [0] * len(shape), list(shape), [1] * len(shape)
+        starts: list[Dim] = [0] * len(shape)
+        stops, steps = list(shape), [1] * len(shape)
         starts[axis], stops[axis], steps[axis] = start, stop, step
         return self.emit.slice(x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
 

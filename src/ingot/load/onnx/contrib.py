@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingot.dtype import i64
+from ingot.dtype import i32, i64
 from ingot.load.onnx.call import Call, Operand
 from ingot.load.onnx.linear import multiply
 from ingot.load.onnx.norm import normalize
@@ -63,17 +63,13 @@ def _skipped(call: Call, bias: str | None) -> str:
 @onnx("EmbedLayerNormalization", domain=MICROSOFT)
 def embed_layer_norm(call: Call) -> tuple[Operand | None, ...]:
     """Word, position and segment embeddings, summed and normalised; the mask output counts the kept ids of a row."""
-    emit, (_, length) = call.emit, call.shape(0)
-    if call.has(8):
-        places = emit.gather(call[3], call[8], axis=0)
-    else:
-        places = call.slice(call[3], 0, 0, length)
+    emit, (batch, length) = call.emit, call.shape(0)
+    places = emit.gather(call[3], call[8], axis=0) if call.has(8) else call.slice(call[3], 0, 0, length)
     total = emit.add(emit.gather(call[2], call[0], axis=0), places)
     if call.has(1):
         total = emit.add(total, emit.gather(call[4], call[1], axis=0))
     result = normalize(call, "layer_norm", -1, call.attr_float("epsilon", 1e-12), call[5], call[6], total)
-    counted = None
     if call.has(7):
         kept = emit.reduce_sum(call.cast(call[7], i64), axes=(1,), keepdims=False)
-        counted = call.cast(kept, call.type(7).dtype)
-    return result, counted, total
+        return result, call.cast(kept, i32), total
+    return result, emit.expand(emit.scalar(0, i32), shape=(batch,)), total

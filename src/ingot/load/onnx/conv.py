@@ -11,11 +11,13 @@ MAX_WINDOW = 2**31 - 1
 
 @onnx("Conv")
 def conv(call: Call) -> Operand:
-    kernel = call.shape(1)[2:]
-    if any(not isinstance(k, int) for k in kernel):
+    if not call.type(1).is_static:
         raise call.unsupported(f"a filter of symbolic dims, {call.type(1)}")
+    kernel = call.type(1).dims[2:]
     if "kernel_shape" in call.attributes and call.attr_ints("kernel_shape") != kernel:
-        raise call.malformed(f"attribute 'kernel_shape' is {list(call.attr_ints('kernel_shape'))}, filter {call.type(1)}")
+        raise call.malformed(
+            f"attribute 'kernel_shape' is {list(call.attr_ints('kernel_shape'))}, filter {call.type(1)}"
+        )
     strides, pads, dilations = _window(call, kernel)
     groups = call.attr_int("group", 1)
     return call.emit.conv(call[0], call[1], call.get(2), strides=strides, pads=pads, dilations=dilations, groups=groups)

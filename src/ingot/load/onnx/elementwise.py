@@ -98,7 +98,7 @@ def _wider(base: DType, exponent: DType) -> DType:
 
 @onnx("Mod")
 def mod(call: Call) -> Operand:
-    """fmod=0 takes the divisor's sign, as the op does; fmod=1 the dividend's, so a remainder of the other sign moves."""
+    """fmod=0 takes the divisor's sign, as the op does; fmod=1 the dividend's, which moves a remainder of the other."""
     emit, a, b = call.emit, call[0], call[1]
     fmod = call.attr_int("fmod", 0)
     if fmod not in (0, 1) or (fmod == 0 and call.type(0).dtype.kind == "f"):

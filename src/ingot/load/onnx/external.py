@@ -6,6 +6,7 @@ symbolic link can lead outside, and what was checked is what is read. Hard links
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import stat
@@ -32,8 +33,8 @@ def map_external(
         maps[location] = _map_file(folder, location, where)
     mapped = maps[location]
     dtype = DTYPES[tensor.dtype.value]
-    shape = tuple(int(d) for d in tensor.shape)
-    count = int(np.prod(shape, dtype=object))
+    shape = tensor.shape.numpy()
+    count = math.prod(shape)
     offset, needed = tensor.offset or 0, count * dtype.itemsize
     if offset + needed > len(mapped):
         raise LoadError(

@@ -34,7 +34,7 @@ def one_hot(call: Call) -> Operand:
     rank = len(shape) + 1
     axis = call.attr_axis("axis", -1, rank)
     indices = call.cast(call[0], i64)
-    size = emit.dims(values=(depth,))
+    size = emit.scalar(depth, i64) if isinstance(depth, int) else emit.dims(values=(depth,))
     indices = emit.where(emit.less(indices, 0), emit.add(indices, size), indices)
     indices = call.reshape(indices, (*shape[:axis], 1, *shape[axis:]))
     count = emit.iota(length=depth, start=0, step=1, dtype=i64)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ingot.dim import Dim
 from ingot.load.onnx.call import Call, Operand
 from ingot.load.onnx.registry import onnx
-from ingot.ops.define import product
+from ingot.load.onnx.shapes import Size, count
 
 
 @onnx("MatMul")
@@ -63,7 +62,7 @@ def einsum(call: Call) -> Operand:
     if len(call) != 2:
         raise call.unsupported(f"an equation of {len(call)} operands")
     left, right = inputs
-    sizes: dict[str, Dim] = {}
+    sizes: dict[str, Size] = {}
     for letters, index in ((left, 0), (right, 1)):
         for letter, size in zip(letters, call.shape(index), strict=True):
             if sizes.setdefault(letter, size) != size:
@@ -73,7 +72,7 @@ def einsum(call: Call) -> Operand:
     rows = [c for c in left if c not in right and c in output]
     columns = [c for c in right if c not in left and c in output]
     groups = [[sizes[c] for c in group] for group in (batch, rows, summed, columns)]
-    dims, m, k, n = groups[0], product(groups[1]), product(groups[2]), product(groups[3])
+    dims, m, k, n = groups[0], count(groups[1]), count(groups[2]), count(groups[3])
     a = call.reshape(_reorder(call, call[0], left, [*batch, *rows, *summed]), (*dims, m, k))
     b = call.reshape(_reorder(call, call[1], right, [*batch, *summed, *columns]), (*dims, k, n))
     result = call.reshape(call.emit.matmul(a, b), (*dims, *groups[1], *groups[3]))

@@ -82,7 +82,9 @@ class _Loader:
             self.refuse()
         for value in source.outputs:
             assert value.name is not None
-            result = self.emitter(value.name).value(results[value.name])
+            found = results[value.name]
+            assert not isinstance(found, _Missing) and found is not None
+            result = self.emitter(value.name).value(found)
             _check_output(value, self.graph.type(result))
             self.graph.set_output(value.name, result)
         return self.graph
@@ -125,7 +127,9 @@ class _Loader:
         call = Call(node, frame.opset, operands, _resolve(node, frame), emit)
         try:
             results = self.apply(call, frame)
-            unmade = [o.name for o, r in zip_longest(node.outputs, results[: len(node.outputs)]) if o.name and r is None]
+            unmade = [
+                o.name for o, r in zip_longest(node.outputs, results[: len(node.outputs)]) if o.name and r is None
+            ]
             if unmade:
                 raise UnsupportedError(f"output {unmade[0]!r} is not supported")
             results = results[: len(node.outputs)]
@@ -138,7 +142,9 @@ class _Loader:
             raise type(error)(f"{where} ({node.op_type}): {error}") from error
         except (ArithmeticError, LookupError, TypeError, ValueError, SerdeError) as error:
             # Rules check what they read; this is the border for content that none of them thought of.
-            raise LoadError(f"{where} ({node.op_type}): malformed, {type(error).__name__}: {str(error)[:200]}") from error
+            raise LoadError(
+                f"{where} ({node.op_type}): malformed, {type(error).__name__}: {str(error)[:200]}"
+            ) from error
         return tuple(self.named(r, o.name, emit) for r, o in zip(results, node.outputs, strict=True))
 
     def named(self, result: Operand | _Missing | None, name: str | None, emit: Emitter) -> Operand | _Missing | None:
@@ -235,6 +241,10 @@ def _schema_body(call: Call) -> onnx_ir.Graph:
     outputs = [f"output{i}" if name else "" for i, name in enumerate(call.outputs)]
     node = onnx.helper.make_node(call.op, inputs, outputs)
     node.attribute.extend(onnx_ir.to_proto(a) for a in call.attributes.values())
+    defaults = onnx.defs.get_schema(call.op, call.opset, "").attributes
+    node.attribute.extend(
+        a.default_value for name, a in defaults.items() if name not in call.attributes and a.default_value.name
+    )
     types = [_value_info(name, call.type(i)) for i, name in enumerate(inputs) if name]
     results = [onnx.ValueInfoProto(name=name) for name in outputs if name]
     model = onnx.helper.make_model(
@@ -245,7 +255,9 @@ def _schema_body(call: Call) -> onnx_ir.Graph:
     try:
         body = inliner.inline_selected_functions(model, [("", call.op)], inline_schema_functions=True)
     except (RuntimeError, ValueError) as error:
-        raise UnsupportedError(f"op {call.op} has no rule, and its body cannot be inlined ({str(error)[:200]})") from error
+        raise UnsupportedError(
+            f"op {call.op} has no rule, and its body cannot be inlined ({str(error)[:200]})"
+        ) from error
     if any(n.op_type == call.op for n in body.graph.node):
         raise UnsupportedError(f"op {call.op} has no rule; see 'ingot ops'")
     return deserialize_model(body).graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ingot.dtype import boolean
 from ingot.load.onnx.call import Call, Operand
 from ingot.load.onnx.registry import onnx
-from ingot.ops.define import product
+from ingot.load.onnx.shapes import count
 
 
 @onnx("Softmax")
@@ -44,9 +44,9 @@ def normalize(call: Call, op: str, axis: int, eps: float, weight: str | None, bi
     """layer_norm or rms_norm of x (operand 0) over the axes from `axis` on; weight and bias broadcast to them."""
     emit, x = call.emit, x or call[0]
     shape = call.known_shape(emit.type(x))
-    size = product(shape[axis:])
+    size = count(shape[axis:])
     flat = call.reshape(x, (*shape[:axis], size))
-    fits = [v is None or product(emit.type(v).shape) == size for v in (weight, bias)]
+    fits = [v is None or count(call.known_shape(emit.type(v))) == size for v in (weight, bias)]
     operands = [None if v is None else call.reshape(v, (size,)) for v in (weight, bias)] if all(fits) else [None, None]
     result = call.reshape(getattr(emit, op)(flat, *operands[: 2 if op == "layer_norm" else 1], eps=eps), shape)
     if not all(fits):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import onnx
 import onnx_ir
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx_ir.serde import SerdeError, deserialize_model
 
 from ingot.errors import LimitError, LoadError, UnsupportedError
@@ -251,5 +251,7 @@ def _map_external_data(model: onnx_ir.Model, folder: str | None) -> None:
             if isinstance(tensor, onnx_ir.ExternalTensor):
                 where = f"onnx initializer {value.name!r}"
                 if folder is None:
-                    raise LoadError(f"{where}: its data is in {str(tensor.location)!r}, but a model from bytes has no folder")
+                    raise LoadError(
+                        f"{where}: its data is in {str(tensor.location)!r}, but a model from bytes has no folder"
+                    )
                 value.const_value = map_external(tensor, folder, maps, where)

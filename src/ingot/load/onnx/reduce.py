@@ -97,8 +97,8 @@ def cumsum(call: Call) -> Operand:
     if reverse:
         x = call.slice(x, axis, size - 1, -1, -1)
     if call.attr_int("exclusive", 0) and size != 0:
-        before = tuple(int(i == axis) for i in range(rank))
-        x = emit.pad(call.slice(x, axis, 0, size - 1), before=before, after=(0,) * rank, value=0)
+        low = tuple(int(i == axis) for i in range(rank))
+        x = emit.pad(call.slice(x, axis, 0, size - 1), low=low, high=(0,) * rank, value=0)
     total = emit.cumsum(x, axis=axis)
     return call.slice(total, axis, size - 1, -1, -1) if reverse else total
 

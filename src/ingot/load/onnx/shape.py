@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from ingot.dim import Dim, Expr, floordiv
+from ingot.dim import floordiv
 from ingot.dtype import f32, i64
 from ingot.errors import UnsupportedError
 from ingot.load.onnx.call import Call, Operand, literal
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shape_values import Known
-from ingot.load.onnx.shapes import is_negative, normalize_axes, reshaped, sliced, squeezed, unsqueezed
+from ingot.load.onnx.shapes import (
+    Size,
+    added,
+    count,
+    is_negative,
+    normalize_axes,
+    reshaped,
+    sliced,
+    squeezed,
+    unsqueezed,
+)
 from ingot.load.onnx.tensors import count_elements
-from ingot.ops.define import broadcast_shapes, product
+from ingot.ops.define import broadcast_shapes
 
 
 @onnx("Reshape")
@@ -47,7 +59,7 @@ def flatten(call: Call) -> Operand:
     if not -len(shape) <= axis <= len(shape):
         raise call.malformed(f"attribute 'axis' is out of range, got {axis} for {call.type(0)}")
     axis += len(shape) if axis < 0 else 0
-    return call.reshape(call[0], (product(shape[:axis]), product(shape[axis:])))
+    return call.reshape(call[0], (count(shape[:axis]), count(shape[axis:])))
 
 
 @onnx("Concat")
@@ -61,37 +73,35 @@ def split(call: Call) -> tuple[Operand | None, ...]:
     """Sizes are operand 1; without them the outputs are equal, the last one smaller when the dim does not divide."""
     axis = call.attr_axis("axis", 0, call.type(0).rank)
     dim = call.shape(0)[axis]
-    sizes: tuple[Dim, ...] = call.sizes(1) if call.has(1) else _equal_parts(call, dim)
+    sizes = call.sizes(1) if call.has(1) else _equal_parts(call, dim)
     if len(sizes) != len(call.outputs) or any(is_negative(s) for s in sizes):
         raise call.malformed(f"sizes do not fit {len(call.outputs)} outputs, got {list(sizes)}")
-    total = sum(sizes)
+    total = added(sizes)
     if total != dim and isinstance(total - dim, int):
         raise call.malformed(f"sizes sum to {total}, expected the dim {dim}")
-    parts, start = [], 0
-    for size in sizes:
-        parts.append(call.slice(call[0], axis, start, start + size))
-        start = start + size
-    return tuple(parts)
+    stops = [added(sizes[: i + 1]) for i in range(len(sizes))]
+    return tuple(call.slice(call[0], axis, start, stop) for start, stop in zip([0, *stops], stops, strict=False))
 
 
-def _equal_parts(call: Call, dim: int | Expr) -> tuple[Dim, ...]:
-    count = call.attr_int("num_outputs", len(call.outputs))
-    if count != len(call.outputs) or count < 1:
-        raise call.malformed(f"attribute 'num_outputs' is {count}, expected {len(call.outputs)}")
+def _equal_parts(call: Call, dim: Size) -> tuple[Size, ...]:
+    parts = call.attr_int("num_outputs", len(call.outputs))
+    if parts != len(call.outputs) or parts < 1:
+        raise call.malformed(f"attribute 'num_outputs' is {parts}, expected {len(call.outputs)}")
     if isinstance(dim, int):
-        each = -(-dim // count)
-        return tuple(min(each, max(dim - i * each, 0)) for i in range(count))
-    each = floordiv(dim, count)
-    if each * count != dim:
-        raise call.unsupported(f"a split of {dim} into {count} parts")
-    return (each,) * count
+        full = -(-dim // parts)
+        return tuple(min(full, max(dim - i * full, 0)) for i in range(parts))
+    each = floordiv(dim, parts)
+    if each * parts != dim:
+        raise call.unsupported(f"a split of {dim} into {parts} parts")
+    return (each,) * parts
 
 
 @onnx("Slice")
 def slice_(call: Call) -> Operand:
     axes, bounds, steps = call.slice_ranges()
     shape = call.shape(0)
-    starts, stops, strides = [0] * len(shape), list(shape), [1] * len(shape)
+    starts: list[Size] = [0] * len(shape)
+    stops, strides = list(shape), [1] * len(shape)
     for axis, (start, stop), step in zip(axes, bounds, steps, strict=True):
         starts[axis], stops[axis] = sliced(shape[axis], start, stop, step)
         # Past the dim every step means the same, and kernels take no more than 32 bits.
@@ -117,12 +127,12 @@ def tile(call: Call) -> Operand:
     x, repeats = call[0], call.sizes(1)
     if len(repeats) != call.type(0).rank or any(is_negative(r) for r in repeats):
         raise call.malformed(f"repeats do not fit, got {list(repeats)} for {call.type(0)}")
-    for axis, count in enumerate(repeats):
-        if count != 1:
+    for axis, times in enumerate(repeats):
+        if times != 1:
             shape = call.known_shape(call.emit.type(x))
             head, rest = shape[:axis], shape[axis:]
-            x = call.emit.expand(call.reshape(x, (*head, 1, *rest)), shape=(*head, count, *rest))
-            x = call.reshape(x, (*head, count * rest[0], *rest[1:]))
+            x = call.emit.expand(call.reshape(x, (*head, 1, *rest)), shape=(*head, times, *rest))
+            x = call.reshape(x, (*head, times * rest[0], *rest[1:]))
     return x
 
 
@@ -170,10 +180,9 @@ def depth_to_space(call: Call) -> Operand:
     if depth * (block * block) != channels or mode not in ("DCR", "CRD"):
         raise call.malformed(f"blocksize {block}, mode {mode!r} do not fit {call.type(0)}")
     if mode == "DCR":
-        shape, axes = (batch, block, block, depth, height, width), (0, 3, 4, 1, 5, 2)
+        x = call.permute(call.reshape(call[0], (batch, block, block, depth, height, width)), (0, 3, 4, 1, 5, 2))
     else:
-        shape, axes = (batch, depth, block, block, height, width), (0, 1, 4, 2, 5, 3)
-    x = call.permute(call.reshape(call[0], shape), axes)
+        x = call.permute(call.reshape(call[0], (batch, depth, block, block, height, width)), (0, 1, 4, 2, 5, 3))
     return call.reshape(x, (batch, depth, height * block, width * block))
 
 
@@ -188,7 +197,7 @@ def space_to_depth(call: Call) -> Operand:
     return call.reshape(call.permute(x, (0, 3, 5, 1, 2, 4)), (batch, channels * block * block, rows, columns))
 
 
-def _image(call: Call, block: int) -> tuple[int | Expr, ...]:
+def _image(call: Call, block: int) -> tuple[Size, ...]:
     if call.type(0).rank != 4 or not 1 <= block < 2**16:
         raise call.malformed(f"blocksize is {block}, operand {call.type(0)}, expected rank 4 and a positive size")
     return call.shape(0)
@@ -241,44 +250,34 @@ def eye_like(call: Call) -> Operand:
 
 @onnx("Range")
 def range_(call: Call) -> Operand:
-    """Bounds known at load, integers symbolic or not; the length rounds up."""
-    bounds = [_scalar(call, i) for i in range(3)]
-    start, stop, step = bounds
+    """Bounds known at load; the start and stop of integers may be symbolic. The length rounds up."""
     dtype = call.type(0).dtype
+    if dtype.kind == "f":
+        return _float_range(call)
+    start, stop, (step,) = _one(call, 0), _one(call, 1), call.integers(2)
     if step == 0:
         raise call.malformed("a step of 0")
-    if all(isinstance(b, (int, float)) for b in bounds):
-        count = (stop - start) / step if dtype.kind == "f" else -((start - stop) // step)
-        if not abs(count) < 2**62:
-            raise call.malformed(f"bounds are not finite, got {bounds}")
-        length: Dim = max(int(np.ceil(count)), 0) if dtype.kind == "f" else max(count, 0)
-    elif isinstance(step, int) and isinstance(start, int):
-        length = stop - start if step == 1 else floordiv(stop - start + step - 1, step) if step > 0 else None
-    else:
-        length = stop - start if step == 1 else None
-    if length is None or isinstance(start, Expr):
-        return _shifted_range(call, start, length)
-    count_elements([length] if isinstance(length, int) else [], "range")
-    counted = dtype if dtype in (i64, f32) else f32 if dtype.kind == "f" else i64
-    return call.cast(call.emit.iota(length=length, start=start, step=step, dtype=counted), dtype)
+    span = stop - start if step > 0 else start - stop
+    length = floordiv(span + (abs(step) - 1), abs(step))
+    length = max(length, 0) if isinstance(length, int) else length
+    first = start if isinstance(start, int) else 0
+    counted = call.cast(call.emit.iota(length=length, start=first, step=step, dtype=i64), dtype)
+    return counted if isinstance(start, int) else call.emit.add(counted, call[0])
 
 
-def _shifted_range(call: Call, start: int | Expr, length: Dim) -> str:
-    if length is None:
-        raise call.unsupported("a symbolic range of this step")
-    counted = call.cast(call.emit.iota(length=length, start=0, step=1, dtype=i64), call.type(0).dtype)
-    return call.emit.add(counted, call[0])
+def _one(call: Call, index: int) -> Size:
+    (size,) = call.sizes(index)
+    return size
 
 
-def _scalar(call: Call, index: int) -> int | float | Expr:
-    known = call.known(index)
-    if known is None:
-        known = call.emit.graph.data(call[index])
-    if known is None:
-        raise call.unsupported(f"an input {index} that is not known at load")
-    if known.size != 1:
-        raise call.malformed(f"input {index} has {known.size} elements, expected 1")
-    return known.item()
+def _float_range(call: Call) -> str:
+    known = [call.emit.graph.data(call[i]) for i in range(3)]
+    if any(data is None for data in known):
+        raise call.unsupported("a range of floats that are not known at load")
+    start, stop, step = (float(data.item()) for data in known if data is not None)
+    length = math.ceil((stop - start) / step)
+    emit, dtype = call.emit, call.type(0).dtype
+    return call.cast(emit.iota(length=max(length, 0), start=start, step=step, dtype=f32), dtype)
 
 
 @onnx("Shape")
@@ -294,7 +293,5 @@ def shape_(call: Call) -> Operand:
 @onnx("Size")
 def size(call: Call) -> Operand:
     array = np.empty((), object)
-    array[()] = product(call.shape(0))
+    array[()] = count(call.shape(0))
     return Known(array, i64, call.outputs[0])
-
-

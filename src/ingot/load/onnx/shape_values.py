@@ -21,7 +21,7 @@ from ingot.dim import Expr
 from ingot.dtype import DType, boolean, from_numpy, i32, i64
 from ingot.errors import LimitError
 from ingot.ir import MAX_RANK
-from ingot.load.onnx.shapes import is_negative, reshaped, sign, sliced, squeezed, unsqueezed
+from ingot.load.onnx.shapes import Size, is_negative, reshaped, sign, squeezed, unsqueezed
 from ingot.ops.define import normalize_axis
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _truncated(a: int | Expr, b: int | Expr) -> int | Expr | None:
 
 
 def _remainder(a: int | Expr, b: int | Expr) -> int | Expr | None:
-    return a % b if sign(b) == 1 else None
+    return a - dim.floordiv(a, b) * b if sign(b) == 1 else None
 
 
 def _equal(a: Any, b: Any) -> bool | None:
@@ -212,25 +212,29 @@ def _slice(call: Call, data: Array, starts: Array, stops: Array, *rest: Array | 
     for axis, (start, stop), step in zip(axes, bounds, steps, strict=True):
         if isinstance(start, Expr) or isinstance(stop, Expr):
             return None
-        first, last = sliced(data.shape[axis], start, stop, step)
-        index[axis] = slice(first, None if last < 0 else last, step)
+        index[axis] = slice(start, stop, step)
     return data[tuple(index)]
 
 
 @value("Squeeze")
 def _squeeze(call: Call, data: Array, axes: Array | None = None) -> Array:
-    return data.reshape(squeezed(data.shape, call.axes(1)))
+    return _seen_as(data, squeezed(data.shape, call.axes(1)))
 
 
 @value("Unsqueeze")
 def _unsqueeze(call: Call, data: Array, axes: Array | None = None) -> Array:
-    return data.reshape(unsqueezed(data.shape, call.axes(1) or ()))
+    return _seen_as(data, unsqueezed(data.shape, call.axes(1) or ()))
 
 
 @value("Reshape")
 def _reshape(call: Call, data: Array, target: Array) -> Array | None:
-    shape = reshaped(data.shape, list(target.flat), bool(call.attr_int("allowzero", 0)))
-    return data.reshape(shape) if all(isinstance(d, int) for d in shape) else None
+    if any(isinstance(d, Expr) for d in target.flat):
+        return None
+    return _seen_as(data, reshaped(data.shape, list(target.flat), bool(call.attr_int("allowzero", 0))))
+
+
+def _seen_as(data: Array, shape: tuple[Size, ...]) -> Array:
+    return data.reshape([int(d) for d in shape if isinstance(d, int)])
 
 
 @value("Expand")
@@ -267,9 +271,19 @@ def _range(call: Call, start: Array, stop: Array, step: Array) -> Array | None:
 
 @value("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin")
 def _reduce(call: Call, data: Array, axes: Array | None = None) -> Array | None:
-    if data.ndim != 1 or data.size == 0 or call.axes(1) not in (None, (0,), (-1,)) or call.attr_int("noop_with_empty_axes", 0):
+    if (
+        data.ndim != 1
+        or data.size == 0
+        or call.axes(1) not in (None, (0,), (-1,))
+        or call.attr_int("noop_with_empty_axes", 0)
+    ):
         return None
-    combine = {"ReduceSum": operator.add, "ReduceProd": operator.mul, "ReduceMax": dim.maximum, "ReduceMin": dim.minimum}
+    combine = {
+        "ReduceSum": operator.add,
+        "ReduceProd": operator.mul,
+        "ReduceMax": dim.maximum,
+        "ReduceMin": dim.minimum,
+    }
     result = np.empty((1,) if call.attr_int("keepdims", 1) else (), object)
     result[...] = functools.reduce(combine[call.op], data)
     return result

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ingot import dim
-from ingot.dim import Dim, Expr
+from ingot.dim import Expr
 from ingot.errors import ShapeError, UnsupportedError
-from ingot.ops.define import normalize_axis, product
+from ingot.ops.define import normalize_axis
 
-Known = int | Expr
+Size = int | Expr
 
 
 def normalize_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
@@ -20,9 +20,9 @@ def normalize_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     return result
 
 
-def reshaped(shape: Sequence[Dim], target: Sequence[Known], allow_zero: bool = False) -> tuple[Dim, ...]:
+def reshaped(shape: Sequence[Size], target: Sequence[Size], allow_zero: bool = False) -> tuple[Size, ...]:
     """The shape that Reshape gives: 0 copies a dim unless `allow_zero`, one -1 takes what is left."""
-    result: list[Dim] = list(target)
+    result = list(target)
     for i, size in enumerate(target):
         if size == 0 and not allow_zero:
             if i >= len(shape):
@@ -31,26 +31,36 @@ def reshaped(shape: Sequence[Dim], target: Sequence[Known], allow_zero: bool = F
     holes = [i for i, size in enumerate(target) if size == -1]
     if len(holes) > 1 or any(isinstance(size, int) and size < -1 for size in target):
         raise ShapeError(f"reshape: at most one dim may be -1 and none below, got {list(target)}")
-    total = product(shape)
+    total = count(shape)
     if holes:
-        rest = product([size for i, size in enumerate(result) if i != holes[0]])
+        rest = count([size for i, size in enumerate(result) if i != holes[0]])
         if rest == 0:
             raise ShapeError(f"reshape: -1 beside a dim of 0, got {list(shape)} to {list(target)}")
-        result[holes[0]] = quotient(total, rest, shape, target)
-    elif isinstance(total, int) and isinstance(product(result), int) and total != product(result):
+        if isinstance(total, int) and isinstance(rest, int) and total % rest:
+            raise ShapeError(f"reshape: element counts differ, got {list(shape)} to {list(target)}")
+        result[holes[0]] = dim.floordiv(total, rest)
+    elif isinstance(total, int) and isinstance(count(result), int) and total != count(result):
         raise ShapeError(f"reshape: element counts differ, got {list(shape)} to {list(target)}")
     return tuple(result)
 
 
-def quotient(total: Dim, rest: Dim, shape: Sequence[Dim], target: Sequence[Known]) -> Dim:
-    """total / rest, which must come out even where that can be known."""
-    assert total is not None and rest is not None
-    if isinstance(total, int) and isinstance(rest, int) and total % rest:
-        raise ShapeError(f"reshape: element counts differ, got {list(shape)} to {list(target)}")
-    return dim.floordiv(total, rest)
+def count(shape: Sequence[Size]) -> Size:
+    """The number of elements."""
+    total: Size = 1
+    for size in shape:
+        total = total * size
+    return total
 
 
-def squeezed(shape: Sequence[Dim], axes: Sequence[int] | None) -> tuple[Dim, ...]:
+def added(sizes: Sequence[Size]) -> Size:
+    """The sum."""
+    total: Size = 0
+    for size in sizes:
+        total = total + size
+    return total
+
+
+def squeezed(shape: Sequence[Size], axes: Sequence[int] | None) -> tuple[Size, ...]:
     """The shape without the given axes, which must be 1; without all that are 1 when none are given."""
     if axes is None:
         return tuple(d for d in shape if d != 1)
@@ -61,7 +71,7 @@ def squeezed(shape: Sequence[Dim], axes: Sequence[int] | None) -> tuple[Dim, ...
     return tuple(d for i, d in enumerate(shape) if i not in dropped)
 
 
-def unsqueezed(shape: Sequence[Dim], axes: Sequence[int]) -> tuple[Dim, ...]:
+def unsqueezed(shape: Sequence[Size], axes: Sequence[int]) -> tuple[Size, ...]:
     """The shape with dims of 1 at the given axes of the result."""
     rank = len(shape) + len(axes)
     added = normalize_axes(axes, rank)
@@ -69,7 +79,7 @@ def unsqueezed(shape: Sequence[Dim], axes: Sequence[int]) -> tuple[Dim, ...]:
     return tuple(1 if i in added else next(rest) for i in range(rank))
 
 
-def sliced(size: Known, start: Known, stop: Known, step: int) -> tuple[Known, Known]:
+def sliced(size: Size, start: Size, stop: Size, step: int) -> tuple[Size, Size]:
     """Canonical bounds of a slice: 0 <= start <= size, and stop likewise, or down to -1 for a negative step."""
     if step == 0:
         raise ShapeError("slice: a step is 0")
@@ -89,7 +99,7 @@ def sliced(size: Known, start: Known, stop: Known, step: int) -> tuple[Known, Kn
 _FAR = 2**31 - 1  # exporters write this or more for "to the end"
 
 
-def _bound(bound: Known, size: Known) -> Known:
+def _bound(bound: Size, size: Size) -> Size:
     if isinstance(bound, int) and bound >= _FAR:
         return size
     negative = is_negative(bound)
@@ -101,7 +111,7 @@ def _bound(bound: Known, size: Known) -> Known:
     return dim.minimum(bound, size)
 
 
-def sign(value: Known) -> int | None:
+def sign(value: Size) -> int | None:
     """-1, 0 or 1 when it is the same for all non-negative values of the symbols, else None."""
     if isinstance(value, int):
         return (value > 0) - (value < 0)
@@ -111,7 +121,7 @@ def sign(value: Known) -> int | None:
     return None if len(signs) > 1 else 1 if True in signs else -1
 
 
-def is_negative(value: Known) -> bool | None:
+def is_negative(value: Size) -> bool | None:
     """Whether a value is below zero for all non-negative values of the symbols; None when that depends on them."""
     if isinstance(value, int):
         return value < 0

@@ -32,9 +32,9 @@ def signature_of(op: str, opset: int, domain: str) -> Signature | None:
     return Signature(
         (schema.min_input, schema.max_input),
         (schema.min_output, schema.max_output),
-        {name: (int(a.type.value), a.required) for name, a in schema.attributes.items()},
+        {name: (int(a.type.value), a.required) for name, a in schema.attributes.items()},  # type: ignore[attr-defined]
         tuple((f.type_str, frozenset(f.types), f.is_homogeneous) for f in schema.inputs),
-        schema.has_function or schema.has_context_dependent_function,
+        schema.has_function or schema.has_context_dependent_function,  # type: ignore[attr-defined]
     )
 
 

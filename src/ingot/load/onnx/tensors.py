@@ -12,7 +12,7 @@ from ingot.errors import LimitError, LoadError, UnsupportedError
 
 MAX_ELEMENTS = 2**40
 
-DTYPES = {
+DTYPES: dict[int, DType] = {
     onnx.TensorProto.FLOAT: dtype.f32,
     onnx.TensorProto.UINT8: dtype.u8,
     onnx.TensorProto.INT8: dtype.i8,

@@ -23,9 +23,7 @@ def upgrade(proto: onnx.ModelProto, opset: int, where: str) -> onnx.ModelProto:
     added = [t for t in weights if t.name not in declared]
     del stripped.graph.initializer[:]
     stripped.graph.initializer.extend(kept)
-    stripped.graph.input.extend(
-        onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in added
-    )
+    stripped.graph.input.extend(onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in added)
     try:
         checker.check_model(stripped)
         converted = version_converter.convert_version(stripped, opset)

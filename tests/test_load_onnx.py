@@ -1,0 +1,233 @@
+"""Every ONNX rule against ONNX Runtime or ONNX's reference, on one-node models."""
+
+import numpy as np
+import pytest
+from onnx_models import Case, case, ints, one_node, run_oracle
+
+from ingot.load.onnx import load_onnx
+from ingot.run.interpret import interpret
+
+F = np.float32
+
+UNARY = (
+    "Abs Ceil Cos Elu Erf Exp Floor HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu LogSoftmax Mish Neg"
+    " Relu Round Selu Sigmoid Sign Sin Softmax Softplus Softsign Tan Tanh ThresholdedRelu Celu"
+).split()
+BINARY = "Add Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Pow Sub Max Min Sum Mean".split()
+REDUCE = (
+    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"
+).split()
+
+ELEMENTWISE = [
+    *(case(op, "x[2,3,5]") for op in UNARY),
+    *(case(op, "x[2,3,5]", low=0.1) for op in ("Log", "Sqrt", "Reciprocal")),
+    *(case(op, "x>0.5[2,3,5] y>0.5[3,1]") for op in BINARY),
+    *(case(op, "x:i64>-9<9[2,5] y:i64>1<5[5]") for op in ("Add", "Div", "Mod", "Mul", "Sub", "Max", "Min", "Equal")),
+    *(case(op, "x:bool[2,3] y:bool[3]") for op in ("And", "Or", "Xor")),
+    *(case(op, "x[4] y[1] z[3,1]") for op in ("Max", "Min", "Sum", "Mean")),
+    case("Max", "x[4]"),
+    case("Not", "x:bool[2,3]"),
+    case("Clip", "x[3,4] @a @b", a=np.array(-0.5, F), b=np.array(1, F)),
+    case("Clip", "x[3,4] none @b", b=np.array(0.5, F)),
+    case("Clip", "x[3,4] a[] b[]"),
+    case("Clip", "x:i64>-9<9[9] @a @b", a=np.array(-3), b=np.array(4)),
+    case("Gelu", "x[3,4]", opset=20),
+    case("Gelu", "x[3,4]", opset=20, approximate="tanh"),
+    case("HardSigmoid", "x[3,4]", alpha=0.3, beta=0.4),
+    case("LeakyRelu", "x[3,4]", alpha=0.3),
+    case("Elu", "x[3,4]", alpha=0.3),
+    case("PRelu", "x[3,4] s[4]"),
+    case("IsInf", "@x", x=np.array([1, np.inf, -np.inf, np.nan], F), detect_positive=0),
+    case("IsInf", "@x", x=np.array([1, np.inf, -np.inf, np.nan], F), detect_negative=0),
+    case("Pow", "x>0.5[3] y:i64<4[3]"),
+    case("Pow", "x:i64<4[3] y:i64<4[3]"),
+    case("Pow", "x:i64>1<4[3] y>0.5[3]"),
+    case("Mod", "x:i64>-9<9[9] y:i64>-5<-1[9]"),
+    case("Mod", "x:i64>-9<9[9] y:i64>-5<-1[9]", fmod=1),
+    case("Mod", "x>-9<9[40] y>-2<-1[40]", fmod=1),
+    case("Mod", "x>-9<9[40] y>1<2[40]", fmod=1),
+    case("Where", "c:bool[2,3] x[3] y[2,1]"),
+    case("Cast", "x>-9<9[9]", to=7),
+    case("Cast", "x:i64>-9<9[9]", to=1),
+    case("Cast", "x[9]", to=9),
+    case("Cast", "x:bool[9]", to=6),
+    case("Cast", "x[9]", to=11),
+    case("CastLike", "x>-9<9[9] y:i64[1]", opset=19),
+    case("Dropout", "x[3,4]", outputs=2),
+]
+REDUCTIONS = [
+    *(case(op, "x>0.1[2,3,5] @axes", axes=ints(1)) for op in REDUCE),
+    *(case(op, "x>0.1[2,3,5] @axes", axes=ints(-1, 0), keepdims=0) for op in REDUCE),
+    *(case(op, "x>0.1[2,3,5]") for op in REDUCE),
+    *(case(op, "x>0.1[2,3,5]", opset=13, axes=[2], keepdims=0) for op in REDUCE if op != "ReduceSum"),
+    case("ReduceSum", "x[2,3,5] @axes", opset=13, axes=ints(2), keepdims=0),
+    case("ReduceSum", "x[2,3] @axes", axes=ints(), noop_with_empty_axes=1),
+    case("ReduceSumSquare", "x[2,3] @axes", axes=ints(), noop_with_empty_axes=1, oracle="reference"),
+    case("ReduceSum", "x:i64[2,3] @axes", axes=ints(0)),
+    case("ReduceMax", "x:i64[2,3] @axes", axes=ints(0)),
+    case("ReduceLogSumExp", "@x", x=np.array([[-np.inf, 1], [-np.inf, -np.inf]], F), opset=13, axes=[1]),
+    case("ArgMax", "x[3,4]", axis=1, keepdims=0),
+    case("ArgMin", "x[3,4]", axis=-2),
+    case("ArgMax", "@x", x=np.array([[2, 5, 5], [7, 7, 1]], F), axis=1, select_last_index=1),
+    case("CumSum", "x[2,5] @axis", axis=np.array(1)),
+    case("CumSum", "x[2,5] @axis", axis=np.array(-2), exclusive=1),
+    case("CumSum", "x[2,5] @axis", axis=np.array(1), reverse=1),
+    case("CumSum", "x[2,5] @axis", axis=np.array(1), reverse=1, exclusive=1),
+    case("TopK", "x[3,9] @k", 2, k=ints(4)),
+    case("TopK", "x[9,3] @k", 2, k=ints(4), axis=0, largest=0),
+]
+LINEAR = [
+    case("MatMul", "a[2,3] b[3,4]"),
+    case("MatMul", "a[3] b[3,4]"),
+    case("MatMul", "a[5,2,3] b[3]"),
+    case("MatMul", "a[3] b[3]"),
+    case("MatMul", "a[2,1,4,3] b[5,3,2]"),
+    case("Gemm", "a[2,3] b[3,4] c[4]"),
+    case("Gemm", "a[3,2] b[4,3] c[2,1]", alpha=0.5, beta=2.0, transA=1, transB=1),
+    case("Gemm", "a[2,3] b[3,4]"),
+    case("Einsum", "a[2,3] b[3,4]", equation="ij,jk->ik"),
+    case("Einsum", "a[2,3,4] b[2,4,5]", equation="bij, bjk -> bik"),
+    case("Einsum", "a[2,5,3,4] b[2,7,3,4]", equation="bqhd,bkhd->bhqk"),
+    case("Einsum", "a[3] b[4]", equation="i,j->ij"),
+    case("Einsum", "a[3,4] b[3,4]", equation="ij,ij"),
+    case("Einsum", "a[3,4]", equation="ij->ji"),
+    case("Einsum", "a[3,4]", equation="ij->i"),
+    case("Einsum", "a[2,3,4] b[4,5]", equation="abc,cd->da"),
+]
+NORMS = [
+    case("LayerNormalization", "x[2,3,8] w[8] b[8]"),
+    case("LayerNormalization", "x[2,3,8] w[8]", epsilon=0.01),
+    case("LayerNormalization", "x[2,3,8] w[3,8] b[3,8]", axis=1),
+    case("LayerNormalization", "x[2,3,8] w[8] b[3,8]", axis=1, oracle="reference"),
+    case("LayerNormalization", "x[2,3,8] w[8] b[8]", 3, oracle="reference"),
+    case("RMSNormalization", "x[2,3,8] w[8]", opset=23),
+    case("RMSNormalization", "x[2,3,8] w[3,8]", opset=23, axis=-2, epsilon=0.1),
+    case("SimplifiedLayerNormalization", "x[2,3,8] w[8]", epsilon=0.1, axis=-1),
+    case("BatchNormalization", "x[2,3,4,5] s[3] b[3] m[3] v>0.1[3]", epsilon=0.01),
+    case("InstanceNormalization", "x[2,3,4,5] s[3] b[3]"),
+    case("GroupNormalization", "x[2,6,4] s[3] b[3]", num_groups=3, opset=18),
+    case("GroupNormalization", "x[2,6,4] s[6] b[6]", num_groups=3, opset=21, oracle="reference"),
+    case("Softmax", "x[2,3,4]", axis=1),
+    case("LogSoftmax", "x[2,3,4]", axis=0),
+    case("MeanVarianceNormalization", "x[2,3,4,5]", oracle="reference"),
+]
+SHAPES = [
+    case("Reshape", "x[2,3,4] @s", s=ints(0, -1)),
+    case("Reshape", "x[0,3] @s", s=ints(3, 0), allowzero=1),
+    case("Reshape", "x[2,3,4] @s", s=ints(4, 1, 6)),
+    case("Transpose", "x[2,3,4]"),
+    case("Transpose", "x[2,3,4]", perm=[1, 0, 2]),
+    case("Squeeze", "x[1,3,1] @a", a=ints(-1)),
+    case("Squeeze", "x[1,3,1]"),
+    case("Unsqueeze", "x[2,3] @a", a=ints(0, -1)),
+    case("Flatten", "x[2,3,4]"),
+    case("Flatten", "x[2,3,4]", axis=-1),
+    case("Flatten", "x[2,3,4]", axis=0),
+    case("Concat", "x[2,3] y[2,1] z[2,4]", axis=-1),
+    case("Concat", "x[2,3]", axis=0),
+    case("Split", "x[2,6]", 3, opset=13, axis=1),
+    case("Split", "x[7,2]", 3, num_outputs=3),
+    case("Split", "x[7,2] @s", 2, s=ints(3, 4)),
+    case("Slice", "x[5,7] @a @b", a=ints(1, -3), b=ints(4, 100)),
+    case("Slice", "x[5,7] @a @b @c @d", a=ints(-1, 1), b=ints(-100, 6), c=ints(-1, 0), d=ints(-2, 3)),
+    case("Slice", "x[5,7] @a @b @c", a=ints(3), b=ints(2), c=ints(0)),
+    case("Slice", "x[5] @a @b @c @d", a=ints(2**63 - 1), b=ints(-(2**63)), c=ints(0), d=ints(-1)),
+    case("Expand", "x[3,1] @s", s=ints(2, 1, 4)),
+    case("Expand", "x[3,4] @s", s=ints(1)),
+    case("Tile", "x[2,3] @r", r=ints(2, 3)),
+    case("Tile", "x[2,3] @r", r=ints(1, 0)),
+    case("Pad", "x[2,3] @p", p=ints(1, 0, 0, 2)),
+    case("Pad", "x[2,3] @p @v", p=ints(-1, 1, 0, 2), v=np.array(7, F)),
+    case("Pad", "x[2,3,4] @p @v @a", p=ints(1, 2), v=np.array(7, F), a=ints(-1)),
+    case("Trilu", "x[3,4]", opset=14),
+    case("Trilu", "x[2,4,3] @k", k=np.array(-1), upper=0, opset=14),
+    case("DepthToSpace", "x[1,8,2,3]", blocksize=2),
+    case("DepthToSpace", "x[1,8,2,3]", blocksize=2, mode="CRD"),
+    case("SpaceToDepth", "x[1,2,4,6]", blocksize=2),
+    case("EyeLike", "x[3,4]", k=1),
+    case("Constant", "", value_floats=[1.0, 2.5]),
+    case("Constant", "", value_int=3),
+    case("ConstantOfShape", "@s", s=ints(2, 3)),
+    case("Range", "@a @b @c", a=np.array(1), b=np.array(9), c=np.array(3)),
+    case("Range", "@a @b @c", a=np.array(9), b=np.array(1), c=np.array(-3)),
+    case("Range", "@a @b @c", a=np.array(0.5, F), b=np.array(3, F), c=np.array(0.75, F)),
+    case("Range", "@a @b @c", a=np.array(0), b=np.array(100), c=np.array(1)),
+    case("Shape", "x[2,3]"),
+    case("Shape", "x[2,3,4]", start=1, end=-1),
+    case("Size", "x[2,3]"),
+    case("Gather", "x[5,3] i:i64>-5<5[2,2]", axis=0),
+    case("Gather", "x[3,5] i:i64<5[]", axis=-1),
+    case("GatherElements", "x[3,5] i:i64<3[2,5]", axis=0),
+    case("GatherND", "x[3,5] i:i64<3[2,1]"),
+    case("OneHot", "i:i64>-4<6[3] @d v[2]", d=ints(4)),
+    case("OneHot", "i:i64>-4<6[2,3] @d v[2]", d=np.array(4), axis=1),
+]
+CONVS = [
+    case("Conv", "x[1,3,7,8] w[4,3,3,3] b[4]", pads=[1, 0, 1, 2], strides=[2, 1]),
+    case("Conv", "x[1,4,9] w[6,2,3]", group=2, dilations=[2], kernel_shape=[3]),
+    case("Conv", "x[1,3,7,8] w[4,3,3,2]", auto_pad="SAME_UPPER", strides=[2, 2]),
+    case("Conv", "x[1,3,7,8] w[4,3,3,2]", auto_pad="SAME_LOWER"),
+    case("Conv", "x[1,3,7,8] w[4,3,3,2]", auto_pad="VALID"),
+    case("MaxPool", "x[1,3,7,8]", kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 1]),
+    case("MaxPool", "x[1,3,7,8]", kernel_shape=[3, 2], strides=[2, 3], ceil_mode=1),
+    case("MaxPool", "x[1,3,9]", kernel_shape=[3], dilations=[2]),
+    case("AveragePool", "x[1,3,7,8]", kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 1]),
+    case("AveragePool", "x[1,3,7,8]", kernel_shape=[3, 2], pads=[1, 0, 1, 1], count_include_pad=1),
+    case("AveragePool", "x[1,3,8,9]", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1, opset=19),
+    case("AveragePool", "x[1,1,8,8]", kernel_shape=[3, 3], strides=[3, 3], pads=[1, 1, 1, 1], ceil_mode=1,
+         count_include_pad=1, opset=19, oracle="reference"),
+    case("GlobalAveragePool", "x[1,3,7,8]"),
+    case("GlobalMaxPool", "x[1,3,7]"),
+]  # fmt: skip
+MS = "com.microsoft"
+HEADS = {"opset": 23, "q_num_heads": 4, "kv_num_heads": 2}
+ATTENTION = [
+    case("Attention", "q[2,3,5,8] k[2,3,7,8] v[2,3,7,6]", opset=23),
+    case("Attention", "q[2,3,5,8] k[2,3,5,8] v[2,3,5,8]", opset=23, is_causal=1, scale=0.3),
+    case("Attention", "q[2,5,32] k[2,7,16] v[2,7,16]", **HEADS),
+    case("Attention", "q[2,5,32] k[2,7,16] v[2,7,16] m:bool[5,7]", **HEADS),
+    case("Attention", "q[2,3,5,8] k[2,3,2,8] v[2,3,2,8] m[2,1,5,6] p[2,3,4,8] r[2,3,4,8]", 3, opset=23),
+    case("Attention", "q[2,3,5,8] k[2,3,5,8] v[2,3,5,8] none p[2,3,4,8] r[2,3,4,8]", 3, opset=24, is_causal=1,
+         oracle="reference"),
+    case("Attention", "q[2,3,5,8] k[2,3,7,8] v[2,3,7,6]", opset=23, softcap=2.0),
+    case("RotaryEmbedding", "x[2,3,5,8] c[9,4] s[9,4] p:i64<9[2,5]", opset=23, oracle="reference"),
+    case("RotaryEmbedding", "x[2,5,24] c[2,5,4] s[2,5,4]", opset=23, num_heads=3, oracle="reference"),
+    case("RotaryEmbedding", "x[2,3,5,8] c[9,2] s[9,2] p:i64<9[2,5]", opset=23, rotary_embedding_dim=4,
+         interleaved=1, oracle="reference"),
+    case("RotaryEmbedding", "x[2,3,5,8] p:i64<9[2,5] c[9,4] s[9,4]", domain=MS),
+    case("MultiHeadAttention", "q[2,5,32] k[2,7,32] v[2,7,32]", domain=MS, num_heads=4),
+    case("MultiHeadAttention", "q[2,5,32] k[2,7,32] v[2,7,32] b[96]", domain=MS, num_heads=4, scale=0.3),
+    case("MultiHeadAttention", "q[2,5,32] k[2,7,32] v[2,7,32] none none a[2,4,5,7]", domain=MS, num_heads=4),
+    case("MultiHeadAttention", "q[2,5,32] k[2,7,32] v[2,7,32] none @m", domain=MS, num_heads=4,
+         m=np.array([[1] * 7, [1] * 4 + [0] * 3], np.int32)),
+    case("Attention", "x[2,5,16] w[16,96] b[96]", domain=MS, num_heads=4),
+    case("Attention", "x[2,5,16] w[16,96] b[96]", domain=MS, num_heads=4, unidirectional=1),
+    case("Attention", "x[2,5,16] w[16,96] b[96] @m", domain=MS, num_heads=4,
+         m=np.array([[1] * 5, [1] * 3 + [0] * 2], np.int32)),
+    case("Attention", "x[2,5,16] w[16,96] b[96] @m", domain=MS, num_heads=4, m=np.array([5, 3], np.int32)),
+]  # fmt: skip
+CONTRIB = [
+    case("FusedMatMul", "a[2,4,3] b[2,5,4]", domain=MS, transA=1, transB=1, alpha=0.5),
+    case("BiasGelu", "x[2,3,8] b[8]", domain=MS),
+    case("Gelu", "x[2,3,8]", domain=MS),
+    case("FastGelu", "x[2,3,8] b[8]", domain=MS),
+    case("QuickGelu", "x[2,3,8]", domain=MS),
+    case("SkipLayerNormalization", "x[2,3,8] s[2,3,8] w[8] b[8] c[8]", domain=MS, epsilon=0.01),
+    case("SkipSimplifiedLayerNormalization", "x[2,3,8] s[2,3,8] w[8] c[8]", domain=MS, epsilon=0.01),
+    case("EmbedLayerNormalization", "i:i32<9[2,3] j:i32<2[2,3] w[9,8] p[5,8] s[2,8] g[8] b[8]", domain=MS, outputs=2),
+]
+
+
+@pytest.mark.parametrize(
+    "case", [*ELEMENTWISE, *REDUCTIONS, *LINEAR, *NORMS, *SHAPES, *CONVS, *ATTENTION, *CONTRIB], ids=str
+)
+def test_rule(case: Case, rng: np.random.Generator) -> None:
+    proto, feeds = one_node(case, rng)
+    expected = run_oracle(case.oracle, proto, feeds)
+    graph = load_onnx(proto.SerializeToString())
+    graph.validate()
+    assert not any(node.op.name == "dims" for node in graph.nodes)
+    results = list(interpret(graph, feeds).values())
+    for got, wanted in zip(results, expected, strict=True):
+        assert got.dtype == wanted.dtype and got.shape == wanted.shape
+        np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
