@@ -89,7 +89,7 @@ def _decode(content: memoryview, where: str) -> onnx.ModelProto:
     start = bytes(content[:512])
     if not start:
         raise LoadError(f"{where}: file is empty")
-    if start.startswith(b"version https://git-lfs"):
+    if start.startswith(b"version ") and b"git-lfs" in start[:64]:
         raise LoadError(f"{where}: a git-lfs pointer, not the model; run 'git lfs pull'")
     if start.lstrip().lower().startswith((b"<!doctype", b"<html", b"<?xml")):
         raise LoadError(f"{where}: a web page, not an ONNX model")
