@@ -80,7 +80,8 @@ class InferenceSession:
             if unknown:
                 raise InputError(f"option dims: no such dim, got {sorted(unknown)}, expected {self.graph.symbols}")
             self.graph = self.graph.bind(dict(dims))
-        optimize(self.graph, passes)
+        self.passes = None if passes is None else tuple(passes)
+        optimize(self.graph, self.passes)
         self.isa = load().isa() if executor == "native" else "interpret"
         self.target = Target(self.isa, self.threads, reuse=debug() < 5)
         self._context = Context(self)
@@ -230,7 +231,7 @@ class Context:
     def _compile(self, values: tuple[int, ...]) -> Program:
         graph = self._graph.bind(dict(zip(self._symbols, values, strict=True)))
         if values:
-            optimize(graph)
+            optimize(graph, self._session.passes)
         session = self._session
         program = compile_program(graph, session.target, session.weights, self._arena)
         if session.strict and program.fallback:

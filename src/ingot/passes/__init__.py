@@ -25,6 +25,7 @@ from ingot.passes.fuse_rotary import fuse_rotary
 from ingot.passes.identity import eliminate_identities
 from ingot.passes.mask import recognise_masks
 from ingot.passes.merge_matmul import merge_matmuls
+from ingot.passes.sink import sink_reshapes
 
 Pass = Callable[[Graph], bool]
 
@@ -32,6 +33,7 @@ PASSES: dict[str, Pass] = {
     "dce": eliminate_dead,
     "absorb_transpose": absorb_transpose,
     "absorb_scale": absorb_scale,
+    "sink_reshape": sink_reshapes,
     "identity": eliminate_identities,
     "cse": merge_equal,
     "fold": fold_constants,
