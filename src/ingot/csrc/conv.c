@@ -21,6 +21,18 @@ static inline int64_t conv_runs(const conv_args *g, int64_t first, int64_t count
 static inline void conv_gather(const float *line, int64_t width, int64_t x, int64_t stride, int64_t count, float *row) {
   int64_t t = 0;
   for (; t < count && x < 0; t++, x += stride) row[t] = 0.0f;
+  if (stride == 1) {
+    const int64_t inside = width - x < count - t ? width - x : count - t; /* may be negative */
+    for (const int64_t end = t + inside; t < end;) {
+      const int64_t lanes = end - t < 16 ? end - t : 16;
+      if (lanes < 16)
+        v_store_n(row + t, v_load_n(line + x, lanes), lanes);
+      else
+        v_store(row + t, v_load(line + x));
+      t += lanes;
+      x += lanes;
+    }
+  }
   for (; t < count && x < width; t++, x += stride) row[t] = line[x];
   for (; t < count; t++) row[t] = 0.0f;
 }

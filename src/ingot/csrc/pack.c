@@ -48,6 +48,9 @@ void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int
     pack_rows(src, k, n, k_stride, scale, panel);
     return;
   }
+  if (n < INGOT_PANEL) {
+    for (int64_t i = 0; i < k * INGOT_PANEL; i += 16) v_store(panel + i, v_set(0.0f));
+  }
   const int64_t k_whole = k_stride == 1 ? k / 8 * 8 : 0;
   const int64_t n_whole = k_stride == 1 ? n / 8 * 8 : 0;
   for (int64_t j = 0; j < n_whole; j += 8) {
@@ -55,8 +58,8 @@ void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int
       pack_transpose8(src + i + j * n_stride, n_stride, scale, panel + i * INGOT_PANEL + j);
   }
   for (int64_t i = 0; i < k; i++) {
-    for (int64_t j = i < k_whole ? n_whole : 0; j < INGOT_PANEL; j++)
-      panel[i * INGOT_PANEL + j] = j < n ? scale * src[i * k_stride + j * n_stride] : 0.0f;
+    for (int64_t j = i < k_whole ? n_whole : 0; j < n; j++)
+      panel[i * INGOT_PANEL + j] = scale * src[i * k_stride + j * n_stride];
   }
 }
 
