@@ -4,6 +4,7 @@ An expected text of None means that the pass must leave the graph alone: a look-
 """
 
 import pytest
+
 from pass_case import Case, check_all_passes, check_pass
 
 CASES: list[Case] = [

@@ -39,15 +39,20 @@ def fold_constants(graph: Graph) -> bool:
 
 def known(graph: Graph, name: str, limit_bytes: int = LIMIT_BYTES) -> np.ndarray | None:
     """The array of a constant, of a weight up to the limit, or of a view of one; None when it is not known."""
+    views: list[Node] = []
     value = graph.values[name]
-    if value.data is not None:
-        return value.data if value.kind == "constant" or value.data.nbytes <= limit_bytes else None
-    node = value.producer
-    if node is None or node.op.name not in _LAYOUT - {"concat"} or not _is_static(graph, node):
+    while value.data is None:
+        node = value.producer
+        if node is None or not node.op.view or not _is_static(graph, node) or node.operands[0] is None:
+            return None
+        views.append(node)
+        value = graph.values[node.operands[0]]
+    if value.kind != "constant" and value.data.nbytes > limit_bytes:
         return None
-    operand = node.operands[0]
-    array = None if operand is None else known(graph, operand, limit_bytes)
-    return None if array is None else evaluate(node, [array])[0]
+    array = value.data
+    for view in reversed(views):
+        (array,) = evaluate(view, [array])
+    return array
 
 
 def evaluate(node: Node, operands: list[np.ndarray | None]) -> list[np.ndarray]:

@@ -8,6 +8,7 @@ from ingot.ir import Graph, Node
 from ingot.passes.match import add_scalar, has_known_type
 
 _FIXED = ("weight", "constant")
+_MAX_DEPTH = 4  # of nodes over parameters that count as a parameter
 
 
 def fold_batch_norm(graph: Graph) -> bool:
@@ -26,12 +27,14 @@ def fold_batch_norm(graph: Graph) -> bool:
     return changed
 
 
-def _is_fixed(graph: Graph, name: str | None) -> bool:
-    """True for a weight, a constant, or a node over such only."""
+def _is_fixed(graph: Graph, name: str | None, depth: int = 0) -> bool:
+    """True for a weight, a constant, or a few nodes over such only."""
     if name is None or graph.values[name].kind in _FIXED:
         return True
     producer = graph.producer(name)
-    return producer is not None and all(_is_fixed(graph, o) for o in producer.operands) and bool(producer.operands)
+    if producer is None or not producer.operands or depth > _MAX_DEPTH:
+        return False
+    return all(_is_fixed(graph, o, depth + 1) for o in producer.operands)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ingot.ir import Graph, Node
 from ingot.passes.match import add_scalar, has_known_type, same_type, scalar, substitute
 
 MASKED = -1e9  # a score at or below it counts as masked out: its exponential is zero beside any other
+_MAX_MASKS = 8  # added to or chosen for one set of scores
 
 
 def fuse_attention(graph: Graph) -> bool:
@@ -53,16 +54,16 @@ def _scores(graph: Graph, node: Node) -> _Scores | None:
     return _read(graph, softmax.operands[0])
 
 
-def _read(graph: Graph, name: str) -> _Scores | None:
+def _read(graph: Graph, name: str, depth: int = 0) -> _Scores | None:
     node = graph.producer(name)
-    if node is None or graph.only_user(name) is None:
+    if node is None or graph.only_user(name) is None or depth > _MAX_MASKS:
         return None
     if node.op.name == "matmul":
         return _Scores(node, (), ())
     if node.op.name == "add":
         for scores, mask in (node.operands, node.operands[::-1]):
             assert scores is not None and mask is not None
-            found = _read(graph, scores) if same_type(graph.type(scores), graph.type(name)) else None
+            found = _read(graph, scores, depth + 1) if same_type(graph.type(scores), graph.type(name)) else None
             if found is not None:
                 return _Scores(found.matmul, (*found.added, mask), found.chosen)
     if node.op.name == "where":
@@ -71,7 +72,7 @@ def _read(graph: Graph, name: str) -> _Scores | None:
             number = scalar(graph, fill)
             if number is None or number > MASKED or not same_type(graph.type(scores), graph.type(name)):
                 continue
-            found = _read(graph, scores)
+            found = _read(graph, scores, depth + 1)
             if found is not None:
                 return _Scores(found.matmul, found.added, (*found.chosen, (condition, keeps, number)))
     return None

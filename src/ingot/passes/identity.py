@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
-from ingot.dim import Dim
+from ingot.dim import Dim, Known
 from ingot.dtype import DType
 from ingot.ir import Graph, Node
+from ingot.ops.define import product
+from ingot.passes.affine import Affine, Indices
 from ingot.passes.match import COMMUTATIVE, replace, same_type, scalar, substitute
 
 _BROADCASTING = COMMUTATIVE | frozenset(
-    ("sub", "div", "floor_div", "pow", "mod", "less", "less_equal", "greater", "greater_equal", "where")
+    (
+        "logical_not",
+        "cast",
+        "sub",
+        "div",
+        "floor_div",
+        "pow",
+        "mod",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+        "where",
+    )
 )
 
 
@@ -21,7 +34,7 @@ def eliminate_identities(graph: Graph) -> bool:
     changed = False
     for node in graph.nodes:
         rule = _RULES.get(node.op.name)
-        if (rule is not None and rule(graph, node)) or (node.op.name in _BROADCASTING and _drop_expand(graph, node)):
+        if (rule is not None and rule(graph, node)) or (node.op.name in _BROADCASTING and _move_expand(graph, node)):
             changed = True
     return changed
 
@@ -177,12 +190,18 @@ def _logical_or(graph: Graph, node: Node) -> bool:
 
 
 def _absorb_bool(graph: Graph, node: Node, neutral: bool) -> bool:
+    """A condition beside one that always holds (for or: never) is that condition, expanded to the result's shape."""
     a, b = node.operands
     assert a is not None and b is not None
+    shape = graph.type(node.output).shape
+    if None in shape:
+        return False
     for name, other in ((a, b), (b, a)):
-        data = graph.data(name)
-        if data is not None and (data == neutral).all() and replace(graph, node, other):
-            return True
+        condition = Indices(graph).condition(name)
+        if condition is not None and (condition.always if neutral else condition.never):
+            return (
+                replace(graph, node, other) or substitute(graph, node, "expand", [other], {"shape": shape}) is not None
+            )
     return False
 
 
@@ -192,27 +211,61 @@ def _logical_not(graph: Graph, node: Node) -> bool:
 
 
 def _gather(graph: Graph, node: Node) -> bool:
-    """gather of consecutive constant indices is a slice: positional embeddings become a view of their table."""
-    source, indices = node.operands
-    assert source is not None and indices is not None
-    data = graph.data(indices)
-    shape = graph.type(source).shape
-    length = shape[node.axis]
-    shape_out: tuple[Dim, ...] = graph.type(node.output).shape
-    if data is None or data.size == 0 or not isinstance(length, int) or None in (*shape, *shape_out):
+    """gather of consecutive indices, in order, is a slice: positional embeddings are a view of their table.
+
+    So is a gather of one index everywhere (token types), expanded.
+    """
+    source, indices = (str(o) for o in node.operands)
+    shape, result = graph.type(source).shape, graph.type(node.output).shape
+    count = product(graph.type(indices).shape)
+    found = Indices(graph).value(indices)
+    if found is None or not isinstance(found.constant, int) or found.constant < 0:
         return False
-    start, stop = int(data.flat[0]), int(data.flat[0]) + data.size
-    if start < 0 or stop > length or not np.array_equal(data.ravel(), np.arange(start, stop)):
+    if count is None or None in (*shape, *result):
         return False
-    cut = (start, stop, 1)
-    ranges = [cut if i == node.axis else (0, d, 1) for i, d in enumerate(shape)]
-    starts, stops, steps = zip(*ranges, strict=True)
-    rows = graph.add("slice", [source], f"{node.output}.rows", before=node, starts=starts, stops=stops, steps=steps)
-    return substitute(graph, node, "reshape", [rows.output], {"shape": shape_out}) is not None
+    if found.is_uniform and count != 1:
+        return _take(graph, node, found.constant, 1, is_repeated=True)
+    return _is_row_major(graph, indices, found) and _take(graph, node, found.constant, count, is_repeated=False)
 
 
-def _drop_expand(graph: Graph, node: Node) -> bool:
-    """An expand is dropped where the node broadcasts anyway and its result keeps its shape."""
+def _take(graph: Graph, node: Node, start: int, count: Known, is_repeated: bool) -> bool:
+    """Replaces a gather by rows start .. start + count of its source, or by one row repeated."""
+    source, indices = (str(o) for o in node.operands)
+    shape, result = graph.type(source).shape, graph.type(node.output).shape
+    if not _may_fit(start + count, shape[node.axis]):
+        return False
+    if (start, start + count) != (0, shape[node.axis]):
+        starts = tuple(start if i == node.axis else 0 for i in range(len(shape)))
+        stops = tuple(start + count if i == node.axis else d for i, d in enumerate(shape))
+        ranges = {"starts": starts, "stops": stops, "steps": (1,) * len(shape)}
+        source = graph.add("slice", [source], f"{node.output}.rows", before=node, **ranges).output
+    if not is_repeated:
+        return substitute(graph, node, "reshape", [source], {"shape": result}) is not None
+    rank = graph.type(indices).rank
+    row = (*shape[: node.axis], *(1,) * rank, *shape[node.axis + 1 :])
+    source = graph.add("reshape", [source], f"{node.output}.row", before=node, shape=row).output
+    return substitute(graph, node, "expand", [source], {"shape": result}) is not None
+
+
+def _is_row_major(graph: Graph, name: str, found: Affine) -> bool:
+    """True for a value that counts up by one in row-major order."""
+    stride: Known = 1
+    for dim, coefficient in zip(reversed(graph.type(name).shape), reversed(found.coefficients), strict=True):
+        if dim is None or (dim != 1 and coefficient != stride):
+            return False
+        stride = stride * dim
+    return True
+
+
+def _may_fit(stop: Known, length: Dim) -> bool:
+    """False when a range surely ends past its dim; where only binding can tell, the slice raises the error."""
+    assert length is not None
+    rest = length - stop
+    return not isinstance(rest, int) or rest >= 0
+
+
+def _move_expand(graph: Graph, node: Node) -> bool:
+    """An expand goes where the node broadcasts anyway; beside constants of one element it moves behind the node."""
     for i, name in enumerate(node.operands):
         producer = graph.producer(name)
         if producer is None or producer.op.name != "expand":
@@ -222,7 +275,21 @@ def _drop_expand(graph: Graph, node: Node) -> bool:
         if same_type(node.op.infer(*types, **node.attributes), graph.type(node.output)):
             graph.set_operands(node, operands)
             return True
+        if _is_alone(graph, node, i):
+            moved = graph.add(node.op.name, operands, f"{node.output}.narrow", before=node, **node.attributes).output
+            return substitute(graph, node, "expand", [moved], {"shape": graph.type(node.output).shape}) is not None
     return False
+
+
+def _is_alone(graph: Graph, node: Node, index: int) -> bool:
+    """True when all operands but one are constants of one element and that one gives the result its shape."""
+    shape = graph.type(node.output).shape
+    others = [o for i, o in enumerate(node.operands) if i != index]
+    return (
+        None not in shape
+        and graph.type(str(node.operands[index])).shape == shape
+        and all(scalar(graph, o) is not None for o in others)
+    )
 
 
 _RULES: dict[str, Callable[[Graph, Node], bool]] = {

@@ -24,6 +24,7 @@ COMMUTATIVE = frozenset(
 )
 _TWO_ROUNDINGS = 2.5e-7  # relative; a factor that a model computed from two f32 constants is off by this much at most
 _MAX_POWER = 4
+_MAX_DEPTH = 16  # of the multiplications in a product
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def _match_all(graph: Graph, patterns: Sequence[Pattern], names: Sequence[str | 
 
 
 def _match_product(graph: Graph, pattern: Product, name: str, found: Match) -> Iterator[Match]:
-    number, factors, nodes = _factors(graph, name, is_root=True)
+    number, factors, nodes = _factors(graph, name)
     if not nodes or len(factors) != len(pattern.factors):
         return
     if pattern.number is None:
@@ -194,26 +195,26 @@ def _assign(graph: Graph, patterns: Sequence[Pattern], names: list[str], found: 
                 yield from _assign(graph, patterns[1:], names[:i] + names[i + 1 :], first)
 
 
-def _factors(graph: Graph, name: str, is_root: bool) -> tuple[float, list[str], list[Node]]:
+def _factors(graph: Graph, name: str, depth: int = 0) -> tuple[float, list[str], list[Node]]:
     """A value as number x factors, and the nodes that multiply them; a value read elsewhere too is a factor itself."""
     number = scalar(graph, name)
     if number is not None:
         return number, [], []
     node = graph.producer(name)
-    if node is None or not (is_root or graph.only_user(name)):
+    if node is None or depth > _MAX_DEPTH or (depth > 0 and graph.only_user(name) is None):
         return 1.0, [name], []
     operands = [o for o in node.operands if o is not None]
     match node.op.name:
         case "mul":
-            left, right = (_factors(graph, o, is_root=False) for o in operands)
+            left, right = (_factors(graph, o, depth + 1) for o in operands)
             return left[0] * right[0], left[1] + right[1], [node, *left[2], *right[2]]
         case "neg":
-            number, factors, nodes = _factors(graph, operands[0], is_root=False)
+            number, factors, nodes = _factors(graph, operands[0], depth + 1)
             return -number, factors, [node, *nodes]
         case "div":
             divisor = scalar(graph, operands[1])
             if divisor:
-                number, factors, nodes = _factors(graph, operands[0], is_root=False)
+                number, factors, nodes = _factors(graph, operands[0], depth + 1)
                 return number / divisor, factors, [node, *nodes]
         case "pow":
             power = scalar(graph, operands[1])
