@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import platform
 import subprocess
 import sys
@@ -15,9 +16,9 @@ from benchmarks.engines import version
 FOLDER = Path(__file__).parent
 
 
-def output_of(module: str) -> str:
-    """What a benchmark prints, run in a process of its own. Raises CalledProcessError."""
-    command = [sys.executable, "-m", module]
+def output_of(*arguments: str) -> str:
+    """What a Python program prints, run in a process of its own. Raises CalledProcessError."""
+    command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=FOLDER.parent, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
@@ -26,6 +27,7 @@ def main() -> None:
     asked = side_by_side.options().parse_args()
     engines = asked.engines.split(",")
     start = time.time()
+    figures = json.loads(output_of("benchmarks/roofline/roofline.py", "--json"))
     results = side_by_side.measure(side_by_side.chosen(asked.only), engines, asked.rounds, asked.threads)
     versions = sorted({version(engine) for engine in engines} | {f"numpy {importlib.metadata.version('numpy')}"})
     sections = [
@@ -39,9 +41,11 @@ def main() -> None:
         report.side_by_side(results, engines),
         "## Ablation",
         "Microseconds of one run, all in one process.",
-        output_of("benchmarks.ablation"),
+        output_of("-m", "benchmarks.ablation"),
         "## Roofline",
-        output_of("benchmarks.roofline"),
+        "What this machine does at best (see `benchmarks/roofline`), and the share of it that Ingot reached above.",
+        report.roofline(figures),
+        report.shares(results, figures, asked.threads),
         f"Measured in {(time.time() - start) / 60:.0f} minutes.",
     ]
     (FOLDER / "results.md").write_text("\n\n".join(sections) + "\n")

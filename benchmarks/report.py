@@ -66,6 +66,44 @@ def geometric_means(results: Results) -> str:
     return f"{table(['family', 'workloads', 'geometric mean of Ingot / best other'], rows)}\n\n{losses} losses."
 
 
+Figures = dict[str, dict[str, float]]
+
+
+def roofline(figures: Figures) -> str:
+    """What the machine does at best, as `benchmarks/roofline/roofline.py --json` gives it."""
+    rows = [
+        [f"{quantity} {case}", f"{value:.1f}"] for quantity, cases in figures.items() for case, value in cases.items()
+    ]
+    return table(["quantity", "measured"], rows)
+
+
+def shares(results: Results, figures: Figures, threads: int) -> str:
+    """For the workloads whose work is plain: Ingot's arithmetic and weight traffic as shares of the machine's."""
+    peak = max(value for case, value in figures["fma_gflops"].items() if case.endswith(f".{threads}"))
+    read = figures["read_gb_per_s"][f"dram.{threads}"]
+    rows = []
+    for name, measured in results.items():
+        products = multiply_adds(name)
+        if products is None or "ingot" not in measured or measured["ingot"].failure:
+            continue
+        rate, traffic = (amount / measured["ingot"].median / 1e9 for amount in (2 * products[0], 4 * products[1]))
+        rows.append([name, f"{rate:.1f}", f"{rate / peak:.0%}", f"{traffic:.1f}", f"{traffic / read:.0%}"])
+    return table(["workload", "GFLOP/s", "of peak", "weights GB/s", "of streaming from memory"], rows)
+
+
+def multiply_adds(name: str) -> tuple[int, int] | None:
+    """Multiply-adds of a run and number of weights, for an MLP or a matvec."""
+    family, _, size = name.partition(" ")
+    sizes = [int(n) for n in size.split("x")]
+    if family == "mlp":
+        batch, width = sizes
+        return 3 * batch * width * width, 3 * width * width
+    if family == "matvec":
+        _, k, n = sizes
+        return k * n, k * n
+    return None
+
+
 def machine() -> str:
     """This machine in a few words."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
