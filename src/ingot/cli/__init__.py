@@ -7,6 +7,7 @@ from types import TracebackType
 
 import click
 
+from ingot import __version__
 from ingot.cli import bench, demo, emit, inspect, machine, ops, run
 from ingot.cli.terminal import printable
 from ingot.config import KNOBS, knob
@@ -32,11 +33,13 @@ class ExitCode:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None or isinstance(error, SystemExit):
+        if error is None:
             return
         if isinstance(error, BrokenPipeError):  # the reader had enough: nobody is left to tell
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
+        if isinstance(error, SystemExit):
+            return
         if isinstance(error, click.exceptions.Exit):
             sys.exit(error.exit_code)
         code = exit_code(error)
@@ -57,6 +60,8 @@ def message(error: BaseException, code: int) -> str:
         return printable("".join(traceback.format_exception(error))) + "\ningot: this is a bug of Ingot"
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return "ingot: interrupted"
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message()
     if isinstance(error, click.UsageError):
         usage = f"{error.ctx.get_usage()}\n" if error.ctx is not None else ""
         return printable(f"{usage}ingot: {error.format_message()}")
@@ -68,7 +73,7 @@ def message(error: BaseException, code: int) -> str:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="ingot", message="%(version)s")
+@click.version_option(__version__, message="%(version)s")
 def commands() -> None:
     """Pour in a PyTorch or ONNX model; out comes one planned, inspectable program."""
     for name in KNOBS:
@@ -89,5 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     with ExitCode():
-        commands.main(args=arguments, prog_name="ingot", standalone_mode=False)
+        words = sys.argv[1:] if arguments is None else arguments
+        with commands.make_context("ingot", list(words)) as context:
+            commands.invoke(context)
         sys.stdout.flush()

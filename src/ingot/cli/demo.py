@@ -15,6 +15,7 @@ from ingot.cli.model import as_json
 from ingot.cli.terminal import console, human_bytes, human_time, print_json
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from rich.text import Text
 
     from ingot.session import InferenceSession
@@ -49,8 +50,7 @@ def demo(seed: int, threads: int, as_json: bool) -> None:
     for line in digit_lines(images, labels, probabilities, chosen(probabilities, labels, min(columns, 5), seed)):
         terminal.print(GAP, line, sep="", no_wrap=True, overflow="crop")
     terminal.print()
-    for line in fact_lines(facts):
-        terminal.print(line)
+    terminal.print(fact_table(facts))
 
 
 def classify(session: InferenceSession, images: np.ndarray) -> np.ndarray:
@@ -84,8 +84,8 @@ def digit_lines(images: np.ndarray, labels: np.ndarray, probabilities: np.ndarra
         style = "green" if right else "bold red"
         captions.append(Text(f"{labels[index]}, read as {guess}".center(width), style))
         filled = round(confidence * BAR_CELLS)
-        bar = Text("━" * filled, style) + Text("─" * (BAR_CELLS - filled), "dim")
-        bars.append(bar + Text(f"{confidence:6.1%} ".rjust(width - BAR_CELLS)))
+        level = Text("━" * filled, style) + Text("─" * (BAR_CELLS - filled), "dim")
+        bars.append(level + Text(f"{confidence:6.1%} ".rjust(width - BAR_CELLS)))
     return [*lines, Text(), Text(GAP).join(captions), Text(GAP).join(bars)]
 
 
@@ -104,10 +104,10 @@ def pixels(row: np.ndarray) -> Text:
 def measure(
     session: InferenceSession, images: np.ndarray, probabilities: np.ndarray, labels: np.ndarray
 ) -> dict[str, Any]:
-    """What the demo reports: accuracy, nodes, kernels, memory, time. The plan is the one for a single digit."""
+    """What the demo reports: accuracy, nodes, time, and the kernels and memory of the run with all digits at once."""
     right = int((probabilities.argmax(-1) == labels).sum())
-    together = median_seconds(session, images, RUNS // 25)
     alone = median_seconds(session, images[:1], RUNS)
+    together = median_seconds(session, images, RUNS // 25)
     kernels = collections.Counter(step.kernel for part in session.program.native for step in part.lowered.steps)
     return {
         "digits": len(images),
@@ -137,26 +137,39 @@ def median_seconds(session: InferenceSession, images: np.ndarray, runs: int) -> 
     return float(np.median(times))
 
 
-def fact_lines(facts: dict[str, Any]) -> list[Text]:
+def fact_table(facts: dict[str, Any]) -> Table:
     """The report under the digits."""
+    from rich.table import Table
     from rich.text import Text
 
-    kernels = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in facts["kernels"].items())
+    kernels = [f"{name} x{count}" if count > 1 else name for name, count in facts["kernels"].items()]
+    arena, activations = facts["arena_bytes"], facts["activation_bytes"]
+    longest = max(arena, activations)
     times = f"{human_time(facts['seconds_one'])} for one digit, {human_time(facts['seconds_all'])} for all at once"
-    rows = [
+    rows: list[tuple[str, str | Text]] = [
         ("Right", f"{facts['right']} of {facts['digits']} ({facts['right'] / facts['digits']:.1%})"),
-        ("Nodes", f"{facts['nodes_before']} in the ONNX file, {facts['nodes_after']} after the passes"),
-        ("Kernels", f"{kernels} ({facts['isa']}, {facts['threads']} threads)"),
-        (
-            "Memory",
-            f"an arena of {human_bytes(facts['arena_bytes'])} holds activations "
-            f"of {human_bytes(facts['activation_bytes'])}",
-        ),
+        ("Nodes", f"{facts['nodes_before']} as loaded, {facts['nodes_after']} after the passes"),
+        ("Kernels", ", ".join(kernels)),
+        ("Machine", f"{facts['isa']}, {facts['threads']} threads"),
+        ("Memory", bar(arena, longest, "cyan") + Text(f" {human_bytes(arena)}: the arena, scratch included")),
+        ("", bar(activations, longest, "dim") + Text(f" {human_bytes(activations)}: all activations side by side")),
         ("Time", times),
     ]
     if facts["fallback"]:
         rows.append(("Reference", ", ".join(facts["fallback"])))
-    return [Text.assemble((f"  {label:<10}", "bold"), value) for label, value in rows]
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    for label, value in rows:
+        table.add_row(f"  {label}", value)
+    return table
+
+
+def bar(amount: float, longest: float, style: str, cells: int = 30) -> Text:
+    """A bar of up to `cells` cells; the longest one has them all."""
+    from rich.text import Text
+
+    filled = max(1, round(amount / max(longest, 1) * cells))
+    return Text("━" * filled, style) + Text(" " * (cells - filled))
 
 
 COMMANDS = [demo]

@@ -18,10 +18,12 @@ def emit_c(model: Model, output: Path) -> None:
     from ingot.emit import c
 
     session = model.open()
+    graph = session.program.graph
     make_folder(output)
     with progress("writing C"):
-        c.emit(session, output)
-    print_text(f"wrote {output}: model.c, model.h, weights.bin, layout.json, main.c")
+        paths = c.emit(graph, session.weights, output)
+    for path in paths:
+        print_text(path)
 
 
 @click.command()

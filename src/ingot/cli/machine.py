@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from ingot import __version__
 from ingot.cli.model import as_json
 from ingot.cli.terminal import human_bytes, print_json, print_table, print_text
 from ingot.config import KNOBS, knob
@@ -39,7 +40,7 @@ def doctor(as_json: bool) -> None:
     from ingot.run.library import load
 
     facts: dict[str, object] = {
-        "ingot": importlib.metadata.version("ingot"),
+        "ingot": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": cpu_name(),

@@ -45,7 +45,7 @@ def with_model(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command its MODEL argument and options; it receives them as one `Model`."""
 
     @click.argument("model", type=click.Path())
-    @click.option("--threads", type=click.IntRange(0, 1024), default=0, help="Threads of a run; 0: from the machine.")
+    @click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads of a run; 0: from the machine.")
     @click.option("--executor", type=click.Choice(["native", "interpret"]), default="native", show_default=True)
     @click.option("--strict", is_flag=True, help="An op without a kernel is an error, not a slow step.")
     @click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="Give a symbolic dim its value.")

@@ -40,16 +40,16 @@ def ops(foreign: bool, as_json: bool) -> None:
 
 
 def matrix(importers: dict[str, dict[str, Callable[..., Any]]]) -> list[dict[str, Any]]:
-    """One row per op: the number of rules of each importer that may emit it, kernels, what happens without one."""
+    """One row per op: whether an importer has a rule that emits it, its kernels, what happens without one."""
     import ingot.ops  # noqa: F401  fills OPS
     from ingot.ir import OPS
     from ingot.lower.cpu import ROWS
 
-    emitted = {importer: [set(strings(rule)) for rule in rules.values()] for importer, rules in importers.items()}
+    emitted = {name: {word for rule in rules.values() for word in words(rule)} for name, rules in importers.items()}
     rows = []
     for name, op in OPS.items():
         row: dict[str, Any] = {"op": name}
-        row |= {importer: sum(name in texts for texts in rules) for importer, rules in emitted.items()}
+        row |= {importer: name in found for importer, found in emitted.items()}
         row["kernels"] = sorted({r.kernel for r in ROWS.get(name, [])})
         row["without one"] = "a view" if op.view else "expands" if op.expand is not None else "reference"
         rows.append(row)
@@ -71,8 +71,11 @@ def importer_rules() -> dict[str, dict[str, Callable[..., Any]]]:
     return found
 
 
-def strings(rule: Callable[..., Any]) -> Iterator[str]:
-    """The strings in a rule's code and in the functions of Ingot's loaders that it calls."""
+def words(rule: Callable[..., Any]) -> Iterator[str]:
+    """Strings and attribute names in the code of a rule and of the loaders' functions that it calls.
+
+    A rule emits an op either by its name, `b.add("neg", x)`, or as a method, `call.neg(x)`.
+    """
     waiting: list[Any] = [rule]
     seen: set[int] = set()
     while waiting:
@@ -82,18 +85,22 @@ def strings(rule: Callable[..., Any]) -> Iterator[str]:
         seen.add(id(thing))
         if isinstance(thing, str):
             yield thing
+        elif isinstance(thing, tuple):
+            waiting += thing
         elif isinstance(thing, types.CodeType):
             waiting += thing.co_consts
+            yield from thing.co_names
         elif isinstance(thing, types.FunctionType) and thing.__module__.startswith("ingot.load."):
             waiting.append(thing.__code__)
             waiting += [cell.cell_contents for cell in thing.__closure__ or ()]
+            waiting += [*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
             waiting += [thing.__globals__[name] for name in thing.__code__.co_names if name in thing.__globals__]
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(value) or "-"
-    return str(value or "-")
+    if isinstance(value, bool):
+        return "yes" if value else "-"
+    return (", ".join(value) or "-") if isinstance(value, list) else str(value)
 
 
 COMMANDS = [ops]
