@@ -6,6 +6,10 @@ import zlib
 import numpy as np
 import pytest
 
+import ingot.ops
+
+assert ingot.ops  # the import registers every op
+
 os.environ.setdefault("INGOT_CHECK", "1")
 
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -45,14 +46,20 @@ def write(folder: str, graph: Graph, program: Program, weights: WeightStore) -> 
             file.seek(rows[key]["offset"])
             file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         file.truncate(offset)
+    text = dump(graph)
+    manifest = FORMAT | {"graph_sha256": _digest(text), "bytes": offset, "arrays": rows}
     layouts = [layout(p.lowered, p.plan) for p in program.segments if isinstance(p, NativeProgram)]
-    for name, text in (
-        ("graph.ingot", dump(graph)),
+    for name, content in (
+        ("graph.ingot", text),
         ("layout.json", json.dumps(layouts, indent=1)),
-        ("weights.json", json.dumps(FORMAT | {"bytes": offset, "arrays": rows}, indent=1)),
+        ("weights.json", json.dumps(manifest, indent=1)),
     ):
         with _atomic(folder, name) as file:
-            file.write(text.encode())
+            file.write(content.encode())
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _dtype_name(dtype: np.dtype) -> str:
@@ -112,7 +119,11 @@ def read(folder: str, weights: WeightStore) -> Graph:
     """
     text = _read_text(folder, "graph.ingot")
     manifest = _read_manifest(folder)
+    if _digest(text) != manifest.get("graph_sha256"):
+        raise LoadError(f"{folder}: graph.ingot is not the one that weights.json belongs to")
     path = os.path.join(folder, "weights.bin")
+    if not os.path.isfile(path):
+        raise LoadError(f"{folder}: not a saved program, got no weights.bin")
     if os.path.getsize(path) != manifest["bytes"]:
         raise LoadError(f"{path}: wrong size, got {os.path.getsize(path)} bytes, expected {manifest['bytes']}")
     blob = np.memmap(path, np.uint8, "r") if manifest["bytes"] else np.zeros(0, np.uint8)

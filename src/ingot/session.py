@@ -12,6 +12,7 @@ from typing import Any, Union
 
 import numpy as np
 
+import ingot.ops
 from ingot import saved
 from ingot.config import debug
 from ingot.errors import InputError, UnsupportedError
@@ -25,6 +26,8 @@ from ingot.run.interpret import bind_symbols, interpret
 from ingot.run.library import load
 from ingot.run.native import Arena, NativeProgram, pack_panels
 from ingot.run.program import Program, compile_program, print_checksums
+
+assert ingot.ops  # the import registers every op
 
 EXECUTORS = ("native", "interpret")
 PRECISIONS = ("f32",)
@@ -181,7 +184,7 @@ class Context:
             program, inputs = self.prepare(input_feed)
             outputs = program.run(inputs)
             if debug() >= 2:
-                self._print_debug(program, inputs)
+                self._print_debug(program, inputs, outputs)
         if output_names is None:
             return outputs
         return [outputs[self._output_index(name)] for name in output_names]
@@ -205,6 +208,11 @@ class Context:
         symbols = bind_symbols(self._graph, input_feed)
         inputs = [np.asarray(input_feed[name], order="C") for name in self._names]
         return self._static or self._program(tuple(symbols[s] for s in self._symbols)), inputs
+
+    @property
+    def programs_kept(self) -> int:
+        """How many bindings are compiled and kept."""
+        return len(self._programs) + (self._static is not None)
 
     def current(self) -> Program:
         """The program used last. Raises InputError when symbols have no values yet."""
@@ -243,11 +251,11 @@ class Context:
             raise InputError(f"run: no such output, got {name!r}, expected {self._outputs}")
         return self._outputs.index(name)
 
-    def _print_debug(self, program: Program, inputs: list[np.ndarray]) -> None:
+    def _print_debug(self, program: Program, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
         for part in program.native if program.single is not None else []:
             print(Profile.of(part, part.profile(inputs)), file=sys.stderr)
         if debug() >= 5:
-            print_checksums(program)
+            print_checksums(program, outputs)
 
 
 class IOBinding:

@@ -83,10 +83,13 @@ def compile_program(graph: Graph, target: Target, weights: WeightStore, arena: A
     return program
 
 
-def print_checksums(program: Program) -> None:
+def print_checksums(program: Program, outputs: Sequence[np.ndarray]) -> None:
     """One line per tensor of the last run; meaningful when the plan shares no memory."""
-    for part in program.native:
-        for id, tensor in part.lowered.tensors.items():
-            if tensor.kind == "activation" and id in part.plan.live:
-                data = part.tensor(id)
-                print(f"{tensor.name}: {tensor.dtype}{list(tensor.shape)} sum {np.sum(data, dtype=np.float64)!r}", file=sys.stderr)
+    tensors = [
+        (part.lowered.tensors[id].name, part.tensor(id))
+        for part in program.native
+        for id in part.plan.live
+        if part.lowered.tensors[id].kind == "activation"
+    ]
+    for name, data in [*tensors, *zip(program.graph.outputs, outputs, strict=True)]:
+        print(f"{name}: {data.dtype}{list(data.shape)} sum {np.sum(data, dtype=np.float64)!r}", file=sys.stderr)
