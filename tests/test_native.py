@@ -8,9 +8,10 @@ from ingot.ir import OPS, Graph, Op, Sample, TensorType
 from ingot.lower import Target
 from ingot.lower.weights import WeightStore
 from ingot.ops.define import draw
+from ingot.run.arena import Arena
 from ingot.run.interpret import interpret
 from ingot.run.library import load
-from ingot.run.native import Arena, pack_panels
+from ingot.run.native import pack_panels
 from ingot.run.program import Program, compile_program
 
 CASES = [(op, sample) for op in OPS.values() for sample in op.samples]

@@ -1,9 +1,9 @@
 """A saved program: a folder with the graph's text, packed weights, and the layout. It loads without torch or onnx.
 
-    graph.ingot    the graph after the passes, as text
-    weights.bin    64-byte aligned arrays
-    weights.json   key -> dtype, shape, offset; "recipe ..." for packed weights, "weight ..." for raw ones
-    layout.json    every byte of a run, for people and tools
+graph.ingot    the graph after the passes, as text
+weights.bin    64-byte aligned arrays
+weights.json   key -> dtype, shape, offset; "recipe ..." for packed weights, "weight ..." for raw ones
+layout.json    every byte of a run, for people and tools
 """
 
 from __future__ import annotations
@@ -141,7 +141,9 @@ def read(folder: str, weights: WeightStore) -> Graph:
 def _read_text(folder: str, name: str) -> str:
     path = os.path.join(folder, name)
     if not os.path.isfile(path):
-        raise LoadError(f"{folder}: not a saved program, got no {name}, expected graph.ingot, weights.bin, weights.json")
+        raise LoadError(
+            f"{folder}: not a saved program, got no {name}, expected graph.ingot, weights.bin, weights.json"
+        )
     if os.path.getsize(path) > _MAX_TEXT_BYTES:
         raise LoadError(f"{path}: too large, got {os.path.getsize(path)} bytes, expected at most {_MAX_TEXT_BYTES}")
     try:

@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,10 @@ from ingot.lower.weights import WeightStore
 from ingot.machine import usable_threads
 from ingot.passes import optimize
 from ingot.reports import Explanation, PlanReport, Profile
+from ingot.run.arena import Arena
 from ingot.run.interpret import bind_symbols, interpret
 from ingot.run.library import load
-from ingot.run.native import Arena, NativeProgram, pack_panels
+from ingot.run.native import NativeProgram, pack_panels
 from ingot.run.program import Program, compile_program, print_checksums
 
 assert ingot.ops  # the import registers every op
@@ -40,7 +41,7 @@ class NodeArg:
     """An input or output, as ONNX Runtime describes it: dims are ints, names, or None."""
 
     name: str
-    shape: list[Union[int, str, None]]
+    shape: list[int | str | None]
     type: str
 
 
@@ -219,7 +220,9 @@ class Context:
         if self._static is not None:
             return self._static
         if not self._programs:
-            raise InputError(f"dims have no values yet, got none, expected {', '.join(self._symbols)}: run once or give dims")
+            raise InputError(
+                f"dims have no values yet, got none, expected {', '.join(self._symbols)}: run once or give dims"
+            )
         return next(reversed(self._programs.values()))
 
     # -- inside -------------------------------------------------------------------------------------------------
@@ -349,7 +352,9 @@ def _load(source: Any, example_inputs: tuple[Any, ...] | None, weights: WeightSt
         loaded = aten.load_any(source, example_inputs)
         if loaded is not None:
             return loaded
-    raise InputError(f"source: cannot be read, got {kind.__module__}.{kind.__name__}, expected a path, bytes or a module")
+    raise InputError(
+        f"source: cannot be read, got {kind.__module__}.{kind.__name__}, expected a path, bytes or a module"
+    )
 
 
 def _load_path(path: str, weights: WeightStore) -> Graph:

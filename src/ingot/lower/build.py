@@ -158,7 +158,9 @@ class Builder:
         from ingot.lower.cpu.elementwise import elementwise_fields
 
         fields = elementwise_fields([source], target)
-        self.step(f"copy_b{source.dtype.itemsize}", "elementwise_args", fields, [source], [target], work=source.size / 4)
+        self.step(
+            f"copy_b{source.dtype.itemsize}", "elementwise_args", fields, [source], [target], work=source.size / 4
+        )
 
     # -- results ------------------------------------------------------------------------------------------------
 
@@ -223,7 +225,12 @@ class Builder:
         view = self.view(value)
         root = self.lowered.tensors[view.tensor]
         taken = any(o.tensor == view.tensor for o in self.lowered.outputs.values())
-        if root.kind == "output" and not taken and view.is_contiguous and view.size * view.dtype.itemsize == root.nbytes:
+        if (
+            root.kind == "output"
+            and not taken
+            and view.is_contiguous
+            and view.size * view.dtype.itemsize == root.nbytes
+        ):
             return view
         self.node_name = value
         target = self._root(external, self.graph.type(value), "output")

@@ -84,7 +84,9 @@ class Lowered:
     def __str__(self) -> str:
         lines = [f"lowered {self.mode} for {self.target.isa}, {self.target.threads} threads"]
         for tensor in self.tensors.values():
-            lines.append(f"{tensor.id} {tensor.kind} {tensor.dtype}{list(tensor.shape)} {tensor.nbytes} bytes  # {tensor.name}")
+            lines.append(
+                f"{tensor.id} {tensor.kind} {tensor.dtype}{list(tensor.shape)} {tensor.nbytes} bytes  # {tensor.name}"
+            )
         for step in self.steps:
             operands = ", ".join(map(_view_text, step.reads))
             results = ", ".join(map(_view_text, step.writes))

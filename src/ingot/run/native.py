@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,9 @@ from ingot.config import check, debug
 from ingot.errors import InputError
 from ingot.ir import Graph
 from ingot.lower.lowered import FAULT, Lowered, Pointer, Step
-from ingot.lower.weights import WeightStore, allocate
+from ingot.lower.weights import WeightStore
 from ingot.plan import Address, Plan
+from ingot.run.arena import Arena
 from ingot.run.library import Library, load
 
 _CANARY = 0xC5
@@ -32,25 +33,6 @@ def pack_panels(data: np.ndarray, packed: np.ndarray, transposed: bool) -> None:
     target = ffi.cast("float*", packed.ctypes.data)
     args = {"src": source, "dst": target, "n": n, "k": k, "n_stride": n_stride, "k_stride": k_stride, "scale": 1.0}
     library.kernel("pack_f32", library.isa())(ffi.new("pack_args*", args), 0, 1)
-
-
-@dataclass
-class Arena:
-    """The memory that all plans of one context share, by region; it only grows. `generation` counts the moves."""
-
-    regions: dict[str, np.ndarray] = field(default_factory=dict)
-    generation: int = 0
-
-    def reserve(self, sizes: dict[str, int]) -> None:
-        """Makes each region at least this large; a region that moves loses its contents."""
-        for name, nbytes in sizes.items():
-            if name not in self.regions or self.regions[name].nbytes < nbytes:
-                self.regions[name] = allocate(nbytes)
-                self.generation += 1
-
-    @property
-    def nbytes(self) -> int:
-        return sum(region.nbytes for region in self.regions.values())
 
 
 @dataclass(slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Union
 
 import numpy as np
 
@@ -14,8 +13,9 @@ from ingot.ir import Graph
 from ingot.lower import Target, lower, segments
 from ingot.lower.weights import WeightStore
 from ingot.plan import plan
+from ingot.run.arena import Arena
 from ingot.run.interpret import interpret
-from ingot.run.native import Arena, NativeProgram
+from ingot.run.native import NativeProgram
 from ingot.verify import verify
 
 
@@ -36,7 +36,7 @@ class Program:
     """Segments in order, for one binding of the symbols. `graph` is the whole, static."""
 
     graph: Graph
-    segments: list[Union[NativeProgram, InterpretedSegment]]
+    segments: list[NativeProgram | InterpretedSegment]
 
     @property
     def single(self) -> NativeProgram | None:
@@ -68,7 +68,7 @@ class Program:
 def compile_program(graph: Graph, target: Target, weights: WeightStore, arena: Arena) -> Program:
     """Lowers, plans and verifies a static graph (which it may change), and makes it ready to run."""
     whole = graph.copy()
-    parts: list[Union[NativeProgram, InterpretedSegment]] = []
+    parts: list[NativeProgram | InterpretedSegment] = []
     for segment in segments(graph, target):
         if not segment.native:
             parts.append(InterpretedSegment(segment.graph))

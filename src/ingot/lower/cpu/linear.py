@@ -102,7 +102,11 @@ def _matmul(builder: Builder, node: Node) -> None:
         fields |= {"residual": pointer(residual), "residual_stride": residual.strides[-2]}
         fields |= {"residual_batch_strides": residual.strides[:-2]}
     fields |= {"a": pointer(a), "b": pointer(b), "c": pointer(out), "batch_rank": len(batch), "batch_shape": batch}
-    fields |= {"a_batch_strides": a.strides[:-2], "b_batch_strides": b.strides[:-2], "c_batch_strides": out.strides[:-2]}
+    fields |= {
+        "a_batch_strides": a.strides[:-2],
+        "b_batch_strides": b.strides[:-2],
+        "c_batch_strides": out.strides[:-2],
+    }
     fields |= {"a_stride": a.strides[-2], "b_k_stride": b.strides[-2], "b_n_stride": b.strides[-1]}
     fields |= {"c_stride": out.strides[-2]}
     work = out.size * k * _FMA
