@@ -1,8 +1,8 @@
 """The third artefact: numbers. Live ranges, an address for each root tensor, barriers. It chooses nothing.
 
 Offsets: tensors one by one, each at the smallest gap that no tensor alive at the same time touches; of several orders
-(largest first, longest-lived first, ...) the one with the smallest arena is kept. Greedy by size and by breadth are from
-Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020.
+(largest first, longest-lived first, ...) the one with the smallest arena is kept. Greedy by size is from Pisarchyk and
+Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020.
 """
 
 from __future__ import annotations

@@ -313,9 +313,8 @@ class IOBinding:
                 array = np.empty(view.shape, view.dtype.numpy)
                 self._outputs[name] = array
             if array.shape != view.shape or array.dtype != view.dtype.numpy:
-                raise InputError(
-                    f"bind_output {name!r}: got {array.dtype}{list(array.shape)}, expected {view.dtype}{list(view.shape)}"
-                )
+                got, expected = f"{array.dtype}{list(array.shape)}", f"{view.dtype}{list(view.shape)}"
+                raise InputError(f"bind_output {name!r}: wrong array, got {got}, expected {expected}")
             outputs.append(array)
         for array in outputs:
             if any(np.may_share_memory(array, other) for other in (*inputs, *outputs) if other is not array):

@@ -81,9 +81,7 @@ def _verify_lifetimes(lowered: Lowered, plan: Plan) -> None:
         for view in step.reads:
             kind = lowered.tensors[view.tensor].kind
             if kind in ("activation", "output") and view.tensor not in alive and view.size:
-                _fail(
-                    f"step {index} {step.kernel} reads {view.tensor}, which nothing has written or which was overwritten"
-                )
+                _fail(f"step {index} {step.kernel} reads {view.tensor}, not written or overwritten")
         for tensor in dict.fromkeys([v.tensor for v in step.writes] + ([step.scratch] if step.scratch else [])):
             address = plan.addresses[tensor]
             mine = (address.region, address.offset, address.offset + lowered.tensors[tensor].nbytes)

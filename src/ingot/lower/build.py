@@ -291,9 +291,10 @@ class Builder:
         """Static [n, k] values that some matmul wants packed by rows."""
         found = set()
         for node in self.graph.nodes:
-            if node.op.name == "matmul" and node.transpose_b and node.operands[1] in self.static:
-                if len(self.graph.type(str(node.operands[1])).shape) == 2:
-                    found.add(str(node.operands[1]))
+            if node.op.name != "matmul" or not node.transpose_b or node.operands[1] not in self.static:
+                continue
+            if self.graph.type(str(node.operands[1])).rank == 2:
+                found.add(str(node.operands[1]))
         return found
 
 

@@ -77,10 +77,10 @@ def _take_add(graph: Graph, static: set[str], group: Group, add: Node, other: st
     other_shape = graph.type(other).dims
     if other == group.output or graph.type(add.output).dims != shape:
         return False
-    if group.root.op.name == "matmul" and not group.bias and not group.activation:
-        if other in static and other_shape == shape[-1:]:
-            group.bias = other
-            return True
+    takes_bias = group.root.op.name == "matmul" and not group.bias and not group.activation
+    if takes_bias and other in static and other_shape == shape[-1:]:
+        group.bias = other
+        return True
     if other_shape != shape or other in static:
         return False
     group.residual = other

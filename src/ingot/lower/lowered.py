@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Union
 
 from ingot.dtype import DType
 from ingot.lower.target import Target
@@ -37,7 +36,7 @@ class Pointer:
     byte_offset: int = 0
 
 
-Field = Union[int, float, tuple[int, ...], Pointer, None]
+Field = int | float | tuple[int, ...] | Pointer | None
 
 
 @dataclass(slots=True)

@@ -14,57 +14,14 @@ from ingot.lower.view import View, collapse
 # Estimated nanoseconds per element on one thread, for deciding how many parts a step is worth.
 _CHEAP, _COSTLY = 0.12, 0.8
 _COSTLY_OPS = frozenset(
-    [
-        "exp",
-        "expm1",
-        "log",
-        "log1p",
-        "sin",
-        "cos",
-        "tanh",
-        "erf",
-        "sigmoid",
-        "silu",
-        "gelu",
-        "softplus",
-        "elu",
-        "pow",
-        "mod",
-        "div",
-        "sqrt",
-        "rsqrt",
-    ]
+    "exp expm1 log log1p sin cos tanh erf sigmoid silu gelu softplus elu pow mod div sqrt rsqrt".split()
 )
 
 # op -> its float attributes, in the order of alpha, beta
 _UNARY_F32: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
-        [
-            "relu",
-            "neg",
-            "abs",
-            "exp",
-            "expm1",
-            "log",
-            "log1p",
-            "sqrt",
-            "rsqrt",
-            "reciprocal",
-            "sin",
-            "cos",
-            "tanh",
-            "erf",
-            "sigmoid",
-            "silu",
-            "floor",
-            "ceil",
-            "round",
-            "sign",
-            "softplus",
-            "hard_swish",
-            "isnan",
-            "isinf",
-        ],
+        "relu neg abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf sigmoid silu floor ceil"
+        " round sign softplus hard_swish isnan isinf".split(),
         (),
     ),
     "leaky_relu": ("alpha",),
@@ -72,8 +29,8 @@ _UNARY_F32: dict[str, tuple[str, ...]] = {
     "hard_sigmoid": ("alpha", "beta"),
     "clip": ("minimum", "maximum"),
 }
-_ARITHMETIC = ["add", "sub", "mul", "div", "floor_div", "mod", "maximum", "minimum"]
-_COMPARISONS = ["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"]
+_ARITHMETIC = "add sub mul div floor_div mod maximum minimum".split()
+_COMPARISONS = "equal not_equal less less_equal greater greater_equal".split()
 _CASTS = [
     (f32, i64), (f32, i32), (f32, boolean), (i64, f32), (i64, i32), (i64, boolean),
     (i32, f32), (i32, i64), (boolean, f32), (boolean, i64), (boolean, i32),

@@ -80,7 +80,7 @@ def _pad(builder: Builder, node: Node) -> None:
         for low, high in ((0, starts[axis]), (stops[axis], whole.shape[axis])):
             if low < high:
                 begin = starts[:axis] + [low] + [0] * (len(starts) - axis - 1)
-                end = stops[:axis] + [high] + list(whole.shape[axis + 1 :])
+                end = [*stops[:axis], high, *whole.shape[axis + 1 :]]
                 slab = whole.slice(begin, end, [1] * len(begin))
                 builder.emit_copy(fill.expand(slab.shape), slab)
     if source.size:
