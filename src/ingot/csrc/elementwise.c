@@ -152,25 +152,25 @@ BINARY(maximum_i64, int64_t, int64_t, x > y ? x : y)
 BINARY(minimum_i64, int64_t, int64_t, x < y ? x : y)
 
 /* Division by zero gives 0; the smallest integer over -1 wraps. Neither reaches the processor's trap. */
-static inline int64_t divide_i64(int64_t x, int64_t y) {
+static inline int64_t wrapping_div(int64_t x, int64_t y) {
   if (y == 0) return 0;
   return y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y;
 }
 
-static inline int64_t mod_i64(int64_t x, int64_t y) {
+static inline int64_t wrapping_mod(int64_t x, int64_t y) {
   if (y == 0 || y == -1) return 0;
   int64_t r = x % y;
   return r && (r < 0) != (y < 0) ? r + y : r;
 }
 
-static inline int64_t floor_div_i64(int64_t x, int64_t y) {
-  int64_t q = divide_i64(x, y);
+static inline int64_t wrapping_floor_div(int64_t x, int64_t y) {
+  int64_t q = wrapping_div(x, y);
   return y && y != -1 && x % y && (x < 0) != (y < 0) ? q - 1 : q;
 }
 
-BINARY(div_i64, int64_t, int64_t, divide_i64(x, y))
-BINARY(mod_i64, int64_t, int64_t, mod_i64(x, y))
-BINARY(floor_div_i64, int64_t, int64_t, floor_div_i64(x, y))
+BINARY(div_i64, int64_t, int64_t, wrapping_div(x, y))
+BINARY(mod_i64, int64_t, int64_t, wrapping_mod(x, y))
+BINARY(floor_div_i64, int64_t, int64_t, wrapping_floor_div(x, y))
 
 /* |x| mod |y| exactly, for finite x and y != 0: long division, 28 quotient bits a round, so that each quotient times
  * its 24-bit divisor is exact in double. */

@@ -149,33 +149,52 @@ void K(reduce_sum_i64)(const void *p, int32_t part, int32_t parts) {
   }
 }
 
-/* The first position of the greatest (direction 1) or least (-1) element; the first NaN wins. */
-static inline void reduce_position(const void *p, float direction, int32_t part, int32_t parts) {
-  const reduce_args *args = p;
+/* Whether `value` takes the place of `best`: greater, or the first NaN. */
+static inline int reduce_beats(float value, float best) { return value > best || (value != value && best == best); }
+
+/* The first position of the greatest (direction 1) or least (-1) element; the first NaN wins. Adjacent elements are
+ * searched a run at a time: for the run's extreme, and only if that wins for its position. */
+static inline int64_t reduce_position(const reduce_args *args, const float *x, int64_t count, int direction) {
+  float best = -INFINITY;
+  int64_t position = 0;
+  for (int64_t i = 0; i < count;) {
+    reduce_run run = reduce_run_at(args, i, count);
+    const float *run_x = x + run.offset;
+    int64_t j = 0, end = run.length;
+    if (run.step == 1) {
+      float extreme;
+      v_store_n(&extreme, direction > 0 ? reduce_max_chunk(run_x, end) : reduce_min_chunk(run_x, end), 1);
+      if (!reduce_beats((float)direction * extreme, best)) end = 0;
+      vf sought = v_set(extreme);
+      for (; j + 16 <= end; j += 16) {
+        vf lanes = v_load(run_x + j);
+        if (v_any(v_eq(lanes, sought)) || v_any(v_isnan(lanes))) break;
+      }
+      while (j < end && run_x[j] != extreme && run_x[j] == run_x[j]) j++;
+      end = j < end ? j + 1 : end;
+    }
+    for (; j < end; j++) {
+      float value = run_x[j * run.step] * (float)direction;
+      if (!reduce_beats(value, best)) continue;
+      best = value;
+      position = i + j;
+    }
+    i += run.length;
+  }
+  return position;
+}
+
+static inline void reduce_positions(const reduce_args *args, int direction, int32_t part, int32_t parts) {
   int64_t outputs = reduce_count(args->outer_shape, args->outer_rank), end = part_begin(outputs, part + 1, parts);
   int64_t count = reduce_count(args->reduced_shape, args->reduced_rank);
   for (int64_t i = part_begin(outputs, part, parts); i < end; i++) {
-    const float *x =
-        (const float *)args->x + reduce_offset(args->outer_shape, args->outer_strides, args->outer_rank, i);
-    float best = 0;
-    int64_t position = -1;
-    for (int64_t k = 0; k < count;) {
-      reduce_run run = reduce_run_at(args, k, count);
-      for (int64_t j = 0; j < run.length; j++, k++) {
-        float value = x[run.offset + j * run.step] * direction;
-        /* Most elements fail the first comparison. */
-        if (value <= best && position >= 0) continue;
-        if (position >= 0 && best != best) continue;
-        best = value;
-        position = k;
-      }
-    }
-    ((int64_t *)args->out)[i] = position < 0 ? 0 : position;
+    int64_t offset = reduce_offset(args->outer_shape, args->outer_strides, args->outer_rank, i);
+    ((int64_t *)args->out)[i] = reduce_position(args, (const float *)args->x + offset, count, direction);
   }
 }
 
-void K(argmax_f32)(const void *p, int32_t part, int32_t parts) { reduce_position(p, 1, part, parts); }
-void K(argmin_f32)(const void *p, int32_t part, int32_t parts) { reduce_position(p, -1, part, parts); }
+void K(argmax_f32)(const void *p, int32_t part, int32_t parts) { reduce_positions(p, 1, part, parts); }
+void K(argmin_f32)(const void *p, int32_t part, int32_t parts) { reduce_positions(p, -1, part, parts); }
 
 #undef REDUCE_F32
 #undef REDUCE_TOTAL
