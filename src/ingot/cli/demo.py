@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RUNS = 500
 GAP = "   "
-BAR_CELLS = 9
+BAR_CELLS = 8
 FULL = 16  # the brightest pixel of the data
 SHADES = " .:-=+*#%@"
 
@@ -45,7 +45,7 @@ def demo(seed: int, threads: int, as_json: bool) -> None:
         print_json(facts)
         return
     terminal = console()
-    terminal.print(f"\n{len(images)} handwritten digits that the model has never seen; some of them:\n")
+    terminal.print(f"\n{len(images)} digits that the model has never seen; some of them, the hardest last:\n")
     columns = max(1, (terminal.width - len(GAP)) // (2 * images.shape[2] + len(GAP)))
     for line in digit_lines(images, labels, probabilities, chosen(probabilities, labels, min(columns, 5), seed)):
         terminal.print(GAP, line, sep="", no_wrap=True, overflow="crop")
