@@ -28,26 +28,33 @@ soak: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	INGOT_SOAK_SEEDS=10000 $(BIN)/python -m pytest -q -n 2 -k differential --timeout 36000
 
 asan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
-	$(call sanitized,address$(comma)undefined,libasan.so libubsan.so)
+	$(call sanitized_build,address$(comma)undefined,asan)
+	for program in $(C_TESTS); do build/asan/$$program || exit 1; done
+	$(call preloaded,asan,libasan.so libubsan.so) $(BIN)/python -m pytest -q -m "not slow" $(NATIVE_TESTS)
 
 tsan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
-	$(call sanitized,thread,libtsan.so)
+	$(call sanitized_build,thread,tsan)
+	for program in $(C_TESTS); do build/tsan/$$program || exit 1; done
+	$(call preloaded,tsan,libtsan.so) $(BIN)/python -m pytest -q -m "not slow" $(THREAD_TESTS)
 
 clean:
 	rm -rf $(VENV) build out
 
 comma := ,
 
-# A sanitizer build of the native library, under the tests that need neither torch nor transformers.
-define sanitized
-	$(BIN)/cmake -S . -B build/$(firstword $(subst $(comma), ,$(1))) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-		-DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Release -DINGOT_SANITIZE=$(1) >/dev/null
-	$(BIN)/ninja -C build/$(firstword $(subst $(comma), ,$(1)))
-	LD_PRELOAD="$(foreach library,$(2),$(shell gcc -print-file-name=$(library)))" \
-	ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=halt_on_error=1 \
-	INGOT_LIBRARY=$(abspath build/$(firstword $(subst $(comma), ,$(1))))/libingot.so \
-	$(BIN)/python -m pytest -q -m "sanitize and not slow" -p no:cacheprovider
+# What runs under the sanitizers: C programs, and tests that drive the C core without torch.
+C_TESTS := $(basename $(notdir $(wildcard tests/native/*.c)))
+NATIVE_TESTS := $(wildcard tests/test_kernels*.py tests/test_row_kernels.py tests/test_native.py)
+THREAD_TESTS := $(wildcard tests/test_threads.py)
+
+define sanitized_build
+	$(BIN)/cmake -S . -B build/$(2) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_C_COMPILER=gcc \
+		-DCMAKE_BUILD_TYPE=Release -DINGOT_SANITIZE=$(1) -DINGOT_NATIVE_TESTS=ON >/dev/null
+	$(BIN)/ninja --quiet -C build/$(2)
 endef
+preloaded = LD_PRELOAD="$(foreach library,$(2),$(shell gcc -print-file-name=$(library)))" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1 \
+	INGOT_LIBRARY=$(abspath build/$(1))/libingot.so
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
