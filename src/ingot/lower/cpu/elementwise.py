@@ -71,7 +71,7 @@ def _declare(op: str, kernel: str, *dtypes: DType, attributes: tuple[str, ...] =
 
 for _op, _attributes in _UNARY_F32.items():
     _declare(_op, f"{_op}_f32", f32, attributes=_attributes)
-for _op in ("neg", "abs"):
+for _op in ("relu", "neg", "abs", "sign"):
     _declare(_op, f"{_op}_i64", i64)
 _declare("logical_not", "logical_not_bool", boolean)
 for _op in [*_ARITHMETIC, "pow"]:
