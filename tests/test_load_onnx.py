@@ -157,6 +157,9 @@ SHAPES = [
     case("Gather", "x[3,5] i:i64<5[]", axis=-1),
     case("GatherElements", "x[3,5] i:i64<3[2,5]", axis=0),
     case("GatherND", "x[3,5] i:i64<3[2,1]"),
+    case("GatherND", "x[3,5] i:i64>-3<3[4,2,2]"),
+    case("GatherND", "x[2,3,4,5] i:i64<3[2,6,2]", batch_dims=1),
+    case("GatherND", "x[2,3,4] i:i64<3[2,3,1]", batch_dims=2),
     case("OneHot", "i:i64>-4<6[3] @d v[2]", d=ints(4)),
     case("OneHot", "i:i64>-4<6[2,3] @d v[2]", d=np.array(4), axis=1),
 ]

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from ingot.dtype import i64
 from ingot.load.onnx.call import Call, Operand
 from ingot.load.onnx.registry import onnx
+from ingot.load.onnx.shape_values import Known
+from ingot.load.onnx.shapes import Size, count
 
 
 @onnx("Gather")
@@ -19,11 +25,37 @@ def gather_elements(call: Call) -> Operand:
 
 @onnx("GatherND")
 def gather_nd(call: Call) -> Operand:
-    """Index tuples of one element, which make it a gather."""
-    index = call.shape(1)
-    if call.attr_int("batch_dims", 0) != 0 or not index or index[-1] != 1:
-        raise call.unsupported(f"batch_dims, or index tuples of more than one element, {call.type(1)}")
-    return call.emit.gather(call[0], call.reshape(call[1], index[:-1]), axis=0)
+    """Index tuples become positions in x with its leading dims seen as one; one that is out of range stays so."""
+    emit, shape, indices = call.emit, call.shape(0), call.shape(1)
+    batch = call.attr_int("batch_dims", 0)
+    depth = indices[-1] if indices else 0
+    if not isinstance(depth, int):
+        raise call.unsupported(f"index tuples of symbolic length, {call.type(1)}")
+    if not 0 <= batch < len(indices) or depth < 1 or batch + depth > len(shape):
+        raise call.malformed(f"batch_dims {batch} and tuples of {depth} do not fit {call.type(0)} and {call.type(1)}")
+    picked, rest = shape[batch : batch + depth], shape[batch + depth :]
+    tuples, rows, inner = indices[batch:-1], count(shape[:batch]), count(picked)
+    places = call.reshape(call[1], (rows, *tuples, depth))
+    if depth == 1 and batch == 0:
+        return emit.gather(call[0], call.reshape(places, tuples), axis=0)
+    sizes = vector(call, picked)
+    places = emit.where(emit.less(places, 0), emit.add(places, sizes), places)
+    inside = emit.logical_and(emit.greater_equal(places, 0), emit.less(places, sizes))
+    strides = vector(call, [count(picked[i + 1 :]) for i in range(depth)])
+    steps = emit.where(inside, emit.mul(places, strides), vector(call, [count(shape)]))
+    flat = emit.reduce_sum(steps, axes=(len(tuples) + 1,), keepdims=False)
+    if batch:
+        row = call.reshape(emit.iota(length=rows, start=0, step=1, dtype=i64), (rows, *[1] * len(tuples)))
+        flat = emit.add(flat, emit.mul(row, vector(call, [inner])))
+    result = emit.gather(call.reshape(call[0], (rows * inner, *rest)), flat, axis=0)
+    return call.reshape(result, (*shape[:batch], *tuples, *rest))
+
+
+def vector(call: Call, sizes: Sequence[Size]) -> str:
+    """Sizes as data: i64 [n]."""
+    array = np.empty(len(sizes), object)
+    array[:] = sizes
+    return call.emit.value(Known(array, i64, call.emit.hint))
 
 
 @onnx("OneHot")
@@ -34,11 +66,10 @@ def one_hot(call: Call) -> Operand:
     rank = len(shape) + 1
     axis = call.attr_axis("axis", -1, rank)
     indices = call.cast(call[0], i64)
-    size = emit.scalar(depth, i64) if isinstance(depth, int) else emit.dims(values=(depth,))
-    indices = emit.where(emit.less(indices, 0), emit.add(indices, size), indices)
+    indices = emit.where(emit.less(indices, 0), emit.add(indices, vector(call, [depth])), indices)
     indices = call.reshape(indices, (*shape[:axis], 1, *shape[axis:]))
-    count = emit.iota(length=depth, start=0, step=1, dtype=i64)
-    hot = emit.equal(indices, call.reshape(count, (depth, *[1] * (rank - 1 - axis))))
+    places = emit.iota(length=depth, start=0, step=1, dtype=i64)
+    hot = emit.equal(indices, call.reshape(places, (depth, *[1] * (rank - 1 - axis))))
     if call.type(2).shape != (2,):
         raise call.malformed(f"values are {call.type(2)}, expected two")
     off, on = (call.reshape(call.slice(call[2], 0, i, i + 1), ()) for i in range(2))
