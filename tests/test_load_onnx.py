@@ -1,11 +1,20 @@
-"""Every ONNX rule against ONNX Runtime or ONNX's reference, on one-node models."""
+"""Every ONNX rule against ONNX Runtime or ONNX's reference; symbolic dims, old opsets, functions, exported modules."""
+
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+import torch
+from onnx import parser
 
+import models
+from ingot.dim import symbol
+from ingot.errors import UnsupportedError
 from ingot.load.onnx import elementwise, load_onnx, reduce
 from ingot.run.interpret import interpret
-from onnx_models import Case, case, ints, one_node, run_oracle
+from ingot.text import dump, parse
+from onnx_models import Case, case, ints, model, one_node, run_oracle, value_info
 
 F = np.float32
 
@@ -232,3 +241,212 @@ def test_rule(case: Case, rng: np.random.Generator) -> None:
     for got, wanted in zip(results, expected, strict=True):
         assert got.dtype == wanted.dtype and got.shape == wanted.shape
         np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
+
+
+def text_model(body: str, opset: int = 18) -> bytes:
+    """A model in ONNX's text form."""
+    return parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {body}').SerializeToString()
+
+
+SYMBOLIC = {
+    "reshape to dims of another": """
+        g (float[B, S, 12] x) => (y) {
+            s = Shape<start=0, end=2>(x)  t = Constant<value_ints=[3, -1]>()
+            u = Concat<axis=0>(s, t)  v = Reshape(x, u)  y = Transpose<perm=[0, 2, 1, 3]>(v) }""",
+    "gathered dims, merged": """
+        g (float[B, S, 12] x) => (y) {
+            s = Shape(x)  i = Constant<value_int=0>()  j = Constant<value_int=1>()  a = Constant<value_ints=[0]>()
+            b = Gather(s, i)  c = Gather(s, j)  d = Mul(b, c)  e = Unsqueeze(d, a)
+            m = Constant<value_ints=[12]>()  u = Concat<axis=0>(e, m)  y = Reshape(x, u) }""",
+    "half of a dim": """
+        g (float[B, S, 12] x) => (y, z) {
+            s = Shape<start=1, end=2>(x)  two = Constant<value_ints=[2]>()  o = Constant<value_ints=[0]>()
+            a = Constant<value_ints=[1]>()  h = Div(s, two)  y = Slice(x, o, h, a)  z = Slice(x, h, s, a) }""",
+    "the last rows": """
+        g (float[B, S, 12] x) => (y) {
+            a = Constant<value_ints=[1]>()  o = Constant<value_ints=[-1]>()
+            e = Constant<value_ints=[9223372036854775807]>()  y = Slice(x, o, e, a) }""",
+    "positions": """
+        g (float[B, S, 12] x) => (y) {
+            s = Shape(x)  j = Constant<value_int=1>()  n = Gather(s, j)  o = Constant<value_int=0>()
+            r = Range(o, n, j)  f = Cast<to=1>(r)  a = Constant<value_ints=[1]>()
+            c = Unsqueeze(f, a)  y = Add(x, c) }""",
+    "expand where minus one": """
+        g (float[B, S, 12] x, float[S, 1] w) => (y) {
+            s = Shape(x)  m = Constant<value_ints=[-1, -1, -1]>()  k = Constant<value_ints=[3]>()
+            o = ConstantOfShape<value=int64[1] {1}>(k)  e = Equal(s, m)  t = Where(e, o, s)  y = Expand(w, t) }""",
+    "a dim as data": """
+        g (float[B, S, 12] x) => (y) {
+            s = Shape(x)  f = Cast<to=1>(s)  y = Sqrt(f) }""",
+    "causal mask": """
+        g (float[B, S, 12] x) => (y) {
+            n = Shape<start=1, end=2>(x)  t = Concat<axis=0>(n, n)  one = ConstantOfShape<value=float[1] {1.0}>(t)
+            l = Trilu<upper=0>(one)  b = Cast<to=9>(l)  z = Constant<value_float=0.0>()
+            m = Constant<value_float=-9.0>()  y = Where(b, z, m) }""",
+    "squeezed batch of one": """
+        g (float[B, S, 12] x) => (y) {
+            s = Shape(x)  n = Size(x)  t = Constant<value_ints=[12]>()  d = Div(n, t)  a = Constant<value_ints=[0]>()
+            e = Squeeze(t, a)  f = Div(n, e)  g = Unsqueeze(f, a)  u = Concat<axis=0>(g, t)  y = Reshape(x, u) }""",
+    "a known branch": """
+        g (float[B, S, 12] x) => (y) {
+            s = Shape(x)  i = Constant<value_int=2>()  n = Gather(s, i)  t = Constant<value_int=12>()  c = Equal(n, t)
+            y = If (c) <then_branch = a () => (p) { p = Relu(x) }, else_branch = b () => (q) { q = Neg(x) }> }""",
+    "split and joined": """
+        g (float[B, S, 12] x) => (y) {
+            p, q, r = Split<axis=2, num_outputs=3>(x)  y = Concat<axis=1>(q, p, r) }""",
+    "repeated heads": """
+        g (float[B, S, 12] x) => (y) {
+            s = Shape(x)  r = Constant<value_ints=[1, 2, 3]>()  y = Tile(x, r) }""",
+}
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_symbolic_dims(name: str, rng: np.random.Generator) -> None:
+    """One load serves all sizes, and arithmetic on shapes leaves no node behind."""
+    content = text_model(SYMBOLIC[name])
+    graph = load_onnx(content)
+    graph.validate()
+    assert parse(dump(graph)) is not None and set(graph.symbols) == {"B", "S"}
+    for batch, rows in ((2, 4), (1, 6), (3, 2)):
+        shapes = {"x": (batch, rows, 12), "w": (rows, 1)}
+        feeds = {name: rng.standard_normal(shapes[name]).astype(F) for name in graph.inputs}
+        expected = run_oracle("ort", onnx.load_from_string(content), feeds)
+        for got, wanted in zip(interpret(graph, feeds).values(), expected, strict=True):
+            assert got.dtype == wanted.dtype
+            np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+def test_dims_of_inputs() -> None:
+    """dim_params keep their names; expressions over them hold; what is no name becomes one; unknown dims get one."""
+    declared = 'batch, "past", "past + 1", "2*past", "a b", "s0//2", ?'
+    graph = load_onnx(text_model(f"g (float[{declared}] x) => (y) {{ y = Relu(x) }}"))
+    past = symbol("past")
+    dims = (symbol("batch"), past, past + 1, past * 2, symbol("a_b"), symbol("s0__2"), symbol("x_6"))
+    assert graph.type("x").shape == graph.type("y").shape == dims
+    assert parse(dump(graph)).type("x").shape == dims
+
+
+OLD = {
+    "squeeze": (11, "[2, 1, 3] x) => (float[1, 2, 3] y) { a = Squeeze<axes=[1]>(x)  y = Unsqueeze<axes=[0]>(a) }"),
+    "reduce": (11, "[2, 1, 3] x) => (float[2, 1] y) { y = ReduceSum<axes=[2], keepdims=0>(x) }"),
+    "split": (11, "[2, 3] x) => (float[2, 1] y, float[2, 2] z) { y, z = Split<axis=1, split=[1, 2]>(x) }"),
+    "clip": (10, "[2, 1, 3] x) => (float[2, 1, 3] y) { y = Clip<min=-1.0, max=0.5>(x) }"),
+    "pad": (10, "[2, 3] x) => (float[2, 6] y) { y = Pad<pads=[0, 1, 0, 2]>(x) }"),
+    "softmax over the rest": (11, "[2, 4, 3] x) => (float[2, 4, 3] y) { y = Softmax<axis=1>(x) }"),
+    "dropout": (9, "[2, 4, 3] x) => (float[2, 4, 3] y) { y = Dropout<ratio=0.5>(x) }"),
+    "slice": (9, "[2, 4, 3] x) => (float[2, 2, 3] y) { y = Slice<axes=[1], starts=[1], ends=[3]>(x) }"),
+}
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_old_opsets(name: str, rng: np.random.Generator) -> None:
+    opset, body = OLD[name]
+    proto = onnx.load_from_string(text_model(f"g (float{body}", opset))
+    x = rng.standard_normal([d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim]).astype(F)
+    graph = load_onnx(proto.SerializeToString())
+    for got, wanted in zip(interpret(graph, {"x": x}).values(), run_oracle("ort", proto, {"x": x}), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_old_opset_keeps_weights(rng: np.random.Generator) -> None:
+    """A weight too large for the converter passes it by; as an input's default value it is no input."""
+    weight = rng.standard_normal((40, 40)).astype(F)
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "w"], ["h"]),
+        onnx.helper.make_node("Squeeze", ["h"], ["y"], axes=[0]),
+    ]
+    x = rng.standard_normal((1, 5, 40)).astype(F)
+    inputs, outputs = [value_info("x", x), value_info("w", weight)], [value_info("y", x[0])]
+    constants = [onnx.numpy_helper.from_array(weight, "w")]
+    proto = model(onnx.helper.make_graph(nodes, "g", inputs, outputs, constants), opset=11)
+    graph = load_onnx(proto.SerializeToString())
+    assert graph.inputs == ["x"] and graph.values["w"].kind == "weight"
+    np.testing.assert_allclose(interpret(graph, {"x": x})["y"], (x @ weight)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_functions(rng: np.random.Generator) -> None:
+    """Model-local functions: attributes by reference and by default, optional inputs, the same body twice."""
+    proto = parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 18, "local" : 1]>
+        g (float[2, 3] x) => (y) {
+            a = local.scaled<alpha=0.3>(x)  b = local.scaled(a)  y = local.bounded(b) }
+        <domain: "local", opset_import: ["" : 18, "local" : 1]>
+        scaled<alpha: float = 0.7>(v) => (w) { t = LeakyRelu<alpha: float = @alpha>(v)  w = local.twice(t) }
+        <domain: "local", opset_import: ["" : 18]> twice(v) => (w) { w = Add(v, v) }
+        <domain: "local", opset_import: ["" : 18]> bounded(v, low) => (w) { w = Clip(v, low) }
+    """)
+    x = rng.standard_normal((2, 3)).astype(F)
+    graph = load_onnx(proto.SerializeToString())
+    leaky = np.where(x < 0, x * 0.3, x) * 2
+    np.testing.assert_allclose(interpret(graph, {"x": x})["y"], np.where(leaky < 0, leaky * 0.7, leaky) * 2, rtol=1e-6)
+
+
+def test_outputs_that_no_node_makes() -> None:
+    """An input, a weight, a shape and one value under two names are all outputs."""
+    content = text_model("""g (float[2, 3] x) => (x, w, s, a, b) <float[2] w = {1.0, 2.0}> {
+        s = Shape(x)  t = Relu(x)  a = Identity(t)  b = Identity(t) }""")
+    x = np.array([[1, -2, 3], [-4, 5, -6]], F)
+    results = interpret(load_onnx(content), {"x": x})
+    expected = {"x": x, "w": np.array([1, 2], F), "s": np.array([2, 3]), "a": np.maximum(x, 0), "b": np.maximum(x, 0)}
+    assert list(results) == list(expected)
+    assert all(np.array_equal(results[k], expected[k]) and results[k].dtype == expected[k].dtype for k in expected)
+
+
+def test_unsupported_nodes_are_listed_together() -> None:
+    """Each with its name and why; what only reads their results is not."""
+    content = text_model(
+        """g (float[2, 3] x) => (y) {
+        [Det_1] a = Det(x)  [Relu_2] b = Relu(a)  [NonZero_3] c = NonZero(x)  [Pad_4] d = Pad<mode="edge">(x, p)
+        [Add_5] y = Add(b, d) }""".replace("{\n", "<int64[4] p = {0,0,1,1}> {\n", 1)
+    )
+    with pytest.raises(UnsupportedError) as caught:
+        load_onnx(content)
+    assert str(caught.value).splitlines() == [
+        "onnx node 'Det_1': Det (opset 18): op Det has no rule; see 'ingot ops'",
+        "onnx node 'NonZero_3': NonZero (opset 18): op NonZero has no rule; see 'ingot ops'",
+        "onnx node 'Pad_4': Pad (opset 18): mode 'edge' is not supported",
+    ]
+
+
+MODULES = {
+    "mlp": models.mlp,
+    "block": lambda: models.block(causal=True),
+    "manual": lambda: models.block("manual", causal=True),
+    "convnet": models.convnet,
+    "gpt2": models.gpt2,
+    "bert": models.bert,
+}
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("name", "dynamic"),
+    [
+        ("mlp", True),
+        ("block", True),
+        ("convnet", False),
+        ("gpt2", False),
+        ("bert", True),
+        pytest.param("manual", True, marks=slow),
+        pytest.param("convnet", True, marks=slow),
+        pytest.param("gpt2", True, marks=slow),
+        pytest.param("bert", False, marks=slow),
+    ],
+)
+def test_exported_module(name: str, dynamic: bool, tmp_path: Path) -> None:
+    """torch.onnx.export against torch; with dynamic shapes, at other sizes than those exported."""
+    module, inputs = MODULES[name]()
+    axes = {0: "batch"} if name in ("mlp", "convnet") else {0: "batch", 1: "rows"}
+    options = {"dynamic_shapes": tuple(axes for _ in inputs)} if dynamic else {}
+    torch.onnx.export(module, inputs, tmp_path / "m.onnx", dynamo=True, external_data=True, verbose=False, **options)
+    graph = load_onnx(tmp_path / "m.onnx")
+    graph.validate()
+    if dynamic:
+        assert graph.symbols == list(axes.values())
+        inputs = tuple(torch.cat([x, x.flip(0), x])[:, : x.shape[1] - (len(axes) - 1)] for x in inputs)
+    with torch.no_grad():
+        result = module(*inputs)
+    expected = [result] if isinstance(result, torch.Tensor) else list(result.values())
+    feeds = dict(zip(graph.inputs, (x.numpy() for x in inputs), strict=True))
+    for got, wanted in zip(interpret(graph, feeds).values(), expected, strict=True):
+        np.testing.assert_allclose(got, wanted.numpy(), rtol=1e-4, atol=1e-5)

@@ -292,7 +292,7 @@ class Call:
 
     def permute(self, x: str, axes: Sequence[int]) -> str:
         """x with its axes in another order; x itself when they are not."""
-        return x if tuple(axes) == tuple(range(len(axes))) else self.emit.permute(x, axes=tuple(axes))
+        return x if tuple(axes) == tuple(range(self.emit.type(x).rank)) else self.emit.permute(x, axes=tuple(axes))
 
     def slice(self, x: str, axis: int, start: Dim, stop: Dim, step: int = 1) -> str:
         """A canonical range of one axis."""

@@ -19,7 +19,7 @@ from onnx_ir.serde import SerdeError, deserialize_model
 from ingot import dim
 from ingot.dim import Dim, Expr, symbol, symbols_of
 from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnsupportedError
-from ingot.ir import MAX_NODES, Graph, TensorType
+from ingot.ir import Graph, TensorType
 from ingot.load.onnx.call import Call, Emitter, Operand, literal
 from ingot.load.onnx.parse import OLDEST_NATIVE_OPSET, parse_model
 from ingot.load.onnx.registry import find_rule
@@ -29,6 +29,7 @@ from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
 from ingot.load.onnx.tensors import count_elements, dtype_of
 
 MAX_DEPTH = 32
+MAX_INLINED_NODES = 200_000  # nodes of functions and branches; those of the file itself count as nodes of the graph
 MAX_LISTED = 50
 
 
@@ -67,7 +68,7 @@ class _Loader:
         self.graph = Graph(model.graph.name or "onnx")
         self.constants: set[str] = set()
         self.unsupported: list[str] = []
-        self.visited = 0
+        self.inlined = 0
 
     def load(self) -> Graph:
         source = self.model.graph
@@ -110,9 +111,9 @@ class _Loader:
     def walk(self, graph: onnx_ir.Graph | onnx_ir.Function, frame: _Frame) -> None:
         """Every node of a graph, in order."""
         for node in graph:
-            self.visited += 1
-            if self.visited > MAX_NODES:
-                raise LimitError(f"onnx model: too many nodes after inlining, expected at most {MAX_NODES}")
+            self.inlined += frame.depth > 0
+            if self.inlined > MAX_INLINED_NODES:
+                raise LimitError(f"onnx model: too many nodes after inlining, expected at most {MAX_INLINED_NODES}")
             where = f"onnx node {node.name or next((o.name for o in node.outputs), '')!r}"
             operands = [self.lookup(v, frame) for v in node.inputs]
             results: tuple[Operand | _Missing | None, ...] = (_MISSING,) * len(node.outputs)
@@ -293,6 +294,8 @@ class _Symbols:
         if isinstance(given, int):
             return given
         param = given.value
+        if isinstance(param, bytes):
+            raise LoadError(f"onnx input dim: not UTF-8, got {param[:100]!r}")
         if not param:
             return symbol(self.fresh(hint))
         if param in self.plain:

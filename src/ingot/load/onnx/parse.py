@@ -17,7 +17,7 @@ import onnx_ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx_ir.serde import SerdeError, deserialize_model
 
-from ingot.errors import LimitError, LoadError, UnsupportedError
+from ingot.errors import LimitError, LoadError, ShapeError, UnsupportedError
 from ingot.load.onnx.external import map_external
 from ingot.load.onnx.tensors import check_tensor, is_external
 from ingot.load.onnx.upgrade import upgrade
@@ -134,6 +134,7 @@ def _check_model(proto: onnx.ModelProto, where: str) -> None:
     seen: set[tuple[str, str, str]] = set()
     for function in proto.functions:
         key = (function.domain, function.name, function.overload)
+        _check_text(where, *key)
         if key in seen:
             raise LoadError(f"{where}: function {function.name!r} is defined twice")
         seen.add(key)
@@ -141,6 +142,18 @@ def _check_model(proto: onnx.ModelProto, where: str) -> None:
         _opsets(function.opset_import, f"{where}, function {function.name!r}")
         _check_graph(function, [], f"{where}, function {function.name!r}")
     _check_graph(proto.graph, [], where)
+    _check_returned_inputs(proto.graph, where)
+
+
+def _check_returned_inputs(graph: onnx.GraphProto, where: str) -> None:
+    """An input that is an output too has one type; `onnx_ir` keeps only one declaration."""
+    inputs = {info.name: info for info in graph.input}
+    for info in graph.output:
+        given = inputs.get(info.name)
+        if given is not None and info.HasField("type") and info.type != given.type:
+            raise ShapeError(f"{where}: input {info.name!r} is an output of another type")
+        if given is not None:
+            info.CopyFrom(given)
 
 
 def _check_graph(graph: Graph, scopes: list[set[str]], where: str) -> None:
@@ -157,6 +170,7 @@ def _check_graph(graph: Graph, scopes: list[set[str]], where: str) -> None:
     visible = [*scopes, defined]
     for node in graph.node:
         label = f"{where}, node {_label(node)} ({node.op_type[:100]})"
+        _check_text(label, node.op_type, node.domain, node.overload, node.name)
         for name in node.input:
             if name and not any(name in scope for scope in visible):
                 raise LoadError(f"{label}: {_missing(name, graph)}")
@@ -168,7 +182,7 @@ def _check_graph(graph: Graph, scopes: list[set[str]], where: str) -> None:
                 raise LoadError(f"{label}: output {name[:200]!r} is defined twice")
             defined.add(name)
     for name in outputs:
-        if not any(name in scope for scope in visible):
+        if name not in defined:
             raise LoadError(f"{where}: output {name[:200]!r} has no producer")
 
 
@@ -183,6 +197,7 @@ def _interface(graph: Graph, where: str) -> tuple[list[str], list[str], list[str
         initializers = [t.name for t in graph.initializer]
         for tensor in graph.initializer:
             check_tensor(tensor, f"{where}, initializer {tensor.name[:200]!r}")
+    _check_text(where, graph.name)
     _check_unique(inputs, "input", where)
     _check_unique(initializers, "initializer", where)
     _check_unique(outputs, "output", where)
@@ -212,6 +227,7 @@ def _check_attributes(node: onnx.NodeProto, where: str, in_function: bool) -> It
     _check_unique([a.name for a in node.attribute], "attribute", where)
     for attribute in node.attribute:
         label = f"{where}, attribute {attribute.name!r}"
+        _check_text(label, attribute.ref_attr_name)
         if attribute.ref_attr_name and not in_function:
             raise LoadError(f"{label}: refers to {attribute.ref_attr_name!r} outside of a function")
         if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
@@ -236,8 +252,16 @@ def _check_unique(names: list[str], what: str, where: str) -> None:
 def _check_name(name: str, where: str) -> None:
     if not name:
         raise LoadError(f"{where}: a name is empty")
+    _check_text(where, name)
     if len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
         raise LimitError(f"{where}: name too long, got {len(name)} characters, expected at most {MAX_NAME_BYTES} bytes")
+
+
+def _check_text(where: str, *texts: str) -> None:
+    # protobuf gives bytes where a string is not UTF-8.
+    for text in texts:
+        if not isinstance(text, str):
+            raise LoadError(f"{where}: not UTF-8, got {text[:100]!r}")
 
 
 def _map_external_data(model: onnx_ir.Model, folder: str | None) -> None:

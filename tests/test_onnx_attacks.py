@@ -1,0 +1,223 @@
+"""Hostile ONNX files: each gets one typed error, and nothing outside the model's folder is touched."""
+
+import contextlib
+import itertools
+import os
+import random
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from attacks.hostile_onnx import ATTRIBUTES, BOMBS, FILES, GRAPHS, TENSORS, Attack, chain, changed, graph, node
+from ingot.errors import IngotError, LimitError, LoadError
+from ingot.load.onnx import load_onnx
+from ingot.load.onnx import model as loader
+from ingot.run.interpret import interpret
+
+
+@pytest.mark.parametrize("attack", [*FILES, *GRAPHS, *TENSORS, *ATTRIBUTES, *BOMBS], ids=lambda a: a[0])
+def test_attack(attack: Attack) -> None:
+    _, build, error, fragment = attack
+    source = build()
+    content = source if isinstance(source, bytes) else source.SerializeToString()
+    with pytest.raises(IngotError) as caught:
+        load_onnx(content)
+    assert type(caught.value) is error and fragment in str(caught.value), f"{type(caught.value)}: {caught.value}"
+    assert len(str(caught.value)) < 2000
+
+
+def test_wide_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions that call functions expand no further than the limit."""
+    monkeypatch.setattr(loader, "MAX_INLINED_NODES", 2000)
+    assert len(load_onnx(chain(5, 4).SerializeToString())) == 4**5
+    with pytest.raises(LimitError, match="too many nodes after inlining"):
+        load_onnx(chain(30, 4).SerializeToString())
+
+
+def test_long_chain() -> None:
+    """No recursion over nodes."""
+    names = ["x", *(f"h{i}" for i in range(4999)), "y"]
+    nodes = [node("Relu", [a], [b]) for a, b in itertools.pairwise(names)]
+    assert len(load_onnx(graph(nodes).SerializeToString())) == 5000
+
+
+def small_model() -> bytes:
+    """A few kinds of nodes, attributes and tensors in under 500 bytes."""
+    weight = numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(3, 2), "w")
+    shape = numpy_helper.from_array(np.array([-1, 2], np.int64), "s")
+    branch = helper.make_graph([node("Relu", ["r"], ["t"])], "then", [], [onnx.ValueInfoProto(name="t")])
+    other = helper.make_graph([node("Neg", ["r"], ["e"])], "else", [], [onnx.ValueInfoProto(name="e")])
+    nodes = [
+        node("Gemm", ["x", "w"], ["g"], alpha=0.5),
+        node("Reshape", ["g", "s"], ["r"]),
+        node("If", ["c"], ["i"], then_branch=branch, else_branch=other),
+        node("Softmax", ["i"], ["y"], axis=-1),
+    ]
+    return graph(nodes, constants=[weight, shape, ("c", np.array(True))]).SerializeToString()
+
+
+def attempt(content: bytes) -> None:
+    """Loading gives a valid graph or an IngotError, nothing else."""
+    with contextlib.suppress(IngotError):
+        load_onnx(content).validate()
+
+
+def test_truncated_everywhere() -> None:
+    content = small_model()
+    assert len(content) < 700
+    for length in range(len(content)):
+        attempt(content[:length])
+
+
+def test_flipped_bits() -> None:
+    content = small_model()
+    for place in random.Random(0).sample(range(8 * len(content)), 1000):
+        attempt(flipped(content, place))
+
+
+@pytest.mark.slow
+def test_every_flipped_bit() -> None:
+    content = small_model()
+    for place in range(8 * len(content)):
+        attempt(flipped(content, place))
+
+
+def flipped(content: bytes, place: int) -> bytes:
+    """The content with one bit changed."""
+    return content[: place // 8] + bytes([content[place // 8] ^ 1 << place % 8]) + content[place // 8 + 1 :]
+
+
+def test_spliced_bytes() -> None:
+    """Runs of bytes removed, repeated and replaced: lengths and tags that no longer fit."""
+    content, chance = small_model(), random.Random(1)
+    for _ in range(500):
+        start, size = chance.randrange(len(content)), chance.randrange(1, 12)
+        middle = chance.choice([b"", content[start : start + size] * 2, chance.randbytes(size), b"\xff" * size])
+        attempt(content[:start] + middle + content[start + size :])
+
+
+def test_small_model_is_right() -> None:
+    x = np.ones((2, 3), np.float32)
+    (y,) = interpret(load_onnx(small_model()), {"x": x}).values()
+    assert np.allclose(y, [[1 / (1 + np.exp(1.5)), 1 / (1 + np.exp(-1.5))]] * 2)
+
+
+def external(folder: Path, location: str, **entries: str) -> Path:
+    """A model whose weight f32[2,3] is in a file of the given name."""
+
+    def change(proto: onnx.ModelProto) -> None:
+        weight = proto.graph.initializer[0]
+        weight.ClearField("raw_data")
+        weight.data_location = TensorProto.EXTERNAL
+        for key, value in {"location": location, **entries}.items():
+            weight.external_data.add(key=key, value=value)
+
+    path = folder / "model.onnx"
+    path.write_bytes(changed(change)().SerializeToString())
+    return path
+
+
+WEIGHT = np.arange(6, dtype=np.float32).tobytes()
+
+
+def _symlink(folder: Path) -> None:
+    (folder.parent / "secret").write_bytes(WEIGHT)
+    (folder / "data").symlink_to(folder.parent / "secret")
+
+
+def _symlinked_parent(folder: Path) -> None:
+    (folder.parent / "data").write_bytes(WEIGHT)
+    (folder / "sub").symlink_to(folder.parent)
+
+
+def _socket(folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(folder / "data"))
+
+
+def _nothing(folder: Path) -> None:
+    (folder.parent / "secret").write_bytes(WEIGHT)
+    (folder / "sub").mkdir()
+
+
+def _data(size: int) -> Callable[[Path], None]:
+    return lambda folder: (folder / "data").write_bytes((WEIGHT * 9)[:size])  # type: ignore[return-value]
+
+
+LOCATIONS = [
+    ("parent", "../secret", {}, _nothing, "outside the model's folder"),
+    ("hidden parent", "sub/../../secret", {}, _nothing, "outside the model's folder"),
+    ("absolute", "/etc/passwd", {}, _nothing, "outside the model's folder"),
+    ("dot", ".", {}, _nothing, "outside the model's folder"),
+    ("drive", "C:\\secret", {}, _nothing, "not a relative path"),
+    ("share", "\\\\host\\secret", {}, _nothing, "not a relative path"),
+    ("marker", "*/_ORT_MEM_ADDR_/*", {"offset": "4096"}, _nothing, "does not exist"),
+    ("nul", "da\0ta", {}, _nothing, "not a relative path"),
+    ("empty", "", {}, _nothing, "not a relative path"),
+    ("long", "a/" * 2500, {}, _nothing, "too long"),
+    ("missing", "data", {}, _nothing, "does not exist"),
+    ("symbolic link", "data", {}, _symlink, "a symbolic link"),
+    ("linked folder", "sub/data", {}, _symlinked_parent, "cannot be opened"),
+    ("directory", "sub", {}, _nothing, "not a regular file"),
+    ("fifo", "data", {}, lambda folder: os.mkfifo(folder / "data"), "not a regular file"),
+    ("socket", "data", {}, _socket, "not a regular file"),
+    ("short", "data", {}, _data(23), "too short, got 23 bytes, expected 24"),
+    ("nothing in it", "data", {}, _data(0), "too short"),
+    ("offset -1", "data", {"offset": "-1"}, _data(24), "offset is not a byte count"),
+    ("offset beyond", "data", {"offset": "25"}, _data(24), "too short"),
+    ("offset huge", "data", {"offset": "9" * 40}, _data(24), "offset is not a byte count"),
+    ("length -1", "data", {"length": "-1"}, _data(24), "length is not a byte count"),
+    ("length 2**50", "data", {"length": str(2**50)}, _data(24), "wrong length"),
+    ("length short", "data", {"length": "8"}, _data(24), "wrong length"),
+    ("unknown key", "data", {"__class__": "x"}, _data(24), "unknown external_data key"),
+]
+
+
+@pytest.mark.parametrize("case", LOCATIONS, ids=lambda c: c[0])
+def test_external_location(case: tuple, tmp_path: Path) -> None:
+    _, location, entries, prepare, fragment = case
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    prepare(folder)
+    path = external(folder, location, **entries)
+    with pytest.raises(LoadError, match="initializer 'w'") as caught:
+        load_onnx(path)
+    assert fragment in str(caught.value)
+
+
+def test_external_data_is_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read in place, from a folder below, through a hard link, at any offset, wherever the process is."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "origin").write_bytes(b"\0" * 8 + WEIGHT)
+    os.link(tmp_path / "origin", tmp_path / "sub" / "data")
+    path = external(tmp_path, "./sub/data", offset="8", length="24")
+    monkeypatch.chdir(tmp_path)
+    for source in (path, str(path), "model.onnx"):
+        loaded = load_onnx(source)
+        (weight,) = [v.data for v in loaded.values.values() if v.data is not None]
+        assert weight.tobytes() == WEIGHT and not weight.flags.writeable
+        (y,) = interpret(loaded, {"x": np.ones((2, 3), np.float32)}).values()
+        assert np.array_equal(y, np.frombuffer(WEIGHT, np.float32).reshape(2, 3) + 1)
+
+
+def test_external_data_of_bytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").write_bytes(WEIGHT)
+    content = external(tmp_path, "data").read_bytes()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LoadError, match="a model from bytes has no folder"):
+        load_onnx(content)
+
+
+def test_paths(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        load_onnx(tmp_path / "missing.onnx")
+    with pytest.raises(LoadError, match="not a regular file"):
+        load_onnx(tmp_path)
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(LoadError, match="not a regular file"):
+        load_onnx(tmp_path / "fifo")
