@@ -235,6 +235,38 @@ CASES: list[Case] = [
         """,
     ),
     (
+        "three parallel matmuls without a bias, one of them read twice",
+        ("merge_matmul", "dce"),
+        """
+        input x: f32[2, S, 3]
+        weight w1: f32[3, 2]
+        weight w2: f32[3, 2]
+        weight w3: f32[3, 4]
+        a = matmul(x, w1, scale=0.5)
+        b = matmul(x, w2, scale=0.5)
+        d = mul(a, b)
+        c = matmul(x, w3, scale=0.5)
+        e = add(a, d)
+        output c = c
+        output e = e
+        """,
+        """
+        input x: f32[2, S, 3]
+        weight w1: f32[3, 2]
+        weight w2: f32[3, 2]
+        weight w3: f32[3, 4]
+        w1.merged = concat(w1, w2, w3, axis=1)
+        a.merged = matmul(x, w1.merged, scale=0.5)
+        a = slice(a.merged, starts=[0, 0, 0], stops=[2, S, 2], steps=[1, 1, 1])
+        b = slice(a.merged, starts=[0, 0, 2], stops=[2, S, 4], steps=[1, 1, 1])
+        c = slice(a.merged, starts=[0, 0, 4], stops=[2, S, 8], steps=[1, 1, 1])
+        d = mul(a, b)
+        e = add(a, d)
+        output c = c
+        output e = e
+        """,
+    ),
+    (
         "not merged: other inputs, flags and scales, products of activations",
         ("merge_matmul", "dce"),
         """

@@ -464,6 +464,7 @@ class Graph:
             del users[node]
 
     def _insert(self, node: Node, before: Node | None) -> None:
+        assert before is None or before._graph is self, f"{before} was removed"
         previous = self._last if before is None else before._previous
         node._previous, node._next, node._graph = previous, before, self
         if previous is None:

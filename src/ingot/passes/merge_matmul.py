@@ -54,10 +54,11 @@ def _merge(graph: Graph, nodes: list[Node]) -> None:
         ]
         bias = graph.add("concat", biases, f"{biases[0]}.merged", before=first, axis=0).output
         merged = graph.add("add", [merged, bias], f"{merged}.biased", before=first).output
-    start = 0
-    for node, size in zip(replaced, sizes, strict=True):
-        _replace_by_slice(graph, node, merged, start, size, first)
-        start += size
+    parts = _slices(graph, merged, [node.output for node in replaced], sizes, first)
+    for node, part in zip(replaced, parts, strict=True):
+        name = node.output
+        graph.replace(node, part)
+        graph.rename(part, name)
     for node in nodes:
         if node not in replaced:
             graph.remove(node)
@@ -84,18 +85,16 @@ def _bias(graph: Graph, node: Node, addition: Node | None, size: int) -> str:
     return next(str(o) for o in addition.operands if o != node.output)
 
 
-def _replace_by_slice(graph: Graph, node: Node, merged: str, start: int, size: int, before: Node) -> None:
+def _slices(graph: Graph, merged: str, names: list[str], sizes: list[int], before: Node) -> list[str]:
+    """Consecutive ranges of the last axis, of the given sizes."""
     shape = graph.type(merged).shape
-    rank = len(shape)
-    name = node.output
-    part = graph.add(
-        "slice",
-        [merged],
-        name,
-        before=before,
-        starts=(0,) * (rank - 1) + (start,),
-        stops=(*shape[:-1], start + size),
-        steps=(1,) * rank,
-    )
-    graph.replace(node, part.output)
-    graph.rename(part.output, name)
+    parts, start = [], 0
+    for name, size in zip(names, sizes, strict=True):
+        ranges = {
+            "starts": (0,) * (len(shape) - 1) + (start,),
+            "stops": (*shape[:-1], start + size),
+            "steps": (1,) * len(shape),
+        }
+        parts.append(graph.add("slice", [merged], name, before=before, **ranges).output)
+        start += size
+    return parts
