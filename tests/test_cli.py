@@ -14,8 +14,9 @@ from onnx import TensorProto, helper
 
 import ingot
 from ingot.cli import commands, main
-from ingot.cli.terminal import human_bytes, human_time, printable, written
+from ingot.cli.terminal import human_bytes, human_time, printable
 from ingot.emit.dot import quoted
+from ingot.files import written
 
 DATA = Path(str(importlib.resources.files("ingot") / "data"))
 DIGITS = str(DATA / "digits.onnx")

@@ -16,7 +16,7 @@ MAX_FUNCTION_LINES = 70
 
 # A room imports its own line and the lines above it.
 ROOMS = (
-    ("dtype", "config", "errors", "dim", "machine"),
+    ("dtype", "config", "errors", "dim", "machine", "files"),
     ("ir", "text"),
     ("ops",),
     ("load",),

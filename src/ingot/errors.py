@@ -35,6 +35,12 @@ class LimitError(IngotError):
     exit_code = 65
 
 
+class OutputError(IngotError):
+    """An output file or folder cannot be created."""
+
+    exit_code = 73
+
+
 class ResourceError(IngotError):
     """Memory, threads or the native library could not be had."""
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from typing import Any
 
 import numpy as np
 
 from ingot.dtype import DTYPES
 from ingot.errors import LoadError
+from ingot.files import make_folder, written
 from ingot.ir import Graph
 from ingot.lower.weights import PANEL, WeightStore
 from ingot.plan import layout
@@ -31,8 +31,8 @@ _MAX_TEXT_BYTES = 1 << 30
 
 
 def write(folder: str, graph: Graph, program: Program, weights: WeightStore) -> None:
-    """Writes a program. Files appear whole or not at all."""
-    os.makedirs(folder, exist_ok=True)
+    """Writes a program. Files appear whole or not at all. Raises OutputError."""
+    make_folder(folder)
     arrays = {f"recipe {key}": array for key, array in weights.items()}
     arrays |= {f"weight {name}": data for name, data in _raw_weights(graph, program).items()}
     rows: dict[str, dict[str, Any]] = {}
@@ -41,7 +41,7 @@ def write(folder: str, graph: Graph, program: Program, weights: WeightStore) -> 
         dtype = "bf16" if array.dtype.name == "bfloat16" else _dtype_name(array.dtype)
         rows[key] = {"dtype": dtype, "shape": list(array.shape), "offset": offset}
         offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
-    with _atomic(folder, "weights.bin") as file:
+    with written(os.path.join(folder, "weights.bin")) as file:
         for key, array in arrays.items():
             file.seek(rows[key]["offset"])
             file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
@@ -54,7 +54,7 @@ def write(folder: str, graph: Graph, program: Program, weights: WeightStore) -> 
         ("layout.json", json.dumps(layouts, indent=1)),
         ("weights.json", json.dumps(manifest, indent=1)),
     ):
-        with _atomic(folder, name) as file:
+        with written(os.path.join(folder, name)) as file:
             file.write(content.encode())
 
 
@@ -66,26 +66,6 @@ def _dtype_name(dtype: np.dtype) -> str:
     from ingot.dtype import from_numpy
 
     return from_numpy(dtype).name
-
-
-class _atomic:
-    """A file that takes its name when the block ends well."""
-
-    def __init__(self, folder: str, name: str):
-        self._target = os.path.join(folder, name)
-        handle, self._path = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
-        self._file = os.fdopen(handle, "wb")
-
-    def __enter__(self) -> Any:
-        return self._file
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._file.close()
-        if kind is None:
-            os.chmod(self._path, 0o644)
-            os.replace(self._path, self._target)
-        else:
-            os.unlink(self._path)
 
 
 def _raw_weights(graph: Graph, program: Program) -> dict[str, np.ndarray]:

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from ingot.cli.model import Model, with_model
-from ingot.cli.terminal import make_folder, print_text, progress, written
+from ingot.cli.terminal import print_text, progress
+from ingot.files import written
 
 
 @click.command("emit-c")
@@ -18,10 +19,8 @@ def emit_c(model: Model, output: Path) -> None:
     from ingot.emit import c
 
     session = model.open()
-    graph = session.program.graph
-    make_folder(output)
     with progress("writing C"):
-        paths = c.emit(graph, session.weights, output)
+        paths = c.emit(session.graph, session.weights, output)
     for path in paths:
         print_text(path)
 

@@ -10,7 +10,8 @@ import click
 import numpy as np
 
 from ingot.cli.model import Model, as_json, read_array, with_model
-from ingot.cli.terminal import make_folder, print_json, print_table, progress, written
+from ingot.cli.terminal import print_json, print_table, progress
+from ingot.files import make_folder, written
 
 if TYPE_CHECKING:
     from ingot.session import InferenceSession

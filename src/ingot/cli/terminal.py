@@ -1,30 +1,20 @@
-"""What commands print and write: tables, JSON, progress, and files that are whole or absent."""
+"""What commands print: tables, JSON, progress."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-
-from ingot.errors import IngotError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 PIPE_COLUMNS = 120
-
-
-class OutputError(IngotError):
-    """An output file cannot be created."""
-
-    exit_code = 73
 
 
 def printable(text: str) -> str:
@@ -92,38 +82,6 @@ def track(items: Sequence[Any], label: str) -> Iterable[Any]:
     from rich.progress import track as bar
 
     return bar(items, label, console=Console(stderr=True, markup=False), transient=True)
-
-
-@contextlib.contextmanager
-def written(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name when the block ends well, and leaves nothing behind when it does not.
-
-    Raises OutputError when it cannot be created; an error while writing stays an OSError.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with _creating(path):
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-        with _creating(path):
-            os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _creating(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written ({error.strerror})") from error
-
-
-def make_folder(path: Path) -> None:
-    """Makes a folder and its parents, if need be. Raises OutputError."""
-    with _creating(path):
-        path.mkdir(parents=True, exist_ok=True)
 
 
 def human_bytes(count: int) -> str:

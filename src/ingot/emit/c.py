@@ -16,6 +16,7 @@ import numpy as np
 from ingot.config import debug
 from ingot.emit.kernels import ISAS, abi_types, kernels
 from ingot.errors import UnsupportedError
+from ingot.files import make_folder
 from ingot.ir import Graph
 from ingot.lower import Target, lower, segments
 from ingot.lower.lowered import FAULT, Field, Lowered, Pointer, Step, Tensor
@@ -48,7 +49,7 @@ def emit(graph: Graph, weights: WeightStore, folder: str | os.PathLike[str]) -> 
 
 
 def _write(graph: Graph, lowered: Lowered, planned: Plan, weights: WeightStore, folder: str) -> list[str]:
-    os.makedirs(folder, exist_ok=True)
+    make_folder(folder)
     texts = {
         "model.h": header(lowered, planned),
         "model.c": model(lowered, planned),
