@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ingot.dtype import f32, from_numpy
+from ingot.dtype import f32, from_numpy, i64
 from ingot.ir import OPS, Graph, Op, Sample, TensorType
 from ingot.lower import Target
 from ingot.lower.weights import WeightStore
@@ -98,3 +98,18 @@ def test_sample_with_weights(op: Op, sample: Sample, static: tuple[int, ...]) ->
     for isa in ISAS:
         (got,) = run(build(graph, isa=isa, threads=2), feeds)
         assert_close(op, got, reference["y0"])
+
+
+@pytest.mark.parametrize("name", ["div", "floor_div", "mod"])
+def test_integer_division_is_total(name: str) -> None:
+    """By zero it gives 0, and the smallest integer by -1 wraps: the reference and every kernel agree."""
+    graph = Graph(name)
+    for operand in "ab":
+        graph.add_input(operand, TensorType(i64, (6,)))
+    graph.set_output("y", graph.add(name, ["a", "b"]).output)
+    low = np.iinfo(np.int64).min
+    feeds = {"a": np.array([7, -7, 0, low, low, 5]), "b": np.array([0, 0, 0, -1, 0, -2])}
+    expected = interpret(graph, feeds)["y"]
+    assert expected[:3].tolist() == [0, 0, 0]
+    for isa in ISAS:
+        assert np.array_equal(run(build(graph, isa=isa), feeds)[0], expected)

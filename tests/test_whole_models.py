@@ -10,12 +10,12 @@ import os
 import numpy as np
 import pytest
 import torch
+from tests import models
 
 import ingot
 from ingot.load.aten import load_module
 from ingot.run.interpret import interpret
 from ingot.run.library import load
-from tests import models
 
 ISAS = load().isas()
 MODELS = {

@@ -166,6 +166,7 @@ class Context:
         self._arena = Arena()
         self._programs: OrderedDict[tuple[int, ...], Program] = OrderedDict()
         self._compiling = threading.Lock()
+        self._debug = debug()
         self.hits = self.misses = 0
         self._names = list(self._graph.inputs)
         self._types = [self._graph.type(name) for name in self._names]
@@ -184,7 +185,7 @@ class Context:
         else:
             program, inputs = self.prepare(input_feed)
             outputs = program.run(inputs)
-            if debug() >= 2:
+            if self._debug >= 2:
                 self._print_debug(program, inputs, outputs)
         if output_names is None:
             return outputs
@@ -192,23 +193,27 @@ class Context:
 
     def prepare(self, input_feed: Mapping[str, np.ndarray]) -> tuple[Program, list[np.ndarray]]:
         """The program for these inputs, and the inputs row-major in graph order. Raises InputError."""
-        if self._static is not None and len(input_feed) == len(self._expected):
-            inputs = []
-            for name, shape, dtype in self._expected:
-                array = input_feed.get(name)
-                if (
-                    type(array) is not np.ndarray
-                    or array.shape != shape
-                    or array.dtype != dtype
-                    or not array.flags.c_contiguous
-                ):
-                    break
-                inputs.append(array)
-            else:
+        if self._static is not None:
+            inputs = self._exact(input_feed)
+            if inputs is not None:
                 return self._static, inputs
         symbols = bind_symbols(self._graph, input_feed)
         inputs = [np.asarray(input_feed[name], order="C") for name in self._names]
         return self._static or self._program(tuple(symbols[s] for s in self._symbols)), inputs
+
+    def _exact(self, input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray] | None:
+        """The inputs of a static model when they need neither copy nor complaint: the quick way to a run."""
+        if len(input_feed) != len(self._expected):
+            return None
+        inputs = []
+        for name, shape, dtype in self._expected:
+            array = input_feed.get(name)
+            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+                return None
+            if not array.flags.c_contiguous:
+                return None
+            inputs.append(array)
+        return inputs
 
     @property
     def programs_kept(self) -> int:
@@ -257,7 +262,7 @@ class Context:
     def _print_debug(self, program: Program, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
         for part in program.native if program.single is not None else []:
             print(Profile.of(part, part.profile(inputs)), file=sys.stderr)
-        if debug() >= 5:
+        if self._debug >= 5:
             print_checksums(program, outputs)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from ingot.dtype import DType, boolean, f32
-from ingot.errors import InputError
 from ingot.ir import Sample, TensorType
 from ingot.ops.define import broadcast, broadcast_shapes, expect_kind, op, same_as, sample
 
@@ -246,27 +245,11 @@ def cast(x, *, dtype):
     return np.where(inside | np.isnan(whole), result, np.where(whole < 0, limits.min, limits.max).astype(dtype.numpy))
 
 
-def _refuse_zero(name: str, divisor: np.ndarray) -> None:
-    if divisor.dtype.kind != "f" and not np.all(divisor):
-        raise InputError(f"{name}: integer division by zero, got divisor 0")
-
-
 def _div(a, b):
     if a.dtype.kind == "f":
         return a / b
-    _refuse_zero("div", b)
     quotient = a // b
     return quotient + ((a % b != 0) & ((a < 0) != (b < 0)))
-
-
-def _floor_div(a, b):
-    _refuse_zero("floor_div", b)
-    return a // b
-
-
-def _mod(a, b):
-    _refuse_zero("mod", b)
-    return np.mod(a, b)
 
 
 def _pow(a, b):
@@ -284,9 +267,9 @@ _divide = (*(sample(s.operands.replace("b[", "b>0.5[")) for s in BINARY), sample
 binary("add", np.add, "a + b; integers wrap.", samples=(*BINARY, *INTEGER))
 binary("sub", np.subtract, "a - b; integers wrap.", samples=(*BINARY, *INTEGER))
 binary("mul", np.multiply, "a * b; integers wrap.", samples=(*BINARY, *INTEGER))
-binary("div", _div, "a / b; integers truncate toward zero, and an integer divisor of 0 is an error.", samples=_divide)
-binary("floor_div", _floor_div, "floor(a / b); an integer divisor of 0 is an error.", samples=_divide)
-binary("mod", _mod, "a - floor(a / b) * b, exact, sign of b; an integer divisor of 0 is an error.", samples=_divide)
+binary("div", _div, "a / b; integers truncate toward zero, and an integer divisor of 0 gives 0.", samples=_divide)
+binary("floor_div", np.floor_divide, "floor(a / b); an integer divisor of 0 gives 0.", samples=_divide)
+binary("mod", np.mod, "a - floor(a / b) * b, exact, sign of b; an integer divisor of 0 gives 0.", samples=_divide)
 binary(
     "pow",
     _pow,

@@ -61,6 +61,8 @@ class NativeProgram:
         self._output_types = [(v.shape, v.dtype.numpy) for v in lowered.outputs.values()]
         self.bindings = self.library.ffi.new("void*[]", max(1, len(self._slots)))
         self._generation = -1
+        self._from_buffer = self.library.ffi.from_buffer
+        self._run = self.library.entry.ingot_run
         if debug() >= 1:
             for step in lowered.steps:
                 print(f"{step.node}: {step.kernel}.{lowered.target.isa} x{step.parts}", file=sys.stderr)
@@ -77,15 +79,16 @@ class NativeProgram:
 
     def run_into(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """As `run`, into row-major arrays of the output shapes."""
+        bindings, from_buffer, slot = self.bindings, self._from_buffer, 0
         with self._lock:
-            held = [self._buffer(array) for array in (*inputs, *outputs)]
-            for slot, buffer in enumerate(held):
-                self.bindings[slot] = buffer
+            for array in (*inputs, *outputs):  # the arrays outlive the call, so that their buffers need no holding
+                bindings[slot] = from_buffer(array if array.ndim else array.reshape(1))
+                slot += 1
             self.call()
 
     def _buffer(self, array: np.ndarray) -> Any:
         # cffi takes no array without dims.
-        return self.library.ffi.from_buffer(array if array.ndim else array.reshape(1))
+        return self._from_buffer(array if array.ndim else array.reshape(1))
 
     def pointers(self, arrays: Sequence[np.ndarray]) -> _BindingTable:
         """A binding table of inputs and outputs, in order; it keeps the arrays alive."""
@@ -101,7 +104,7 @@ class NativeProgram:
             self._prepare()
         if self._checking:
             self._poison()
-        code = self.library.entry.ingot_run(self.program, self.bindings if table is None else table.rows)
+        code = self._run(self.program, self.bindings if table is None else table.rows)
         if code:
             self._raise_fault()
         if self._checking:

@@ -31,18 +31,17 @@ class InterpretedSegment:
         return [np.ascontiguousarray(results[name]) for name in self.graph.outputs]
 
 
-@dataclass(slots=True)
 class Program:
-    """Segments in order, for one binding of the symbols. `graph` is the whole, static."""
+    """Segments in order, for one binding of the symbols. `graph` is the whole, static.
 
-    graph: Graph
-    segments: list[NativeProgram | InterpretedSegment]
+    `single` is the one native segment of a model that needs nothing else.
+    """
 
-    @property
-    def single(self) -> NativeProgram | None:
-        """The one native segment of a model that needs nothing else."""
-        (first, *others) = self.segments
-        return first if isinstance(first, NativeProgram) and not others else None
+    def __init__(self, graph: Graph, segments: list[NativeProgram | InterpretedSegment]):
+        self.graph = graph
+        self.segments = segments
+        first = segments[0]
+        self.single = first if isinstance(first, NativeProgram) and len(segments) == 1 else None
 
     @property
     def native(self) -> list[NativeProgram]:
