@@ -120,9 +120,7 @@ def test_onnx_and_torch_give_the_same_numbers(build, tmp_path) -> None:
     torch.onnx.export(module, inputs, path, dynamo=True)
     by_torch = ingot.InferenceSession(module, example_inputs=inputs, threads=2)
     by_onnx = ingot.InferenceSession(path, threads=2, strict=True)
-    (a, b) = (
-        s.run(None, feeds_of([arg.name for arg in s.get_inputs()], inputs))[0] for s in (by_torch, by_onnx)
-    )
+    (a, b) = (s.run(None, feeds_of([arg.name for arg in s.get_inputs()], inputs))[0] for s in (by_torch, by_onnx))
     assert relative(b, a) < 1e-5
 
 

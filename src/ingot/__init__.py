@@ -1,7 +1,7 @@
 """Ingot: pour in a model; out comes one planned, inspectable program.
 
-    session = ingot.InferenceSession("model.onnx")
-    (y,) = session.run(None, {"x": x})
+session = ingot.InferenceSession("model.onnx")
+(y,) = session.run(None, {"x": x})
 """
 
 from typing import TYPE_CHECKING, Any

@@ -18,7 +18,9 @@ KNOBS = {
     knob.name: knob
     for knob in (
         Knob("INGOT_DEBUG", 0, "1 chosen kernels, 2 time per step, 3 pass diffs, 4 emitted source, 5 tensor checksums"),
-        Knob("INGOT_CHECK", 0, "1 validate at stage borders, 2 after each pass too, 3 canaries, NaN-poison, guard pages"),
+        Knob(
+            "INGOT_CHECK", 0, "1 validate at stage borders, 2 and after each pass, 3 canaries, NaN-poison, guard pages"
+        ),
         Knob("INGOT_ISA", "", "force a kernel set; empty means the best of this CPU", ("", "scalar", "avx2", "avx512")),
         Knob("INGOT_THREADS", 0, "threads of a run; 0 means from affinity and the cgroup quota"),
         Knob("INGOT_LIBRARY", "", "path of another build of the native library (sanitizer builds use it)"),

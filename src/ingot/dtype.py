@@ -1,6 +1,7 @@
 """Element types: one table. A row is (name in text and C, numpy dtype, ONNX Runtime's type string)."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ class DType:
         return self.name
 
     @property
-    def numpy(self) -> np.dtype:
+    def numpy(self) -> np.dtype[Any]:
         """The numpy dtype; bf16 comes from ml_dtypes, imported only when it is asked for."""
         if self.name == "bf16":
             import ml_dtypes
@@ -43,7 +44,7 @@ boolean = DType("bool", 1, "b", "tensor(bool)")
 
 DTYPES = {d.name: d for d in (f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean)}
 
-_NUMPY = {
+_NUMPY: dict[str, np.dtype[Any]] = {
     "f64": np.dtype(np.float64),
     "f32": np.dtype(np.float32),
     "f16": np.dtype(np.float16),

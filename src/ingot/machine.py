@@ -54,10 +54,10 @@ def _cpu_quotas(folder: Path) -> Iterator[float]:
 
 def _cgroup_folders(root: Path, controller: str) -> Iterator[Path]:
     """The folders of this process's cgroup and of those above it, in version 2 and in the controller's version 1."""
-    own = {}
+    own: dict[str, PurePosixPath] = {}
     for line in _read(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        own.update(dict.fromkeys(controllers.split(","), PurePosixPath(path)))
+        _, controllers, cgroup = line.split(":", 2)
+        own.update(dict.fromkeys(controllers.split(","), PurePosixPath(cgroup)))
     for line in _read(root / "proc/self/mountinfo").splitlines():
         mount, _, source = line.partition(" - ")
         mount_root, mount_point = mount.split()[3:5]

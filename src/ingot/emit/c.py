@@ -141,7 +141,10 @@ def model(lowered: Lowered, planned: Plan) -> str:
 {_titled("Argument structs: sizes and strides in elements", abi_types(types))}
 {sets}
 {_titled("Dispatch", _dispatch(sorted(used)))}
-{_titled("The model", f'''{_signature(lowered)} {{
+{
+        _titled(
+            "The model",
+            f'''{_signature(lowered)} {{
   ingot_fault fault = {{0}};
   const kernel_set *k = kernel_choice();
   const char *const w = weights;
@@ -150,7 +153,9 @@ def model(lowered: Lowered, planned: Plan) -> str:
 {steps}
   return fault.code;
 }}
-''')}"""
+''',
+        )
+    }"""
 
 
 def _titled(title: str, text: str) -> str:
@@ -184,7 +189,8 @@ static const kernel_set *kernel_choice(void) {{
 
 
 def _step(lowered: Lowered, planned: Plan, index: int, step: Step) -> str:
-    fields = [f".{name} = {_field(lowered, planned, value)}" for name, value in step.fields.items() if value is not None]
+    given = {name: value for name, value in step.fields.items() if value is not None}
+    fields = [f".{name} = {_field(lowered, planned, value)}" for name, value in given.items()]
     if any(isinstance(v, Pointer) and v.tensor == FAULT for v in step.fields.values()):
         fields.append(f".step = {index}")
     reads = ", ".join(f"{v.tensor}{list(v.shape)}" for v in step.reads)
@@ -245,13 +251,12 @@ def main(lowered: Lowered, planned: Plan) -> str:
     """main.c: a program that reads the weights and raw inputs from files and writes raw outputs."""
     inputs, outputs = _ports(lowered)
     buffers = "".join(
-        f"static _Alignas(64) {_C_TYPES[t.dtype.name]} {t.id}[{max(1, t.nbytes // t.dtype.itemsize)}]; /* {_shape(t)} */\n"
+        f"static _Alignas(64) {_C_TYPES[t.dtype.name]} {t.id}[{max(1, t.nbytes // t.dtype.itemsize)}];"
+        f" /* {_shape(t)} */\n"
         for t in (*inputs, *outputs)
     )
     reads = "".join(f"  read_file(argv[{i + 2}], {t.id}, {t.nbytes});\n" for i, t in enumerate(inputs))
-    writes = "".join(
-        f"  write_file(argv[{i + 2 + len(inputs)}], {t.id}, {t.nbytes});\n" for i, t in enumerate(outputs)
-    )
+    writes = "".join(f"  write_file(argv[{i + 2 + len(inputs)}], {t.id}, {t.nbytes});\n" for i, t in enumerate(outputs))
     arguments = ", ".join(["weights", "arena", *(t.id for t in (*inputs, *outputs))])
     usage = " ".join(["WEIGHTS", *(f"IN_{t.id}" for t in inputs), *(f"OUT_{t.id}" for t in outputs)])
     return f"""\

@@ -217,7 +217,8 @@ def _pool(op: str) -> None:
     def emit(builder: Builder, node: Node) -> None:
         x = builder.contiguous(node.operands[0])
         out = builder.result(node.output)
-        fields = {"x": pointer(x), "out": pointer(out), "planes": x.shape[0] * x.shape[1]} | _image_fields(x, out, node)
+        fields = _image_fields(x, out, node) | {"x": pointer(x), "out": pointer(out)}
+        fields |= {"planes": x.shape[0] * x.shape[1]}
         fields |= {"kernel_h": node.kernel[0], "kernel_w": node.kernel[1]}
         if op == "avg_pool":
             fields["count_include_pad"] = int(node.count_include_pad)
