@@ -9,9 +9,10 @@ from __future__ import annotations
 from ingot.ir import Graph, Node
 
 _ROW_WISE = frozenset(
-    ["relu", "neg", "abs", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tanh", "erf", "sigmoid", "silu", "softplus", "hard_swish", "gelu", "leaky_relu", "elu", "hard_sigmoid", "clip", "layer_norm", "rms_norm", "cast"]
+    "relu neg abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf sigmoid silu softplus hard_swish gelu"
+    " leaky_relu elu hard_sigmoid clip layer_norm rms_norm cast".split()
 )
-_BINARY = frozenset(["add", "sub", "mul", "div", "maximum", "minimum"])
+_BINARY = frozenset("add sub mul div maximum minimum".split())
 
 
 def sink_reshapes(graph: Graph) -> bool:
