@@ -229,6 +229,12 @@ GRAPHS: list[Attack] = [
         "declared dtype",
     ),
     ("custom op", one("PyOp", ["x"], domain="ai.onnx.contrib"), UnsupportedError, "ai.onnx.contrib.PyOp has no rule"),
+    (
+        "other domain's schema",
+        one("FlexAttention", ["x", "x", "x"], domain="ai.onnx.preview"),
+        UnsupportedError,
+        "no rule",
+    ),
     ("unknown op", one("Nonsense", ["x"]), UnsupportedError, "op Nonsense has no rule"),
     ("recursive function", recursive, LimitError, "nested too deep, or recursive"),
     ("deep functions", lambda: chain(3000, 1), LimitError, "nested too deep"),

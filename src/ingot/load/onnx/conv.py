@@ -25,8 +25,8 @@ def conv(call: Call) -> Operand:
 
 @onnx("MaxPool")
 def max_pool(call: Call) -> Operand:
-    if call.attr_int("storage_order", 0):
-        raise call.unsupported("storage_order=1")
+    if call.attr_int("storage_order", 0) or call.type(0).dtype.kind != "f":
+        raise call.unsupported(f"storage_order=1, or {call.type(0)}")
     kernel = call.attr_ints("kernel_shape")
     strides, pads, dilations = _window(call, kernel)
     pads, extra = _ceiled(call, kernel, strides, pads, dilations)

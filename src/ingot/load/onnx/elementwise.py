@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ingot.dtype import DType, f32, f64
+from ingot.dtype import DType, boolean, f32, f64
 from ingot.load.onnx.call import Call, Operand
 from ingot.load.onnx.registry import onnx
 
@@ -49,6 +49,8 @@ VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
 @onnx(*UNARY)
 def unary(call: Call) -> Operand:
+    if call.type(0).dtype.kind == "u" and call.op in ("Abs", "Sign"):
+        return call.operand(0) if call.op == "Abs" else call.cast(call.cast(call[0], boolean), call.type(0).dtype)
     return getattr(call.emit, UNARY[call.op])(call[0])
 
 
@@ -101,8 +103,8 @@ def mod(call: Call) -> Operand:
     """fmod=0 takes the divisor's sign, as the op does; fmod=1 the dividend's, which moves a remainder of the other."""
     emit, a, b = call.emit, call[0], call[1]
     fmod = call.attr_int("fmod", 0)
-    if fmod not in (0, 1) or (fmod == 0 and call.type(0).dtype.kind == "f"):
-        raise call.malformed(f"attribute 'fmod' is {fmod} for {call.type(0)}")
+    if fmod not in (0, 1):
+        raise call.malformed(f"attribute 'fmod' is {fmod}, expected 0 or 1")
     remainder = emit.mod(a, b)
     if fmod == 0:
         return remainder

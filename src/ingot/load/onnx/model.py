@@ -163,7 +163,8 @@ class _Loader:
         function = self.model.functions.get((call.node.domain, call.op, call.node.overload))
         if function is not None:
             return self.inline(function, call, frame)
-        signature = signature_of(call.op, call.opset, call.domain)
+        # The opset that a frame knows is that of the default domain; only its schemas are consulted.
+        signature = signature_of(call.op, call.opset) if call.domain == "" else None
         if signature is not None:
             check_call(call, signature)
         known = evaluate(call)

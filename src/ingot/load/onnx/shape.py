@@ -193,8 +193,11 @@ def space_to_depth(call: Call) -> Operand:
     rows, columns = floordiv(height, block), floordiv(width, block)
     if rows * block != height or columns * block != width:
         raise call.malformed(f"blocksize {block} does not divide {call.type(0)}")
+    axes = {"DCR": (0, 3, 5, 1, 2, 4), "CRD": (0, 1, 3, 5, 2, 4)}.get(call.attr_text("mode", "DCR"))
+    if axes is None:
+        raise call.malformed(f"attribute 'mode' is {call.attr_text('mode')!r}, expected 'DCR' or 'CRD'")
     x = call.reshape(call[0], (batch, channels, rows, block, columns, block))
-    return call.reshape(call.permute(x, (0, 3, 5, 1, 2, 4)), (batch, channels * block * block, rows, columns))
+    return call.reshape(call.permute(x, axes), (batch, channels * block * block, rows, columns))
 
 
 def _image(call: Call, block: int) -> tuple[Size, ...]:

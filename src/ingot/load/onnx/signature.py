@@ -23,10 +23,10 @@ class Signature:
 
 
 @functools.lru_cache(maxsize=1024)
-def signature_of(op: str, opset: int, domain: str) -> Signature | None:
-    """The signature of an op type; None when ONNX does not know it."""
+def signature_of(op: str, opset: int) -> Signature | None:
+    """The signature of an op type of the default domain; None when ONNX does not know it."""
     try:
-        schema = onnx.defs.get_schema(op, opset, domain)
+        schema = onnx.defs.get_schema(op, opset, "")
     except onnx.defs.SchemaError:
         return None
     return Signature(
