@@ -15,9 +15,6 @@ from ingot.lower.target import Target
 from ingot.lower.view import View, contiguous_strides
 from ingot.lower.weights import make_recipe, static_values
 
-# A step is worth a second thread when it takes longer than waking one and meeting it again at a barrier.
-_PART_NANOSECONDS = 6000
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -257,7 +254,7 @@ class Builder:
         """
         if all(w.size == 0 for w in writes):
             return
-        parts = max(1, min(self.target.threads, int(work / _PART_NANOSECONDS)))
+        parts = max(1, min(self.target.threads, int(work / self.target.part_nanoseconds)))
         scratch = None
         if scratch_floats:
             slot = -(-scratch_floats // 16) * 16

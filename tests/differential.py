@@ -1,0 +1,208 @@
+"""The differential test: one graph through every executor and setting, which must all agree.
+
+Within a tolerance: the interpreter before and after the passes, and native, against the float64 interpreter. The bound
+is measured: how far the outputs move when every node errs by its op's tolerance. To the bit: native for any number of
+threads, any instruction set, with and without shared memory, over a poisoned arena, and from a saved session.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+
+from ingot.ir import Graph
+from ingot.lower import Target
+from ingot.lower.weights import WeightStore
+from ingot.passes import optimize
+from ingot.run.interpret import interpret
+from ingot.run.library import load
+from ingot.run.native import Arena, pack_panels
+from ingot.run.program import compile_program
+from ingot.session import InferenceSession
+from ingot.text import dump, parse
+from random_growth import perturb
+
+Arrays = Mapping[str, np.ndarray]
+
+_TRIALS = 3  # runs with errors of random sign, of which the worst counts
+_WORST = 6.0  # how much worse errors may conspire than they did in the trials
+_ROUNDING = 1e-5  # added to every bound, relative to max(1, |x|)
+
+# One nanosecond of work is worth a part here, so that small graphs are cut too.
+_EAGER = {"part_nanoseconds": 1}
+_VARIANTS: dict[str, dict[str, object]] = {
+    "2 threads": {"threads": 2},
+    "3 threads": {"threads": 3},
+    "nothing in place": {"inplace": False},
+    "no reuse of memory": {"reuse": False, "threads": 2},
+    "small regions": {"region_bytes": 1 << 17},
+    **{f"isa {isa}": {"isa": isa} for isa in load().isas()},
+}
+
+
+class Mismatch(AssertionError):
+    """Two ways to run one graph disagree. `kind` says which, without numbers."""
+
+    def __init__(self, kind: str, detail: str):
+        super().__init__(f"{kind}: {detail}")
+        self.kind = kind
+
+
+def check(graph: Graph, feeds: Arrays, *, saved: bool = False) -> None:
+    """Runs the whole matrix. Raises Mismatch, or whatever the failing stage raises. saved: a saved session too."""
+    oracle = Oracle(graph, feeds)
+    oracle.expect_near("interpreted", interpret(graph, feeds))
+    check_text(graph, feeds)
+    optimized = graph.copy()
+    optimize(optimized)
+    check_signature(graph, optimized)
+    oracle.expect_near("interpreted after the passes", interpret(optimized, feeds))
+    plain = native(graph, feeds)
+    oracle.expect_near("native", plain)
+    with checked(3):
+        expect_same("native, no reuse, 3 threads", native(graph, feeds, threads=3, reuse=False), plain)
+    fused = native(optimized, feeds)
+    oracle.expect_near("native after the passes", fused)
+    for name, settings in _VARIANTS.items():
+        expect_same(f"native after the passes, {name}", native(optimized, feeds, **settings), fused)
+    with checked(3):
+        expect_same("native after the passes, poisoned", native(optimized, feeds, threads=2), fused)
+    if saved:
+        check_session(graph, feeds, fused)
+
+
+class Oracle:
+    """What a graph computes, in float64, and how far from it an honest executor may be, per output."""
+
+    def __init__(self, graph: Graph, feeds: Arrays):
+        self.exact = interpret(graph, feeds, float64=True)
+        self.types = {name: graph.type(value) for name, value in graph.outputs.items()}
+        self.bounds = dict.fromkeys(self.exact, _ROUNDING)
+        self.undecided: set[str] = set()
+        nodes = {node.outputs[0]: node for node in graph.nodes}
+        for trial in range(_TRIALS):
+            rng = np.random.default_rng(trial)
+
+            def watch(name: str, array: np.ndarray, rng: np.random.Generator = rng) -> None:
+                if name in nodes:
+                    perturb(nodes[name], array, rng)
+
+            self._add_trial(interpret(graph, feeds, float64=True, watch=watch))
+
+    def _add_trial(self, noisy: Arrays) -> None:
+        for name, exact in self.exact.items():
+            if exact.dtype.kind != "f":
+                self.undecided |= set() if np.array_equal(exact, noisy[name]) else {name}
+            else:
+                self.bounds[name] = max(self.bounds[name], _ROUNDING + _WORST * _error(noisy[name], exact))
+
+    def expect_near(self, kind: str, results: Arrays) -> None:
+        """Raises Mismatch unless every output has its type and is within its bound; integers are exact."""
+        if list(results) != list(self.exact):
+            raise Mismatch(kind, f"outputs are {list(results)}, expected {list(self.exact)}")
+        for name, exact in self.exact.items():
+            got, type = results[name], self.types[name]
+            if got.shape != type.shape or got.dtype != type.dtype.numpy:
+                raise Mismatch(kind, f"output {name} is {got.dtype}{list(got.shape)}, expected {type}")
+            if type.dtype.kind == "f":
+                error = _error(got, exact)
+                if not error <= self.bounds[name]:
+                    raise Mismatch(kind, f"output {name} has error {error:.3g}, bound {self.bounds[name]:.3g}")
+            elif name not in self.undecided and not np.array_equal(got, exact):
+                raise Mismatch(kind, f"output {name} differs in {np.sum(got != exact)} of {got.size} elements")
+
+
+def _error(got: np.ndarray, exact: np.ndarray) -> float:
+    """The largest error relative to max(1, |exact|); NaN and infinities must be the same, else infinity."""
+    finite = np.isfinite(exact)
+    if not np.array_equal(got[~finite], exact[~finite], equal_nan=True):
+        return np.inf
+    return float((np.abs(got[finite] - exact[finite]) / np.maximum(1, np.abs(exact[finite]))).max(initial=0))
+
+
+def native(graph: Graph, feeds: Arrays, **settings: object) -> dict[str, np.ndarray]:
+    """Runs a graph natively, twice: the second run finds the first one's memory. Raises Mismatch when they differ."""
+    target = Target(**{"isa": load().isa(), **_EAGER, **settings})  # type: ignore[arg-type]
+    program = compile_program(graph.copy(), target, WeightStore(pack_panels), Arena())
+    inputs = [feeds[name].copy() for name in graph.inputs]
+    first, second = (dict(zip(graph.outputs, program.run(inputs), strict=True)) for _ in range(2))
+    expect_same("native, a second run", second, first)
+    expect_same("native, its inputs", dict(zip(graph.inputs, inputs, strict=True)), feeds)
+    return first
+
+
+def expect_same(kind: str, results: Arrays, expected: Arrays) -> None:
+    """Raises Mismatch unless the arrays are equal to the bit, NaN payloads aside."""
+    for name, array in results.items():
+        if not same_bits(array, expected[name]):
+            with np.errstate(all="ignore"):
+                worst = np.abs(array.astype(np.float64) - expected[name]).max(initial=0)
+            raise Mismatch(kind, f"{name} has other bits, largest difference {worst:.3g}")
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.dtype.kind != "f":
+        return np.array_equal(a, b)
+    nan = np.isnan(a)
+    return np.array_equal(nan, np.isnan(b)) and np.where(nan, 0, a).tobytes() == np.where(nan, 0, b).tobytes()
+
+
+def check_text(graph: Graph, feeds: Arrays) -> None:
+    """The text form gives the graph back, and what it computes."""
+    text = dump(graph)
+    weights = {n: v.data for n, v in graph.values.items() if v.kind == "weight" and v.data is not None}
+    again = parse(text, weights)
+    if dump(again) != text:
+        raise Mismatch("text", "the dump of the parsed dump differs")
+    expect_same("text", interpret(again, feeds), interpret(graph, feeds))
+
+
+def check_signature(graph: Graph, optimized: Graph) -> None:
+    """The passes leave a valid graph with the same inputs and outputs, and have nothing more to do."""
+    optimized.validate()
+    for name in ("inputs", "outputs"):
+        before, after = getattr(graph, name), getattr(optimized, name)
+        if list(before) != list(after):
+            raise Mismatch("signature", f"{name} are {list(after)}, expected {list(before)}")
+    for name, value in graph.outputs.items():
+        before, after = graph.type(value), optimized.type(optimized.outputs[name])
+        if before != after:
+            raise Mismatch("signature", f"output {name} is {after}, expected {before}")
+    once = dump(optimized)
+    again = optimized.copy()
+    optimize(again)
+    if dump(again) != once:
+        raise Mismatch("passes", "a second round of passes finds more to do")
+
+
+def check_session(graph: Graph, feeds: Arrays, expected: Arrays) -> None:
+    """A session, and the same one saved and loaded, give the bits of the optimised graph."""
+    with tempfile.TemporaryDirectory() as folder:
+        session = InferenceSession(graph, threads=2)
+        names = list(graph.outputs)
+        expect_same("session", dict(zip(names, session.run(None, feeds), strict=True)), expected)
+        session.save(folder)
+        again = InferenceSession(folder, threads=1)
+        expect_same("saved session", dict(zip(names, again.run(None, feeds), strict=True)), expected)
+
+
+@contextmanager
+def checked(level: int) -> Iterator[None]:
+    """INGOT_CHECK at a level for a while."""
+    before = os.environ.get("INGOT_CHECK")
+    os.environ["INGOT_CHECK"] = str(level)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["INGOT_CHECK"]
+        else:
+            os.environ["INGOT_CHECK"] = before
+
+

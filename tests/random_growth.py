@@ -1,0 +1,276 @@
+"""How a random graph grows node by node, so that it is valid, connected and well-conditioned.
+
+Every value is computed while its graph grows, twice: exactly in float64, and with an error of each op's tolerance added
+after each node. A node is refused when its numbers are not finite, or large, or so sensitive that the two differ much,
+or when a step (a comparison, a rounding, an index) would fall the other way after a slightly larger error. What is left
+must agree between all executors. Generating only valid graphs and searching for inputs without NaN is the idea of
+Liu et al., "NNSmith: Generating Diverse and Valid Test Cases for Deep Learning Compilers", 2023.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from ingot.dtype import DType, boolean, f32, f64, from_numpy, i64
+from ingot.errors import InputError, ShapeError
+from ingot.ir import Graph, Node, TensorType
+from ingot.ops.define import expand_node
+
+LARGEST = 1e4  # absolute value that a result may have
+MOST_ELEMENTS = 20_000  # of one value
+SENSITIVITY = 1e-4  # the largest error, relative to max(1, |x|), that the errors of all nodes before may add up to
+MARGIN = 2e-3  # an error under which steps must not fall the other way
+
+# Ops that add no error of their own: their result is an operand's element, or decided by comparing elements.
+ERROR_FREE = frozenset(
+    "reshape permute slice concat expand pad trilu gather gather_elements topk where neg abs relu sign floor ceil round"
+    " clip maximum minimum reduce_max reduce_min max_pool argmax argmin iota dims equal not_equal less less_equal"
+    " greater greater_equal isnan isinf logical_not logical_and logical_or logical_xor".split()
+)
+STEPS = frozenset("floor ceil round sign mod floor_div".split())
+
+Bounds = tuple[float, float]
+T = TypeVar("T")
+
+
+class Refused(Exception):
+    """A node that makes no sense for the values at hand; the pattern that wanted it ends there."""
+
+
+def perturb(node: Node, array: np.ndarray, rng: np.random.Generator) -> None:
+    """Adds to a float result, in place, an error of the op's tolerance, of random sign."""
+    if node.op.name in ERROR_FREE or array.dtype.kind != "f" or not array.flags.writeable:
+        return
+    scale = node.op.tolerance[f32] * rng.choice((-1.0, 1.0), array.shape)
+    array += np.where(np.isfinite(array), scale * np.maximum(1, np.abs(np.nan_to_num(array))), 0)
+
+
+class Growth:
+    """A graph that grows. `pool` holds the values that later nodes may read; a pattern keeps its -inf out of it."""
+
+    def __init__(self, seed: int):
+        self.rng = np.random.default_rng(seed)
+        self.graph = Graph(f"seed{seed}")
+        self.feeds: dict[str, np.ndarray] = {}
+        self.pool: list[str] = []
+        self.exact: dict[str, np.ndarray] = {}
+        self.noisy: dict[str, np.ndarray] = {}
+        self.settled: set[str] = set()  # values that come out to the bit, on every executor
+
+    # -- chance -------------------------------------------------------------------------------------------------
+
+    def chance(self, probability: float) -> bool:
+        return bool(self.rng.random() < probability)
+
+    def choose(self, options: Sequence[T]) -> T:
+        return options[int(self.rng.integers(len(options)))]
+
+    def dim(self) -> int:
+        """A dim: mostly small, now and then 1, 0, or across the border of a vector or panel."""
+        if self.chance(0.006):
+            return 0
+        if self.chance(0.15):
+            return int(self.choose((16, 17, 31, 32, 33, 40, 64, 65, 70)))
+        return int(self.rng.integers(1, 9))
+
+    def shape(self, low: int = 0, high: int = 4) -> tuple[int, ...]:
+        """A shape of a rank from low to high."""
+        while True:
+            shape = tuple(self.dim() for _ in range(int(self.rng.integers(low, high + 1))))
+            if math.prod(shape) <= MOST_ELEMENTS // 4:
+                return shape
+
+    # -- values -------------------------------------------------------------------------------------------------
+
+    def dims(self, name: str) -> tuple[int, ...]:
+        return self.graph.type(name).dims
+
+    def leaf(self, data: np.ndarray, kinds: str = "iiiiwc", hidden: bool = False) -> str:
+        """An input (i), weight (w) or constant (c) that holds the data; hidden: it stays out of the pool."""
+        kind, graph = self.choose(kinds), self.graph
+        if kind == "i":
+            name = graph.add_input(graph.fresh("x"), TensorType(from_numpy(data.dtype), data.shape))
+            self.feeds[name] = data
+        elif kind == "w":
+            name = graph.add_weight(graph.fresh("w"), data)
+        else:
+            name = graph.add_constant(graph.fresh("c"), data)
+        self.exact[name] = self.noisy[name] = data.astype(np.float64) if data.dtype == np.float32 else data
+        self.settled.add(name)
+        self.pool += [] if hidden else [name]
+        return name
+
+    def draw(self, dtype: DType, shape: tuple[int, ...], bounds: Bounds = (-2.0, 2.0)) -> np.ndarray:
+        """Random data; integers are in low..high."""
+        if dtype is boolean:
+            return np.asarray(self.rng.random(shape) < 0.6)
+        if dtype.kind == "f":
+            return np.asarray(self.rng.uniform(*bounds, shape)).astype(dtype.numpy)
+        return np.asarray(self.rng.integers(int(bounds[0]), int(bounds[1]) + 1, shape)).astype(dtype.numpy)
+
+    def fresh(self, dtype: DType, shape: tuple[int, ...], bounds: Bounds = (-2.0, 2.0), kinds: str = "iiiiwc") -> str:
+        """A new leaf."""
+        return self.leaf(self.draw(dtype, shape, bounds), kinds)
+
+    def weight(self, *shape: int, bounds: Bounds = (-1.0, 1.0)) -> str:
+        """A new weight or constant."""
+        return self.fresh(f32, shape, bounds, "wwwc")
+
+    def scalar(self, value: float, dtype: DType = f32) -> str:
+        """A constant of one element, of rank 0 or 1, for one use."""
+        return self.leaf(np.full(self.choose(((), (), (1,))), value, dtype.numpy), "c", hidden=True)
+
+    def known(self, dtype: DType, rank: int = 0) -> list[str]:
+        """The values of the pool of a dtype and at least a rank."""
+        return [n for n in self.pool if self.graph.type(n).dtype is dtype and self.graph.type(n).rank >= rank]
+
+    def pick(self, dtype: DType = f32, rank: int = 0) -> str:
+        """A value of the pool, a late one more often; a new one at times."""
+        found = self.known(dtype, rank)
+        if not found or self.chance(0.15):
+            return self.fresh(dtype, self.shape(rank))
+        return found[-1 - int(len(found) * self.rng.random() ** 2)]
+
+    def operand(self, dtype: DType, shape: tuple[int, ...], bounds: Bounds = (-2.0, 2.0)) -> str:
+        """A value of this type within the bounds: of the pool, made to fit from one of the pool, or new."""
+        same = [n for n in self.known(dtype) if self.dims(n) == shape]
+        if same and self.chance(0.6):
+            return self.fit(self.choose(same), bounds)
+        others = self.known(dtype)
+        if others and self.chance(0.5):
+            try:
+                return self.fit(self.adapt(self.choose(others), shape), bounds)
+            except Refused:
+                pass
+        return self.fresh(dtype, shape, bounds)
+
+    def fit(self, name: str, bounds: Bounds) -> str:
+        """The value, pressed into bounds where it leaves them."""
+        values, (low, high) = self.exact[name], bounds
+        if not values.size or values.dtype.kind == "b" or (values.min() >= low and values.max() <= high):
+            return name
+        if values.dtype.kind != "f":
+            return self.add("clip", name, minimum=int(low), maximum=int(high))
+        if self.chance(0.7):
+            return self.add("clip", name, minimum=float(low), maximum=float(high))
+        unit = self.add("sigmoid", name)
+        return self.add("add", self.add("mul", unit, self.scalar((high - low) * 0.98)), self.scalar(low + 0.01))
+
+    def adapt(self, name: str, shape: tuple[int, ...]) -> str:
+        """A chain of views and copies that makes a value of a shape from another."""
+        have, want = self.dims(name), math.prod(shape)
+        spread = have + (1,) * (len(shape) - len(have))
+        if len(have) <= len(shape) and all(a in (1, b) for a, b in zip(have[::-1], shape[::-1], strict=False)):
+            return self.add("expand", name, shape=shape)
+        if len(spread) == len(shape) and all(a in (1, b) for a, b in zip(spread, shape, strict=True)):
+            return self.add("expand", self.add("reshape", name, shape=spread), shape=shape)
+        size = math.prod(have)
+        if not size or not want:
+            raise Refused
+        if len(have) > 1 and self.chance(0.3):
+            name = self.add("permute", name, axes=tuple(int(a) for a in self.rng.permutation(len(have))))
+        flat = self.add("reshape", name, shape=(size,)) if len(have) != 1 else name
+        if size > want:
+            step = int(self.choose((1, 1, -1, 2, -2)))
+            if (want - 1) * abs(step) >= size:
+                step = 1
+            start = int(self.rng.integers(size - (want - 1) * abs(step)))
+            start += (want - 1) * abs(step) if step < 0 else 0
+            stop = start + want * step if step > 0 else max(start + want * step, -1)
+            flat = self.add("slice", flat, starts=(start,), stops=(min(stop, size),), steps=(step,))
+        elif size < want:
+            low = int(self.rng.integers(want - size + 1))
+            if self.graph.type(flat).dtype is not boolean and self.chance(0.5):
+                flat = self.add("pad", flat, low=(low,), high=(want - size - low,), value=self.choose((0, 1, -1)))
+            else:
+                whole = self.add("concat", *[flat] * -(-want // size), axis=0)
+                flat = self.add("slice", whole, starts=(0,), stops=(want,), steps=(1,))
+        return flat if shape == (want,) else self.add("reshape", flat, shape=shape)
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    def add(self, op: str, *operands: str | None, hidden: bool = False, **attributes: object) -> str:
+        """Adds a node and gives its first output. hidden: it stays out of the pool, and may be -inf.
+
+        Raises Refused when the node is impossible, or its numbers are no good.
+        """
+        try:
+            node = self.graph.add(op, operands, **attributes)
+        except ShapeError as error:
+            raise Refused(str(error)) from error
+        try:
+            self._compute(node, hidden)
+        except Refused:
+            self.graph.remove(node)
+            raise
+        self.pool += [] if hidden else node.outputs
+        return node.outputs[0]
+
+    def decompose(self, name: str) -> str:
+        """Replaces the node that made a value by simpler ones, as a model would have spelled it."""
+        node = self.graph.producer(name)
+        assert node is not None
+        if node.op.expand is not None:
+            expand_node(self.graph, node)
+        return name
+
+    def _compute(self, node: Node, hidden: bool) -> None:
+        exact, noisy = self._results(node, self.exact), self._results(node, self.noisy)
+        operands = [o for o in node.operands if o is not None]
+        free = node.op.name in ERROR_FREE or all(a.dtype.kind != "f" for a in exact)
+        settled = free and all(o in self.settled for o in operands)
+        for array in noisy:
+            perturb(node, array, self.rng)
+        self._check(exact, noisy, hidden)
+        if not settled and (node.op.name in STEPS or any(a.dtype.kind != "f" for a in exact)):
+            self._check_steps(node, exact)
+        for name, a, b in zip(node.outputs, exact, noisy, strict=True):
+            self.exact[name], self.noisy[name] = a, b
+            if settled:
+                self.settled.add(name)
+
+    def _results(self, node: Node, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+        operands = [None if o is None else arrays[o] for o in node.operands]
+        attributes = {key: f64 if value is f32 else value for key, value in node.attributes.items()}
+        with np.errstate(all="ignore"):
+            try:
+                results = node.op.function(*operands, **attributes)
+            except InputError as error:
+                raise Refused(str(error)) from error
+        results = results if isinstance(results, tuple) else (results,)
+        return [np.array(r) for r in results]
+
+    def _check(self, exact: list[np.ndarray], noisy: list[np.ndarray], hidden: bool) -> None:
+        for a, b in zip(exact, noisy, strict=True):
+            if a.size > MOST_ELEMENTS:
+                raise Refused("too large")
+            if a.dtype.kind != "f":
+                if not np.array_equal(a, b) or (a.dtype.kind == "i" and np.abs(a).max(initial=0) > 1e6):
+                    raise Refused("integers differ or are large")
+                continue
+            finite = np.isfinite(a)
+            if np.isnan(a).any() or not np.array_equal(a[~finite], b[~finite]) or not (hidden or finite.all()):
+                raise Refused("not finite")
+            a, b = a[finite], b[finite]
+            if np.abs(a).max(initial=0) > LARGEST and not hidden:
+                raise Refused("large")
+            if (np.abs(a - b) / np.maximum(1, np.abs(a))).max(initial=0) > SENSITIVITY:
+                raise Refused("sensitive")
+
+    def _check_steps(self, node: Node, exact: list[np.ndarray]) -> None:
+        """Raises Refused when an error of MARGIN in the operands could change a step."""
+        loose = {o for o in node.operands if o is not None and o not in self.settled and self.exact[o].dtype.kind == "f"}
+        for _ in range(4):
+            moved = dict(self.exact)
+            for name in loose:
+                sign = self.rng.choice((-1.0, 1.0), self.exact[name].shape)
+                moved[name] = self.exact[name] + sign * MARGIN * np.maximum(1, np.abs(self.exact[name]))
+            for a, b in zip(exact, self._results(node, moved), strict=True):
+                stepped = a.dtype.kind != "f" or node.op.name in STEPS
+                close = MARGIN * 4 * np.maximum(1, np.abs(a)) if a.dtype.kind == "f" else 0
+                if stepped and np.any(np.abs(a.astype(np.float64) - b) > close):
+                    raise Refused("close to a step")
