@@ -25,7 +25,7 @@ bench: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks
 
 soak: $(VENV)/ingot.stamp $(VENV)/extras.stamp
-	INGOT_SOAK_SEEDS=10000 $(BIN)/python -m pytest -q -n 2 -k differential --timeout 36000
+	$(BIN)/python tests/soak.py --count 10000
 
 asan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(call sanitized_build,address$(comma)undefined,asan)

@@ -39,7 +39,7 @@ _VARIANTS: dict[str, dict[str, object]] = {
     "3 threads": {"threads": 3},
     "nothing in place": {"inplace": False},
     "no reuse of memory": {"reuse": False, "threads": 2},
-    "small regions": {"region_bytes": 1 << 17},
+    "small regions": {"region_bytes": 1 << 18},
     **{f"isa {isa}": {"isa": isa} for isa in load().isas()},
 }
 
@@ -204,5 +204,3 @@ def checked(level: int) -> Iterator[None]:
             del os.environ["INGOT_CHECK"]
         else:
             os.environ["INGOT_CHECK"] = before
-
-

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ingot.dtype import DType, boolean, f32, f64, from_numpy, i64
+from ingot.dtype import DType, boolean, f32, f64, from_numpy
 from ingot.errors import InputError, ShapeError
 from ingot.ir import Graph, Node, TensorType
 from ingot.ops.define import expand_node
@@ -26,12 +26,13 @@ SENSITIVITY = 1e-4  # the largest error, relative to max(1, |x|), that the error
 MARGIN = 2e-3  # an error under which steps must not fall the other way
 
 # Ops that add no error of their own: their result is an operand's element, or decided by comparing elements.
-ERROR_FREE = frozenset(
-    "reshape permute slice concat expand pad trilu gather gather_elements topk where neg abs relu sign floor ceil round"
-    " clip maximum minimum reduce_max reduce_min max_pool argmax argmin iota dims equal not_equal less less_equal"
-    " greater greater_equal isnan isinf logical_not logical_and logical_or logical_xor".split()
-)
-STEPS = frozenset("floor ceil round sign mod floor_div".split())
+ERROR_FREE = {
+    "reshape", "permute", "slice", "concat", "expand", "pad", "trilu", "gather", "gather_elements", "topk", "where",
+    "neg", "abs", "relu", "sign", "floor", "ceil", "round", "clip", "maximum", "minimum", "reduce_max", "reduce_min",
+    "max_pool", "argmax", "argmin", "iota", "dims", "equal", "not_equal", "less", "less_equal", "greater",
+    "greater_equal", "isnan", "isinf", "logical_not", "logical_and", "logical_or", "logical_xor",
+}  # fmt: skip
+STEPS = {"floor", "ceil", "round", "sign", "mod", "floor_div"}
 
 Bounds = tuple[float, float]
 T = TypeVar("T")
@@ -184,7 +185,11 @@ class Growth:
             flat = self.add("slice", flat, starts=(start,), stops=(min(stop, size),), steps=(step,))
         elif size < want:
             low = int(self.rng.integers(want - size + 1))
-            if self.graph.type(flat).dtype is not boolean and self.chance(0.5):
+            if want > 5 * size:
+                repeated = self.add("expand", flat, shape=(-(-want // size), size))
+                whole = self.add("reshape", repeated, shape=(-(-want // size) * size,))
+                flat = self.add("slice", whole, starts=(0,), stops=(want,), steps=(1,))
+            elif self.graph.type(flat).dtype is not boolean and self.chance(0.5):
                 flat = self.add("pad", flat, low=(low,), high=(want - size - low,), value=self.choose((0, 1, -1)))
             else:
                 whole = self.add("concat", *[flat] * -(-want // size), axis=0)
@@ -263,10 +268,10 @@ class Growth:
 
     def _check_steps(self, node: Node, exact: list[np.ndarray]) -> None:
         """Raises Refused when an error of MARGIN in the operands could change a step."""
-        loose = {o for o in node.operands if o is not None and o not in self.settled and self.exact[o].dtype.kind == "f"}
+        floats = {o for o in node.operands if o is not None and self.exact[o].dtype.kind == "f"}
         for _ in range(4):
             moved = dict(self.exact)
-            for name in loose:
+            for name in floats - self.settled:
                 sign = self.rng.choice((-1.0, 1.0), self.exact[name].shape)
                 moved[name] = self.exact[name] + sign * MARGIN * np.maximum(1, np.abs(self.exact[name]))
             for a, b in zip(exact, self._results(node, moved), strict=True):

@@ -22,7 +22,17 @@ from random_graphs import random_graph
 from shrink import Case, shrink
 
 SAVED_EVERY = 10  # one seed of so many goes through a saved session too
-FAILURES = (AssertionError, ArithmeticError, AttributeError, IngotError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+FAILURES = (
+    AssertionError,
+    ArithmeticError,
+    AttributeError,
+    IngotError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 def failure(case: Case, saved: bool = False) -> tuple[str, str] | None:
@@ -53,7 +63,9 @@ def report(seed: int) -> str:
     last = failure(case, saved)
     assert last is not None
     inputs = "".join(f"# {name} in {a.min(initial=0)}..{a.max(initial=0)}\n" for name, a in case[1].items())
-    return f"seed {seed}: {found[0]}\n{last[1].strip()}\n\n{dump(case[0])}{inputs}\npython tests/soak.py --seed {seed}\n"
+    return (
+        f"seed {seed}: {found[0]}\n{last[1].strip()}\n\n{dump(case[0])}{inputs}\npython tests/soak.py --seed {seed}\n"
+    )
 
 
 def _work(seeds: list[int], results: Connection) -> None:
@@ -65,7 +77,7 @@ def _work(seeds: list[int], results: Connection) -> None:
 
 
 class Worker:
-    """A process that runs seeds one by one and says so; one that died is replaced for the seeds after the deadly one."""
+    """A process that runs seeds and reports each; when it dies, another takes the seeds after the deadly one."""
 
     def __init__(self, seeds: list[int]):
         self.left = seeds

@@ -221,13 +221,8 @@ class Builder:
         """A graph output owns its memory: anything else is copied into a root of its own."""
         view = self.view(value)
         root = self.lowered.tensors[view.tensor]
-        taken = any(o.tensor == view.tensor for o in self.lowered.outputs.values())
-        if (
-            root.kind == "output"
-            and not taken
-            and view.is_contiguous
-            and view.size * view.dtype.itemsize == root.nbytes
-        ):
+        mine = root.kind == "output" and root.name == external
+        if mine and view.is_contiguous and view.size * view.dtype.itemsize == root.nbytes:
             return view
         self.node_name = value
         target = self._root(external, self.graph.type(value), "output")

@@ -31,7 +31,19 @@ def split(graph: Graph, fallback: set[Node], static: set[str]) -> list[Segment]:
         if all(o in static for node in nodes for o in node.outputs):
             continue
         segments.append(Segment(number % 2 == 0, _extract(graph, nodes, static)))
+    fixed = [value for value in graph.outputs.values() if value in static]
+    if fixed:
+        segments.append(Segment(True, _extract_static(graph, fixed, static)))
     return segments
+
+
+def _extract_static(graph: Graph, values: list[str], static: set[str]) -> Graph:
+    """A graph of outputs that depend on no input: no other segment makes them."""
+    part = Graph(graph.name)
+    for value in values:
+        _bring(graph, part, value, set(), static)
+        part.set_output(value, value)
+    return part
 
 
 def _extract(graph: Graph, nodes: list[Node], static: set[str]) -> Graph:

@@ -8,8 +8,8 @@ class Target:
     """Where a plan will run.
 
     threads: parts a step may be cut into. alignment: bytes, of every root tensor. region_bytes: the largest region.
-    inplace and reuse: whether memory may be shared at all (off, they are oracles for the planner). part_nanoseconds: the
-    work that is worth another part; it is longer than waking a thread and meeting it again at a barrier takes.
+    inplace and reuse: whether memory may be shared at all (off, they are oracles for the planner). part_nanoseconds:
+    the work that is worth another part; it is longer than waking a thread and meeting it again at a barrier takes.
     """
 
     isa: str = "avx512"

@@ -60,7 +60,8 @@ def static_text(graph: Graph, value: str) -> str:
     if node is None:
         return value
     inner = " ".join(f"({static_text(graph, o)})" for o in node.operands if o is not None)
-    return f"{dump_node(graph, node).partition(' = ')[2]} of {inner}"
+    which = f"output {node.outputs.index(value)} of " if len(node.outputs) > 1 else ""
+    return f"{which}{dump_node(graph, node).partition(' = ')[2]} of {inner}"
 
 
 def static_values(graph: Graph) -> set[str]:

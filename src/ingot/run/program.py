@@ -28,7 +28,7 @@ class InterpretedSegment:
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Runs the nodes; inputs and results in graph order."""
         results = interpret(self.graph, dict(zip(self.graph.inputs, inputs, strict=True)))
-        return [np.ascontiguousarray(results[name]) for name in self.graph.outputs]
+        return [np.asarray(results[name], order="C") for name in self.graph.outputs]
 
 
 class Program:
