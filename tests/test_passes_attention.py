@@ -71,6 +71,44 @@ CASES: list[Case] = [
         """,
     ),
     (
+        "attention that sets the NaN of rows of nothing to zero, or something else",
+        ("fuse_attention", "dce"),
+        """
+        input q: f32[2, 2, 5, 4]
+        input k: f32[2, 2, 7, 4]
+        input m: f32[5, 7]
+        constant zero: f32[] = [0.0]
+        constant one: f32[] = [1.0]
+        s = matmul(q, k, transpose_b=true)
+        t = add(s, m)
+        p = softmax(t, axis=3)
+        n = isnan(p)
+        w = where(n, zero, p)
+        y = matmul(w, k)
+        s2 = matmul(k, q, transpose_b=true)
+        p2 = softmax(s2, axis=3)
+        n2 = isnan(p2)
+        w2 = where(n2, one, p2)
+        z = matmul(w2, q)
+        output y = y
+        output z = z
+        """,
+        """
+        input q: f32[2, 2, 5, 4]
+        input k: f32[2, 2, 7, 4]
+        input m: f32[5, 7]
+        constant one: f32[] = [1.0]
+        y = attention(q, k, k, m, scale=1.0)
+        s2 = matmul(k, q, transpose_b=true)
+        p2 = softmax(s2, axis=3)
+        n2 = isnan(p2)
+        w2 = where(n2, one, p2)
+        z = matmul(w2, q)
+        output y = y
+        output z = z
+        """,
+    ),
+    (
         "grouped heads: repeated keys and values, one head, a gather",
         ("fuse_attention", "identity", "dce"),
         """

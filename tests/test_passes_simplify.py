@@ -61,6 +61,39 @@ CASES: list[Case] = [
         """,
     ),
     (
+        "a permute between merging and splitting leading dims, a slice of a concat",
+        ("identity", "dce"),
+        """
+        input x: f32[B, 4, S, 8]
+        input z: f32[B, 4, 3, 8]
+        a = reshape(x, shape=[4*B, S, 8])
+        b = permute(a, axes=[0, 2, 1])
+        c = reshape(b, shape=[B, 4, 8, S])
+        d = reshape(b, shape=[B*2, 2, 8, S])
+        e = concat(x, z, axis=2)
+        f = slice(e, starts=[0, 0, S, 0], stops=[B, 4, S+3, 8], steps=[1, 1, 1, 1])
+        g = slice(e, starts=[0, 0, 1, 0], stops=[B, 4, S, 8], steps=[1, 1, 1, 1])
+        output c = c
+        output d = d
+        output f = f
+        output g = g
+        """,
+        """
+        input x: f32[B, 4, S, 8]
+        input z: f32[B, 4, 3, 8]
+        a = reshape(x, shape=[4*B, S, 8])
+        b = permute(a, axes=[0, 2, 1])
+        c = permute(x, axes=[0, 1, 3, 2])
+        d = reshape(b, shape=[B*2, 2, 8, S])
+        e = concat(x, z, axis=2)
+        g = slice(e, starts=[0, 0, 1, 0], stops=[B, 4, S, 8], steps=[1, 1, 1, 1])
+        output c = c
+        output d = d
+        output f = z
+        output g = g
+        """,
+    ),
+    (
         "whole slices and slices of slices",
         ("identity", "dce"),
         """

@@ -18,8 +18,9 @@ def fuse_attention(graph: Graph) -> bool:
     """Fuses matmul, scale, masks, softmax and matmul into one attention; then takes repeats off its keys and values.
 
     Ranks 2 to 4; masks are added, or chosen with `where`; a key may arrive transposed by any permute. A row that
-    masks everything with -inf is zeros in attention, where the spelling by hand gives NaN. Refused: intermediates
-    that something else reads, a softmax over another axis, weights as keys or values, batches that broadcast.
+    masks everything with -inf is zeros in attention, where the spelling by hand gives NaN or sets NaN to zero.
+    Refused: intermediates that something else reads, a softmax over another axis, weights as keys or values, batches
+    that broadcast.
     """
     changed = False
     for node in graph.nodes:
@@ -46,12 +47,28 @@ def _scores(graph: Graph, node: Node) -> _Scores | None:
     """The scores under matmul(softmax(scores), v), when nothing else reads what lies between."""
     if node.transpose_a or node.scale != 1.0:
         return None
-    softmax = graph.producer(node.operands[0])
-    if softmax is None or softmax.op.name != "softmax" or softmax.axis != graph.type(softmax.output).rank - 1:
+    softmax = _softmax(graph, str(node.operands[0]))
+    if softmax is None or softmax.axis != graph.type(softmax.output).rank - 1:
         return None
-    if graph.only_user(softmax.output) is None or softmax.operands[0] is None:
+    return _read(graph, str(softmax.operands[0]))
+
+
+def _softmax(graph: Graph, name: str) -> Node | None:
+    """The softmax that makes the probabilities, plain or with its NaN rows set to zero, if only they read it."""
+    node = graph.producer(name)
+    if node is None or graph.only_user(name) is None:
         return None
-    return _read(graph, softmax.operands[0])
+    if node.op.name == "softmax":
+        return node
+    if node.op.name != "where" or scalar(graph, node.operands[1]) != 0:
+        return None
+    condition, _, probabilities = (str(o) for o in node.operands)
+    isnan, softmax = graph.producer(condition), graph.producer(probabilities)
+    if isnan is None or isnan.op.name != "isnan" or isnan.operands != (probabilities,):
+        return None
+    is_alone = graph.only_user(condition) is not None and not graph.is_output(probabilities)
+    is_softmax = softmax is not None and softmax.op.name == "softmax"
+    return softmax if is_softmax and is_alone and set(graph.users(probabilities)) == {isnan, node} else None
 
 
 def _read(graph: Graph, name: str, depth: int = 0) -> _Scores | None:

@@ -56,7 +56,21 @@ def _reshape(graph: Graph, node: Node) -> bool:
     inner = _inner(graph, node, "reshape")
     if inner is not None:
         return substitute(graph, node, "reshape", inner.operands, node.attributes) is not None
-    return _restore_keepdims(graph, node)
+    return _restore_keepdims(graph, node) or _split_permute(graph, node)
+
+
+def _split_permute(graph: Graph, node: Node) -> bool:
+    """A permute between a reshape that merges leading dims and one that splits them again is one permute of all."""
+    permute = _inner(graph, node, "permute")
+    merge = None if permute is None else _inner(graph, permute, "reshape")
+    if permute is None or merge is None or permute.axes[0] != 0:
+        return False
+    source, merged = (graph.type(str(name)).shape for name in (merge.operands[0], merge.output))
+    leading = len(source) - (len(merged) - 1)
+    if leading < 1 or source[leading:] != merged[1:]:
+        return False
+    axes = (*range(leading), *(axis - 1 + leading for axis in permute.axes[1:]))
+    return substitute(graph, node, "permute", merge.operands, {"axes": axes}) is not None
 
 
 def _restore_keepdims(graph: Graph, node: Node) -> bool:
@@ -97,6 +111,8 @@ def _slice(graph: Graph, node: Node) -> bool:
     )
     if whole and _same(graph, node):
         return True
+    if _slice_of_concat(graph, node):
+        return True
     inner = _inner(graph, node, "slice")
     if inner is None or any(step != 1 for step in (*inner.steps, *node.steps)):
         return False
@@ -104,6 +120,22 @@ def _slice(graph: Graph, node: Node) -> bool:
     stops = tuple(a + b for a, b in zip(inner.starts, node.stops, strict=True))
     attributes = {"starts": starts, "stops": stops, "steps": node.steps}
     return substitute(graph, node, "slice", inner.operands, attributes) is not None
+
+
+def _slice_of_concat(graph: Graph, node: Node) -> bool:
+    """A slice that is exactly one operand of a concat is that operand."""
+    concat = _inner(graph, node, "concat")
+    if concat is None or set(node.steps) != {1}:
+        return False
+    start: Dim = 0
+    for operand in concat.operands:
+        length = graph.type(str(operand)).shape[concat.axis]
+        if length is None or start is None:
+            return False
+        if (start, start + length) == (node.starts[concat.axis], node.stops[concat.axis]):
+            return replace(graph, node, str(operand))
+        start = start + length
+    return False
 
 
 def _pad(graph: Graph, node: Node) -> bool:
