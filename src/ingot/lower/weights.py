@@ -7,6 +7,7 @@ and the layout a kernel wants. Its key is the text of that computation, so two l
 from __future__ import annotations
 
 import mmap
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -94,12 +95,14 @@ class WeightStore:
     def __init__(self, pack: Callable[[np.ndarray, np.ndarray, bool], None]):
         self._pack = pack
         self._arrays: dict[str, np.ndarray] = {}
+        self._lock = threading.Lock()  # contexts of one session compile at the same time
 
     def array(self, graph: Graph, recipe: Recipe) -> np.ndarray:
         """The bytes of a recipe as a flat array; made on first use."""
-        if recipe.key not in self._arrays:
-            self._arrays[recipe.key] = self._materialize(graph, recipe)
-        return self._arrays[recipe.key]
+        with self._lock:
+            if recipe.key not in self._arrays:
+                self._arrays[recipe.key] = self._materialize(graph, recipe)
+            return self._arrays[recipe.key]
 
     def put(self, key: str, array: np.ndarray) -> None:
         """Adds a recipe's bytes, as a saved program holds them."""
