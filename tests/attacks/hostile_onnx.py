@@ -59,6 +59,11 @@ def one(op: str, operands: list[str], constants: dict[str, np.ndarray] | None = 
     return lambda: graph([node(op, operands, ["y"], "attacked", **rest)], constants=arrays, **options)
 
 
+def large(elements: int) -> TensorProto:
+    """A tensor of 2**18 bytes of raw data."""
+    return TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[elements], raw_data=bytes(2**18))
+
+
 def raw(content: bytes) -> Callable[[], bytes]:
     return lambda: content
 
@@ -250,6 +255,18 @@ TENSORS: list[Attack] = [
     ("two value fields", tensor(float_data=[1.0] * 6), LoadError, "more than one value field"),
     ("raw too short", tensor(raw_data=b"\0" * 23), LoadError, "raw_data has a wrong length, got 23 bytes, expected 24"),
     ("raw too long", tensor(raw_data=b"\0" * 25), LoadError, "got 25 bytes"),
+    (
+        "large raw too short",
+        lambda: graph([node("Relu", ["x"], ["y"])], constants=[large(2**20)]),
+        LoadError,
+        "wrong length",
+    ),
+    (
+        "large raw too long",
+        lambda: graph([node("Relu", ["x"], ["y"])], constants=[large(2**10)]),
+        LoadError,
+        "wrong length",
+    ),
     ("float_data too short", tensor(raw_data=b"", float_data=[1.0]), LoadError, "more than one value field"),
     ("negative dim", tensor(dims=[-2, -3]), LoadError, "negative dim"),
     ("smallest dim", tensor(dims=[-(2**63)]), LoadError, "negative dim"),

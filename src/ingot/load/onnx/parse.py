@@ -60,7 +60,7 @@ def parse_model(source: str | os.PathLike | bytes) -> Parsed:
     except (SerdeError, UnicodeDecodeError, RecursionError) as error:
         cause = error.__cause__ or error
         raise LoadError(f"{where}: malformed, {type(cause).__name__}: {str(cause)[:200]}") from error
-    _map_external_data(model, folder)
+    _read_weights(model, folder)
     return Parsed(model, opset)
 
 
@@ -264,18 +264,21 @@ def _check_text(where: str, *texts: str) -> None:
             raise LoadError(f"{where}: not UTF-8, got {text[:100]!r}")
 
 
-def _map_external_data(model: onnx_ir.Model, folder: str | None) -> None:
+def _read_weights(model: onnx_ir.Model, folder: str | None) -> None:
+    """Gives every initializer its array: external data is mapped, a large raw one read and its length compared."""
     maps: dict[str, mmap.mmap | bytes] = {}
     graphs = [model.graph, *model.graph.subgraphs()]
     for function in model.functions.values():
         graphs += function.subgraphs()
-    for graph in graphs:
-        for value in graph.initializers.values():
-            tensor = value.const_value
-            if isinstance(tensor, onnx_ir.ExternalTensor):
-                where = f"onnx initializer {value.name!r}"
-                if folder is None:
-                    raise LoadError(
-                        f"{where}: its data is in {str(tensor.location)!r}, but a model from bytes has no folder"
-                    )
-                value.const_value = map_external(tensor, folder, maps, where)
+    for value in [v for graph in graphs for v in graph.initializers.values()]:
+        tensor, where = value.const_value, f"onnx initializer {value.name!r}"
+        assert tensor is not None
+        if not isinstance(tensor, onnx_ir.ExternalTensor):
+            try:
+                value.const_value = onnx_ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=value.name)
+            except ValueError as error:
+                raise LoadError(f"{where}: raw_data has a wrong length for {tensor.dtype}{tensor.shape}") from error
+        elif folder is None:
+            raise LoadError(f"{where}: its data is in {str(tensor.location)!r}, but a model from bytes has no folder")
+        else:
+            value.const_value = map_external(tensor, folder, maps, where)

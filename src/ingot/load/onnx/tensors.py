@@ -12,6 +12,9 @@ from ingot.errors import LimitError, LoadError, UnsupportedError
 
 MAX_ELEMENTS = 2**40
 
+# protobuf copies raw_data whenever it is looked at; the length of a larger one is compared when it is read, once.
+_CHEAP_BYTES = 65536
+
 DTYPES: dict[int, DType] = {
     onnx.TensorProto.FLOAT: dtype.f32,
     onnx.TensorProto.UINT8: dtype.u8,
@@ -71,7 +74,7 @@ def check_tensor(tensor: onnx.TensorProto, where: str) -> None:
         raise LimitError(f"{where}: rank too high, got {len(tensor.dims)}")
     count = count_elements(list(tensor.dims), where)
     fields = [name for name in _VALUE_FIELDS if len(getattr(tensor, name))]
-    if tensor.raw_data or (tensor.HasField("raw_data") and not is_external(tensor)):
+    if tensor.HasField("raw_data") and not (is_external(tensor) and not tensor.raw_data):
         fields.append("raw_data")
     if len(fields) > 1:
         raise LoadError(f"{where}: more than one value field is set, got {', '.join(fields)}")
@@ -86,7 +89,7 @@ def check_tensor(tensor: onnx.TensorProto, where: str) -> None:
     if tensor.external_data:
         raise LoadError(f"{where}: has external_data entries, but its data_location is not EXTERNAL")
     if fields == ["raw_data"]:
-        if len(tensor.raw_data) != count * kind.itemsize:
+        if tensor.ByteSize() <= _CHEAP_BYTES and len(tensor.raw_data) != count * kind.itemsize:
             raise LoadError(
                 f"{where}: raw_data has a wrong length, got {len(tensor.raw_data)} bytes,"
                 f" expected {count * kind.itemsize} for {kind}{list(tensor.dims)}"
