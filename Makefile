@@ -29,12 +29,12 @@ soak: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 
 asan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(call sanitized_build,address$(comma)undefined,asan)
-	for program in $(C_TESTS); do build/asan/$$program || exit 1; done
+	for program in $(C_TESTS); do $(sanitizer_options) build/asan/$$program || exit 1; done
 	$(call preloaded,asan,libasan.so libubsan.so) $(BIN)/python -m pytest -q -m "not slow" $(NATIVE_TESTS)
 
 tsan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(call sanitized_build,thread,tsan)
-	for program in $(C_TESTS); do build/tsan/$$program || exit 1; done
+	for program in $(C_TESTS); do $(sanitizer_options) build/tsan/$$program || exit 1; done
 	$(call preloaded,tsan,libtsan.so) $(BIN)/python -m pytest -q -m "not slow" $(THREAD_TESTS)
 
 clean:
@@ -44,16 +44,18 @@ comma := ,
 
 # What runs under the sanitizers: C programs, and tests that drive the C core without torch.
 C_TESTS := $(basename $(notdir $(wildcard tests/native/*.c)))
-NATIVE_TESTS := $(wildcard tests/test_kernels*.py tests/test_row_kernels.py tests/test_native.py)
-THREAD_TESTS := $(wildcard tests/test_threads.py)
+NATIVE_TESTS := $(wildcard tests/test_kernels*.py tests/test_row_kernels.py tests/test_native.py tests/test_pool.py)
+THREAD_TESTS := $(wildcard tests/test_pool.py tests/test_threads.py)
 
 define sanitized_build
 	$(BIN)/cmake -S . -B build/$(2) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_C_COMPILER=gcc \
 		-DCMAKE_BUILD_TYPE=Release -DINGOT_SANITIZE=$(1) -DINGOT_NATIVE_TESTS=ON >/dev/null
 	$(BIN)/ninja --quiet -C build/$(2)
 endef
-preloaded = LD_PRELOAD="$(foreach library,$(2),$(shell gcc -print-file-name=$(library)))" \
-	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1 \
+# Python leaks by design; a child of a process with threads makes threads of its own.
+sanitizer_options = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	TSAN_OPTIONS=halt_on_error=1:die_after_fork=0
+preloaded = LD_PRELOAD="$(foreach library,$(2),$(shell gcc -print-file-name=$(library)))" $(sanitizer_options) \
 	INGOT_LIBRARY=$(abspath build/$(1))/libingot.so
 
 $(BIN)/python:

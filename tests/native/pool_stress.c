@@ -3,6 +3,8 @@
  * is wrong. A hang is ended by the alarm. */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
@@ -11,6 +13,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <xmmintrin.h>
 
 #include "abi.h"
 
@@ -31,6 +34,16 @@ __attribute__((visibility("default"))) int sched_getaffinity(pid_t pid, size_t b
   memset(set, 0, bytes);
   for (int cpu = 0; cpu < 8; cpu++) CPU_SET(cpu, set);
   return 0;
+}
+
+/* And this one: it can refuse, as a system short of memory or of process numbers does. */
+static _Atomic int threads_allowed = 1000;
+
+__attribute__((visibility("default"))) int pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                                                          void *(*start)(void *), void *argument) {
+  static int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+  if (create == NULL) *(void **)&create = dlsym(RTLD_NEXT, "pthread_create");
+  return threads_allowed-- > 0 ? create(thread, attributes, start, argument) : EAGAIN;
 }
 
 typedef struct {
@@ -174,6 +187,46 @@ static void profiled(void) {
   free(c);
 }
 
+/* In a child, which has no workers yet: no thread can be had, then two. */
+static void refusals(void) {
+  pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(60);
+    threads_allowed = 0;
+    run_many(16, 3);
+    threads_allowed = 2;
+    run_many(16, 4);
+    _exit(0);
+  }
+  require_child(child);
+}
+
+/* Quotients that are rounded, and quotients so small that a flush to zero would show. */
+static void divide(const void *args, int32_t part, int32_t parts) {
+  float *x = *(float *const *)args;
+  for (int32_t i = part; i < 64; i += parts) x[i] = i % 2 ? 1e-38f / (float)(i + 3) : 1.0f / (float)(i + 3);
+}
+
+static void host_modes(void) {
+  static const unsigned modes[] = {0x1f80, 0x9fc0, 0x3f80, 0x5f80, 0xffc0};
+  float expected[64], x[64], *pointer = expected;
+  divide(&pointer, 0, 1);
+  pointer = x;
+  ingot_step step = {divide, &pointer, 4, 0};
+  for (int32_t threads = 1; threads <= 4; threads++)
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+      ingot_program program = {&step, NULL, NULL, 1, 0, threads};
+      unsigned before = _mm_getcsr();
+      _mm_setcsr(modes[i]);
+      ingot_run(&program, NULL);
+      unsigned after = _mm_getcsr();
+      _mm_setcsr(before);
+      REQUIRE((after & ~0x3fu) == (modes[i] & ~0x3fu));
+      REQUIRE(memcmp(x, expected, sizeof x) == 0);
+    }
+}
+
 /* Exit with workers asleep, and with workers still looking for work. */
 static void exits(void) {
   for (int32_t i = 0; i < 4; i++) {
@@ -193,7 +246,8 @@ static const struct {
   const char *name;
   void (*run)(void);
 } scenarios[] = {
-    {"regions", regions}, {"concurrent", concurrent}, {"profiled", profiled}, {"forks", forks}, {"exits", exits},
+    {"regions", regions}, {"concurrent", concurrent}, {"profiled", profiled},
+    {"host_modes", host_modes}, {"refusals", refusals}, {"forks", forks}, {"exits", exits},
 };
 
 int main(int count, char **names) {

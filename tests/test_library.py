@@ -1,0 +1,112 @@
+"""The native library is found, checked and opened, or a clear error says why not."""
+
+import dataclasses
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ingot.errors import ResourceError
+from ingot.run import library
+
+
+@pytest.fixture
+def native() -> library.Library:
+    return library.load()
+
+
+@pytest.fixture
+def reload(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """INGOT_LIBRARY may be changed, and the library is opened anew before and after."""
+    library.load.cache_clear()
+    yield monkeypatch
+    monkeypatch.undo()
+    library.load.cache_clear()
+
+
+def test_the_table_holds_every_kernel(native: library.Library) -> None:
+    listed = re.findall(
+        r"^KERNEL\((\w+), (\w+)\)", (Path(library.__file__).parents[1] / "csrc/kernels.def").read_text(), re.M
+    )
+    assert [(kernel.name, kernel.args_type) for kernel in native.kernels.values()] == listed
+    for kernel in native.kernels.values():
+        assert native.ffi.sizeof(kernel.args_type) > 0
+        addresses = {int(native.ffi.cast("intptr_t", native.kernel(kernel.name, isa))) for isa in library.ISAS}
+        assert len(addresses) == len(library.ISAS) and 0 not in addresses
+
+
+def test_stale_build(native: library.Library, reload: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stale = tmp_path / "stale.so"
+    stale.write_bytes(native.path.read_bytes().replace(library.abi_hash().encode(), b"0123" * 16))
+    reload.setenv("INGOT_LIBRARY", str(stale))
+    expected = rf"stale\.so': stale build, got 012301230123, expected {library.abi_hash()[:12]}; run 'pip install \.'"
+    with pytest.raises(ResourceError, match=expected):
+        library.load()
+
+
+def test_missing_library(reload: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reload.setenv("INGOT_LIBRARY", str(tmp_path / "none.so"))
+    with pytest.raises(ResourceError, match=r"no such file, got nothing, expected '.*none\.so'; run 'pip install \.'"):
+        library.load()
+
+
+@pytest.mark.parametrize("content", [b"", b"not a library", b"\x7fELF" + bytes(64)])
+def test_unreadable_library(content: bytes, reload: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "bad.so").write_bytes(content)
+    reload.setenv("INGOT_LIBRARY", str(tmp_path / "bad.so"))
+    with pytest.raises(ResourceError, match="cannot be opened"):
+        library.load()
+
+
+def test_library_of_someone_else(reload: pytest.MonkeyPatch) -> None:
+    reload.setenv("INGOT_LIBRARY", np._core._multiarray_umath.__file__)
+    with pytest.raises(ResourceError, match=r"cannot be opened, got .*ingot_abi_hash"):
+        library.load()
+
+
+@pytest.mark.parametrize(
+    ("best", "forced", "chosen"),
+    [("avx512", "", "avx512"), ("avx2", "", "avx2"), ("avx512", "avx2", "avx2"), ("avx2", "scalar", "scalar")],
+)
+def test_isa(best: str, forced: str, chosen: str, native: library.Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGOT_ISA", forced)
+    assert dataclasses.replace(native, best_isa=best).isa() == chosen
+
+
+@pytest.mark.parametrize(("best", "forced"), [("scalar", "avx2"), ("avx2", "avx512")])
+def test_forced_isa_that_the_cpu_lacks(
+    best: str, forced: str, native: library.Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INGOT_ISA", forced)
+    with pytest.raises(ResourceError, match=f"INGOT_ISA: this CPU lacks it, got {forced}, expected one of scalar"):
+        dataclasses.replace(native, best_isa=best).isa()
+
+
+@pytest.mark.parametrize("forced", ["AVX2", "sse9", " "])
+def test_garbage_isa(forced: str, native: library.Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGOT_ISA", forced)
+    with pytest.raises(ValueError, match=r"INGOT_ISA: unknown value, got .* expected one of scalar, avx2, avx512"):
+        native.isa()
+
+
+def test_the_best_isa_is_one_the_kernel_reports(native: library.Library) -> None:
+    flags = set(re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.M).group(1).split())
+    needs = {"scalar": set(), "avx2": {"avx2", "fma"}, "avx512": {"avx512f", "avx512dq", "avx512bw", "avx512vl"}}
+    assert native.isas() == tuple(isa for isa, needed in needs.items() if needed <= flags)
+
+
+def test_only_entry_points_are_exported(native: library.Library) -> None:
+    listing = subprocess.run(["nm", "-D", "--defined-only", native.path], capture_output=True, text=True, check=True)
+    names = {line.split()[-1] for line in listing.stdout.splitlines() if line.split()[-2] == "T"}
+    header = (Path(library.__file__).parents[1] / "csrc/abi.h").read_text()
+    assert names == set(re.findall(r"\b(ingot_\w+)\([^)]*\);", header))
+
+
+def test_import_opens_nothing() -> None:
+    code = "import ingot, ingot.run.library, sys; print('cffi' in sys.modules, 'pycparser' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["False", "False"]
