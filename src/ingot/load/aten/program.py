@@ -33,7 +33,10 @@ from ingot.load.aten.registry import RULES
 from ingot.load.aten.symbolic import Symbols
 
 CONSTANT_BYTES_MAX = 64 * 1024
-BAD_FILE = (RuntimeError, ValueError, TypeError, KeyError, AssertionError, pickle.UnpicklingError, zipfile.BadZipFile)
+BAD_FILE = (
+    RuntimeError, ValueError, TypeError, KeyError, AssertionError, OSError, EOFError, pickle.UnpicklingError,
+    zipfile.BadZipFile,
+)  # fmt: skip  # what torch raises on other files
 
 Fakes = Callable[[], tuple[Any, Any, dict[int, str]]]  # arguments as fake tensors, and names by their identity
 
@@ -175,6 +178,7 @@ class Importer:
         self._names: dict[tuple, str] = {}  # storage of a tensor -> its weight
         self._missing: dict[str, list[str]] = {}
         self._refused: list[str] = []
+        self._depth = 0  # decompositions within decompositions; the outermost makes all of them functional
 
     # -- the border
 
@@ -323,11 +327,11 @@ class Importer:
         """What a call of an op becomes; `produced` is its fake result, `name` its fx node."""
         rule = RULES.get(str(target))
         try:
-            if rule is None:
-                return self._decomposed(target, fakes, produced, name)
             self.builder.target = str(target)
             self.builder.result = self._types(produced)
-            return rule(self.builder, *args, **{k: v for k, v in kwargs.items() if k not in IGNORED})
+            keywords = {k: v for k, v in kwargs.items() if k not in IGNORED}
+            result = NotImplemented if rule is None else rule(self.builder, *args, **keywords)
+            return self._decomposed(target, fakes, produced, name) if result is NotImplemented else result
         except UnsupportedError as error:
             return self._refuse(str(error), produced)
         except ShapeError as error:
@@ -343,8 +347,11 @@ class Importer:
         mode = detect_fake_mode(tree_leaves((args, kwargs, produced)))
         assert mode is not None, f"{name} has no fake tensors"
         calls = _Calls(self, names, name)
+        functional = decomposition if self._depth else torch.func.functionalize(decomposition)
+        self._depth += 1
         with mode, calls:
-            result = decomposition(*args, **kwargs)
+            result = functional(*args, **kwargs)
+        self._depth -= 1
         return tree_map(calls.value, list(result) if isinstance(result, tuple) else result)
 
     def _refuse(self, message: str, produced: Any) -> Any:

@@ -11,26 +11,26 @@ from ingot.load.aten.registry import aten
 
 
 @aten(
-    "view.default", "view_copy.default", "_unsafe_view.default", "reshape.default", "view_as.default",
-    "reshape_as.default", "_reshape_alias.default", "flatten.using_ints", "unflatten.int", "ravel.default",
-    "unsqueeze.default", "unsqueeze_copy.default", "squeeze.default", "squeeze.dim", "squeeze.dims",
-    "squeeze_copy.default", "squeeze_copy.dim", "squeeze_copy.dims", "atleast_1d.default",
+    "view.default", "_unsafe_view.default", "reshape.default", "view_as.default",
+    "reshape_as.default", "flatten.using_ints", "unflatten.int", "ravel.default",
+    "unsqueeze.default", "squeeze.default", "squeeze.dim", "squeeze.dims",
+   
 )  # fmt: skip
 def reshape(b: Builder, x: Tensor, *_: Any, **__: Any) -> Tensor:
     """Every op that only renames the axes: torch has computed the shape."""
     return b.reshape(x, b.result.shape)
 
 
-@aten("expand.default", "expand_copy.default", "expand_as.default", "broadcast_to.default")
+@aten("expand.default", "expand_as.default", "broadcast_to.default")
 def expand(b: Builder, x: Tensor, *_: Any, **__: Any) -> Tensor:
     return b.expand(x, b.result.shape)
 
 
 @aten(
-    "to.dtype", "to.dtype_layout", "to.device", "to.other", "_to_copy.default", "type_as.default", "float.default",
-    "clone.default", "contiguous.default", "detach.default", "detach_copy.default", "alias.default",
-    "alias_copy.default", "lift_fresh.default", "lift_fresh_copy.default", "lift.default", "positive.default",
-    "prims.convert_element_type.default", "_conj.default", "resolve_conj.default", "resolve_neg.default",
+    "to.dtype", "to.dtype_layout", "to.device", "_to_copy.default", "type_as.default",
+    "clone.default", "contiguous.default", "detach.default", "alias.default",
+    "lift_fresh.default", "lift_fresh_copy.default", "lift.default", "positive.default",
+    "prims.convert_element_type.default", "resolve_conj.default", "resolve_neg.default",
 )  # fmt: skip
 def convert(b: Builder, x: Tensor, *_: Any, **__: Any) -> Tensor:
     """Copies, aliases and casts: only the dtype can differ."""
@@ -52,12 +52,12 @@ def native_dropout(b: Builder, x: Tensor, p: float, train: bool | None) -> tuple
 # -- axes
 
 
-@aten("permute.default", "permute_copy.default")
+@aten("permute.default")
 def permute(b: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
     return b.permute(x, [b.axis(x, d) for d in dims])
 
 
-@aten("transpose.int", "transpose_copy.int", "swapaxes.default", "swapdims.default")
+@aten("transpose.int", "swapaxes.default", "swapdims.default")
 def transpose(b: Builder, x: Tensor, dim0: int, dim1: int) -> Tensor:
     axes = list(range(b.rank(x)))
     if not axes:
@@ -67,7 +67,7 @@ def transpose(b: Builder, x: Tensor, dim0: int, dim1: int) -> Tensor:
     return b.permute(x, axes)
 
 
-@aten("t.default", "t_copy.default", "numpy_T.default")
+@aten("t.default", "numpy_T.default")
 def t(b: Builder, x: Tensor) -> Tensor:
     return b.permute(x, range(b.rank(x))[::-1])
 
@@ -92,7 +92,7 @@ def movedim_int(b: Builder, x: Tensor, source: int, destination: int) -> Tensor:
 # -- parts
 
 
-@aten("slice.Tensor", "slice_copy.Tensor")
+@aten("slice.Tensor")
 def slice(
     b: Builder, x: Tensor, dim: int = 0, start: Known | None = None, end: Known | None = None, step: int = 1
 ) -> Tensor:
@@ -111,7 +111,7 @@ def _clamped(position: Known, size: Known) -> Known:
     return position
 
 
-@aten("select.int", "select_copy.int")
+@aten("select.int")
 def select(b: Builder, x: Tensor, dim: int, index: Known) -> Tensor:
     axis = b.axis(x, dim)
     position = index + b.shape(x)[axis] if isinstance(index, int) and index < 0 else index
@@ -127,7 +127,7 @@ def narrow(b: Builder, x: Tensor, dim: int, start: Known, length: Known) -> Tens
 
 
 @aten(
-    "split.Tensor", "split.sizes", "split_with_sizes.default", "split_with_sizes_copy.default", "split_copy.Tensor",
+    "split.Tensor", "split.sizes", "split_with_sizes.default",
     "chunk.default", "unsafe_split.Tensor", "unsafe_chunk.default", "unsafe_split_with_sizes.default",
     "tensor_split.sections", "tensor_split.indices",
 )  # fmt: skip
@@ -141,13 +141,13 @@ def split(b: Builder, x: Tensor, sizes: Any, dim: int = 0) -> tuple[Tensor, ...]
     return tuple(parts)
 
 
-@aten("unbind.int", "unbind_copy.int")
+@aten("unbind.int")
 def unbind(b: Builder, x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     axis = b.axis(x, dim)
     return tuple(b.reshape(b.slice(x, axis, i, i + 1), part.shape) for i, part in enumerate(b.result))
 
 
-@aten("diagonal.default", "diagonal_copy.default")
+@aten("diagonal.default")
 def diagonal(b: Builder, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Every (columns+1)-th element of the flattened matrix."""
     i, j = b.axis(x, dim1), b.axis(x, dim2)
@@ -287,22 +287,20 @@ def copy(b: Builder, x: Tensor, src: Tensor, non_blocking: bool = False) -> Tens
 def constant_pad(b: Builder, x: Tensor, pad: Sequence[int], value: Number = 0) -> Tensor:
     """`pad` counts from the last axis; a negative amount crops."""
     rank = b.rank(x)
-    before, after = [0] * rank, [0] * rank
+    low, high = [0] * rank, [0] * rank
     for i in range(len(pad) // 2):
         axis = rank - 1 - i
-        low, high, size = pad[2 * i], pad[2 * i + 1], b.shape(x)[axis]
-        x = b.slice(x, axis, max(-low, 0), size + min(high, 0))
-        before[axis], after[axis] = max(low, 0), max(high, 0)
-    if not any(before) and not any(after):
+        first, last, size = pad[2 * i], pad[2 * i + 1], b.shape(x)[axis]
+        x = b.slice(x, axis, max(-first, 0), size + min(last, 0))
+        low[axis], high[axis] = max(first, 0), max(last, 0)
+    if not any(low) and not any(high):
         return x
-    return b.add("pad", x, low=tuple(before), high=tuple(after), value=float(value))  # type: ignore[arg-type]
+    return b.add("pad", x, low=tuple(low), high=tuple(high), value=float(value))  # type: ignore[arg-type]
 
 
 @aten("pad.default")
-def pad(b: Builder, x: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Tensor:
-    if mode != "constant":
-        raise UnsupportedError(f"torch node {b.hint!r}: padding mode, got {mode!r}, expected 'constant'")
-    return constant_pad(b, x, pad, value or 0)
+def pad(b: Builder, x: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Any:
+    return constant_pad(b, x, pad, value or 0) if mode == "constant" else NotImplemented
 
 
 @aten("tril.default")

@@ -1,0 +1,278 @@
+"""More cases of `aten_cases`: rearranging, making, indexing, convolution and pooling."""
+
+import torch
+from torch.nn import functional as F
+
+from aten_cases import A, case, floats, ints
+
+
+@case(floats(2, 3, 4), floats(2, 1, 4), floats(4))
+def shapes(x, thin, vector):
+    return {
+        "view": x.view(6, 4),
+        "reshape": x.transpose(0, 1).reshape(-1, 2),
+        "as": x.view_as(x.transpose(0, 2)),
+        "reshape_as": x.reshape_as(x.transpose(0, 1)),
+        "flatten": x.flatten(1),
+        "unflatten": x.unflatten(-1, (2, 2)),
+        "ravel": A.ravel.default(x),
+        "unsqueeze": x.unsqueeze(-2),
+        "squeeze": thin.squeeze(),
+        "squeeze_dim": thin.squeeze(1),
+        "squeeze_dims": torch.squeeze(thin, (0, 1)),
+        "unsafe_view": A._unsafe_view.default(x, [4, 6]),
+        "expand": thin.expand(2, 5, 4),
+        "expand_new": vector.expand(3, -1),
+        "expand_as": thin.expand_as(x),
+        "broadcast": torch.broadcast_to(vector, (2, 4)),
+        "permute": x.permute(2, 0, 1),
+        "transpose": x.transpose(-1, 0),
+        "swap": A.swapaxes.default(x, 0, 1),
+        "swapdims": A.swapdims.default(x, 0, 1),
+        "t": x[0].t(),
+        "T": A.numpy_T.default(x),
+        "mT": x.mT,
+        "adjoint": A.adjoint.default(x),
+        "H": A.matrix_H.default(x[0]),
+        "mH": A.mH.default(x),
+        "movedim": torch.movedim(x, 0, -1),
+        "movedims": torch.movedim(x, (0, 1), (1, 2)),
+        "moveaxis": A.moveaxis.int(x, 0, 2),
+        "moveaxes": A.moveaxis.intlist(x, [0], [1]),
+        "repeat": x.repeat(2, 1, 3),
+        "repeat_new": vector.repeat(2, 2),
+        "tile": torch.tile(x, (2, 1)),
+        "interleave": x.repeat_interleave(2, 1),
+        "interleave_flat": x.repeat_interleave(3),
+        "flip": x.flip(0, -1),
+        "roll": x.roll(1, 2),
+        "rolls": x.roll((1, -2), (0, 1)),
+        "roll_flat": x.roll(5),
+        "cat": torch.cat([x, thin], 1),
+        "stack": torch.stack([x, x * 2], -1),
+        "hstack": torch.hstack([x, x]),
+        "cat_empty": torch.cat([torch.zeros(0), x], 0),
+        "concat": A.concat.default([x, x], 1),
+        "concatenate": A.concatenate.default([x, x]),
+        "tril": x.tril(),
+        "triu": x.triu(1),
+        "tril_low": x.tril(-1),
+        "rank0": vector.sum().transpose(0, 0),
+        "rot90": torch.rot90(x),
+        "pixel_shuffle": F.pixel_shuffle(x.repeat(2, 1, 1)[:, :2, :2].unsqueeze(0), 2),
+        "meshgrid": torch.meshgrid(vector, vector, indexing="ij")[1],
+    }
+
+
+def assigned(x):
+    y = x.clone()
+    y[:, 1] = 0
+    y[1:3].relu_()
+    y[:, :, 2:4] += x[:, :, :2]
+    return y
+
+
+@case(floats(5, 6, 4))
+def parts(x):
+    split, chunks, unbound = x.split(2), x.chunk(4, 1), x.unbind(1)
+    return {
+        "slice": x[1:4],
+        "strided": x[:, 1::2],
+        "negative": x[-3:-1],
+        "beyond": x[2:100, :3],
+        "select": x[1],
+        "last": x[:, -1],
+        "none": x[None, ..., 2],
+        "empty": x[3:3],
+        "narrow": x.narrow(1, 2, 3),
+        "narrow_back": torch.narrow(x, 0, -2, 2),
+        "narrow_copy": A.narrow_copy.default(x, 0, 1, 2),
+        "split0": split[0],
+        "split2": split[2],
+        "chunk": chunks[2],
+        "sizes": x.split([1, 2, 3], 1)[2],
+        "with_sizes": A.split_with_sizes.default(x, [4, 1])[1],
+        "unbind": unbound[5] - unbound[0],
+        "split_sizes": A.split.sizes(x, [4, 1])[0],
+        "unsafe_split": A.unsafe_split.Tensor(x, 3)[1],
+        "unsafe_chunk": A.unsafe_chunk.default(x, 2)[1],
+        "unsafe_sizes": A.unsafe_split_with_sizes.default(x, [2, 3])[1],
+        "sections": torch.tensor_split(x, 4)[1],
+        "indices": torch.tensor_split(x, (1, 3))[2],
+        "diagonal": torch.diagonal(x),
+        "diagonal_off": torch.diagonal(x, 1, 1, 2),
+        "diagonal_below": x[0].diagonal(-2),
+        "slice_scatter": torch.slice_scatter(x, x[:2] * 2, 0, 1, 3),
+        "select_scatter": torch.select_scatter(x, x[0] * 2, 0, -1),
+        "pad": F.pad(x, (1, 2)),
+        "reflect": F.pad(x, (1, 1), mode="reflect"),
+        "crop": F.pad(x, (-1, 1, 2, 0), value=0.5),
+        "constant_pad": A.constant_pad_nd.default(x, [0, 0, 1, 1], 2.0),
+        "pad_nothing": F.pad(x, (0, 0)),
+        "trace": x[0].trace(),
+        "unfold": x.unfold(1, 3, 2),
+        "unfold_last": x.unfold(-1, 2, 1),
+        "in_place": assigned(x),
+    }
+
+
+@case(floats(3, 4), ints(3, 4))
+def conversions(x, i):
+    return {
+        "long": x.long(),
+        "bool": i.bool(),
+        "float": i.float(),
+        "as": i.type_as(x),
+        "other": i.to(x),
+        "dtype": x.to(torch.float64),
+        "same": x.to(torch.float32) + 0,
+        "device": x.to("cpu", torch.int32),
+        "copy": A._to_copy.default(x, dtype=torch.int64),
+        "clone": x.clone(),
+        "contiguous": x.t().contiguous(),
+        "detach": x.detach() * 1,
+        "alias": A.alias.default(x) * 1,
+        "lift": A.lift_fresh_copy.default(x),
+        "positive": torch.positive(x) * 1,
+        "prim": torch.ops.prims.convert_element_type.default(x, torch.int64),
+        "dropout": F.dropout(x, 0.5, training=False),
+        "native_dropout": A.native_dropout.default(x, 0.5, False)[0],
+        "feature": F.feature_alpha_dropout(x, 0.5, False) + 0,
+        "alpha": F.alpha_dropout(x, 0.5, False),
+        "layout": A.to.dtype_layout(x, dtype=torch.float64, layout=torch.strided),
+        "fresh": A.lift_fresh.default(x) * 1,
+        "real_lift": A.lift.default(x) * 1,
+        "feature_dropout": A.feature_dropout.default(x, 0.5, False),
+        "resolve": A.resolve_conj.default(x) * 1,
+        "resolve_neg": A.resolve_neg.default(x) * 1,
+    }
+
+
+@case(floats(3, 4), ints(3, 4))
+def sources(x, i):
+    return {
+        "full": torch.full((2, 3), 1.5),
+        "new_full": x.new_full((2,), 3),
+        "full_like": torch.full_like(x, 2),
+        "zeros": torch.zeros(2, 3),
+        "zeros_like": torch.zeros_like(i),
+        "new_zeros": x.new_zeros(3),
+        "ones": torch.ones(2),
+        "ones_like": torch.ones_like(x),
+        "new_ones": i.new_ones(2, 2),
+        "scalar": torch.scalar_tensor(2.5) + x,
+        "arange": torch.arange(5),
+        "from": torch.arange(2, 7),
+        "step": torch.arange(1.0, 2.0, 0.25),
+        "backwards": torch.arange(5, 0, -2),
+        "floats": torch.arange(0, 3, dtype=torch.float32),
+        "small": torch.arange(4, dtype=torch.int32),
+        "eye": torch.eye(3),
+        "eye_wide": torch.eye(2, 4),
+        "fill": A.fill.Scalar(x, 3),
+        "fill_tensor": A.fill.Tensor(x, torch.tensor(2.0)),
+        "copy": A.copy.default(x, i),
+        "zero": A.zero.default(x),
+        "empty": torch.empty(2, 3) * 0,
+        "empty_like": torch.empty_like(x) * 0,
+        "new_empty": x.new_empty(2) * 0,
+        "strided": A.empty_strided.default([2, 3], [3, 1]) * 0,
+        "permuted": A.empty_permuted.default([2, 3], [0, 1]) * 0,
+        "new_strided": A.new_empty_strided.default(x, [2], [1]) * 0,
+        "linspace": torch.linspace(0, 1, 5),
+        "tensor": torch.tensor([1.0, 2.0]) + 1,
+        "float_like": torch.full_like(i, 1.5, dtype=torch.float32),
+        "bool_full": torch.full((2,), True),
+        "one_hot": F.one_hot(i.abs(), 7),
+    }
+
+
+@case(floats(7, 4, 5), torch.tensor([0, 6, -7, 3]), torch.tensor([[1, -1], [0, 2]]), ints(3, 4, 5, low=0, high=3))
+def indexing(x, rows, pairs, at):
+    columns = torch.tensor([3, 0, -1, 1])
+    return {
+        "embedding": F.embedding(pairs.abs(), x[:, 0]),
+        "padding": F.embedding(pairs.abs(), x[:, 0], padding_idx=0),
+        "index": x[rows],
+        "axis": x[:, pairs],
+        "both": x[rows, columns],
+        "grid": x[rows[:, None], columns],
+        "apart": x[rows, :, columns],
+        "last": x[..., columns],
+        "last_two": x[:, columns, columns],
+        "select": x.index_select(1, pairs[0].abs()),
+        "select_one": x.index_select(0, torch.tensor(2)),
+        "gather": x.gather(0, at),
+        "gather_short": x.gather(1, at[:2, :, :3]),
+        "along": torch.take_along_dim(x, at[:1, :1], 1),
+        "all": x[rows, columns, columns],
+        "unsafe": A._unsafe_index.Tensor(x, [rows]),
+        "small": x[rows.int()],
+        "list": x[[0, 2]],
+        "rank0": x.sum().gather(0, torch.tensor(0)),
+    }
+
+
+@case(
+    floats(2, 4, 9, 8),
+    floats(6, 4, 3, 3),
+    floats(6),
+    floats(6, 2, 3, 2),
+    floats(2, 4, 9),
+    floats(5, 4, 3),
+    floats(5),
+    floats(2, 1, 2, 2, 2),
+)
+def convolutions(x, w, b, grouped, line, w1, b1, w3):
+    return {
+        "conv2d": F.conv2d(x, w, b),
+        "strided": F.conv2d(x, w, None, 2, 1),
+        "dilated": F.conv2d(x, w, b, (1, 2), (2, 0), (2, 1)),
+        "groups": F.conv2d(x, grouped, groups=2),
+        "same": F.conv2d(x, grouped, groups=2, padding="same"),
+        "valid": F.conv2d(x, w, padding="valid"),
+        "unbatched": F.conv2d(x[0], w),
+        "conv1d": F.conv1d(line, w1, b1, padding=1),
+        "conv3d": F.conv3d(x[:, None], w3),
+        "same1d": F.conv1d(line, w1, padding="same"),
+        "same3d": F.conv3d(x[:, None], w3, padding="same"),
+        "core": A.convolution.default(x, w, b, [1], [1], [1], False, [0], 1),
+    }
+
+
+@case(floats(2, 3, 9, 8), floats(2, 3, 9), floats(1, 2, 4, 6, 6))
+def pooling(x, line, volume):
+    return {
+        "max": F.max_pool2d(x, 2),
+        "max_stride": F.max_pool2d(x, 3, 2, 1),
+        "max_ceil": F.max_pool2d(x, 2, 2, ceil_mode=True),
+        "max_dilated": F.max_pool2d(x, (3, 2), 1, dilation=(2, 1)),
+        "max1": F.max_pool1d(line, 3, 2),
+        "max3": F.max_pool3d(volume, 2),
+        "max_unbatched": F.max_pool2d(x[0], 2),
+        "avg": F.avg_pool2d(x, 2),
+        "avg_pad": F.avg_pool2d(x, 3, 2, 1),
+        "avg_inside": F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+        "avg_ceil": F.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False),
+        "divisor": F.avg_pool2d(x, 2, divisor_override=3),
+        "avg1": F.avg_pool1d(line, 3),
+        "avg3": F.avg_pool3d(volume, 2),
+        "adaptive": F.adaptive_avg_pool2d(x, (3, 4)),
+        "global": F.adaptive_avg_pool2d(x, 1),
+        "adaptive1": F.adaptive_avg_pool1d(line, 3),
+        "adaptive3": F.adaptive_avg_pool3d(volume, 2),
+        "adaptive_max": F.adaptive_max_pool2d(x, (3, 2)),
+        "adaptive_max1": F.adaptive_max_pool1d(line, 3),
+        "adaptive_max3": F.adaptive_max_pool3d(volume, (2, 3, 3)),
+        "indices": A.max_pool2d_with_indices.default(x, [2, 2])[0],
+        "indices3": A.max_pool3d_with_indices.default(volume, [2, 2, 2])[0],
+        "indices1": A.max_pool1d_with_indices.default(line, [2])[0],
+        "core2": A._adaptive_avg_pool2d.default(x, [3, 2]),
+        "core3": A._adaptive_avg_pool3d.default(volume, [2, 2, 2]),
+        "nearest": F.interpolate(x, scale_factor=2),
+        "nearest1": F.interpolate(line, 18),
+        "nearest3": F.interpolate(volume, scale_factor=2),
+        "nearest_op": A.upsample_nearest2d.default(x, [18, 24]),
+        "nearest_op1": A.upsample_nearest1d.default(line, [27]),
+        "nearest_op3": A.upsample_nearest3d.default(volume, [4, 6, 12]),
+    }

@@ -1,0 +1,332 @@
+"""The torch loader against torch itself: every rule, whole models, names, symbols, states and refusals."""
+
+import functools
+from collections import namedtuple
+
+import aten_shape_cases  # noqa: F401  # declares cases
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+from torch.utils._pytree import tree_leaves
+
+from aten_cases import CASES
+from ingot.dim import symbol
+from ingot.errors import InputError, LoadError, UnsupportedError
+from ingot.ir import Graph
+from ingot.load.aten import load_any, load_exported, load_module, load_pt2
+from ingot.load.aten.registry import RULES
+from ingot.run.interpret import interpret
+from ingot.text import dump, parse
+from models import bert, block, convnet, gpt2, minilm, mlp, seeded
+
+# Overloads that no export shows, but decompositions call.
+UNSEEN = {"aten.lift_fresh.default"}
+
+SPELLINGS = ("sdpa", "functional", "manual")
+MODELS = {
+    "mlp": mlp,
+    "convnet": convnet,
+    **{f"block-{s}-{c}": functools.partial(block, s, c) for s in SPELLINGS for c in (False, True)},
+    "gpt2-sdpa": gpt2,
+    "gpt2-eager": functools.partial(gpt2, "eager"),
+    "bert-sdpa": bert,
+    "bert-eager": functools.partial(bert, "eager"),
+    "encoder": lambda: (
+        seeded(lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)),
+        (torch.randn(2, 5, 16),),
+    ),
+}
+
+
+Pair = namedtuple("Pair", ["first", "second"])
+
+
+class Function(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
+def export(module: nn.Module, inputs: tuple, **options) -> torch.export.ExportedProgram:
+    with torch.no_grad():
+        return torch.export.export(module, inputs, strict=False, **options)
+
+
+@functools.cache
+def exported(name: str, decomposed: bool) -> torch.export.ExportedProgram:
+    function, inputs = CASES[name]
+    program = export(Function(function), inputs)
+    return program.run_decompositions() if decomposed else program
+
+
+def run(graph: Graph, *inputs: torch.Tensor) -> dict[str, np.ndarray]:
+    graph.validate()
+    return interpret(graph, {name: x.numpy() for name, x in zip(graph.inputs, inputs, strict=True)})
+
+
+def check(got: dict[str, np.ndarray], expected: dict[str, torch.Tensor], tolerance: float = 1e-5) -> None:
+    """Equal for integers and bools, within `tolerance` of max(1, |expected|) for floats."""
+    assert list(got) == list(expected)
+    for name, tensor in expected.items():
+        array = tensor.detach().numpy()
+        assert got[name].dtype == array.dtype and got[name].shape == array.shape, name
+        if array.dtype.kind == "f":
+            np.testing.assert_allclose(got[name], array, rtol=tolerance, atol=tolerance, err_msg=name)
+        else:
+            np.testing.assert_array_equal(got[name], array, err_msg=name)
+
+
+def check_model(graph: Graph, module: nn.Module, inputs: tuple, tolerance: float = 1e-5) -> None:
+    """The graph's outputs equal the module's, in order."""
+    with torch.no_grad():
+        expected = tree_leaves(module(*inputs))
+    check(run(graph, *inputs), dict(zip(graph.outputs, expected, strict=True)), tolerance)
+
+
+@pytest.mark.parametrize("decomposed", [False, True], ids=["training", "core"])
+@pytest.mark.parametrize("name", CASES)
+def test_rules(name, decomposed):
+    function, inputs = CASES[name]
+    graph = load_exported(exported(name, decomposed))
+    check(run(graph, *inputs), function(*inputs))
+
+
+def test_every_rule_is_tried():
+    seen = {str(n.target) for name in CASES for d in (False, True) for n in exported(name, d).graph.nodes}
+    assert set(RULES) - seen == UNSEEN
+
+
+# -- whole models
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models(name):
+    module, inputs = MODELS[name]()
+    program = export(module, inputs)
+    check_model(load_exported(program), module, inputs)
+    if name != "gpt2-sdpa":  # torch's decomposition of it fails: a view of what its CPU attention makes strided
+        check_model(load_exported(program.run_decompositions()), module, inputs)
+
+
+@pytest.mark.parametrize("build", [gpt2, bert])
+def test_dynamic_batch_and_sequence(build):
+    module, inputs = build()
+    sizes = {0: Dim("batch"), 1: Dim("tokens", max=64)}
+    graph = load_module(module, inputs, tuple(sizes for _ in inputs))
+    assert graph.symbols == ["batch", "tokens"]
+    assert graph.type(graph.inputs[0]).shape == (symbol("batch"), symbol("tokens"))
+    for batch, rows in ((2, 7), (1, 12), (5, 3), (1, 1)):
+        check_model(graph, module, build(batch=batch, rows=rows)[1])
+
+
+def test_sizes_become_dims_and_data():
+    def function(x):
+        batch, rows = x.shape
+        mask = torch.arange(rows)[None, :] <= torch.arange(rows)[:, None]
+        padded = torch.cat([x, x.new_zeros(batch, 2 * rows)], 1)
+        return {
+            "sum": (x[:, None, :] * mask).sum(-1) / rows,
+            "joined": x.reshape(batch * rows),
+            "tail": x[:, 1:],
+            "padded": padded[:, 1 : rows + 1] + torch.full((batch, 1), rows),
+            "last": x[:, -1],
+            "heads": x.repeat(1, 4).view(batch, 4, rows).transpose(0, 1),
+        }
+
+    x = torch.randn(3, 6)
+    graph = load_module(Function(function), (x,), (({0: Dim("b"), 1: Dim("n", min=3)},),))
+    for shape in ((3, 6), (1, 9), (4, 3)):
+        x = torch.randn(shape)
+        check(run(graph, x), function(x))
+
+
+def test_a_program_without_names_gets_short_symbols():
+    module, inputs = mlp()
+    graph = load_exported(export(module, inputs, dynamic_shapes=({0: Dim("anything")},)))
+    assert graph.symbols == ["s0"]
+
+
+# -- names and storage
+
+
+def test_names_follow_the_module_tree():
+    graph = load_module(*gpt2())
+    assert graph.inputs == ["input_ids"] and list(graph.outputs) == ["logits"]
+    assert "transformer.h.0.attn.c_attn.addmm" in graph.values
+    assert graph.values["transformer.h.0.attn.c_attn.weight"].kind == "weight"
+    text = dump(graph)
+    assert dump(parse(text, {n: v.data for n, v in graph.values.items() if v.kind == "weight"})) == text
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (lambda x: x + 1, ["output"]),
+        (lambda x: (x + 1, x * 2), ["output_0", "output_1"]),
+        (lambda x: {"scores": x + 1}, ["scores"]),
+        (lambda x: {"a": x + 1, "b": (x * 2, x * 3)}, ["a", "b.0", "b.1"]),
+        (lambda x: [x + 1, {"c": x * 2}], ["output_0", "output_1.c"]),
+        (lambda x: Pair(x + 1, x * 2), ["first", "second"]),
+        (lambda x: (x, None, x), ["output_0", "output_2"]),
+    ],
+)
+def test_output_names(function, names):
+    assert list(load_module(Function(function), (torch.randn(3, 2),)).outputs) == names
+
+
+def test_weights_share_memory_with_torch():
+    module, inputs = gpt2()
+    graph = load_module(module, inputs)
+    parameters = {p.data_ptr() for p in module.parameters()}
+    pointers = [v.data.ctypes.data for v in graph.values.values() if v.kind == "weight"]
+    assert len(pointers) == len(set(pointers)) == len(parameters), "tied parameters are one weight"
+    assert set(pointers) == parameters
+
+
+def test_small_tensors_are_constants_and_large_ones_weights():
+    small, large = torch.randn(4), torch.randn(200, 100)
+    graph = load_module(Function(lambda x: (x + small) @ large[:4]), (torch.randn(2, 4),))
+    kinds = {v.type.dims: v.kind for v in graph.values.values() if v.kind in ("weight", "constant")}
+    assert kinds == {(4,): "constant", (200, 100): "weight"}
+
+
+def test_bfloat16_weights_keep_their_bits():
+    module = nn.Linear(4, 3).to(torch.bfloat16)
+    graph = load_module(module, (torch.randn(2, 4).bfloat16(),))
+    weight = graph.values["weight"].data
+    np.testing.assert_array_equal(weight.view(np.int16), module.weight.detach().view(torch.int16).numpy())
+
+
+def test_keyword_inputs():
+    module, (ids, mask) = bert()
+    graph = load_module(module, {"input_ids": ids, "attention_mask": mask})
+    assert graph.inputs == ["input_ids", "attention_mask"]
+    check_model(graph, module, (ids, mask))
+
+
+def test_training_mode_is_left_as_it_was():
+    module, inputs = convnet()
+    module.train()
+    load_module(module, inputs)
+    assert module.training
+
+
+# -- state
+
+
+class Counter(nn.Module):
+    """Counts its calls in a buffer."""
+
+    def __init__(self, start: float = 0.0):
+        super().__init__()
+        self.register_buffer("seen", torch.full((2,), start))
+
+    def forward(self, x):
+        self.seen.add_(x.sum(0))
+        return x + self.seen
+
+
+def test_a_written_buffer_is_a_state():
+    module, x = Counter(), torch.randn(3, 2)
+    graph = load_module(module, (x,))
+    assert list(graph.states) == ["seen"]
+    state = np.zeros(2, np.float32)
+    reference = Counter()
+    for _ in range(3):
+        results = interpret(graph, {graph.inputs[0]: x.numpy(), "seen": state})
+        state = results["state:seen"]
+        np.testing.assert_allclose(results["output"], reference(x).numpy(), rtol=1e-5)
+    np.testing.assert_allclose(state, reference.seen.numpy(), rtol=1e-5)
+
+
+# -- refusals
+
+
+def test_everything_unsupported_is_listed_at_once():
+    def function(x):
+        a = torch.special.bessel_j0(x)
+        b = torch.special.bessel_j1(torch.linalg.cholesky(a @ a.T))
+        return F_dropout(b) + torch.special.bessel_j0(b), torch.fft.fft(x).real
+
+    F_dropout = functools.partial(nn.functional.dropout, training=True)
+    with pytest.raises(UnsupportedError) as error:
+        load_module(Function(function), (torch.randn(3, 3),))
+    text = str(error.value)
+    for part in ("special_bessel_j0.default (", "special_bessel_j1", "cholesky", "dropout in training mode", "fft"):
+        assert part in text
+    assert text.count("special_bessel_j0.default (") == 1 and text.endswith("expected a real, integer or bool type")
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: x.add_(1) * 2, "writes into"),
+        (lambda x: x[x > 0], "depends on data"),
+        (lambda x: nn.functional.conv_transpose1d(x[None], torch.ones(3, 2, 2)), "transposed convolution"),
+        (lambda x: nn.functional.adaptive_avg_pool1d(x[None], 4), "windows differ in size"),
+        (lambda x: x.long() & 3, "bitwise op on i64"),
+        (lambda x: nn.functional.batch_norm(x, None, None, training=True), "batch norm in training mode"),
+        (
+            lambda x: nn.functional.layer_norm(x, (5,)) + torch.native_layer_norm(x, (5,), None, None, 1e-5)[1],
+            "result 1",
+        ),
+    ],
+)
+def test_refusals(function, message):
+    with pytest.raises(UnsupportedError, match=message):
+        load_module(Function(function), (torch.randn(3, 5),))
+
+
+def test_a_state_that_does_not_start_at_zero_is_refused():
+    with pytest.raises(UnsupportedError, match="seen"):
+        load_module(Counter(1.0), (torch.randn(3, 2),))
+
+
+def test_pt2_files(tmp_path):
+    module, inputs = mlp()
+    torch.export.save(export(module, inputs), tmp_path / "model.pt2")
+    check_model(load_pt2(tmp_path / "model.pt2"), module, inputs)
+    whole = (tmp_path / "model.pt2").read_bytes()
+    for name, content in {"garbage": b"not a model", "empty": b"", "truncated": whole[: len(whole) // 2]}.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(LoadError, match=name):
+            load_pt2(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        load_pt2(tmp_path / "missing.pt2")
+
+
+def test_any_source():
+    module, inputs = mlp()
+    assert dump(load_any(module, inputs)) == dump(load_any(export(module, inputs), None))
+    assert load_any("text", None) is None
+    with pytest.raises(InputError, match="example_inputs"):
+        load_any(module, None)
+
+
+# -- the real sizes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("build", [gpt2, bert])
+def test_models_in_full(build, attention):
+    module, inputs = build(attention, batch=1, rows=16, full=True)
+    check_model(load_module(module, inputs), module, inputs, 1e-4)
+
+
+@pytest.mark.slow
+def test_trained_sentence_embeddings():
+    module, inputs = minilm()
+    graph = load_module(module, inputs)
+    (got,) = run(graph, *inputs).values()
+    with torch.no_grad():
+        expected = module(*inputs).numpy()
+    assert np.all(1 - (got * expected).sum(-1) < 1e-5)
+    check_model(graph, module, inputs, 1e-4)
