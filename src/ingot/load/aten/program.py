@@ -178,6 +178,7 @@ class Importer:
         self._names: dict[tuple, str] = {}  # storage of a tensor -> its weight
         self._missing: dict[str, list[str]] = {}
         self._refused: list[str] = []
+        self._called = ""  # the op whose decomposition is being translated
         self._depth = 0  # decompositions within decompositions; the outermost makes all of them functional
 
     # -- the border
@@ -341,12 +342,15 @@ class Importer:
         """Runs torch's own decomposition on fake tensors and translates the calls that it makes."""
         decomposition = target.decompose if target._can_decompose() else decomposition_table.get(target)
         if decomposition is None or _mutates(target):
-            self._missing.setdefault(str(target), []).append(name)
+            nodes = self._missing.setdefault(self._called if self._depth else str(target), [])
+            nodes.extend([name] if name not in nodes else [])
             return self._stand_in(produced)
         args, kwargs, names = fakes()
         mode = detect_fake_mode(tree_leaves((args, kwargs, produced)))
         assert mode is not None, f"{name} has no fake tensors"
         calls = _Calls(self, names, name)
+        if not self._depth:
+            self._called = str(target)
         functional = decomposition if self._depth else torch.func.functionalize(decomposition)
         self._depth += 1
         with mode, calls:

@@ -14,7 +14,7 @@ from ingot.load.aten.registry import aten
     "view.default", "_unsafe_view.default", "reshape.default", "view_as.default",
     "reshape_as.default", "flatten.using_ints", "unflatten.int", "ravel.default",
     "unsqueeze.default", "squeeze.default", "squeeze.dim", "squeeze.dims",
-   
+
 )  # fmt: skip
 def reshape(b: Builder, x: Tensor, *_: Any, **__: Any) -> Tensor:
     """Every op that only renames the axes: torch has computed the shape."""
