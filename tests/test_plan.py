@@ -207,3 +207,21 @@ output y = y
     lowered = lowered_of(text)
     assert [step.kernel for step in lowered.steps] == ["gather_f32_panels", "gemm_f32_packed"]
     assert sum(t.kind == "weight" for t in lowered.tensors.values()) == 1
+
+
+def test_a_matmul_whose_result_is_turned_makes_no_copy() -> None:
+    """[batch, rows, 3, heads, width] permuted and unbound: attention reads the projection through strides."""
+    text = """graph unbound
+input x: f32[2, 16, 64]
+weight w: f32[192, 64]
+m = matmul(x, w, transpose_b=true): f32[2, 16, 192]
+five = reshape(m, shape=[2, 16, 3, 4, 16]): f32[2, 16, 3, 4, 16]
+turned = permute(five, axes=[2, 0, 3, 1, 4]): f32[3, 2, 4, 16, 16]
+q = slice(turned, starts=[0, 0, 0, 0, 0], stops=[1, 2, 4, 16, 16], steps=[1, 1, 1, 1, 1]): f32[1, 2, 4, 16, 16]
+k = slice(turned, starts=[1, 0, 0, 0, 0], stops=[2, 2, 4, 16, 16], steps=[1, 1, 1, 1, 1]): f32[1, 2, 4, 16, 16]
+q4 = reshape(q, shape=[2, 4, 16, 16]): f32[2, 4, 16, 16]
+k4 = reshape(k, shape=[2, 4, 16, 16]): f32[2, 4, 16, 16]
+o = attention(q4, k4, k4, scale=0.25): f32[2, 4, 16, 16]
+output o = o
+"""
+    assert [step.kernel for step in lowered_of(text).steps] == ["gemm_f32_packed", "attention_f32"]

@@ -190,7 +190,7 @@ class Builder:
             return None
         shape = self.graph.type(value).dims
         match user.op.name:
-            case "permute":
+            case "permute" if strided:
                 inverse = tuple(user.axes.index(i) for i in range(len(user.axes)))
                 view = self.result(user.output, strided).permute(inverse)
             case "reshape":
@@ -198,11 +198,12 @@ class Builder:
                 if reshaped is None:
                     return None
                 view = reshaped
-            case "concat":
+            case "concat" if strided or all(dim == 1 for dim in shape[: user.axis]):
                 view = self._concat_slot(user, value, strided)
             case _:
                 return None
-        return view if strided or view.is_contiguous else None
+        assert strided or view.is_contiguous
+        return view
 
     def _concat_slot(self, concat: Node, value: str, strided: bool) -> View:
         whole = self.result(concat.output, strided)
