@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,7 +26,10 @@ def gather_elements(call: Call) -> Operand:
 
 @onnx("GatherND")
 def gather_nd(call: Call) -> Operand:
-    """Index tuples become positions in x with its leading dims seen as one; one that is out of range stays so."""
+    """Index tuples become positions in x with its leading dims seen as one.
+
+    Each place is looked up in its range first, which counts negative ones from the end and refuses what is outside.
+    """
     emit, shape, indices = call.emit, call.shape(0), call.shape(1)
     batch = call.attr_int("batch_dims", 0)
     depth = indices[-1] if indices else 0
@@ -35,18 +39,22 @@ def gather_nd(call: Call) -> Operand:
         raise call.malformed(f"batch_dims {batch} and tuples of {depth} do not fit {call.type(0)} and {call.type(1)}")
     picked, rest = shape[batch : batch + depth], shape[batch + depth :]
     tuples, rows, inner = indices[batch:-1], count(shape[:batch]), count(picked)
-    places = call.reshape(call[1], (rows, *tuples, depth))
+    grid = (rows, *tuples) if batch else tuples
+    places = call.reshape(call[1], (*grid, depth))
     if depth == 1 and batch == 0:
         return emit.gather(call[0], call.reshape(places, tuples), axis=0)
-    sizes = vector(call, picked)
-    places = emit.where(emit.less(places, 0), emit.add(places, sizes), places)
-    inside = emit.logical_and(emit.greater_equal(places, 0), emit.less(places, sizes))
-    strides = vector(call, [count(picked[i + 1 :]) for i in range(depth)])
-    steps = emit.where(inside, emit.mul(places, strides), vector(call, [count(shape)]))
-    flat = emit.reduce_sum(steps, axes=(len(tuples) + 1,), keepdims=False)
+
+    def range_of(size: Size) -> str:
+        return emit.iota(length=size, start=0, step=1, dtype=i64)
+
+    terms = []
     if batch:
-        row = call.reshape(emit.iota(length=rows, start=0, step=1, dtype=i64), (rows, *[1] * len(tuples)))
-        flat = emit.add(flat, emit.mul(row, vector(call, [inner])))
+        terms.append(emit.mul(call.reshape(range_of(rows), (rows, *[1] * len(tuples))), vector(call, [inner])))
+    for i, size in enumerate(picked):
+        place = call.reshape(call.slice(places, len(grid), i, i + 1), grid)
+        place = emit.gather(range_of(size), place, axis=0)
+        terms.append(emit.mul(place, vector(call, [count(picked[i + 1 :])])) if i + 1 < depth else place)
+    flat = functools.reduce(emit.add, terms)
     result = emit.gather(call.reshape(call[0], (rows * inner, *rest)), flat, axis=0)
     return call.reshape(result, (*shape[:batch], *tuples, *rest))
 
