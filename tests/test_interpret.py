@@ -5,11 +5,10 @@ import weakref
 import numpy as np
 import pytest
 
-import ingot.ops  # noqa: F401
 from ingot.dim import symbol
-from ingot.dtype import f32, i64
+from ingot.dtype import bf16, f16, f32, i64
 from ingot.errors import InputError, LoadError
-from ingot.ir import Graph, TensorType
+from ingot.ir import OPS, Graph, TensorType
 from ingot.run.interpret import bind_symbols, interpret
 
 B, S, T = symbol("B"), symbol("S"), symbol("T")
@@ -112,3 +111,16 @@ def test_arrays_are_freed_after_their_last_use():
 
     interpret(graph, {"x": np.ones(1, np.float32)}, watch=watch)
     assert max(most) <= 3
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16])
+@pytest.mark.parametrize("op", ["elu", "gelu", "sigmoid", "softplus", "exp", "hard_swish"])
+def test_half_types_round_once(op, dtype):
+    """Whatever numpy widens to inside, the result has the operand's dtype."""
+    x = np.linspace(-2, 2, 9).astype(dtype.numpy)
+    graph = Graph(op)
+    graph.add_input("x", TensorType(dtype, x.shape))
+    attributes = {"elu": {"alpha": 1.0}}.get(op, {})
+    graph.set_output("y", graph.add(op, ["x"], **attributes).output)
+    wide = OPS[op].function(x.astype(np.float64), **(OPS[op].attributes | attributes))
+    np.testing.assert_allclose(interpret(graph, {"x": x})["y"].astype(np.float64), wide, rtol=2e-2, atol=1e-2)

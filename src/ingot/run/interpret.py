@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ingot.dim import bind, solve, symbols_of
-from ingot.dtype import DType, f32, f64, from_numpy
+from ingot.dtype import DType, bf16, f16, f32, f64, from_numpy
 from ingot.errors import InputError, LoadError, ShapeError
 from ingot.ir import Graph, Node, TensorType, Value, bind_attribute, bind_type
 
@@ -143,6 +143,8 @@ class _Run:
             inferred, results = (inferred,), (results,)
         for name, type, result in zip(node.outputs, inferred, results, strict=True):
             array = np.asarray(result)
+            if type.dtype in (f16, bf16):  # numpy may compute these in a wider type; the result is rounded once
+                array = array.astype(type.dtype.numpy)
             assert _agrees(type, array), f"{name}: op {node.op.name} made {_type_of(array)}, its inference {type}"
             self._expect_declared(name, array)
             if self.watch is not None:
