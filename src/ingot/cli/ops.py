@@ -85,8 +85,10 @@ def words(rule: Callable[..., Any]) -> Iterator[str]:
         seen.add(id(thing))
         if isinstance(thing, str):
             yield thing
-        elif isinstance(thing, tuple):
+        elif isinstance(thing, (tuple, list, frozenset)):
             waiting += thing
+        elif isinstance(thing, dict):
+            waiting += thing.values()
         elif isinstance(thing, types.CodeType):
             waiting += thing.co_consts
             yield from thing.co_names

@@ -1,0 +1,50 @@
+"""The stage tables joined: every op against importers, kernels and expansions, beside a list of the known gaps.
+
+A hole that is not listed fails, and so does a listed one that has been filled.
+"""
+
+import re
+from importlib.resources import files
+
+import pytest
+
+import ingot.ops
+from ingot.cli.ops import importer_rules, matrix
+from ingot.ir import OPS
+from ingot.lower.cpu import ROWS
+from ingot.run.library import load
+
+assert ingot.ops
+
+KNOWN_GAPS: dict[str, set[str]] = {
+    "aten": {"dims", "rotary"},  # sizes that become data come from the importer itself; rotary is recognised by a pass
+    "onnx": {"expm1", "floor_div", "log1p", "silu"},  # no ONNX op means these; silu is recognised by a pass
+    "kernels": {"cumsum", "topk", "trilu"},
+}
+
+
+@pytest.mark.parametrize("stage", KNOWN_GAPS)
+def test_gaps_are_the_known_ones(stage: str) -> None:
+    """kernels: no row and no expansion, so that the op runs on the reference."""
+    rows = matrix(importer_rules())
+    if stage == "kernels":
+        static = {name for name, op in OPS.items() if not op.operand_names}  # sources are computed while lowering
+        gaps = {row["op"] for row in rows if not row["kernels"] and row["without one"] == "reference"} - static
+    else:
+        gaps = {row["op"] for row in rows if not row[stage]}
+    assert gaps == KNOWN_GAPS[stage]
+
+
+def test_every_op_has_samples_tolerances_and_a_line_of_documentation() -> None:
+    for op in OPS.values():
+        assert op.samples and op.tolerance and op.doc.endswith("."), op.name
+
+
+def test_kernels_rows_and_bodies_are_one_list() -> None:
+    """Each kernel of kernels.def has a row (or is a packer or a copy), and each row names a kernel of it."""
+    declared = set(re.findall(r"^KERNEL\((\w+),", (files("ingot") / "csrc" / "kernels.def").read_text(), re.M))
+    assert declared == set(load().kernels)
+    used = {row.kernel for rows in ROWS.values() for row in rows} - {"view", "copy_b"}
+    copies = {f"copy_b{size}" for size in (1, 2, 4, 8)}
+    assert used <= declared
+    assert declared - used == copies | {"pack_f32"}
