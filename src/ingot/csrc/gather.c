@@ -4,20 +4,11 @@
 
 #include "kernel.h"
 
-/* The first part to find a fault claims the slot; the others leave it alone. */
-static inline void gather_report(ingot_fault *fault, int32_t step, int64_t index, int64_t limit) {
-  int32_t none = 0;
-  if (!__atomic_compare_exchange_n(&fault->code, &none, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return;
-  fault->step = step;
-  fault->index = index;
-  fault->limit = limit;
-}
-
 /* The index counted from the front, or -1 after a fault. */
 static inline int64_t gather_index(ingot_fault *fault, int32_t step, int64_t index, int64_t limit) {
   if (index >= 0 && index < limit) return index;
   if (index < 0 && index >= -limit) return index + limit;
-  gather_report(fault, step, index, limit);
+  report_index(fault, step, index, limit);
   return -1;
 }
 
