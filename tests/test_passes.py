@@ -14,6 +14,7 @@ import models
 from ingot.errors import InputError
 from ingot.ir import Graph
 from ingot.load.aten import load_module
+from ingot.load.onnx import load_onnx
 from ingot.passes import PASSES, optimize
 from ingot.run.interpret import interpret
 from ingot.text import dump
@@ -244,3 +245,20 @@ def test_bert(attention, symbolic):
     assert (ops["attention"], ops["layer_norm"], ops["gelu"], ops["softmax"]) == (2, 5, 2, 0)
     assert ops["matmul"] == 2 * 4 + 1  # query, key and value are one; and the pooler
     assert ops["gather"] == 1
+
+
+@pytest.mark.parametrize(("model", "attention"), [("gpt2", "sdpa"), ("bert", "sdpa"), ("bert", "eager")])
+def test_models_through_onnx(model, attention):
+    module, inputs = getattr(models, model)(attention)
+    rows, batch = torch.export.Dim("S", min=2, max=64), torch.export.Dim("B", min=2, max=64)
+    shapes = tuple({0: batch, 1: rows} for _ in inputs) if model == "bert" else None
+    exported = torch.onnx.export(module, inputs, dynamo=True, verbose=False, dynamic_shapes=shapes)
+    graph = load_onnx(exported.model_proto.SerializeToString())
+    feeds = {name: x.numpy() for name, x in zip(graph.inputs, inputs, strict=True)}
+    plain = interpret(graph, feeds)
+    optimize(graph)
+    for name, result in interpret(graph, feeds).items():
+        np.testing.assert_allclose(result, plain[name], rtol=1e-5, atol=1e-5)
+    ops = Counter(node.op.name for node in graph.nodes)
+    assert (ops["attention"], ops["layer_norm"], ops["gelu"], ops["softmax"], ops["isnan"]) == (2, 5, 2, 0, 0)
+    assert (ops["matmul"], ops["gather"]) == (9, 1)

@@ -1,4 +1,4 @@
-"""Recognition of attention; folding of batch norm; merging of matmuls: text in, text out.
+"""Recognition of attention; folding of batch norm; merging of matmuls; sinking of reshapes: text in, text out.
 
 An expected text of None means that the pass must leave the graph alone: a look-alike, or something it refuses.
 """
@@ -324,6 +324,51 @@ CASES: list[Case] = [
         output d = d
         output e = e
         output f = f
+        """,
+        None,
+    ),
+    (
+        "a layer between a reshape that merges rows and one that splits them",
+        ("sink_reshape", "identity", "dce"),
+        """
+        input x: f32[B, S, 3]
+        weight w: f32[3, 4]
+        weight b: f32[4]
+        r = reshape(x, shape=[B*S, 3])
+        m = matmul(r, w)
+        a = add(m, b)
+        g = gelu(a)
+        y = reshape(g, shape=[B, S, 4])
+        output y = y
+        """,
+        """
+        input x: f32[B, S, 3]
+        weight w: f32[3, 4]
+        weight b: f32[4]
+        m.rows = matmul(x, w)
+        a.rows = add(m.rows, b)
+        g.rows = gelu(a.rows)
+        output y = g.rows
+        """,
+    ),
+    (
+        "reshapes that split columns, transposed rows, a table of all rows, a softmax over the rows",
+        ("sink_reshape",),
+        """
+        input x: f32[2, 3, 4]
+        input z: f32[6, 4]
+        weight w: f32[8, 2]
+        weight v: f32[6, 2]
+        r = reshape(x, shape=[3, 8])
+        m = matmul(r, w)
+        s = reshape(x, shape=[6, 4])
+        t = matmul(s, v, transpose_a=true)
+        a = add(s, z)
+        p = softmax(s, axis=0)
+        output m = m
+        output t = t
+        output a = a
+        output p = p
         """,
         None,
     ),

@@ -9,6 +9,7 @@ from ingot.ir import Graph, Node, TensorType, Value
 
 LIMIT_BYTES = 1 << 20  # of one folded value, and of a weight that folding may read
 TOTAL_BYTES = 64 << 20  # of all constants of a graph
+_MAX_VIEWS = 16  # between a weight and the node that reads it
 
 _LAYOUT = frozenset(("reshape", "permute", "slice", "expand", "concat"))
 
@@ -43,8 +44,9 @@ def known(graph: Graph, name: str, limit_bytes: int = LIMIT_BYTES) -> np.ndarray
     value = graph.values[name]
     while value.data is None:
         node = value.producer
-        if node is None or not node.op.view or not _is_static(graph, node) or node.operands[0] is None:
+        if node is None or not node.op.view or len(views) == _MAX_VIEWS or not _is_static(graph, node):
             return None
+        assert node.operands[0] is not None
         views.append(node)
         value = graph.values[node.operands[0]]
     if value.kind != "constant" and value.data.nbytes > limit_bytes:
@@ -104,7 +106,9 @@ def _is_weight_layout(graph: Graph, node: Node) -> bool:
 def _float_weight(graph: Graph, name: str) -> Value | None:
     """The float weight that a value is a view of."""
     value = graph.values[name]
-    while value.producer is not None and value.producer.op.name in _LAYOUT and value.producer.operands[0] is not None:
-        value = graph.values[value.producer.operands[0]]
+    for _ in range(_MAX_VIEWS):
+        if value.producer is None or value.producer.op.name not in _LAYOUT:
+            break
+        value = graph.values[str(value.producer.operands[0])]
     is_float = isinstance(value.type, TensorType) and value.type.dtype.kind == "f"
     return value if value.kind == "weight" and is_float else None

@@ -24,7 +24,7 @@ COMMUTATIVE = frozenset(
 )
 _TWO_ROUNDINGS = 2.5e-7  # relative; a factor that a model computed from two f32 constants is off by this much at most
 _MAX_POWER = 4
-_MAX_DEPTH = 16  # of the multiplications in a product
+_MAX_DEPTH = 6  # of the multiplications in a product, and of the views of a number
 
 
 @dataclass(frozen=True)
@@ -103,13 +103,15 @@ class Match:
 
 
 def scalar(graph: Graph, name: str | None) -> float | None:
-    """The number that a one-element constant holds, seen through reshape and expand; else None."""
-    while name is not None:
+    """The number that a one-element constant holds, seen through a few reshapes and expands; else None."""
+    for _ in range(_MAX_DEPTH):
+        if name is None:
+            break
         value = graph.values[name]
         if value.kind == "constant" and value.data is not None:
             return float(value.data.item()) if value.data.size == 1 and value.data.dtype.kind != "b" else None
         if value.producer is None or value.producer.op.name not in ("reshape", "expand"):
-            return None
+            break
         name = value.producer.operands[0]
     return None
 
