@@ -14,11 +14,12 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from ingot.errors import InputError
 from ingot.ir import Graph
 from ingot.lower import Target
 from ingot.lower.weights import WeightStore
 from ingot.passes import optimize
-from ingot.run.interpret import interpret
+from ingot.run.interpret import bind_symbols, interpret
 from ingot.run.library import load
 from ingot.run.native import Arena, pack_panels
 from ingot.run.program import compile_program
@@ -34,6 +35,10 @@ _ROUNDING = 1e-5  # added to every bound, relative to max(1, |x|)
 
 # One nanosecond of work is worth a part here, so that small graphs are cut too.
 _EAGER = {"part_nanoseconds": 1}
+_SPECIALS = np.array(
+    [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -3e-39, 1.2e-38, 3.4e38, -3.4e38, 88.8, -103.9, 2.5, 16777217, 1e10],
+    np.float32,
+)
 _VARIANTS: dict[str, dict[str, object]] = {
     "2 threads": {"threads": 2},
     "3 threads": {"threads": 3},
@@ -61,16 +66,22 @@ def check(graph: Graph, feeds: Arrays, *, saved: bool = False) -> None:
     optimize(optimized)
     check_signature(graph, optimized)
     oracle.expect_near("interpreted after the passes", interpret(optimized, feeds))
-    plain = native(graph, feeds)
+    symbols = bind_symbols(graph, feeds)
+    plain = native(graph.bind(symbols), feeds)
     oracle.expect_near("native", plain)
     with checked(3):
-        expect_same("native, no reuse, 3 threads", native(graph, feeds, threads=3, reuse=False), plain)
+        expect_same("native, no reuse, 3 threads", native(graph.bind(symbols), feeds, threads=3, reuse=False), plain)
+    if symbols:
+        optimized = optimized.bind(symbols)
+        optimize(optimized)
+        oracle.expect_near("interpreted after the passes and binding", interpret(optimized, feeds))
     fused = native(optimized, feeds)
     oracle.expect_near("native after the passes", fused)
     for name, settings in _VARIANTS.items():
         expect_same(f"native after the passes, {name}", native(optimized, feeds, **settings), fused)
     with checked(3):
         expect_same("native after the passes, poisoned", native(optimized, feeds, threads=2), fused)
+    check_specials(optimized, feeds)
     if saved:
         check_session(graph, feeds, fused)
 
@@ -80,7 +91,7 @@ class Oracle:
 
     def __init__(self, graph: Graph, feeds: Arrays):
         self.exact = interpret(graph, feeds, float64=True)
-        self.types = {name: graph.type(value) for name, value in graph.outputs.items()}
+        self.dtypes = {name: graph.type(value).dtype for name, value in graph.outputs.items()}
         self.bounds = dict.fromkeys(self.exact, _ROUNDING)
         self.undecided: set[str] = set()
         nodes = {node.outputs[0]: node for node in graph.nodes}
@@ -105,10 +116,11 @@ class Oracle:
         if list(results) != list(self.exact):
             raise Mismatch(kind, f"outputs are {list(results)}, expected {list(self.exact)}")
         for name, exact in self.exact.items():
-            got, type = results[name], self.types[name]
-            if got.shape != type.shape or got.dtype != type.dtype.numpy:
-                raise Mismatch(kind, f"output {name} is {got.dtype}{list(got.shape)}, expected {type}")
-            if type.dtype.kind == "f":
+            got, dtype = results[name], self.dtypes[name]
+            if got.shape != exact.shape or got.dtype != dtype.numpy:
+                wanted = f"{dtype}{list(exact.shape)}"
+                raise Mismatch(kind, f"output {name} is {got.dtype}{list(got.shape)}, expected {wanted}")
+            if dtype.kind == "f":
                 error = _error(got, exact)
                 if not error <= self.bounds[name]:
                     raise Mismatch(kind, f"output {name} has error {error:.3g}, bound {self.bounds[name]:.3g}")
@@ -190,6 +202,31 @@ def check_session(graph: Graph, feeds: Arrays, expected: Arrays) -> None:
         session.save(folder)
         again = InferenceSession(folder, threads=1)
         expect_same("saved session", dict(zip(names, again.run(None, feeds), strict=True)), expected)
+
+
+def check_specials(graph: Graph, feeds: Arrays) -> None:
+    """NaN, infinities, zeros, huge and tiny numbers among the feeds give the same bits whatever the instruction set."""
+    rng = np.random.default_rng(len(graph))
+    wild = {name: array.copy() for name, array in feeds.items()}
+    for array in wild.values():
+        if array.dtype == np.float32:
+            array[...] = np.where(rng.random(array.shape) < 0.15, rng.choice(_SPECIALS, array.shape), array)
+    expected = _native_or_fault(graph, wild)
+    for isa in load().isas():
+        kind = f"special numbers, isa {isa}"
+        results = _native_or_fault(graph, wild, isa=isa, threads=2)
+        if isinstance(expected, str) or isinstance(results, str):
+            if results != expected:
+                raise Mismatch(kind, f"one faults, got {results}, expected {expected}")
+        else:
+            expect_same(kind, results, expected)
+
+
+def _native_or_fault(graph: Graph, feeds: Arrays, **settings: object) -> dict[str, np.ndarray] | str:
+    try:
+        return native(graph, feeds, **settings)
+    except InputError:
+        return "fault"
 
 
 @contextmanager

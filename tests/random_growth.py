@@ -15,9 +15,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from ingot.dim import Dim, symbol
 from ingot.dtype import DType, boolean, f32, f64, from_numpy
 from ingot.errors import InputError, ShapeError
-from ingot.ir import Graph, Node, TensorType
+from ingot.ir import Graph, Node, TensorType, bind_attribute
 from ingot.ops.define import expand_node
 
 LARGEST = 1e4  # absolute value that a result may have
@@ -61,6 +62,9 @@ class Growth:
         self.exact: dict[str, np.ndarray] = {}
         self.noisy: dict[str, np.ndarray] = {}
         self.settled: set[str] = set()  # values that come out to the bit, on every executor
+        self.symbols: dict[int, Dim] = {}
+        if self.chance(0.4):
+            self.symbols = {int(self.rng.integers(2, 9)): symbol(name) for name in ("B", "S")}
 
     # -- chance -------------------------------------------------------------------------------------------------
 
@@ -88,13 +92,19 @@ class Growth:
     # -- values -------------------------------------------------------------------------------------------------
 
     def dims(self, name: str) -> tuple[int, ...]:
-        return self.graph.type(name).dims
+        return self.exact[name].shape
+
+    def symbolic(self, dims: tuple[int, ...], symbols: dict[int, Dim]) -> tuple[Dim, ...]:
+        """The dims, of which some that have the value of a symbol are that symbol."""
+        return tuple(symbols[d] if d in symbols and self.chance(0.7) else d for d in dims)
 
     def leaf(self, data: np.ndarray, kinds: str = "iiiiwc", hidden: bool = False) -> str:
         """An input (i), weight (w) or constant (c) that holds the data; hidden: it stays out of the pool."""
         kind, graph = self.choose(kinds), self.graph
         if kind == "i":
-            name = graph.add_input(graph.fresh("x"), TensorType(from_numpy(data.dtype), data.shape))
+            name = graph.add_input(
+                graph.fresh("x"), TensorType(from_numpy(data.dtype), self.symbolic(data.shape, self.symbols))
+            )
             self.feeds[name] = data
         elif kind == "w":
             name = graph.add_weight(graph.fresh("w"), data)
@@ -151,7 +161,7 @@ class Growth:
 
     def fit(self, name: str, bounds: Bounds) -> str:
         """The value, pressed into bounds where it leaves them."""
-        values, (low, high) = self.exact[name], bounds
+        values, (low, high) = self.exact[name], np.float32(bounds).tolist()
         if not values.size or values.dtype.kind == "b" or (values.min() >= low and values.max() <= high):
             return name
         if values.dtype.kind != "f":
@@ -203,6 +213,10 @@ class Growth:
 
         Raises Refused when the node is impossible, or its numbers are no good.
         """
+        given = {value: name for value, name in self.symbols.items() if str(name) in self.graph.symbols}
+        for key in {"shape", "stops"} & set(attributes) if given else ():
+            if key == "shape" or min(attributes["steps"], default=1) > 0:
+                attributes[key] = self.symbolic(attributes[key], given)
         try:
             node = self.graph.add(op, operands, **attributes)
         except ShapeError as error:
@@ -240,11 +254,12 @@ class Growth:
 
     def _results(self, node: Node, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
         operands = [None if o is None else arrays[o] for o in node.operands]
-        attributes = {key: f64 if value is f32 else value for key, value in node.attributes.items()}
+        values = {str(name): value for value, name in self.symbols.items()}
+        attributes = {k: f64 if v is f32 else bind_attribute(v, values) for k, v in node.attributes.items()}
         with np.errstate(all="ignore"):
             try:
                 results = node.op.function(*operands, **attributes)
-            except InputError as error:
+            except (InputError, ValueError) as error:  # ValueError: symbols that were taken to be other dims
                 raise Refused(str(error)) from error
         results = results if isinstance(results, tuple) else (results,)
         return [np.array(r) for r in results]

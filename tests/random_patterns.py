@@ -358,6 +358,18 @@ def linear(g: Growth) -> str:
     return y
 
 
+def flat_linear(g: Growth) -> str:
+    """A layer on 2-D rows around a model in 3-D: reshape, product, bias, activation, reshape back."""
+    shape = (int(g.choose((1, 2, 3))), g.dim(), int(g.choose((4, 8, 33))))
+    x = g.operand(f32, shape)
+    n = shape[2] if g.chance(0.4) else width(g)
+    y = product(g, g.add("reshape", x, shape=(shape[0] * shape[1], shape[2])), n)
+    y = biased(g, y) if g.chance(0.7) else y
+    y = activation(g, y) if g.chance(0.5) else y
+    y = g.add("reshape", y, shape=(*shape[:2], n))
+    return g.add("add", x, y) if n == shape[2] else y
+
+
 def parallel(g: Growth) -> str:
     """Several products of one input: the fused projection of attention, or a gated activation."""
     x = linear_input(g)
@@ -401,10 +413,11 @@ def embedding(g: Growth) -> str:
 
 
 def heads_of(g: Growth, batch: int, heads: int, rows: int, columns: int) -> str:
-    """[batch, heads, rows, columns]: any value made to fit, or rows of a projection seen as heads."""
+    """[batch, heads, rows, columns]: an input, any value made to fit, or rows of a projection seen as heads."""
     if g.chance(0.5):
-        return g.operand(f32, (batch, heads, rows, columns))
-    x = g.operand(f32, (batch, rows, int(g.choose((4, 8, 33)))))
+        shape = (batch, heads, rows, columns)
+        return g.fresh(f32, shape, kinds="i") if g.chance(0.6) else g.operand(f32, shape)
+    x = g.operand(f32, (batch, rows, int(g.choose((4, 8, 33)))), (-1.5, 1.5))
     y = product(g, x, heads * columns)
     y = biased(g, y) if g.chance(0.5) else y
     y = g.fit(y, (-6.0, 6.0))
@@ -416,7 +429,9 @@ def attention(g: Growth) -> str:
     heads = kv_heads * int(g.choose((1, 1, 2)))
     rows = int(g.choose((1, 2, 5, 8, 17)))
     keys = rows if g.chance(0.5) else int(g.choose((1, 3, 7, 33, 65)))
-    size, v_size = (int(g.choose((1, 2, 4, 8, 16, 33))) for _ in range(2))
+    if g.chance(0.05):
+        batch, heads, kv_heads, rows, keys = 1, 1, 1, int(g.choose((1, 4))), int(g.choose((257, 1030, 1300)))
+    size, v_size = (int(g.choose((1, 2, 4, 8, 16, 33) if keys < 1000 else (1, 4, 8))) for _ in range(2))
     q = heads_of(g, batch, heads, rows, size)
     k, v = (heads_of(g, batch, kv_heads, keys, n) for n in (size, v_size))
     if g.chance(0.3):
@@ -567,6 +582,6 @@ def pooled(g: Growth, x: str) -> str:
 PATTERNS: list[tuple[Pattern, float]] = [
     (sampled, 10), (unary, 9), (binary, 10), (scaled, 4), (compare, 3), (logic, 2), (where, 3), (cast, 3), (reduce, 7),
     (reshape, 5), (permute, 5), (slice_, 5), (concat, 5), (split, 3), (expand, 3), (pad, 3), (trilu, 1), (gather, 3),
-    (topk, 1), (iota, 1), (norm, 4), (spelled_norm, 3), (softmax, 5), (activated, 3), (linear, 12), (parallel, 4),
-    (dynamic_matmul, 5), (embedding, 3), (attention, 8), (rotary, 2), (convolution, 4),
+    (topk, 1), (iota, 1), (norm, 4), (spelled_norm, 3), (softmax, 5), (activated, 3), (linear, 12), (flat_linear, 4),
+    (parallel, 4), (dynamic_matmul, 5), (embedding, 3), (attention, 10), (rotary, 2), (convolution, 4),
 ]  # fmt: skip

@@ -43,6 +43,15 @@ FOUND = {
         output values = values
         output indices = indices
         """,
+    "the sum of two products": """
+        input x: f32[B, 255]
+        input z: f32[255, 8]
+        weight w: f32[8, 255]
+        p = matmul(x, w, transpose_b=true)
+        q = matmul(x, z)
+        y = add(p, q)
+        output y = y
+        """,
     "a value of rank 0 from the reference": """
         input x: bool[]
         input z: bool[]

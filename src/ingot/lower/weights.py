@@ -82,7 +82,8 @@ def evaluate(graph: Graph, value: str) -> np.ndarray:
         assert data is not None, f"weight {value} has no data"
         return data
     operands = [None if o is None else evaluate(graph, o) for o in node.operands]
-    result = node.op.function(*operands, **node.attributes)
+    with np.errstate(all="ignore"):
+        result = node.op.function(*operands, **node.attributes)
     return result[node.outputs.index(value)] if isinstance(result, tuple) else result
 
 
