@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ingot.dtype import f32
@@ -40,23 +41,22 @@ def find_groups(graph: Graph, static: set[str]) -> tuple[dict[Node, Group], set[
     """Groups by their last node, and the nodes that are inside a group but not its last."""
     groups: dict[Node, Group] = {}
     inside: set[Node] = set()
-    position = {node: i for i, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         if node.op.name not in ("matmul", "conv") or node in groups or node.output in static:
             continue
         group = Group(node, [node])
         if graph.type(node.output).dtype is f32:
-            _grow(graph, static, group, position, inside)
+            _grow(graph, static, group, lambda user: user in groups or user in inside)
         groups[group.members[-1]] = group
         inside.update(group.members[:-1])
     return groups, inside
 
 
-def _grow(graph: Graph, static: set[str], group: Group, position: dict[Node, int], inside: set[Node]) -> None:
-    """Adds following nodes while each is the only reader of what came before."""
+def _grow(graph: Graph, static: set[str], group: Group, taken: Callable[[Node], bool]) -> None:
+    """Adds following nodes while each is the only reader of what came before, and not of another group."""
     while group.residual is None:
         user = graph.only_user(group.output)
-        if user is None:
+        if user is None or taken(user):
             return
         name = f"gelu.{user.approximate}" if user.op.name == "gelu" else user.op.name
         if name in ACTIVATIONS and not group.activation:
