@@ -43,6 +43,7 @@ class Builder:
         self.node_name = ""
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
         self._copies: dict[View, View] = {}
+        self._work: list[float] = []  # nanoseconds of each step on one thread, as its emitter estimates
         self._scalars: dict[str, tuple[float, DType]] = {}
         self._panel_tables = self._find_panel_tables()
 
@@ -69,6 +70,7 @@ class Builder:
             self.lowered.outputs[external] = self._output(external, value)
         for name in self.graph.inputs:
             self.lowered.inputs[name] = self.lowered.views[name]
+        self._cut()
         return self.lowered
 
     def choose(self, node: Node) -> Row:
@@ -244,21 +246,32 @@ class Builder:
         inplace: tuple[int, ...] = (),
         scratch_floats: int = 0,
     ) -> None:
-        """Adds a step. `work` is an estimate in nanoseconds on one thread; it decides into how many parts to cut.
+        """Adds a step. `work` is an estimate in nanoseconds on one thread, for `_cut`.
 
         scratch_floats: f32 scratch per part, given to the kernel as `scratch` and `scratch_stride`.
         """
         if all(w.size == 0 for w in writes):
             return
-        parts = max(1, min(self.target.threads, int(work / self.target.part_nanoseconds)))
         scratch = None
         if scratch_floats:
             slot = -(-scratch_floats // 16) * 16
-            scratch = self._new(f"{self.node_name}.scratch", f32, (parts * slot,), "scratch").tensor
+            scratch = self._new(f"{self.node_name}.scratch", f32, (slot,), "scratch").tensor
             fields = fields | {"scratch": Pointer(scratch), "scratch_stride": slot}
+        self._work.append(work)
         self.lowered.steps.append(
-            Step(kernel, args_type, fields, tuple(reads), tuple(writes), self.node_name, inplace, parts, scratch)
+            Step(kernel, args_type, fields, tuple(reads), tuple(writes), self.node_name, inplace, 1, scratch)
         )
+
+    def _cut(self) -> None:
+        """Cuts steps into parts, where the run as a whole is worth threads; scratch grows to a slot for each part."""
+        if sum(self._work) < self.target.run_nanoseconds:
+            return
+        for step, work in zip(self.lowered.steps, self._work, strict=True):
+            step.parts = max(1, min(self.target.threads, int(work / self.target.part_nanoseconds)))
+            if step.scratch is not None:
+                tensor = self.lowered.tensors[step.scratch]
+                tensor.shape = (tensor.shape[0] * step.parts,)
+                tensor.nbytes *= step.parts
 
     # -- inside -------------------------------------------------------------------------------------------------
 

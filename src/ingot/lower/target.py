@@ -8,8 +8,9 @@ class Target:
     """Where a plan will run.
 
     threads: parts a step may be cut into. alignment: bytes, of every root tensor. region_bytes: the largest region.
-    inplace and reuse: whether memory may be shared at all (off, they are oracles for the planner). part_nanoseconds:
-    the work that is worth another part; it is longer than waking a thread and meeting it again at a barrier takes.
+    inplace and reuse: whether memory may be shared at all (off, they are oracles for the planner).
+    part_nanoseconds: the work of a part that is worth its barrier. run_nanoseconds: the work of a whole run that is
+    worth waking another thread for.
     """
 
     isa: str = "avx512"
@@ -18,4 +19,5 @@ class Target:
     region_bytes: int = 1 << 46
     inplace: bool = True
     reuse: bool = True
-    part_nanoseconds: int = 6000
+    part_nanoseconds: int = 1500
+    run_nanoseconds: int = 25_000

@@ -161,11 +161,18 @@ def _emit_attention(builder: Builder, node: Node, kernel: str, tile: int) -> Non
         mask = broadcast_view(builder.view(node.operands[3]), (batch, heads, q_len, kv_len))
         reads.append(mask)
         fields |= {"mask": pointer(mask), "mask_strides": mask.strides, "mask_kind": 2 if mask.dtype is f32 else 1}
-    work = batch * heads * q_len * kv_len * (head_dim + v_dim) * _FMA * 1.5
+    work = batch * heads * _head_nanoseconds(q_len, kv_len, head_dim, v_dim)
     scratch = attention_scratch(tile, kv_len, head_dim, v_dim)
     builder.step(kernel, "attention_args", fields, reads, [out], work=work, scratch_floats=scratch)
     if target is not out:
         builder.emit_copy(out, target)
+
+
+def _head_nanoseconds(q_len: int, kv_len: int, head_dim: int, v_dim: int) -> float:
+    """An estimate for one head on one thread: both products over whole panels, softmax, and packing k and v."""
+    keys, columns = (-(-n // PANEL) * PANEL for n in (kv_len, v_dim))
+    products = q_len * keys * (head_dim + columns) * _FMA
+    return products + q_len * keys * 0.4 + (keys * head_dim + kv_len * columns) * 0.3
 
 
 def attention_scratch(tile: int, kv_len: int, head_dim: int, v_dim: int) -> int:
