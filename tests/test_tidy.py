@@ -63,7 +63,7 @@ BANNED_FOR_VALUES = {
 BANNED_FOR_CLASSES = BANNED | {"base": "name the concept, or pass a function", "ir": "say graph"}
 
 # A test that cannot run everywhere, and why: (file, function).
-ALLOWED_SKIPS: set[tuple[str, str]] = set()
+ALLOWED_SKIPS = {("test_emit.py", "compiler")}  # clang; .ci/run installs it
 
 
 def python_files(*folders: str) -> list[Path]:

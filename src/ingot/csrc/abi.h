@@ -71,12 +71,14 @@ typedef struct {
   float alpha; int32_t activation;
 } gemm_args;
 
-/* c[batch, m, n] = activation(alpha * a @ b + bias) + residual with a b that is not constant: b is packed into scratch, per part.
- * Batch strides may be 0. bias: [n] or null; residual has c's shape, or is null. scratch: parts slots of scratch_stride floats (a panel [k][32]). */
+/* c[batch, m, n] = activation(alpha * a @ b + bias) + residual with a b that is not constant: b is packed into scratch,
+ * per part. Batch strides may be 0. bias: [n] or null; residual has c's shape, or is null. scratch: parts slots of
+ * scratch_stride floats (a panel [k][32]). */
 typedef struct {
   const float *a; const float *b; const float *bias; const float *residual; float *c; float *scratch;
   int32_t batch_rank;
-  int64_t batch_shape[8]; int64_t a_batch_strides[8]; int64_t b_batch_strides[8]; int64_t residual_batch_strides[8]; int64_t c_batch_strides[8];
+  int64_t batch_shape[8]; int64_t a_batch_strides[8]; int64_t b_batch_strides[8];
+  int64_t residual_batch_strides[8]; int64_t c_batch_strides[8];
   int64_t m; int64_t n; int64_t k;
   int64_t a_stride; int64_t b_k_stride; int64_t b_n_stride; int64_t residual_stride; int64_t c_stride;
   int64_t scratch_stride;
@@ -85,9 +87,10 @@ typedef struct {
 
 /* out = softmax(scale * q @ k^T + mask) @ v; head h of q reads head h / (heads / kv_heads) of k and v.
  * Strides are [batch, head, row]; the last dim is adjacent. Row i attends to columns <= i + causal_offset when causal.
- * A fully masked row gives zeros. attention_f32 keeps whole rows of scores, attention_f32_online tiles of INGOT_KV_TILE.
- * scratch: parts slots of scratch_stride floats. With t = kv_len, or min(kv_len, INGOT_KV_TILE) for _online, and
- * up(x) = x rounded up to a multiple of 32, at least up(t) * (head_dim + up(v_dim) + 24) + 384 + 120 * up(v_dim). */
+ * A fully masked row gives zeros. attention_f32 keeps whole rows of scores, attention_f32_online tiles of
+ * INGOT_KV_TILE. scratch: parts slots of scratch_stride floats. With t = kv_len, or min(kv_len, INGOT_KV_TILE) for
+ * _online, and up(x) = x rounded up to a multiple of 32, at least
+ * up(t) * (head_dim + up(v_dim) + 24) + 384 + 120 * up(v_dim). */
 typedef struct {
   const float *q; const float *k; const float *v; const void *mask; float *out; float *scratch;
   int64_t batch; int64_t heads; int64_t kv_heads; int64_t q_len; int64_t kv_len; int64_t head_dim; int64_t v_dim;

@@ -40,7 +40,7 @@ static inline int64_t copy_strip_count(const elementwise_args *args, int32_t adj
 
 /* A block of 16 x 16 reads each cache line of `a` 16 times while it is near. */
 #define COPY(name, type)                                                                       \
-  static inline void name##_strip(const elementwise_args *args, int32_t adjacent, int64_t strip) { \
+  static inline void K(name##_strip)(const elementwise_args *args, int32_t adjacent, int64_t strip) { \
     copy_strip s = copy_strip_at(args, adjacent, strip);                                       \
     int64_t width = args->shape[args->rank - 1];                                               \
     int64_t a_step = args->a_strides[args->rank - 1], out_row = args->out_strides[adjacent];   \
@@ -58,7 +58,7 @@ static inline int64_t copy_strip_count(const elementwise_args *args, int32_t adj
     int32_t adjacent = copy_transposed_dim(args);                                              \
     if (adjacent >= 0) {                                                                       \
       int64_t strips = copy_strip_count(args, adjacent), end = part_begin(strips, part + 1, parts); \
-      for (int64_t i = part_begin(strips, part, parts); i < end; i++) name##_strip(args, adjacent, i); \
+      for (int64_t i = part_begin(strips, part, parts); i < end; i++) K(name##_strip)(args, adjacent, i); \
       return;                                                                                  \
     }                                                                                          \
     for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {          \

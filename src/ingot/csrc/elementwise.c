@@ -206,16 +206,18 @@ BINARY(pow_f32, float, float, v_pow_lane(x, y))
 BINARY(mod_f32, float, float, mod_exact(x, y))
 BINARY(floor_div_f32, float, float, floor_div_exact(x, y))
 
-#define COMPARE(suffix, type)                      \
-  BINARY(equal_##suffix, type, uint8_t, x == y)    \
-  BINARY(not_equal_##suffix, type, uint8_t, x != y) \
-  BINARY(less_##suffix, type, uint8_t, x < y)      \
-  BINARY(less_equal_##suffix, type, uint8_t, x <= y) \
-  BINARY(greater_##suffix, type, uint8_t, x > y)   \
-  BINARY(greater_equal_##suffix, type, uint8_t, x >= y)
-
-COMPARE(f32, float)
-COMPARE(i64, int64_t)
+BINARY(equal_f32, float, uint8_t, x == y)
+BINARY(not_equal_f32, float, uint8_t, x != y)
+BINARY(less_f32, float, uint8_t, x < y)
+BINARY(less_equal_f32, float, uint8_t, x <= y)
+BINARY(greater_f32, float, uint8_t, x > y)
+BINARY(greater_equal_f32, float, uint8_t, x >= y)
+BINARY(equal_i64, int64_t, uint8_t, x == y)
+BINARY(not_equal_i64, int64_t, uint8_t, x != y)
+BINARY(less_i64, int64_t, uint8_t, x < y)
+BINARY(less_equal_i64, int64_t, uint8_t, x <= y)
+BINARY(greater_i64, int64_t, uint8_t, x > y)
+BINARY(greater_equal_i64, int64_t, uint8_t, x >= y)
 BINARY(equal_bool, uint8_t, uint8_t, !x == !y)
 BINARY(not_equal_bool, uint8_t, uint8_t, !x != !y)
 BINARY(logical_and_bool, uint8_t, uint8_t, x && y)
@@ -243,4 +245,3 @@ UNARY(cast_bool_i32, uint8_t, int32_t, x != 0)
 #undef UNARY
 #undef BINARY
 #undef WHERE
-#undef COMPARE

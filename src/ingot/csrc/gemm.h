@@ -24,12 +24,12 @@
 /* c[rows, 32 * panels] = a[rows, k] @ b[k, 32 * panels], 1 <= rows <= GEMM_ROWS; row j of panel p lies at
  * b + p * panel_stride + j * b_stride. All columns of c are written; k == 0 writes zeros. With few rows several panels
  * are read at once. Each element is summed in blocks of INGOT_K_BLOCK from zero, the block sums added in order. */
-void K(gemm_tile)(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride, const float *b,
-                  int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride);
+void K(gemm_tile)(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride,
+                  const float *b, int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride);
 
 /* panel[k][32] = scale * src, whose element (i, j) lies at i * k_stride + j * n_stride; columns from n on are zero. */
-void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride, float scale,
-                   float *panel);
+void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
+                   float scale, float *panel);
 
 /* The rows of a block when `rows` are cut evenly into register tiles. Rows whose addresses are equal modulo 4096 bytes
  * share a set of an 8-way L1 cache, so no more than 8 of them go together. */

@@ -49,7 +49,7 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
 }
 
 #define TILE_INSTANCE(rows, width)                                                                                    \
-  static void tile_##rows##x##width(int64_t k, const float *a, int64_t a_stride, const float *b, int64_t b_stride,     \
+  static void K(tile_##rows##x##width)(int64_t k, const float *a, int64_t a_stride, const float *b, int64_t b_stride,  \
                                     int64_t panel_stride, float *c, int64_t c_stride) {                                \
     tile_body(rows, width, k, a, a_stride, b, b_stride, panel_stride, c, c_stride);                                    \
   }
@@ -60,12 +60,12 @@ static const struct {
   void (*tile)(int64_t k, const float *a, int64_t a_stride, const float *b, int64_t b_stride, int64_t panel_stride,
                float *c, int64_t c_stride);
 } gemm_tiles[] = {
-#define TILE_ROW(rows, width) {rows, width, tile_##rows##x##width},
+#define TILE_ROW(rows, width) {rows, width, K(tile_##rows##x##width)},
   TILE_SHAPES(TILE_ROW)
 };
 
-void K(gemm_tile)(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride, const float *b,
-                  int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride) {
+void K(gemm_tile)(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride,
+                  const float *b, int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride) {
   int64_t t = 0;
   while (gemm_tiles[t].rows != rows) t++;
   for (int64_t j = 0; j < panels * TILE_PANEL; j += gemm_tiles[t].width) {

@@ -1,5 +1,6 @@
 /* kernel.h: what every kernel file includes. A file is compiled once per instruction set, with -DISA=<isa> and that
- * set's flags; K(name) is the kernel's symbol there. */
+ * set's flags; K(name) is the kernel's symbol there. Every name that a macro pastes together is written so: emitted C
+ * holds all sets in one file, where K keeps them apart. */
 #ifndef INGOT_KERNEL_H
 #define INGOT_KERNEL_H
 

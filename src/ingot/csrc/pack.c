@@ -1,20 +1,20 @@
 /* pack.c: matrices into panels of 32 columns, [ceil(n / 32)][k][32], zero-padded. */
 #include "gemm.h"
 
-typedef float eight __attribute__((vector_size(32)));
-typedef float eight_unaligned __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float pack8 __attribute__((vector_size(32)));
+typedef float pack8_unaligned __attribute__((vector_size(32), aligned(4), may_alias));
 
 #if defined(__clang__)
 #define PICK(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
 #else
-typedef int32_t eight_indices __attribute__((vector_size(32)));
-#define PICK(x, y, ...) __builtin_shuffle(x, y, (eight_indices){__VA_ARGS__})
+typedef int32_t pack8_indices __attribute__((vector_size(32)));
+#define PICK(x, y, ...) __builtin_shuffle(x, y, (pack8_indices){__VA_ARGS__})
 #endif
 
 /* to[i * 32 + j] = scale * from[j * stride + i] for i, j < 8: pairs, then quadruples, then halves change places. */
 static inline void pack_transpose8(const float *from, int64_t stride, float scale, float *to) {
-  eight r[8], s[8];
-  INGOT_UNROLL for (int i = 0; i < 8; i++) r[i] = *(const eight_unaligned *)(from + i * stride) * scale;
+  pack8 r[8], s[8];
+  INGOT_UNROLL for (int i = 0; i < 8; i++) r[i] = *(const pack8_unaligned *)(from + i * stride) * scale;
   INGOT_UNROLL for (int i = 0; i < 8; i += 2) {
     s[i] = PICK(r[i], r[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
     s[i + 1] = PICK(r[i], r[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
@@ -25,8 +25,8 @@ static inline void pack_transpose8(const float *from, int64_t stride, float scal
                       : PICK(s[low], s[low + 2], 2, 3, 10, 11, 6, 7, 14, 15);
   }
   INGOT_UNROLL for (int i = 0; i < 4; i++) {
-    *(eight_unaligned *)(to + i * INGOT_PANEL) = PICK(r[i], r[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-    *(eight_unaligned *)(to + (i + 4) * INGOT_PANEL) = PICK(r[i], r[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    *(pack8_unaligned *)(to + i * INGOT_PANEL) = PICK(r[i], r[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    *(pack8_unaligned *)(to + (i + 4) * INGOT_PANEL) = PICK(r[i], r[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
   }
 }
 
@@ -42,8 +42,8 @@ static inline void pack_rows(const float *src, int64_t k, int64_t n, int64_t k_s
   }
 }
 
-void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride, float scale,
-                   float *panel) {
+void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
+                   float scale, float *panel) {
   if (n_stride == 1) {
     pack_rows(src, k, n, k_stride, scale, panel);
     return;

@@ -54,7 +54,7 @@ static inline int reduce_by_columns(const reduce_args *args) {
 
 #define REDUCE_F32(name, neutral, combine, finish)                                                                     \
   /* The chunk's result is in lane 0. */                                                                               \
-  static inline vf name##_chunk(const float *x, int64_t n) {                                                           \
+  static inline vf K(name##_chunk)(const float *x, int64_t n) {                                                        \
     vf acc = v_set(neutral);                                                                                           \
     int64_t i = 0;                                                                                                     \
     for (; i + 16 <= n; i += 16) acc = combine(acc, v_load(x + i));                                                    \
@@ -72,19 +72,19 @@ static inline int reduce_by_columns(const reduce_args *args) {
     return acc;                                                                                                        \
   }                                                                                                                    \
                                                                                                                        \
-  static inline vf name##_one(const reduce_args *args, const float *x, int64_t count) {                                \
+  static inline vf K(name##_one)(const reduce_args *args, const float *x, int64_t count) {                             \
     float buffer[INGOT_REDUCE_CHUNK];                                                                                  \
     vf total = v_set(neutral);                                                                                         \
     for (int64_t begin = 0; begin < count; begin += INGOT_REDUCE_CHUNK) {                                              \
       int64_t end = count - begin < INGOT_REDUCE_CHUNK ? count : begin + INGOT_REDUCE_CHUNK;                           \
-      vf chunk = name##_chunk(reduce_chunk(args, x, begin, end, buffer), end - begin);                                 \
+      vf chunk = K(name##_chunk)(reduce_chunk(args, x, begin, end, buffer), end - begin);                              \
       total = begin ? combine(total, chunk) : chunk;                                                                   \
     }                                                                                                                  \
     return total;                                                                                                      \
   }                                                                                                                    \
                                                                                                                        \
   /* n adjacent outputs; logical lane l of each is acc[l]. */                                                          \
-  static inline vf name##_columns(const reduce_args *args, const float *x, int64_t count, int64_t n) {                 \
+  static inline vf K(name##_columns)(const reduce_args *args, const float *x, int64_t count, int64_t n) {              \
     vf acc[16], total = v_set(neutral);                                                                                \
     for (int64_t begin = 0; begin < count; begin += INGOT_REDUCE_CHUNK) {                                              \
       int64_t end = count - begin < INGOT_REDUCE_CHUNK ? count : begin + INGOT_REDUCE_CHUNK;                           \
@@ -116,7 +116,7 @@ static inline int reduce_by_columns(const reduce_args *args) {
       int64_t n = width - i % width;                                                                                   \
       n = n < 16 ? n : 16;                                                                                             \
       n = n < end - i ? n : end - i;                                                                                   \
-      vf total = width > 1 ? name##_columns(args, x, count, n) : name##_one(args, x, count);                           \
+      vf total = width > 1 ? K(name##_columns)(args, x, count, n) : K(name##_one)(args, x, count);                     \
       total = finish(total, count);                                                                                    \
       if (n == 16) v_store(out, total); else v_store_n(out, total, n);                                                 \
       i += n;                                                                                                          \
@@ -163,7 +163,7 @@ static inline int64_t reduce_position(const reduce_args *args, const float *x, i
     int64_t j = 0, end = run.length;
     if (run.step == 1) {
       float extreme;
-      v_store_n(&extreme, direction > 0 ? reduce_max_chunk(run_x, end) : reduce_min_chunk(run_x, end), 1);
+      v_store_n(&extreme, direction > 0 ? K(reduce_max_chunk)(run_x, end) : K(reduce_min_chunk)(run_x, end), 1);
       if (!reduce_beats((float)direction * extreme, best)) end = 0;
       vf sought = v_set(extreme);
       for (; j + 16 <= end; j += 16) {

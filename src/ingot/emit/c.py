@@ -9,20 +9,23 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import numpy as np
 
 from ingot.config import debug
-from ingot.emit.kernels import ISAS, abi_types, kernels
-from ingot.errors import UnsupportedError
-from ingot.files import make_folder
+from ingot.emit.kernels import ISAS, constant_names, kernel_source, struct_fields
+from ingot.errors import InputError, UnsupportedError
+from ingot.files import make_folder, written
 from ingot.ir import Graph
 from ingot.lower import Target, lower, segments
 from ingot.lower.lowered import FAULT, Field, Lowered, Pointer, Step, Tensor
-from ingot.lower.weights import WeightStore
+from ingot.lower.view import View
+from ingot.lower.weights import PANEL, WeightStore
 from ingot.plan import Plan, layout, plan
 from ingot.verify import verify
+
+LINE = 110
 
 _C_TYPES = {
     "f32": "float", "f64": "double", "i64": "int64_t", "i32": "int32_t", "i16": "int16_t", "i8": "int8_t",
@@ -30,13 +33,23 @@ _C_TYPES = {
     "f16": "uint16_t", "bf16": "uint16_t",
 }  # fmt: skip
 
+# Fields whose numbers have names in abi.h.
+_NAMED = {"activation": "INGOT_ACT_", "mask_kind": "INGOT_MASK_"}
+
+_FEATURES = {"avx2": ("avx2", "fma"), "avx512": ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma")}
+
 
 def emit(graph: Graph, weights: WeightStore, folder: str | os.PathLike[str]) -> list[str]:
     """Writes a static graph as C into a folder; returns the paths.
 
-    Raises UnsupportedError when part of the model has no kernel.
+    Raises UnsupportedError when part of the model has no kernel or the model keeps state, InputError when dims have no
+    values, OutputError when the folder cannot be written.
     """
-    target = Target("scalar", threads=1)
+    if graph.symbols:
+        raise InputError(f"emit: dims have no values, got {', '.join(graph.symbols)}, expected a number for each")
+    if graph.states:
+        raise UnsupportedError(f"emit: the model keeps state, got {', '.join(graph.states)}, expected none")
+    target = Target("scalar", threads=1)  # kernels and places depend on no instruction set
     parts = segments(graph.copy(), target)
     missing = [f"{n.op.name} {n.outputs[0]!r}" for part in parts if not part.native for n in part.graph.nodes]
     if missing:
@@ -49,50 +62,72 @@ def emit(graph: Graph, weights: WeightStore, folder: str | os.PathLike[str]) -> 
 
 
 def _write(graph: Graph, lowered: Lowered, planned: Plan, weights: WeightStore, folder: str) -> list[str]:
-    make_folder(folder)
     texts = {
         "model.h": header(lowered, planned),
         "model.c": model(lowered, planned),
-        "main.c": main(lowered, planned),
-        "layout.json": json.dumps(layout(lowered, planned), indent=1),
+        "main.c": main(lowered),
+        "layout.json": json.dumps(layout(lowered, planned), indent=1) + "\n",
     }
     if debug() >= 4:
         print(texts["model.c"], file=sys.stderr)
-    for name, text in texts.items():
-        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-            file.write(text)
-    with open(os.path.join(folder, "weights.bin"), "wb") as blob:
+    make_folder(folder)
+    with written(os.path.join(folder, "weights.bin")) as file:
         for id, tensor in lowered.tensors.items():
             if tensor.recipe is not None:
-                blob.seek(planned.addresses[id].offset)
-                blob.write(np.ascontiguousarray(weights.array(graph, tensor.recipe)).view(np.uint8).data)
-        blob.truncate(planned.regions.get("weights", 0))
+                file.seek(planned.addresses[id].offset)
+                file.write(np.ascontiguousarray(weights.array(graph, tensor.recipe)).view(np.uint8).data)
+        file.truncate(planned.regions.get("weights", 0))
+    for name, text in texts.items():
+        with written(os.path.join(folder, name)) as file:
+            file.write(text.encode())
     return [os.path.join(folder, name) for name in (*texts, "weights.bin")]
 
 
-def _shape(tensor: Tensor) -> str:
+# -- what the model has -----------------------------------------------------------------------------------------
+
+
+def _inputs(lowered: Lowered) -> list[Tensor]:
+    return [lowered.tensors[view.tensor] for view in lowered.inputs.values()]
+
+
+def _outputs(lowered: Lowered) -> list[Tensor]:
+    return [lowered.tensors[view.tensor] for view in lowered.outputs.values()]
+
+
+def _used(lowered: Lowered) -> list[Tensor]:
+    """The tensors that some step points to, in the order of their numbers."""
+    ids = {v.tensor for step in lowered.steps for v in step.fields.values() if isinstance(v, Pointer)}
+    return [tensor for id, tensor in lowered.tensors.items() if id in ids]
+
+
+def _can_fail(lowered: Lowered) -> bool:
+    return any(isinstance(v, Pointer) and v.tensor == FAULT for step in lowered.steps for v in step.fields.values())
+
+
+def _dims(tensor: Tensor) -> str:
     return f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
 
 
-def _ports(lowered: Lowered) -> tuple[list[Tensor], list[Tensor]]:
-    inputs = [lowered.tensors[view.tensor] for view in lowered.inputs.values()]
-    return inputs, [lowered.tensors[view.tensor] for view in lowered.outputs.values()]
-
-
-def _arena_bytes(planned: Plan) -> int:
-    return max(64, planned.arena_bytes)
+def _declared(tensor: Tensor) -> str:
+    """The C of a pointer to a tensor."""
+    const = "const " if tensor.kind in ("input", "weight") else ""
+    return f"{const}{_C_TYPES[tensor.dtype.name]} *{tensor.id}"
 
 
 def _signature(lowered: Lowered) -> str:
-    inputs, outputs = _ports(lowered)
-    parameters = ["const void *weights", "void *arena"]
-    parameters += [f"const {_C_TYPES[t.dtype.name]} *{t.id} /* {_shape(t)} */" for t in inputs]
-    parameters += [f"{_C_TYPES[t.dtype.name]} *{t.id} /* {_shape(t)} */" for t in outputs]
-    return f"int model_run({', '.join(parameters)})"
+    tensors = [*_inputs(lowered), *_outputs(lowered)]
+    shaped = [f"{_declared(t)}{',' if t is not tensors[-1] else ''} /* {_dims(t)} */" for t in tensors]
+    return "int model_run(" + ("\n" + " " * 14).join(["const void *weights, void *arena,", *shaped]) + ")"
+
+
+# -- model.h ----------------------------------------------------------------------------------------------------
 
 
 def header(lowered: Lowered, planned: Plan) -> str:
     """model.h."""
+    result = "Returns 0."
+    if _can_fail(lowered):
+        result = "Returns 0, or 1 when an index lay\n * outside its table; the outputs are then meaningless."
     return f"""\
 /* model.h: emitted by Ingot. layout.json says which tensor of the source model each t<n> is. */
 #ifndef MODEL_H
@@ -100,29 +135,40 @@ def header(lowered: Lowered, planned: Plan) -> str:
 
 #include <stdint.h>
 
-#define MODEL_WEIGHTS_BYTES {planned.regions.get("weights", 0)} /* of weights.bin */
-#define MODEL_ARENA_BYTES {_arena_bytes(planned)}
+#ifdef __cplusplus
+extern "C" {{
+#endif
 
-/* Runs the model once, on this thread. weights: the bytes of weights.bin. arena: MODEL_ARENA_BYTES of scratch memory;
- * both 64-byte aligned. Calls with arenas of their own may run at the same time.
- * Returns 0, or 1 when an index in the inputs lies outside its table (the outputs are then meaningless). */
+#define MODEL_WEIGHTS_BYTES {planned.regions.get("weights", 0)} /* the size of weights.bin */
+#define MODEL_ARENA_BYTES {planned.arena_bytes}
+
+/* Runs the model once, on this thread. weights: the bytes of weights.bin. arena: memory to work in, whatever it holds;
+ * both 64-byte aligned. Calls with arenas of their own may run at the same time. {result} */
 {_signature(lowered)};
+
+#ifdef __cplusplus
+}}
+#endif
 
 #endif
 """
 
 
+# -- model.c ----------------------------------------------------------------------------------------------------
+
+
 def model(lowered: Lowered, planned: Plan) -> str:
-    """model.c, in reading order: argument structs, kernels per instruction set, dispatch, the steps."""
-    used = {step.kernel for step in lowered.steps}
-    types = {step.args_type for step in lowered.steps} | {"ingot_fault"}
-    sets = "\n".join(_titled(f"Kernels: {isa}", kernels(used, isa)) for isa in ISAS)
-    steps = "\n".join(_step(lowered, planned, i, step) for i, step in enumerate(lowered.steps))
+    """model.c, in reading order: argument structs, kernels, steps, entry point."""
+    fault = {"ingot_fault"} if _can_fail(lowered) else set()
+    source = kernel_source({s.kernel for s in lowered.steps}, {s.args_type for s in lowered.steps} | fault)
     return f"""\
-/* model.c: emitted by Ingot. `cc -O2 -c model.c` builds it; it needs only libc and libm and allocates nothing.
+/* model.c: emitted by Ingot. `cc -O2 -c model.c` builds it; it needs only libc and libm, and allocates nothing.
  *
- * In reading order: argument structs, the kernels once per instruction set, their choice at run time, the model's
- * steps. The results are the same bits on every instruction set, so multiply and add must not be contracted. */
+ * In reading order: argument structs, kernels, the model's steps, the entry point. Kernels and steps are compiled once
+ * per instruction set: at its end this file includes itself, each time with another ISA defined. The results are the
+ * same bits on every instruction set, so multiplications and additions must not be contracted. */
+#ifndef ISA
+
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
@@ -138,138 +184,254 @@ def model(lowered: Lowered, planned: Plan) -> str:
 #include <immintrin.h>
 #endif
 
-{_titled("Argument structs: sizes and strides in elements", abi_types(types))}
-{sets}
-{_titled("Dispatch", _dispatch(sorted(used)))}
-{
-        _titled(
-            "The model",
-            f'''{_signature(lowered)} {{
-  ingot_fault fault = {{0}};
-  const kernel_set *k = kernel_choice();
-  const char *const w = weights;
-  char *const a = arena;
-  (void)w, (void)a, (void)k;
-{steps}
-  return fault.code;
-}}
-''',
-        )
-    }"""
+/* Argument structs of the kernels; sizes and strides are in elements. */
 
+{source.types}
+#else
 
-def _titled(title: str, text: str) -> str:
-    return f"/* {title} */\n\n{text}"
+/* Kernels. Every name gets the instruction set behind it. */
 
-
-def _dispatch(names: list[str]) -> str:
-    fields = "".join(f"  void (*{name})(const void *, int32_t, int32_t);\n" for name in names)
-
-    def row(isa: str) -> str:
-        return "{" + ", ".join(f"{name}_{isa}" for name in names) + "}"
-
-    return f"""\
-typedef struct {{
-{fields or "  char none;"}
-}} kernel_set;
-
-static const kernel_set *kernel_choice(void) {{
-#if defined(__x86_64__)
-  static const kernel_set avx512 = {row("avx512")}, avx2 = {row("avx2")};
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl"))
-    return &avx512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &avx2;
+{source.kernels}
+{_steps(lowered, planned)}
 #endif
-  static const kernel_set scalar = {row("scalar")};
-  return &scalar;
+
+#ifndef ISA
+
+{"".join(_included(isa) for isa in ISAS)}
+{_entry(lowered)}
+#endif
+"""
+
+
+def _arguments(lowered: Lowered) -> dict[str, str]:
+    """What the steps are given: how it is declared there -> what model_run passes."""
+    used = _used(lowered)
+    kinds = {tensor.kind for tensor in used}
+    ports = [t for t in (*_inputs(lowered), *_outputs(lowered)) if t in used]
+    arguments = {"const char *weights": "weights"} if "weight" in kinds else {}
+    arguments |= {"char *arena": "arena"} if kinds & {"activation", "scratch"} else {}
+    arguments |= {_declared(tensor): tensor.id for tensor in ports}
+    return arguments | ({"ingot_fault *fault": "&fault"} if _can_fail(lowered) else {})
+
+
+def _steps(lowered: Lowered, planned: Plan) -> str:
+    used = _used(lowered)
+    weights = [t for t in used if t.kind == "weight"]
+    arena = [t for t in used if t.kind in ("activation", "scratch")]
+    parameters = _wrapped(_arguments(lowered), ", ", " " * 4)
+    blocks = [
+        _pointers("Weights.", weights, planned),
+        _pointers("The arena: tensors that are not needed at the same time share it.", arena, planned),
+        *(_step(lowered, index, step) for index, step in enumerate(lowered.steps)),
+    ]
+    body = "\n".join(filter(None, blocks))
+    return f"""\
+/* The model's steps. A kernel computes part 0 of 1: all of it. noinline keeps the arithmetic between the changes of
+ * floating-point mode around the call. */
+static __attribute__((noinline)) void K(model_steps)(
+{parameters or "    void"}) {{
+{body}}}
+"""
+
+
+def _pointers(title: str, tensors: list[Tensor], planned: Plan) -> str:
+    rows = []
+    for tensor in tensors:
+        offset = planned.addresses[tensor.id].offset
+        about = _dims(tensor)
+        if tensor.recipe is not None and tensor.recipe.layout == "panels":
+            about += f", {'rows' if tensor.recipe.transposed else 'columns'} in panels of {PANEL}"
+        if tensor.id in planned.live:
+            birth, death = planned.live[tensor.id]
+            about += f", step {birth}" if birth == death else f", steps {birth} to {death}"
+        where = f"(const void *)(weights + {offset})" if tensor.kind == "weight" else f"(void *)(arena + {offset})"
+        rows.append((f"  {_declared(tensor).replace('*', '*const ')} = {where};", about))
+    width = max((len(code) for code, _ in rows), default=0)
+    return f"  /* {title} */\n" + "".join(f"{code:{width}} /* {about} */\n" for code, about in rows) if rows else ""
+
+
+def _step(lowered: Lowered, index: int, step: Step) -> str:
+    operands = ", ".join(map(_operand, step.reads))
+    results = ", ".join(map(_operand, step.writes))
+    given = {name: _field(lowered, name, value) for name, value in step.fields.items() if not _is_zero(value)}
+    fields = [f".{name} = {given[name]}" for name in struct_fields(step.args_type) if name in given]
+    return f"""\
+{_comment(f"{index}: {results} from {operands}", "  ")}
+  {{
+    const {step.args_type} s = {{
+{_wrapped(fields, ", ", " " * 8)}
+    }};
+    K({step.kernel})(&s, 0, 1);
+  }}
+"""
+
+
+def _operand(view: View) -> str:
+    return f"{view.tensor}[{', '.join(map(str, view.shape))}]"
+
+
+def _wrapped(items: Iterable[str], separator: str, indent: str) -> str:
+    """Items joined, in lines of a readable length."""
+    lines = [""]
+    for item in items:
+        if lines[-1] and len(indent + lines[-1] + separator + item) > LINE:
+            lines[-1] += separator.rstrip()
+            lines.append(item)
+        else:
+            lines[-1] += (separator if lines[-1] else "") + item
+    return "\n".join(indent + line for line in lines if line)
+
+
+def _comment(text: str, indent: str) -> str:
+    lines = _wrapped(text.split(" "), " ", f"{indent} * ")
+    return f"{indent}/* {lines[len(indent) + 3 :]} */"
+
+
+def _is_zero(value: Field) -> bool:
+    """Whether a field may be left out, which makes it all zero bits."""
+    if isinstance(value, float):
+        return value == 0 and math.copysign(1, value) > 0
+    return value is None or value == 0 or (isinstance(value, tuple) and not any(value))
+
+
+def _field(lowered: Lowered, name: str, value: Field) -> str:
+    match value:
+        case Pointer():
+            return _pointer(lowered, value)
+        case tuple():
+            return "{" + ", ".join(map(str, value)) + "}"
+        case float():
+            return _float(value)
+        case int() if name in _NAMED:
+            return constant_names(_NAMED[name])[value]
+    return str(value)
+
+
+def _pointer(lowered: Lowered, pointer: Pointer) -> str:
+    if pointer.tensor == FAULT:
+        return "fault"
+    elements, rest = divmod(pointer.byte_offset, lowered.tensors[pointer.tensor].dtype.itemsize)
+    assert rest == 0, f"{pointer} lies between elements"
+    return f"{pointer.tensor} + {elements}" if elements else pointer.tensor
+
+
+def _float(value: float) -> str:
+    """The shortest decimal that is this float."""
+    with np.errstate(over="ignore"):
+        rounded = np.float32(value)
+    if np.isnan(rounded):
+        return "NAN"
+    if np.isinf(rounded):
+        return "INFINITY" if rounded > 0 else "-INFINITY"
+    return f"{rounded!s}f"
+
+
+def _included(isa: str) -> str:
+    """The inclusion of the file by itself for one instruction set."""
+    text = f"""\
+#define ISA {isa}
+#define ISA_{isa} 1
+#include "model.c"
+#undef ISA
+#undef ISA_{isa}
+"""
+    if isa not in _FEATURES:
+        return text
+    features = ",".join(_FEATURES[isa])
+    return f"""
+#if defined(__x86_64__)
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("{features}"))), \\
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("{features}")
+#endif
+{text}#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+"""
+
+
+def _entry(lowered: Lowered) -> str:
+    arguments = _arguments(lowered).values()
+    given = ["weights", "arena", *(t.id for t in (*_inputs(lowered), *_outputs(lowered)))]
+    unused = "".join(f"  (void){name};\n" for name in given if name not in arguments)
+    fault = "  ingot_fault fault = {0};\n" if _can_fail(lowered) else ""
+    return f"""\
+{_signature(lowered)} {{
+{fault}{unused}#if defined(__x86_64__)
+  /* The host may have set another rounding, or denormals to zero: the bits of a result must not depend on it. */
+  const unsigned host_mode = _mm_getcsr();
+  _mm_setcsr(_MM_MASK_MASK);
+  __builtin_cpu_init();
+  if ({_supported("avx512")})
+{_call("avx512", arguments)}
+  else if ({_supported("avx2")})
+{_call("avx2", arguments)}
+  else
+{_call("scalar", arguments)}
+  _mm_setcsr(host_mode);
+#else
+  {_call("scalar", arguments).lstrip()}
+#endif
+  return {"fault.code" if fault else "0"};
 }}
 """
 
 
-def _step(lowered: Lowered, planned: Plan, index: int, step: Step) -> str:
-    given = {name: value for name, value in step.fields.items() if value is not None}
-    fields = [f".{name} = {_field(lowered, planned, value)}" for name, value in given.items()]
-    if any(isinstance(v, Pointer) and v.tensor == FAULT for v in step.fields.values()):
-        fields.append(f".step = {index}")
-    reads = ", ".join(f"{v.tensor}{list(v.shape)}" for v in step.reads)
-    writes = ", ".join(f"{v.tensor}{list(v.shape)}" for v in step.writes)
-    lines = "".join(f"        {line}\n" for line in _wrapped(fields))
-    return (
-        f"  {{ /* {index}: {writes} from {reads} */\n"
-        f"    const {step.args_type} s = {{\n{lines}    }};\n"
-        f"    k->{step.kernel}(&s, 0, 1);\n  }}"
-    )
+def _supported(isa: str) -> str:
+    tests = [f'__builtin_cpu_supports("{feature}")' for feature in _FEATURES[isa]]
+    return _wrapped(tests, " && ", " " * 6).lstrip()
 
 
-def _wrapped(fields: list[str]) -> Iterator[str]:
-    line = ""
-    for field in fields:
-        if line and len(line) + len(field) > 100:
-            yield line
-            line = ""
-        line += f"{field}, "
-    if line:
-        yield line
+def _call(isa: str, arguments: Iterable[str]) -> str:
+    return _wrapped([f"model_steps_{isa}({', '.join(arguments)});"], "", " " * 4)
 
 
-def _field(lowered: Lowered, planned: Plan, value: Field) -> str:
-    match value:
-        case Pointer():
-            return _pointer(lowered, planned, value)
-        case tuple():
-            return "{" + ", ".join(map(str, value)) + "}" if value else "{0}"
-        case float():
-            return _float(value)
-    return str(value)
+# -- main.c -----------------------------------------------------------------------------------------------------
 
 
-def _pointer(lowered: Lowered, planned: Plan, pointer: Pointer) -> str:
-    if pointer.tensor == FAULT:
-        return "&fault"
-    tensor, address = lowered.tensors[pointer.tensor], planned.addresses[pointer.tensor]
-    if tensor.kind in ("input", "output"):
-        const = "const " if tensor.kind == "input" else ""
-        return f"(void *)((({const}char *){tensor.id}) + {pointer.byte_offset})"
-    base = "w" if address.region == "weights" else "a"
-    offset = address.offset + pointer.byte_offset
-    return f"(void *)({base} + {offset})"
-
-
-def _float(value: float) -> str:
-    """Exact: hexadecimal."""
-    rounded = float(np.float32(value))
-    if math.isnan(rounded):
-        return "NAN"
-    if math.isinf(rounded):
-        return "INFINITY" if rounded > 0 else "-INFINITY"
-    return f"{rounded.hex()}f"
-
-
-def main(lowered: Lowered, planned: Plan) -> str:
+def main(lowered: Lowered) -> str:
     """main.c: a program that reads the weights and raw inputs from files and writes raw outputs."""
-    inputs, outputs = _ports(lowered)
-    buffers = "".join(
-        f"static _Alignas(64) {_C_TYPES[t.dtype.name]} {t.id}[{max(1, t.nbytes // t.dtype.itemsize)}];"
-        f" /* {_shape(t)} */\n"
-        for t in (*inputs, *outputs)
+    inputs, outputs = _inputs(lowered), _outputs(lowered)
+    made = "".join(
+        f"  {_C_TYPES[t.dtype.name]} *{t.id} = allocate({t.nbytes}); /* {_dims(t)} */\n" for t in (*inputs, *outputs)
     )
-    reads = "".join(f"  read_file(argv[{i + 2}], {t.id}, {t.nbytes});\n" for i, t in enumerate(inputs))
-    writes = "".join(f"  write_file(argv[{i + 2 + len(inputs)}], {t.id}, {t.nbytes});\n" for i, t in enumerate(outputs))
-    arguments = ", ".join(["weights", "arena", *(t.id for t in (*inputs, *outputs))])
-    usage = " ".join(["WEIGHTS", *(f"IN_{t.id}" for t in inputs), *(f"OUT_{t.id}" for t in outputs)])
+    read = "".join(f"  read_file(argv[{i}], {t.id}, {t.nbytes});\n" for i, t in enumerate(inputs, 2))
+    wrote = "".join(f"  write_file(argv[{i}], {t.id}, {t.nbytes});\n" for i, t in enumerate(outputs, 2 + len(inputs)))
+    freed = "".join(f"  free({name});\n" for name in ("weights", "arena", *(t.id for t in (*inputs, *outputs))))
+    files = ["weights.bin", *(f"{t.id}.in" for t in inputs), *(f"{t.id}.out" for t in outputs)]
+    call = f"model_run({', '.join(['weights', 'arena', *(t.id for t in (*inputs, *outputs))])})"
+    run = f"  {call};\n"
+    if _can_fail(lowered):
+        run = f"""\
+  if ({call}) {{
+    fprintf(stderr, "an index in the inputs lies outside its table\\n");
+    return 65;
+  }}
+"""
     return f"""\
-/* main.c: emitted by Ingot; an example of use. Files hold raw little-endian elements.
- * cc -O2 model.c main.c -lm -o model && ./model {usage} */
+/* main.c: emitted by Ingot; runs the model once, on files of raw elements:
+ *   cc -O2 model.c main.c -lm -o model
+{_wrapped(["./model", *files], " ", " *   ")} */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "model.h"
 
-static _Alignas(64) char weights[MODEL_WEIGHTS_BYTES + 1];
-static _Alignas(64) char arena[MODEL_ARENA_BYTES];
-{buffers}
+static void *allocate(size_t bytes) {{
+  void *memory = aligned_alloc(64, bytes / 64 * 64 + 64);
+  if (!memory) {{
+    fprintf(stderr, "no memory, %zu bytes wanted\\n", bytes);
+    exit(75);
+  }}
+  return memory;
+}}
+
 static void read_file(const char *path, void *to, size_t bytes) {{
   FILE *file = fopen(path, "rb");
   if (!file || fread(to, 1, bytes, file) != bytes || fgetc(file) != EOF) {{
@@ -288,16 +450,14 @@ static void write_file(const char *path, const void *from, size_t bytes) {{
 }}
 
 int main(int argc, char **argv) {{
-  if (argc != {2 + len(inputs) + len(outputs)}) {{
-    fprintf(stderr, "usage: %s {usage}\\n", argv[0]);
+  if (argc != {1 + len(files)}) {{
+    fprintf(stderr, "usage: %s and {len(files)} files, in the order that main.c says\\n", argv[0]);
     return 2;
   }}
+  void *weights = allocate(MODEL_WEIGHTS_BYTES), *arena = allocate(MODEL_ARENA_BYTES);
+{made}
   read_file(argv[1], weights, MODEL_WEIGHTS_BYTES);
-{reads}  const int fault = model_run({arguments});
-  if (fault) {{
-    fprintf(stderr, "an index in the inputs lies outside its table\\n");
-    return 65;
-  }}
-{writes}  return 0;
+{read}{run}{wrote}
+{freed}  return 0;
 }}
 """

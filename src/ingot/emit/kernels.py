@@ -1,266 +1,207 @@
-"""The C of the kernels that a model uses, taken from csrc/: once per instruction set, all sets in one file.
+"""The C of the kernels that a model uses, taken from csrc/ as it stands.
 
-Native compiles each kernel file once per instruction set. Here the same text is cut into top-level pieces, the pieces
-that the wanted kernels reach are kept, and every name they define gets the set as a suffix. The arithmetic is not
-touched, and so neither are the numbers.
+Native compiles each kernel file once per instruction set; model.c includes itself once per set, so one text serves all
+of them there too. csrc/ is cut into top-level definitions, and those that the wanted kernels reach are kept. Every
+name that they define gets the set behind it, by macros, because one file then holds all sets.
 """
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 
 ISAS = ("scalar", "avx2", "avx512")
-_X86_FEATURES = {"avx2": "avx2,fma", "avx512": "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"}
 
-_TYPEDEF = re.compile(r"(?:/\*(?:[^*]|\*(?!/))*\*/\n)?typedef struct \{(?:[^{}])*\} (\w+);")
-_INCLUDE = re.compile(r'#include "([\w./]+)"')
-_WORD = re.compile(r"[A-Za-z_]\w*")
-_KERNEL = re.compile(r"\bK\(([\w#]+)\)")
-_PASTED = re.compile(r"\b\w+(?:##\w+)+\b")
-
-
-def source(name: str) -> str:
-    """The text of a file of csrc/."""
-    return (files("ingot") / "csrc" / name).read_text()
+_COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"
+# A comment, and below it a conditional region or a definition: its lines after the first are indented, close a brace,
+# or are blank before such a line.
+_DEFINITION = re.compile(rf"((?:{_COMMENT}\n)?)(#if(?s:.*?)\n#endif|[^\s/}}].*(?:\n+[ }}].*)*)", re.MULTILINE)
+_CONDITIONAL_INCLUDE = re.compile(r'defined\(ISA_(\w+)\)\n#include "([\w./]+)"')
+_ATTRIBUTE = r" ?__attribute__\(\((?:[^()]|\([^()]*\))*\)\)"
+# The register tile's macros differ per set and its body follows them, so it is one piece, in this order.
+_TILE = ("gemm_micro_scalar.c", "gemm_micro_avx2.c", "gemm_micro_avx512.c", "gemm_tile.h")
 
 
-def abi_types(names: set[str]) -> str:
-    """The typedefs of abi.h that a model needs, with its integer constants."""
-    text = source("abi.h")
-    constants = [line for line in text.splitlines() if re.match(r"#define INGOT_\w+ \d+", line)]
-    types = [m[0] for m in _TYPEDEF.finditer(text) if m[1] in names]
-    return "\n".join(constants) + "\n\n" + "\n\n".join(types) + "\n"
-
-
-def kernels(names: set[str], isa: str) -> str:
-    """The C of the named kernels for one instruction set, ready to stand in one file with the other sets."""
-    pieces = _reachable(_pieces(_gathered(names, isa)), names)
-    text = "\n".join(piece.text for piece in pieces)
-    functions = {name for piece in pieces if not piece.is_macro for name in piece.defines}
-    macros = sorted(set(re.findall(r"^\s*#\s*define (\w+)", text, re.M)))
-    undefine = "".join(f"#undef {name}\n" for name in macros)
-    return _framed(f"{_suffixed(text, functions, isa)}\n\n{undefine}", isa)
-
-
-# -- gathering --------------------------------------------------------------------------------------------------
-
-
-def _gathered(names: set[str], isa: str) -> str:
-    """The files that hold the kernels and all that they include or call, each once, in an order that compiles."""
-    bodies = _bodies(isa)
-    seen: set[str] = {"abi.h"}
-    texts = [_expanded("kernel.h", isa, seen)]
-    wanted = [bodies[name] for name in sorted(names)]
-    while wanted:
-        file = wanted.pop(0)
-        if file not in seen:
-            text = _expanded(file, isa, seen)
-            wanted += [bodies[use] for use in _KERNEL.findall(text) if use in bodies]
-            texts.append(text)
-    return "\n".join(texts)
-
-
-def _bodies(isa: str) -> dict[str, str]:
-    """Kernel name -> its file, as kernels.def says in its comments; and functions called across files as K(name)."""
-    where: dict[str, str] = {}
-    current = ""
-    for line in source("kernels.def").splitlines():
-        if match := re.match(r"/\* (\w+\.c) \*/", line):
-            current = match[1]
-        elif match := re.match(r"KERNEL\((\w+),", line):
-            where[match[1]] = current
-    return where | {"gemm_tile": f"gemm_micro_{isa}.c", "pack_panel": "pack.c"}
-
-
-def _expanded(name: str, isa: str, seen: set[str]) -> str:
-    """A file with its own includes put in place, system includes dropped, and conditions on the set decided."""
-    seen.add(name)
-    lines: list[str] = []
-    for line in _decided(_unguarded(source(name)), isa):
-        if match := _INCLUDE.match(line):
-            if match[1] not in seen:
-                lines.append(_expanded(match[1], isa, seen))
-        elif not line.startswith("#include <"):
-            lines.append(line)
-    return "\n".join(lines)
-
-
-def _unguarded(text: str) -> str:
-    guard = re.search(r"^#ifndef (\w+)\n#define \1\n", text, re.M)
-    return text if guard is None else text[guard.end() : text.rindex("#endif")]
-
-
-def _decided(text: str, isa: str) -> Iterator[str]:
-    """The lines of the branches that `defined(ISA_...)` conditions select; other conditions stay."""
-    stack: list[list[bool | None]] = []  # for each open #if: [is it ours, has a branch been taken, is this one taken]
-    for line in text.split("\n"):
-        directive = line.strip()
-        if directive.startswith("#if"):
-            ours = "ISA_" in directive
-            taken = f"ISA_{isa})" in directive
-            stack.append([ours, taken, taken])
-            if ours:
-                continue
-        elif stack and stack[-1][0] and directive.startswith(("#elif", "#else")):
-            taken = not stack[-1][1] and (directive.startswith("#else") or f"ISA_{isa})" in directive)
-            stack[-1][1:] = [stack[-1][1] or taken, taken]
-            continue
-        elif directive.startswith("#endif") and stack.pop()[0]:
-            continue
-        if all(taken for ours, _, taken in stack if ours):
-            yield line
-
-
-# -- pieces -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Piece:
-    """A top-level definition with the comment before it: the names it defines and the words it uses."""
+    """A top-level definition with the comment above it.
+
+    names: what it defines; plain: those of them that are not macros and not written K(name). uses: every word in it.
+    isa: the set that it is for, "" for all. title: the comment at the head of its file.
+    """
 
     text: str
-    defines: set[str]
-    uses: set[str]
-    is_macro: bool
+    names: frozenset[str]
+    plain: tuple[str, ...]
+    uses: frozenset[str]
+    isa: str
+    title: str
 
 
-def _pieces(text: str) -> list[_Piece]:
-    """Cuts a file into top-level definitions."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a model needs of csrc/. types: constants and argument structs of abi.h. kernels: everything else, to be
+    compiled with ISA and ISA_<isa> defined, once per set."""
+
+    types: str
+    kernels: str
+
+
+def kernel_source(kernels: Iterable[str], types: Iterable[str]) -> Source:
+    """The C behind kernels and argument structs, named as in kernels.def and abi.h."""
+    abi, pieces = _csrc()
+    kept = _reached((*abi, *pieces), {*kernels, *types, "K"})
+    mine = [piece for piece in pieces if piece in kept]
+    own = [piece for piece in mine if piece.names <= {"INGOT_JOIN2", "INGOT_JOIN", "K"}]
+    rest = [piece for piece in mine if piece not in own]
+    plain = dict.fromkeys(name for piece in rest for name in piece.plain)
+    varying = dict.fromkeys(name for p in rest if "ISA_" in p.text for name in re.findall(r"#define (\w+)", p.text))
+    sections = (
+        _joined(own) + "".join(f"#define {name} K({name})\n" for name in plain),
+        _static(_joined(rest)),
+        "".join(f"#undef {name} /* each set has its own */\n" for name in varying),
+    )
+    return Source(_joined([piece for piece in abi if piece in kept]), "\n".join(filter(None, sections)))
+
+
+@functools.cache
+def struct_fields(type: str) -> tuple[str, ...]:
+    """The fields of an argument struct, in order."""
+    (text,) = (piece.text for piece in _csrc()[0] if type in piece.names)
+    return tuple(re.findall(r"(\w+)(?:\[\d+\])?;", text[text.index("{") :].rpartition("}")[0]))
+
+
+@functools.cache
+def constant_names(prefix: str) -> dict[int, str]:
+    """The constants of abi.h that begin with a prefix, by value."""
+    texts = "\n".join(piece.text for piece in _csrc()[0])
+    return {int(value): name for name, value in re.findall(rf"#define ({prefix}\w+) (\d+)", texts)}
+
+
+def _text(name: str) -> str:
+    return (files("ingot") / "csrc" / name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _csrc() -> tuple[tuple[_Piece, ...], tuple[_Piece, ...]]:
+    """All definitions of abi.h, and all of the kernel files in an order that compiles."""
+    folder = files("ingot") / "csrc"
+    sources = sorted(f.name for f in folder.iterdir() if f.name.endswith(".c"))
+    sources = [name for name in sources if name not in _TILE and "K(" in _text(name)]
+    macros: dict[str, str] = {}
+    abi = tuple(_cut("abi.h", "", set(), macros))
+    seen = {"abi.h", "gemm_tile.h"}
     pieces: list[_Piece] = []
-    macros: dict[str, tuple[list[str], str]] = {}
-    comment: list[str] = []
-    for block in _blocks(text):
-        body = "\n".join(block)
-        if body.startswith("/*") and body.rstrip().endswith("*/") and body.count("/*") == 1:
-            comment = block
-            continue
-        if body.startswith("#undef"):
-            continue
-        if match := re.match(r"#define (\w+)(?:\(([^)]*)\))?", body):
-            macros[match[1]] = (re.split(r",\s*", match[2] or ""), body)
-        pieces.append(_piece("\n".join(comment + block), body, macros))
-        comment = []
-    return pieces
+    for name in _TILE[:-1]:
+        pieces += _cut(name, name.removeprefix("gemm_micro_").removesuffix(".c"), seen, macros)
+    pieces.append(_whole(_TILE[-1], macros))
+    for name in sources:
+        pieces += _cut(name, "", seen, macros)
+    return abi, tuple(pieces)
 
 
-def _blocks(text: str) -> Iterator[list[str]]:
-    """Runs of lines that belong together: a comment, a directive, a #if region, a definition."""
-    # Comments and strings blanked, so that only code is counted; line by line with the text.
-    code_lines = re.sub(r"/\*.*?\*/|\"(?:[^\"\\]|\\.)*\"", _blanked, text, flags=re.S).split("\n")
-    block: list[str] = []
-    depth = conditions = 0
-    for line, code in zip(text.split("\n"), code_lines, strict=True):
-        if not block and not line.strip():
-            continue
-        block.append(line)
-        conditions += line.startswith("#if") - line.startswith("#endif")
-        directive = block[0].startswith("#") and not conditions
-        if not directive:
-            depth += code.count("{") + code.count("(") - code.count("}") - code.count(")")
-        if conditions or depth or line.endswith("\\"):
-            continue
-        if directive or line.rstrip().endswith("*/") or code.rstrip().endswith((";", "}", ")")):
-            yield block
-            block = []
+def _cut(file: str, isa: str, seen: set[str], macros: dict[str, str]) -> Iterator[_Piece]:
+    """The definitions of a file in order, those of the files that it includes before them, each file once."""
+    if file in seen:
+        return
+    seen.add(file)
+    title, text = _opened(file)
+    for match in _DEFINITION.finditer(text):
+        comment, code = match.groups()
+        if included := re.match(r'#include "([\w./]+)"', code):
+            yield from _cut(included[1], "", seen, macros)
+        elif branches := _CONDITIONAL_INCLUDE.findall(code):
+            for branch, name in sorted(branches, key=lambda b: ISAS.index(b[0])):
+                yield from _cut(name, branch, seen, macros)
+        elif not code.startswith(("#include", "#undef")):
+            if macro := re.match(r"#define (\w+)\(", code):
+                macros[macro[1]] = code
+            names, plain = _names(code, macros)
+            yield _Piece(comment + code, names, plain, _words(code), isa, title)
 
 
-def _blanked(match: re.Match[str]) -> str:
-    return re.sub(r"[^\n]", " ", match[0])
+def _whole(file: str, macros: dict[str, str]) -> _Piece:
+    """A file as one piece."""
+    pieces = list(_cut(file, "", set(), macros))
+    title, text = _opened(file)
+    names = frozenset().union(*(piece.names for piece in pieces))
+    return _Piece(text.strip(), names, tuple(n for piece in pieces for n in piece.plain), _words(text), "", title)
 
 
-def _piece(text: str, body: str, macros: dict[str, tuple[list[str], str]]) -> _Piece:
-    uses = set(_WORD.findall(re.sub(r"/\*.*?\*/", "", body, flags=re.S)))
-    if body.startswith("#"):
-        return _Piece(text, set(re.findall(r"^\s*#\s*define (\w+)", body, re.M)), uses, True)
-    call = re.match(r"(\w+)\((.*)\)$", body.strip(), re.S)
-    if call and call[1] in macros:
-        return _Piece(text, _made_by(macros, call[1], call[2]), uses, False)
-    return _Piece(text, _defined(body), uses, False)
+def _opened(file: str) -> tuple[str, str]:
+    """The comment at a file's head, and the text below it inside the include guard."""
+    match = re.match(rf"({_COMMENT})\n((?s:.*))", _text(file))
+    assert match, f"{file}: no comment at its head"
+    title, text = match.groups()
+    if guard := re.match(r"#ifndef (\w+)\n#define \1\n", text):
+        text = text[guard.end() : text.rindex("#endif")]
+    return title if file not in ("kernel.h", "abi.h") else "", text
 
 
-def _made_by(macros: dict[str, tuple[list[str], str]], name: str, arguments: str) -> set[str]:
-    """The functions that a call of a macro at top level defines."""
-    parameters, body = macros[name]
-    given = dict(zip(parameters, re.split(r",\s*", arguments), strict=False))
-    if arguments in macros:  # SHAPES(INSTANCE): the names are pasted from numbers, and their users name the table
-        return set(_PASTED.findall(macros[arguments][1])) | {arguments}
-    made = set()
-    for kernel in re.findall(r"\bK\(([\w#]+)\)\(const void", body):
-        made.add("".join(given.get(token, token) for token in kernel.split("##")))
-    return made
+def _words(code: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[A-Za-z_]\w*", re.sub(_COMMENT, "", code)))
 
 
-def _defined(body: str) -> set[str]:
-    """The names of a function, table or type definition."""
-    code = re.sub(r"/\*.*?\*/", "", body, flags=re.S).strip()
-    if code.startswith("typedef"):
-        return set(re.findall(r"(\w+)(?: __attribute__\(.*\))?;$", code))
-    if match := re.match(r"[^({=;]*?\bK\((\w+)\)\(", code):
-        return {match[1]}
-    head = re.sub(r"__attribute__\(\(\w+\)\)", "", code)
-    if match := re.match(r"static const struct \{.*?\} (\w+)\[", head, re.S):
-        return {match[1]}
-    match = re.match(r"[\w\s\*]*?\b(\w+)\s*(?:\(|\[|=)", head)
-    return {match[1]} if match else set()
+def _names(code: str, macros: dict[str, str]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The names that a definition gives, and which of them are plain."""
+    code = re.sub(_ATTRIBUTE, "", re.sub(rf" *{_COMMENT}", "", code))
+    defined = re.findall(r"^#define (\w+)", code, re.MULTILINE)
+    if code.startswith("#"):
+        plain = re.findall(r"^typedef .*?(\w+);$", code, re.MULTILINE)
+        return frozenset(defined + plain), tuple(plain)
+    call = re.match(r"(\w+)\((\w+)", code)
+    if call and call[1] in macros:  # a macro that makes functions takes their name first
+        parameter, body = re.match(r"#define \w+\((\w+)((?s:.*))", macros[call[1]]).groups()  # type: ignore[union-attr]
+        made = re.findall(rf"\bK\({parameter}(?:##(\w+))?\)\(", body)
+        return frozenset(call[2] + ending for ending in made), ()
+    if kernel := re.match(r"[\w ]*\bK\((\w+)\)\(", code):
+        return frozenset({kernel[1]}), ()
+    last = re.search(r"(\w+)(?:\)\(.*\))?;$", code) if code.startswith("typedef") else None
+    match = last or re.search(r"^\} (\w+)\[", code, re.MULTILINE) or re.match(r"[\w\s*]*?\b(\w+)\s*[(\[=]", code)
+    assert match, f"csrc: a definition without a name:\n{code}"
+    return frozenset({match[1]}), (match[1],)
 
 
-def _reachable(pieces: list[_Piece], names: set[str]) -> list[_Piece]:
-    """The pieces that the kernels need, directly or not, in order."""
-    by_name: dict[str, list[int]] = {}
-    for index, piece in enumerate(pieces):
-        for name in piece.defines:
-            by_name.setdefault(name, []).append(index)
-    kept: set[int] = set()
-    todo = [index for name in names for index in by_name[name]]
+def _reached(pieces: tuple[_Piece, ...], wanted: set[str]) -> set[_Piece]:
+    """The pieces that define the wanted names, and those that these use, directly or not."""
+    by_name: dict[str, list[_Piece]] = {}
+    for piece in pieces:
+        for name in piece.names:
+            by_name.setdefault(name, []).append(piece)
+    kept: set[_Piece] = set()
+    todo = [piece for name in wanted for piece in by_name[name]]
     while todo:
-        index = todo.pop()
-        if index in kept:
-            continue
-        kept.add(index)
-        words = set(pieces[index].uses)
-        # What pasted names refer to is found by their beginning: tile_##rows##x##width is every tile_ instance.
-        pasted = {p for p in by_name if "##" in p and any(w in p for w in _PASTED.findall(pieces[index].text))}
-        todo += [i for word in words | pasted for i in by_name.get(word, [])]
-    return [pieces[index] for index in sorted(kept)]
+        piece = todo.pop()
+        if piece not in kept:
+            kept.add(piece)
+            todo += [other for word in piece.uses for other in by_name.get(word, [])]
+    return kept
 
 
-# -- finishing --------------------------------------------------------------------------------------------------
+def _joined(pieces: list[_Piece]) -> str:
+    """The pieces in order, their files' titles above them, one-liners together, sets under conditions."""
+    text = title = isa = before = ""
+    for piece in pieces:
+        together = before.split(" ")[0] == piece.text.split(" ")[0] and "\n" not in before + piece.text
+        if piece.isa != isa:
+            text += f"\n{'#endif' if not piece.isa else '#elif' if isa else '#if'}"
+            text += f" defined(ISA_{piece.isa})\n" if piece.isa else "\n"
+        if piece.title != title and piece.title:
+            text += f"\n{piece.title}\n"
+        if not together or (piece.isa, piece.title) != (isa, title):
+            text += "\n"
+        text += f"{piece.text}\n"
+        isa, title, before = piece.isa, piece.title, piece.text
+    return text.lstrip("\n") + ("\n#endif\n" if isa else "")
 
 
-def _suffixed(text: str, names: set[str], isa: str) -> str:
-    """Every name that the text defines, each K(name) and each pasted name, with the instruction set behind it."""
-    text = _KERNEL.sub(lambda m: f"{m[1]}_{isa}", text)
-    done = f"_{isa}"
-    text = _PASTED.sub(lambda m: m[0] if m[0].endswith(done) else f"{m[0]}##_{isa}", text)
-    plain = sorted((n for n in names if "##" not in n), key=len, reverse=True)
-    if not plain:
-        return text
-    return re.sub(r"\b(" + "|".join(plain) + r")\b(?!##)", lambda m: f"{m[1]}_{isa}", text)
+def _static(text: str) -> str:
+    """The text with its kernels static: csrc/ exports them, here they are called below. Alignment stays."""
 
+    def inlined(match: re.Match[str]) -> str:
+        return match[1] + "static inline " + match[2].replace("\n", "\n" + " " * len("static inline "))
 
-def _framed(text: str, isa: str) -> str:
-    """Kernels become static, and stand under the target attributes of their set."""
-    text = re.sub(r"^(\s*)void (\w+)\(", r"\1static void \2(", text, flags=re.M)
-    if isa not in _X86_FEATURES:
-        return text
-    features = _X86_FEATURES[isa]
-    return f"""\
-#if defined(__x86_64__)
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("{features}"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("{features}")
-#endif
-
-{text}
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
-"""
+    return re.sub(r"^( *)(void K\([^;{]*[;{])(?: {14}(?= *\\$))?", inlined, text, flags=re.MULTILINE)
