@@ -7,14 +7,20 @@ threads, any instruction set, with and without shared memory, over a poisoned ar
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
-from ingot.errors import InputError
+from ingot.dtype import DTYPES
+from ingot.emit.c import emit
+from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph
 from ingot.lower import Target
 from ingot.lower.weights import WeightStore
@@ -57,8 +63,11 @@ class Mismatch(AssertionError):
         self.kind = kind
 
 
-def check(graph: Graph, feeds: Arrays, *, saved: bool = False) -> None:
-    """Runs the whole matrix. Raises Mismatch, or whatever the failing stage raises. saved: a saved session too."""
+def check(graph: Graph, feeds: Arrays, *, saved: bool = False, emitted: bool = False) -> None:
+    """Runs the whole matrix. Raises Mismatch, or whatever the failing stage raises.
+
+    saved: through a session and its saved form too. emitted: as C too.
+    """
     oracle = Oracle(graph, feeds)
     oracle.expect_near("interpreted", interpret(graph, feeds))
     check_text(graph, feeds)
@@ -84,6 +93,8 @@ def check(graph: Graph, feeds: Arrays, *, saved: bool = False) -> None:
     check_specials(optimized, feeds)
     if saved:
         check_session(graph, feeds, fused)
+    if emitted:
+        check_emitted(optimized, feeds, fused)
 
 
 class Oracle:
@@ -198,10 +209,41 @@ def check_session(graph: Graph, feeds: Arrays, expected: Arrays) -> None:
     with tempfile.TemporaryDirectory() as folder:
         session = InferenceSession(graph, threads=2)
         names = list(graph.outputs)
-        expect_same("session", dict(zip(names, session.run(None, feeds), strict=True)), expected)
+        contexts = [session, session, session.context()]
+        with ThreadPoolExecutor(len(contexts)) as pool:
+            for results in pool.map(lambda context: context.run(None, feeds), contexts):
+                expect_same("session, three calls at a time", dict(zip(names, results, strict=True)), expected)
         session.save(folder)
         again = InferenceSession(folder, threads=1)
         expect_same("saved session", dict(zip(names, again.run(None, feeds), strict=True)), expected)
+
+
+def check_emitted(graph: Graph, feeds: Arrays, expected: Arrays) -> None:
+    """The C that a static graph is emitted as computes the same bits, where every op has a kernel."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            emit(graph.copy(), WeightStore(pack_panels), folder)
+        except UnsupportedError:
+            return
+        path = Path(folder)
+        command = ["cc", "-O1", "-Wall", "-Werror", "model.c", "main.c", "-lm", "-o", "model"]
+        _run_command(command, folder)
+        rows = json.loads((path / "layout.json").read_text())["tensors"]
+        ports = [row for kind in ("input", "output") for row in rows if row["kind"] == kind]
+        for row in ports:
+            if row["kind"] == "input":
+                (path / f"{row['id']}.bin").write_bytes(feeds[row["name"]].tobytes())
+        _run_command(["./model", "weights.bin", *(f"{row['id']}.bin" for row in ports)], folder)
+        for row in ports:
+            if row["kind"] == "output":
+                data = np.frombuffer((path / f"{row['id']}.bin").read_bytes(), DTYPES[row["dtype"]].numpy)
+                expect_same("emitted C", {row["name"]: data.reshape(row["shape"])}, expected)
+
+
+def _run_command(command: list[str], folder: str) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise Mismatch(f"emitted C, {command[0]}", f"exit code {done.returncode}\n{done.stderr[:2000]}")
 
 
 def check_specials(graph: Graph, feeds: Arrays) -> None:

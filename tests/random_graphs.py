@@ -6,13 +6,14 @@ import numpy as np
 
 from ingot.ir import Graph
 from random_growth import Growth, Refused
-from random_patterns import PATTERNS
+from random_models import MODELS
+from random_patterns import NODES
 
 
 def random_graph(seed: int) -> tuple[Graph, dict[str, np.ndarray]]:
     """A valid graph of about 3 to 25 nodes and an array for each of its inputs. Deterministic."""
     growth = Growth(seed)
-    patterns, weights = zip(*PATTERNS, strict=True)
+    patterns, weights = zip(*NODES, *MODELS, strict=True)
     likely = np.array(weights) / sum(weights)
     wanted = int(growth.rng.integers(3, 26))
     for _ in range(10 * wanted):

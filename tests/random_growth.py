@@ -62,6 +62,7 @@ class Growth:
         self.exact: dict[str, np.ndarray] = {}
         self.noisy: dict[str, np.ndarray] = {}
         self.settled: set[str] = set()  # values that come out to the bit, on every executor
+        self.twists = self.chance(0.4)  # patterns with a small change, which passes must not take for the real ones
         self.symbols: dict[int, Dim] = {}
         if self.chance(0.4):
             self.symbols = {int(self.rng.integers(2, 9)): symbol(name) for name in ("B", "S")}
@@ -75,9 +76,9 @@ class Growth:
         return options[int(self.rng.integers(len(options)))]
 
     def dim(self) -> int:
-        """A dim: mostly small, now and then 1, 0, or across the border of a vector or panel."""
-        if self.chance(0.006):
-            return 0
+        """A dim: mostly small, now and then 0, or across the border of a vector, a panel or a chunk."""
+        if self.chance(0.01):
+            return int(self.choose((0, 0, 257, 1025, 4097, 5000)))
         if self.chance(0.15):
             return int(self.choose((16, 17, 31, 32, 33, 40, 64, 65, 70)))
         return int(self.rng.integers(1, 9))
@@ -107,13 +108,31 @@ class Growth:
             )
             self.feeds[name] = data
         elif kind == "w":
-            name = graph.add_weight(graph.fresh("w"), data)
+            name = graph.add_weight(graph.fresh("w"), self._laid_out(data))
         else:
             name = graph.add_constant(graph.fresh("c"), data)
-        self.exact[name] = self.noisy[name] = data.astype(np.float64) if data.dtype == np.float32 else data
-        self.settled.add(name)
+        self._know(name, data)
         self.pool += [] if hidden else [name]
         return name
+
+    def _know(self, name: str, data: np.ndarray) -> None:
+        self.exact[name] = self.noisy[name] = data.astype(np.float64) if data.dtype == np.float32 else data
+        self.settled.add(name)
+
+    def _laid_out(self, data: np.ndarray) -> np.ndarray:
+        """The same array, at times not row-major, not aligned or not writable, as parameters of models are."""
+        match self.choose(("plain", "plain", "plain", "columns", "spaced", "unaligned", "locked")):
+            case "columns" if data.ndim:
+                return np.asfortranarray(data)
+            case "spaced" if data.ndim:
+                return np.repeat(data, 2, -1)[..., ::2]
+            case "unaligned":
+                raw = np.frombuffer(b"?" + data.tobytes(), np.uint8)[1:]
+                return raw.view(data.dtype).reshape(data.shape)
+            case "locked":
+                data = data.copy()
+                data.flags.writeable = False
+        return data
 
     def draw(self, dtype: DType, shape: tuple[int, ...], bounds: Bounds = (-2.0, 2.0)) -> np.ndarray:
         """Random data; integers are in low..high."""
@@ -121,7 +140,8 @@ class Growth:
             return np.asarray(self.rng.random(shape) < 0.6)
         if dtype.kind == "f":
             return np.asarray(self.rng.uniform(*bounds, shape)).astype(dtype.numpy)
-        return np.asarray(self.rng.integers(int(bounds[0]), int(bounds[1]) + 1, shape)).astype(dtype.numpy)
+        low = int(bounds[0]) if dtype.kind == "i" else max(int(bounds[0]), 0)
+        return np.asarray(self.rng.integers(low, max(int(bounds[1]), low) + 1, shape)).astype(dtype.numpy)
 
     def fresh(self, dtype: DType, shape: tuple[int, ...], bounds: Bounds = (-2.0, 2.0), kinds: str = "iiiiwc") -> str:
         """A new leaf."""
@@ -133,6 +153,7 @@ class Growth:
 
     def scalar(self, value: float, dtype: DType = f32) -> str:
         """A constant of one element, of rank 0 or 1, for one use."""
+        value = value * 1.25 if self.twists and self.chance(0.05) else value
         return self.leaf(np.full(self.choose(((), (), (1,))), value, dtype.numpy), "c", hidden=True)
 
     def known(self, dtype: DType, rank: int = 0) -> list[str]:
@@ -213,6 +234,8 @@ class Growth:
 
         Raises Refused when the node is impossible, or its numbers are no good.
         """
+        if self.twists and self.chance(0.06):
+            operands, attributes = self._twisted(op, operands, attributes)
         given = {value: name for value, name in self.symbols.items() if str(name) in self.graph.symbols}
         for key in {"shape", "stops"} & set(attributes) if given else ():
             if key == "shape" or min(attributes["steps"], default=1) > 0:
@@ -230,12 +253,57 @@ class Growth:
         return node.outputs[0]
 
     def decompose(self, name: str) -> str:
-        """Replaces the node that made a value by simpler ones, as a model would have spelled it."""
+        """Replaces the node that made a value by simpler ones, as a model would have spelled it, or nearly so."""
         node = self.graph.producer(name)
         assert node is not None
-        if node.op.expand is not None:
-            expand_node(self.graph, node)
+        if node.op.expand is None:
+            return name
+        before = set(self.graph.nodes)
+        expand_node(self.graph, node)
+        if self.twists and self.chance(0.3):
+            self._twist_one([n for n in self.graph.nodes if n not in before], name)
         return name
+
+    def _twisted(self, op: str, operands: tuple, attributes: dict) -> tuple[tuple, dict]:
+        """Other operands or attributes that may fit as well."""
+        key = self.choose([*attributes, "operands"])
+        value = attributes.get(key)
+        if key == "operands":
+            if None in operands:
+                return operands, attributes
+            first = min(1, max(len(operands) - 2, 0))
+            return (*operands[:first], *reversed(operands[first:])), attributes
+        if isinstance(value, bool):
+            value = not value
+        elif key in ("axis", "axes", "k", "causal_offset"):
+            value = (max(value[-1] - 1, 0),) if isinstance(value, tuple) and value else value
+            value = max(value - 1, 0) if isinstance(value, int) else value
+        elif isinstance(value, float):
+            value = value * 1.25
+        return operands, attributes | {key: value}
+
+    def _twist_one(self, nodes: list[Node], name: str) -> None:
+        """Changes an operand of one of these nodes, on which a value depends, if that can be."""
+        node = self.choose([n for n in nodes if n.operands])
+        operands, known = node.operands, (self.exact[name], self.noisy[name])
+        constant = self.graph.data(operands[-1])
+        if constant is not None and constant.size == 1:
+            other = self.leaf(constant * constant.dtype.type(1.25), "c", hidden=True)
+            twisted = (*operands[:-1], other)
+        else:
+            twisted = tuple(reversed(operands))
+        try:
+            types = [self.graph.type(o) for o in twisted if o is not None]
+            if len(types) == len(twisted) and node.op.infer(*types, **node.attributes) == self.graph.type(node.output):
+                self.graph.set_operands(node, twisted)
+            for n in nodes:
+                for operand in n.operands:
+                    if operand not in self.exact:
+                        self._know(operand, self.graph.data(operand))
+                self._compute(n, hidden=name not in n.outputs)
+        except (Refused, ShapeError):
+            self.graph.set_operands(node, operands)
+            self.exact[name], self.noisy[name] = known
 
     def _compute(self, node: Node, hidden: bool) -> None:
         exact, noisy = self._results(node, self.exact), self._results(node, self.noisy)

@@ -95,10 +95,11 @@ class Worker:
             seed, state, kind = self.results.recv()
         except EOFError:
             self.process.join()
+            kind = f"crash, exit code {self.process.exitcode}"
             dead, self.left = self.left[0], self.left[1:]
             if self.left:
                 self._begin()
-            return dead, f"crash, exit code {self.process.exitcode}"
+            return dead, kind
         if state == "started":
             return None
         self.left = self.left[1:]
