@@ -68,10 +68,16 @@ static _Thread_local struct {
   long losses;
 } patience = {.spins = POOL_SPINS};
 
-/* Gives up spinning. Where CPUs are shared, spinning keeps the awaited thread from running: spin less from now on. */
+static void gain_patience(void) { patience.spins = patience.spins < POOL_SPINS / 2 ? 2 * patience.spins : POOL_SPINS; }
+
+/* Gives up spinning. Where CPUs are shared, spinning keeps the awaited thread from running: spin less from now on, until
+ * waits pass without this thread losing its CPU. */
 static void lose_patience(void) {
   struct rusage usage;
-  if (getrusage(RUSAGE_THREAD, &usage) == 0 && usage.ru_nivcsw != patience.losses) {
+  if (getrusage(RUSAGE_THREAD, &usage) != 0) return;
+  if (usage.ru_nivcsw == patience.losses) {
+    gain_patience();
+  } else {
     patience.spins = POOL_CROWDED_SPINS;
     patience.losses = usage.ru_nivcsw;
   }
@@ -85,7 +91,7 @@ static uint64_t word_wait(pool_word *word, uint64_t least) {
     pause_briefly();
     value = atomic_load_explicit(&word->value, memory_order_acquire);
     if (value >= least) {
-      patience.spins = patience.spins < POOL_SPINS / 2 ? 2 * patience.spins : POOL_SPINS;
+      gain_patience();
       return value;
     }
   }
