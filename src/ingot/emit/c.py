@@ -189,7 +189,7 @@ def model(lowered: Lowered, planned: Plan) -> str:
 {source.types}
 #else
 
-/* Kernels. Every name gets the instruction set behind it. */
+/* Kernels. Where ISA is avx2, K(relu_f32) is relu_f32_avx2; so is every name in this list. */
 
 {source.kernels}
 {_steps(lowered, planned)}
