@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -228,8 +229,9 @@ def check_emitted(graph: Graph, feeds: Arrays, expected: Arrays) -> None:
         path = Path(folder)
         command = ["cc", "-O1", "-Wall", "-Werror", "model.c", "main.c", "-lm", "-o", "model"]
         _run_command(command, folder)
-        rows = json.loads((path / "layout.json").read_text())["tensors"]
-        ports = [row for kind in ("input", "output") for row in rows if row["kind"] == kind]
+        rows = {row["id"]: row for row in json.loads((path / "layout.json").read_text())["tensors"]}
+        signature = (path / "model.h").read_text().partition("model_run(")[2]
+        ports = [rows[id] for id in re.findall(r"\*(t\d+)", signature)]
         for row in ports:
             if row["kind"] == "input":
                 (path / f"{row['id']}.bin").write_bytes(feeds[row["name"]].tobytes())

@@ -21,7 +21,8 @@ from ingot.text import dump
 from random_graphs import random_graph
 from shrink import Case, shrink
 
-SAVED_EVERY = 10  # one seed of so many goes through a saved session too
+# One seed of so many goes through a session and its saved form too, and through C.
+SAVED_EVERY, EMITTED_EVERY = 10, 100
 FAILURES = (
     AssertionError,
     ArithmeticError,
@@ -35,10 +36,10 @@ FAILURES = (
 )
 
 
-def failure(case: Case, saved: bool = False) -> tuple[str, str] | None:
+def failure(case: Case, seed: int) -> tuple[str, str] | None:
     """What is wrong with a case: its kind, the same for one cause however large the graph is, and a text."""
     try:
-        check(*case, saved=saved)
+        check(*case, saved=seed % SAVED_EVERY == 0, emitted=seed % EMITTED_EVERY == 0)
     except Mismatch as mismatch:
         return mismatch.kind, str(mismatch)
     except FAILURES as error:
@@ -50,17 +51,16 @@ def failure(case: Case, saved: bool = False) -> tuple[str, str] | None:
 
 def run_seed(seed: int) -> tuple[str, str] | None:
     """What is wrong with a seed, if anything."""
-    return failure(random_graph(seed), seed % SAVED_EVERY == 0)
+    return failure(random_graph(seed), seed)
 
 
 def report(seed: int) -> str:
     """For people: the shrunk graph of a failing seed, and how to repeat it. Raises no failure of the seed itself."""
-    saved = seed % SAVED_EVERY == 0
     found = run_seed(seed)
     if found is None:
         return f"seed {seed}: all agree"
-    case = shrink(random_graph(seed), lambda smaller: (failure(smaller, saved) or ("",))[0] == found[0])
-    last = failure(case, saved)
+    case = shrink(random_graph(seed), lambda smaller: (failure(smaller, seed) or ("",))[0] == found[0])
+    last = failure(case, seed)
     assert last is not None
     inputs = "".join(f"# {name} in {a.min(initial=0)}..{a.max(initial=0)}\n" for name, a in case[1].items())
     return (
