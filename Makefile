@@ -15,6 +15,7 @@ test: lint
 
 test-all: lint
 	$(BIN)/python -m pytest -q -n 2
+	INGOT_CHECK=3 $(BIN)/python -m pytest -q -n 2 $(CHECKED_TESTS)
 
 lint: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(BIN)/ruff check .
@@ -41,6 +42,9 @@ clean:
 	rm -rf $(VENV) build out
 
 comma := ,
+
+# What runs once more with canaries, NaN-poison and guard pages.
+CHECKED_TESTS := tests/test_native.py tests/test_session.py tests/test_whole_models.py tests/test_random_graphs.py
 
 # What runs under the sanitizers: C programs, and tests that drive the C core without torch.
 C_TESTS := $(basename $(notdir $(wildcard tests/native/*.c)))
