@@ -52,6 +52,15 @@ FOUND = {
         y = add(p, q)
         output y = y
         """,
+    "a packed weight that is folded too, once symbols have values": """
+        input x: f32[B, 4]
+        weight w: f32[6, 4]
+        y = matmul(x, w, transpose_b=true)
+        flat = reshape(w, shape=[B, 12])
+        z = exp(flat)
+        output y = y
+        output z = z
+        """,
     "a value of rank 0 from the reference": """
         input x: bool[]
         input z: bool[]

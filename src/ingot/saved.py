@@ -19,7 +19,7 @@ from ingot.dtype import DTYPES
 from ingot.errors import LoadError
 from ingot.files import make_folder, written
 from ingot.ir import Graph
-from ingot.lower.weights import PANEL, WeightStore
+from ingot.lower.weights import PANEL, WeightStore, static_values
 from ingot.plan import layout
 from ingot.run.native import NativeProgram
 from ingot.run.program import Program
@@ -78,11 +78,32 @@ def _raw_weights(graph: Graph, program: Program) -> dict[str, np.ndarray]:
     for segment in program.segments:
         if not isinstance(segment, NativeProgram):
             packed -= set(segment.graph.values)
+    if graph.symbols:
+        static = static_values(graph)
+        packed = {name for name in packed if name in graph.values and _is_only_packed(graph, name, static)}
     return {
         name: value.data
         for name, value in graph.values.items()
         if value.kind == "weight" and name not in packed and value.data is not None
     }
+
+
+# Which operand of an op may be packed.
+_PACKED_OPERAND = {"matmul": 1, "gather": 0}
+
+
+def _is_only_packed(graph: Graph, name: str, static: set[str]) -> bool:
+    """True when all that reads a static value, or static values made of it, are products and the tables they share.
+
+    Anything else static may be folded once symbols have values, and that takes the weight itself.
+    """
+    for user in graph.users(name):
+        if user.outputs[0] in static:
+            if user.op.name not in ("permute", "concat") or not _is_only_packed(graph, user.output, static):
+                return False
+        elif user.op.name not in _PACKED_OPERAND or user.operands[_PACKED_OPERAND[user.op.name]] != name:
+            return False
+    return not graph.is_output(name)
 
 
 def _sources(graph: Graph, value: str) -> set[str]:
