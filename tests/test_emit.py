@@ -264,7 +264,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Emitted:
     return Emitted(folder, feeds, expected)
 
 
-@pytest.mark.parametrize("isa", ["", "scalar"])
+@pytest.mark.parametrize("isa", ["", pytest.param("scalar", marks=pytest.mark.slow)])
 def test_every_op_sample(samples: Emitted, compiler: str, isa: str) -> None:
     samples.check(samples.compiled(compiler, "-O2", "-Wall", "-Werror", force=isa))
 
