@@ -70,7 +70,7 @@ def plan(lowered: Lowered, *, canaries: bool = False) -> Plan:
     alignment = lowered.target.alignment
     result.live = _live_ranges(lowered)
     blocks = _merge_inplace(lowered, result.live)
-    result.lower_bound_bytes = _lower_bound(blocks, len(lowered.steps), alignment)
+    result.lower_bound_bytes = _lower_bound(blocks, len(lowered.steps), alignment, result.canary_bytes)
     arena = [t for t in lowered.tensors.values() if t.id in result.live]
     result.activation_bytes = sum(_round_up(t.nbytes, alignment) for t in arena if t.kind == "activation")
     _place_blocks(lowered, result, blocks)
@@ -128,11 +128,12 @@ def _may_share(step: Step, operand: int, index: int, source: _Block, target: _Bl
     )
 
 
-def _lower_bound(blocks: list[_Block], steps: int, alignment: int) -> int:
+def _lower_bound(blocks: list[_Block], steps: int, alignment: int, canary_bytes: int) -> int:
     change = [0] * (steps + 1)
     for block in blocks:
-        change[block.birth] += _round_up(block.nbytes, alignment)
-        change[block.death + 1] -= _round_up(block.nbytes, alignment)
+        size = _round_up(block.nbytes + canary_bytes, alignment)
+        change[block.birth] += size
+        change[block.death + 1] -= size
     total = peak = 0
     for delta in change:
         total += delta
