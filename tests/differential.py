@@ -32,7 +32,7 @@ from ingot.run.native import Arena, pack_panels
 from ingot.run.program import compile_program
 from ingot.session import InferenceSession
 from ingot.text import dump, parse
-from random_growth import perturb
+from random_growth import STORAGE, perturb, stored
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -210,6 +210,10 @@ def check_session(graph: Graph, feeds: Arrays, expected: Arrays) -> None:
     with tempfile.TemporaryDirectory() as folder:
         session = InferenceSession(graph, threads=2)
         names = list(graph.outputs)
+        for how in STORAGE:
+            inputs = {name: stored(array, how) for name, array in feeds.items()}
+            results = dict(zip(names, session.run(None, inputs), strict=True))
+            expect_same(f"session, inputs stored {how}", results, expected)
         contexts = [session, session, session.context()]
         with ThreadPoolExecutor(len(contexts)) as pool:
             for results in pool.map(lambda context: context.run(None, feeds), contexts):

@@ -51,6 +51,24 @@ def perturb(node: Node, array: np.ndarray, rng: np.random.Generator) -> None:
     array += np.where(np.isfinite(array), scale * np.maximum(1, np.abs(np.nan_to_num(array))), 0)
 
 
+STORAGE = ("columns", "spaced", "unaligned", "locked")
+
+
+def stored(data: np.ndarray, how: str) -> np.ndarray:
+    """The same array, not row-major, not aligned, or not writable, as parameters of models are at times."""
+    match how:
+        case "columns" if data.ndim:
+            return np.asfortranarray(data)
+        case "spaced" if data.ndim:
+            return np.repeat(data, 2, -1)[..., ::2]
+        case "unaligned":
+            return np.frombuffer(b"?" + data.tobytes(), np.uint8)[1:].view(data.dtype).reshape(data.shape)
+        case "locked":
+            data = data.copy()
+            data.flags.writeable = False
+    return data
+
+
 class Growth:
     """A graph that grows. `pool` holds the values that later nodes may read; a pattern keeps its -inf out of it."""
 
@@ -108,7 +126,7 @@ class Growth:
             )
             self.feeds[name] = data
         elif kind == "w":
-            name = graph.add_weight(graph.fresh("w"), self._laid_out(data))
+            name = graph.add_weight(graph.fresh("w"), stored(data, self.choose(("plain", "plain", *STORAGE))))
         else:
             name = graph.add_constant(graph.fresh("c"), data)
         self._know(name, data)
@@ -118,21 +136,6 @@ class Growth:
     def _know(self, name: str, data: np.ndarray) -> None:
         self.exact[name] = self.noisy[name] = data.astype(np.float64) if data.dtype == np.float32 else data
         self.settled.add(name)
-
-    def _laid_out(self, data: np.ndarray) -> np.ndarray:
-        """The same array, at times not row-major, not aligned or not writable, as parameters of models are."""
-        match self.choose(("plain", "plain", "plain", "columns", "spaced", "unaligned", "locked")):
-            case "columns" if data.ndim:
-                return np.asfortranarray(data)
-            case "spaced" if data.ndim:
-                return np.repeat(data, 2, -1)[..., ::2]
-            case "unaligned":
-                raw = np.frombuffer(b"?" + data.tobytes(), np.uint8)[1:]
-                return raw.view(data.dtype).reshape(data.shape)
-            case "locked":
-                data = data.copy()
-                data.flags.writeable = False
-        return data
 
     def draw(self, dtype: DType, shape: tuple[int, ...], bounds: Bounds = (-2.0, 2.0)) -> np.ndarray:
         """Random data; integers are in low..high."""

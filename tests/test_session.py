@@ -118,7 +118,7 @@ def test_wrong_sources(tmp_path) -> None:
 
 
 def test_strange_arrays(mlp: Graph) -> None:
-    """Strided, reversed, Fortran, read-only and broadcast inputs are copied where they must be."""
+    """Unaligned, strided, reversed, Fortran, read-only and broadcast inputs are copied where they must be."""
     session = ingot.InferenceSession(mlp)
     plain = feed(6)["x"]
     (expected,) = session.run(["logits"], {"x": plain})
@@ -126,7 +126,8 @@ def test_strange_arrays(mlp: Graph) -> None:
     wide[::2, ::2] = plain
     frozen = plain.copy()
     frozen.flags.writeable = False
-    for strange in (wide[::2, ::2], np.asfortranarray(plain), plain[::-1].copy()[::-1], frozen):
+    unaligned = np.frombuffer(b"?" + plain.tobytes(), np.uint8)[1:].view(np.float32).reshape(plain.shape)
+    for strange in (unaligned, wide[::2, ::2], np.asfortranarray(plain), plain[::-1].copy()[::-1], frozen):
         assert np.array_equal(session.run(["logits"], {"x": strange})[0], expected)
     one = np.broadcast_to(plain[:1], (6, 24))
     assert np.array_equal(session.run(["logits"], {"x": one})[0][3], expected[0])

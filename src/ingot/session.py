@@ -198,7 +198,7 @@ class Context:
             if inputs is not None:
                 return self._static, inputs
         symbols = bind_symbols(self._graph, input_feed)
-        inputs = [np.asarray(input_feed[name], order="C") for name in self._names]
+        inputs = [np.require(input_feed[name], requirements=("C", "A")) for name in self._names]
         return self._static or self._program(tuple(symbols[s] for s in self._symbols)), inputs
 
     def _exact(self, input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray] | None:
@@ -210,7 +210,8 @@ class Context:
             array = input_feed.get(name)
             if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
                 return None
-            if not array.flags.c_contiguous:
+            flags = array.flags
+            if not (flags.c_contiguous and flags.aligned):
                 return None
             inputs.append(array)
         return inputs
@@ -281,14 +282,14 @@ class IOBinding:
 
     def bind_input(self, name: str, array: np.ndarray) -> None:
         """Binds an input. Raises InputError for an array that could not be read in place."""
-        if not isinstance(array, np.ndarray) or not array.flags.c_contiguous:
+        if not isinstance(array, np.ndarray) or not (array.flags.c_contiguous and array.flags.aligned):
             raise InputError(f"bind_input {name!r}: a row-major array is needed, got {type(array).__name__}")
         self._inputs[name] = array
         self._native = None
 
     def bind_output(self, name: str, array: np.ndarray | None = None) -> None:
         """Binds an output to an array, or to one that is made at the first run."""
-        if array is not None and not (array.flags.c_contiguous and array.flags.writeable):
+        if array is not None and not array.flags.carray:
             raise InputError(f"bind_output {name!r}: a writable row-major array is needed")
         self._outputs[name] = array
         self._native = None

@@ -119,14 +119,9 @@ class WeightStore:
         return sum(array.nbytes for array in self._arrays.values())
 
     def _materialize(self, graph: Graph, recipe: Recipe) -> np.ndarray:
-        data = evaluate(graph, recipe.value)
+        data = np.require(evaluate(graph, recipe.value), requirements="A")
         if recipe.layout == "raw":
-            flat = np.ascontiguousarray(data).reshape(-1)
-            if flat.ctypes.data % recipe.dtype.itemsize == 0:
-                return flat
-            copy = allocate(flat.nbytes).view(flat.dtype)
-            copy[:] = flat
-            return copy
+            return np.ascontiguousarray(data).reshape(-1)
         packed = allocate(recipe.nbytes).view(data.dtype)
         self._pack(data, packed, recipe.transposed)
         return packed
