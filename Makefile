@@ -48,8 +48,9 @@ CHECKED_TESTS := tests/test_native.py tests/test_session.py tests/test_whole_mod
 
 # What runs under the sanitizers: C programs, and tests that drive the C core without torch.
 C_TESTS := $(basename $(notdir $(wildcard tests/native/*.c)))
-NATIVE_TESTS := $(wildcard tests/test_kernels*.py tests/test_row_kernels.py tests/test_native.py tests/test_pool.py)
-THREAD_TESTS := $(wildcard tests/test_pool.py tests/test_threads.py)
+NATIVE_TESTS := $(wildcard tests/test_kernels*.py tests/test_row_kernels.py tests/test_native.py tests/test_pool.py \
+	tests/test_random_graphs.py)
+THREAD_TESTS := $(wildcard tests/test_pool.py tests/test_threads.py tests/test_random_graphs.py)
 
 define sanitized_build
 	$(BIN)/cmake -S . -B build/$(2) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_C_COMPILER=gcc \
