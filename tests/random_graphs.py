@@ -36,7 +36,7 @@ def _choose_outputs(growth: Growth) -> None:
     leaves = [name for name in growth.pool if graph.producer(name) is None]
     chosen = [n for n in made if not graph.users(n) and growth.chance(0.75)]
     chosen += [n for n in made if graph.users(n) and growth.chance(0.06)]
-    chosen += [growth.choose(leaves)] if growth.chance(0.08) else []
+    chosen += [growth.choose(leaves)] if leaves and growth.chance(0.08) else []
     chosen += [growth.choose(chosen)] if chosen and growth.chance(0.05) else []
     for i, name in enumerate(chosen or [growth.choose(made or leaves)]):
         graph.set_output(f"y{i}", name)
