@@ -96,6 +96,26 @@ def matvec(k: int, n: int) -> Workload:
     return Workload(f"matvec 1x{k}x{n}", lambda: (nn.Linear(k, n, bias=False), (torch.randn(1, k),)))
 
 
+class Chain(nn.Module):
+    """Element-wise ops around a spelled-out normalisation over rows."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(width)), nn.Parameter(torch.randn(width))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        h = torch.sigmoid(x) * torch.tanh(y)
+        mean = h.mean(-1, keepdim=True)
+        variance = h.var(-1, unbiased=False, keepdim=True)
+        normal = (h - mean) / torch.sqrt(variance + 1e-5)
+        return torch.log1p(torch.exp(F.gelu(normal * self.weight + self.bias)))
+
+
+def chain(rows: int, cols: int) -> Workload:
+    """Sigmoid, tanh, mean and variance, GELU, exp and log1p."""
+    return Workload(f"chain {rows}x{cols}", lambda: (Chain(cols), (torch.randn(rows, cols), torch.randn(rows, cols))))
+
+
 def gpt2(tokens: int) -> Workload:
     """GPT-2 small, from token ids to logits, without a cache."""
 
@@ -128,6 +148,7 @@ WORKLOADS = {
         *(mlp(batch, width) for batch, width in ((1, 512), (32, 512), (128, 512), (1, 2048), (32, 2048))),
         *(block(spelling, *size) for spelling in ("naive", "sdpa") for size in BLOCK_SIZES),
         *(matvec(k, n) for k, n in ((1536, 1536), (4096, 4096), (4096, 11008))),
+        chain(300, 1000),
         gpt2(16),
         gpt2(128),
         bert(32),
