@@ -63,14 +63,40 @@ class Block(nn.Module):
 
 
 class Field(nn.Module):
-    """A transformers model reduced to one field of its result."""
+    """A transformers model reduced to its main input and one field of its result."""
 
     def __init__(self, model: nn.Module, field: str) -> None:
         super().__init__()
         self.model, self.field = model, field
 
-    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        return getattr(self.model(input_ids=input_ids), self.field)
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return getattr(self.model(**{self.model.main_input_name: x}), self.field)
+
+
+class Attention(nn.Module):
+    """Scaled dot-product attention on its inputs: q, k, v f32[batch, heads, rows, width]."""
+
+    def __init__(self, causal: bool) -> None:
+        super().__init__()
+        self.causal = causal
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+
+
+class Chain(nn.Module):
+    """Element-wise work and a normalisation: x f32[rows, cols] -> the same shape."""
+
+    def __init__(self, cols: int) -> None:
+        super().__init__()
+        self.scale, self.bias = nn.Parameter(torch.rand(cols) + 0.5), nn.Parameter(torch.randn(cols))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gated = torch.sigmoid(x) * torch.tanh(x)
+        mean = gated.mean(-1, keepdim=True)
+        variance = gated.var(-1, unbiased=False, keepdim=True)
+        normalised = (gated - mean) / torch.sqrt(variance + 1e-5)
+        return torch.log1p(torch.exp(F.gelu(normalised * self.scale + self.bias)))
 
 
 def mlp(batch: int, width: int) -> Workload:
@@ -141,6 +167,70 @@ def bert(tokens: int) -> Workload:
     return Workload(f"bert {tokens}", make)
 
 
+def image_model(name: str, make_model: Callable[[], nn.Module], field: str) -> Workload:
+    """A transformers model on one picture of 224 x 224; its batch norms get statistics as if it had been trained."""
+
+    def make() -> Made:
+        model = make_model()
+        for norm in model.modules():
+            if isinstance(norm, nn.BatchNorm2d):
+                nn.init.normal_(norm.running_mean, std=0.1)
+                for scale in (norm.running_var, norm.weight):
+                    nn.init.uniform_(scale, 0.5, 1.5)
+                nn.init.normal_(norm.bias, std=0.1)
+        return Field(model, field), (torch.randn(1, 3, 224, 224),)
+
+    return Workload(name, make)
+
+
+def vit() -> nn.Module:
+    """ViT-S/16."""
+    from transformers import ViTConfig, ViTModel
+
+    config = ViTConfig(hidden_size=384, num_hidden_layers=12, num_attention_heads=6, intermediate_size=1536)
+    return ViTModel(config, add_pooling_layer=False)
+
+
+def resnet50() -> nn.Module:
+    """ResNet-50 without its classifier."""
+    from transformers import ResNetConfig, ResNetModel
+
+    return ResNetModel(ResNetConfig())
+
+
+def mobilenetv2() -> nn.Module:
+    """MobileNetV2, width 1, without its classifier."""
+    from transformers import MobileNetV2Config, MobileNetV2Model
+
+    return MobileNetV2Model(MobileNetV2Config())
+
+
+def sdpa(size: tuple[int, ...], causal: bool) -> Workload:
+    """Attention alone; size: batch (1 when left out), heads, rows, width."""
+    shape = (1,) * (4 - len(size)) + size
+    return Workload(
+        f"{'sdpa-causal' if causal else 'sdpa'} {'x'.join(map(str, size))}",
+        lambda: (Attention(causal), tuple(torch.randn(shape) for _ in range(3))),
+    )
+
+
+def chain(rows: int, cols: int) -> Workload:
+    """Element-wise work and a normalisation."""
+    return Workload(f"chain {rows}x{cols}", lambda: (Chain(cols), (torch.randn(rows, cols),)))
+
+
+def steps(count: int) -> Workload:
+    """Tiny layers in a row, for the cost of a call and of a step."""
+    return Workload(
+        f"steps {count}", lambda: (nn.Sequential(*(nn.Linear(16, 16) for _ in range(count))), (torch.randn(1, 16),))
+    )
+
+
+def noop() -> Workload:
+    """A graph that does next to nothing: relu on a single element."""
+    return Workload("noop", lambda: (nn.ReLU(), (torch.ones(1),)))
+
+
 BLOCK_SIZES = ((1, 16, 64), (4, 16, 64), (1, 64, 128), (4, 64, 128), (1, 128, 256), (4, 128, 256))
 WORKLOADS = {
     workload.name: workload
@@ -153,5 +243,14 @@ WORKLOADS = {
         gpt2(128),
         bert(32),
         bert(128),
+        image_model("vit", vit, "last_hidden_state"),
+        image_model("resnet50", resnet50, "pooler_output"),
+        image_model("mobilenetv2", mobilenetv2, "pooler_output"),
+        sdpa((12, 512, 64), causal=False),
+        sdpa((2, 8, 777, 80), causal=True),
+        chain(300, 1000),
+        noop(),
+        steps(1),
+        steps(21),
     )
 }
