@@ -8,7 +8,7 @@ import mmap
 import numpy as np
 import pytest
 
-from ingot.lower.cpu.linear import attention_scratch
+from ingot.lower.cpu.attention import attention_scratch
 from ingot.run.library import load
 
 PANEL = 32

@@ -1,0 +1,77 @@
+"""Rows of attention: whole rows of scores, or online over tiles of them."""
+
+from __future__ import annotations
+
+from ingot.dtype import f32
+from ingot.ir import Node
+from ingot.lower.build import Builder, broadcast_view, pointer
+from ingot.lower.cpu.rows import both, of, row
+from ingot.lower.lowered import Field
+from ingot.lower.weights import PANEL
+
+# Nanoseconds on one thread: per multiply-add in a packed kernel, per weight of the softmax, per element packed.
+_FMA, _WEIGHT, _PACK = 0.018, 0.4, 0.3
+# Attention over at most this many keys keeps whole rows of scores; longer ones run online over tiles of 256.
+_FULL_ROW_KEYS = 1024
+
+
+def _keys(many: bool):  # type: ignore[no-untyped-def]
+    def refuse(builder: Builder, node: Node) -> str:
+        keys = builder.graph.type(str(node.operands[1])).dims[2]
+        if (keys > _FULL_ROW_KEYS) == many:
+            return ""
+        return f"{keys} keys, expected {'more than' if many else 'at most'} {_FULL_ROW_KEYS}"
+
+    return refuse
+
+
+@row("attention", "attention_f32", both(of(f32, f32, f32), _keys(False)), strided=True)
+def _attention(builder: Builder, node: Node) -> None:
+    keys = builder.graph.type(str(node.operands[1])).dims[2]
+    _emit_attention(builder, node, "attention_f32", keys)
+
+
+@row("attention", "attention_f32_online", both(of(f32, f32, f32), _keys(True)), strided=True)
+def _attention_online(builder: Builder, node: Node) -> None:
+    _emit_attention(builder, node, "attention_f32_online", 256)
+
+
+def _emit_attention(builder: Builder, node: Node, kernel: str, tile: int) -> None:
+    q, k, v = (builder.adjacent(o) for o in node.operands[:3])
+    out = builder.result(node.output, strided=True)
+    target = out
+    if out.shape[-1] != 1 and out.strides[-1] != 1:
+        out = builder.temporary(node, out)
+    (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, _), v_dim = q.shape, k.shape, v.shape[-1]
+    reads = [q, k, v]
+    fields: dict[str, Field] = {
+        "q": pointer(q), "k": pointer(k), "v": pointer(v), "out": pointer(out),
+        "batch": batch, "heads": heads, "kv_heads": kv_heads, "q_len": q_len, "kv_len": kv_len,
+        "head_dim": head_dim, "v_dim": v_dim,
+        "q_strides": q.strides[:3], "k_strides": k.strides[:3], "v_strides": v.strides[:3],
+        "out_strides": out.strides[:3], "scale": node.scale, "causal": int(node.causal),
+        "causal_offset": node.causal_offset,
+    }  # fmt: skip
+    if len(node.operands) > 3 and node.operands[3] is not None:
+        mask = broadcast_view(builder.view(node.operands[3]), (batch, heads, q_len, kv_len))
+        reads.append(mask)
+        fields |= {"mask": pointer(mask), "mask_strides": mask.strides, "mask_kind": 2 if mask.dtype is f32 else 1}
+    work = batch * heads * _head_nanoseconds(q_len, kv_len, head_dim, v_dim)
+    scratch = attention_scratch(tile, kv_len, head_dim, v_dim)
+    builder.step(kernel, "attention_args", fields, reads, [out], work=work, scratch_floats=scratch)
+    if target is not out:
+        builder.emit_copy(out, target)
+
+
+def _head_nanoseconds(q_len: int, kv_len: int, head_dim: int, v_dim: int) -> float:
+    """An estimate for one head on one thread: both products over whole panels, softmax, and packing k and v."""
+    keys, columns = (-(-n // PANEL) * PANEL for n in (kv_len, v_dim))
+    products = q_len * keys * (head_dim + columns) * _FMA
+    return products + q_len * keys * _WEIGHT + (keys * head_dim + kv_len * columns) * _PACK
+
+
+def attention_scratch(tile: int, kv_len: int, head_dim: int, v_dim: int) -> int:
+    """Floats of scratch per part, as abi.h states: packed keys and values, a block of scores, blocks of sums."""
+    columns = -(-min(tile, kv_len) // PANEL) * PANEL
+    v_columns = -(-v_dim // PANEL) * PANEL
+    return columns * (head_dim + v_columns + 24) + 384 + 120 * v_columns
