@@ -85,18 +85,18 @@ class Attention(nn.Module):
 
 
 class Chain(nn.Module):
-    """Element-wise work and a normalisation: x f32[rows, cols] -> the same shape."""
+    """Element-wise ops around a spelled-out normalisation over rows."""
 
-    def __init__(self, cols: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.scale, self.bias = nn.Parameter(torch.rand(cols) + 0.5), nn.Parameter(torch.randn(cols))
+        self.weight, self.bias = nn.Parameter(torch.randn(width)), nn.Parameter(torch.randn(width))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        gated = torch.sigmoid(x) * torch.tanh(x)
-        mean = gated.mean(-1, keepdim=True)
-        variance = gated.var(-1, unbiased=False, keepdim=True)
-        normalised = (gated - mean) / torch.sqrt(variance + 1e-5)
-        return torch.log1p(torch.exp(F.gelu(normalised * self.scale + self.bias)))
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        h = torch.sigmoid(x) * torch.tanh(y)
+        mean = h.mean(-1, keepdim=True)
+        variance = h.var(-1, unbiased=False, keepdim=True)
+        normal = (h - mean) / torch.sqrt(variance + 1e-5)
+        return torch.log1p(torch.exp(F.gelu(normal * self.weight + self.bias)))
 
 
 def mlp(batch: int, width: int) -> Workload:
@@ -120,21 +120,6 @@ def block(spelling: str, batch: int, seq: int, width: int) -> Workload:
 def matvec(k: int, n: int) -> Workload:
     """One row times a matrix."""
     return Workload(f"matvec 1x{k}x{n}", lambda: (nn.Linear(k, n, bias=False), (torch.randn(1, k),)))
-
-
-class Chain(nn.Module):
-    """Element-wise ops around a spelled-out normalisation over rows."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.randn(width)), nn.Parameter(torch.randn(width))
-
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        h = torch.sigmoid(x) * torch.tanh(y)
-        mean = h.mean(-1, keepdim=True)
-        variance = h.var(-1, unbiased=False, keepdim=True)
-        normal = (h - mean) / torch.sqrt(variance + 1e-5)
-        return torch.log1p(torch.exp(F.gelu(normal * self.weight + self.bias)))
 
 
 def chain(rows: int, cols: int) -> Workload:
@@ -214,11 +199,6 @@ def sdpa(size: tuple[int, ...], causal: bool) -> Workload:
     )
 
 
-def chain(rows: int, cols: int) -> Workload:
-    """Element-wise work and a normalisation."""
-    return Workload(f"chain {rows}x{cols}", lambda: (Chain(cols), (torch.randn(rows, cols),)))
-
-
 def steps(count: int) -> Workload:
     """Tiny layers in a row, for the cost of a call and of a step."""
     return Workload(
@@ -238,7 +218,6 @@ WORKLOADS = {
         *(mlp(batch, width) for batch, width in ((1, 512), (32, 512), (128, 512), (1, 2048), (32, 2048))),
         *(block(spelling, *size) for spelling in ("naive", "sdpa") for size in BLOCK_SIZES),
         *(matvec(k, n) for k, n in ((1536, 1536), (4096, 4096), (4096, 11008))),
-        chain(300, 1000),
         gpt2(16),
         gpt2(128),
         bert(32),
