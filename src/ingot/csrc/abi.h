@@ -7,6 +7,7 @@
 #define INGOT_PANEL 32        /* columns of a packed panel, on every instruction set */
 #define INGOT_K_BLOCK 256     /* a product-sum over k runs in blocks of this many, each from zero, added in order */
 #define INGOT_KV_TILE 256     /* columns of a tile of attention_f32_online */
+#define INGOT_CONV_PIXELS 48  /* output pixels whose windows a convolution gathers at once */
 #define INGOT_REDUCE_CHUNK 4096 /* other reductions: 16 lanes over chunks of this many, chunk results in order */
 
 #define INGOT_ACT_NONE 0
@@ -132,6 +133,26 @@ typedef struct {
   int64_t out_channels; int64_t out_height; int64_t out_width; int64_t groups;
   int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
   int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
+  int64_t scratch_stride;
+  int32_t activation;
+} conv_nchw_args;
+
+/* 2-D convolution: out = activation(conv(x) + bias) + residual. Element (n, c, y, x) of an image lies at n * strides[0]
+ * + y * strides[1] + x * strides[2] + c; x_strides[3] is the stride of x's channels. The taps of padding are zeros and
+ * are multiplied, as torch does. weight, with k the elements that one output element sums over, in order:
+ * conv2d_f32_packed: [groups][ceil(out_channels / groups / 32)][k][32], zero-padded, k over (kernel row, kernel column,
+ *   channel of the group); x_strides[3] is 1.
+ * conv2d_f32_planes: the same with k over (channel of the group, kernel row, kernel column); x_strides[2] is 1.
+ * conv2d_f32_depthwise: [kernel row][kernel column][channels]; groups == channels == out_channels, x_strides[3] is 1.
+ * scratch: parts slots of scratch_stride floats, at least INGOT_CONV_PIXELS * (k rounded up to 16, + 16) + 16; none for
+ * conv2d_f32_depthwise. */
+typedef struct {
+  const float *x; const float *weight; const float *bias; const float *residual; float *out; float *scratch;
+  int64_t batch; int64_t channels; int64_t height; int64_t width;
+  int64_t out_channels; int64_t out_height; int64_t out_width; int64_t groups;
+  int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
+  int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
+  int64_t x_strides[4]; int64_t out_strides[3]; int64_t residual_strides[3];
   int64_t scratch_stride;
   int32_t activation;
 } conv_args;

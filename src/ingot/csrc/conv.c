@@ -6,7 +6,7 @@
 typedef struct { int64_t at, count, y, x; } conv_run;
 
 /* Cuts pixels [first, first + count) at the ends of output rows. */
-static inline int64_t conv_runs(const conv_args *g, int64_t first, int64_t count, conv_run *runs) {
+static inline int64_t conv_runs(const conv_nchw_args *g, int64_t first, int64_t count, conv_run *runs) {
   int64_t n = 0;
   for (int64_t at = 0; at < count; n++) {
     const int64_t x = (first + at) % g->out_width;
@@ -38,7 +38,7 @@ static inline void conv_gather(const float *line, int64_t width, int64_t x, int6
 }
 
 /* The panel of pixels [first, first + count): x points to the group's first channel. */
-static inline void conv_panel(const conv_args *g, const float *x, int64_t first, int64_t count, float *panel) {
+static inline void conv_panel(const conv_nchw_args *g, const float *x, int64_t first, int64_t count, float *panel) {
   conv_run runs[INGOT_PANEL];
   const int64_t n = conv_runs(g, first, count, runs);
   for (int64_t channel = 0; channel < g->channels / g->groups; channel++, x += g->height * g->width) {
@@ -57,7 +57,7 @@ static inline void conv_panel(const conv_args *g, const float *x, int64_t first,
 }
 
 void K(conv2d_f32)(const void *args, int32_t part, int32_t parts) {
-  const conv_args *g = args;
+  const conv_nchw_args *g = args;
   const int64_t pixels = g->out_height * g->out_width, panels = (pixels + INGOT_PANEL - 1) / INGOT_PANEL;
   const int64_t rows = g->out_channels / g->groups, channels = g->channels / g->groups;
   const int64_t k = channels * g->kernel_h * g->kernel_w;

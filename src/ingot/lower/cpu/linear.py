@@ -144,7 +144,7 @@ def _conv(builder: Builder, node: Node) -> None:
     fields |= {"kernel_h": weight.shape[2], "kernel_w": weight.shape[3]}
     k = weight.shape[1] * weight.shape[2] * weight.shape[3]
     work = out.size * k * _FMA * 1.3
-    builder.step("conv2d_f32", "conv_args", fields, reads, [out], work=work, scratch_floats=k * PANEL)
+    builder.step("conv2d_f32", "conv_nchw_args", fields, reads, [out], work=work, scratch_floats=k * PANEL)
 
 
 def _image_fields(x: View, out: View, node: Node) -> dict[str, Field]:
