@@ -20,7 +20,12 @@ ACTIVATIONS = {
     "silu": (4, lambda x: x / (1 + np.exp(-x))),
     "sigmoid": (5, lambda x: 1 / (1 + np.exp(-x))),
     "tanh": (6, np.tanh),
+    "clip": (7, lambda x: np.clip(x, -0.25, 1.5)),
+    "leaky_relu": (8, lambda x: np.where(x < 0, -0.25 * x, x)),
+    "hard_sigmoid": (9, lambda x: np.clip(-0.25 * x + 1.5, 0, 1)),
+    "hard_swish": (10, lambda x: x * np.clip(x + 3, 0, 6) / 6),
 }
+ATTRIBUTES = {"act_alpha": -0.25, "act_beta": 1.5}
 ISAS = load().isas()
 PARTS = (1, 2, 3, 7)
 
@@ -114,15 +119,21 @@ SHAPES = [
     (5, 32, 16), (6, 64, 256), (7, 17, 3), (12, 96, 256), (13, 65, 300), (16, 64, 64), (29, 130, 64), (25, 3, 1024),
     (64, 32, 20), (5, 40, 0), (0, 8, 4), (6, 0, 4), (2, 40, 0),
 ]  # fmt: skip
-EPILOGUES = [
-    ("none", 1.0, False, False),
-    ("none", 1.0, True, False),
-    ("relu", 0.5, True, True),
-    ("gelu_erf", 1.0, True, False),
-    ("gelu_tanh", 1.0, False, True),
-    ("silu", 0.125, False, False),
-    ("sigmoid", 1.0, True, True),
-    ("tanh", 1.0, True, False),
+EPILOGUES = [  # activation, alpha, with bias, with residual: "last", "first" (before the activation) or not
+    ("none", 1.0, False, ""),
+    ("none", 1.0, True, ""),
+    ("relu", 0.5, True, "last"),
+    ("gelu_erf", 1.0, True, ""),
+    ("gelu_tanh", 1.0, False, "last"),
+    ("silu", 0.125, False, ""),
+    ("sigmoid", 1.0, True, "last"),
+    ("tanh", 1.0, True, ""),
+    ("relu", 1.0, True, "first"),
+    ("clip", 1.0, False, "last"),
+    ("clip", 1.0, True, "first"),
+    ("leaky_relu", 2.0, True, "first"),
+    ("hard_sigmoid", 1.0, True, ""),
+    ("hard_swish", 1.0, False, "first"),
 ]
 
 
@@ -134,7 +145,7 @@ def test_gemm(index, shape):
         code, function = ACTIVATIONS[activation]
         fields = {"m": m, "n": n, "k": k, "alpha": alpha, "activation": code, "b": at_page_end(packed(b))}
         x = at_page_end(a, row_pad=index % 3)
-        fields |= {"a": x, "a_stride": k + index % 3, "c_stride": n + 5}
+        fields |= {"a": x, "a_stride": k + index % 3, "c_stride": n + 5} | ATTRIBUTES
         linear = alpha * (a.astype(float) @ b.astype(float))
         if with_bias:
             fields["bias"] = at_page_end(bias)
@@ -142,7 +153,8 @@ def test_gemm(index, shape):
         expected = function(linear)
         if with_residual:
             fields |= {"residual": at_page_end(residual, 3), "residual_stride": n + 3}
-            expected = expected + residual
+            fields["residual_first"] = int(with_residual == "first")
+            expected = function(linear + residual) if with_residual == "first" else expected + residual
         kernels = ["gemm_f32_packed"] + ["gemv_f32_packed"] * (m <= 4)
         results = [every(name, fields, "c", (m, n), row_pad=5) for name in kernels]
         bound = gamma(k) * (abs(alpha) * (abs(a).astype(float) @ abs(b).astype(float)) + abs(bias))

@@ -17,6 +17,10 @@
 #define INGOT_ACT_SILU 4
 #define INGOT_ACT_SIGMOID 5
 #define INGOT_ACT_TANH 6
+#define INGOT_ACT_CLIP 7          /* to [act_alpha, act_beta] */
+#define INGOT_ACT_LEAKY_RELU 8    /* act_alpha x below 0 */
+#define INGOT_ACT_HARD_SIGMOID 9  /* act_alpha x + act_beta, clipped to [0, 1] */
+#define INGOT_ACT_HARD_SWISH 10
 
 #define INGOT_MASK_NONE 0
 #define INGOT_MASK_BOOL 1     /* uint8_t, nonzero keeps */
@@ -63,18 +67,19 @@ typedef struct {
   float scale;
 } pack_args;
 
-/* c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias[n]) + residual[m, n].
- * b is packed: panel p holds columns 32p..32p+31 as [k][32], zero-padded. bias and residual may be null. */
+/* c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias[n]) + residual[m, n]; where residual_first is set, the
+ * activation is applied to the whole sum instead. act_alpha, act_beta: the activation's float attributes. b is packed:
+ * panel p holds columns 32p..32p+31 as [k][32], zero-padded. bias and residual may be null. */
 typedef struct {
   const float *a; const float *b; const float *bias; const float *residual; float *c;
   int64_t m; int64_t n; int64_t k;
   int64_t a_stride; int64_t residual_stride; int64_t c_stride;
-  float alpha; int32_t activation;
+  float alpha; float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
 } gemm_args;
 
-/* c[batch, m, n] = activation(alpha * a @ b + bias) + residual with a b that is not constant: b is packed into scratch,
- * per part. Batch strides may be 0. bias: [n] or null; residual has c's shape, or is null. scratch: parts slots of
- * scratch_stride floats (a panel [k][32]). */
+/* gemm's c for each of a batch, with a b that is not constant: it is packed into scratch, per part. Batch strides may
+ * be 0. bias: [n] or null; residual has c's shape, or is null. scratch: parts slots of scratch_stride floats (a panel
+ * [k][32]). */
 typedef struct {
   const float *a; const float *b; const float *bias; const float *residual; float *c; float *scratch;
   int32_t batch_rank;
@@ -83,7 +88,7 @@ typedef struct {
   int64_t m; int64_t n; int64_t k;
   int64_t a_stride; int64_t b_k_stride; int64_t b_n_stride; int64_t residual_stride; int64_t c_stride;
   int64_t scratch_stride;
-  float alpha; int32_t activation;
+  float alpha; float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
 } matmul_args;
 
 /* out = softmax(scale * q @ k^T + mask) @ v; head h of q reads head h / (heads / kv_heads) of k and v.
@@ -126,7 +131,7 @@ typedef struct {
 } gather_elements_args;
 
 /* 2-D convolution, NCHW contiguous; weight is [out_channels, channels / groups, kernel_h, kernel_w] contiguous.
- * out = activation(conv + bias) + residual. scratch: parts slots of scratch_stride floats (an im2col panel [k][32]). */
+ * The epilogue is gemm's. scratch: parts slots of scratch_stride floats (an im2col panel [k][32]). */
 typedef struct {
   const float *x; const float *weight; const float *bias; const float *residual; float *out; float *scratch;
   int64_t batch; int64_t channels; int64_t height; int64_t width;
@@ -134,11 +139,11 @@ typedef struct {
   int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
   int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
   int64_t scratch_stride;
-  int32_t activation;
+  float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
 } conv_nchw_args;
 
-/* 2-D convolution: out = activation(conv(x) + bias) + residual. Element (n, c, y, x) of an image lies at n * strides[0]
- * + y * strides[1] + x * strides[2] + c; x_strides[3] is the stride of x's channels. The taps of padding are zeros and
+/* 2-D convolution with gemm's epilogue. Element (n, c, y, x) of an image lies at n * strides[0] + y * strides[1]
+ * + x * strides[2] + c; x_strides[3] is the stride of x's channels. The taps of padding are zeros and
  * are multiplied, as torch does. weight, with k the elements that one output element sums over, in order:
  * conv2d_f32_packed: [groups][ceil(out_channels / groups / 32)][k][32], zero-padded, k over (kernel row, kernel column,
  *   channel of the group); x_strides[3] is 1.
@@ -154,7 +159,7 @@ typedef struct {
   int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
   int64_t x_strides[4]; int64_t out_strides[3]; int64_t residual_strides[3];
   int64_t scratch_stride;
-  int32_t activation;
+  float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
 } conv_args;
 
 /* 2-D max and average pooling over `planes` = batch * channels planes, contiguous. */

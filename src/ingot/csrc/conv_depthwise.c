@@ -30,7 +30,8 @@ void K(conv2d_f32_depthwise)(const void *args, int32_t part, int32_t parts) {
       for (int64_t channel = 0; channel < g->channels; channel += 16) {
         const int64_t lanes = g->channels - channel < 16 ? g->channels - channel : 16;
         const gemm_epilogue epilogue = {g->bias, NULL, g->residual ? g->residual + residual : NULL,
-                                        g->residual_strides[2], 1.0f, g->activation};
+                                        g->residual_strides[2], 1.0f,
+                                        g->act_alpha, g->act_beta, g->activation, g->residual_first};
         float sums[16];
         v_store(sums, depthwise_sum(g, g->x + image * g->x_strides[0] + channel, g->weight + channel, y, x, lanes));
         epilogue_apply(&epilogue, x, channel, 1, lanes, sums, 16,

@@ -49,11 +49,11 @@ UNARY_F32(floor, v_floor(x))
 UNARY_F32(ceil, v_ceil(x))
 UNARY_F32(round, v_round(x))
 UNARY_F32(softplus, v_softplus(x))
-UNARY_F32(hard_swish, v_div(v_mul(x, v_max(v_set(0), v_min(v_set(6), v_add(x, v_set(3))))), v_set(6)))
-UNARY_F32(leaky_relu, v_select(v_lt(x, v_set(0)), v_mul(x, alpha), x))
+UNARY_F32(hard_swish, v_hard_swish(x))
+UNARY_F32(leaky_relu, v_leaky_relu(x, alpha))
 UNARY_F32(elu, v_select(v_le(x, v_set(0)), v_mul(v_expm1(x), alpha), x))
-UNARY_F32(hard_sigmoid, v_max(v_set(0), v_min(v_set(1), v_fma(x, alpha, beta))))
-UNARY_F32(clip, v_min(beta, v_max(alpha, x)))
+UNARY_F32(hard_sigmoid, v_hard_sigmoid(x, alpha, beta))
+UNARY_F32(clip, v_clip(x, alpha, beta))
 
 #define BINARY_F32_LOOP(load_x, load_y, expression) \
   for (; i + 16 <= w.count; i += 16) {              \

@@ -3,7 +3,8 @@
 
 void K(gemm_f32_packed)(const void *args, int32_t part, int32_t parts) {
   const gemm_args *g = args;
-  const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha, g->activation};
+  const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha,
+                                  g->act_alpha, g->act_beta, g->activation, g->residual_first};
   const gemm_share share = gemm_cut((g->n + INGOT_PANEL - 1) / INGOT_PANEL, g->m, part, parts);
   for (int64_t panel = share.panel_begin; panel < share.panel_end; panel++) {
     const int64_t column = panel * INGOT_PANEL;

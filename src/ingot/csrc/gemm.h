@@ -38,14 +38,17 @@ static inline int64_t gemm_blocks(int64_t rows, int64_t a_stride) {
   return (rows + most - 1) / most;
 }
 
-/* What happens to a sum: activation(alpha * sum + bias) + residual. Each pointer may be null. */
+/* What happens to a sum: activation(alpha * sum + bias) + residual, or activation(alpha * sum + bias + residual). Each
+ * pointer may be null. */
 typedef struct {
   const float *column_bias; /* [columns] */
   const float *row_bias;    /* [rows] */
   const float *residual;    /* [rows, columns] */
   int64_t residual_stride;
   float alpha;
+  float act_alpha, act_beta; /* the activation's attributes */
   int32_t activation;
+  int32_t residual_first;
 } gemm_epilogue;
 
 /* Whether the epilogue leaves a sum as it is. */
@@ -53,30 +56,72 @@ static inline int epilogue_is_plain(const gemm_epilogue *e) {
   return !e->column_bias && !e->row_bias && !e->residual && e->alpha == 1.0f && e->activation == INGOT_ACT_NONE;
 }
 
+/* Whether the epilogue is at most a bias, a residual and a clip: a few instructions a vector. */
+static inline int epilogue_is_light(const gemm_epilogue *e) {
+  const int clips =
+      e->activation == INGOT_ACT_NONE || e->activation == INGOT_ACT_RELU || e->activation == INGOT_ACT_CLIP;
+  return clips && !e->row_bias && e->alpha == 1.0f;
+}
+
+/* 16 columns of a light epilogue. -0 as bias and infinite bounds change nothing, NaN included. residual: [rows] or
+ * null. */
+static inline void epilogue_light(const gemm_epilogue *e, const float *bias, int64_t rows, const float *sums,
+                                  int64_t sums_stride, const float *residual, float *c, int64_t c_stride) {
+  const vf added = bias ? v_load(bias) : v_set(-0.0f);
+  const int clips = e->activation == INGOT_ACT_CLIP;
+  const vf low = v_set(clips ? e->act_alpha : e->activation == INGOT_ACT_RELU ? 0.0f : -INFINITY);
+  const vf high = v_set(clips ? e->act_beta : INFINITY);
+  if (!residual) {
+    for (int64_t i = 0; i < rows; i++)
+      v_store(c + i * c_stride, v_clip(v_add(v_load(sums + i * sums_stride), added), low, high));
+  } else if (e->residual_first) {
+    for (int64_t i = 0; i < rows; i++) {
+      const vf v = v_add(v_load(sums + i * sums_stride), added);
+      v_store(c + i * c_stride, v_clip(v_add(v, v_load(residual + i * e->residual_stride)), low, high));
+    }
+  } else {
+    for (int64_t i = 0; i < rows; i++) {
+      const vf v = v_clip(v_add(v_load(sums + i * sums_stride), added), low, high);
+      v_store(c + i * c_stride, v_add(v, v_load(residual + i * e->residual_stride)));
+    }
+  }
+}
+
+/* Up to 16 columns of any epilogue. */
+static inline void epilogue_full(const gemm_epilogue *e, const float *bias, const float *row_bias, int64_t rows,
+                                 int64_t lanes, const float *sums, int64_t sums_stride, const float *residual, float *c,
+                                 int64_t c_stride) {
+  const vf column_bias = !bias ? v_set(-0.0f) : lanes < 16 ? v_load_n(bias, lanes) : v_load(bias);
+  for (int64_t i = 0; i < rows; i++) {
+    vf v = v_load(sums + i * sums_stride), rest = v_set(-0.0f);
+    if (residual) rest = lanes < 16 ? v_load_n(residual + i * e->residual_stride, lanes)
+                                    : v_load(residual + i * e->residual_stride);
+    if (e->alpha != 1.0f) v = v_mul(v, v_set(e->alpha));
+    v = v_add(v, column_bias);
+    if (row_bias) v = v_add(v, v_set(row_bias[i]));
+    if (e->residual_first) v = v_add(v, rest);
+    if (e->activation != INGOT_ACT_NONE) v = v_activate(v, e->activation, e->act_alpha, e->act_beta);
+    if (!e->residual_first) v = v_add(v, rest);
+    if (lanes < 16)
+      v_store_n(c + i * c_stride, v, lanes);
+    else
+      v_store(c + i * c_stride, v);
+  }
+}
+
 /* c[rows, columns] = the epilogue of sums[rows, columns], which belong at (row, column) of the epilogue's operands.
  * c may be the residual. */
 static inline void epilogue_apply(const gemm_epilogue *e, int64_t row, int64_t column, int64_t rows, int64_t columns,
                                   const float *sums, int64_t sums_stride, float *c, int64_t c_stride) {
+  const int light = epilogue_is_light(e);
+  const float *residual = e->residual ? e->residual + row * e->residual_stride + column : NULL;
   for (int64_t j = 0; j < columns; j += 16) {
-    const int64_t lanes = columns - j;
     const float *bias = e->column_bias ? e->column_bias + column + j : NULL;
-    const vf column_bias = !bias ? v_set(0.0f) : lanes < 16 ? v_load_n(bias, lanes) : v_load(bias);
-    for (int64_t i = 0; i < rows; i++) {
-      vf v = v_load(sums + i * sums_stride + j);
-      if (e->alpha != 1.0f) v = v_mul(v, v_set(e->alpha));
-      if (bias) v = v_add(v, column_bias);
-      if (e->row_bias) v = v_add(v, v_set(e->row_bias[row + i]));
-      if (e->activation != INGOT_ACT_NONE) v = v_activate(v, e->activation);
-      if (e->residual) {
-        const float *residual = e->residual + (row + i) * e->residual_stride + column + j;
-        v = v_add(v, lanes < 16 ? v_load_n(residual, lanes) : v_load(residual));
-      }
-      float *to = c + i * c_stride + j;
-      if (lanes < 16)
-        v_store_n(to, v, lanes);
-      else
-        v_store(to, v);
-    }
+    if (light && columns - j >= 16)
+      epilogue_light(e, bias, rows, sums + j, sums_stride, residual ? residual + j : NULL, c + j, c_stride);
+    else
+      epilogue_full(e, bias, e->row_bias ? e->row_bias + row : NULL, rows, columns - j < 16 ? columns - j : 16,
+                    sums + j, sums_stride, residual ? residual + j : NULL, c + j, c_stride);
   }
 }
 

@@ -5,7 +5,8 @@
 
 void K(gemv_f32_packed)(const void *args, int32_t part, int32_t parts) {
   const gemm_args *g = args;
-  const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha, g->activation};
+  const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha,
+                                  g->act_alpha, g->act_beta, g->activation, g->residual_first};
   const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
   const int64_t end = part_begin(panels, part + 1, parts);
   float sums[4 * GEMV_PANELS * INGOT_PANEL];

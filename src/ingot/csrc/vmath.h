@@ -274,7 +274,16 @@ static inline vf v_pow(vf x, vf y) {
   return v_load(base);
 }
 
-static inline vf v_activate(vf x, int32_t activation) {
+static inline vf v_clip(vf x, vf low, vf high) { return v_min(high, v_max(low, x)); }
+static inline vf v_leaky_relu(vf x, vf alpha) { return v_select(v_lt(x, v_set(0)), v_mul(x, alpha), x); }
+static inline vf v_hard_sigmoid(vf x, vf alpha, vf beta) { return v_clip(v_fma(x, alpha, beta), v_set(0), v_set(1)); }
+
+static inline vf v_hard_swish(vf x) {
+  return v_div(v_mul(x, v_clip(v_add(x, v_set(3)), v_set(0), v_set(6))), v_set(6));
+}
+
+/* alpha and beta: the activation's float attributes. */
+static inline vf v_activate(vf x, int32_t activation, float alpha, float beta) {
   switch (activation) {
     case INGOT_ACT_RELU: return v_max(v_set(0), x);
     case INGOT_ACT_GELU_ERF: return v_gelu_erf(x);
@@ -282,6 +291,10 @@ static inline vf v_activate(vf x, int32_t activation) {
     case INGOT_ACT_SILU: return v_silu(x);
     case INGOT_ACT_SIGMOID: return v_sigmoid(x);
     case INGOT_ACT_TANH: return v_tanh(x);
+    case INGOT_ACT_CLIP: return v_clip(x, v_set(alpha), v_set(beta));
+    case INGOT_ACT_LEAKY_RELU: return v_leaky_relu(x, v_set(alpha));
+    case INGOT_ACT_HARD_SIGMOID: return v_hard_sigmoid(x, v_set(alpha), v_set(beta));
+    case INGOT_ACT_HARD_SWISH: return v_hard_swish(x);
     default: return x;
   }
 }

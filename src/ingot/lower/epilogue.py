@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from ingot.dtype import f32
 from ingot.ir import Graph, Node
 
-# op (and its `approximate` attribute) -> INGOT_ACT_* of abi.h
-ACTIVATIONS = {
-    "relu": 1,
-    "gelu.erf": 2,
-    "gelu.tanh": 3,
-    "silu": 4,
-    "sigmoid": 5,
-    "tanh": 6,
+# op (and its `approximate` attribute) -> INGOT_ACT_* of abi.h, and the op's float attributes: act_alpha, act_beta
+ACTIVATIONS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "relu": (1, ()),
+    "gelu.erf": (2, ()),
+    "gelu.tanh": (3, ()),
+    "silu": (4, ()),
+    "sigmoid": (5, ()),
+    "tanh": (6, ()),
+    "clip": (7, ("minimum", "maximum")),
+    "leaky_relu": (8, ("alpha",)),
+    "hard_sigmoid": (9, ("alpha", "beta")),
+    "hard_swish": (10, ()),
 }
 
 
@@ -23,6 +27,7 @@ ACTIVATIONS = {
 class Group:
     """root: the matmul or conv. The epilogue computes activation(root + bias) + residual into `output`.
 
+    residual_first: the activation is applied to the whole sum instead. act_alpha, act_beta: its float attributes.
     `members` are the nodes from the root to the last, in order.
     """
 
@@ -30,7 +35,10 @@ class Group:
     members: list[Node]
     bias: str | None = None
     activation: int = 0
+    act_alpha: float = 0.0
+    act_beta: float = 0.0
     residual: str | None = None
+    residual_first: bool = False
 
     @property
     def output(self) -> str:
@@ -54,14 +62,14 @@ def find_groups(graph: Graph, static: set[str]) -> tuple[dict[Node, Group], set[
 
 def _grow(graph: Graph, static: set[str], group: Group, taken: Callable[[Node], bool]) -> None:
     """Adds following nodes while each is the only reader of what came before, and not of another group."""
-    while group.residual is None:
+    while group.residual is None or not group.activation:
         user = graph.only_user(group.output)
         if user is None or taken(user):
             return
         name = f"gelu.{user.approximate}" if user.op.name == "gelu" else user.op.name
         if name in ACTIVATIONS and not group.activation:
-            group.activation = ACTIVATIONS[name]
-        elif user.op.name == "add":
+            _take_activation(group, user, *ACTIVATIONS[name])
+        elif user.op.name == "add" and group.residual is None:
             other = user.operands[1] if user.operands[0] == group.output else user.operands[0]
             assert other is not None
             if not _take_add(graph, static, group, user, other):
@@ -69,6 +77,12 @@ def _grow(graph: Graph, static: set[str], group: Group, taken: Callable[[Node], 
         else:
             return
         group.members.append(user)
+
+
+def _take_activation(group: Group, node: Node, code: int, attributes: tuple[str, ...]) -> None:
+    group.activation = code
+    group.act_alpha, group.act_beta, *_ = (*(float(getattr(node, name)) for name in attributes), 0.0, 0.0)
+    group.residual_first = group.residual is not None
 
 
 def _take_add(graph: Graph, static: set[str], group: Group, add: Node, other: str) -> bool:

@@ -49,8 +49,8 @@ def _emit_packed(builder: Builder, group: Group, kernel: str) -> None:
     b = builder.weight(str(root.operands[1]), "panels", root.transpose_b)
     k, n = reversed(b.shape) if root.transpose_b else b.shape
     reads = [a, b]
-    fields: dict[str, Field] = {"m": a.shape[0], "n": n, "k": k, "alpha": root.scale, "activation": group.activation}
-    fields |= _bias(builder, group, reads)
+    fields: dict[str, Field] = {"m": a.shape[0], "n": n, "k": k, "alpha": root.scale}
+    fields |= epilogue_fields(builder, group, group.bias, reads)
     if group.residual is not None:
         residual = builder.rows(group.residual)
         reads.append(residual)
@@ -65,12 +65,17 @@ def _emit_packed(builder: Builder, group: Group, kernel: str) -> None:
     builder.step(kernel, "gemm_args", fields, reads, [c], work=work, inplace=inplace)
 
 
-def _bias(builder: Builder, group: Group, reads: list[View]) -> dict[str, Field]:
-    if group.bias is None:
-        return {}
-    bias = builder.contiguous(group.bias)
-    reads.append(bias)
-    return {"bias": pointer(bias)}
+def epilogue_fields(builder: Builder, group: Group, bias: str | None, reads: list[View]) -> dict[str, Field]:
+    """The fields of bias and activation; a bias is added to the reads."""
+    fields: dict[str, Field] = {
+        "activation": group.activation, "act_alpha": group.act_alpha, "act_beta": group.act_beta,
+        "residual_first": int(group.residual_first),
+    }  # fmt: skip
+    if bias is not None:
+        view = builder.contiguous(bias)
+        reads.append(view)
+        fields["bias"] = pointer(view)
+    return fields
 
 
 @row("matmul", "matmul_f32", of(f32, f32), strided=True)
@@ -92,8 +97,8 @@ def _matmul(builder: Builder, node: Node) -> None:
     a = broadcast_view(a, (*batch, m, k))
     b = broadcast_view(b, (*batch, k, n))
     reads = [a, b]
-    fields: dict[str, Field] = {"m": m, "n": n, "k": k, "alpha": root.scale, "activation": group.activation}
-    fields |= _bias(builder, group, reads)
+    fields: dict[str, Field] = {"m": m, "n": n, "k": k, "alpha": root.scale}
+    fields |= epilogue_fields(builder, group, group.bias, reads)
     if group.residual is not None:
         residual = builder.adjacent(group.residual)
         reads.append(residual)
@@ -129,11 +134,8 @@ def _conv(builder: Builder, node: Node) -> None:
     root = group.root
     x, weight = builder.contiguous(root.operands[0]), builder.contiguous(root.operands[1])
     reads = [x, weight]
-    fields: dict[str, Field] = {"x": pointer(x), "weight": pointer(weight), "activation": group.activation}
-    if len(root.operands) > 2 and root.operands[2] is not None:
-        bias = builder.contiguous(root.operands[2])
-        reads.append(bias)
-        fields["bias"] = pointer(bias)
+    fields: dict[str, Field] = {"x": pointer(x), "weight": pointer(weight)}
+    fields |= epilogue_fields(builder, group, root.operands[2] if len(root.operands) > 2 else None, reads)
     if group.residual is not None:
         residual = builder.contiguous(group.residual)
         reads.append(residual)
