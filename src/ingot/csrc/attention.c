@@ -74,7 +74,7 @@ static inline void attention_product(int64_t rows, int64_t panels, int64_t k, co
       const int64_t row = part_begin(rows, (int32_t)block, (int32_t)blocks);
       const int64_t count = part_begin(rows, (int32_t)block + 1, (int32_t)blocks) - row;
       K(gemm_tile)(count, together, k, a + row * a_stride, a_stride, b + panel * panel_stride, INGOT_PANEL,
-                   panel_stride, c + row * c_stride + panel * INGOT_PANEL, c_stride);
+                   panel_stride, c + row * c_stride + panel * INGOT_PANEL, c_stride, b, 0);
     }
   }
 }

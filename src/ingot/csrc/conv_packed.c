@@ -79,7 +79,8 @@ static inline void conv_panel_of(const conv_args *g, int64_t pixel, int64_t coun
   for (int64_t block = 0; block < blocks; block++) {
     const int64_t first = part_begin(count, (int32_t)block, (int32_t)blocks);
     const int64_t length = part_begin(count, (int32_t)block + 1, (int32_t)blocks) - first;
-    K(gemm_tile)(length, 1, k, rows + first * row_stride, row_stride, panel, INGOT_PANEL, 0, sums, INGOT_PANEL);
+    K(gemm_tile)(length, 1, k, rows + first * row_stride, row_stride, panel, INGOT_PANEL, 0, sums, INGOT_PANEL, panel,
+                 0);
     conv_finish(g, pixel + first, length, channel, columns, sums);
   }
 }

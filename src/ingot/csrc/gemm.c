@@ -10,6 +10,7 @@ void K(gemm_f32_packed)(const void *args, int32_t part, int32_t parts) {
     const int64_t column = panel * INGOT_PANEL;
     const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
     gemm_panel(&epilogue, share.row_begin, share.row_end, column, columns, g->k, g->a, g->a_stride,
-               g->b + column * g->k, INGOT_PANEL, g->c + column, g->c_stride);
+               g->b + column * g->k, INGOT_PANEL, g->c + column, g->c_stride,
+               panel + 1 < share.panel_end ? g->b + (column + INGOT_PANEL) * g->k : NULL);
   }
 }

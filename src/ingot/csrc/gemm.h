@@ -23,9 +23,11 @@
 
 /* c[rows, 32 * panels] = a[rows, k] @ b[k, 32 * panels], 1 <= rows <= GEMM_ROWS; row j of panel p lies at
  * b + p * panel_stride + j * b_stride. All columns of c are written; k == 0 writes zeros. With few rows several panels
- * are read at once. Each element is summed in blocks of INGOT_K_BLOCK from zero, the block sums added in order. */
+ * are read at once. Each element is summed in blocks of INGOT_K_BLOCK from zero, the block sums added in order. The
+ * k * ahead_step bytes at `ahead` are prefetched on the way. */
 void K(gemm_tile)(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride,
-                  const float *b, int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride);
+                  const float *b, int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride,
+                  const void *ahead, int64_t ahead_step);
 
 /* panel[k][32] = scale * src, whose element (i, j) lies at i * k_stride + j * n_stride; columns from n on are zero. */
 void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
@@ -126,19 +128,24 @@ static inline void epilogue_apply(const gemm_epilogue *e, int64_t row, int64_t c
 }
 
 /* Rows [begin, end) of one panel of c, `columns` wide and starting at `column`: c = epilogue(a @ b). a and c point to
- * row 0, c to the panel's first column. */
+ * row 0, c to the panel's first column. next: the packed panel that will be read after this one, or null. A processor
+ * fetches what is read one line after another by itself, but not while the blocks after the first read a panel again:
+ * there each block prefetches its share of the next panel, so that memory and arithmetic work at the same time. */
 static inline void gemm_panel(const gemm_epilogue *e, int64_t begin, int64_t end, int64_t column, int64_t columns,
                               int64_t k, const float *a, int64_t a_stride, const float *b, int64_t b_stride, float *c,
-                              int64_t c_stride) {
-  const int64_t blocks = gemm_blocks(end - begin, a_stride);
+                              int64_t c_stride, const float *next) {
   const int direct = columns == INGOT_PANEL && epilogue_is_plain(e);
   float sums[GEMM_ROWS * INGOT_PANEL];
+  int64_t blocks = gemm_blocks(end - begin, a_stride);
+  if (next && blocks == 1 && end - begin > 8) blocks = 2;
+  const int64_t ahead_step = next && blocks > 1 ? (INGOT_PANEL * 4 + blocks - 1) / blocks : 0;
   for (int64_t block = 0; block < blocks; block++) {
     const int64_t row = begin + part_begin(end - begin, (int32_t)block, (int32_t)blocks);
     const int64_t rows = begin + part_begin(end - begin, (int32_t)block + 1, (int32_t)blocks) - row;
+    const char *ahead = ahead_step ? (const char *)next + block * k * ahead_step : (const char *)b;
     float *to = c + row * c_stride;
     K(gemm_tile)(rows, 1, k, a + row * a_stride, a_stride, b, b_stride, 0, direct ? to : sums,
-                 direct ? c_stride : INGOT_PANEL);
+                 direct ? c_stride : INGOT_PANEL, ahead, ahead_step);
     if (!direct) epilogue_apply(e, row, column, rows, columns, sums, INGOT_PANEL, to, c_stride);
   }
 }

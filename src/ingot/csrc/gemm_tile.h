@@ -8,7 +8,8 @@
 /* `rows` and `width` (registers in a row of c) are constants at every call: the arrays become registers. */
 static inline __attribute__((always_inline)) void tile_body(const int rows, const int width, int64_t k, const float *a,
                                                             int64_t a_stride, const float *b, int64_t b_stride,
-                                                            int64_t panel_stride, float *c, int64_t c_stride) {
+                                                            int64_t panel_stride, float *c, int64_t c_stride,
+                                                            const char *ahead, int64_t ahead_step) {
   int64_t done = 0;
   do {
     const int64_t steps = k - done < INGOT_K_BLOCK ? k - done : INGOT_K_BLOCK;
@@ -20,6 +21,8 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
     const float *third[(GEMM_ROWS + 2) / 3];
     INGOT_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] = a + i * a_stride + done;
     for (int64_t s = 0; s < steps; s++) {
+      __builtin_prefetch(ahead, 0, 2);
+      ahead += ahead_step;
       if (width <= 2) {
         TILE_V bv[2];
         INGOT_UNROLL for (int j = 0; j < width; j++) bv[j] = TILE_LOAD(b + TILE_LANES * j);
@@ -48,30 +51,35 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
   } while (done < k);
 }
 
-#define TILE_INSTANCE(rows, width)                                                                                    \
-  static void K(tile_##rows##x##width)(int64_t k, const float *a, int64_t a_stride, const float *b, int64_t b_stride,  \
-                                    int64_t panel_stride, float *c, int64_t c_stride) {                                \
-    tile_body(rows, width, k, a, a_stride, b, b_stride, panel_stride, c, c_stride);                                    \
+#define TILE_INSTANCE(rows, width)                                                                                   \
+  static void K(tile_##rows##x##width)(int64_t k, const float *a, int64_t a_stride, const float *b, int64_t b_stride, \
+                                       int64_t panel_stride, float *c, int64_t c_stride, const char *ahead,           \
+                                       int64_t ahead_step) {                                                          \
+    tile_body(rows, width, k, a, a_stride, b, b_stride, panel_stride, c, c_stride, ahead, ahead_step);                \
   }
 TILE_SHAPES(TILE_INSTANCE)
 
 static const struct {
   int64_t rows, width;
   void (*tile)(int64_t k, const float *a, int64_t a_stride, const float *b, int64_t b_stride, int64_t panel_stride,
-               float *c, int64_t c_stride);
+               float *c, int64_t c_stride, const char *ahead, int64_t ahead_step);
 } gemm_tiles[] = {
 #define TILE_ROW(rows, width) {rows, width, K(tile_##rows##x##width)},
   TILE_SHAPES(TILE_ROW)
 };
 
 void K(gemm_tile)(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride,
-                  const float *b, int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride) {
+                  const float *b, int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride,
+                  const void *ahead, int64_t ahead_step) {
   int64_t t = 0;
   while (gemm_tiles[t].rows != rows) t++;
+  const int64_t passes = (panels * TILE_PANEL + gemm_tiles[t].width - 1) / gemm_tiles[t].width;
+  const int64_t step = (ahead_step + passes - 1) / passes;
   for (int64_t j = 0; j < panels * TILE_PANEL; j += gemm_tiles[t].width) {
     while (gemm_tiles[t].width > panels * TILE_PANEL - j) t++;
     gemm_tiles[t].tile(k, a, a_stride, b + j / TILE_PANEL * panel_stride + j % TILE_PANEL * TILE_LANES, b_stride,
-                  panel_stride, c + j * TILE_LANES, c_stride);
+                       panel_stride, c + j * TILE_LANES, c_stride, ahead, step);
+    ahead = (const char *)ahead + k * step;
   }
 }
 

@@ -39,6 +39,6 @@ void K(matmul_f32)(const void *args, int32_t part, int32_t parts) {
       b_stride = INGOT_PANEL;
     }
     gemm_panel(&epilogue, share.row_begin, share.row_end, column, columns, g->k, g->a + at.a, g->a_stride, b, b_stride,
-               g->c + at.c + column, g->c_stride);
+               g->c + at.c + column, g->c_stride, NULL);
   }
 }
