@@ -1,12 +1,15 @@
-"""Files that are whole or absent."""
+"""Files that are whole or absent when written, and mapped when read."""
 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
+
+import numpy as np
 
 from ingot.errors import OutputError
 
@@ -34,6 +37,26 @@ def make_folder(path: str | os.PathLike[str]) -> None:
     """Makes a folder and its parents, if need be. Raises OutputError."""
     with _creating(Path(path)):
         os.makedirs(path, exist_ok=True)
+
+
+class MappedFile(mmap.mmap):
+    """A file, mapped to be read. Its pages belong to the page cache: let go, they come back as they were."""
+
+    def __new__(cls, descriptor: int) -> MappedFile:
+        return super().__new__(cls, descriptor, 0, access=mmap.ACCESS_READ)
+
+
+def release(array: np.ndarray) -> None:
+    """Lets go of the pages of a mapped file that an array lies in, until they are read again."""
+    owner: object = array
+    while isinstance(owner, (np.ndarray, memoryview)):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    if not isinstance(owner, MappedFile) or not array.size or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    start = np.frombuffer(owner, np.uint8).ctypes.data
+    low, high = np.lib.array_utils.byte_bounds(array)
+    first = (low - start) // mmap.PAGESIZE * mmap.PAGESIZE
+    owner.madvise(mmap.MADV_DONTNEED, first, high - start - first)
 
 
 @contextlib.contextmanager

@@ -76,7 +76,7 @@ class InferenceSession:
         self.executor = executor
         self.strict = strict
         self.threads = threads or usable_threads()
-        self._weights = WeightStore(pack_panels)
+        self._weights = WeightStore(pack_panels, self.threads)
         self.graph = _load(source, example_inputs, self._weights)
         self.source_node_count = len(self.graph)
         if dims:

@@ -1,8 +1,12 @@
-/* pack.c: matrices into panels of 32 columns, [ceil(n / 32)][k][32], zero-padded. */
+/* pack.c: matrices into panels of 32 columns, [ceil(n / 32)][k][32], zero-padded. The source may lie at any byte: a
+ * weight inside a protobuf message does. */
+#include <string.h>
+
 #include "gemm.h"
 
 typedef float pack8 __attribute__((vector_size(32)));
-typedef float pack8_unaligned __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float pack8_unaligned __attribute__((vector_size(32), aligned(1), may_alias));
+typedef float pack1_unaligned __attribute__((aligned(1), may_alias));
 
 #if defined(__clang__)
 #define PICK(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
@@ -36,7 +40,14 @@ static inline void pack_rows(const float *src, int64_t k, int64_t n, int64_t k_s
   for (int64_t i = 0; i < k; i++) {
     const float *from = src + i * k_stride;
     for (int64_t j = 0; j < INGOT_PANEL; j += 16) {
-      const vf v = n - j >= 16 ? v_load(from + j) : n > j ? v_load_n(from + j, n - j) : v_set(0.0f);
+      vf v = v_set(0.0f);
+      if (n - j >= 16) {
+        v = v_load(from + j);
+      } else if (n > j) {
+        float rest[16] = {0};
+        memcpy(rest, from + j, (size_t)(n - j) * sizeof(float));
+        v = v_load(rest);
+      }
       v_store(panel + i * INGOT_PANEL + j, v_mul(v, factor));
     }
   }
@@ -59,7 +70,7 @@ void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int
   }
   for (int64_t i = 0; i < k; i++) {
     for (int64_t j = i < k_whole ? n_whole : 0; j < n; j++)
-      panel[i * INGOT_PANEL + j] = scale * src[i * k_stride + j * n_stride];
+      panel[i * INGOT_PANEL + j] = scale * *(const pack1_unaligned *)(src + i * k_stride + j * n_stride);
   }
 }
 

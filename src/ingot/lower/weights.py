@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from ingot.dtype import DType
+from ingot.files import release
 from ingot.ir import Graph
 from ingot.text import dump_node
 
 PANEL = 32  # columns of a packed panel: INGOT_PANEL of abi.h
 _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
+_LARGE_BYTES = 16 << 20  # a matrix that several threads pack together
+_SERIAL_BYTES = 1 << 20  # so little that threads do not pay
+
+# Bytes that it makes, and the work.
+_Job = tuple[int, Callable[[], None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,20 +97,43 @@ def evaluate(graph: Graph, value: str) -> np.ndarray:
 class WeightStore:
     """Materialised recipes by key, each 64-byte aligned; never two copies.
 
-    A raw recipe of a mapped parameter that is already row-major is used where it lies. `pack` is the native packer.
+    A raw recipe of a mapped parameter that is already row-major is used where it lies. Everything else is packed
+    straight from the mapped file, over `threads` threads, and what was read of the file is let go at once, so that
+    source and copy are never in memory together. `pack` is the native packer.
     """
 
-    def __init__(self, pack: Callable[[np.ndarray, np.ndarray, bool], None]):
+    def __init__(self, pack: Callable[[np.ndarray, np.ndarray, bool], None], threads: int = 1):
         self._pack = pack
+        self._threads = threads
         self._arrays: dict[str, np.ndarray] = {}
         self._lock = threading.Lock()  # contexts of one session compile at the same time
 
     def array(self, graph: Graph, recipe: Recipe) -> np.ndarray:
         """The bytes of a recipe as a flat array; made on first use."""
+        self.prepare(graph, [recipe])
+        return self._arrays[recipe.key]
+
+    def prepare(self, graph: Graph, recipes: Iterable[Recipe]) -> None:
+        """Makes those recipes that are not made yet."""
         with self._lock:
-            if recipe.key not in self._arrays:
-                self._arrays[recipe.key] = self._materialize(graph, recipe)
-            return self._arrays[recipe.key]
+            missing = {recipe.key: recipe for recipe in recipes if recipe.key not in self._arrays}
+            if not missing:
+                return
+            panels = [recipe for recipe in missing.values() if recipe.layout == "panels"]
+            sizes = [-(-recipe.nbytes // _ALIGNMENT) * _ALIGNMENT for recipe in panels]
+            whole, offset = allocate(sum(sizes)), 0
+            jobs: list[_Job] = []
+            made: dict[str, np.ndarray] = {}
+            for recipe, size in zip(panels, sizes, strict=True):
+                packed = whole[offset : offset + recipe.nbytes].view(recipe.dtype.numpy)
+                made[recipe.key] = packed
+                jobs += self._pack_jobs(graph, recipe, packed)
+                offset += size
+            for recipe in missing.values():
+                if recipe.layout == "raw":
+                    jobs.append((recipe.nbytes, partial(self._make_raw, graph, recipe, made)))
+            self._do(jobs)
+            self._arrays |= {key: made[key] for key in missing}
 
     def put(self, key: str, array: np.ndarray) -> None:
         """Adds a recipe's bytes, as a saved program holds them."""
@@ -118,13 +148,58 @@ class WeightStore:
         """Bytes of all materialised recipes."""
         return sum(array.nbytes for array in self._arrays.values())
 
-    def _materialize(self, graph: Graph, recipe: Recipe) -> np.ndarray:
-        data = np.require(evaluate(graph, recipe.value), requirements="A")
-        if recipe.layout == "raw":
-            return np.ascontiguousarray(data).reshape(-1)
-        packed = allocate(recipe.nbytes).view(data.dtype)
-        self._pack(data, packed, recipe.transposed)
-        return packed
+    def _do(self, jobs: list[_Job]) -> None:
+        """Does the jobs, largest first; over the threads where there is enough to do."""
+        jobs.sort(key=lambda job: -job[0])
+        if self._threads == 1 or sum(nbytes for nbytes, _ in jobs) < _SERIAL_BYTES:
+            for _, work in jobs:
+                work()
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(self._threads) as executor:
+            for future in [executor.submit(work) for _, work in jobs]:
+                future.result()
+
+    def _pack_jobs(self, graph: Graph, recipe: Recipe, packed: np.ndarray) -> Iterator[_Job]:
+        """Packs a matrix: whole panels of the matrices that are its columns, and parts of a large one, on their own."""
+        axis = 0 if recipe.transposed else 1
+        k, start = recipe.shape[1 - axis], 0
+        for value in _columns(graph, recipe.value, axis):
+            n = graph.type(value).dims[axis]
+            is_large = graph.producer(value) is None and n * k * recipe.dtype.itemsize > _LARGE_BYTES
+            step = -(-n // self._threads // PANEL) * PANEL if is_large else n
+            for column in range(0, n, step):
+                width = min(step, n - column)
+                here = packed[(start + column) * k : (start + column + -(-width // PANEL) * PANEL) * k]
+                columns = (slice(column, column + width), slice(None))[:: 1 if axis == 0 else -1]
+                yield here.nbytes, partial(self._pack_columns, graph, value, columns, here, recipe.transposed)
+            start += n
+
+    def _pack_columns(
+        self, graph: Graph, value: str, columns: tuple[slice, ...], packed: np.ndarray, transposed: bool
+    ) -> None:
+        data = evaluate(graph, value)[columns]
+        self._pack(data, packed, transposed)
+        release(data)
+
+    def _make_raw(self, graph: Graph, recipe: Recipe, made: dict[str, np.ndarray]) -> None:
+        data = evaluate(graph, recipe.value)
+        if not (data.flags.c_contiguous and data.flags.aligned):
+            source, data = data, allocate(recipe.nbytes).view(data.dtype).reshape(data.shape)
+            np.copyto(data, source)
+            release(source)
+        made[recipe.key] = data.reshape(-1)
+
+
+def _columns(graph: Graph, value: str, axis: int) -> list[str]:
+    """The matrices that lie side by side in one, where each fills its panels; else the matrix itself."""
+    node = graph.producer(value)
+    if node is None or node.op.name != "concat" or node.axis != axis:
+        return [value]
+    parts = [str(operand) for operand in node.operands]
+    whole = all(graph.type(part).dims[axis] % PANEL == 0 for part in parts[:-1])
+    return [piece for part in parts for piece in _columns(graph, part, axis)] if whole else [value]
 
 
 def allocate(nbytes: int) -> np.ndarray:
@@ -133,7 +208,8 @@ def allocate(nbytes: int) -> np.ndarray:
         block = np.zeros(nbytes + _ALIGNMENT, np.uint8)
         start = -block.ctypes.data % _ALIGNMENT
         return block[start : start + nbytes]
-    pages = mmap.mmap(-1, nbytes + _HUGE_PAGE)
+    # Private: shared anonymous memory gets no huge pages, and a child process would write into it.
+    pages = mmap.mmap(-1, nbytes + _HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         pages.madvise(mmap.MADV_HUGEPAGE)
     block = np.frombuffer(pages, np.uint8)

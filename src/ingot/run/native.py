@@ -66,6 +66,7 @@ class NativeProgram:
         if debug() >= 1:
             for step in lowered.steps:
                 print(f"{step.node}: {step.kernel}.{lowered.target.isa} x{step.parts}", file=sys.stderr)
+        self._weights.prepare(graph, [t.recipe for t in lowered.tensors.values() if t.recipe is not None])
         self._prepare()
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

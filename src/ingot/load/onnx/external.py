@@ -7,7 +7,6 @@ symbolic link can lead outside, and what was checked is what is read. Hard links
 from __future__ import annotations
 
 import math
-import mmap
 import os
 import stat
 import sys
@@ -16,13 +15,14 @@ import numpy as np
 import onnx_ir
 
 from ingot.errors import LoadError
+from ingot.files import MappedFile
 from ingot.load.onnx.tensors import DTYPES
 
 MAX_LOCATION_CHARACTERS = 1024
 
 
 def map_external(
-    tensor: onnx_ir.ExternalTensor, folder: str, maps: dict[str, mmap.mmap | bytes], where: str
+    tensor: onnx_ir.ExternalTensor, folder: str, maps: dict[str, MappedFile | bytes], where: str
 ) -> onnx_ir.Tensor:
     """The tensor with its data mapped, not copied; `maps` holds the files that are open already.
 
@@ -47,8 +47,6 @@ def map_external(
         array = np.frombuffer(mapped, dtype.numpy, count, offset).reshape(shape)
         if sys.byteorder == "big":
             array = array.byteswap()
-    # A weight that starts between elements is legal in the format; kernels read aligned ones.
-    array = np.require(array, requirements="A")
     return onnx_ir.Tensor(array, dtype=tensor.dtype, name=tensor.name)
 
 
@@ -65,7 +63,7 @@ def _components(location: str, where: str) -> list[str]:
     return components
 
 
-def _map_file(folder: str, location: str, where: str) -> mmap.mmap | bytes:
+def _map_file(folder: str, location: str, where: str) -> MappedFile | bytes:
     *parents, name = _components(location, where)
     described = f"{where}: external data {location!r}"
     try:
@@ -89,13 +87,13 @@ def _map_file(folder: str, location: str, where: str) -> mmap.mmap | bytes:
         raise LoadError(f"{described} cannot be opened, {error.strerror}") from error
 
 
-def _map_regular(name: str, directory: int, described: str) -> mmap.mmap | bytes:
+def _map_regular(name: str, directory: int, described: str) -> MappedFile | bytes:
     # O_NONBLOCK and the second check: the name may have become a FIFO since it was looked at.
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise LoadError(f"{described} is not a regular file")
-        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if status.st_size else b""
+        return MappedFile(descriptor) if status.st_size else b""
     finally:
         os.close(descriptor)

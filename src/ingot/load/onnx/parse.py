@@ -6,7 +6,6 @@ Nothing is computed from a size before it is compared with a limit, and no file 
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -18,6 +17,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx_ir.serde import SerdeError, deserialize_model
 
 from ingot.errors import LimitError, LoadError, ShapeError, UnsupportedError
+from ingot.files import MappedFile
 from ingot.load.onnx.external import map_external
 from ingot.load.onnx.tensors import check_tensor, is_external
 from ingot.load.onnx.upgrade import upgrade
@@ -80,7 +80,7 @@ def _read(path: str | os.PathLike, where: str) -> memoryview:
             raise LimitError(f"{where}: file too large, got {status.st_size} bytes, expected at most {MAX_FILE_BYTES}")
         if status.st_size == 0:
             return memoryview(b"")
-        return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+        return memoryview(MappedFile(descriptor))
     finally:
         os.close(descriptor)
 
@@ -266,7 +266,7 @@ def _check_text(where: str, *texts: str) -> None:
 
 def _read_weights(model: onnx_ir.Model, folder: str | None) -> None:
     """Gives every initializer its array: external data is mapped, a large raw one read and its length compared."""
-    maps: dict[str, mmap.mmap | bytes] = {}
+    maps: dict[str, MappedFile | bytes] = {}
     graphs = [model.graph, *model.graph.subgraphs()]
     for function in model.functions.values():
         graphs += function.subgraphs()
