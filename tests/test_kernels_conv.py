@@ -4,6 +4,7 @@ sets, parts and batches."""
 import numpy as np
 import pytest
 import torch
+
 from test_kernels_linear import ACTIVATIONS, at_page_end, every, gamma, packed, random, steps
 
 PIXELS = 48
