@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ingot.errors import InputError
+from ingot.lower.cost import Cost, cost
 from ingot.lower.lowered import Choice
 from ingot.plan import Plan, layout
 from ingot.run.native import NativeProgram
@@ -59,29 +62,54 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """One step of a profiled run."""
+    """One step of a profiled run, and what it costs at least."""
 
     kernel: str
     node: str
     parts: int
     nanoseconds: int
-    bytes_touched: int
+    cost: Cost
+
+    @property
+    def bytes_touched(self) -> int:
+        """Bytes read and written."""
+        return self.cost.weight_bytes + self.cost.other_bytes
+
+    @property
+    def gflops(self) -> float:
+        """10^9 operations of product-sums a second."""
+        return self.cost.flops / max(self.nanoseconds, 1)
+
+    @property
+    def gigabytes_per_second(self) -> float:
+        """10^9 bytes read and written a second."""
+        return self.bytes_touched / max(self.nanoseconds, 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "kernel": self.kernel, "node": self.node, "parts": self.parts, "microseconds": self.nanoseconds / 1000,
+            "gflops": self.gflops, "gigabytes_per_second": self.gigabytes_per_second,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Times of one run, with a barrier after each step."""
+    """Times of the steps of a run, with a barrier after each."""
 
     steps: tuple[StepTime, ...]
 
     @staticmethod
-    def of(program: NativeProgram, nanoseconds: Sequence[int]) -> Profile:
-        """Joins measured times with the steps they belong to."""
-        rows = []
-        for step, time in zip(program.lowered.steps, nanoseconds, strict=True):
-            touched = sum(v.size * v.dtype.itemsize for v in (*step.reads, *step.writes))
-            rows.append(StepTime(step.kernel, step.node, step.parts, time, touched))
-        return Profile(tuple(rows))
+    def of(program: NativeProgram, nanoseconds: np.ndarray) -> Profile:
+        """Joins measured times, int64[runs, steps], with the steps they belong to; the median run counts."""
+        lowered = program.lowered
+        medians = np.median(nanoseconds, axis=0).astype(int)
+        return Profile(
+            tuple(
+                StepTime(step.kernel, step.node, step.parts, int(time), cost(lowered, step))
+                for step, time in zip(lowered.steps, medians, strict=True)
+            )
+        )
 
     @property
     def microseconds(self) -> float:
@@ -90,21 +118,14 @@ class Profile:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        steps = [
-            {
-                "kernel": s.kernel, "node": s.node, "parts": s.parts,
-                "microseconds": s.nanoseconds / 1000, "gigabytes_per_second": s.bytes_touched / max(s.nanoseconds, 1),
-            }
-            for s in self.steps
-        ]  # fmt: skip
-        return {"microseconds": self.microseconds, "steps": steps}
+        return {"microseconds": self.microseconds, "steps": [step.to_json() for step in self.steps]}
 
     def __str__(self) -> str:
-        lines = [f"{'us':>10} {'GB/s':>7}  kernel"]
+        lines = [f"{'us':>10} {'GFLOP/s':>8} {'GB/s':>7}  kernel"]
         for s in self.steps:
-            rate = s.bytes_touched / max(s.nanoseconds, 1)
-            lines.append(f"{s.nanoseconds / 1000:10.1f} {rate:7.1f}  {s.kernel} x{s.parts}  {s.node}")
-        lines.append(f"{self.microseconds:10.1f}          all {len(self.steps)} steps")
+            rates = f"{s.gflops:8.1f} {s.gigabytes_per_second:7.1f}"
+            lines.append(f"{s.nanoseconds / 1000:10.1f} {rates}  {s.kernel} x{s.parts}  {s.node}")
+        lines.append(f"{self.microseconds:10.1f} {'':16}  all {len(self.steps)} steps")
         return "\n".join(lines)
 
 

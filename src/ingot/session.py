@@ -124,12 +124,12 @@ class InferenceSession:
         """
         return Explanation.of(self._context.current().native, self._context.current().fallback, node)
 
-    def profile(self, input_feed: Mapping[str, np.ndarray]) -> Profile:
-        """Runs once with a clock around each step."""
+    def profile(self, input_feed: Mapping[str, np.ndarray], runs: int = 1) -> Profile:
+        """Runs with a clock around each step, and gives the median of each over `runs` runs."""
         program, inputs = self._context.prepare(input_feed)
         if program.single is None:
             raise UnsupportedError(f"profile: the model runs in {len(program.segments)} segments, expected one")
-        return Profile.of(program.single, program.single.profile(inputs))
+        return Profile.of(program.single, program.single.profile(inputs, runs))
 
     @property
     def plan(self) -> PlanReport:

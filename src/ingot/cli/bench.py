@@ -1,26 +1,62 @@
-"""`ingot bench`: how long one model takes here."""
+"""`ingot bench`: how long a model takes here, step by step, and whether the kernels chosen are the best ones."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
 from ingot.cli.model import Model, as_json, random_feeds, with_model
-from ingot.cli.terminal import human_time, print_json, print_text, track
+from ingot.cli.terminal import human_bytes, human_time, print_json, print_table, print_text, progress, track
+from ingot.errors import ShapeError
+
+if TYPE_CHECKING:
+    from ingot.candidates import Candidate, Candidates
+    from ingot.ir import Graph
+    from ingot.reports import Profile, StepTime
+    from ingot.run.probe import Roofline
+    from ingot.session import InferenceSession
 
 SLICES = 50
-
-
-@click.command()
-@with_model
-@click.option(
+seconds_option = click.option(
     "--seconds", type=click.FloatRange(0.01, 3600), default=2.0, show_default=True, help="How long to measure."
 )
+
+
+class ModelByDefault(click.Group):
+    """A group whose first word may be a model instead of a command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Puts `model` before what is neither a command nor a request for help."""
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            args = ["model", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=ModelByDefault, subcommand_metavar="MODEL|COMMAND [ARGS]...")
+def bench() -> None:
+    """Measure a model, or all kernels that can compute one op.
+
+    `ingot bench MODEL` is short for `ingot bench model MODEL`.
+    """
+
+
+@bench.command()
+@with_model
+@seconds_option
+@click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Steps to list, slowest first.")
 @as_json
-def bench(model: Model, seconds: float, as_json: bool) -> None:
-    """Measure the latency of MODEL on random inputs; symbolic dims without --dim are 1."""
+def model(model: Model, seconds: float, top: int, as_json: bool) -> None:
+    """Measure MODEL on random inputs: latency, memory, steps.
+
+    Symbolic dims without --dim are 1. GFLOP/s counts the multiply-adds of products, two each; GB/s counts every element
+    read or written once. The limit is the larger of two times: the product's at the peak measured on registers, and the
+    bytes' at the speed measured for reading as much memory as the weights, or the arena, take. Steps are timed with a
+    barrier after each, so their sum exceeds a run's time.
+    """
     session = model.open()
     feeds = random_feeds(session, model.dims)
     start = time.perf_counter()
@@ -33,13 +69,187 @@ def bench(model: Model, seconds: float, as_json: bool) -> None:
             session.run(None, feeds)
             taken.append(time.perf_counter() - start)
     p50, p90, p99 = np.percentile(taken, [50, 90, 99])
+    times = {"p50": p50, "p90": p90, "p99": p99, "min": min(taken), "first": first}
+    steps = None if session.executor == "interpret" or session.program.single is None else profiled(session, feeds, p50)
     if as_json:
-        times = {"p50": p50, "p90": p90, "p99": p99, "min": min(taken), "first": first}
-        print_json({"runs": len(taken), "threads": session.threads, "isa": session.isa, "seconds": times})
+        document = {"runs": len(taken), "threads": session.threads, "isa": session.isa, "seconds": times}
+        if steps is not None:
+            document |= {"memory": memory(session), "limits": limits(steps[1])}
+            document["steps"] = [step.to_json() | {"of_limit": of_limit(step, steps[1])} for step in steps[0].steps]
+        print_json(document)
         return
     print_text(f"{len(taken)} runs on {session.threads} thread(s), {session.isa}")
     for label, value in (("median", p50), ("90 %", p90), ("99 %", p99), ("best", min(taken)), ("first run", first)):
         print_text(f"  {label:<10} {human_time(value)}")
+    if steps is None:
+        print_text("no table of steps: only a model that is one native segment has one")
+        return
+    print_text(f"  {'memory':<10} " + ", ".join(f"{human_bytes(n)} {what}" for what, n in memory(session).items()))
+    print_text(f"  {'limits':<10} {limits_text(steps[1])}")
+    print_steps(*steps, top)
+
+
+def profiled(session: InferenceSession, feeds: dict[str, np.ndarray], seconds: float) -> tuple[Profile, Roofline]:
+    """The steps' times over about half a second of runs, and what the machine can do on as much memory."""
+    from ingot.run.probe import Roofline
+
+    with progress("measuring steps"):
+        profile = session.profile(feeds, runs=min(1000, max(3, round(0.5 / seconds))))
+        weight_bytes = sum(step.cost.weight_bytes for step in profile.steps)
+        return profile, Roofline.measure(session.isa, session.threads, weight_bytes, session.plan.arena_bytes)
+
+
+def memory(session: InferenceSession) -> dict[str, int]:
+    """Bytes by what they hold."""
+    return {"weights": session.weight_bytes, "arena": session.plan.arena_bytes}
+
+
+def limits(roofline: Roofline) -> dict[str, float]:
+    """The machine's limits as JSON."""
+    return {
+        "gflops": roofline.flops / 1e9,
+        "weights_gigabytes_per_second": roofline.weight_bytes / 1e9,
+        "arena_gigabytes_per_second": roofline.arena_bytes / 1e9,
+    }
+
+
+def limits_text(roofline: Roofline) -> str:
+    """The machine's limits in words."""
+    flops, weights, arena = limits(roofline).values()
+    return f"{flops:.0f} GFLOP/s; {weights:.0f} GB/s for weights, {arena:.0f} GB/s for the arena"
+
+
+def of_limit(step: StepTime, roofline: Roofline) -> float:
+    """The least time that a step can take over the time that it took."""
+    least = roofline.seconds(step.cost.flops, step.cost.weight_bytes, step.cost.other_bytes)
+    return least / max(step.nanoseconds * 1e-9, 1e-9)
+
+
+def print_steps(profile: Profile, roofline: Roofline, top: int) -> None:
+    """The slowest steps, and the rest as one row."""
+    ordered = sorted(profile.steps, key=lambda step: -step.nanoseconds)
+    total = max(1, sum(step.nanoseconds for step in ordered))
+    rows = [
+        [step.kernel, step.parts, human_time(step.nanoseconds * 1e-9), f"{step.nanoseconds / total:.1%}",
+         f"{step.gflops:.1f}" if step.cost.flops else "", f"{step.gigabytes_per_second:.1f}",
+         f"{of_limit(step, roofline):.0%}", step.node]
+        for step in ordered[:top]
+    ]  # fmt: skip
+    rest = sum(step.nanoseconds for step in ordered[top:])
+    if len(ordered) > top:
+        rows.append(
+            ["others", "", human_time(rest * 1e-9), f"{rest / total:.1%}", "", "", "", f"{len(ordered) - top} steps"]
+        )
+    rows.append(["all", "", human_time(total * 1e-9), "", "", "", "", f"{len(ordered)} steps"])
+    columns = ["kernel", "parts", "time", "share", "GFLOP/s", "GB/s", "of limit", "node"]
+    print_table(columns, rows, right=columns[1:-1])
+
+
+class Percent(click.ParamType):
+    """`5%` or `5`, as 0.05."""
+
+    name = "percent"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Raises BadParameter for what is no percentage."""
+        digits = str(value).removesuffix("%")
+        if not digits.replace(".", "", 1).isdecimal():
+            self.fail(f"got {value!r}, expected a percentage such as 5%", param, ctx)
+        return float(digits) / 100
+
+
+@bench.command()
+@click.argument("family", metavar="FAMILY")
+@click.argument("shape", metavar="SHAPE")
+@click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads of a run; 0: from the machine.")
+@click.option("--isa", "every_isa", type=click.Choice(["best", "all"]), default="best", show_default=True)
+@seconds_option
+@click.option("--assert", "slack", type=Percent(), metavar="PERCENT", help="Fail when the choice is slower by more.")
+@as_json
+def kernels(
+    family: str, shape: str, threads: int, every_isa: str, seconds: float, slack: float | None, as_json: bool
+) -> None:
+    """Measure all kernels that can do an op; <-- marks the choice.
+
+    \b
+    FAMILY            SHAPE
+    gemm              M,K,N  with a constant K x N matrix
+    attention         BATCH,HEADS,ROWS,KEYS,WIDTH
+    attention-causal  the same, the last row seeing all keys
+    conv              CHANNELS,HEIGHT,WIDTH,OUT_CHANNELS,KERNEL,STRIDE,GROUPS  padded by KERNEL / 2
+    softmax           ROWS,COLS
+    layer_norm        ROWS,COLS
+
+    For example: ingot bench kernels gemm 1,4096,4096 --assert 5%. Exit code 1 when --assert fails.
+    """
+    from ingot.candidates import ROUNDS, Candidates
+    from ingot.machine import threads as usable
+    from ingot.run.library import load
+    from ingot.run.probe import Roofline
+
+    graph = one_op(family, shape)
+    library, count = load(), threads or usable()
+    isas = library.isas() if every_isa == "all" else (library.isa(),)
+    with progress("compiling"):
+        found = Candidates.of(graph, isas, count)
+    found.measure(seconds, track(range(ROUNDS), "measuring"))
+    best = min(found.able, key=lambda c: c.nanoseconds)
+    cost = best.cost
+    roofline = Roofline.measure(library.isa(), count, cost.weight_bytes, cost.other_bytes)
+    rows = [candidate_row(candidate, best, roofline) for candidate in found.able]
+    if as_json:
+        refused = [{"kernel": kernel, "reason": reason} for kernel, reason in found.refused]
+        facts = {"family": family, "shape": shape, "threads": count, "limits": limits(roofline)}
+        print_json(facts | {"candidates": rows, "refused": refused})
+    else:
+        print_text(f"{family} {shape} on {count} thread(s); limits {limits_text(roofline)}")
+        print_candidates(rows, found)
+    (chosen,) = (row for row in rows if row["chosen"])
+    if slack is not None and chosen["to_best"] > 1 + slack:
+        ratio = chosen["to_best"]
+        click.echo(f"ingot: the choice takes {ratio:.2f} of the best one's time, expected {1 + slack:.2f}", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def one_op(family: str, shape: str) -> Graph:
+    """The graph of a family and a shape. Raises BadParameter for an unknown family or numbers that do not fit."""
+    from ingot.candidates import FAMILIES
+
+    if family not in FAMILIES:
+        raise click.BadParameter(f"got {family!r}, expected one of {', '.join(FAMILIES)}", param_hint="FAMILY")
+    names, parts = FAMILIES[family].numbers, shape.split(",")
+    if len(parts) != len(names) or not all(part.isascii() and part.isdecimal() and int(part) > 0 for part in parts):
+        raise click.BadParameter(f"got {shape!r}, expected positive numbers {','.join(names)}", param_hint="SHAPE")
+    try:
+        return FAMILIES[family].graph([int(part) for part in parts])
+    except ShapeError as error:
+        raise click.BadParameter(f"got {shape!r}: {error}", param_hint="SHAPE") from error
+
+
+def candidate_row(candidate: Candidate, best: Candidate, roofline: Roofline) -> dict[str, Any]:
+    """A measured candidate as JSON. A nanosecond's 10^9 makes rates per nanosecond rates in billions."""
+    cost, nanoseconds = candidate.cost, candidate.nanoseconds
+    least = roofline.seconds(cost.flops, cost.weight_bytes, cost.other_bytes)
+    return {
+        "kernel": candidate.kernel, "isa": candidate.isa, "parts": candidate.parts, "microseconds": nanoseconds / 1000,
+        "gflops": cost.flops / nanoseconds,
+        "gigabytes_per_second": (cost.weight_bytes + cost.other_bytes) / nanoseconds,
+        "of_limit": 1e9 * least / nanoseconds, "to_best": nanoseconds / best.nanoseconds, "chosen": candidate.chosen,
+    }  # fmt: skip
+
+
+def print_candidates(rows: Sequence[dict[str, Any]], found: Candidates) -> None:
+    """A line for each candidate, quickest first, and why the other kernels cannot do it."""
+    lines = [
+        [row["kernel"], row["isa"], row["parts"], human_time(row["microseconds"] * 1e-6),
+         f"{row['gflops']:.1f}" if row["gflops"] else "", f"{row['gigabytes_per_second']:.1f}",
+         f"{row['of_limit']:.0%}", f"{row['to_best']:.2f}", "<--" if row["chosen"] else ""]
+        for row in sorted(rows, key=lambda row: row["to_best"])
+    ]  # fmt: skip
+    columns = ["kernel", "isa", "parts", "time", "GFLOP/s", "GB/s", "of limit", "to best", ""]
+    print_table(columns, lines, right=columns[2:-1])
+    for kernel, reason in found.refused:
+        print_text(f"not {kernel}: {reason}")
 
 
 COMMANDS = [bench]

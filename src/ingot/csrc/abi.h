@@ -10,6 +10,8 @@
 #define INGOT_CONV_PIXELS 48  /* output pixels whose windows a convolution gathers at once */
 #define INGOT_REDUCE_CHUNK 4096 /* other reductions: 16 lanes over chunks of this many, chunk results in order */
 
+#define INGOT_PROBE_LANES 32    /* floats of a part's result of a probe: two cache lines */
+
 #define INGOT_ACT_NONE 0
 #define INGOT_ACT_RELU 1
 #define INGOT_ACT_GELU_ERF 2
@@ -170,6 +172,10 @@ typedef struct {
   int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
   int32_t count_include_pad;
 } pool_args;
+
+/* probe_fma_f32: each part does `count` fused multiply-adds on x[128]. probe_read_f32: the parts together read x[count],
+ * count a multiple of 128. out: parts slots of INGOT_PROBE_LANES floats. */
+typedef struct { const float *x; float *out; int64_t count; } probe_args;
 
 typedef void (*ingot_kernel)(const void *args, int32_t part, int32_t parts);
 

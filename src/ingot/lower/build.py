@@ -21,6 +21,7 @@ class Row:
     """What the CPU knows about an op: a kernel, when it applies (the reason why not, or ""), how to emit the call.
 
     strided: the emitter can write through any strides, so the result may be placed inside another tensor.
+    avoid: why a later row is the better choice, although this kernel could do it; or "".
     """
 
     op: str
@@ -28,6 +29,7 @@ class Row:
     refuse: Callable[[Builder, Node], str]
     emit: Callable[[Builder, Node], None]
     strided: bool
+    avoid: Callable[[Builder, Node], str]
 
 
 class Builder:
@@ -309,7 +311,7 @@ def choose_row(builder: Builder, node: Node) -> tuple[Row | None, Choice]:
     reasons: list[tuple[str, str]] = []
     op = builder.groups[node].root.op.name if node in builder.groups else node.op.name
     for row in builder.table.get(op, []):
-        reason = row.refuse(builder, node)
+        reason = row.refuse(builder, node) or row.avoid(builder, node)
         reasons.append((row.kernel, reason))
         if not reason:
             return row, Choice(node.outputs[0], op, tuple(reasons))

@@ -116,19 +116,19 @@ class NativeProgram:
         """Held by whoever fills `bindings` and calls."""
         return self._lock
 
-    def profile(self, inputs: Sequence[np.ndarray]) -> list[int]:
-        """Nanoseconds of each step of one run, a barrier after each."""
+    def profile(self, inputs: Sequence[np.ndarray], runs: int = 1) -> np.ndarray:
+        """Nanoseconds of each step, int64[runs, steps], a barrier after each."""
         outputs = [np.empty(shape, dtype) for shape, dtype in self._output_types]
-        held = [self._buffer(array) for array in (*inputs, *outputs)]
-        nanoseconds = self.library.ffi.new("int64_t[]", max(1, len(self.lowered.steps)))
+        table = self.pointers([*inputs, *outputs])
+        times = np.zeros((runs, max(1, len(self.lowered.steps))), np.int64)
         with self._lock:
-            for slot, buffer in enumerate(held):
-                self.bindings[slot] = buffer
             if self._generation != self._arena.generation:
                 self._prepare()
-            if self.library.entry.ingot_run_profiled(self.program, self.bindings, nanoseconds):
-                self._raise_fault()
-        return list(nanoseconds)[: len(self.lowered.steps)]
+            for row in times:
+                nanoseconds = self.library.ffi.cast("int64_t*", row.ctypes.data)
+                if self.library.entry.ingot_run_profiled(self.program, table.rows, nanoseconds):
+                    self._raise_fault()
+        return times[:, : len(self.lowered.steps)]
 
     def tensor(self, id: str) -> np.ndarray:
         """A root tensor of the arena as it lies now, for checksums and tests."""

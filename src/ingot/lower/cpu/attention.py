@@ -5,7 +5,7 @@ from __future__ import annotations
 from ingot.dtype import f32
 from ingot.ir import Node
 from ingot.lower.build import Builder, broadcast_view, pointer
-from ingot.lower.cpu.rows import both, of, row
+from ingot.lower.cpu.rows import of, row
 from ingot.lower.lowered import Field
 from ingot.lower.weights import PANEL
 
@@ -15,23 +15,18 @@ _FMA, _WEIGHT, _PACK = 0.018, 0.4, 0.3
 _FULL_ROW_KEYS = 1024
 
 
-def _keys(many: bool):  # type: ignore[no-untyped-def]
-    def refuse(builder: Builder, node: Node) -> str:
-        keys = builder.graph.type(str(node.operands[1])).dims[2]
-        if (keys > _FULL_ROW_KEYS) == many:
-            return ""
-        return f"{keys} keys, expected {'more than' if many else 'at most'} {_FULL_ROW_KEYS}"
-
-    return refuse
+def _many_keys(builder: Builder, node: Node) -> str:
+    keys = builder.graph.type(str(node.operands[1])).dims[2]
+    return "" if keys <= _FULL_ROW_KEYS else f"{keys} keys, expected at most {_FULL_ROW_KEYS}"
 
 
-@row("attention", "attention_f32", both(of(f32, f32, f32), _keys(False)), strided=True)
+@row("attention", "attention_f32", of(f32, f32, f32), strided=True, avoid=_many_keys)
 def _attention(builder: Builder, node: Node) -> None:
     keys = builder.graph.type(str(node.operands[1])).dims[2]
     _emit_attention(builder, node, "attention_f32", keys)
 
 
-@row("attention", "attention_f32_online", both(of(f32, f32, f32), _keys(True)), strided=True)
+@row("attention", "attention_f32_online", of(f32, f32, f32), strided=True)
 def _attention_online(builder: Builder, node: Node) -> None:
     _emit_attention(builder, node, "attention_f32_online", 256)
 

@@ -19,11 +19,13 @@ def accept(builder: Builder, node: Node) -> str:
     return ""
 
 
-def row(op: str, kernel: str, refuse: Condition = accept, strided: bool = False) -> Callable[[Emit], Emit]:
+def row(
+    op: str, kernel: str, refuse: Condition = accept, strided: bool = False, avoid: Condition = accept
+) -> Callable[[Emit], Emit]:
     """Declares a kernel for an op; see `build.Row`."""
 
     def declare(emit: Emit) -> Emit:
-        ROWS.setdefault(op, []).append(Row(op, kernel, refuse, emit, strided))
+        ROWS.setdefault(op, []).append(Row(op, kernel, refuse, emit, strided, avoid))
         return emit
 
     return declare

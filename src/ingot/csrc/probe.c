@@ -1,0 +1,46 @@
+/* probe.c: what the machine does at best, for a kernel's speed to be given as a share of it. */
+#include "kernel.h"
+
+/* Independent chains of 16 lanes that cover the latency of the units and still fit the register file. */
+#if defined(ISA_avx512)
+#define PROBE_CHAINS 12
+#else
+#define PROBE_CHAINS 6
+#endif
+
+#if defined(__clang__)
+#define PROBE_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define PROBE_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* Each part: a->count fused multiply-adds on registers, in whole rounds of chains. Chains begin with loaded lanes: a
+ * compiler that knew two halves to be equal would compute one. */
+void K(probe_fma_f32)(const void *args, int32_t part, int32_t parts) {
+  const probe_args *a = args;
+  const vf scale = v_set(a->x[0]), shift = v_set(a->x[1]);
+  vf chain[PROBE_CHAINS];
+  (void)parts;
+  PROBE_UNROLL for (int i = 0; i < PROBE_CHAINS; i++) chain[i] = v_load(a->x + i);
+  for (int64_t done = 0; done < a->count; done += PROBE_CHAINS * 16) {
+    PROBE_UNROLL for (int i = 0; i < PROBE_CHAINS; i++) chain[i] = v_fma(chain[i], scale, shift);
+  }
+  PROBE_UNROLL for (int i = 1; i < PROBE_CHAINS; i++) chain[0] = v_add(chain[0], chain[i]);
+  v_store(a->out + part * INGOT_PROBE_LANES, chain[0]);
+}
+
+/* The parts together: a->count floats read once, a multiple of 128 for each part; their sum keeps the reads alive. */
+void K(probe_read_f32)(const void *args, int32_t part, int32_t parts) {
+  const probe_args *a = args;
+  const int64_t end = part_begin_grain(a->count, 128, part + 1, parts);
+  vf sum[8];
+  PROBE_UNROLL for (int i = 0; i < 8; i++) sum[i] = v_set(0.0f);
+  for (int64_t at = part_begin_grain(a->count, 128, part, parts); at < end; at += 128) {
+    PROBE_UNROLL for (int i = 0; i < 8; i++) sum[i] = v_add(sum[i], v_load(a->x + at + 16 * i));
+  }
+  PROBE_UNROLL for (int i = 1; i < 8; i++) sum[0] = v_add(sum[0], sum[i]);
+  v_store(a->out + part * INGOT_PROBE_LANES, sum[0]);
+}
+
+#undef PROBE_CHAINS
+#undef PROBE_UNROLL

@@ -1,0 +1,88 @@
+"""What this machine does at best: multiply-adds on registers, and reads of memory of a given size."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from ingot.lower.weights import allocate
+from ingot.run.library import load
+
+LANES = 32  # INGOT_PROBE_LANES of abi.h
+GRAIN_BYTES = 512  # a read is cut into these
+SECONDS = 0.02  # of one measurement; the best of ROUNDS counts, so that a neighbour spoils it least
+ROUNDS = 7
+LEAST_BYTES, MOST_BYTES = 256 << 10, 256 << 20  # below: the call would be measured; above: memory like any other
+
+
+class Probe:
+    """A probe kernel made ready: `seconds()` is the time of one run on `threads` threads.
+
+    nbytes: the memory that probe_read_f32 reads, rounded up to a multiple of 512. count: the multiply-adds of each
+    part of probe_fma_f32.
+    """
+
+    def __init__(self, kernel: str, isa: str, threads: int, *, nbytes: int = GRAIN_BYTES, count: int = 0):
+        library = load()
+        ffi: Any = library.ffi
+        self.nbytes = -(-nbytes // GRAIN_BYTES) * GRAIN_BYTES
+        self._memory = allocate(self.nbytes)
+        self._memory[:] = 0  # untouched pages are all one page
+        self._out = ffi.new("float[]", threads * LANES)
+        x = ffi.cast("float*", self._memory.ctypes.data)
+        self._args = ffi.new("probe_args*", {"x": x, "out": self._out, "count": count or self.nbytes // 4})
+        self._steps = ffi.new("ingot_step[1]")
+        self._steps[0].kernel = library.kernel(kernel, isa)
+        self._steps[0].args = self._args
+        self._steps[0].parts = threads
+        self._program = ffi.new("ingot_program*", {"steps": self._steps, "step_count": 1, "threads": threads})
+        self._null, self._run = ffi.NULL, library.entry.ingot_run
+
+    def seconds(self, runs: int = 1) -> float:
+        """Seconds of one run, over `runs` of them."""
+        start = time.perf_counter()
+        for _ in range(runs):
+            self._run(self._program, self._null)
+        return (time.perf_counter() - start) / runs
+
+    def best(self) -> float:
+        """The least seconds of a run in several short rounds."""
+        self.seconds()
+        runs = max(1, round(SECONDS / self.seconds()))
+        return min(self.seconds(runs) for _ in range(ROUNDS))
+
+
+def fma_per_second(isa: str, threads: int) -> float:
+    """Fused multiply-adds a second on `threads` threads."""
+    count = 200_000 if isa == "scalar" else 20_000_000
+    return count * threads / Probe("probe_fma_f32", isa, threads, count=count).best()
+
+
+def bytes_per_second(isa: str, threads: int, nbytes: int) -> float:
+    """Bytes a second when `threads` threads read `nbytes` of memory again and again, each its share."""
+    probe = Probe("probe_read_f32", isa, threads, nbytes=nbytes)
+    return probe.nbytes / probe.best()
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """The speed of light for a program: operations a second, and bytes a second of its weights and of the rest.
+
+    Weights are read once a run and come from wherever all of them fit; activations live in the arena.
+    """
+
+    flops: float
+    weight_bytes: float
+    arena_bytes: float
+
+    @staticmethod
+    def measure(isa: str, threads: int, weight_bytes: int, arena_bytes: int) -> Roofline:
+        """Measured here and now, with memory of a program's sizes, in about a second."""
+        sizes = (max(LEAST_BYTES * threads, min(nbytes, MOST_BYTES)) for nbytes in (weight_bytes, arena_bytes))
+        weights, arena = (bytes_per_second(isa, threads, nbytes) for nbytes in sizes)
+        return Roofline(2 * fma_per_second(isa, threads), weights, arena)
+
+    def seconds(self, flops: float, weight_bytes: float, other_bytes: float) -> float:
+        """The least time that so much work can take."""
+        return max(flops / self.flops, weight_bytes / self.weight_bytes + other_bytes / self.arena_bytes)
