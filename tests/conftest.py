@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import ingot.ops
+from ingot.cli import main
 
 assert ingot.ops  # the import registers every op
 
@@ -19,3 +20,20 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     seed = int(os.environ.get("INGOT_SEED") or zlib.crc32(request.node.name.encode()))
     print(f"seed {seed}: repeat with INGOT_SEED={seed}")
     return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def call(capfd, monkeypatch):
+    """Runs `ingot ARGUMENTS`: (exit code, stdout, stderr)."""
+    monkeypatch.delenv("INGOT_ISA", raising=False)
+
+    def run(*arguments) -> tuple[int, str, str]:
+        code = 0
+        try:
+            main([str(a) for a in arguments])
+        except SystemExit as end:
+            code = end.code
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from test_cli import DIGITS, call  # noqa: F401
 
 import ingot
 from ingot.candidates import FAMILIES, Candidates
@@ -12,6 +11,7 @@ from ingot.dtype import f32
 from ingot.ir import Graph, TensorType
 from ingot.run import probe
 from ingot.run.library import load
+from test_cli import DIGITS
 
 SHAPES = {
     "gemm": (3, 40, 70),
@@ -96,7 +96,7 @@ def test_probes_run_on_every_instruction_set(isa: str) -> None:
         assert reading.nbytes == 5120 and reading.seconds(2) > 0
 
 
-def test_bench_of_a_model_as_json(call) -> None:  # noqa: F811
+def test_bench_of_a_model_as_json(call) -> None:
     code, out, err = call("bench", DIGITS, "--seconds", "0.05", "--dim", "batch=3", "--threads", "1", "--json")
     assert (code, err) == (0, "")
     document = json.loads(out)
@@ -110,7 +110,7 @@ def test_bench_of_a_model_as_json(call) -> None:  # noqa: F811
     assert all(step["of_limit"] >= 0 for step in document["steps"])
 
 
-def test_bench_lists_the_slowest_steps_and_sums_up_the_others(call) -> None:  # noqa: F811
+def test_bench_lists_the_slowest_steps_and_sums_up_the_others(call) -> None:
     code, out, _ = call("bench", "model", DIGITS, "--seconds", "0.05", "--top", "2")
     assert code == 0
     lines = out.splitlines()
@@ -118,13 +118,13 @@ def test_bench_lists_the_slowest_steps_and_sums_up_the_others(call) -> None:  # 
     assert any("GFLOP/s" in line and "of limit" in line for line in lines)
 
 
-def test_bench_without_a_native_program(call) -> None:  # noqa: F811
+def test_bench_without_a_native_program(call) -> None:
     code, out, _ = call("bench", DIGITS, "--seconds", "0.02", "--executor", "interpret")
     assert code == 0 and "no table of steps" in out
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_bench_kernels_marks_the_choice(call, family: str) -> None:  # noqa: F811
+def test_bench_kernels_marks_the_choice(call, family: str) -> None:
     code, out, err = call("bench", "kernels", family, text_of(family), "--seconds", "0.02", "--isa", "all")
     assert (code, err) == (0, "")
     assert out.count("<--") == 1
@@ -135,12 +135,12 @@ def test_bench_kernels_marks_the_choice(call, family: str) -> None:  # noqa: F81
 
 
 @pytest.mark.parametrize(("slack", "code"), [("100000%", 0), ("100000", 0)])
-def test_bench_kernels_assert(call, slack: str, code: int) -> None:  # noqa: F811
+def test_bench_kernels_assert(call, slack: str, code: int) -> None:
     got, _, _ = call("bench", "kernels", "gemm", "1,64,64", "--seconds", "0.02", "--assert", slack)
     assert got == code
 
 
-def test_bench_kernels_assert_fails_when_the_choice_is_slow(call, monkeypatch) -> None:  # noqa: F811
+def test_bench_kernels_assert_fails_when_the_choice_is_slow(call, monkeypatch) -> None:
     """With the rows in another order, lowering takes a kernel that packs its weights at each run."""
     from ingot.lower.cpu import ROWS
 
@@ -166,6 +166,6 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("arguments", "text"), WRONG, ids=lambda v: " ".join(v) if isinstance(v, tuple) else None)
-def test_wrong_use_is_a_usage_error(call, arguments: tuple[str, ...], text: str) -> None:  # noqa: F811
+def test_wrong_use_is_a_usage_error(call, arguments: tuple[str, ...], text: str) -> None:
     code, _, err = call("bench", *arguments)
     assert code == 2 and text in err and "Traceback" not in err

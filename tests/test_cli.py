@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import ingot
-from ingot.cli import commands, main
+from ingot.cli import commands
 from ingot.cli.terminal import human_bytes, human_time, printable
 from ingot.emit.dot import quoted
 from ingot.files import written
@@ -21,23 +21,6 @@ from ingot.files import written
 DATA = Path(str(importlib.resources.files("ingot") / "data"))
 DIGITS = str(DATA / "digits.onnx")
 HOSTILE = "\x1b[31m[bold]x[/bold]\u202e\r"
-
-
-@pytest.fixture
-def call(capfd, monkeypatch):
-    """Runs `ingot ARGUMENTS`: (exit code, stdout, stderr)."""
-    monkeypatch.delenv("INGOT_ISA", raising=False)
-
-    def run(*arguments) -> tuple[int, str, str]:
-        code = 0
-        try:
-            main([str(a) for a in arguments])
-        except SystemExit as end:
-            code = end.code
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return run
 
 
 def process(*arguments, **options) -> subprocess.Popen:
