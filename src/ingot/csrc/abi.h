@@ -98,7 +98,7 @@ typedef struct {
  * A fully masked row gives zeros. attention_f32 keeps whole rows of scores, attention_f32_online tiles of
  * INGOT_KV_TILE. scratch: parts slots of scratch_stride floats. With t = kv_len, or min(kv_len, INGOT_KV_TILE) for
  * _online, and up(x) = x rounded up to a multiple of 32, at least
- * up(t) * (head_dim + up(v_dim) + 24) + 384 + 120 * up(v_dim). */
+ * up(t) * (head_dim + up(v_dim) + 24) + 24 * (up(head_dim) + 16 + 17 * up(v_dim)). */
 typedef struct {
   const float *q; const float *k; const float *v; const void *mask; float *out; float *scratch;
   int64_t batch; int64_t heads; int64_t kv_heads; int64_t q_len; int64_t kv_len; int64_t head_dim; int64_t v_dim;

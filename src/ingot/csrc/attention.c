@@ -1,80 +1,126 @@
 /* attention.c: out = softmax(scale * q @ k^T + mask) @ v, a block of query rows at a time.
  *
- * Columns (keys) are taken in tiles: attention_f32 has one tile of kv_len columns, attention_f32_online tiles of 256
- * whose partial results are rescaled to the largest score so far (online softmax: Milakov and Gimelshein, 2018).
- * A block is 24 query rows counted from row 0 on every instruction set, and a causal block reads keys up to its last
- * row's diagonal, so what a row computes depends on shapes only. A masked score is -inf and its weight exactly 0. */
+ * Columns (keys) are taken in tiles: attention_f32 has one tile of kv_len columns, attention_f32_online tiles of
+ * INGOT_KV_TILE whose partial results are rescaled to the largest score so far (online softmax: Milakov and Gimelshein,
+ * 2018). A block is up to 24 rows that read the same keys: rows of one query head, or, where a head has few, whole
+ * heads of a group (Ainslie et al., "GQA", 2023). A causal block reads keys up to its last row's diagonal. All of that
+ * depends on shapes only. Scores are in units of log2(e), so that a weight is a power of two; a masked score is -inf
+ * and its weight exactly 0. */
 #include <math.h>
 
 #include "gemm.h"
 
 #define ATTENTION_ROWS 24
-#define ATTENTION_GROUP 4 /* blocks that share a packed tile of keys and values */
+#define ATTENTION_HALF 12   /* rows that are multiplied with the same number of values: a tile's on AVX-512 */
+#define ATTENTION_BLOCKS 16 /* blocks that share a packed tile of keys and values, when there are several tiles */
+#define ATTENTION_FEW 4     /* with so few rows this many panels are multiplied together */
+#define ATTENTION_LOG2E 0x1.715476p+0f
 
 static const float attention_lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
+/* How the rows of a head of keys are cut into blocks: by query head and row, or, when `heads_each` > 1, by head. */
+typedef struct {
+  int64_t group;      /* query heads of a head of keys */
+  int64_t heads_each; /* heads in a block, at most */
+  int64_t per_head;   /* blocks of a query head, when heads_each is 1 */
+  int64_t blocks;     /* of a head of keys */
+} attention_cut;
+
 /* A part's scratch slot, and which keys and values it holds. */
 typedef struct {
-  float *keys;     /* packed k^T: [tile / 32][head_dim][32] */
+  float *queries;  /* [24][q_stride]: scale * log2(e) * q */
+  float *keys;     /* packed k^T: [tile / 32][head_dim][32], or a few panels of it */
   float *values;   /* packed v: [v_dim / 32][tile][32] */
   float *scores;   /* [24][score_stride] */
-  float *sums;     /* [4 * 24][v_stride]: weights @ v so far */
+  float *sums;     /* [16 * 24][v_stride]: weights @ v so far */
   float *addend;   /* [24][v_stride]: the same of one tile */
-  int64_t score_stride, v_stride;
-  int64_t batch, kv_head, begin, end; /* what is packed: columns [begin, end) of this head */
+  int64_t q_stride, score_stride, v_stride, tile;
+  int keep;                           /* whether several blocks read what is packed */
+  int64_t head, begin;                /* what is packed: this head of keys from column `begin` on, */
+  int64_t packed_keys, packed_values; /* so many of its columns */
 } attention_slot;
 
-/* 24 rows of one head: the largest score and the sum of weights so far. */
+/* Up to 24 rows: rows [row, row + rows) of query heads from `head` on. Row r of the block is row `at[r]` of query head
+ * `of[r]`. */
 typedef struct {
-  int64_t batch, head, row, rows;
+  int64_t batch, head, row, rows, count;
   float *sums;
-  float largest[ATTENTION_ROWS], total[ATTENTION_ROWS];
+  int32_t of[ATTENTION_ROWS], at[ATTENTION_ROWS];
+  float largest[32], total[32];
 } attention_block;
 
-static inline attention_slot attention_open(const attention_args *g, int64_t tile, int32_t part) {
-  attention_slot s;
+/* Columns that each row of a block sees in a tile, and columns that are multiplied for each half of its rows. */
+typedef struct { int64_t visible[ATTENTION_ROWS], reach[2]; } attention_view;
+
+static inline attention_cut attention_plan(const attention_args *g) {
+  attention_cut c = {.group = g->heads / g->kv_heads, .heads_each = 1};
+  if (g->q_len > 0 && g->q_len <= ATTENTION_ROWS / 2) c.heads_each = ATTENTION_ROWS / g->q_len;
+  c.per_head = (g->q_len + ATTENTION_ROWS - 1) / ATTENTION_ROWS;
+  c.blocks = c.heads_each > 1 ? (c.group + c.heads_each - 1) / c.heads_each : c.group * c.per_head;
+  return c;
+}
+
+static inline attention_slot attention_open(const attention_args *g, int64_t tile, int keep, int32_t part) {
+  attention_slot s = {.tile = tile, .keep = keep, .head = -1};
   const int64_t columns = (tile + 31) / 32 * 32;
   s.v_stride = (g->v_dim + 31) / 32 * 32;
+  s.q_stride = (g->head_dim + 15) / 16 * 16;
   s.score_stride = columns + 16; /* never a multiple of 4096 bytes */
-  s.keys = g->scratch + part * g->scratch_stride;
+  s.queries = g->scratch + part * g->scratch_stride;
+  s.scores = s.queries + ATTENTION_ROWS * s.q_stride;
+  s.addend = s.scores + ATTENTION_ROWS * s.score_stride;
+  s.sums = s.addend + ATTENTION_ROWS * s.v_stride;
+  s.keys = s.sums + (tile < g->kv_len ? ATTENTION_BLOCKS : 1) * ATTENTION_ROWS * s.v_stride;
   s.values = s.keys + columns * g->head_dim;
-  s.scores = s.values + s.v_stride * tile;
-  s.sums = s.scores + ATTENTION_ROWS * s.score_stride;
-  s.addend = s.sums + ATTENTION_GROUP * ATTENTION_ROWS * s.v_stride;
-  s.batch = -1;
   return s;
 }
 
-/* Puts columns [begin, end) of a head's k and v into the slot, unless they are there. */
-static inline void attention_pack(const attention_args *g, attention_slot *s, int64_t batch, int64_t kv_head,
-                                  int64_t begin, int64_t end) {
-  if (s->batch == batch && s->kv_head == kv_head && s->begin == begin && s->end >= end) return;
-  const float *k = g->k + batch * g->k_strides[0] + kv_head * g->k_strides[1] + begin * g->k_strides[2];
-  const float *v = g->v + batch * g->v_strides[0] + kv_head * g->v_strides[1] + begin * g->v_strides[2];
-  const int64_t count = end - begin;
-  for (int64_t j = 0; j < count; j += INGOT_PANEL)
-    K(pack_panel)(k + j * g->k_strides[2], g->head_dim, count - j < INGOT_PANEL ? count - j : INGOT_PANEL, 1,
-                  g->k_strides[2], 1.0f, s->keys + j * g->head_dim);
-  for (int64_t j = 0; j < g->v_dim; j += INGOT_PANEL)
-    K(pack_panel)(v + j, count, g->v_dim - j < INGOT_PANEL ? g->v_dim - j : INGOT_PANEL, g->v_strides[2], 1, 1.0f,
-                  s->values + j * count);
-  s->batch = batch;
-  s->kv_head = kv_head;
-  s->begin = begin;
-  s->end = end;
+/* The block's rows of q, scaled, into the slot. */
+static inline void attention_queries(const attention_args *g, const attention_slot *s, const attention_block *b) {
+  const vf scale = v_set(g->scale * ATTENTION_LOG2E);
+  for (int64_t r = 0; r < b->count; r++) {
+    const float *q = g->q + b->batch * g->q_strides[0] + b->of[r] * g->q_strides[1] + b->at[r] * g->q_strides[2];
+    float *to = s->queries + r * s->q_stride;
+    for (int64_t j = 0; j < g->head_dim; j += 16) {
+      const int64_t lanes = g->head_dim - j;
+      v_store(to + j, v_mul(lanes < 16 ? v_load_n(q + j, lanes) : v_load(q + j), scale));
+    }
+  }
 }
 
-/* c[rows, 32 * panels] = a[rows, k] @ the packed panels of b, for any number of rows. */
-static inline void attention_product(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride,
-                                     const float *b, int64_t panel_stride, float *c, int64_t c_stride) {
-  const int64_t blocks = gemm_blocks(rows, a_stride);
-  const int64_t together = blocks == 1 ? panels : 1; /* with more blocks, one panel at a time stays in L1 */
+/* Panel `panel` of the tile's keys, packed now unless it is there; `count` columns are in the tile. */
+static inline float *attention_keys(const attention_args *g, attention_slot *s, const float *k, int64_t panel,
+                                    int64_t count) {
+  const int64_t column = panel * INGOT_PANEL, columns = count - column;
+  float *keys = s->keys + (s->keep ? panel : panel % ATTENTION_FEW) * INGOT_PANEL * g->head_dim;
+  if (s->packed_keys <= column) {
+    K(pack_panel)(k + column * g->k_strides[2], g->head_dim, columns < INGOT_PANEL ? columns : INGOT_PANEL, 1,
+                  g->k_strides[2], 1.0f, keys);
+    s->packed_keys = column + INGOT_PANEL;
+  }
+  return keys;
+}
+
+/* scores = queries @ k^T where a row of the register tile sees a column of the panel. */
+static inline void attention_scores(const attention_args *g, attention_slot *s, const attention_block *b,
+                                    const attention_view *view, const float *k, int64_t count) {
+  const int64_t blocks = gemm_blocks(b->count, s->q_stride);
+  const int64_t together = b->count <= ATTENTION_FEW ? ATTENTION_FEW : 1;
+  const int64_t reach = view->reach[0] > view->reach[1] ? view->reach[0] : view->reach[1];
+  const int64_t panels = (reach + INGOT_PANEL - 1) / INGOT_PANEL;
   for (int64_t panel = 0; panel < panels; panel += together) {
+    const int64_t width = panels - panel < together ? panels - panel : together;
+    const float *keys = attention_keys(g, s, k, panel, count);
+    for (int64_t i = 1; i < width; i++) attention_keys(g, s, k, panel + i, count);
     for (int64_t block = 0; block < blocks; block++) {
-      const int64_t row = part_begin(rows, (int32_t)block, (int32_t)blocks);
-      const int64_t count = part_begin(rows, (int32_t)block + 1, (int32_t)blocks) - row;
-      K(gemm_tile)(count, together, k, a + row * a_stride, a_stride, b + panel * panel_stride, INGOT_PANEL,
-                   panel_stride, c + row * c_stride + panel * INGOT_PANEL, c_stride, b, 0);
+      const int64_t row = part_begin(b->count, (int32_t)block, (int32_t)blocks);
+      const int64_t end = part_begin(b->count, (int32_t)block + 1, (int32_t)blocks);
+      int64_t seen = 0;
+      for (int64_t r = row; r < end; r++) seen = view->visible[r] > seen ? view->visible[r] : seen;
+      if (seen <= panel * INGOT_PANEL) continue;
+      K(gemm_tile)(end - row, width, g->head_dim, s->queries + row * s->q_stride, s->q_stride, keys, INGOT_PANEL,
+                   INGOT_PANEL * g->head_dim, s->scores + row * s->score_stride + panel * INGOT_PANEL,
+                   s->score_stride, keys, 0);
     }
   }
 }
@@ -88,7 +134,9 @@ static inline vf attention_mask(const attention_args *g, vf score, const char *m
       for (int64_t l = 0; l < 16; l++) m[l] = l < lanes ? from[l * g->mask_strides[3]] : 0.0f;
       from = m;
     }
-    score = v_add(score, v_load(from));
+    /* The lowest float is a popular mask and must not become -inf. */
+    const vf added = v_load(from), low = v_set(-0x1.fffffep+127f), scaled = v_mul(added, v_set(ATTENTION_LOG2E));
+    score = v_add(score, v_select(v_lt(added, low), added, v_max(low, scaled)));
   } else if (g->mask_kind == INGOT_MASK_BOOL) {
     const uint8_t *from = (const uint8_t *)mask;
     for (int64_t l = 0; l < 16; l++) m[l] = l < lanes && from[l * g->mask_strides[3]] ? 1.0f : 0.0f;
@@ -98,34 +146,50 @@ static inline vf attention_mask(const attention_args *g, vf score, const char *m
   return score;
 }
 
-/* Row i of the block: scores[0, visible) become masked and scaled; returns the largest. */
-static inline float attention_scale(const attention_args *g, const attention_block *b, int64_t i, int64_t begin,
-                                    int64_t visible, float *scores) {
+/* Masks scores[0, visible) of row r; returns the largest. */
+static inline float attention_largest(const attention_args *g, const attention_block *b, int64_t r, int64_t begin,
+                                      int64_t visible, float *scores) {
   const int64_t item = g->mask_kind == INGOT_MASK_BOOL ? 1 : (int64_t)sizeof(float);
-  const int64_t row = b->batch * g->mask_strides[0] + b->head * g->mask_strides[1] + (b->row + i) * g->mask_strides[2];
-  const vf scale = v_set(g->scale);
+  const int64_t at = b->batch * g->mask_strides[0] + b->of[r] * g->mask_strides[1] + b->at[r] * g->mask_strides[2] +
+                     begin * g->mask_strides[3];
+  const char *mask = (const char *)g->mask;
   vf largest = v_set(-INFINITY);
-  for (int64_t j = 0; j < visible; j += 16) {
+  int64_t j = 0;
+  if (g->mask_kind == INGOT_MASK_NONE)
+    for (; j + 16 <= visible; j += 16) largest = v_max(largest, v_load(scores + j));
+  for (; j < visible; j += 16) {
     const int64_t lanes = visible - j < 16 ? visible - j : 16;
-    vf score = v_mul(v_load(scores + j), scale);
-    if (g->mask_kind != INGOT_MASK_NONE || lanes < 16) {
-      const char *mask = (const char *)g->mask;
-      if (mask) mask += item * (row + (begin + j) * g->mask_strides[3]);
-      score = attention_mask(g, score, mask, lanes);
-    }
+    const vf score =
+        attention_mask(g, v_load(scores + j), mask ? mask + item * (at + j * g->mask_strides[3]) : NULL, lanes);
     v_store(scores + j, score);
     largest = v_max(largest, score);
   }
   return v_max_across(largest);
 }
 
-/* scores[0, visible) become exp(score - shift), the rest of [0, columns) zeros; returns their sum. */
+/* 2^(x - shift) for x <= shift, at most 1.5 ULP; 0 where that is below 2^-126.5, because the power of two of -127 comes
+ * out as 0. NaN stays. */
+static inline vf attention_power(vf x, vf shift) {
+  const vf magic = v_set(0x1.8p23f + 127);
+  x = v_max(v_set(-127), v_sub(x, shift));
+  const vf shifted = v_add(x, magic);
+  const vf f = v_sub(x, v_sub(shifted, magic));
+  vf p = v_fma(v_set(0x1.5bdad8p-10f), f, v_set(0x1.3ce8b2p-7f));
+  p = v_fma(p, f, v_set(0x1.c6b6d8p-5f));
+  p = v_fma(p, f, v_set(0x1.ebf9c2p-3f));
+  p = v_fma(p, f, v_set(0x1.62e42ap-1f));
+  p = v_fma(p, f, v_set(1));
+  return v_mul(p, v_from_bits(vi_shl(v_bits(shifted), 23)));
+}
+
+/* scores[0, visible) become 2^(score - shift), the rest of [0, columns) zeros; returns their sum. */
 static inline float attention_weights(float shift, int64_t visible, int64_t columns, float *scores) {
   float total = 0.0f;
   vf sum = v_set(0.0f);
   const vf shifts = v_set(shift);
-  for (int64_t j = 0; j < columns; j += 16) {
-    const vf weight = j < visible ? v_exp(v_sub(v_load(scores + j), shifts)) : v_set(0.0f);
+  int64_t j = 0;
+  for (; j < visible; j += 16) {
+    const vf weight = attention_power(v_load(scores + j), shifts);
     v_store(scores + j, weight);
     sum = v_add(sum, weight);
     if ((j + 16) % INGOT_REDUCE_CHUNK == 0) {
@@ -133,58 +197,118 @@ static inline float attention_weights(float shift, int64_t visible, int64_t colu
       sum = v_set(0.0f);
     }
   }
+  for (; j < columns; j += 16) v_store(scores + j, v_set(0.0f));
   return total + v_sum(sum);
 }
 
-static inline float attention_exp(float x) {
-  float lanes[16];
-  v_store(lanes, v_exp(v_set(x)));
-  return lanes[0];
+/* The block's scores become weights; fade gets what the sums of earlier tiles are to be multiplied with. */
+static inline void attention_softmax(const attention_args *g, const attention_slot *s, attention_block *b,
+                                     const attention_view *view, int64_t begin, float *fade) {
+  float shift[32] = {0}, total[32] = {0};
+  vf before[2] = {v_load(b->largest), v_load(b->largest + 16)};
+  for (int64_t half = 0; half * ATTENTION_HALF < b->count; half++) {
+    const int64_t first = half * ATTENTION_HALF, columns = (view->reach[half] + 15) / 16 * 16;
+    const int64_t end = b->count - first < ATTENTION_HALF ? b->count : first + ATTENTION_HALF;
+    for (int64_t r = first; r < end; r++) {
+      const float largest = attention_largest(g, b, r, begin, view->visible[r], s->scores + r * s->score_stride);
+      if (largest > b->largest[r]) b->largest[r] = largest;
+      if (b->largest[r] != -INFINITY) shift[r] = b->largest[r];
+    }
+    for (int64_t r = first; r < end; r++)
+      total[r] = attention_weights(shift[r], view->visible[r], columns, s->scores + r * s->score_stride);
+  }
+  for (int64_t i = 0; i < 2; i++) {
+    const vf faded = attention_power(before[i], v_load(shift + 16 * i));
+    v_store(b->total + 16 * i, v_fma(v_load(b->total + 16 * i), faded, v_load(total + 16 * i)));
+    v_store(fade + 16 * i, faded);
+  }
+}
+
+/* Columns [begin, begin + count) of v in panels, as far as row `reach`: where they lie, if their rows can be read there, and
+ * otherwise packed. */
+static inline void attention_values(const attention_args *g, attention_slot *s, const float *v, int64_t count) {
+  if (s->packed_values >= count) return;
+  const int64_t from = s->packed_values;
+  for (int64_t j = 0; j < g->v_dim; j += INGOT_PANEL)
+    K(pack_panel)(v + from * g->v_strides[2] + j, count - from, g->v_dim - j < INGOT_PANEL ? g->v_dim - j : INGOT_PANEL,
+                  g->v_strides[2], 1, 1.0f, s->values + j * s->tile + from * INGOT_PANEL);
+  s->packed_values = count;
+}
+
+/* to = weights @ v for the columns that each half of the block sees. */
+static inline void attention_mix(const attention_args *g, attention_slot *s, const attention_block *b,
+                                 const attention_view *view, const float *v, float *to) {
+  const int64_t panels = s->v_stride / INGOT_PANEL, halves = (b->count + ATTENTION_HALF - 1) / ATTENTION_HALF;
+  const int direct = !s->keep && g->v_dim % INGOT_PANEL == 0;
+  const int64_t reach = view->reach[0] > view->reach[1] ? view->reach[0] : view->reach[1];
+  if (!direct) attention_values(g, s, v, reach);
+  const float *values = direct ? v : s->values;
+  const int64_t stride = direct ? g->v_strides[2] : INGOT_PANEL;
+  const int64_t panel_stride = direct ? INGOT_PANEL : INGOT_PANEL * s->tile;
+  const int64_t together = b->count <= ATTENTION_FEW ? panels : 1;
+  for (int64_t panel = 0; panel < panels; panel += together) {
+    for (int64_t half = 0; half < halves; half++) {
+      const int64_t first = half * ATTENTION_HALF;
+      const int64_t rows = b->count - first < ATTENTION_HALF ? b->count - first : ATTENTION_HALF;
+      const int64_t tiles = gemm_blocks(rows, s->score_stride);
+      for (int64_t t = 0; t < tiles; t++) {
+        const int64_t row = first + part_begin(rows, (int32_t)t, (int32_t)tiles);
+        const int64_t end = first + part_begin(rows, (int32_t)t + 1, (int32_t)tiles);
+        K(gemm_tile)(end - row, together, view->reach[half], s->scores + row * s->score_stride, s->score_stride,
+                     values + panel * panel_stride, stride, panel_stride,
+                     to + row * s->v_stride + panel * INGOT_PANEL, s->v_stride, values, 0);
+      }
+    }
+  }
+}
+
+/* What the block sees of columns [begin, end). */
+static inline attention_view attention_look(const attention_args *g, const attention_block *b, int64_t begin,
+                                            int64_t end) {
+  attention_view view = {.reach = {0, 0}};
+  for (int64_t r = 0; r < b->count; r++) {
+    int64_t seen = end;
+    if (g->causal && b->at[r] + g->causal_offset < end) seen = b->at[r] + g->causal_offset + 1;
+    if (seen > end) seen = end;
+    view.visible[r] = seen > begin ? seen - begin : 0;
+    if (view.visible[r] > view.reach[r / ATTENTION_HALF]) view.reach[r / ATTENTION_HALF] = view.visible[r];
+  }
+  return view;
 }
 
 /* Adds columns [begin, end) to the block's sums. */
 static inline void attention_tile(const attention_args *g, attention_slot *s, attention_block *b, int64_t begin,
                                   int64_t end) {
-  const int64_t q_row = b->row, kv_head = b->head / (g->heads / g->kv_heads);
-  int64_t reach = end; /* past the last column that any row of the block sees */
-  if (g->causal && q_row + b->rows + g->causal_offset < end) reach = q_row + b->rows + g->causal_offset;
-  if (reach <= begin) return;
-  attention_pack(g, s, b->batch, kv_head, begin, end);
-  const int64_t count = reach - begin, columns = (count + 31) / 32 * 32;
-  const float *q = g->q + b->batch * g->q_strides[0] + b->head * g->q_strides[1] + q_row * g->q_strides[2];
-  attention_product(b->rows, columns / 32, g->head_dim, q, g->q_strides[2], s->keys, INGOT_PANEL * g->head_dim,
-                    s->scores, s->score_stride);
-  float fade[ATTENTION_ROWS]; /* what earlier tiles' weights are to be multiplied with */
-  for (int64_t i = 0; i < b->rows; i++) {
-    float *scores = s->scores + i * s->score_stride;
-    int64_t visible = count;
-    if (g->causal && q_row + i + g->causal_offset + 1 < reach) visible = q_row + i + g->causal_offset + 1 - begin;
-    if (visible < 0) visible = 0;
-    const float tile_largest = attention_scale(g, b, i, begin, visible, scores);
-    const float largest = tile_largest > b->largest[i] ? tile_largest : b->largest[i];
-    const float shift = largest == -INFINITY ? 0.0f : largest;
-    const float total = attention_weights(shift, visible, columns, scores);
-    fade[i] = begin == 0 ? 0.0f : attention_exp(b->largest[i] - shift);
-    b->total[i] = b->total[i] * fade[i] + total;
-    b->largest[i] = largest;
+  const attention_view view = attention_look(g, b, begin, end);
+  if (begin > 0 && view.reach[0] == 0 && view.reach[1] == 0) return;
+  const int64_t kv_head = b->head / (g->heads / g->kv_heads);
+  const float *k = g->k + b->batch * g->k_strides[0] + kv_head * g->k_strides[1] + begin * g->k_strides[2];
+  const float *v = g->v + b->batch * g->v_strides[0] + kv_head * g->v_strides[1] + begin * g->v_strides[2];
+  if (!s->keep || s->head != b->batch * g->kv_heads + kv_head || s->begin != begin) {
+    s->packed_keys = s->packed_values = 0;
+    s->head = b->batch * g->kv_heads + kv_head;
+    s->begin = begin;
   }
-  float *to = begin == 0 ? b->sums : s->addend;
-  attention_product(b->rows, s->v_stride / 32, count, s->scores, s->score_stride, s->values,
-                    INGOT_PANEL * (s->end - s->begin), to, s->v_stride);
+  float fade[32];
+  attention_queries(g, s, b);
+  attention_scores(g, s, b, &view, k, end - begin);
+  attention_softmax(g, s, b, &view, begin, fade);
+  attention_mix(g, s, b, &view, v, begin == 0 ? b->sums : s->addend);
   if (begin == 0) return;
-  for (int64_t i = 0; i < b->rows; i++) {
-    for (int64_t j = i * s->v_stride; j < (i + 1) * s->v_stride; j += 16)
-      v_store(b->sums + j, v_fma(v_load(b->sums + j), v_set(fade[i]), v_load(s->addend + j)));
+  for (int64_t r = 0; r < b->count; r++) {
+    for (int64_t j = r * s->v_stride; j < (r + 1) * s->v_stride; j += 16)
+      v_store(b->sums + j, v_fma(v_load(b->sums + j), v_set(fade[r]), v_load(s->addend + j)));
   }
 }
 
 /* out = sums / total, zeros in a row that saw nothing. */
 static inline void attention_finish(const attention_args *g, const attention_block *b, int64_t v_stride) {
-  for (int64_t i = 0; i < b->rows; i++) {
-    const float *sums = b->sums + i * v_stride;
-    float *out = g->out + b->batch * g->out_strides[0] + b->head * g->out_strides[1] + (b->row + i) * g->out_strides[2];
+  for (int64_t r = 0; r < b->count; r++) {
+    const float *sums = b->sums + r * v_stride;
+    float *out =
+        g->out + b->batch * g->out_strides[0] + b->of[r] * g->out_strides[1] + b->at[r] * g->out_strides[2];
     for (int64_t j = 0; j < g->v_dim; j += 16) {
-      const vf v = b->total[i] == 0.0f ? v_set(0.0f) : v_div(v_load(sums + j), v_set(b->total[i]));
+      const vf v = b->total[r] == 0.0f ? v_set(0.0f) : v_div(v_load(sums + j), v_set(b->total[r]));
       if (g->v_dim - j < 16)
         v_store_n(out + j, v, g->v_dim - j);
       else
@@ -193,29 +317,61 @@ static inline void attention_finish(const attention_args *g, const attention_blo
   }
 }
 
-static inline attention_block attention_begin(const attention_args *g, int64_t head, int64_t row, float *sums) {
-  attention_block b = {.batch = head / g->heads, .head = head % g->heads, .row = row, .sums = sums};
-  b.rows = g->q_len - row < ATTENTION_ROWS ? g->q_len - row : ATTENTION_ROWS;
-  for (int64_t i = 0; i < ATTENTION_ROWS; i++) {
-    b.largest[i] = -INFINITY;
-    b.total[i] = 0.0f;
+/* Block `index` of a head of keys. */
+static inline attention_block attention_begin(const attention_args *g, const attention_cut *cut, int64_t index,
+                                              float *sums) {
+  const int64_t keys = index / cut->blocks, block = index % cut->blocks;
+  attention_block b = {.batch = keys / g->kv_heads, .head = keys % g->kv_heads * cut->group, .sums = sums};
+  if (cut->heads_each > 1) {
+    const int64_t first = part_begin(cut->group, (int32_t)block, (int32_t)cut->blocks);
+    b.rows = g->q_len;
+    b.count = (part_begin(cut->group, (int32_t)block + 1, (int32_t)cut->blocks) - first) * b.rows;
+    b.head += first;
+  } else {
+    b.head += block / cut->per_head;
+    b.row = block % cut->per_head * ATTENTION_ROWS;
+    b.rows = b.count = g->q_len - b.row < ATTENTION_ROWS ? g->q_len - b.row : ATTENTION_ROWS;
   }
+  for (int64_t r = 0, head = b.head; r < b.count; head++) {
+    for (int64_t row = b.row; row < b.row + b.rows; row++, r++) {
+      b.of[r] = (int32_t)head;
+      b.at[r] = (int32_t)row;
+    }
+  }
+  for (int64_t r = 0; r < 32; r++) b.largest[r] = -INFINITY;
   return b;
 }
 
-/* Blocks in the order batch, head, row; a part takes neighbours, which mostly share packed keys and values. */
+/* What a block costs, in rows times columns. */
+static inline int64_t attention_cost(const attention_args *g, const attention_cut *cut, int64_t block) {
+  const attention_block b = attention_begin(g, cut, block, NULL);
+  int64_t columns = g->kv_len;
+  if (g->causal && b.row + b.rows + g->causal_offset < columns) columns = b.row + b.rows + g->causal_offset;
+  return b.count * (columns > 0 ? columns + INGOT_PANEL : INGOT_PANEL);
+}
+
+/* The first block of a part, such that parts cost the same. Every head of keys costs the same. */
+static inline int64_t attention_share(const attention_args *g, const attention_cut *cut, int32_t part, int32_t parts) {
+  int64_t head_cost = 0, block = 0;
+  for (int64_t i = 0; i < cut->blocks; i++) head_cost += attention_cost(g, cut, i);
+  if (head_cost == 0) return 0;
+  const int64_t heads = g->batch * g->kv_heads, share = heads * head_cost * part / parts;
+  int64_t rest = share % head_cost;
+  while (rest > 0 && 2 * rest > attention_cost(g, cut, block)) rest -= attention_cost(g, cut, block++);
+  return share / head_cost * cut->blocks + block;
+}
+
+/* Blocks in the order batch, head of keys, query head, row; a part takes neighbours, which mostly share packed keys. */
 static inline void attention_run(const attention_args *g, int64_t tile, int32_t part, int32_t parts) {
-  const int64_t per_head = (g->q_len + ATTENTION_ROWS - 1) / ATTENTION_ROWS;
-  const int64_t blocks = g->batch * g->heads * per_head;
-  const int64_t end = part_begin(blocks, part + 1, parts);
-  attention_slot slot = attention_open(g, tile, part);
-  for (int64_t index = part_begin(blocks, part, parts); index < end;) {
-    attention_block group[ATTENTION_GROUP];
-    const int64_t head = index / per_head, head_end = (head + 1) * per_head < end ? (head + 1) * per_head : end;
-    const int64_t count = head_end - index < ATTENTION_GROUP ? head_end - index : ATTENTION_GROUP;
+  const attention_cut cut = attention_plan(g);
+  attention_slot slot = attention_open(g, tile, cut.blocks > 1, part);
+  const int64_t end = attention_share(g, &cut, part + 1, parts), most = tile < g->kv_len ? ATTENTION_BLOCKS : 1;
+  for (int64_t index = attention_share(g, &cut, part, parts); index < end;) {
+    attention_block group[ATTENTION_BLOCKS];
+    const int64_t head_end = (index / cut.blocks + 1) * cut.blocks < end ? (index / cut.blocks + 1) * cut.blocks : end;
+    const int64_t count = head_end - index < most ? head_end - index : most;
     for (int64_t i = 0; i < count; i++)
-      group[i] = attention_begin(g, head, (index + i) % per_head * ATTENTION_ROWS,
-                                 slot.sums + i * ATTENTION_ROWS * slot.v_stride);
+      group[i] = attention_begin(g, &cut, index + i, slot.sums + i * ATTENTION_ROWS * slot.v_stride);
     for (int64_t begin = 0; begin < g->kv_len; begin += tile) {
       const int64_t tile_end = g->kv_len - begin < tile ? g->kv_len : begin + tile;
       for (int64_t i = 0; i < count; i++) attention_tile(g, &slot, &group[i], begin, tile_end);
@@ -236,4 +392,7 @@ void K(attention_f32_online)(const void *args, int32_t part, int32_t parts) {
 }
 
 #undef ATTENTION_ROWS
-#undef ATTENTION_GROUP
+#undef ATTENTION_HALF
+#undef ATTENTION_BLOCKS
+#undef ATTENTION_FEW
+#undef ATTENTION_LOG2E

@@ -69,4 +69,5 @@ def attention_scratch(tile: int, kv_len: int, head_dim: int, v_dim: int) -> int:
     """Floats of scratch per part, as abi.h states: packed keys and values, a block of scores, blocks of sums."""
     columns = -(-min(tile, kv_len) // PANEL) * PANEL
     v_columns = -(-v_dim // PANEL) * PANEL
-    return columns * (head_dim + v_columns + 24) + 384 + 120 * v_columns
+    q_columns = -(-head_dim // PANEL) * PANEL
+    return columns * (head_dim + v_columns + 24) + 24 * (q_columns + 16 + 17 * v_columns)
