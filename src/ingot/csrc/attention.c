@@ -224,8 +224,7 @@ static inline void attention_softmax(const attention_args *g, const attention_sl
   }
 }
 
-/* Columns [begin, begin + count) of v in panels, as far as row `reach`: where they lie, if their rows can be read there, and
- * otherwise packed. */
+/* Packs the first `count` columns of the tile's values, unless they are there. */
 static inline void attention_values(const attention_args *g, attention_slot *s, const float *v, int64_t count) {
   if (s->packed_values >= count) return;
   const int64_t from = s->packed_values;
