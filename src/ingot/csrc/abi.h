@@ -164,12 +164,13 @@ typedef struct {
   float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
 } conv_args;
 
-/* 2-D max and average pooling over `planes` = batch * channels planes, contiguous. */
+/* 2-D max and average pooling of images whose channels are adjacent; strides are [batch, row, column]. */
 typedef struct {
   const float *x; float *out;
-  int64_t planes; int64_t height; int64_t width; int64_t out_height; int64_t out_width;
+  int64_t batch; int64_t channels; int64_t height; int64_t width; int64_t out_height; int64_t out_width;
   int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
   int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
+  int64_t x_strides[3]; int64_t out_strides[3];
   int32_t count_include_pad;
 } pool_args;
 

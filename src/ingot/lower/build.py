@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from ingot.ir import Graph, Node, TensorType
 from ingot.lower.epilogue import Group, find_groups
 from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor
 from ingot.lower.target import Target
-from ingot.lower.view import View, contiguous_strides
+from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides
 from ingot.lower.weights import make_recipe, static_values
 
 
@@ -44,7 +45,7 @@ class Builder:
         self.lowered = Lowered(target, mode)
         self.node_name = ""
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
-        self._copies: dict[View, View] = {}
+        self._copies: dict[tuple[View, tuple[int, ...] | None], View] = {}
         self._work: list[float] = []  # nanoseconds of each step on one thread, as its emitter estimates
         self._scalars: dict[str, tuple[float, DType]] = {}
         self._panel_tables = self._find_panel_tables()
@@ -130,18 +131,29 @@ class Builder:
         """The packed form of a table that a matmul also reads, rows as columns; None when none does."""
         return self.weight(value, "panels", True) if value is not None and value in self._panel_tables else None
 
-    def copy(self, view: View) -> View:
-        """A row-major copy of a view, made once."""
-        if view not in self._copies:
-            source = self.lowered.tensors[view.tensor]
-            target = self._new(f"{source.name}.copy", view.dtype, view.shape, "activation")
-            self.emit_copy(view, target)
-            self._copies[view] = target
-        return self._copies[view]
+    def image(self, value: str | None) -> View:
+        """The value [N, C, H, W] with its channels side by side; copied where they are not."""
+        view = self.view(value)
+        return view if view.has_adjacent_channels else self.copy(view, channels_last(4))
 
-    def temporary(self, node: Node, like: View) -> View:
-        """A row-major tensor of a view's shape, for a kernel that cannot write through that view's strides."""
-        return self._new(f"{node.outputs[0]}.rows", like.dtype, like.shape, "activation")
+    def copy(self, view: View, order: tuple[int, ...] | None = None) -> View:
+        """A copy of a view, row-major or with its axes in another order, made once."""
+        if (view, order) not in self._copies:
+            source = self.lowered.tensors[view.tensor]
+            target = self._new(f"{source.name}.copy", view.dtype, view.shape, "activation", order)
+            self.emit_copy(view, target)
+            self._copies[view, order] = target
+        return self._copies[view, order]
+
+    def derive(self, op: str, value: str, **attributes: Any) -> str:
+        """The name of what an op makes of a static value: a node that becomes part of a weight's recipe."""
+        name = self.graph.add(op, [value], f"{value}.{op}", **attributes).output
+        self.static.add(name)
+        return name
+
+    def temporary(self, node: Node, like: View, order: tuple[int, ...] | None = None) -> View:
+        """A tensor of a view's shape, row-major or in `order`: for a kernel that cannot write through the view."""
+        return self._new(f"{node.outputs[0]}.rows", like.dtype, like.shape, "activation", order)
 
     def scalar(self, value: float, dtype: DType) -> View:
         """A constant of one element, shape []."""
@@ -165,52 +177,61 @@ class Builder:
 
     # -- results ------------------------------------------------------------------------------------------------
 
-    def result(self, value: str, strided: bool = False) -> View:
+    def result(self, value: str, strided: bool = False, order: tuple[int, ...] | None = None) -> View:
         """The view that a step writes a value to: inside the tensor of its only reader where that is possible.
 
-        strided: the kernel takes any strides; otherwise the view is row-major.
+        strided: the kernel takes any strides; otherwise the view is row-major. order: how the axes of a tensor of its
+        own lie in memory, outermost first.
         """
         if value in self.lowered.views:
             return self.lowered.views[value]
-        view = self._destination(value, strided)
+        view = self._destination(value, strided, order)
         if view is None:
-            type = self.graph.type(value)
-            names = [external for external, v in self.graph.outputs.items() if v == value]
-            if names:
-                view = self._root(names[0], type, "output")
-            else:
-                view = self._new(value, type.dtype, type.dims, "activation")
+            view = self._own(value, order)
         self._bind(value, view)
         return view
+
+    def _own(self, value: str, order: tuple[int, ...] | None) -> View:
+        """A tensor for one value: an output where it is one and lies like one, or has no other reader."""
+        type = self.graph.type(value)
+        names = [external for external, v in self.graph.outputs.items() if v == value]
+        is_plain = order is None or ordered_strides(type.dims, order) == contiguous_strides(type.dims)
+        if names and (is_plain or not self.graph.users(value)):
+            return self._root(names[0], type, "output")
+        return self._new(value, type.dtype, type.dims, "activation", order)
 
     def alias(self, value: str, view: View) -> None:
         """Says that a value is a view of memory that exists already."""
         self._bind(value, view)
 
-    def _destination(self, value: str, strided: bool) -> View | None:
+    def _destination(self, value: str, strided: bool, order: tuple[int, ...] | None) -> View | None:
         """A place inside the result of a permute, reshape or concat that reads nothing else from this value."""
         user = self.graph.only_user(value)
         if user is None or user in self.grouped or user in self.groups:
             return None
-        shape = self.graph.type(value).dims
+        type = self.graph.type(value)
+        shape = type.dims
+        dense = None if order is None else View("", type.dtype, 0, shape, ordered_strides(shape, order))
         match user.op.name:
             case "permute" if strided:
                 inverse = tuple(user.axes.index(i) for i in range(len(user.axes)))
-                view = self.result(user.output, strided).permute(inverse)
+                seen = None if dense is None else dense.permute(user.axes)
+                view = self.result(user.output, strided, None if seen is None else seen.order).permute(inverse)
             case "reshape":
-                reshaped = self.result(user.output, strided).reshape(shape)
+                seen = None if dense is None else dense.reshape(self.graph.type(user.output).dims)
+                reshaped = self.result(user.output, strided, None if seen is None else seen.order).reshape(shape)
                 if reshaped is None:
                     return None
                 view = reshaped
             case "concat" if strided or all(dim == 1 for dim in shape[: user.axis]):
-                view = self._concat_slot(user, value, strided)
+                view = self._concat_slot(user, value, strided, order)
             case _:
                 return None
         assert strided or view.is_contiguous
         return view
 
-    def _concat_slot(self, concat: Node, value: str, strided: bool) -> View:
-        whole = self.result(concat.output, strided)
+    def _concat_slot(self, concat: Node, value: str, strided: bool, order: tuple[int, ...] | None) -> View:
+        whole = self.result(concat.output, strided, order)
         start = 0
         for operand in concat.operands:
             if operand == value:
@@ -286,14 +307,18 @@ class Builder:
     def _root(self, name: str, type: TensorType, kind: str) -> View:
         return self._new(name, type.dtype, type.dims, kind)
 
-    def _new(self, name: str, dtype: DType, shape: tuple[int, ...], kind: str) -> View:
-        strides = contiguous_strides(shape)
+    def _new(
+        self, name: str, dtype: DType, shape: tuple[int, ...], kind: str, order: tuple[int, ...] | None = None
+    ) -> View:
+        """A root whose axes lie in memory in `order`: its own shape is in that order, its view's shape is `shape`."""
+        strides = contiguous_strides(shape) if order is None else ordered_strides(shape, order)
         size = 1
         for dim in shape:
             size *= dim
-        tensor = Tensor(self._id(), name, dtype, shape, kind, size * dtype.itemsize)
-        self.lowered.tensors[tensor.id] = tensor
-        return View(tensor.id, dtype, 0, shape, strides)
+        view = View(self._id(), dtype, 0, shape, strides)
+        lying = shape if order is None or view.is_contiguous else tuple(shape[axis] for axis in order)
+        self.lowered.tensors[view.tensor] = Tensor(view.tensor, name, dtype, lying, kind, size * dtype.itemsize)
+        return view
 
     def _find_panel_tables(self) -> set[str]:
         """Static [n, k] values that some matmul wants packed by rows."""

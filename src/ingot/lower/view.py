@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ingot.dtype import DType
 
@@ -14,6 +15,22 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     for i in range(len(shape) - 2, -1, -1):
         strides[i] = strides[i + 1] * max(shape[i + 1], 1)
     return tuple(strides)
+
+
+def ordered_strides(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    """Strides of dense elements whose axes lie in memory in `order`, outermost first.
+
+    Row-major ones where those mean the same, because dims of size 1 may have any stride.
+    """
+    dense = contiguous_strides([shape[axis] for axis in order])
+    strides = tuple(dense[order.index(axis)] for axis in range(len(shape)))
+    wide = [stride for dim, stride in zip(shape, strides, strict=True) if dim != 1]
+    return strides if any(a < b for a, b in pairwise(wide)) else contiguous_strides(shape)
+
+
+def channels_last(rank: int) -> tuple[int, ...]:
+    """The order of axes of an image [N, C, ...] whose channels lie side by side."""
+    return (0, *range(2, rank), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +63,16 @@ class View:
                 return self.size == 0
             expected *= dim
         return True
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The axes as they lie in memory, outermost first; those of size 1 come first."""
+        return tuple(sorted(range(len(self.shape)), key=lambda a: (self.shape[a] != 1, -abs(self.strides[a]))))
+
+    @property
+    def has_adjacent_channels(self) -> bool:
+        """True for an image [N, C, H, W] whose channels lie side by side."""
+        return self.shape[1] == 1 or self.strides[1] == 1
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -121,6 +148,12 @@ class View:
         if flat is None or (columns > 1 and flat.strides[1] != 1):
             return None
         return replace(flat, strides=(flat.strides[0], 1))
+
+
+def image_order(views: Sequence[View], rank: int = 4) -> tuple[int, ...] | None:
+    """Channels last, where one of the operands is an image that lies so; None, for row-major, where none is."""
+    found = any(len(v.shape) == rank == 4 and v.has_adjacent_channels and not v.is_contiguous for v in views)
+    return channels_last(rank) if found else None
 
 
 def collapse(views: Sequence[View]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:

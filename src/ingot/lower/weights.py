@@ -6,6 +6,7 @@ and the layout a kernel wants. Its key is the text of that computation, so two l
 
 from __future__ import annotations
 
+import math
 import mmap
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +35,7 @@ class Recipe:
     """How the bytes of a packed weight come about.
 
     layout: "raw" (as it is, row-major) or "panels" (a [k, n] matrix as [n/32][k][32], zero-padded; transposed: the
-    value is [n, k]). key: the text of the whole computation.
+    value is [n, k]; one after another where there are several of them). key: the text of the whole computation.
     """
 
     key: str
@@ -48,8 +49,9 @@ class Recipe:
     def nbytes(self) -> int:
         size = self.dtype.itemsize
         if self.layout == "panels":
-            k, n = reversed(self.shape) if self.transposed else self.shape
-            return -(-n // PANEL) * PANEL * k * size
+            *several, k, n = self.shape
+            n, k = (k, n) if self.transposed else (n, k)
+            return math.prod(several) * -(-n // PANEL) * PANEL * k * size
         for dim in self.shape:
             size *= dim
         return size
@@ -163,6 +165,9 @@ class WeightStore:
 
     def _pack_jobs(self, graph: Graph, recipe: Recipe, packed: np.ndarray) -> Iterator[_Job]:
         """Packs a matrix: whole panels of the matrices that are its columns, and parts of a large one, on their own."""
+        if len(recipe.shape) > 2:
+            yield packed.nbytes, partial(self._pack_several, graph, recipe, packed)
+            return
         axis = 0 if recipe.transposed else 1
         k, start = recipe.shape[1 - axis], 0
         for value in _columns(graph, recipe.value, axis):
@@ -181,6 +186,13 @@ class WeightStore:
     ) -> None:
         data = evaluate(graph, value)[columns]
         self._pack(data, packed, transposed)
+        release(data)
+
+    def _pack_several(self, graph: Graph, recipe: Recipe, packed: np.ndarray) -> None:
+        data = evaluate(graph, recipe.value)
+        matrices = data.reshape(math.prod(data.shape[:-2]), *data.shape[-2:])
+        for matrix, panels in zip(matrices, packed.reshape(len(matrices), -1), strict=True):
+            self._pack(matrix, panels, recipe.transposed)
         release(data)
 
     def _make_raw(self, graph: Graph, recipe: Recipe, made: dict[str, np.ndarray]) -> None:

@@ -9,7 +9,7 @@ from ingot.ir import Node
 from ingot.lower.build import Builder, broadcast_view, pointer
 from ingot.lower.cpu.rows import of, operand_type, row
 from ingot.lower.lowered import Field
-from ingot.lower.view import View, collapse
+from ingot.lower.view import View, collapse, image_order
 
 # Estimated nanoseconds per element on one thread, for deciding how many parts a step is worth.
 _CHEAP, _COSTLY = 0.12, 0.8
@@ -39,8 +39,9 @@ _CASTS = [
 
 def elementwise_fields(operands: Sequence[View], out: View) -> dict[str, Field]:
     """The fields of `elementwise_args`: operands as numpy broadcasts them to the result's shape."""
-    views = [broadcast_view(view, out.shape) for view in operands]
-    shape, strides = collapse([out, *views])
+    order = out.order
+    views = [broadcast_view(view, out.shape).permute(order) for view in operands]
+    shape, strides = collapse([out.permute(order), *views])
     fields: dict[str, Field] = {"out": pointer(out), "rank": len(shape), "shape": shape, "out_strides": strides[0]}
     for name, view, stride in zip("abc", views, strides[1:], strict=False):
         fields[name] = pointer(view)
@@ -51,7 +52,7 @@ def elementwise_fields(operands: Sequence[View], out: View) -> dict[str, Field]:
 def emit_elementwise(builder: Builder, node: Node, kernel: str, scalars: Sequence[float] = ()) -> None:
     """A step whose operands broadcast; it may overwrite an operand of the result's shape and strides."""
     operands = [builder.view(o) for o in node.operands]
-    out = builder.result(node.output, strided=True)
+    out = builder.result(node.output, strided=True, order=image_order(operands, builder.graph.type(node.output).rank))
     fields = elementwise_fields(operands, out)
     fields |= dict(zip(("alpha", "beta"), map(float, scalars), strict=False))
     inplace = tuple(

@@ -47,21 +47,28 @@ def _emit_packed(builder: Builder, group: Group, kernel: str) -> None:
     root = group.root
     a = builder.rows(root.operands[0])
     b = builder.weight(str(root.operands[1]), "panels", root.transpose_b)
-    k, n = reversed(b.shape) if root.transpose_b else b.shape
+    residual = None if group.residual is None else builder.rows(group.residual)
+    c = builder.result(group.output).rows()
+    assert c is not None
+    packed_step(builder, kernel, group, a, b, group.bias, residual, c)
+
+
+def packed_step(
+    builder: Builder, kernel: str, group: Group, a: View, b: View, bias: str | None, residual: View | None, c: View
+) -> None:
+    """A product of rows a[m, k] with a packed b, into rows c[m, n], with the group's epilogue."""
+    (m, k), n = a.shape, c.shape[1]
     reads = [a, b]
-    fields: dict[str, Field] = {"m": a.shape[0], "n": n, "k": k, "alpha": root.scale}
-    fields |= epilogue_fields(builder, group, group.bias, reads)
-    if group.residual is not None:
-        residual = builder.rows(group.residual)
+    scale = group.root.scale if group.root.op.name == "matmul" else 1.0
+    fields: dict[str, Field] = {"m": m, "n": n, "k": k, "alpha": scale}
+    fields |= epilogue_fields(builder, group, bias, reads)
+    if residual is not None:
         reads.append(residual)
         fields |= {"residual": pointer(residual), "residual_stride": residual.strides[0]}
-    out = builder.result(group.output)
-    c = out.rows()
-    assert c is not None
     fields |= {"a": pointer(a), "a_stride": a.strides[0], "b": pointer(b), "c": pointer(c), "c_stride": c.strides[0]}
-    work = max(a.shape[0] * n * k * _FMA, n * k * 4 * _BYTE)
+    work = max(m * n * k * _FMA, n * k * 4 * _BYTE)
     # The residual of an element is read before that element is written, so the sum may take its place.
-    inplace = (len(reads) - 1,) if group.residual is not None and reads[-1].strides == c.strides else ()
+    inplace = (len(reads) - 1,) if residual is not None and residual.strides == c.strides else ()
     builder.step(kernel, "gemm_args", fields, reads, [c], work=work, inplace=inplace)
 
 
@@ -121,60 +128,3 @@ def _matmul(builder: Builder, node: Node) -> None:
 def _swap(view: View) -> View:
     rank = len(view.shape)
     return view.permute((*range(rank - 2), rank - 1, rank - 2))
-
-
-def _two_dimensional(builder: Builder, node: Node) -> str:
-    rank = builder.graph.type(str(builder.group(node).root.operands[0])).rank
-    return "" if rank == 4 else f"rank is {rank}, expected 4"
-
-
-@row("conv", "conv2d_f32", both(of(f32, f32), _two_dimensional))
-def _conv(builder: Builder, node: Node) -> None:
-    group = builder.group(node)
-    root = group.root
-    x, weight = builder.contiguous(root.operands[0]), builder.contiguous(root.operands[1])
-    reads = [x, weight]
-    fields: dict[str, Field] = {"x": pointer(x), "weight": pointer(weight)}
-    fields |= epilogue_fields(builder, group, root.operands[2] if len(root.operands) > 2 else None, reads)
-    if group.residual is not None:
-        residual = builder.contiguous(group.residual)
-        reads.append(residual)
-        fields["residual"] = pointer(residual)
-    out = builder.result(group.output)
-    fields |= {"out": pointer(out), "groups": root.groups} | _image_fields(x, out, root)
-    fields |= {"out_channels": out.shape[1], "batch": x.shape[0], "channels": x.shape[1]}
-    fields |= {"kernel_h": weight.shape[2], "kernel_w": weight.shape[3]}
-    k = weight.shape[1] * weight.shape[2] * weight.shape[3]
-    work = out.size * k * _FMA * 1.3
-    builder.step("conv2d_f32", "conv_nchw_args", fields, reads, [out], work=work, scratch_floats=k * PANEL)
-
-
-def _image_fields(x: View, out: View, node: Node) -> dict[str, Field]:
-    return {
-        "height": x.shape[2], "width": x.shape[3], "out_height": out.shape[2], "out_width": out.shape[3],
-        "stride_h": node.strides[0], "stride_w": node.strides[1], "pad_top": node.pads[0], "pad_left": node.pads[1],
-        "dilation_h": node.dilations[0], "dilation_w": node.dilations[1],
-    }  # fmt: skip
-
-
-def _pool(op: str) -> None:
-    @row(op, f"{op}_f32", both(of(f32), _image))
-    def emit(builder: Builder, node: Node) -> None:
-        x = builder.contiguous(node.operands[0])
-        out = builder.result(node.output)
-        fields = _image_fields(x, out, node) | {"x": pointer(x), "out": pointer(out)}
-        fields |= {"planes": x.shape[0] * x.shape[1]}
-        fields |= {"kernel_h": node.kernel[0], "kernel_w": node.kernel[1]}
-        if op == "avg_pool":
-            fields["count_include_pad"] = int(node.count_include_pad)
-        work = out.size * node.kernel[0] * node.kernel[1] * 0.5
-        builder.step(f"{op}_f32", "pool_args", fields, [x], [out], work=work)
-
-
-def _image(builder: Builder, node: Node) -> str:
-    rank = builder.graph.type(str(node.operands[0])).rank
-    return "" if rank == 4 else f"rank is {rank}, expected 4"
-
-
-_pool("max_pool")
-_pool("avg_pool")

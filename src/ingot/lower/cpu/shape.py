@@ -5,7 +5,7 @@ from __future__ import annotations
 from ingot.ir import Node
 from ingot.lower.build import Builder
 from ingot.lower.cpu.rows import row
-from ingot.lower.view import View
+from ingot.lower.view import View, channels_last, image_order
 
 VIEW = "view"  # no kernel: the result is the operand's memory
 
@@ -15,15 +15,22 @@ def place(builder: Builder, node: Node, view: View | None) -> None:
 
     view: the operand seen as the result; None where no view can be (then it is copied row-major first).
     """
-    shape = builder.graph.type(node.output).dims
     if view is None:
-        view = builder.copy(builder.view(node.operands[0])).reshape(shape)
-        assert view is not None
+        view = _copied(builder, builder.view(node.operands[0]), builder.graph.type(node.output).dims)
     placed = builder.lowered.views.get(node.output)
     if placed is None:
         builder.alias(node.output, view)
     elif not _same_elements(view, placed):
         builder.emit_copy(view, placed)
+
+
+def _copied(builder: Builder, source: View, shape: tuple[int, ...]) -> View:
+    """A copy of a view in another shape. An image stays with its channels last: upsampling, shuffled channels."""
+    order = channels_last(len(source.shape))
+    keeps = len(shape) == 4 < len(source.shape) and source.shape[:2] == shape[:2] and source.strides[1] == 1
+    view = builder.copy(source, order if keeps else None).reshape(shape)
+    assert view is not None
+    return view
 
 
 def _same_elements(a: View, b: View) -> bool:
@@ -56,10 +63,10 @@ def _expand(builder: Builder, node: Node) -> None:
 
 @row("concat", "copy_b", strided=True)
 def _concat(builder: Builder, node: Node) -> None:
-    whole = builder.result(node.output, strided=True)
+    operands = [builder.view(operand) for operand in node.operands]
+    whole = builder.result(node.output, strided=True, order=image_order(operands, len(operands[0].shape)))
     start = 0
-    for operand in node.operands:
-        view = builder.view(operand)
+    for view in operands:
         starts, stops = [0] * len(whole.shape), list(whole.shape)
         starts[node.axis], stops[node.axis] = start, start + view.shape[node.axis]
         slot = whole.slice(starts, stops, [1] * len(starts))
@@ -71,7 +78,7 @@ def _concat(builder: Builder, node: Node) -> None:
 @row("pad", "copy_b", strided=True)
 def _pad(builder: Builder, node: Node) -> None:
     source = builder.view(node.operands[0])
-    whole = builder.result(node.output, strided=True)
+    whole = builder.result(node.output, strided=True, order=image_order([source], len(source.shape)))
     starts = list(node.low)
     stops = [low + dim for low, dim in zip(starts, source.shape, strict=True)]
     fill = builder.scalar(node.value, source.dtype)
