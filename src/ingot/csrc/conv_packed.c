@@ -64,9 +64,9 @@ static inline void conv_finish(const conv_args *g, int64_t pixel, int64_t count,
     const gemm_epilogue epilogue = {g->bias, NULL, g->residual ? g->residual + residual : NULL,
                                     g->residual_strides[2], 1.0f,
                                     g->act_alpha, g->act_beta, g->activation, g->residual_first};
+    const int64_t out = at.image * g->out_strides[0] + at.y * g->out_strides[1] + at.x * g->out_strides[2];
     epilogue_apply(&epilogue, 0, channel, length, columns, sums + done * INGOT_PANEL, INGOT_PANEL,
-                   g->out + at.image * g->out_strides[0] + at.y * g->out_strides[1] + at.x * g->out_strides[2] + channel,
-                   g->out_strides[2]);
+                   g->out + out + channel, g->out_strides[2]);
     done += length;
   }
 }
