@@ -7,7 +7,8 @@
 #define INGOT_PANEL 32        /* columns of a packed panel, on every instruction set */
 #define INGOT_K_BLOCK 256     /* a product-sum over k runs in blocks of this many, each from zero, added in order */
 #define INGOT_KV_TILE 256     /* columns of a tile of attention_f32_online */
-#define INGOT_CONV_PIXELS 48  /* output pixels whose windows a convolution gathers at once */
+#define INGOT_CONV_PIXELS 60  /* output pixels whose windows a convolution gathers at once */
+#define INGOT_CONV_K 1536     /* and the elements of a window that it gathers at once */
 #define INGOT_REDUCE_CHUNK 4096 /* other reductions: 16 lanes over chunks of this many, chunk results in order */
 
 #define INGOT_PROBE_LANES 32    /* floats of a part's result of a probe: two cache lines */
@@ -151,8 +152,8 @@ typedef struct {
  *   channel of the group); x_strides[3] is 1.
  * conv2d_f32_planes: the same with k over (channel of the group, kernel row, kernel column); x_strides[2] is 1.
  * conv2d_f32_depthwise: [kernel row][kernel column][channels]; groups == channels == out_channels, x_strides[3] is 1.
- * scratch: parts slots of scratch_stride floats, at least INGOT_CONV_PIXELS * (k rounded up to 16, + 16) + 16; none for
- * conv2d_f32_depthwise. */
+ * The depthwise kernel sums in one chain. scratch, none for it: parts slots of scratch_stride floats, at least
+ * INGOT_CONV_PIXELS * (min(k, INGOT_CONV_K) + 32 + (out_channels / groups rounded up to 32)) + 16. */
 typedef struct {
   const float *x; const float *weight; const float *bias; const float *residual; float *out; float *scratch;
   int64_t batch; int64_t channels; int64_t height; int64_t width;
