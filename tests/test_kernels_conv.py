@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from ingot.lower.cpu.conv import conv_scratch
 from test_kernels_linear import ACTIVATIONS, at_page_end, every, gamma, packed, random, steps
 
 CASES = [  # batch, channels, height, width, out_channels, groups, kernel, stride, pad, dilation

@@ -46,7 +46,7 @@ static inline int64_t conv_taps_before(int64_t start, int64_t dilation, int64_t 
 }
 
 /* Elements [begin, end) of the window of an output pixel; image points to the group's first channel. */
-static inline void conv_gather(const conv_task *t, const float *image, conv_pixel at, int64_t begin, int64_t end,
+static inline void conv_read_window(const conv_task *t, const float *image, conv_pixel at, int64_t begin, int64_t end,
                                float *row) {
   const conv_args *g = t->g;
   const int64_t top = at.y * g->stride_h - g->pad_top, left = at.x * g->stride_w - g->pad_left;
@@ -97,7 +97,7 @@ static inline void conv_finish(const conv_task *t, int64_t pixel, int64_t count,
 }
 
 /* Adds elements [begin, end) of the sums of one panel, from the gathered rows; next: what is read afterwards. */
-static inline void conv_panel(const conv_task *t, const conv_block *b, int64_t panel, int64_t begin, int64_t end,
+static inline void conv_add_panel(const conv_task *t, const conv_block *b, int64_t panel, int64_t begin, int64_t end,
                               int64_t row_stride, const float *next) {
   const int whole = end - begin == t->k;
   const int64_t blocks = gemm_blocks(b->count, row_stride), steps = end - begin;
@@ -129,14 +129,14 @@ static inline void conv_gathered(const conv_task *t, const conv_block *b) {
     for (int64_t i = 0; i < b->count; i++) {
       const conv_pixel at = conv_pixel_at(g, b->pixel + i);
       const float *image = g->x + at.image * g->x_strides[0] + b->group * t->channels * g->x_strides[3];
-      conv_gather(t, image, at, begin, end, t->rows + i * row_stride);
+      conv_read_window(t, image, at, begin, end, t->rows + i * row_stride);
     }
     for (int64_t panel = b->panel_begin; panel < b->panel_end; panel++) {
       const float *group = g->weight + b->group * t->panels * t->k * INGOT_PANEL;
       const float *next = panel + 1 < b->panel_end ? group + ((panel + 1) * t->k + begin) * INGOT_PANEL
                           : end < t->k             ? group + (b->panel_begin * t->k + end) * INGOT_PANEL
                                                    : NULL;
-      conv_panel(t, b, panel, begin, end, row_stride, next);
+      conv_add_panel(t, b, panel, begin, end, row_stride, next);
     }
     begin = end;
   }
@@ -265,7 +265,7 @@ static inline void conv_share(conv_task *t, int32_t part, int32_t parts) {
 }
 
 /* Fills in what follows from the rest of the task, and does it. */
-static inline void conv_run(conv_task *t, int32_t part, int32_t parts) {
+static inline void conv_perform(conv_task *t, int32_t part, int32_t parts) {
   const conv_args *g = t->g;
   t->channels = g->channels / g->groups;
   t->out_channels = g->out_channels / g->groups;
@@ -288,11 +288,11 @@ static inline void conv_run(conv_task *t, int32_t part, int32_t parts) {
 void K(conv2d_f32_packed)(const void *args, int32_t part, int32_t parts) {
   const conv_args *g = args;
   conv_task task = {.g = g, .planes = 1, .plane_stride = 0, .unit = g->channels / g->groups};
-  conv_run(&task, part, parts);
+  conv_perform(&task, part, parts);
 }
 
 void K(conv2d_f32_planes)(const void *args, int32_t part, int32_t parts) {
   const conv_args *g = args;
   conv_task task = {.g = g, .planes = g->channels / g->groups, .plane_stride = g->x_strides[3], .unit = 1};
-  conv_run(&task, part, parts);
+  conv_perform(&task, part, parts);
 }
