@@ -201,6 +201,8 @@ typedef struct {
 
 const ingot_kernel_row *ingot_kernels(int32_t *count);
 const char *ingot_abi_hash(void);
+/* A hash of bytes that finds damage; the same on every machine. data may be NULL when nbytes is 0. */
+uint64_t ingot_hash(const void *data, int64_t nbytes);
 /* The best of "scalar", "avx2" and "avx512" that this CPU runs. */
 const char *ingot_best_isa(void);
 /* 0, or the fault code. One call at a time on one program; different programs run concurrently.

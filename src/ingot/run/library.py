@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ingot.config import knob
 from ingot.errors import ResourceError
 
@@ -101,6 +103,12 @@ def _kernel_table(ffi: Any, entry: Any, types: dict[str, Any]) -> dict[str, Kern
         assert row.args_bytes == ffi.sizeof(types[args_type].item), f"{name}: {args_type} has another size in C"
         kernels[name] = Kernel(name, args_type, {isa: getattr(row, isa) for isa in ISAS})
     return kernels
+
+
+def content_hash(array: np.ndarray) -> str:
+    """A hash that finds damage in an array's bytes; computed without the interpreter's lock. Takes row-major arrays."""
+    library = load()
+    return f"{library.entry.ingot_hash(library.ffi.from_buffer(array.reshape(-1)), array.nbytes):016x}"
 
 
 @functools.cache

@@ -34,10 +34,14 @@ _NOTHING: Mapping[int, int] = {}
 
 @dataclass(slots=True)
 class Parsed:
-    """A model that passed the checks; `opset` is that of the default domain."""
+    """A model that passed the checks; `opset` is that of the default domain.
+
+    files: those that were read, by location, "" for the model file itself; see `ingot.files.identity`.
+    """
 
     model: onnx_ir.Model
     opset: int
+    files: dict[str, tuple[int, ...]]
 
 
 def parse_model(source: str | os.PathLike | bytes) -> Parsed:
@@ -64,8 +68,11 @@ def parse_model(source: str | os.PathLike | bytes) -> Parsed:
         cause = error.__cause__ or error
         raise LoadError(f"{where}: malformed, {type(cause).__name__}: {str(cause)[:200]}") from error
     _view_weights(model.graph, content, weights)
-    _read_weights(model, folder)
-    return Parsed(model, opset)
+    maps = _read_weights(model, folder)
+    if isinstance(content.obj, MappedFile):
+        maps[""] = content.obj
+    files = {location: mapped.identity for location, mapped in maps.items() if isinstance(mapped, MappedFile)}
+    return Parsed(model, opset, files)
 
 
 def _read(path: str | os.PathLike, where: str) -> memoryview:
@@ -283,8 +290,11 @@ def _view_weights(graph: onnx_ir.Graph, content: memoryview, offsets: dict[str, 
         graph.initializers[name].const_value = view_of(tensor, content, offset)
 
 
-def _read_weights(model: onnx_ir.Model, folder: str | None) -> None:
-    """Gives every initializer its array: external data is mapped, a large raw one read and its length compared."""
+def _read_weights(model: onnx_ir.Model, folder: str | None) -> dict[str, MappedFile | bytes]:
+    """Gives every initializer its array: external data is mapped, a large raw one read and its length compared.
+
+    Returns the mapped files by location.
+    """
     maps: dict[str, MappedFile | bytes] = {}
     graphs = [model.graph, *model.graph.subgraphs()]
     for function in model.functions.values():
@@ -303,3 +313,4 @@ def _read_weights(model: onnx_ir.Model, folder: str | None) -> None:
             raise LoadError(f"{where}: its data is in {str(tensor.location)!r}, but a model from bytes has no folder")
         else:
             value.const_value = map_external(tensor, folder, maps, where)
+    return maps
