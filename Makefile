@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet
 SOURCES := $(shell find src CMakeLists.txt pyproject.toml -type f -not -name '*.pyc' -not -name '*.so')
 
-.PHONY: demo test test-all bench asan tsan soak lint clean
+.PHONY: demo test test-all bench bench-matvec bench-crowding asan tsan soak lint clean
 
 demo: $(VENV)/ingot.stamp
 	@$(BIN)/ingot demo
@@ -24,6 +24,12 @@ lint: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 
 bench: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks
+
+bench-matvec: $(VENV)/ingot.stamp $(VENV)/bench.stamp
+	$(BIN)/python -m benchmarks.matvec
+
+bench-crowding: $(VENV)/ingot.stamp $(VENV)/bench.stamp
+	$(BIN)/python -m benchmarks.crowding
 
 soak: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(BIN)/python tests/soak.py --count 10000

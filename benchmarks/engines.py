@@ -100,12 +100,43 @@ def ingot(workload: Workload, folder: Path, threads: int) -> Call:
     return lambda: session.run(None, feeds)[0]
 
 
+def matrix_of(workload: Workload) -> tuple[torch.Tensor, torch.Tensor]:
+    """x[1, k] and w[n, k] of a matvec."""
+    module, (x,) = workload.build()
+    assert isinstance(module, torch.nn.Linear), workload.name
+    return x, module.weight
+
+
+def numpy_blas(workload: Workload, folder: Path, threads: int) -> Call:
+    """numpy's BLAS on a matvec; its threads come from OMP_NUM_THREADS."""
+    x, w = (tensor.numpy() for tensor in matrix_of(workload))
+    return lambda: x @ w.T
+
+
+def read(workload: Workload, folder: Path, threads: int) -> Call:
+    """Reads as many bytes as a matvec's matrix has, and computes nothing: what memory allows."""
+    from ingot.run.library import load
+    from ingot.run.probe import Probe
+
+    _, w = matrix_of(workload)
+    probe = Probe("probe_read_f32", load().isa(), threads, nbytes=w.nbytes)
+    nothing = np.zeros(1, np.float32)
+
+    def call() -> np.ndarray:
+        probe.seconds()
+        return nothing
+
+    return call
+
+
 ENGINES: dict[str, Engine] = {
     "eager": eager,
     "compile": compiled,
     "onnxruntime": onnxruntime,
     "openvino": openvino,
     "ingot": ingot,
+    "numpy": numpy_blas,
+    "read": read,
 }
 DISTRIBUTIONS = {"eager": "torch", "compile": "torch"}
 

@@ -94,12 +94,11 @@ def shares(results: Results, figures: Figures, threads: int) -> str:
 def multiply_adds(name: str) -> tuple[int, int] | None:
     """Multiply-adds of a run and number of weights, for an MLP or a matvec."""
     family, _, size = name.partition(" ")
-    sizes = [int(n) for n in size.split("x")]
     if family == "mlp":
-        batch, width = sizes
+        batch, width = map(int, size.split("x"))
         return 3 * batch * width * width, 3 * width * width
     if family == "matvec":
-        _, k, n = sizes
+        _, k, n = map(int, size.split("x"))
         return k * n, k * n
     return None
 

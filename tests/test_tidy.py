@@ -25,7 +25,7 @@ ROOMS = (
     ("order", "plan", "verify"),
     ("run",),
     ("emit",),
-    ("reports", "saved", "cache", "candidates"),
+    ("reports", "saved", "candidates"),
     ("session",),
     ("llm", "dynamo"),
     ("cli",),

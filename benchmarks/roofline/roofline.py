@@ -11,9 +11,11 @@ import time
 from pathlib import Path
 
 from ingot import machine
-from ingot.run import library
+from ingot.run import library, probe
 
 HERE = Path(__file__).parent
+DRAM_BYTES = 256 << 20  # for all threads together, well beyond the last cache
+L2_BYTES = 256 << 10  # for each thread, well inside its L2
 UNITS = {
     "fma_gflops": "fused multiply-add, GFLOP/s",
     "read_gb_per_s": "streaming read, GB/s",
@@ -41,6 +43,12 @@ def measure() -> dict[str, dict[str, float]]:
         quantity, _, case = name.partition(".")
         figures[quantity][case] = float(value)
     figures["empty_run_ns"]["python"] = _python_call_ns(native)
+    for threads in sorted({1, machine.threads()}):
+        for isa in native.isas():
+            figures["fma_gflops"][f"{isa}.{threads}"] = 2e-9 * probe.fma_per_second(isa, threads)
+        for level, nbytes in (("dram", DRAM_BYTES), ("l2", L2_BYTES * threads)):
+            rate = probe.bytes_per_second(native.best_isa, threads, nbytes)
+            figures["read_gb_per_s"][f"{level}.{threads}"] = 1e-9 * rate
     return figures
 
 

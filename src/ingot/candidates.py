@@ -178,7 +178,8 @@ class Candidates:
 def _compile(graph: Graph, row: Row, target: Target, weights: WeightStore) -> NativeProgram:
     """The graph of one node with a row that lowering would perhaps avoid."""
     alone = ROWS | {row.op: [replace(row, avoid=accept)]}
-    lowered = Builder(graph.copy(), target, alone).build()
+    graph = graph.copy()  # lowering adds what it derives from weights
+    lowered = Builder(graph, target, alone).build()
     planned = plan(lowered)
     verify(lowered, planned)
     return NativeProgram(graph, lowered, planned, weights, Arena())

@@ -8,6 +8,8 @@
 #define PROBE_CHAINS 6
 #endif
 
+#define PROBE_STREAMS 4
+
 #if defined(__clang__)
 #define PROBE_UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -29,18 +31,24 @@ void K(probe_fma_f32)(const void *args, int32_t part, int32_t parts) {
   v_store(a->out + part * INGOT_PROBE_LANES, chain[0]);
 }
 
-/* The parts together: a->count floats read once, a multiple of 128 for each part; their sum keeps the reads alive. */
+/* The parts together: a->count floats read once, each share as PROBE_STREAMS streams side by side, which fetch more of
+ * slow memory at a time than one; the sums keep the reads alive. */
 void K(probe_read_f32)(const void *args, int32_t part, int32_t parts) {
   const probe_args *a = args;
-  const int64_t end = part_begin_grain(a->count, 128, part + 1, parts);
-  vf sum[8];
-  PROBE_UNROLL for (int i = 0; i < 8; i++) sum[i] = v_set(0.0f);
-  for (int64_t at = part_begin_grain(a->count, 128, part, parts); at < end; at += 128) {
-    PROBE_UNROLL for (int i = 0; i < 8; i++) sum[i] = v_add(sum[i], v_load(a->x + at + 16 * i));
+  const int64_t begin = part_begin_grain(a->count, INGOT_PROBE_GRAIN, part, parts);
+  const int64_t length = (part_begin_grain(a->count, INGOT_PROBE_GRAIN, part + 1, parts) - begin) / PROBE_STREAMS;
+  vf sum[2 * PROBE_STREAMS];
+  PROBE_UNROLL for (int i = 0; i < 2 * PROBE_STREAMS; i++) sum[i] = v_set(0.0f);
+  for (const float *x = a->x + begin; x < a->x + begin + length; x += 32) {
+    PROBE_UNROLL for (int i = 0; i < PROBE_STREAMS; i++) {
+      sum[2 * i] = v_add(sum[2 * i], v_load(x + i * length));
+      sum[2 * i + 1] = v_add(sum[2 * i + 1], v_load(x + i * length + 16));
+    }
   }
-  PROBE_UNROLL for (int i = 1; i < 8; i++) sum[0] = v_add(sum[0], sum[i]);
+  PROBE_UNROLL for (int i = 1; i < 2 * PROBE_STREAMS; i++) sum[0] = v_add(sum[0], sum[i]);
   v_store(a->out + part * INGOT_PROBE_LANES, sum[0]);
 }
 
+#undef PROBE_STREAMS
 #undef PROBE_CHAINS
 #undef PROBE_UNROLL

@@ -10,7 +10,7 @@ from ingot.lower.weights import allocate
 from ingot.run.library import load
 
 LANES = 32  # INGOT_PROBE_LANES of abi.h
-GRAIN_BYTES = 512  # a read is cut into these
+GRAIN_BYTES = 2048  # INGOT_PROBE_GRAIN of abi.h
 SECONDS = 0.02  # of one measurement; the best of ROUNDS counts, so that a neighbour spoils it least
 ROUNDS = 7
 LEAST_BYTES, MOST_BYTES = 256 << 10, 256 << 20  # below: the call would be measured; above: memory like any other
@@ -19,7 +19,7 @@ LEAST_BYTES, MOST_BYTES = 256 << 10, 256 << 20  # below: the call would be measu
 class Probe:
     """A probe kernel made ready: `seconds()` is the time of one run on `threads` threads.
 
-    nbytes: the memory that probe_read_f32 reads, rounded up to a multiple of 512. count: the multiply-adds of each
+    nbytes: the memory that probe_read_f32 reads, rounded up to a multiple of 2048. count: the multiply-adds of each
     part of probe_fma_f32.
     """
 

@@ -1,0 +1,100 @@
+"""`make bench-crowding`: more threads than cores, and a neighbour that never rests, cost little. Ends with 1 if not.
+
+Two threads for each core must take at most 1.5 of the time of one for each; and beside a process that keeps one core
+busy, a thread for each core must take at most 1.5 of the time of a single thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.goals import verdict
+from benchmarks.report import table
+from benchmarks.side_by_side import Worker
+
+ROUNDS = 7
+BATCH_SECONDS = 0.1
+LIMIT = 1.5
+WORKLOADS = ("mlp 32x512", "block-sdpa 4x64x128", "bert 32")
+
+
+@contextlib.contextmanager
+def neighbour() -> Iterator[None]:
+    """A process that keeps one core busy meanwhile."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def seconds(workers: dict[int, Worker], runs: dict[int, int]) -> dict[int, float]:
+    """Median seconds of a run for each number of threads, rounds interleaved."""
+    rounds: dict[int, list[float]] = {threads: [] for threads in workers}
+    for _ in range(ROUNDS):
+        for threads, worker in workers.items():
+            rounds[threads].append(answer(worker, run=runs[threads])["seconds"])
+    return {threads: statistics.median(times) for threads, times in rounds.items()}
+
+
+def answer(worker: Worker, **request: object) -> dict[str, float]:
+    """The worker's answer to a request."""
+    return received(worker, worker.ask(**request))
+
+
+def received(worker: Worker, reply: dict[str, float] | None) -> dict[str, float]:
+    """A worker's answer; ends this program when there is none."""
+    if reply is None:
+        sys.exit(worker.close())
+    return reply
+
+
+def crowding() -> tuple[str, bool]:
+    """The table, and whether every limit holds."""
+    cores = len(os.sched_getaffinity(0))
+    rows, holds = [], True
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        workers = {}
+        for threads in (1, cores, 2 * cores):
+            (Path(folder) / str(threads)).mkdir()
+            workers[threads] = Worker("ingot", Path(folder) / str(threads), threads)
+            stack.callback(workers[threads].close)
+        for name in WORKLOADS:
+            for worker in workers.values():
+                worker.send(build=name)
+            for worker in workers.values():
+                received(worker, worker.answer())
+            runs = {t: int(answer(worker, calibrate=BATCH_SECONDS)["runs"]) for t, worker in workers.items()}
+            alone = seconds(workers, runs)
+            with neighbour():
+                beside = seconds(workers, runs)
+            for what, times, slow, quick in (
+                (f"{2 * cores} threads / {cores} threads", alone, 2 * cores, cores),
+                (f"busy neighbour: {cores} threads / 1 thread", beside, cores, 1),
+                (f"busy neighbour: {2 * cores} threads / {cores} threads", beside, 2 * cores, cores),
+            ):
+                ratio = times[slow] / times[quick]
+                holds &= ratio <= LIMIT
+                rows.append(
+                    [name, what, f"{1e6 * times[slow]:.0f}", f"{ratio:.2f}", f"{LIMIT}", verdict(ratio <= LIMIT)]
+                )
+    return table(["workload", "times compared", "us", "ratio", "goal", ""], rows), holds
+
+
+def main() -> None:
+    """Prints the table."""
+    text, holds = crowding()
+    print(text)
+    sys.exit(0 if holds else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""What Ingot is to reach, workload by workload, and what it reached."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from dataclasses import dataclass
+
+from benchmarks.report import ratio, table
+from benchmarks.side_by_side import Results
+
+
+@dataclass(frozen=True)
+class Goal:
+    """For the workloads whose names match: the most that the geometric mean of Ingot / best other may be, and that each
+    may be."""
+
+    name: str
+    pattern: str
+    mean: float
+    each: float = math.inf
+
+
+GOALS = (
+    Goal("MLPs", "mlp ", 0.88, 1.05),
+    Goal("transformer blocks", "block-", 0.70),
+    Goal("transformer block 1x16x64", r"block-\w+ 1x16x64", 0.45, 0.45),
+    Goal("transformer block 4x128x256", r"block-\w+ 4x128x256", 0.90, 0.90),
+    Goal("GPT-2 small, 16 tokens", "gpt2 16", 0.85),
+    Goal("GPT-2 small, 128 tokens", "gpt2 128", 0.92),
+    Goal("BERT 6x384, 32 tokens", "bert 32", 0.80),
+    Goal("BERT 6x384, 128 tokens", "bert 128", 0.90),
+    Goal("ViT-S/16", "vit", 0.93),
+    Goal("ResNet-50", "resnet50", 1.05),
+    Goal("MobileNetV2", "mobilenetv2", 1.00),
+    Goal("attention 12x512x64", "sdpa 12x512x64", 0.90),
+    Goal("causal attention 2x8x777x80", "sdpa-causal ", 0.60),
+    Goal("element-wise chain 300x1000", "chain ", 0.50),
+    Goal("matvec 1x1536x1536", "matvec 1x1536x1536", 0.95),
+    Goal("matvec 1x4096x4096", "matvec 1x4096x4096", 1.03),
+    Goal("matvec 1x4096x11008", "matvec 1x4096x11008", 1.03),
+)
+
+
+def reached(results: Results) -> str:
+    """A row for each goal of which a workload was measured."""
+    rows = []
+    for goal in GOALS:
+        ratios = [ratio(measured) for name, measured in results.items() if re.match(goal.pattern, name)]
+        ratios = [r for r in ratios if not math.isnan(r)]
+        if not ratios:
+            continue
+        mean, worst = statistics.geometric_mean(ratios), max(ratios)
+        rows.append(
+            [goal.name, str(len(ratios)), f"{mean:.2f}", f"{goal.mean:.2f}", f"{worst:.2f}",
+             "" if math.isinf(goal.each) else f"{goal.each:.2f}", verdict(mean <= goal.mean and worst <= goal.each)]
+        )  # fmt: skip
+    return table(["Ingot / best other", "workloads", "mean", "goal", "worst", "goal", ""], rows)
+
+
+def verdict(met: bool) -> str:
+    """How a table says it."""
+    return "met" if met else "**missed**"
