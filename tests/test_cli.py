@@ -52,7 +52,7 @@ def digits(tmp_path) -> tuple[Path, np.ndarray, np.ndarray]:
 def test_help_names_every_command(call):
     code, out, _ = call("--help")
     assert code == 0
-    for name in ("run", "explain", "demo", "inspect", "list-nodes", "ops", "knobs", "doctor", "emit-c", "bench", "dot"):
+    for name in ("run", "explain", "demo", "inspect", "list-nodes", "ops", "knobs", "doctor", "cache", "emit-c", "bench", "dot"):
         assert name in commands.commands and name in out
 
 
@@ -151,6 +151,7 @@ def test_a_missing_library_is_a_lack_of_resources(call, monkeypatch, tmp_path):
 JSON_COMMANDS = [
     ("knobs",),
     ("doctor",),
+    ("cache",),
     ("ops",),
     ("ops", "--foreign"),
     ("demo",),

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 import torch
 
+from ingot.lower.cpu.conv import conv_scratch
 from test_kernels_linear import ACTIVATIONS, at_page_end, every, gamma, packed, random, steps
-
-PIXELS = 48
 
 CASES = [  # batch, channels, height, width, out_channels, groups, kernel, stride, pad, dilation
     (1, 1, 1, 1, 1, 1, (1, 1), (1, 1), (0, 0), (1, 1)),
@@ -20,6 +19,7 @@ CASES = [  # batch, channels, height, width, out_channels, groups, kernel, strid
     (1, 16, 14, 14, 64, 1, (3, 3), (1, 1), (1, 1), (1, 1)),
     (3, 64, 7, 7, 40, 1, (3, 3), (2, 2), (1, 1), (1, 1)),
     (1, 320, 3, 4, 32, 1, (3, 3), (1, 1), (1, 1), (1, 1)),
+    (1, 64, 10, 9, 33, 1, (5, 5), (1, 1), (2, 2), (1, 1)),
     (1, 80, 6, 5, 68, 2, (3, 3), (1, 1), (3, 4), (3, 3)),
     (1, 2, 1, 50, 3, 1, (1, 5), (1, 3), (0, 4), (1, 1)),
     (1, 4, 3, 3, 5, 1, (2, 2), (1, 1), (4, 4), (1, 1)),
@@ -44,10 +44,6 @@ def double(x, weight, bias, groups, stride, pad, dilation):
     tensors = [torch.from_numpy(np.asarray(v, np.float64)) for v in (x, weight, bias)]
     result = torch.nn.functional.conv2d(*tensors, stride=stride, padding=pad, dilation=dilation, groups=groups)
     return result.permute(0, 2, 3, 1).numpy()
-
-
-def scratch_floats(k):
-    return PIXELS * (-(-k // 16) * 16 + 16) + 16
 
 
 def sizes(x, weight, out, groups, stride, pad, dilation):
@@ -97,7 +93,7 @@ def test_packed_and_planes(case, way):
     batch, channels, height, width, out_channels, groups, kernel, *window = case
     x = random(batch, channels, height, width)
     weight = random(out_channels, channels // groups, *kernel, seed=1)
-    scratch = scratch_floats(channels // groups * kernel[0] * kernel[1])
+    scratch = conv_scratch(channels // groups * kernel[0] * kernel[1], out_channels // groups)
     for name, axes, order in [("packed", (0, 2, 3, 1), (2, 3, 1)), ("planes", (0, 1, 2, 3), (1, 2, 3))]:
         stored = panels(weight, groups, order)
         results = []
@@ -131,5 +127,5 @@ def test_padding_is_zero_times_weight(kernel):
     stored = panels(weight, 1, (2, 3, 1)) if kernel == "packed" else weight.reshape(9, 1)
     fields = sizes(x, weight, np.empty((1, 2, 2, 1)), 1, (1, 1), (1, 1), (1, 1))
     fields |= {"x": x, "x_strides": [4, 2, 1, 1], "weight": at_page_end(stored), "out_strides": [4, 2, 1]}
-    result = every(f"conv2d_f32_{kernel}", fields, "out", (1, 2, 2, 1), scratch=scratch_floats(9))
+    result = every(f"conv2d_f32_{kernel}", fields, "out", (1, 2, 2, 1), scratch=conv_scratch(9, 1))
     np.testing.assert_array_equal(result.ravel(), [np.nan, np.nan, np.nan, np.inf])

@@ -25,7 +25,7 @@ ROOMS = (
     ("order", "plan", "verify"),
     ("run",),
     ("emit",),
-    ("reports", "saved", "candidates"),
+    ("reports", "saved", "cache", "candidates"),
     ("session",),
     ("llm", "dynamo"),
     ("cli",),

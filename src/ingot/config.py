@@ -23,6 +23,9 @@ KNOBS = {
         ),
         Knob("INGOT_ISA", "", "force a kernel set; empty means the best of this CPU", ("", "scalar", "avx2", "avx512")),
         Knob("INGOT_THREADS", 0, "threads of a run; 0 means from affinity and the cgroup quota"),
+        Knob(
+            "INGOT_CACHE", "", "keep compiled ONNX files: 'on' in the user's cache folder, or a folder; empty: nowhere"
+        ),
         Knob("INGOT_LIBRARY", "", "path of another build of the native library (sanitizer builds use it)"),
     )
 }

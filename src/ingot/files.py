@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -15,15 +15,17 @@ from ingot.errors import OutputError
 
 
 @contextlib.contextmanager
-def written(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def written(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[IO[bytes]]:
     """A file that takes its name when the block ends well, and leaves nothing behind when it does not.
+
+    mode: its permissions, before the umask.
 
     Raises OutputError when it cannot be created; an error while writing stays an OSError.
     """
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     with _creating(target):
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
@@ -39,11 +41,45 @@ def make_folder(path: str | os.PathLike[str]) -> None:
         os.makedirs(path, exist_ok=True)
 
 
+# A file system keeps what is written at once together in memory, up to a huge page; a mapping of such a file is as
+# quick to make and to read as anonymous huge pages.
+_BLOCK_BYTES = 16 << 20
+
+
+def write_arrays(file: IO[bytes], arrays: Iterable[np.ndarray], alignment: int) -> None:
+    """Writes the bytes of arrays one after another, each from a multiple of `alignment` on, in large blocks."""
+    block, filled = np.zeros(_BLOCK_BYTES, np.uint8), 0
+    for array in arrays:
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        padding = np.zeros(-flat.nbytes % alignment, np.uint8)
+        for rest in (flat, padding):
+            while rest.nbytes:
+                count = min(rest.nbytes, _BLOCK_BYTES - filled)
+                block[filled : filled + count] = rest[:count]
+                rest, filled = rest[count:], filled + count
+                if filled == _BLOCK_BYTES:
+                    file.write(block.data)
+                    filled = 0
+    file.write(block[:filled].data)
+
+
+def identity(status: os.stat_result) -> tuple[int, ...]:
+    """What tells one content of a file from another without reading it: device, inode, size, times of last change.
+
+    The last is the inode's, which the kernel sets at every change and no call sets to a value of one's choice.
+    """
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 class MappedFile(mmap.mmap):
     """A file, mapped to be read. Its pages belong to the page cache: let go, they come back as they were."""
 
+    identity: tuple[int, ...]
+
     def __new__(cls, descriptor: int) -> MappedFile:
-        return super().__new__(cls, descriptor, 0, access=mmap.ACCESS_READ)
+        mapped = super().__new__(cls, descriptor, 0, access=mmap.ACCESS_READ)
+        mapped.identity = identity(os.fstat(descriptor))
+        return mapped
 
 
 def release(array: np.ndarray) -> None:

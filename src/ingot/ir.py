@@ -420,9 +420,19 @@ class Graph:
 
     def copy(self) -> Graph:
         """An equal graph; only arrays are shared."""
-        twin = self.bind({})
+        twin = Graph(self.name)
         for name, value in self.values.items():
-            twin.values[name].type = value.type
+            if value.producer is None:
+                twin.values[name] = Value(name, value.type, value.kind, value.data)
+        for node in self.nodes:
+            attributes = {key: v.copy() if isinstance(v, Graph) else v for key, v in node.attributes.items()}
+            made = Node(node.op, node.operands, node.outputs, attributes)
+            for name in node.outputs:
+                twin.values[name] = Value(name, self.values[name].type, "activation", None, made)
+            for operand in node.operands:
+                twin._use(operand, made, 1)
+            twin._insert(made, None)
+        twin._take_borders(self)
         return twin
 
     def bind(self, symbols: Mapping[str, int]) -> Graph:
@@ -434,17 +444,20 @@ class Graph:
         for name, value in self.values.items():
             if value.producer is None:
                 bound._declare(Value(name, bind_type(value.type, symbols), value.kind, value.data))
-        bound.inputs = list(self.inputs)
         for node in self.nodes:
             attributes = {key: bind_attribute(value, symbols) for key, value in node.attributes.items()}
             made = bound.add(node.op.name, node.operands, node.outputs, **attributes)
             for name in made.outputs:
                 inferred, declared = bound.values[name].type, bind_type(self.values[name].type, symbols)
                 bound.values[name].type = _narrowed(name, inferred, declared)
-        bound.outputs, bound.states, bound._fresh = dict(self.outputs), dict(self.states), self._fresh
+        bound._take_borders(self)
         return bound
 
     # -- inside -------------------------------------------------------------------------------------------------
+
+    def _take_borders(self, source: Graph) -> None:
+        self.inputs, self.outputs, self.states = list(source.inputs), dict(source.outputs), dict(source.states)
+        self._fresh = source._fresh
 
     def _declare(self, value: Value) -> None:
         if value.name in self.values:

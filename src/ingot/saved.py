@@ -2,7 +2,7 @@
 
 graph.ingot    the graph after the passes, as text
 weights.bin    64-byte aligned arrays
-weights.json   key -> dtype, shape, offset; "recipe ..." for packed weights, "weight ..." for raw ones
+weights.json   key -> dtype, shape, offset, hash; "recipe ..." for packed weights, "weight ..." for raw ones
 layout.json    every byte of a run, for people and tools
 """
 
@@ -11,41 +11,44 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from ingot.dtype import DTYPES
 from ingot.errors import LoadError
-from ingot.files import make_folder, written
+from ingot.files import MappedFile, make_folder, write_arrays, written
 from ingot.ir import Graph
 from ingot.lower.weights import PANEL, WeightStore, static_values
 from ingot.plan import layout
+from ingot.run.library import content_hash, load
 from ingot.run.native import NativeProgram
 from ingot.run.program import Program
 from ingot.text import dump, parse
 
-FORMAT = {"format": "ingot program", "version": 1, "panel": PANEL}
+FORMAT = {"format": "ingot program", "version": 2, "panel": PANEL}
 _ALIGNMENT = 64
 _MAX_TEXT_BYTES = 1 << 30
 
 
-def write(folder: str, graph: Graph, program: Program, weights: WeightStore) -> None:
-    """Writes a program. Files appear whole or not at all. Raises OutputError."""
+def write(folder: str, graph: Graph, program: Program, weights: WeightStore, *, mode: int = 0o666) -> None:
+    """Writes a program. Files appear whole or not at all; `mode` is their permissions, before the umask.
+
+    Raises OutputError.
+    """
     make_folder(folder)
     arrays = {f"recipe {key}": array for key, array in weights.items()}
     arrays |= {f"weight {name}": data for name, data in _raw_weights(graph, program).items()}
     rows: dict[str, dict[str, Any]] = {}
     offset = 0
-    for key, array in arrays.items():
+    for key, given in arrays.items():
+        array = arrays[key] = np.require(given, requirements=("C", "A"))
         dtype = "bf16" if array.dtype.name == "bfloat16" else _dtype_name(array.dtype)
-        rows[key] = {"dtype": dtype, "shape": list(array.shape), "offset": offset}
+        rows[key] = {"dtype": dtype, "shape": list(array.shape), "offset": offset, "hash": content_hash(array)}
         offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
-    with written(os.path.join(folder, "weights.bin")) as file:
-        for key, array in arrays.items():
-            file.seek(rows[key]["offset"])
-            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        file.truncate(offset)
+    with written(os.path.join(folder, "weights.bin"), mode) as file:
+        write_arrays(file, arrays.values(), _ALIGNMENT)
     text = dump(graph)
     manifest = FORMAT | {"graph_sha256": _digest(text), "bytes": offset, "arrays": rows}
     layouts = [layout(p.lowered, p.plan) for p in program.segments if isinstance(p, NativeProgram)]
@@ -54,7 +57,7 @@ def write(folder: str, graph: Graph, program: Program, weights: WeightStore) -> 
         ("layout.json", json.dumps(layouts, indent=1)),
         ("weights.json", json.dumps(manifest, indent=1)),
     ):
-        with written(os.path.join(folder, name)) as file:
+        with written(os.path.join(folder, name), mode) as file:
             file.write(content.encode())
 
 
@@ -127,16 +130,20 @@ def read(folder: str, weights: WeightStore) -> Graph:
         raise LoadError(f"{folder}: not a saved program, got no weights.bin")
     if os.path.getsize(path) != manifest["bytes"]:
         raise LoadError(f"{path}: wrong size, got {os.path.getsize(path)} bytes, expected {manifest['bytes']}")
-    blob = np.memmap(path, np.uint8, "r") if manifest["bytes"] else np.zeros(0, np.uint8)
-    raw: dict[str, np.ndarray] = {}
-    for key, row in manifest["arrays"].items():
-        array = _slice(path, key, row, blob)
-        kind, _, name = key.partition(" ")
-        if kind == "recipe":
-            weights.put(name, array)
-        else:
-            raw[name] = array
-    return parse(text, raw)
+    with open(path, "rb") as file:
+        blob = np.frombuffer(MappedFile(file.fileno()) if manifest["bytes"] else b"", np.uint8)
+    arrays = {key: _slice(path, key, row, blob) for key, row in manifest["arrays"].items()}
+    load()  # before several threads ask for it
+    with ThreadPoolExecutor(weights.threads) as executor:
+        hashes = executor.map(content_hash, arrays.values())  # while this thread reads the text
+        graph = parse(text, {key.partition(" ")[2]: a for key, a in arrays.items() if key.startswith("weight ")})
+        for key, found in zip(arrays, hashes, strict=True):
+            if found != manifest["arrays"][key].get("hash"):
+                raise LoadError(f"{path}: {key!r} is damaged, its hash is {found}")
+    for key, array in arrays.items():
+        if key.startswith("recipe "):
+            weights.put(key.partition(" ")[2], array)
+    return graph
 
 
 def _read_text(folder: str, name: str) -> str:

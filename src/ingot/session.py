@@ -7,13 +7,14 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 import ingot.ops
 from ingot import saved
+from ingot.cache import entry_of, folder_of
 from ingot.config import debug
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, TensorType
@@ -51,7 +52,8 @@ class InferenceSession:
     source: a path (.onnx, .pt2, or a folder that `save` wrote), the bytes of an ONNX model, an ExportedProgram, an
     nn.Module with `example_inputs`, or a Graph. threads: 0 means what the machine allows. executor: "native", or
     "interpret" for the reference. strict: an op that only the reference can run is an error. dims: values for symbolic
-    dims, bound at load. passes: names of the passes to run; None means all.
+    dims, bound at load. passes: names of the passes to run; None means all. cache: where the compiled programs of ONNX
+    files are kept between processes: a folder, True for the user's own, False for nowhere, None for INGOT_CACHE.
 
     Raises LoadError, UnsupportedError or LimitError for a model that cannot be had, InputError for a bad option.
     Concurrent `run` calls are correct: they queue; `context()` gives another queue over the same weights.
@@ -68,6 +70,7 @@ class InferenceSession:
         strict: bool = False,
         dims: Mapping[str, int] | None = None,
         passes: Sequence[str] | None = None,
+        cache: str | os.PathLike[str] | bool | None = None,
     ):
         _check_option("executor", executor, EXECUTORS)
         _check_option("precision", precision, PRECISIONS)
@@ -77,15 +80,19 @@ class InferenceSession:
         self.strict = strict
         self.threads = threads or usable_threads()
         self._weights = WeightStore(pack_panels, self.threads)
-        self.graph = _load(source, example_inputs, self._weights)
-        self.source_node_count = len(self.graph)
-        if dims:
-            unknown = set(dims) - set(self.graph.symbols)
-            if unknown:
-                raise InputError(f"option dims: no such dim, got {sorted(unknown)}, expected {self.graph.symbols}")
-            self.graph = self.graph.bind(dict(dims))
         self.passes = None if passes is None else tuple(passes)
-        optimize(self.graph, self.passes)
+        root = folder_of(cache) if executor == "native" and _is_onnx_file(source) else None
+        self._entry = None if root is None else entry_of(root, source, passes, dims)
+        kept = None if self._entry is None else self._entry.read(self._weights)
+        loaded = _load(source, example_inputs, self._weights) if kept is None else _Loaded(kept, is_compiled=True)
+        self.graph, self._files = loaded.graph, loaded.files
+        self.source_node_count = len(self.graph)
+        if kept is not None:
+            self._entry = None
+        elif dims:
+            self._bind(dims)
+        if not loaded.is_compiled or (kept is None and (dims or passes is not None)):
+            optimize(self.graph, self.passes)
         self.isa = load().isa() if executor == "native" else "interpret"
         self.target = Target(self.isa, self.threads, reuse=debug() < 5)
         self._context = Context(self)
@@ -145,6 +152,18 @@ class InferenceSession:
         """Writes a program that loads without torch or onnx: graph, packed weights, layout."""
         program = self._context.current()
         saved.write(os.fspath(folder), self.graph, program, self._weights)
+
+    def _bind(self, dims: Mapping[str, int]) -> None:
+        unknown = set(dims) - set(self.graph.symbols)
+        if unknown:
+            raise InputError(f"option dims: no such dim, got {sorted(unknown)}, expected {self.graph.symbols}")
+        self.graph = self.graph.bind(dict(dims))
+
+    def keep(self, program: Program) -> None:
+        """Puts a program into the cache, once, if there is one and it came from a file that it can be found by."""
+        entry, self._entry = self._entry, None
+        if entry is not None:
+            entry.write(self._files, self.graph, program, self._weights)
 
     @property
     def program(self) -> Program:
@@ -246,13 +265,15 @@ class Context:
             return self._programs[values]
 
     def _compile(self, values: tuple[int, ...]) -> Program:
-        graph = self._graph.bind(dict(zip(self._symbols, values, strict=True)))
+        graph = self._graph.copy()
         if values:
+            graph = self._graph.bind(dict(zip(self._symbols, values, strict=True)))
             optimize(graph, self._session.passes)
         session = self._session
         program = compile_program(graph, session.target, session.weights, self._arena)
         if session.strict and program.fallback:
             raise UnsupportedError(f"strict: no kernel, got {', '.join(program.fallback)}, expected one for each node")
+        session.keep(program)
         return program
 
     def _output_index(self, name: str) -> int:
@@ -340,14 +361,27 @@ def _node_arg(name: str, type: TensorType) -> NodeArg:
     return NodeArg(name, dims, type.dtype.onnx)
 
 
-def _load(source: Any, example_inputs: tuple[Any, ...] | None, weights: WeightStore) -> Graph:
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A graph. is_compiled: its passes have run. files: identities of the files that it was read from, if known."""
+
+    graph: Graph
+    is_compiled: bool = False
+    files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def _is_onnx_file(source: Any) -> bool:
+    return isinstance(source, (str, os.PathLike)) and os.path.isfile(source) and not os.fspath(source).endswith(".pt2")
+
+
+def _load(source: Any, example_inputs: tuple[Any, ...] | None, weights: WeightStore) -> _Loaded:
     """The graph of whatever a source is; heavy importers are imported only for their own sources."""
     if isinstance(source, Graph):
-        return source.copy()
+        return _Loaded(source.copy())
     if isinstance(source, (bytes, bytearray, memoryview)):
         from ingot.load.onnx import load_onnx
 
-        return load_onnx(bytes(source))
+        return _Loaded(load_onnx(bytes(source)))
     if isinstance(source, (str, os.PathLike)):
         return _load_path(os.fspath(source), weights)
     kind = type(source)
@@ -356,21 +390,22 @@ def _load(source: Any, example_inputs: tuple[Any, ...] | None, weights: WeightSt
 
         loaded = aten.load_any(source, example_inputs)
         if loaded is not None:
-            return loaded
+            return _Loaded(loaded)
     raise InputError(
         f"source: cannot be read, got {kind.__module__}.{kind.__name__}, expected a path, bytes or a module"
     )
 
 
-def _load_path(path: str, weights: WeightStore) -> Graph:
+def _load_path(path: str, weights: WeightStore) -> _Loaded:
     if not os.path.exists(path):
         raise FileNotFoundError(2, "no such file", path)
     if os.path.isdir(path):
-        return saved.read(path, weights)
+        return _Loaded(saved.read(path, weights), is_compiled=True)
     if path.endswith(".pt2"):
         from ingot.load.aten import load_pt2
 
-        return load_pt2(path)
-    from ingot.load.onnx import load_onnx
+        return _Loaded(load_pt2(path))
+    from ingot.load.onnx import load_parsed, parse_model
 
-    return load_onnx(path)
+    parsed = parse_model(path)
+    return _Loaded(load_parsed(parsed), files=parsed.files)

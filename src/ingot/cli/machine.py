@@ -1,10 +1,11 @@
-"""`ingot doctor` and `ingot knobs`: this machine, this installation, these settings."""
+"""`ingot doctor`, `ingot knobs` and `ingot cache`: this machine, this installation, these settings."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import platform
+import time
 from pathlib import Path
 
 import click
@@ -36,6 +37,7 @@ def knobs(as_json: bool) -> None:
 @as_json
 def doctor(as_json: bool) -> None:
     """Say what Ingot sees here: CPU, instruction set, threads and why, native library, versions."""
+    from ingot.cache import folder_of
     from ingot.machine import memory_bytes, threads
     from ingot.run.library import load
 
@@ -56,6 +58,7 @@ def doctor(as_json: bool) -> None:
     except ResourceError as error:
         trouble = error
         facts["library"] = str(error)
+    facts["cache"] = str(folder_of(None) or "none; INGOT_CACHE is empty")
     facts["versions"] = {name: version_of(name) for name in DEPENDENCIES}
     if as_json:
         print_json(facts)
@@ -64,6 +67,32 @@ def doctor(as_json: bool) -> None:
             print_text(f"{name.replace('_', ' '):<12} {shown(value)}")
     if trouble is not None:
         raise trouble
+
+
+@click.command()
+@click.option("--clear", is_flag=True, help="Remove every entry.")
+@as_json
+def cache(clear: bool, as_json: bool) -> None:
+    """Show, or clear, the compiled models that INGOT_CACHE keeps."""
+    from ingot import cache as kept
+
+    root = kept.folder_of(None) or kept.folder_of(True)
+    assert root is not None
+    if clear:
+        kept.clear(root)
+    rows = kept.entries(root)
+    if as_json:
+        print_json({"folder": str(root), "used": kept.folder_of(None) is not None, "entries": rows})
+        return
+    state = "" if kept.folder_of(None) else ", not in use: INGOT_CACHE is empty"
+    print_text(f"{root}{state}")
+    days = ((r["model"], human_bytes(int(str(r["bytes"]))), f"{age_days(r['used']):.1f}") for r in rows)
+    print_table(["model", "size", "days unused"], days)
+
+
+def age_days(seconds: object) -> float:
+    """Days since a time in seconds since 1970."""
+    return (time.time() - float(str(seconds))) / 86400
 
 
 def reason_for_threads() -> str:
@@ -100,4 +129,4 @@ def shown(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-COMMANDS = [doctor, knobs]
+COMMANDS = [cache, doctor, knobs]

@@ -32,8 +32,13 @@ class Model:
     dims: dict[str, int]
 
     def open(self, **options: Any) -> InferenceSession:
-        """A session on the model. Raises FileNotFoundError, LoadError, UnsupportedError."""
+        """A session on the model, compiled anew: a cached program has no weights but packed ones.
+
+        Raises FileNotFoundError, LoadError, UnsupportedError.
+        """
         from ingot.session import InferenceSession
+
+        options = {"cache": False} | options
 
         with progress(f"compiling {self.path}"):
             return InferenceSession(

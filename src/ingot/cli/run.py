@@ -28,7 +28,7 @@ def run(model: Model, inputs: tuple[str, ...], output: Path | None, as_json: boo
     A folder given to --output receives 0.npy, 1.npy, ... and outputs.json, which says which is which. Without
     --output the results are summarised.
     """
-    session = model.open()
+    session = model.open(cache=None)
     names = [argument.name for argument in session.get_outputs()]
     if output is not None and output.suffix == ".npy" and len(names) != 1:
         raise click.UsageError(f"--output {output}: the model has {len(names)} outputs; name a folder")

@@ -7,7 +7,8 @@
 #define INGOT_PANEL 32        /* columns of a packed panel, on every instruction set */
 #define INGOT_K_BLOCK 256     /* a product-sum over k runs in blocks of this many, each from zero, added in order */
 #define INGOT_KV_TILE 256     /* columns of a tile of attention_f32_online */
-#define INGOT_CONV_PIXELS 48  /* output pixels whose windows a convolution gathers at once */
+#define INGOT_CONV_PIXELS 60  /* output pixels whose windows a convolution gathers at once */
+#define INGOT_CONV_K 1536     /* and the elements of a window that it gathers at once */
 #define INGOT_REDUCE_CHUNK 4096 /* other reductions: 16 lanes over chunks of this many, chunk results in order */
 
 #define INGOT_PROBE_LANES 32    /* floats of a part's result of a probe: two cache lines */
@@ -152,8 +153,8 @@ typedef struct {
  *   channel of the group); x_strides[3] is 1.
  * conv2d_f32_planes: the same with k over (channel of the group, kernel row, kernel column); x_strides[2] is 1.
  * conv2d_f32_depthwise: [kernel row][kernel column][channels]; groups == channels == out_channels, x_strides[3] is 1.
- * scratch: parts slots of scratch_stride floats, at least INGOT_CONV_PIXELS * (k rounded up to 16, + 16) + 16; none for
- * conv2d_f32_depthwise. */
+ * The depthwise kernel sums in one chain. scratch, none for it: parts slots of scratch_stride floats, at least
+ * INGOT_CONV_PIXELS * (min(k, INGOT_CONV_K) + 32 + (out_channels / groups rounded up to 32)) + 16. */
 typedef struct {
   const float *x; const float *weight; const float *bias; const float *residual; float *out; float *scratch;
   int64_t batch; int64_t channels; int64_t height; int64_t width;
@@ -201,6 +202,8 @@ typedef struct {
 
 const ingot_kernel_row *ingot_kernels(int32_t *count);
 const char *ingot_abi_hash(void);
+/* A hash of bytes that finds damage; the same on every machine. data may be NULL when nbytes is 0. */
+uint64_t ingot_hash(const void *data, int64_t nbytes);
 /* The best of "scalar", "avx2" and "avx512" that this CPU runs. */
 const char *ingot_best_isa(void);
 /* 0, or the fault code. One call at a time on one program; different programs run concurrently.

@@ -1,15 +1,42 @@
-/* conv_packed.c: 2-D convolution as a product. The windows of some output pixels are gathered as rows [k] in scratch,
- * and meet the packed panels of the weight there. */
+/* conv_packed.c: 2-D convolution as a product of windows and packed panels of the weight. Windows are gathered as rows
+ * in scratch, some pixels and a piece of k at a time, so that they and a panel stay in the second cache; short ones
+ * that lie inside the image are read in place. */
 #include "gemm.h"
 
-/* How the windows lie: `planes` planes `plane_stride` apart, in which a tap is `unit` adjacent elements. */
-typedef struct { int64_t planes, plane_stride, unit; } conv_window;
+/* How the windows lie: `planes` planes `plane_stride` apart, in which a tap is `unit` adjacent elements; k elements
+ * altogether. Per group: `channels`, `out_channels`, `panels`. */
+typedef struct {
+  const conv_args *g;
+  int64_t planes, plane_stride, unit, k;
+  int64_t channels, out_channels, panels;
+  float *rows, *sums;               /* scratch: windows, and a panel after the other of [pixels][32] */
+  int64_t offsets[INGOT_K_BLOCK];   /* of a window's elements, when they are read in place */
+} conv_task;
 
-/* to[i] = from[i] or, without from, zero, for i < count and up to 15 beyond. */
-static inline void conv_copy(const float *from, int64_t count, float *to) {
-  int64_t i = 0;
-  for (; i + 16 <= count; i += 16) v_store(to + i, from ? v_load(from + i) : v_set(0.0f));
-  if (i < count) v_store(to + i, from ? v_load_n(from + i, count - i) : v_set(0.0f));
+/* Output pixels that one part computes together, for some panels of a group. Pixels count over the batch. */
+typedef struct { int64_t pixel, count, group, panel_begin, panel_end; } conv_block;
+
+/* Where an output pixel lies. */
+typedef struct { int64_t image, y, x; } conv_pixel;
+
+static inline conv_pixel conv_pixel_at(const conv_args *g, int64_t pixel) {
+  return (conv_pixel){pixel / g->out_width / g->out_height, pixel / g->out_width % g->out_height,
+                      pixel % g->out_width};
+}
+
+/* Elements [at, at + count) of a window, of which [begin, end) are wanted in row: from, or without it zeros. Up to 15
+ * elements behind are overwritten. */
+static inline void conv_copy(const float *from, int64_t at, int64_t count, int64_t begin, int64_t end, float *row) {
+  const int64_t skip = at < begin ? begin - at : 0;
+  const int64_t stop = at + count < end ? count : end - at;
+  row += at - begin;
+  int64_t i = skip;
+  if (!from) {
+    for (; i < stop; i += 16) v_store(row + i, v_set(0.0f));
+    return;
+  }
+  for (; i + 16 <= stop; i += 16) v_store(row + i, v_load(from + i));
+  if (i < stop) v_store(row + i, v_load_n(from + i, stop - i));
 }
 
 /* Taps of a window that starts at `start` before the first one inside [0, size). */
@@ -18,52 +45,50 @@ static inline int64_t conv_taps_before(int64_t start, int64_t dilation, int64_t 
   return before < taps ? before : taps;
 }
 
-/* The window of the output pixel at (y, x) of an image. Up to 15 elements behind it are overwritten. */
-static inline void conv_gather_window(const conv_args *g, const conv_window *w, const float *image, int64_t y,
-                                      int64_t x, float *row) {
-  const int64_t top = y * g->stride_h - g->pad_top, left = x * g->stride_w - g->pad_left;
-  const int64_t tap_stride = g->dilation_w * g->x_strides[2];
-  const int64_t begin = conv_taps_before(left, g->dilation_w, g->kernel_w);
-  int64_t end = left < g->width ? (g->width - 1 - left) / g->dilation_w + 1 : 0;
-  if (end > g->kernel_w) end = g->kernel_w;
-  if (end < begin) end = begin;
+/* Elements [begin, end) of the window of an output pixel; image points to the group's first channel. */
+static inline void conv_read_window(const conv_task *t, const float *image, conv_pixel at, int64_t begin, int64_t end,
+                               float *row) {
+  const conv_args *g = t->g;
+  const int64_t top = at.y * g->stride_h - g->pad_top, left = at.x * g->stride_w - g->pad_left;
+  const int64_t tap_stride = g->dilation_w * g->x_strides[2], unit = t->unit, width = g->kernel_w * unit;
+  const int64_t first = conv_taps_before(left, g->dilation_w, g->kernel_w);
+  int64_t last = left < g->width ? (g->width - 1 - left) / g->dilation_w + 1 : 0;
+  if (last > g->kernel_w) last = g->kernel_w;
+  if (last < first) last = first;
   /* Adjacent taps go in one piece. */
-  const int64_t together = tap_stride == w->unit ? end - begin : 1;
-  for (int64_t plane = 0; plane < w->planes; plane++) {
-    for (int64_t i = 0; i < g->kernel_h; i++, row += g->kernel_w * w->unit) {
+  const int64_t together = tap_stride == unit ? last - first : 1;
+  int64_t k = 0;
+  for (int64_t plane = 0; plane < t->planes; plane++) {
+    for (int64_t i = 0; i < g->kernel_h; i++, k += width) {
+      if (k >= end || k + width <= begin) continue;
       const int64_t line = top + i * g->dilation_h;
       if (line < 0 || line >= g->height) {
-        conv_copy(NULL, g->kernel_w * w->unit, row);
+        conv_copy(NULL, k, width, begin, end, row);
         continue;
       }
-      const float *from = image + plane * w->plane_stride + line * g->x_strides[1] + left * g->x_strides[2];
-      conv_copy(NULL, begin * w->unit, row);
-      for (int64_t tap = begin; tap < end; tap += together)
-        conv_copy(from + tap * tap_stride, together * w->unit, row + tap * w->unit);
-      conv_copy(NULL, (g->kernel_w - end) * w->unit, row + end * w->unit);
+      const float *from = image + plane * t->plane_stride + line * g->x_strides[1] + left * g->x_strides[2];
+      conv_copy(NULL, k, first * unit, begin, end, row);
+      for (int64_t tap = first; tap < last; tap += together)
+        conv_copy(from + tap * tap_stride, k + tap * unit, together * unit, begin, end, row);
+      conv_copy(NULL, k + last * unit, width - last * unit, begin, end, row);
     }
   }
 }
 
-/* Where an output pixel, counted over the whole batch, lies. */
-typedef struct { int64_t image, y, x; } conv_pixel;
-
-static inline conv_pixel conv_pixel_at(const conv_args *g, int64_t pixel) {
-  return (conv_pixel){pixel / g->out_width / g->out_height, pixel / g->out_width % g->out_height,
-                      pixel % g->out_width};
-}
-
 /* out = the epilogue of sums[count][32], which belong to the output pixels from `pixel` on; row by row of the image. */
-static inline void conv_finish(const conv_args *g, int64_t pixel, int64_t count, int64_t channel, int64_t columns,
+static inline void conv_finish(const conv_task *t, int64_t pixel, int64_t count, int64_t group, int64_t panel,
                                const float *sums) {
+  const conv_args *g = t->g;
+  const int64_t column = panel * INGOT_PANEL, channel = group * t->out_channels + column;
+  const int64_t columns = t->out_channels - column < INGOT_PANEL ? t->out_channels - column : INGOT_PANEL;
   for (int64_t done = 0; done < count;) {
     const conv_pixel at = conv_pixel_at(g, pixel + done);
     const int64_t length = g->out_width - at.x < count - done ? g->out_width - at.x : count - done;
     const int64_t residual = at.image * g->residual_strides[0] + at.y * g->residual_strides[1] +
                              at.x * g->residual_strides[2];
     const gemm_epilogue epilogue = {g->bias, NULL, g->residual ? g->residual + residual : NULL,
-                                    g->residual_strides[2], 1.0f,
-                                    g->act_alpha, g->act_beta, g->activation, g->residual_first};
+                                    g->residual_strides[2], 1.0f, g->act_alpha, g->act_beta, g->activation,
+                                    g->residual_first};
     const int64_t out = at.image * g->out_strides[0] + at.y * g->out_strides[1] + at.x * g->out_strides[2];
     epilogue_apply(&epilogue, 0, channel, length, columns, sums + done * INGOT_PANEL, INGOT_PANEL,
                    g->out + out + channel, g->out_strides[2]);
@@ -71,56 +96,203 @@ static inline void conv_finish(const conv_args *g, int64_t pixel, int64_t count,
   }
 }
 
-/* One panel of output channels for `count` pixels whose windows are rows[count][row_stride]. */
-static inline void conv_panel_of(const conv_args *g, int64_t pixel, int64_t count, int64_t k, const float *rows,
-                                 int64_t row_stride, const float *panel, int64_t channel, int64_t columns) {
-  const int64_t blocks = gemm_blocks(count, row_stride);
-  float sums[GEMM_ROWS * INGOT_PANEL];
+/* Adds elements [begin, end) of the sums of one panel, from the gathered rows; next: what is read afterwards. */
+static inline void conv_add_panel(const conv_task *t, const conv_block *b, int64_t panel, int64_t begin, int64_t end,
+                              int64_t row_stride, const float *next) {
+  const int whole = end - begin == t->k;
+  const int64_t blocks = gemm_blocks(b->count, row_stride), steps = end - begin;
+  const int64_t ahead_step = next ? (INGOT_PANEL * 4 + blocks - 1) / blocks : 0;
+  const float *weight = t->g->weight + ((b->group * t->panels + panel) * t->k + begin) * INGOT_PANEL;
   for (int64_t block = 0; block < blocks; block++) {
-    const int64_t first = part_begin(count, (int32_t)block, (int32_t)blocks);
-    const int64_t length = part_begin(count, (int32_t)block + 1, (int32_t)blocks) - first;
-    K(gemm_tile)(length, 1, k, rows + first * row_stride, row_stride, panel, INGOT_PANEL, 0, sums, INGOT_PANEL, panel,
-                 0);
-    conv_finish(g, pixel + first, length, channel, columns, sums);
+    const int64_t first = part_begin(b->count, (int32_t)block, (int32_t)blocks);
+    const int64_t length = part_begin(b->count, (int32_t)block + 1, (int32_t)blocks) - first;
+    const float *rows = t->rows + first * row_stride;
+    const char *ahead = next ? (const char *)next + block * steps * ahead_step : (const char *)weight;
+    float *sums = whole ? t->sums : t->sums + ((panel - b->panel_begin) * b->count + first) * INGOT_PANEL;
+    (begin == 0 ? K(gemm_tile) : K(gemm_tile_more))(length, 1, steps, rows, row_stride, weight, INGOT_PANEL, 0, sums,
+                                                    INGOT_PANEL, ahead, ahead_step);
+    if (end == t->k) conv_finish(t, b->pixel + first, length, b->group, panel, sums);
   }
 }
 
-static inline void conv_share(const conv_args *g, const conv_window *w, int32_t part, int32_t parts) {
-  const int64_t channels = g->channels / g->groups, out_channels = g->out_channels / g->groups;
-  const int64_t k = channels * g->kernel_h * g->kernel_w, row_stride = (k + 15) / 16 * 16 + 16;
-  const int64_t pixels = g->batch * g->out_height * g->out_width;
-  const int64_t panels = (out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
-  const gemm_share share = gemm_cut(pixels, g->groups * panels, part, parts);
-  const int64_t count = share.panel_end - share.panel_begin;
-  const int32_t blocks = (int32_t)((count + INGOT_CONV_PIXELS - 1) / INGOT_CONV_PIXELS);
-  float *rows = g->scratch + part * g->scratch_stride;
-  for (int32_t block = 0; block < blocks; block++) {
-    const int64_t pixel = share.panel_begin + part_begin(count, block, blocks);
-    const int64_t length = share.panel_begin + part_begin(count, block + 1, blocks) - pixel;
-    for (int64_t unit = share.row_begin; unit < share.row_end; unit++) {
-      const int64_t group = unit / panels, column = unit % panels * INGOT_PANEL;
-      if (unit == share.row_begin || column == 0) {
-        for (int64_t i = 0; i < length; i++) {
-          const conv_pixel at = conv_pixel_at(g, pixel + i);
-          const float *image = g->x + at.image * g->x_strides[0] + group * channels * g->x_strides[3];
-          conv_gather_window(g, w, image, at.y, at.x, rows + i * row_stride);
-        }
+/* A block of at most INGOT_CONV_PIXELS pixels from gathered windows, at most INGOT_CONV_K elements at a time. */
+static inline void conv_gathered(const conv_task *t, const conv_block *b) {
+  const conv_args *g = t->g;
+  const int64_t k_blocks = (t->k + INGOT_K_BLOCK - 1) / INGOT_K_BLOCK;
+  const int32_t pieces = (int32_t)((t->k + INGOT_CONV_K - 1) / INGOT_CONV_K);
+  int64_t begin = 0;
+  for (int32_t piece = 0; piece < pieces; piece++) {
+    int64_t end = part_begin(k_blocks, piece + 1, pieces) * INGOT_K_BLOCK;
+    if (end > t->k) end = t->k;
+    /* 16 more, so that rows do not all share a set of the cache. */
+    const int64_t row_stride = (end - begin + 15) / 16 * 16 + 16;
+    for (int64_t i = 0; i < b->count; i++) {
+      const conv_pixel at = conv_pixel_at(g, b->pixel + i);
+      const float *image = g->x + at.image * g->x_strides[0] + b->group * t->channels * g->x_strides[3];
+      conv_read_window(t, image, at, begin, end, t->rows + i * row_stride);
+    }
+    for (int64_t panel = b->panel_begin; panel < b->panel_end; panel++) {
+      const float *group = g->weight + b->group * t->panels * t->k * INGOT_PANEL;
+      const float *next = panel + 1 < b->panel_end ? group + ((panel + 1) * t->k + begin) * INGOT_PANEL
+                          : end < t->k             ? group + (b->panel_begin * t->k + end) * INGOT_PANEL
+                                                   : NULL;
+      conv_add_panel(t, b, panel, begin, end, row_stride, next);
+    }
+    begin = end;
+  }
+}
+
+/* sums[rows][32] for pixels of one output row whose windows are read in place: x points to the first one, the others
+ * lie x_stride apart. `most`, the number of rows, is a constant at every call. */
+static inline __attribute__((always_inline)) void conv_tile(const int most, const conv_task *t, const float *x,
+                                                            int64_t x_stride, const float *panel, float *sums) {
+  const int rows = most < GEMM_ROWS ? most : GEMM_ROWS, width = GEMM_ROWS > 6 ? 2 : 1;
+  for (int half = 0; half < 2; half += width) {
+    const float *third[(GEMM_ROWS + 2) / 3];
+    vf sum[GEMM_ROWS][2];
+    INGOT_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] = x + i * x_stride;
+    INGOT_UNROLL for (int i = 0; i < rows; i++) {
+      INGOT_UNROLL for (int j = 0; j < width; j++) sum[i][j] = v_set(0.0f);
+    }
+    for (int64_t s = 0; s < t->k; s++) {
+      const int64_t offset = t->offsets[s];
+      vf w[2];
+      INGOT_UNROLL for (int j = 0; j < width; j++) w[j] = v_load(panel + s * INGOT_PANEL + (half + j) * 16);
+      INGOT_UNROLL for (int i = 0; i < rows; i++) {
+        const vf v = v_set(*(third[i / 3] + offset + i % 3 * x_stride));
+        INGOT_UNROLL for (int j = 0; j < width; j++) sum[i][j] = v_fma(v, w[j], sum[i][j]);
       }
-      const int64_t columns = out_channels - column < INGOT_PANEL ? out_channels - column : INGOT_PANEL;
-      conv_panel_of(g, pixel, length, k, rows, row_stride, g->weight + unit * k * INGOT_PANEL,
-                    group * out_channels + column, columns);
+    }
+    INGOT_UNROLL for (int i = 0; i < rows; i++) {
+      INGOT_UNROLL for (int j = 0; j < width; j++) v_store(sums + i * INGOT_PANEL + (half + j) * 16, sum[i][j]);
     }
   }
 }
 
+/* The same for any number of rows up to GEMM_ROWS. */
+static void K(conv_tile_rows)(int64_t rows, const conv_task *t, const float *x, int64_t x_stride, const float *panel,
+                              float *sums) {
+  switch (rows) {
+    case 12: conv_tile(12, t, x, x_stride, panel, sums); break;
+    case 11: conv_tile(11, t, x, x_stride, panel, sums); break;
+    case 10: conv_tile(10, t, x, x_stride, panel, sums); break;
+    case 9: conv_tile(9, t, x, x_stride, panel, sums); break;
+    case 8: conv_tile(8, t, x, x_stride, panel, sums); break;
+    case 7: conv_tile(7, t, x, x_stride, panel, sums); break;
+    case 6: conv_tile(6, t, x, x_stride, panel, sums); break;
+    case 5: conv_tile(5, t, x, x_stride, panel, sums); break;
+    case 4: conv_tile(4, t, x, x_stride, panel, sums); break;
+    case 3: conv_tile(3, t, x, x_stride, panel, sums); break;
+    case 2: conv_tile(2, t, x, x_stride, panel, sums); break;
+    default: conv_tile(1, t, x, x_stride, panel, sums);
+  }
+}
+
+/* Pixels of one output row whose windows lie inside the image. */
+static inline void conv_in_place(const conv_task *t, const conv_block *b) {
+  const conv_args *g = t->g;
+  const conv_pixel at = conv_pixel_at(g, b->pixel);
+  const int64_t x_stride = g->stride_w * g->x_strides[2];
+  const float *x = g->x + at.image * g->x_strides[0] + b->group * t->channels * g->x_strides[3] +
+                   (at.y * g->stride_h - g->pad_top) * g->x_strides[1] +
+                   (at.x * g->stride_w - g->pad_left) * g->x_strides[2];
+  const int32_t tiles = (int32_t)((b->count + GEMM_ROWS - 1) / GEMM_ROWS);
+  for (int64_t panel = b->panel_begin; panel < b->panel_end; panel++) {
+    for (int32_t tile = 0; tile < tiles; tile++) {
+      const int64_t first = part_begin(b->count, tile, tiles);
+      const int64_t length = part_begin(b->count, tile + 1, tiles) - first;
+      K(conv_tile_rows)(length, t, x + first * x_stride, x_stride,
+                        g->weight + (b->group * t->panels + panel) * t->k * INGOT_PANEL, t->sums);
+      conv_finish(t, b->pixel + first, length, b->group, panel, t->sums);
+    }
+  }
+}
+
+/* Blocks of pixels with short windows: in each output row, those that reach into the padding are gathered. */
+static inline void conv_short(const conv_task *t, const conv_block *b) {
+  const conv_args *g = t->g;
+  for (int64_t done = 0; done < b->count;) {
+    const conv_pixel at = conv_pixel_at(g, b->pixel + done);
+    const int64_t count = g->out_width - at.x < b->count - done ? g->out_width - at.x : b->count - done;
+    const int64_t top = at.y * g->stride_h - g->pad_top;
+    const int64_t room = g->width - 1 - (g->kernel_w - 1) * g->dilation_w + g->pad_left;
+    int64_t begin = (g->pad_left + g->stride_w - 1) / g->stride_w - at.x, end = room / g->stride_w + 1 - at.x;
+    if (top < 0 || top + (g->kernel_h - 1) * g->dilation_h >= g->height || room < 0) end = 0;
+    end = end < count ? end : count;
+    begin = begin < 0 ? 0 : begin;
+    if (end <= begin) begin = end = count;
+    const int64_t borders[4] = {0, begin, end, count};
+    for (int i = 0; i < 3; i++) {
+      conv_block piece = {b->pixel + done + borders[i], borders[i + 1] - borders[i], b->group, b->panel_begin,
+                          b->panel_end};
+      if (i == 1 && piece.count) {
+        conv_in_place(t, &piece);
+        continue;
+      }
+      for (const int64_t stop = b->pixel + done + borders[i + 1]; piece.pixel < stop; piece.pixel += piece.count) {
+        piece.count = stop - piece.pixel < INGOT_CONV_PIXELS ? stop - piece.pixel : INGOT_CONV_PIXELS;
+        conv_gathered(t, &piece);
+      }
+    }
+    done += count;
+  }
+}
+
+/* The share of one part, group by group and block by block. */
+static inline void conv_share(conv_task *t, int32_t part, int32_t parts) {
+  const conv_args *g = t->g;
+  const int64_t pixels = g->batch * g->out_height * g->out_width, units = g->groups * t->panels;
+  /* A weight larger than the second cache is read by one part only. */
+  const int by_panels = t->k * g->out_channels > 1 << 18;
+  gemm_share share = by_panels ? gemm_cut(units, pixels, part, parts) : gemm_cut(pixels, units, part, parts);
+  if (by_panels) share = (gemm_share){share.row_begin, share.row_end, share.panel_begin, share.panel_end};
+  const int64_t most = t->k <= INGOT_K_BLOCK ? share.panel_end - share.panel_begin : INGOT_CONV_PIXELS;
+  const int32_t blocks = (int32_t)((share.panel_end - share.panel_begin + most - 1) / (most ? most : 1));
+  for (int64_t unit = share.row_begin; unit < share.row_end;) {
+    const int64_t group = unit / t->panels, left = (group + 1) * t->panels;
+    const int64_t stop = left < share.row_end ? left : share.row_end;
+    for (int32_t i = 0; i < blocks; i++) {
+      const int64_t pixel = share.panel_begin + part_begin(share.panel_end - share.panel_begin, i, blocks);
+      const int64_t end = share.panel_begin + part_begin(share.panel_end - share.panel_begin, i + 1, blocks);
+      const conv_block block = {pixel, end - pixel, group, unit - group * t->panels, stop - group * t->panels};
+      if (t->k <= INGOT_K_BLOCK)
+        conv_short(t, &block);
+      else
+        conv_gathered(t, &block);
+    }
+    unit = stop;
+  }
+}
+
+/* Fills in what follows from the rest of the task, and does it. */
+static inline void conv_perform(conv_task *t, int32_t part, int32_t parts) {
+  const conv_args *g = t->g;
+  t->channels = g->channels / g->groups;
+  t->out_channels = g->out_channels / g->groups;
+  t->panels = (t->out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
+  t->k = t->channels * g->kernel_h * g->kernel_w;
+  t->sums = g->scratch + part * g->scratch_stride;
+  t->rows = t->sums + INGOT_CONV_PIXELS * t->panels * INGOT_PANEL;
+  if (t->k <= INGOT_K_BLOCK) {
+    int64_t *offset = t->offsets;
+    for (int64_t plane = 0; plane < t->planes; plane++)
+      for (int64_t i = 0; i < g->kernel_h; i++)
+        for (int64_t j = 0; j < g->kernel_w; j++)
+          for (int64_t c = 0; c < t->unit; c++)
+            *offset++ = plane * t->plane_stride + i * g->dilation_h * g->x_strides[1] +
+                        j * g->dilation_w * g->x_strides[2] + c;
+  }
+  conv_share(t, part, parts);
+}
+
 void K(conv2d_f32_packed)(const void *args, int32_t part, int32_t parts) {
   const conv_args *g = args;
-  const conv_window window = {1, 0, g->channels / g->groups};
-  conv_share(g, &window, part, parts);
+  conv_task task = {.g = g, .planes = 1, .plane_stride = 0, .unit = g->channels / g->groups};
+  conv_perform(&task, part, parts);
 }
 
 void K(conv2d_f32_planes)(const void *args, int32_t part, int32_t parts) {
   const conv_args *g = args;
-  const conv_window window = {g->channels / g->groups, g->x_strides[3], 1};
-  conv_share(g, &window, part, parts);
+  conv_task task = {.g = g, .planes = g->channels / g->groups, .plane_stride = g->x_strides[3], .unit = 1};
+  conv_perform(&task, part, parts);
 }

@@ -29,6 +29,11 @@ void K(gemm_tile)(int64_t rows, int64_t panels, int64_t k, const float *a, int64
                   const float *b, int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride,
                   const void *ahead, int64_t ahead_step);
 
+/* The same with the block sums added to c, one after another: c already holds those of the elements before. */
+void K(gemm_tile_more)(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride,
+                       const float *b, int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride,
+                       const void *ahead, int64_t ahead_step);
+
 /* panel[k][32] = scale * src, whose element (i, j) lies at i * k_stride + j * n_stride; columns from n on are zero. */
 void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
                    float scale, float *panel);

@@ -9,7 +9,7 @@
 static inline __attribute__((always_inline)) void tile_body(const int rows, const int width, int64_t k, const float *a,
                                                             int64_t a_stride, const float *b, int64_t b_stride,
                                                             int64_t panel_stride, float *c, int64_t c_stride,
-                                                            const char *ahead, int64_t ahead_step) {
+                                                            const char *ahead, int64_t ahead_step, int more) {
   int64_t done = 0;
   do {
     const int64_t steps = k - done < INGOT_K_BLOCK ? k - done : INGOT_K_BLOCK;
@@ -44,7 +44,7 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
     INGOT_UNROLL for (int i = 0; i < rows; i++) {
       INGOT_UNROLL for (int j = 0; j < width; j++) {
         float *to = c + i * c_stride + j * TILE_LANES;
-        TILE_STORE(to, done > 0 ? TILE_ADD(TILE_LOAD(to), sum[i][j]) : sum[i][j]);
+        TILE_STORE(to, more || done > 0 ? TILE_ADD(TILE_LOAD(to), sum[i][j]) : sum[i][j]);
       }
     }
     done += steps;
@@ -54,23 +54,23 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
 #define TILE_INSTANCE(rows, width)                                                                                   \
   static void K(tile_##rows##x##width)(int64_t k, const float *a, int64_t a_stride, const float *b, int64_t b_stride, \
                                        int64_t panel_stride, float *c, int64_t c_stride, const char *ahead,           \
-                                       int64_t ahead_step) {                                                          \
-    tile_body(rows, width, k, a, a_stride, b, b_stride, panel_stride, c, c_stride, ahead, ahead_step);                \
+                                       int64_t ahead_step, int more) {                                                \
+    tile_body(rows, width, k, a, a_stride, b, b_stride, panel_stride, c, c_stride, ahead, ahead_step, more);          \
   }
 TILE_SHAPES(TILE_INSTANCE)
 
 static const struct {
   int64_t rows, width;
   void (*tile)(int64_t k, const float *a, int64_t a_stride, const float *b, int64_t b_stride, int64_t panel_stride,
-               float *c, int64_t c_stride, const char *ahead, int64_t ahead_step);
+               float *c, int64_t c_stride, const char *ahead, int64_t ahead_step, int more);
 } gemm_tiles[] = {
 #define TILE_ROW(rows, width) {rows, width, K(tile_##rows##x##width)},
   TILE_SHAPES(TILE_ROW)
 };
 
-void K(gemm_tile)(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride,
-                  const float *b, int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride,
-                  const void *ahead, int64_t ahead_step) {
+static inline void gemm_tile_any(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride,
+                                 const float *b, int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride,
+                                 const void *ahead, int64_t ahead_step, int more) {
   int64_t t = 0;
   while (gemm_tiles[t].rows != rows) t++;
   const int64_t passes = (panels * TILE_PANEL + gemm_tiles[t].width - 1) / gemm_tiles[t].width;
@@ -78,9 +78,21 @@ void K(gemm_tile)(int64_t rows, int64_t panels, int64_t k, const float *a, int64
   for (int64_t j = 0; j < panels * TILE_PANEL; j += gemm_tiles[t].width) {
     while (gemm_tiles[t].width > panels * TILE_PANEL - j) t++;
     gemm_tiles[t].tile(k, a, a_stride, b + j / TILE_PANEL * panel_stride + j % TILE_PANEL * TILE_LANES, b_stride,
-                       panel_stride, c + j * TILE_LANES, c_stride, ahead, step);
+                       panel_stride, c + j * TILE_LANES, c_stride, ahead, step, more);
     ahead = (const char *)ahead + k * step;
   }
+}
+
+void K(gemm_tile)(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride,
+                  const float *b, int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride,
+                  const void *ahead, int64_t ahead_step) {
+  gemm_tile_any(rows, panels, k, a, a_stride, b, b_stride, panel_stride, c, c_stride, ahead, ahead_step, 0);
+}
+
+void K(gemm_tile_more)(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride,
+                       const float *b, int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride,
+                       const void *ahead, int64_t ahead_step) {
+  gemm_tile_any(rows, panels, k, a, a_stride, b, b_stride, panel_stride, c, c_stride, ahead, ahead_step, 1);
 }
 
 #undef TILE_PANEL

@@ -106,7 +106,7 @@ class WeightStore:
 
     def __init__(self, pack: Callable[[np.ndarray, np.ndarray, bool], None], threads: int = 1):
         self._pack = pack
-        self._threads = threads
+        self.threads = threads
         self._arrays: dict[str, np.ndarray] = {}
         self._lock = threading.Lock()  # contexts of one session compile at the same time
 
@@ -153,13 +153,13 @@ class WeightStore:
     def _do(self, jobs: list[_Job]) -> None:
         """Does the jobs, largest first; over the threads where there is enough to do."""
         jobs.sort(key=lambda job: -job[0])
-        if self._threads == 1 or sum(nbytes for nbytes, _ in jobs) < _SERIAL_BYTES:
+        if self.threads == 1 or sum(nbytes for nbytes, _ in jobs) < _SERIAL_BYTES:
             for _, work in jobs:
                 work()
             return
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(self._threads) as executor:
+        with ThreadPoolExecutor(self.threads) as executor:
             for future in [executor.submit(work) for _, work in jobs]:
                 future.result()
 
@@ -173,7 +173,7 @@ class WeightStore:
         for value in _columns(graph, recipe.value, axis):
             n = graph.type(value).dims[axis]
             is_large = graph.producer(value) is None and n * k * recipe.dtype.itemsize > _LARGE_BYTES
-            step = -(-n // self._threads // PANEL) * PANEL if is_large else n
+            step = -(-n // self.threads // PANEL) * PANEL if is_large else n
             for column in range(0, n, step):
                 width = min(step, n - column)
                 here = packed[(start + column) * k : (start + column + -(-width // PANEL) * PANEL) * k]

@@ -3,10 +3,13 @@
 import functools
 import hashlib
 import importlib.resources
+import re
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ingot.config import knob
 from ingot.errors import ResourceError
@@ -25,11 +28,15 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Library:
-    """The open library. `ffi` makes argument structs, `entry` has the functions that `abi.h` declares."""
+    """The open library. `ffi` makes argument structs, `entry` has the functions that `abi.h` declares.
+
+    types: a pointer to each struct of `abi.h`, by name. cffi parses what is given as a text, a millisecond each.
+    """
 
     path: Path
     ffi: Any
     entry: Any
+    types: dict[str, Any]
     kernels: dict[str, Kernel]
     best_isa: str
 
@@ -78,15 +85,30 @@ def _text(ffi: Any, pointer: Any) -> str:
     return ffi.string(pointer).decode()
 
 
-def _kernel_table(ffi: Any, entry: Any) -> dict[str, Kernel]:
+def _declare(ffi: Any) -> dict[str, Any]:
+    """Reads abi.h, and gives a pointer type for each struct in it: the members of one more struct."""
+    header = (_csrc() / "abi.h").read_text()
+    structs = re.findall(r"^(?:typedef struct .*)?} (\w+);$", header, re.MULTILINE)
+    members = " ".join(f"{name} *{name};" for name in structs)
+    ffi.cdef(f"{header}\ntypedef struct {{ {members} }} ingot_structs;")
+    return {name: field.type for name, field in ffi.typeof("ingot_structs").fields}
+
+
+def _kernel_table(ffi: Any, entry: Any, types: dict[str, Any]) -> dict[str, Kernel]:
     count = ffi.new("int32_t *")
     rows = entry.ingot_kernels(count)
     kernels = {}
     for row in (rows[i] for i in range(count[0])):
         name, args_type = _text(ffi, row.name), _text(ffi, row.args_type)
-        assert row.args_bytes == ffi.sizeof(args_type), f"{name}: {args_type} has another size in C"
+        assert row.args_bytes == ffi.sizeof(types[args_type].item), f"{name}: {args_type} has another size in C"
         kernels[name] = Kernel(name, args_type, {isa: getattr(row, isa) for isa in ISAS})
     return kernels
+
+
+def content_hash(array: np.ndarray) -> str:
+    """A hash that finds damage in an array's bytes; computed without the interpreter's lock. Takes row-major arrays."""
+    library = load()
+    return f"{library.entry.ingot_hash(library.ffi.from_buffer(array.reshape(-1)), array.nbytes):016x}"
 
 
 @functools.cache
@@ -97,7 +119,7 @@ def load() -> Library:
 
     path = _find()
     ffi: Any = cffi.FFI()
-    ffi.cdef((_csrc() / "abi.h").read_text())
+    types = _declare(ffi)
     try:
         entry: Any = ffi.dlopen(str(path.absolute()))
         built = _text(ffi, entry.ingot_abi_hash())
@@ -109,4 +131,4 @@ def load() -> Library:
             f"native library '{path}': stale build, got {built[:12]}, expected {expected[:12]}; run 'pip install .'"
         )
     best_isa = _text(ffi, entry.ingot_best_isa())
-    return Library(path, ffi, entry, _kernel_table(ffi, entry), best_isa)
+    return Library(path, ffi, entry, types, _kernel_table(ffi, entry, types), best_isa)

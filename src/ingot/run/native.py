@@ -29,10 +29,10 @@ def pack_panels(data: np.ndarray, packed: np.ndarray, transposed: bool) -> None:
     n_stride, k_stride = (rows, columns) if transposed else (columns, rows)
     k, n = reversed(data.shape) if transposed else data.shape
     ffi = library.ffi
-    source = ffi.cast("float*", data.ctypes.data)
-    target = ffi.cast("float*", packed.ctypes.data)
+    source = ffi.cast("void*", data.ctypes.data)
+    target = ffi.cast("void*", packed.ctypes.data)
     args = {"src": source, "dst": target, "n": n, "k": k, "n_stride": n_stride, "k_stride": k_stride, "scale": 1.0}
-    library.kernel("pack_f32", library.isa())(ffi.new("pack_args*", args), 0, 1)
+    library.kernel("pack_f32", library.isa())(ffi.new(library.types["pack_args"], args), 0, 1)
 
 
 @dataclass(slots=True)
@@ -143,7 +143,7 @@ class NativeProgram:
         ffi = self.library.ffi
         self._arena.reserve(self._sizes)
         self._generation = self._arena.generation
-        self._fault = ffi.new("ingot_fault*")
+        self._fault = ffi.new(self.library.types["ingot_fault"])
         self._bases = {name: self._arena.regions[name].ctypes.data for name in self._sizes}
         self._keep: list[Any] = []
         self._patches: list[tuple[Any, int, int]] = []
@@ -158,7 +158,7 @@ class NativeProgram:
         for row, (where, slot, offset) in zip(self._patch_rows, self._patches, strict=False):
             row.where, row.slot, row.byte_offset = where, slot, offset
         self.program = ffi.new(
-            "ingot_program*",
+            self.library.types["ingot_program"],
             {
                 "steps": self._steps, "patches": self._patch_rows, "fault": self._fault,
                 "step_count": len(self.lowered.steps), "patch_count": len(self._patches),
@@ -168,7 +168,7 @@ class NativeProgram:
 
     def _arguments(self, step: Step, index: int) -> Any:
         ffi = self.library.ffi
-        args = ffi.new(f"{step.args_type}*")
+        args = ffi.new(self.library.types[step.args_type])
         self._keep.append(args)
         for name, value in step.fields.items():
             if isinstance(value, Pointer):

@@ -1,6 +1,8 @@
 """ONNX models: `load_onnx`. Importing this registers every rule."""
 
 from ingot.load.onnx import attention, contrib, conv, elementwise, index, linear, norm, reduce, shape
-from ingot.load.onnx.model import load_onnx
+from ingot.load.onnx.model import load_onnx, load_parsed
+from ingot.load.onnx.parse import parse_model
 
-__all__ = ["attention", "contrib", "conv", "elementwise", "index", "linear", "load_onnx", "norm", "reduce", "shape"]
+RULES = (attention, contrib, conv, elementwise, index, linear, norm, reduce, shape)
+__all__ = ["load_onnx", "load_parsed", "parse_model"]

@@ -32,21 +32,22 @@ def map_external(
     if location not in maps:
         maps[location] = _map_file(folder, location, where)
     mapped = maps[location]
-    dtype = DTYPES[tensor.dtype.value]
-    shape = tensor.shape.numpy()
-    count = math.prod(shape)
-    offset, needed = tensor.offset or 0, count * dtype.itemsize
+    offset, needed = tensor.offset or 0, math.prod(tensor.shape.numpy()) * DTYPES[tensor.dtype.value].itemsize
     if offset + needed > len(mapped):
         raise LoadError(
             f"{where}: external data {location!r} is too short, got {len(mapped)} bytes,"
             f" expected {offset + needed} (offset {offset} + {needed})"
         )
-    if count == 0:
-        array = np.empty(shape, dtype.numpy)
-    else:
-        array = np.frombuffer(mapped, dtype.numpy, count, offset).reshape(shape)
-        if sys.byteorder == "big":
-            array = array.byteswap()
+    return view_of(tensor, mapped, offset)
+
+
+def view_of(tensor: onnx_ir.TensorProtocol, content: MappedFile | memoryview | bytes, offset: int) -> onnx_ir.Tensor:
+    """The tensor with its elements where they lie in `content`, from byte `offset`, which need not be aligned."""
+    dtype, shape = DTYPES[tensor.dtype.value].numpy, tensor.shape.numpy()
+    count = math.prod(shape)
+    array = np.frombuffer(content, dtype, count, offset).reshape(shape) if count else np.empty(shape, dtype)
+    if sys.byteorder == "big":
+        array = array.byteswap()
     return onnx_ir.Tensor(array, dtype=tensor.dtype, name=tensor.name)
 
 

@@ -21,7 +21,7 @@ from ingot.dim import Dim, Expr, symbol, symbols_of
 from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.onnx.call import Call, Emitter, Operand, literal
-from ingot.load.onnx.parse import OLDEST_NATIVE_OPSET, parse_model
+from ingot.load.onnx.parse import OLDEST_NATIVE_OPSET, Parsed, parse_model
 from ingot.load.onnx.registry import find_rule
 from ingot.load.onnx.shape_values import evaluate
 from ingot.load.onnx.signature import check_call, signature_of
@@ -40,7 +40,11 @@ def load_onnx(source: str | os.PathLike | bytes) -> Graph:
     contradict each other), LimitError beyond a documented limit, and one UnsupportedError for all nodes that have no
     rule.
     """
-    parsed = parse_model(source)
+    return load_parsed(parse_model(source))
+
+
+def load_parsed(parsed: Parsed) -> Graph:
+    """As `load_onnx`, of a model that is parsed already."""
     return _Loader(parsed.model, parsed.opset).load()
 
 

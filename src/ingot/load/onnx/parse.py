@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import onnx
@@ -18,7 +18,8 @@ from onnx_ir.serde import SerdeError, deserialize_model
 
 from ingot.errors import LimitError, LoadError, ShapeError, UnsupportedError
 from ingot.files import MappedFile
-from ingot.load.onnx.external import map_external
+from ingot.load.onnx.external import map_external, view_of
+from ingot.load.onnx.message import without_weights
 from ingot.load.onnx.tensors import check_tensor, is_external
 from ingot.load.onnx.upgrade import upgrade
 
@@ -28,14 +29,19 @@ OLDEST_NATIVE_OPSET = 13
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 
 Graph = onnx.GraphProto | onnx.FunctionProto
+_NOTHING: Mapping[int, int] = {}
 
 
 @dataclass(slots=True)
 class Parsed:
-    """A model that passed the checks; `opset` is that of the default domain."""
+    """A model that passed the checks; `opset` is that of the default domain.
+
+    files: those that were read, by location, "" for the model file itself; see `ingot.files.identity`.
+    """
 
     model: onnx_ir.Model
     opset: int
+    files: dict[str, tuple[int, ...]]
 
 
 def parse_model(source: str | os.PathLike | bytes) -> Parsed:
@@ -49,19 +55,24 @@ def parse_model(source: str | os.PathLike | bytes) -> Parsed:
     else:
         where = f"onnx file {os.fspath(source)!r}"
         folder, content = os.path.dirname(os.path.abspath(source)), _read(source, where)
-    proto = _decode(content, where)
+    proto, raw = _decode(content, where)
     try:
         opset = _check_header(proto, where)
-        _check_model(proto, where)
+        _check_model(proto, where, {i: nbytes for i, (_, nbytes) in raw.items()})
         if opset < OLDEST_NATIVE_OPSET:
-            proto = upgrade(proto, OLDEST_NATIVE_OPSET, where)
-            opset = OLDEST_NATIVE_OPSET
+            proto = upgrade(_parse(content, where), OLDEST_NATIVE_OPSET, where)
+            opset, raw = OLDEST_NATIVE_OPSET, {}
+        weights = {proto.graph.initializer[i].name: offset for i, (offset, _) in raw.items()}
         model = deserialize_model(proto)
     except (SerdeError, UnicodeDecodeError, RecursionError) as error:
         cause = error.__cause__ or error
         raise LoadError(f"{where}: malformed, {type(cause).__name__}: {str(cause)[:200]}") from error
-    _read_weights(model, folder)
-    return Parsed(model, opset)
+    _view_weights(model.graph, content, weights)
+    maps = _read_weights(model, folder)
+    if isinstance(content.obj, MappedFile):
+        maps[""] = content.obj
+    files = {location: mapped.identity for location, mapped in maps.items() if isinstance(mapped, MappedFile)}
+    return Parsed(model, opset, files)
 
 
 def _read(path: str | os.PathLike, where: str) -> memoryview:
@@ -85,7 +96,8 @@ def _read(path: str | os.PathLike, where: str) -> memoryview:
         os.close(descriptor)
 
 
-def _decode(content: memoryview, where: str) -> onnx.ModelProto:
+def _decode(content: memoryview, where: str) -> tuple[onnx.ModelProto, dict[int, tuple[int, int]]]:
+    """The model, and where the raw_data of the initializers lies that it was read without; see `Message`."""
     start = bytes(content[:512])
     if not start:
         raise LoadError(f"{where}: file is empty")
@@ -95,6 +107,11 @@ def _decode(content: memoryview, where: str) -> onnx.ModelProto:
         raise LoadError(f"{where}: a web page, not an ONNX model")
     if len(content) > MAX_FILE_BYTES:
         raise LimitError(f"{where}: too large, got {len(content)} bytes, expected at most {MAX_FILE_BYTES}")
+    message = without_weights(content)
+    return _parse(message.content, where), message.raw
+
+
+def _parse(content: bytes | memoryview, where: str) -> onnx.ModelProto:
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(content)
@@ -130,7 +147,7 @@ def _opsets(imports: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str,
     return versions
 
 
-def _check_model(proto: onnx.ModelProto, where: str) -> None:
+def _check_model(proto: onnx.ModelProto, where: str, raw_bytes: Mapping[int, int]) -> None:
     seen: set[tuple[str, str, str]] = set()
     for function in proto.functions:
         key = (function.domain, function.name, function.overload)
@@ -141,7 +158,7 @@ def _check_model(proto: onnx.ModelProto, where: str) -> None:
         _check_unique([*function.attribute, *(a.name for a in function.attribute_proto)], "attribute", where)
         _opsets(function.opset_import, f"{where}, function {function.name!r}")
         _check_graph(function, [], f"{where}, function {function.name!r}")
-    _check_graph(proto.graph, [], where)
+    _check_graph(proto.graph, [], where, raw_bytes)
     _check_returned_inputs(proto.graph, where)
 
 
@@ -156,13 +173,14 @@ def _check_returned_inputs(graph: onnx.GraphProto, where: str) -> None:
             info.CopyFrom(given)
 
 
-def _check_graph(graph: Graph, scopes: list[set[str]], where: str) -> None:
+def _check_graph(graph: Graph, scopes: list[set[str]], where: str, raw_bytes: Mapping[int, int] = _NOTHING) -> None:
     """Single assignment, producers before readers, tensors and attributes well formed; then the same for subgraphs.
 
-    `scopes` are the names defined around this graph. Recursion is bounded by protobuf's limit of 100 nested messages.
+    `scopes` are the names defined around this graph; `raw_bytes` the lengths of raw_data that was cut out, by position
+    of the initializer. Recursion is bounded by protobuf's limit of 100 nested messages.
     """
     in_function = isinstance(graph, onnx.FunctionProto)
-    inputs, initializers, outputs = _interface(graph, where)
+    inputs, initializers, outputs = _interface(graph, where, raw_bytes)
     for name in [*inputs, *initializers]:
         if any(name in scope for scope in scopes):
             raise LoadError(f"{where}: {name[:200]!r} is defined again in a subgraph")
@@ -186,7 +204,7 @@ def _check_graph(graph: Graph, scopes: list[set[str]], where: str) -> None:
             raise LoadError(f"{where}: output {name[:200]!r} has no producer")
 
 
-def _interface(graph: Graph, where: str) -> tuple[list[str], list[str], list[str]]:
+def _interface(graph: Graph, where: str, raw_bytes: Mapping[int, int]) -> tuple[list[str], list[str], list[str]]:
     """Names of inputs, initializers and outputs."""
     if isinstance(graph, onnx.FunctionProto):
         inputs, initializers, outputs = list(graph.input), [], list(graph.output)
@@ -195,8 +213,8 @@ def _interface(graph: Graph, where: str) -> tuple[list[str], list[str], list[str
             raise UnsupportedError(f"{where}: sparse initializers are not supported")
         inputs, outputs = [i.name for i in graph.input], [o.name for o in graph.output]
         initializers = [t.name for t in graph.initializer]
-        for tensor in graph.initializer:
-            check_tensor(tensor, f"{where}, initializer {tensor.name[:200]!r}")
+        for i, tensor in enumerate(graph.initializer):
+            check_tensor(tensor, f"{where}, initializer {tensor.name[:200]!r}", raw_bytes.get(i))
     _check_text(where, graph.name)
     _check_unique(inputs, "input", where)
     _check_unique(initializers, "initializer", where)
@@ -264,8 +282,19 @@ def _check_text(where: str, *texts: str) -> None:
             raise LoadError(f"{where}: not UTF-8, got {text[:100]!r}")
 
 
-def _read_weights(model: onnx_ir.Model, folder: str | None) -> None:
-    """Gives every initializer its array: external data is mapped, a large raw one read and its length compared."""
+def _view_weights(graph: onnx_ir.Graph, content: memoryview, offsets: dict[str, int]) -> None:
+    """Gives the initializers that protobuf did not read their arrays, where they lie in the file."""
+    for name, offset in offsets.items():
+        tensor = graph.initializers[name].const_value
+        assert tensor is not None
+        graph.initializers[name].const_value = view_of(tensor, content, offset)
+
+
+def _read_weights(model: onnx_ir.Model, folder: str | None) -> dict[str, MappedFile | bytes]:
+    """Gives every initializer its array: external data is mapped, a large raw one read and its length compared.
+
+    Returns the mapped files by location.
+    """
     maps: dict[str, MappedFile | bytes] = {}
     graphs = [model.graph, *model.graph.subgraphs()]
     for function in model.functions.values():
@@ -273,6 +302,8 @@ def _read_weights(model: onnx_ir.Model, folder: str | None) -> None:
     for value in [v for graph in graphs for v in graph.initializers.values()]:
         tensor, where = value.const_value, f"onnx initializer {value.name!r}"
         assert tensor is not None
+        if isinstance(tensor, onnx_ir.Tensor):
+            continue
         if not isinstance(tensor, onnx_ir.ExternalTensor):
             try:
                 value.const_value = onnx_ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=value.name)
@@ -282,3 +313,4 @@ def _read_weights(model: onnx_ir.Model, folder: str | None) -> None:
             raise LoadError(f"{where}: its data is in {str(tensor.location)!r}, but a model from bytes has no folder")
         else:
             value.const_value = map_external(tensor, folder, maps, where)
+    return maps

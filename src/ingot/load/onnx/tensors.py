@@ -63,10 +63,11 @@ def is_external(tensor: onnx.TensorProto) -> bool:
     return tensor.data_location == onnx.TensorProto.EXTERNAL
 
 
-def check_tensor(tensor: onnx.TensorProto, where: str) -> None:
+def check_tensor(tensor: onnx.TensorProto, where: str, raw_bytes: int | None = None) -> None:
     """One value field at most, of the length that shape and dtype ask for; external entries well formed.
 
-    Strings are let through: attributes of ops that Ingot does not have may hold them.
+    raw_bytes: the length of a raw_data that was cut out of the message. Strings are let through: attributes of ops that
+    Ingot does not have may hold them.
     """
     if tensor.HasField("segment"):
         raise UnsupportedError(f"{where}: segmented tensors are not supported")
@@ -74,7 +75,7 @@ def check_tensor(tensor: onnx.TensorProto, where: str) -> None:
         raise LimitError(f"{where}: rank too high, got {len(tensor.dims)}")
     count = count_elements(list(tensor.dims), where)
     fields = [name for name in _VALUE_FIELDS if len(getattr(tensor, name))]
-    if tensor.HasField("raw_data") and not (is_external(tensor) and not tensor.raw_data):
+    if raw_bytes is not None or (tensor.HasField("raw_data") and not (is_external(tensor) and not tensor.raw_data)):
         fields.append("raw_data")
     if len(fields) > 1:
         raise LoadError(f"{where}: more than one value field is set, got {', '.join(fields)}")
@@ -89,9 +90,11 @@ def check_tensor(tensor: onnx.TensorProto, where: str) -> None:
     if tensor.external_data:
         raise LoadError(f"{where}: has external_data entries, but its data_location is not EXTERNAL")
     if fields == ["raw_data"]:
-        if tensor.ByteSize() <= _CHEAP_BYTES and len(tensor.raw_data) != count * kind.itemsize:
+        if raw_bytes is None:
+            raw_bytes = len(tensor.raw_data) if tensor.ByteSize() <= _CHEAP_BYTES else count * kind.itemsize
+        if raw_bytes != count * kind.itemsize:
             raise LoadError(
-                f"{where}: raw_data has a wrong length, got {len(tensor.raw_data)} bytes,"
+                f"{where}: raw_data has a wrong length, got {raw_bytes} bytes,"
                 f" expected {count * kind.itemsize} for {kind}{list(tensor.dims)}"
             )
         return

@@ -16,7 +16,7 @@ from ingot.lower.weights import PANEL
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per multiply-add of a depthwise one, per element read
 # by a pooling window.
 _FMA, _DEPTHWISE, _POOLED = 0.018, 0.03, 0.06
-_PIXELS = 48  # INGOT_CONV_PIXELS of abi.h
+_PIXELS, _K = 60, 1536  # INGOT_CONV_PIXELS and INGOT_CONV_K of abi.h
 _FEW_CHANNELS = 4  # planes of so few channels are gathered as they lie
 _LAST = channels_last(4)
 _GEMV_PIXELS = 4
@@ -143,8 +143,14 @@ def _emit_product(builder: Builder, node: Node, kernel: str, x: View, order: tup
     root = builder.group(node).root
     k = math.prod(builder.graph.type(str(root.operands[1])).dims[1:])
     work = math.prod(builder.graph.type(root.output).dims) * k * _FMA * 1.1
-    scratch = _PIXELS * (-(-k // 16) * 16 + 16) + 16
+    out_channels = builder.graph.type(root.output).dims[1]
+    scratch = conv_scratch(k, out_channels // root.groups)
     _emit(builder, node, kernel, x, _packed_filter(builder, root, order), work, scratch)
+
+
+def conv_scratch(k: int, out_channels: int) -> int:
+    """Floats of scratch per part, as abi.h states; out_channels of one group."""
+    return _PIXELS * (min(k, _K) + 32 + -(-out_channels // PANEL) * PANEL) + 16
 
 
 def _emit(builder: Builder, node: Node, kernel: str, x: View, weight: View, work: float, scratch: int) -> None:
