@@ -52,7 +52,7 @@ def digits(tmp_path) -> tuple[Path, np.ndarray, np.ndarray]:
 def test_help_names_every_command(call):
     code, out, _ = call("--help")
     assert code == 0
-    for name in ("run", "explain", "demo", "inspect", "list-nodes", "ops", "knobs", "doctor", "cache", "emit-c", "bench", "dot"):
+    for name in "run explain demo inspect list-nodes ops knobs doctor cache emit-c bench dot".split():
         assert name in commands.commands and name in out
 
 
