@@ -24,6 +24,7 @@ PANEL = 32  # columns of a packed panel: INGOT_PANEL of abi.h
 _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
 _LARGE_BYTES = 16 << 20  # a matrix that several threads pack together
+_COPY_BYTES = 4 << 20
 _SERIAL_BYTES = 1 << 20  # so little that threads do not pay
 
 # Bytes that it makes, and the work.
@@ -199,9 +200,17 @@ class WeightStore:
         data = evaluate(graph, recipe.value)
         if not (data.flags.c_contiguous and data.flags.aligned):
             source, data = data, allocate(recipe.nbytes).view(data.dtype).reshape(data.shape)
-            np.copyto(data, source)
-            release(source)
+            _copy(source, data)
         made[recipe.key] = data.reshape(-1)
+
+
+def _copy(source: np.ndarray, target: np.ndarray) -> None:
+    """Copies some rows at a time and lets them go: source and target are never in memory together, whole."""
+    source, target = np.atleast_1d(source), np.atleast_1d(target)
+    rows = max(1, _COPY_BYTES * len(source) // max(source.nbytes, 1))
+    for row in range(0, len(source), rows):
+        np.copyto(target[row : row + rows], source[row : row + rows])
+        release(source[row : row + rows])
 
 
 def _columns(graph: Graph, value: str, axis: int) -> list[str]:
