@@ -132,6 +132,14 @@ static inline void epilogue_apply(const gemm_epilogue *e, int64_t row, int64_t c
   }
 }
 
+/* Asks for the rows of a panel that will be wanted when a tile is summed. */
+static inline void gemm_expect(const float *row, int64_t stride, int64_t rows) {
+  for (int64_t i = 0; i < rows; i++, row += stride) {
+    __builtin_prefetch(row, 1);
+    __builtin_prefetch(row + INGOT_PANEL / 2, 1);
+  }
+}
+
 /* Rows [begin, end) of one panel of c, `columns` wide and starting at `column`: c = epilogue(a @ b). a and c point to
  * row 0, c to the panel's first column. next: the packed panel that will be read after this one, or null. A processor
  * fetches what is read one line after another by itself, but not while the blocks after the first read a panel again:
@@ -149,6 +157,8 @@ static inline void gemm_panel(const gemm_epilogue *e, int64_t begin, int64_t end
     const int64_t rows = begin + part_begin(end - begin, (int32_t)block + 1, (int32_t)blocks) - row;
     const char *ahead = ahead_step ? (const char *)next + block * k * ahead_step : (const char *)b;
     float *to = c + row * c_stride;
+    gemm_expect(to, c_stride, rows);
+    if (e->residual) gemm_expect(e->residual + row * e->residual_stride + column, e->residual_stride, rows);
     K(gemm_tile)(rows, 1, k, a + row * a_stride, a_stride, b, b_stride, 0, direct ? to : sums,
                  direct ? c_stride : INGOT_PANEL, ahead, ahead_step);
     if (!direct) epilogue_apply(e, row, column, rows, columns, sums, INGOT_PANEL, to, c_stride);
