@@ -176,8 +176,8 @@ typedef struct {
   int32_t count_include_pad;
 } pool_args;
 
-/* probe_fma_f32: each part does `count` fused multiply-adds on x[128]. probe_read_f32: the parts together read x[count],
- * count a multiple of INGOT_PROBE_GRAIN. out: parts slots of INGOT_PROBE_LANES floats. */
+/* probe_fma_f32: each part does `count` fused multiply-adds on x[128]. probe_read_f32: the parts together read
+ * x[count], count a multiple of INGOT_PROBE_GRAIN. out: parts slots of INGOT_PROBE_LANES floats. */
 typedef struct { const float *x; float *out; int64_t count; } probe_args;
 
 typedef void (*ingot_kernel)(const void *args, int32_t part, int32_t parts);

@@ -118,9 +118,11 @@ static inline void attention_scores(const attention_args *g, attention_slot *s, 
       int64_t seen = 0;
       for (int64_t r = row; r < end; r++) seen = view->visible[r] > seen ? view->visible[r] : seen;
       if (seen <= panel * INGOT_PANEL) continue;
-      K(gemm_tile)(end - row, width, g->head_dim, s->queries + row * s->q_stride, s->q_stride, keys, INGOT_PANEL,
-                   INGOT_PANEL * g->head_dim, s->scores + row * s->score_stride + panel * INGOT_PANEL,
-                   s->score_stride, keys, 0);
+      const gemm_product product = {
+        .k = g->head_dim, .a = s->queries + row * s->q_stride, .a_stride = s->q_stride, .b = keys,
+        .b_stride = INGOT_PANEL, .panel_stride = INGOT_PANEL * g->head_dim,
+        .sums = s->scores + row * s->score_stride + panel * INGOT_PANEL, .sums_stride = s->score_stride};
+      K(gemm_tile)(end - row, width, &product);
     }
   }
 }
@@ -253,9 +255,11 @@ static inline void attention_mix(const attention_args *g, attention_slot *s, con
       for (int64_t t = 0; t < tiles; t++) {
         const int64_t row = first + part_begin(rows, (int32_t)t, (int32_t)tiles);
         const int64_t end = first + part_begin(rows, (int32_t)t + 1, (int32_t)tiles);
-        K(gemm_tile)(end - row, together, view->reach[half], s->scores + row * s->score_stride, s->score_stride,
-                     values + panel * panel_stride, stride, panel_stride,
-                     to + row * s->v_stride + panel * INGOT_PANEL, s->v_stride, values, 0);
+        const gemm_product product = {
+          .k = view->reach[half], .a = s->scores + row * s->score_stride, .a_stride = s->score_stride,
+          .b = values + panel * panel_stride, .b_stride = stride, .panel_stride = panel_stride,
+          .sums = to + row * s->v_stride + panel * INGOT_PANEL, .sums_stride = s->v_stride};
+        K(gemm_tile)(end - row, together, &product);
       }
     }
   }

@@ -107,10 +107,12 @@ static inline void conv_add_panel(const conv_task *t, const conv_block *b, int64
     const int64_t first = part_begin(b->count, (int32_t)block, (int32_t)blocks);
     const int64_t length = part_begin(b->count, (int32_t)block + 1, (int32_t)blocks) - first;
     const float *rows = t->rows + first * row_stride;
-    const char *ahead = next ? (const char *)next + block * steps * ahead_step : (const char *)weight;
     float *sums = whole ? t->sums : t->sums + ((panel - b->panel_begin) * b->count + first) * INGOT_PANEL;
-    (begin == 0 ? K(gemm_tile) : K(gemm_tile_more))(length, 1, steps, rows, row_stride, weight, INGOT_PANEL, 0, sums,
-                                                    INGOT_PANEL, ahead, ahead_step);
+    const gemm_product product = {
+      .k = steps, .a = rows, .a_stride = row_stride, .b = weight, .b_stride = INGOT_PANEL, .sums = sums,
+      .sums_stride = INGOT_PANEL, .more = begin > 0, .ahead_step = ahead_step,
+      .ahead = next ? (const char *)next + block * steps * ahead_step : NULL};
+    K(gemm_tile)(length, 1, &product);
     if (end == t->k) conv_finish(t, b->pixel + first, length, b->group, panel, sums);
   }
 }

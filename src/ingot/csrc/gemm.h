@@ -21,18 +21,37 @@
 #define INGOT_UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* c[rows, 32 * panels] = a[rows, k] @ b[k, 32 * panels], 1 <= rows <= GEMM_ROWS; row j of panel p lies at
- * b + p * panel_stride + j * b_stride. All columns of c are written; k == 0 writes zeros. With few rows several panels
- * are read at once. Each element is summed in blocks of INGOT_K_BLOCK from zero, the block sums added in order. The
- * k * ahead_step bytes at `ahead` are prefetched on the way. */
-void K(gemm_tile)(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride,
-                  const float *b, int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride,
-                  const void *ahead, int64_t ahead_step);
+/* What becomes of complete sums in their registers: out = clip(sum + bias) + residual, or clip(sum + bias + residual).
+ * bias: [columns] or null; residual: or null. out may be the residual. */
+typedef struct {
+  float *out;
+  int64_t out_stride;
+  const float *bias, *residual;
+  int64_t residual_stride;
+  float low, high;
+  int32_t residual_first;
+} gemm_finish;
 
-/* The same with the block sums added to c, one after another: c already holds those of the elements before. */
-void K(gemm_tile_more)(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride,
-                       const float *b, int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride,
-                       const void *ahead, int64_t ahead_step);
+/* sums[rows, 32 * panels] = a[rows, k] @ b[k, 32 * panels]; row j of panel p of b lies at
+ * b + p * panel_stride + j * b_stride. */
+typedef struct {
+  int64_t k;
+  const float *a;
+  int64_t a_stride;
+  const float *b;
+  int64_t b_stride, panel_stride;
+  float *sums;
+  int64_t sums_stride;
+  const void *ahead; /* k * ahead_step bytes to prefetch on the way */
+  int64_t ahead_step;
+  const gemm_finish *finish; /* or null, then the results are the sums */
+  int32_t more;              /* sums holds those of earlier elements: these are added */
+} gemm_product;
+
+/* Computes a product of 1 <= rows <= GEMM_ROWS; all columns are written, also where k is 0. With few rows several
+ * panels are read at once. Each element is summed in blocks of INGOT_K_BLOCK from zero, the block sums added in
+ * order. */
+void K(gemm_tile)(int64_t rows, int64_t panels, const gemm_product *p);
 
 /* panel[k][32] = scale * src, whose element (i, j) lies at i * k_stride + j * n_stride; columns from n on are zero. */
 void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
@@ -58,11 +77,6 @@ typedef struct {
   int32_t residual_first;
 } gemm_epilogue;
 
-/* Whether the epilogue leaves a sum as it is. */
-static inline int epilogue_is_plain(const gemm_epilogue *e) {
-  return !e->column_bias && !e->row_bias && !e->residual && e->alpha == 1.0f && e->activation == INGOT_ACT_NONE;
-}
-
 /* Whether the epilogue is at most a bias, a residual and a clip: a few instructions a vector. */
 static inline int epilogue_is_light(const gemm_epilogue *e) {
   const int clips =
@@ -70,34 +84,21 @@ static inline int epilogue_is_light(const gemm_epilogue *e) {
   return clips && !e->row_bias && e->alpha == 1.0f;
 }
 
-/* 16 columns of a light epilogue. -0 as bias and infinite bounds change nothing, NaN included. residual: [rows] or
- * null. */
-static inline void epilogue_light(const gemm_epilogue *e, const float *bias, int64_t rows, const float *sums,
-                                  int64_t sums_stride, const float *residual, float *c, int64_t c_stride) {
-  const vf added = bias ? v_load(bias) : v_set(-0.0f);
-  const int clips = e->activation == INGOT_ACT_CLIP;
-  const vf low = v_set(clips ? e->act_alpha : e->activation == INGOT_ACT_RELU ? 0.0f : -INFINITY);
-  const vf high = v_set(clips ? e->act_beta : INFINITY);
-  if (!residual) {
-    for (int64_t i = 0; i < rows; i++)
-      v_store(c + i * c_stride, v_clip(v_add(v_load(sums + i * sums_stride), added), low, high));
-  } else if (e->residual_first) {
-    for (int64_t i = 0; i < rows; i++) {
-      const vf v = v_add(v_load(sums + i * sums_stride), added);
-      v_store(c + i * c_stride, v_clip(v_add(v, v_load(residual + i * e->residual_stride)), low, high));
-    }
-  } else {
-    for (int64_t i = 0; i < rows; i++) {
-      const vf v = v_clip(v_add(v_load(sums + i * sums_stride), added), low, high);
-      v_store(c + i * c_stride, v_add(v, v_load(residual + i * e->residual_stride)));
-    }
-  }
+/* A light epilogue for the tile at (row, column). Infinite bounds change nothing, not even a NaN. */
+static inline gemm_finish epilogue_finish(const gemm_epilogue *e, int64_t row, int64_t column, float *out,
+                                          int64_t out_stride) {
+  gemm_finish f = {out, out_stride, e->column_bias ? e->column_bias + column : NULL,
+                   e->residual ? e->residual + row * e->residual_stride + column : NULL, e->residual_stride,
+                   -INFINITY, INFINITY, e->residual_first};
+  if (e->activation == INGOT_ACT_RELU) f.low = 0.0f;
+  if (e->activation == INGOT_ACT_CLIP) f.low = e->act_alpha, f.high = e->act_beta;
+  return f;
 }
 
-/* Up to 16 columns of any epilogue. */
-static inline void epilogue_full(const gemm_epilogue *e, const float *bias, const float *row_bias, int64_t rows,
-                                 int64_t lanes, const float *sums, int64_t sums_stride, const float *residual, float *c,
-                                 int64_t c_stride) {
+/* Up to 16 columns of an epilogue. */
+static inline void epilogue_columns(const gemm_epilogue *e, const float *bias, const float *row_bias, int64_t rows,
+                                    int64_t lanes, const float *sums, int64_t sums_stride, const float *residual,
+                                    float *c, int64_t c_stride) {
   const vf column_bias = !bias ? v_set(-0.0f) : lanes < 16 ? v_load_n(bias, lanes) : v_load(bias);
   for (int64_t i = 0; i < rows; i++) {
     vf v = v_load(sums + i * sums_stride), rest = v_set(-0.0f);
@@ -120,16 +121,11 @@ static inline void epilogue_full(const gemm_epilogue *e, const float *bias, cons
  * c may be the residual. */
 static inline void epilogue_apply(const gemm_epilogue *e, int64_t row, int64_t column, int64_t rows, int64_t columns,
                                   const float *sums, int64_t sums_stride, float *c, int64_t c_stride) {
-  const int light = epilogue_is_light(e);
   const float *residual = e->residual ? e->residual + row * e->residual_stride + column : NULL;
-  for (int64_t j = 0; j < columns; j += 16) {
-    const float *bias = e->column_bias ? e->column_bias + column + j : NULL;
-    if (light && columns - j >= 16)
-      epilogue_light(e, bias, rows, sums + j, sums_stride, residual ? residual + j : NULL, c + j, c_stride);
-    else
-      epilogue_full(e, bias, e->row_bias ? e->row_bias + row : NULL, rows, columns - j < 16 ? columns - j : 16,
-                    sums + j, sums_stride, residual ? residual + j : NULL, c + j, c_stride);
-  }
+  for (int64_t j = 0; j < columns; j += 16)
+    epilogue_columns(e, e->column_bias ? e->column_bias + column + j : NULL, e->row_bias ? e->row_bias + row : NULL,
+                     rows, columns - j < 16 ? columns - j : 16, sums + j, sums_stride, residual ? residual + j : NULL,
+                     c + j, c_stride);
 }
 
 /* Asks for the rows of a panel that will be wanted when a tile is summed. */
@@ -147,7 +143,7 @@ static inline void gemm_expect(const float *row, int64_t stride, int64_t rows) {
 static inline void gemm_panel(const gemm_epilogue *e, int64_t begin, int64_t end, int64_t column, int64_t columns,
                               int64_t k, const float *a, int64_t a_stride, const float *b, int64_t b_stride, float *c,
                               int64_t c_stride, const float *next) {
-  const int direct = columns == INGOT_PANEL && epilogue_is_plain(e);
+  const int light = columns == INGOT_PANEL && epilogue_is_light(e);
   float sums[GEMM_ROWS * INGOT_PANEL];
   int64_t blocks = gemm_blocks(end - begin, a_stride);
   if (next && blocks == 1 && end - begin > 8) blocks = 2;
@@ -155,13 +151,16 @@ static inline void gemm_panel(const gemm_epilogue *e, int64_t begin, int64_t end
   for (int64_t block = 0; block < blocks; block++) {
     const int64_t row = begin + part_begin(end - begin, (int32_t)block, (int32_t)blocks);
     const int64_t rows = begin + part_begin(end - begin, (int32_t)block + 1, (int32_t)blocks) - row;
-    const char *ahead = ahead_step ? (const char *)next + block * k * ahead_step : (const char *)b;
     float *to = c + row * c_stride;
+    const gemm_finish finish = epilogue_finish(e, row, column, to, c_stride);
+    const gemm_product product = {
+      .k = k, .a = a + row * a_stride, .a_stride = a_stride, .b = b, .b_stride = b_stride, .sums = sums,
+      .sums_stride = INGOT_PANEL, .finish = light ? &finish : NULL, .ahead_step = ahead_step,
+      .ahead = ahead_step ? (const char *)next + block * k * ahead_step : NULL};
     gemm_expect(to, c_stride, rows);
     if (e->residual) gemm_expect(e->residual + row * e->residual_stride + column, e->residual_stride, rows);
-    K(gemm_tile)(rows, 1, k, a + row * a_stride, a_stride, b, b_stride, 0, direct ? to : sums,
-                 direct ? c_stride : INGOT_PANEL, ahead, ahead_step);
-    if (!direct) epilogue_apply(e, row, column, rows, columns, sums, INGOT_PANEL, to, c_stride);
+    K(gemm_tile)(rows, 1, &product);
+    if (!light) epilogue_apply(e, row, column, rows, columns, sums, INGOT_PANEL, to, c_stride);
   }
 }
 

@@ -11,6 +11,8 @@
 #define TILE_SET1(p) _mm256_broadcast_ss(p)
 #define TILE_ADD(x, y) _mm256_add_ps(x, y)
 #define TILE_FMA(x, y, z) _mm256_fmadd_ps(x, y, z)
+#define TILE_MIN(x, y) _mm256_min_ps(x, y)
+#define TILE_MAX(x, y) _mm256_max_ps(x, y)
 #define TILE_WIDEST 8
 #define TILE_SHAPES(X) X(6, 2) X(5, 2) X(4, 2) X(3, 4) X(2, 4) X(1, 8) X(1, 4)
 #include "gemm_tile.h"

@@ -11,6 +11,8 @@
 #define TILE_SET1(p) _mm512_set1_ps(*(p))
 #define TILE_ADD(x, y) _mm512_add_ps(x, y)
 #define TILE_FMA(x, y, z) _mm512_fmadd_ps(x, y, z)
+#define TILE_MIN(x, y) _mm512_min_ps(x, y)
+#define TILE_MAX(x, y) _mm512_max_ps(x, y)
 #define TILE_WIDEST 8
 #define TILE_SHAPES(X)                                                                                               \
   X(12, 2) X(11, 2) X(10, 2) X(9, 2) X(8, 2) X(7, 2) X(6, 2) X(5, 2) X(4, 4) X(4, 2) X(3, 8) X(3, 4) X(3, 2) X(2, 8)   \

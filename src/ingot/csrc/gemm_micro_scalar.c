@@ -11,6 +11,8 @@
 #define TILE_SET1(p) (*(p))
 #define TILE_ADD(x, y) ((x) + (y))
 #define TILE_FMA(x, y, z) fmaf(x, y, z)
+#define TILE_MIN(x, y) ((x) < (y) ? (x) : (y))
+#define TILE_MAX(x, y) ((x) > (y) ? (x) : (y))
 #define TILE_WIDEST 2
 #define TILE_SHAPES(X) X(4, 2) X(3, 2) X(2, 2) X(1, 2)
 #include "gemm_tile.h"

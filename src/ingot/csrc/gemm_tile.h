@@ -1,15 +1,26 @@
 /* gemm_tile.h: the body of gemm_tile. Included by gemm_micro_<isa>.c, which first defines the register TILE_V with
- * TILE_LANES floats, the operations TILE_ZERO, TILE_LOAD, TILE_STORE, TILE_SET1, TILE_ADD and TILE_FMA, and
- * TILE_SHAPES(X): X(rows, width) for each tile to compile. Every number of rows up to GEMM_ROWS is there, widest tile
- * first; the last of each divides a panel. TILE_WIDEST is the largest width. */
+ * TILE_LANES floats, the operations TILE_ZERO, TILE_LOAD, TILE_STORE, TILE_SET1, TILE_ADD, TILE_FMA, TILE_MIN and
+ * TILE_MAX (which give their second operand when one is NaN), and TILE_SHAPES(X): X(rows, width) for each tile to
+ * compile. Every number of rows up to GEMM_ROWS is there, widest tile first; the last of each divides a panel.
+ * TILE_WIDEST is the largest width. */
 
 #define TILE_PANEL (INGOT_PANEL / TILE_LANES) /* registers in a row of a panel */
 
-/* `rows` and `width` (registers in a row of c) are constants at every call: the arrays become registers. */
-static inline __attribute__((always_inline)) void tile_body(const int rows, const int width, int64_t k, const float *a,
-                                                            int64_t a_stride, const float *b, int64_t b_stride,
-                                                            int64_t panel_stride, float *c, int64_t c_stride,
-                                                            const char *ahead, int64_t ahead_step, int more) {
+/* What the finish makes of a register of complete sums, which belongs at (row, column) of the tile. */
+static inline TILE_V tile_finish(const gemm_finish *f, TILE_V v, TILE_V bias, int64_t row, int64_t column) {
+  const TILE_V low = TILE_SET1(&f->low), high = TILE_SET1(&f->high);
+  const float *residual = f->residual + row * f->residual_stride + column;
+  v = TILE_ADD(v, bias);
+  if (!f->residual) return TILE_MIN(high, TILE_MAX(low, v));
+  if (f->residual_first) return TILE_MIN(high, TILE_MAX(low, TILE_ADD(v, TILE_LOAD(residual))));
+  return TILE_ADD(TILE_MIN(high, TILE_MAX(low, v)), TILE_LOAD(residual));
+}
+
+/* `rows` and `width` (registers in a row of sums) are constants at every call: the arrays become registers. */
+static inline __attribute__((always_inline)) void tile_body(const int rows, const int width, const gemm_product *p,
+                                                            int64_t column, const char *ahead, int64_t ahead_step) {
+  const float *b = p->b + column / INGOT_PANEL * p->panel_stride + column % INGOT_PANEL;
+  const int64_t k = p->k, a_stride = p->a_stride;
   int64_t done = 0;
   do {
     const int64_t steps = k - done < INGOT_K_BLOCK ? k - done : INGOT_K_BLOCK;
@@ -19,7 +30,7 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
     }
     /* A pointer for every third row and two strides address all rows without running out of integer registers. */
     const float *third[(GEMM_ROWS + 2) / 3];
-    INGOT_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] = a + i * a_stride + done;
+    INGOT_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] = p->a + i * a_stride + done;
     for (int64_t s = 0; s < steps; s++) {
       __builtin_prefetch(ahead, 0, 2);
       ahead += ahead_step;
@@ -34,65 +45,63 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
         TILE_V av[GEMM_ROWS];
         INGOT_UNROLL for (int i = 0; i < rows; i++) av[i] = TILE_SET1(third[i / 3] + i % 3 * a_stride);
         INGOT_UNROLL for (int j = 0; j < width; j++) {
-          const TILE_V bv = TILE_LOAD(b + j / TILE_PANEL * panel_stride + j % TILE_PANEL * TILE_LANES);
+          const TILE_V bv = TILE_LOAD(b + j / TILE_PANEL * p->panel_stride + j % TILE_PANEL * TILE_LANES);
           INGOT_UNROLL for (int i = 0; i < rows; i++) sum[i][j] = TILE_FMA(av[i], bv, sum[i][j]);
         }
       }
       INGOT_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3]++;
-      b += b_stride;
+      b += p->b_stride;
     }
-    INGOT_UNROLL for (int i = 0; i < rows; i++) {
-      INGOT_UNROLL for (int j = 0; j < width; j++) {
-        float *to = c + i * c_stride + j * TILE_LANES;
-        TILE_STORE(to, more || done > 0 ? TILE_ADD(TILE_LOAD(to), sum[i][j]) : sum[i][j]);
+    if (p->more || done > 0) {
+      INGOT_UNROLL for (int i = 0; i < rows; i++) {
+        INGOT_UNROLL for (int j = 0; j < width; j++)
+          sum[i][j] = TILE_ADD(TILE_LOAD(p->sums + i * p->sums_stride + column + j * TILE_LANES), sum[i][j]);
       }
     }
     done += steps;
+    if (p->finish && done >= k) {
+      const gemm_finish *f = p->finish;
+      const float unchanged = -0.0f;
+      INGOT_UNROLL for (int j = 0; j < width; j++) {
+        const int64_t at = column + j * TILE_LANES;
+        const TILE_V bias = f->bias ? TILE_LOAD(f->bias + at) : TILE_SET1(&unchanged);
+        INGOT_UNROLL for (int i = 0; i < rows; i++)
+          TILE_STORE(f->out + i * f->out_stride + at, tile_finish(f, sum[i][j], bias, i, at));
+      }
+    } else {
+      INGOT_UNROLL for (int i = 0; i < rows; i++) {
+        INGOT_UNROLL for (int j = 0; j < width; j++)
+          TILE_STORE(p->sums + i * p->sums_stride + column + j * TILE_LANES, sum[i][j]);
+      }
+    }
   } while (done < k);
 }
 
-#define TILE_INSTANCE(rows, width)                                                                                   \
-  static void K(tile_##rows##x##width)(int64_t k, const float *a, int64_t a_stride, const float *b, int64_t b_stride, \
-                                       int64_t panel_stride, float *c, int64_t c_stride, const char *ahead,           \
-                                       int64_t ahead_step, int more) {                                                \
-    tile_body(rows, width, k, a, a_stride, b, b_stride, panel_stride, c, c_stride, ahead, ahead_step, more);          \
+#define TILE_INSTANCE(rows, width)                                                                               \
+  static void K(tile_##rows##x##width)(const gemm_product *p, int64_t column, const char *ahead, int64_t step) { \
+    tile_body(rows, width, p, column, ahead, step);                                                              \
   }
 TILE_SHAPES(TILE_INSTANCE)
 
 static const struct {
   int64_t rows, width;
-  void (*tile)(int64_t k, const float *a, int64_t a_stride, const float *b, int64_t b_stride, int64_t panel_stride,
-               float *c, int64_t c_stride, const char *ahead, int64_t ahead_step, int more);
+  void (*tile)(const gemm_product *p, int64_t column, const char *ahead, int64_t step);
 } gemm_tiles[] = {
 #define TILE_ROW(rows, width) {rows, width, K(tile_##rows##x##width)},
   TILE_SHAPES(TILE_ROW)
 };
 
-static inline void gemm_tile_any(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride,
-                                 const float *b, int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride,
-                                 const void *ahead, int64_t ahead_step, int more) {
+void K(gemm_tile)(int64_t rows, int64_t panels, const gemm_product *p) {
   int64_t t = 0;
   while (gemm_tiles[t].rows != rows) t++;
   const int64_t passes = (panels * TILE_PANEL + gemm_tiles[t].width - 1) / gemm_tiles[t].width;
-  const int64_t step = (ahead_step + passes - 1) / passes;
+  const int64_t step = (p->ahead_step + passes - 1) / passes;
+  const char *ahead = p->ahead_step ? p->ahead : (const void *)p->b;
   for (int64_t j = 0; j < panels * TILE_PANEL; j += gemm_tiles[t].width) {
     while (gemm_tiles[t].width > panels * TILE_PANEL - j) t++;
-    gemm_tiles[t].tile(k, a, a_stride, b + j / TILE_PANEL * panel_stride + j % TILE_PANEL * TILE_LANES, b_stride,
-                       panel_stride, c + j * TILE_LANES, c_stride, ahead, step, more);
-    ahead = (const char *)ahead + k * step;
+    gemm_tiles[t].tile(p, j * TILE_LANES, ahead, step);
+    ahead += p->k * step;
   }
-}
-
-void K(gemm_tile)(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride,
-                  const float *b, int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride,
-                  const void *ahead, int64_t ahead_step) {
-  gemm_tile_any(rows, panels, k, a, a_stride, b, b_stride, panel_stride, c, c_stride, ahead, ahead_step, 0);
-}
-
-void K(gemm_tile_more)(int64_t rows, int64_t panels, int64_t k, const float *a, int64_t a_stride,
-                       const float *b, int64_t b_stride, int64_t panel_stride, float *c, int64_t c_stride,
-                       const void *ahead, int64_t ahead_step) {
-  gemm_tile_any(rows, panels, k, a, a_stride, b, b_stride, panel_stride, c, c_stride, ahead, ahead_step, 1);
 }
 
 #undef TILE_PANEL
@@ -108,3 +117,5 @@ void K(gemm_tile_more)(int64_t rows, int64_t panels, int64_t k, const float *a, 
 #undef TILE_SET1
 #undef TILE_ADD
 #undef TILE_FMA
+#undef TILE_MIN
+#undef TILE_MAX

@@ -15,8 +15,10 @@ void K(gemv_f32_packed)(const void *args, int32_t part, int32_t parts) {
     const int64_t column = panel * INGOT_PANEL;
     const int64_t count = end - panel < GEMV_PANELS ? end - panel : GEMV_PANELS;
     const int64_t columns = g->n - column < count * INGOT_PANEL ? g->n - column : count * INGOT_PANEL;
-    K(gemm_tile)(g->m, count, g->k, g->a, g->a_stride, g->b + column * g->k, INGOT_PANEL, INGOT_PANEL * g->k, sums,
-                 GEMV_PANELS * INGOT_PANEL, g->a, 0);
+    const gemm_product product = {
+      .k = g->k, .a = g->a, .a_stride = g->a_stride, .b = g->b + column * g->k, .b_stride = INGOT_PANEL,
+      .panel_stride = INGOT_PANEL * g->k, .sums = sums, .sums_stride = GEMV_PANELS * INGOT_PANEL};
+    K(gemm_tile)(g->m, count, &product);
     epilogue_apply(&epilogue, 0, column, g->m, columns, sums, GEMV_PANELS * INGOT_PANEL, g->c + column, g->c_stride);
   }
 }

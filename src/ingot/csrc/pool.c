@@ -70,8 +70,8 @@ static _Thread_local struct {
 
 static void gain_patience(void) { patience.spins = patience.spins < POOL_SPINS / 2 ? 2 * patience.spins : POOL_SPINS; }
 
-/* Gives up spinning. Where CPUs are shared, spinning keeps the awaited thread from running: spin less from now on, until
- * waits pass without this thread losing its CPU. */
+/* Gives up spinning. Where CPUs are shared, spinning keeps the awaited thread from running: spin less from now on,
+ * until waits pass without this thread losing its CPU. */
 static void lose_patience(void) {
   struct rusage usage;
   if (getrusage(RUSAGE_THREAD, &usage) != 0) return;

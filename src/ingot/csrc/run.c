@@ -60,7 +60,7 @@ static int32_t run(const ingot_program *program, void *const *bindings, pool_bod
   }
   if (program->fault) *program->fault = (ingot_fault){0};
 
-  /* A host may have set flush-to-zero or another rounding on this thread: the bits of a result must not depend on it. */
+  /* A host may have set flush-to-zero or another rounding on this thread: no bit of a result may depend on it. */
 #if defined(__x86_64__)
   unsigned host_mode = _mm_getcsr();
   if ((host_mode & ~_MM_EXCEPT_MASK) != _MM_MASK_MASK) _mm_setcsr(_MM_MASK_MASK);
