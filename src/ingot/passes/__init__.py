@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from ingot import config, text
 from ingot.errors import InputError
 from ingot.ir import Graph
-from ingot.passes.absorb import absorb_scale, absorb_transpose
+from ingot.passes.absorb import absorb_pad, absorb_scale, absorb_transpose
 from ingot.passes.cse import merge_equal
 from ingot.passes.dce import eliminate_dead
 from ingot.passes.fold import fold_constants
@@ -33,6 +33,7 @@ PASSES: dict[str, Pass] = {
     "dce": eliminate_dead,
     "absorb_transpose": absorb_transpose,
     "absorb_scale": absorb_scale,
+    "absorb_pad": absorb_pad,
     "sink_reshape": sink_reshapes,
     "identity": eliminate_identities,
     "cse": merge_equal,

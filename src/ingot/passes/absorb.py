@@ -1,4 +1,6 @@
-"""Absorption into matmul and attention: transposes become flags, scalar factors become `scale`."""
+"""Absorption into matmul and attention: transposes become flags, scalar factors become `scale`. Into convolution and
+pooling: pads become theirs.
+"""
 
 from __future__ import annotations
 
@@ -108,3 +110,27 @@ def _absorb_result(graph: Graph, node: Node) -> bool:
         return False
     attributes = matmul.attributes | {"scale": matmul.scale * found[1]}
     return substitute(graph, node, "matmul", matmul.operands, attributes) is not None
+
+
+def absorb_pad(graph: Graph) -> bool:
+    """conv(pad(x)) becomes conv(x) with more pads, and so do pools where the padding counts as it did.
+
+    That is for zeros before a convolution, and before an average that counts them or has no pads of its own; and for
+    -inf before a maximum.
+    """
+    changed = False
+    for node in graph.nodes:
+        pad = graph.producer(node.operands[0]) if node.op.name in ("conv", "avg_pool", "max_pool") else None
+        if pad is None or pad.op.name != "pad" or any((*pad.low[:2], *pad.high[:2])):
+            continue
+        attributes = dict(node.attributes)
+        attributes["pads"] = tuple(a + b for a, b in zip(node.pads, pad.low[2:] + pad.high[2:], strict=True))
+        if node.op.name == "avg_pool":
+            attributes["count_include_pad"] = True
+        counts = node.op.name != "avg_pool" or node.count_include_pad or not any(node.pads)
+        if pad.value != (-math.inf if node.op.name == "max_pool" else 0) or not counts:
+            continue
+        operands = [pad.operands[0], *node.operands[1:]]
+        if all(isinstance(amount, int) for amount in attributes["pads"]):
+            changed |= substitute(graph, node, node.op.name, operands, attributes) is not None
+    return changed

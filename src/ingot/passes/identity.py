@@ -201,6 +201,16 @@ def _rank(graph: Graph, name: str) -> int:
     return {"weight": 2, "constant": 3}.get(value.kind, 1)
 
 
+def _pool(graph: Graph, node: Node) -> bool:
+    """A pool whose one window is the whole image is a reduction."""
+    image = graph.type(str(node.operands[0])).shape[2:]
+    if image != node.kernel or any(node.pads) or set(node.dilations) != {1}:
+        return False
+    attributes = {"axes": tuple(range(2, 2 + len(image))), "keepdims": True}
+    op = "reduce_mean" if node.op.name == "avg_pool" else "reduce_max"
+    return substitute(graph, node, op, node.operands, attributes) is not None
+
+
 def _concat(graph: Graph, node: Node) -> bool:
     return len(node.operands) == 1 and _same(graph, node)
 
@@ -333,6 +343,8 @@ _RULES: dict[str, Callable[[Graph, Node], bool]] = {
     "cast": _cast,
     "concat": _concat,
     "clip": _clip,
+    "avg_pool": _pool,
+    "max_pool": _pool,
     "gather": _gather,
     "add": _commutative(0.0),
     "mul": _commutative(1.0),

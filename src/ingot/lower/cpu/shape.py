@@ -13,10 +13,11 @@ VIEW = "view"  # no kernel: the result is the operand's memory
 def place(builder: Builder, node: Node, view: View | None) -> None:
     """Makes a view the value of a node, or copies where the value was promised a place elsewhere.
 
-    view: the operand seen as the result; None where no view can be (then it is copied row-major first).
+    view: the operand seen as the result; None where no view can be.
     """
     if view is None:
-        view = _copied(builder, builder.view(node.operands[0]), builder.graph.type(node.output).dims)
+        _spread(builder, node)
+        return
     placed = builder.lowered.views.get(node.output)
     if placed is None:
         builder.alias(node.output, view)
@@ -24,13 +25,21 @@ def place(builder: Builder, node: Node, view: View | None) -> None:
         builder.emit_copy(view, placed)
 
 
-def _copied(builder: Builder, source: View, shape: tuple[int, ...]) -> View:
-    """A copy of a view in another shape. An image stays with its channels last: upsampling, shuffled channels."""
-    order = channels_last(len(source.shape))
-    keeps = len(shape) == 4 < len(source.shape) and source.shape[:2] == shape[:2] and source.strides[1] == 1
-    view = builder.copy(source, order if keeps else None).reshape(shape)
-    assert view is not None
-    return view
+def _spread(builder: Builder, node: Node) -> None:
+    """Copies a node's operand into the result, seen in the operand's shape.
+
+    An image that was stretched or shuffled, with an axis more in between, stays with its channels last.
+    """
+    source, shape = builder.view(node.operands[0]), builder.graph.type(node.output).dims
+    is_image = len(shape) == 4 < len(source.shape) and source.shape[:2] == shape[:2] and source.strides[1] == 1
+    out = builder.result(node.output, strided=True, order=channels_last(4) if is_image else None)
+    seen = out.reshape(source.shape)
+    if seen is not None:
+        builder.emit_copy(source, seen)
+    else:
+        copy = builder.copy(source).reshape(shape)
+        assert copy is not None
+        builder.emit_copy(copy, out)
 
 
 def _same_elements(a: View, b: View) -> bool:
