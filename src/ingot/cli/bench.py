@@ -130,19 +130,18 @@ def print_steps(profile: Profile, roofline: Roofline, top: int) -> None:
     ordered = sorted(profile.steps, key=lambda step: -step.nanoseconds)
     total = max(1, sum(step.nanoseconds for step in ordered))
     rows = [
-        [step.kernel, step.parts, human_time(step.nanoseconds * 1e-9), f"{step.nanoseconds / total:.1%}",
+        [f"{step.kernel} x{step.parts}", human_time(step.nanoseconds * 1e-9), f"{step.nanoseconds / total:.1%}",
          f"{step.gflops:.1f}" if step.cost.flops else "", f"{step.gigabytes_per_second:.1f}",
          f"{of_limit(step, roofline):.0%}", step.node]
         for step in ordered[:top]
     ]  # fmt: skip
-    rest = sum(step.nanoseconds for step in ordered[top:])
-    if len(ordered) > top:
-        rows.append(
-            ["others", "", human_time(rest * 1e-9), f"{rest / total:.1%}", "", "", "", f"{len(ordered) - top} steps"]
-        )
-    rows.append(["all", "", human_time(total * 1e-9), "", "", "", "", f"{len(ordered)} steps"])
-    columns = ["kernel", "parts", "time", "share", "GFLOP/s", "GB/s", "of limit", "node"]
-    print_table(columns, rows, right=columns[1:-1])
+    others = ordered[top:]
+    if others:
+        rest = sum(step.nanoseconds for step in others)
+        rows.append([f"{len(others)} others", human_time(rest * 1e-9), f"{rest / total:.1%}", "", "", "", ""])
+    rows.append([f"all {len(ordered)}", human_time(total * 1e-9), "", "", "", "", ""])
+    columns = ["kernel", "time", "share", "GFLOP/s", "GB/s", "of limit", "node"]
+    print_table(columns, rows, right=columns[1:-1], whole=columns[:-1])
 
 
 class Percent(click.ParamType):
@@ -241,13 +240,13 @@ def candidate_row(candidate: Candidate, best: Candidate, roofline: Roofline) -> 
 def print_candidates(rows: Sequence[dict[str, Any]], found: Candidates) -> None:
     """A line for each candidate, quickest first, and why the other kernels cannot do it."""
     lines = [
-        [row["kernel"], row["isa"], row["parts"], human_time(row["microseconds"] * 1e-6),
+        [f"{row['kernel']} x{row['parts']}", row["isa"], human_time(row["microseconds"] * 1e-6),
          f"{row['gflops']:.1f}" if row["gflops"] else "", f"{row['gigabytes_per_second']:.1f}",
          f"{row['of_limit']:.0%}", f"{row['to_best']:.2f}", "<--" if row["chosen"] else ""]
         for row in sorted(rows, key=lambda row: row["to_best"])
     ]  # fmt: skip
-    columns = ["kernel", "isa", "parts", "time", "GFLOP/s", "GB/s", "of limit", "to best", ""]
-    print_table(columns, lines, right=columns[2:-1])
+    columns = ["kernel", "isa", "time", "GFLOP/s", "GB/s", "limit", "ratio", ""]
+    print_table(columns, lines, right=columns[2:-1], whole=columns)
     for kernel, reason in found.refused:
         print_text(f"not {kernel}: {reason}")
 
