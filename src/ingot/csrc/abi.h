@@ -6,7 +6,7 @@
 #define INGOT_MAX_RANK 8
 #define INGOT_PANEL 32        /* columns of a packed panel, on every instruction set */
 #define INGOT_K_BLOCK 256     /* a product-sum over k runs in blocks of this many, each from zero, added in order */
-#define INGOT_KV_TILE 256     /* columns of a tile of attention_f32_online */
+#define INGOT_KV_TILE 512     /* columns of a tile of attention_f32_online */
 #define INGOT_CONV_PIXELS 60  /* output pixels whose windows a convolution gathers at once */
 #define INGOT_CONV_K 1536     /* and the elements of a window that it gathers at once */
 #define INGOT_REDUCE_CHUNK 4096 /* other reductions: 16 lanes over chunks of this many, chunk results in order */
@@ -98,9 +98,9 @@ typedef struct {
 /* out = softmax(scale * q @ k^T + mask) @ v; head h of q reads head h / (heads / kv_heads) of k and v.
  * Strides are [batch, head, row]; the last dim is adjacent. Row i attends to columns <= i + causal_offset when causal.
  * A fully masked row gives zeros. attention_f32 keeps whole rows of scores, attention_f32_online tiles of
- * INGOT_KV_TILE. scratch: parts slots of scratch_stride floats. With t = kv_len, or min(kv_len, INGOT_KV_TILE) for
- * _online, and up(x) = x rounded up to a multiple of 32, at least
- * up(t) * (head_dim + up(v_dim) + 24) + 24 * (up(head_dim) + 16 + 17 * up(v_dim)). */
+ * INGOT_KV_TILE. scratch: parts slots of scratch_stride floats. With up(x) = x rounded up to a multiple of 32, t =
+ * up(kv_len), or up(min(kv_len, INGOT_KV_TILE)) for _online, and p = t, or min(t, 128) when a head of k has at most 24
+ * rows of q, at least 56 * t + p * head_dim + 24 * (up(head_dim) + 16 + 17 * up(v_dim)). */
 typedef struct {
   const float *q; const float *k; const float *v; const void *mask; float *out; float *scratch;
   int64_t batch; int64_t heads; int64_t kv_heads; int64_t q_len; int64_t kv_len; int64_t head_dim; int64_t v_dim;

@@ -30,11 +30,11 @@ typedef struct {
 typedef struct {
   float *queries;  /* [24][q_stride]: scale * log2(e) * q */
   float *keys;     /* packed k^T: [tile / 32][head_dim][32], or a few panels of it */
-  float *values;   /* packed v: [v_dim / 32][tile][32] */
+  float *values;   /* the last panel of v when it is not whole: [tile][32] */
   float *scores;   /* [24][score_stride] */
   float *sums;     /* [16 * 24][v_stride]: weights @ v so far */
   float *addend;   /* [24][v_stride]: the same of one tile */
-  int64_t q_stride, score_stride, v_stride, tile;
+  int64_t q_stride, score_stride, v_stride;
   int keep;                           /* whether several blocks read what is packed */
   int64_t head, begin;                /* what is packed: this head of keys from column `begin` on, */
   int64_t packed_keys, packed_values; /* so many of its columns */
@@ -61,7 +61,7 @@ static inline attention_cut attention_plan(const attention_args *g) {
 }
 
 static inline attention_slot attention_open(const attention_args *g, int64_t tile, int keep, int32_t part) {
-  attention_slot s = {.tile = tile, .keep = keep, .head = -1};
+  attention_slot s = {.keep = keep, .head = -1};
   const int64_t columns = (tile + 31) / 32 * 32;
   s.v_stride = (g->v_dim + 31) / 32 * 32;
   s.q_stride = (g->head_dim + 15) / 16 * 16;
@@ -70,8 +70,8 @@ static inline attention_slot attention_open(const attention_args *g, int64_t til
   s.scores = s.queries + ATTENTION_ROWS * s.q_stride;
   s.addend = s.scores + ATTENTION_ROWS * s.score_stride;
   s.sums = s.addend + ATTENTION_ROWS * s.v_stride;
-  s.keys = s.sums + (tile < g->kv_len ? ATTENTION_BLOCKS : 1) * ATTENTION_ROWS * s.v_stride;
-  s.values = s.keys + columns * g->head_dim;
+  s.values = s.sums + (tile < g->kv_len ? ATTENTION_BLOCKS : 1) * ATTENTION_ROWS * s.v_stride;
+  s.keys = s.values + columns * INGOT_PANEL;
   return s;
 }
 
@@ -226,39 +226,32 @@ static inline void attention_softmax(const attention_args *g, const attention_sl
   }
 }
 
-/* Packs the first `count` columns of the tile's values, unless they are there. */
-static inline void attention_values(const attention_args *g, attention_slot *s, const float *v, int64_t count) {
-  if (s->packed_values >= count) return;
-  const int64_t from = s->packed_values;
-  for (int64_t j = 0; j < g->v_dim; j += INGOT_PANEL)
-    K(pack_panel)(v + from * g->v_strides[2] + j, count - from, g->v_dim - j < INGOT_PANEL ? g->v_dim - j : INGOT_PANEL,
-                  g->v_strides[2], 1, 1.0f, s->values + j * s->tile + from * INGOT_PANEL);
-  s->packed_values = count;
+/* The last panel of v, which is not whole, packed as far as column `count` of the tile. */
+static inline float *attention_values(const attention_args *g, attention_slot *s, const float *v, int64_t count) {
+  const int64_t from = s->packed_values, column = g->v_dim / INGOT_PANEL * INGOT_PANEL;
+  if (from < count) {
+    K(pack_panel)(v + from * g->v_strides[2] + column, count - from, g->v_dim - column, g->v_strides[2], 1, 1.0f,
+                  s->values + from * INGOT_PANEL);
+    s->packed_values = count;
+  }
+  return s->values;
 }
 
-/* to = weights @ v for the columns that each half of the block sees. */
-static inline void attention_mix(const attention_args *g, attention_slot *s, const attention_block *b,
-                                 const attention_view *view, const float *v, float *to) {
-  const int64_t panels = s->v_stride / INGOT_PANEL, halves = (b->count + ATTENTION_HALF - 1) / ATTENTION_HALF;
-  const int direct = !s->keep && g->v_dim % INGOT_PANEL == 0;
-  const int64_t reach = view->reach[0] > view->reach[1] ? view->reach[0] : view->reach[1];
-  if (!direct) attention_values(g, s, v, reach);
-  const float *values = direct ? v : s->values;
-  const int64_t stride = direct ? g->v_strides[2] : INGOT_PANEL;
-  const int64_t panel_stride = direct ? INGOT_PANEL : INGOT_PANEL * s->tile;
+/* to = weights @ panels of values, for the columns that each half of the block sees. */
+static inline void attention_mix(const attention_slot *s, const attention_block *b, const attention_view *view,
+                                 int64_t panels, const float *values, int64_t stride, float *to) {
   const int64_t together = b->count <= ATTENTION_FEW ? panels : 1;
   for (int64_t panel = 0; panel < panels; panel += together) {
-    for (int64_t half = 0; half < halves; half++) {
-      const int64_t first = half * ATTENTION_HALF;
+    for (int64_t first = 0, half = 0; first < b->count; first += ATTENTION_HALF, half++) {
       const int64_t rows = b->count - first < ATTENTION_HALF ? b->count - first : ATTENTION_HALF;
       const int64_t tiles = gemm_blocks(rows, s->score_stride);
       for (int64_t t = 0; t < tiles; t++) {
         const int64_t row = first + part_begin(rows, (int32_t)t, (int32_t)tiles);
         const int64_t end = first + part_begin(rows, (int32_t)t + 1, (int32_t)tiles);
         const gemm_product product = {
-          .k = view->reach[half], .a = s->scores + row * s->score_stride, .a_stride = s->score_stride,
-          .b = values + panel * panel_stride, .b_stride = stride, .panel_stride = panel_stride,
-          .sums = to + row * s->v_stride + panel * INGOT_PANEL, .sums_stride = s->v_stride};
+            .k = view->reach[half], .a = s->scores + row * s->score_stride, .a_stride = s->score_stride,
+            .b = values + panel * INGOT_PANEL, .b_stride = stride, .panel_stride = INGOT_PANEL,
+            .sums = to + row * s->v_stride + panel * INGOT_PANEL, .sums_stride = s->v_stride};
         K(gemm_tile)(end - row, together, &product);
       }
     }
@@ -296,7 +289,12 @@ static inline void attention_tile(const attention_args *g, attention_slot *s, at
   attention_queries(g, s, b);
   attention_scores(g, s, b, &view, k, end - begin);
   attention_softmax(g, s, b, &view, begin, fade);
-  attention_mix(g, s, b, &view, v, begin == 0 ? b->sums : s->addend);
+  float *to = begin == 0 ? b->sums : s->addend;
+  attention_mix(s, b, &view, g->v_dim / INGOT_PANEL, v, g->v_strides[2], to);
+  if (g->v_dim % INGOT_PANEL) {
+    const float *values = attention_values(g, s, v, view.reach[0] > view.reach[1] ? view.reach[0] : view.reach[1]);
+    attention_mix(s, b, &view, 1, values, INGOT_PANEL, to + g->v_dim / INGOT_PANEL * INGOT_PANEL);
+  }
   if (begin == 0) return;
   for (int64_t r = 0; r < b->count; r++) {
     for (int64_t j = r * s->v_stride; j < (r + 1) * s->v_stride; j += 16)

@@ -11,27 +11,30 @@ from ingot.lower.weights import PANEL
 
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per weight of the softmax, per element packed.
 _FMA, _WEIGHT, _PACK = 0.018, 0.4, 0.3
-# Attention over at most this many keys keeps whole rows of scores; longer ones run online over tiles of 256.
-_FULL_ROW_KEYS = 1024
+# Whole rows of scores are fastest while a part's keys and values stay in the last cache; beyond, memory decides. Few
+# rows read their keys once, so they need no packed copy of them.
+_FULL_ROW_KEYS, _FEW_ROWS = 4096, 24
+_TILE = 512  # INGOT_KV_TILE of abi.h
 
 
 def _many_keys(builder: Builder, node: Node) -> str:
-    keys = builder.graph.type(str(node.operands[1])).dims[2]
-    return "" if keys <= _FULL_ROW_KEYS else f"{keys} keys, expected at most {_FULL_ROW_KEYS}"
+    (_, heads, rows, _), (_, kv_heads, keys, _) = (builder.graph.type(str(o)).dims for o in node.operands[:2])
+    if keys <= _FULL_ROW_KEYS or heads // kv_heads * rows <= _FEW_ROWS:
+        return ""
+    return f"{keys} keys, expected at most {_FULL_ROW_KEYS}"
 
 
 @row("attention", "attention_f32", of(f32, f32, f32), strided=True, avoid=_many_keys)
 def _attention(builder: Builder, node: Node) -> None:
-    keys = builder.graph.type(str(node.operands[1])).dims[2]
-    _emit_attention(builder, node, "attention_f32", keys)
+    _emit_attention(builder, node, "attention_f32")
 
 
 @row("attention", "attention_f32_online", of(f32, f32, f32), strided=True)
 def _attention_online(builder: Builder, node: Node) -> None:
-    _emit_attention(builder, node, "attention_f32_online", 256)
+    _emit_attention(builder, node, "attention_f32_online")
 
 
-def _emit_attention(builder: Builder, node: Node, kernel: str, tile: int) -> None:
+def _emit_attention(builder: Builder, node: Node, kernel: str) -> None:
     q, k, v = (builder.adjacent(o) for o in node.operands[:3])
     out = builder.result(node.output, strided=True)
     target = out
@@ -52,7 +55,7 @@ def _emit_attention(builder: Builder, node: Node, kernel: str, tile: int) -> Non
         reads.append(mask)
         fields |= {"mask": pointer(mask), "mask_strides": mask.strides, "mask_kind": 2 if mask.dtype is f32 else 1}
     work = batch * heads * _head_nanoseconds(q_len, kv_len, head_dim, v_dim)
-    scratch = attention_scratch(tile, kv_len, head_dim, v_dim)
+    scratch = attention_scratch(kernel, heads // kv_heads * q_len, kv_len, head_dim, v_dim)
     builder.step(kernel, "attention_args", fields, reads, [out], work=work, scratch_floats=scratch)
     if target is not out:
         builder.emit_copy(out, target)
@@ -65,9 +68,9 @@ def _head_nanoseconds(q_len: int, kv_len: int, head_dim: int, v_dim: int) -> flo
     return products + q_len * keys * _WEIGHT + (keys * head_dim + kv_len * columns) * _PACK
 
 
-def attention_scratch(tile: int, kv_len: int, head_dim: int, v_dim: int) -> int:
-    """Floats of scratch per part, as abi.h states: packed keys and values, a block of scores, blocks of sums."""
-    columns = -(-min(tile, kv_len) // PANEL) * PANEL
-    v_columns = -(-v_dim // PANEL) * PANEL
-    q_columns = -(-head_dim // PANEL) * PANEL
-    return columns * (head_dim + v_columns + 24) + 24 * (q_columns + 16 + 17 * v_columns)
+def attention_scratch(kernel: str, rows: int, kv_len: int, head_dim: int, v_dim: int) -> int:
+    """Floats of scratch per part, as abi.h states. rows: of q, for one head of k."""
+    tile = kv_len if kernel == "attention_f32" else min(kv_len, _TILE)
+    tile, q_columns, v_columns = (-(-n // PANEL) * PANEL for n in (tile, head_dim, v_dim))
+    keys = min(tile, 4 * PANEL) if rows <= _FEW_ROWS else tile
+    return 56 * tile + keys * head_dim + 24 * (q_columns + 16 + 17 * v_columns)
