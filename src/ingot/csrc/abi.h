@@ -99,8 +99,9 @@ typedef struct {
  * Strides are [batch, head, row]; the last dim is adjacent. Row i attends to columns <= i + causal_offset when causal.
  * A fully masked row gives zeros. attention_f32 keeps whole rows of scores, attention_f32_online tiles of
  * INGOT_KV_TILE. scratch: parts slots of scratch_stride floats. With up(x) = x rounded up to a multiple of 32, t =
- * up(kv_len), or up(min(kv_len, INGOT_KV_TILE)) for _online, and p = t, or min(t, 128) when a head of k has at most 24
- * rows of q, at least 56 * t + p * head_dim + 24 * (up(head_dim) + 16 + 17 * up(v_dim)). */
+ * up(kv_len), or up(min(kv_len, INGOT_KV_TILE)) for _online, and r = q_len * heads / kv_heads, at least
+ * t * (min(r, 24) + (v_dim % 32 ? 32 : 0)) + (r > 24 ? t : min(t, 128)) * head_dim
+ * + 24 * (up(head_dim) + 16 + 17 * up(v_dim)). */
 typedef struct {
   const float *q; const float *k; const float *v; const void *mask; float *out; float *scratch;
   int64_t batch; int64_t heads; int64_t kv_heads; int64_t q_len; int64_t kv_len; int64_t head_dim; int64_t v_dim;

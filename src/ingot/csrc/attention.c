@@ -63,15 +63,16 @@ static inline attention_cut attention_plan(const attention_args *g) {
 static inline attention_slot attention_open(const attention_args *g, int64_t tile, int keep, int32_t part) {
   attention_slot s = {.keep = keep, .head = -1};
   const int64_t columns = (tile + 31) / 32 * 32;
+  const int64_t rows = g->heads / g->kv_heads * g->q_len, few = ATTENTION_FEW * INGOT_PANEL;
   s.v_stride = (g->v_dim + 31) / 32 * 32;
   s.q_stride = (g->head_dim + 15) / 16 * 16;
   s.score_stride = columns + 16; /* never a multiple of 4096 bytes */
   s.queries = g->scratch + part * g->scratch_stride;
   s.scores = s.queries + ATTENTION_ROWS * s.q_stride;
-  s.addend = s.scores + ATTENTION_ROWS * s.score_stride;
+  s.addend = s.scores + (rows < ATTENTION_ROWS ? rows : ATTENTION_ROWS) * s.score_stride;
   s.sums = s.addend + ATTENTION_ROWS * s.v_stride;
-  s.values = s.sums + (tile < g->kv_len ? ATTENTION_BLOCKS : 1) * ATTENTION_ROWS * s.v_stride;
-  s.keys = s.values + columns * INGOT_PANEL;
+  s.keys = s.sums + (tile < g->kv_len ? ATTENTION_BLOCKS : 1) * ATTENTION_ROWS * s.v_stride;
+  s.values = s.keys + (keep || columns < few ? columns : few) * g->head_dim;
   return s;
 }
 

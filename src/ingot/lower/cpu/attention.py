@@ -11,15 +11,15 @@ from ingot.lower.weights import PANEL
 
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per weight of the softmax, per element packed.
 _FMA, _WEIGHT, _PACK = 0.018, 0.4, 0.3
-# Whole rows of scores are fastest while a part's keys and values stay in the last cache; beyond, memory decides. Few
-# rows read their keys once, so they need no packed copy of them.
-_FULL_ROW_KEYS, _FEW_ROWS = 4096, 24
-_TILE = 512  # INGOT_KV_TILE of abi.h
+# Attention over more keys than this runs online, unless the rows that read a head of keys are one block: those need no
+# packed copy of the keys, and whole rows of their scores are small.
+_FULL_ROW_KEYS = 4096
+_BLOCK_ROWS, _TILE = 24, 512  # ATTENTION_ROWS of attention.c, INGOT_KV_TILE of abi.h
 
 
 def _many_keys(builder: Builder, node: Node) -> str:
     (_, heads, rows, _), (_, kv_heads, keys, _) = (builder.graph.type(str(o)).dims for o in node.operands[:2])
-    if keys <= _FULL_ROW_KEYS or heads // kv_heads * rows <= _FEW_ROWS:
+    if keys <= _FULL_ROW_KEYS or heads // kv_heads * rows <= _BLOCK_ROWS:
         return ""
     return f"{keys} keys, expected at most {_FULL_ROW_KEYS}"
 
@@ -72,5 +72,7 @@ def attention_scratch(kernel: str, rows: int, kv_len: int, head_dim: int, v_dim:
     """Floats of scratch per part, as abi.h states. rows: of q, for one head of k."""
     tile = kv_len if kernel == "attention_f32" else min(kv_len, _TILE)
     tile, q_columns, v_columns = (-(-n // PANEL) * PANEL for n in (tile, head_dim, v_dim))
-    keys = min(tile, 4 * PANEL) if rows <= _FEW_ROWS else tile
-    return 56 * tile + keys * head_dim + 24 * (q_columns + 16 + 17 * v_columns)
+    keys = min(tile, 4 * PANEL) if rows <= _BLOCK_ROWS else tile
+    values = tile * PANEL if v_dim % PANEL else 0
+    scores = tile * min(rows, _BLOCK_ROWS)
+    return scores + values + keys * head_dim + _BLOCK_ROWS * (q_columns + 16 + 17 * v_columns)
