@@ -265,3 +265,34 @@ def test_the_knob_names_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert cache.folder_of(True) == tmp_path / "ingot" / "programs"
     monkeypatch.setenv("INGOT_CACHE", "on")
     assert cache.folder_of(None) == tmp_path / "ingot" / "programs"
+
+
+PEAK = """
+import sys
+from pathlib import Path
+import numpy as np
+import ingot.load.onnx
+from ingot import InferenceSession
+def peak():
+    return 1024 * next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM"))
+before = peak()
+session = InferenceSession(sys.argv[1], threads=2, cache=False)
+session.run(None, {"x": np.zeros((1, 2048), np.float32)})
+print((peak() - before) / (session.weight_bytes + session.plan.arena_bytes))
+"""
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_source_and_packed_weights_are_not_in_memory_together(tmp_path: Path, external: bool) -> None:
+    width, layers = 2048, 6  # 100 MB
+    weights = [np.full((width, width), 1 / width, np.float32) for _ in range(layers)]
+    names = ["x", *(f"x{i}" for i in range(layers - 1)), "y"]
+    nodes = [helper.make_node("MatMul", [names[i], f"w{i}"], [names[i + 1]]) for i in range(layers)]
+    initializers = [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, width]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path, save_as_external_data=external, location="m.data")
+    done = subprocess.run([sys.executable, "-c", PEAK, str(path)], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 1.5  # a second copy would make it 2

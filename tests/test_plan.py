@@ -3,13 +3,18 @@
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
 
 import ingot.ops
+from ingot import order
+from ingot.dtype import f32
 from ingot.errors import LimitError
 from ingot.lower import Lowered, Target, lower, segments
+from ingot.lower.lowered import Step
+from ingot.lower.view import View
 from ingot.plan import Address, Plan, layout, plan
 from ingot.text import parse
 from ingot.verify import PlanError, verify
@@ -225,3 +230,27 @@ o = attention(q4, k4, k4, scale=0.25): f32[2, 4, 16, 16]
 output o = o
 """
     assert [step.kernel for step in lowered_of(text).steps] == ["gemm_f32_packed", "attention_f32"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_steps_wait_for_exactly_the_accesses_that_overlap(seed):
+    random = Random(seed)
+    tensors = [f"t{i}" for i in range(random.randint(1, 4))]
+
+    def views(count):
+        starts = [random.randrange(16) for _ in range(count)]
+        return tuple(View(random.choice(tensors), f32, s, (random.randint(0, 16 - s),), (1,)) for s in starts)
+
+    steps = [Step("k", "a", {}, views(random.randint(0, 3)), views(1), f"n{i}") for i in range(30)]
+
+    def touch(some, others):
+        pairs = ((a, b) for a in some for b in others if a.tensor == b.tensor)
+        return any(a.extent[0] < b.extent[1] and b.extent[0] < a.extent[1] for a, b in pairs)
+
+    for index, needs in enumerate(order._dependencies(steps)):
+        now = steps[index]
+        assert needs == {
+            i
+            for i, before in enumerate(steps[:index])
+            if touch(now.writes, (*before.reads, *before.writes)) or touch(now.reads, before.writes)
+        }

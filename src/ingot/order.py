@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+
 from ingot.lower.lowered import Lowered, Step
-from ingot.lower.view import View
 
 
 def order_steps(lowered: Lowered) -> None:
@@ -14,26 +18,38 @@ def order_steps(lowered: Lowered) -> None:
         lowered.steps = greedy
 
 
+class _Touched:
+    """Accesses of one kind to one tensor, by their first element, so that the overlapping ones are found quickly."""
+
+    def __init__(self) -> None:
+        self.accesses: list[tuple[int, int, int]] = []  # first element, one past the last, step
+        self.longest = 0
+
+    def add(self, low: int, high: int, step: int) -> None:
+        insort(self.accesses, (low, high, step))
+        self.longest = max(self.longest, high - low)
+
+    def overlapping(self, low: int, high: int) -> Iterator[int]:
+        begin, end = bisect_left(self.accesses, (low - self.longest,)), bisect_left(self.accesses, (high,))
+        return (step for _, other, step in self.accesses[begin:end] if low < other)
+
+
 def _dependencies(steps: list[Step]) -> list[set[int]]:
     """For each step, the earlier steps that must come first: it touches what they wrote, or writes what they read."""
-    touched: dict[str, list[tuple[int, View, bool]]] = {}
+    read: defaultdict[str, _Touched] = defaultdict(_Touched)
+    written: defaultdict[str, _Touched] = defaultdict(_Touched)
     result: list[set[int]] = []
     for index, step in enumerate(steps):
         needs: set[int] = set()
-        accesses = [(view, False) for view in step.reads] + [(view, True) for view in step.writes]
-        for view, writes in accesses:
-            for earlier, other, wrote in touched.get(view.tensor, []):
-                if (writes or wrote) and _overlap(view, other):
-                    needs.add(earlier)
-        for view, writes in accesses:
-            touched.setdefault(view.tensor, []).append((index, view, writes))
+        for view in (*step.reads, *step.writes):
+            needs.update(written[view.tensor].overlapping(*view.extent))
+        for view in step.writes:
+            needs.update(read[view.tensor].overlapping(*view.extent))
+        for touched, views in ((read, step.reads), (written, step.writes)):
+            for view in views:
+                touched[view.tensor].add(*view.extent, index)
         result.append(needs)
     return result
-
-
-def _overlap(a: View, b: View) -> bool:
-    (a_low, a_high), (b_low, b_high) = a.extent, b.extent
-    return a_low < b_high and b_low < a_high
 
 
 def _arena_tensors(lowered: Lowered, step: Step) -> set[str]:
@@ -63,35 +79,46 @@ def _peak(lowered: Lowered, steps: list[Step]) -> int:
 def _greedy(lowered: Lowered, after: list[set[int]]) -> list[Step]:
     """List scheduling: of the steps that may come next, the one that grows live memory least; ties in source order."""
     steps = lowered.steps
-    uses: dict[str, int] = {}
-    for step in steps:
-        for tensor in _arena_tensors(lowered, step):
-            uses[tensor] = uses.get(tensor, 0) + 1
+    tensors = [_arena_tensors(lowered, step) for step in steps]
+    users: defaultdict[str, set[int]] = defaultdict(set)  # steps that are still to come
+    for index, touched in enumerate(tensors):
+        for tensor in touched:
+            users[tensor].add(index)
     waiting = [len(needs) for needs in after]
     followers: list[list[int]] = [[] for _ in steps]
     for index, needs in enumerate(after):
         for need in needs:
             followers[need].append(index)
-    ready = [i for i, count in enumerate(waiting) if count == 0]
     alive: set[str] = set()
-    order: list[Step] = []
 
     def growth(index: int) -> tuple[int, int]:
         change = 0
-        for tensor in _arena_tensors(lowered, steps[index]):
-            size = lowered.tensors[tensor].nbytes
-            change += (tensor not in alive) * size - (uses[tensor] == 1) * size
+        for tensor in tensors[index]:
+            change += ((tensor not in alive) - (len(users[tensor]) == 1)) * lowered.tensors[tensor].nbytes
         return change, index
 
+    ready = [growth(i) for i, count in enumerate(waiting) if count == 0]
+    heapify(ready)
+    order: list[Step] = []
+    done: set[int] = set()
     while ready:
-        chosen = min(ready, key=growth)
-        ready.remove(chosen)
-        for tensor in _arena_tensors(lowered, steps[chosen]):
-            uses[tensor] -= 1
-            (alive.add if uses[tensor] else alive.discard)(tensor)
+        entry = heappop(ready)
+        chosen = entry[1]
+        if chosen in done or entry != growth(chosen):  # what it said is out of date; a later entry knows better
+            continue
+        done.add(chosen)
         order.append(steps[chosen])
+        changed: set[int] = set()
+        for tensor in tensors[chosen]:
+            born = tensor not in alive
+            alive.add(tensor)
+            users[tensor].discard(chosen)
+            if born or len(users[tensor]) == 1:
+                changed |= users[tensor]
         for follower in followers[chosen]:
             waiting[follower] -= 1
-            if waiting[follower] == 0:
-                ready.append(follower)
+            changed.add(follower)
+        for index in changed:
+            if waiting[index] == 0:
+                heappush(ready, growth(index))
     return order

@@ -7,8 +7,10 @@ Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from ingot.errors import LimitError
@@ -17,6 +19,7 @@ from ingot.lower.view import View
 from ingot.order import order_steps
 
 CANARY_BYTES = 64
+_EPOCH_STEPS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ def _merge_inplace(lowered: Lowered, live: dict[str, tuple[int, int]]) -> list[_
     for i, step in enumerate(lowered.steps):
         for operand in step.inplace:
             source, target = step.reads[operand].tensor, step.writes[0].tensor
-            if source in blocks and target in blocks and _may_share(step, operand, i, blocks[source], blocks[target]):
+            if source in blocks and target in blocks and _may_share(step, operand, i, blocks):
                 merged, absorbed = blocks[source], blocks[target]
                 merged.tensors += absorbed.tensors
                 merged.death = absorbed.death
@@ -112,11 +115,11 @@ def _merge_inplace(lowered: Lowered, live: dict[str, tuple[int, int]]) -> list[_
     return list({id(block): block for block in blocks.values()}.values())
 
 
-def _may_share(step: Step, operand: int, index: int, source: _Block, target: _Block) -> bool:
+def _may_share(step: Step, operand: int, index: int, blocks: Mapping[str, _Block]) -> bool:
     """The operand dies here, the result is born here, both lie alike, and nothing else reads the operand's memory."""
     read, write = step.reads[operand], step.writes[0]
-    mine = {tensor.id for tensor in source.tensors}
-    others = [v for i, v in enumerate(step.reads) if i != operand and v.tensor in mine]
+    source, target = blocks[read.tensor], blocks[write.tensor]
+    others = [v for i, v in enumerate(step.reads) if i != operand and blocks.get(v.tensor) is source]
     return (
         source is not target
         and source.death == index == target.birth
@@ -152,57 +155,71 @@ def _place_blocks(lowered: Lowered, result: Plan, blocks: list[_Block]) -> None:
     best: list[_Region] = []
     for order in orders:
         placed = _place(lowered, sorted(blocks, key=order), result.canary_bytes)
-        if not best or sum(map(_region_bytes, placed)) < sum(map(_region_bytes, best)):
+        if not best or sum(r.nbytes for r in placed) < sum(r.nbytes for r in best):
             best = placed
     for number, region in enumerate(best):
         name = f"arena{number}"
-        if region:
-            result.regions[name] = _region_bytes(region)
-        for offset, _, block in region:
+        if region.placed:
+            result.regions[name] = region.nbytes
+        for offset, _, block in region.placed:
             for tensor in block.tensors:
                 result.addresses[tensor.id] = Address(name, offset)
 
 
-# Blocks of a region: first byte, one past the last, block.
-_Region = list[tuple[int, int, _Block]]
+class _Region:
+    """Blocks that have a place: first byte, one past the last, block; and which of them live in each epoch of steps."""
 
+    def __init__(self, reuse: bool):
+        self.placed: list[tuple[int, int, _Block]] = []
+        self.nbytes = 0
+        self._reuse = reuse
+        self._living: defaultdict[int, list[int]] = defaultdict(list)
 
-def _region_bytes(region: _Region) -> int:
-    return max((end for _, end, _ in region), default=0)
+    def put(self, block: _Block, offset: int, size: int) -> None:
+        """Gives a block its place."""
+        for epoch in self._epochs(block):
+            self._living[epoch].append(len(self.placed))
+        self.placed.append((offset, offset + size, block))
+        self.nbytes = max(self.nbytes, offset + size)
+
+    def lowest_gap(self, block: _Block, size: int) -> int:
+        """The smallest gap that fits between the blocks alive at the same time, the lowest of equal ones."""
+        near = {number for epoch in self._epochs(block) for number in self._living.get(epoch, ())}
+        taken = sorted(
+            (begin, end)
+            for begin, end, other in map(self.placed.__getitem__, near)
+            if not self._reuse or not (other.death < block.birth or block.death < other.birth)
+        )
+        best, best_gap, edge = -1, 0, 0
+        for begin, end in taken:
+            gap = begin - edge
+            if gap >= size and (best < 0 or gap < best_gap):
+                best, best_gap = edge, gap
+            edge = max(edge, end)
+        return best if best >= 0 else edge
+
+    def _epochs(self, block: _Block) -> range:
+        return range(block.birth // _EPOCH_STEPS, block.death // _EPOCH_STEPS + 1) if self._reuse else range(1)
 
 
 def _place(lowered: Lowered, blocks: list[_Block], canary_bytes: int) -> list[_Region]:
-    alignment, limit = lowered.target.alignment, lowered.target.region_bytes
-    regions: list[_Region] = [[]]
+    target = lowered.target
+    regions = [_Region(target.reuse)]
     for block in blocks:
-        size = _round_up(block.nbytes + canary_bytes, alignment)
-        if size > limit:
-            raise LimitError(f"tensor {block.tensors[0].name!r}: too large, got {size} bytes, expected at most {limit}")
+        size = _round_up(block.nbytes + canary_bytes, target.alignment)
+        if size > target.region_bytes:
+            raise LimitError(
+                f"tensor {block.tensors[0].name!r}: too large, got {size} bytes, expected at most {target.region_bytes}"
+            )
         for region in regions:
-            offset = _lowest_gap(region, block, size, lowered.target.reuse)
-            if offset + size <= limit:
+            offset = region.lowest_gap(block, size)
+            if offset + size <= target.region_bytes:
                 break
         else:
-            region, offset = [], 0
+            region, offset = _Region(target.reuse), 0
             regions.append(region)
-        region.append((offset, offset + size, block))
+        region.put(block, offset, size)
     return regions
-
-
-def _lowest_gap(placed: _Region, block: _Block, size: int, reuse: bool) -> int:
-    """The smallest gap that fits between the blocks alive at the same time, the lowest of equal ones."""
-    taken = sorted(
-        (begin, end)
-        for begin, end, other in placed
-        if not reuse or not (other.death < block.birth or block.death < other.birth)
-    )
-    best, best_gap, edge = -1, 0, 0
-    for begin, end in taken:
-        gap = begin - edge
-        if gap >= size and (best < 0 or gap < best_gap):
-            best, best_gap = edge, gap
-        edge = max(edge, end)
-    return best if best >= 0 else edge
 
 
 def _place_rest(lowered: Lowered, result: Plan, alignment: int) -> None:
@@ -230,23 +247,23 @@ def _barriers(lowered: Lowered, result: Plan) -> list[bool]:
     Two steps of one part each run on the same thread, in order, and need none between them.
     """
     barriers: list[bool] = []
-    since: list[tuple[bool, list[_Range], list[_Range]]] = []
+    alone: list[tuple[list[_Range], list[_Range]]] = []  # reads and writes of steps of one part, since the last barrier
+    shared: list[tuple[list[_Range], list[_Range]]] = []  # and of the others
     for step in lowered.steps:
         reads = [_byte_range(result, v) for v in step.reads]
         writes = [_byte_range(result, v) for v in step.writes]
         if step.scratch is not None:
             address = result.addresses[step.scratch]
             writes.append((address.region, address.offset, address.offset + lowered.tensors[step.scratch].nbytes))
-        serial = step.parts == 1
         needed = any(
-            not (serial and other_serial)
-            and (_overlap(reads, other_writes) or _overlap(writes, other_writes) or _overlap(writes, other_reads))
-            for other_serial, other_reads, other_writes in since
+            _overlap(reads, other_writes) or _overlap(writes, other_writes) or _overlap(writes, other_reads)
+            for other_reads, other_writes in (shared if step.parts == 1 else chain(shared, alone))
         )
         if needed:
-            since.clear()
+            alone.clear()
+            shared.clear()
         barriers.append(needed)
-        since.append((serial, reads, writes))
+        (alone if step.parts == 1 else shared).append((reads, writes))
     return barriers
 
 

@@ -129,15 +129,15 @@ def _verify_barriers(lowered: Lowered, plan: Plan) -> None:
     barriers = [i for i, barrier in enumerate(plan.barriers) if barrier]
     if len(plan.barriers) != len(lowered.steps):
         _fail("barriers and steps differ in number")
-    window_start = 0
+    window: dict[bool, list[int]] = {True: [], False: []}  # steps since the last barrier: of one part, of several
     for index, step in enumerate(lowered.steps):
         if plan.barriers[index]:
-            window_start = index
-        for earlier in range(window_start, index):
-            before = lowered.steps[earlier]
-            if before.parts == 1 and step.parts == 1:
-                continue
-            if _collide(lowered, plan, before, step):
+            window = {True: [], False: []}
+        serial = step.parts == 1
+        others = window[False] if serial else window[False] + window[True]
+        window[serial].append(index)
+        for earlier in others:
+            if _collide(lowered, plan, lowered.steps[earlier], step):
                 _fail(f"steps {earlier} and {index} touch the same bytes without a barrier ({barriers[:5]}...)")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ class Builder:
         self.node_name = ""
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
         self._copies: dict[tuple[View, tuple[int, ...] | None], View] = {}
+        self._slots: dict[Node, dict[str | None, int]] = {}  # where each operand of a concat begins
         self._work: list[float] = []  # nanoseconds of each step on one thread, as its emitter estimates
         self._scalars: dict[str, tuple[float, DType]] = {}
         self._panel_tables = self._find_panel_tables()
@@ -232,11 +234,10 @@ class Builder:
 
     def _concat_slot(self, concat: Node, value: str, strided: bool, order: tuple[int, ...] | None) -> View:
         whole = self.result(concat.output, strided, order)
-        start = 0
-        for operand in concat.operands:
-            if operand == value:
-                break
-            start += self.graph.type(str(operand)).dims[concat.axis]
+        if concat not in self._slots:
+            sizes = [self.graph.type(str(operand)).dims[concat.axis] for operand in concat.operands]
+            self._slots[concat] = dict(zip(concat.operands, accumulate(sizes, initial=0), strict=False))
+        start = self._slots[concat][value]
         starts = [0] * len(whole.shape)
         stops = list(whole.shape)
         starts[concat.axis] = start
