@@ -28,7 +28,8 @@ WORKLOADS = ("mlp 32x512", "block-sdpa 4x64x128", "bert 32")
 @contextlib.contextmanager
 def neighbour() -> Iterator[None]:
     """A process that keeps one core busy meanwhile."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    busy = "from benchmarks.worker import die_with_parent\ndie_with_parent()\nwhile True: pass"
+    process = subprocess.Popen([sys.executable, "-c", busy])
     try:
         yield
     finally:

@@ -7,18 +7,27 @@ gives the seconds of one run.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 REGAIN_SECONDS = 0.02
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Has Linux kill this process when its parent ends: one that is stopped or busy would not notice."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def serve(engine: str, folder: Path, threads: int) -> None:
     """Answers requests until stdin ends. What libraries print goes to stderr, not between the answers."""
+    die_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import torch
