@@ -254,6 +254,8 @@ def pooling(x, line, volume):
         "avg_pad": F.avg_pool2d(x, 3, 2, 1),
         "avg_inside": F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
         "avg_ceil": F.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False),
+        "avg_ceil_counted": F.avg_pool2d(x, 2, ceil_mode=True),
+        "avg_larger": F.avg_pool2d(x, 50, ceil_mode=True),
         "divisor": F.avg_pool2d(x, 2, divisor_override=3),
         "avg1": F.avg_pool1d(line, 3),
         "avg3": F.avg_pool3d(volume, 2),

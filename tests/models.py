@@ -120,6 +120,33 @@ def bert(attention: str = "sdpa", batch: int = 2, rows: int = 7, full: bool = Fa
     return seeded(lambda: BertModel(config)), (torch.randint(0, config.vocab_size, (batch, rows)), mask)
 
 
+IMAGE_SIZES: dict[str, dict[str, object]] = {  # transformers' model type -> a narrow model of it
+    "resnet": {"embedding_size": 16, "hidden_sizes": [32, 48], "depths": [2, 1]},
+    "mobilenet_v2": {"depth_multiplier": 0.25},
+    "vit": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64},
+    "convnext": {"hidden_sizes": [16, 32], "depths": [1, 2], "num_stages": 2},
+    "regnet": {"embedding_size": 16, "hidden_sizes": [32, 64], "depths": [1, 2], "groups_width": 16},
+    "efficientnet": {"width_coefficient": 0.25, "depth_coefficient": 0.3, "hidden_dim": 320},
+}
+VIT_S = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6, "intermediate_size": 1536}
+
+
+def image(kind: str, batch: int = 2, full: bool = False) -> Built:
+    """A transformers image model with random weights and statistics, narrow on 64 x 64 or in full on 224 x 224."""
+    from transformers import AutoConfig, AutoModel
+
+    size = 224 if full else 64
+    sizes = ({"vit": VIT_S} if full else IMAGE_SIZES).get(kind, {})
+    config = AutoConfig.for_model(kind, **sizes)
+    config.image_size = size
+    module = seeded(lambda: AutoModel.from_config(config))
+    for layer in module.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.running_mean.normal_(0, 0.1)
+            layer.running_var.uniform_(0.5, 2.0)
+    return module, (torch.randn(batch, 3, size, size),)
+
+
 def minilm() -> Built:
     """The trained sentence encoder all-MiniLM-L6-v2, and three tokenised sentences of different lengths."""
     from importlib.resources import files

@@ -71,18 +71,30 @@ CASES: list[Case] = [
         a = avg_pool(x, kernel=[7, 6], strides=[7, 6], pads=[0, 0, 0, 0], dilations=[1, 1], count_include_pad=true)
         b = max_pool(x, kernel=[7, 6], strides=[1, 1], pads=[0, 0, 0, 0], dilations=[1, 1])
         c = max_pool(x, kernel=[7, 6], strides=[1, 1], pads=[0, 0, 0, 1], dilations=[1, 1])
+        d = avg_pool(x, kernel=[9, 9], strides=[2, 2], pads=[1, 0, 2, 3], dilations=[1, 1])
+        e = avg_pool(x, kernel=[9, 9], strides=[2, 2], pads=[1, 0, 2, 3], dilations=[1, 1], count_include_pad=true)
+        f = max_pool(x, kernel=[7, 6], strides=[9, 9], pads=[0, 1, 0, 0], dilations=[1, 1])
         output a = a
         output b = b
         output c = c
+        output d = d
+        output e = e
+        output f = f
         """,
         """
         input x: f32[B, 3, 7, 6]
         a = reduce_mean(x, axes=[2, 3], keepdims=true)
         b = reduce_max(x, axes=[2, 3], keepdims=true)
         c = max_pool(x, kernel=[7, 6], strides=[1, 1], pads=[0, 0, 0, 1], dilations=[1, 1])
+        d = reduce_mean(x, axes=[2, 3], keepdims=true)
+        e = avg_pool(x, kernel=[9, 9], strides=[2, 2], pads=[1, 0, 2, 3], dilations=[1, 1], count_include_pad=true)
+        f = max_pool(x, kernel=[7, 6], strides=[9, 9], pads=[0, 1, 0, 0], dilations=[1, 1])
         output a = a
         output b = b
         output c = c
+        output d = d
+        output e = e
+        output f = f
         """,
     ),
 ]

@@ -27,12 +27,14 @@ MODELS = {
     "block manual causal": functools.partial(models.block, "manual", True),
     "conv net": models.convnet,
     "mlp": models.mlp,
+    **{kind: functools.partial(models.image, kind) for kind in models.IMAGE_SIZES},
 }
 FULL = {
     "gpt2 small 16": functools.partial(models.gpt2, rows=16, batch=1, full=True),
     "gpt2 small 128": functools.partial(models.gpt2, rows=128, batch=1, full=True),
     "bert 6x384 32": functools.partial(models.bert, rows=32, batch=1, full=True),
     "bert 6x384 128": functools.partial(models.bert, rows=128, batch=1, full=True),
+    **{f"{kind} 224": functools.partial(models.image, kind, 1, True) for kind in ("resnet", "mobilenet_v2", "vit")},
 }
 EVERY = [
     *(pytest.param(build, id=name) for name, build in MODELS.items()),
@@ -82,7 +84,7 @@ def test_same_bits_for_every_thread_count_and_instruction_set(build, monkeypatch
     large = sum(value.data.nbytes for value in graph.values.values() if value.data is not None) > 1 << 24
     for isa in ISAS:
         if isa == "scalar" and large and inputs[0].shape[-1] > 32:
-            continue  # a minute each; the shorter prompts cover it
+            continue  # a minute each; shorter prompts and smaller images cover it
         monkeypatch.setenv("INGOT_ISA", isa)
         for threads in (1, 2, 3) if isa == ISAS[-1] else (2,):
             results[isa, threads] = ingot.InferenceSession(graph, threads=threads).run(None, feeds)
@@ -91,7 +93,7 @@ def test_same_bits_for_every_thread_count_and_instruction_set(build, monkeypatch
         assert all(np.array_equal(a.view(np.uint8), b.view(np.uint8)) for a, b in zip(reference, other, strict=True))
 
 
-@pytest.mark.parametrize("build", [models.bert, models.gpt2, models.convnet, models.block])
+@pytest.mark.parametrize("build", [models.bert, models.gpt2, models.convnet, models.block, MODELS["mobilenet_v2"]])
 def test_a_row_of_a_batch_has_the_bits_it_has_alone(build) -> None:
     module, inputs = build(batch=5)
     whole = ingot.InferenceSession(module, example_inputs=inputs, threads=2)
@@ -108,6 +110,7 @@ DOORS = [
     pytest.param(models.gpt2, id="gpt2"),
     pytest.param(models.bert, id="bert"),
     pytest.param(models.convnet, id="conv net"),
+    *(pytest.param(MODELS[kind], id=kind) for kind in models.IMAGE_SIZES),
     pytest.param(FULL["gpt2 small 16"], id="gpt2 small", marks=pytest.mark.slow),
     pytest.param(FULL["bert 6x384 32"], id="bert 6x384", marks=pytest.mark.slow),
 ]

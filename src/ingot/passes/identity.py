@@ -204,7 +204,11 @@ def _rank(graph: Graph, name: str) -> int:
 def _pool(graph: Graph, node: Node) -> bool:
     """A pool whose one window is the whole image is a reduction."""
     image = graph.type(str(node.operands[0])).shape[2:]
-    if image != node.kernel or any(node.pads) or set(node.dilations) != {1}:
+    if set(graph.type(node.output).shape[2:]) != {1} or set(node.dilations) != {1}:
+        return False
+    if any(not isinstance(d, int) or k < d + p for d, k, p in zip(image, node.kernel, node.pads, strict=False)):
+        return False
+    if node.op.name == "avg_pool" and node.count_include_pad and any(node.pads):
         return False
     attributes = {"axes": tuple(range(2, 2 + len(image))), "keepdims": True}
     op = "reduce_mean" if node.op.name == "avg_pool" else "reduce_max"

@@ -106,9 +106,12 @@ def avg_pool(
     ones, given = (1,) * spatial, _per_axis(padding, spatial)
     x = _batched(b, x, spatial)
     pads = _pads(b, x, b.result.shape, kernel, strides, given, ones, ceil_mode)
-    if pads != given + given and (count_include_pad or divisor_override):
-        raise UnsupportedError(f"torch node {b.hint!r}: average pooling that counts a partial window of ceil_mode")
     counted = bool(count_include_pad or divisor_override)
+    if pads != given + given and counted:
+        # What ceil_mode adds never counts.
+        if any(given) or divisor_override:
+            raise UnsupportedError(f"torch node {b.hint!r}: average pooling that counts a partial window of ceil_mode")
+        counted = False
     y = b.add("avg_pool", x, kernel=kernel, strides=strides, pads=pads, dilations=ones, count_include_pad=counted)
     if divisor_override:
         window = 1
