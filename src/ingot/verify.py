@@ -99,10 +99,10 @@ def _touched(step: Step) -> set[str]:
 
 
 def _legal_inplace(step: Step, source: str, target: str) -> bool:
-    """The result may lie on an operand when the kernel permits it, element on element, and reads it no other way."""
-    if len(step.writes) != 1 or step.writes[0].tensor != target:
-        return False
+    """The first result may lie on an operand if the kernel permits it, element on element, and it is read only so."""
     write = step.writes[0]
+    if [view for view in step.writes if view.tensor == target] != [write]:
+        return False
     readers = [i for i, view in enumerate(step.reads) if view.tensor == source]
     if len(readers) != 1 or readers[0] not in step.inplace:
         return False

@@ -14,6 +14,13 @@
 #define INGOT_PROBE_LANES 32    /* floats of a part's result of a probe: two cache lines */
 #define INGOT_PROBE_GRAIN 512   /* floats that a probe of reading takes at a time */
 
+#define INGOT_TILE_MEMORY 16   /* tensors that a tile program reads and writes, at most */
+#define INGOT_TILE_SLOTS 32    /* its slots */
+#define INGOT_TILE_OPS 32      /* its ops */
+#define INGOT_TILE_SLOT 0
+#define INGOT_TILE_SLOT_ROW 1
+#define INGOT_TILE_SLOT_COLUMN 2
+
 #define INGOT_ACT_NONE 0
 #define INGOT_ACT_RELU 1
 #define INGOT_ACT_GELU_ERF 2
@@ -30,6 +37,52 @@
 #define INGOT_MASK_BOOL 1     /* uint8_t, nonzero keeps */
 #define INGOT_MASK_FLOAT 2    /* float, added to the scaled score */
 
+/* The ops of a tile program. Reductions go over a row and give one element; the rest are element-wise. */
+#define INGOT_TILE_OP_SUM 1
+#define INGOT_TILE_OP_MEAN 2
+#define INGOT_TILE_OP_MAX 3
+#define INGOT_TILE_OP_MIN 4
+#define INGOT_TILE_OP_SQUARES 5         /* the sum of (a - b)^2 */
+#define INGOT_TILE_LAST_REDUCTION 5
+#define INGOT_TILE_OP_COPY 6
+#define INGOT_TILE_OP_RELU 7
+#define INGOT_TILE_OP_NEG 8
+#define INGOT_TILE_OP_ABS 9
+#define INGOT_TILE_OP_SIGN 10
+#define INGOT_TILE_OP_EXP 11
+#define INGOT_TILE_OP_EXPM1 12
+#define INGOT_TILE_OP_LOG 13
+#define INGOT_TILE_OP_LOG1P 14
+#define INGOT_TILE_OP_SQRT 15
+#define INGOT_TILE_OP_RSQRT 16
+#define INGOT_TILE_OP_RECIPROCAL 17
+#define INGOT_TILE_OP_SIN 18
+#define INGOT_TILE_OP_COS 19
+#define INGOT_TILE_OP_TANH 20
+#define INGOT_TILE_OP_ERF 21
+#define INGOT_TILE_OP_SIGMOID 22
+#define INGOT_TILE_OP_SILU 23
+#define INGOT_TILE_OP_GELU_ERF 24
+#define INGOT_TILE_OP_GELU_TANH 25
+#define INGOT_TILE_OP_FLOOR 26
+#define INGOT_TILE_OP_CEIL 27
+#define INGOT_TILE_OP_ROUND 28
+#define INGOT_TILE_OP_SOFTPLUS 29
+#define INGOT_TILE_OP_HARD_SWISH 30
+#define INGOT_TILE_OP_LEAKY_RELU 31
+#define INGOT_TILE_OP_ELU 32
+#define INGOT_TILE_OP_HARD_SIGMOID 33
+#define INGOT_TILE_OP_CLIP 34
+#define INGOT_TILE_OP_NORM_SCALE 35     /* 1 / sqrt(a / beta + alpha) */
+#define INGOT_TILE_OP_ADD 36
+#define INGOT_TILE_OP_SUB 37
+#define INGOT_TILE_OP_MUL 38
+#define INGOT_TILE_OP_DIV 39
+#define INGOT_TILE_OP_MAXIMUM 40
+#define INGOT_TILE_OP_MINIMUM 41
+#define INGOT_TILE_OP_SCALE_SHIFTED 42  /* (a - b) c */
+#define INGOT_TILE_OP_FMA 43            /* a b + c, rounded once */
+
 /* The first bad run-time index of a run. code 0: none; 1: index outside [-limit, limit). */
 typedef struct { int32_t code; int32_t step; int64_t index; int64_t limit; } ingot_fault;
 
@@ -41,6 +94,28 @@ typedef struct {
   int64_t shape[8];
   int64_t a_strides[8]; int64_t b_strides[8]; int64_t c_strides[8]; int64_t out_strides[8];
 } elementwise_args;
+
+/* A program of element-wise ops and row reductions over [outer, rows, cols], run for one tile of tile_rows x tile_cols
+ * after the other. Op i: out[i] = code[i](a[i], b[i], c[i]), alpha and beta being its scalars.
+ *
+ * A place is a tensor in memory, or INGOT_TILE_MEMORY + the number of a slot: scratch that holds a value of one tile
+ * (INGOT_TILE_SLOT), of whole rows (INGOT_TILE_SLOT_ROW), or one element a row (INGOT_TILE_SLOT_COLUMN). -1: none. In
+ * memory an element lies at memory[m] + outer * outer_strides[m] + row * row_strides[m] + col * col_steps[m], the last
+ * being 0 or 1. Several segments: the ops of one go through all tiles of a row before those of the next, which may
+ * read the results of its reductions. Without reductions there is one segment, and parts share the tiles of a row too.
+ * tile_rows is 1 where tile_cols is less than cols; tile_cols then divides INGOT_REDUCE_CHUNK. scratch: parts slots of
+ * scratch_stride floats, in which slot s begins at slot_offsets[s]; rows in it lie slot_stride floats apart. A column
+ * slot holds tile_rows floats rounded up to a multiple of 16, and 16 more. */
+typedef struct {
+  const void *memory[16]; float *scratch;  /* results are written */
+  int64_t outer; int64_t rows; int64_t cols; int64_t tile_rows; int64_t tile_cols;
+  int64_t outer_strides[16]; int64_t row_strides[16]; int64_t col_steps[16];
+  int64_t slot_offsets[32]; int64_t slot_stride; int64_t scratch_stride;
+  int32_t slot_kinds[32];
+  int32_t op_count; int32_t segment_count;
+  int32_t segment[32]; int32_t code[32]; int32_t out[32]; int32_t a[32]; int32_t b[32]; int32_t c[32];
+  float alpha[32]; float beta[32];
+} tile_args;
 
 /* out[outer] = reduce(x[outer, reduced]); out is contiguous in outer order. */
 typedef struct {

@@ -274,6 +274,16 @@ static inline vf v_pow(vf x, vf y) {
   return v_load(base);
 }
 
+static inline vf v_relu(vf x) { return v_max(v_set(0), x); }
+static inline vf v_neg(vf x) { return v_mul(x, v_set(-1)); }
+static inline vf v_rsqrt(vf x) { return v_div(v_set(1), v_sqrt(x)); }
+static inline vf v_reciprocal(vf x) { return v_div(v_set(1), x); }
+
+static inline vf v_sign(vf x) {
+  return v_select(v_lt(x, v_set(0)), v_set(-1), v_select(v_lt(v_set(0), x), v_set(1), x));
+}
+
+static inline vf v_elu(vf x, vf alpha) { return v_select(v_le(x, v_set(0)), v_mul(v_expm1(x), alpha), x); }
 static inline vf v_clip(vf x, vf low, vf high) { return v_min(high, v_max(low, x)); }
 static inline vf v_leaky_relu(vf x, vf alpha) { return v_select(v_lt(x, v_set(0)), v_mul(x, alpha), x); }
 static inline vf v_hard_sigmoid(vf x, vf alpha, vf beta) { return v_clip(v_fma(x, alpha, beta), v_set(0), v_set(1)); }

@@ -34,7 +34,7 @@ _C_TYPES = {
 }  # fmt: skip
 
 # Fields whose numbers have names in abi.h.
-_NAMED = {"activation": "INGOT_ACT_", "mask_kind": "INGOT_MASK_"}
+_NAMED = {"activation": "INGOT_ACT_", "mask_kind": "INGOT_MASK_", "code": "INGOT_TILE_OP_"}
 
 _FEATURES = {"avx2": ("avx2", "fma"), "avx512": ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma")}
 
@@ -96,12 +96,12 @@ def _outputs(lowered: Lowered) -> list[Tensor]:
 
 def _used(lowered: Lowered) -> list[Tensor]:
     """The tensors that some step points to, in the order of their numbers."""
-    ids = {v.tensor for step in lowered.steps for v in step.fields.values() if isinstance(v, Pointer)}
+    ids = {pointer.tensor for step in lowered.steps for pointer in step.pointers}
     return [tensor for id, tensor in lowered.tensors.items() if id in ids]
 
 
 def _can_fail(lowered: Lowered) -> bool:
-    return any(isinstance(v, Pointer) and v.tensor == FAULT for step in lowered.steps for v in step.fields.values())
+    return any(pointer.tensor == FAULT for step in lowered.steps for pointer in step.pointers)
 
 
 def _dims(tensor: Tensor) -> str:
@@ -254,7 +254,8 @@ def _step(lowered: Lowered, index: int, step: Step) -> str:
     operands = ", ".join(map(_operand, step.reads))
     results = ", ".join(map(_operand, step.writes))
     given = {name: _field(lowered, name, value) for name, value in step.fields.items() if not _is_zero(value)}
-    fields = [f".{name} = {given[name]}" for name in struct_fields(step.args_type) if name in given]
+    named = (f".{name} = {given[name]}" for name in struct_fields(step.args_type) if name in given)
+    fields = [word for field in named for word in field.split(", ")]
     return f"""\
 {_comment(f"{index}: {results} from {operands}", "  ")}
   {{
@@ -291,7 +292,9 @@ def _is_zero(value: Field) -> bool:
     """Whether a field may be left out, which makes it all zero bits."""
     if isinstance(value, float):
         return value == 0 and math.copysign(1, value) > 0
-    return value is None or value == 0 or (isinstance(value, tuple) and not any(value))
+    if isinstance(value, tuple):
+        return all(map(_is_zero, value))
+    return value is None or value == 0
 
 
 def _field(lowered: Lowered, name: str, value: Field) -> str:
@@ -299,7 +302,7 @@ def _field(lowered: Lowered, name: str, value: Field) -> str:
         case Pointer():
             return _pointer(lowered, value)
         case tuple():
-            return "{" + ", ".join(map(str, value)) + "}"
+            return "{" + ", ".join(_field(lowered, name, element) for element in value) + "}"
         case float():
             return _float(value)
         case int() if name in _NAMED:

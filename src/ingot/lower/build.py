@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,8 +15,11 @@ from ingot.ir import Graph, Node, TensorType
 from ingot.lower.epilogue import Group, find_groups
 from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor
 from ingot.lower.target import Target
+from ingot.lower.tile import TileGroup, find_tiles
 from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides
 from ingot.lower.weights import make_recipe, static_values
+
+Unit = TypeVar("Unit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +60,19 @@ class Builder:
 
     def build(self) -> Lowered:
         """Lowers every node, in order."""
+        from ingot.lower.cpu.tile import emit_tile
+
         for name in self.graph.inputs:
             type = self.graph.type(name)
             self._bind(name, self._root(name, type, "input"))
         for name in self.graph.states:
             self._bind(name, self._root(name, self.graph.type(name), "state"))
-        for node in self.graph.nodes:
-            if node in self.grouped or all(o in self.static for o in node.outputs):
-                continue
-            self.node_name = node.outputs[0]
-            row = self.choose(node)
-            row.emit(self, node)
+        for unit in self._units():
+            if isinstance(unit, TileGroup):
+                emit_tile(self, unit)
+            else:
+                self.node_name = unit.outputs[0]
+                self.choose(unit).emit(self, unit)
         for state, update in self.graph.states.items():
             if update != state:
                 self.node_name = update
@@ -77,6 +83,23 @@ class Builder:
             self.lowered.inputs[name] = self.lowered.views[name]
         self._cut()
         return self.lowered
+
+    def _units(self) -> list[Node | TileGroup]:
+        """What becomes steps together, operands first: tile groups, the last nodes of epilogue groups, other nodes."""
+        alone = [n for n in self.graph.nodes if n not in self.grouped and n.outputs[0] not in self.static]
+        self.tiles = find_tiles(self.graph, self.static, self.grouped | set(self.groups)) if self.target.tiles else []
+        if not self.tiles:
+            return list(alone)
+        unit_of: dict[Node, Node | TileGroup] = {node: node for node in alone}
+        unit_of |= {member: unit for unit in self.tiles for member in unit.members}
+        unit_of |= {member: last for last, group in self.groups.items() for member in group.members}
+        position = {node: i for i, node in enumerate(self.graph.nodes)}
+        last = {unit_of[node]: position[node] for node in position if node in unit_of}
+        needs: dict[Node | TileGroup, set[Node | TileGroup]] = {unit: set() for unit in last}
+        for node, unit in unit_of.items():
+            makers = (self.graph.producer(o) for o in node.operands)
+            needs[unit] |= {unit_of[m] for m in makers if m is not None and m in unit_of} - {unit}
+        return topological(needs, last)
 
     def choose(self, node: Node) -> Row:
         """The first row that does not refuse the node; every candidate's reason is kept for `explain`."""
@@ -159,14 +182,18 @@ class Builder:
 
     def scalar(self, value: float, dtype: DType) -> View:
         """A constant of one element, shape []."""
+        return self.view(self.constant(value, dtype))
+
+    def constant(self, value: float, dtype: DType) -> str:
+        """The name of a constant of one element, shape []."""
         name = self.graph.fresh(f"scalar.{value}.{dtype}")
         for known, data in self._scalars.items():
             if data == (value, dtype):
-                return self.view(known)
+                return known
         self.graph.add_constant(name, np.array(value, dtype.numpy))
         self.static.add(name)
         self._scalars[name] = (value, dtype)
-        return self.view(name)
+        return name
 
     def emit_copy(self, source: View, target: View) -> None:
         """A step that copies elements between two views of one shape."""
@@ -342,6 +369,28 @@ def choose_row(builder: Builder, node: Node) -> tuple[Row | None, Choice]:
         if not reason:
             return row, Choice(node.outputs[0], op, tuple(reasons))
     return None, Choice(node.outputs[0], op, tuple(reasons))
+
+
+def topological(needs: dict[Unit, set[Unit]], position: dict[Unit, int]) -> list[Unit]:
+    """Units in an order in which each comes after those it needs; of those that may come next the first by position."""
+    readers: dict[Unit, list[Unit]] = {unit: [] for unit in needs}
+    for unit, before in needs.items():
+        for other in before:
+            readers[other].append(unit)
+    waiting = {unit: len(before) for unit, before in needs.items()}
+    by_position = {position[unit]: unit for unit in needs}
+    ready = [position[unit] for unit, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    order: list[Unit] = []
+    while ready:
+        unit = by_position[heapq.heappop(ready)]
+        order.append(unit)
+        for reader in readers[unit]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, position[reader])
+    assert len(order) == len(needs), "groups wait for each other"
+    return order
 
 
 def pointer(view: View) -> Pointer:

@@ -36,7 +36,7 @@ class Pointer:
     byte_offset: int = 0
 
 
-Field = int | float | tuple[int, ...] | Pointer | None
+Field = int | float | tuple[int, ...] | tuple[float, ...] | tuple[Pointer, ...] | Pointer | None
 
 
 @dataclass(slots=True)
@@ -56,6 +56,12 @@ class Step:
     inplace: tuple[int, ...] = ()
     parts: int = 1
     scratch: str | None = None
+
+    @property
+    def pointers(self) -> list[Pointer]:
+        """Every pointer among the fields."""
+        values = (v if isinstance(v, tuple) else (v,) for v in self.fields.values())
+        return [v for group in values for v in group if isinstance(v, Pointer)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ class Target:
     """Where a plan will run.
 
     threads: parts a step may be cut into. alignment: bytes, of every root tensor. region_bytes: the largest region.
-    inplace and reuse: whether memory may be shared at all (off, they are oracles for the planner).
+    inplace and reuse: whether memory may be shared at all (off, they are oracles for the planner). tiles: whether
+    element-wise ops, reductions and norms become tile programs (off, it is their oracle).
     part_nanoseconds: the work of a part that is worth its barrier. run_nanoseconds: the work of a whole run that is
     worth waking another thread for.
     """
@@ -19,5 +20,6 @@ class Target:
     region_bytes: int = 1 << 46
     inplace: bool = True
     reuse: bool = True
+    tiles: bool = True
     part_nanoseconds: int = 1500
     run_nanoseconds: int = 25_000

@@ -176,23 +176,29 @@ class NativeProgram:
             elif isinstance(value, tuple):
                 array = getattr(args, name)
                 for i, element in enumerate(value):
-                    array[i] = element
+                    if isinstance(element, Pointer):
+                        array[i] = self._address(args, element, name, i)
+                    else:
+                        array[i] = element
             elif value is not None:
                 setattr(args, name, value)
         return args
 
     def _point(self, args: Any, name: str, pointer: Pointer, index: int) -> None:
-        ffi = self.library.ffi
         if pointer.tensor == FAULT:
             args.fault, args.step = self._fault, index
-            return
+        else:
+            setattr(args, name, self._address(args, pointer, name))
+
+    def _address(self, args: Any, pointer: Pointer, *field: str | int) -> Any:
+        """Where a pointer points; null for one that is set at each run, which is noted as a patch of the field."""
+        ffi = self.library.ffi
         tensor, address = self.lowered.tensors[pointer.tensor], self.plan.addresses[pointer.tensor]
-        if address.region in self._slots:
-            offset = ffi.offsetof(ffi.typeof(args).item, name)
-            where = ffi.cast("void**", ffi.cast("char*", args) + offset)
-            self._patches.append((where, self._slots[address.region], pointer.byte_offset))
-            return
-        setattr(args, name, ffi.cast("void*", self._base(tensor.id, address) + pointer.byte_offset))
+        if address.region not in self._slots:
+            return ffi.cast("void*", self._base(tensor.id, address) + pointer.byte_offset)
+        where = ffi.cast("void**", ffi.cast("char*", args) + ffi.offsetof(ffi.typeof(args).item, *field))
+        self._patches.append((where, self._slots[address.region], pointer.byte_offset))
+        return ffi.NULL
 
     def _base(self, id: str, address: Address) -> int:
         recipe = self.lowered.tensors[id].recipe

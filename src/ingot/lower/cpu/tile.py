@@ -1,0 +1,293 @@
+"""Emits a tile group as one step: its program of ops, the slots that hold what passes between them, its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ingot.dtype import f32
+from ingot.ir import Node
+from ingot.lower.build import Builder, broadcast_view, pointer
+from ingot.lower.lowered import Choice, Field
+from ingot.lower.tile import (
+    BINARY,
+    MAX_MEMORY,
+    REDUCTIONS,
+    UNARY,
+    LoopNest,
+    TileGroup,
+    column_dims,
+    escaping,
+    external,
+    loop_nest,
+)
+from ingot.lower.view import View
+
+# INGOT_TILE_OP_* of abi.h
+_NAMES = (
+    "sum mean max min squares copy relu neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf sigmoid"
+    " silu gelu_erf gelu_tanh floor ceil round softplus hard_swish leaky_relu elu hard_sigmoid clip norm_scale add sub"
+    " mul div maximum minimum scale_shifted fma"
+).split()
+CODES = {name: number for number, name in enumerate(_NAMES, 1)}
+_LAST_REDUCTION = CODES["squares"]
+_SLOT, _SLOT_ROW, _SLOT_COLUMN = 0, 1, 2
+_ATTRIBUTES = {"leaky_relu": ("alpha",), "elu": ("alpha",), "hard_sigmoid": ("alpha", "beta")}
+_ATTRIBUTES |= {"clip": ("minimum", "maximum")}
+
+TILE_FLOATS = 1024  # of a slot: a few of them fill half of the first-level cache
+_CHEAP, _COSTLY = 0.06, 0.35  # estimated nanoseconds per element on one thread
+_CHEAP_OPS = frozenset(
+    "sum mean max min squares copy relu neg abs sign floor ceil round leaky_relu hard_sigmoid clip add sub mul maximum"
+    " minimum scale_shifted fma".split()
+)
+
+
+@dataclass(slots=True)
+class _Op:
+    """One op: names of values, the result last to be known as a column or not."""
+
+    name: str
+    out: str
+    operands: list[str]
+    column: bool
+    alpha: float = 0.0
+    beta: float = 0.0
+    segment: int = 0
+
+    @property
+    def reduces(self) -> bool:
+        return CODES[self.name] <= _LAST_REDUCTION
+
+
+def emit_tile(builder: Builder, group: TileGroup) -> None:
+    """One step for the whole group."""
+    ops = _in_segments(_with_copies(builder, group, _ops(builder, group)))
+    memory = _Memory.of(builder, group, ops)
+    nest = memory.nest
+    slots = _Slots(ops, memory.numbers, nest)
+    fields: dict[str, Field] = {
+        "memory": tuple(pointer(view) for view in memory.views),
+        "outer": nest.outer, "rows": nest.rows, "cols": nest.cols,
+        "tile_rows": slots.tile_rows, "tile_cols": slots.tile_cols,
+        "outer_strides": tuple(s[0] for s in nest.strides), "row_strides": tuple(s[1] for s in nest.strides),
+        "col_steps": tuple(s[2] for s in nest.strides),
+        "slot_offsets": tuple(slots.offsets), "slot_stride": slots.stride, "slot_kinds": tuple(slots.kinds),
+        "op_count": len(ops), "segment_count": ops[-1].segment + 1, "segment": tuple(op.segment for op in ops),
+        "code": tuple(CODES[op.name] for op in ops), "out": tuple(slots.places[op.out] for op in ops),
+        "alpha": tuple(op.alpha for op in ops), "beta": tuple(op.beta for op in ops),
+    }  # fmt: skip
+    for i, name in enumerate("abc"):
+        fields[name] = tuple(slots.places[op.operands[i]] if i < len(op.operands) else -1 for op in ops)
+    size = nest.outer * nest.rows * nest.cols
+    work = size * sum(_CHEAP if op.name in _CHEAP_OPS else _COSTLY for op in ops if op.reduces or not op.column)
+    builder.node_name = " ".join(node.output for node in group.members)
+    builder.step(
+        "tile_f32", "tile_args", fields, memory.reads, memory.writes,
+        work=work, inplace=memory.inplace(ops), scratch_floats=slots.floats,
+    )  # fmt: skip
+    for target, view in memory.moves:
+        builder.emit_copy(view, target)
+    for node in group.members:
+        builder.lowered.choices.append(Choice(node.output, node.op.name, (("tile_f32", ""),)))
+
+
+# -- ops --------------------------------------------------------------------------------------------------------
+
+
+def _ops(builder: Builder, group: TileGroup) -> list[_Op]:
+    return [op for node in group.members for op in _node_ops(builder, node, node.output in group.columns)]
+
+
+def _node_ops(builder: Builder, node: Node, column: bool) -> list[_Op]:
+    """What a node becomes: the arithmetic of its own kernel, step by step."""
+    name, out, operands = node.op.name, node.output, [str(o) for o in node.operands if o is not None]
+    if name in REDUCTIONS:
+        return [_Op(REDUCTIONS[name].lower(), out, operands, True)]
+    if name in UNARY or name in BINARY:
+        scalars = [float(getattr(node, attribute)) for attribute in _ATTRIBUTES.get(name, ())]
+        code = f"gelu_{node.approximate}" if name == "gelu" else name
+        alpha, beta = (*scalars, 0.0, 0.0)[:2]
+        return [_Op(code, out, operands, column, alpha, beta)]
+    (x,) = operands[:1]
+    if name.endswith("softmax"):
+        shifted, powers = f"{out}/shifted", f"{out}/powers"
+        first = [
+            _Op("max", f"{out}/max", [x], True),
+            _Op("sub", shifted, [x, f"{out}/max"], False),
+            _Op("exp", powers, [shifted], False),
+            _Op("sum", f"{out}/sum", [powers], True),
+        ]
+        if name == "softmax":
+            scale = _Op("reciprocal", f"{out}/scale", [f"{out}/sum"], True)
+            return [*first, scale, _Op("mul", out, [powers, scale.out], False)]
+        log = _Op("log", f"{out}/log", [f"{out}/sum"], True)
+        return [*first, log, _Op("sub", out, [shifted, log.out], False)]
+    return _norm_ops(builder, node, x)
+
+
+def _norm_ops(builder: Builder, node: Node, x: str) -> list[_Op]:
+    out, cols = node.output, builder.graph.type(x).dims[-1]
+    weight, bias = (*node.operands[1:], None, None)[:2]
+    zero, one = builder.constant(0.0, f32), builder.constant(1.0, f32)
+    centre = f"{out}/centre" if node.op.name == "layer_norm" else zero
+    ops = [_Op("mean", centre, [x], True)] if centre != zero else []
+    return [
+        *ops,
+        _Op("squares", f"{out}/squares", [x, centre], True),
+        _Op("norm_scale", f"{out}/scale", [f"{out}/squares"], True, node.eps, float(cols)),
+        _Op("scale_shifted", f"{out}/normal", [x, centre, f"{out}/scale"], False),
+        _Op("fma", out, [f"{out}/normal", weight or one, bias or zero], False),
+    ]
+
+
+def _with_copies(builder: Builder, group: TileGroup, ops: list[_Op]) -> list[_Op]:
+    """Reductions end in slots, so those that leave the group are copied to memory."""
+    leaving = [value for value in escaping(builder.graph, group) if value in group.columns]
+    for value in leaving:
+        for op in ops:
+            op.operands = [f"{value}/slot" if o == value else o for o in op.operands]
+            op.out = f"{value}/slot" if op.out == value else op.out
+        ops.append(_Op("copy", value, [f"{value}/slot"], True))
+    return ops
+
+
+def _in_segments(ops: list[_Op]) -> list[_Op]:
+    """Ops by segment: what a reduction gives is there from the next one on."""
+    ready: dict[str, int] = {}
+    for op in ops:
+        op.segment = max((ready.get(o, 0) for o in op.operands), default=0)
+        ready[op.out] = op.segment + op.reduces
+    return sorted(ops, key=lambda op: op.segment)
+
+
+# -- memory -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Memory:
+    """The tensors of a program, by number: operands, then results. moves: results to be copied where they belong."""
+
+    numbers: dict[str, int]
+    views: list[View]
+    reads: list[View]
+    writes: list[View]
+    nest: LoopNest
+    moves: list[tuple[View, View]]
+
+    @staticmethod
+    def of(builder: Builder, group: TileGroup, ops: Sequence[_Op]) -> _Memory:
+        made = {op.out for op in ops}
+        operands = list(dict.fromkeys(o for op in ops for o in op.operands if o not in made))
+        results = escaping(builder.graph, group)
+        assert set(operands) >= set(external(builder.graph, group)) and len(operands) + len(results) <= MAX_MEMORY
+        reads = [builder.view(value) for value in operands]
+        writes = [builder.result(value) for value in results]
+        columns = [value in group.columns for value in results]
+        ends = [_spread(view, group.space) if c else view for view, c in zip(writes, columns, strict=True)]
+        reduces = any(op.reduces for op in ops)
+        nest = loop_nest([*ends, *(broadcast_view(view, group.space) for view in reads)], reduces)
+        if nest is None:
+            reads = [builder.contiguous(view) for view in reads]
+            nest = loop_nest([*ends, *(broadcast_view(view, group.space) for view in reads)], reduces)
+        assert nest is not None
+        strides = nest.strides[len(writes) :] + [
+            (s[0], s[1], 0 if c else 1) for s, c in zip(nest.strides, columns, strict=False)
+        ]
+        strides = [(s[0], s[1], s[2] if s[2] in (0, 1) else 1) for s in strides]
+        numbers = {value: i for i, value in enumerate([*operands, *results])}
+        nest = LoopNest(nest.outer, nest.rows, nest.cols, strides)
+        return _Memory(numbers, [*reads, *writes], reads, writes, nest, [])
+
+    def inplace(self, ops: Sequence[_Op]) -> tuple[int, ...]:
+        """Operands that are read for the last time no later than the first result is written, and lie as it does."""
+        result = self.writes[0]
+        first = len(self.reads)
+        written = next(i for i, op in enumerate(ops) if self.numbers.get(op.out) == first)
+        names = list(self.numbers)
+        return tuple(
+            i
+            for i, view in enumerate(self.reads)
+            if view.shape == result.shape
+            and view.strides == result.strides
+            and self.nest.strides[i] == self.nest.strides[first]
+            and max(k for k, op in enumerate(ops) if names[i] in op.operands) <= written
+        )
+
+
+def _spread(view: View, space: tuple[int, ...]) -> View:
+    """A column as a view of the space."""
+    column = view.reshape(column_dims(space))
+    assert column is not None
+    return column.expand(space)
+
+
+# -- slots ------------------------------------------------------------------------------------------------------
+
+
+class _Slots:
+    """Where each value is: memory by number, or a slot. Slots are reused once nothing reads what they hold."""
+
+    def __init__(self, ops: Sequence[_Op], numbers: dict[str, int], nest: LoopNest):
+        self.ops = ops
+        self.places = dict(numbers)
+        width = -(-nest.cols // 16) * 16
+        self.tile_cols = min(TILE_FLOATS, width)
+        self.tile_rows = max(1, min(TILE_FLOATS // width, nest.rows)) if self.tile_cols >= nest.cols else 1
+        self.stride = self.tile_cols
+        column = -(-self.tile_rows // 16) * 16 + 16
+        self._floats = {_SLOT: self.tile_rows * self.tile_cols, _SLOT_ROW: width, _SLOT_COLUMN: column}
+        self._whole_rows = self.tile_cols < nest.cols
+        self.kinds: list[int] = []
+        self._free: dict[int, list[int]] = {kind: [] for kind in self._floats}
+        self._allocate()
+        self.offsets: list[int] = []
+        self.floats = 0
+        for kind in self.kinds:
+            self.offsets.append(self.floats)
+            self.floats += self._floats[kind]
+
+    def _allocate(self) -> None:
+        death = self._deaths()
+        dying: dict[int, list[str]] = {}
+        for value, when in death.items():
+            dying.setdefault(when, []).append(value)
+        for i, op in enumerate(self.ops):
+            kind = self._kind(op)
+            # An element-wise op may write where it reads; other values are still needed by the tiles to come.
+            before = [v for v in dying.get(i, []) if self._is_tile(v)]
+            for value in before:
+                self._release(value)
+            if op.out not in self.places:
+                if not self._free[kind]:
+                    self._free[kind].append(len(self.kinds))
+                    self.kinds.append(kind)
+                self.places[op.out] = MAX_MEMORY + self._free[kind].pop()
+            for value in dying.get(i, []):
+                if value not in before:
+                    self._release(value)
+
+    def _release(self, value: str) -> None:
+        slot = self.places[value] - MAX_MEMORY
+        self._free[self.kinds[slot]].append(slot)
+
+    def _is_tile(self, value: str) -> bool:
+        return value in self.places and self.kinds[self.places[value] - MAX_MEMORY] == _SLOT
+
+    def _kind(self, op: _Op) -> int:
+        if op.column:
+            return _SLOT_COLUMN
+        later = any(op.out in reader.operands and reader.segment > op.segment for reader in self.ops)
+        return _SLOT_ROW if later and self._whole_rows else _SLOT
+
+    def _deaths(self) -> dict[str, int]:
+        """The op after which a slot is free: the last reader, or for what outlives a tile the end of its segment."""
+        death: dict[str, int] = {}
+        ends = {op.segment: i for i, op in enumerate(self.ops)}
+        for op in self.ops:
+            if op.out in self.places:
+                continue
+            readers = [i for i, reader in enumerate(self.ops) if op.out in reader.operands]
+            last = max(readers)
+            death[op.out] = last if self._kind(op) == _SLOT else ends[self.ops[last].segment]
+        return death

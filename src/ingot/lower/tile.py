@@ -1,0 +1,225 @@
+"""Tile groups: element-wise ops, row reductions and norms over one space, which one kernel runs tile by tile.
+
+A space is the dims of the group's full values. A member is full (its result has the space's dims) or a column (one
+element a row: the result of a reduction over the last axis, and what is computed of such results).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ingot.dtype import f32
+from ingot.ir import Graph, Node
+from ingot.lower.view import View, collapse, contiguous_strides
+
+MAX_OPS, MAX_MEMORY = 32, 16  # INGOT_TILE_OPS and INGOT_TILE_MEMORY of abi.h
+# A row with reductions is one part's work and its values stay in scratch: longer ones are left to kernels of their own.
+MAX_REDUCED = 16384
+
+REDUCTIONS = {"reduce_sum": "SUM", "reduce_mean": "MEAN", "reduce_max": "MAX", "reduce_min": "MIN"}
+UNARY = frozenset(
+    "relu neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf sigmoid silu gelu floor ceil round"
+    " softplus hard_swish leaky_relu elu hard_sigmoid clip".split()
+)
+BINARY = frozenset("add sub mul div maximum minimum".split())
+# op -> how many ops of a tile program it takes
+NORMS = {"layer_norm": 5, "rms_norm": 4, "softmax": 6, "log_softmax": 7}
+
+Dims = tuple[int, ...]
+
+
+@dataclass(eq=False, slots=True)
+class TileGroup:
+    """Nodes in order that become one step. columns: the members' values with one element a row."""
+
+    space: Dims
+    members: list[Node] = field(default_factory=list)
+    columns: set[str] = field(default_factory=set)
+
+    @property
+    def reduces(self) -> bool:
+        return bool(self.columns) or any(node.op.name in NORMS for node in self.members)
+
+
+def find_tiles(graph: Graph, static: set[str], taken: Collection[Node]) -> list[TileGroup]:
+    """Groups of at least two nodes; no node is in two, none is static or `taken`, and none of them makes a cycle.
+
+    Greedy, in the graph's order: a node joins all of its operands' groups, or the last that it may join.
+    """
+    finder = _Finder(graph)
+    for node in graph.nodes:
+        if node not in taken and node.outputs[0] not in static and _is_eligible(graph, node):
+            finder.place(node)
+    groups = dict.fromkeys(finder.group_of.values())
+    return [group for group in groups if len(group.members) > 1]
+
+
+def _is_eligible(graph: Graph, node: Node) -> bool:
+    """Whether a tile program has the op, in f32, and there is something to compute that is read."""
+    name = node.op.name
+    if name not in UNARY and name not in BINARY and name not in REDUCTIONS and name not in NORMS:
+        return False
+    if not graph.values[node.output].users and not graph.is_output(node.output):
+        return False
+    values = [*node.outputs, *(o for o in node.operands if o is not None)]
+    if any(graph.type(v).dtype is not f32 or 0 in graph.type(v).dims for v in values):
+        return False
+    dims = graph.type(str(node.operands[0])).dims
+    match name:
+        case "softmax" | "log_softmax":
+            return node.axis == len(dims) - 1
+        case "layer_norm" | "rms_norm":
+            return True
+        case _ if name in REDUCTIONS:
+            return node.axes == (len(dims) - 1,)
+    return True
+
+
+class _Finder:
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.index = {node: i for i, node in enumerate(graph.nodes)}
+        self.group_of: dict[Node, TileGroup] = {}
+
+    def place(self, node: Node) -> None:
+        """Puts a node into the groups that make its operands, or into a new one."""
+        makers = (self.graph.producer(o) for o in node.operands)
+        parents = list(dict.fromkeys(self.group_of[m] for m in makers if m is not None and m in self.group_of))
+        for wanted in (parents, *([p] for p in reversed(parents))):
+            if wanted and (joined := self._join(wanted, node)) is not None:
+                self.group_of.update(dict.fromkeys(joined.members, joined))
+                return
+        own = self._join([], node)
+        if own is not None:
+            self.group_of[node] = own
+
+    def _join(self, parents: Sequence[TileGroup], node: Node) -> TileGroup | None:
+        """The group of the parents' members and a node, or None where it is not one."""
+        space = parents[0].space if parents else self.graph.type(_widest(node)).dims
+        if any(parent.space != space for parent in parents):
+            return None
+        members = sorted((m for p in parents for m in p.members), key=self.index.__getitem__)
+        joined = TileGroup(space, [*members, node], set().union(*(p.columns for p in parents)))
+        if not _add_role(self.graph, joined, node) or not _fits(self.graph, joined):
+            return None
+        return None if self._returns(joined, self.index[node]) else joined
+
+    def _returns(self, group: TileGroup, last: int) -> bool:
+        """Whether something outside the group reads from it and is read by it. Other groups count as one node each."""
+        members = set(group.members)
+        seen: set[Node] = set()
+        todo = self._after(group.members)
+        while todo:
+            node = todo.pop()
+            if self.index[node] > last or node in seen or node in members:
+                continue
+            others = self.group_of[node].members if node in self.group_of else [node]
+            seen.update(others)
+            readers = self._after(others)
+            if any(reader in members for reader in readers):
+                return True
+            todo += readers
+        return False
+
+    def _after(self, nodes: Iterable[Node]) -> list[Node]:
+        return [user for node in nodes for output in node.outputs for user in self.graph.values[output].users]
+
+
+def _widest(node: Node) -> str:
+    """The value whose dims are the space of a group that a node begins."""
+    return str(node.operands[0]) if node.op.name in REDUCTIONS else node.output
+
+
+def column_dims(space: Dims) -> Dims:
+    """The dims of a column that broadcasts."""
+    return (*space[:-1], 1)
+
+
+def _add_role(graph: Graph, group: TileGroup, node: Node) -> bool:
+    """Whether a node may be a member as far as dims go; notes its result when that is a column."""
+    space, name = group.space, node.op.name
+    inside = {value for member in group.members for value in member.outputs} - set(node.outputs)
+    dims = graph.type(node.output).dims
+    operands = [str(o) for o in node.operands if o is not None]
+    if name in REDUCTIONS:
+        group.columns.add(node.output)
+        return graph.type(operands[0]).dims == space and operands[0] not in group.columns
+    if dims == space:
+        narrow = (o for o in operands if o in inside and o in group.columns)
+        return all(graph.type(o).dims == column_dims(space) for o in narrow) and (
+            name not in NORMS or operands[0] not in group.columns
+        )
+    if dims in (column_dims(space), space[:-1]) and name not in NORMS and any(o in group.columns for o in operands):
+        group.columns.add(node.output)
+        return all((o in group.columns and graph.type(o).dims == dims) or _is_scalar(graph, o) for o in operands)
+    return False
+
+
+def _is_scalar(graph: Graph, value: str) -> bool:
+    return graph.type(value).size == 1
+
+
+def _fits(graph: Graph, group: TileGroup) -> bool:
+    """Whether the group keeps the limits of a tile program and its operands broadcast in a way that one can follow."""
+    if group.reduces and (not group.space or group.space[-1] > MAX_REDUCED):
+        return False
+    results = escaping(graph, group)
+    operands = external(graph, group)
+    copies = sum(value in group.columns for value in results)
+    count = sum(NORMS.get(node.op.name, 1) for node in group.members) + copies
+    if count > MAX_OPS or len(operands) + len(results) + 2 > MAX_MEMORY:  # two for the constants of norms
+        return False
+    views = [_ideal_view(graph.type(value).dims).expand(group.space) for value in operands]
+    return loop_nest([_ideal_view(group.space), *views], group.reduces) is not None
+
+
+def _ideal_view(dims: Dims) -> View:
+    return View("", f32, 0, dims, contiguous_strides(dims))
+
+
+def external(graph: Graph, group: TileGroup) -> list[str]:
+    """The values that a group reads and does not make, in order of use."""
+    inside = {value for member in group.members for value in member.outputs}
+    return list(dict.fromkeys(o for node in group.members for o in node.operands if o is not None and o not in inside))
+
+
+def escaping(graph: Graph, group: TileGroup) -> list[str]:
+    """The members' values that are read elsewhere or leave the graph."""
+    members = set(group.members)
+    return [
+        node.output
+        for node in group.members
+        if graph.is_output(node.output) or any(user not in members for user in graph.values[node.output].users)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNest:
+    """A space as [outer, rows, cols], and for each view the strides of these dims; the last one is 0 or 1."""
+
+    outer: int
+    rows: int
+    cols: int
+    strides: list[tuple[int, int, int]]
+
+
+def loop_nest(views: Sequence[View], reduces: bool) -> LoopNest | None:
+    """The nest of views of one shape, or None where three dims are too few or the last has another stride than 0 or 1.
+
+    reduces: rows are kept as they are; otherwise as many dims as possible are one.
+    """
+    if reduces:
+        lead = [replace(view, shape=view.shape[:-1], strides=view.strides[:-1]) for view in views]
+        shape, strides = collapse(lead)
+        if len(views[0].shape) == 1:
+            shape, strides = (1,), [(0,)] * len(views)
+        shape = (*shape, views[0].shape[-1])
+        strides = [(*s, view.strides[-1]) for s, view in zip(strides, views, strict=True)]
+    else:
+        shape, strides = collapse(views)
+    if len(shape) > 3 or any(shape[-1] > 1 and s[-1] not in (0, 1) for s in strides):
+        return None
+    padding = (1,) * (3 - len(shape))
+    outer, rows, cols = padding + shape
+    return LoopNest(outer, rows, cols, [(0,) * len(padding) + s for s in strides])  # type: ignore[misc]

@@ -1,0 +1,120 @@
+"""Tile programs: a fused group gives the bits of its ops run one by one, whatever the shapes, the parts and the set."""
+
+import numpy as np
+import pytest
+
+from differential import Arrays, checked, expect_same, native
+from ingot.emit.kernels import constant_names
+from ingot.ir import Graph
+from ingot.lower import Target, lower
+from ingot.lower.cpu.tile import CODES
+from ingot.lower.tile import MAX_MEMORY, MAX_OPS
+from ingot.run.library import load
+from pass_case import random_array, read
+
+NORMALISED = """
+    input x: f32[{d}]
+    input y: f32[{d}]
+    weight w: f32[{cols}]
+    weight b: f32[{cols}]
+    s = sigmoid(x)
+    t = tanh(y)
+    h = mul(s, t)
+    n = layer_norm(h, w, b, eps=1e-05)
+    g = gelu(n, approximate="erf")
+    e = exp(g)
+    out = log1p(e)
+    output out = out
+    """
+SPELLED = """
+    input x: f32[{d}]
+    input w: f32[{cols}]
+    h = silu(x)
+    m = reduce_mean(h, axes=[{last}], keepdims=true)
+    v = sub(h, m)
+    q = mul(v, v)
+    p = reduce_sum(q, axes=[{last}], keepdims=true)
+    r = sqrt(p)
+    u = maximum(r, m)
+    n = div(v, u)
+    out = mul(n, w)
+    output out = out
+    output mean = m
+    output squares = q
+    """
+EXTREMES = """
+    input x: f32[{d}]
+    high = reduce_max(x, axes=[{last}], keepdims=true)
+    low = reduce_min(x, axes=[{last}], keepdims=true)
+    range = sub(high, low)
+    above = sub(x, low)
+    out = div(above, range)
+    flat = reduce_sum(out, axes=[{last}], keepdims=false)
+    output out = out
+    output flat = flat
+    """
+SOFT = """
+    input x: f32[{d}]
+    weight w: f32[{cols}]
+    a = mul(x, w)
+    s = softmax(a, axis={last})
+    l = log_softmax(a, axis={last})
+    p = mul(s, l)
+    n = rms_norm(p, w, eps=1e-06)
+    k = rms_norm(s, eps=0.001)
+    j = layer_norm(k, none, none, eps=0.001)
+    out = add(n, j)
+    output out = out
+    """
+TEXTS = {"normalised": NORMALISED, "spelled": SPELLED, "extremes": EXTREMES, "soft": SOFT}
+SHAPES = ["1, 64", "3, 1", "5, 7", "2, 3, 16", "40, 33", "7, 1000", "3, 1025", "2, 4096", "2, 5000", "2, 2, 9001", "77"]
+
+
+def filled(text: str, dims: str) -> Graph:
+    sizes = dims.split(", ")
+    return read(text.format(d=dims, cols=sizes[-1], last=len(sizes) - 1))
+
+
+def feeds_of(graph: Graph, seed: int = 5) -> Arrays:
+    rng = np.random.default_rng(seed)
+    return {name: random_array(rng, graph, name) for name in graph.inputs}
+
+
+def steps_of(graph: Graph) -> list[str]:
+    return [step.kernel for step in lower(graph.copy(), Target("scalar")).steps]
+
+
+def check_same(graph: Graph, feeds: Arrays) -> None:
+    """The group, on every set and in any number of parts, beside its unfused self."""
+    expected = native(graph, feeds, tiles=False)
+    for isa in load().isas():
+        for threads in (1, 2, 3):
+            expect_same(f"{isa}, {threads} threads", native(graph, feeds, isa=isa, threads=threads), expected)
+    with checked(3):
+        expect_same("poisoned", native(graph, feeds, threads=2), expected)
+
+
+@pytest.mark.parametrize("dims", SHAPES)
+@pytest.mark.parametrize(
+    "text", (NORMALISED, SPELLED, EXTREMES, SOFT), ids=("normalised", "spelled", "extremes", "soft")
+)
+def test_a_group_has_the_bits_of_its_ops(text: str, dims: str) -> None:
+    graph = filled(text, dims)
+    assert steps_of(graph).count("tile_f32") == 1 and len(steps_of(graph)) == 1
+    check_same(graph, feeds_of(graph))
+
+
+def test_special_numbers() -> None:
+    for text in TEXTS.values():
+        graph = filled(text, "9, 37")
+        feeds = feeds_of(graph)
+        for i, special in enumerate((np.nan, np.inf, -np.inf, -0.0, 3e38, 1e-45)):
+            feeds["x"][i, (7 * i) % 37 :: 11] = special
+        check_same(graph, feeds)
+
+
+def test_codes_are_those_of_the_header() -> None:
+    prefix = "INGOT_TILE_OP_"
+    assert {name.removeprefix(prefix).lower(): code for code, name in constant_names(prefix).items()} == CODES
+    assert list(constant_names("INGOT_TILE_MEM")) == [MAX_MEMORY]
+    assert constant_names("INGOT_TILE_SLOT")[MAX_OPS] == "INGOT_TILE_SLOTS"
