@@ -80,8 +80,7 @@
 #define INGOT_TILE_OP_DIV 39
 #define INGOT_TILE_OP_MAXIMUM 40
 #define INGOT_TILE_OP_MINIMUM 41
-#define INGOT_TILE_OP_SCALE_SHIFTED 42  /* (a - b) c */
-#define INGOT_TILE_OP_FMA 43            /* a b + c, rounded once */
+#define INGOT_TILE_OP_NORMALISE 42      /* (a - b) c d + e; b and c have one element a row */
 
 /* The first bad run-time index of a run. code 0: none; 1: index outside [-limit, limit). */
 typedef struct { int32_t code; int32_t step; int64_t index; int64_t limit; } ingot_fault;
@@ -96,24 +95,26 @@ typedef struct {
 } elementwise_args;
 
 /* A program of element-wise ops and row reductions over [outer, rows, cols], run for one tile of tile_rows x tile_cols
- * after the other. Op i: out[i] = code[i](a[i], b[i], c[i]), alpha and beta being its scalars.
+ * after the other. Op i: out[i] = code[i](a[i], b[i], ...), alpha and beta being its scalars.
  *
  * A place is a tensor in memory, or INGOT_TILE_MEMORY + the number of a slot: scratch that holds a value of one tile
  * (INGOT_TILE_SLOT), of whole rows (INGOT_TILE_SLOT_ROW), or one element a row (INGOT_TILE_SLOT_COLUMN). -1: none. In
  * memory an element lies at memory[m] + outer * outer_strides[m] + row * row_strides[m] + col * col_steps[m], the last
  * being 0 or 1. Several segments: the ops of one go through all tiles of a row before those of the next, which may
  * read the results of its reductions. Without reductions there is one segment, and parts share the tiles of a row too.
- * tile_rows is 1 where tile_cols is less than cols; tile_cols then divides INGOT_REDUCE_CHUNK. scratch: parts slots of
- * scratch_stride floats, in which slot s begins at slot_offsets[s]; rows in it lie slot_stride floats apart. A column
- * slot holds tile_rows floats rounded up to a multiple of 16, and 16 more. */
+ * tile_cols is a multiple of 16 and, with reductions, divides INGOT_REDUCE_CHUNK where it is less than cols. scratch:
+ * parts slots of scratch_stride floats, in which slot s begins at slot_offsets[s]. tile_rows rows of it hold tile_cols
+ * floats each; of whole rows, cols rounded up to a multiple of 16; a column slot holds tile_rows floats rounded up to a
+ * multiple of 16, and 16 for each row. */
 typedef struct {
   const void *memory[16]; float *scratch;  /* results are written */
   int64_t outer; int64_t rows; int64_t cols; int64_t tile_rows; int64_t tile_cols;
   int64_t outer_strides[16]; int64_t row_strides[16]; int64_t col_steps[16];
-  int64_t slot_offsets[32]; int64_t slot_stride; int64_t scratch_stride;
+  int64_t slot_offsets[32]; int64_t scratch_stride;
   int32_t slot_kinds[32];
   int32_t op_count; int32_t segment_count;
-  int32_t segment[32]; int32_t code[32]; int32_t out[32]; int32_t a[32]; int32_t b[32]; int32_t c[32];
+  int32_t segment[32]; int32_t code[32]; int32_t out[32];
+  int32_t a[32]; int32_t b[32]; int32_t c[32]; int32_t d[32]; int32_t e[32];
   float alpha[32]; float beta[32];
 } tile_args;
 

@@ -7,11 +7,11 @@
 #include "vmath.h"
 
 /* One op on one tile. *_row: the distance between rows; *_step: 1, or 0 where a row has one element. Reductions:
- * `begin` is the tile's first column, `length` the row's, `state` 16 floats for lanes of a row that goes on. */
+ * `begin` is the tile's first column, `length` the row's, `state` 16 floats for the lanes of each row that goes on. */
 typedef struct {
-  float *out; const float *a; const float *b; const float *c;
-  int64_t out_row; int64_t a_row; int64_t b_row; int64_t c_row;
-  int64_t a_step; int64_t b_step; int64_t c_step;
+  float *out; const float *a; const float *b; const float *c; const float *d; const float *e;
+  int64_t out_row; int64_t a_row; int64_t b_row; int64_t c_row; int64_t d_row; int64_t e_row;
+  int64_t a_step; int64_t b_step; int64_t d_step; int64_t e_step;
   int64_t rows; int64_t cols;
   int64_t begin; int64_t length;
   float *state;
@@ -27,23 +27,24 @@ static inline vf tile_load_n(const float *p, int64_t step, int64_t i, int64_t n)
   return step ? v_load_n(p + i, n) : v_set(*p);
 }
 
-#define TILE_UNARY(name, expression)                                 \
-  static void K(name##_tile)(const tile_call *call) {                \
-    const vf alpha = v_set(call->alpha), beta = v_set(call->beta);   \
-    (void)alpha, (void)beta;                                         \
-    for (int64_t row = 0; row < call->rows; row++) {                 \
-      const float *a = call->a + row * call->a_row;                  \
-      float *out = call->out + row * call->out_row;                  \
-      int64_t i = 0;                                                 \
-      for (; i + 16 <= call->cols; i += 16) {                        \
-        vf x = tile_load(a, call->a_step, i);                        \
-        v_store(out + i, expression);                                \
-      }                                                              \
-      if (i < call->cols) {                                          \
-        vf x = tile_load_n(a, call->a_step, i, call->cols - i);      \
-        v_store_n(out + i, expression, call->cols - i);              \
-      }                                                              \
-    }                                                                \
+#define TILE_UNARY(name, expression)                                        \
+  static void K(name##_tile)(const tile_call *call) {                       \
+    const vf alpha = v_set(call->alpha), beta = v_set(call->beta);          \
+    const int64_t cols = call->cols, a_step = call->a_step;                 \
+    (void)alpha, (void)beta;                                                \
+    for (int64_t row = 0; row < call->rows; row++) {                        \
+      const float *a = call->a + row * call->a_row;                         \
+      float *out = call->out + row * call->out_row;                         \
+      int64_t i = 0;                                                        \
+      for (; i + 16 <= cols; i += 16) {                                     \
+        vf x = tile_load(a, a_step, i);                                     \
+        v_store(out + i, expression);                                       \
+      }                                                                     \
+      if (i < cols) {                                                       \
+        vf x = tile_load_n(a, a_step, i, cols - i);                         \
+        v_store_n(out + i, expression, cols - i);                           \
+      }                                                                     \
+    }                                                                       \
   }
 
 TILE_UNARY(copy, x)
@@ -77,31 +78,35 @@ TILE_UNARY(hard_sigmoid, v_hard_sigmoid(x, alpha, beta))
 TILE_UNARY(clip, v_clip(x, alpha, beta))
 TILE_UNARY(norm_scale, v_rsqrt(v_add(v_div(x, beta), alpha)))
 
-#define TILE_LOOP(load_x, load_y, expression)   \
-  for (; i + 16 <= call->cols; i += 16) {       \
-    vf x = load_x, y = load_y;                  \
-    v_store(out + i, expression);               \
+#define TILE_BINARY_LOOP(load_x, load_y, expression) \
+  for (; i + 16 <= cols; i += 16) {                  \
+    vf x = load_x, y = load_y;                       \
+    v_store(out + i, expression);                    \
   }
 
-#define TILE_BINARY(name, expression)                                          \
-  static void K(name##_tile)(const tile_call *call) {                          \
-    for (int64_t row = 0; row < call->rows; row++) {                           \
-      const float *a = call->a + row * call->a_row;                            \
-      const float *b = call->b + row * call->b_row;                            \
-      float *out = call->out + row * call->out_row;                            \
-      int64_t i = 0;                                                           \
-      if (call->a_step && call->b_step)                                        \
-        TILE_LOOP(v_load(a + i), v_load(b + i), expression)                    \
-      else if (call->a_step)                                                   \
-        TILE_LOOP(v_load(a + i), v_set(*b), expression)                        \
-      else                                                                     \
-        TILE_LOOP(v_set(*a), tile_load(b, call->b_step, i), expression)        \
-      if (i < call->cols) {                                                    \
-        vf x = tile_load_n(a, call->a_step, i, call->cols - i);                \
-        vf y = tile_load_n(b, call->b_step, i, call->cols - i);                \
-        v_store_n(out + i, expression, call->cols - i);                        \
-      }                                                                        \
-    }                                                                          \
+#define TILE_BINARY(name, expression)                                             \
+  static void K(name##_tile)(const tile_call *call) {                             \
+    const int64_t cols = call->cols, a_step = call->a_step, b_step = call->b_step; \
+    for (int64_t row = 0; row < call->rows; row++) {                              \
+      const float *a = call->a + row * call->a_row;                               \
+      const float *b = call->b + row * call->b_row;                               \
+      float *out = call->out + row * call->out_row;                               \
+      const vf a_first = v_set(*a), b_first = v_set(*b);                          \
+      int64_t i = 0;                                                              \
+      if (a_step && b_step)                                                       \
+        TILE_BINARY_LOOP(v_load(a + i), v_load(b + i), expression)                \
+      else if (a_step)                                                            \
+        TILE_BINARY_LOOP(v_load(a + i), b_first, expression)                      \
+      else if (b_step)                                                            \
+        TILE_BINARY_LOOP(a_first, v_load(b + i), expression)                      \
+      else                                                                        \
+        TILE_BINARY_LOOP(a_first, b_first, expression)                            \
+      if (i < cols) {                                                             \
+        vf x = tile_load_n(a, a_step, i, cols - i);                               \
+        vf y = tile_load_n(b, b_step, i, cols - i);                               \
+        v_store_n(out + i, expression, cols - i);                                 \
+      }                                                                           \
+    }                                                                             \
   }
 
 TILE_BINARY(add, v_add(x, y))
@@ -111,80 +116,120 @@ TILE_BINARY(div, v_div(x, y))
 TILE_BINARY(maximum, v_maximum(x, y))
 TILE_BINARY(minimum, v_minimum(x, y))
 
-#define TILE_TERNARY(name, expression)                                                       \
-  static void K(name##_tile)(const tile_call *call) {                                        \
-    for (int64_t row = 0; row < call->rows; row++) {                                         \
-      const float *a = call->a + row * call->a_row, *b = call->b + row * call->b_row;        \
-      const float *c = call->c + row * call->c_row;                                          \
-      float *out = call->out + row * call->out_row;                                          \
-      int64_t i = 0;                                                                         \
-      for (; i + 16 <= call->cols; i += 16) {                                                \
-        vf x = tile_load(a, call->a_step, i), y = tile_load(b, call->b_step, i);             \
-        vf z = tile_load(c, call->c_step, i);                                                \
-        v_store(out + i, expression);                                                        \
-      }                                                                                      \
-      if (i < call->cols) {                                                                  \
-        int64_t n = call->cols - i;                                                          \
-        vf x = tile_load_n(a, call->a_step, i, n), y = tile_load_n(b, call->b_step, i, n);   \
-        vf z = tile_load_n(c, call->c_step, i, n);                                           \
-        v_store_n(out + i, expression, n);                                                   \
-      }                                                                                      \
-    }                                                                                        \
+/* (x - b) c d + e, b and c having one element a row: the last pass of a norm. */
+static void K(normalise_tile)(const tile_call *call) {
+  const int64_t cols = call->cols, d_step = call->d_step, e_step = call->e_step;
+  for (int64_t row = 0; row < call->rows; row++) {
+    const float *a = call->a + row * call->a_row, *d = call->d + row * call->d_row, *e = call->e + row * call->e_row;
+    const vf centre = v_set(call->b[row * call->b_row]), scale = v_set(call->c[row * call->c_row]);
+    float *out = call->out + row * call->out_row;
+    int64_t i = 0;
+    for (; i + 16 <= cols; i += 16) {
+      vf normal = v_mul(v_sub(v_load(a + i), centre), scale);
+      v_store(out + i, v_fma(normal, tile_load(d, d_step, i), tile_load(e, e_step, i)));
+    }
+    if (i < cols) {
+      int64_t n = cols - i;
+      vf normal = v_mul(v_sub(v_load_n(a + i, n), centre), scale);
+      v_store_n(out + i, v_fma(normal, tile_load_n(d, d_step, i, n), tile_load_n(e, e_step, i, n)), n);
+    }
   }
+}
 
-TILE_TERNARY(scale_shifted, v_mul(v_sub(x, y), z))
-TILE_TERNARY(fma, v_fma(x, y, z))
+/* Lanes of four rows, which reductions take through memory together, so that the additions of one row, each waiting for
+ * the last, overlap with those of the others. */
+typedef struct { vf row[4]; } tile_lanes;
 
-/* The result of a lane-wise maximum or minimum across lanes: NaN where a lane is, as v_maximum has it. */
-static inline float tile_max_across(vf acc) { return v_any(v_isnan(acc)) ? NAN : v_max_across(acc); }
-static inline float tile_min_across(vf acc) { return v_any(v_isnan(acc)) ? NAN : -v_max_across(v_neg(acc)); }
-static inline float tile_max(float a, float b) { return a != a || a > b ? a : b; }
-static inline float tile_min(float a, float b) { return a != a || a < b ? a : b; }
-static inline float tile_add(float a, float b) { return a + b; }
+/* Rows row..row+3; past the last row, the last again. */
+typedef struct { const float *row[4]; } tile_rows;
 
+static inline tile_rows tile_rows_at(const float *p, int64_t stride, int64_t row, int64_t rows) {
+  tile_rows r;
+  for (int64_t k = 0; k < 4; k++) r.row[k] = p + (row + k < rows ? row + k : rows - 1) * stride;
+  return r;
+}
+
+/* The first n lanes; `rest` in the others. */
 static inline vf tile_below(int64_t n, vf x, float rest) {
   static const float lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   return v_select(v_lt(v_load(lane), v_set((float)n)), x, v_set(rest));
 }
 
+/* What v_maximum and v_minimum have: NaN where either is. */
+static inline float tile_max(float a, float b) { return a != a || a > b ? a : b; }
+static inline float tile_min(float a, float b) { return a != a || a < b ? a : b; }
+static inline float tile_add(float a, float b) { return a + b; }
+static inline float tile_max_across(vf acc) { return v_any(v_isnan(acc)) ? NAN : v_max_across(acc); }
+static inline float tile_min_across(vf acc) { return v_any(v_isnan(acc)) ? NAN : -v_max_across(v_neg(acc)); }
+
+static inline vf tile_first(vf x, vf y) {
+  (void)y;
+  return x;
+}
+
+/* The lanes with which a tile begins. */
+static inline tile_lanes tile_lanes_begin(const tile_call *call, int64_t row, float neutral) {
+  tile_lanes acc;
+  for (int64_t k = 0; k < 4; k++) {
+    int goes_on = call->begin % INGOT_REDUCE_CHUNK && row + k < call->rows;
+    acc.row[k] = goes_on ? v_load(call->state + (row + k) * 16) : v_set(neutral);
+  }
+  return acc;
+}
+
 /* out[row] = the reduction of `element`, of x and the row's y: lane l takes columns 16 i + l of a chunk of
  * INGOT_REDUCE_CHUNK, lanes meet in one fixed tree, chunks are joined in order. Between the tiles of a chunk the lanes
  * are in `state`. */
-#define TILE_REDUCE(name, neutral, element, combine, across, join, finish)                             \
-  static void K(name##_tile)(const tile_call *call) {                                                  \
-    for (int64_t row = 0; row < call->rows; row++) {                                                   \
-      const float *a = call->a + row * call->a_row;                                                    \
-      const vf y = call->b ? v_set(call->b[row * call->b_row]) : v_set(0);                             \
-      const int64_t cols = call->cols, end = call->begin + cols;                                       \
-      vf acc = call->begin % INGOT_REDUCE_CHUNK ? v_load(call->state) : v_set(neutral);                \
-      (void)y;                                                                                         \
-      int64_t i = 0;                                                                                   \
-      for (; i + 16 <= cols; i += 16) {                                                                \
-        vf x = tile_load(a, call->a_step, i);                                                          \
-        acc = combine(acc, element);                                                                   \
-      }                                                                                                \
-      if (i < cols) {                                                                                  \
-        vf x = tile_load_n(a, call->a_step, i, cols - i);                                              \
-        acc = combine(acc, tile_below(cols - i, element, neutral));                                    \
-      }                                                                                                \
-      if (end % INGOT_REDUCE_CHUNK && end < call->length) {                                            \
-        v_store(call->state, acc);                                                                     \
-        continue;                                                                                      \
-      }                                                                                                \
-      float total = end > INGOT_REDUCE_CHUNK ? join(call->out[row], across(acc)) : across(acc);        \
-      call->out[row] = end < call->length ? total : finish(total, (float)call->length);                \
-    }                                                                                                  \
+#define TILE_REDUCE(name, neutral, element, combine, across, join, finish)                               \
+  static inline tile_lanes K(name##_lanes)(const tile_call *call, int64_t row) {                         \
+    tile_rows a = tile_rows_at(call->a, call->a_row, row, call->rows);                                   \
+    tile_rows b = tile_rows_at(call->b ? call->b : call->a, call->b_row, row, call->rows);               \
+    tile_lanes acc = tile_lanes_begin(call, row, neutral);                                               \
+    const vf y0 = v_set(*b.row[0]), y1 = v_set(*b.row[1]), y2 = v_set(*b.row[2]), y3 = v_set(*b.row[3]); \
+    vf s0 = acc.row[0], s1 = acc.row[1], s2 = acc.row[2], s3 = acc.row[3];                               \
+    int64_t i = 0, n = call->cols;                                                                       \
+    for (; i + 16 <= n; i += 16) {                                                                       \
+      s0 = combine(s0, element(tile_load(a.row[0], call->a_step, i), y0));                               \
+      s1 = combine(s1, element(tile_load(a.row[1], call->a_step, i), y1));                               \
+      s2 = combine(s2, element(tile_load(a.row[2], call->a_step, i), y2));                               \
+      s3 = combine(s3, element(tile_load(a.row[3], call->a_step, i), y3));                               \
+    }                                                                                                    \
+    if (i < n) {                                                                                         \
+      n -= i;                                                                                            \
+      s0 = combine(s0, tile_below(n, element(tile_load_n(a.row[0], call->a_step, i, n), y0), neutral));  \
+      s1 = combine(s1, tile_below(n, element(tile_load_n(a.row[1], call->a_step, i, n), y1), neutral));  \
+      s2 = combine(s2, tile_below(n, element(tile_load_n(a.row[2], call->a_step, i, n), y2), neutral));  \
+      s3 = combine(s3, tile_below(n, element(tile_load_n(a.row[3], call->a_step, i, n), y3), neutral));  \
+    }                                                                                                    \
+    return (tile_lanes){{s0, s1, s2, s3}};                                                               \
+  }                                                                                                      \
+                                                                                                         \
+  static void K(name##_tile)(const tile_call *call) {                                                    \
+    const int64_t end = call->begin + call->cols;                                                        \
+    for (int64_t first = 0; first < call->rows; first += 4) {                                            \
+      tile_lanes acc = K(name##_lanes)(call, first);                                                     \
+      for (int64_t k = 0; k < 4 && first + k < call->rows; k++) {                                        \
+        float *out = call->out + first + k;                                                              \
+        if (end % INGOT_REDUCE_CHUNK && end < call->length) {                                            \
+          v_store(call->state + (first + k) * 16, acc.row[k]);                                           \
+          continue;                                                                                      \
+        }                                                                                                \
+        float total = across(acc.row[k]);                                                                \
+        total = end > INGOT_REDUCE_CHUNK ? join(*out, total) : total;                                    \
+        *out = end < call->length ? total : finish(total, (float)call->length);                          \
+      }                                                                                                  \
+    }                                                                                                    \
   }
 
 #define TILE_TOTAL(total, count) (total)
 #define TILE_MEAN(total, count) (total / count)
 #define TILE_SQUARE(acc, d) v_fma(d, d, acc)
 
-TILE_REDUCE(sum, 0, x, v_add, v_sum, tile_add, TILE_TOTAL)
-TILE_REDUCE(mean, 0, x, v_add, v_sum, tile_add, TILE_MEAN)
-TILE_REDUCE(max, -INFINITY, x, v_maximum, tile_max_across, tile_max, TILE_TOTAL)
-TILE_REDUCE(min, INFINITY, x, v_minimum, tile_min_across, tile_min, TILE_TOTAL)
-TILE_REDUCE(squares, 0, v_sub(x, y), TILE_SQUARE, v_sum, tile_add, TILE_TOTAL)
+TILE_REDUCE(sum, 0, tile_first, v_add, v_sum, tile_add, TILE_TOTAL)
+TILE_REDUCE(mean, 0, tile_first, v_add, v_sum, tile_add, TILE_MEAN)
+TILE_REDUCE(max, -INFINITY, tile_first, v_maximum, tile_max_across, tile_max, TILE_TOTAL)
+TILE_REDUCE(min, INFINITY, tile_first, v_minimum, tile_min_across, tile_min, TILE_TOTAL)
+TILE_REDUCE(squares, 0, v_sub, TILE_SQUARE, v_sum, tile_add, TILE_TOTAL)
 
 static const tile_routine tile_routines[] = {
   [INGOT_TILE_OP_SUM] = K(sum_tile),
@@ -228,8 +273,7 @@ static const tile_routine tile_routines[] = {
   [INGOT_TILE_OP_DIV] = K(div_tile),
   [INGOT_TILE_OP_MAXIMUM] = K(maximum_tile),
   [INGOT_TILE_OP_MINIMUM] = K(minimum_tile),
-  [INGOT_TILE_OP_SCALE_SHIFTED] = K(scale_shifted_tile),
-  [INGOT_TILE_OP_FMA] = K(fma_tile),
+  [INGOT_TILE_OP_NORMALISE] = K(normalise_tile),
 };
 
 /* Where a tile lies: rows of one `outer`, first row and column, how many. */
@@ -248,41 +292,47 @@ static inline tile_view tile_view_at(const tile_args *args, float *slots, int32_
   int32_t slot = place - INGOT_TILE_MEMORY;
   float *p = slots + args->slot_offsets[slot];
   if (args->slot_kinds[slot] == INGOT_TILE_SLOT_COLUMN) return (tile_view){p, 1, 0};
-  return (tile_view){args->slot_kinds[slot] == INGOT_TILE_SLOT_ROW ? p + at->col : p, args->slot_stride, 1};
+  if (args->slot_kinds[slot] == INGOT_TILE_SLOT_ROW) return (tile_view){p + at->col, (args->cols + 15) / 16 * 16, 1};
+  return (tile_view){p, args->tile_cols, 1};
 }
 
 /* Rows that lie without gaps behind each other, or one element for all, are one long row. */
 static inline int tile_joins(tile_view v, int64_t row) { return v.step ? v.row == row : v.row == 0; }
 
+static inline int tile_is_slot(int32_t place) { return place >= INGOT_TILE_MEMORY; }
+
 static inline void tile_run_op(const tile_args *args, float *slots, int32_t op, const tile_place *at) {
-  tile_view out = tile_view_at(args, slots, args->out[op], at), a = tile_view_at(args, slots, args->a[op], at);
-  tile_view b = tile_view_at(args, slots, args->b[op], at), c = tile_view_at(args, slots, args->c[op], at);
-  tile_call call = {.out = out.p, .a = a.p, .b = b.p, .c = c.p, .out_row = out.row, .a_row = a.row, .b_row = b.row,
-                    .c_row = c.row, .a_step = a.step, .b_step = b.step, .c_step = c.step, .rows = at->rows,
-                    .cols = at->cols, .begin = at->col, .length = args->cols,
-                    .alpha = args->alpha[op], .beta = args->beta[op]};
-  if (args->code[op] <= INGOT_TILE_LAST_REDUCTION) {
+  const int32_t code = args->code[op];
+  tile_view out = tile_view_at(args, slots, args->out[op], at);
+  tile_view a = tile_view_at(args, slots, args->a[op], at), b = tile_view_at(args, slots, args->b[op], at);
+  tile_call call = {.out = out.p, .a = a.p, .b = b.p, .out_row = out.row, .a_row = a.row, .b_row = b.row,
+                    .a_step = a.step, .b_step = b.step, .rows = at->rows, .cols = at->cols, .begin = at->col,
+                    .length = args->cols, .alpha = args->alpha[op], .beta = args->beta[op]};
+  if (code <= INGOT_TILE_LAST_REDUCTION) {
     call.state = out.p + (args->tile_rows + 15) / 16 * 16;
+  } else if (code == INGOT_TILE_OP_NORMALISE) {
+    tile_view c = tile_view_at(args, slots, args->c[op], at), d = tile_view_at(args, slots, args->d[op], at);
+    tile_view e = tile_view_at(args, slots, args->e[op], at);
+    call.c = c.p, call.d = d.p, call.e = e.p;
+    call.c_row = c.row, call.d_row = d.row, call.e_row = e.row;
+    call.d_step = d.step, call.e_step = e.step;
   } else if (!out.step) {
     if (at->col) return; /* one element a row, computed with the first tile: the rows are the elements */
     call.rows = 1;
     call.cols = at->rows;
     call.a_step = a.row;
     call.b_step = b.row;
-    call.c_step = c.row;
-  } else if (at->rows > 1 && tile_joins(a, out.row) && tile_joins(b, out.row) && tile_joins(c, out.row)) {
+  } else if (at->rows > 1 && tile_joins(a, out.row) && tile_joins(b, out.row)) {
     /* Slots hold whole vectors, so what lies between the end of a row and the next is computed along, unless memory
      * takes part: then rows end where they end. */
-    int in_slots = args->out[op] >= INGOT_TILE_MEMORY;
-    in_slots &= !a.step || args->a[op] >= INGOT_TILE_MEMORY;
-    in_slots &= !b.step || args->b[op] >= INGOT_TILE_MEMORY;
-    in_slots &= !c.step || args->c[op] >= INGOT_TILE_MEMORY;
-    if (in_slots || out.row == at->cols) {
+    int in_slots = tile_is_slot(args->out[op]) && (!a.step || tile_is_slot(args->a[op])) &&
+                   (!b.step || tile_is_slot(args->b[op]));
+    if (out.row == at->cols || (in_slots && out.row - at->cols < 16)) {
       call.cols = at->rows * out.row;
       call.rows = 1;
     }
   }
-  tile_routines[args->code[op]](&call);
+  tile_routines[code](&call);
 }
 
 /* All ops on a block of rows: segment by segment, each tile by tile. */
@@ -316,9 +366,8 @@ void K(tile_f32)(const void *p, int32_t part, int32_t parts) {
 }
 
 #undef TILE_UNARY
-#undef TILE_LOOP
+#undef TILE_BINARY_LOOP
 #undef TILE_BINARY
-#undef TILE_TERNARY
 #undef TILE_REDUCE
 #undef TILE_TOTAL
 #undef TILE_MEAN

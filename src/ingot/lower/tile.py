@@ -24,7 +24,7 @@ UNARY = frozenset(
 )
 BINARY = frozenset("add sub mul div maximum minimum".split())
 # op -> how many ops of a tile program it takes
-NORMS = {"layer_norm": 5, "rms_norm": 4, "softmax": 6, "log_softmax": 7}
+NORMS = {"layer_norm": 4, "rms_norm": 3}
 
 Dims = tuple[int, ...]
 
@@ -65,15 +65,7 @@ def _is_eligible(graph: Graph, node: Node) -> bool:
     values = [*node.outputs, *(o for o in node.operands if o is not None)]
     if any(graph.type(v).dtype is not f32 or 0 in graph.type(v).dims for v in values):
         return False
-    dims = graph.type(str(node.operands[0])).dims
-    match name:
-        case "softmax" | "log_softmax":
-            return node.axis == len(dims) - 1
-        case "layer_norm" | "rms_norm":
-            return True
-        case _ if name in REDUCTIONS:
-            return node.axes == (len(dims) - 1,)
-    return True
+    return name not in REDUCTIONS or node.axes == (len(graph.type(str(node.operands[0])).dims) - 1,)
 
 
 class _Finder:

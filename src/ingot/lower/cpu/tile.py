@@ -27,7 +27,7 @@ from ingot.lower.view import View
 _NAMES = (
     "sum mean max min squares copy relu neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf sigmoid"
     " silu gelu_erf gelu_tanh floor ceil round softplus hard_swish leaky_relu elu hard_sigmoid clip norm_scale add sub"
-    " mul div maximum minimum scale_shifted fma"
+    " mul div maximum minimum normalise"
 ).split()
 CODES = {name: number for number, name in enumerate(_NAMES, 1)}
 _LAST_REDUCTION = CODES["squares"]
@@ -35,11 +35,12 @@ _SLOT, _SLOT_ROW, _SLOT_COLUMN = 0, 1, 2
 _ATTRIBUTES = {"leaky_relu": ("alpha",), "elu": ("alpha",), "hard_sigmoid": ("alpha", "beta")}
 _ATTRIBUTES |= {"clip": ("minimum", "maximum")}
 
-TILE_FLOATS = 1024  # of a slot: a few of them fill half of the first-level cache
+TILE_FLOATS = 2048  # of a slot: two or three of them fit in the first-level cache
+REDUCED_FLOATS = 4096  # with reductions, which like long rows and four of them
 _CHEAP, _COSTLY = 0.06, 0.35  # estimated nanoseconds per element on one thread
 _CHEAP_OPS = frozenset(
     "sum mean max min squares copy relu neg abs sign floor ceil round leaky_relu hard_sigmoid clip add sub mul maximum"
-    " minimum scale_shifted fma".split()
+    " minimum normalise".split()
 )
 
 
@@ -72,12 +73,12 @@ def emit_tile(builder: Builder, group: TileGroup) -> None:
         "tile_rows": slots.tile_rows, "tile_cols": slots.tile_cols,
         "outer_strides": tuple(s[0] for s in nest.strides), "row_strides": tuple(s[1] for s in nest.strides),
         "col_steps": tuple(s[2] for s in nest.strides),
-        "slot_offsets": tuple(slots.offsets), "slot_stride": slots.stride, "slot_kinds": tuple(slots.kinds),
+        "slot_offsets": tuple(slots.offsets), "slot_kinds": tuple(slots.kinds),
         "op_count": len(ops), "segment_count": ops[-1].segment + 1, "segment": tuple(op.segment for op in ops),
         "code": tuple(CODES[op.name] for op in ops), "out": tuple(slots.places[op.out] for op in ops),
         "alpha": tuple(op.alpha for op in ops), "beta": tuple(op.beta for op in ops),
     }  # fmt: skip
-    for i, name in enumerate("abc"):
+    for i, name in enumerate("abcde"):
         fields[name] = tuple(slots.places[op.operands[i]] if i < len(op.operands) else -1 for op in ops)
     size = nest.outer * nest.rows * nest.cols
     work = size * sum(_CHEAP if op.name in _CHEAP_OPS else _COSTLY for op in ops if op.reduces or not op.column)
@@ -109,21 +110,7 @@ def _node_ops(builder: Builder, node: Node, column: bool) -> list[_Op]:
         code = f"gelu_{node.approximate}" if name == "gelu" else name
         alpha, beta = (*scalars, 0.0, 0.0)[:2]
         return [_Op(code, out, operands, column, alpha, beta)]
-    (x,) = operands[:1]
-    if name.endswith("softmax"):
-        shifted, powers = f"{out}/shifted", f"{out}/powers"
-        first = [
-            _Op("max", f"{out}/max", [x], True),
-            _Op("sub", shifted, [x, f"{out}/max"], False),
-            _Op("exp", powers, [shifted], False),
-            _Op("sum", f"{out}/sum", [powers], True),
-        ]
-        if name == "softmax":
-            scale = _Op("reciprocal", f"{out}/scale", [f"{out}/sum"], True)
-            return [*first, scale, _Op("mul", out, [powers, scale.out], False)]
-        log = _Op("log", f"{out}/log", [f"{out}/sum"], True)
-        return [*first, log, _Op("sub", out, [shifted, log.out], False)]
-    return _norm_ops(builder, node, x)
+    return _norm_ops(builder, node, operands[0])
 
 
 def _norm_ops(builder: Builder, node: Node, x: str) -> list[_Op]:
@@ -136,8 +123,7 @@ def _norm_ops(builder: Builder, node: Node, x: str) -> list[_Op]:
         *ops,
         _Op("squares", f"{out}/squares", [x, centre], True),
         _Op("norm_scale", f"{out}/scale", [f"{out}/squares"], True, node.eps, float(cols)),
-        _Op("scale_shifted", f"{out}/normal", [x, centre, f"{out}/scale"], False),
-        _Op("fma", out, [f"{out}/normal", weight or one, bias or zero], False),
+        _Op("normalise", out, [x, centre, f"{out}/scale", weight or one, bias or zero], False),
     ]
 
 
@@ -232,11 +218,16 @@ class _Slots:
         self.ops = ops
         self.places = dict(numbers)
         width = -(-nest.cols // 16) * 16
-        self.tile_cols = min(TILE_FLOATS, width)
-        self.tile_rows = max(1, min(TILE_FLOATS // width, nest.rows)) if self.tile_cols >= nest.cols else 1
-        self.stride = self.tile_cols
-        column = -(-self.tile_rows // 16) * 16 + 16
-        self._floats = {_SLOT: self.tile_rows * self.tile_cols, _SLOT_ROW: width, _SLOT_COLUMN: column}
+        # Reductions take four rows at a time, and blocks of rows are what parts share.
+        reduces = any(op.reduces for op in ops)
+        floats = REDUCED_FLOATS if reduces else TILE_FLOATS
+        self.tile_cols = min(width, floats // 4 if reduces else floats)
+        self.tile_rows = min(floats // self.tile_cols, -(-nest.rows // 2))
+        if self.tile_cols < width and not reduces:
+            self.tile_rows = 1
+        column = -(-self.tile_rows // 16) * 16 + 16 * self.tile_rows
+        rows = self.tile_rows
+        self._floats = {_SLOT: rows * self.tile_cols, _SLOT_ROW: rows * width, _SLOT_COLUMN: column}
         self._whole_rows = self.tile_cols < nest.cols
         self.kinds: list[int] = []
         self._free: dict[int, list[int]] = {kind: [] for kind in self._floats}
