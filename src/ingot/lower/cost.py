@@ -70,7 +70,7 @@ def _gemm(fields: Numbers) -> int:
 def _matmul(fields: Numbers) -> int:
     batch = fields["batch_shape"]
     assert isinstance(batch, tuple)
-    return 2 * prod(batch) * _product(fields, "m", "n", "k")
+    return 2 * prod(dim for dim in batch if isinstance(dim, int)) * _product(fields, "m", "n", "k")
 
 
 @_flops("attention_args")

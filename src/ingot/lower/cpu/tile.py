@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ingot.dtype import f32
 from ingot.ir import Node
@@ -18,10 +18,9 @@ from ingot.lower.tile import (
     TileGroup,
     column_dims,
     escaping,
-    external,
     loop_nest,
 )
-from ingot.lower.view import View
+from ingot.lower.view import View, contiguous_strides, image_order, ordered_strides
 
 # INGOT_TILE_OP_* of abi.h
 _NAMES = (
@@ -68,7 +67,7 @@ def emit_tile(builder: Builder, group: TileGroup) -> None:
     nest = memory.nest
     slots = _Slots(ops, memory.numbers, nest)
     fields: dict[str, Field] = {
-        "memory": tuple(pointer(view) for view in memory.views),
+        "memory": tuple(pointer(view) for view in (*memory.reads, *memory.writes)),
         "outer": nest.outer, "rows": nest.rows, "cols": nest.cols,
         "tile_rows": slots.tile_rows, "tile_cols": slots.tile_cols,
         "outer_strides": tuple(s[0] for s in nest.strides), "row_strides": tuple(s[1] for s in nest.strides),
@@ -87,8 +86,8 @@ def emit_tile(builder: Builder, group: TileGroup) -> None:
         "tile_f32", "tile_args", fields, memory.reads, memory.writes,
         work=work, inplace=memory.inplace(ops), scratch_floats=slots.floats,
     )  # fmt: skip
-    for target, view in memory.moves:
-        builder.emit_copy(view, target)
+    for target, own in memory.moves:
+        builder.emit_copy(own, target)
     for node in group.members:
         builder.lowered.choices.append(Choice(node.output, node.op.name, (("tile_f32", ""),)))
 
@@ -155,7 +154,6 @@ class _Memory:
     """The tensors of a program, by number: operands, then results. moves: results to be copied where they belong."""
 
     numbers: dict[str, int]
-    views: list[View]
     reads: list[View]
     writes: list[View]
     nest: LoopNest
@@ -166,24 +164,29 @@ class _Memory:
         made = {op.out for op in ops}
         operands = list(dict.fromkeys(o for op in ops for o in op.operands if o not in made))
         results = escaping(builder.graph, group)
-        assert set(operands) >= set(external(builder.graph, group)) and len(operands) + len(results) <= MAX_MEMORY
+        assert len(operands) + len(results) <= MAX_MEMORY
         reads = [builder.view(value) for value in operands]
-        writes = [builder.result(value) for value in results]
-        columns = [value in group.columns for value in results]
-        ends = [_spread(view, group.space) if c else view for view, c in zip(writes, columns, strict=True)]
         reduces = any(op.reduces for op in ops)
-        nest = loop_nest([*ends, *(broadcast_view(view, group.space) for view in reads)], reduces)
-        if nest is None:
-            reads = [builder.contiguous(view) for view in reads]
-            nest = loop_nest([*ends, *(broadcast_view(view, group.space) for view in reads)], reduces)
+        order = None if reduces else image_order(reads, len(group.space))
+        targets = [builder.result(value, not reduces, order) for value in results]
+        columns = [value in group.columns for value in results]
+        plain = tuple(range(len(group.space)))
+        own = plain if reduces else targets[0].order
+        # As things lie; operands copied; results too; and if the first result's order will not do, the plain one.
+        for axes, copies, moves in ((own, False, False), (own, True, False), (own, True, True), (plain, True, True)):
+            seen = [_dense(view, axes) if copies else view for view in reads]
+            writes = [_dense(view, axes) if moves else view for view in targets]
+            nest = _nest(group.space, axes, seen, writes, columns, reduces)
+            if nest is not None:
+                break
         assert nest is not None
-        strides = nest.strides[len(writes) :] + [
-            (s[0], s[1], 0 if c else 1) for s, c in zip(nest.strides, columns, strict=False)
-        ]
-        strides = [(s[0], s[1], s[2] if s[2] in (0, 1) else 1) for s in strides]
-        numbers = {value: i for i, value in enumerate([*operands, *results])}
-        nest = LoopNest(nest.outer, nest.rows, nest.cols, strides)
-        return _Memory(numbers, [*reads, *writes], reads, writes, nest, [])
+        pairs = zip(reads, seen, strict=True)
+        reads = [view if view == lying else builder.copy(view, _order(view, axes)) for view, lying in pairs]
+        for i, (target, lying) in enumerate(zip(targets, writes, strict=True)):
+            if lying != target:
+                writes[i] = builder.temporary(group.members[-1], target, _order(target, axes))
+        moved = [(target, write) for target, write in zip(targets, writes, strict=True) if target != write]
+        return _Memory({v: i for i, v in enumerate([*operands, *results])}, reads, writes, nest, moved)
 
     def inplace(self, ops: Sequence[_Op]) -> tuple[int, ...]:
         """Operands that are read for the last time no later than the first result is written, and lie as it does."""
@@ -199,6 +202,42 @@ class _Memory:
             and self.nest.strides[i] == self.nest.strides[first]
             and max(k for k, op in enumerate(ops) if names[i] in op.operands) <= written
         )
+
+
+def _order(view: View, axes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The axes for a copy of a view; one of another rank than the space is row-major."""
+    return axes if len(view.shape) == len(axes) else None
+
+
+def _dense(view: View, axes: tuple[int, ...]) -> View:
+    """How a copy of the view would lie; the view itself where it lies so."""
+    order = _order(view, axes)
+    strides = contiguous_strides(view.shape) if order is None else ordered_strides(view.shape, order)
+    same = all(dim == 1 or a == b for dim, a, b in zip(view.shape, view.strides, strides, strict=True))
+    return view if same else replace(view, offset=0, strides=strides)
+
+
+def _nest(
+    space: tuple[int, ...],
+    axes: tuple[int, ...],
+    reads: Sequence[View],
+    writes: Sequence[View],
+    columns: Sequence[bool],
+    reduces: bool,
+) -> LoopNest | None:
+    """The loop nest of operands and then results over the space, axes in this order."""
+    ends = [_spread(view, space) if column else view for view, column in zip(writes, columns, strict=True)]
+    views = [broadcast_view(view, space).permute(axes) for view in (*reads, *ends)]
+    nest = loop_nest(views, reduces)
+    if nest is None:
+        return None
+    steps = [step if step in (0, 1) else 1 for _, _, step in nest.strides]  # 1: of a dim of one element
+    for i, column in enumerate(columns, len(reads)):
+        if not column and steps[i] != 1 and nest.cols > 1:
+            return None
+        steps[i] = int(not column)
+    strides = [(outer, row, step) for (outer, row, _), step in zip(nest.strides, steps, strict=True)]
+    return LoopNest(nest.outer, nest.rows, nest.cols, strides)
 
 
 def _spread(view: View, space: tuple[int, ...]) -> View:
