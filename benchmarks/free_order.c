@@ -30,7 +30,7 @@ static inline vf term_square(vf sum, vf x, vf a, float *to) {
 }
 
 static inline vf term_exp(vf sum, vf x, vf a, float *to) {
-  const vf e = v_exp(v_sub(x, a));
+  const vf e = v_exp_negative(v_sub(x, a));
   v_store(to, e);
   return v_add(sum, e);
 }

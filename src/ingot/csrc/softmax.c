@@ -24,12 +24,12 @@ static inline float softmax_sum(const float *x, float max, int64_t cols, float *
     int64_t end = cols - begin < INGOT_REDUCE_CHUNK ? cols : begin + INGOT_REDUCE_CHUNK, i = begin;
     vf sum = v_set(0);
     for (; i + 16 <= end; i += 16) {
-      vf e = v_exp(v_sub(v_load(x + i), m));
+      vf e = v_exp_negative(v_sub(v_load(x + i), m));
       if (out) v_store(out + i, e);
       sum = v_add(sum, e);
     }
     if (i < end) {
-      vf e = softmax_below(end - i, v_exp(v_sub(v_load_n(x + i, end - i), m)), 0);
+      vf e = softmax_below(end - i, v_exp_negative(v_sub(v_load_n(x + i, end - i), m)), 0);
       if (out) v_store_n(out + i, e, end - i);
       sum = v_add(sum, e);
     }
