@@ -45,7 +45,7 @@ static inline vf v_exp(vf x) {
   return v_scale(p, n);
 }
 
-/* e^x for x <= 0, at most 1.5 ULP; 0 below -87.7, where 2^-127 comes out as 0. The operand order of the clamp keeps NaN.
+/* e^x for x <= 0, at most 1.5 ULP; 0 below -87.7, where 2^-127 comes out as 0. The clamp's operand order keeps NaN.
  * Cheaper than v_exp where scaling by any power of two is not one instruction. */
 static inline vf v_exp_negative(vf x) {
   const vf magic = v_set(0x1.8p23f + 127);
