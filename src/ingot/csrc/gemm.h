@@ -185,4 +185,9 @@ static inline gemm_share gemm_cut(int64_t panels, int64_t rows, int32_t part, in
                       part_begin(rows, row, (int32_t)down), part_begin(rows, row + 1, (int32_t)down)};
 }
 
+/* A share that was cut with rows in the place of panels. */
+static inline gemm_share gemm_turn(gemm_share s) {
+  return (gemm_share){s.row_begin, s.row_end, s.panel_begin, s.panel_end};
+}
+
 #endif
