@@ -76,7 +76,7 @@ def _raw_weights(graph: Graph, program: Program) -> dict[str, np.ndarray]:
     packed: set[str] = set()
     for part in program.native:
         for tensor in part.lowered.tensors.values():
-            if tensor.recipe is not None and (tensor.recipe.layout == "panels" or not graph.symbols):
+            if tensor.recipe is not None and (tensor.recipe.layout != "raw" or not graph.symbols):
                 packed |= _sources(part.graph, tensor.recipe.value)
     for segment in program.segments:
         if not isinstance(segment, NativeProgram):

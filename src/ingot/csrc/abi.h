@@ -33,6 +33,9 @@
 #define INGOT_ACT_HARD_SIGMOID 9  /* act_alpha x + act_beta, clipped to [0, 1] */
 #define INGOT_ACT_HARD_SWISH 10
 
+#define INGOT_GATE_FIRST 1  /* the half of the columns that the activation is applied to */
+#define INGOT_GATE_SECOND 2
+
 #define INGOT_MASK_NONE 0
 #define INGOT_MASK_BOOL 1     /* uint8_t, nonzero keeps */
 #define INGOT_MASK_FLOAT 2    /* float, added to the scaled score */
@@ -149,12 +152,15 @@ typedef struct {
 
 /* c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias[n]) + residual[m, n]; where residual_first is set, the
  * activation is applied to the whole sum instead. act_alpha, act_beta: the activation's float attributes. b is packed:
- * panel p holds columns 32p..32p+31 as [k][32], zero-padded. bias and residual may be null. */
+ * panel p holds columns 32p..32p+31 as [k][32], zero-padded. bias and residual may be null.
+ * gemm_f32_gated: c[m, n] = activation(gate) * up, where gate and up are the halves (gate: which is which) of
+ * alpha * a[m, k] @ b[k, 2n] + bias[2n]; n is a multiple of 16, panel p of b holds columns 16p..16p+15 and
+ * n+16p..n+16p+15, and there is no residual. */
 typedef struct {
   const float *a; const float *b; const float *bias; const float *residual; float *c;
   int64_t m; int64_t n; int64_t k;
   int64_t a_stride; int64_t residual_stride; int64_t c_stride;
-  float alpha; float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
+  float alpha; float act_alpha; float act_beta; int32_t activation; int32_t residual_first; int32_t gate;
 } gemm_args;
 
 /* gemm's c for each of a batch, with a b that is not constant: it is packed into scratch, per part. Batch strides may

@@ -136,18 +136,28 @@ static inline void gemm_expect(const float *row, int64_t stride, int64_t rows) {
   }
 }
 
-/* Rows [begin, end) of one panel of c, `columns` wide and starting at `column`: c = epilogue(a @ b). a and c point to
- * row 0, c to the panel's first column. next: the packed panel that will be read after this one, or null. A processor
+/* The blocks that `rows` of a panel are cut into. next: the packed panel that will be read after it, or null. A processor
  * fetches what is read one line after another by itself, but not while the blocks after the first read a panel again:
  * there each block prefetches its share of the next panel, so that memory and arithmetic work at the same time. */
+static inline int64_t gemm_panel_blocks(int64_t rows, int64_t a_stride, const float *next) {
+  const int64_t blocks = gemm_blocks(rows, a_stride);
+  return next && blocks == 1 && rows > 8 ? 2 : blocks;
+}
+
+/* The bytes that each block prefetches in a step of k. */
+static inline int64_t gemm_ahead_step(int64_t blocks, const float *next) {
+  return next && blocks > 1 ? (INGOT_PANEL * 4 + blocks - 1) / blocks : 0;
+}
+
+/* Rows [begin, end) of one panel of c, `columns` wide and starting at `column`: c = epilogue(a @ b). a and c point to
+ * row 0, c to the panel's first column. next: the packed panel that will be read after this one, or null. */
 static inline void gemm_panel(const gemm_epilogue *e, int64_t begin, int64_t end, int64_t column, int64_t columns,
                               int64_t k, const float *a, int64_t a_stride, const float *b, int64_t b_stride, float *c,
                               int64_t c_stride, const float *next) {
   const int light = columns == INGOT_PANEL && epilogue_is_light(e);
   float sums[GEMM_ROWS * INGOT_PANEL];
-  int64_t blocks = gemm_blocks(end - begin, a_stride);
-  if (next && blocks == 1 && end - begin > 8) blocks = 2;
-  const int64_t ahead_step = next && blocks > 1 ? (INGOT_PANEL * 4 + blocks - 1) / blocks : 0;
+  const int64_t blocks = gemm_panel_blocks(end - begin, a_stride, next);
+  const int64_t ahead_step = gemm_ahead_step(blocks, next);
   for (int64_t block = 0; block < blocks; block++) {
     const int64_t row = begin + part_begin(end - begin, (int32_t)block, (int32_t)blocks);
     const int64_t rows = begin + part_begin(end - begin, (int32_t)block + 1, (int32_t)blocks) - row;

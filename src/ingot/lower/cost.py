@@ -63,7 +63,7 @@ def _product(fields: Numbers, *names: str) -> int:
 
 @_flops("gemm_args")
 def _gemm(fields: Numbers) -> int:
-    return 2 * _product(fields, "m", "n", "k")
+    return (4 if fields.get("gate") else 2) * _product(fields, "m", "n", "k")
 
 
 @_flops("matmul_args")

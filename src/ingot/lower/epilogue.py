@@ -1,4 +1,4 @@
-"""Groups: a matmul or convolution with the bias, activation and residual that its kernel applies on the way out."""
+"""Groups: a matmul or convolution with the bias, activation, residual and gate that its kernel applies to its sums."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ingot.dtype import f32
 from ingot.ir import Graph, Node
+from ingot.lower.weights import PANEL
 
 # op (and its `approximate` attribute) -> INGOT_ACT_* of abi.h, and the op's float attributes: act_alpha, act_beta
 ACTIVATIONS: dict[str, tuple[int, tuple[str, ...]]] = {
@@ -22,13 +23,18 @@ ACTIVATIONS: dict[str, tuple[int, tuple[str, ...]]] = {
     "hard_swish": (10, ()),
 }
 
+_GATE_COLUMNS = PANEL // 2  # a panel of a gated matmul holds so many columns of each half
+_GATE_FIRST, _GATE_SECOND = 1, 2  # INGOT_GATE_* of abi.h
+
 
 @dataclass(slots=True)
 class Group:
     """root: the matmul or conv. The epilogue computes activation(root + bias) + residual into `output`.
 
     residual_first: the activation is applied to the whole sum instead. act_alpha, act_beta: its float attributes.
-    `members` are the nodes from the root to the last, in order.
+    gate: where not 0, the output is activation(one half of the columns of root + bias) * the other half, without a
+    residual; 1: the activation is the first half's, 2: the second's. `members` are the nodes from the root to the
+    last, in order.
     """
 
     root: Node
@@ -39,6 +45,7 @@ class Group:
     act_beta: float = 0.0
     residual: str | None = None
     residual_first: bool = False
+    gate: int = 0
 
     @property
     def output(self) -> str:
@@ -55,6 +62,7 @@ def find_groups(graph: Graph, static: set[str]) -> tuple[dict[Node, Group], set[
         group = Group(node, [node])
         if graph.type(node.output).dtype is f32:
             _grow(graph, static, group, lambda user: user in groups or user in inside)
+            _take_gate(graph, static, group)
         groups[group.members[-1]] = group
         inside.update(group.members[:-1])
     return groups, inside
@@ -66,9 +74,8 @@ def _grow(graph: Graph, static: set[str], group: Group, taken: Callable[[Node], 
         user = graph.only_user(group.output)
         if user is None or taken(user):
             return
-        name = f"gelu.{user.approximate}" if user.op.name == "gelu" else user.op.name
-        if name in ACTIVATIONS and not group.activation:
-            _take_activation(group, user, *ACTIVATIONS[name])
+        if _activation_name(user) in ACTIVATIONS and not group.activation:
+            _take_activation(group, user)
         elif user.op.name == "add" and group.residual is None:
             other = user.operands[1] if user.operands[0] == group.output else user.operands[0]
             assert other is not None
@@ -79,8 +86,12 @@ def _grow(graph: Graph, static: set[str], group: Group, taken: Callable[[Node], 
         group.members.append(user)
 
 
-def _take_activation(group: Group, node: Node, code: int, attributes: tuple[str, ...]) -> None:
-    group.activation = code
+def _activation_name(node: Node) -> str:
+    return f"gelu.{node.approximate}" if node.op.name == "gelu" else node.op.name
+
+
+def _take_activation(group: Group, node: Node) -> None:
+    group.activation, attributes = ACTIVATIONS[_activation_name(node)]
     group.act_alpha, group.act_beta, *_ = (*(float(getattr(node, name)) for name in attributes), 0.0, 0.0)
     group.residual_first = group.residual is not None
 
@@ -99,3 +110,38 @@ def _take_add(graph: Graph, static: set[str], group: Group, add: Node, other: st
         return False
     group.residual = other
     return True
+
+
+def _take_gate(graph: Graph, static: set[str], group: Group) -> None:
+    """Takes activation(half) * other half where these are all that is made of a product with a fixed matrix."""
+    root, weight = group.root, group.root.operands[1]
+    if root.op.name != "matmul" or root.transpose_a or weight not in static or graph.type(str(weight)).rank != 2:
+        return
+    if group.activation or group.residual is not None or graph.is_output(group.output):
+        return
+    if (halves := _halves(graph, group.output)) is None:
+        return
+    for gate, (gated, other) in ((_GATE_FIRST, halves), (_GATE_SECOND, halves[::-1])):
+        activation, product = graph.only_user(gated.output), graph.only_user(other.output)
+        if activation is None or product is None or _activation_name(activation) not in ACTIVATIONS:
+            continue
+        if product.op.name == "mul" and graph.only_user(activation.output) is product:
+            _take_activation(group, activation)
+            group.gate = gate
+            group.members += [*halves, activation, product]
+            return
+
+
+def _halves(graph: Graph, value: str) -> tuple[Node, ...] | None:
+    """The two slices that halve the last axis of a value, where nothing else reads it and its halves fill panels."""
+    *outer, width = graph.type(value).dims
+    half = width // 2
+    slices = tuple(node for node in graph.users(value) if node.op.name == "slice" and set(node.steps) == {1})
+    if width == 0 or width % (2 * _GATE_COLUMNS) or len(graph.users(value)) != 2 or len(slices) != 2:
+        return None
+    slices = tuple(sorted(slices, key=lambda node: node.starts[-1]))
+    zeros = [0] * len(outer)
+    for node, start in zip(slices, (0, half), strict=True):
+        if [*node.starts] != [*zeros, start] or [*node.stops] != [*outer, start + half]:
+            return None
+    return slices

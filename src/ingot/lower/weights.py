@@ -21,6 +21,7 @@ from ingot.ir import Graph
 from ingot.text import dump_node
 
 PANEL = 32  # columns of a packed panel: INGOT_PANEL of abi.h
+_HALF_PANEL = PANEL // 2
 _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
 _LARGE_BYTES = 16 << 20  # a matrix that several threads pack together
@@ -35,8 +36,10 @@ _Job = tuple[int, Callable[[], None]]
 class Recipe:
     """How the bytes of a packed weight come about.
 
-    layout: "raw" (as it is, row-major) or "panels" (a [k, n] matrix as [n/32][k][32], zero-padded; transposed: the
-    value is [n, k]; one after another where there are several of them). key: the text of the whole computation.
+    layout: "raw" (as it is, row-major), "panels" (a [k, n] matrix as [n/32][k][32], zero-padded; transposed: the
+    value is [n, k]; one after another where there are several of them) or "gate_panels" (one [k, 2f] matrix, f a
+    multiple of 16, as [f/16][k][32]: panel p holds columns 16p.. of the first half, then 16p.. of the second).
+    key: the text of the whole computation.
     """
 
     key: str
@@ -49,7 +52,7 @@ class Recipe:
     @property
     def nbytes(self) -> int:
         size = self.dtype.itemsize
-        if self.layout == "panels":
+        if self.layout != "raw":
             *several, k, n = self.shape
             n, k = (k, n) if self.transposed else (n, k)
             return math.prod(several) * -(-n // PANEL) * PANEL * k * size
@@ -122,7 +125,7 @@ class WeightStore:
             missing = {recipe.key: recipe for recipe in recipes if recipe.key not in self._arrays}
             if not missing:
                 return
-            panels = [recipe for recipe in missing.values() if recipe.layout == "panels"]
+            panels = [recipe for recipe in missing.values() if recipe.layout != "raw"]
             sizes = [-(-recipe.nbytes // _ALIGNMENT) * _ALIGNMENT for recipe in panels]
             whole, offset = allocate(sum(sizes)), 0
             jobs: list[_Job] = []
@@ -166,6 +169,9 @@ class WeightStore:
 
     def _pack_jobs(self, graph: Graph, recipe: Recipe, packed: np.ndarray) -> Iterator[_Job]:
         """Packs a matrix: whole panels of the matrices that are its columns, and parts of a large one, on their own."""
+        if recipe.layout == "gate_panels":
+            yield from self._gate_jobs(graph, recipe, packed)
+            return
         if len(recipe.shape) > 2:
             yield packed.nbytes, partial(self._pack_several, graph, recipe, packed)
             return
@@ -188,6 +194,40 @@ class WeightStore:
         data = evaluate(graph, value)[columns]
         self._pack(data, packed, transposed)
         release(data)
+
+    def _gate_jobs(self, graph: Graph, recipe: Recipe, packed: np.ndarray) -> Iterator[_Job]:
+        """Packs columns of both halves side by side; parts of large ones on their own."""
+        axis = 0 if recipe.transposed else 1
+        k, half = recipe.shape[1 - axis], recipe.shape[axis] // 2
+        halves = _half_columns(graph, recipe.value, axis)
+        is_large = packed.nbytes > _LARGE_BYTES and all(graph.producer(value) is None for value, _ in halves)
+        step = -(-half // self.threads // _HALF_PANEL) * _HALF_PANEL if is_large else half
+        for column in range(0, half, step):
+            width = min(step, half - column)
+            here = packed[2 * column * k : 2 * (column + width) * k]
+            ranges = [(value, start + column) for value, start in halves]
+            yield here.nbytes, partial(self._pack_halves, graph, ranges, width, here, axis)
+
+    def _pack_halves(
+        self, graph: Graph, halves: list[tuple[str, int]], width: int, packed: np.ndarray, axis: int
+    ) -> None:
+        """Packs `width` columns (along `axis`) of each (matrix, first column), some at a time."""
+        made = {value: evaluate(graph, value) for value, _ in halves}
+        k = packed.size // (2 * width)
+        step = max(1, _COPY_BYTES // (2 * k * packed.itemsize * _HALF_PANEL)) * _HALF_PANEL if k else width
+        for column in range(0, width, step):
+            count = min(step, width - column)
+            pieces = []
+            for value, start in halves:
+                columns = slice(start + column, start + column + count)
+                pieces.append(made[value][columns] if axis == 0 else made[value][:, columns])
+            panels = count // _HALF_PANEL
+            split = (panels, _HALF_PANEL, k) if axis == 0 else (k, panels, _HALF_PANEL)
+            together = np.stack([piece.reshape(split) for piece in pieces], axis + 1)
+            matrix = together.reshape((2 * count, k) if axis == 0 else (k, 2 * count))
+            self._pack(matrix, packed[2 * column * k : 2 * (column + count) * k], axis == 0)
+            for piece in pieces:
+                release(piece)
 
     def _pack_several(self, graph: Graph, recipe: Recipe, packed: np.ndarray) -> None:
         data = evaluate(graph, recipe.value)
@@ -221,6 +261,17 @@ def _columns(graph: Graph, value: str, axis: int) -> list[str]:
     parts = [str(operand) for operand in node.operands]
     whole = all(graph.type(part).dims[axis] % PANEL == 0 for part in parts[:-1])
     return [piece for part in parts for piece in _columns(graph, part, axis)] if whole else [value]
+
+
+def _half_columns(graph: Graph, value: str, axis: int) -> list[tuple[str, int]]:
+    """The matrix of each half of the columns, and the half's first column there."""
+    node = graph.producer(value)
+    half = graph.type(value).dims[axis] // 2
+    if node is not None and node.op.name == "concat" and node.axis == axis:
+        parts = [str(operand) for operand in node.operands]
+        if [graph.type(part).dims[axis] for part in parts] == [half, half]:
+            return [(part, 0) for part in parts]
+    return [(value, 0), (value, half)]
 
 
 def allocate(nbytes: int) -> np.ndarray:

@@ -33,6 +33,15 @@ def _few_rows(builder: Builder, node: Node) -> str:
     return "" if count <= _GEMV_ROWS else f"{count} rows, expected at most {_GEMV_ROWS}"
 
 
+def _is_gated(builder: Builder, node: Node) -> str:
+    return "" if builder.group(node).gate else "no half of its columns gates the other"
+
+
+@row("matmul", "gemm_f32_gated", _is_gated)
+def _gated(builder: Builder, node: Node) -> None:
+    _emit_packed(builder, builder.group(node), "gemm_f32_gated")
+
+
 @row("matmul", "gemv_f32_packed", both(of(f32, f32), _static_matrix, _few_rows))
 def _gemv(builder: Builder, node: Node) -> None:
     _emit_packed(builder, builder.group(node), "gemv_f32_packed")
@@ -46,7 +55,7 @@ def _gemm(builder: Builder, node: Node) -> None:
 def _emit_packed(builder: Builder, group: Group, kernel: str) -> None:
     root = group.root
     a = builder.rows(root.operands[0])
-    b = builder.weight(str(root.operands[1]), "panels", root.transpose_b)
+    b = builder.weight(str(root.operands[1]), "gate_panels" if group.gate else "panels", root.transpose_b)
     residual = None if group.residual is None else builder.rows(group.residual)
     c = builder.result(group.output).rows()
     assert c is not None
@@ -56,17 +65,21 @@ def _emit_packed(builder: Builder, group: Group, kernel: str) -> None:
 def packed_step(
     builder: Builder, kernel: str, group: Group, a: View, b: View, bias: str | None, residual: View | None, c: View
 ) -> None:
-    """A product of rows a[m, k] with a packed b, into rows c[m, n], with the group's epilogue."""
+    """A product of rows a[m, k] with a packed b, into rows c[m, n], with the group's epilogue; b of a gated one has 2n
+    columns."""
     (m, k), n = a.shape, c.shape[1]
     reads = [a, b]
     scale = group.root.scale if group.root.op.name == "matmul" else 1.0
     fields: dict[str, Field] = {"m": m, "n": n, "k": k, "alpha": scale}
     fields |= epilogue_fields(builder, group, bias, reads)
+    if group.gate:
+        fields["gate"] = group.gate
     if residual is not None:
         reads.append(residual)
         fields |= {"residual": pointer(residual), "residual_stride": residual.strides[0]}
     fields |= {"a": pointer(a), "a_stride": a.strides[0], "b": pointer(b), "c": pointer(c), "c_stride": c.strides[0]}
-    work = max(m * n * k * _FMA, n * k * 4 * _BYTE)
+    columns = 2 * n if group.gate else n
+    work = max(m * columns * k * _FMA, columns * k * 4 * _BYTE)
     # The residual of an element is read before that element is written, so the sum may take its place.
     inplace = (len(reads) - 1,) if residual is not None and residual.strides == c.strides else ()
     builder.step(kernel, "gemm_args", fields, reads, [c], work=work, inplace=inplace)

@@ -1,0 +1,55 @@
+/* gemm_gated.c: gemm whose columns are two halves, one of which gates the other, for any number of rows. A panel holds
+ * 16 columns of each half, so that the sums of one tile have both factors of a result. */
+#include "gemm.h"
+
+#define GATED_ROWS 4   /* up to so many, several panels are read at once */
+#define GATED_PANELS 4 /* the widest tile of any instruction set */
+
+/* c[rows, 16 * panels] of the sums of `panels` panels, which belong at `column`. */
+static inline void gated_columns(const gemm_args *g, int64_t column, int64_t rows, int64_t panels, const float *sums,
+                                 int64_t sums_stride, float *c) {
+  const int64_t gate_half = g->gate == INGOT_GATE_SECOND, up_half = 1 - gate_half;
+  const vf alpha = v_set(g->alpha);
+  for (int64_t p = 0; p < panels; p++, column += 16, sums += INGOT_PANEL, c += 16) {
+    const vf gate_bias = g->bias ? v_load(g->bias + gate_half * g->n + column) : v_set(-0.0f);
+    const vf up_bias = g->bias ? v_load(g->bias + up_half * g->n + column) : v_set(-0.0f);
+    for (int64_t i = 0; i < rows; i++) {
+      vf gate = v_load(sums + i * sums_stride + 16 * gate_half), up = v_load(sums + i * sums_stride + 16 * up_half);
+      if (g->alpha != 1.0f) {
+        gate = v_mul(gate, alpha);
+        up = v_mul(up, alpha);
+      }
+      gate = v_activate(v_add(gate, gate_bias), g->activation, g->act_alpha, g->act_beta);
+      v_store(c + i * g->c_stride, v_mul(gate, v_add(up, up_bias)));
+    }
+  }
+}
+
+void K(gemm_f32_gated)(const void *args, int32_t part, int32_t parts) {
+  const gemm_args *g = args;
+  const gemm_share share = gemm_cut(g->n / 16, g->m, part, parts);
+  const int64_t all_rows = share.row_end - share.row_begin, panel_size = g->k * INGOT_PANEL;
+  const int64_t most = all_rows <= GATED_ROWS ? GATED_PANELS : 1;
+  float sums[(GEMM_ROWS > GATED_ROWS * GATED_PANELS ? GEMM_ROWS : GATED_ROWS * GATED_PANELS) * INGOT_PANEL];
+  for (int64_t panel = share.panel_begin; panel < share.panel_end; panel += most) {
+    const int64_t panels = share.panel_end - panel < most ? share.panel_end - panel : most;
+    const float *b = g->b + panel * panel_size;
+    const float *next = most == 1 && panel + 1 < share.panel_end ? b + panel_size : NULL;
+    const int64_t blocks = gemm_panel_blocks(all_rows, g->a_stride, next);
+    const int64_t ahead_step = gemm_ahead_step(blocks, next);
+    for (int64_t block = 0; block < blocks; block++) {
+      const int64_t row = share.row_begin + part_begin(all_rows, (int32_t)block, (int32_t)blocks);
+      const int64_t rows = share.row_begin + part_begin(all_rows, (int32_t)block + 1, (int32_t)blocks) - row;
+      const gemm_product product = {
+        .k = g->k, .a = g->a + row * g->a_stride, .a_stride = g->a_stride, .b = b, .b_stride = INGOT_PANEL,
+        .panel_stride = panel_size, .sums = sums, .sums_stride = most * INGOT_PANEL, .ahead_step = ahead_step,
+        .ahead = ahead_step ? (const char *)next + block * g->k * ahead_step : NULL};
+      float *c = g->c + row * g->c_stride + panel * 16;
+      K(gemm_tile)(rows, panels, &product);
+      gated_columns(g, panel * 16, rows, panels, sums, most * INGOT_PANEL, c);
+    }
+  }
+}
+
+#undef GATED_ROWS
+#undef GATED_PANELS
