@@ -141,6 +141,24 @@ def contractible() -> models.Built:
     return module, (torch.randn(9, 37), torch.randn(1, 2, 3, 16), torch.randn(1, 2, 1100, 16))
 
 
+class Gated(nn.Module):
+    """Feed-forwards whose halves gate each other: the gate first without a bias, then last with one."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.up = nn.Linear(40, 80, bias=False), nn.Linear(40, 80, bias=False)
+        self.down, self.both = nn.Linear(80, 40), nn.Linear(40, 96)
+
+    def forward(self, x):
+        x = x + self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+        up, gate = self.both(x).chunk(2, -1)
+        return up * nn.functional.gelu(gate)
+
+
+def gated() -> models.Built:
+    return models.seeded(Gated), (torch.randn(2, 7, 40),)
+
+
 class Several(nn.Module):
     """Outputs of three dtypes, one of them a view, one an input's copy; integer and boolean inputs."""
 
@@ -181,6 +199,7 @@ MODELS: dict[str, Callable[[], models.Built]] = {
     "gpt2": models.gpt2,
     "conv net": models.convnet,
     "contractible": contractible,
+    "gated": gated,
     "several": several,
     "specials": specials,
 }

@@ -180,6 +180,48 @@ def test_gemm_in_place_of_its_residual():
         assert c.tobytes() == expected.tobytes()
 
 
+def gate_packed(b):
+    """b[k, 2n] in panels of 16 columns of its first half and 16 of its second."""
+    k, columns = b.shape
+    return np.ascontiguousarray(b.reshape(k, 2, columns // PANEL, 16).transpose(2, 0, 1, 3))
+
+
+GATED = [  # m, n, k; activation, alpha, with bias
+    ((1, 16, 40), "silu", 1.0, False), ((1, 4864, 8), "silu", 1.0, True), ((3, 48, 300), "gelu_erf", 1.0, True),
+    ((4, 160, 256), "gelu_tanh", 0.5, False), ((5, 16, 1), "relu", 1.0, True), ((12, 32, 64), "sigmoid", 2.0, True),
+    ((17, 112, 257), "tanh", 1.0, False), ((25, 80, 3), "clip", 0.25, True), ((128, 64, 530), "leaky_relu", 1.0, True),
+    ((6, 48, 0), "hard_sigmoid", 1.0, True), ((0, 16, 4), "silu", 1.0, False),
+    ((13, 96, 1024), "hard_swish", 1.0, True), ((2, 32, 20), "none", 1.0, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape, activation, alpha, with_bias", GATED, ids=str)
+@pytest.mark.parametrize("gate", [1, 2])
+def test_gemm_gated(shape, activation, alpha, with_bias, gate):
+    """Against float64, and to the bit what two products and their product give."""
+    m, n, k = shape
+    a, b, bias = random(m, k), random(k, 2 * n, seed=1), random(2 * n, seed=2)
+    code, function = ACTIVATIONS[activation]
+    fields = {"m": m, "n": n, "k": k, "alpha": alpha, "a": at_page_end(a, row_pad=1), "a_stride": k + 1} | ATTRIBUTES
+    gated = fields | {"b": at_page_end(gate_packed(b)), "activation": code, "gate": gate, "c_stride": n + 5}
+    if with_bias:
+        gated["bias"] = at_page_end(bias)
+    result = every("gemm_f32_gated", gated, "c", (m, n), row_pad=5)
+    halves = [slice(0, n), slice(n, 2 * n)][:: 1 if gate == 1 else -1]
+    exact = alpha * (a.astype(float) @ b.astype(float)) + (bias if with_bias else 0)
+    error = gamma(k) * (abs(alpha) * (abs(a).astype(float) @ abs(b).astype(float)) + abs(bias)) + 5e-7
+    left, right = function(exact[:, halves[0]]), exact[:, halves[1]]
+    bound = 1.2 * error[:, halves[0]] * abs(right) + error[:, halves[1]] * (abs(left) + 1) + 1e-6 * abs(left * right)
+    assert (abs(result - left * right) <= bound).all()
+    factors = []
+    for half, activated in zip(halves, (code, 0), strict=True):
+        alone = np.empty((m, n), np.float32)
+        product = fields | {"b": packed(b[:, half]), "activation": activated, "c": alone, "c_stride": n}
+        run("gemm_f32_packed", ISAS[-1], 1, product | ({"bias": bias[half].copy()} if with_bias else {}))
+        factors.append(alone)
+    assert result.tobytes() == (factors[0] * factors[1]).tobytes()
+
+
 @pytest.mark.parametrize("n, k", [(1, 1), (31, 9), (32, 8), (33, 17), (100, 40), (64, 0), (0, 5)])
 @pytest.mark.parametrize("layout", ["rows", "columns", "strided"])
 def test_pack(n, k, layout):
