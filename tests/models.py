@@ -147,6 +147,15 @@ def image(kind: str, batch: int = 2, full: bool = False) -> Built:
     return module, (torch.randn(batch, 3, size, size),)
 
 
+def llama(batch: int = 2, rows: int = 7) -> Built:
+    """Llama with a language-model head and random weights: two narrow layers, two query heads to a key head."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = LlamaConfig(use_cache=False, vocab_size=61, intermediate_size=80, **sizes)
+    return seeded(lambda: LlamaForCausalLM(config)), (torch.randint(0, config.vocab_size, (batch, rows)),)
+
+
 def minilm() -> Built:
     """The trained sentence encoder all-MiniLM-L6-v2, and three tokenised sentences of different lengths."""
     from importlib.resources import files

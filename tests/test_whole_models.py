@@ -22,6 +22,7 @@ MODELS = {
     "gpt2": models.gpt2,
     "gpt2 eager": functools.partial(models.gpt2, "eager"),
     "bert": models.bert,
+    "llama": models.llama,
     "bert eager": functools.partial(models.bert, "eager"),
     "block": models.block,
     "block manual causal": functools.partial(models.block, "manual", True),

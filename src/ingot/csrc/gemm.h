@@ -136,7 +136,7 @@ static inline void gemm_expect(const float *row, int64_t stride, int64_t rows) {
   }
 }
 
-/* The blocks that `rows` of a panel are cut into. next: the packed panel that will be read after it, or null. A processor
+/* The blocks that `rows` of a panel are cut into. next: the packed panel that is read after it, or null. A processor
  * fetches what is read one line after another by itself, but not while the blocks after the first read a panel again:
  * there each block prefetches its share of the next panel, so that memory and arithmetic work at the same time. */
 static inline int64_t gemm_panel_blocks(int64_t rows, int64_t a_stride, const float *next) {
