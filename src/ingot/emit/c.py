@@ -241,7 +241,7 @@ def _pointers(title: str, tensors: list[Tensor], planned: Plan) -> str:
         about = _dims(tensor)
         if tensor.recipe is not None and tensor.recipe.layout != "raw":
             about += f", {'rows' if tensor.recipe.transposed else 'columns'} in panels of {PANEL}"
-            about += ", half of them from each half" if tensor.recipe.layout == "gate_panels" else ""
+            about += " of both halves" if tensor.recipe.layout == "gate_panels" else ""
         if tensor.id in planned.live:
             birth, death = planned.live[tensor.id]
             about += f", step {birth}" if birth == death else f", steps {birth} to {death}"
