@@ -1,16 +1,11 @@
 /* gemm.c: c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias) + residual, b packed in panels, 5 rows and more. */
 #include "gemm.h"
 
-#define GEMM_MANY_ROWS 24 /* for each part: the weights are then worth reading in every part */
-
 void K(gemm_f32_packed)(const void *args, int32_t part, int32_t parts) {
   const gemm_args *g = args;
   const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha,
                                   g->act_alpha, g->act_beta, g->activation, g->residual_first};
-  const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
-  /* With many rows a thread keeps to the same ones from step to step, and finds what it reads in its own cache. */
-  const gemm_share share = g->m < GEMM_MANY_ROWS * parts ? gemm_cut(panels, g->m, part, parts)
-                                                         : gemm_turn(gemm_cut(g->m, panels, part, parts));
+  const gemm_share share = gemm_cut_fixed((g->n + INGOT_PANEL - 1) / INGOT_PANEL, g->m, part, parts);
   for (int64_t panel = share.panel_begin; panel < share.panel_end; panel++) {
     const int64_t column = panel * INGOT_PANEL;
     const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
@@ -19,5 +14,3 @@ void K(gemm_f32_packed)(const void *args, int32_t part, int32_t parts) {
                panel + 1 < share.panel_end ? g->b + (column + INGOT_PANEL) * g->k : NULL);
   }
 }
-
-#undef GEMM_MANY_ROWS

@@ -200,4 +200,13 @@ static inline gemm_share gemm_turn(gemm_share s) {
   return (gemm_share){s.row_begin, s.row_end, s.panel_begin, s.panel_end};
 }
 
+#define GEMM_MANY_ROWS 24 /* for each part: the weights are then worth reading in every part */
+
+/* The share of a product with fixed weights. With many rows a thread keeps to the same ones from step to step, and
+ * finds what it reads in its own cache. */
+static inline gemm_share gemm_cut_fixed(int64_t panels, int64_t rows, int32_t part, int32_t parts) {
+  return rows < GEMM_MANY_ROWS * parts ? gemm_cut(panels, rows, part, parts)
+                                       : gemm_turn(gemm_cut(rows, panels, part, parts));
+}
+
 #endif

@@ -27,7 +27,7 @@ static inline void gated_columns(const gemm_args *g, int64_t column, int64_t row
 
 void K(gemm_f32_gated)(const void *args, int32_t part, int32_t parts) {
   const gemm_args *g = args;
-  const gemm_share share = gemm_cut(g->n / 16, g->m, part, parts);
+  const gemm_share share = gemm_cut_fixed(g->n / 16, g->m, part, parts);
   const int64_t all_rows = share.row_end - share.row_begin, panel_size = g->k * INGOT_PANEL;
   const int64_t most = all_rows <= GATED_ROWS ? GATED_PANELS : 1;
   float sums[(GEMM_ROWS > GATED_ROWS * GATED_PANELS ? GEMM_ROWS : GATED_ROWS * GATED_PANELS) * INGOT_PANEL];
