@@ -3,11 +3,13 @@
 import json
 import re
 
+import click
 import numpy as np
 import pytest
 
 import ingot
 from ingot.candidates import FAMILIES, Candidates
+from ingot.cli.bench import expect_close
 from ingot.dtype import f32
 from ingot.ir import Graph, TensorType
 from ingot.run import probe
@@ -141,13 +143,11 @@ def test_bench_kernels_assert(call, slack: str, code: int) -> None:
     assert got == code
 
 
-def test_bench_kernels_assert_fails_when_the_choice_is_slow(call, monkeypatch) -> None:
-    """With the rows in another order, lowering takes a kernel that packs its weights at each run."""
-    from ingot.lower.cpu import ROWS
-
-    monkeypatch.setitem(ROWS, "matmul", ROWS["matmul"][::-1])
-    code, out, err = call("bench", "kernels", "gemm", "1,512,512", "--seconds", "0.1", "--assert", "5%")
-    assert code == 1 and "of the best one's time" in err and "<--" in out
+def test_bench_kernels_assert_fails_when_the_choice_is_slow(capsys) -> None:
+    expect_close(1.05, 0.05)
+    with pytest.raises(click.exceptions.Exit) as ended:
+        expect_close(1.06, 0.05)
+    assert ended.value.exit_code == 1 and "takes 1.06 of the best one's time" in capsys.readouterr().err
 
 
 WRONG = [

@@ -251,12 +251,16 @@ def test_pooling(native, size, kernel, strides, pads, dilations):
     x = floats(71, (2, 3, *size))
     x[0, 0, 1, 2] = np.nan
     attributes: dict[str, Any] = {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations}
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
     for name, count_include_pad in (("max_pool", 0), ("avg_pool", 0), ("avg_pool", 1)):
         extra = {"count_include_pad": bool(count_include_pad)} if name == "avg_pool" else {}
-        expected = getattr(conv_ops, name)(x.astype(np.float64), **attributes, **extra)
+        expected = getattr(conv_ops, name)(x.astype(np.float64), **attributes, **extra).transpose(0, 2, 3, 1)
+        _, height, width, channels = expected.shape
         fields = {
-            "x": pointer(native, x), "planes": 6, "height": size[0], "width": size[1],
-            "out_height": expected.shape[2], "out_width": expected.shape[3], "kernel_h": kernel[0],
+            "x": pointer(native, last), "batch": 2, "channels": channels, "height": size[0], "width": size[1],
+            "x_strides": [size[0] * size[1] * channels, size[1] * channels, channels],
+            "out_strides": [height * width * channels, width * channels, channels],
+            "out_height": height, "out_width": width, "kernel_h": kernel[0],
             "kernel_w": kernel[1], "stride_h": strides[0], "stride_w": strides[1], "pad_top": pads[0],
             "pad_left": pads[1], "dilation_h": dilations[0], "dilation_w": dilations[1],
             "count_include_pad": count_include_pad,

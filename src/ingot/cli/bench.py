@@ -204,9 +204,14 @@ def kernels(
         print_text(f"{family} {shape} on {count} thread(s); limits {limits_text(roofline)}")
         print_candidates(rows, found)
     (chosen,) = (row for row in rows if row["chosen"])
-    if slack is not None and chosen["to_best"] > 1 + slack:
-        ratio = chosen["to_best"]
-        click.echo(f"ingot: the choice takes {ratio:.2f} of the best one's time, expected {1 + slack:.2f}", err=True)
+    if slack is not None:
+        expect_close(chosen["to_best"], slack)
+
+
+def expect_close(to_best: float, slack: float) -> None:
+    """Ends with exit code 1 when the choice takes more than 1 + slack of the best candidate's time."""
+    if to_best > 1 + slack:
+        click.echo(f"ingot: the choice takes {to_best:.2f} of the best one's time, expected {1 + slack:.2f}", err=True)
         raise click.exceptions.Exit(1)
 
 
