@@ -141,10 +141,10 @@ static void K(normalise_tile)(const tile_call *call) {
 typedef struct { vf row[4]; } tile_lanes;
 
 /* Rows row..row+3; past the last row, the last again. */
-typedef struct { const float *row[4]; } tile_rows;
+typedef struct { const float *row[4]; } tile_four;
 
-static inline tile_rows tile_rows_at(const float *p, int64_t stride, int64_t row, int64_t rows) {
-  tile_rows r;
+static inline tile_four tile_four_at(const float *p, int64_t stride, int64_t row, int64_t rows) {
+  tile_four r;
   for (int64_t k = 0; k < 4; k++) r.row[k] = p + (row + k < rows ? row + k : rows - 1) * stride;
   return r;
 }
@@ -182,8 +182,8 @@ static inline tile_lanes tile_lanes_begin(const tile_call *call, int64_t row, fl
  * are in `state`. */
 #define TILE_REDUCE(name, neutral, element, combine, across, join, finish)                               \
   static inline tile_lanes K(name##_lanes)(const tile_call *call, int64_t row) {                         \
-    tile_rows a = tile_rows_at(call->a, call->a_row, row, call->rows);                                   \
-    tile_rows b = tile_rows_at(call->b ? call->b : call->a, call->b_row, row, call->rows);               \
+    tile_four a = tile_four_at(call->a, call->a_row, row, call->rows);                                   \
+    tile_four b = tile_four_at(call->b ? call->b : call->a, call->b_row, row, call->rows);               \
     tile_lanes acc = tile_lanes_begin(call, row, neutral);                                               \
     const vf y0 = v_set(*b.row[0]), y1 = v_set(*b.row[1]), y2 = v_set(*b.row[2]), y3 = v_set(*b.row[3]); \
     vf s0 = acc.row[0], s1 = acc.row[1], s2 = acc.row[2], s3 = acc.row[3];                               \
