@@ -240,7 +240,7 @@ static inline float *attention_values(const attention_args *g, attention_slot *s
 
 /* to = weights @ panels of values, for the columns that each half of the block sees. */
 static inline void attention_mix(const attention_slot *s, const attention_block *b, const attention_view *view,
-                                 int64_t panels, const float *values, int64_t stride, float *to) {
+                                 int64_t panels, int32_t halved, const float *values, int64_t stride, float *to) {
   const int64_t together = b->count <= ATTENTION_FEW ? panels : 1;
   for (int64_t panel = 0; panel < panels; panel += together) {
     for (int64_t first = 0, half = 0; first < b->count; first += ATTENTION_HALF, half++) {
@@ -252,7 +252,7 @@ static inline void attention_mix(const attention_slot *s, const attention_block 
         const gemm_product product = {
             .k = view->reach[half], .a = s->scores + row * s->score_stride, .a_stride = s->score_stride,
             .b = values + panel * INGOT_PANEL, .b_stride = stride, .panel_stride = INGOT_PANEL,
-            .sums = to + row * s->v_stride + panel * INGOT_PANEL, .sums_stride = s->v_stride};
+            .sums = to + row * s->v_stride + panel * INGOT_PANEL, .sums_stride = s->v_stride, .halved = halved};
         K(gemm_tile)(end - row, together, &product);
       }
     }
@@ -291,10 +291,11 @@ static inline void attention_tile(const attention_args *g, attention_slot *s, at
   attention_scores(g, s, b, &view, k, end - begin);
   attention_softmax(g, s, b, &view, begin, fade);
   float *to = begin == 0 ? b->sums : s->addend;
-  attention_mix(s, b, &view, g->v_dim / INGOT_PANEL, v, g->v_strides[2], to);
+  attention_mix(s, b, &view, g->v_dim / INGOT_PANEL, 0, v, g->v_strides[2], to);
   if (g->v_dim % INGOT_PANEL) {
     const float *values = attention_values(g, s, v, view.reach[0] > view.reach[1] ? view.reach[0] : view.reach[1]);
-    attention_mix(s, b, &view, 1, values, INGOT_PANEL, to + g->v_dim / INGOT_PANEL * INGOT_PANEL);
+    attention_mix(s, b, &view, 1, g->v_dim % INGOT_PANEL <= INGOT_PANEL / 2, values, INGOT_PANEL,
+                  to + g->v_dim / INGOT_PANEL * INGOT_PANEL);
   }
   if (begin == 0) return;
   for (int64_t r = 0; r < b->count; r++) {

@@ -111,7 +111,8 @@ static inline void conv_add_panel(const conv_task *t, const conv_block *b, int64
     const gemm_product product = {
       .k = steps, .a = rows, .a_stride = row_stride, .b = weight, .b_stride = INGOT_PANEL, .sums = sums,
       .sums_stride = INGOT_PANEL, .more = begin > 0, .ahead_step = ahead_step,
-      .ahead = next ? (const char *)next + block * steps * ahead_step : NULL};
+      .ahead = next ? (const char *)next + block * steps * ahead_step : NULL,
+      .halved = t->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
     K(gemm_tile)(length, 1, &product);
     if (end == t->k) conv_finish(t, b->pixel + first, length, b->group, panel, sums);
   }

@@ -46,10 +46,11 @@ typedef struct {
   int64_t ahead_step;
   const gemm_finish *finish; /* or null, then the results are the sums */
   int32_t more;              /* sums holds those of earlier elements: these are added */
+  int32_t halved;            /* of the last panel only the first 16 columns are wanted */
 } gemm_product;
 
-/* Computes a product of 1 <= rows <= GEMM_ROWS; all columns are written, also where k is 0. With few rows several
- * panels are read at once. Each element is summed in blocks of INGOT_K_BLOCK from zero, the block sums added in
+/* Computes a product of 1 <= rows <= GEMM_ROWS; all wanted columns are written, also where k is 0. With few rows
+ * several panels are read at once. Each element is summed in blocks of INGOT_K_BLOCK from zero, the block sums added in
  * order. */
 void K(gemm_tile)(int64_t rows, int64_t panels, const gemm_product *p);
 
@@ -154,7 +155,7 @@ static inline int64_t gemm_ahead_step(int64_t blocks, const float *next) {
 static inline void gemm_panel(const gemm_epilogue *e, int64_t begin, int64_t end, int64_t column, int64_t columns,
                               int64_t k, const float *a, int64_t a_stride, const float *b, int64_t b_stride, float *c,
                               int64_t c_stride, const float *next) {
-  const int light = columns == INGOT_PANEL && epilogue_is_light(e);
+  const int light = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_light(e);
   float sums[GEMM_ROWS * INGOT_PANEL];
   const int64_t blocks = gemm_panel_blocks(end - begin, a_stride, next);
   const int64_t ahead_step = gemm_ahead_step(blocks, next);
@@ -166,7 +167,8 @@ static inline void gemm_panel(const gemm_epilogue *e, int64_t begin, int64_t end
     const gemm_product product = {
       .k = k, .a = a + row * a_stride, .a_stride = a_stride, .b = b, .b_stride = b_stride, .sums = sums,
       .sums_stride = INGOT_PANEL, .finish = light ? &finish : NULL, .ahead_step = ahead_step,
-      .ahead = ahead_step ? (const char *)next + block * k * ahead_step : NULL};
+      .ahead = ahead_step ? (const char *)next + block * k * ahead_step : NULL,
+      .halved = columns <= INGOT_PANEL / 2};
     gemm_expect(to, c_stride, rows);
     if (e->residual) gemm_expect(e->residual + row * e->residual_stride + column, e->residual_stride, rows);
     K(gemm_tile)(rows, 1, &product);

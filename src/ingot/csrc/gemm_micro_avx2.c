@@ -14,5 +14,5 @@
 #define TILE_MIN(x, y) _mm256_min_ps(x, y)
 #define TILE_MAX(x, y) _mm256_max_ps(x, y)
 #define TILE_WIDEST 8
-#define TILE_SHAPES(X) X(6, 2) X(5, 2) X(4, 2) X(3, 4) X(2, 4) X(1, 8) X(1, 4)
+#define TILE_SHAPES(X) X(6, 2) X(5, 2) X(4, 2) X(3, 4) X(3, 2) X(2, 4) X(2, 2) X(1, 8) X(1, 4) X(1, 2)
 #include "gemm_tile.h"

@@ -1,7 +1,7 @@
 /* gemm_tile.h: the body of gemm_tile. Included by gemm_micro_<isa>.c, which first defines the register TILE_V with
  * TILE_LANES floats, the operations TILE_ZERO, TILE_LOAD, TILE_STORE, TILE_SET1, TILE_ADD, TILE_FMA, TILE_MIN and
  * TILE_MAX (which give their second operand when one is NaN), and TILE_SHAPES(X): X(rows, width) for each tile to
- * compile. Every number of rows up to GEMM_ROWS is there, widest tile first; the last of each divides a panel.
+ * compile. Every number of rows up to GEMM_ROWS is there, widest tile first; the last of each divides half a panel.
  * TILE_WIDEST is the largest width. */
 
 #define TILE_PANEL (INGOT_PANEL / TILE_LANES) /* registers in a row of a panel */
@@ -94,11 +94,12 @@ static const struct {
 void K(gemm_tile)(int64_t rows, int64_t panels, const gemm_product *p) {
   int64_t t = 0;
   while (gemm_tiles[t].rows != rows) t++;
-  const int64_t passes = (panels * TILE_PANEL + gemm_tiles[t].width - 1) / gemm_tiles[t].width;
+  const int64_t registers = (2 * panels - p->halved) * TILE_PANEL / 2; /* in a row */
+  const int64_t passes = (registers + gemm_tiles[t].width - 1) / gemm_tiles[t].width;
   const int64_t step = (p->ahead_step + passes - 1) / passes;
   const char *ahead = p->ahead_step ? p->ahead : (const void *)p->b;
-  for (int64_t j = 0; j < panels * TILE_PANEL; j += gemm_tiles[t].width) {
-    while (gemm_tiles[t].width > panels * TILE_PANEL - j) t++;
+  for (int64_t j = 0; j < registers; j += gemm_tiles[t].width) {
+    while (gemm_tiles[t].width > registers - j) t++;
     gemm_tiles[t].tile(p, j * TILE_LANES, ahead, step);
     ahead += p->k * step;
   }

@@ -17,7 +17,8 @@ void K(gemv_f32_packed)(const void *args, int32_t part, int32_t parts) {
     const int64_t columns = g->n - column < count * INGOT_PANEL ? g->n - column : count * INGOT_PANEL;
     const gemm_product product = {
       .k = g->k, .a = g->a, .a_stride = g->a_stride, .b = g->b + column * g->k, .b_stride = INGOT_PANEL,
-      .panel_stride = INGOT_PANEL * g->k, .sums = sums, .sums_stride = GEMV_PANELS * INGOT_PANEL};
+      .panel_stride = INGOT_PANEL * g->k, .sums = sums, .sums_stride = GEMV_PANELS * INGOT_PANEL,
+      .halved = count * INGOT_PANEL - columns >= INGOT_PANEL / 2};
     K(gemm_tile)(g->m, count, &product);
     epilogue_apply(&epilogue, 0, column, g->m, columns, sums, GEMV_PANELS * INGOT_PANEL, g->c + column, g->c_stride);
   }
