@@ -350,7 +350,7 @@ def test_steps_and_kernels_are_what_the_model_needs(emitted) -> None:
     )
     assert "attention_f32" in text and "layer_norm_f32" in text
     assert not re.search(r"conv2d|avg_pool|gather|rms_norm|log_softmax|ingot_fault|ingot_program", code)
-    assert len(text.splitlines()) < 1700
+    assert len(text.splitlines()) < 1800
 
 
 def test_names_stay_in_the_layout(tmp_path: Path, compiler: str) -> None:
