@@ -1,5 +1,7 @@
 /* elementwise.c: unary, binary, ternary and cast kernels over strided operands. In an expression x, y and z stand for
  * the elements of a, b and c; for f32 they are 16 lanes. */
+#include <string.h>
+
 #include "kernel.h"
 #include "strided.h"
 #include "vmath.h"
@@ -91,50 +93,105 @@ BINARY_F32(div, v_div(x, y))
 BINARY_F32(maximum, v_maximum(x, y))
 BINARY_F32(minimum, v_minimum(x, y))
 
-/* Types for which one element at a time is fast enough. */
-#define UNARY(name, x_type, out_type, expression)                                            \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                 \
-    const elementwise_args *args = p;                                                        \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {        \
-      const x_type *a = (const x_type *)args->a + w.a;                                       \
-      out_type *out = (out_type *)args->out + w.out;                                         \
-      for (int64_t i = 0; i < w.count; i++) {                                                \
-        const x_type x = a[i * w.a_step];                                                    \
-        out[i * w.out_step] = (out_type)(expression);                                        \
-      }                                                                                      \
-    }                                                                                        \
+/* Other types. Sixteen adjacent elements at a time are a loop of known length that reads before it writes: compilers
+ * turn it into vectors, also where the result lies on an operand. */
+#define BLOCKS(out_type, load, expression)            \
+  for (; i + 16 <= w.count; i += 16) {                \
+    out_type block[16];                               \
+    for (int l = 0; l < 16; l++) {                    \
+      load;                                           \
+      block[l] = (out_type)(expression);              \
+    }                                                 \
+    memcpy(out + i, block, sizeof block);             \
   }
 
-#define BINARY(name, in_type, out_type, expression)                                          \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                 \
-    const elementwise_args *args = p;                                                        \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {        \
+#define UNARY(name, x_type, out_type, expression)                                             \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                  \
+    const elementwise_args *args = p;                                                         \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {         \
+      const x_type *a = (const x_type *)args->a + w.a;                                        \
+      out_type *out = (out_type *)args->out + w.out;                                          \
+      int64_t i = 0;                                                                          \
+      if (w.a_step == 1 && w.out_step == 1) BLOCKS(out_type, const x_type x = a[i + l], expression) \
+      for (; i < w.count; i++) {                                                              \
+        const x_type x = a[i * w.a_step];                                                     \
+        out[i * w.out_step] = (out_type)(expression);                                         \
+      }                                                                                       \
+    }                                                                                         \
+  }
+
+#define BINARY(name, in_type, out_type, expression)                                           \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                  \
+    const elementwise_args *args = p;                                                         \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {         \
       const in_type *a = (const in_type *)args->a + w.a, *b = (const in_type *)args->b + w.b; \
-      out_type *out = (out_type *)args->out + w.out;                                         \
-      for (int64_t i = 0; i < w.count; i++) {                                                \
-        const in_type x = a[i * w.a_step], y = b[i * w.b_step];                              \
-        out[i * w.out_step] = (out_type)(expression);                                        \
-      }                                                                                      \
-    }                                                                                        \
+      const in_type a_first = *a, b_first = *b;                                               \
+      out_type *out = (out_type *)args->out + w.out;                                          \
+      int64_t i = 0;                                                                          \
+      if (w.out_step == 1 && w.a_step == 1 && w.b_step == 1)                                  \
+        BLOCKS(out_type, const in_type x = a[i + l]; const in_type y = b[i + l], expression)          \
+      else if (w.out_step == 1 && w.a_step == 1 && w.b_step == 0)                             \
+        BLOCKS(out_type, const in_type x = a[i + l]; const in_type y = b_first, expression)       \
+      else if (w.out_step == 1 && w.a_step == 0 && w.b_step == 1)                             \
+        BLOCKS(out_type, const in_type x = a_first; const in_type y = b[i + l], expression)       \
+      for (; i < w.count; i++) {                                                              \
+        const in_type x = a[i * w.a_step], y = b[i * w.b_step];                               \
+        out[i * w.out_step] = (out_type)(expression);                                         \
+      }                                                                                       \
+    }                                                                                         \
   }
 
-#define WHERE(name, type)                                                                    \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                 \
-    const elementwise_args *args = p;                                                        \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {        \
-      const uint8_t *a = (const uint8_t *)args->a + w.a;                                     \
-      const type *b = (const type *)args->b + w.b, *c = (const type *)args->c + w.c;         \
-      type *out = (type *)args->out + w.out;                                                 \
-      for (int64_t i = 0; i < w.count; i++) {                                                \
-        const type y = b[i * w.b_step], z = c[i * w.c_step];                                 \
-        out[i * w.out_step] = a[i * w.a_step] ? y : z;                                       \
-      }                                                                                      \
-    }                                                                                        \
+#define WHERE(name, type)                                                                     \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                  \
+    const elementwise_args *args = p;                                                         \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {         \
+      const uint8_t *a = (const uint8_t *)args->a + w.a;                                      \
+      const type *b = (const type *)args->b + w.b, *c = (const type *)args->c + w.c;          \
+      type *out = (type *)args->out + w.out;                                                  \
+      int64_t i = 0;                                                                          \
+      if (w.out_step == 1 && w.a_step == 1 && w.b_step == 1 && w.c_step == 1)                 \
+        BLOCKS(type, const type y = b[i + l]; const type z = c[i + l], a[i + l] ? y : z)      \
+      for (; i < w.count; i++) {                                                              \
+        const type y = b[i * w.b_step], z = c[i * w.c_step];                                  \
+        out[i * w.out_step] = a[i * w.a_step] ? y : z;                                        \
+      }                                                                                       \
+    }                                                                                         \
   }
 
 WHERE(where_b1, uint8_t)
-WHERE(where_b4, uint32_t)
 WHERE(where_b8, uint64_t)
+
+/* Lanes are moved, whatever they mean. */
+void K(where_b4)(const void *p, int32_t part, int32_t parts) {
+  const elementwise_args *args = p;
+  for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {
+    const uint8_t *a = (const uint8_t *)args->a + w.a;
+    const float *b = (const float *)args->b + w.b, *c = (const float *)args->c + w.c;
+    float *out = (float *)args->out + w.out;
+    int64_t i = 0;
+    if (w.a_step == 1)
+      for (; i + 16 <= w.count; i += 16) {
+        vf y = load_lanes(b + i * w.b_step, w.b_step, 16), z = load_lanes(c + i * w.c_step, w.c_step, 16);
+        store_lanes(out + i * w.out_step, w.out_step, 16, v_select(v_mask(a + i), y, z));
+      }
+    for (; i < w.count; i++) {
+      const float *chosen = a[i * w.a_step] ? b + i * w.b_step : c + i * w.c_step;
+      memcpy(out + i * w.out_step, chosen, sizeof *out);
+    }
+  }
+}
+
+void K(cast_bool_f32)(const void *p, int32_t part, int32_t parts) {
+  const elementwise_args *args = p;
+  for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {
+    const uint8_t *a = (const uint8_t *)args->a + w.a;
+    float *out = (float *)args->out + w.out;
+    int64_t i = 0;
+    if (w.a_step == 1 && w.out_step == 1)
+      for (; i + 16 <= w.count; i += 16) v_store(out + i, v_select(v_mask(a + i), v_set(1), v_set(0)));
+    for (; i < w.count; i++) out[i * w.out_step] = a[i * w.a_step] != 0;
+  }
+}
 
 /* Integers wrap: arithmetic is unsigned, so overflow is defined. */
 UNARY(relu_i64, int64_t, int64_t, x < 0 ? 0 : x)
@@ -143,7 +200,7 @@ UNARY(abs_i64, int64_t, int64_t, x < 0 ? 0 - (uint64_t)x : (uint64_t)x)
 UNARY(sign_i64, int64_t, int64_t, (x > 0) - (x < 0))
 UNARY(logical_not_bool, uint8_t, uint8_t, !x)
 UNARY(isnan_f32, float, uint8_t, x != x)
-UNARY(isinf_f32, float, uint8_t, x == INFINITY || x == -INFINITY)
+UNARY(isinf_f32, float, uint8_t, fabsf(x) == INFINITY)
 
 BINARY(add_i64, int64_t, int64_t, (uint64_t)x + (uint64_t)y)
 BINARY(sub_i64, int64_t, int64_t, (uint64_t)x - (uint64_t)y)
@@ -220,8 +277,8 @@ BINARY(greater_i64, int64_t, uint8_t, x > y)
 BINARY(greater_equal_i64, int64_t, uint8_t, x >= y)
 BINARY(equal_bool, uint8_t, uint8_t, !x == !y)
 BINARY(not_equal_bool, uint8_t, uint8_t, !x != !y)
-BINARY(logical_and_bool, uint8_t, uint8_t, x && y)
-BINARY(logical_or_bool, uint8_t, uint8_t, x || y)
+BINARY(logical_and_bool, uint8_t, uint8_t, (x != 0) & (y != 0))
+BINARY(logical_or_bool, uint8_t, uint8_t, (x != 0) | (y != 0))
 BINARY(logical_xor_bool, uint8_t, uint8_t, !x != !y)
 
 /* Float to integer truncates; out of range saturates and NaN gives 0. */
@@ -235,13 +292,13 @@ UNARY(cast_i64_i32, int64_t, int32_t, (uint32_t)x)
 UNARY(cast_i64_bool, int64_t, uint8_t, x != 0)
 UNARY(cast_i32_f32, int32_t, float, x)
 UNARY(cast_i32_i64, int32_t, int64_t, x)
-UNARY(cast_bool_f32, uint8_t, float, x != 0)
 UNARY(cast_bool_i64, uint8_t, int64_t, x != 0)
 UNARY(cast_bool_i32, uint8_t, int32_t, x != 0)
 
 #undef UNARY_F32
 #undef BINARY_F32_LOOP
 #undef BINARY_F32
+#undef BLOCKS
 #undef UNARY
 #undef BINARY
 #undef WHERE

@@ -75,6 +75,13 @@ static inline vm v_isnan(vf a) {
   return (vm){_mm256_cmp_ps(a.lo, a.lo, _CMP_UNORD_Q), _mm256_cmp_ps(a.hi, a.hi, _CMP_UNORD_Q)};
 }
 
+static inline vm v_mask(const uint8_t *p) {
+  __m128i bytes = _mm_loadu_si128((const __m128i *)p);
+  __m256i lo = _mm256_cvtepu8_epi32(bytes), hi = _mm256_cvtepu8_epi32(_mm_unpackhi_epi64(bytes, bytes));
+  return (vm){_mm256_castsi256_ps(_mm256_cmpgt_epi32(lo, _mm256_setzero_si256())),
+              _mm256_castsi256_ps(_mm256_cmpgt_epi32(hi, _mm256_setzero_si256()))};
+}
+
 static inline int v_any(vm m) { return _mm256_movemask_ps(_mm256_or_ps(m.lo, m.hi)) != 0; }
 
 static inline vf v_select(vm m, vf a, vf b) {

@@ -38,6 +38,11 @@ static inline vm v_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
 static inline vm v_le(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
 static inline vm v_eq(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 static inline vm v_isnan(vf a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+static inline vm v_mask(const uint8_t *p) {
+  __m128i bytes = _mm_loadu_si128((const __m128i *)p);
+  return _mm_test_epi8_mask(bytes, bytes);
+}
+
 static inline int v_any(vm m) { return m != 0; }
 static inline vf v_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
 

@@ -117,6 +117,13 @@ static inline vm v_isnan(vf a) {
   return r;
 }
 
+/* Where 16 bytes are not zero. */
+static inline vm v_mask(const uint8_t *p) {
+  vm r;
+  for (int i = 0; i < 16; i++) r.lane[i] = p[i] != 0;
+  return r;
+}
+
 static inline int v_any(vm m) {
   int32_t r = 0;
   for (int i = 0; i < 16; i++) r |= m.lane[i];
