@@ -78,22 +78,17 @@ static inline vf v_expm1(vf x) {
   return v_select(v_eq(n, v_set(0)), p, v_add(half, half));
 }
 
-/* ln x; at most 2 ULP. x = m 2^e with m in [sqrt(1/2), sqrt(2)); denormals are scaled up first. */
+/* ln x; at most 1 ULP. */
 static inline vf v_log(vf x) {
-  vm tiny = v_lt(x, v_set(0x1p-126f));
-  vf scaled = v_select(tiny, v_mul(x, v_set(0x1p23f)), x);
-  vi offset = vi_add(v_bits(scaled), vi_set(-0x3f3504f3));
-  vf e = v_add(v_from_int(vi_sar(offset, 23)), v_select(tiny, v_set(-23), v_set(0)));
-  vf m = v_from_bits(vi_add(vi_and(offset, vi_set(0x007fffff)), vi_set(0x3f3504f3)));
-  vf f = v_sub(m, v_set(1));
-  vf p = v_fma(v_set(0x1.14763ap-4f), f, v_set(-0x1.de02d6p-4f));
-  p = v_fma(p, f, v_set(0x1.e6bf38p-4f));
-  p = v_fma(p, f, v_set(-0x1.fc2884p-4f));
-  p = v_fma(p, f, v_set(0x1.233ba8p-3f));
-  p = v_fma(p, f, v_set(-0x1.555c46p-3f));
-  p = v_fma(p, f, v_set(0x1.99a476p-3f));
-  p = v_fma(p, f, v_set(-0x1.000006p-2f));
-  p = v_fma(p, f, v_set(0x1.555548p-2f));
+  vf e;
+  vf f = v_sub(v_split(x, &e), v_set(1));
+  vf p = v_fma(v_set(-0x1.71e354p-5f), f, v_set(0x1.acf4bap-4f));
+  p = v_fma(p, f, v_set(-0x1.0d98f2p-3f));
+  p = v_fma(p, f, v_set(0x1.28807ap-3f));
+  p = v_fma(p, f, v_set(-0x1.54ed96p-3f));
+  p = v_fma(p, f, v_set(0x1.99699ep-3f));
+  p = v_fma(p, f, v_set(-0x1.00004ap-2f));
+  p = v_fma(p, f, v_set(0x1.5555a4p-2f));
   vf square = v_mul(f, f);
   vf low = v_fma(e, v_set(-0x1.bd0106p-13f), v_mul(v_mul(square, f), p));
   low = v_fma(square, v_set(-0.5f), low);
@@ -103,14 +98,13 @@ static inline vf v_log(vf x) {
   return v_select(v_lt(x, v_set(0)), v_set(NAN), r);
 }
 
-/* ln(1 + x); at most 3 ULP. What rounding 1 + x lost is added back divided by 1 + x. */
+/* ln(1 + x); at most 1.5 ULP. What rounding 1 + x lost is added back divided by 1 + x; where that is no number, at -1 and
+ * infinity, the logarithm alone is the limit. The sign is copied so that ln(1 - 0) is -0. */
 static inline vf v_log1p(vf x) {
   vf u = v_add(x, v_set(1));
   vf lost = v_div(v_sub(x, v_sub(u, v_set(1))), u);
-  vf r = v_add(v_log(u), lost);
-  r = v_select(v_lt(x, v_set(INFINITY)), r, x);
-  r = v_select(v_eq(u, v_set(0)), v_set(-INFINITY), r);
-  return v_select(v_eq(x, v_set(0)), x, r);
+  lost = v_select(v_isnan(lost), v_set(0), lost);
+  return v_copysign(v_add(v_log(u), lost), x);
 }
 
 /* At most 3 ULP. m / (m + 2) with m = e^2|x| - 1; from |x| = 10 on that is 1. */

@@ -26,8 +26,9 @@ static inline vf v_sqrt(vf a) { return _mm512_sqrt_ps(a); }
 static inline vf v_abs(vf a) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a); }
 
 static inline vf v_copysign(vf a, vf b) {
-  vf sign = _mm512_set1_ps(-0.0f);
-  return _mm512_or_ps(_mm512_andnot_ps(sign, a), _mm512_and_ps(sign, b));
+  __m512i sign = _mm512_set1_epi32(INT32_MIN); /* bits of b where it is set, else of a: truth table 0xca */
+  return _mm512_castsi512_ps(
+      _mm512_ternarylogic_epi32(sign, _mm512_castps_si512(b), _mm512_castps_si512(a), 0xca));
 }
 
 static inline vf v_round(vf a) {
@@ -69,5 +70,11 @@ static inline vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
 static inline vi vi_shl(vi a, int count) { return _mm512_sll_epi32(a, _mm_cvtsi32_si128(count)); }
 static inline vi vi_sar(vi a, int count) { return _mm512_sra_epi32(a, _mm_cvtsi32_si128(count)); }
 static inline vf v_scale(vf a, vf n) { return _mm512_scalef_ps(a, n); }
+
+static inline vf v_split(vf x, vf *exponent) {
+  vf m = _mm512_getmant_ps(x, _MM_MANT_NORM_p75_1p5, _MM_MANT_SIGN_src);
+  *exponent = _mm512_sub_ps(_mm512_getexp_ps(x), _mm512_getexp_ps(m));
+  return m;
+}
 
 #endif

@@ -195,4 +195,13 @@ static inline vf v_scale(vf a, vf n) {
   return v_mul(a, v_from_bits(vi_shl(v_bits(v_add(rest, magic)), 23)));
 }
 
+/* x = m 2^exponent with m in [3/4, 3/2), for finite positive x; anything for others. Denormals are scaled up first. */
+static inline vf v_split(vf x, vf *exponent) {
+  vm tiny = v_lt(x, v_set(0x1p-126f));
+  vf scaled = v_select(tiny, v_mul(x, v_set(0x1p23f)), x);
+  vi offset = vi_add(v_bits(scaled), vi_set(-0x3f400000));
+  *exponent = v_add(v_from_int(vi_sar(offset, 23)), v_select(tiny, v_set(-23), v_set(0)));
+  return v_from_bits(vi_add(vi_and(offset, vi_set(0x007fffff)), vi_set(0x3f400000)));
+}
+
 #endif
