@@ -98,8 +98,8 @@ static inline vf v_log(vf x) {
   return v_select(v_lt(x, v_set(0)), v_set(NAN), r);
 }
 
-/* ln(1 + x); at most 1.5 ULP. What rounding 1 + x lost is added back divided by 1 + x; where that is no number, at -1 and
- * infinity, the logarithm alone is the limit. The sign is copied so that ln(1 - 0) is -0. */
+/* ln(1 + x); at most 1.5 ULP. What rounding 1 + x lost is added back divided by 1 + x; where that is no number, at -1
+ * and infinity, the logarithm alone is the limit. The sign is copied so that ln(1 - 0) is -0. */
 static inline vf v_log1p(vf x) {
   vf u = v_add(x, v_set(1));
   vf lost = v_div(v_sub(x, v_sub(u, v_set(1))), u);

@@ -160,7 +160,9 @@ extern "C" {{
 def model(lowered: Lowered, planned: Plan) -> str:
     """model.c, in reading order: argument structs, kernels, steps, entry point."""
     fault = {"ingot_fault"} if _can_fail(lowered) else set()
-    source = kernel_source({s.kernel for s in lowered.steps}, {s.args_type for s in lowered.steps} | fault)
+    steps = lowered.steps
+    routines = {_field(lowered, "code", code) for s in steps for code in _codes(s)}
+    source = kernel_source({s.kernel for s in steps}, {s.args_type for s in steps} | fault, routines)
     return f"""\
 /* model.c: emitted by Ingot. `cc -O2 -c model.c` builds it; it needs only libc and libm, and allocates nothing.
  *
@@ -201,6 +203,12 @@ def model(lowered: Lowered, planned: Plan) -> str:
 {_entry(lowered)}
 #endif
 """
+
+
+def _codes(step: Step) -> list[int]:
+    """The ops of a tile program."""
+    codes = step.fields.get("code", ())
+    return [code for code in codes if isinstance(code, int)] if isinstance(codes, tuple) else []
 
 
 def _arguments(lowered: Lowered) -> dict[str, str]:

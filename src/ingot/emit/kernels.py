@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
 ISAS = ("scalar", "avx2", "avx512")
@@ -50,9 +50,13 @@ class Source:
     kernels: str
 
 
-def kernel_source(kernels: Iterable[str], types: Iterable[str]) -> Source:
-    """The C behind kernels and argument structs, named as in kernels.def and abi.h."""
-    abi, pieces = _csrc()
+def kernel_source(kernels: Iterable[str], types: Iterable[str], constants: Iterable[str] = ()) -> Source:
+    """The C behind kernels and argument structs, named as in kernels.def and abi.h.
+
+    Of tables with a row for each constant, [NAME] = ..., the rows of these `constants` are kept.
+    """
+    abi, cut = _csrc()
+    pieces = tuple(_with_rows(piece, {*constants}) for piece in cut)
     kept = _reached((*abi, *pieces), {*kernels, *types, "K"})
     mine = [piece for piece in pieces if piece in kept]
     own = [piece for piece in mine if piece.names <= {"INGOT_JOIN2", "INGOT_JOIN", "K"}]
@@ -163,6 +167,12 @@ def _names(code: str, macros: dict[str, str]) -> tuple[frozenset[str], tuple[str
     match = last or re.search(r"^\} (\w+)\[", code, re.MULTILINE) or re.match(r"[\w\s*]*?\b(\w+)\s*[(\[=]", code)
     assert match, f"csrc: a definition without a name:\n{code}"
     return frozenset({match[1]}), (match[1],)
+
+
+def _with_rows(piece: _Piece, constants: set[str]) -> _Piece:
+    """A table with the rows of these constants alone; any other piece as it is."""
+    text = re.sub(r"^ +\[(\w+)\] = .*\n", lambda m: m[0] if m[1] in constants else "", piece.text, flags=re.MULTILINE)
+    return piece if text == piece.text else replace(piece, text=text, uses=_words(text))
 
 
 def _reached(pieces: tuple[_Piece, ...], wanted: set[str]) -> set[_Piece]:
