@@ -50,13 +50,14 @@ class Source:
     kernels: str
 
 
-def kernel_source(kernels: Iterable[str], types: Iterable[str], constants: Iterable[str] = ()) -> Source:
+def kernel_source(kernels: Iterable[str], types: Iterable[str], constants: Iterable[str] | None = None) -> Source:
     """The C behind kernels and argument structs, named as in kernels.def and abi.h.
 
-    Of tables with a row for each constant, [NAME] = ..., the rows of these `constants` are kept.
+    Of tables with a row for each constant, [NAME] = ..., the rows of `constants` are kept; None: all.
     """
-    abi, cut = _csrc()
-    pieces = tuple(_with_rows(piece, {*constants}) for piece in cut)
+    abi, pieces = _csrc()
+    if constants is not None:
+        pieces = tuple(_with_rows(piece, {*constants}) for piece in pieces)
     kept = _reached((*abi, *pieces), {*kernels, *types, "K"})
     mine = [piece for piece in pieces if piece in kept]
     own = [piece for piece in mine if piece.names <= {"INGOT_JOIN2", "INGOT_JOIN", "K"}]
