@@ -14,7 +14,7 @@ from benchmarks.report import table
 from benchmarks.workloads import WORKLOADS
 from ingot import InferenceSession
 
-ROUNDS = 5
+ROUNDS = 3
 BATCH_SECONDS = 0.1
 CHOSEN = ("mlp 1x512", "mlp 32x512", "block-naive 1x16x64", "block-sdpa 4x64x128", "gpt2 16", "bert 32", "bert 128")
 VARIANTS: dict[str, dict[str, object]] = {

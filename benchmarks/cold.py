@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.report import table
 
 TOKENS = 128
-ROUNDS = 7
+ROUNDS = 3
 SETTLED_SECONDS = 2.5  # before a file is old enough for the cache
 
 Start = Callable[[Path, int], Callable[[dict[str, np.ndarray]], Any]]
