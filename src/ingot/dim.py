@@ -4,15 +4,49 @@ An `Expr` is a polynomial with integer coefficients over atoms; an atom is a sym
 of two dims. Equal expressions written in different ways have equal terms, so `==` decides.
 """
 
+from __future__ import annotations
+
 import ast
 import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Union
+from typing import Any, Union
 
 Dim = Union[int, "Expr", None]
 Known = Union[int, "Expr"]
 _MAX_TEXT = 10_000
+
+
+class AtMost(int):
+    """A size that is planned for but that a run may use only a beginning of: `factor` times what `symbol` is then.
+
+    Everything else takes it for the planned size. Multiples stay what they are; other arithmetic gives plain ints.
+    """
+
+    symbol: str
+    factor: int
+
+    def __new__(cls, planned: int, symbol: str, factor: int = 1) -> AtMost:
+        size = super().__new__(cls, planned)
+        size.symbol, size.factor = symbol, factor
+        return size
+
+    def __mul__(self, other: Any) -> Any:
+        product = int.__mul__(self, other)
+        is_multiple = isinstance(other, int) and not isinstance(other, AtMost) and product is not NotImplemented
+        return AtMost(product, self.symbol, self.factor * other) if is_multiple else product
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: Any) -> Any:
+        return self if isinstance(other, int) and other == 0 else int.__add__(self, other)
+
+    __radd__ = __add__
+
+    def __floordiv__(self, other: Any) -> Any:
+        quotient = int.__floordiv__(self, other)
+        divides = isinstance(other, int) and not isinstance(other, AtMost) and other > 0 and self.factor % other == 0
+        return AtMost(quotient, self.symbol, self.factor // other) if divides else quotient
 
 
 @dataclass(frozen=True, slots=True)

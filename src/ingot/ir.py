@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dim import Dim, Expr, bind, symbols_of
+from ingot.dim import AtMost, Dim, Expr, bind, symbols_of
 from ingot.dtype import DType, from_numpy
 from ingot.errors import LimitError, LoadError, ShapeError
 
@@ -566,7 +566,7 @@ def _narrowed(name: str, inferred: Type, declared: Type) -> Type:
     if not isinstance(inferred, TensorType) or not isinstance(declared, TensorType):
         return inferred
     pairs = zip(inferred.shape, declared.shape, strict=True)
-    shape = tuple(a if isinstance(a, int) or b is None else b for a, b in pairs)
+    shape = tuple(a if (isinstance(a, int) and not isinstance(b, AtMost)) or b is None else b for a, b in pairs)
     return TensorType(inferred.dtype, shape)
 
 

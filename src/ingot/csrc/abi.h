@@ -277,10 +277,14 @@ typedef struct { ingot_kernel kernel; const void *args; int32_t parts; int32_t b
 /* A pointer inside an argument struct that is set at each run: *where = bindings[slot] + byte_offset. */
 typedef struct { void **where; int64_t slot; int64_t byte_offset; } ingot_patch;
 
-/* What one context runs. threads: at most this many take part. */
+/* A size inside an argument struct that is set at each run: *where = factor * sizes[symbol]. */
+typedef struct { int64_t *where; int64_t symbol; int64_t factor; } ingot_resize;
+
+/* What one context runs. threads: at most this many take part. sizes: of this run, by symbol. */
 typedef struct {
-  const ingot_step *steps; const ingot_patch *patches; ingot_fault *fault;
-  int64_t step_count; int64_t patch_count; int32_t threads;
+  const ingot_step *steps; const ingot_patch *patches; const ingot_resize *resizes; const int64_t *sizes;
+  ingot_fault *fault;
+  int64_t step_count; int64_t patch_count; int64_t resize_count; int32_t threads;
 } ingot_program;
 
 const ingot_kernel_row *ingot_kernels(int32_t *count);

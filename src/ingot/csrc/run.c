@@ -1,4 +1,4 @@
-/* run.c: runs a program: patch the pointers of this call, then every step, its parts spread over the threads. */
+/* run.c: runs a program: patch the pointers and sizes of this call, then every step, its parts spread over the threads. */
 #include <time.h>
 
 #if defined(__x86_64__)
@@ -57,6 +57,10 @@ static int32_t run(const ingot_program *program, void *const *bindings, pool_bod
   for (int64_t i = 0; i < program->patch_count; i++) {
     const ingot_patch *patch = &program->patches[i];
     *patch->where = (char *)bindings[patch->slot] + patch->byte_offset;
+  }
+  for (int64_t i = 0; i < program->resize_count; i++) {
+    const ingot_resize *resize = &program->resizes[i];
+    *resize->where = resize->factor * program->sizes[resize->symbol];
   }
   if (program->fault) *program->fault = (ingot_fault){0};
 

@@ -74,7 +74,7 @@ class Builder:
                 self.node_name = unit.outputs[0]
                 self.choose(unit).emit(self, unit)
         for state, update in self.graph.states.items():
-            if update != state:
+            if self.view(update) != self.view(state):
                 self.node_name = update
                 self.emit_copy(self.view(update), self.view(state))
         for external, value in self.graph.outputs.items():
@@ -214,7 +214,7 @@ class Builder:
         """
         if value in self.lowered.views:
             return self.lowered.views[value]
-        view = self._destination(value, strided, order)
+        view = self._replaced_state(value) or self._destination(value, strided, order)
         if view is None:
             view = self._own(value, order)
         self._bind(value, view)
@@ -228,6 +228,19 @@ class Builder:
         if names and (is_plain or not self.graph.users(value)):
             return self._root(names[0], type, "output")
         return self._new(value, type.dtype, type.dims, "activation", order)
+
+    def _replaced_state(self, value: str) -> View | None:
+        """The state that a value replaces, where its op may overwrite an operand and nothing else reads the state."""
+        node = self.graph.producer(value)
+        assert node is not None
+        position = node.outputs.index(value)
+        for i, operand in enumerate(node.operands):
+            if operand is None or self.graph.states.get(operand) != value:
+                continue
+            may_overwrite = i in node.op.inplace and (len(node.outputs) == 1 or i == position)
+            if may_overwrite and self.graph.only_user(operand) is node:
+                return self.view(operand)
+        return None
 
     def alias(self, value: str, view: View) -> None:
         """Says that a value is a view of memory that exists already."""

@@ -91,6 +91,8 @@ class View:
         offset, shape, strides = self.offset, [], []
         for start, stop, step, stride in zip(starts, stops, steps, self.strides, strict=True):
             length = max(0, -((start - stop) // step) if step > 0 else -((stop - start) // -step))
+            if start == 0 and step == 1:
+                length = stop  # which may be an AtMost
             offset += start * stride if length else 0
             shape.append(length)
             strides.append(stride * step)

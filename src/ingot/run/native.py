@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ingot.config import check, debug
+from ingot.dim import AtMost
 from ingot.errors import InputError
 from ingot.ir import Graph
 from ingot.lower.lowered import FAULT, Lowered, Pointer, Step
@@ -44,13 +45,21 @@ class _BindingTable:
 class NativeProgram:
     """One Lowered and Plan made ready on an arena: argument structs filled, kernels looked up, inputs and outputs late.
 
-    Calls queue on a lock: the arena holds one run at a time.
+    Calls queue on a lock: the arena holds one run at a time. state: where states lie, if they outlive this arena.
     """
 
-    def __init__(self, graph: Graph, lowered: Lowered, plan: Plan, weights: WeightStore, arena: Arena):
+    def __init__(
+        self,
+        graph: Graph,
+        lowered: Lowered,
+        plan: Plan,
+        weights: WeightStore,
+        arena: Arena,
+        state: Arena | None = None,
+    ):
         self.library: Library = load()
         self.graph, self.lowered, self.plan = graph, lowered, plan
-        self._weights, self._arena = weights, arena
+        self._weights, self._arena, self._state = weights, arena, state or arena
         self._lock = threading.Lock()
         self._checking = check() >= 3
         bound = {name: f"input:{lowered.tensors[v.tensor].name}" for name, v in lowered.inputs.items()}
@@ -60,7 +69,10 @@ class NativeProgram:
         self._sizes = {name: size for name, size in plan.regions.items() if name == "state" or name.startswith("arena")}
         self._output_types = [(v.shape, v.dtype.numpy) for v in lowered.outputs.values()]
         self.bindings = self.library.ffi.new("void*[]", max(1, len(self._slots)))
-        self._generation = -1
+        self._generation = (-1, -1)
+        self.planned = _planned_sizes(lowered)
+        self._symbols = list(self.planned)
+        self._sizes_now = self.library.ffi.new("int64_t[]", list(self.planned.values()) or 1)
         self._from_buffer = self.library.ffi.from_buffer
         self._run = self.library.entry.ingot_run
         if debug() >= 1:
@@ -68,6 +80,11 @@ class NativeProgram:
                 print(f"{step.node}: {step.kernel}.{lowered.target.isa} x{step.parts}", file=sys.stderr)
         self._weights.prepare(graph, [t.recipe for t in lowered.tensors.values() if t.recipe is not None])
         self._prepare()
+
+    def resize(self, symbol: str, size: int) -> None:
+        """Says how much of a dim that was bound to an AtMost the next runs use: rows from there on are left alone."""
+        assert 0 <= size <= self.planned[symbol], f"{symbol}: {size} is more than the planned {self.planned[symbol]}"
+        self._sizes_now[self._symbols.index(symbol)] = size
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Runs once. inputs: row-major arrays of the bound shapes, in graph order; returns fresh arrays.
@@ -101,7 +118,7 @@ class NativeProgram:
 
     def call(self, table: _BindingTable | None = None) -> None:
         """The C call, with the lock held and `bindings`, or another table, filled."""
-        if self._generation != self._arena.generation:
+        if self._generation != (self._arena.generation, self._state.generation):
             self._prepare()
         if self._checking:
             self._poison()
@@ -122,7 +139,7 @@ class NativeProgram:
         table = self.pointers([*inputs, *outputs])
         times = np.zeros((runs, max(1, len(self.lowered.steps))), np.int64)
         with self._lock:
-            if self._generation != self._arena.generation:
+            if self._generation != (self._arena.generation, self._state.generation):
                 self._prepare()
             for row in times:
                 nanoseconds = self.library.ffi.cast("int64_t*", row.ctypes.data)
@@ -133,7 +150,7 @@ class NativeProgram:
     def tensor(self, id: str) -> np.ndarray:
         """A root tensor of the arena as it lies now, for checksums and tests."""
         tensor, address = self.lowered.tensors[id], self.plan.addresses[id]
-        data = self._arena.regions[address.region][address.offset : address.offset + tensor.nbytes]
+        data = self._home(address.region).regions[address.region][address.offset : address.offset + tensor.nbytes]
         return data.view(tensor.dtype.numpy).reshape(tensor.shape)
 
     # -- preparing ----------------------------------------------------------------------------------------------
@@ -141,12 +158,14 @@ class NativeProgram:
     def _prepare(self) -> None:
         """Fills every argument struct for where the arena lies now."""
         ffi = self.library.ffi
-        self._arena.reserve(self._sizes)
-        self._generation = self._arena.generation
+        for name, size in self._sizes.items():
+            self._home(name).reserve({name: size})
+        self._generation = (self._arena.generation, self._state.generation)
         self._fault = ffi.new(self.library.types["ingot_fault"])
-        self._bases = {name: self._arena.regions[name].ctypes.data for name in self._sizes}
+        self._bases = {name: self._home(name).regions[name].ctypes.data for name in self._sizes}
         self._keep: list[Any] = []
         self._patches: list[tuple[Any, int, int]] = []
+        self._resizes: list[tuple[Any, int, int]] = []
         isa = self.lowered.target.isa
         self._steps = ffi.new("ingot_step[]", max(1, len(self.lowered.steps)))
         for index, step in enumerate(self.lowered.steps):
@@ -157,14 +176,21 @@ class NativeProgram:
         self._patch_rows = ffi.new("ingot_patch[]", max(1, len(self._patches)))
         for row, (where, slot, offset) in zip(self._patch_rows, self._patches, strict=False):
             row.where, row.slot, row.byte_offset = where, slot, offset
+        self._resize_rows = ffi.new("ingot_resize[]", max(1, len(self._resizes)))
+        for row, (where, symbol, factor) in zip(self._resize_rows, self._resizes, strict=False):
+            row.where, row.symbol, row.factor = where, symbol, factor
         self.program = ffi.new(
             self.library.types["ingot_program"],
             {
-                "steps": self._steps, "patches": self._patch_rows, "fault": self._fault,
+                "steps": self._steps, "patches": self._patch_rows, "resizes": self._resize_rows,
+                "sizes": self._sizes_now, "fault": self._fault,
                 "step_count": len(self.lowered.steps), "patch_count": len(self._patches),
-                "threads": self.lowered.target.threads,
+                "resize_count": len(self._resizes), "threads": self.lowered.target.threads,
             },
         )  # fmt: skip
+
+    def _home(self, region: str) -> Arena:
+        return self._state if region == "state" else self._arena
 
     def _arguments(self, step: Step, index: int) -> Any:
         ffi = self.library.ffi
@@ -180,9 +206,18 @@ class NativeProgram:
                         array[i] = self._address(args, element, name, i)
                     else:
                         array[i] = element
+                        self._note_size(args, element, name, i)
             elif value is not None:
                 setattr(args, name, value)
+                self._note_size(args, value, name)
         return args
+
+    def _note_size(self, args: Any, value: Any, *field: str | int) -> None:
+        """A field that counts rows of a run is set at each run."""
+        if isinstance(value, AtMost):
+            kind, offset = self.library.ffi.typeof(args).item, self.library.ffi.offsetof
+            where = self.library.ffi.cast("int64_t*", self.library.ffi.cast("char*", args) + offset(kind, *field))
+            self._resizes.append((where, self._symbols.index(value.symbol), value.factor))
 
     def _point(self, args: Any, name: str, pointer: Pointer, index: int) -> None:
         if pointer.tensor == FAULT:
@@ -243,3 +278,9 @@ class NativeProgram:
             if not any(r == region and low < gap_end and end < high for r, low, high in covered):
                 places.append((region, end))
         return places
+
+
+def _planned_sizes(lowered: Lowered) -> dict[str, int]:
+    """The symbols whose sizes a run may lower, with what was planned for them."""
+    dims = [dim for view in lowered.inputs.values() for dim in view.shape if isinstance(dim, AtMost)]
+    return {dim.symbol: int(dim) // dim.factor for dim in dims}

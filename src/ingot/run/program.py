@@ -64,18 +64,28 @@ class Program:
         return [np.copy(values[value]) for value in self.graph.outputs.values()]
 
 
-def compile_program(graph: Graph, target: Target, weights: WeightStore, arena: Arena) -> Program:
-    """Lowers, plans and verifies a static graph (which it may change), and makes it ready to run."""
+def compile_program(
+    graph: Graph,
+    target: Target,
+    weights: WeightStore,
+    arena: Arena,
+    state: Arena | None = None,
+    mode: str = "infer",
+) -> Program:
+    """Lowers, plans and verifies a static graph (which it may change), and makes it ready to run.
+
+    state: where the graph's states lie; in the arena unless it is given.
+    """
     whole = graph.copy()
     parts: list[NativeProgram | InterpretedSegment] = []
     for segment in segments(graph, target):
         if not segment.native:
             parts.append(InterpretedSegment(segment.graph))
             continue
-        lowered = lower(segment.graph, target)
+        lowered = lower(segment.graph, target, mode)
         planned = plan(lowered, canaries=check() >= 3)
         verify(lowered, planned)
-        parts.append(NativeProgram(segment.graph, lowered, planned, weights, arena))
+        parts.append(NativeProgram(segment.graph, lowered, planned, weights, arena, state))
     program = Program(whole, parts)
     if debug() >= 1 and program.fallback:
         print(f"on the reference: {', '.join(program.fallback)}", file=sys.stderr)

@@ -1,0 +1,89 @@
+"""Dims that are planned for at most, of which a run uses a beginning; states that are written in place."""
+
+import numpy as np
+import pytest
+
+from ingot import text
+from ingot.dim import AtMost
+from ingot.lower import Target
+from ingot.lower.weights import WeightStore
+from ingot.passes import optimize
+from ingot.run.arena import Arena
+from ingot.run.interpret import interpret
+from ingot.run.native import pack_panels
+from ingot.run.program import Program, compile_program
+
+PLANNED = 40
+STEPS_OF_ROWS = """graph g
+input x: f32[rows, 12]
+input ids: i32[rows]
+weight table: f32[7, 12]
+weight w: f32[24, 12]
+weight v: f32[12, 24]
+weight norm: f32[12]
+e = gather(table, ids, axis=0): f32[rows, 12]
+a = add(x, e): f32[rows, 12]
+n = rms_norm(a, norm, eps=1e-05): f32[rows, 12]
+m = matmul(n, w, transpose_b=true): f32[rows, 24]
+s = silu(m): f32[rows, 24]
+q = reshape(s, shape=[rows, 4, 6]): f32[rows, 4, 6]
+h = exp(q): f32[rows, 4, 6]
+r = reshape(h, shape=[rows, 24]): f32[rows, 24]
+o = matmul(r, v, transpose_b=true): f32[rows, 12]
+y = add(o, a): f32[rows, 12]
+output y = y
+"""
+
+
+def weights(seed: int = 0) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    shapes = {"table": (7, 12), "w": (24, 12), "v": (12, 24), "norm": (12,)}
+    return {name: generator.standard_normal(shape).astype(np.float32) / 3 for name, shape in shapes.items()}
+
+
+def compiled(graph, sizes, threads=2) -> Program:
+    bound = graph.bind(sizes)
+    optimize(bound)
+    return compile_program(bound, Target(threads=threads), WeightStore(pack_panels, threads), Arena())
+
+
+def test_multiples_stay():
+    rows = AtMost(40, "rows")
+    for size, factor in ((rows * 3, 3), (3 * rows, 3), (rows * 6 // 2, 3), (0 + rows, 1), (2 * (rows + 0), 2)):
+        assert isinstance(size, AtMost) and (int(size), size.symbol, size.factor) == (40 * factor, "rows", factor)
+    for size in (rows + 1, rows - 1, rows // 3, rows * rows, max(3, 2) + rows):
+        assert not isinstance(size, AtMost)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_run_uses_a_beginning(threads):
+    graph = text.parse(STEPS_OF_ROWS, weights())
+    program = compiled(graph, {"rows": AtMost(PLANNED, "rows")}, threads).single
+    assert program is not None
+    generator = np.random.default_rng(1)
+    for rows in (PLANNED, 1, 17, 0, PLANNED):
+        x = generator.standard_normal((PLANNED, 12)).astype(np.float32)
+        ids = np.full(PLANNED, 99, np.int32)  # rows that are not used may hold anything
+        ids[:rows] = generator.integers(0, 7, rows)
+        y = np.full((PLANNED, 12), np.nan, np.float32)
+        program.resize("rows", rows)
+        program.run_into([x, ids], [y])
+        expected = interpret(graph, {"x": x[:rows], "ids": ids[:rows]}, float64=True)["y"]
+        np.testing.assert_allclose(y[:rows], expected, rtol=1e-5, atol=1e-5)
+        assert np.isnan(y[rows:]).all()
+
+
+def test_every_step_of_rows_is_resized():
+    graph = text.parse(STEPS_OF_ROWS, weights())
+    program = compiled(graph, {"rows": AtMost(PLANNED, "rows")}).single
+    assert program is not None
+    for step in program.lowered.steps:
+        sizes = [v for field in step.fields.values() for v in (field if isinstance(field, tuple) else (field,))]
+        assert any(isinstance(size, AtMost) for size in sizes), step.kernel
+
+
+def test_more_than_planned_is_refused():
+    program = compiled(text.parse(STEPS_OF_ROWS, weights()), {"rows": AtMost(PLANNED, "rows")}).single
+    assert program is not None
+    with pytest.raises(AssertionError, match="more than the planned 40"):
+        program.resize("rows", 41)
