@@ -35,7 +35,8 @@ class Chain:
         patches = ffi.new("ingot_patch[]", [(where, 0, 4 * (LENGTH - 1))])
         self.bindings = ffi.new("void *[]", [ffi.cast("void *", self.x.ctypes.data)])
         self.nanoseconds = ffi.new("int64_t[]", steps)
-        self.program = ffi.new("ingot_program *", (rows, patches, ffi.NULL, steps, 1, threads))
+        fields = {"steps": rows, "patches": patches, "step_count": steps, "patch_count": 1, "threads": threads}
+        self.program = ffi.new("ingot_program *", fields)
         self.alive = (rows, patches)
 
     def run(self) -> bool:
@@ -168,7 +169,7 @@ def test_a_bad_index_is_reported_and_then_forgotten() -> None:
     args.table, args.out = ffi.cast("void *", table.ctypes.data), ffi.cast("void *", out.ctypes.data)
     args.indices, args.fault = ffi.cast("void *", indices.ctypes.data), fault
     steps = ffi.new("ingot_step[]", [(native.kernel("gather_i64", native.isa()), args, 2, 0)])
-    program = ffi.new("ingot_program *", (steps, ffi.NULL, fault, 1, 0, 2))
+    program = ffi.new("ingot_program *", {"steps": steps, "fault": fault, "step_count": 1, "threads": 2})
     assert native.entry.ingot_run(program, ffi.NULL) == 1
     assert (fault.code, fault.step, fault.index, fault.limit) == (1, 7, 10, 10)
     indices[1] = -1

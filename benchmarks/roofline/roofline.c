@@ -33,7 +33,7 @@ static ingot_kernel reading_kernel(void) {
 static double measure_run(ingot_kernel kernel, const void *args, int64_t steps, int32_t parts, int32_t threads) {
   ingot_step *list = calloc((size_t)steps + 1, sizeof *list);
   for (int64_t i = 0; i < steps; i++) list[i] = (ingot_step){kernel, args, parts, 1};
-  ingot_program program = {list, NULL, NULL, steps, 0, threads};
+  ingot_program program = {.steps = list, .step_count = steps, .threads = threads};
   double best = 1e9;
   int64_t calls = steps ? 20 : 100000;
   for (int round = 0; round < ROUNDS; round++) {

@@ -83,7 +83,8 @@ static chain *chain_make(int32_t threads, int32_t parts, int32_t seed) {
     count = pieces;
   }
   c->patch = (ingot_patch){(void **)&c->args[0].x, 0, 0};
-  c->program = (ingot_program){c->steps, &c->patch, NULL, STEPS, 1, threads};
+  c->program = (ingot_program){
+    .steps = c->steps, .patches = &c->patch, .step_count = STEPS, .patch_count = 1, .threads = threads};
   return c;
 }
 
@@ -216,7 +217,7 @@ static void host_modes(void) {
   ingot_step step = {divide, &pointer, 4, 0};
   for (int32_t threads = 1; threads <= 4; threads++)
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
-      ingot_program program = {&step, NULL, NULL, 1, 0, threads};
+      ingot_program program = {.steps = &step, .step_count = 1, .threads = threads};
       unsigned before = _mm_getcsr();
       _mm_setcsr(modes[i]);
       ingot_run(&program, NULL);
