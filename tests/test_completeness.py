@@ -16,10 +16,16 @@ from ingot.run.library import load
 
 assert ingot.ops
 
+# A language model's cache: made by its loader alone.
+CACHE = {"append_keys", "append_keys_int8", "append_values", "append_values_int8", "cached_attention"}
 KNOWN_GAPS: dict[str, set[str]] = {
-    "aten": {"dims", "rotary"},  # sizes that become data come from the importer itself; rotary is recognised by a pass
-    "onnx": {"expm1", "floor_div", "log1p", "silu"},  # no ONNX op means these; silu is recognised by a pass
-    "kernels": {"cumsum", "topk", "trilu"},
+    "aten": {
+        "dims",
+        "rotary",
+        *CACHE,
+    },  # sizes that become data come from the importer itself; rotary is recognised by a pass
+    "onnx": {"expm1", "floor_div", "log1p", "silu", *CACHE},  # no ONNX op means these; silu is recognised by a pass
+    "kernels": {"cumsum", "topk", "trilu", *CACHE},
 }
 
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import cache_cases
 import ingot.ops  # noqa: F401
 from ingot.dim import bind, symbol
-from ingot.dtype import boolean, f32, f64, i8, i32, i64, u8
+from ingot.dtype import bf16, boolean, f32, f64, from_numpy, i8, i32, i64, u8
 from ingot.errors import InputError, ShapeError
 from ingot.ir import OPS, REQUIRED, Graph, TensorType
 from ingot.ops.define import draw, expand_node
@@ -39,8 +40,7 @@ def graph_of(op, sample, arrays, shapes=None):
     for i, array in enumerate(arrays):
         if array is not None:
             shape = array.shape if shapes is None else shapes[i]
-            dtype = next(d for d in (f32, i64, i32, boolean) if d.numpy == array.dtype)
-            graph.add_input(f"x{i}", TensorType(dtype, shape))
+            graph.add_input(f"x{i}", TensorType(from_numpy(array.dtype), shape))
         operands.append(None if array is None else f"x{i}")
     node = graph.add(op.name, operands, [f"y{i}" for i in range(op.outputs)], **sample.attributes)
     for output in node.outputs:
@@ -111,6 +111,7 @@ def test_views_are_the_operands_memory(op, sample, rng):
 
 # Sizes that an op or its attributes fix stay ints; None: attributes fix them all, see test_symbolic_attributes.
 FIXED = {"rotary": {8, 34, 2, 4}, "reshape": None, "slice": None, "expand": None}
+FIXED |= {name: {64} for name in cache_cases.ORACLE}
 
 
 def symbolic_case(op, sample, arrays):
@@ -314,6 +315,7 @@ SAME_NAME = """relu abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh e
     isnan isinf logical_not logical_and logical_or logical_xor add sub mul pow maximum minimum
     less less_equal greater greater_equal"""
 ORACLE |= {name: getattr(torch, name) for name in SAME_NAME.split()}
+ORACLE |= cache_cases.ORACLE
 WITHOUT_ORACLE = {"dims"}
 # torch refuses an empty axis or window, or takes no such dtype.
 REFUSED_BY_TORCH = {("max_pool", "x[0,2,3,3]"), ("avg_pool", "x[0,2,3,3]"), ("group_norm", "x[0,4,2] w[4] b[4]")}
@@ -331,20 +333,24 @@ ORACLE_CASES = [
 ]
 
 
+def torch_of(array):
+    if array.dtype == bf16.numpy:
+        return torch.from_numpy(array.astype(np.float32)).bfloat16()
+    return torch.from_numpy(array.astype(np.float64) if array.dtype == np.float32 else array)
+
+
 @pytest.mark.parametrize(("op", "sample"), ORACLE_CASES)
 def test_torch_computes_the_same(op, sample, rng):
     arrays = arrays_of(op, sample, rng)
     actual = interpret(graph_of(op, sample, arrays), feeds_of(arrays), float64=True)
-    tensors = [
-        None if a is None else torch.from_numpy(a.astype(np.float64) if a.dtype == np.float32 else a) for a in arrays
-    ]
+    tensors = [None if a is None else torch_of(a) for a in arrays]
     defaults = {k: v for k, v in op.attributes.items() if v is not REQUIRED} if op.name == "gelu" else {}
     expected = ORACLE[op.name](*tensors, **defaults | sample.attributes)
     for name, tensor in zip(actual, expected if op.outputs > 1 else [expected], strict=True):
-        array = tensor.numpy()
+        array = (tensor.double() if tensor.dtype is torch.bfloat16 else tensor).numpy()
         if op.name == "topk":
             array = np.take(array, range(sample.attributes["k"]), sample.attributes["axis"])
-        assert array.dtype.kind == actual[name].dtype.kind or op.name == "iota"
+        assert array.dtype.kind == from_numpy(actual[name].dtype).kind or op.name == "iota"
         assert error_of(actual[name], array) <= 1e-11
 
 
@@ -474,7 +480,8 @@ def test_dtypes_beyond_f32():
                 with np.errstate(all="ignore"):
                     results = op.function(*arrays, **attributes)
                 first = results[0] if isinstance(results, tuple) else results
-                assert np.asarray(first).dtype in (dtype, np.bool_, np.int64), op.name
+                stored = [a.dtype for a in arrays if a is not None]
+                assert np.asarray(first).dtype in (dtype, np.bool_, np.int64, *stored), op.name
 
 
 S = symbol("S")
@@ -535,6 +542,7 @@ REFUSED = [
     ("conv", "x[1,3,4] w[2,3,3,3]", {"strides": (1,), "pads": (0, 0), "dilations": (1,), "groups": 1}, r"bad filter"),
     ("max_pool", "x[1,3,4]", {"kernel": (2,), "strides": (0,), "pads": (0, 0), "dilations": (1,)}, r"bad window"),
     ("avg_pool", "x[1,3,4]", {"kernel": (2, 2), "strides": (1,), "pads": (0, 0), "dilations": (1,)}, r"bad rank"),
+    *cache_cases.REFUSED,
 ]  # fmt: skip
 
 
@@ -551,6 +559,7 @@ def test_inference_refuses(name, operands, attributes, message):
         ("gather", [[1, 2, 3], [0, 3]], {"axis": 0}, r"node 'y0': gather: index out of range, got 3, expected -3..2"),
         ("gather", [[1, 2, 3], [0, -4]], {"axis": 0}, r"got -4"),
         ("gather_elements", [[1, 2, 3], [9]], {"axis": 0}, r"gather_elements: index out of range, got 9"),
+        *cache_cases.BAD_DATA,
     ],
 )
 def test_bad_data_is_an_input_error(name, operands, attributes, message):

@@ -1,0 +1,262 @@
+"""Ops over a paged cache of keys and values: the state of a language model's sequences.
+
+A cache has blocks of CACHE_BLOCK positions: keys [blocks, kv_heads, head_dim, 64], values
+[blocks, kv_heads, 64, v_dim], and for int8 scales [blocks, kv_heads, 64] of each. Sequence s holds position p in slot
+p % 64 of the cache's block `blocks[s, p // 64]`. Row r of x or q lies at position `positions[r]` of sequence
+`owners[r]`; where rows meet in one slot, the last is kept.
+Kwon et al., "Efficient Memory Management for LLM Serving with PagedAttention", 2023.
+"""
+
+import numpy as np
+
+from ingot.dtype import f32, i8, i32
+from ingot.errors import InputError, ShapeError
+from ingot.ir import TensorType
+from ingot.ops.define import expect_kind, op, sample, unify
+
+CACHE_BLOCK = 64  # positions in a block
+
+
+def _expect_addresses(name: str, rows, positions: TensorType, owners: TensorType, blocks: TensorType) -> None:
+    """Raises ShapeError unless positions [rows], owners [rows] and blocks [sequences, blocks each] are i32."""
+    found = (positions, owners, blocks)
+    if any(t.dtype is not i32 for t in found) or tuple(t.rank for t in found) != (1, 1, 2):
+        got = ", ".join(map(str, found))
+        raise ShapeError(f"{name}: bad positions, owners or blocks, got {got}, expected i32 of rank 1, 1 and 2")
+    for t in (positions, owners):
+        unify(f"{name}: rows", rows, t.shape[0])
+
+
+def _expect_cache(name: str, cache: TensorType, slots: int) -> None:
+    """Raises ShapeError unless a cache has rank 4 and 64 positions on axis `slots`."""
+    if cache.rank != 4:
+        raise ShapeError(f"{name}: bad cache, got {cache}, expected rank 4")
+    unify(f"{name}: positions in a block of {cache}", cache.shape[slots], CACHE_BLOCK)
+
+
+def _expect_scales(name: str, cache: TensorType, slots: int, scales: TensorType) -> None:
+    """Raises ShapeError unless the cache is i8 and has a float scale for every position and head."""
+    if cache.dtype is not i8 or scales.dtype.kind != "f" or scales.rank != 3:
+        raise ShapeError(f"{name}: bad int8 cache, got {cache} with scales {scales}, expected i8 and float of rank 3")
+    for i, axis in enumerate((0, 1, slots)):
+        unify(f"{name}: scales {scales} of {cache}", scales.shape[i], cache.shape[axis])
+
+
+def _infer_append(name: str, slots: int):
+    def infer(cache, x, positions, owners, blocks):
+        expect_kind(name, cache, "f")
+        _expect_appended(name, cache, slots, x)
+        _expect_addresses(name, x.shape[0], positions, owners, blocks)
+        return cache
+
+    return infer
+
+
+def _infer_append_int8(name: str, slots: int):
+    def infer(cache, scales, x, positions, owners, blocks):
+        _expect_scales(name, cache, slots, scales)
+        _expect_appended(name, cache, slots, x)
+        _expect_addresses(name, x.shape[0], positions, owners, blocks)
+        return cache, scales
+
+    return infer
+
+
+def _expect_appended(name: str, cache: TensorType, slots: int, x: TensorType) -> None:
+    _expect_cache(name, cache, slots)
+    if x.dtype.kind != "f" or x.rank != 3:
+        raise ShapeError(f"{name}: bad x, got {x}, expected float of rank 3")
+    unify(f"{name}: heads of {x} and {cache}", x.shape[1], cache.shape[1])
+    unify(f"{name}: last dim of {x} and {cache}", x.shape[2], cache.shape[5 - slots])
+
+
+def _slots(name: str, positions, owners, blocks, limit: int):
+    """The block and the slot of each position. Raises InputError for what lies outside; limit: blocks of the cache."""
+    sequences, each = blocks.shape
+    for what, found, count in (("owner", owners, sequences), ("position", positions, each * CACHE_BLOCK)):
+        _expect_below(name, what, found, count)
+    found = blocks[owners, positions // CACHE_BLOCK]
+    _expect_below(name, "block", found, limit)
+    return found, positions % CACHE_BLOCK
+
+
+def _expect_below(name: str, what: str, found, count: int) -> None:
+    bad = found[(found < 0) | (found >= count)]
+    if bad.size:
+        raise InputError(f"{name}: {what} out of range, got {bad.flat[0]}, expected 0..{count - 1}")
+
+
+def _int8(x, scales):
+    """Codes -127..127 and scales absmax / 127 over the last axis, in f32 whatever x is, as the codes are exact.
+
+    A scale of 0, infinity or NaN has codes 0: those stand for zeros, and for NaN.
+    """
+    x = x.astype(np.float32)
+    scale = np.max(np.abs(x), -1, keepdims=True, initial=0) / np.float32(127)
+    usable = np.isfinite(scale) & (scale > 0)
+    codes = np.clip(np.rint(x / np.where(usable, scale, np.float32(1))), -127, 127)
+    return np.where(usable, codes, 0).astype(np.int8), scale[..., 0].astype(scales.dtype)
+
+
+_ADDRESSES = "p:i32<128[7] o:i32<3[7] b:i32<6[3,2]"
+_ONE = "p:i32<64[1] o:i32<1[1] b:i32<1[1,1]"
+_NONE = "p:i32<64[0] o:i32<1[0] b:i32<6[1,3]"
+
+
+@op(
+    infer=_infer_append("append_keys", 3),
+    inplace=(0,),
+    samples=[
+        sample(f"c[6,2,8,64] x[7,2,8] {_ADDRESSES}"),
+        sample(f"c:bf16[6,2,5,64] x[7,2,5] {_ADDRESSES}"),
+        sample(f"c[1,1,1,64] x[1,1,1] {_ONE}"),
+        sample(f"c[6,1,4,64] x[0,1,4] {_NONE}"),
+    ],
+)
+def append_keys(cache, x, positions, owners, blocks):
+    """The cache of keys with rows x written at their positions, in the cache's dtype.
+
+    cache [blocks, kv_heads, head_dim, 64], x [rows, kv_heads, head_dim]. A position, owner or block outside is an
+    error.
+    """
+    block, slot = _slots("append_keys", positions, owners, blocks, cache.shape[0])
+    cache = cache.copy()
+    cache[block, :, :, slot] = x.astype(cache.dtype)
+    return cache
+
+
+@op(
+    infer=_infer_append("append_values", 2),
+    inplace=(0,),
+    samples=[
+        sample(f"c[6,2,64,8] x[7,2,8] {_ADDRESSES}"),
+        sample(f"c:bf16[6,2,64,5] x[7,2,5] {_ADDRESSES}"),
+        sample(f"c[1,1,64,1] x[1,1,1] {_ONE}"),
+        sample(f"c[6,1,64,4] x[0,1,4] {_NONE}"),
+    ],
+)
+def append_values(cache, x, positions, owners, blocks):
+    """The cache of values with rows x written at their positions, in the cache's dtype.
+
+    cache [blocks, kv_heads, 64, v_dim], x [rows, kv_heads, v_dim]. A position, owner or block outside is an error.
+    """
+    block, slot = _slots("append_values", positions, owners, blocks, cache.shape[0])
+    cache = cache.copy()
+    cache[block, :, slot] = x.astype(cache.dtype)
+    return cache
+
+
+@op(
+    infer=_infer_append_int8("append_keys_int8", 3),
+    outputs=2,
+    samples=[
+        sample(f"c:i8>-127<128[6,2,8,64] s[6,2,64] x[7,2,8] {_ADDRESSES}"),
+        sample(f"c:i8>-127<128[1,1,1,64] s[1,1,64] x[1,1,1] {_ONE}"),
+        sample(f"c:i8>-127<128[6,1,4,64] s[6,1,64] x[0,1,4] {_NONE}"),
+    ],
+)
+def append_keys_int8(cache, scales, x, positions, owners, blocks):
+    """The int8 cache of keys and its scales with rows x written at their positions.
+
+    cache [blocks, kv_heads, head_dim, 64], scales [blocks, kv_heads, 64], x [rows, kv_heads, head_dim]. A head of a
+    row becomes round(x / scale), half to even, with scale = max |x| / 127.
+    """
+    block, slot = _slots("append_keys_int8", positions, owners, blocks, cache.shape[0])
+    cache, scales = cache.copy(), scales.copy()
+    cache[block, :, :, slot], scales[block, :, slot] = _int8(x, scales)
+    return cache, scales
+
+
+@op(
+    infer=_infer_append_int8("append_values_int8", 2),
+    outputs=2,
+    samples=[
+        sample(f"c:i8>-127<128[6,2,64,8] s[6,2,64] x[7,2,8] {_ADDRESSES}"),
+        sample(f"c:i8>-127<128[1,1,64,1] s[1,1,64] x[1,1,1] {_ONE}"),
+        sample(f"c:i8>-127<128[6,1,64,4] s[6,1,64] x[0,1,4] {_NONE}"),
+    ],
+)
+def append_values_int8(cache, scales, x, positions, owners, blocks):
+    """The int8 cache of values and its scales with rows x written at their positions.
+
+    cache [blocks, kv_heads, 64, v_dim], scales [blocks, kv_heads, 64], x [rows, kv_heads, v_dim]; as append_keys_int8.
+    """
+    block, slot = _slots("append_values_int8", positions, owners, blocks, cache.shape[0])
+    cache, scales = cache.copy(), scales.copy()
+    cache[block, :, slot], scales[block, :, slot] = _int8(x, scales)
+    return cache, scales
+
+
+def _infer_cached_attention(
+    q, keys, values, positions, owners, blocks, key_scales=None, value_scales=None, *, scale, window, softcap
+):
+    name = "cached_attention"
+    if q.rank != 3 or q.dtype.kind != "f":
+        raise ShapeError(f"{name}: bad q, got {q}, expected float of rank 3")
+    _expect_cache(name, keys, 3)
+    _expect_cache(name, values, 2)
+    if keys.dtype is not values.dtype or (key_scales is None) != (value_scales is None):
+        raise ShapeError(f"{name}: keys and values differ, got {keys} and {values}, expected both float or both int8")
+    if key_scales is None or value_scales is None:
+        expect_kind(name, keys, "f")
+    else:
+        _expect_scales(name, keys, 3, key_scales)
+        _expect_scales(name, values, 2, value_scales)
+    where = f"{name} of {q}, {keys} and {values}"
+    unify(where, keys.shape[0], values.shape[0])
+    unify(where, q.shape[2], keys.shape[2])
+    heads, kv_heads = q.shape[1], unify(where, keys.shape[1], values.shape[1])
+    if isinstance(heads, int) and isinstance(kv_heads, int) and (kv_heads == 0 or heads % kv_heads):
+        raise ShapeError(f"{name}: heads do not group, got {heads} over {kv_heads}")
+    if window < 0 or not softcap >= 0:
+        raise ShapeError(f"{name}: bad window or softcap, got {window} and {softcap}, expected 0 or more")
+    _expect_addresses(name, q.shape[0], positions, owners, blocks)
+    return TensorType(q.dtype, (q.shape[0], heads, values.shape[3]))
+
+
+_INT8 = "k:i8>-127<128[6,2,8,64] v:i8>-127<128[6,2,64,5]"
+_SCALES = "ks>0.001<0.02[6,2,64] vs>0.001<0.02[6,2,64]"
+
+
+@op(
+    infer=_infer_cached_attention,
+    tolerance={f32: 5e-6},
+    samples=[
+        sample(f"q[7,2,8] k[6,2,8,64] v[6,2,64,8] {_ADDRESSES}", scale=0.35),
+        sample(f"q[7,4,8] k[6,2,8,64] v[6,2,64,5] {_ADDRESSES}", scale=0.35),
+        sample(f"q[7,4,8] k:bf16[6,2,8,64] v:bf16[6,2,64,5] {_ADDRESSES}", scale=0.35),
+        sample(f"q[7,6,8] {_INT8} {_ADDRESSES} {_SCALES}", scale=0.35),
+        sample(f"q[7,2,8] k[6,2,8,64] v[6,2,64,8] {_ADDRESSES}", scale=0.35, window=9),
+        sample(f"q[7,2,8] k[6,1,8,64] v[6,1,64,33] {_ADDRESSES}", scale=0.35, window=70, softcap=1.5),
+        sample("q[2,4,64] k[12,2,64,64] v[12,2,64,64] p:i32>600<640[2] o:i32<2[2] b:i32<12[2,10]", scale=0.125),
+        sample(f"q[1,1,1] k[1,1,1,64] v[1,1,64,1] {_ONE}", scale=1.0),
+        sample(f"q[0,1,4] k[6,1,4,64] v[6,1,64,4] {_NONE}", scale=0.5),
+    ],
+)
+def cached_attention(
+    q, keys, values, positions, owners, blocks, key_scales=None, value_scales=None, *, scale, window=0, softcap=0.0
+):
+    """softmax(cap(scale * q k^T)) v over the positions of its sequence that a row sees, its own being the last.
+
+    q [rows, heads, head_dim], keys [blocks, kv_heads, head_dim, 64], values [blocks, kv_heads, 64, v_dim] gives
+    [rows, heads, v_dim]; a group of query heads reads each head of the cache. window: how many positions a row sees,
+    0 for all. softcap c: cap(s) = c tanh(s / c), 0 for none. int8 keys and values have scales [blocks, kv_heads, 64].
+    Dao et al., "FlashAttention", 2022; Gemma Team, "Gemma 2", 2024 (capping).
+    """
+    out = np.empty((*q.shape[:2], values.shape[3]), q.dtype)
+    groups = q.shape[1] // keys.shape[1]
+    _expect_below("cached_attention", "position", positions, blocks.shape[1] * CACHE_BLOCK)
+    for row, (position, owner) in enumerate(zip(positions.tolist(), owners.tolist(), strict=True)):
+        seen = np.arange(max(0, position - window + 1) if window else 0, position + 1)
+        block, slot = _slots("cached_attention", seen, np.full_like(seen, owner), blocks, keys.shape[0])
+        k, v = keys[block, :, :, slot].astype(q.dtype), values[block, :, slot].astype(q.dtype)
+        if key_scales is not None and value_scales is not None:
+            k, v = k * key_scales[block, :, slot][..., None], v * value_scales[block, :, slot][..., None]
+        k, v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
+        scores = np.matmul(k.transpose(1, 0, 2), q[row][:, :, None])[..., 0] * q.dtype.type(scale)
+        if softcap:
+            scores = q.dtype.type(softcap) * np.tanh(scores / q.dtype.type(softcap))
+        power = np.exp(scores - np.max(scores, -1, keepdims=True))
+        weights = power / np.sum(power, -1, np.float64, keepdims=True).astype(q.dtype)
+        out[row] = np.matmul(weights[:, None, :], v.transpose(1, 0, 2))[:, 0]
+    return out
