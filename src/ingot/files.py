@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from ingot.errors import OutputError
+from ingot.errors import LoadError, OutputError
 
 
 @contextlib.contextmanager
@@ -80,6 +81,40 @@ class MappedFile(mmap.mmap):
         mapped = super().__new__(cls, descriptor, 0, access=mmap.ACCESS_READ)
         mapped.identity = identity(os.fstat(descriptor))
         return mapped
+
+
+def open_regular(folder: str, components: Sequence[str], described: str) -> int:
+    """The descriptor of a regular file below a folder; the caller closes it.
+
+    Each component is opened relative to its parent's descriptor and no link below the folder is followed, so what was
+    checked is what is read. Raises LoadError, which starts with `described`.
+    """
+    *parents, name = components
+    try:
+        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for parent in parents:
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                child = os.open(parent, flags, dir_fd=directory)
+                os.close(directory)
+                directory = child
+            kind = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+            if not stat.S_ISREG(kind):
+                what = "a symbolic link" if stat.S_ISLNK(kind) else "not a regular file"
+                raise LoadError(f"{described} is {what}")
+            # O_NONBLOCK and the second check: the name may have become a FIFO since it was looked at.
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(name, flags, dir_fd=directory)
+        finally:
+            os.close(directory)
+    except FileNotFoundError as error:
+        raise LoadError(f"{described} does not exist") from error
+    except OSError as error:
+        raise LoadError(f"{described} cannot be opened, {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise LoadError(f"{described} is not a regular file")
+    return descriptor
 
 
 def release(array: np.ndarray) -> None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 import sys
 
 import numpy as np
 import onnx_ir
 
 from ingot.errors import LoadError
-from ingot.files import MappedFile
+from ingot.files import MappedFile, open_regular
 from ingot.load.onnx.tensors import DTYPES
 
 MAX_LOCATION_CHARACTERS = 1024
@@ -65,36 +64,8 @@ def _components(location: str, where: str) -> list[str]:
 
 
 def _map_file(folder: str, location: str, where: str) -> MappedFile | bytes:
-    *parents, name = _components(location, where)
-    described = f"{where}: external data {location!r}"
+    descriptor = open_regular(folder, _components(location, where), f"{where}: external data {location!r}")
     try:
-        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            for parent in parents:
-                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-                child = os.open(parent, flags, dir_fd=directory)
-                os.close(directory)
-                directory = child
-            kind = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
-            if not stat.S_ISREG(kind):
-                what = "a symbolic link" if stat.S_ISLNK(kind) else "not a regular file"
-                raise LoadError(f"{described} is {what}")
-            return _map_regular(name, directory, described)
-        finally:
-            os.close(directory)
-    except FileNotFoundError as error:
-        raise LoadError(f"{described} does not exist") from error
-    except OSError as error:
-        raise LoadError(f"{described} cannot be opened, {error.strerror}") from error
-
-
-def _map_regular(name: str, directory: int, described: str) -> MappedFile | bytes:
-    # O_NONBLOCK and the second check: the name may have become a FIFO since it was looked at.
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise LoadError(f"{described} is not a regular file")
-        return MappedFile(descriptor) if status.st_size else b""
+        return MappedFile(descriptor) if os.fstat(descriptor).st_size else b""
     finally:
         os.close(descriptor)

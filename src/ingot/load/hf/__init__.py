@@ -1,0 +1,1 @@
+"""Folders in the layout of the Hugging Face hub: `config.json`, `*.safetensors`, a tokenizer."""

@@ -1,0 +1,174 @@
+"""A model folder: which of its files are read, and how they are kept inside it.
+
+Links are followed only inside the folder, or, for a snapshot in the hub's cache (`models--*/snapshots/*`, whose files
+are links to `blobs/`), inside the `models--*` folder. Pickled weights are never read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from ingot.errors import LimitError, LoadError
+from ingot.files import open_regular
+from ingot.load.hf.config import MAX_CONFIG_BYTES, parse_config
+from ingot.load.hf.safetensors import StoredTensor, listed, read_safetensors
+from ingot.load.hf.strict_json import parse_object, shown
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+MAX_INDEX_BYTES = 32 << 20
+MAX_SHARDS = 10_000
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+
+class Folder:
+    """A model folder; each part is read and checked when it is first asked for.
+
+    Raises FileNotFoundError or NotADirectoryError for a path that is no folder.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = os.fspath(path)
+        self._folder = os.path.realpath(self.path, strict=True)
+        self._names = frozenset(os.listdir(self._folder))
+        self._root = _root_of(self._folder)
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """`config.json`. Raises LoadError, LimitError."""
+        content = self._read("config.json", MAX_CONFIG_BYTES)
+        if content is None:
+            raise LoadError(f"{self.path}: not a model folder, it has no config.json")
+        return parse_config(content, self._where("config.json"))
+
+    @cached_property
+    def tensors(self) -> Mapping[str, StoredTensor]:
+        """Every tensor by name, from the headers alone. Raises LoadError, UnsupportedError, LimitError."""
+        if SINGLE in self._names:
+            return self._read_shard(SINGLE)
+        if INDEX in self._names:
+            return self._read_sharded()
+        pickled = sorted(name for name in self._names if name.endswith(_PICKLED))
+        if pickled:
+            raise LoadError(
+                f"{self.path}: weights are pickled ({listed(pickled)}), which runs code when read, so they are not"
+                f" read; convert them to {SINGLE} with save_pretrained of transformers"
+            )
+        raise LoadError(f"{self.path}: no weights, expected {SINGLE} or {INDEX}")
+
+    def text(self, name: str, limit: int) -> str | None:
+        """The text of one of its files, at most `limit` bytes; None when there is none.
+
+        Raises LoadError when it is not UTF-8 or not a regular file of the folder, LimitError when it is too large.
+        """
+        content = self._read(name, limit)
+        if content is None:
+            return None
+        try:
+            return content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise LoadError(f"{self._where(name)}: not UTF-8, {error.reason} at byte {error.start}") from error
+
+    def json(self, name: str, limit: int) -> dict[str, Any] | None:
+        """The JSON object in one of its files; None when there is none. Raises as `text`, LoadError if not strict."""
+        content = self._read(name, limit)
+        return None if content is None else parse_object(content, self._where(name))
+
+    def _where(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def _open(self, name: str) -> int:
+        where = self._where(name)
+        real = os.path.realpath(os.path.join(self._folder, name))
+        relative = os.path.relpath(real, self._root)
+        if os.path.isabs(relative) or relative.split(os.sep)[0] == os.pardir:
+            raise LoadError(f"{where}: leads outside {self._root}")
+        return open_regular(self._root, relative.split(os.sep), where)
+
+    def _read(self, name: str, limit: int) -> bytes | None:
+        if name not in self._names:
+            return None
+        descriptor = self._open(name)
+        with open(descriptor, "rb") as file:
+            content = file.read(limit + 1)
+            size = os.fstat(descriptor).st_size
+        if len(content) > limit:
+            raise LimitError(f"{self._where(name)}: too large, got {size} bytes, expected at most {limit}")
+        return content
+
+    def _read_shard(self, name: str) -> dict[str, StoredTensor]:
+        descriptor = self._open(name)
+        try:
+            return read_safetensors(descriptor, self._where(name))
+        finally:
+            os.close(descriptor)
+
+    def _read_sharded(self) -> dict[str, StoredTensor]:
+        where = self._where(INDEX)
+        content = self._read(INDEX, MAX_INDEX_BYTES)
+        assert content is not None
+        files = _weight_map(parse_object(content, where), where)
+        problems = [
+            f"{shown(name)} does not exist" for name in dict.fromkeys(files.values()) if name not in self._names
+        ]
+        tensors: dict[str, StoredTensor] = {}
+        for file in sorted(set(files.values()) & self._names):
+            for name, tensor in self._read_shard(file).items():
+                if name in tensors:
+                    problems.append(f"tensor {shown(name)} is in {tensors[name].path} and in {tensor.path}")
+                elif name not in files:
+                    problems.append(f"tensor {shown(name)} of {file} is not listed")
+                elif files[name] != file:
+                    problems.append(f"tensor {shown(name)} is in {file}, expected in {files[name]}")
+                tensors[name] = tensor
+        problems += [
+            f"tensor {shown(name)} is not in {file}"
+            for name, file in files.items()
+            if file in self._names and name not in tensors
+        ]
+        if problems:
+            raise LoadError(f"{where}: {listed(problems)}")
+        return tensors
+
+
+def read_folder(path: str | os.PathLike[str]) -> Folder:
+    """A model folder with its configuration and the headers of its weights checked; no weight is read.
+
+    Raises LoadError, UnsupportedError, LimitError; FileNotFoundError or NotADirectoryError for what is no folder.
+    """
+    folder = Folder(path)
+    _ = folder.config, folder.tensors
+    return folder
+
+
+def _root_of(folder: str) -> str:
+    """The folder that links may not leave."""
+    snapshots, _ = os.path.split(folder)
+    cached, name = os.path.split(snapshots)
+    is_cached = name == "snapshots" and os.path.basename(cached).startswith("models--")
+    return cached if is_cached else folder
+
+
+def _weight_map(index: dict[str, Any], where: str) -> dict[str, str]:
+    """File of each tensor: names in the index's own folder."""
+    files = index.get("weight_map")
+    if not isinstance(files, dict) or not files:
+        raise LoadError(f"{where}: weight_map is {shown(files)}, expected an object of file names")
+    wrong = [
+        f"tensor {shown(name)} is in {shown(file)}, expected the name of a safetensors file of the folder"
+        for name, file in files.items()
+        if not isinstance(file, str) or not _is_file_name(file)
+    ]
+    if wrong:
+        raise LoadError(f"{where}: {listed(wrong)}")
+    shards = len(set(files.values()))
+    if shards > MAX_SHARDS:
+        raise LimitError(f"{where}: too many files, got {shards}, expected at most {MAX_SHARDS}")
+    return files
+
+
+def _is_file_name(name: str) -> bool:
+    return name.endswith(".safetensors") and not set(name) & set("/\\:\0") and not name.startswith(".")

@@ -1,0 +1,110 @@
+"""JSON that means one thing: what another parser might read otherwise is refused.
+
+Python's parser keeps the last of two equal keys, accepts NaN and numbers of any length, and guesses the encoding. Here
+a document is UTF-8 without a byte-order mark; keys are unique; numbers are finite and short; strings hold whole
+characters.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import reprlib
+from typing import Any
+
+from ingot.errors import LimitError, LoadError
+
+MAX_DEPTH = 64
+_MAX_NUMBER_CHARACTERS = 64
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring = 2, 80
+
+
+def parse_json(content: bytes, where: str) -> Any:
+    """The value of a JSON document.
+
+    Raises LoadError for what is not strict JSON, LimitError beyond MAX_DEPTH.
+    """
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise LoadError(f"{where}: not UTF-8, {error.reason} at byte {error.start}") from error
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_int=_integer,
+            parse_float=_finite,
+            parse_constant=_refuse_constant,
+        )
+    except RecursionError:
+        raise _too_deep(where) from None
+    except ValueError as error:
+        raise LoadError(f"{where}: not JSON, {error}") from error
+    _check_tree(value, where)
+    return value
+
+
+def parse_object(content: bytes, where: str) -> dict[str, Any]:
+    """The object that a JSON document is. Raises as `parse_json`, and LoadError for any other value."""
+    value = parse_json(content, where)
+    if not isinstance(value, dict):
+        raise LoadError(f"{where}: got {shown(value)}, expected a JSON object")
+    return value
+
+
+def shown(value: object) -> str:
+    """A value from a file as an error shows it: escaped, and short."""
+    return _SHORT.repr(value)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        seen: set[str] = set()
+        repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"key {shown(repeated)} appears twice in one object")
+    return made
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MAX_NUMBER_CHARACTERS or text == "-0":
+        raise ValueError(f"number {shown(text)} is not an integer of at most {_MAX_NUMBER_CHARACTERS} digits")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    value = float(text) if len(text) <= _MAX_NUMBER_CHARACTERS else math.inf
+    if not math.isfinite(value):
+        raise ValueError(f"number {shown(text)} is too large or too long")
+    return value
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is no JSON number")
+
+
+def _check_tree(root: Any, where: str) -> None:
+    """Depth, and strings that UTF-8 can hold: an escape may name half a character."""
+    level, depth = [root], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH + 1:
+            raise _too_deep(where)
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below.extend(value)
+                below.extend(value.values())
+            elif isinstance(value, list):
+                below.extend(value)
+            elif isinstance(value, str) and not value.isascii():
+                try:
+                    value.encode("utf-8")
+                except UnicodeEncodeError:
+                    raise LoadError(f"{where}: {shown(value)} holds half a surrogate pair") from None
+        level = below
+
+
+def _too_deep(where: str) -> LimitError:
+    return LimitError(f"{where}: nested too deep, expected at most {MAX_DEPTH} levels")
