@@ -27,18 +27,18 @@ ENGINES = "eager,compile,onnxruntime,openvino,ingot"
 
 
 class Worker:
-    """A `benchmarks.worker` process, stopped except while it answers."""
+    """A process of `program`, stopped except while it answers. Its log goes to the folder that it is told."""
 
-    def __init__(self, engine: str, folder: Path, threads: int) -> None:
+    def __init__(self, engine: str, folder: Path, threads: int, program: str = "benchmarks.worker") -> None:
         self.log = folder / f"{engine}.log"
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.worker", engine, str(folder), str(threads)],
+                [sys.executable, "-m", program, engine, str(folder), str(threads)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
                 env=os.environ | {"OMP_NUM_THREADS": str(threads)}, cwd=Path(__file__).parents[1],
             )  # fmt: skip
 
-    def ask(self, **request: Any) -> dict[str, Any] | None:
+    def ask(self, **request: Any) -> Any:
         """The answer, or None when the process died of the request."""
         self.send(**request)
         return self.answer()
@@ -49,7 +49,7 @@ class Worker:
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
 
-    def answer(self) -> dict[str, Any] | None:
+    def answer(self) -> Any:
         """What the process says; then it is stopped. None when it died."""
         line = self.process.stdout.readline()
         if not line:

@@ -1,0 +1,216 @@
+"""`make bench-llm`: a language model on Ingot and on llama.cpp, into benchmarks/llm.md; with options, printed.
+
+`python -m benchmarks.llm [--precision f32|bf16] [--rounds N] [--threads N] [--engines a,b] [--folder DIR]`. The models
+are written into the folder when they are not there, 5 GB for both precisions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import llm_model, report
+from benchmarks.goals import verdict
+from benchmarks.llm_engines import DECODE_PROMPT, DISTRIBUTIONS, ENGINES, PREFILLS
+from benchmarks.side_by_side import THREADS, Measurement, Worker
+
+ROUNDS = 5
+DECODE_TOKENS = 64
+GREEDY_TOKENS = 32
+LOGITS_PROMPT = 128
+FOLDER = Path(__file__).parents[1] / "build" / "llm"
+PROGRAM = "benchmarks.llm_engines"
+
+# The least that Ingot's tokens a second over llama.cpp's may be.
+GOALS = {
+    "f32": {"prefill 128": 1.3, "prefill 512": 1.3, "decode": 0.97},
+    "bf16": {"prefill 128": 1.2, "prefill 512": 1.35, "decode": 0.97},
+}
+READ_GOAL = 0.9  # the least share of the read bandwidth that decode may use
+# The most that logits may differ, of the largest: llama.cpp keeps keys and values in f16.
+TOLERANCE = {"f32": 3e-3, "bf16": 5e-2}
+
+
+@dataclass
+class Run:
+    """An engine on the model of one precision."""
+
+    worker: Worker
+    load_seconds: float = float("nan")
+    settings: dict[str, str] = field(default_factory=dict)
+    measured: dict[str, Measurement] = field(default_factory=dict)  # seconds of a token
+    peak_bytes: int = 0
+
+    def ask(self, **request: Any) -> Any:
+        """The worker's answer; ends this program when it died."""
+        reply = self.worker.ask(**request)
+        if reply is None:
+            sys.exit(self.worker.close())
+        return reply
+
+
+Runs = dict[str, Run]
+
+
+def written(folder: Path, precision: str) -> None:
+    """Writes the model's files, in a process of its own that gives its memory back, unless they are there."""
+    hf, _ = llm_model.paths(folder, precision)
+    if not (hf / "config.json").exists():
+        subprocess.run([sys.executable, "-m", "benchmarks.llm_model", str(folder), precision], check=True)
+
+
+def measure(precision: str, engines: list[str], rounds: int, threads: int, folder: Path) -> tuple[Runs, str]:
+    """Every measure on every engine in interleaved rounds; and how far the engines agree."""
+    written(folder, precision)
+    runs = {engine: Run(Worker(engine, folder, threads, PROGRAM)) for engine in engines}
+    try:
+        for run in runs.values():
+            reply = run.ask(load=precision)
+            run.load_seconds, run.settings = reply["seconds"], reply["settings"]
+            run.measured = {name: Measurement() for name in run.settings}
+        for number in range(rounds):
+            turn = number % len(engines)
+            measure_round(number, {engine: runs[engine] for engine in engines[turn:] + engines[:turn]})
+        for run in runs.values():
+            run.peak_bytes = run.ask(peak=0)
+        return runs, agreement(precision, runs)
+    finally:
+        for run in runs.values():
+            run.worker.close()
+
+
+def measure_round(number: int, runs: Runs) -> None:
+    """One of each measure on each engine: seconds of a token."""
+    for tokens in PREFILLS:
+        for run in runs.values():
+            if f"prefill {tokens}" in run.measured:
+                run.measured[f"prefill {tokens}"].rounds.append(run.ask(prefill=tokens, seed=number) / tokens)
+    for run in runs.values():
+        run.measured["decode"].rounds.append(run.ask(decode=DECODE_TOKENS, seed=number))
+    print(f"round {number + 1}", file=sys.stderr, flush=True)
+
+
+def agreement(precision: str, runs: Runs) -> str:
+    """A sentence about the logits and the greedy tokens of both engines. Ends this program when they differ in f32."""
+    if "llama.cpp" not in runs or "ingot" not in runs:
+        return ""
+    theirs, mine = (np.array(runs[engine].ask(logits=LOGITS_PROMPT)) for engine in ("llama.cpp", "ingot"))
+    difference = float(np.abs(mine - theirs).max() / np.abs(theirs).max())
+    their_tokens, my_tokens = (runs[engine].ask(greedy=GREEDY_TOKENS) for engine in ("llama.cpp", "ingot"))
+    equal = next((i for i in range(GREEDY_TOKENS) if their_tokens[i] != my_tokens[i]), GREEDY_TOKENS)
+    if difference > TOLERANCE[precision] or (precision == "f32" and equal < GREEDY_TOKENS):
+        sys.exit(f"{precision}: logits differ by {difference:.1e} of the largest, {equal} greedy tokens are equal")
+    return (
+        f"After a prompt of {LOGITS_PROMPT} tokens the logits differ by at most {difference:.1e} of the largest; "
+        f"the first {equal} of {GREEDY_TOKENS} greedy tokens are equal."
+    )
+
+
+def share(numerator: Measurement, denominator: Measurement) -> float:
+    """The median over rounds of a ratio."""
+    return statistics.median(a / b for a, b in zip(numerator.rounds, denominator.rounds, strict=True))
+
+
+def speed_table(precision: str, runs: Runs) -> str:
+    """Tokens a second."""
+    head = ["", *(f"{engine}, tokens/s" for engine in runs if engine != "read"), "Ingot / llama.cpp", "at least", ""]
+    rows = []
+    for name, goal in GOALS[precision].items():
+        cells = [name]
+        cells += [
+            f"{1 / run.measured[name].median:.1f} ± {run.measured[name].spread / 2:.0%}"
+            for engine, run in runs.items()
+            if engine != "read"
+        ]
+        if "ingot" in runs and "llama.cpp" in runs:
+            ratio = share(runs["llama.cpp"].measured[name], runs["ingot"].measured[name])
+            cells += [f"{ratio:.2f}", f"{goal:.2f}", verdict(ratio >= goal)]
+        rows.append(cells + [""] * (len(head) - len(cells)))
+    return report.table(head, rows)
+
+
+def memory_table(precision: str, runs: Runs) -> str:
+    """What decode reads of memory, and what the process holds."""
+    head = ["", "decode GB/s", "of read bandwidth", "at least", "", "peak RSS MiB", "load s"]
+    rows = []
+    for engine, run in runs.items():
+        decode = run.measured["decode"]
+        cells = [engine, f"{1e-9 * llm_model.streamed_bytes(precision) / decode.median:.1f}"]
+        fraction = share(runs["read"].measured["decode"], decode) if "read" in runs else float("nan")
+        cells.append(f"{fraction:.0%}")
+        cells += [f"{READ_GOAL:.0%}", verdict(fraction >= READ_GOAL)] if engine == "ingot" else ["", ""]
+        cells += ["", ""] if engine == "read" else [f"{run.peak_bytes / 2**20:.0f}", f"{run.load_seconds:.2f}"]
+        rows.append(cells)
+    return report.table(head, rows)
+
+
+def section(precision: str, engines: list[str], rounds: int, threads: int, folder: Path) -> str:
+    """All about one precision."""
+    runs, words = measure(precision, engines, rounds, threads, folder)
+    parts = [
+        f"## {precision}",
+        speed_table(precision, runs),
+        f"A token's computation reads {llm_model.streamed_bytes(precision) / 1e6:.0f} MB of weights; `read` does "
+        "nothing else, on as many threads.",
+        memory_table(precision, runs),
+        words,
+    ]
+    if "llama.cpp" in runs:
+        chosen = ", ".join(f"{setting} for {name}" for name, setting in runs["llama.cpp"].settings.items())
+        parts.append(f"llama.cpp chose {chosen}.")
+    return "\n\n".join(part for part in parts if part)
+
+
+def options() -> argparse.Namespace:
+    """What is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--precision", choices=list(GOALS), help="this one alone, printed")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--threads", type=int, default=THREADS)
+    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the models are, or are written")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measures and writes llm.md; one precision is printed."""
+    asked = options()
+    engines, start = asked.engines.split(","), time.time()
+    precisions = [asked.precision] if asked.precision else list(GOALS)
+    sections = [section(p, engines, asked.rounds, asked.threads, asked.folder) for p in precisions]
+    if asked.precision:
+        print("\n\n".join(sections))
+        return
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in DISTRIBUTIONS.values())
+    parts = [
+        "# Language models",
+        f"Written by `make bench-llm`. {report.machine()}. Python {platform.python_version()}, {versions} built for "
+        f"this CPU. {time.strftime('%Y-%m-%d')}, {asked.rounds} rounds, {asked.threads} threads for every engine.",
+        f"A Llama-shaped model with random weights: {llm_model.LAYERS} layers, width {llm_model.WIDTH}, "
+        f"{llm_model.HEADS} heads and {llm_model.KV_HEADS} of keys of {llm_model.HEAD_DIM}, FFN {llm_model.FFN_WIDTH}, "
+        f"vocabulary {llm_model.VOCAB_SIZE}; the same weights as a Hugging Face folder and as GGUF. Each engine in a "
+        "process of its own, rounds interleaved, the others stopped meanwhile. Prefill is the time from a prompt of "
+        "128 or 512 tokens to the first new token; decode is a token's after it, over "
+        f"{DECODE_TOKENS} that follow a prompt of {DECODE_PROMPT}. Medians ± half the interquartile range; ratios are "
+        "medians of each round's. llama.cpp runs without mmap, takes logits of the last token only, and has the better "
+        "of flash attention on and off for each measure.",
+        *sections,
+        f"Measured in {(time.time() - start) / 60:.0f} minutes.",
+    ]
+    path = Path(__file__).with_name("llm.md")
+    path.write_text("\n\n".join(parts) + "\n")
+    print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,253 @@
+"""Language model engines, each in a process of its own: `python -m benchmarks.llm_engines ENGINE FOLDER THREADS`.
+
+Reads one JSON request a line and answers with one JSON line. {"load": precision} opens the model and warms up; then
+{"prefill": n} gives the seconds from a prompt of n tokens to the first new one; {"decode": n} the seconds of a token
+after the first, over n of them; {"logits": n} those that follow a prompt of n tokens; {"greedy": n} n new tokens;
+{"peak": 0} the most resident memory. "seed" chooses the prompt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from benchmarks import llm_model
+from benchmarks.cold import peak_bytes
+from benchmarks.worker import die_with_parent
+
+PREFILLS = (128, 512)
+DECODE_PROMPT = 16
+WARM_TOKENS = 4
+WARM_SEED = 1 << 20  # no round has so many prompts
+CHUNK = 512
+LOG_LEVELS = (3, 4)  # GGML_LOG_LEVEL_WARN, GGML_LOG_LEVEL_ERROR
+
+
+class Engine(Protocol):
+    """A model that continues prompts greedily. `setting` says how it was told to run the named measure."""
+
+    def setting(self, measure: str) -> str: ...
+    def choose(self, measure: str, ids: list[int], count: int) -> None: ...
+    def prefill(self, ids: list[int]) -> float: ...
+    def decode(self, ids: list[int], count: int) -> float: ...
+    def logits(self, ids: list[int]) -> list[float]: ...
+    def greedy(self, ids: list[int], count: int) -> list[int]: ...
+
+
+def quiet(level: int, text: bytes, _: Any) -> None:
+    """Passes warnings and errors on, and drops what llama.cpp tells about itself."""
+    if level in LOG_LEVELS:
+        sys.stderr.write(text.decode(errors="replace"))
+
+
+class LlamaCpp:
+    """llama.cpp through its C interface: no mmap, logits of the last token only, the greatest of them by numpy.
+
+    Flash attention is tried on and off, and the faster stays, for each measure.
+    """
+
+    def __init__(self, folder: Path, precision: str, threads: int) -> None:
+        import llama_cpp
+
+        self.c = llama_cpp
+        self.quiet = self.c.llama_log_callback(quiet)
+        self.c.llama_log_set(self.quiet, None)
+        self.c.llama_backend_init()
+        options = self.c.llama_model_default_params()
+        options.load_mode = self.c.LLAMA_LOAD_MODE_NONE
+        _, path = llm_model.paths(folder, precision)
+        self.model = self.c.llama_model_load_from_file(str(path).encode(), options)
+        if not self.model:
+            sys.exit(f"llama.cpp cannot load {path}")
+        self.contexts = {
+            "flash attention": self.context(threads, self.c.LLAMA_FLASH_ATTN_TYPE_ENABLED),
+            "no flash attention": self.context(threads, self.c.LLAMA_FLASH_ATTN_TYPE_DISABLED),
+        }
+        self.settings: dict[str, str] = {}
+        self.use("flash attention")
+
+    def context(self, threads: int, flash_attention: int) -> Any:
+        options = self.c.llama_context_default_params()
+        options.n_ctx = 2 * CHUNK
+        options.n_batch = options.n_ubatch = CHUNK
+        options.n_threads = options.n_threads_batch = threads
+        options.flash_attn_type = flash_attention
+        return self.c.llama_init_from_model(self.model, options)
+
+    def use(self, setting: str) -> None:
+        self.active = self.contexts[setting]
+        self.memory = self.c.llama_get_memory(self.active)
+
+    def setting(self, measure: str) -> str:
+        return self.settings[measure]
+
+    def choose(self, measure: str, ids: list[int], count: int) -> None:
+        """Measures under both settings, twice, and keeps the better."""
+        seconds: dict[str, float] = {}
+        for setting in [*self.contexts] * 2:
+            self.use(setting)
+            took = self.decode(ids, count) if count else self.prefill(ids)
+            seconds[setting] = min(took, seconds.get(setting, took))
+        self.settings[measure] = min(seconds, key=seconds.__getitem__)
+
+    def run(self, ids: list[int]) -> np.ndarray:
+        """The logits that follow these tokens, which follow those before them."""
+        tokens = (self.c.llama_token * len(ids))(*ids)  # the batch points to it
+        status = self.c.llama_decode(self.active, self.c.llama_batch_get_one(tokens, len(ids)))
+        if status:
+            sys.exit(f"llama_decode gives {status}")
+        return np.ctypeslib.as_array(self.c.llama_get_logits_ith(self.active, -1), (llm_model.VOCAB_SIZE,))
+
+    def start(self, measure: str, ids: list[int]) -> int:
+        """The first token after a prompt."""
+        if measure in self.settings:
+            self.use(self.settings[measure])
+        self.c.llama_memory_clear(self.memory, False)
+        return int(self.run(ids).argmax())
+
+    def prefill(self, ids: list[int]) -> float:
+        begin = time.perf_counter()
+        self.start(f"prefill {len(ids)}", ids)
+        return time.perf_counter() - begin
+
+    def decode(self, ids: list[int], count: int) -> float:
+        token = self.start("decode", ids)
+        begin = time.perf_counter()
+        for _ in range(count):
+            token = int(self.run([token]).argmax())
+        return (time.perf_counter() - begin) / count
+
+    def logits(self, ids: list[int]) -> list[float]:
+        self.start("prefill 128", ids)
+        return np.ctypeslib.as_array(self.c.llama_get_logits_ith(self.active, -1), (llm_model.VOCAB_SIZE,)).tolist()
+
+    def greedy(self, ids: list[int], count: int) -> list[int]:
+        tokens = [self.start("decode", ids)]
+        while len(tokens) < count:
+            tokens.append(int(self.run(tokens[-1:]).argmax()))
+        return tokens
+
+
+class Ingot:
+    """Ingot as a program uses it."""
+
+    def __init__(self, folder: Path, precision: str, threads: int) -> None:
+        from ingot import LLM
+
+        hf, _ = llm_model.paths(folder, precision)
+        self.model = LLM(hf, context=CHUNK * 2, threads=threads, precision=precision)
+
+    def setting(self, measure: str) -> str:
+        return ""
+
+    def choose(self, measure: str, ids: list[int], count: int) -> None:
+        """Runs once, so that everything is bound."""
+        if count:
+            self.decode(ids, count)
+        else:
+            self.prefill(ids)
+
+    def prefill(self, ids: list[int]) -> float:
+        begin = time.perf_counter()
+        next(self.model.generate_tokens(ids, max_tokens=1, temperature=0))
+        return time.perf_counter() - begin
+
+    def decode(self, ids: list[int], count: int) -> float:
+        tokens = self.model.generate_tokens(ids, max_tokens=count + 1, temperature=0)
+        next(tokens)
+        begin = time.perf_counter()
+        for _ in tokens:
+            pass
+        return (time.perf_counter() - begin) / count
+
+    def logits(self, ids: list[int]) -> list[float]:
+        return self.model.logits(ids)[-1].tolist()
+
+    def greedy(self, ids: list[int], count: int) -> list[int]:
+        return list(self.model.generate_tokens(ids, max_tokens=count, temperature=0))
+
+
+class Read:
+    """Reads as many bytes as a token's weights have, and computes nothing: what memory allows."""
+
+    def __init__(self, folder: Path, precision: str, threads: int) -> None:
+        from ingot.run.library import load
+        from ingot.run.probe import Probe
+
+        self.probe = Probe("probe_read_f32", load().isa(), threads, nbytes=llm_model.streamed_bytes(precision))
+
+    def setting(self, measure: str) -> str:
+        return ""
+
+    def choose(self, measure: str, ids: list[int], count: int) -> None:
+        self.probe.seconds()
+
+    def decode(self, ids: list[int], count: int) -> float:
+        return self.probe.seconds(count)
+
+
+ENGINES: dict[str, Any] = {"llama.cpp": LlamaCpp, "ingot": Ingot, "read": Read}
+DISTRIBUTIONS = {"llama.cpp": "llama-cpp-python"}
+
+
+def measures(engine: str) -> list[tuple[str, int, int]]:
+    """Name, tokens of the prompt, new tokens that are measured (none: the prompt is)."""
+    prefills = [] if engine == "read" else [(f"prefill {n}", n, 0) for n in PREFILLS]
+    return [*prefills, ("decode", DECODE_PROMPT, WARM_TOKENS)]
+
+
+def prompt(count: int, seed: int) -> list[int]:
+    """Tokens that no other seed gives."""
+    return np.random.default_rng(seed).integers(0, llm_model.VOCAB_SIZE, count).tolist()
+
+
+def answer(engine: Any, request: dict[str, Any]) -> Any:
+    """What a loaded engine says to a request."""
+    (what, count), seed = next(iter(request.items())), request.get("seed", 0)
+    if what == "prefill":
+        return engine.prefill(prompt(count, seed))
+    if what == "decode":
+        return engine.decode(prompt(DECODE_PROMPT, seed), count)
+    if what == "logits":
+        return engine.logits(prompt(count, seed))
+    if what == "greedy":
+        return engine.greedy(prompt(DECODE_PROMPT, seed), count)
+    assert what == "peak", request
+    return peak_bytes()
+
+
+def load(name: str, precision: str, folder: Path, threads: int) -> tuple[Any, dict[str, Any]]:
+    """The engine warmed up; seconds of opening it, and its settings."""
+    begin = time.perf_counter()
+    engine = ENGINES[name](folder, precision, threads)
+    seconds = time.perf_counter() - begin
+    settings = {}
+    for seed, (measure, tokens, count) in enumerate(measures(name)):
+        engine.choose(measure, prompt(tokens, WARM_SEED + seed), count)
+        settings[measure] = engine.setting(measure)
+    return engine, {"seconds": seconds, "settings": settings}
+
+
+def serve(name: str, folder: Path, threads: int) -> None:
+    """Answers requests until stdin ends. What libraries print goes to stderr, not between the answers."""
+    die_with_parent()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    engine = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "load" in request:
+            engine, reply = load(name, request["load"], folder, threads)
+        else:
+            reply = answer(engine, request)
+        print(json.dumps(reply), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
