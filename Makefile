@@ -76,7 +76,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/ingot.stamp: $(BIN)/python $(SOURCES)
-	$(PIP) install .
+	$(PIP) install ".[llm]"
 	@touch $@
 
 # torch goes first and exactly: any other resolution may bring gigabytes of CUDA packages.
