@@ -1,0 +1,228 @@
+"""A template's steps -> nodes. What is particular to decoders and encoders is the attention they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ingot.dim import Dim
+from ingot.errors import LoadError
+from ingot.ir import Graph
+from ingot.load.hf.settings import ACTIVATIONS, Settings
+from ingot.load.hf.template import (
+    Attention,
+    Choose,
+    Linear,
+    Mlp,
+    Norm,
+    Residual,
+    Scale,
+    Softcap,
+    Step,
+    Sum,
+    Template,
+)
+from ingot.load.hf.weights import Weights
+
+# The attention proper: (builder, step, q, k, v) -> rows; q, k, v are [..., heads, head_dim].
+Attend = Callable[["Builder", Attention, str, str, str], str]
+
+
+class Builder:
+    """Writes nodes into a graph for one layer, or for what lies around the layers.
+
+    Activations are [*rows, width]. Values are named by the path of the weights they come from.
+    """
+
+    def __init__(
+        self, graph: Graph, template: Template, settings: Settings, weights: Weights, rows: tuple[Dim, ...], attend: Attend
+    ):
+        self.graph = graph
+        self.template = template
+        self.settings = settings
+        self.weights = weights
+        self.rows = rows
+        self.names: Mapping[str, Any] = settings.values
+        self._attend = attend
+        self._path = weights.prefix
+        self._constants: dict[float, str] = {}
+
+    def enter_layer(self, layer: int) -> None:
+        """Names and paths are those of a layer from here on."""
+        names = self.settings.values | {"layer": layer}
+        for name, value in self.settings.values.items():
+            key = self.template.config.get(name)
+            if key is not None and key.type == "per_layer":
+                names[name] = value[layer]
+        for name, expression in self.template.layer_let.items():
+            names[name] = expression.evaluate(names)
+        self.names = names
+        self._path = self.weights.prefix + self.template.layer_path.replace("{layer}", str(layer))
+
+    def leave_layers(self) -> None:
+        """Names and paths are those around the layers again."""
+        self.names = self.settings.values
+        self._path = self.weights.prefix
+
+    def add(self, op: str, *operands: str, hint: str = "", **attributes: Any) -> str:
+        """Adds a node named by the current path and `hint`."""
+        return self.graph.add(op, operands, f"{self._path}{hint or op}", **attributes).output
+
+    def apply(self, steps: Sequence[Step], x: str) -> str:
+        """x after steps."""
+        for step in steps:
+            x = self._step(step, x)
+        return x
+
+    def table(self, path: str, rows: int, where: str) -> str:
+        """`<path>.weight` [rows, width]."""
+        return self.weights.value(f"{self._path}{path}.weight", (rows, self.names["width"]), where)
+
+    def linear(self, linear: Linear, x: str, inputs: int, outputs: int, *, prefixed: bool = True) -> str:
+        """x [..., inputs] times a weight, with its bias where it has one: [..., outputs]."""
+        path = f"{self._path}{linear.path}" if prefixed else linear.path
+        shape = (inputs, outputs) if linear.transposed else (outputs, inputs)
+        weight = self.weights.value(f"{path}.weight", shape, linear.where)
+        result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not linear.transposed)
+        if linear.bias.evaluate(self.names):
+            bias = self.weights.value(f"{path}.bias", (outputs,), linear.where)
+            result = self.add("add", result, bias, hint=f"{linear.path}.biased")
+        return result
+
+    def norm(self, norm: Norm, x: str) -> str:
+        """x normalised over its last axis."""
+        eps = norm.eps.evaluate(self.names)
+        width = self.graph.type(x).shape[-1]
+        assert isinstance(width, int)
+        operands = [x, self.weights.value(f"{self._path}{norm.path}.weight", (width,), norm.where)]
+        if norm.unit_offset:
+            operands[1] = self.add("add", operands[1], self._constant(1.0), hint=f"{norm.path}.offset")
+        if norm.bias.evaluate(self.names):
+            operands.append(self.weights.value(f"{self._path}{norm.path}.bias", (width,), norm.where))
+        return self.add(norm.op, *operands, hint=norm.path, eps=float(eps))
+
+    def _step(self, step: Step, x: str) -> str:
+        match step:
+            case Norm():
+                return self.norm(step, x)
+            case Attention():
+                return self._attention(step, x)
+            case Mlp():
+                return self._mlp(step, x)
+            case Residual(steps):
+                return self.add("add", x, self.apply(steps, x), hint="residual")
+            case Sum(branches):
+                first, *others = [self.apply(branch, x) for branch in branches]
+                for other in others:
+                    first = self.add("add", first, other, hint="sum")
+                return first
+            case Scale(factor):
+                value = float(factor.evaluate(self.names))
+                return x if value == 1.0 else self.add("mul", x, self._constant(value), hint="scaled")
+            case Softcap(cap):
+                return self._softcap(float(cap.evaluate(self.names)), x)
+            case Choose(when, then, otherwise):
+                return self.apply(then if when.evaluate(self.names) else otherwise, x)
+        raise AssertionError(step)
+
+    def _softcap(self, cap: float, x: str) -> str:
+        if not cap:
+            return x
+        capped = self.add("tanh", self.add("mul", x, self._constant(1 / cap), hint="uncapped"))
+        return self.add("mul", capped, self._constant(cap), hint="capped")
+
+    def _mlp(self, mlp: Mlp, x: str) -> str:
+        width, size = self.names["width"], mlp.size.evaluate(self.names)
+        activation = mlp.activation.evaluate(self.names)
+        if mlp.gate_up is not None:
+            both = self.linear(mlp.gate_up, x, width, 2 * size)
+            gate, up = self._columns(both, 0, size), self._columns(both, size, 2 * size)
+        else:
+            assert mlp.up is not None
+            gate = None if mlp.gate is None else self.linear(mlp.gate, x, width, size)
+            up = self.linear(mlp.up, x, width, size)
+        if gate is None:
+            inner = self._activate(activation, up)
+        else:
+            inner = self.add("mul", self._activate(activation, gate), up, hint="gated")
+        return self.linear(mlp.down, inner, size, width)
+
+    def _activate(self, activation: str, x: str) -> str:
+        op, approximate = ACTIVATIONS[activation]
+        return self.add(op, x) if approximate is None else self.add(op, x, approximate=approximate)
+
+    def _attention(self, attention: Attention, x: str) -> str:
+        names = self.names
+        heads, kv_heads, head_dim = names["heads"], names["kv_heads"], names["head_dim"]
+        if heads % kv_heads:
+            fields = self.settings.field("heads", "kv_heads")
+            raise LoadError(f"{fields}: heads do not divide into groups, got {heads} and {kv_heads}")
+        if attention.qkv is not None:
+            q, k, v = self._split(attention, x)
+        else:
+            assert attention.q and attention.k and attention.v
+            width = names["width"]
+            q = self._heads(self.linear(attention.q, x, width, heads * head_dim), attention.q_norm)
+            k = self._heads(self.linear(attention.k, x, width, kv_heads * head_dim), attention.k_norm)
+            v = self._heads(self.linear(attention.v, x, width, kv_heads * head_dim), None)
+        result = self._attend(self, attention, q, k, v)
+        result = self.add("reshape", result, hint="heads", shape=(*self.rows, heads * head_dim))
+        return self.linear(attention.out, result, heads * head_dim, names["width"])
+
+    def _heads(self, x: str, norm: Norm | None) -> str:
+        """[..., heads * head_dim] -> [..., heads, head_dim], normalised before or after."""
+        head_dim = self.names["head_dim"]
+        columns = self.graph.type(x).shape[-1]
+        assert isinstance(columns, int)
+        if norm is not None and norm.over == "all":
+            x = self.norm(norm, x)
+        x = self.add("reshape", x, hint="heads", shape=(*self.rows, columns // head_dim, head_dim))
+        return self.norm(norm, x) if norm is not None and norm.over == "head" else x
+
+    def _split(self, attention: Attention, x: str) -> tuple[str, str, str]:
+        """q, k and v out of one product."""
+        assert attention.qkv is not None
+        heads, kv_heads, head_dim = (self.names[name] for name in ("heads", "kv_heads", "head_dim"))
+        columns = (heads + 2 * kv_heads) * head_dim
+        fused = self.linear(attention.qkv, x, self.names["width"], columns)
+        if attention.split == "stacked":
+            ends = [0, heads * head_dim, (heads + kv_heads) * head_dim, columns]
+            parts = [self._columns(fused, a, b) for a, b in zip(ends, ends[1:], strict=False)]
+            q, k, v = (
+                self._heads(part, norm)
+                for part, norm in zip(parts, (attention.q_norm, attention.k_norm, None), strict=True)
+            )
+            return q, k, v
+        if heads != kv_heads:
+            fields = self.settings.field("heads", "kv_heads")
+            raise LoadError(f"{fields}: differ, got {heads} and {kv_heads}, expected equal ones ({attention.where})")
+        each = self.add("reshape", fused, hint="heads", shape=(*self.rows, heads, 3 * head_dim))
+        q, k, v = (self._columns(each, i * head_dim, (i + 1) * head_dim) for i in range(3))
+        return q, k, v
+
+    def _columns(self, x: str, start: int, stop: int) -> str:
+        """A range of the last axis."""
+        *outer, _ = self.graph.type(x).shape
+        zeros = (0,) * len(outer)
+        return self.add(
+            "slice", x, starts=(*zeros, start), stops=(*outer, stop), steps=(1,) * (len(outer) + 1), hint="columns"
+        )
+
+    def rotated(self, x: str, cos: str, sin: str) -> str:
+        """x [..., heads, head_dim] with its first elements turned, as many as the angles have."""
+        *_, head_dim = self.graph.type(x).shape
+        *_, dim = self.graph.type(cos).shape
+        assert isinstance(head_dim, int) and isinstance(dim, int)
+        if dim == head_dim:
+            return self.add("rotary", x, cos, sin, hint="rotated")
+        turned = self.add("rotary", self._columns(x, 0, dim), cos, sin, hint="rotated")
+        axis = len(self.graph.type(x).shape) - 1
+        return self.add("concat", turned, self._columns(x, dim, head_dim), hint="rotated", axis=axis)
+
+    def _constant(self, value: float) -> str:
+        if value not in self._constants:
+            name = self.graph.fresh(f"constant.{len(self._constants)}")
+            self._constants[value] = self.graph.add_constant(name, np.array(value, np.float32))
+        return self._constants[value]

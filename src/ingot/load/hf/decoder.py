@@ -1,0 +1,130 @@
+"""Decoders: rows of any mix of sequences, keys and values in a paged cache.
+
+Inputs, all i32: ids[rows], positions[rows] in each row's sequence, owners[rows] (which sequence), blocks[sequences,
+blocks_per_sequence] (which block of the cache holds 64 of its positions), take[taken] (rows whose logits are wanted).
+States: keys.<layer> [blocks, kv_heads, head_dim, 64] and values.<layer> [blocks, kv_heads, 64, head_dim].
+Outputs: logits f32 [taken, vocab] and hidden f32 [taken, width], which is what the logits are made of.
+"""
+
+from __future__ import annotations
+
+from ingot.dim import symbol
+from ingot.dtype import DType, f32, i8, i32
+from ingot.errors import LoadError
+from ingot.ir import Graph, TensorType
+from ingot.load.hf.build import Builder
+from ingot.load.hf.rope import rotary_tables
+from ingot.load.hf.settings import Settings
+from ingot.load.hf.template import Attention, Template
+from ingot.load.hf.weights import Weights
+from ingot.ops.cache import CACHE_BLOCK
+
+
+def build_decoder(
+    graph: Graph,
+    template: Template,
+    settings: Settings,
+    weights: Weights,
+    *,
+    context: int,
+    sequences: int,
+    cache_dtype: DType,
+) -> None:
+    """Writes the whole model into an empty graph."""
+    values = settings.values
+    rows, taken = symbol("rows"), symbol("taken")
+    blocks_per_sequence = -(-context // CACHE_BLOCK)
+    for name in ("ids", "positions", "owners"):
+        graph.add_input(name, TensorType(i32, (rows,)))
+    graph.add_input("blocks", TensorType(i32, (symbol("sequences"), blocks_per_sequence)))
+    graph.add_input("take", TensorType(i32, (taken,)))
+    attend = _CachedAttention(graph, template, settings, context, sequences * blocks_per_sequence, cache_dtype)
+    builder = Builder(graph, template, settings, weights, (rows,), attend)
+    embedding = template.embedding
+    table = builder.table(embedding.tokens, values["vocab"], embedding.where)
+    x = builder.add("gather", table, "ids", hint=embedding.tokens, axis=0)
+    if embedding.positions is not None:
+        places = builder.table(embedding.positions, values["context"], embedding.where)
+        x = builder.add("add", x, builder.add("gather", places, "positions", hint=embedding.positions, axis=0))
+    x = builder.apply(embedding.then, x)
+    for layer in range(values["layers"]):
+        builder.enter_layer(layer)
+        x = builder.apply(template.steps, x)
+    builder.leave_layers()
+    hidden = builder.apply(template.output, builder.add("gather", x, "take", hint="taken", axis=0))
+    graph.set_output("logits", _logits(builder, template, table, hidden))
+    graph.set_output("hidden", hidden)
+
+
+def _logits(builder: Builder, template: Template, table: str, hidden: str) -> str:
+    head, values = template.head, builder.names
+    if head is None:
+        raise LoadError(f"{template.file}: a decoder without 'head'")
+    if head.tied.evaluate(values):
+        logits = builder.add("matmul", hidden, table, hint="logits", transpose_b=True)
+    else:
+        logits = builder.linear(head.linear, hidden, values["width"], values["vocab"], prefixed=False)
+    return builder.apply(head.then, logits)
+
+
+class _CachedAttention:
+    """Rotation, the append to the cache, and attention over it; the states and tables that these share."""
+
+    def __init__(
+        self, graph: Graph, template: Template, settings: Settings, context: int, blocks: int, cache_dtype: DType
+    ):
+        self._graph = graph
+        self._template = template
+        self._settings = settings
+        self._context = context
+        self._blocks = blocks
+        self._dtype = cache_dtype
+        self._angles: dict[str, tuple[str, str]] = {}
+
+    def __call__(self, builder: Builder, attention: Attention, q: str, k: str, v: str) -> str:
+        names = builder.names
+        rope = None if attention.rope is None else attention.rope.evaluate(names)
+        if rope is not None:
+            cos, sin = self._rotation(builder, rope, attention)
+            q, k = builder.rotated(q, cos, sin), builder.rotated(k, cos, sin)
+        layer, kv_heads, head_dim = names["layer"], names["kv_heads"], names["head_dim"]
+        keys, key_scales = self._append(builder, "key", layer, k, (kv_heads, head_dim, CACHE_BLOCK))
+        values, value_scales = self._append(builder, "value", layer, v, (kv_heads, CACHE_BLOCK, head_dim))
+        scales = [key_scales, value_scales] if key_scales and value_scales else []
+        return builder.add(
+            "cached_attention", q, keys, values, "positions", "owners", "blocks", *scales, hint="attention",
+            scale=float(attention.scale.evaluate(names)),
+            window=int(attention.window.evaluate(names)),
+            softcap=float(attention.softcap.evaluate(names)),
+        )  # fmt: skip
+
+    def _append(
+        self, builder: Builder, what: str, layer: int, x: str, block: tuple[int, int, int]
+    ) -> tuple[str, str | None]:
+        """The cache of a layer's keys or values with x in it, and its scales where it is int8."""
+        graph, addresses = self._graph, ("positions", "owners", "blocks")
+        state = graph.add_state(f"{what}s.{layer}", TensorType(self._dtype, (self._blocks, *block)))
+        if self._dtype is not i8:
+            update = builder.add(f"append_{what}s", state, x, *addresses, hint=f"{what}s")
+            graph.set_state(state, update)
+            return update, None
+        scales = graph.add_state(f"{what}_scales.{layer}", TensorType(f32, (self._blocks, block[0], CACHE_BLOCK)))
+        node = graph.add(f"append_{what}s_int8", [state, scales, x, *addresses], f"{what}s.{layer}.update")
+        for each, update in zip((state, scales), node.outputs, strict=True):
+            graph.set_state(each, update)
+        return node.outputs[0], node.outputs[1]
+
+    def _rotation(self, builder: Builder, rope: str, attention: Attention) -> tuple[str, str]:
+        """Cosines and sines [rows, 1, dim] of the rows' positions."""
+        if rope not in self._template.ropes:
+            raise LoadError(f"{attention.where}: no such rope, got {rope!r}, expected {list(self._template.ropes)}")
+        if rope not in self._angles:
+            tables = rotary_tables(self._template.ropes[rope], self._settings, self._context)
+            gathered = []
+            for kind, table in zip(("cos", "sin"), tables, strict=True):
+                name = self._graph.add_constant(f"{rope}.{kind}", table)
+                picked = self._graph.add("gather", [name, "positions"], f"{name}.rows", axis=0).output
+                shape = (*builder.rows, 1, table.shape[1])
+                gathered.append(self._graph.add("reshape", [picked], f"{name}.heads", shape=shape).output)
+            self._angles[rope] = (gathered[0], gathered[1])
+        return self._angles[rope]

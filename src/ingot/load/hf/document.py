@@ -1,0 +1,98 @@
+"""YAML documents read strictly: each value knows its line, each key is asked for by name, and a key too many is an error.
+
+Templates ship with Ingot, but a new one is written by hand; its mistakes are named with file and line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from ingot.errors import LoadError
+from ingot.load.hf.expression import Expression
+
+
+class Item:
+    """A YAML node and where it stands, `templates/llama.yaml:12`."""
+
+    def __init__(self, file: str, node: yaml.Node):
+        self._file = file
+        self._node = node
+        self.where = f"{file}:{node.start_mark.line + 1}"
+
+    def fields(self, required: Sequence[str] = (), optional: Sequence[str] = ()) -> dict[str, Item]:
+        """The values of a mapping by key. Raises LoadError for a key that is missing, unknown or there twice."""
+        found = self.entries()
+        known = (*required, *optional)
+        for key, item in found.items():
+            if key not in known:
+                raise LoadError(f"{item.where}: unknown key, got {key!r}, expected some of {', '.join(known)}")
+        missing = [key for key in required if key not in found]
+        if missing:
+            raise LoadError(f"{self.where}: missing keys, got {sorted(found)}, expected also {', '.join(missing)}")
+        return found
+
+    def entries(self) -> dict[str, Item]:
+        """The values of a mapping with free keys. Raises LoadError for anything else and for a key given twice."""
+        if not isinstance(self._node, yaml.MappingNode):
+            raise LoadError(f"{self.where}: wrong kind, got {self._kind}, expected a mapping")
+        found: dict[str, Item] = {}
+        for key_node, value_node in self._node.value:
+            key = Item(self._file, key_node)
+            name = key.text()
+            if name in found:
+                raise LoadError(f"{key.where}: key given twice, got {name!r}")
+            found[name] = Item(self._file, value_node)
+        return found
+
+    def items(self) -> list[Item]:
+        """The elements of a list. Raises LoadError for anything else."""
+        if not isinstance(self._node, yaml.SequenceNode):
+            raise LoadError(f"{self.where}: wrong kind, got {self._kind}, expected a list")
+        return [Item(self._file, node) for node in self._node.value]
+
+    def text(self) -> str:
+        """The characters of a scalar. Raises LoadError for a list or a mapping."""
+        if not self.is_text:
+            raise LoadError(f"{self.where}: wrong kind, got {self._kind}, expected one word or expression")
+        assert isinstance(self._node.value, str)
+        return self._node.value
+
+    def word(self, *expected: str) -> str:
+        """A scalar that is one of `expected`. Raises LoadError for another one."""
+        text = self.text()
+        if text not in expected:
+            raise LoadError(f"{self.where}: unknown word, got {text!r}, expected one of {', '.join(expected)}")
+        return text
+
+    def expression(self) -> Expression:
+        """A scalar as an expression. Raises LoadError."""
+        return Expression(self.text(), self.where)
+
+    @property
+    def is_text(self) -> bool:
+        """True for a scalar."""
+        return isinstance(self._node, yaml.ScalarNode)
+
+    @property
+    def is_list(self) -> bool:
+        """True for a list."""
+        return isinstance(self._node, yaml.SequenceNode)
+
+    @property
+    def _kind(self) -> str:
+        return {"mapping": "a mapping", "sequence": "a list"}.get(str(self._node.id), f"{self._node.value!r}")
+
+
+def read_document(path: Path) -> Item:
+    """The root of a YAML file. Raises LoadError for what is not YAML."""
+    file = f"{path.parent.name}/{path.name}"
+    try:
+        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise LoadError(f"{file}: not YAML ({error})") from error
+    if node is None:
+        raise LoadError(f"{file}: empty file")
+    return Item(file, node)

@@ -1,0 +1,113 @@
+"""Small expressions of templates: `width // heads`, `window if layer % 2 == 0 else 0`. Nothing in them can act."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ingot.errors import LoadError
+
+Scalar = int | float | bool | str | None
+
+
+
+def _divide(a: int, b: int) -> int:
+    """a // b, which must come out even: heads that do not divide a width are a mistake."""
+    if a % b:
+        raise ValueError(f"{a} // {b} leaves a rest")
+    return a // b
+
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: _divide,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+_CALLS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "int": int}
+_WORDS = {"true": True, "false": False, "null": None}
+_LEAVES = (ast.Constant, ast.Name, ast.Subscript, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call)
+
+
+class Expression:
+    """A checked expression over names: arithmetic, comparisons, and/or/not, `a if b else c`, `list[i]`, min, max, int."""
+
+    def __init__(self, text: str, where: str):
+        self.text = text
+        self.where = where
+        try:
+            self._tree = ast.parse(text.strip(), mode="eval").body
+        except (SyntaxError, ValueError) as error:
+            raise LoadError(f"{where}: not an expression, got {text!r}") from error
+        self._check(self._tree)
+        self.names = sorted(
+            {node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)} - _CALLS.keys() - _WORDS.keys()
+        )
+
+    def evaluate(self, names: Mapping[str, Any]) -> Any:
+        """The value under `names`. Raises LoadError for an unknown name and for what cannot be computed."""
+        try:
+            return _evaluate(self._tree, names)
+        except KeyError as error:
+            raise LoadError(f"{self.where}: no such name, got {error.args[0]!r} in {self.text!r}") from error
+        except (ArithmeticError, TypeError, IndexError, ValueError) as error:
+            raise LoadError(f"{self.where}: cannot be computed, got {self.text!r} ({error})") from error
+
+    def _check(self, tree: ast.expr) -> None:
+        """Raises LoadError for syntax that expressions do not have."""
+        fine = isinstance(tree, _LEAVES)
+        if isinstance(tree, ast.BinOp):
+            fine = type(tree.op) in _BINARY
+        elif isinstance(tree, ast.Compare):
+            fine = len(tree.ops) == 1 and type(tree.ops[0]) in _COMPARE
+        elif isinstance(tree, ast.Call):
+            fine = isinstance(tree.func, ast.Name) and tree.func.id in _CALLS and not tree.keywords
+        elif isinstance(tree, ast.UnaryOp):
+            fine = isinstance(tree.op, (ast.USub, ast.Not))
+        if not fine:
+            raise LoadError(f"{self.where}: not allowed in an expression, got {ast.unparse(tree)!r}")
+        for child in ast.iter_child_nodes(tree):
+            if isinstance(child, ast.expr):
+                self._check(child)
+
+
+def _evaluate(tree: ast.expr, names: Mapping[str, Any]) -> Any:
+    match tree:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return _CALLS[name] if name in _CALLS else _WORDS[name] if name in _WORDS else names[name]
+        case ast.Subscript(value=value, slice=index):
+            return _evaluate(value, names)[_evaluate(index, names)]
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not _evaluate(operand, names)
+        case ast.UnaryOp(operand=operand):
+            return -_evaluate(operand, names)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _BINARY[type(op)](_evaluate(left, names), _evaluate(right, names))
+        case ast.BoolOp(op=ast.And(), values=values):
+            return all(_evaluate(value, names) for value in values)
+        case ast.BoolOp(values=values):
+            return any(_evaluate(value, names) for value in values)
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            return _COMPARE[type(op)](_evaluate(left, names), _evaluate(right, names))
+        case ast.IfExp(test=test, body=body, orelse=other):
+            return _evaluate(body if _evaluate(test, names) else other, names)
+        case ast.Call(func=function, args=args):
+            return _evaluate(function, names)(*(_evaluate(arg, names) for arg in args))
+    raise AssertionError(ast.dump(tree))

@@ -1,0 +1,100 @@
+"""A model folder -> a Graph, through the template of its model type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ingot.dtype import DTYPES, DType
+from ingot.errors import InputError, LimitError, LoadError
+from ingot.ir import Graph
+from ingot.load.hf.decoder import build_decoder
+from ingot.load.hf.folder import Folder
+from ingot.load.hf.settings import Settings, read_settings
+from ingot.load.hf.template import Template, read_template
+from ingot.load.hf.weights import Weights
+from ingot.ops.cache import CACHE_BLOCK
+
+MAX_CONTEXT = 1 << 22
+MAX_SEQUENCES = 1 << 12
+CACHE_DTYPES = ("f32", "bf16", "i8")
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageModel:
+    """A model as one Graph. context: positions of a sequence; kind: "decoder" or "encoder"; config: config.json.
+
+    decoder.py says what the inputs, states and outputs of a decoder are, encoder.py those of an encoder.
+    """
+
+    graph: Graph
+    kind: str
+    context: int
+    vocab_size: int
+    config: Mapping[str, Any]
+
+    @property
+    def blocks_per_sequence(self) -> int:
+        """Blocks of the cache that a sequence of `context` positions takes."""
+        return -(-self.context // CACHE_BLOCK)
+
+
+def load_language_model(
+    folder: Folder,
+    *,
+    context: int | None,
+    sequences: int = 1,
+    cache_dtype: str = "f32",
+    weights: DType | None = None,
+) -> LanguageModel:
+    """The Graph of a model folder, from config and headers alone: weights are mapped, none is read.
+
+    context: positions to plan for, None for all that the model has. sequences: how many the cache holds at once.
+    cache_dtype: "f32", "bf16" or "i8". weights: the dtype that matrices are rounded to, None for as they are stored.
+
+    Raises LoadError for a config or weights that contradict the template, UnsupportedError for an architecture or
+    choice that no template makes, LimitError, and InputError for a context that the model does not have.
+    """
+    model_type = folder.config.get("model_type")
+    where = f"{folder.path}/config.json"
+    if not isinstance(model_type, str):
+        raise LoadError(f"{where}: model_type: missing or no text, got {model_type!r}")
+    template = read_template(model_type)
+    settings = read_settings(template, folder.config, where)
+    if cache_dtype not in CACHE_DTYPES:
+        raise InputError(f"option cache_dtype: got {cache_dtype!r}, expected one of {', '.join(CACHE_DTYPES)}")
+    if not 1 <= sequences <= MAX_SEQUENCES:
+        raise InputError(f"option sequences: out of range, got {sequences}, expected 1..{MAX_SEQUENCES}")
+    context = _context(settings, context)
+    graph = Graph(template.name)
+    found = Weights(graph, folder, template.prefixes, f"{template.embedding.tokens}.weight", weights)
+    build_decoder(
+        graph, template, settings, found, context=context, sequences=sequences, cache_dtype=DTYPES[cache_dtype]
+    )
+    found.finish(_ignored(template, settings, found.prefix))
+    return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config)
+
+
+def _context(settings: Settings, context: int | None) -> int:
+    """The positions to plan for. Raises InputError, LimitError."""
+    longest = settings.values["context"]
+    if context is None:
+        if longest > MAX_CONTEXT:
+            field = settings.field("context")
+            raise LimitError(f"{field}: too long, got {longest}, expected at most {MAX_CONTEXT}, or give a context")
+        return longest
+    if not 1 <= context <= min(longest, MAX_CONTEXT):
+        raise InputError(
+            f"option context: out of range, got {context}, expected 1..{min(longest, MAX_CONTEXT)} "
+            f"({settings.field('context')} = {longest})"
+        )
+    return context
+
+
+def _ignored(template: Template, settings: Settings, prefix: str) -> list[str]:
+    """Patterns of weights that a file may hold beside those that are asked for."""
+    patterns = [prefix + pattern for pattern in template.ignored] + list(template.ignored)
+    if template.head is not None and template.head.tied.evaluate(settings.values):
+        patterns.append(f"{template.head.linear.path}.weight")
+    return patterns

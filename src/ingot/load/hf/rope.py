@@ -1,0 +1,159 @@
+"""Rotary angles: tables of cosines and sines by position, from a config's theta and scaling.
+
+Su et al., "RoFormer", 2021. Scalings: linear interpolation (kaiokendev, Chen et al. 2023), "llama3" (the Llama 3.1
+release), YaRN (Peng et al., 2023), LongRoPE (Ding et al., 2024).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ingot.errors import LoadError, UnsupportedError
+from ingot.load.hf.settings import Settings, lookup
+from ingot.load.hf.template import Rope
+
+KINDS = ("default", "linear", "llama3", "yarn", "longrope")
+
+
+def rotary_tables(rope: Rope, settings: Settings, context: int) -> tuple[np.ndarray, np.ndarray]:
+    """cos and sin, f32 [context, dim], of angles computed in float64; both halves of a row hold the same angles.
+
+    Raises LoadError for a scaling that says too little or the impossible, UnsupportedError for one that is not there.
+    """
+    values = settings.values
+    dim, theta = rope.dim.evaluate(values), rope.theta.evaluate(values)
+    if not isinstance(dim, int) or dim < 2 or dim % 2:
+        fields = settings.field(*rope.dim.names)
+        raise LoadError(f"{fields}: bad rotary dim, got {dim}, expected an even number of 2 or more ({rope.where})")
+    place, scaling = _scaling(rope, settings)
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    kind = rope.aliases.get(kind, kind) if isinstance(kind, str) else kind
+    if kind == "dynamic":
+        raise UnsupportedError(
+            f"{place}.rope_type: 'dynamic' turns keys anew as a sequence grows, which a cache cannot; "
+            f"expected one of {', '.join(rope.kinds)} ({rope.where})"
+        )
+    if kind not in rope.kinds:
+        raise UnsupportedError(
+            f"{place}.rope_type: not supported, got {kind!r}, expected one of {', '.join(rope.kinds)} ({rope.where})"
+        )
+    frequencies, factor = _Scaling(place, scaling, settings, dim, float(theta), context).frequencies(kind)
+    angles = np.arange(context, dtype=np.float64)[:, None] * frequencies
+    angles = np.concatenate([angles, angles], -1)
+    return (np.cos(angles) * factor).astype(np.float32), (np.sin(angles) * factor).astype(np.float32)
+
+
+def _scaling(rope: Rope, settings: Settings) -> tuple[str, Mapping[str, Any]]:
+    """Where the parameters of the scaling stand, and they; none means the plain kind."""
+    for path in rope.scaling:
+        is_there, found = lookup(settings.config, path, settings.where)
+        if is_there and found is not None:
+            place = f"{settings.where}: {path}"
+            if not isinstance(found, Mapping):
+                raise LoadError(f"{place}: wrong kind, got {found!r}, expected an object")
+            return place, found
+    return f"{settings.where}: {rope.scaling[0] if rope.scaling else 'rope'}", {}
+
+
+class _Scaling:
+    """The parameters of one scaling, read one by one with an error for each that is wrong."""
+
+    def __init__(
+        self, place: str, found: Mapping[str, Any], settings: Settings, dim: int, theta: float, context: int
+    ):
+        self._place = place
+        self._found = found
+        self._settings = settings
+        self._dim = dim
+        self._theta = theta
+        self._context = context
+
+    def frequencies(self, kind: str) -> tuple[np.ndarray, float]:
+        """Angle per position of each pair of elements, float64 [dim / 2], and what cosines and sines are scaled by."""
+        plain = self._theta ** (-np.arange(0, self._dim, 2, dtype=np.float64) / self._dim)
+        match kind:
+            case "default":
+                return plain, 1.0
+            case "linear":
+                return plain / self._number("factor"), 1.0
+            case "llama3":
+                return self._llama3(plain), 1.0
+            case "yarn":
+                return self._yarn(plain)
+            case "longrope":
+                return self._longrope(plain)
+        raise AssertionError(kind)
+
+    def _llama3(self, plain: np.ndarray) -> np.ndarray:
+        """Long waves are slowed by the factor, short ones kept, those between blended."""
+        factor, low, high = (self._number(key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+        if high <= low:
+            raise LoadError(f"{self._place}.high_freq_factor: got {high}, expected more than low_freq_factor, {low}")
+        turns = self._original() * plain / (2 * math.pi)  # in the context that the model was trained with
+        kept = np.clip((turns - low) / (high - low), 0, 1)
+        return plain * (kept + (1 - kept) / factor)
+
+    def _yarn(self, plain: np.ndarray) -> tuple[np.ndarray, float]:
+        """Dims that turn often are kept, those that turn rarely slowed, with a ramp between; attention is sharpened."""
+        original = self._original()
+        factor = self._number("factor", self._settings.values["context"] / original)
+        fast, slow = self._number("beta_fast", 32.0), self._number("beta_slow", 1.0)
+
+        def dim_of(turns: float) -> float:
+            return self._dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(self._theta))
+
+        low, high = dim_of(fast), dim_of(slow)
+        if self._found.get("truncate", True):
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, self._dim - 1)
+        ramp = np.clip((np.arange(self._dim // 2) - low) / (high - low if high != low else 0.001), 0, 1)
+        scale, all_dims = self._number("mscale", 0.0), self._number("mscale_all_dim", 0.0)
+        sharpened = _sharpening(factor, scale) / _sharpening(factor, all_dims) if scale and all_dims else None
+        attention = self._number("attention_factor", sharpened or _sharpening(factor, 1.0))
+        return plain / factor * ramp + plain * (1 - ramp), attention
+
+    def _longrope(self, plain: np.ndarray) -> tuple[np.ndarray, float]:
+        """A factor for each pair of dims, from one of two lists.
+
+        The list of long contexts is used where the planned context exceeds the original one, and for all of it: keys
+        in a cache are turned once.
+        """
+        original = self._original()
+        key = "long_factor" if self._context > original else "short_factor"
+        factors = self._found.get(key)
+        if not isinstance(factors, list) or len(factors) != self._dim // 2 or not all(map(_is_positive, factors)):
+            raise LoadError(f"{self._place}.{key}: got {factors!r}, expected {self._dim // 2} numbers above 0")
+        factor = self._number("factor", self._settings.values["context"] / original)
+        stretched = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+        return plain / np.array(factors, np.float64), self._number("attention_factor", stretched)
+
+    def _original(self) -> float:
+        """The context that the model was trained with: beside the scaling, in it, or the model's own."""
+        key = "original_max_position_embeddings"
+        for place, found in ((self._settings.where, self._settings.config), (self._place, self._found)):
+            if found.get(key) is not None:
+                value = found[key]
+                if not isinstance(value, int) or isinstance(value, bool) or value < 2:
+                    raise LoadError(f"{place}.{key}: got {value!r}, expected an integer of 2 or more")
+                return value
+        return self._settings.values["context"]
+
+    def _number(self, key: str, default: float | None = None) -> float:
+        value = self._found.get(key)
+        if value is None and default is not None:
+            return default
+        if not _is_positive(value):
+            raise LoadError(f"{self._place}.{key}: got {value!r}, expected a number above 0")
+        return float(value)  # type: ignore[arg-type]
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+
+
+def _sharpening(factor: float, scale: float) -> float:
+    return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0

@@ -1,0 +1,180 @@
+"""config.json -> the names that a template computes with, each checked where it is read.
+
+An error names the field, what it holds, what it may hold, and the line of the template that says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ingot.errors import LimitError, LoadError, UnsupportedError
+from ingot.load.hf.expression import Expression
+from ingot.load.hf.template import Key, Template
+
+MAX_SIZE = 1 << 26  # of one dim: the largest vocabularies have 2**18 rows
+MAX_LAYERS = 1024
+ACTIVATIONS = {
+    "silu": ("silu", None),
+    "swish": ("silu", None),
+    "relu": ("relu", None),
+    "gelu": ("gelu", "erf"),
+    "gelu_new": ("gelu", "tanh"),
+    "gelu_fast": ("gelu", "tanh"),
+    "gelu_pytorch_tanh": ("gelu", "tanh"),
+}
+_STORED = ("float32", "float16", "bfloat16", "torch.float32", "torch.float16", "torch.bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The values of a template's names; `where` is the config file, `keys` the HF field behind each name."""
+
+    where: str
+    config: Mapping[str, Any]
+    values: dict[str, Any]
+    keys: Mapping[str, str]
+
+    def field(self, *names: str) -> str:
+        """The HF fields behind names, for errors: `config.json: num_attention_heads, hidden_size`."""
+        return f"{self.where}: {', '.join(self.keys.get(name, name) for name in names)}"
+
+
+def read_settings(template: Template, config: Mapping[str, Any], where: str) -> Settings:
+    """The names of a template, from a folder's config.
+
+    Raises LoadError for a field that is missing or holds what it cannot mean, LimitError for too many layers,
+    UnsupportedError for a choice that the template does not make.
+    """
+    if config.get("quantization_config") is not None:
+        raise UnsupportedError(f"{where}: quantization_config: quantised weights, expected f32, f16 or bf16")
+    if template.config_in is not None:
+        inner = config.get(template.config_in)
+        if not isinstance(inner, dict):
+            raise LoadError(f"{where}: {template.config_in}: missing or no object, got {inner!r}")
+        config, where = inner, f"{where}: {template.config_in}"
+    for key in ("dtype", "torch_dtype"):
+        if config.get(key) is not None and config[key] not in _STORED:
+            raise LoadError(f"{where}: {key}: unknown dtype, got {config[key]!r}, expected one of {', '.join(_STORED)}")
+    values: dict[str, Any] = {name: name for name in template.ropes}
+    keys = {}
+    for name, key in template.config.items():
+        keys[name] = key.paths[0]
+        values[name] = _read(key, config, where, values, keys)
+        if name == "layers" and values[name] > MAX_LAYERS:
+            raise LimitError(f"{where}: {key.paths[0]}: too many, got {values[name]}, expected at most {MAX_LAYERS}")
+    for name, expression in template.let.items():
+        values[name] = _computed(expression, values, keys, where)
+    return Settings(where, config, values, keys)
+
+
+def lookup(config: Mapping[str, Any], path: str, where: str) -> tuple[bool, Any]:
+    """Whether a dotted path leads to a value, and the value. Raises LoadError where it leads through no object."""
+    found: Any = config
+    for i, part in enumerate(path.split(".")):
+        if found is None and i:
+            return False, None
+        if not isinstance(found, Mapping):
+            raise LoadError(f"{where}: {'.'.join(path.split('.')[:i])}: wrong kind, got {found!r}, expected an object")
+        if part not in found:
+            return False, None
+        found = found[part]
+    return True, found
+
+
+def _computed(expression: Expression, values: Mapping[str, Any], keys: Mapping[str, str], where: str) -> Any:
+    """What an expression makes of fields that were read before; an error names them."""
+    try:
+        return expression.evaluate(values)
+    except LoadError as error:
+        fields = ", ".join(keys[name] for name in expression.names if name in keys)
+        raise LoadError(f"{where}: {fields}: {error}") from error
+
+
+def _read(
+    key: Key, config: Mapping[str, Any], where: str, values: dict[str, Any], keys: Mapping[str, str]
+) -> Any:
+    for path in key.paths:
+        is_there, value = lookup(config, path, where)
+        if is_there:
+            place = f"{where}: {path}"
+            break
+    else:
+        is_there, value, place = False, None, f"{where}: {key.paths[0]}"
+    if value is None:
+        fallback = key.if_null if is_there else key.default
+        if fallback is None:
+            raise LoadError(f"{place}: {'null' if is_there else 'missing'}, expected {_MEANS[key.type]} ({key.where})")
+        words = {word: word for word in (*ACTIVATIONS, *key.options)}
+        if key.type == "per_layer":
+            count = values["layers"]
+            value = [_computed(fallback, words | values | {"layer": i}, keys, where) for i in range(count)]
+        else:
+            value = _computed(fallback, words | values, keys, where)
+            if value is None:
+                return None
+    _check(key, value, place, values)
+    return value
+
+
+_MEANS = {
+    "size": f"an integer of 1..{MAX_SIZE}",
+    "count": f"an integer of 0..{MAX_SIZE}",
+    "positive": "a number above 0",
+    "number": "a number",
+    "flag": "true or false",
+    "word": "a word",
+    "activation": f"one of {', '.join(ACTIVATIONS)}",
+    "per_layer": "a list with one entry for each layer",
+    "layers": "a list of layers",
+}
+
+
+def _check(key: Key, value: Any, place: str, values: Mapping[str, Any]) -> None:
+    """Raises LoadError or UnsupportedError for a value that is not of the key's type."""
+    if not _is(key.type, value, values):
+        error = UnsupportedError if key.type == "activation" and isinstance(value, str) else LoadError
+        expected = f"{_MEANS[key.type]} ({key.where})"
+        if key.type in ("size", "count") and isinstance(value, int) and not isinstance(value, bool):
+            raise LoadError(f"{place}: out of range, got {value}, expected {expected}")
+        raise error(f"{place}: got {value!r}, expected {expected}")
+    if key.options:
+        for each in value if isinstance(value, list) else [value]:
+            if each not in key.options:
+                expected = f"one of {', '.join(key.options)} ({key.where})"
+                raise UnsupportedError(f"{place}: got {each!r}, expected {expected}")
+    allowed = [expression.evaluate(values) for expression in key.only]
+    if allowed and value not in allowed:
+        expected = f"{' or '.join(map(repr, allowed))} ({key.where})"
+        raise UnsupportedError(f"{place}: not supported, got {value!r}, expected {expected}")
+
+
+def _is(type: str, value: Any, values: Mapping[str, Any]) -> bool:
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    is_number = is_integer or (isinstance(value, float) and math.isfinite(value))
+    match type:
+        case "size":
+            return is_integer and 1 <= value <= MAX_SIZE
+        case "count":
+            return is_integer and 0 <= value <= MAX_SIZE
+        case "positive":
+            return is_number and value > 0
+        case "number":
+            return is_number
+        case "flag":
+            return isinstance(value, bool)
+        case "word":
+            return isinstance(value, str)
+        case "activation":
+            return isinstance(value, str) and value in ACTIVATIONS
+        case "per_layer":
+            return isinstance(value, list) and len(value) == values["layers"] and all(map(_is_entry, value))
+        case "layers":
+            return isinstance(value, list) and all(_is("count", each, values) for each in value)
+    raise AssertionError(type)
+
+
+def _is_entry(value: Any) -> bool:
+    return isinstance(value, (str, int))

@@ -1,0 +1,62 @@
+"""The weights of a folder under the names that a template gives them, with every disagreement listed at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from ingot.dtype import DType, bf16, f16, f32
+from ingot.errors import LoadError, UnsupportedError
+from ingot.ir import Graph, TensorType
+from ingot.load.hf.folder import Folder
+
+_MAX_SHOWN = 40
+
+
+class Weights:
+    """Puts weights into a graph as f32 values; what is missing or has another shape is noted and stood in for.
+
+    A stored dtype other than f32 is followed by a cast. matrices: the dtype that matrices are rounded to first, if any.
+    """
+
+    def __init__(self, graph: Graph, folder: Folder, prefixes: Sequence[str], probe: str, matrices: DType | None):
+        """probe: the name, behind one of `prefixes`, of a weight that every model of the kind has."""
+        self._graph = graph
+        self._folder = folder
+        self._matrices = matrices
+        self._values: dict[str, str] = {}
+        self._problems: list[str] = []
+        self.prefix = next((p for p in prefixes if p + probe in folder.tensors), prefixes[0])
+
+    def value(self, name: str, shape: tuple[int, ...], where: str) -> str:
+        """The f32 value of a weight, made at the first call. where: the line of the template that asks for it."""
+        if name not in self._values:
+            self._values[name] = self._load(name, shape, where)
+        return self._values[name]
+
+    def finish(self, ignored: Sequence[str]) -> None:
+        """Raises LoadError with all that is missing, mis-shaped or not asked for; `ignored` are patterns of names."""
+        for name in self._folder.tensors:
+            if name not in self._values and not any(fnmatchcase(name, pattern) for pattern in ignored):
+                self._problems.append(f"unexpected {name!r}")
+        if self._problems:
+            rest = len(self._problems) - _MAX_SHOWN
+            lines = [*self._problems[:_MAX_SHOWN], *([f"and {rest} more"] if rest > 0 else [])]
+            raise LoadError(
+                f"{self._folder.path}: {len(self._problems)} weights do not fit the template\n  " + "\n  ".join(lines)
+            )
+
+    def _load(self, name: str, shape: tuple[int, ...], where: str) -> str:
+        stored = self._folder.tensors.get(name)
+        if stored is None or stored.shape != shape:
+            got = f"missing {name!r}" if stored is None else f"shape of {name!r}: got {list(stored.shape)}"
+            self._problems.append(f"{got}, expected {list(shape)} ({where})")
+            return self._graph.add_weight(name, None, TensorType(f32, shape))
+        if stored.dtype not in (f32, f16, bf16):
+            raise UnsupportedError(f"{stored.path}: weight {name!r} is {stored.dtype}, expected f32, f16 or bf16")
+        value = self._graph.add_weight(name, stored.array())
+        if len(shape) >= 2 and self._matrices is not None and stored.dtype is not self._matrices:
+            value = self._graph.add("cast", [value], f"{name}.{self._matrices}", dtype=self._matrices).output
+        if self._graph.type(value).dtype is not f32:
+            value = self._graph.add("cast", [value], f"{name}.f32", dtype=f32).output
+        return value
