@@ -49,8 +49,8 @@ class NodeArg:
 class InferenceSession:
     """A loaded model, ready to run.
 
-    source: a path (.onnx, .pt2, or a folder that `save` wrote), the bytes of an ONNX model, an ExportedProgram, an
-    nn.Module with `example_inputs`, or a Graph. threads: 0 means what the machine allows. executor: "native", or
+    source: a path (.onnx, .pt2, a folder that `save` wrote, a Hugging Face folder of an encoder), the bytes of an ONNX
+    model, an ExportedProgram, an nn.Module with `example_inputs`, or a Graph. threads: 0 means what the machine allows. executor: "native", or
     "interpret" for the reference. strict: an op that only the reference can run is an error. dims: values for symbolic
     dims, bound at load. passes: names of the passes to run; None means all. cache: where the compiled programs of ONNX
     files are kept between processes: a folder, True for the user's own, False for nowhere, None for INGOT_CACHE.
@@ -396,9 +396,22 @@ def _load(source: Any, example_inputs: tuple[Any, ...] | None, weights: WeightSt
     )
 
 
+def _load_encoder(folder: str) -> Graph:
+    from ingot.load.hf import load_language_model, read_folder
+
+    model = load_language_model(read_folder(folder), context=None)
+    if model.kind != "encoder":
+        raise InputError(
+            f"{folder}: a decoder keeps state between runs, got {model.config['model_type']}; use ingot.LLM"
+        )
+    return model.graph
+
+
 def _load_path(path: str, weights: WeightStore) -> _Loaded:
     if not os.path.exists(path):
         raise FileNotFoundError(2, "no such file", path)
+    if os.path.isfile(os.path.join(path, "config.json")):
+        return _Loaded(_load_encoder(path))
     if os.path.isdir(path):
         return _Loaded(saved.read(path, weights), is_compiled=True)
     if path.endswith(".pt2"):

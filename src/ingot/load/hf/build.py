@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,13 @@ class Builder:
     """
 
     def __init__(
-        self, graph: Graph, template: Template, settings: Settings, weights: Weights, rows: tuple[Dim, ...], attend: Attend
+        self,
+        graph: Graph,
+        template: Template,
+        settings: Settings,
+        weights: Weights,
+        rows: tuple[Dim, ...],
+        attend: Attend,
     ):
         self.graph = graph
         self.template = template
@@ -136,12 +143,14 @@ class Builder:
     def _mlp(self, mlp: Mlp, x: str) -> str:
         width, size = self.names["width"], mlp.size.evaluate(self.names)
         activation = mlp.activation.evaluate(self.names)
+        gate: str | None = None
         if mlp.gate_up is not None:
             both = self.linear(mlp.gate_up, x, width, 2 * size)
             gate, up = self._columns(both, 0, size), self._columns(both, size, 2 * size)
         else:
             assert mlp.up is not None
-            gate = None if mlp.gate is None else self.linear(mlp.gate, x, width, size)
+            if mlp.gate is not None:
+                gate = self.linear(mlp.gate, x, width, size)
             up = self.linear(mlp.up, x, width, size)
         if gate is None:
             inner = self._activate(activation, up)
@@ -189,7 +198,7 @@ class Builder:
         fused = self.linear(attention.qkv, x, self.names["width"], columns)
         if attention.split == "stacked":
             ends = [0, heads * head_dim, (heads + kv_heads) * head_dim, columns]
-            parts = [self._columns(fused, a, b) for a, b in zip(ends, ends[1:], strict=False)]
+            parts = [self._columns(fused, a, b) for a, b in pairwise(ends)]
             q, k, v = (
                 self._heads(part, norm)
                 for part, norm in zip(parts, (attention.q_norm, attention.k_norm, None), strict=True)

@@ -1,4 +1,4 @@
-"""YAML documents read strictly: each value knows its line, each key is asked for by name, and a key too many is an error.
+"""YAML read strictly: each value knows its line, each key is asked for by name, and a key too many is an error.
 
 Templates ship with Ingot, but a new one is written by hand; its mistakes are named with file and line.
 """
@@ -83,7 +83,9 @@ class Item:
 
     @property
     def _kind(self) -> str:
-        return {"mapping": "a mapping", "sequence": "a list"}.get(str(self._node.id), f"{self._node.value!r}")
+        if isinstance(self._node, yaml.MappingNode):
+            return "a mapping"
+        return "a list" if self.is_list else repr(self._node.value)
 
 
 def read_document(path: Path) -> Item:

@@ -12,7 +12,6 @@ from ingot.errors import LoadError
 Scalar = int | float | bool | str | None
 
 
-
 def _divide(a: int, b: int) -> int:
     """a // b, which must come out even: heads that do not divide a width are a mistake."""
     if a % b:
@@ -45,7 +44,7 @@ _LEAVES = (ast.Constant, ast.Name, ast.Subscript, ast.UnaryOp, ast.BinOp, ast.Bo
 
 
 class Expression:
-    """A checked expression over names: arithmetic, comparisons, and/or/not, `a if b else c`, `list[i]`, min, max, int."""
+    """Arithmetic, comparisons, and/or/not, `a if b else c`, `list[i]`, min, max and int, over names."""
 
     def __init__(self, text: str, where: str):
         self.text = text

@@ -62,9 +62,7 @@ def _scaling(rope: Rope, settings: Settings) -> tuple[str, Mapping[str, Any]]:
 class _Scaling:
     """The parameters of one scaling, read one by one with an error for each that is wrong."""
 
-    def __init__(
-        self, place: str, found: Mapping[str, Any], settings: Settings, dim: int, theta: float, context: int
-    ):
+    def __init__(self, place: str, found: Mapping[str, Any], settings: Settings, dim: int, theta: float, context: int):
         self._place = place
         self._found = found
         self._settings = settings

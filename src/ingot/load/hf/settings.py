@@ -59,12 +59,12 @@ def read_settings(template: Template, config: Mapping[str, Any], where: str) -> 
         if config.get(key) is not None and config[key] not in _STORED:
             raise LoadError(f"{where}: {key}: unknown dtype, got {config[key]!r}, expected one of {', '.join(_STORED)}")
     values: dict[str, Any] = {name: name for name in template.ropes}
-    keys = {}
-    for name, key in template.config.items():
-        keys[name] = key.paths[0]
-        values[name] = _read(key, config, where, values, keys)
+    keys: dict[str, str] = {}
+    for name, row in template.config.items():
+        keys[name] = row.paths[0]
+        values[name] = _read(row, config, where, values, keys)
         if name == "layers" and values[name] > MAX_LAYERS:
-            raise LimitError(f"{where}: {key.paths[0]}: too many, got {values[name]}, expected at most {MAX_LAYERS}")
+            raise LimitError(f"{where}: {row.paths[0]}: too many, got {values[name]}, expected at most {MAX_LAYERS}")
     for name, expression in template.let.items():
         values[name] = _computed(expression, values, keys, where)
     return Settings(where, config, values, keys)
@@ -93,9 +93,7 @@ def _computed(expression: Expression, values: Mapping[str, Any], keys: Mapping[s
         raise LoadError(f"{where}: {fields}: {error}") from error
 
 
-def _read(
-    key: Key, config: Mapping[str, Any], where: str, values: dict[str, Any], keys: Mapping[str, str]
-) -> Any:
+def _read(key: Key, config: Mapping[str, Any], where: str, values: dict[str, Any], keys: Mapping[str, str]) -> Any:
     for path in key.paths:
         is_there, value = lookup(config, path, where)
         if is_there:
@@ -109,12 +107,8 @@ def _read(
             raise LoadError(f"{place}: {'null' if is_there else 'missing'}, expected {_MEANS[key.type]} ({key.where})")
         words = {word: word for word in (*ACTIVATIONS, *key.options)}
         if key.type == "per_layer":
-            count = values["layers"]
-            value = [_computed(fallback, words | values | {"layer": i}, keys, where) for i in range(count)]
-        else:
-            value = _computed(fallback, words | values, keys, where)
-            if value is None:
-                return None
+            return [_computed(fallback, words | values | {"layer": i}, keys, where) for i in range(values["layers"])]
+        return _computed(fallback, words | values, keys, where)
     _check(key, value, place, values)
     return value
 
