@@ -59,7 +59,7 @@ def op(
         OPS[label] = Op(
             label, function, infer, tuple(operands), frozenset(optional), variadic, attributes, outputs, view, inplace,
             tuple(samples), {f32: 2e-6, f16: 2e-3, f64: 1e-12} | (tolerance or {}), domain, expand and _bound(expand),
-            function.__doc__.splitlines()[0],
+            (function.__doc__ or "").partition("\n")[0],  # `python -OO` leaves none
         )  # fmt: skip
         return function
 

@@ -1,7 +1,7 @@
 """A model folder: which of its files are read, and how they are kept inside it.
 
-Links are followed only inside the folder, or, for a snapshot in the hub's cache (`models--*/snapshots/*`, whose files
-are links to `blobs/`), inside the `models--*` folder. Pickled weights are never read.
+Links are followed only to files below the folder itself and, for a snapshot in the hub's cache, below the places where
+that cache keeps contents. Pickled weights are never read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Folder:
         self.path = os.fspath(path)
         self._folder = os.path.realpath(self.path, strict=True)
         self._names = frozenset(os.listdir(self._folder))
-        self._root = _root_of(self._folder)
+        self._roots = _roots_of(self._folder)
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -83,10 +83,11 @@ class Folder:
     def _open(self, name: str) -> int:
         where = self._where(name)
         real = os.path.realpath(os.path.join(self._folder, name))
-        relative = os.path.relpath(real, self._root)
-        if os.path.isabs(relative) or relative.split(os.sep)[0] == os.pardir:
-            raise LoadError(f"{where}: leads outside {self._root}")
-        return open_regular(self._root, relative.split(os.sep), where)
+        for root in self._roots:
+            relative = os.path.relpath(real, root).split(os.sep)
+            if relative[0] != os.pardir:
+                return open_regular(root, relative, where)
+        raise LoadError(f"{where}: a link that leads outside the folder, to {shown(real)}")
 
     def _read(self, name: str, limit: int) -> bytes | None:
         if name not in self._names:
@@ -144,12 +145,19 @@ def read_folder(path: str | os.PathLike[str]) -> Folder:
     return folder
 
 
-def _root_of(folder: str) -> str:
-    """The folder that links may not leave."""
-    snapshots, _ = os.path.split(folder)
-    cached, name = os.path.split(snapshots)
-    is_cached = name == "snapshots" and os.path.basename(cached).startswith("models--")
-    return cached if is_cached else folder
+def _roots_of(folder: str) -> list[str]:
+    """The folders below which the files of a model folder may lie, itself first.
+
+    The hub's cache keeps snapshots as links: `models--*/snapshots/*/config.json` leads to `models--*/blobs/*`, and
+    that may lead to `blobs/*/*` of the whole cache, which then holds a marker file.
+    """
+    revisions, _ = os.path.split(folder)
+    repository, name = os.path.split(revisions)
+    if name != "snapshots" or not os.path.basename(repository).startswith("models--"):
+        return [folder]
+    shared = os.path.join(os.path.dirname(repository), "blobs")
+    is_marked = os.path.isfile(os.path.join(shared, ".huggingface-shared-blobs"))
+    return [folder, os.path.join(repository, "blobs"), *([shared] if is_marked else [])]
 
 
 def _weight_map(index: dict[str, Any], where: str) -> dict[str, str]:

@@ -25,7 +25,7 @@ MAX_NAME_BYTES = 1024
 _MAX_SHOWN_PROBLEMS = 20
 _LENGTH_BYTES = 8
 _MAX_RANK = 64  # of the format as others read it; Ingot's own is lower
-_MAX_ELEMENTS = 1 << 60
+_MAX_BYTES = 1 << 62
 
 DTYPES = {
     "BOOL": dtype.boolean,
@@ -149,6 +149,8 @@ def _checked_rows(header: dict[str, Any], data_bytes: int, path: str) -> list[_R
             unsupported.append(f"tensor {shown(name)} is {shown(entry['dtype'])}")
         elif len(shape) > MAX_RANK:
             unsupported.append(f"tensor {shown(name)} has rank {len(shape)}, expected at most {MAX_RANK}")
+        elif math.prod(max(dim, 1) for dim in shape) * kind.itemsize > _MAX_BYTES:  # strides count beside a dim of 0
+            problems.append(f"tensor {shown(name)}: shape is {shown(list(shape))}, expected at most 2^62 bytes")
         elif math.prod(shape) * kind.itemsize != end - begin:
             needed = math.prod(shape) * kind.itemsize
             problems.append(f"tensor {shown(name)}: {kind}{list(shape)} takes {needed} bytes, got {end - begin}")
@@ -174,11 +176,8 @@ def _problem_of(name: str, entry: Any) -> str | None:
     shape, span = entry["shape"], entry["data_offsets"]
     if not isinstance(shape, list) or not all(type(dim) is int and dim >= 0 for dim in shape):
         return f"shape is {shown(shape)}, expected a list of integers from 0 on"
-    if len(shape) > _MAX_RANK or max(shape, default=0) >= _MAX_ELEMENTS:
-        return f"shape is {shown(shape)}, expected at most {_MAX_RANK} dims below 2^60"
-    # The product of the other dims counts even where one is 0: strides are made of it.
-    if math.prod(max(dim, 1) for dim in shape) >= _MAX_ELEMENTS:
-        return f"shape is {shown(shape)}, expected fewer than 2^60 elements"
+    if len(shape) > _MAX_RANK:
+        return f"shape has {len(shape)} dims, expected at most {_MAX_RANK}"
     if not isinstance(span, list) or len(span) != 2 or not all(type(byte) is int for byte in span):
         return f"data_offsets is {shown(span)}, expected two integers"
     if not 0 <= span[0] <= span[1]:

@@ -88,9 +88,6 @@ def _check_tree(root: Any, where: str) -> None:
     """Depth, and strings that UTF-8 can hold: an escape may name half a character."""
     level, depth = [root], 0
     while level:
-        depth += 1
-        if depth > MAX_DEPTH + 1:
-            raise _too_deep(where)
         below: list[Any] = []
         for value in level:
             if isinstance(value, dict):
@@ -103,6 +100,9 @@ def _check_tree(root: Any, where: str) -> None:
                     value.encode("utf-8")
                 except UnicodeEncodeError:
                     raise LoadError(f"{where}: {shown(value)} holds half a surrogate pair") from None
+        depth += any(isinstance(value, (dict, list)) for value in level)
+        if depth > MAX_DEPTH:
+            raise _too_deep(where)
         level = below
 
 

@@ -1,0 +1,64 @@
+"""Every table of hostile inputs in one process, for interpreters that drop asserts: `python -O -m attacks`.
+
+Prints what went wrong; exits with 1 if anything did.
+"""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from attacks import hostile_folders, hostile_onnx
+from ingot.errors import IngotError
+from ingot.load.hf.folder import read_folder
+from ingot.load.onnx import load_onnx
+
+
+def open_folder(build, folder: Path) -> None:
+    """Reads a folder, every tensor of it too."""
+    build(folder)
+    for tensor in read_folder(folder).tensors.values():
+        tensor.array()
+
+
+def open_onnx(build, folder: Path) -> None:
+    source = build()
+    load_onnx(source if isinstance(source, bytes) else source.SerializeToString())
+
+
+# How a table's inputs are opened: (open, attacks); an attack is (name, build, error type, fragment of the message).
+TABLES = (
+    (open_folder, hostile_folders.ATTACKS),
+    (
+        open_onnx,
+        [
+            *hostile_onnx.FILES,
+            *hostile_onnx.GRAPHS,
+            *hostile_onnx.TENSORS,
+            *hostile_onnx.ATTRIBUTES,
+            *hostile_onnx.BOMBS,
+        ],
+    ),
+)
+
+
+def failures() -> Iterator[str]:
+    """A line for each attack that did not get its error."""
+    for open_input, attacks in TABLES:
+        for name, build, error, fragment in attacks:
+            with tempfile.TemporaryDirectory() as folder:
+                inner = Path(folder) / "model"
+                inner.mkdir()
+                try:
+                    open_input(build, inner)
+                except IngotError as caught:
+                    if type(caught) is not error or fragment not in str(caught):
+                        yield f"{name}: {type(caught).__name__}: {caught}"
+                else:
+                    yield f"{name}: nothing was raised"
+
+
+if __name__ == "__main__":
+    found = list(failures())
+    print("\n".join(found) or f"{sum(len(attacks) for _, attacks in TABLES)} attacks, optimised {sys.flags.optimize}")
+    sys.exit(bool(found))
