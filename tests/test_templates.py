@@ -4,11 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.hf_models import CASES, Case, expected_logits, save_model
+import torch
+import transformers
+from tests.hf_models import CASES, Case, config_of, expected_logits, save_model
 
+import ingot
+from ingot.dtype import bf16
 from ingot.ir import Graph
-from ingot.load.hf.folder import read_folder
-from ingot.load.hf.language_model import LanguageModel, load_language_model
+from ingot.load.hf import LanguageModel, load_language_model, read_folder
 from ingot.load.hf.template import template_names
 from ingot.run.interpret import interpret
 
@@ -49,7 +52,7 @@ def blocks_of(model: LanguageModel, sequences: int) -> np.ndarray:
 
 
 def test_all_templates_have_a_case():
-    assert {case.type for case in CASES} | {"gemma3"} == set(template_names())
+    assert {case.type for case in CASES} | {"bert", "gemma3"} == set(template_names())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -77,3 +80,62 @@ def test_chunks_of_two_sequences(case: Case, saved):
         np.testing.assert_allclose(logits[:others], expected[before : before + others], atol=TOLERANCE)
         got.append(logits[others:])
     np.testing.assert_allclose(np.concatenate(got), expected, atol=TOLERANCE)
+
+
+def test_int8_and_bf16_caches(saved):
+    """A narrower cache changes logits by its rounding only."""
+    folder, expected, ids = saved(CASES[0])
+    for cache_dtype, tolerance in (("bf16", 0.05), ("i8", 0.05)):
+        model = load_language_model(read_folder(folder), context=None, cache_dtype=cache_dtype)
+        got = run(model.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(model, 1))
+        assert np.abs(got - expected).max() < tolerance * np.abs(expected).max()
+
+
+def test_matrices_rounded_to_bf16(saved):
+    """weights=bf16 on f32 files is what a file in bf16 gives, but for norms, biases and tables."""
+    folder, expected, ids = saved(CASES[0])
+    model = load_language_model(read_folder(folder), context=None, weights=bf16)
+    casts = [node for node in model.graph.nodes if node.op.name == "cast" and node.dtype is bf16]
+    matrices = [name for name, value in model.graph.values.items() if value.kind == "weight" and value.type.rank == 2]
+    assert len(casts) == len(matrices)
+    got = run(model.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(model, 1))
+    assert 0 < np.abs(got - expected).max() < 0.05 * np.abs(expected).max()
+
+
+def test_gemma3_with_vision(tmp_path: Path):
+    """The text model out of a folder that has a vision part too."""
+    text = config_of(next(case for case in CASES if case.name == "gemma3_text"))
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision = {**sizes, "image_size": 28, "patch_size": 14}
+    config = transformers.Gemma3Config(text_config=text.to_dict(), vision_config=vision, mm_tokens_per_image=1)
+    model = transformers.Gemma3ForConditionalGeneration._from_config(config, attn_implementation="eager").eval()
+    model.save_pretrained(tmp_path)
+    ids = np.random.default_rng(0).integers(3, 90, LENGTH).astype(np.int32)
+    loaded = load_language_model(read_folder(tmp_path), context=None)
+    got = run(loaded.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(loaded, 1))
+    np.testing.assert_allclose(got, expected_logits(model, ids), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("executor", ["interpret", "native"])
+@pytest.mark.parametrize("prefixed", [False, True])
+def test_bert(prefixed: bool, executor: str, tmp_path: Path):
+    """An encoder is a model without state: an InferenceSession runs it, padding masked."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    kind = transformers.BertForMaskedLM if prefixed else transformers.BertModel
+    model = kind(transformers.BertConfig(**sizes, intermediate_size=48, max_position_embeddings=64)).eval()
+    model.save_pretrained(tmp_path)
+    feeds = {name: torch.randint(0, high, (2, 11)) for name, high in (("input_ids", 99), ("token_type_ids", 2))}
+    feeds["attention_mask"] = torch.tensor([[1] * 11, [1] * 7 + [0] * 4])
+    with torch.no_grad():
+        expected = (model.bert if prefixed else model)(**feeds).last_hidden_state.numpy()
+    session = ingot.InferenceSession(tmp_path, executor=executor, strict=True)
+    (got,) = session.run(None, {name: tensor.numpy() for name, tensor in feeds.items()})
+    kept = feeds["attention_mask"].numpy() == 1
+    np.testing.assert_allclose(got[kept], expected[kept], atol=TOLERANCE)
+
+
+def test_decoders_are_no_sessions(saved):
+    folder, _, _ = saved(CASES[0])
+    with pytest.raises(ingot.InputError, match=r"use ingot\.LLM"):
+        ingot.InferenceSession(folder)

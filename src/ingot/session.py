@@ -50,10 +50,11 @@ class InferenceSession:
     """A loaded model, ready to run.
 
     source: a path (.onnx, .pt2, a folder that `save` wrote, a Hugging Face folder of an encoder), the bytes of an ONNX
-    model, an ExportedProgram, an nn.Module with `example_inputs`, or a Graph. threads: 0 means what the machine allows. executor: "native", or
-    "interpret" for the reference. strict: an op that only the reference can run is an error. dims: values for symbolic
-    dims, bound at load. passes: names of the passes to run; None means all. cache: where the compiled programs of ONNX
-    files are kept between processes: a folder, True for the user's own, False for nowhere, None for INGOT_CACHE.
+    model, an ExportedProgram, an nn.Module with `example_inputs`, or a Graph. threads: 0 means what the machine allows.
+    executor: "native", or "interpret" for the reference. strict: an op that only the reference can run is an error.
+    dims: values for symbolic dims, bound at load. passes: names of the passes to run; None means all. cache: where the
+    compiled programs of ONNX files are kept between processes: a folder, True for the user's own, False for nowhere,
+    None for INGOT_CACHE.
 
     Raises LoadError, UnsupportedError or LimitError for a model that cannot be had, InputError for a bad option.
     Concurrent `run` calls are correct: they queue; `context()` gives another queue over the same weights.

@@ -10,6 +10,7 @@ from ingot.dtype import DTYPES, DType
 from ingot.errors import InputError, LimitError, LoadError
 from ingot.ir import Graph
 from ingot.load.hf.decoder import build_decoder
+from ingot.load.hf.encoder import build_encoder
 from ingot.load.hf.folder import Folder
 from ingot.load.hf.settings import Settings, read_settings
 from ingot.load.hf.template import Template, read_template
@@ -68,10 +69,13 @@ def load_language_model(
         raise InputError(f"option sequences: out of range, got {sequences}, expected 1..{MAX_SEQUENCES}")
     context = _context(settings, context)
     graph = Graph(template.name)
-    found = Weights(graph, folder, template.prefixes, f"{template.embedding.tokens}.weight", weights)
-    build_decoder(
-        graph, template, settings, found, context=context, sequences=sequences, cache_dtype=DTYPES[cache_dtype]
-    )
+    found = Weights(graph, folder, template, weights)
+    if template.kind == "encoder":
+        build_encoder(graph, template, settings, found)
+    else:
+        build_decoder(
+            graph, template, settings, found, context=context, sequences=sequences, cache_dtype=DTYPES[cache_dtype]
+        )
     found.finish(_ignored(template, settings, found.prefix))
     return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config)
 

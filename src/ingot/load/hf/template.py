@@ -6,7 +6,7 @@ docs/adding-an-architecture.md describes the language.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -176,7 +176,8 @@ class Template:
     steps: tuple[Step, ...]
     output: tuple[Step, ...]
     head: Head | None
-    ignored: tuple[str, ...] = field(default=())
+    ignored: tuple[str, ...]
+    renamed: Mapping[str, str]  # what older files call the last part of a name
 
 
 def template_names() -> list[str]:
@@ -204,7 +205,7 @@ def _sections(path: Path) -> dict[str, Item]:
     found = root.fields(
         optional=(
             "extends", "kind", "config_in", "config", "let", "ropes", "linear", "norm", "prefix", "embedding", "layers",
-            "output", "head", "ignored",
+            "output", "head", "ignored", "renamed",
         )
     )  # fmt: skip
     if "extends" not in found:
@@ -259,6 +260,7 @@ class _Reader:
             output=self._steps(sections["output"]) if "output" in sections else (),
             head=self._head(sections["head"]) if "head" in sections else None,
             ignored=_texts(sections["ignored"]) if "ignored" in sections else (),
+            renamed={n: i.text() for n, i in sections["renamed"].entries().items()} if "renamed" in sections else {},
         )
 
     def _rope(self, item: Item) -> Rope:

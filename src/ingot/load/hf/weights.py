@@ -9,6 +9,7 @@ from ingot.dtype import DType, bf16, f16, f32
 from ingot.errors import LoadError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.folder import Folder
+from ingot.load.hf.template import Template
 
 _MAX_SHOWN = 40
 
@@ -19,17 +20,21 @@ class Weights:
     A stored dtype other than f32 is followed by a cast. matrices: the dtype that matrices are rounded to first, if any.
     """
 
-    def __init__(self, graph: Graph, folder: Folder, prefixes: Sequence[str], probe: str, matrices: DType | None):
-        """probe: the name, behind one of `prefixes`, of a weight that every model of the kind has."""
+    def __init__(self, graph: Graph, folder: Folder, template: Template, matrices: DType | None):
         self._graph = graph
         self._folder = folder
         self._matrices = matrices
         self._values: dict[str, str] = {}
         self._problems: list[str] = []
-        self.prefix = next((p for p in prefixes if p + probe in folder.tensors), prefixes[0])
+        self._renamed = template.renamed
+        probe = f"{template.embedding.tokens}.weight"
+        self.prefix = next((p for p in template.prefixes if p + probe in folder.tensors), template.prefixes[0])
 
     def value(self, name: str, shape: tuple[int, ...], where: str) -> str:
         """The f32 value of a weight, made at the first call. where: the line of the template that asks for it."""
+        path, _, last = name.rpartition(".")
+        if name not in self._folder.tensors and f"{path}.{self._renamed.get(last)}" in self._folder.tensors:
+            name = f"{path}.{self._renamed[last]}"
         if name not in self._values:
             self._values[name] = self._load(name, shape, where)
         return self._values[name]

@@ -1,0 +1,58 @@
+"""Encoders: whole sequences at once, every token sees every other that the mask keeps.
+
+Inputs, all i64 as tokenizers and ONNX exports have them: input_ids, attention_mask (0 for padding) and, where the model
+has token types, token_type_ids, each [batch, length]. Output: last_hidden_state f32 [batch, length, width].
+"""
+
+from __future__ import annotations
+
+from ingot.dim import symbol
+from ingot.dtype import boolean, i64
+from ingot.ir import Graph, TensorType
+from ingot.load.hf.build import Builder
+from ingot.load.hf.settings import Settings
+from ingot.load.hf.template import Attention, Template
+from ingot.load.hf.weights import Weights
+
+
+def build_encoder(graph: Graph, template: Template, settings: Settings, weights: Weights) -> None:
+    """Writes the whole model into an empty graph."""
+    values, embedding = settings.values, template.embedding
+    rows = (symbol("batch"), symbol("length"))
+    names = ["input_ids", "attention_mask", *(["token_type_ids"] if embedding.types is not None else [])]
+    for name in names:
+        graph.add_input(name, TensorType(i64, rows))
+    builder = Builder(graph, template, settings, weights, rows, _attend)
+    table = builder.table(embedding.tokens, values["vocab"], embedding.where)
+    x = builder.add("gather", table, "input_ids", hint=embedding.tokens, axis=0)
+    if embedding.types is not None:
+        types = builder.table(embedding.types, values["types"], embedding.where)
+        x = builder.add("add", x, builder.add("gather", types, "token_type_ids", hint=embedding.types, axis=0))
+    if embedding.positions is not None:
+        places = builder.table(embedding.positions, values["context"], embedding.where)
+        stops = (rows[1], values["width"])
+        x = builder.add("add", x, builder.add("slice", places, starts=(0, 0), stops=stops, steps=(1, 1)))
+    x = builder.apply(embedding.then, x)
+    for layer in range(values["layers"]):
+        builder.enter_layer(layer)
+        x = builder.apply(template.steps, x)
+    builder.leave_layers()
+    graph.set_output("last_hidden_state", builder.apply(template.output, x))
+
+
+def _attend(builder: Builder, attention: Attention, q: str, k: str, v: str) -> str:
+    """Attention of [batch, length, heads, head_dim] over the tokens that the mask keeps."""
+    heads_first = [builder.add("permute", x, axes=(0, 2, 1, 3)) for x in (q, k, v)]
+    scale = float(attention.scale.evaluate(builder.names))
+    result = builder.add("attention", *heads_first, _mask(builder), scale=scale)
+    return builder.add("permute", result, axes=(0, 2, 1, 3))
+
+
+def _mask(builder: Builder) -> str:
+    """bool [batch, 1, 1, length], made once."""
+    graph = builder.graph
+    if "mask" not in graph.values:
+        batch, length = builder.rows
+        kept = graph.add("cast", ["attention_mask"], "mask.flat", dtype=boolean).output
+        graph.add("reshape", [kept], "mask", shape=(batch, 1, 1, length))
+    return "mask"
