@@ -25,7 +25,7 @@ KNOWN_GAPS: dict[str, set[str]] = {
         *CACHE,
     },  # sizes that become data come from the importer itself; rotary is recognised by a pass
     "onnx": {"expm1", "floor_div", "log1p", "silu", *CACHE},  # no ONNX op means these; silu is recognised by a pass
-    "kernels": {"cumsum", "topk", "trilu", *CACHE},
+    "kernels": {"cumsum", "topk", "trilu"},
 }
 
 

@@ -7,6 +7,8 @@
 #define INGOT_PANEL 32        /* columns of a packed panel, on every instruction set */
 #define INGOT_K_BLOCK 256     /* a product-sum over k runs in blocks of this many, each from zero, added in order */
 #define INGOT_KV_TILE 512     /* columns of a tile of attention_f32_online */
+#define INGOT_CACHE_BLOCK 64  /* positions in a block of a cache of keys and values */
+#define INGOT_CACHE_CHUNK 256 /* positions whose scores are a softmax of their own; such results are added in order */
 #define INGOT_CONV_PIXELS 60  /* output pixels whose windows a convolution gathers at once */
 #define INGOT_CONV_K 1536     /* and the elements of a window that it gathers at once */
 #define INGOT_REDUCE_CHUNK 4096 /* other reductions: 16 lanes over chunks of this many, chunk results in order */
@@ -85,7 +87,7 @@
 #define INGOT_TILE_OP_MINIMUM 41
 #define INGOT_TILE_OP_NORMALISE 42      /* (a - b) c d + e; b and c have one element a row */
 
-/* The first bad run-time index of a run. code 0: none; 1: index outside [-limit, limit). */
+/* The first bad run-time index of a run. code 0: none; 1: index outside [-limit, limit); 2: outside [0, limit). */
 typedef struct { int32_t code; int32_t step; int64_t index; int64_t limit; } ingot_fault;
 
 /* Unary, binary, ternary, cast and copy. Innermost dim last; a stride may be 0 (broadcast) or negative (flip). */
@@ -192,6 +194,35 @@ typedef struct {
   int64_t scratch_stride; int64_t causal_offset;
   float scale; int32_t causal; int32_t mask_kind;
 } attention_args;
+
+/* Rows of x written into a cache of keys, [total_blocks][kv_heads][dim][64], or of values, [..][64][dim]: row r of x is
+ * position p = positions[r] of sequence s = owners[r], which lies in slot p % 64 of block
+ * blocks[s * blocks_each + p / 64]. In order, so that the last of rows with one place stays; a row with an index
+ * outside is left out. x_strides: row, head; the last dim is adjacent. An int8 cache has scales
+ * [total_blocks][kv_heads][64]. */
+typedef struct {
+  const float *x; void *cache; float *scales;
+  const int32_t *positions; const int32_t *owners; const int32_t *blocks; ingot_fault *fault;
+  int64_t rows; int64_t kv_heads; int64_t dim; int64_t x_strides[2];
+  int64_t total_blocks; int64_t sequences; int64_t blocks_each;
+  int32_t step;
+} append_args;
+
+/* out = softmax(cap(scale * q @ keys)) @ values over the positions that a row sees: at most `window` of its sequence
+ * (0: all), its own the last. cap(s) = softcap * tanh(s / softcap), or s where softcap is 0. Head h of q reads head
+ * h / (heads / kv_heads). Caches and places are append's; strides are row, head, and the last dim is adjacent. A row
+ * with an index outside gives zeros. scratch: parts slots of scratch_stride floats; with up(x) = x rounded up to a
+ * multiple of 32 and c = INGOT_CACHE_CHUNK, at least 24 * (up(head_dim) + c + 16 + 9 * up(v_dim)), and c * up(v_dim)
+ * more unless the cache is f32 and v_dim a multiple of 16, c * head_dim more unless it is f32. */
+typedef struct {
+  const float *q; const void *keys; const void *values; const float *key_scales; const float *value_scales; float *out;
+  const int32_t *positions; const int32_t *owners; const int32_t *blocks; ingot_fault *fault; float *scratch;
+  int64_t rows; int64_t heads; int64_t kv_heads; int64_t head_dim; int64_t v_dim;
+  int64_t q_strides[2]; int64_t out_strides[2];
+  int64_t total_blocks; int64_t sequences; int64_t blocks_each; int64_t window; int64_t scratch_stride;
+  float scale; float softcap;
+  int32_t step;
+} cached_attention_args;
 
 /* x with pairs (i, i + half) rotated: out = x * cos + rotate_half(x) * sin, over the last dim.
  * Strides are [batch, head, row]; cos and sin strides likewise, last dim adjacent. */

@@ -8,15 +8,13 @@
  * and its weight exactly 0. */
 #include <math.h>
 
+#include "attention.h"
 #include "gemm.h"
 
 #define ATTENTION_ROWS 24
 #define ATTENTION_HALF 12   /* rows that are multiplied with the same number of values: a tile's on AVX-512 */
 #define ATTENTION_BLOCKS 16 /* blocks that share a packed tile of keys and values, when there are several tiles */
 #define ATTENTION_FEW 4     /* with so few rows this many panels are multiplied together */
-#define ATTENTION_LOG2E 0x1.715476p+0f
-
-static const float attention_lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 /* How the rows of a head of keys are cut into blocks: by query head and row, or, when `heads_each` > 1, by head. */
 typedef struct {
@@ -78,7 +76,7 @@ static inline attention_slot attention_open(const attention_args *g, int64_t til
 
 /* The block's rows of q, scaled, into the slot. */
 static inline void attention_queries(const attention_args *g, const attention_slot *s, const attention_block *b) {
-  const vf scale = v_set(g->scale * ATTENTION_LOG2E);
+  const vf scale = v_set(g->scale * INGOT_LOG2E);
   for (int64_t r = 0; r < b->count; r++) {
     const float *q = g->q + b->batch * g->q_strides[0] + b->of[r] * g->q_strides[1] + b->at[r] * g->q_strides[2];
     float *to = s->queries + r * s->q_stride;
@@ -138,7 +136,7 @@ static inline vf attention_mask(const attention_args *g, vf score, const char *m
       from = m;
     }
     /* The lowest float is a popular mask and must not become -inf. */
-    const vf added = v_load(from), low = v_set(-0x1.fffffep+127f), scaled = v_mul(added, v_set(ATTENTION_LOG2E));
+    const vf added = v_load(from), low = v_set(-0x1.fffffep+127f), scaled = v_mul(added, v_set(INGOT_LOG2E));
     score = v_add(score, v_select(v_lt(added, low), added, v_max(low, scaled)));
   } else if (g->mask_kind == INGOT_MASK_BOOL) {
     const uint8_t *from = (const uint8_t *)mask;
@@ -168,21 +166,6 @@ static inline float attention_largest(const attention_args *g, const attention_b
     largest = v_max(largest, score);
   }
   return v_max_across(largest);
-}
-
-/* 2^(x - shift) for x <= shift, at most 1.5 ULP; 0 where that is below 2^-126.5, because the power of two of -127 comes
- * out as 0. NaN stays. */
-static inline vf attention_power(vf x, vf shift) {
-  const vf magic = v_set(0x1.8p23f + 127);
-  x = v_max(v_set(-127), v_sub(x, shift));
-  const vf shifted = v_add(x, magic);
-  const vf f = v_sub(x, v_sub(shifted, magic));
-  vf p = v_fma(v_set(0x1.5bdad8p-10f), f, v_set(0x1.3ce8b2p-7f));
-  p = v_fma(p, f, v_set(0x1.c6b6d8p-5f));
-  p = v_fma(p, f, v_set(0x1.ebf9c2p-3f));
-  p = v_fma(p, f, v_set(0x1.62e42ap-1f));
-  p = v_fma(p, f, v_set(1));
-  return v_mul(p, v_from_bits(vi_shl(v_bits(shifted), 23)));
 }
 
 /* scores[0, visible) become 2^(score - shift), the rest of [0, columns) zeros; returns their sum. */
@@ -398,4 +381,3 @@ void K(attention_f32_online)(const void *args, int32_t part, int32_t parts) {
 #undef ATTENTION_HALF
 #undef ATTENTION_BLOCKS
 #undef ATTENTION_FEW
-#undef ATTENTION_LOG2E

@@ -8,7 +8,7 @@
 static inline int64_t gather_index(ingot_fault *fault, int32_t step, int64_t index, int64_t limit) {
   if (index >= 0 && index < limit) return index;
   if (index < 0 && index >= -limit) return index + limit;
-  report_index(fault, step, index, limit);
+  report_fault(fault, 1, step, index, limit);
   return -1;
 }
 

@@ -35,11 +35,10 @@ static inline int64_t part_begin_grain(int64_t count, int64_t grain, int32_t par
   return begin < count ? begin : count;
 }
 
-/* Reports an index outside [-limit, limit) from any thread; the first report of a run stays. The kernel then
- * reads nothing and goes on. */
-static inline void report_index(ingot_fault *fault, int32_t step, int64_t index, int64_t limit) {
+/* Reports a bad index from any thread; the first report of a run stays. The kernel then reads nothing and goes on. */
+static inline void report_fault(ingot_fault *fault, int32_t code, int32_t step, int64_t index, int64_t limit) {
   int32_t none = 0;
-  if (__atomic_compare_exchange_n(&fault->code, &none, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  if (__atomic_compare_exchange_n(&fault->code, &none, code, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     fault->step = step;
     fault->index = index;
     fault->limit = limit;

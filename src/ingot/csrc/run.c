@@ -1,4 +1,4 @@
-/* run.c: runs a program: patch the pointers and sizes of this call, then every step, its parts spread over the threads. */
+/* run.c: runs a program: patch this call's pointers and sizes, then every step, its parts spread over the threads. */
 #include <time.h>
 
 #if defined(__x86_64__)

@@ -149,6 +149,7 @@ def append_values(cache, x, positions, owners, blocks):
 @op(
     infer=_infer_append_int8("append_keys_int8", 3),
     outputs=2,
+    inplace=(0, 1),
     samples=[
         sample(f"c:i8>-127<128[6,2,8,64] s[6,2,64] x[7,2,8] {_ADDRESSES}"),
         sample(f"c:i8>-127<128[1,1,1,64] s[1,1,64] x[1,1,1] {_ONE}"),
@@ -170,6 +171,7 @@ def append_keys_int8(cache, scales, x, positions, owners, blocks):
 @op(
     infer=_infer_append_int8("append_values_int8", 2),
     outputs=2,
+    inplace=(0, 1),
     samples=[
         sample(f"c:i8>-127<128[6,2,64,8] s[6,2,64] x[7,2,8] {_ADDRESSES}"),
         sample(f"c:i8>-127<128[1,1,64,1] s[1,1,64] x[1,1,1] {_ONE}"),

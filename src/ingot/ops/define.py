@@ -35,8 +35,9 @@ def op(
     Positional parameters are operands (default None: optional; `*xs`: variadic); keyword-only ones are attributes.
     infer(*types, **attributes) gives the output type, or a tuple of them; it raises ShapeError with values.
     outputs: how many values an op of fixed count makes. view: the result is the operand's memory, seen differently.
-    inplace: operands that the result may overwrite. tolerance: per dtype, relative to max(1, |expected|), for any
-    executor against the float64 reference; default f32 2e-6. domain: the range samples draw floats from.
+    inplace: operands that the result may overwrite; of several results, each the operand of its own index.
+    tolerance: per dtype, relative to max(1, |expected|), for any executor against the float64 reference; default f32
+    2e-6. domain: the range samples draw floats from.
     expand(g, *operands, **attributes): the op in simpler ops, written through an `Expansion`; returns the value name,
     or a tuple of them. The record's `expand(graph, node)` adds those nodes before `node`; see `expand_node`.
     """

@@ -248,9 +248,8 @@ class NativeProgram:
     def _raise_fault(self) -> None:
         fault = self._fault
         node = self.lowered.steps[fault.step].node
-        raise InputError(
-            f"node {node!r}: index out of range, got {fault.index}, expected {-fault.limit}..{fault.limit - 1}"
-        )
+        lowest = -fault.limit if fault.code == 1 else 0
+        raise InputError(f"node {node!r}: index out of range, got {fault.index}, expected {lowest}..{fault.limit - 1}")
 
     def _poison(self) -> None:
         """NaN everywhere, so that a read before the write shows; canaries behind each tensor."""

@@ -30,6 +30,30 @@ static inline void v_store_n(float *p, vf a, int64_t n) {
   if (n > 8) _mm256_maskstore_ps(p + 8, avx2_below(n, 8), a.hi);
 }
 
+static inline __m256 avx2_widen(const uint16_t *p) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
+}
+
+static inline vf v_load_bf16(const uint16_t *p) { return (vf){avx2_widen(p), avx2_widen(p + 8)}; }
+
+static inline __m256i avx2_narrow(__m256 a) {
+  __m256i bits = _mm256_castps_si256(a), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+  return _mm256_srli_epi32(_mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc00000), nan), 16);
+}
+
+static inline void v_store_bf16(uint16_t *p, vf a) {
+  __m256i packed = _mm256_packus_epi32(avx2_narrow(a.lo), avx2_narrow(a.hi));
+  _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(packed, 0xd8));
+}
+
+static inline vf v_load_i8(const int8_t *p) {
+  __m128i bytes = _mm_loadu_si128((const __m128i *)p);
+  return (vf){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+              _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+
 static inline vf v_add(vf a, vf b) { return (vf){_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
 static inline vf v_sub(vf a, vf b) { return (vf){_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
 static inline vf v_mul(vf a, vf b) { return (vf){_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }

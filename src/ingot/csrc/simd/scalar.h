@@ -32,6 +32,32 @@ static inline void v_store_n(float *p, vf a, int64_t n) {
   for (int i = 0; i < n; i++) p[i] = a.lane[i];
 }
 
+/* 16 bf16, widened: exact. */
+static inline vf v_load_bf16(const uint16_t *p) {
+  uint32_t bits[16];
+  for (int i = 0; i < 16; i++) bits[i] = (uint32_t)p[i] << 16;
+  vf r;
+  memcpy(&r, bits, sizeof r);
+  return r;
+}
+
+/* 16 lanes rounded to bf16, half to even; NaN stays. */
+static inline void v_store_bf16(uint16_t *p, vf a) {
+  uint32_t bits[16];
+  memcpy(bits, &a, sizeof bits);
+  for (int i = 0; i < 16; i++) {
+    const uint32_t rounded = (bits[i] + 0x7fff + (bits[i] >> 16 & 1)) >> 16;
+    p[i] = a.lane[i] == a.lane[i] ? (uint16_t)rounded : 0x7fc0;
+  }
+}
+
+/* 16 int8. */
+static inline vf v_load_i8(const int8_t *p) {
+  vf r;
+  for (int i = 0; i < 16; i++) r.lane[i] = (float)p[i];
+  return r;
+}
+
 static inline vf v_add(vf a, vf b) {
   for (int i = 0; i < 16; i++) a.lane[i] += b.lane[i];
   return a;

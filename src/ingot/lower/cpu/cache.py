@@ -1,0 +1,99 @@
+"""Rows of the ops over a cache of keys and values."""
+
+from __future__ import annotations
+
+from ingot.dtype import DType, bf16, f32, i8
+from ingot.ir import Node
+from ingot.lower.build import Builder, pointer
+from ingot.lower.cpu.rows import of, row
+from ingot.lower.lowered import FAULT, Field, Pointer
+from ingot.lower.view import View
+from ingot.lower.weights import PANEL
+from ingot.ops.cache import CACHE_BLOCK
+
+# Nanoseconds on one thread: per element appended, per multiply-add, per weight of the softmax.
+_APPEND, _FMA, _WEIGHT = 1.0, 0.02, 0.4
+_PAIRS, _UNITS, _CHUNK = 24, 8, 256  # CACHED_PAIRS and CACHED_UNITS of attention_cached.c, INGOT_CACHE_CHUNK of abi.h
+
+
+def _places(
+    builder: Builder, positions: str | None, owners: str | None, blocks: str | None
+) -> tuple[list[View], dict[str, Field]]:
+    """The views that say where rows lie, and the fields that both argument structs have for them."""
+    views = [builder.contiguous(value) for value in (positions, owners, blocks)]
+    fields: dict[str, Field] = {
+        "positions": pointer(views[0]), "owners": pointer(views[1]), "blocks": pointer(views[2]),
+        "sequences": views[2].shape[0], "blocks_each": views[2].shape[1], "fault": Pointer(FAULT),
+    }  # fmt: skip
+    return views, fields
+
+
+def _appended(builder: Builder, node: Node, index: int) -> View:
+    """Where an op's result of that index lies, holding what the operand of that index does."""
+    cache, out = builder.view(node.operands[index]), builder.result(node.outputs[index])
+    if out != cache:
+        builder.emit_copy(cache, out)
+    return out
+
+
+def _declare_append(op: str, kernel: str, dtype: DType) -> None:
+    @row(op, kernel, of(dtype))
+    def emit(builder: Builder, node: Node) -> None:
+        caches = [_appended(builder, node, i) for i in range(len(node.outputs))]
+        rows = builder.adjacent(node.operands[len(caches)])
+        views, fields = _places(builder, *node.operands[len(caches) + 1 :])
+        fields |= {
+            "x": pointer(rows), "cache": pointer(caches[0]), "rows": rows.shape[0], "kv_heads": rows.shape[1],
+            "dim": rows.shape[2], "x_strides": rows.strides[:2], "total_blocks": caches[0].shape[0],
+        }  # fmt: skip
+        if len(caches) > 1:
+            fields["scales"] = pointer(caches[1])
+        work = rows.size * _APPEND
+        builder.step(kernel, "append_args", fields, [rows, *views, *caches], caches, work=work)
+
+
+for _name in ("keys", "values"):
+    _declare_append(f"append_{_name}", f"append_{_name}_f32", f32)
+    _declare_append(f"append_{_name}", f"append_{_name}_bf16", bf16)
+    _declare_append(f"append_{_name}_int8", f"append_{_name}_i8", i8)
+
+
+def _declare_attention(kernel: str, dtype: DType) -> None:
+    @row("cached_attention", kernel, of(f32, dtype, dtype), strided=True)
+    def emit(builder: Builder, node: Node) -> None:
+        q = builder.adjacent(node.operands[0])
+        caches = [builder.contiguous(o) for o in (*node.operands[1:3], *node.operands[6:]) if o is not None]
+        views, fields = _places(builder, *node.operands[3:6])
+        target = builder.result(node.output, strided=True)
+        out = target if target.shape[-1] == 1 or target.strides[-1] == 1 else builder.temporary(node, target)
+        (rows, heads, head_dim), v_dim = q.shape, out.shape[-1]
+        fields |= {
+            "q": pointer(q), "keys": pointer(caches[0]), "values": pointer(caches[1]), "out": pointer(out),
+            "rows": rows, "heads": heads, "kv_heads": caches[0].shape[1], "head_dim": head_dim, "v_dim": v_dim,
+            "q_strides": q.strides[:2], "out_strides": out.strides[:2], "total_blocks": caches[0].shape[0],
+            "window": node.window, "scale": node.scale, "softcap": node.softcap,
+        }  # fmt: skip
+        if len(caches) > 2:
+            fields |= {"key_scales": pointer(caches[2]), "value_scales": pointer(caches[3])}
+        positions = views[2].shape[1] * CACHE_BLOCK
+        seen = min(node.window or positions, positions) / 2
+        work = rows * heads * seen * ((head_dim + v_dim) * _FMA + _WEIGHT)
+        scratch = cached_attention_scratch(dtype, head_dim, v_dim)
+        builder.step(
+            kernel, "cached_attention_args", fields, [q, *caches, *views], [out], work=work, scratch_floats=scratch
+        )
+        if out is not target:
+            builder.emit_copy(out, target)
+
+
+_declare_attention("cached_attention_f32", f32)
+_declare_attention("cached_attention_bf16", bf16)
+_declare_attention("cached_attention_i8", i8)
+
+
+def cached_attention_scratch(dtype: DType, head_dim: int, v_dim: int) -> int:
+    """Floats of scratch per part, as abi.h states."""
+    q_columns, v_columns = -(-head_dim // 16) * 16, -(-v_dim // PANEL) * PANEL
+    keys = 0 if dtype is f32 else _CHUNK * head_dim
+    values = 0 if dtype is f32 and v_dim % 16 == 0 else _CHUNK * v_columns
+    return keys + values + _PAIRS * (q_columns + _CHUNK + 16 + (_UNITS + 1) * v_columns)
