@@ -1,0 +1,142 @@
+"""The state of a sequence in a file: its tokens, and the blocks of the cache that hold their keys and values.
+
+    8 bytes   "INGOTSEQ"
+    8 bytes   length of the header, little-endian
+    header    JSON {"format", "model", "tokens", "arrays": {name: [dtype, shape]}}, spaces up to a multiple of 64 bytes
+    arrays    in the header's order, row-major, each with zeros up to a multiple of 64 bytes
+    32 bytes  SHA-256 of all that comes before
+
+The hash finds damage, not malice: whoever may write the file may write any state. What that can do is bounded: every
+shape is the one that the model expects and every id is in its vocabulary, so a forged state gives other text, no more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
+
+import numpy as np
+
+from ingot.dtype import from_numpy
+from ingot.errors import LimitError, LoadError
+from ingot.files import written
+from ingot.ir import TensorType
+from ingot.load.hf.strict_json import parse_object, shown
+
+FORMAT = 1
+MAX_HEADER_BYTES = 64 << 20
+_MAGIC = b"INGOTSEQ"
+_PREFIX_BYTES = 16
+_ALIGNMENT = 64
+_HASH_BYTES = 32
+
+
+def write_state(
+    path: str | os.PathLike[str], fingerprint: str, tokens: Sequence[int], arrays: Mapping[str, np.ndarray]
+) -> None:
+    """Writes a sequence's state, whole or not at all, readable by its owner alone.
+
+    fingerprint: names the model. arrays: by name, of any dtype and shape that Ingot has.
+
+    Raises OutputError when the file cannot be created; an error while writing stays an OSError.
+    """
+    header = {
+        "format": FORMAT,
+        "model": fingerprint,
+        "tokens": [int(token) for token in tokens],
+        "arrays": {name: [from_numpy(array.dtype).name, list(array.shape)] for name, array in arrays.items()},
+    }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(_PREFIX_BYTES + len(text)) % _ALIGNMENT)
+    digest = hashlib.sha256()
+    with written(path, 0o600) as file:
+        for piece in (_MAGIC, len(text).to_bytes(8, "little"), text):
+            file.write(piece)
+            digest.update(piece)
+        for array in arrays.values():
+            flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            for part in (flat.data, bytes(-flat.nbytes % _ALIGNMENT)):
+                file.write(part)
+                digest.update(part)
+        file.write(digest.digest())
+
+
+def read_state(
+    path: str | os.PathLike[str],
+    fingerprint: str,
+    vocab_size: int,
+    expected: Callable[[int], Mapping[str, TensorType]],
+) -> tuple[list[int], dict[str, np.ndarray]]:
+    """The tokens and arrays that `write_state` wrote for this model.
+
+    expected: the arrays that so many tokens have; it may raise an error of its own for too many. Nothing is allocated
+    before the file's header agrees with it.
+
+    Raises LoadError for a file that is damaged or belongs to another model, LimitError for one with too long a header,
+    FileNotFoundError.
+    """
+    where = os.fspath(path)
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise LoadError(f"{where}: not a regular file")
+        start = file.read(_PREFIX_BYTES)
+        header_bytes = int.from_bytes(start[len(_MAGIC) :], "little")
+        if len(start) < _PREFIX_BYTES or not start.startswith(_MAGIC):
+            raise LoadError(f"{where}: not a saved sequence, it starts with {start[:8]!r}, expected {_MAGIC!r}")
+        if header_bytes > status.st_size:
+            raise LoadError(f"{where}: header has {header_bytes} bytes, file has {status.st_size}")
+        if header_bytes > MAX_HEADER_BYTES:
+            raise LimitError(
+                f"{where}: header too large, got {header_bytes} bytes, expected at most {MAX_HEADER_BYTES}"
+            )
+        text = file.read(header_bytes)
+        tokens, types = _checked_header(parse_object(text, where), where, fingerprint, vocab_size, expected)
+        spans = [-(-type.nbytes // _ALIGNMENT) * _ALIGNMENT for type in types.values()]
+        size = _PREFIX_BYTES + header_bytes + sum(spans) + _HASH_BYTES
+        if status.st_size != size:
+            raise LoadError(f"{where}: wrong size, got {status.st_size} bytes, expected {size}")
+        payload = _read_payload(file, start + text, sum(spans), where)
+    arrays, offset = {}, 0
+    for (name, type), span in zip(types.items(), spans, strict=True):
+        arrays[name] = payload[offset : offset + type.nbytes].view(type.dtype.numpy).reshape(type.dims)
+        offset += span
+    return tokens, arrays
+
+
+def _checked_header(
+    header: dict[str, Any],
+    where: str,
+    fingerprint: str,
+    vocab_size: int,
+    expected: Callable[[int], Mapping[str, TensorType]],
+) -> tuple[list[int], dict[str, TensorType]]:
+    if set(header) != {"format", "model", "tokens", "arrays"} or type(header["format"]) is not int:
+        raise LoadError(f"{where}: header has {shown(sorted(header))}, expected format, model, tokens and arrays")
+    if header["format"] != FORMAT:
+        raise LoadError(f"{where}: saved in another format, got {header['format']}, expected {FORMAT}")
+    if header["model"] != fingerprint:
+        raise LoadError(f"{where}: saved by another model, got {shown(header['model'])}, expected {fingerprint!r}")
+    tokens = header["tokens"]
+    if not isinstance(tokens, list) or not all(type(token) is int and 0 <= token < vocab_size for token in tokens):
+        raise LoadError(f"{where}: tokens are {shown(tokens)}, expected ids of 0..{vocab_size - 1}")
+    types = dict(expected(len(tokens)))
+    rows = {name: [type.dtype.name, list(type.dims)] for name, type in types.items()}
+    if json.dumps(header["arrays"]) != json.dumps(rows):  # as text: a list equals its twin with True for 1
+        raise LoadError(f"{where}: arrays are {shown(header['arrays'])}, expected {shown(rows)}")
+    return tokens, types
+
+
+def _read_payload(file: IO[bytes], before: bytes, nbytes: int, where: str) -> np.ndarray:
+    """The bytes up to the hash, which must be theirs."""
+    payload = np.empty(nbytes, np.uint8)
+    got = file.readinto(payload.data)  # type: ignore[attr-defined]
+    digest = hashlib.sha256(before)
+    digest.update(payload.data)
+    if got != nbytes or file.read(_HASH_BYTES + 1) != digest.digest():
+        raise LoadError(f"{where}: damaged, its SHA-256 is another")
+    return payload
