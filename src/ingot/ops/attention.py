@@ -132,6 +132,8 @@ def _expand_rotary(g, x, cos, sin):
         sample("x[2,3,5,34] cos[2,1,5,34] sin[2,1,5,34]"),
         sample("x[1,1,1,2] cos[1,2] sin[1,2]"),
         sample("x[0,2,3,4] cos[3,4] sin[3,4]"),
+        sample("x[5,3,8] cos[5,1,8] sin[5,1,8]"),
+        sample("x[5,8] cos[5,8] sin[5,8]"),
     ],
 )
 def rotary(x, cos, sin):

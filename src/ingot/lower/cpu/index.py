@@ -82,7 +82,12 @@ def _gather_elements(builder: Builder, node: Node) -> None:
     builder.step("gather_elements_i64", "gather_elements_args", fields, [x, indices], [out], work=work)
 
 
-@row("rotary", "rotary_f32", of(f32), strided=True)
+def _few_axes(builder: Builder, node: Node) -> str:
+    rank = operand_type(builder, node).rank
+    return "" if rank <= 4 else f"x has rank {rank}, expected at most 4"
+
+
+@row("rotary", "rotary_f32", both(of(f32), _few_axes), strided=True)
 def _rotary(builder: Builder, node: Node) -> None:
     x = builder.adjacent(node.operands[0])
     out = builder.result(node.output, strided=True)
@@ -90,13 +95,14 @@ def _rotary(builder: Builder, node: Node) -> None:
     if out.strides[-1] != 1:
         out = builder.temporary(node, out)
     cos, sin = (broadcast_view(builder.adjacent(o), x.shape) for o in node.operands[1:])
-    batch, heads, rows, head_dim = x.shape
+    missing = 4 - len(x.shape)
+    batch, heads, rows, head_dim = (1,) * missing + x.shape
     fields: dict[str, Field] = {
         "x": pointer(x), "cos": pointer(cos), "sin": pointer(sin), "out": pointer(out),
         "batch": batch, "heads": heads, "rows": rows, "head_dim": head_dim,
-        "x_strides": x.strides[:3], "cos_strides": cos.strides[:3], "sin_strides": sin.strides[:3],
-        "out_strides": out.strides[:3],
     }  # fmt: skip
+    for name, view in (("x", x), ("cos", cos), ("sin", sin), ("out", out)):
+        fields[f"{name}_strides"] = ((0,) * missing + view.strides)[:3]
     builder.step("rotary_f32", "rotary_args", fields, [x, cos, sin], [out], work=x.size * 1.0)
     if target is not out:
         builder.emit_copy(out, target)
