@@ -62,6 +62,9 @@ BANNED_FOR_VALUES = {
 }
 BANNED_FOR_CLASSES = BANNED | {"base": "name the concept, or pass a function", "ir": "say graph"}
 
+# What may catch everything, because a package raises bare exceptions: (file, function).
+ALLOWED_BROAD = {("src/ingot/llm/tokenizer.py", "_guarded")}
+
 # A test that cannot run everywhere, and why: (file, function).
 ALLOWED_SKIPS = {("test_emit.py", "compiler")}  # clang; .ci/run installs it
 
@@ -222,8 +225,11 @@ def test_banned_names():
 def test_no_broad_except():
     wrong = []
     for path, tree in TREES.items():
+        allowed = {name for file, name in ALLOWED_BROAD if file == short(path)}
+        known = [f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.name in allowed]
+        excused = {id(node) for function in known for node in ast.walk(function)}
         for node in ast.walk(tree):
-            if not isinstance(node, ast.ExceptHandler):
+            if not isinstance(node, ast.ExceptHandler) or id(node) in excused:
                 continue
             caught = {n.id for n in ast.walk(node.type) if isinstance(n, ast.Name)} if node.type else {""}
             if caught & {"", "Exception", "BaseException"}:

@@ -8,8 +8,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from attacks import hostile_folders, hostile_onnx
+from attacks import hostile_folders, hostile_onnx, hostile_tokenizers
 from ingot.errors import IngotError
+from ingot.llm.tokenizer import Tokenizer
 from ingot.load.hf.folder import read_folder
 from ingot.load.onnx import load_onnx
 
@@ -26,9 +27,15 @@ def open_onnx(build, folder: Path) -> None:
     load_onnx(source if isinstance(source, bytes) else source.SerializeToString())
 
 
+def open_tokenizer(build, folder: Path) -> None:
+    build(folder)
+    Tokenizer.read(folder)
+
+
 # How a table's inputs are opened: (open, attacks); an attack is (name, build, error type, fragment of the message).
 TABLES = (
     (open_folder, hostile_folders.ATTACKS),
+    (open_tokenizer, hostile_tokenizers.ATTACKS),
     (
         open_onnx,
         [
