@@ -1,6 +1,5 @@
 """What is wrong with a config, with weights or with a template is said with its name, value and place."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,90 +7,39 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from tests.hf_models import CASES, save_model
 
-from ingot.errors import IngotError, InputError, LimitError, LoadError, UnsupportedError
+from attacks.hostile_configs import ATTACKS, write_llama
+from attacks.hostile_folders import Attack
+from ingot.errors import IngotError, InputError, LoadError, UnsupportedError
 from ingot.load.hf import load_language_model, read_folder
 from ingot.load.hf.template import FOLDER, parse_template
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
     """A tiny Llama."""
-    path = tmp_path_factory.mktemp("llama")
-    save_model(CASES[0], path)
-    return path
+    return write_llama(tmp_path / "llama")
 
 
-def load_with(folder: Path, tmp_path: Path, config: dict[str, Any] | None = None, **options: Any):
-    """Loads a copy of `folder` whose config is changed; None deletes a key."""
-    shutil.copytree(folder, tmp_path / "model")
-    path = tmp_path / "model" / "config.json"
-    changed = json.loads(path.read_text()) | (config or {})
-    path.write_text(json.dumps({k: v for k, v in changed.items() if v != "absent"}))
-    return load_language_model(read_folder(tmp_path / "model"), **{"context": None} | options)
-
-
-def rope(**parameters: Any) -> dict[str, Any]:
-    return {"rope_parameters": {"rope_theta": 100.0, **parameters}}
-
-
-WRONG = [
-    ({"hidden_size": 0}, LoadError, r"hidden_size: out of range, got 0"),
-    ({"hidden_size": -1}, LoadError, r"hidden_size: out of range, got -1"),
-    ({"hidden_size": 1 << 40}, LoadError, r"hidden_size: out of range, got 1099511627776"),
-    ({"hidden_size": 32.0}, LoadError, r"hidden_size: got 32\.0, expected an integer"),
-    ({"hidden_size": True}, LoadError, r"hidden_size: got True, expected an integer"),
-    ({"hidden_size": "absent"}, LoadError, r"hidden_size: missing"),
-    ({"hidden_size": None}, LoadError, r"hidden_size: null"),
-    ({"num_attention_heads": 5, "head_dim": "absent"}, LoadError, r"num_attention_heads, hidden_size: .*32 // 5"),
-    ({"num_key_value_heads": 3}, LoadError, r"num_attention_heads, num_key_value_heads: .*got 4 and 3"),
-    ({"num_key_value_heads": 8}, LoadError, r"num_attention_heads, num_key_value_heads: .*got 4 and 8"),
-    ({"num_key_value_heads": 0}, LoadError, r"num_key_value_heads: out of range"),
-    ({"head_dim": 7}, LoadError, r"head_dim: bad rotary dim, got 7"),
-    ({"num_hidden_layers": 10**9}, LoadError, r"num_hidden_layers: out of range, got 1000000000"),
-    ({"num_hidden_layers": 5000}, LimitError, r"num_hidden_layers: too many, got 5000"),
-    ({"rms_norm_eps": 0}, LoadError, r"rms_norm_eps: got 0, expected a number above 0"),
-    ({"rms_norm_eps": -1e-5}, LoadError, r"rms_norm_eps: got -1e-05"),
-    ({"hidden_act": "mish"}, UnsupportedError, r"hidden_act: got 'mish', expected one of silu"),
-    ({"hidden_act": 3}, LoadError, r"hidden_act: got 3"),
-    ({"tie_word_embeddings": "no"}, LoadError, r"tie_word_embeddings: got 'no', expected true or false"),
-    ({"dtype": "float4"}, LoadError, r"dtype: unknown dtype, got 'float4'"),
-    ({"torch_dtype": 16}, LoadError, r"torch_dtype: unknown dtype, got 16"),
-    ({"max_position_embeddings": 1 << 25}, LimitError, r"max_position_embeddings: too long, got 33554432"),
-    ({"quantization_config": {"bits": 4}}, UnsupportedError, r"quantization_config"),
-    ({"model_type": "mamba"}, UnsupportedError, r"model_type: no template, got 'mamba', expected one of .*llama"),
-    ({"model_type": "../llama"}, UnsupportedError, r"model_type: no template"),
-    ({"model_type": None}, LoadError, r"model_type: missing"),
-    ({"rope_parameters": [1]}, LoadError, r"rope_parameters: wrong kind, got \[1\]"),
-    ({"rope_parameters": {"rope_theta": 0}}, LoadError, r"rope_parameters\.rope_theta: got 0"),
-    ({"rope_parameters": {"rope_theta": -1.0}}, LoadError, r"rope_parameters\.rope_theta: got -1\.0"),
-    ({"rope_parameters": None, "rope_theta": "10000"}, LoadError, r"rope_theta: got '10000'"),
-    (rope(rope_type="dynamic", factor=2.0), UnsupportedError, r"rope_parameters\.rope_type: 'dynamic'"),
-    (rope(rope_type="spiral"), UnsupportedError, r"rope_type: not supported, got 'spiral'"),
-    (rope(rope_type=["linear"]), UnsupportedError, r"rope_type: not supported, got \['linear'\]"),
-    (rope(rope_type="linear", factor=0), LoadError, r"rope_parameters\.factor: got 0"),
-    (rope(rope_type="linear"), LoadError, r"rope_parameters\.factor: got None"),
-    (
-        rope(rope_type="llama3", factor=8, low_freq_factor=4, high_freq_factor=1),
-        LoadError,
-        r"high_freq_factor: got 1\.0, expected more than low_freq_factor, 4\.0",
-    ),
-    (rope(rope_type="longrope", short_factor=[1.0]), LoadError, r"short_factor: got \[1\.0\], expected 4 numbers"),
-    (rope(rope_type="yarn", factor=2, original_max_position_embeddings=0), LoadError, r"original_max_.*: got 0"),
-]
-
-
-@pytest.mark.parametrize("config, error, message", WRONG, ids=lambda value: str(value)[:60])
-def test_wrong_config(config: dict[str, Any], error: type[IngotError], message: str, folder: Path, tmp_path: Path):
-    with pytest.raises(error, match=message) as raised:
-        load_with(folder, tmp_path, config)
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack[0])
+def test_wrong_config(attack: Attack, tmp_path: Path):
+    _, build, error, fragment = attack
+    build(tmp_path / "model")
+    with pytest.raises(IngotError) as raised:
+        load_language_model(read_folder(tmp_path / "model"), context=None)
+    assert type(raised.value) is error and fragment in str(raised.value), raised.value
     assert "config.json" in str(raised.value) or "model_type" in str(raised.value)
 
 
-def test_window_of_nothing(folder: Path, tmp_path: Path):
+def load_with(tmp_path: Path, config: dict[str, Any] | None = None, **options: Any):
+    """Loads the tiny Llama with another config."""
+    folder = write_llama(tmp_path / "model", config)
+    return load_language_model(read_folder(folder), **{"context": None} | options)
+
+
+def test_window_of_nothing(tmp_path: Path):
     with pytest.raises(LoadError, match=r"sliding_window: out of range, got 0"):
-        load_with(folder, tmp_path, {"model_type": "mistral", "sliding_window": 0})
+        load_with(tmp_path, {"model_type": "mistral", "sliding_window": 0})
 
 
 @pytest.mark.parametrize(
@@ -103,9 +51,9 @@ def test_window_of_nothing(folder: Path, tmp_path: Path):
         ({"cache_dtype": "f64"}, r"cache_dtype: got 'f64'"),
     ],
 )
-def test_wrong_options(options: dict[str, Any], message: str, folder: Path, tmp_path: Path):
+def test_wrong_options(options: dict[str, Any], message: str, tmp_path: Path):
     with pytest.raises(InputError, match=message):
-        load_with(folder, tmp_path, **options)
+        load_with(tmp_path, **options)
 
 
 def test_weights_that_do_not_fit_are_all_listed(folder: Path, tmp_path: Path):

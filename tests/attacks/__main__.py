@@ -8,10 +8,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from attacks import hostile_folders, hostile_onnx, hostile_tokenizers
+from attacks import hostile_configs, hostile_folders, hostile_onnx, hostile_tokenizers
 from ingot.errors import IngotError
 from ingot.llm.tokenizer import Tokenizer
-from ingot.load.hf.folder import read_folder
+from ingot.load.hf import load_language_model, read_folder
 from ingot.load.onnx import load_onnx
 
 
@@ -20,6 +20,11 @@ def open_folder(build, folder: Path) -> None:
     build(folder)
     for tensor in read_folder(folder).tensors.values():
         tensor.array()
+
+
+def open_language_model(build, folder: Path) -> None:
+    build(folder)
+    load_language_model(read_folder(folder), context=None)
 
 
 def open_onnx(build, folder: Path) -> None:
@@ -36,6 +41,7 @@ def open_tokenizer(build, folder: Path) -> None:
 TABLES = (
     (open_folder, hostile_folders.ATTACKS),
     (open_tokenizer, hostile_tokenizers.ATTACKS),
+    (open_language_model, hostile_configs.ATTACKS),
     (
         open_onnx,
         [
