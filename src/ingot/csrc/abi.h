@@ -35,6 +35,10 @@
 #define INGOT_ACT_HARD_SIGMOID 9  /* act_alpha x + act_beta, clipped to [0, 1] */
 #define INGOT_ACT_HARD_SWISH 10
 
+#define INGOT_SAMPLE_NAN 1         /* a logit is NaN */
+#define INGOT_SAMPLE_INFINITE 2    /* a logit, or what a bias or penalty made of it, is +inf */
+#define INGOT_SAMPLE_NONE 3        /* every logit is -inf or masked */
+
 #define INGOT_GATE_FIRST 1  /* the half of the columns that the activation is applied to */
 #define INGOT_GATE_SECOND 2
 
@@ -296,6 +300,26 @@ typedef struct { const float *x; float *out; int64_t count; } probe_args;
 
 typedef void (*ingot_kernel)(const void *args, int32_t part, int32_t parts);
 
+/* Draws the tokens of one sequence (sample.c); the caller owns all memory, arrays of `vocab`, NULL where not needed:
+ * tokens, weights: for a temperature above 0 or log-probabilities. scores: where anything changes the logits.
+ * occurrences, seen: for penalties; 1 + how often the output holds a token, 0 if neither it nor the prompt does, and
+ * the tokens whose entry is not 0. mask: bit i % 32 of word i / 32 allows token i; NULL: all.
+ * What the last call could have drawn: `kept` of tokens and weights; a probability is a weight over `mass`. Where
+ * all_kept is set, tokens is unused and weight i is token i's.
+ * logprob, top_logprobs: natural logarithms of the model's own probabilities, those of the logits as they came. */
+typedef struct {
+  ingot_kernel kernel; const float *logits;
+  const int32_t *bias_tokens; const float *biases; const uint32_t *mask;
+  float *scores; float *weights; int32_t *tokens; int32_t *occurrences; int32_t *seen;
+  int64_t vocab; int64_t bias_count; int64_t seen_count; int64_t kept; int64_t top_k;
+  uint64_t seed; uint64_t draws; double mass;
+  float temperature; float top_p; float min_p;
+  float repetition_penalty; float presence_penalty; float frequency_penalty;
+  int32_t wants_logprobs; int32_t top_count;
+  int32_t token; int32_t status; int32_t all_kept; float logprob;
+  int32_t top_tokens[20]; float top_logprobs[20];
+} ingot_sampler;
+
 /* One kernel and its body for each instruction set; args_bytes is the size of its argument struct. */
 typedef struct {
   const char *name; const char *args_type; int64_t args_bytes;
@@ -329,3 +353,6 @@ const char *ingot_best_isa(void);
 int32_t ingot_run(const ingot_program *program, void *const *bindings);
 /* As ingot_run, with a barrier after each step; nanoseconds[i] gets the time of step i. */
 int32_t ingot_run_profiled(const ingot_program *program, void *const *bindings, int64_t *nanoseconds);
+/* Draws from a row of `vocab` logits, which it leaves as they are: the token, which the sampler then counts as output,
+ * or -1 and the reason in its `status`. Allocates nothing; different samplers run concurrently. */
+int32_t ingot_sample(ingot_sampler *sampler, const float *logits);

@@ -53,6 +53,25 @@ static int32_t useful_threads(const ingot_program *program) {
   return 1;
 }
 
+/* A host may have set flush-to-zero or another rounding on this thread: no bit of a result may depend on it. */
+static unsigned enter_arithmetic(void) {
+#if defined(__x86_64__)
+  unsigned host_mode = _mm_getcsr();
+  if ((host_mode & ~_MM_EXCEPT_MASK) != _MM_MASK_MASK) _mm_setcsr(_MM_MASK_MASK);
+  return host_mode;
+#else
+  return 0;
+#endif
+}
+
+static void leave_arithmetic(unsigned host_mode) {
+#if defined(__x86_64__)
+  if ((host_mode & ~_MM_EXCEPT_MASK) != _MM_MASK_MASK) _mm_setcsr(host_mode);
+#else
+  (void)host_mode;
+#endif
+}
+
 static int32_t run(const ingot_program *program, void *const *bindings, pool_body body, void *state) {
   for (int64_t i = 0; i < program->patch_count; i++) {
     const ingot_patch *patch = &program->patches[i];
@@ -64,11 +83,7 @@ static int32_t run(const ingot_program *program, void *const *bindings, pool_bod
   }
   if (program->fault) *program->fault = (ingot_fault){0};
 
-  /* A host may have set flush-to-zero or another rounding on this thread: no bit of a result may depend on it. */
-#if defined(__x86_64__)
-  unsigned host_mode = _mm_getcsr();
-  if ((host_mode & ~_MM_EXCEPT_MASK) != _MM_MASK_MASK) _mm_setcsr(_MM_MASK_MASK);
-#endif
+  unsigned host_mode = enter_arithmetic();
   int32_t threads = useful_threads(program);
   if (threads == 1) {
     pool_member alone = {.thread = 0, .threads = 1};
@@ -76,9 +91,7 @@ static int32_t run(const ingot_program *program, void *const *bindings, pool_bod
   } else {
     pool_run(body, state, threads);
   }
-#if defined(__x86_64__)
-  if ((host_mode & ~_MM_EXCEPT_MASK) != _MM_MASK_MASK) _mm_setcsr(host_mode);
-#endif
+  leave_arithmetic(host_mode);
   return program->fault ? program->fault->code : 0;
 }
 
@@ -89,4 +102,12 @@ INGOT_EXPORT int32_t ingot_run(const ingot_program *program, void *const *bindin
 INGOT_EXPORT int32_t ingot_run_profiled(const ingot_program *program, void *const *bindings, int64_t *nanoseconds) {
   profiled_run profiled = {program, nanoseconds};
   return run(program, bindings, run_steps_profiled, &profiled);
+}
+
+INGOT_EXPORT int32_t ingot_sample(ingot_sampler *sampler, const float *logits) {
+  unsigned host_mode = enter_arithmetic();
+  sampler->logits = logits;
+  sampler->kernel(sampler, 0, 1);
+  leave_arithmetic(host_mode);
+  return sampler->token;
 }

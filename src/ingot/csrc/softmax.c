@@ -3,16 +3,11 @@
 #include "kernel.h"
 #include "vmath.h"
 
-static inline vf softmax_below(int64_t n, vf x, float rest) {
-  static const float lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  return v_select(v_lt(v_load(lane), v_set((float)n)), x, v_set(rest));
-}
-
 static inline float softmax_max(const float *x, int64_t cols) {
   vf m = v_set(-INFINITY);
   int64_t i = 0;
   for (; i + 16 <= cols; i += 16) m = v_max(v_load(x + i), m);
-  if (i < cols) m = v_max(softmax_below(cols - i, v_load_n(x + i, cols - i), -INFINITY), m);
+  if (i < cols) m = v_max(v_below(cols - i, v_load_n(x + i, cols - i), -INFINITY), m);
   return v_max_across(m);
 }
 
@@ -29,7 +24,7 @@ static inline float softmax_sum(const float *x, float max, int64_t cols, float *
       sum = v_add(sum, e);
     }
     if (i < end) {
-      vf e = softmax_below(end - i, v_exp_negative(v_sub(v_load_n(x + i, end - i), m)), 0);
+      vf e = v_below(end - i, v_exp_negative(v_sub(v_load_n(x + i, end - i), m)), 0);
       if (out) v_store_n(out + i, e, end - i);
       sum = v_add(sum, e);
     }

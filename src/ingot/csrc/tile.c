@@ -149,12 +149,6 @@ static inline tile_four tile_four_at(const float *p, int64_t stride, int64_t row
   return r;
 }
 
-/* The first n lanes; `rest` in the others. */
-static inline vf tile_below(int64_t n, vf x, float rest) {
-  static const float lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  return v_select(v_lt(v_load(lane), v_set((float)n)), x, v_set(rest));
-}
-
 /* What v_maximum and v_minimum have: NaN where either is. */
 static inline float tile_max(float a, float b) { return a != a || a > b ? a : b; }
 static inline float tile_min(float a, float b) { return a != a || a < b ? a : b; }
@@ -196,10 +190,10 @@ static inline tile_lanes tile_lanes_begin(const tile_call *call, int64_t row, fl
     }                                                                                                    \
     if (i < n) {                                                                                         \
       n -= i;                                                                                            \
-      s0 = combine(s0, tile_below(n, element(tile_load_n(a.row[0], call->a_step, i, n), y0), neutral));  \
-      s1 = combine(s1, tile_below(n, element(tile_load_n(a.row[1], call->a_step, i, n), y1), neutral));  \
-      s2 = combine(s2, tile_below(n, element(tile_load_n(a.row[2], call->a_step, i, n), y2), neutral));  \
-      s3 = combine(s3, tile_below(n, element(tile_load_n(a.row[3], call->a_step, i, n), y3), neutral));  \
+      s0 = combine(s0, v_below(n, element(tile_load_n(a.row[0], call->a_step, i, n), y0), neutral));     \
+      s1 = combine(s1, v_below(n, element(tile_load_n(a.row[1], call->a_step, i, n), y1), neutral));     \
+      s2 = combine(s2, v_below(n, element(tile_load_n(a.row[2], call->a_step, i, n), y2), neutral));     \
+      s3 = combine(s3, v_below(n, element(tile_load_n(a.row[3], call->a_step, i, n), y3), neutral));     \
     }                                                                                                    \
     return (tile_lanes){{s0, s1, s2, s3}};                                                               \
   }                                                                                                      \

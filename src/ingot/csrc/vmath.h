@@ -9,6 +9,12 @@
 
 #include "kernel.h"
 
+/* The first n lanes; `rest` in the others. */
+static inline vf v_below(int64_t n, vf x, float rest) {
+  static const float lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return v_select(v_lt(v_load(lane), v_set((float)n)), x, v_set(rest));
+}
+
 /* NaN in either operand wins, as in torch and numpy. */
 static inline vf v_maximum(vf a, vf b) { return v_select(v_isnan(a), a, v_max(a, b)); }
 static inline vf v_minimum(vf a, vf b) { return v_select(v_isnan(a), a, v_min(a, b)); }

@@ -1,0 +1,174 @@
+"""What a text may be: a JSON schema or a regular expression as a mask of the tokens that may come next."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ingot.errors import InputError, LimitError, ResourceError, UnsupportedError
+
+if TYPE_CHECKING:
+    import llguidance
+
+MAX_TEXT_BYTES = 1 << 16
+MAX_DEPTH = 64
+MAX_VALUES = 10_000
+CHECK_SECONDS = 3  # of processor time, for compiling one grammar
+CHECK_WALL_SECONDS = 30
+CHECK_BYTES = 1 << 30
+
+
+class Constraint:
+    """The tokens that may come next in one text.
+
+    mask: uint32[ceil(vocab_size / 32)], rewritten in place by each `accept`; bit i % 32 of word i // 32 allows token i.
+    An id that ends the text is allowed where the text may end. Ids above the tokenizer's vocabulary never are.
+    """
+
+    def __init__(self, tokens: llguidance.LLTokenizer, grammar: str, vocab_size: int) -> None:
+        from llguidance import LLMatcher, LLParserLimits
+
+        limits = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
+        self._matcher = LLMatcher(tokens, grammar, log_level=0, limits=limits)
+        self._words = np.zeros(-(-tokens.vocab_size // 32), np.uint32)
+        self.mask = self._words[: -(-vocab_size // 32)]
+        self._fill()
+
+    @classmethod
+    def of_schema(
+        cls, schema: Mapping[str, Any] | str, tokenizer_json: str, eos: Iterable[int], vocab_size: int
+    ) -> Constraint:
+        """Texts that are JSON and follow a schema, given as a mapping or as JSON text.
+
+        tokenizer_json: the content of tokenizer.json. eos: the ids that end a text. vocab_size: the width of logits.
+        Raises InputError for a schema that is malformed, that nothing fulfils or whose keywords are not implemented,
+        LimitError for one that is too large or takes too long, UnsupportedError for a tokenizer that cannot be used.
+        """
+        return cls(_tokens(tokenizer_json, frozenset(eos), vocab_size), _grammar("schema", _text(schema)), vocab_size)
+
+    @classmethod
+    def of_regex(cls, pattern: str, tokenizer_json: str, eos: Iterable[int], vocab_size: int) -> Constraint:
+        """Texts that match a regular expression as a whole. Takes and raises what `of_schema` does."""
+        if len(pattern.encode()) > MAX_TEXT_BYTES:
+            raise LimitError(f"regex: too long, got {len(pattern.encode())} bytes, expected at most {MAX_TEXT_BYTES}")
+        return cls(_tokens(tokenizer_json, frozenset(eos), vocab_size), _grammar("regex", pattern), vocab_size)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the text is whole and nothing can follow."""
+        return bool(self._matcher.is_stopped())
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the text is whole as it stands; more may follow."""
+        return bool(self._matcher.is_accepting())
+
+    def accept(self, token: int) -> None:
+        """Adds a token to the text. Raises InputError for one that the mask closes, LimitError when the step is too
+        hard."""
+        if not self._allows(token):
+            raise InputError(f"constraint: token is not allowed here, got {token}, expected one that the mask allows")
+        self._matcher.consume_token(token)
+        self._fill()
+
+    def _allows(self, token: int) -> bool:
+        return 0 <= token < 32 * self.mask.size and bool(self.mask[token // 32] >> np.uint32(token % 32) & 1)
+
+    def _fill(self) -> None:
+        if not self._matcher.is_error():
+            self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
+        if self._matcher.is_error():
+            raise LimitError(f"constraint: too hard to follow, got {_line(self._matcher.get_error())}")
+
+
+def _line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def _text(schema: Any) -> str:
+    """A schema as JSON text, within the limits."""
+    where = "schema"
+    try:
+        if isinstance(schema, str):
+            if len(schema) > MAX_TEXT_BYTES:
+                raise LimitError(f"{where}: too long, got {len(schema)} bytes, expected at most {MAX_TEXT_BYTES}")
+            schema = json.loads(schema)
+        if not isinstance(schema, Mapping):
+            raise InputError(f"{where}: not a JSON object, got {type(schema).__name__}, expected a schema")
+        _check_size(schema, where)
+        text = json.dumps(schema, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not JSON, got {_line(str(error))}, expected JSON values") from error
+    if len(text) > MAX_TEXT_BYTES:
+        raise LimitError(f"{where}: too long, got {len(text)} bytes, expected at most {MAX_TEXT_BYTES}")
+    return text
+
+
+def _check_size(value: Any, where: str) -> None:
+    """Values may hold themselves, or one another often: both end at a limit."""
+    level, depth, count = [value], 0, 0
+    while level:
+        depth, count = depth + 1, count + len(level)
+        if depth > MAX_DEPTH:
+            raise LimitError(f"{where}: too deep, got more than {MAX_DEPTH} levels, expected at most {MAX_DEPTH}")
+        if count > MAX_VALUES:
+            raise LimitError(f"{where}: too large, got more than {MAX_VALUES} values, expected at most {MAX_VALUES}")
+        inner: list[Any] = []
+        for held in level:
+            inner += held.values() if isinstance(held, Mapping) else held if isinstance(held, list | tuple) else ()
+        level = inner
+
+
+@functools.lru_cache(maxsize=64)
+def _grammar(kind: str, text: str) -> str:
+    """The compiled grammar, once another process has shown that compiling it ends."""
+    worker = importlib.util.find_spec("ingot.llm.schema_worker")
+    assert worker is not None and worker.origin is not None
+    request = {"kind": kind, "text": text, "seconds": CHECK_SECONDS, "nbytes": CHECK_BYTES}
+    command = [sys.executable, "-P", worker.origin]
+    try:
+        result = subprocess.run(
+            command, input=json.dumps(request), capture_output=True, text=True, timeout=CHECK_WALL_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LimitError(f"{kind}: takes too long, got more than {CHECK_WALL_SECONDS} s, expected less") from error
+    except OSError as error:
+        raise ResourceError(f"{kind}: cannot be checked, got {error}, expected to start '{sys.executable}'") from error
+    if result.returncode < 0:
+        raise LimitError(
+            f"{kind}: too hard to compile, got stopped by signal {-result.returncode},"
+            f" expected at most {CHECK_SECONDS} s and {CHECK_BYTES} bytes"
+        )
+    if result.returncode:
+        raise ResourceError(f"{kind}: cannot be checked, got {_line(result.stderr[-400:])}, expected an answer")
+    answer = json.loads(result.stdout)
+    if answer["error"]:
+        raise InputError(f"{kind}: cannot be followed, got {_line(answer['error'])}, expected keywords that can")
+    return str(answer["grammar"])
+
+
+@functools.lru_cache(maxsize=2)
+def _tokens(tokenizer_json: str, eos: frozenset[int], vocab_size: int) -> llguidance.LLTokenizer:
+    """The bytes of each token, which llguidance walks; takes a second for a large vocabulary."""
+    try:
+        from llguidance import LLTokenizer
+    except ImportError as error:
+        raise ResourceError(
+            "constraint: llguidance is missing, got no package; run 'pip install ingot[llm]'"
+        ) from error
+    ends = sorted(token for token in eos if token < vocab_size)
+    if not ends:
+        raise UnsupportedError("constraint: the model names no token that ends a text, got none, expected eos_token_id")
+    if not tokenizer_json.lstrip().startswith("{"):  # anything else would be taken as a path
+        raise InputError("constraint: not a tokenizer, got other text, expected the content of tokenizer.json")
+    try:
+        return LLTokenizer(tokenizer_json, n_vocab=vocab_size, eos_token=ends)
+    except ValueError as error:
+        raise UnsupportedError(f"constraint: tokenizer cannot be used, got {_line(str(error))}") from error
