@@ -44,16 +44,20 @@ typedef struct {
   float *scores;  /* [24][score_stride] of a chunk */
   float *addend;  /* [24][v_stride]: weights @ values of a chunk */
   float *sums;    /* [CACHED_UNITS][24][v_stride] */
-  float *wide_keys, *wide_values; /* a chunk as f32, where the cache cannot be read as it lies */
+  float *wide_keys, *wide_values; /* a chunk as f32, or a block of it; where the cache cannot be read as it lies */
   int64_t q_stride, score_stride, v_stride;
+  int32_t kind;               /* of the cache */
+  int32_t direct;             /* whether values are read as they lie */
+  int32_t shared;             /* whether several units read a chunk */
   const cached_pairs *loaded; /* whose queries are there */
 } cached_slot;
 
-/* A chunk of one head: f32 keys [head_dim][64] and values [64][v_step] of each block that is wanted. */
+/* Positions [begin, high) of a chunk, by blocks of 64: the number of a head's block in the cache, and what was widened
+ * of it for all units. */
 typedef struct {
-  int64_t begin;
+  int64_t begin, high;
+  int64_t block[CACHED_BLOCKS];
   const float *keys[CACHED_BLOCKS], *values[CACHED_BLOCKS];
-  int64_t v_step;
 } cached_chunk;
 
 /* What the pairs [pair, end) of a register tile see of a chunk together: positions [low, high). */
@@ -73,14 +77,15 @@ static inline cached_cut cached_plan(const cached_attention_args *g) {
 }
 
 static inline cached_slot cached_open(const cached_attention_args *g, int32_t kind, int32_t part) {
-  cached_slot s = {.q_stride = (g->head_dim + 15) / 16 * 16, .v_stride = (g->v_dim + 31) / 32 * 32,
+  cached_slot s = {.kind = kind, .direct = kind == CACHED_F32 && g->v_dim % 16 == 0,
+                   .q_stride = (g->head_dim + 15) / 16 * 16, .v_stride = (g->v_dim + 31) / 32 * 32,
                    .score_stride = INGOT_CACHE_CHUNK + 16 /* rows are not 4096 bytes apart */};
   s.queries = g->scratch + part * g->scratch_stride;
   s.scores = s.queries + CACHED_PAIRS * s.q_stride;
   s.addend = s.scores + CACHED_PAIRS * s.score_stride;
   s.sums = s.addend + CACHED_PAIRS * s.v_stride;
   s.wide_values = s.sums + CACHED_UNITS * CACHED_PAIRS * s.v_stride;
-  s.wide_keys = s.wide_values + (kind == CACHED_F32 && g->v_dim % 16 == 0 ? 0 : INGOT_CACHE_CHUNK * s.v_stride);
+  s.wide_keys = s.wide_values + (s.direct ? 0 : INGOT_CACHE_CHUNK * s.v_stride);
   return s;
 }
 
@@ -153,81 +158,87 @@ static inline void cached_queries(const cached_attention_args *g, cached_slot *s
   }
 }
 
-/* 16 elements of a cache as f32, the last `lanes` of a row; those past them are anything. */
-static inline vf cached_load(int32_t kind, const void *from, int64_t at, int64_t lanes) {
-  if (lanes >= 16) {
-    if (kind == CACHED_F32) return v_load((const float *)from + at);
-    if (kind == CACHED_BF16) return v_load_bf16((const uint16_t *)from + at);
-    return v_load_i8((const int8_t *)from + at);
-  }
-  if (kind == CACHED_F32) return v_load_n((const float *)from + at, lanes);
-  uint16_t halves[16] = {0};
-  int8_t bytes[16] = {0};
-  if (kind == CACHED_BF16) {
-    memcpy(halves, (const uint16_t *)from + at, (size_t)lanes * sizeof *halves);
-    return v_load_bf16(halves);
-  }
-  memcpy(bytes, (const int8_t *)from + at, (size_t)lanes);
-  return v_load_i8(bytes);
+/* to = `count` elements of a bf16 cache, to a multiple of 16. */
+static inline void cached_widen_bf16(const uint16_t *from, int64_t count, float *to) {
+  int64_t j = 0;
+  for (; j + 16 <= count; j += 16) v_store(to + j, v_load_bf16(from + j));
+  if (j == count) return;
+  uint16_t rest[16] = {0};
+  memcpy(rest, from + j, (size_t)(count - j) * sizeof *rest);
+  v_store(to + j, v_load_bf16(rest));
 }
 
-/* Keys of one head of a block as f32. */
-static inline void cached_widen_keys(const cached_attention_args *g, int32_t kind, int64_t block, float *to) {
-  vf scales[INGOT_CACHE_BLOCK / 16];
-  for (int64_t j = 0; kind == CACHED_I8 && j < INGOT_CACHE_BLOCK; j += 16)
-    scales[j / 16] = v_load(g->key_scales + block * INGOT_CACHE_BLOCK + j);
-  const int64_t from = block * g->head_dim * INGOT_CACHE_BLOCK;
-  for (int64_t i = 0; i < g->head_dim * INGOT_CACHE_BLOCK; i += INGOT_CACHE_BLOCK) {
-    for (int64_t j = 0; j < INGOT_CACHE_BLOCK; j += 16) {
-      const vf key = cached_load(kind, g->keys, from + i + j, 16);
-      v_store(to + i + j, kind == CACHED_I8 ? v_mul(key, scales[j / 16]) : key);
-    }
-  }
+/* to = scale times `count` elements of an int8 cache, to a multiple of 16. */
+static inline void cached_widen_i8(const int8_t *from, int64_t count, float scale, float *to) {
+  const vf scales = v_set(scale);
+  int64_t j = 0;
+  for (; j + 16 <= count; j += 16) v_store(to + j, v_mul(v_load_i8(from + j), scales));
+  if (j == count) return;
+  int8_t rest[16] = {0};
+  memcpy(rest, from + j, (size_t)(count - j));
+  v_store(to + j, v_mul(v_load_i8(rest), scales));
 }
 
-/* Values of one head of a block, as far as position `count`, as f32 rows v_stride apart. */
-static inline void cached_widen_values(const cached_attention_args *g, int32_t kind, int64_t block, int64_t count,
-                                       float *to, int64_t v_stride) {
-  const int64_t from = block * INGOT_CACHE_BLOCK;
-  for (int64_t i = 0; i < count; i++) {
-    const vf scale = v_set(kind == CACHED_I8 ? g->value_scales[from + i] : 1);
-    for (int64_t j = 0; j < g->v_dim; j += 16) {
-      const vf value = cached_load(kind, g->values, (from + i) * g->v_dim + j, g->v_dim - j);
-      v_store(to + i * v_stride + j, kind == CACHED_I8 ? v_mul(value, scale) : value);
-    }
-  }
+/* to = `count` elements of an f32 cache, to a multiple of 16. */
+static inline void cached_copy_f32(const float *from, int64_t count, float *to) {
+  int64_t j = 0;
+  for (; j + 16 <= count; j += 16) v_store(to + j, v_load(from + j));
+  if (j < count) v_store(to + j, v_load_n(from + j, count - j));
 }
 
-/* Positions [low, high) of the chunk at `begin`, for one owner and head; 0 after a fault. */
-static inline int cached_fetch(const cached_attention_args *g, const paged_rows *t, const cached_slot *s, int32_t kind,
-                               const cached_unit *u, int64_t low, int64_t high, cached_chunk *c) {
-  const int direct = kind == CACHED_F32 && g->v_dim % 16 == 0;
-  c->v_step = direct ? g->v_dim : s->v_stride;
-  for (int64_t i = (low - c->begin) / INGOT_CACHE_BLOCK; c->begin + i * INGOT_CACHE_BLOCK < high; i++) {
-    const int64_t position = c->begin + i * INGOT_CACHE_BLOCK;
-    int64_t block = paged_block(t, g->owners[u->row], position / INGOT_CACHE_BLOCK);
+/* to = keys [head_dim][64] of an int8 cache, whose positions have scales of their own. */
+static inline void cached_widen_keys_i8(const int8_t *from, const float *scales, int64_t head_dim, float *to) {
+  for (int64_t k = 0; k < head_dim; k++, from += INGOT_CACHE_BLOCK, to += INGOT_CACHE_BLOCK)
+    for (int64_t j = 0; j < INGOT_CACHE_BLOCK; j += 16) v_store(to + j, v_mul(v_load_i8(from + j), v_load(scales + j)));
+}
+
+/* Block i's keys as f32. What units do not share is widened just before it is read, to where it stays in L1. */
+static inline const float *cached_keys(const cached_attention_args *g, const cached_slot *s, cached_chunk *c,
+                                       int64_t i) {
+  const int64_t from = c->block[i] * g->head_dim * INGOT_CACHE_BLOCK;
+  if (s->kind == CACHED_F32) return (const float *)g->keys + from;
+  if (c->keys[i]) return c->keys[i];
+  float *to = s->wide_keys + (s->shared ? i * g->head_dim * INGOT_CACHE_BLOCK : 0);
+  if (s->shared) c->keys[i] = to;
+  if (s->kind == CACHED_BF16)
+    cached_widen_bf16((const uint16_t *)g->keys + from, g->head_dim * INGOT_CACHE_BLOCK, to);
+  else
+    cached_widen_keys_i8((const int8_t *)g->keys + from, g->key_scales + c->block[i] * INGOT_CACHE_BLOCK, g->head_dim,
+                         to);
+  return to;
+}
+
+/* Block i's values as f32, as far as they are visible. */
+static inline const float *cached_values(const cached_attention_args *g, const cached_slot *s, cached_chunk *c,
+                                         int64_t i) {
+  const int64_t from = c->block[i] * INGOT_CACHE_BLOCK, left = c->high - c->begin - i * INGOT_CACHE_BLOCK;
+  if (s->direct) return (const float *)g->values + from * g->v_dim;
+  if (c->values[i]) return c->values[i];
+  float *to = s->wide_values + (s->shared ? i * INGOT_CACHE_BLOCK * s->v_stride : 0);
+  if (s->shared) c->values[i] = to;
+  int64_t at = from * g->v_dim;
+  for (int64_t k = 0; k < INGOT_CACHE_BLOCK && k < left; k++, at += g->v_dim) {
+    float *row = to + k * s->v_stride;
+    if (s->kind == CACHED_F32) cached_copy_f32((const float *)g->values + at, g->v_dim, row);
+    if (s->kind == CACHED_BF16) cached_widen_bf16((const uint16_t *)g->values + at, g->v_dim, row);
+    if (s->kind == CACHED_I8)
+      cached_widen_i8((const int8_t *)g->values + at, g->v_dim, g->value_scales[from + k], row);
+  }
+  return to;
+}
+
+/* Finds the blocks of positions [low, c->high) of one owner and head; 0 after a fault. */
+static inline int cached_find(const cached_attention_args *g, const paged_rows *t, const cached_unit *u, int64_t low,
+                              cached_chunk *c) {
+  for (int64_t i = (low - c->begin) / INGOT_CACHE_BLOCK; c->begin + i * INGOT_CACHE_BLOCK < c->high; i++) {
+    const int64_t block = paged_block(t, g->owners[u->row], c->begin / INGOT_CACHE_BLOCK + i);
     if (block < 0) return 0;
-    block = block * g->kv_heads + u->kv_head;
-    if (kind == CACHED_F32) {
-      c->keys[i] = (const float *)g->keys + block * g->head_dim * INGOT_CACHE_BLOCK;
-    } else {
-      float *to = s->wide_keys + i * g->head_dim * INGOT_CACHE_BLOCK;
-      cached_widen_keys(g, kind, block, to);
-      c->keys[i] = to;
-    }
-    if (direct) {
-      c->values[i] = (const float *)g->values + block * g->v_dim * INGOT_CACHE_BLOCK;
-    } else {
-      float *to = s->wide_values + i * INGOT_CACHE_BLOCK * s->v_stride;
-      const int64_t count = high - position < INGOT_CACHE_BLOCK ? high - position : INGOT_CACHE_BLOCK;
-      cached_widen_values(g, kind, block, count, to, s->v_stride);
-      c->values[i] = to;
-    }
+    c->block[i] = block * g->kv_heads + u->kv_head;
   }
   return 1;
 }
 
-/* What pairs [pair, end) see of a chunk; low == high where that is nothing. */
+/* What pairs [pair, end) see of the chunk at `begin`; low == high where that is nothing. */
 static inline cached_tile cached_look(const cached_pairs *p, int64_t begin, int64_t pair, int64_t end) {
   cached_tile t = {.pair = pair, .end = end, .low = begin + INGOT_CACHE_CHUNK, .high = begin};
   for (int64_t i = pair; i < end; i++) {
@@ -241,34 +252,34 @@ static inline cached_tile cached_look(const cached_pairs *p, int64_t begin, int6
   return t;
 }
 
-/* scores = queries @ keys where a tile sees a block, to a multiple of 16 positions. */
-static inline void cached_scores(const cached_attention_args *g, const cached_slot *s, const cached_chunk *c,
-                                 const cached_tile *t) {
-  for (int64_t i = (t->low - c->begin) / INGOT_CACHE_BLOCK; c->begin + i * INGOT_CACHE_BLOCK < t->high; i++) {
-    const int64_t left = t->high - c->begin - i * INGOT_CACHE_BLOCK, panels = left > INGOT_PANEL ? 2 : 1;
-    const gemm_product product = {
-        .k = g->head_dim, .a = s->queries + t->pair * s->q_stride, .a_stride = s->q_stride, .b = c->keys[i],
-        .b_stride = INGOT_CACHE_BLOCK, .panel_stride = INGOT_PANEL,
-        .sums = s->scores + t->pair * s->score_stride + i * INGOT_CACHE_BLOCK, .sums_stride = s->score_stride,
-        .halved = left <= panels * INGOT_PANEL - INGOT_PANEL / 2};
-    K(gemm_tile)(t->end - t->pair, panels, &product);
-  }
+/* scores = queries @ keys of block i, which a tile sees to some extent; to a multiple of 16 positions. */
+static inline void cached_scores(const cached_attention_args *g, const cached_slot *s, const cached_tile *t,
+                                 int64_t position, const float *keys) {
+  const int64_t left = t->high - position, panels = left > INGOT_PANEL ? 2 : 1;
+  const gemm_product product = {
+      .k = g->head_dim, .a = s->queries + t->pair * s->q_stride, .a_stride = s->q_stride, .b = keys,
+      .b_stride = INGOT_CACHE_BLOCK, .panel_stride = INGOT_PANEL,
+      .sums = s->scores + t->pair * s->score_stride + position % INGOT_CACHE_CHUNK, .sums_stride = s->score_stride,
+      .halved = left <= panels * INGOT_PANEL - INGOT_PANEL / 2};
+  K(gemm_tile)(t->end - t->pair, panels, &product);
 }
 
-/* addend = weights @ values of a tile's positions, block after block. */
-static inline void cached_mix(const cached_attention_args *g, const cached_slot *s, const cached_chunk *c,
-                              const cached_tile *t) {
-  const int64_t first = (t->low - c->begin) / INGOT_CACHE_BLOCK, rest = g->v_dim % INGOT_PANEL;
-  for (int64_t i = first; c->begin + i * INGOT_CACHE_BLOCK < t->high; i++) {
-    const int64_t left = t->high - c->begin - i * INGOT_CACHE_BLOCK;
-    const gemm_product product = {
-        .k = left < INGOT_CACHE_BLOCK ? left : INGOT_CACHE_BLOCK,
-        .a = s->scores + t->pair * s->score_stride + i * INGOT_CACHE_BLOCK, .a_stride = s->score_stride,
-        .b = c->values[i], .b_stride = c->v_step, .panel_stride = INGOT_PANEL,
-        .sums = s->addend + t->pair * s->v_stride, .sums_stride = s->v_stride, .more = i > first,
-        .halved = rest > 0 && rest <= INGOT_PANEL / 2};
-    K(gemm_tile)(t->end - t->pair, (g->v_dim + INGOT_PANEL - 1) / INGOT_PANEL, &product);
-  }
+/* addend += weights @ values of a block; in the first that the tile sees, addend = them. */
+static inline void cached_mix(const cached_attention_args *g, const cached_slot *s, const cached_tile *t,
+                              int64_t position, const float *values) {
+  const int64_t left = t->high - position, rest = g->v_dim % INGOT_PANEL;
+  const gemm_product product = {
+      .k = left < INGOT_CACHE_BLOCK ? left : INGOT_CACHE_BLOCK,
+      .a = s->scores + t->pair * s->score_stride + position % INGOT_CACHE_CHUNK, .a_stride = s->score_stride,
+      .b = values, .b_stride = s->direct ? g->v_dim : s->v_stride, .panel_stride = INGOT_PANEL,
+      .sums = s->addend + t->pair * s->v_stride, .sums_stride = s->v_stride, .more = position > t->low,
+      .halved = rest > 0 && rest <= INGOT_PANEL / 2};
+  K(gemm_tile)(t->end - t->pair, (g->v_dim + INGOT_PANEL - 1) / INGOT_PANEL, &product);
+}
+
+/* Whether a tile sees some of the block at a position. */
+static inline int cached_sees(const cached_tile *t, int64_t position) {
+  return t->low < position + INGOT_CACHE_BLOCK && position < t->high;
 }
 
 /* Caps 16 scores, and sets those outside [begin, end) to -inf; the first is number j. */
@@ -331,29 +342,45 @@ static inline void cached_join(const cached_slot *s, cached_pairs *p, const floa
   }
 }
 
+/* The softmax of each pair's scores of a chunk. */
+static inline void cached_softmax(const cached_attention_args *g, const cached_slot *s, const cached_pairs *p,
+                                  int64_t chunk, const cached_tile *all, float *largest, float *total) {
+  const int64_t low = (all->low - chunk) / INGOT_CACHE_BLOCK * INGOT_CACHE_BLOCK;
+  const int64_t high = (all->high - chunk + 15) / 16 * 16;
+  for (int64_t i = 0; i < 32; i++) largest[i] = -INFINITY, total[i] = 0;
+  for (int64_t i = 0; i < p->count; i++) {
+    const int64_t begin = p->first[i] > chunk ? p->first[i] - chunk : 0;
+    const int64_t end = p->last[i] - chunk < INGOT_CACHE_CHUNK ? p->last[i] - chunk : INGOT_CACHE_CHUNK;
+    largest[i] = cached_weights(g, begin, end, low, high, s->scores + i * s->score_stride, &total[i]);
+  }
+}
+
 /* Adds a chunk to a unit's pairs. */
-static inline void cached_add(const cached_attention_args *g, cached_slot *s, cached_pairs *p, const cached_chunk *c) {
+static inline void cached_add(const cached_attention_args *g, cached_slot *s, cached_pairs *p, cached_chunk *c) {
   const cached_tile all = cached_look(p, c->begin, 0, p->count);
   if (all.low == all.high) return;
   cached_tile tiles[CACHED_PAIRS];
-  const int64_t blocks = gemm_blocks(p->count, s->score_stride);
+  const int64_t count = gemm_blocks(p->count, s->score_stride);
+  for (int64_t b = 0; b < count; b++)
+    tiles[b] = cached_look(p, c->begin, part_begin(p->count, (int32_t)b, (int32_t)count),
+                           part_begin(p->count, (int32_t)b + 1, (int32_t)count));
+  const int64_t first = (all.low - c->begin) / INGOT_CACHE_BLOCK;
+  const int64_t end = (all.high - c->begin + INGOT_CACHE_BLOCK - 1) / INGOT_CACHE_BLOCK;
   cached_queries(g, s, p);
-  for (int64_t b = 0; b < blocks; b++) {
-    tiles[b] = cached_look(p, c->begin, part_begin(p->count, (int32_t)b, (int32_t)blocks),
-                           part_begin(p->count, (int32_t)b + 1, (int32_t)blocks));
-    if (tiles[b].low < tiles[b].high) cached_scores(g, s, c, &tiles[b]);
+  for (int64_t i = first; i < end; i++) {
+    const int64_t position = c->begin + i * INGOT_CACHE_BLOCK;
+    const float *keys = cached_keys(g, s, c, i);
+    for (int64_t b = 0; b < count; b++)
+      if (cached_sees(&tiles[b], position)) cached_scores(g, s, &tiles[b], position, keys);
   }
-  float largest[32], total[32] = {0};
-  for (int64_t i = 0; i < 32; i++) largest[i] = -INFINITY;
-  const int64_t low = (all.low - c->begin) / INGOT_CACHE_BLOCK * INGOT_CACHE_BLOCK;
-  const int64_t high = (all.high - c->begin + 15) / 16 * 16;
-  for (int64_t i = 0; i < p->count; i++) {
-    const int64_t begin = p->first[i] > c->begin ? p->first[i] - c->begin : 0;
-    const int64_t end = p->last[i] - c->begin < INGOT_CACHE_CHUNK ? p->last[i] - c->begin : INGOT_CACHE_CHUNK;
-    largest[i] = cached_weights(g, begin, end, low, high, s->scores + i * s->score_stride, &total[i]);
+  float largest[32], total[32];
+  cached_softmax(g, s, p, c->begin, &all, largest, total);
+  for (int64_t i = first; i < end; i++) {
+    const int64_t position = c->begin + i * INGOT_CACHE_BLOCK;
+    const float *values = cached_values(g, s, c, i);
+    for (int64_t b = 0; b < count; b++)
+      if (cached_sees(&tiles[b], position)) cached_mix(g, s, &tiles[b], position, values);
   }
-  for (int64_t b = 0; b < blocks; b++)
-    if (tiles[b].low < tiles[b].high) cached_mix(g, s, c, &tiles[b]);
   cached_join(s, p, largest, total);
 }
 
@@ -374,11 +401,12 @@ static inline void cached_finish(const cached_attention_args *g, const cached_sl
 }
 
 /* Units that read one head of one sequence, chunk after chunk. */
-static inline void cached_units(const cached_attention_args *g, const paged_rows *t, cached_slot *s, int32_t kind,
+static inline void cached_units(const cached_attention_args *g, const paged_rows *t, cached_slot *s,
                                 const cached_unit *units, int64_t count) {
   cached_pairs pairs[CACHED_UNITS];
   int64_t low = INT64_MAX, high = 0;
   s->loaded = NULL;
+  s->shared = count > 1;
   for (int64_t i = 0; i < count; i++) {
     pairs[i] = cached_begin(g, t, &units[i], s->sums + i * CACHED_PAIRS * s->v_stride, s->v_stride);
     for (int64_t j = 0; j < pairs[i].count; j++) {
@@ -388,8 +416,8 @@ static inline void cached_units(const cached_attention_args *g, const paged_rows
   }
   for (int64_t begin = low / INGOT_CACHE_CHUNK * INGOT_CACHE_CHUNK; begin < high; begin += INGOT_CACHE_CHUNK) {
     cached_chunk chunk = {.begin = begin};
-    const int64_t end = high < begin + INGOT_CACHE_CHUNK ? high : begin + INGOT_CACHE_CHUNK;
-    if (!cached_fetch(g, t, s, kind, &units[0], low > begin ? low : begin, end, &chunk)) break;
+    chunk.high = high < begin + INGOT_CACHE_CHUNK ? high : begin + INGOT_CACHE_CHUNK;
+    if (!cached_find(g, t, &units[0], low > begin ? low : begin, &chunk)) break;
     for (int64_t i = 0; i < count; i++) cached_add(g, s, &pairs[i], &chunk);
   }
   for (int64_t i = 0; i < count; i++) cached_finish(g, s, &pairs[i]);
@@ -409,12 +437,12 @@ static inline void cached_run(const cached_attention_args *g, int32_t kind, int3
     if (middle < whole / parts * part) continue;
     if (part + 1 < parts && middle >= whole / parts * (part + 1)) break;
     if (count == CACHED_UNITS || (count > 0 && (units[0].run != u.run || units[0].kv_head != u.kv_head))) {
-      cached_units(g, &t, &slot, kind, units, count);
+      cached_units(g, &t, &slot, units, count);
       count = 0;
     }
     units[count++] = u;
   }
-  if (count > 0) cached_units(g, &t, &slot, kind, units, count);
+  if (count > 0) cached_units(g, &t, &slot, units, count);
 }
 
 void K(cached_attention_f32)(const void *args, int32_t part, int32_t parts) {
