@@ -268,7 +268,7 @@ def test_the_reference_accepts_no_more(attack: Attack, tmp_path: Path) -> None:
 def test_problems_are_listed(tmp_path: Path) -> None:
     """All at once, the first twenty in words."""
     write_folder(tmp_path, packed(json.dumps({f"t{i}": {} for i in range(30)}), b""))
-    with pytest.raises(LoadError, match=r"'t0': got .*'t19': got .*; and 10 more"):
+    with pytest.raises(LoadError, match=r"'t0': got .*'t19': got .*; and more"):
         read_folder(tmp_path)
 
 

@@ -19,7 +19,7 @@ from ingot.load.hf.strict_json import parse_object, shown
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-MAX_INDEX_BYTES = 32 << 20
+MAX_INDEX_BYTES = 16 << 20
 MAX_SHARDS = 10_000
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 

@@ -20,7 +20,7 @@ from ingot.files import MappedFile
 from ingot.ir import MAX_RANK
 from ingot.load.hf.strict_json import parse_object, shown
 
-MAX_HEADER_BYTES = 32 << 20
+MAX_HEADER_BYTES = 8 << 20
 MAX_NAME_BYTES = 1024
 _MAX_SHOWN_PROBLEMS = 20
 _LENGTH_BYTES = 8
@@ -102,8 +102,7 @@ def read_safetensors(descriptor: int, path: str) -> dict[str, StoredTensor]:
 
 def listed(problems: list[str]) -> str:
     """Problems in one message, the first of them where they are many."""
-    rest = len(problems) - _MAX_SHOWN_PROBLEMS
-    return "; ".join(problems[:_MAX_SHOWN_PROBLEMS]) + (f"; and {rest} more" if rest > 0 else "")
+    return "; ".join(problems[:_MAX_SHOWN_PROBLEMS]) + ("; and more" if len(problems) > _MAX_SHOWN_PROBLEMS else "")
 
 
 def _read_header(descriptor: int, size: int, path: str) -> tuple[int, dict[str, Any]]:
@@ -139,6 +138,8 @@ def _checked_rows(header: dict[str, Any], data_bytes: int, path: str) -> list[_R
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         problems.append("__metadata__ is not an object of strings")
     for name, entry in header.items():
+        if len(problems) > _MAX_SHOWN_PROBLEMS:
+            break
         problem = _problem_of(name, entry)
         if problem:
             problems.append(f"tensor {shown(name)}: {problem}")
@@ -189,7 +190,7 @@ def _layout_problems(spans: list[tuple[int, int, str]], data_bytes: int) -> list
     """Tensors must cover the bytes after the header exactly, each byte once."""
     problems, covered = [], 0
     for begin, end, name in sorted(spans):
-        if begin != covered:
+        if begin != covered and len(problems) <= _MAX_SHOWN_PROBLEMS:
             what = "overlaps the one before" if begin < covered else "leaves a hole before it"
             problems.append(f"tensor {shown(name)} {what}, begins at byte {begin}, expected {covered}")
         covered = max(covered, end)
