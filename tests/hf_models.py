@@ -45,6 +45,7 @@ def _rope(kind: str, **parameters: Any) -> dict[str, Any]:
 
 _LONG = {"short_factor": [1.0, 1.5, 2.0, 3.0], "long_factor": [1.0, 2.0, 5.0, 9.0]}
 _SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 9}
+_EXPERTS = {"head_dim": 16, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
 
 CASES = [
     Case("llama", "llama"),
@@ -124,6 +125,13 @@ CASES = [
     Case("smollm3, windows", "smollm3", {"no_rope_layer_interval": 2, "use_sliding_window": True, "sliding_window": 9}),
     Case("olmo2", "olmo2"),
     Case("gpt_neox", "gpt_neox"),
+    Case("qwen3_moe", "qwen3_moe", _EXPERTS),
+    Case("qwen3_moe, bf16", "qwen3_moe", _EXPERTS | {"norm_topk_prob": True}, torch.bfloat16),
+    Case(
+        "qwen3_moe, some layers plain",
+        "qwen3_moe",
+        _EXPERTS | {"num_hidden_layers": 4, "mlp_only_layers": [3], "decoder_sparse_step": 2, "attention_bias": True},
+    ),
     Case("gpt_neox, one after the other", "gpt_neox", {"use_parallel_residual": False, "attention_bias": False}),
 ]
 

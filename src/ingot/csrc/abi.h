@@ -11,6 +11,7 @@
 #define INGOT_CACHE_CHUNK 256 /* positions whose scores are a softmax of their own; such results are added in order */
 #define INGOT_CONV_PIXELS 60  /* output pixels whose windows a convolution gathers at once */
 #define INGOT_CONV_K 1536     /* and the elements of a window that it gathers at once */
+#define INGOT_EXPERT_ROWS 48  /* rows that a product with one of several matrices gathers at once */
 #define INGOT_REDUCE_CHUNK 4096 /* other reductions: 16 lanes over chunks of this many, chunk results in order */
 
 #define INGOT_PROBE_LANES 32    /* floats of a part's result of a probe: two cache lines */
@@ -148,6 +149,12 @@ typedef struct {
   int64_t rows; int64_t cols; int64_t x_stride; int64_t out_stride;
 } softmax_args;
 
+/* The k best of rows of `cols` adjacent elements: out[rows, k] and indices[rows, k], both row-major. */
+typedef struct {
+  const float *x; float *out; int64_t *indices;
+  int64_t rows; int64_t cols; int64_t k; int64_t x_stride; int32_t largest;
+} topk_args;
+
 /* dst = scale * src packed in panels of 32 columns, [ceil(n / 32)][k][32], zero-padded; element (i, j) of the k x n
  * matrix lies at src + i * k_stride + j * n_stride. */
 typedef struct {
@@ -182,6 +189,16 @@ typedef struct {
   int64_t scratch_stride;
   float alpha; float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
 } matmul_args;
+
+/* out[r, s, n] = experts[chosen[r, s]][n, k] @ x[r, s, k]. experts: `count` matrices, one after another, each packed
+ * as gemm's b (its n being columns). x_strides: row, slot; the last dim is adjacent. chosen and out are row-major.
+ * scratch: parts slots of scratch_stride floats, at least INGOT_EXPERT_ROWS * (k + 16). */
+typedef struct {
+  const float *x; const int64_t *chosen; const float *experts; float *out; float *scratch; ingot_fault *fault;
+  int64_t rows; int64_t slots; int64_t n; int64_t k; int64_t count;
+  int64_t x_strides[2];
+  int64_t scratch_stride; int32_t step;
+} expert_args;
 
 /* out = softmax(scale * q @ k^T + mask) @ v; head h of q reads head h / (heads / kv_heads) of k and v.
  * Strides are [batch, head, row]; the last dim is adjacent. Row i attends to columns <= i + causal_offset when causal.

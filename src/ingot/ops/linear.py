@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ingot.dtype import f32
-from ingot.errors import ShapeError
+from ingot.dtype import f32, i64
+from ingot.errors import InputError, ShapeError
 from ingot.ir import TensorType
 from ingot.ops.define import broadcast_shapes, expect_kind, op, sample, unify
 
@@ -47,3 +47,45 @@ def matmul(a, b, *, transpose_a=False, transpose_b=False, scale=1.0):
     b = np.swapaxes(b, -1, -2) if transpose_b else b
     result = np.matmul(a, b)
     return result if scale == 1.0 else result * scale
+
+
+def _infer_expert_matmul(x: TensorType, chosen: TensorType, experts: TensorType) -> TensorType:
+    if x.rank != 3 or experts.rank != 3 or chosen.rank != 2 or x.dtype is not experts.dtype or chosen.dtype is not i64:
+        got = f"{x}, {chosen} and {experts}"
+        raise ShapeError(f"expert_matmul: bad operands, got {got}, expected rank 3, i64 of rank 2 and rank 3")
+    expect_kind("expert_matmul", x, "f")
+    where = f"expert_matmul of {x}, {chosen} and {experts}"
+    rows, slots = unify(where, x.shape[0], chosen.shape[0]), chosen.shape[1]
+    unify(where, x.shape[2], experts.shape[2])
+    if x.shape[1] != 1:
+        unify(where, x.shape[1], slots)
+    return TensorType(x.dtype, (rows, slots, experts.shape[1]))
+
+
+@op(
+    infer=_infer_expert_matmul,
+    tolerance={f32: 1e-5},
+    domain=(-1.0, 1.0),
+    samples=[
+        sample("x[5,1,7] c:i64<4[5,2] w[4,33,7]"),
+        sample("x[5,2,7] c:i64<4[5,2] w[4,3,7]"),
+        sample("x[1,1,300] c:i64<3[1,3] w[3,64,300]"),
+        sample("x[61,1,9] c:i64<2[61,1] w[2,40,9]"),
+        sample("x[1,1,1] c:i64<1[1,1] w[1,1,1]"),
+        sample("x[0,1,4] c:i64<3[0,2] w[3,5,4]"),
+    ],
+)
+def expert_matmul(x, chosen, experts):
+    """Each row times the matrices chosen for it: out[r, s] = experts[chosen[r, s]] @ x[r, s].
+
+    x [rows, slots, in], or [rows, 1, in] for all slots alike; chosen i64 [rows, slots] of 0..count-1, another one is
+    an error; experts [count, out, in]; gives [rows, slots, out].
+    """
+    bad = chosen[(chosen < 0) | (chosen >= len(experts))]
+    if bad.size:
+        raise InputError(f"expert_matmul: expert out of range, got {bad.flat[0]}, expected 0..{len(experts) - 1}")
+    out = np.empty((*chosen.shape, experts.shape[1]), x.dtype)
+    x = np.broadcast_to(x, (*chosen.shape, x.shape[2]))
+    for expert, matrix in enumerate(experts):
+        out[chosen == expert] = x[chosen == expert] @ matrix.T
+    return out

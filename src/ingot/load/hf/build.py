@@ -16,6 +16,7 @@ from ingot.load.hf.template import (
     Attention,
     Choose,
     Linear,
+    Mixture,
     Mlp,
     Norm,
     Residual,
@@ -118,6 +119,8 @@ class Builder:
                 return self._attention(step, x)
             case Mlp():
                 return self._mlp(step, x)
+            case Mixture():
+                return self._mixture(step, x)
             case Residual(steps):
                 return self.add("add", x, self.apply(steps, x), hint="residual")
             case Sum(branches):
@@ -157,6 +160,43 @@ class Builder:
         else:
             inner = self.add("mul", self._activate(activation, gate), up, hint="gated")
         return self.linear(mlp.down, inner, size, width)
+
+    def _mixture(self, mixture: Mixture, x: str) -> str:
+        """Every row through the experts that its router chose, weighted by the router's softmax."""
+        names = self.names
+        width, size, count = names["width"], mixture.size.evaluate(names), mixture.count.evaluate(names)
+        chosen = mixture.chosen.evaluate(names)
+        if chosen > count:
+            fields = self.settings.field(*mixture.chosen.names, *mixture.count.names)
+            raise LoadError(f"{fields}: too many, got {chosen} of {count} ({mixture.where})")
+        shares = self.add("softmax", self.linear(mixture.router, x, width, count), axis=len(self.rows))
+        outputs = [f"{self._path}shares.chosen", f"{self._path}chosen"]
+        best = self.graph.add("topk", [shares], outputs, k=chosen, axis=len(self.rows), largest=True)
+        shares, experts = best.outputs
+        if mixture.normalised.evaluate(names):
+            total = self.add("reduce_sum", shares, axes=(len(self.rows),), keepdims=True, hint="shares.total")
+            shares = self.add("div", shares, total, hint="shares")
+        rows = self.add("reshape", x, hint="slots", shape=(*self.rows, 1, width))
+        gate = self._experts(mixture.gate, rows, experts, count, width, size)
+        up = self._experts(mixture.up, rows, experts, count, width, size)
+        inner = self.add("mul", self._activate(mixture.activation.evaluate(names), gate), up, hint="gated")
+        results = self._experts(mixture.down, inner, experts, count, size, width)
+        weights = self.add("reshape", shares, hint="slots", shape=(*self.rows, chosen, 1))
+        weighted = self.add("mul", results, weights, hint="weighted")
+        return self.add("reduce_sum", weighted, axes=(len(self.rows),), keepdims=False, hint="mixture")
+
+    def _experts(self, linear: Linear, x: str, chosen: str, count: int, inputs: int, outputs: int) -> str:
+        """x [rows, slots or 1, inputs] times the weight of each slot's expert: [rows, slots, outputs]."""
+        matrices = []
+        for expert in range(count):
+            path = self._path + linear.path.replace("{expert}", str(expert))
+            shape = (inputs, outputs) if linear.transposed else (outputs, inputs)
+            matrix = self.weights.value(f"{path}.weight", shape, linear.where)
+            if linear.transposed:
+                matrix = self.add("permute", matrix, axes=(1, 0))
+            matrices.append(self.add("reshape", matrix, hint="expert", shape=(1, outputs, inputs)))
+        stacked = self.add("concat", *matrices, hint=f"{linear.path}.all", axis=0)
+        return self.add("expert_matmul", x, chosen, stacked, hint=linear.path)
 
     def _activate(self, activation: str, x: str) -> str:
         op, approximate = ACTIVATIONS[activation]

@@ -40,11 +40,14 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }
 _CALLS: dict[str, Callable[..., Any]] = {"min": min, "max": max, "int": int}
 _WORDS = {"true": True, "false": False, "null": None}
-_LEAVES = (ast.Constant, ast.Name, ast.Subscript, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call)
+_SYNTAX = (
+    ast.Constant, ast.Name, ast.List, ast.Subscript, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp,
+    ast.Call,
+)  # fmt: skip
 
 
 class Expression:
-    """Arithmetic, comparisons, and/or/not, `a if b else c`, `list[i]`, min, max and int, over names."""
+    """Arithmetic, comparisons, and/or/not, `a if b else c`, lists, `list[i]`, min, max and int, over names."""
 
     def __init__(self, text: str, where: str):
         self.text = text
@@ -69,7 +72,7 @@ class Expression:
 
     def _check(self, tree: ast.expr) -> None:
         """Raises LoadError for syntax that expressions do not have."""
-        fine = isinstance(tree, _LEAVES)
+        fine = isinstance(tree, _SYNTAX)
         if isinstance(tree, ast.BinOp):
             fine = type(tree.op) in _BINARY
         elif isinstance(tree, ast.Compare):
@@ -91,6 +94,8 @@ def _evaluate(tree: ast.expr, names: Mapping[str, Any]) -> Any:
             return value
         case ast.Name(id=name):
             return _CALLS[name] if name in _CALLS else _WORDS[name] if name in _WORDS else names[name]
+        case ast.List(elts=elements):
+            return [_evaluate(element, names) for element in elements]
         case ast.Subscript(value=value, slice=index):
             return _evaluate(value, names)[_evaluate(index, names)]
         case ast.UnaryOp(op=ast.Not(), operand=operand):

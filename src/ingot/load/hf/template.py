@@ -99,6 +99,25 @@ class Mlp:
 
 
 @dataclass(frozen=True, slots=True)
+class Mixture:
+    """A router picks `chosen` of `count` gated mlps for each row; their results are summed, weighted by its softmax.
+
+    Weights of experts are linear layers without bias; {expert} in their paths is the expert's number.
+    """
+
+    where: str
+    router: Linear
+    gate: Linear
+    up: Linear
+    down: Linear
+    count: Expression
+    chosen: Expression
+    normalised: Expression  # whether the weights of the chosen ones are made to sum to 1
+    activation: Expression
+    size: Expression
+
+
+@dataclass(frozen=True, slots=True)
 class Residual:
     """x + steps(x)."""
 
@@ -135,7 +154,7 @@ class Choose:
     otherwise: tuple[Step, ...]
 
 
-Step = Norm | Attention | Mlp | Residual | Sum | Scale | Softcap | Choose
+Step = Norm | Attention | Mlp | Mixture | Residual | Sum | Scale | Softcap | Choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +328,8 @@ class _Reader:
                 return self._attention(body)
             case "mlp":
                 return self._mlp(body)
+            case "mixture":
+                return self._mixture(body)
             case "residual":
                 return Residual(self._steps(body))
             case "sum":
@@ -322,7 +343,7 @@ class _Reader:
                 return Choose(parts["when"].expression(), self._steps(parts["then"]), self._steps(parts["else"]))
         raise LoadError(
             f"{item.where}: unknown step, got {kind!r}, "
-            "expected one of norm, attention, mlp, residual, sum, scale, softcap, choose"
+            "expected one of norm, attention, mlp, mixture, residual, sum, scale, softcap, choose"
         )
 
     def _norm(self, item: Item) -> Norm:
@@ -375,9 +396,27 @@ class _Reader:
             linear.get("gate"),
             linear.get("gate_up"),
             linear["down"],
-            found["activation"].expression() if "activation" in found else Expression("activation", item.where),
-            found["size"].expression() if "size" in found else Expression("inner", item.where),
+            found["activation"].expression() if "activation" in found else _name("activation", item),
+            found["size"].expression() if "size" in found else _name("inner", item),
         )
+
+    def _mixture(self, item: Item) -> Mixture:
+        found = item.fields(("router", "gate", "up", "down", "count", "chosen", "normalised", "size"), ("activation",))
+        linear = {key: self._linear(found[key]) for key in ("router", "gate", "up", "down")}
+        return Mixture(
+            item.where,
+            **linear,
+            count=found["count"].expression(),
+            chosen=found["chosen"].expression(),
+            normalised=found["normalised"].expression(),
+            activation=found["activation"].expression() if "activation" in found else _name("activation", item),
+            size=found["size"].expression(),
+        )
+
+
+def _name(name: str, item: Item) -> Expression:
+    """The expression that is a name of the template."""
+    return Expression(name, item.where)
 
 
 def _key(item: Item) -> Key:

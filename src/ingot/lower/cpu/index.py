@@ -1,11 +1,11 @@
-"""Rows of gather and rotary."""
+"""Rows of gather, topk and rotary."""
 
 from __future__ import annotations
 
 from ingot.dtype import f32, i32, i64
 from ingot.ir import Node
 from ingot.lower.build import Builder, broadcast_view, pointer
-from ingot.lower.cpu.rows import both, of, operand_type, row
+from ingot.lower.cpu.rows import both, last_axis, of, operand_type, row
 from ingot.lower.lowered import FAULT, Field, Pointer
 
 _BYTE = 0.1  # nanoseconds per byte moved on one thread
@@ -80,6 +80,17 @@ def _gather_elements(builder: Builder, node: Node) -> None:
     }  # fmt: skip
     work = out.size * 4.0
     builder.step("gather_elements_i64", "gather_elements_args", fields, [x, indices], [out], work=work)
+
+
+@row("topk", "topk_f32", both(of(f32), last_axis))
+def _topk(builder: Builder, node: Node) -> None:
+    x = builder.rows(node.operands[0])
+    out, indices = (builder.result(name) for name in node.outputs)
+    fields: dict[str, Field] = {
+        "x": pointer(x), "out": pointer(out), "indices": pointer(indices), "rows": x.shape[0], "cols": x.shape[1],
+        "k": node.k, "x_stride": x.strides[0], "largest": int(node.largest),
+    }  # fmt: skip
+    builder.step("topk_f32", "topk_args", fields, [x], [out, indices], work=x.size * 2.0)
 
 
 def _few_axes(builder: Builder, node: Node) -> str:

@@ -9,13 +9,14 @@ from ingot.ir import Node
 from ingot.lower.build import Builder, broadcast_view, pointer
 from ingot.lower.cpu.rows import both, of, row
 from ingot.lower.epilogue import Group
-from ingot.lower.lowered import Field
+from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.view import View
 from ingot.lower.weights import PANEL
 
 # Nanoseconds per multiply-add on one thread in a packed kernel, and per weight byte when weights are streamed.
 _FMA, _BYTE = 0.018, 0.02
 _GEMV_ROWS = 4
+_EXPERT_ROWS = 48  # INGOT_EXPERT_ROWS of abi.h
 
 
 def _static_matrix(builder: Builder, node: Node) -> str:
@@ -141,3 +142,25 @@ def _matmul(builder: Builder, node: Node) -> None:
 def _swap(view: View) -> View:
     rank = len(view.shape)
     return view.permute((*range(rank - 2), rank - 1, rank - 2))
+
+
+def _static_experts(builder: Builder, node: Node) -> str:
+    return "" if node.operands[2] in builder.static else "the experts are not constant"
+
+
+@row("expert_matmul", "expert_matmul_f32_packed", both(of(f32), _static_experts))
+def _experts(builder: Builder, node: Node) -> None:
+    x, chosen = builder.adjacent(node.operands[0]), builder.contiguous(node.operands[1])
+    experts = builder.weight(str(node.operands[2]), "panels", True)
+    out = builder.result(node.output)
+    (rows, slots), (count, n, k) = chosen.shape, experts.shape
+    spread = broadcast_view(x, (rows, slots, k))
+    fields: dict[str, Field] = {
+        "x": pointer(x), "chosen": pointer(chosen), "experts": pointer(experts), "out": pointer(out),
+        "fault": Pointer(FAULT), "rows": rows, "slots": slots, "n": n, "k": k, "count": count,
+        "x_strides": spread.strides[:2],
+    }  # fmt: skip
+    work = max(rows * slots * n * k * _FMA, min(rows * slots, count) * n * k * 4 * _BYTE)
+    scratch = _EXPERT_ROWS * (k + 16)
+    reads = [x, chosen, experts]
+    builder.step("expert_matmul_f32_packed", "expert_args", fields, reads, [out], work=work, scratch_floats=scratch)

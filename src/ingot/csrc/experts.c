@@ -1,0 +1,75 @@
+/* experts.c: rows times the matrices that were chosen for them. Rows go matrix by matrix, so that a matrix that is
+ * wanted is read once and the others are not read at all. The bits are gemm's. */
+#include <string.h>
+
+#include "gemm.h"
+
+#define EXPERT_FEW 4    /* up to so many rows, several panels are read at once */
+#define EXPERT_PANELS 4 /* the widest tile of any instruction set */
+
+/* Panels [begin, end) of one expert's product with `rows` rows of a; row i belongs to pair members[i] of out. */
+static inline void expert_rows(const expert_args *e, const float *experts, int64_t begin, int64_t end, const float *a,
+                               int64_t a_stride, int64_t rows, const int64_t *members) {
+  const int64_t most = rows <= EXPERT_FEW ? EXPERT_PANELS : 1, panel_size = e->k * INGOT_PANEL;
+  float sums[(GEMM_ROWS > EXPERT_FEW * EXPERT_PANELS ? GEMM_ROWS : EXPERT_FEW * EXPERT_PANELS) * INGOT_PANEL];
+  for (int64_t panel = begin; panel < end; panel += most) {
+    const int64_t panels = end - panel < most ? end - panel : most, column = panel * INGOT_PANEL;
+    const int64_t columns = e->n - column < panels * INGOT_PANEL ? e->n - column : panels * INGOT_PANEL;
+    const float *b = experts + panel * panel_size, *next = most == 1 && panel + 1 < end ? b + panel_size : NULL;
+    const int64_t blocks = gemm_panel_blocks(rows, a_stride, next), ahead_step = gemm_ahead_step(blocks, next);
+    for (int64_t block = 0; block < blocks; block++) {
+      const int64_t row = part_begin(rows, (int32_t)block, (int32_t)blocks);
+      const int64_t count = part_begin(rows, (int32_t)block + 1, (int32_t)blocks) - row;
+      const gemm_product product = {
+        .k = e->k, .a = a + row * a_stride, .a_stride = a_stride, .b = b, .b_stride = INGOT_PANEL,
+        .panel_stride = panel_size, .sums = sums, .sums_stride = most * INGOT_PANEL, .ahead_step = ahead_step,
+        .ahead = ahead_step ? (const char *)next + block * e->k * ahead_step : NULL};
+      K(gemm_tile)(count, panels, &product);
+      for (int64_t i = 0; i < count; i++)
+        memcpy(e->out + members[row + i] * e->n + column, sums + i * most * INGOT_PANEL,
+               (size_t)columns * sizeof(float));
+    }
+  }
+}
+
+/* Where pair i, a row and one of its slots, has its x. */
+static inline const float *expert_x(const expert_args *e, int64_t i) {
+  return e->x + i / e->slots * e->x_strides[0] + i % e->slots * e->x_strides[1];
+}
+
+/* Reports experts that there are not; their results are zeros. */
+static inline void expert_faults(const expert_args *e, int64_t begin, int64_t end) {
+  const int64_t first = begin * INGOT_PANEL, last = end * INGOT_PANEL < e->n ? end * INGOT_PANEL : e->n;
+  for (int64_t i = 0; i < e->rows * e->slots; i++) {
+    if (e->chosen[i] >= 0 && e->chosen[i] < e->count) continue;
+    report_fault(e->fault, 2, e->step, e->chosen[i], e->count);
+    memset(e->out + i * e->n + first, 0, (size_t)(last - first) * sizeof(float));
+  }
+}
+
+void K(expert_matmul_f32_packed)(const void *args, int32_t part, int32_t parts) {
+  const expert_args *e = args;
+  const int64_t panels = (e->n + INGOT_PANEL - 1) / INGOT_PANEL, pairs = e->rows * e->slots;
+  const int64_t begin = part_begin(panels, part, parts), end = part_begin(panels, part + 1, parts);
+  const int64_t stride = e->k + 16; /* not a power of two */
+  float *gathered = e->scratch + part * e->scratch_stride;
+  int64_t members[INGOT_EXPERT_ROWS];
+  if (begin == end) return;
+  expert_faults(e, begin, end);
+  for (int64_t expert = 0; expert < e->count; expert++) {
+    const float *experts = e->experts + expert * panels * e->k * INGOT_PANEL;
+    int64_t rows = 0;
+    for (int64_t i = 0; i < pairs; i++) {
+      if (e->chosen[i] == expert) members[rows++] = i;
+      if (rows == 0 || (rows < INGOT_EXPERT_ROWS && i + 1 < pairs)) continue;
+      const float *a = rows == 1 ? expert_x(e, members[0]) : gathered;
+      for (int64_t j = 0; a == gathered && j < rows; j++)
+        memcpy(gathered + j * stride, expert_x(e, members[j]), (size_t)e->k * sizeof(float));
+      expert_rows(e, experts, begin, end, a, stride, rows, members);
+      rows = 0;
+    }
+  }
+}
+
+#undef EXPERT_FEW
+#undef EXPERT_PANELS
