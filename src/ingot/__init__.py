@@ -18,11 +18,13 @@ from ingot.errors import (
 )
 
 if TYPE_CHECKING:
+    from ingot.llm import LLM
     from ingot.session import InferenceSession
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "LLM",
     "InferenceSession",
     "IngotError",
     "InputError",
@@ -40,4 +42,8 @@ def __getattr__(name: str) -> Any:
         from ingot.session import InferenceSession
 
         return InferenceSession
+    if name == "LLM":
+        from ingot.llm import LLM
+
+        return LLM
     raise AttributeError(f"module 'ingot' has no attribute {name!r}")

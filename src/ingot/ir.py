@@ -323,6 +323,10 @@ class Graph:
         self._insert(node, before)
         return node
 
+    def remove_output(self, external: str) -> None:
+        """Makes a value no longer a graph output."""
+        del self.outputs[external]
+
     # -- mutating -----------------------------------------------------------------------------------------------
 
     def remove(self, node: Node) -> None:

@@ -373,3 +373,6 @@ int32_t ingot_run_profiled(const ingot_program *program, void *const *bindings, 
 /* Draws from a row of `vocab` logits, which it leaves as they are: the token, which the sampler then counts as output,
  * or -1 and the reason in its `status`. Allocates nothing; different samplers run concurrently. */
 int32_t ingot_sample(ingot_sampler *sampler, const float *logits);
+/* As ingot_run, after which sampler i draws from row i of the logits that are bound at `slot`. */
+int32_t ingot_run_sampled(const ingot_program *program, void *const *bindings, int64_t slot,
+                          ingot_sampler *const *samplers, int64_t count);

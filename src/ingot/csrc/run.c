@@ -111,3 +111,11 @@ INGOT_EXPORT int32_t ingot_sample(ingot_sampler *sampler, const float *logits) {
   leave_arithmetic(host_mode);
   return sampler->token;
 }
+
+INGOT_EXPORT int32_t ingot_run_sampled(const ingot_program *program, void *const *bindings, int64_t slot,
+                                       ingot_sampler *const *samplers, int64_t count) {
+  int32_t code = ingot_run(program, bindings);
+  for (int64_t i = 0; i < count && code == 0; i++)
+    ingot_sample(samplers[i], (const float *)bindings[slot] + i * samplers[i]->vocab);
+  return code;
+}

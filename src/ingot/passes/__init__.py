@@ -26,6 +26,7 @@ from ingot.passes.identity import eliminate_identities
 from ingot.passes.mask import recognise_masks
 from ingot.passes.merge_matmul import merge_matmuls
 from ingot.passes.sink import sink_reshapes
+from ingot.passes.take_rows import take_rows_first
 
 Pass = Callable[[Graph], bool]
 
@@ -44,6 +45,7 @@ PASSES: dict[str, Pass] = {
     "fuse_attention": fuse_attention,
     "mask": recognise_masks,
     "fold_batch_norm": fold_batch_norm,
+    "take_rows": take_rows_first,
     "merge_matmul": merge_matmuls,
 }
 

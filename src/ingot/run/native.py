@@ -75,6 +75,7 @@ class NativeProgram:
         self._sizes_now = self.library.ffi.new("int64_t[]", list(self.planned.values()) or 1)
         self._from_buffer = self.library.ffi.from_buffer
         self._run = self.library.entry.ingot_run
+        self._run_sampled = self.library.entry.ingot_run_sampled
         if debug() >= 1:
             for step in lowered.steps:
                 print(f"{step.node}: {step.kernel}.{lowered.target.isa} x{step.parts}", file=sys.stderr)
@@ -116,17 +117,29 @@ class NativeProgram:
             table[slot] = buffer
         return _BindingTable(table, held)
 
-    def call(self, table: _BindingTable | None = None) -> None:
-        """The C call, with the lock held and `bindings`, or another table, filled."""
+    def call(self, table: _BindingTable | None = None, samplers: Any = None, sampler_count: int = 0) -> None:
+        """The C call, with the lock held and `bindings`, or another table, filled.
+
+        samplers: an array of `ingot_sampler *`; each draws from its row of the first output, in the same call.
+        """
         if self._generation != (self._arena.generation, self._state.generation):
             self._prepare()
         if self._checking:
             self._poison()
-        code = self._run(self.program, self.bindings if table is None else table.rows)
+        bindings = self.bindings if table is None else table.rows
+        if samplers is None:
+            code = self._run(self.program, bindings)
+        else:
+            code = self._run_sampled(self.program, bindings, len(self.lowered.inputs), samplers, sampler_count)
         if code:
             self._raise_fault()
         if self._checking:
             self._verify_canaries()
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of the arena, which this program may share with others."""
+        return self._arena.nbytes
 
     @property
     def lock(self) -> threading.Lock:

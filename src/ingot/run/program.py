@@ -10,9 +10,9 @@ import numpy as np
 
 from ingot.config import check, debug
 from ingot.ir import Graph
-from ingot.lower import Target, lower, segments
+from ingot.lower import Lowered, Target, lower, segments
 from ingot.lower.weights import WeightStore
-from ingot.plan import plan
+from ingot.plan import Plan, plan
 from ingot.run.arena import Arena
 from ingot.run.interpret import interpret
 from ingot.run.native import NativeProgram
@@ -64,6 +64,28 @@ class Program:
         return [np.copy(values[value]) for value in self.graph.outputs.values()]
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """A part of a static graph: lowered and planned, or left to the reference."""
+
+    graph: Graph
+    native: tuple[Lowered, Plan] | None
+
+
+def plan_segments(graph: Graph, target: Target, mode: str = "infer") -> list[PlannedSegment]:
+    """Lowers, plans and verifies a static graph, which it may change. Reads no weight."""
+    planned = []
+    for segment in segments(graph, target):
+        if not segment.native:
+            planned.append(PlannedSegment(segment.graph, None))
+            continue
+        lowered = lower(segment.graph, target, mode)
+        result = plan(lowered, canaries=check() >= 3)
+        verify(lowered, result)
+        planned.append(PlannedSegment(segment.graph, (lowered, result)))
+    return planned
+
+
 def compile_program(
     graph: Graph,
     target: Target,
@@ -72,20 +94,17 @@ def compile_program(
     state: Arena | None = None,
     mode: str = "infer",
 ) -> Program:
-    """Lowers, plans and verifies a static graph (which it may change), and makes it ready to run.
+    """Plans a static graph (which it may change), and makes it ready to run.
 
     state: where the graph's states lie; in the arena unless it is given.
     """
     whole = graph.copy()
     parts: list[NativeProgram | InterpretedSegment] = []
-    for segment in segments(graph, target):
-        if not segment.native:
+    for segment in plan_segments(graph, target, mode):
+        if segment.native is None:
             parts.append(InterpretedSegment(segment.graph))
-            continue
-        lowered = lower(segment.graph, target, mode)
-        planned = plan(lowered, canaries=check() >= 3)
-        verify(lowered, planned)
-        parts.append(NativeProgram(segment.graph, lowered, planned, weights, arena, state))
+        else:
+            parts.append(NativeProgram(segment.graph, *segment.native, weights, arena, state))
     program = Program(whole, parts)
     if debug() >= 1 and program.fallback:
         print(f"on the reference: {', '.join(program.fallback)}", file=sys.stderr)

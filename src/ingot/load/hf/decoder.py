@@ -122,7 +122,7 @@ class _CachedAttention:
             tables = rotary_tables(self._template.ropes[rope], self._settings, self._context)
             gathered = []
             for kind, table in zip(("cos", "sin"), tables, strict=True):
-                name = self._graph.add_constant(f"{rope}.{kind}", table)
+                name = self._graph.add_weight(f"{rope}.{kind}", table)
                 picked = self._graph.add("gather", [name, "positions"], f"{name}.rows", axis=0).output
                 shape = (*builder.rows, 1, table.shape[1])
                 gathered.append(self._graph.add("reshape", [picked], f"{name}.heads", shape=shape).output)

@@ -57,12 +57,7 @@ def load_language_model(
     Raises LoadError for a config or weights that contradict the template, UnsupportedError for an architecture or
     choice that no template makes, LimitError, and InputError for a context that the model does not have.
     """
-    model_type = folder.config.get("model_type")
-    where = f"{folder.path}/config.json"
-    if not isinstance(model_type, str):
-        raise LoadError(f"{where}: model_type: missing or no text, got {model_type!r}")
-    template = read_template(model_type)
-    settings = read_settings(template, folder.config, where)
+    template, settings = _described(folder)
     if cache_dtype not in CACHE_DTYPES:
         raise InputError(f"option cache_dtype: got {cache_dtype!r}, expected one of {', '.join(CACHE_DTYPES)}")
     if not 1 <= sequences <= MAX_SEQUENCES:
@@ -78,6 +73,21 @@ def load_language_model(
         )
     found.finish(_ignored(template, settings, found.prefix))
     return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config)
+
+
+def longest_context(folder: Folder) -> int:
+    """The positions that a folder's model has. Raises LoadError, UnsupportedError, LimitError."""
+    return _context(_described(folder)[1], None)
+
+
+def _described(folder: Folder) -> tuple[Template, Settings]:
+    """The template of a folder's architecture, and what the config says to it."""
+    model_type = folder.config.get("model_type")
+    where = f"{folder.path}/config.json"
+    if not isinstance(model_type, str):
+        raise LoadError(f"{where}: model_type: missing or no text, got {model_type!r}")
+    template = read_template(model_type)
+    return template, read_settings(template, folder.config, where)
 
 
 def _context(settings: Settings, context: int | None) -> int:

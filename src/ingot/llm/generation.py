@@ -1,0 +1,150 @@
+"""Answers under way: which tokens come next, for one sequence or for several that are decoded together."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass
+
+from ingot.errors import InputError
+from ingot.llm.constraint import Constraint
+from ingot.llm.engine import Engine
+from ingot.llm.sampling import Sampler, Sampling
+from ingot.llm.sequences import Sequence
+
+
+@dataclass(slots=True)
+class Usage:
+    """What an answer took. reused_tokens: of the prompt, those that a kept sequence began with. Times are seconds."""
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    completion_tokens: int = 0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+    @property
+    def prefill_tokens_per_second(self) -> float:
+        """Of the prompt tokens that were computed."""
+        return (self.prompt_tokens - self.reused_tokens) / max(self.prefill_seconds, 1e-9)
+
+    @property
+    def decode_tokens_per_second(self) -> float:
+        """Of the tokens after the first, which belongs to the prefill."""
+        return max(self.completion_tokens - 1, 0) / max(self.decode_seconds, 1e-9)
+
+
+class Generation:
+    """One answer under way. finish_reason: None while it goes on, then "stop" or "length".
+
+    prompt: at least one token, fewer than the context. ends: tokens that end the answer and are not part of it.
+    """
+
+    def __init__(
+        self,
+        prompt: Tokens[int],
+        *,
+        sampling: Sampling,
+        vocab_size: int,
+        max_tokens: int,
+        ends: Iterable[int] = (),
+        constraint: Constraint | None = None,
+    ):
+        self.prompt = list(prompt)
+        self.sampler = Sampler(sampling, vocab_size, None if constraint is None else constraint.mask)
+        self.sampler.accept(self.prompt)
+        self.constraint = constraint
+        self.ends = frozenset(ends)
+        self.max_tokens = max_tokens
+        self.usage = Usage(prompt_tokens=len(self.prompt))
+        self.finish_reason: str | None = None
+        self.sequence: Sequence | None = None
+        self.token = -1
+
+    def stop(self) -> None:
+        """Ends the answer from outside, as when its text has reached a stop string."""
+        self.finish_reason = self.finish_reason or "stop"
+
+    def take(self) -> bool:
+        """Takes the token that was just drawn. False when it ends the answer and is not part of it."""
+        self.token = self.sampler.token
+        if self.token in self.ends:
+            self.finish_reason = "stop"
+            return False
+        self.usage.completion_tokens += 1
+        if self.constraint is not None:
+            self.constraint.accept(self.token)
+            if self.constraint.is_complete:
+                self.finish_reason = "stop"
+        if self.usage.completion_tokens >= self.max_tokens:
+            self.finish_reason = self.finish_reason or "length"
+        return True
+
+
+class Scheduler:
+    """Runs generations on an engine: prompts one after another, then one token for all that are under way together.
+
+    Several threads, and several iterators of one thread, may generate at once: they take turns at each step.
+    """
+
+    def __init__(self, engine: Engine):
+        self.engine = engine
+        self.lock = threading.RLock()
+
+    def run(self, generations: Iterable[Generation]) -> Iterator[Generation]:
+        """Yields a generation each time it has a new `token`, until all have finished; the order of joining is kept.
+
+        Raises InputError when other callers use every place of the cache.
+        """
+        waiting = deque(g for g in generations if g.max_tokens > 0)
+        active: list[Generation] = []
+        try:
+            while waiting or active:
+                while waiting and (self.engine.sequences.has_room or not active):
+                    generation = waiting.popleft()
+                    active.append(generation)
+                    if self._begin(generation):
+                        yield generation
+                    self._leave(active)
+                if active:
+                    yield from self._advance(active)
+                    self._leave(active)
+        finally:
+            for generation in active:
+                self._finish(generation)
+
+    def _begin(self, generation: Generation) -> bool:
+        begin = time.perf_counter()
+        with self.lock:
+            sequences = self.engine.sequences
+            if not sequences.has_room:
+                raise InputError(f"sequences: all are in use, expected at most {sequences.count} at once")
+            generation.sequence = sequence = sequences.start(generation.prompt)
+            generation.usage.reused_tokens = len(sequence.tokens)
+            self.engine.prefill(sequence, generation.prompt[len(sequence.tokens) :], generation.sampler)
+        generation.usage.prefill_seconds = time.perf_counter() - begin
+        return generation.take()
+
+    def _advance(self, active: list[Generation]) -> list[Generation]:
+        """Decodes one token for each; those that have a new one."""
+        begin = time.perf_counter()
+        with self.lock:
+            self.engine.decode([(g.sequence, g.token, g.sampler) for g in active if g.sequence is not None])
+        seconds = time.perf_counter() - begin
+        for generation in active:
+            generation.usage.decode_seconds += seconds
+        return [generation for generation in active if generation.take()]
+
+    def _leave(self, active: list[Generation]) -> None:
+        for generation in [g for g in active if g.finish_reason is not None]:
+            active.remove(generation)
+            self._finish(generation)
+
+    def _finish(self, generation: Generation) -> None:
+        with self.lock:
+            if generation.sequence is not None:
+                self.engine.sequences.finish(generation.sequence)
+                generation.sequence = None

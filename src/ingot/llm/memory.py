@@ -1,0 +1,136 @@
+"""The bytes of a language model: what it has allocated, or, from headers alone, what it would."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+
+from ingot.errors import LimitError, UnsupportedError
+from ingot.llm.engine import Engine, mode_graph, mode_sizes, modes_of
+from ingot.llm.sequences import BLOCK
+from ingot.llm.settings import Settings
+from ingot.load.hf import Folder, longest_context, read_folder
+from ingot.lower import Lowered
+from ingot.passes import optimize
+from ingot.plan import Plan
+from ingot.run.program import plan_segments
+
+
+@dataclass(frozen=True, slots=True)
+class ModeMemory:
+    """Bytes of one mode. arena: activations and scratch; scratch: the most of it that one step has; arrays: inputs and
+    output."""
+
+    arena: int
+    scratch: int
+    arrays: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of a language model. cache: keys and values of every position of every sequence."""
+
+    context: int
+    sequences: int
+    weights: int
+    cache: int
+    modes: dict[str, ModeMemory] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.cache + sum(mode.arena + mode.arrays for mode in self.modes.values())
+
+
+def allocated(engine: Engine) -> Memory:
+    """What an engine has allocated so far."""
+    modes = {}
+    for name, mode in engine.modes.items():
+        arrays = sum(array.nbytes for array in mode.inputs.values()) + mode.output.nbytes
+        arena = mode.native.arena_bytes
+        modes[name] = ModeMemory(arena, _scratch(mode.native.lowered), arrays)
+    model = engine.model
+    return Memory(model.context, engine.sequences.count, engine.weights.nbytes, engine.state.nbytes, modes)
+
+
+def planned(folder: Folder, settings: Settings) -> Memory:
+    """What a folder's model would allocate. Reads headers, no weight.
+
+    Raises what loading it would raise, and UnsupportedError for a model that has no kernel for some op.
+    """
+    model = settings.load(folder)
+    optimize(model.graph)
+    recipes: dict[str, int] = {}
+    modes, cache = {}, 0
+    for name in modes_of(settings.sequences):
+        graph = mode_graph(model.graph, name, mode_sizes(name, model.context, settings.sequences))
+        (segment, *others) = plan_segments(graph, settings.target, name)
+        if others or segment.native is None:
+            raise UnsupportedError(f"{name}: some op has no kernel, got {len(others) + 1} segments, expected one")
+        lowered, plan = segment.native
+        recipes |= {t.recipe.key: t.recipe.nbytes for t in lowered.tensors.values() if t.recipe is not None}
+        cache = max(cache, plan.regions.get("state", 0))
+        modes[name] = ModeMemory(plan.arena_bytes, _scratch(lowered), _arrays(plan))
+    return Memory(model.context, settings.sequences, sum(recipes.values()), cache, modes)
+
+
+def fit(
+    folder: str | os.PathLike[str],
+    *,
+    context: int | None = None,
+    precision: str | None = None,
+    threads: int = 0,
+    cache_dtype: str | None = None,
+    sequences: int = 1,
+    budget: int | None = None,
+) -> Memory:
+    """What `LLM` would allocate with the same options, to the byte, from headers alone: no weight is read.
+
+    budget: bytes; given, the answer is for the largest context up to `context`, or all that the model has, that fits.
+
+    Raises what `LLM` raises, and LimitError, with both numbers, when not even a small context fits the budget.
+    """
+    source = read_folder(os.fspath(folder))
+    if budget is not None and context is None:
+        context = longest_context(source)
+    settings = Settings.of(
+        source,
+        context=context,
+        precision=precision,
+        threads=threads,
+        cache_dtype=cache_dtype,
+        sequences=sequences,
+    )
+    return planned(source, settings) if budget is None else _largest(source, settings, budget)
+
+
+def _largest(folder: Folder, settings: Settings, budget: int) -> Memory:
+    """The plan with the largest context, a multiple of the cache's blocks or all of it, that fits a budget."""
+    whole = planned(folder, settings)
+    if whole.total <= budget:
+        return whole
+    low = planned(folder, replace(settings, context=min(BLOCK, whole.context)))
+    if low.total > budget:
+        raise LimitError(
+            f"memory: the model does not fit, got {budget} bytes, expected at least {low.total}, which a context of"
+            f" {low.context} takes"
+        )
+    high = whole
+    while high.context - low.context > BLOCK:
+        # Bytes are almost linear in the context: where the line meets the budget, or a block beside the known ends.
+        share = (budget - low.total) / (high.total - low.total)
+        guess = (low.context + int(share * (high.context - low.context))) // BLOCK
+        blocks = min(max(guess, low.context // BLOCK + 1), (high.context - 1) // BLOCK)
+        middle = planned(folder, replace(settings, context=blocks * BLOCK))
+        if middle.total <= budget:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _scratch(lowered: Lowered) -> int:
+    return max((t.nbytes for t in lowered.tensors.values() if t.kind == "scratch"), default=0)
+
+
+def _arrays(plan: Plan) -> int:
+    return sum(size for name, size in plan.regions.items() if name.startswith(("input:", "output:")))

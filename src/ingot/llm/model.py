@@ -1,0 +1,301 @@
+"""LLM: a language model in a folder, for people and programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ingot.errors import InputError
+from ingot.llm.constraint import Constraint
+from ingot.llm.engine import Engine, modes_of
+from ingot.llm.generation import Generation, Scheduler, Usage
+from ingot.llm.memory import Memory, allocated
+from ingot.llm.sampling import Sampling
+from ingot.llm.settings import Settings
+from ingot.llm.text import TextStream
+from ingot.llm.tokenizer import MAX_FILE_BYTES, Tokenizer, end_ids
+from ingot.load.hf import read_folder
+from ingot.load.hf.config import MAX_CONFIG_BYTES
+
+_SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
+
+
+@dataclass(frozen=True, slots=True)
+class LogProbs:
+    """Natural logarithms of a token's probability in the model's own distribution, and of the most probable ones."""
+
+    token: int
+    logprob: float
+    top: list[tuple[int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """An answer. tokens: as drawn, a stop string's included. finish_reason: "stop" or "length"."""
+
+    text: str
+    tokens: list[int]
+    finish_reason: str
+    usage: Usage
+    logprobs: list[LogProbs]
+
+
+class LLM:
+    """A Hugging Face folder of a language model, ready to generate.
+
+    context: positions that a sequence may have; what the model allows, but at most 4096, unless it is given.
+    precision: "f32", or "bf16", which stores weights in bf16 and may round activations to it where the CPU multiplies
+    bf16 in hardware; what the weights are stored in unless it is given. threads: 0 means what the machine allows.
+    cache_dtype: "f32", "bf16" or "int8" for keys and values; as `precision` unless it is given. sequences: how many
+    may be decoded together, and are kept for prompts that go on from them.
+
+    Raises LoadError, UnsupportedError or LimitError for a model that cannot be had, InputError for a bad option.
+    May be used from several threads, whose calls take turns.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        context: int | None = None,
+        precision: str | None = None,
+        threads: int = 0,
+        cache_dtype: str | None = None,
+        sequences: int = 4,
+    ):
+        self._folder = read_folder(os.fspath(folder))
+        self.settings = Settings.of(
+            self._folder,
+            context=context,
+            precision=precision,
+            threads=threads,
+            cache_dtype=cache_dtype,
+            sequences=sequences,
+        )
+        self.model = self.settings.load(self._folder)
+        if self.model.kind != "decoder":
+            raise InputError(f"model: cannot generate, got a {self.model.kind}; use InferenceSession for it")
+        self.engine = Engine(self.model, self.settings.target, sequences)
+        for name in modes_of(sequences):
+            self.engine.mode(name)  # all memory is had before the first token
+        self._scheduler = Scheduler(self.engine)
+        self.usage = Usage()
+
+    @property
+    def context(self) -> int:
+        """Positions that a sequence may have."""
+        return self.model.context
+
+    @property
+    def memory(self) -> Memory:
+        """The bytes that are allocated."""
+        return allocated(self.engine)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The folder's tokenizer. Raises LoadError when it has none that can be used."""
+        return Tokenizer.read(self._folder)
+
+    # -- text ---------------------------------------------------------------------------------------------------
+
+    def complete(self, prompt: str, **options: Any) -> Completion:
+        """Continues a prompt; see `generate` for the options."""
+        return self._completions([self._encode(prompt)], options)[0]
+
+    def generate(self, prompt: str | list[str], **options: Any) -> Any:
+        """The text that continues a prompt, or a list of texts for a list of prompts, which are decoded together.
+
+        options: max_tokens, up to the context unless it is given; stop: a string or several, none of which becomes part
+        of the text; schema: a JSON schema that the text follows; and the fields of `Sampling` (temperature, top_k,
+        top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed, logprobs), which the
+        folder's generation_config.json may give other defaults.
+
+        Raises InputError for a bad option, and for a prompt that is longer than the context.
+        """
+        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        texts = [completion.text for completion in self._completions([self._encode(p) for p in prompts], options)]
+        return texts[0] if isinstance(prompt, str) else texts
+
+    def stream(self, prompt: str, **options: Any) -> Iterator[str]:
+        """As `generate`, piece by piece, as soon as the text of each is certain."""
+        return self._stream(self._encode(prompt), options)
+
+    def embed(self, text: str | list[str], pooling: str = "mean") -> np.ndarray:
+        """The final hidden states of texts, pooled by "mean" or "last" and of length 1: f32[width], or [texts, width].
+
+        Raises InputError for a text that is longer than the context.
+        """
+        if pooling not in ("mean", "last"):
+            raise InputError(f"option pooling: unknown value, got {pooling!r}, expected mean or last")
+        texts = [text] if isinstance(text, str) else list(text)
+        rows = []
+        for tokens in [self._encode(t) for t in texts]:
+            states = self._each(tokens, "embed")
+            pooled = states.mean(0) if pooling == "mean" else states[-1]
+            rows.append(pooled / max(float(np.linalg.norm(pooled)), 1e-12))
+        return rows[0] if isinstance(text, str) else np.stack(rows)
+
+    # -- tokens -------------------------------------------------------------------------------------------------
+
+    def generate_tokens(
+        self, ids: Tokens[int], max_tokens: int | None = None, temperature: float = 0, **options: Any
+    ) -> Iterator[int]:
+        """The ids that continue a list of ids, one by one, up to one that ends the text; needs no tokenizer.
+
+        Options as in `generate`, apart from stop.
+        """
+        generation = self.generation(ids, max_tokens=max_tokens, temperature=temperature, **options)
+        return (g.token for g in self.run([generation]))
+
+    def generation(
+        self, ids: Tokens[int], *, max_tokens: int | None = None, schema: Any = None, **options: Any
+    ) -> Generation:
+        """An answer that is yet to be drawn: what `run` takes. Options as in `generate`, apart from stop.
+
+        Raises InputError for a bad option, and for more ids than the context has positions.
+        """
+        prompt, sampling = self._checked(ids), self._sampling(options)
+        if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 0):
+            raise InputError(f"option max_tokens: out of range, got {max_tokens!r}, expected 0 or more")
+        room = self.context + 1 - len(prompt)  # the last token drawn needs no position
+        if room < 1:
+            raise InputError(
+                f"prompt: longer than the context, got {len(prompt)} tokens, expected at most {self.context}"
+            )
+        constraint = None if schema is None else self._constraint(schema)
+        return Generation(
+            prompt,
+            sampling=sampling,
+            vocab_size=self.model.vocab_size,
+            max_tokens=room if max_tokens is None else min(max_tokens, room),
+            ends=self._ends,
+            constraint=constraint,
+        )
+
+    def run(self, generations: Iterable[Generation]) -> Iterator[Generation]:
+        """Draws answers together: yields a generation each time it has a new `token`, until all have finished.
+
+        As many as the cache has places for are decoded at once; the others join in order when one ends.
+        """
+        generations = list(generations)
+        for generation in self._scheduler.run(generations):
+            self.usage = generation.usage
+            yield generation
+
+    def logits(self, ids: Tokens[int]) -> np.ndarray:
+        """The logits after each of some ids, f32[len(ids), vocabulary]."""
+        return self._each(self._checked(ids), "score")
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _completions(self, prompts: list[list[int]], options: Mapping[str, Any]) -> list[Completion]:
+        generations, streams = self._prepare(prompts, options)
+        texts: dict[Generation, list[str]] = {generation: [] for generation in generations}
+        tokens: dict[Generation, list[int]] = {generation: [] for generation in generations}
+        logprobs: dict[Generation, list[LogProbs]] = {generation: [] for generation in generations}
+        by_generation = dict(zip(generations, streams, strict=True))
+        for generation in self.run(generations):
+            texts[generation].append(self._push(generation, by_generation[generation]))
+            tokens[generation].append(generation.token)
+            if generation.sampler.sampling.logprobs is not None:
+                sampler = generation.sampler
+                logprobs[generation].append(LogProbs(generation.token, sampler.logprob, sampler.top))
+        completions = []
+        for generation, text_stream in by_generation.items():
+            text = "".join([*texts[generation], text_stream.finish()])
+            reason = generation.finish_reason or "length"
+            completions.append(Completion(text, tokens[generation], reason, generation.usage, logprobs[generation]))
+        return completions
+
+    def _stream(self, prompt: list[int], options: Mapping[str, Any]) -> Iterator[str]:
+        (generation,), (stream,) = self._prepare([prompt], options)
+        return self._pieces(generation, stream)
+
+    def _pieces(self, generation: Generation, stream: TextStream) -> Iterator[str]:
+        for _ in self.run([generation]):
+            piece = self._push(generation, stream)
+            if piece:
+                yield piece
+        rest = stream.finish()
+        if rest:
+            yield rest
+
+    def _push(self, generation: Generation, stream: TextStream) -> str:
+        piece = stream.push(generation.token)
+        if stream.stopped:
+            generation.stop()
+        return piece
+
+    def _prepare(
+        self, prompts: list[list[int]], options: Mapping[str, Any]
+    ) -> tuple[list[Generation], list[TextStream]]:
+        """Generations and their texts; raises InputError for bad options."""
+        rest = dict(options)
+        stop = rest.pop("stop", ())
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        streams = [TextStream(self.tokenizer, stops) for _ in prompts]
+        return [self.generation(prompt, **rest) for prompt in prompts], streams
+
+    def _sampling(self, options: Mapping[str, Any]) -> Sampling:
+        unknown = set(options) - _SAMPLING_OPTIONS
+        if unknown:
+            names = sorted({"max_tokens", "stop", "schema", *_SAMPLING_OPTIONS})
+            raise InputError(f"options: unknown, got {', '.join(sorted(unknown))}, expected some of {', '.join(names)}")
+        return Sampling(**{**self._sampling_defaults, **options})
+
+    @cached_property
+    def _sampling_defaults(self) -> dict[str, Any]:
+        """What generation_config.json says of sampling; greedy where it says nothing."""
+        config = self._folder.json("generation_config.json", MAX_CONFIG_BYTES) or {}
+        if not config.get("do_sample", False):
+            return {"temperature": 0.0}
+        names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+        return {name: config[name] for name in names if config.get(name) is not None}
+
+    def _constraint(self, schema: Any) -> Constraint:
+        document = self._folder.text("tokenizer.json", MAX_FILE_BYTES)
+        if document is None:
+            raise InputError("option schema: needs a tokenizer, got a folder without tokenizer.json")
+        return Constraint.of_schema(schema, document, self._ends, self.model.vocab_size)
+
+    @cached_property
+    def _ends(self) -> frozenset[int]:
+        """Tokens that end a text."""
+        named = end_ids(self._folder, self.model.vocab_size).eos
+        has_tokenizer = self._folder.text("tokenizer.json", MAX_FILE_BYTES) is not None
+        return named or (self.tokenizer.eos if has_tokenizer else frozenset())
+
+    def _each(self, tokens: list[int], mode: str) -> np.ndarray:
+        if len(tokens) > self.context:
+            raise InputError(f"longer than the context, got {len(tokens)} tokens, expected at most {self.context}")
+        with self._scheduler.lock:
+            sequences = self.engine.sequences
+            sequence = sequences.start(())
+            try:
+                return self.engine.each(sequence, tokens, mode)
+            finally:
+                sequences.finish(sequence)
+
+    def _encode(self, text: str) -> list[int]:
+        if not isinstance(text, str):
+            raise InputError(f"prompt: wrong type, got {type(text).__name__}, expected a text")
+        tokens = self.tokenizer.encode(text)
+        if self.tokenizer.adds_bos and self.tokenizer.bos is not None:
+            tokens = [self.tokenizer.bos, *tokens]
+        return self._checked(tokens)
+
+    def _checked(self, ids: Tokens[int]) -> list[int]:
+        """The ids as plain ints. Raises InputError for none, and for one outside the model's vocabulary."""
+        tokens = [int(token) for token in ids]
+        if not tokens:
+            raise InputError("prompt: empty, got no tokens, expected at least one")
+        bad = next((token for token in tokens if not 0 <= token < self.model.vocab_size), None)
+        if bad is not None:
+            raise InputError(f"prompt: token out of range, got {bad}, expected 0..{self.model.vocab_size - 1}")
+        return tokens

@@ -1,0 +1,83 @@
+"""What the options of a language model come to for one folder and one machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ingot.dtype import DType, bf16
+from ingot.errors import InputError
+from ingot.load.hf import Folder, LanguageModel, load_language_model, longest_context
+from ingot.lower import Target
+from ingot.machine import usable_threads
+from ingot.run.library import load
+
+PRECISIONS = ("f32", "bf16")
+CACHE_DTYPES = ("f32", "bf16", "int8")
+DEFAULT_CONTEXT = 4096
+MAX_SEQUENCES = 256
+MAX_THREADS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Options with their defaults filled in. weights: what matrices are stored in, None for as the files have them."""
+
+    precision: str
+    cache_dtype: str
+    context: int
+    sequences: int
+    weights: DType | None
+    target: Target
+
+    @staticmethod
+    def of(
+        folder: Folder,
+        *,
+        context: int | None,
+        precision: str | None,
+        threads: int,
+        cache_dtype: str | None,
+        sequences: int,
+    ) -> Settings:
+        """Raises InputError for an option out of its range, and what reading the folder's description raises."""
+        stored_bf16 = _mostly_bf16(folder)
+        precision = precision or ("bf16" if stored_bf16 else "f32")
+        cache_dtype = cache_dtype or precision
+        _expect_one_of("precision", precision, PRECISIONS)
+        _expect_one_of("cache_dtype", cache_dtype, CACHE_DTYPES)
+        _expect_range("threads", threads, 0, MAX_THREADS)
+        _expect_range("sequences", sequences, 1, MAX_SEQUENCES)
+        if context is not None:
+            _expect_range("context", context, 1, 1 << 31)
+        library = load()
+        target = Target(library.isa(), threads or usable_threads())
+        weights = bf16 if precision == "bf16" and not stored_bf16 else None
+        positions = min(longest_context(folder), DEFAULT_CONTEXT) if context is None else context
+        return Settings(precision, cache_dtype, positions, sequences, weights, target)
+
+    def load(self, folder: Folder) -> LanguageModel:
+        """The folder's model. Raises LoadError, UnsupportedError or LimitError."""
+        return load_language_model(
+            folder,
+            context=self.context,
+            sequences=self.sequences,
+            cache_dtype="i8" if self.cache_dtype == "int8" else self.cache_dtype,
+            weights=self.weights,
+        )
+
+
+def _mostly_bf16(folder: Folder) -> bool:
+    sizes = {True: 0, False: 0}
+    for tensor in folder.tensors.values():
+        sizes[tensor.dtype is bf16] += tensor.nbytes
+    return sizes[True] > sizes[False]
+
+
+def _expect_one_of(name: str, value: str, valid: tuple[str, ...]) -> None:
+    if value not in valid:
+        raise InputError(f"option {name}: unknown value, got {value!r}, expected one of {', '.join(valid)}")
+
+
+def _expect_range(name: str, value: int, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise InputError(f"option {name}: out of range, got {value!r}, expected {low}..{high}")

@@ -1,0 +1,85 @@
+"""Rows that nothing reads are not computed: taking a few rows moves above what treats rows alike.
+
+A language model wants the logits of a prompt's last token: of its last layer only that row is needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ingot.ir import Graph, Node
+
+_ROW_WISE = frozenset(
+    "relu neg abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf sigmoid silu softplus hard_swish gelu"
+    " leaky_relu elu hard_sigmoid clip cast add sub mul div maximum minimum rotary".split()
+)
+_NORMS = frozenset(("layer_norm", "rms_norm"))
+_ATTENTION_ROWS = (0, 3, 4)  # the operands of cached_attention that have a row for each row of its result
+
+
+def take_rows_first(graph: Graph) -> bool:
+    """gather(op(x), few) along axis 0 becomes op(gather(x, few)), where nothing else reads the other rows of op(x)."""
+    changed = False
+    for node in graph.nodes:
+        if node.op.name == "gather" and node.axis == 0 and _takes_few(graph, node):
+            changed |= _move(graph, node)
+    return changed
+
+
+def _takes_few(graph: Graph, gather: Node) -> bool:
+    indices, rows = graph.type(str(gather.operands[1])).shape, graph.type(str(gather.operands[0])).shape[0]
+    if len(indices) != 1 or not isinstance(indices[0], int) or not isinstance(rows, int):
+        return False
+    return indices[0] < rows
+
+
+def _move(graph: Graph, gather: Node) -> bool:
+    value, indices = gather.operands
+    node = graph.producer(value)
+    if node is None or len(node.outputs) > 1 or graph.only_user(node.output) is not gather:
+        return False
+    rows, count = graph.type(node.output).shape[0], graph.type(str(indices)).shape[0]
+    positions = _row_operands(graph, node, rows)
+    if not positions:
+        return False
+    operands = list(node.operands)
+    for i in positions:
+        operands[i] = graph.add("gather", [operands[i], indices], f"{operands[i]}.taken", before=gather, axis=0).output
+    name, attributes = node.output, node.attributes | _resized(node, count)
+    taken = graph.add(node.op.name, operands, f"{name}.taken", before=gather, **attributes).output
+    graph.replace(gather, taken)
+    graph.remove(node)
+    graph.rename(taken, name)
+    return True
+
+
+def _row_operands(graph: Graph, node: Node, rows: Any) -> list[int]:
+    """The operands of which row i alone makes row i of the result; none where there is no telling."""
+    shapes = [() if o is None else graph.type(o).shape for o in node.operands]
+    keeps_rows = shapes[0][:1] == (rows,)
+    rank = graph.type(node.output).rank
+    match node.op.name:
+        case "matmul":
+            is_flat = not node.transpose_a and [len(shape) for shape in shapes] == [2, 2]
+            return [0] if is_flat else []
+        case "cached_attention":
+            return list(_ATTENTION_ROWS)
+        case "reshape":
+            return [0] if keeps_rows else []
+        case "slice":
+            return [0] if keeps_rows and (node.starts[0], node.steps[0]) == (0, 1) else []
+        case name if name in _NORMS:
+            return [0] if rank > 1 else []
+        case name if name in _ROW_WISE:
+            return [i for i, shape in enumerate(shapes) if len(shape) == rank and shape[0] == rows]
+    return []
+
+
+def _resized(node: Node, count: Any) -> dict[str, Any]:
+    """The attributes that name the number of rows."""
+    match node.op.name:
+        case "reshape":
+            return {"shape": (count, *node.shape[1:])}
+        case "slice":
+            return {"stops": (count, *node.stops[1:])}
+    return {}

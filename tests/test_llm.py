@@ -1,0 +1,171 @@
+"""LLM on tiny random models: the same tokens as transformers, whatever is chunked, reused, batched or restored."""
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+from tests.tiny_language_models import greedy, random_llama, reference_logits
+
+import ingot
+from ingot.llm import engine as engine_module
+
+PROMPT = [5, 17, 80, 3, 44, 9, 12]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("llama")
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return random_llama(folder)
+
+
+@pytest.fixture
+def llm(folder, model):
+    return ingot.LLM(folder, threads=2, sequences=3)
+
+
+def tokens(seed: int, count: int) -> list[int]:
+    return np.random.default_rng(seed).integers(3, 97, count).tolist()
+
+
+def test_logits_of_all_positions(llm, model):
+    ids = tokens(1, 150)  # more than one chunk of the mode that gives all logits
+    np.testing.assert_allclose(llm.logits(ids), reference_logits(model, tuple(ids)), atol=1e-4, rtol=1e-4)
+
+
+def test_greedy_tokens(llm, model):
+    assert list(llm.generate_tokens(PROMPT, max_tokens=64)) == greedy(model, PROMPT, 64)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 64, 100])
+def test_chunks_change_no_bit(folder, model, monkeypatch, rows):
+    ids = tokens(2, 150)
+    whole = ingot.LLM(folder, threads=2).logits(ids)
+    monkeypatch.setattr(engine_module, "SCORE_ROWS", rows)
+    assert ingot.LLM(folder, threads=1).logits(ids).tobytes() == whole.tobytes()
+
+
+def test_prefill_and_decode_agree_to_the_bit(llm):
+    """In f32: the logits after a token are the same whether it came alone or with others."""
+    ids = tokens(3, 70)
+    whole = llm.logits(ids)
+    engine = llm.engine
+    engine.sequences.forget_all()
+    sequence = engine.sequences.start(ids[:40])
+    first = engine.prefill(sequence, ids[:40]).copy()
+    assert first[0].tobytes() == whole[39].tobytes()
+    for position in range(40, 70):
+        logits = engine.decode([(sequence, ids[position], None)])
+        assert logits[0].tobytes() == whole[position].tobytes(), position
+    engine.sequences.finish(sequence)
+
+
+def test_sequences_together_are_as_alone(folder, model, llm):
+    """Seven prompts over three places: rows join and leave, and each gets what it gets alone."""
+    prompts = [tokens(seed, 3 + 11 * seed) for seed in range(7)]
+    lengths = [20, 1, 33, 7, 50, 2, 12]
+    alone = ingot.LLM(folder, threads=1, sequences=1)
+    generations = [llm.generation(p, max_tokens=n) for p, n in zip(prompts, lengths, strict=True)]
+    drawn: dict[int, list[int]] = {i: [] for i in range(len(prompts))}
+    for generation in llm.run(generations):
+        drawn[generations.index(generation)].append(generation.token)
+    for i, prompt in enumerate(prompts):
+        assert drawn[i] == list(alone.generate_tokens(prompt, max_tokens=lengths[i])), i
+        assert drawn[i] == greedy(model, prompt, lengths[i]), i
+
+
+def test_a_prompt_that_goes_on_is_not_computed_again(llm, model):
+    first = list(llm.generate_tokens(PROMPT, max_tokens=10))
+    longer = PROMPT + first + [33, 34]
+    assert list(llm.generate_tokens(longer, max_tokens=10)) == greedy(model, longer, 10)
+    assert llm.usage.reused_tokens == len(PROMPT) + 9  # the last token drawn was never fed
+    changed = [*PROMPT[:4], 90, 91]
+    assert list(llm.generate_tokens(changed, max_tokens=10)) == greedy(model, changed, 10)
+    assert llm.usage.reused_tokens == 4
+    assert list(llm.generate_tokens(PROMPT[:2], max_tokens=3)) == greedy(model, PROMPT[:2], 3)
+    assert llm.usage.reused_tokens == 1  # of a prompt that is all there the last token is computed for its logits
+
+
+def test_streams_may_take_turns(llm, model):
+    prompts = [tokens(20, 9), tokens(21, 14)]
+    streams = [llm.generate_tokens(prompt, max_tokens=12) for prompt in prompts]
+    drawn = list(zip(*streams, strict=True))
+    for i, prompt in enumerate(prompts):
+        assert [pair[i] for pair in drawn] == greedy(model, prompt, 12)
+
+
+def test_no_more_than_there_are_places(folder, model):
+    llm = ingot.LLM(folder, sequences=1)
+    first = llm.generate_tokens(PROMPT, max_tokens=5)
+    next(first)
+    with pytest.raises(ingot.InputError, match="all are in use, expected at most 1 at once"):
+        next(llm.generate_tokens([9, 8], max_tokens=5))
+    first.close()
+    assert len(list(llm.generate_tokens([9, 8], max_tokens=5))) == 5
+
+
+def test_a_context_is_used_to_its_end(folder, model):
+    llm = ingot.LLM(folder, context=70, sequences=1)
+    prompt = tokens(30, 66)
+    assert list(llm.generate_tokens(prompt)) == greedy(model, prompt, 5)
+    assert len(list(llm.generate_tokens(tokens(31, 70)))) == 1
+    with pytest.raises(ingot.InputError, match="longer than the context, got 71 tokens, expected at most 70"):
+        llm.generate_tokens(tokens(31, 71))
+
+
+@pytest.mark.parametrize("ids, message", [([], "empty"), ([97], "got 97, expected 0..96"), ([4, -1], "got -1")])
+def test_bad_prompts(llm, ids, message):
+    with pytest.raises(ingot.InputError, match=message):
+        llm.generate_tokens(ids)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"precision": "f8"}, "option precision: unknown value, got 'f8', expected one of f32, bf16"),
+        ({"cache_dtype": "f16"}, "option cache_dtype"),
+        ({"threads": -1}, "option threads: out of range"),
+        ({"sequences": 0}, "option sequences: out of range"),
+        ({"context": 0}, "option context: out of range"),
+        ({"context": 513}, "expected 1..512"),
+    ],
+)
+def test_bad_options(folder, model, options, message):
+    with pytest.raises(ingot.InputError, match=message):
+        ingot.LLM(folder, **options)
+
+
+def test_threads_change_no_bit(folder, model):
+    ids = tokens(5, 130)
+    first, *others = [ingot.LLM(folder, threads=n).logits(ids).tobytes() for n in (1, 2, 3)]
+    assert others == [first, first]
+
+
+@pytest.mark.parametrize("cache_dtype, tolerance", [("bf16", 0.1), ("int8", 0.2)])
+def test_smaller_caches_stay_close(folder, model, cache_dtype, tolerance):
+    ids = tokens(6, 100)
+    exact = ingot.LLM(folder).logits(ids)
+    close = ingot.LLM(folder, cache_dtype=cache_dtype).logits(ids)
+    error = np.abs(close - exact).max() / np.abs(exact).max()
+    assert 0 < error < tolerance
+
+
+def test_decoding_keeps_memory_flat(folder, model):
+    """No array is made for a token, and nothing grows."""
+    llm = ingot.LLM(folder, context=512, sequences=1)
+    drawing = llm.generate_tokens(PROMPT, max_tokens=400)
+    for _ in range(50):
+        next(drawing)
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.take_snapshot()
+    for _ in range(300):
+        next(drawing)
+    after = tracemalloc.take_snapshot()
+    tracemalloc.stop()
+    grown = sum(max(0, stat.size_diff) for stat in after.compare_to(before, "filename") if "ingot" in str(stat))
+    assert grown < 16_000  # the list of the sequence's tokens

@@ -1,0 +1,101 @@
+"""Rows that nothing reads are not computed: text in, text out."""
+
+import pytest
+
+from pass_case import Case, check_all_passes, check_pass
+
+CASES: list[Case] = [
+    (
+        "a layer of which one row is wanted; what others read stays whole",
+        ("take_rows", "cse", "dce"),
+        """
+        input x: f32[6, 4]
+        input take: i32[1]
+        weight w: f32[8, 4]
+        weight v: f32[4, 8]
+        weight g: f32[4]
+        n = rms_norm(x, g, eps=1e-05)
+        m = matmul(n, w, transpose_b=true)
+        s = silu(m)
+        d = matmul(s, v, transpose_b=true)
+        r = add(d, x)
+        y = gather(r, take, axis=0)
+        output y = y
+        output n = n
+        """,
+        """
+        input x: f32[6, 4]
+        input take: i32[1]
+        weight w: f32[8, 4]
+        weight v: f32[4, 8]
+        weight g: f32[4]
+        n = rms_norm(x, g, eps=1e-05)
+        n.taken = gather(n, take, axis=0)
+        m = matmul(n.taken, w, transpose_b=true)
+        s = silu(m)
+        d = matmul(s, v, transpose_b=true)
+        x.taken = gather(x, take, axis=0)
+        r = add(d, x.taken)
+        output y = r
+        output n = n
+        """,
+    ),
+    (
+        "heads, and a broadcast row",
+        ("take_rows", "cse", "dce"),
+        """
+        input x: f32[6, 12]
+        input row: f32[1, 4]
+        input take: i32[2]
+        a = slice(x, starts=[0, 4], stops=[6, 8], steps=[1, 1])
+        b = mul(a, row)
+        c = reshape(b, shape=[6, 2, 2])
+        y = gather(c, take, axis=0)
+        output y = y
+        """,
+        """
+        input x: f32[6, 12]
+        input row: f32[1, 4]
+        input take: i32[2]
+        x.taken = gather(x, take, axis=0)
+        a = slice(x.taken, starts=[0, 4], stops=[2, 8], steps=[1, 1])
+        b = mul(a, row)
+        c = reshape(b, shape=[2, 2, 2])
+        output y = c
+        """,
+    ),
+    (
+        "as many rows as there are, another axis, rows that are mixed",
+        ("take_rows",),
+        """
+        input x: f32[4, 4]
+        input all: i32[4]
+        input one: i32[1]
+        a = relu(x)
+        b = gather(a, all, axis=0)
+        c = exp(x)
+        d = gather(c, one, axis=1)
+        e = softmax(x, axis=0)
+        f = gather(e, one, axis=0)
+        g = matmul(x, x, transpose_a=true)
+        h = gather(g, one, axis=0)
+        output b = b
+        output d = d
+        output f = f
+        output h = h
+        """,
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(("passes", "before", "after"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_pass(passes, before, after, monkeypatch):
+    monkeypatch.setenv("INGOT_CHECK", "2")
+    check_pass(passes, before, after)
+
+
+@pytest.mark.parametrize("before", [c[2] for c in CASES], ids=[c[0] for c in CASES])
+def test_all_passes(before, monkeypatch):
+    monkeypatch.setenv("INGOT_CHECK", "2")
+    check_all_passes(before)
