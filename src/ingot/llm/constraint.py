@@ -7,7 +7,7 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from ingot.errors import InputError, LimitError, ResourceError, UnsupportedError
 
 if TYPE_CHECKING:
     import llguidance
+
+    from ingot.llm.tokenizer import Tokenizer
 
 MAX_TEXT_BYTES = 1 << 16
 MAX_DEPTH = 64
@@ -42,23 +44,22 @@ class Constraint:
         self._fill()
 
     @classmethod
-    def of_schema(
-        cls, schema: Mapping[str, Any] | str, tokenizer_json: str, eos: Iterable[int], vocab_size: int
-    ) -> Constraint:
+    def of_schema(cls, schema: Mapping[str, Any] | str, tokenizer: Tokenizer, vocab_size: int) -> Constraint:
         """Texts that are JSON and follow a schema, given as a mapping or as JSON text.
 
-        tokenizer_json: the content of tokenizer.json. eos: the ids that end a text. vocab_size: the width of logits.
-        Raises InputError for a schema that is malformed, that nothing fulfils or whose keywords are not implemented,
-        LimitError for one that is too large or takes too long, UnsupportedError for a tokenizer that cannot be used.
+        vocab_size: the width of logits. Raises InputError for a schema that is malformed, that nothing fulfils or whose
+        keywords are not implemented, LimitError for one that is too large or takes too long, UnsupportedError for a
+        tokenizer that cannot be used, ResourceError without the package llguidance.
         """
-        return cls(_tokens(tokenizer_json, frozenset(eos), vocab_size), _grammar("schema", _text(schema)), vocab_size)
+        text = _text(schema)
+        return cls(_tokens(tokenizer, vocab_size), _grammar("schema", text), vocab_size)
 
     @classmethod
-    def of_regex(cls, pattern: str, tokenizer_json: str, eos: Iterable[int], vocab_size: int) -> Constraint:
+    def of_regex(cls, pattern: str, tokenizer: Tokenizer, vocab_size: int) -> Constraint:
         """Texts that match a regular expression as a whole. Takes and raises what `of_schema` does."""
         if len(pattern.encode()) > MAX_TEXT_BYTES:
             raise LimitError(f"regex: too long, got {len(pattern.encode())} bytes, expected at most {MAX_TEXT_BYTES}")
-        return cls(_tokens(tokenizer_json, frozenset(eos), vocab_size), _grammar("regex", pattern), vocab_size)
+        return cls(_tokens(tokenizer, vocab_size), _grammar("regex", pattern), vocab_size)
 
     @property
     def is_complete(self) -> bool:
@@ -155,7 +156,7 @@ def _grammar(kind: str, text: str) -> str:
 
 
 @functools.lru_cache(maxsize=2)
-def _tokens(tokenizer_json: str, eos: frozenset[int], vocab_size: int) -> llguidance.LLTokenizer:
+def _tokens(tokenizer: Tokenizer, vocab_size: int) -> llguidance.LLTokenizer:
     """The bytes of each token, which llguidance walks; takes a second for a large vocabulary."""
     try:
         from llguidance import LLTokenizer
@@ -163,12 +164,10 @@ def _tokens(tokenizer_json: str, eos: frozenset[int], vocab_size: int) -> llguid
         raise ResourceError(
             "constraint: llguidance is missing, got no package; run 'pip install ingot[llm]'"
         ) from error
-    ends = sorted(token for token in eos if token < vocab_size)
+    ends = sorted(token for token in tokenizer.eos if token < vocab_size)
     if not ends:
         raise UnsupportedError("constraint: the model names no token that ends a text, got none, expected eos_token_id")
-    if not tokenizer_json.lstrip().startswith("{"):  # anything else would be taken as a path
-        raise InputError("constraint: not a tokenizer, got other text, expected the content of tokenizer.json")
     try:
-        return LLTokenizer(tokenizer_json, n_vocab=vocab_size, eos_token=ends)
+        return LLTokenizer(tokenizer.to_json(), n_vocab=max(vocab_size, tokenizer.vocab_size), eos_token=ends)
     except ValueError as error:
         raise UnsupportedError(f"constraint: tokenizer cannot be used, got {_line(str(error))}") from error

@@ -153,6 +153,10 @@ class Tokenizer:
             raise InputError(f"id: out of range, got {index}, expected 0 to {self.vocab_size - 1}")
         return int(index)
 
+    def to_json(self) -> str:
+        """The tokenizer as a tokenizer.json has it, for other programs that read one."""
+        return self._rust.to_str()
+
     @cached_property
     def bytes_of(self) -> dict[int, bytes]:
         """The bytes that single tokens stand for, where decoding joins them to characters."""
