@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 from ingot.ops import conv as conv_ops
 from ingot.run import library
@@ -165,6 +166,7 @@ def gathered(native, kernel, table, indices, outer, limit, inner, dtype):
     fields = {
         "table": pointer(native, table), "indices": pointer(native, indices), "fault": faults, "step": 12,
         "outer": outer, "limit": limit, "inner": inner, "count": indices.size, "item_bytes": np.dtype(dtype).itemsize,
+        "index_bytes": indices.itemsize,
     }  # fmt: skip
     return every_way(native, kernel, fields, lambda: Guarded(dtype, (outer, indices.size, inner))), faults
 
@@ -188,19 +190,32 @@ def test_gather_reports_a_bad_index_and_reads_nothing(native, bad):
     np.testing.assert_array_equal(result[0], [table[0, 1], np.zeros(5), table[0, 2]])
 
 
+def in_panels(table: np.ndarray, pair: int) -> np.ndarray:
+    """[rows, inner] as [rows / 32][inner / pair][32][pair], zero-padded."""
+    rows, inner = (-(-size // unit) * unit for size, unit in zip(table.shape, (32, pair), strict=True))
+    padded = np.zeros((rows, inner), table.dtype)
+    padded[: table.shape[0], : table.shape[1]] = table
+    return np.ascontiguousarray(padded.reshape(rows // 32, 32, inner // pair, pair).transpose(0, 2, 1, 3))
+
+
+TABLES = {
+    "gather_bf16": lambda table: table.astype(bfloat16),
+    "gather_f32_panels": lambda table: in_panels(table, 1),
+    "gather_bf16_panels": lambda table: in_panels(table.astype(bfloat16), 2),
+}
+
+
+@pytest.mark.parametrize("kernel", TABLES)
+@pytest.mark.parametrize("index_type", (np.int64, np.int32))
 @pytest.mark.parametrize("rows, inner", ((70, 17), (32, 64), (5, 1)))
-def test_gather_from_panels(native, rows, inner):
-    table = floats(53, (rows, inner))
-    padded = np.zeros((-(-rows // 32) * 32, inner), np.float32)
-    padded[:rows] = table
-    panels = np.ascontiguousarray(padded.reshape(-1, 32, inner).transpose(0, 2, 1))
-    indices = np.array([0, rows - 1, -1, -rows, rows // 2], np.int64)
-    result, fault = gathered(native, "gather_f32_panels", panels, indices, 1, rows, inner, np.float32)
+def test_gather_from_a_matrix(native, kernel, index_type, rows, inner):
+    table = floats(53, (rows, inner)).astype(bfloat16).astype(np.float32)
+    placed = TABLES[kernel](table)
+    indices = np.array([0, rows - 1, -1, -rows, rows // 2], index_type)
+    result, fault = gathered(native, kernel, placed, indices, 1, rows, inner, np.float32)
     assert fault.code == 0
     np.testing.assert_array_equal(result[0], table[indices])
-    result, fault = gathered(
-        native, "gather_f32_panels", panels, np.array([rows, 0], np.int64), 1, rows, inner, np.float32
-    )
+    result, fault = gathered(native, kernel, placed, np.array([rows, 0], index_type), 1, rows, inner, np.float32)
     assert (fault.code, fault.index, fault.limit) == (1, rows, rows)
     np.testing.assert_array_equal(result[0], [np.zeros(inner), table[0]])
 

@@ -156,9 +156,10 @@ typedef struct {
 } topk_args;
 
 /* dst = scale * src packed in panels of 32 columns, [ceil(n / 32)][k][32], zero-padded; element (i, j) of the k x n
- * matrix lies at src + i * k_stride + j * n_stride. */
+ * matrix lies at src + i * k_stride + j * n_stride. pack_bf16: both are bf16, and a panel is [ceil(k / 2)][32][2],
+ * elements 2i and 2i + 1 of a column side by side; there is no scale. */
 typedef struct {
-  const float *src; float *dst;
+  const void *src; void *dst;
   int64_t n; int64_t k; int64_t k_stride; int64_t n_stride;
   float scale;
 } pack_args;
@@ -166,11 +167,15 @@ typedef struct {
 /* c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias[n]) + residual[m, n]; where residual_first is set, the
  * activation is applied to the whole sum instead. act_alpha, act_beta: the activation's float attributes. b is packed:
  * panel p holds columns 32p..32p+31 as [k][32], zero-padded. bias and residual may be null.
- * gemm_f32_gated: c[m, n] = activation(gate) * up, where gate and up are the halves (gate: which is which) of
+ * _f32_bf16: b is bf16, in the panels of pack_bf16; its elements become floats, so that bits are those of f32 panels.
+ * gemm_bf16: so are a's elements, and its rows begin at multiples of 4 bytes; k is even. A sum takes the products of a
+ * pair one after the other, the second first, each rounded as a fused multiply-add, with denormals as zeros; pairs are
+ * summed in blocks of INGOT_K_BLOCK.
+ * _gated: c[m, n] = activation(gate) * up, where gate and up are the halves (gate: which is which) of
  * alpha * a[m, k] @ b[k, 2n] + bias[2n]; n is a multiple of 16, panel p of b holds columns 16p..16p+15 and
  * n+16p..n+16p+15, and there is no residual. */
 typedef struct {
-  const float *a; const float *b; const float *bias; const float *residual; float *c;
+  const void *a; const void *b; const float *bias; const float *residual; float *c;
   int64_t m; int64_t n; int64_t k;
   int64_t a_stride; int64_t residual_stride; int64_t c_stride;
   float alpha; float act_alpha; float act_beta; int32_t activation; int32_t residual_first; int32_t gate;
@@ -253,12 +258,13 @@ typedef struct {
   int64_t x_strides[3]; int64_t cos_strides[3]; int64_t sin_strides[3]; int64_t out_strides[3];
 } rotary_args;
 
-/* out[outer, i, inner] = table[outer, indices[i], inner]; a negative index counts from the end.
- * panels: table is a packed matrix (gemm's b, transposed), row r of it lying in column r. */
+/* out[outer, i, inner] = table[outer, indices[i], inner]; a negative index counts from the end. _panels: table is a
+ * packed matrix (gemm's b, transposed), row r of it lying in column r. _bf16: its elements are bf16, and out's are f32.
+ * index_bytes: 4 or 8, heeded by those two. */
 typedef struct {
   const void *table; const void *indices; void *out; ingot_fault *fault;
   int64_t outer; int64_t limit; int64_t inner; int64_t count;
-  int32_t step; int32_t item_bytes;
+  int32_t step; int32_t item_bytes; int32_t index_bytes;
 } gather_args;
 
 /* out[i...] = x[i... with indices[i...] at `axis`]; x strided, indices and out contiguous, of `shape`. */
@@ -365,6 +371,8 @@ const char *ingot_abi_hash(void);
 uint64_t ingot_hash(const void *data, int64_t nbytes);
 /* The best of "scalar", "avx2" and "avx512" that this CPU runs. */
 const char *ingot_best_isa(void);
+/* Whether this CPU runs gemm_bf16's kernels on avx512; on the others every CPU does, slowly. */
+int32_t ingot_has_bf16_dots(void);
 /* 0, or the fault code. One call at a time on one program; different programs run concurrently.
  * Two programs at once: one gets the pool, the other runs all its parts on its own thread. */
 int32_t ingot_run(const ingot_program *program, void *const *bindings);

@@ -72,7 +72,8 @@ void K(conv2d_f32)(const void *args, int32_t part, int32_t parts) {
                                     g->residual ? g->residual + out : NULL, pixels, 1.0f,
                                     g->act_alpha, g->act_beta, g->activation, g->residual_first};
     conv_panel(g, g->x + image * channels * g->height * g->width, first, count, panel);
-    gemm_panel(&epilogue, share.row_begin, share.row_end, first, count, k, g->weight + group_row * k, k, panel,
-               INGOT_PANEL, g->out + out + first, pixels, NULL);
+    const gemm_factors factors = {K(gemm_tile), k, g->weight + group_row * k, k, panel, k * INGOT_PANEL};
+    gemm_panel(&epilogue, share.row_begin, share.row_end, first, count, &factors, INGOT_PANEL, g->out + out + first,
+               pixels, NULL);
   }
 }

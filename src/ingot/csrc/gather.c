@@ -1,5 +1,5 @@
-/* gather.c: rows and elements of a table by run-time index. An index outside [-limit, limit) goes to the run's fault
- * slot, and zeros to the output. */
+/* gather.c: rows and elements of a table by run-time index, bf16 ones as floats. An index outside [-limit, limit) goes to
+ * the run's fault slot, and zeros to the output. */
 #include <string.h>
 
 #include "kernel.h"
@@ -10,6 +10,18 @@ static inline int64_t gather_index(ingot_fault *fault, int32_t step, int64_t ind
   if (index < 0 && index >= -limit) return index + limit;
   report_fault(fault, 1, step, index, limit);
   return -1;
+}
+
+static inline int64_t gather_row(const gather_args *args, int64_t i) {
+  int64_t index = args->index_bytes == 8 ? ((const int64_t *)args->indices)[i] : ((const int32_t *)args->indices)[i];
+  return gather_index(args->fault, args->step, index, args->limit);
+}
+
+static inline float from_bf16(uint16_t bits) {
+  uint32_t wide = (uint32_t)bits << 16;
+  float value;
+  memcpy(&value, &wide, sizeof value);
+  return value;
 }
 
 #define GATHER(name, index_type)                                                                          \
@@ -32,22 +44,29 @@ static inline int64_t gather_index(ingot_fault *fault, int32_t step, int64_t ind
 GATHER(gather_i64, int64_t)
 GATHER(gather_i32, int32_t)
 
-/* Row r of the table is column r % 32 of panel r / 32, which is [inner][32]. */
-void K(gather_f32_panels)(const void *p, int32_t part, int32_t parts) {
-  const gather_args *args = p;
-  const int64_t *indices = args->indices;
-  int64_t inner = args->inner, end = part_begin(args->count, part + 1, parts);
-  for (int64_t i = part_begin(args->count, part, parts); i < end; i++) {
-    int64_t row = gather_index(args->fault, args->step, indices[i], args->limit);
-    float *out = (float *)args->out + i * inner;
-    if (row < 0) {
-      memset(out, 0, (size_t)inner * sizeof(float));
-      continue;
-    }
-    const float *column = (const float *)args->table + row / INGOT_PANEL * inner * INGOT_PANEL + row % INGOT_PANEL;
-    for (int64_t k = 0; k < inner; k++) out[k] = column[k * INGOT_PANEL];
+/* In an expression, element k of row `row` of the table, each row having `inner` elements. */
+#define GATHER_FLOATS(name, element_type, element)                                \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                      \
+    const gather_args *args = p;                                                  \
+    const element_type *table = args->table;                                      \
+    int64_t inner = args->inner, end = part_begin(args->count, part + 1, parts);  \
+    for (int64_t i = part_begin(args->count, part, parts); i < end; i++) {        \
+      int64_t row = gather_row(args, i);                                          \
+      float *out = (float *)args->out + i * inner;                                \
+      if (row < 0)                                                                \
+        memset(out, 0, (size_t)inner * sizeof(float));                            \
+      else                                                                        \
+        for (int64_t k = 0; k < inner; k++) out[k] = element;                     \
+    }                                                                             \
   }
-}
+
+GATHER_FLOATS(gather_bf16, uint16_t, from_bf16(table[row * inner + k]))
+
+/* Row r of the table is column r % 32 of panel r / 32, which is [inner][32], or of bf16 [ceil(inner / 2)][32][2]. */
+GATHER_FLOATS(gather_f32_panels, float, table[(row / INGOT_PANEL * inner + k) * INGOT_PANEL + row % INGOT_PANEL])
+GATHER_FLOATS(gather_bf16_panels, uint16_t,
+              from_bf16(table[((row / INGOT_PANEL * ((inner + 1) / 2) + k / 2) * INGOT_PANEL + row % INGOT_PANEL) * 2
+                              + k % 2]))
 
 void K(gather_elements_i64)(const void *p, int32_t part, int32_t parts) {
   const gather_elements_args *args = p;
@@ -70,3 +89,4 @@ void K(gather_elements_i64)(const void *p, int32_t part, int32_t parts) {
 }
 
 #undef GATHER
+#undef GATHER_FLOATS

@@ -49,10 +49,41 @@ typedef struct {
   int32_t halved;            /* of the last panel only the first 16 columns are wanted */
 } gemm_product;
 
-/* Computes a product of 1 <= rows <= GEMM_ROWS; all wanted columns are written, also where k is 0. With few rows
+/* A tile computes a product of 1 <= rows <= GEMM_ROWS; all wanted columns are written, also where k is 0. With few rows
  * several panels are read at once. Each element is summed in blocks of INGOT_K_BLOCK from zero, the block sums added in
  * order. */
 void K(gemm_tile)(int64_t rows, int64_t panels, const gemm_product *p);
+
+/* The same where b is bf16: row j of a panel holds elements 2j and 2j + 1 of each column, side by side. Bits are those
+ * of gemm_tile with the same numbers as floats. */
+void K(gemm_tile_widened)(int64_t rows, int64_t panels, const gemm_product *p);
+
+/* Where an element of k is a pair of bf16, in a as in b: products are summed as abi.h says of gemm_bf16. On AVX-512 it
+ * uses dot products that not every such processor has. */
+void K(gemm_tile_dots)(int64_t rows, int64_t panels, const gemm_product *p);
+
+/* What is multiplied, and by which tile. k and a_stride count the tile's elements. b: the first packed panel, each of
+ * panel_size floats, or pairs. */
+typedef struct {
+  void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
+  int64_t k;
+  const float *a;
+  int64_t a_stride;
+  const float *b;
+  int64_t panel_size;
+} gemm_factors;
+
+static inline gemm_factors gemm_f32_factors(const gemm_args *g) {
+  return (gemm_factors){K(gemm_tile), g->k, g->a, g->a_stride, g->b, g->k * INGOT_PANEL};
+}
+
+static inline gemm_factors gemm_f32_bf16_factors(const gemm_args *g) {
+  return (gemm_factors){K(gemm_tile_widened), g->k, g->a, g->a_stride, g->b, (g->k + 1) / 2 * INGOT_PANEL};
+}
+
+static inline gemm_factors gemm_bf16_factors(const gemm_args *g) {
+  return (gemm_factors){K(gemm_tile_dots), g->k / 2, g->a, g->a_stride / 2, g->b, g->k / 2 * INGOT_PANEL};
+}
 
 /* panel[k][32] = scale * src, whose element (i, j) lies at i * k_stride + j * n_stride; columns from n on are zero. */
 void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
@@ -146,32 +177,32 @@ static inline int64_t gemm_panel_blocks(int64_t rows, int64_t a_stride, const fl
 }
 
 /* The bytes that each block prefetches in a step of k. */
-static inline int64_t gemm_ahead_step(int64_t blocks, const float *next) {
-  return next && blocks > 1 ? (INGOT_PANEL * 4 + blocks - 1) / blocks : 0;
+static inline int64_t gemm_ahead_step(const gemm_factors *f, int64_t blocks, const float *next) {
+  return next && blocks > 1 && f->k ? (f->panel_size * 4 / f->k + blocks - 1) / blocks : 0;
 }
 
-/* Rows [begin, end) of one panel of c, `columns` wide and starting at `column`: c = epilogue(a @ b). a and c point to
- * row 0, c to the panel's first column. next: the packed panel that will be read after this one, or null. */
+/* Rows [begin, end) of one panel of c, `columns` wide and starting at `column`: c = epilogue(a @ b). f->a and c point
+ * to row 0, c to the panel's first column; f->b is the panel, whose rows are b_stride apart. next: the packed panel
+ * that will be read after this one, or null. */
 static inline void gemm_panel(const gemm_epilogue *e, int64_t begin, int64_t end, int64_t column, int64_t columns,
-                              int64_t k, const float *a, int64_t a_stride, const float *b, int64_t b_stride, float *c,
-                              int64_t c_stride, const float *next) {
+                              const gemm_factors *f, int64_t b_stride, float *c, int64_t c_stride, const float *next) {
   const int light = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_light(e);
   float sums[GEMM_ROWS * INGOT_PANEL];
-  const int64_t blocks = gemm_panel_blocks(end - begin, a_stride, next);
-  const int64_t ahead_step = gemm_ahead_step(blocks, next);
+  const int64_t blocks = gemm_panel_blocks(end - begin, f->a_stride, next);
+  const int64_t ahead_step = gemm_ahead_step(f, blocks, next);
   for (int64_t block = 0; block < blocks; block++) {
     const int64_t row = begin + part_begin(end - begin, (int32_t)block, (int32_t)blocks);
     const int64_t rows = begin + part_begin(end - begin, (int32_t)block + 1, (int32_t)blocks) - row;
     float *to = c + row * c_stride;
     const gemm_finish finish = epilogue_finish(e, row, column, to, c_stride);
     const gemm_product product = {
-      .k = k, .a = a + row * a_stride, .a_stride = a_stride, .b = b, .b_stride = b_stride, .sums = sums,
-      .sums_stride = INGOT_PANEL, .finish = light ? &finish : NULL, .ahead_step = ahead_step,
-      .ahead = ahead_step ? (const char *)next + block * k * ahead_step : NULL,
+      .k = f->k, .a = f->a + row * f->a_stride, .a_stride = f->a_stride, .b = f->b, .b_stride = b_stride,
+      .sums = sums, .sums_stride = INGOT_PANEL, .finish = light ? &finish : NULL, .ahead_step = ahead_step,
+      .ahead = ahead_step ? (const char *)next + block * f->k * ahead_step : NULL,
       .halved = columns <= INGOT_PANEL / 2};
     gemm_expect(to, c_stride, rows);
     if (e->residual) gemm_expect(e->residual + row * e->residual_stride + column, e->residual_stride, rows);
-    K(gemm_tile)(rows, 1, &product);
+    f->tile(rows, 1, &product);
     if (!light) epilogue_apply(e, row, column, rows, columns, sums, INGOT_PANEL, to, c_stride);
   }
 }

@@ -8,6 +8,8 @@
 #define TILE_ZERO() _mm256_setzero_ps()
 #define TILE_LOAD(p) _mm256_loadu_ps(p)
 #define TILE_STORE(p, v) _mm256_storeu_ps(p, v)
+#define TILE_LOW(p) _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)(p)), 16))
+#define TILE_HIGH(p) _mm256_and_ps(_mm256_loadu_ps(p), _mm256_castsi256_ps(_mm256_set1_epi32(-0x10000)))
 #define TILE_SET1(p) _mm256_broadcast_ss(p)
 #define TILE_ADD(x, y) _mm256_add_ps(x, y)
 #define TILE_FMA(x, y, z) _mm256_fmadd_ps(x, y, z)
@@ -16,3 +18,4 @@
 #define TILE_WIDEST 8
 #define TILE_SHAPES(X) X(6, 2) X(5, 2) X(4, 2) X(3, 4) X(3, 2) X(2, 4) X(2, 2) X(1, 8) X(1, 4) X(1, 2)
 #include "gemm_tile.h"
+#include "gemm_tile_widened.h"

@@ -8,6 +8,8 @@
 #define TILE_ZERO() _mm512_setzero_ps()
 #define TILE_LOAD(p) _mm512_loadu_ps(p)
 #define TILE_STORE(p, v) _mm512_storeu_ps(p, v)
+#define TILE_LOW(p) _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))
+#define TILE_HIGH(p) _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(-0x10000)))
 #define TILE_SET1(p) _mm512_set1_ps(*(p))
 #define TILE_ADD(x, y) _mm512_add_ps(x, y)
 #define TILE_FMA(x, y, z) _mm512_fmadd_ps(x, y, z)
@@ -19,3 +21,4 @@
   X(6, 1) X(5, 2) X(5, 1) X(4, 4) X(4, 2) X(4, 1) X(3, 8) X(3, 4) X(3, 2) X(3, 1) X(2, 8) X(2, 4) X(2, 2) X(2, 1) \
   X(1, 8) X(1, 4) X(1, 2) X(1, 1)
 #include "gemm_tile.h"
+#include "gemm_tile_widened.h"

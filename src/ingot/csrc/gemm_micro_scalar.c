@@ -1,13 +1,35 @@
 /* gemm_micro_scalar.c: one float at a time; the reference for the other instruction sets. */
 #include <math.h>
+#include <string.h>
 
 #include "gemm.h"
+
+/* The bf16 in the lower half of 32 bits, and in the upper, as a float. */
+static inline float low_half(const float *p) {
+  uint32_t bits;
+  memcpy(&bits, p, sizeof bits);
+  bits <<= 16;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+static inline float high_half(const float *p) {
+  uint32_t bits;
+  memcpy(&bits, p, sizeof bits);
+  bits &= 0xffff0000u;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
 
 #define TILE_V float
 #define TILE_LANES 1
 #define TILE_ZERO() 0.0f
 #define TILE_LOAD(p) (*(p))
 #define TILE_STORE(p, v) (*(p) = (v))
+#define TILE_LOW(p) low_half(p)
+#define TILE_HIGH(p) high_half(p)
 #define TILE_SET1(p) (*(p))
 #define TILE_ADD(x, y) ((x) + (y))
 #define TILE_FMA(x, y, z) fmaf(x, y, z)
@@ -16,3 +38,4 @@
 #define TILE_WIDEST 2
 #define TILE_SHAPES(X) X(4, 2) X(3, 2) X(2, 2) X(1, 2)
 #include "gemm_tile.h"
+#include "gemm_tile_widened.h"

@@ -1,8 +1,9 @@
 /* gemm_tile.h: the body of gemm_tile. Included by gemm_micro_<isa>.c, which first defines the register TILE_V with
  * TILE_LANES floats, the operations TILE_ZERO, TILE_LOAD, TILE_STORE, TILE_SET1, TILE_ADD, TILE_FMA, TILE_MIN and
- * TILE_MAX (which give their second operand when one is NaN), and TILE_SHAPES(X): X(rows, width) for each tile to
- * compile. Every number of rows up to GEMM_ROWS is there, widest tile first; the last of each divides half a panel.
- * TILE_WIDEST is the largest width. */
+ * TILE_MAX (which give their second operand when one is NaN), TILE_LOW and TILE_HIGH (loads of pairs of bf16 that give
+ * the first or the second as floats), and TILE_SHAPES(X): X(rows, width) for each tile to compile. Every number of rows
+ * up to GEMM_ROWS is there, widest tile first; the last of each divides half a panel. TILE_WIDEST is the largest
+ * width. */
 
 #define TILE_PANEL (INGOT_PANEL / TILE_LANES) /* registers in a row of a panel */
 
@@ -16,11 +17,73 @@ static inline TILE_V tile_finish(const gemm_finish *f, TILE_V v, TILE_V bias, in
   return TILE_ADD(TILE_MIN(high, TILE_MAX(low, v)), TILE_LOAD(residual));
 }
 
-/* `rows` and `width` (registers in a row of sums) are constants at every call: the arrays become registers. */
-static inline __attribute__((always_inline)) void tile_body(const int rows, const int width, const gemm_product *p,
-                                                            int64_t column, const char *ahead, int64_t ahead_step) {
+/* What of an element of b multiplies. */
+#define TILE_WHOLE 0
+#define TILE_FIRST 1 /* of a pair */
+#define TILE_SECOND 2
+
+static inline __attribute__((always_inline)) TILE_V tile_load(const float *b, const int which) {
+  if (which == TILE_FIRST) return TILE_LOW(b);
+  return which == TILE_SECOND ? TILE_HIGH(b) : TILE_LOAD(b);
+}
+
+/* One element of k: sum += a x b. `third` points to it in every third row of a. */
+static inline __attribute__((always_inline)) void tile_step(const int rows, const int width, const int which,
+                                                            const gemm_product *p, const float *b,
+                                                            const float *const third[], TILE_V sum[][TILE_WIDEST]) {
+  const int64_t a_stride = p->a_stride;
+  const int ahead = which == TILE_SECOND; /* `third` points to the first of the pair */
+  if (width <= 2) {
+    TILE_V bv[2];
+    INGOT_UNROLL for (int j = 0; j < width; j++) bv[j] = tile_load(b + TILE_LANES * j, which);
+    INGOT_UNROLL for (int i = 0; i < rows; i++) {
+      const TILE_V av = TILE_SET1(third[i / 3] + i % 3 * a_stride + ahead);
+      INGOT_UNROLL for (int j = 0; j < width; j++) sum[i][j] = TILE_FMA(av, bv[j], sum[i][j]);
+    }
+  } else {
+    TILE_V av[GEMM_ROWS];
+    INGOT_UNROLL for (int i = 0; i < rows; i++) av[i] = TILE_SET1(third[i / 3] + i % 3 * a_stride + ahead);
+    INGOT_UNROLL for (int j = 0; j < width; j++) {
+      const TILE_V bv = tile_load(b + j / TILE_PANEL * p->panel_stride + j % TILE_PANEL * TILE_LANES, which);
+      INGOT_UNROLL for (int i = 0; i < rows; i++) sum[i][j] = TILE_FMA(av[i], bv, sum[i][j]);
+    }
+  }
+}
+
+/* A block's sums go to memory: added to what lies there, or, where they complete a result, finished. */
+static inline __attribute__((always_inline)) void tile_end(const int rows, const int width, const gemm_product *p,
+                                                           int64_t column, const int adds, const int completes,
+                                                           TILE_V sum[][TILE_WIDEST]) {
+  if (adds) {
+    INGOT_UNROLL for (int i = 0; i < rows; i++) {
+      INGOT_UNROLL for (int j = 0; j < width; j++)
+        sum[i][j] = TILE_ADD(TILE_LOAD(p->sums + i * p->sums_stride + column + j * TILE_LANES), sum[i][j]);
+    }
+  }
+  if (p->finish && completes) {
+    const gemm_finish *f = p->finish;
+    const float unchanged = -0.0f;
+    INGOT_UNROLL for (int j = 0; j < width; j++) {
+      const int64_t at = column + j * TILE_LANES;
+      const TILE_V bias = f->bias ? TILE_LOAD(f->bias + at) : TILE_SET1(&unchanged);
+      INGOT_UNROLL for (int i = 0; i < rows; i++)
+        TILE_STORE(f->out + i * f->out_stride + at, tile_finish(f, sum[i][j], bias, i, at));
+    }
+  } else {
+    INGOT_UNROLL for (int i = 0; i < rows; i++) {
+      INGOT_UNROLL for (int j = 0; j < width; j++)
+        TILE_STORE(p->sums + i * p->sums_stride + column + j * TILE_LANES, sum[i][j]);
+    }
+  }
+}
+
+/* `rows`, `width` (registers in a row of sums) and `widens` (b holds pairs of bf16) are constants at every call: the
+ * arrays become registers. */
+static inline __attribute__((always_inline)) void tile_body(const int rows, const int width, const int widens,
+                                                            const gemm_product *p, int64_t column, const char *ahead,
+                                                            int64_t ahead_step) {
   const float *b = p->b + column / INGOT_PANEL * p->panel_stride + column % INGOT_PANEL;
-  const int64_t k = p->k, a_stride = p->a_stride;
+  const int64_t k = p->k, a_stride = p->a_stride, stride = widens ? 2 : 1;
   int64_t done = 0;
   do {
     const int64_t steps = k - done < INGOT_K_BLOCK ? k - done : INGOT_K_BLOCK;
@@ -31,92 +94,52 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
     /* A pointer for every third row and two strides address all rows without running out of integer registers. */
     const float *third[(GEMM_ROWS + 2) / 3];
     INGOT_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] = p->a + i * a_stride + done;
-    for (int64_t s = 0; s < steps; s++) {
+    for (int64_t s = 0; s + stride <= steps; s += stride) {
       __builtin_prefetch(ahead, 0, 2);
-      ahead += ahead_step;
-      if (width <= 2) {
-        TILE_V bv[2];
-        INGOT_UNROLL for (int j = 0; j < width; j++) bv[j] = TILE_LOAD(b + TILE_LANES * j);
-        INGOT_UNROLL for (int i = 0; i < rows; i++) {
-          const TILE_V av = TILE_SET1(third[i / 3] + i % 3 * a_stride);
-          INGOT_UNROLL for (int j = 0; j < width; j++) sum[i][j] = TILE_FMA(av, bv[j], sum[i][j]);
-        }
-      } else {
-        TILE_V av[GEMM_ROWS];
-        INGOT_UNROLL for (int i = 0; i < rows; i++) av[i] = TILE_SET1(third[i / 3] + i % 3 * a_stride);
-        INGOT_UNROLL for (int j = 0; j < width; j++) {
-          const TILE_V bv = TILE_LOAD(b + j / TILE_PANEL * p->panel_stride + j % TILE_PANEL * TILE_LANES);
-          INGOT_UNROLL for (int i = 0; i < rows; i++) sum[i][j] = TILE_FMA(av[i], bv, sum[i][j]);
-        }
-      }
-      INGOT_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3]++;
+      ahead += stride * ahead_step;
+      tile_step(rows, width, widens ? TILE_FIRST : TILE_WHOLE, p, b, third, sum);
+      if (widens) tile_step(rows, width, TILE_SECOND, p, b, third, sum);
+      INGOT_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] += stride;
       b += p->b_stride;
     }
-    if (p->more || done > 0) {
-      INGOT_UNROLL for (int i = 0; i < rows; i++) {
-        INGOT_UNROLL for (int j = 0; j < width; j++)
-          sum[i][j] = TILE_ADD(TILE_LOAD(p->sums + i * p->sums_stride + column + j * TILE_LANES), sum[i][j]);
-      }
-    }
+    if (widens && steps % 2) tile_step(rows, width, TILE_FIRST, p, b, third, sum);
+    tile_end(rows, width, p, column, p->more || done > 0, done + steps >= k, sum);
     done += steps;
-    if (p->finish && done >= k) {
-      const gemm_finish *f = p->finish;
-      const float unchanged = -0.0f;
-      INGOT_UNROLL for (int j = 0; j < width; j++) {
-        const int64_t at = column + j * TILE_LANES;
-        const TILE_V bias = f->bias ? TILE_LOAD(f->bias + at) : TILE_SET1(&unchanged);
-        INGOT_UNROLL for (int i = 0; i < rows; i++)
-          TILE_STORE(f->out + i * f->out_stride + at, tile_finish(f, sum[i][j], bias, i, at));
-      }
-    } else {
-      INGOT_UNROLL for (int i = 0; i < rows; i++) {
-        INGOT_UNROLL for (int j = 0; j < width; j++)
-          TILE_STORE(p->sums + i * p->sums_stride + column + j * TILE_LANES, sum[i][j]);
-      }
-    }
   } while (done < k);
 }
 
-#define TILE_INSTANCE(rows, width)                                                                               \
-  static void K(tile_##rows##x##width)(const gemm_product *p, int64_t column, const char *ahead, int64_t step) { \
-    tile_body(rows, width, p, column, ahead, step);                                                              \
-  }
-TILE_SHAPES(TILE_INSTANCE)
-
-static const struct {
+/* A compiled tile. */
+typedef struct {
   int64_t rows, width;
   void (*tile)(const gemm_product *p, int64_t column, const char *ahead, int64_t step);
-} gemm_tiles[] = {
-#define TILE_ROW(rows, width) {rows, width, K(tile_##rows##x##width)},
-  TILE_SHAPES(TILE_ROW)
-};
+} tile_row;
 
-void K(gemm_tile)(int64_t rows, int64_t panels, const gemm_product *p) {
-  int64_t t = 0;
-  while (gemm_tiles[t].rows != rows) t++;
+/* Covers a row of panels with the tiles for so many rows, of which t is the first. */
+static inline void tile_run(const tile_row *t, int64_t rows, int64_t panels, const gemm_product *p) {
+  while (t->rows != rows) t++;
   const int64_t registers = (2 * panels - p->halved) * TILE_PANEL / 2; /* in a row */
-  const int64_t passes = (registers + gemm_tiles[t].width - 1) / gemm_tiles[t].width;
+  const int64_t passes = (registers + t->width - 1) / t->width;
   const int64_t step = (p->ahead_step + passes - 1) / passes;
   const char *ahead = p->ahead_step ? p->ahead : (const void *)p->b;
-  for (int64_t j = 0; j < registers; j += gemm_tiles[t].width) {
-    while (gemm_tiles[t].width > registers - j) t++;
-    gemm_tiles[t].tile(p, j * TILE_LANES, ahead, step);
+  for (int64_t j = 0; j < registers; j += t->width) {
+    while (t->width > registers - j) t++;
+    t->tile(p, j * TILE_LANES, ahead, step);
     ahead += p->k * step;
   }
 }
 
-#undef TILE_PANEL
+#define TILE_INSTANCE(rows, width)                                                                               \
+  static void K(tile_##rows##x##width)(const gemm_product *p, int64_t column, const char *ahead, int64_t step) { \
+    tile_body(rows, width, 0, p, column, ahead, step);                                                           \
+  }
+TILE_SHAPES(TILE_INSTANCE)
+
+static const tile_row gemm_tiles[] = {
+#define TILE_ROW(rows, width) {rows, width, K(tile_##rows##x##width)},
+  TILE_SHAPES(TILE_ROW)
+};
+
+void K(gemm_tile)(int64_t rows, int64_t panels, const gemm_product *p) { tile_run(gemm_tiles, rows, panels, p); }
+
 #undef TILE_INSTANCE
 #undef TILE_ROW
-#undef TILE_SHAPES
-#undef TILE_WIDEST
-#undef TILE_V
-#undef TILE_LANES
-#undef TILE_ZERO
-#undef TILE_LOAD
-#undef TILE_STORE
-#undef TILE_SET1
-#undef TILE_ADD
-#undef TILE_FMA
-#undef TILE_MIN
-#undef TILE_MAX

@@ -3,8 +3,7 @@
 
 #define GEMV_PANELS 4 /* the widest tile of any instruction set */
 
-void K(gemv_f32_packed)(const void *args, int32_t part, int32_t parts) {
-  const gemm_args *g = args;
+static inline void gemv_packed(const gemm_args *g, gemm_factors f, int32_t part, int32_t parts) {
   const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha,
                                   g->act_alpha, g->act_beta, g->activation, g->residual_first};
   const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
@@ -16,12 +15,20 @@ void K(gemv_f32_packed)(const void *args, int32_t part, int32_t parts) {
     const int64_t count = end - panel < GEMV_PANELS ? end - panel : GEMV_PANELS;
     const int64_t columns = g->n - column < count * INGOT_PANEL ? g->n - column : count * INGOT_PANEL;
     const gemm_product product = {
-      .k = g->k, .a = g->a, .a_stride = g->a_stride, .b = g->b + column * g->k, .b_stride = INGOT_PANEL,
-      .panel_stride = INGOT_PANEL * g->k, .sums = sums, .sums_stride = GEMV_PANELS * INGOT_PANEL,
+      .k = f.k, .a = f.a, .a_stride = f.a_stride, .b = f.b + panel * f.panel_size, .b_stride = INGOT_PANEL,
+      .panel_stride = f.panel_size, .sums = sums, .sums_stride = GEMV_PANELS * INGOT_PANEL,
       .halved = count * INGOT_PANEL - columns >= INGOT_PANEL / 2};
-    K(gemm_tile)(g->m, count, &product);
+    f.tile(g->m, count, &product);
     epilogue_apply(&epilogue, 0, column, g->m, columns, sums, GEMV_PANELS * INGOT_PANEL, g->c + column, g->c_stride);
   }
+}
+
+void K(gemv_f32_packed)(const void *args, int32_t part, int32_t parts) {
+  gemv_packed(args, gemm_f32_factors(args), part, parts);
+}
+
+void K(gemv_f32_bf16_packed)(const void *args, int32_t part, int32_t parts) {
+  gemv_packed(args, gemm_f32_bf16_factors(args), part, parts);
 }
 
 #undef GEMV_PANELS

@@ -38,7 +38,8 @@ void K(matmul_f32)(const void *args, int32_t part, int32_t parts) {
       b = packed;
       b_stride = INGOT_PANEL;
     }
-    gemm_panel(&epilogue, share.row_begin, share.row_end, column, columns, g->k, g->a + at.a, g->a_stride, b, b_stride,
-               g->c + at.c + column, g->c_stride, NULL);
+    const gemm_factors factors = {K(gemm_tile), g->k, g->a + at.a, g->a_stride, b, g->k * INGOT_PANEL};
+    gemm_panel(&epilogue, share.row_begin, share.row_end, column, columns, &factors, b_stride, g->c + at.c + column,
+               g->c_stride, NULL);
   }
 }

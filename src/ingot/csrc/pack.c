@@ -1,5 +1,5 @@
-/* pack.c: matrices into panels of 32 columns, [ceil(n / 32)][k][32], zero-padded. The source may lie at any byte: a
- * weight inside a protobuf message does. */
+/* pack.c: matrices into panels of 32 columns, [ceil(n / 32)][k][32], zero-padded; bf16 as [ceil(k / 2)][32][2].
+ * The source may lie at any byte: a weight inside a protobuf message does. */
 #include <string.h>
 
 #include "gemm.h"
@@ -15,10 +15,9 @@ typedef int32_t pack8_indices __attribute__((vector_size(32)));
 #define PICK(x, y, ...) __builtin_shuffle(x, y, (pack8_indices){__VA_ARGS__})
 #endif
 
-/* to[i * 32 + j] = scale * from[j * stride + i] for i, j < 8: pairs, then quadruples, then halves change places. */
-static inline void pack_transpose8(const float *from, int64_t stride, float scale, float *to) {
-  pack8 r[8], s[8];
-  INGOT_UNROLL for (int i = 0; i < 8; i++) r[i] = *(const pack8_unaligned *)(from + i * stride) * scale;
+/* to[i * 32 + j] = r[j][i] for i, j < 8: pairs, then quadruples, then halves change places. */
+static inline void pack_transpose8(pack8 r[8], float *to) {
+  pack8 s[8];
   INGOT_UNROLL for (int i = 0; i < 8; i += 2) {
     s[i] = PICK(r[i], r[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
     s[i + 1] = PICK(r[i], r[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
@@ -65,8 +64,12 @@ void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int
   const int64_t k_whole = k_stride == 1 ? k / 8 * 8 : 0;
   const int64_t n_whole = k_stride == 1 ? n / 8 * 8 : 0;
   for (int64_t j = 0; j < n_whole; j += 8) {
-    for (int64_t i = 0; i < k_whole; i += 8)
-      pack_transpose8(src + i + j * n_stride, n_stride, scale, panel + i * INGOT_PANEL + j);
+    for (int64_t i = 0; i < k_whole; i += 8) {
+      pack8 r[8];
+      INGOT_UNROLL for (int c = 0; c < 8; c++)
+        r[c] = *(const pack8_unaligned *)(src + i + (j + c) * n_stride) * scale;
+      pack_transpose8(r, panel + i * INGOT_PANEL + j);
+    }
   }
   for (int64_t i = 0; i < k; i++) {
     for (int64_t j = i < k_whole ? n_whole : 0; j < n; j++)
@@ -81,8 +84,39 @@ void K(pack_f32)(const void *args, int32_t part, int32_t parts) {
   for (int64_t panel = part_begin(panels, part, parts); panel < end; panel++) {
     const int64_t column = panel * INGOT_PANEL;
     const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
-    K(pack_panel)(g->src + column * g->n_stride, g->k, columns, g->k_stride, g->n_stride, g->scale,
-                  g->dst + column * g->k);
+    K(pack_panel)((const float *)g->src + column * g->n_stride, g->k, columns, g->k_stride, g->n_stride, g->scale,
+                  (float *)g->dst + column * g->k);
+  }
+}
+
+/* Up to 32 columns of bf16. Where the elements of a column are adjacent, their pairs are transposed as floats are. */
+static inline void pack_bf16_panel(const char *src, int64_t k, int64_t n, int64_t k_bytes, int64_t n_bytes,
+                                   uint16_t *panel) {
+  const int64_t pairs = (k + 1) / 2;
+  const int64_t pairs_whole = k_bytes == 2 ? k / 16 * 8 : 0, n_whole = k_bytes == 2 ? n / 8 * 8 : 0;
+  if (n < INGOT_PANEL || k % 2) memset(panel, 0, (size_t)pairs * INGOT_PANEL * 4);
+  for (int64_t j = 0; j < n_whole; j += 8) {
+    for (int64_t i = 0; i < pairs_whole; i += 8) {
+      pack8 r[8];
+      INGOT_UNROLL for (int c = 0; c < 8; c++) r[c] = *(const pack8_unaligned *)(src + 4 * i + (j + c) * n_bytes);
+      pack_transpose8(r, (float *)panel + i * INGOT_PANEL + j);
+    }
+  }
+  for (int64_t i = 0; i < k; i++) {
+    for (int64_t j = i < 2 * pairs_whole ? n_whole : 0; j < n; j++)
+      memcpy(panel + (i / 2 * INGOT_PANEL + j) * 2 + i % 2, src + i * k_bytes + j * n_bytes, 2);
+  }
+}
+
+void K(pack_bf16)(const void *args, int32_t part, int32_t parts) {
+  const pack_args *g = args;
+  const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL, panel_size = (g->k + 1) / 2 * 2 * INGOT_PANEL;
+  const int64_t end = part_begin(panels, part + 1, parts);
+  for (int64_t panel = part_begin(panels, part, parts); panel < end; panel++) {
+    const int64_t column = panel * INGOT_PANEL;
+    const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
+    pack_bf16_panel((const char *)g->src + 2 * column * g->n_stride, g->k, columns, 2 * g->k_stride, 2 * g->n_stride,
+                    (uint16_t *)g->dst + panel * panel_size);
   }
 }
 

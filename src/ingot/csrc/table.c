@@ -21,6 +21,11 @@ INGOT_EXPORT const ingot_kernel_row *ingot_kernels(int32_t *count) {
 
 INGOT_EXPORT const char *ingot_abi_hash(void) { return ABI_HASH; }
 
+INGOT_EXPORT int32_t ingot_has_bf16_dots(void) {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512bf16") != 0;
+}
+
 INGOT_EXPORT const char *ingot_best_isa(void) {
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return "scalar";

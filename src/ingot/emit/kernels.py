@@ -21,8 +21,9 @@ _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"
 _DEFINITION = re.compile(rf"((?:{_COMMENT}\n)?)(#if(?s:.*?)\n#endif|[^\s/}}].*(?:\n+[ }}].*)*)", re.MULTILINE)
 _CONDITIONAL_INCLUDE = re.compile(r'defined\(ISA_(\w+)\)\n#include "([\w./]+)"')
 _ATTRIBUTE = r" ?__attribute__\(\((?:[^()]|\([^()]*\))*\)\)"
-# The register tile's macros differ per set and its body follows them, so it is one piece, in this order.
-_TILE = ("gemm_micro_scalar.c", "gemm_micro_avx2.c", "gemm_micro_avx512.c", "gemm_tile.h")
+# The register tile's macros differ per set and its bodies follow them, each as one piece, in this order.
+_TILE_MACROS = tuple(f"gemm_micro_{isa}.c" for isa in ISAS)
+_TILE_BODIES = ("gemm_tile.h", "gemm_tile_widened.h")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,9 @@ def kernel_source(kernels: Iterable[str], types: Iterable[str], constants: Itera
     own = [piece for piece in mine if piece.names <= {"INGOT_JOIN2", "INGOT_JOIN", "K"}]
     rest = [piece for piece in mine if piece not in own]
     plain = dict.fromkeys(name for piece in rest for name in piece.plain)
-    varying = dict.fromkeys(name for p in rest if "ISA_" in p.text for name in re.findall(r"#define (\w+)", p.text))
+    varying = dict.fromkeys(
+        name for p in rest if p.isa or "ISA_" in p.text for name in re.findall(r"#define (\w+)", p.text)
+    )
     sections = (
         _joined(own) + "".join(f"#define {name} K({name})\n" for name in plain),
         _static(_joined(rest)),
@@ -95,14 +98,14 @@ def _csrc() -> tuple[tuple[_Piece, ...], tuple[_Piece, ...]]:
     """All definitions of abi.h, and all of the kernel files in an order that compiles."""
     folder = files("ingot") / "csrc"
     sources = sorted(f.name for f in folder.iterdir() if f.name.endswith(".c"))
-    sources = [name for name in sources if name not in _TILE and "K(" in _text(name)]
+    sources = [name for name in sources if not name.startswith("gemm_micro_") and "K(" in _text(name)]
     macros: dict[str, str] = {}
     abi = tuple(_cut("abi.h", "", set(), macros))
-    seen = {"abi.h", "gemm_tile.h"}
+    seen = {"abi.h", *_TILE_BODIES}
     pieces: list[_Piece] = []
-    for name in _TILE[:-1]:
-        pieces += _cut(name, name.removeprefix("gemm_micro_").removesuffix(".c"), seen, macros)
-    pieces.append(_whole(_TILE[-1], macros))
+    for isa, name in zip(ISAS, _TILE_MACROS, strict=True):
+        pieces += _cut(name, isa, seen, macros)
+    pieces += [_whole(name, macros) for name in _TILE_BODIES]
     for name in sources:
         pieces += _cut(name, "", seen, macros)
     return abi, tuple(pieces)

@@ -17,7 +17,7 @@ from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor
 from ingot.lower.target import Target
 from ingot.lower.tile import TileGroup, find_tiles
 from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides
-from ingot.lower.weights import make_recipe, static_values
+from ingot.lower.weights import add_stored_bf16, is_stored_bf16, make_recipe, static_values
 
 Unit = TypeVar("Unit")
 
@@ -50,7 +50,9 @@ class Builder:
         self.lowered = Lowered(target, mode)
         self.node_name = ""
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
+        self._stored: dict[str, str] = {}
         self._copies: dict[tuple[View, tuple[int, ...] | None], View] = {}
+        self._casts: dict[tuple[View, DType], View] = {}
         self._slots: dict[Node, dict[str | None, int]] = {}  # where each operand of a concat begins
         self._work: list[float] = []  # nanoseconds of each step on one thread, as its emitter estimates
         self._scalars: dict[str, tuple[float, DType]] = {}
@@ -152,9 +154,22 @@ class Builder:
         strides = contiguous_strides(recipe.shape)
         return View(self._weights[recipe.key], recipe.dtype, 0, recipe.shape, strides)
 
-    def panel_table(self, value: str | None) -> View | None:
-        """The packed form of a table that a matmul also reads, rows as columns; None when none does."""
-        return self.weight(value, "panels", True) if value is not None and value in self._panel_tables else None
+    def matrix(self, value: str, layout: str, transposed: bool) -> View:
+        """A static matrix packed for products: as bf16 where its elements are bf16 numbers of a file."""
+        return self.weight(self.stored(value), layout, transposed)
+
+    def stored(self, value: str) -> str:
+        """A static value as its file holds it, where that is bf16 which is cast to f32; else the value itself."""
+        if value not in self._stored:
+            self._stored[value] = value
+            if is_stored_bf16(self.graph, value):
+                self._stored[value], added = add_stored_bf16(self.graph, value)
+                self.static.update(added)
+        return self._stored[value]
+
+    def is_panel_table(self, value: str | None) -> bool:
+        """Whether a matmul also reads a table, whose rows are columns there: it is then packed once for both."""
+        return value in self._panel_tables
 
     def image(self, value: str | None) -> View:
         """The value [N, C, H, W] with its channels side by side; copied where they are not."""
@@ -169,6 +184,17 @@ class Builder:
             self.emit_copy(view, target)
             self._copies[view, order] = target
         return self._copies[view, order]
+
+    def cast(self, view: View, dtype: DType) -> View:
+        """A row-major copy of a view in another dtype, made once."""
+        from ingot.lower.cpu.elementwise import elementwise_fields
+
+        if (view, dtype) not in self._casts:
+            name = f"{self.lowered.tensors[view.tensor].name}.{dtype}"
+            target = self._casts[view, dtype] = self._new(name, dtype, view.shape, "activation")
+            kernel, fields = f"cast_{view.dtype}_{dtype}", elementwise_fields([view], target)
+            self.step(kernel, "elementwise_args", fields, [view], [target], work=view.size / 4)
+        return self._casts[view, dtype]
 
     def derive(self, op: str, value: str, **attributes: Any) -> str:
         """The name of what an op makes of a static value: a node that becomes part of a weight's recipe."""

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from ingot.dtype import DType
+from ingot.dtype import DType, bf16, f32
 from ingot.files import release
 from ingot.ir import Graph
 from ingot.text import dump_node
@@ -38,7 +38,8 @@ class Recipe:
 
     layout: "raw" (as it is, row-major), "panels" (a [k, n] matrix as [n/32][k][32], zero-padded; transposed: the
     value is [n, k]; one after another where there are several of them) or "gate_panels" (one [k, 2f] matrix, f a
-    multiple of 16, as [f/16][k][32]: panel p holds columns 16p.. of the first half, then 16p.. of the second).
+    multiple of 16, as [f/16][k][32]: panel p holds columns 16p.. of the first half, then 16p.. of the second). Of bf16,
+    a panel is [ceil(k/2)][32][2], zero-padded: two elements of a column side by side, as dot products take them.
     key: the text of the whole computation.
     """
 
@@ -55,10 +56,15 @@ class Recipe:
         if self.layout != "raw":
             *several, k, n = self.shape
             n, k = (k, n) if self.transposed else (n, k)
-            return math.prod(several) * -(-n // PANEL) * PANEL * k * size
+            return math.prod(several) * -(-n // PANEL) * PANEL * _panel_rows(k, self.dtype) * size
         for dim in self.shape:
             size *= dim
         return size
+
+
+def _panel_rows(k: int, dtype: DType) -> int:
+    """The elements of a column of a panel."""
+    return k + k % 2 if dtype is bf16 else k
 
 
 def make_recipe(graph: Graph, value: str, layout: str = "raw", transposed: bool = False) -> Recipe:
@@ -98,6 +104,43 @@ def evaluate(graph: Graph, value: str) -> np.ndarray:
     with np.errstate(all="ignore"):
         result = node.op.function(*operands, **node.attributes)
     return result[node.outputs.index(value)] if isinstance(result, tuple) else result
+
+
+# Ops that move elements and leave them as they are.
+_MOVES = frozenset("concat permute reshape slice".split())
+
+
+def is_stored_bf16(graph: Graph, value: str) -> bool:
+    """True for a static matrix of floats each of which is a bf16 number of a file, perhaps moved about."""
+    node = graph.producer(value)
+    if node is None:
+        return False
+    if node.op.name == "cast":
+        return node.dtype is f32 and graph.type(str(node.operands[0])).dtype is bf16
+    return node.op.name in _MOVES and all(is_stored_bf16(graph, str(operand)) for operand in node.operands)
+
+
+def add_stored_bf16(graph: Graph, value: str) -> tuple[str, list[str]]:
+    """The name of such a matrix as bf16, and the names that were added for it: nodes that move bf16 numbers."""
+    node = graph.producer(value)
+    assert node is not None
+    if node.op.name == "cast":
+        return str(node.operands[0]), []
+    moved = [add_stored_bf16(graph, str(operand)) for operand in node.operands]
+    name = graph.fresh(f"{value}.bf16")
+    graph.add(node.op.name, [operand for operand, _ in moved], name, **node.attributes)
+    return name, [*(added for _, names in moved for added in names), name]
+
+
+def _evaluate_columns(graph: Graph, value: str, columns: tuple[slice, ...]) -> np.ndarray:
+    """Part of a static matrix. Of a cast one, only so much is cast, and the pages of the file behind it are let go."""
+    node = graph.producer(value)
+    if node is None or node.op.name != "cast":
+        return evaluate(graph, value)[columns]
+    source = _evaluate_columns(graph, str(node.operands[0]), columns)
+    result = node.op.function(source, **node.attributes)
+    release(source)
+    return result
 
 
 class WeightStore:
@@ -176,10 +219,10 @@ class WeightStore:
             yield packed.nbytes, partial(self._pack_several, graph, recipe, packed)
             return
         axis = 0 if recipe.transposed else 1
-        k, start = recipe.shape[1 - axis], 0
+        k, start = _panel_rows(recipe.shape[1 - axis], recipe.dtype), 0
         for value in _columns(graph, recipe.value, axis):
             n = graph.type(value).dims[axis]
-            is_large = graph.producer(value) is None and n * k * recipe.dtype.itemsize > _LARGE_BYTES
+            is_large = _is_stored(graph, value) and n * k * recipe.dtype.itemsize > _LARGE_BYTES
             step = -(-n // self.threads // PANEL) * PANEL if is_large else n
             for column in range(0, n, step):
                 width = min(step, n - column)
@@ -191,16 +234,16 @@ class WeightStore:
     def _pack_columns(
         self, graph: Graph, value: str, columns: tuple[slice, ...], packed: np.ndarray, transposed: bool
     ) -> None:
-        data = evaluate(graph, value)[columns]
+        data = _evaluate_columns(graph, value, columns)
         self._pack(data, packed, transposed)
         release(data)
 
     def _gate_jobs(self, graph: Graph, recipe: Recipe, packed: np.ndarray) -> Iterator[_Job]:
         """Packs columns of both halves side by side; parts of large ones on their own."""
         axis = 0 if recipe.transposed else 1
-        k, half = recipe.shape[1 - axis], recipe.shape[axis] // 2
+        k, half = _panel_rows(recipe.shape[1 - axis], recipe.dtype), recipe.shape[axis] // 2
         halves = _half_columns(graph, recipe.value, axis)
-        is_large = packed.nbytes > _LARGE_BYTES and all(graph.producer(value) is None for value, _ in halves)
+        is_large = packed.nbytes > _LARGE_BYTES and all(_is_stored(graph, value) for value, _ in halves)
         step = -(-half // self.threads // _HALF_PANEL) * _HALF_PANEL if is_large else half
         for column in range(0, half, step):
             width = min(step, half - column)
@@ -212,20 +255,21 @@ class WeightStore:
         self, graph: Graph, halves: list[tuple[str, int]], width: int, packed: np.ndarray, axis: int
     ) -> None:
         """Packs `width` columns (along `axis`) of each (matrix, first column), some at a time."""
-        made = {value: evaluate(graph, value) for value, _ in halves}
-        k = packed.size // (2 * width)
+        made = {value: evaluate(graph, value) for value, _ in halves if not _is_stored(graph, value)}
+        k, packed_k = graph.type(halves[0][0]).dims[1 - axis], packed.size // (2 * width)
         step = max(1, _COPY_BYTES // (2 * k * packed.itemsize * _HALF_PANEL)) * _HALF_PANEL if k else width
         for column in range(0, width, step):
             count = min(step, width - column)
             pieces = []
             for value, start in halves:
-                columns = slice(start + column, start + column + count)
-                pieces.append(made[value][columns] if axis == 0 else made[value][:, columns])
+                columns = (slice(start + column, start + column + count), slice(None))[:: 1 if axis == 0 else -1]
+                piece = made[value][columns] if value in made else _evaluate_columns(graph, value, columns)
+                pieces.append(piece.view(f"u{piece.itemsize}"))  # numpy moves bf16, which it does not know, slowly
             panels = count // _HALF_PANEL
             split = (panels, _HALF_PANEL, k) if axis == 0 else (k, panels, _HALF_PANEL)
             together = np.stack([piece.reshape(split) for piece in pieces], axis + 1)
             matrix = together.reshape((2 * count, k) if axis == 0 else (k, 2 * count))
-            self._pack(matrix, packed[2 * column * k : 2 * (column + count) * k], axis == 0)
+            self._pack(matrix, packed[2 * column * packed_k : 2 * (column + count) * packed_k], axis == 0)
             for piece in pieces:
                 release(piece)
 
@@ -251,6 +295,12 @@ def _copy(source: np.ndarray, target: np.ndarray) -> None:
     for row in range(0, len(source), rows):
         np.copyto(target[row : row + rows], source[row : row + rows])
         release(source[row : row + rows])
+
+
+def _is_stored(graph: Graph, value: str) -> bool:
+    """Whether parts of a matrix can be had without making it whole: it is a file's, or the cast of one."""
+    node = graph.producer(value)
+    return node is None or (node.op.name == "cast" and _is_stored(graph, str(node.operands[0])))
 
 
 def _columns(graph: Graph, value: str, axis: int) -> list[str]:

@@ -11,15 +11,15 @@ LIMIT_BYTES = 1 << 20  # of one folded value, and of a weight that folding may r
 TOTAL_BYTES = 64 << 20  # of all constants of a graph
 _MAX_VIEWS = 16  # between a weight and the node that reads it
 
-_LAYOUT = frozenset(("reshape", "permute", "slice", "expand", "concat"))
+_LAYOUT = frozenset(("reshape", "permute", "slice", "expand", "concat", "cast"))
 
 
 def fold_constants(graph: Graph) -> bool:
     """Replaces nodes over constants, and over small weights, by constants.
 
-    A weight's layout is never folded: reshape, permute, slice, expand and concat of a float weight are views, or a
-    recipe of the weight store, which packs the weight once instead of keeping a second copy. Only concat of
-    vectors (biases) folds. Integer and bool buffers up to the limit count as constants.
+    A weight's layout is never folded: reshape, permute, slice, expand, concat and cast of a float weight are views, or
+    a recipe of the weight store, which packs the weight once instead of keeping a second copy. Only concat and cast of
+    vectors (biases) fold. Integer and bool buffers up to the limit count as constants.
     """
     spent = sum(v.data.nbytes for v in graph.values.values() if v.kind == "constant" and v.data is not None)
     changed = False
@@ -98,7 +98,7 @@ def _is_weight_layout(graph: Graph, node: Node) -> bool:
     if node.op.name not in _LAYOUT:
         return False
     sources = [_float_weight(graph, o) for o in node.operands if o is not None]
-    if node.op.name == "concat" and all(graph.type(o).rank == 1 for o in node.operands if o is not None):
+    if node.op.name in ("concat", "cast") and all(graph.type(o).rank == 1 for o in node.operands if o is not None):
         return False
     return any(source is not None for source in sources)
 

@@ -13,8 +13,8 @@ from ingot.passes.match import same_type
 def merge_matmuls(graph: Graph) -> bool:
     """matmul(x, W1), matmul(x, W2), ... becomes slices of matmul(x, concat(W1, W2, ...)), biases included.
 
-    The concat of the weights stays in the graph: it is a recipe of the weight store, not a constant. Refused: weights
-    that are not rank 2, other scales or flags, a transposed x, another k.
+    The weights may be casts. Their concat stays in the graph: it is a recipe of the weight store, not a constant.
+    Refused: weights that are not rank 2, other scales or flags, a transposed x, another k.
     """
     groups: dict[Any, list[Node]] = {}
     for node in graph.nodes:
@@ -31,18 +31,34 @@ def merge_matmuls(graph: Graph) -> bool:
 def _is_mergeable(graph: Graph, node: Node) -> bool:
     x, weight = node.operands
     assert x is not None and weight is not None
-    value = graph.values[weight]
-    if node.transpose_a or value.kind not in ("weight", "constant") or graph.type(weight).rank != 2:
+    if node.transpose_a or not _is_stored(graph, weight) or graph.type(weight).rank != 2:
         return False
     return graph.type(x).rank >= 2 and None not in graph.type(x).shape
+
+
+def _is_stored(graph: Graph, name: str) -> bool:
+    """Whether a value is a weight or constant, perhaps cast from the dtype that it is stored in."""
+    node = graph.producer(name)
+    if node is not None:
+        return node.op.name == "cast" and _is_stored(graph, str(node.operands[0]))
+    return graph.values[name].kind in ("weight", "constant")
+
+
+def _stored(graph: Graph, name: str, before: Node) -> str:
+    """Such a value, computed before a node: a cast may stand further down."""
+    node = graph.producer(name)
+    if node is None:
+        return name
+    operand = _stored(graph, str(node.operands[0]), before)
+    return graph.add("cast", [operand], f"{name}.early", before=before, **node.attributes).output
 
 
 def _merge(graph: Graph, nodes: list[Node]) -> None:
     """Replaces the matmuls, or the additions of their biases when one of them has one, by slices."""
     first = nodes[0]
-    weights = [node.operands[1] for node in nodes]
+    weights = [_stored(graph, str(node.operands[1]), first) for node in nodes]
     axis = 0 if first.transpose_b else 1
-    sizes = [graph.type(str(w)).dims[axis] for w in weights]
+    sizes = [graph.type(w).dims[axis] for w in weights]
     packed = graph.add("concat", weights, f"{weights[0]}.merged", before=first, axis=axis).output
     operands = [first.operands[0], packed]
     merged = graph.add("matmul", operands, f"{first.output}.merged", before=first, **first.attributes).output
@@ -50,7 +66,8 @@ def _merge(graph: Graph, nodes: list[Node]) -> None:
     replaced = [addition or node for addition, node in zip(additions, nodes, strict=True)]
     if any(additions):
         biases = [
-            _bias(graph, node, addition, size) for node, addition, size in zip(nodes, additions, sizes, strict=True)
+            _stored(graph, _bias(graph, node, addition, size), first)
+            for node, addition, size in zip(nodes, additions, sizes, strict=True)
         ]
         bias = graph.add("concat", biases, f"{biases[0]}.merged", before=first, axis=0).output
         merged = graph.add("add", [merged, bias], f"{merged}.biased", before=first).output
@@ -70,7 +87,7 @@ def _bias_addition(graph: Graph, node: Node) -> Node | None:
     if add is None or add.op.name != "add":
         return None
     bias = next((o for o in add.operands if o != node.output), None)
-    if bias is None or graph.values[bias].kind not in ("weight", "constant") or graph.type(bias).rank != 1:
+    if bias is None or not _is_stored(graph, bias) or graph.type(bias).rank != 1:
         return None
     n = graph.type(node.output).shape[-1]
     is_bias = graph.type(bias).shape == (n,) and same_type(graph.type(add.output), graph.type(node.output))

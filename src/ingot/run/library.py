@@ -31,6 +31,7 @@ class Library:
     """The open library. `ffi` makes argument structs, `entry` has the functions that `abi.h` declares.
 
     types: a pointer to each struct of `abi.h`, by name. cffi parses what is given as a text, a millisecond each.
+    has_bf16_dots: whether this CPU has dot products of bf16; without them gemm_bf16's kernels cannot run on avx512.
     """
 
     path: Path
@@ -39,6 +40,7 @@ class Library:
     types: dict[str, Any]
     kernels: dict[str, Kernel]
     best_isa: str
+    has_bf16_dots: bool
 
     def isas(self) -> tuple[str, ...]:
         """The instruction sets that this CPU runs, least first."""
@@ -131,4 +133,5 @@ def load() -> Library:
             f"native library '{path}': stale build, got {built[:12]}, expected {expected[:12]}; run 'pip install .'"
         )
     best_isa = _text(ffi, entry.ingot_best_isa())
-    return Library(path, ffi, entry, types, _kernel_table(ffi, entry, types), best_isa)
+    has_bf16_dots = best_isa == "avx512" and bool(entry.ingot_has_bf16_dots())
+    return Library(path, ffi, entry, types, _kernel_table(ffi, entry, types), best_isa, has_bf16_dots)

@@ -24,16 +24,17 @@ _CANARY = 0xC5
 
 
 def pack_panels(data: np.ndarray, packed: np.ndarray, transposed: bool) -> None:
-    """Packs a f32 matrix [k, n] ([n, k] when transposed) into panels; see `lower.weights.Recipe`."""
+    """Packs a f32 or bf16 matrix [k, n] ([n, k] when transposed) into panels; see `lower.weights.Recipe`."""
     library = load()
-    rows, columns = data.strides[0] // 4, data.strides[1] // 4
+    kernel = "pack_f32" if data.itemsize == 4 else "pack_bf16"
+    rows, columns = (stride // data.itemsize for stride in data.strides)
     n_stride, k_stride = (rows, columns) if transposed else (columns, rows)
     k, n = reversed(data.shape) if transposed else data.shape
     ffi = library.ffi
     source = ffi.cast("void*", data.ctypes.data)
     target = ffi.cast("void*", packed.ctypes.data)
     args = {"src": source, "dst": target, "n": n, "k": k, "n_stride": n_stride, "k_stride": k_stride, "scale": 1.0}
-    library.kernel("pack_f32", library.isa())(ffi.new(library.types["pack_args"], args), 0, 1)
+    library.kernel(kernel, library.isa())(ffi.new(library.types["pack_args"], args), 0, 1)
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingot.dtype import DType, boolean, f32, i32, i64
+from ingot.dtype import DType, bf16, boolean, f32, i32, i64
 from ingot.ir import Node
 from ingot.lower.build import Builder, broadcast_view, pointer
 from ingot.lower.cpu.rows import of, operand_type, row
@@ -34,6 +34,7 @@ _COMPARISONS = "equal not_equal less less_equal greater greater_equal".split()
 _CASTS = [
     (f32, i64), (f32, i32), (f32, boolean), (i64, f32), (i64, i32), (i64, boolean),
     (i32, f32), (i32, i64), (boolean, f32), (boolean, i64), (boolean, i32),
+    (f32, bf16), (bf16, f32),
 ]  # fmt: skip
 
 

@@ -5,32 +5,42 @@ from __future__ import annotations
 from ingot.dtype import f32, i32, i64
 from ingot.ir import Node
 from ingot.lower.build import Builder, broadcast_view, pointer
-from ingot.lower.cpu.rows import both, last_axis, of, operand_type, row
+from ingot.lower.cpu.rows import Condition, both, last_axis, of, operand_type, row, stored_bf16
 from ingot.lower.lowered import FAULT, Field, Pointer
 
 _BYTE = 0.1  # nanoseconds per byte moved on one thread
 
 
-def _from_panels(builder: Builder, node: Node) -> str:
-    if builder.panel_table(node.operands[0]) is None:
-        return "the table is not packed for a matmul"
-    if operand_type(builder, node, 1).dtype is not i64:
-        return f"indices are {operand_type(builder, node, 1).dtype}, expected i64"
+def _rows_of_a_matrix(builder: Builder, node: Node) -> str:
+    if operand_type(builder, node, 0).rank != 2:
+        return f"the table has {operand_type(builder, node, 0).rank} axes, expected 2"
     return "" if node.axis == 0 else f"axis is {node.axis}, expected 0"
 
 
-@row("gather", "gather_f32_panels", both(of(f32), _from_panels))
-def _gather_panels(builder: Builder, node: Node) -> None:
-    table = builder.panel_table(node.operands[0])
-    assert table is not None
-    indices = builder.contiguous(node.operands[1])
-    out = builder.result(node.output)
-    fields = _gather_fields(4) | {
-        "table": pointer(table), "indices": pointer(indices), "out": pointer(out),
-        "outer": 1, "limit": table.shape[0], "inner": table.shape[1], "count": indices.size,
-    }  # fmt: skip
-    work = out.size * 4 * _BYTE
-    builder.step("gather_f32_panels", "gather_args", fields, [table, indices], [out], work=work)
+def _from_panels(builder: Builder, node: Node) -> str:
+    return "" if builder.is_panel_table(node.operands[0]) else "the table is not packed for a matmul"
+
+
+def _gather_rows(kernel: str, layout: str, *conditions: Condition) -> None:
+    """Declares a kernel for rows of a static matrix in a layout."""
+
+    @row("gather", kernel, both(of(f32), _rows_of_a_matrix, *conditions))
+    def emit(builder: Builder, node: Node) -> None:
+        table = builder.matrix(str(node.operands[0]), layout, layout == "panels")
+        indices = builder.contiguous(node.operands[1])
+        out = builder.result(node.output)
+        fields = _gather_fields(4) | {
+            "table": pointer(table), "indices": pointer(indices), "out": pointer(out),
+            "outer": 1, "limit": table.shape[0], "inner": table.shape[1], "count": indices.size,
+            "index_bytes": indices.dtype.itemsize,
+        }  # fmt: skip
+        work = out.size * 4 * _BYTE
+        builder.step(kernel, "gather_args", fields, [table, indices], [out], work=work)
+
+
+_gather_rows("gather_bf16_panels", "panels", stored_bf16(0), _from_panels)
+_gather_rows("gather_bf16", "raw", stored_bf16(0))
+_gather_rows("gather_f32_panels", "panels", _from_panels)
 
 
 def _indices(dtype):  # type: ignore[no-untyped-def]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from ingot.dtype import f32
+from ingot.dtype import bf16, f32
 from ingot.ir import Node
 from ingot.lower.build import Builder, broadcast_view, pointer
-from ingot.lower.cpu.rows import both, of, row
+from ingot.lower.cpu.rows import Condition, both, of, row, stored_bf16
 from ingot.lower.epilogue import Group
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.view import View
@@ -17,6 +17,7 @@ from ingot.lower.weights import PANEL
 _FMA, _BYTE = 0.018, 0.02
 _GEMV_ROWS = 4
 _EXPERT_ROWS = 48  # INGOT_EXPERT_ROWS of abi.h
+_DOT_ROWS = 16  # up to so many are a batch that is decoded together, with the bits of a row alone
 
 
 def _static_matrix(builder: Builder, node: Node) -> str:
@@ -28,9 +29,12 @@ def _static_matrix(builder: Builder, node: Node) -> str:
     return "the left operand is transposed" if root.transpose_a else ""
 
 
+def _row_count(builder: Builder, node: Node) -> int:
+    return math.prod(builder.graph.type(builder.group(node).root.output).dims[:-1])
+
+
 def _few_rows(builder: Builder, node: Node) -> str:
-    rows = builder.graph.type(builder.group(node).root.output)
-    count = math.prod(rows.dims[:-1])
+    count = _row_count(builder, node)
     return "" if count <= _GEMV_ROWS else f"{count} rows, expected at most {_GEMV_ROWS}"
 
 
@@ -38,25 +42,43 @@ def _is_gated(builder: Builder, node: Node) -> str:
     return "" if builder.group(node).gate else "no half of its columns gates the other"
 
 
-@row("matmul", "gemm_f32_gated", _is_gated)
-def _gated(builder: Builder, node: Node) -> None:
-    _emit_packed(builder, builder.group(node), "gemm_f32_gated")
+def _takes_dots(builder: Builder, node: Node) -> str:
+    """Refuses rows that are not to be rounded to bf16, or cannot be."""
+    if not builder.target.bf16_dot:
+        return "the target has no dot products of bf16, or they are not wanted"
+    count, k = _row_count(builder, node), builder.graph.type(str(builder.group(node).root.operands[0])).dims[-1]
+    if count <= _DOT_ROWS:
+        return f"{count} rows, expected more than {_DOT_ROWS}"
+    return f"rows have {k} elements, expected an even number" if k % 2 else ""
 
 
-@row("matmul", "gemv_f32_packed", both(of(f32, f32), _static_matrix, _few_rows))
-def _gemv(builder: Builder, node: Node) -> None:
-    _emit_packed(builder, builder.group(node), "gemv_f32_packed")
+def _packed(kernel: str, *conditions: Condition, dots: bool = False) -> None:
+    """Declares a kernel for products with fixed weights. dots: it takes rows of bf16."""
+
+    @row("matmul", kernel, both(of(f32, f32), *conditions))
+    def emit(builder: Builder, node: Node) -> None:
+        _emit_packed(builder, builder.group(node), kernel, dots)
 
 
-@row("matmul", "gemm_f32_packed", both(of(f32, f32), _static_matrix))
-def _gemm(builder: Builder, node: Node) -> None:
-    _emit_packed(builder, builder.group(node), "gemm_f32_packed")
+_bf16_weights = both(_static_matrix, stored_bf16(1))
+_packed("gemm_bf16_gated", _is_gated, _bf16_weights, _takes_dots, dots=True)
+_packed("gemm_f32_bf16_gated", _is_gated, _bf16_weights)
+_packed("gemm_f32_gated", _is_gated)
+_packed("gemm_bf16_packed", _bf16_weights, _takes_dots, dots=True)
+_packed("gemv_f32_bf16_packed", _bf16_weights, _few_rows)
+_packed("gemm_f32_bf16_packed", _bf16_weights)
+_packed("gemv_f32_packed", _static_matrix, _few_rows)
+_packed("gemm_f32_packed", _static_matrix)
 
 
-def _emit_packed(builder: Builder, group: Group, kernel: str) -> None:
+def _emit_packed(builder: Builder, group: Group, kernel: str, dots: bool) -> None:
     root = group.root
     a = builder.rows(root.operands[0])
-    b = builder.weight(str(root.operands[1]), "gate_panels" if group.gate else "panels", root.transpose_b)
+    if dots:
+        a = builder.cast(a, bf16)
+    layout = "gate_panels" if group.gate else "panels"
+    weight, wants_bf16 = str(root.operands[1]), "bf16" in kernel
+    b = (builder.matrix if wants_bf16 else builder.weight)(weight, layout, root.transpose_b)
     residual = None if group.residual is None else builder.rows(group.residual)
     c = builder.result(group.output).rows()
     assert c is not None
@@ -80,7 +102,8 @@ def packed_step(
         fields |= {"residual": pointer(residual), "residual_stride": residual.strides[0]}
     fields |= {"a": pointer(a), "a_stride": a.strides[0], "b": pointer(b), "c": pointer(c), "c_stride": c.strides[0]}
     columns = 2 * n if group.gate else n
-    work = max(m * columns * k * _FMA, columns * k * 4 * _BYTE)
+    fma = _FMA / 2 if a.dtype is bf16 else _FMA
+    work = max(m * columns * k * fma, columns * k * b.dtype.itemsize * _BYTE)
     # The residual of an element is read before that element is written, so the sum may take its place.
     inplace = (len(reads) - 1,) if residual is not None and residual.strides == c.strides else ()
     builder.step(kernel, "gemm_args", fields, reads, [c], work=work, inplace=inplace)

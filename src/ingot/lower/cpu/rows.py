@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ingot.dtype import DType
 from ingot.ir import Node, TensorType
 from ingot.lower.build import Builder, Row
+from ingot.lower.weights import is_stored_bf16
 
 ROWS: dict[str, list[Row]] = {}
 
@@ -46,6 +47,18 @@ def of(*dtypes: DType) -> Condition:
             if found is not dtype:
                 return f"operand {i} is {found}, expected {dtype}"
         return ""
+
+    return refuse
+
+
+def stored_bf16(index: int) -> Condition:
+    """Refuses unless an operand's elements are bf16 numbers of a file, cast to f32."""
+
+    def refuse(builder: Builder, node: Node) -> str:
+        target = builder.groups[node].root if node in builder.groups else node
+        return (
+            "" if is_stored_bf16(builder.graph, str(target.operands[index])) else "the weights are not stored as bf16"
+        )
 
     return refuse
 

@@ -1,0 +1,24 @@
+/* gemm_micro_avx512bf16.c: gemm_tile_dots by the dot products of AVX512_BF16; the tiles are those of AVX-512. */
+#include <immintrin.h>
+
+#include "gemm.h"
+
+#define gemm_tile gemm_tile_dots
+#define TILE_V __m512
+#define TILE_LANES 16
+#define TILE_ZERO() _mm512_setzero_ps()
+#define TILE_LOAD(p) _mm512_loadu_ps(p)
+#define TILE_STORE(p, v) _mm512_storeu_ps(p, v)
+#define TILE_LOW(p) _mm512_loadu_ps(p) /* no tile here widens */
+#define TILE_HIGH(p) _mm512_loadu_ps(p)
+#define TILE_SET1(p) _mm512_set1_ps(*(p))
+#define TILE_ADD(x, y) _mm512_add_ps(x, y)
+#define TILE_FMA(x, y, z) _mm512_dpbf16_ps(z, (__m512bh)(x), (__m512bh)(y))
+#define TILE_MIN(x, y) _mm512_min_ps(x, y)
+#define TILE_MAX(x, y) _mm512_max_ps(x, y)
+#define TILE_WIDEST 8
+#define TILE_SHAPES(X)                                                                                            \
+  X(12, 2) X(12, 1) X(11, 2) X(11, 1) X(10, 2) X(10, 1) X(9, 2) X(9, 1) X(8, 2) X(8, 1) X(7, 2) X(7, 1) X(6, 2)   \
+  X(6, 1) X(5, 2) X(5, 1) X(4, 4) X(4, 2) X(4, 1) X(3, 8) X(3, 4) X(3, 2) X(3, 1) X(2, 8) X(2, 4) X(2, 2) X(2, 1) \
+  X(1, 8) X(1, 4) X(1, 2) X(1, 1)
+#include "gemm_tile.h"

@@ -1,0 +1,44 @@
+/* gemm_micro_dots.c: gemm_tile_dots where there is no instruction for it: AVX-512's, one float at a time. */
+#include <math.h>
+#include <string.h>
+
+#include "gemm.h"
+
+static inline float without_denormal(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }
+
+static inline float bf16_element(const float *pair, int second) {
+  uint16_t halves[2];
+  memcpy(halves, pair, sizeof halves);
+  const uint32_t bits = (uint32_t)halves[second] << 16;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return without_denormal(value);
+}
+
+/* sum + the products of two pairs. */
+static inline float dot_pairs(float x, float y, float sum) {
+  for (int second = 1; second >= 0; second--)
+    sum = without_denormal(fmaf(bf16_element(&x, second), bf16_element(&y, second), sum));
+  return sum;
+}
+
+#define gemm_tile gemm_tile_dots
+#define TILE_V float
+#define TILE_LANES 1
+#define TILE_ZERO() 0.0f
+#define TILE_LOAD(p) (*(p))
+#define TILE_STORE(p, v) (*(p) = (v))
+#define TILE_LOW(p) (*(p)) /* no tile here widens */
+#define TILE_HIGH(p) (*(p))
+#define TILE_SET1(p) (*(p))
+#define TILE_ADD(x, y) ((x) + (y))
+#define TILE_FMA(x, y, z) dot_pairs(x, y, z)
+#define TILE_MIN(x, y) ((x) < (y) ? (x) : (y))
+#define TILE_MAX(x, y) ((x) > (y) ? (x) : (y))
+#define TILE_WIDEST 2
+#if GEMM_ROWS > 4
+#define TILE_SHAPES(X) X(6, 2) X(5, 2) X(4, 2) X(3, 2) X(2, 2) X(1, 2)
+#else
+#define TILE_SHAPES(X) X(4, 2) X(3, 2) X(2, 2) X(1, 2)
+#endif
+#include "gemm_tile.h"
