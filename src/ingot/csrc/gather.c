@@ -1,5 +1,5 @@
-/* gather.c: rows and elements of a table by run-time index, bf16 ones as floats. An index outside [-limit, limit) goes to
- * the run's fault slot, and zeros to the output. */
+/* gather.c: rows and elements of a table by run-time index, bf16 ones as floats. An index outside [-limit, limit) goes
+ * to the run's fault slot, and zeros to the output. */
 #include <string.h>
 
 #include "kernel.h"

@@ -22,7 +22,7 @@ static inline TILE_V tile_finish(const gemm_finish *f, TILE_V v, TILE_V bias, in
 #define TILE_FIRST 1 /* of a pair */
 #define TILE_SECOND 2
 
-static inline __attribute__((always_inline)) TILE_V tile_load(const float *b, const int which) {
+static inline __attribute__((always_inline)) TILE_V tile_factor(const float *b, const int which) {
   if (which == TILE_FIRST) return TILE_LOW(b);
   return which == TILE_SECOND ? TILE_HIGH(b) : TILE_LOAD(b);
 }
@@ -35,7 +35,7 @@ static inline __attribute__((always_inline)) void tile_step(const int rows, cons
   const int ahead = which == TILE_SECOND; /* `third` points to the first of the pair */
   if (width <= 2) {
     TILE_V bv[2];
-    INGOT_UNROLL for (int j = 0; j < width; j++) bv[j] = tile_load(b + TILE_LANES * j, which);
+    INGOT_UNROLL for (int j = 0; j < width; j++) bv[j] = tile_factor(b + TILE_LANES * j, which);
     INGOT_UNROLL for (int i = 0; i < rows; i++) {
       const TILE_V av = TILE_SET1(third[i / 3] + i % 3 * a_stride + ahead);
       INGOT_UNROLL for (int j = 0; j < width; j++) sum[i][j] = TILE_FMA(av, bv[j], sum[i][j]);
@@ -44,14 +44,14 @@ static inline __attribute__((always_inline)) void tile_step(const int rows, cons
     TILE_V av[GEMM_ROWS];
     INGOT_UNROLL for (int i = 0; i < rows; i++) av[i] = TILE_SET1(third[i / 3] + i % 3 * a_stride + ahead);
     INGOT_UNROLL for (int j = 0; j < width; j++) {
-      const TILE_V bv = tile_load(b + j / TILE_PANEL * p->panel_stride + j % TILE_PANEL * TILE_LANES, which);
+      const TILE_V bv = tile_factor(b + j / TILE_PANEL * p->panel_stride + j % TILE_PANEL * TILE_LANES, which);
       INGOT_UNROLL for (int i = 0; i < rows; i++) sum[i][j] = TILE_FMA(av[i], bv, sum[i][j]);
     }
   }
 }
 
 /* A block's sums go to memory: added to what lies there, or, where they complete a result, finished. */
-static inline __attribute__((always_inline)) void tile_end(const int rows, const int width, const gemm_product *p,
+static inline __attribute__((always_inline)) void tile_close(const int rows, const int width, const gemm_product *p,
                                                            int64_t column, const int adds, const int completes,
                                                            TILE_V sum[][TILE_WIDEST]) {
   if (adds) {
@@ -103,7 +103,7 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
       b += p->b_stride;
     }
     if (widens && steps % 2) tile_step(rows, width, TILE_FIRST, p, b, third, sum);
-    tile_end(rows, width, p, column, p->more || done > 0, done + steps >= k, sum);
+    tile_close(rows, width, p, column, p->more || done > 0, done + steps >= k, sum);
     done += steps;
   } while (done < k);
 }
@@ -139,7 +139,9 @@ static const tile_row gemm_tiles[] = {
   TILE_SHAPES(TILE_ROW)
 };
 
-void K(gemm_tile)(int64_t rows, int64_t panels, const gemm_product *p) { tile_run(gemm_tiles, rows, panels, p); }
+void K(gemm_tile)(int64_t rows, int64_t panels, const gemm_product *p) {
+  tile_run(gemm_tiles, rows, panels, p);
+}
 
 #undef TILE_INSTANCE
 #undef TILE_ROW

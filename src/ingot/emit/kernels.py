@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 
 ISAS = ("scalar", "avx2", "avx512")
+# Kernels over instructions that not every CPU of a set has. A target without `bf16_dot` has no use for them.
+NATIVE_ONLY = frozenset(("gemm_bf16_packed", "gemm_bf16_gated"))
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"
 # A comment, and below it a conditional region or a definition: its lines after the first are indented, close a brace,
