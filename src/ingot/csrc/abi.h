@@ -199,7 +199,7 @@ typedef struct {
  * as gemm's b (its n being columns). x_strides: row, slot; the last dim is adjacent. chosen and out are row-major.
  * scratch: parts slots of scratch_stride floats, at least INGOT_EXPERT_ROWS * (k + 16). */
 typedef struct {
-  const float *x; const int64_t *chosen; const float *experts; float *out; float *scratch; ingot_fault *fault;
+  const float *x; const int64_t *chosen; const void *experts; float *out; float *scratch; ingot_fault *fault;
   int64_t rows; int64_t slots; int64_t n; int64_t k; int64_t count;
   int64_t x_strides[2];
   int64_t scratch_stride; int32_t step;

@@ -5,26 +5,27 @@
 #include "gemm.h"
 
 #define EXPERT_FEW 4    /* up to so many rows, several panels are read at once */
+#define EXPERT_PAD 16   /* floats between gathered rows, whose stride is then no power of two */
 #define EXPERT_PANELS 4 /* the widest tile of any instruction set */
 
-/* Panels [begin, end) of one expert's product with `rows` rows of a; row i belongs to pair members[i] of out. */
-static inline void expert_rows(const expert_args *e, const float *experts, int64_t begin, int64_t end, const float *a,
-                               int64_t a_stride, int64_t rows, const int64_t *members) {
-  const int64_t most = rows <= EXPERT_FEW ? EXPERT_PANELS : 1, panel_size = e->k * INGOT_PANEL;
+/* Panels [begin, end) of one expert's product with `rows` rows; row i belongs to pair members[i] of out. */
+static inline void expert_rows(const expert_args *e, const gemm_factors *f, int64_t begin, int64_t end, int64_t rows,
+                               const int64_t *members) {
+  const int64_t most = rows <= EXPERT_FEW ? EXPERT_PANELS : 1;
   float sums[(GEMM_ROWS > EXPERT_FEW * EXPERT_PANELS ? GEMM_ROWS : EXPERT_FEW * EXPERT_PANELS) * INGOT_PANEL];
   for (int64_t panel = begin; panel < end; panel += most) {
     const int64_t panels = end - panel < most ? end - panel : most, column = panel * INGOT_PANEL;
     const int64_t columns = e->n - column < panels * INGOT_PANEL ? e->n - column : panels * INGOT_PANEL;
-    const float *b = experts + panel * panel_size, *next = most == 1 && panel + 1 < end ? b + panel_size : NULL;
-    const int64_t blocks = gemm_panel_blocks(rows, a_stride, next), ahead_step = gemm_ahead_step(blocks, next);
+    const float *b = f->b + panel * f->panel_size, *next = most == 1 && panel + 1 < end ? b + f->panel_size : NULL;
+    const int64_t blocks = gemm_panel_blocks(rows, f->a_stride, next), ahead_step = gemm_ahead_step(f, blocks, next);
     for (int64_t block = 0; block < blocks; block++) {
       const int64_t row = part_begin(rows, (int32_t)block, (int32_t)blocks);
       const int64_t count = part_begin(rows, (int32_t)block + 1, (int32_t)blocks) - row;
       const gemm_product product = {
-        .k = e->k, .a = a + row * a_stride, .a_stride = a_stride, .b = b, .b_stride = INGOT_PANEL,
-        .panel_stride = panel_size, .sums = sums, .sums_stride = most * INGOT_PANEL, .ahead_step = ahead_step,
-        .ahead = ahead_step ? (const char *)next + block * e->k * ahead_step : NULL};
-      K(gemm_tile)(count, panels, &product);
+        .k = f->k, .a = f->a + row * f->a_stride, .a_stride = f->a_stride, .b = b, .b_stride = INGOT_PANEL,
+        .panel_stride = f->panel_size, .sums = sums, .sums_stride = most * INGOT_PANEL, .ahead_step = ahead_step,
+        .ahead = ahead_step ? (const char *)next + block * f->k * ahead_step : NULL};
+      f->tile(count, panels, &product);
       for (int64_t i = 0; i < count; i++)
         memcpy(e->out + members[row + i] * e->n + column, sums + i * most * INGOT_PANEL,
                (size_t)columns * sizeof(float));
@@ -47,29 +48,41 @@ static inline void expert_faults(const expert_args *e, int64_t begin, int64_t en
   }
 }
 
-void K(expert_matmul_f32_packed)(const void *args, int32_t part, int32_t parts) {
-  const expert_args *e = args;
+/* f: the tile for the experts, and the size of their panels. */
+static inline void expert_matmul(const expert_args *e, gemm_factors f, int32_t part, int32_t parts) {
   const int64_t panels = (e->n + INGOT_PANEL - 1) / INGOT_PANEL, pairs = e->rows * e->slots;
   const int64_t begin = part_begin(panels, part, parts), end = part_begin(panels, part + 1, parts);
-  const int64_t stride = e->k + 16; /* not a power of two */
   float *gathered = e->scratch + part * e->scratch_stride;
   int64_t members[INGOT_EXPERT_ROWS];
   if (begin == end) return;
   expert_faults(e, begin, end);
   for (int64_t expert = 0; expert < e->count; expert++) {
-    const float *experts = e->experts + expert * panels * e->k * INGOT_PANEL;
+    f.b = (const float *)e->experts + expert * panels * f.panel_size;
     int64_t rows = 0;
     for (int64_t i = 0; i < pairs; i++) {
       if (e->chosen[i] == expert) members[rows++] = i;
       if (rows == 0 || (rows < INGOT_EXPERT_ROWS && i + 1 < pairs)) continue;
-      const float *a = rows == 1 ? expert_x(e, members[0]) : gathered;
-      for (int64_t j = 0; a == gathered && j < rows; j++)
-        memcpy(gathered + j * stride, expert_x(e, members[j]), (size_t)e->k * sizeof(float));
-      expert_rows(e, experts, begin, end, a, stride, rows, members);
+      f.a = rows == 1 ? expert_x(e, members[0]) : gathered;
+      for (int64_t j = 0; f.a == gathered && j < rows; j++)
+        memcpy(gathered + j * f.a_stride, expert_x(e, members[j]), (size_t)e->k * sizeof(float));
+      expert_rows(e, &f, begin, end, rows, members);
       rows = 0;
     }
   }
 }
 
+void K(expert_matmul_f32_packed)(const void *args, int32_t part, int32_t parts) {
+  const expert_args *e = args;
+  const gemm_factors f = {K(gemm_tile), e->k, NULL, e->k + EXPERT_PAD, NULL, e->k * INGOT_PANEL};
+  expert_matmul(e, f, part, parts);
+}
+
+void K(expert_matmul_f32_bf16_packed)(const void *args, int32_t part, int32_t parts) {
+  const expert_args *e = args;
+  const gemm_factors f = {K(gemm_tile_widened), e->k, NULL, e->k + EXPERT_PAD, NULL, (e->k + 1) / 2 * INGOT_PANEL};
+  expert_matmul(e, f, part, parts);
+}
+
+#undef EXPERT_PAD
 #undef EXPERT_FEW
 #undef EXPERT_PANELS

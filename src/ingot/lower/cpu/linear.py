@@ -171,10 +171,19 @@ def _static_experts(builder: Builder, node: Node) -> str:
     return "" if node.operands[2] in builder.static else "the experts are not constant"
 
 
+@row("expert_matmul", "expert_matmul_f32_bf16_packed", both(of(f32), _static_experts, stored_bf16(2)))
+def _bf16_experts(builder: Builder, node: Node) -> None:
+    _emit_experts(builder, node, "expert_matmul_f32_bf16_packed", builder.stored(str(node.operands[2])))
+
+
 @row("expert_matmul", "expert_matmul_f32_packed", both(of(f32), _static_experts))
-def _experts(builder: Builder, node: Node) -> None:
+def _f32_experts(builder: Builder, node: Node) -> None:
+    _emit_experts(builder, node, "expert_matmul_f32_packed", str(node.operands[2]))
+
+
+def _emit_experts(builder: Builder, node: Node, kernel: str, weight: str) -> None:
     x, chosen = builder.adjacent(node.operands[0]), builder.contiguous(node.operands[1])
-    experts = builder.weight(str(node.operands[2]), "panels", True)
+    experts = builder.weight(weight, "panels", True)
     out = builder.result(node.output)
     (rows, slots), (count, n, k) = chosen.shape, experts.shape
     spread = broadcast_view(x, (rows, slots, k))
@@ -183,7 +192,7 @@ def _experts(builder: Builder, node: Node) -> None:
         "fault": Pointer(FAULT), "rows": rows, "slots": slots, "n": n, "k": k, "count": count,
         "x_strides": spread.strides[:2],
     }  # fmt: skip
-    work = max(rows * slots * n * k * _FMA, min(rows * slots, count) * n * k * 4 * _BYTE)
+    work = max(rows * slots * n * k * _FMA, min(rows * slots, count) * n * k * experts.dtype.itemsize * _BYTE)
     scratch = _EXPERT_ROWS * (k + 16)
     reads = [x, chosen, experts]
-    builder.step("expert_matmul_f32_packed", "expert_args", fields, reads, [out], work=work, scratch_floats=scratch)
+    builder.step(kernel, "expert_args", fields, reads, [out], work=work, scratch_floats=scratch)
