@@ -1,15 +1,12 @@
 """Model folders: what is read, what is refused, and that nothing is read before it is asked for."""
 
 import contextlib
-import ctypes
 import itertools
 import json
-import mmap
 import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import ml_dtypes
@@ -19,13 +16,11 @@ import safetensors
 from safetensors.numpy import save, save_file
 
 from attacks.hostile_folders import ATTACKS, LAYOUTS, Attack, packed
-from ingot.dtype import f32, i32
+from ingot.dtype import f32
 from ingot.errors import IngotError, LoadError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.folder import Folder, read_folder
 from ingot.load.hf.safetensors import DTYPES
-from ingot.run.native import pack_panels
-from ingot.session import InferenceSession
 
 RANDOM = np.random.default_rng(0)
 TENSORS = {
@@ -37,7 +32,6 @@ TENSORS = {
     "empty": np.zeros((0, 4), np.float32),
     "scalar": np.array(2.5),
 }
-IDS = TensorType(i32, (3,))
 CONFIG = {"model_type": "llama", "hidden_size": 8, "nested": {"list": [1, 2.5, None, True, "ü"]}}
 
 
@@ -298,58 +292,3 @@ def test_empty_and_vast(dtype: type, tmp_path: Path) -> None:
     write_folder(tmp_path, packed(json.dumps(header), b""))
     arrays = open_all(tmp_path)
     assert arrays["a"].shape == tuple(shape) and arrays["b"].shape == (3, 0) and arrays["a"].dtype == dtype
-
-
-@pytest.mark.parametrize("spaces", range(8))
-def test_unaligned_weights(spaces: int, tmp_path: Path) -> None:
-    """S11: a header of any length gives the same results, through packed matrices, tables and raw vectors."""
-    arrays = {
-        "table": RANDOM.standard_normal((50, 40)).astype(np.float32),
-        "matrix": RANDOM.standard_normal((40, 70)).astype(np.float32),
-        "bias": RANDOM.standard_normal(70).astype(np.float32),
-    }
-    length = int.from_bytes(save(arrays)[:8], "little")
-    content = save(arrays)[8:]
-    write_folder(tmp_path, packed(content[:length] + b" " * spaces, content[length:]))
-    stored = {name: tensor.array() for name, tensor in read_folder(tmp_path).tensors.items()}
-    assert all(array.flags.aligned == (spaces % 4 == 0) for array in stored.values())
-    ids = np.array([49, 0, 7], np.int32)
-    results = []
-    for weights in (arrays, stored):
-        graph = Graph()
-        rows = graph.add("gather", [graph.add_weight("table", weights["table"]), graph.add_input("ids", IDS)], axis=0)
-        product = graph.add("matmul", [rows.output, graph.add_weight("matrix", weights["matrix"])])
-        graph.outputs["y"] = graph.add("add", [product.output, graph.add_weight("bias", weights["bias"])]).output
-        results += InferenceSession(graph, strict=True).run(None, {"ids": ids})
-    assert results[0].tobytes() == results[1].tobytes()
-
-
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("shape", [(1, 1), (5, 33), (64, 32), (9, 100), (100, 9)])
-@pytest.mark.parametrize("shift", [0, 1])
-def test_packing_reads_no_byte_beyond(transposed: bool, shape: tuple[int, int], shift: int) -> None:
-    """S12: a matrix that ends where the mapping ends is packed without touching the page behind."""
-    matrix = RANDOM.standard_normal(shape).astype(np.float32)
-    n, k = shape if transposed else shape[::-1]
-    panels = [np.zeros(-(-n // 32) * 32 * k, np.float32) for _ in range(2)]
-    with before_unmapped_page(matrix.nbytes + shift) as room:
-        at_end = room[: matrix.nbytes] if shift else room
-        at_end[:] = matrix.reshape(-1).view(np.uint8)
-        pack_panels(at_end.view(np.float32).reshape(shape), panels[0], transposed)
-    pack_panels(matrix, panels[1], transposed)
-    assert panels[0].tobytes() == panels[1].tobytes()
-
-
-@contextlib.contextmanager
-def before_unmapped_page(nbytes: int) -> Iterator[np.ndarray]:
-    """Bytes whose last one is the last of a page, with an unreadable page behind it."""
-    pages = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-    whole = mmap.mmap(-1, pages + mmap.PAGESIZE)
-    block = np.frombuffer(whole, np.uint8)
-    protect = ctypes.CDLL(None, use_errno=True).mprotect
-    behind = ctypes.c_void_p(block.ctypes.data + pages)
-    assert protect(behind, mmap.PAGESIZE, 0) == 0
-    try:
-        yield block[pages - nbytes : pages]
-    finally:
-        assert protect(behind, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE) == 0

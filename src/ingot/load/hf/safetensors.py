@@ -188,7 +188,8 @@ def _problem_of(name: str, entry: Any) -> str | None:
 
 def _layout_problems(spans: list[tuple[int, int, str]], data_bytes: int) -> list[str]:
     """Tensors must cover the bytes after the header exactly, each byte once."""
-    problems, covered = [], 0
+    problems: list[str] = []
+    covered = 0
     for begin, end, name in sorted(spans):
         if begin != covered and len(problems) <= _MAX_SHOWN_PROBLEMS:
             what = "overlaps the one before" if begin < covered else "leaves a hole before it"
