@@ -8,7 +8,7 @@ from types import TracebackType
 import click
 
 from ingot import __version__
-from ingot.cli import bench, demo, emit, inspect, machine, ops, run
+from ingot.cli import bench, demo, emit, inspect, llm, machine, ops, run
 from ingot.cli.terminal import printable
 from ingot.config import KNOBS, knob
 from ingot.errors import IngotError
@@ -75,7 +75,7 @@ def message(error: BaseException, code: int) -> str:
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="%(version)s")
 def commands() -> None:
-    """Pour in a PyTorch or ONNX model; out comes one planned, inspectable program."""
+    """Pour in a PyTorch, ONNX or Hugging Face model; out comes one planned, inspectable program."""
     for name in KNOBS:
         try:
             knob(name)
@@ -83,7 +83,7 @@ def commands() -> None:
             raise click.UsageError(str(error)) from error
 
 
-for group in (run, bench, demo, inspect, ops, machine, emit):
+for group in (run, llm, bench, demo, inspect, ops, machine, emit):
     for command in group.COMMANDS:
         commands.add_command(command)
 

@@ -19,7 +19,7 @@ PIPE_COLUMNS = 120
 
 def printable(text: str) -> str:
     """`text` with control and direction characters escaped, so that a name from a model cannot drive the terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def console() -> Console:

@@ -1,0 +1,188 @@
+"""`ingot generate` and `ingot fit`: language models in ordinary Hugging Face folders; options that `chat` shares."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ingot.cli.model import as_json
+from ingot.cli.terminal import human_bytes, print_json, print_table, print_text, printable, progress
+from ingot.errors import InputError
+
+if TYPE_CHECKING:
+    from ingot.llm import LLM, Usage
+
+UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A language model's folder and how to open it."""
+
+    path: str
+    options: dict[str, Any]
+
+    def open(self) -> LLM:
+        """The model, its weights packed and its programs compiled.
+
+        Raises FileNotFoundError, LoadError, UnsupportedError, InputError.
+        """
+        from ingot.llm import LLM
+
+        with progress(f"loading {self.path}"):
+            return LLM(self.path, **self.options)
+
+
+def with_folder(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command its FOLDER argument and options; it receives them as one `ModelFolder`."""
+
+    @click.argument("folder", type=click.Path())
+    @click.option("--context", type=click.IntRange(1), help="Positions of a sequence; else what the model has.")
+    @click.option("--precision", type=click.Choice(["f32", "bf16"]), help="Else what the weights are stored in.")
+    @click.option("--cache-dtype", type=click.Choice(["f32", "bf16", "int8"]), help="Of keys and values.")
+    @click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads; 0: from the machine.")
+    @functools.wraps(command)
+    def opened(
+        folder: str, context: int | None, precision: str | None, cache_dtype: str | None, threads: int, **options: Any
+    ) -> None:
+        given = {"context": context, "precision": precision, "cache_dtype": cache_dtype, "threads": threads}
+        command(ModelFolder(folder, given), **options)
+
+    return opened
+
+
+def with_generation(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command the options of `LLM.generate`; it receives those that were given as one dict `generation`."""
+
+    @click.option("--max-tokens", type=click.IntRange(0), help="Longest answer; else until the context is full.")
+    @click.option("--temperature", type=float, help="0 takes the most probable token.")
+    @click.option("--top-k", type=int, help="Only the K most probable tokens; 0: all.")
+    @click.option("--top-p", type=float, help="Only the fewest tokens with so much probability together.")
+    @click.option("--min-p", type=float, help="Only tokens with so much of the best one's probability.")
+    @click.option("--repetition-penalty", type=float, help="Above 1: tokens that were seen become less probable.")
+    @click.option("--seed", type=int, help="The same one gives the same answer.")
+    @click.option("--stop", multiple=True, metavar="TEXT", help="Ends the answer, and is no part of it.")
+    @click.option(
+        "--schema", type=click.Path(path_type=Path), help="A file with a JSON schema that the answer follows."
+    )
+    @functools.wraps(command)
+    def received(folder: ModelFolder, stop: tuple[str, ...], schema: Path | None, **options: Any) -> None:
+        names = "max_tokens temperature top_k top_p min_p repetition_penalty seed".split()
+        generation = {name: options.pop(name) for name in names}
+        generation = {name: value for name, value in generation.items() if value is not None}
+        if stop:
+            generation["stop"] = stop
+        if schema is not None:
+            generation["schema"] = read_schema(schema)
+        command(folder, generation=generation, **options)
+
+    return received
+
+
+def read_schema(path: Path) -> Any:
+    """A JSON document. Raises InputError, FileNotFoundError."""
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a JSON schema ({error})") from error
+
+
+@click.command()
+@with_folder
+@click.argument("prompt")
+@with_generation
+@as_json
+def generate(folder: ModelFolder, prompt: str, generation: dict[str, Any], as_json: bool) -> None:
+    """Continue PROMPT with the language model in FOLDER; a PROMPT of - is read from stdin."""
+    text = sys.stdin.read() if prompt == "-" else prompt
+    llm = folder.open()
+    if as_json:
+        completion = llm.complete(text, **generation)
+        answer = {"text": completion.text, "finish_reason": completion.finish_reason, "tokens": completion.tokens}
+        print_json(answer | facts(llm, completion.usage))
+        return
+    stream(llm.stream(text, **generation))
+    click.echo()
+    if sys.stderr.isatty():
+        click.secho(summary(llm.usage), dim=True, err=True)
+
+
+def facts(llm: LLM, usage: Usage) -> dict[str, Any]:
+    """Counts and times of an answer, and what it ran on."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "prefill_seconds": usage.prefill_seconds,
+        "decode_seconds": usage.decode_seconds,
+        "prefill_tokens_per_second": usage.prefill_tokens_per_second,
+        "decode_tokens_per_second": usage.decode_tokens_per_second,
+        "context": llm.context,
+        "precision": llm.settings.precision,
+        "isa": llm.settings.target.isa,
+        "threads": llm.settings.target.threads,
+    }
+
+
+def summary(usage: Usage) -> str:
+    """One line about an answer."""
+    computed = usage.prompt_tokens - usage.reused_tokens
+    reused = f" ({usage.reused_tokens} more were known)" if usage.reused_tokens else ""
+    return (
+        f"prefill {computed} tokens{reused} at {usage.prefill_tokens_per_second:,.0f} tok/s, "
+        f"decode {usage.completion_tokens} tokens at {usage.decode_tokens_per_second:,.0f} tok/s"
+    )
+
+
+def stream(pieces: Iterable[str]) -> str:
+    """Shows text as it comes; on a terminal, nothing in it can drive that. Returns all of it."""
+    shown = []
+    for piece in pieces:
+        click.echo(printable(piece) if sys.stdout.isatty() else piece, nl=False)
+        sys.stdout.flush()
+        shown.append(piece)
+    return "".join(shown)
+
+
+def byte_count(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
+    """A number of bytes with an optional unit, such as 4GiB. Raises BadParameter."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    if match is None or match[2].upper() not in UNITS:
+        raise click.BadParameter(f"got {text!r}, expected bytes with a unit or none, such as 4GiB")
+    return int(float(match[1]) * UNITS[match[2].upper()])
+
+
+@click.command()
+@with_folder
+@click.option("--sequences", type=click.IntRange(1, 256), default=1, show_default=True, help="Decoded together.")
+@click.option("--memory", callback=byte_count, metavar="BYTES", help="Find the largest context for it, as in 4GiB.")
+@as_json
+def fit(folder: ModelFolder, sequences: int, memory: int | None, as_json: bool) -> None:
+    """Say how much memory the language model in FOLDER takes, to the byte, without reading its weights."""
+    from ingot.llm import fit as planned
+
+    plan = planned(folder.path, sequences=sequences, budget=memory, **folder.options)
+    if as_json:
+        print_json(asdict(plan) | {"total": plan.total})
+        return
+    print_text(f"{folder.path}, context {plan.context}, sequences {plan.sequences}")
+    arenas = [(f"{name}: arena", mode.arena) for name, mode in plan.modes.items()]
+    arrays = sum(mode.arrays for mode in plan.modes.values())
+    rows = [("weights", plan.weights), ("keys and values", plan.cache), *arenas, ("inputs and outputs", arrays)]
+    print_table(
+        ["", "bytes", ""],
+        ((name, f"{amount:,}", human_bytes(amount)) for name, amount in [*rows, ("total", plan.total)]),
+        right=["bytes"],
+    )
+
+
+COMMANDS = [generate, fit]
