@@ -132,6 +132,21 @@ CASES = [
         "qwen3_moe",
         _EXPERTS | {"num_hidden_layers": 4, "mlp_only_layers": [3], "decoder_sparse_step": 2, "attention_bias": True},
     ),
+    Case(
+        "granite",
+        "granite",
+        {
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.2,
+            "residual_multiplier": 0.7,
+            "logits_scaling": 4.0,
+            "tie_word_embeddings": True,
+        },
+    ),
+    Case("mixtral", "mixtral", {"num_local_experts": 5, "sliding_window": 9}),
+    Case("stablelm", "stablelm", {"use_qkv_bias": True, "partial_rotary_factor": 0.5}),
+    Case("stablelm, parallel", "stablelm", {"use_parallel_residual": True, "partial_rotary_factor": 0.25}),
+    Case("starcoder2", "starcoder2", {"sliding_window": 9}),
     Case("gpt_neox, one after the other", "gpt_neox", {"use_parallel_residual": False, "attention_bias": False}),
 ]
 

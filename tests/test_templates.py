@@ -66,6 +66,18 @@ def test_logits(case: Case, saved):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_native(case: Case, saved):
+    """The whole prompt by kernels alone: nothing of a template falls back to the reference."""
+    folder, expected, ids = saved(case)
+    model = load_language_model(read_folder(folder), context=case.context)
+    session = ingot.InferenceSession(model.graph, strict=True, dims={"rows": LENGTH, "taken": 2, "sequences": 1})
+    feeds = {"ids": ids, "positions": range(LENGTH), "owners": [0] * LENGTH, "take": [5, LENGTH - 1]}
+    feeds = {name: np.asarray(array, np.int32) for name, array in feeds.items()}
+    (got,) = session.run(["logits"], feeds | {"blocks": blocks_of(model, 1).astype(np.int32)})
+    np.testing.assert_allclose(got, expected[[5, -1]], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_chunks_of_two_sequences(case: Case, saved):
     """The prompt in chunks, beside another sequence that starts elsewhere in it."""
     folder, expected, ids = saved(case)
