@@ -23,7 +23,7 @@ SIZES = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 128,
     "bos_token_id": 0,
-    "eos_token_id": 1,
+    "eos_token_id": None,
     "pad_token_id": 2,
 }
 
@@ -154,7 +154,7 @@ CASES = [
 def config_of(case: Case) -> transformers.PretrainedConfig:
     """The config of a case; SIZES that its type calls otherwise are left out."""
     sizes = {} if case.type == "gpt2" else SIZES
-    own = {"vocab_size": 99, "bos_token_id": 0, "eos_token_id": 1, **sizes, **copy.deepcopy(case.config)}
+    own = {"vocab_size": 99, "bos_token_id": 0, "eos_token_id": None, **sizes, **copy.deepcopy(case.config)}
     return transformers.AutoConfig.for_model(case.type, **own)
 
 

@@ -77,6 +77,19 @@ def test_native(case: Case, saved):
     np.testing.assert_allclose(got, expected[[5, -1]], atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("case", {case.type: case for case in reversed(CASES)}.values(), ids=lambda case: case.type)
+def test_greedy_tokens(case: Case, tmp_path: Path):
+    """64 tokens are those of transformers, by the engine that serves users: prefill, then one by one."""
+    model = save_model(case, tmp_path)
+    prompt = np.random.default_rng(0).integers(3, 99, LENGTH)
+    with torch.no_grad():
+        expected = model.generate(torch.from_numpy(prompt)[None], max_new_tokens=64, do_sample=False, use_cache=True)[
+            0, LENGTH:
+        ].tolist()
+    llm = ingot.LLM(tmp_path, precision="f32", context=case.context, sequences=1)
+    assert list(llm.generate_tokens(prompt.tolist(), max_tokens=64)) == expected
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_chunks_of_two_sequences(case: Case, saved):
     """The prompt in chunks, beside another sequence that starts elsewhere in it."""
