@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from attacks import hostile_configs, hostile_folders, hostile_onnx, hostile_tokenizers
+from attacks import hostile_configs, hostile_folders, hostile_onnx, hostile_templates, hostile_tokenizers
 from ingot.errors import IngotError
 from ingot.llm.tokenizer import Tokenizer
 from ingot.load.hf import load_language_model, read_folder
@@ -37,11 +37,16 @@ def open_tokenizer(build, folder: Path) -> None:
     Tokenizer.read(folder)
 
 
+def render_template(attack, folder: Path) -> None:
+    attack(folder)
+
+
 # How a table's inputs are opened: (open, attacks); an attack is (name, build, error type, fragment of the message).
 TABLES = (
     (open_folder, hostile_folders.ATTACKS),
     (open_tokenizer, hostile_tokenizers.ATTACKS),
     (open_language_model, hostile_configs.ATTACKS),
+    (render_template, hostile_templates.ATTACKS),
     (
         open_onnx,
         [

@@ -44,7 +44,8 @@ class Tokenizer:
     bos, pad: ids, None when the folder names none.
     eos: the ids that end a text: those of generation_config.json, else of config.json, else of tokenizer_config.json.
     prefix, suffix: what the model expects before and after a text: `[bos]`, BERT's [CLS] and [SEP], often nothing.
-    special: the ids of control tokens, by their texts.
+    special: the ids of control tokens, by their texts; control: those that no text of a user may become.
+    added: the texts of all tokens that are found before a text is cut into words.
     """
 
     def __init__(self, rust: tokenizers.Tokenizer, unknown: int | None, where: str) -> None:
@@ -56,7 +57,7 @@ class Tokenizer:
         self.special = {token.content: index for index, token in added.items() if token.special}
         self.added = frozenset(token.content for token in added.values())
         self._hidden = frozenset(self.special.values())
-        self._forbidden = self._hidden - {unknown}  # which text of a user may become: it stands for any
+        self.control = self._hidden - {unknown}  # text of a user may be unknown
         self._marked = self._sibling(breaks=True)
         self._plain = self._sibling(breaks=False)
         self._plain.encode_special_tokens = True
@@ -105,11 +106,11 @@ class Tokenizer:
         if special:
             return self._ids(self._marked, text)
         ids = self._ids(self._plain, text)
-        if self._forbidden.isdisjoint(ids):
+        if self.control.isdisjoint(ids):
             return ids
         # Some models reach a control token's id by way of its spelling, as a piece like any other.
         ids = self._ids(self._plain_broken, self.broken(text, frozenset(self.special)))
-        if not self._forbidden.isdisjoint(ids):
+        if not self.control.isdisjoint(ids):
             raise InputError(f"{self._where}: the text becomes a control token, whatever it is cut into")
         return ids
 
