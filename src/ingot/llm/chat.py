@@ -229,20 +229,17 @@ class _Worker:
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """The answer; None when the process ended or had to be ended."""
         assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
-        line = json.dumps(request).encode() + b"\n"
+        line, answer = json.dumps(request).encode() + b"\n", None
         try:
             while line:
                 line = line[self._process.stdin.write(line) :]
             answer = _read_line(self._process.stdout.fileno(), time.monotonic() + WALL_SECONDS)
         except BrokenPipeError:
-            answer = None
-        except BaseException:
-            self._end()  # half an exchange: the next would get the wrong answer
-            raise
-        if answer is None:
-            self._end()
-            return None
-        return dict(json.loads(answer))
+            pass
+        finally:
+            if answer is None:  # also when interrupted: the next exchange would get this one's answer
+                self._end()
+        return None if answer is None else dict(json.loads(answer))
 
     def _end(self) -> None:
         if self._process is not None:
