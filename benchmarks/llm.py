@@ -38,7 +38,7 @@ GOALS = {
 }
 READ_GOAL = 0.9  # the least share of the read bandwidth that decode may use
 # The most that logits may differ, of the largest: llama.cpp keeps keys and values in f16.
-TOLERANCE = {"f32": 3e-3, "bf16": 5e-2}
+TOLERANCE = {"f32": 1e-3, "bf16": 2e-2}
 
 
 @dataclass
