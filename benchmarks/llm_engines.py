@@ -203,8 +203,8 @@ def measures(engine: str) -> list[tuple[str, int, int]]:
 
 
 def prompt(count: int, seed: int) -> list[int]:
-    """Tokens that no other seed gives."""
-    return np.random.default_rng(seed).integers(0, llm_model.VOCAB_SIZE, count).tolist()
+    """Tokens that begin like those of no other seed and count: nothing of an earlier prompt can be used again."""
+    return np.random.default_rng([seed, count]).integers(0, llm_model.VOCAB_SIZE, count).tolist()
 
 
 def answer(engine: Any, request: dict[str, Any]) -> Any:

@@ -1,0 +1,91 @@
+"""Where the time of a language model goes: `python -m benchmarks.llm_steps [--precision f32|bf16] [--threads N]`.
+
+The steps of a prefill of 512 tokens and of the decode of one token after them, equal ones of all layers together, each
+beside the machine's limit measured in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import llm_model, report
+from benchmarks.llm import FOLDER, written
+from benchmarks.llm_engines import CHUNK, prompt
+from benchmarks.side_by_side import THREADS
+from ingot import LLM
+from ingot.lower.cost import cost
+from ingot.run import probe
+from ingot.run.native import NativeProgram
+
+RUNS = 5
+SEED = 7
+
+
+@dataclass(slots=True)
+class Total:
+    """Equal steps together."""
+
+    count: int = 0
+    nanoseconds: float = 0.0
+    flops: int = 0
+    nbytes: int = 0
+
+
+def totals(program: NativeProgram, nanoseconds: np.ndarray) -> dict[str, Total]:
+    """Median times, int64[runs, steps], by kernel and shape."""
+    found: dict[str, Total] = {}
+    for step, time in zip(program.lowered.steps, np.median(nanoseconds, axis=0), strict=True):
+        sizes = [str(step.fields[name]) for name in ("m", "k", "n") if name in step.fields]
+        total = found.setdefault(f"{step.kernel} x{step.parts} {'x'.join(sizes)}".strip(), Total())
+        least = cost(program.lowered, step)
+        total.count += 1
+        total.nanoseconds += time
+        total.flops += least.flops
+        total.nbytes += least.weight_bytes + least.other_bytes
+    return found
+
+
+def steps_table(program: NativeProgram, inputs: list[np.ndarray], peak: float, read: float) -> str:
+    """A row for each kind of step, the longest first. peak: GFLOP/s. read: GB/s."""
+    found = totals(program, program.profile(inputs, RUNS))
+    whole = sum(total.nanoseconds for total in found.values())
+    rows = [
+        [name, str(t.count), f"{t.nanoseconds / 1000:.1f}", f"{t.nanoseconds / whole:.1%}",
+         f"{t.flops / t.nanoseconds / peak:.0%}", f"{t.nbytes / t.nanoseconds / read:.0%}"]
+        for name, t in sorted(found.items(), key=lambda item: -item[1].nanoseconds)
+    ]  # fmt: skip
+    rows.append(["all", str(len(program.lowered.steps)), f"{whole / 1000:.1f}", "", "", ""])
+    return report.table(["kernel, parts, shape", "steps", "us", "of the run", "of peak", "of read bandwidth"], rows)
+
+
+def tables(precision: str, threads: int, folder: Path) -> str:
+    """Both modes."""
+    written(folder, precision)
+    model = LLM(llm_model.paths(folder, precision)[0], context=2 * CHUNK, threads=threads, precision=precision)
+    isa = model.settings.target.isa
+    peak = 2e-9 * probe.fma_per_second(isa, threads)
+    read = 1e-9 * probe.bytes_per_second(isa, threads, probe.MOST_BYTES)
+    parts = [f"{precision}: {peak:.0f} GFLOP/s of f32 multiply-adds, {read:.1f} GB/s read from memory."]
+    list(model.generate_tokens(prompt(CHUNK, SEED), max_tokens=2, temperature=0))
+    for name in ("prefill", "decode"):
+        mode = model.engine.mode(name)
+        parts += [f"### {name}", steps_table(mode.native, list(mode.inputs.values()), peak, read)]
+    return "\n\n".join(parts)
+
+
+def main() -> None:
+    """Prints the tables."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--precision", default="f32", choices=list(llm_model.ITEMSIZE))
+    parser.add_argument("--threads", type=int, default=THREADS)
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    asked = parser.parse_args()
+    print(tables(asked.precision, asked.threads, asked.folder))
+
+
+if __name__ == "__main__":
+    main()
