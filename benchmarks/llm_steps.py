@@ -16,7 +16,7 @@ from benchmarks import llm_model, report
 from benchmarks.llm import FOLDER, written
 from benchmarks.llm_engines import CHUNK, prompt
 from benchmarks.side_by_side import THREADS
-from ingot import LLM
+import ingot
 from ingot.lower.cost import cost
 from ingot.run import probe
 from ingot.run.native import NativeProgram
@@ -65,7 +65,7 @@ def steps_table(program: NativeProgram, inputs: list[np.ndarray], peak: float, r
 def tables(precision: str, threads: int, folder: Path) -> str:
     """Both modes."""
     written(folder, precision)
-    model = LLM(llm_model.paths(folder, precision)[0], context=2 * CHUNK, threads=threads, precision=precision)
+    model = ingot.LLM(llm_model.paths(folder, precision)[0], context=2 * CHUNK, threads=threads, precision=precision)
     isa = model.settings.target.isa
     peak = 2e-9 * probe.fma_per_second(isa, threads)
     read = 1e-9 * probe.bytes_per_second(isa, threads, probe.MOST_BYTES)
