@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+import ingot
 from benchmarks import llm_model, report
 from benchmarks.llm import FOLDER, written
 from benchmarks.llm_engines import CHUNK, prompt
 from benchmarks.side_by_side import THREADS
-import ingot
 from ingot.lower.cost import cost
 from ingot.run import probe
 from ingot.run.native import NativeProgram
