@@ -50,13 +50,15 @@ typedef struct {
   int32_t direct;             /* whether values are read as they lie */
   int32_t shared;             /* whether several units read a chunk */
   const cached_pairs *loaded; /* whose queries are there */
+  const char *ahead;          /* what will be read next, to be prefetched on the way, */
+  int64_t ahead_bytes;        /* and how much of it */
 } cached_slot;
 
 /* Positions [begin, high) of a chunk, by blocks of 64: the number of a head's block in the cache, and what was widened
  * of it for all units. */
 typedef struct {
   int64_t begin, high;
-  int64_t block[CACHED_BLOCKS];
+  int64_t block[CACHED_BLOCKS], next; /* next: the block after the chunk, or -1 */
   const float *keys[CACHED_BLOCKS], *values[CACHED_BLOCKS];
 } cached_chunk;
 
@@ -235,6 +237,12 @@ static inline int cached_find(const cached_attention_args *g, const paged_rows *
     if (block < 0) return 0;
     c->block[i] = block * g->kv_heads + u->kv_head;
   }
+  c->next = -1;
+  if (c->begin + INGOT_CACHE_CHUNK < u->visible) {
+    const int64_t block = paged_block(t, g->owners[u->row], c->begin / INGOT_CACHE_BLOCK + CACHED_BLOCKS);
+    if (block < 0) return 0;
+    c->next = block * g->kv_heads + u->kv_head;
+  }
   return 1;
 }
 
@@ -252,8 +260,30 @@ static inline cached_tile cached_look(const cached_pairs *p, int64_t begin, int6
   return t;
 }
 
-/* scores = queries @ keys of block i, which a tile sees to some extent; to a multiple of 16 positions. */
-static inline void cached_scores(const cached_attention_args *g, const cached_slot *s, const cached_tile *t,
+/* A product of a tile's rows and `panels` panels. What is read next is fetched meanwhile, a panel's share with each: a
+ * step of k asks for one line, and where that is too little all are asked for before. */
+static inline void cached_product(cached_slot *s, int64_t rows, int64_t panels, gemm_product product) {
+  if (s->ahead_bytes == 0) {
+    K(gemm_tile)(rows, panels, &product);
+    return;
+  }
+  const int32_t halved = product.halved;
+  const int64_t share = s->ahead_bytes / panels;
+  const int spread = share <= product.k * 64;
+  for (int64_t i = 0; i < panels; i++) {
+    product.ahead = s->ahead + i * share;
+    product.ahead_step = spread ? (share + product.k - 1) / product.k : 0;
+    for (int64_t j = 0; !spread && j < share; j += 64) __builtin_prefetch(s->ahead + i * share + j, 0, 2);
+    product.halved = halved && i + 1 == panels;
+    K(gemm_tile)(rows, 1, &product);
+    product.b += INGOT_PANEL;
+    product.sums += INGOT_PANEL;
+  }
+  s->ahead_bytes = 0;
+}
+
+/* scores = queries @ keys of a block, which a tile sees to some extent; to a multiple of 16 positions. */
+static inline void cached_scores(const cached_attention_args *g, cached_slot *s, const cached_tile *t,
                                  int64_t position, const float *keys) {
   const int64_t left = t->high - position, panels = left > INGOT_PANEL ? 2 : 1;
   const gemm_product product = {
@@ -261,12 +291,12 @@ static inline void cached_scores(const cached_attention_args *g, const cached_sl
       .b_stride = INGOT_CACHE_BLOCK, .panel_stride = INGOT_PANEL,
       .sums = s->scores + t->pair * s->score_stride + position % INGOT_CACHE_CHUNK, .sums_stride = s->score_stride,
       .halved = left <= panels * INGOT_PANEL - INGOT_PANEL / 2};
-  K(gemm_tile)(t->end - t->pair, panels, &product);
+  cached_product(s, t->end - t->pair, panels, product);
 }
 
 /* addend += weights @ values of a block; in the first that the tile sees, addend = them. */
-static inline void cached_mix(const cached_attention_args *g, const cached_slot *s, const cached_tile *t,
-                              int64_t position, const float *values) {
+static inline void cached_mix(const cached_attention_args *g, cached_slot *s, const cached_tile *t, int64_t position,
+                              const float *values) {
   const int64_t left = t->high - position, rest = g->v_dim % INGOT_PANEL;
   const gemm_product product = {
       .k = left < INGOT_CACHE_BLOCK ? left : INGOT_CACHE_BLOCK,
@@ -274,7 +304,14 @@ static inline void cached_mix(const cached_attention_args *g, const cached_slot 
       .b = values, .b_stride = s->direct ? g->v_dim : s->v_stride, .panel_stride = INGOT_PANEL,
       .sums = s->addend + t->pair * s->v_stride, .sums_stride = s->v_stride, .more = position > t->low,
       .halved = rest > 0 && rest <= INGOT_PANEL / 2};
-  K(gemm_tile)(t->end - t->pair, (g->v_dim + INGOT_PANEL - 1) / INGOT_PANEL, &product);
+  cached_product(s, t->end - t->pair, (g->v_dim + INGOT_PANEL - 1) / INGOT_PANEL, product);
+}
+
+/* Notes the block of keys or values (dim wide) that a lone unit reads next; a shared chunk is fetched only once. */
+static inline void cached_expect(cached_slot *s, const void *cache, int64_t block, int64_t dim) {
+  const int64_t item = s->kind == CACHED_F32 ? 4 : s->kind == CACHED_BF16 ? 2 : 1;
+  s->ahead_bytes = s->shared ? 0 : dim * INGOT_CACHE_BLOCK * item;
+  s->ahead = (const char *)cache + block * dim * INGOT_CACHE_BLOCK * item;
 }
 
 /* Whether a tile sees some of the block at a position. */
@@ -370,6 +407,10 @@ static inline void cached_add(const cached_attention_args *g, cached_slot *s, ca
   for (int64_t i = first; i < end; i++) {
     const int64_t position = c->begin + i * INGOT_CACHE_BLOCK;
     const float *keys = cached_keys(g, s, c, i);
+    if (i + 1 < end)
+      cached_expect(s, g->keys, c->block[i + 1], g->head_dim);
+    else
+      cached_expect(s, g->values, c->block[first], g->v_dim);
     for (int64_t b = 0; b < count; b++)
       if (cached_sees(&tiles[b], position)) cached_scores(g, s, &tiles[b], position, keys);
   }
@@ -378,6 +419,10 @@ static inline void cached_add(const cached_attention_args *g, cached_slot *s, ca
   for (int64_t i = first; i < end; i++) {
     const int64_t position = c->begin + i * INGOT_CACHE_BLOCK;
     const float *values = cached_values(g, s, c, i);
+    if (i + 1 < end)
+      cached_expect(s, g->values, c->block[i + 1], g->v_dim);
+    else if (c->next >= 0)
+      cached_expect(s, g->keys, c->next, g->head_dim);
     for (int64_t b = 0; b < count; b++)
       if (cached_sees(&tiles[b], position)) cached_mix(g, s, &tiles[b], position, values);
   }
