@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import torch
 from tests.tiny_language_models import greedy, random_llama, reference_logits
 
 import ingot
@@ -90,6 +91,39 @@ def test_a_prompt_that_goes_on_is_not_computed_again(llm, model):
     assert llm.usage.reused_tokens == 1  # of a prompt that is all there the last token is computed for its logits
 
 
+@pytest.mark.parametrize("cache_dtype", ["f32", "bf16", "int8"])
+def test_a_saved_sequence_goes_on_elsewhere(folder, model, tmp_path, cache_dtype):
+    prompt = tokens(40, 100)
+    first = ingot.LLM(folder, cache_dtype=cache_dtype)
+    drawn = list(first.generate_tokens(prompt, max_tokens=20))
+    list(first.generate_tokens(tokens(41, 5), max_tokens=1))
+    list(first.generate_tokens(prompt, max_tokens=20))
+    first.save_sequence(tmp_path / "sequence")
+    second = ingot.LLM(folder, cache_dtype=cache_dtype, threads=1, sequences=2, context=256)
+    assert second.load_sequence(tmp_path / "sequence") == [*prompt, *drawn[:-1]]
+    longer = [*prompt, *drawn, 7]
+    assert list(second.generate_tokens(longer, max_tokens=10)) == list(first.generate_tokens(longer, max_tokens=10))
+    assert second.usage.reused_tokens == first.usage.reused_tokens == 119
+
+
+def test_sequences_of_others_are_refused(folder, model, tmp_path):
+    llm = ingot.LLM(folder)
+    with pytest.raises(ingot.InputError, match="none is kept"):
+        llm.save_sequence(tmp_path / "sequence")
+    list(llm.generate_tokens(tokens(42, 90), max_tokens=1))
+    llm.save_sequence(tmp_path / "sequence")
+    for other in (ingot.LLM(folder, cache_dtype="bf16"), ingot.LLM(folder, precision="bf16", cache_dtype="f32")):
+        with pytest.raises(ingot.LoadError):
+            other.load_sequence(tmp_path / "sequence")
+    with pytest.raises(ingot.InputError, match="longer than the context, got 90 tokens, expected at most 80"):
+        ingot.LLM(folder, context=80).load_sequence(tmp_path / "sequence")
+    content = bytearray((tmp_path / "sequence").read_bytes())
+    content[-200] ^= 1
+    (tmp_path / "sequence").write_bytes(content)
+    with pytest.raises(ingot.LoadError):
+        llm.load_sequence(tmp_path / "sequence")
+
+
 def test_streams_may_take_turns(llm, model):
     prompts = [tokens(20, 9), tokens(21, 14)]
     streams = [llm.generate_tokens(prompt, max_tokens=12) for prompt in prompts]
@@ -152,6 +186,18 @@ def test_smaller_caches_stay_close(folder, model, cache_dtype, tolerance):
     close = ingot.LLM(folder, cache_dtype=cache_dtype).logits(ids)
     error = np.abs(close - exact).max() / np.abs(exact).max()
     assert 0 < error < tolerance
+
+
+def test_bf16_stays_close(folder, model, tmp_path):
+    """Weights in bf16, rounded at load or stored so: the same; few rows at a time are computed in f32."""
+    ids = tokens(7, 100)
+    exact = reference_logits(model, tuple(ids)).numpy()
+    rounded = ingot.LLM(folder, precision="bf16", cache_dtype="f32").logits(ids)
+    assert 0 < np.abs(rounded - exact).max() / np.abs(exact).max() < 0.1
+    stored = random_llama(tmp_path, torch.bfloat16)
+    assert ingot.LLM(tmp_path, cache_dtype="f32").logits(ids).tobytes() == rounded.tobytes()
+    f32 = ingot.LLM(tmp_path, precision="f32").logits(ids)  # f32 arithmetic over the stored weights
+    np.testing.assert_allclose(f32, reference_logits(stored.float(), tuple(ids)), atol=1e-4, rtol=1e-4)
 
 
 def test_decoding_keeps_memory_flat(folder, model):

@@ -9,9 +9,9 @@ import numpy as np
 
 from ingot.dim import AtMost
 from ingot.errors import UnsupportedError
-from ingot.ir import Graph
+from ingot.ir import Graph, TensorType
 from ingot.llm.sampling import Sampler
-from ingot.llm.sequences import Sequence, Sequences
+from ingot.llm.sequences import BLOCK, Sequence, Sequences
 from ingot.load.hf import LanguageModel
 from ingot.lower import Target
 from ingot.lower.weights import WeightStore
@@ -157,12 +157,37 @@ class Engine:
             sequence.tokens.append(token)
         return mode.output
 
-    def states(self) -> dict[str, np.ndarray]:
+    def cached(self, sequence: Sequence) -> dict[str, np.ndarray]:
+        """The keys and values of a sequence: copies, [blocks of the sequence, ...] by the name of the state."""
+        blocks, used = sequence.blocks[: sequence.block_count], len(sequence.tokens) % BLOCK
+        cached = {name: state[blocks] for name, state in self._states().items()}
+        for name, copy in cached.items() if used else ():
+            # What another sequence left behind in the last block is nobody's business.
+            slots = np.moveaxis(copy[-1], 1 if name.startswith("values.") else -1, 0)
+            slots[used:] = 0
+        return cached
+
+    def cached_types(self, length: int) -> dict[str, TensorType]:
+        """The types of what `cached` gives for so many tokens."""
+        blocks = -(-length // BLOCK)
+        states = ((name, self.model.graph.type(name)) for name in self.model.graph.states)
+        return {name: TensorType(type.dtype, (blocks, *type.shape[1:])) for name, type in states}
+
+    def restore(self, tokens: Tokens[int], cached: Mapping[str, np.ndarray]) -> None:
+        """Keeps a sequence whose keys and values were computed before."""
+        sequence = self.sequences.start(())
+        self.sequences.reserve(sequence, len(tokens))
+        blocks = sequence.blocks[: sequence.block_count]
+        for name, state in self._states().items():
+            state[blocks] = cached[name]
+        sequence.tokens += tokens
+        self.sequences.finish(sequence)
+
+    def _states(self) -> dict[str, np.ndarray]:
         """The cache as it lies in memory: [blocks, ...] by the name of the state."""
         native = self.mode("prefill").native
-        lowered = native.lowered
-        roots = {t.name: t.id for t in lowered.tensors.values() if t.kind == "state"}
-        return {name: native.tensor(root) for name, root in roots.items()}
+        roots = [tensor for tensor in native.lowered.tensors.values() if tensor.kind == "state"]
+        return {tensor.name: native.tensor(tensor.id) for tensor in roots}
 
     def _append(
         self, mode: Mode, sequence: Sequence, tokens: Tokens[int], taken: int, samplers: Tokens[Sampler] = ()

@@ -12,16 +12,19 @@ from typing import Any
 import numpy as np
 
 from ingot.errors import InputError
+from ingot.ir import TensorType
 from ingot.llm.constraint import Constraint
 from ingot.llm.engine import Engine, modes_of
 from ingot.llm.generation import Generation, Scheduler, Usage
 from ingot.llm.memory import Memory, allocated
 from ingot.llm.sampling import Sampling
+from ingot.llm.saved_state import read_state, write_state
 from ingot.llm.settings import Settings
 from ingot.llm.text import TextStream
 from ingot.llm.tokenizer import MAX_FILE_BYTES, Tokenizer, end_ids
 from ingot.load.hf import read_folder
 from ingot.load.hf.config import MAX_CONFIG_BYTES
+from ingot.load.hf.contents import fingerprint
 
 _SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
 
@@ -164,11 +167,8 @@ class LLM:
         if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 0):
             raise InputError(f"option max_tokens: out of range, got {max_tokens!r}, expected 0 or more")
         room = self.context + 1 - len(prompt)  # the last token drawn needs no position
-        if room < 1:
-            raise InputError(
-                f"prompt: longer than the context, got {len(prompt)} tokens, expected at most {self.context}"
-            )
-        constraint = None if schema is None else self._constraint(schema)
+        self._expect_length(len(prompt))
+        constraint = None if schema is None else Constraint.of_schema(schema, self.tokenizer, self.model.vocab_size)
         return Generation(
             prompt,
             sampling=sampling,
@@ -191,6 +191,30 @@ class LLM:
     def logits(self, ids: Tokens[int]) -> np.ndarray:
         """The logits after each of some ids, f32[len(ids), vocabulary]."""
         return self._each(self._checked(ids), "score")
+
+    def save_sequence(self, path: str | os.PathLike[str]) -> None:
+        """Writes what was last generated from and its keys and values, so that no process computes them again.
+
+        Raises InputError when there is nothing yet, OutputError when the file cannot be created.
+        """
+        with self._scheduler.lock:
+            sequence = self.engine.sequences.latest
+            if sequence is None:
+                raise InputError("sequence: none is kept, got nothing, expected an answer before")
+            write_state(path, self._fingerprint, sequence.tokens, self.engine.cached(sequence))
+
+    def load_sequence(self, path: str | os.PathLike[str]) -> list[int]:
+        """Reads what `save_sequence` wrote, for prompts that go on from it. Returns its tokens.
+
+        Raises LoadError for a damaged file and one of another model, precision or cache_dtype, InputError for one
+        that is longer than the context.
+        """
+        tokens, cached = read_state(path, self._fingerprint, self.model.vocab_size, self._cached_types)
+        with self._scheduler.lock:
+            if not self.engine.sequences.has_room:
+                raise InputError("sequences: all are in use, expected a free one")
+            self.engine.restore(tokens, cached)
+        return tokens
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -258,11 +282,17 @@ class LLM:
         names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
         return {name: config[name] for name in names if config.get(name) is not None}
 
-    def _constraint(self, schema: Any) -> Constraint:
-        document = self._folder.text("tokenizer.json", MAX_FILE_BYTES)
-        if document is None:
-            raise InputError("option schema: needs a tokenizer, got a folder without tokenizer.json")
-        return Constraint.of_schema(schema, document, self._ends, self.model.vocab_size)
+    @cached_property
+    def _fingerprint(self) -> str:
+        return f"{fingerprint(self._folder)}-{self.settings.precision}"
+
+    def _cached_types(self, length: int) -> Mapping[str, TensorType]:
+        self._expect_length(length)
+        return self.engine.cached_types(length)
+
+    def _expect_length(self, length: int) -> None:
+        if length > self.context:
+            raise InputError(f"longer than the context, got {length} tokens, expected at most {self.context}")
 
     @cached_property
     def _ends(self) -> frozenset[int]:
@@ -272,8 +302,7 @@ class LLM:
         return named or (self.tokenizer.eos if has_tokenizer else frozenset())
 
     def _each(self, tokens: list[int], mode: str) -> np.ndarray:
-        if len(tokens) > self.context:
-            raise InputError(f"longer than the context, got {len(tokens)} tokens, expected at most {self.context}")
+        self._expect_length(len(tokens))
         with self._scheduler.lock:
             sequences = self.engine.sequences
             sequence = sequences.start(())

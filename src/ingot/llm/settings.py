@@ -50,7 +50,9 @@ class Settings:
         if context is not None:
             _expect_range("context", context, 1, 1 << 31)
         library = load()
-        target = Target(library.isa(), threads or usable_threads())
+        isa = library.isa()
+        has_dots = isa == "avx512" and library.has_bf16_dots
+        target = Target(isa, threads or usable_threads(), bf16_dot=precision == "bf16" and has_dots)
         weights = bf16 if precision == "bf16" and not stored_bf16 else None
         positions = min(longest_context(folder), DEFAULT_CONTEXT) if context is None else context
         return Settings(precision, cache_dtype, positions, sequences, weights, target)
