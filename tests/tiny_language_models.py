@@ -22,7 +22,7 @@ SIZES = {
 
 
 def random_llama(folder: Path, dtype: torch.dtype = torch.float32, **sizes: int) -> transformers.PreTrainedModel:
-    """Saves a random Llama into a folder; the model itself, in eval mode."""
+    """Saves a random Llama into a folder; the model in f32, in eval mode."""
     torch.manual_seed(7)
     config = transformers.LlamaConfig(**{**SIZES, **sizes})
     model = transformers.LlamaForCausalLM(config).eval()
@@ -31,7 +31,8 @@ def random_llama(folder: Path, dtype: torch.dtype = torch.float32, **sizes: int)
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.3)
     model.to(dtype).save_pretrained(folder)
-    return model
+    # Read again: a model that was rounded has rounded its table of angles, too.
+    return transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 @cache

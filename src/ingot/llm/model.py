@@ -13,6 +13,7 @@ import numpy as np
 
 from ingot.errors import InputError
 from ingot.ir import TensorType
+from ingot.llm.chat import ChatTemplate
 from ingot.llm.constraint import Constraint
 from ingot.llm.engine import Engine, modes_of
 from ingot.llm.generation import Generation, Scheduler, Usage
@@ -105,6 +106,11 @@ class LLM:
         """The folder's tokenizer. Raises LoadError when it has none that can be used."""
         return Tokenizer.read(self._folder)
 
+    @cached_property
+    def chat_template(self) -> ChatTemplate:
+        """The folder's chat template. Raises LoadError when it has none."""
+        return ChatTemplate.read(self._folder)
+
     # -- text ---------------------------------------------------------------------------------------------------
 
     def complete(self, prompt: str, **options: Any) -> Completion:
@@ -128,6 +134,21 @@ class LLM:
     def stream(self, prompt: str, **options: Any) -> Iterator[str]:
         """As `generate`, piece by piece, as soon as the text of each is certain."""
         return self._stream(self._encode(prompt), options)
+
+    def chat(self, messages: Tokens[Mapping[str, Any]], **options: Any) -> str:
+        """The answer to a conversation: {"role": ..., "content": ...} each.
+
+        Options as in `generate`; `tools`, JSON schemas of functions that the model may call; and `template_options`,
+        a mapping of what else the chat template takes, such as {"enable_thinking": False}.
+
+        Raises InputError for messages that the template refuses.
+        """
+        prompt, options = self._encode_chat(messages, options)
+        return self._completions([prompt], options)[0].text
+
+    def stream_chat(self, messages: Tokens[Mapping[str, Any]], **options: Any) -> Iterator[str]:
+        """As `chat`, piece by piece."""
+        return self._stream(*self._encode_chat(messages, options))
 
     def embed(self, text: str | list[str], pooling: str = "mean") -> np.ndarray:
         """The final hidden states of texts, pooled by "mean" or "last" and of length 1: f32[width], or [texts, width].
@@ -314,10 +335,16 @@ class LLM:
     def _encode(self, text: str) -> list[int]:
         if not isinstance(text, str):
             raise InputError(f"prompt: wrong type, got {type(text).__name__}, expected a text")
-        tokens = self.tokenizer.encode(text)
-        if self.tokenizer.adds_bos and self.tokenizer.bos is not None:
-            tokens = [self.tokenizer.bos, *tokens]
-        return self._checked(tokens)
+        return self._checked([*self.tokenizer.prefix, *self.tokenizer.encode(text)])
+
+    def _encode_chat(
+        self, messages: Tokens[Mapping[str, Any]], options: Mapping[str, Any]
+    ) -> tuple[list[int], dict[str, Any]]:
+        """The tokens of a conversation, and the options that are not for its template."""
+        rest = dict(options)
+        tools, variables = rest.pop("tools", None), rest.pop("template_options", {})
+        tokens = self.chat_template.encode(self.tokenizer, messages, tools=tools, **variables)
+        return self._checked(tokens), rest
 
     def _checked(self, ids: Tokens[int]) -> list[int]:
         """The ids as plain ints. Raises InputError for none, and for one outside the model's vocabulary."""
