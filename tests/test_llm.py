@@ -200,6 +200,21 @@ def test_bf16_stays_close(folder, model, tmp_path):
     np.testing.assert_allclose(f32, reference_logits(stored, tuple(ids)), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_explain_says_which_arithmetic(folder, model, precision):
+    """Many rows are rounded to bf16 only where that was asked for and the CPU has it; few rows never are."""
+    llm = ingot.LLM(folder, precision=precision)
+    node = "model.layers.0.residual"
+    rounds = precision == "bf16" and llm.settings.target.bf16_dot
+    kernels = {mode: llm.explain(node, mode).choices[0].candidates[-1][0] for mode in ("prefill", "decode")}
+    assert kernels["prefill"].startswith("gemm_bf16") == rounds
+    assert not kernels["decode"].startswith("gemm_bf16")
+    reasons = str(llm.explain(node, "prefill"))
+    assert rounds or "not gemm_bf16" in reasons
+    with pytest.raises(ingot.InputError, match="no such mode, got 'infer', expected one of prefill, decode, batch"):
+        llm.explain(mode="infer")
+
+
 def test_decoding_keeps_memory_flat(folder, model):
     """No array is made for a token, and nothing grows."""
     llm = ingot.LLM(folder, context=512, sequences=1)

@@ -26,6 +26,7 @@ from ingot.llm.tokenizer import MAX_FILE_BYTES, Tokenizer, end_ids
 from ingot.load.hf import read_folder
 from ingot.load.hf.config import MAX_CONFIG_BYTES
 from ingot.load.hf.contents import fingerprint
+from ingot.reports import Explanation
 
 _SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
 
@@ -100,6 +101,16 @@ class LLM:
     def memory(self) -> Memory:
         """The bytes that are allocated."""
         return allocated(self.engine)
+
+    def explain(self, node: str | None = None, mode: str = "prefill") -> Explanation:
+        """Which kernel each node got in a mode ("prefill", "decode", "batch") and why; of one node when it is named.
+
+        Raises InputError for an unknown node or mode.
+        """
+        modes = modes_of(self.settings.sequences)
+        if mode not in modes:
+            raise InputError(f"explain: no such mode, got {mode!r}, expected one of {', '.join(modes)}")
+        return Explanation.of([self.engine.mode(mode).native], [], node)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
