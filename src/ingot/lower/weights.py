@@ -216,7 +216,7 @@ class WeightStore:
             yield from self._gate_jobs(graph, recipe, packed)
             return
         if len(recipe.shape) > 2:
-            yield packed.nbytes, partial(self._pack_several, graph, recipe, packed)
+            yield from self._several_jobs(graph, recipe, packed)
             return
         axis = 0 if recipe.transposed else 1
         k, start = _panel_rows(recipe.shape[1 - axis], recipe.dtype), 0
@@ -273,11 +273,21 @@ class WeightStore:
             for piece in pieces:
                 release(piece)
 
-    def _pack_several(self, graph: Graph, recipe: Recipe, packed: np.ndarray) -> None:
-        data = evaluate(graph, recipe.value)
+    def _several_jobs(self, graph: Graph, recipe: Recipe, packed: np.ndarray) -> Iterator[_Job]:
+        """Packs matrices one after another; those that a concat brings together each on their own."""
+        node, start = graph.producer(recipe.value), 0
+        is_concat = node is not None and node.op.name == "concat" and node.axis == 0
+        for value in map(str, node.operands) if node is not None and is_concat else [recipe.value]:
+            stop = start + graph.type(value).dims[0]
+            here = packed.reshape(recipe.shape[0], -1)[start:stop] if packed.size else packed
+            yield here.nbytes, partial(self._pack_several, graph, value, here, recipe.transposed)
+            start = stop
+
+    def _pack_several(self, graph: Graph, value: str, packed: np.ndarray, transposed: bool) -> None:
+        data = evaluate(graph, value)
         matrices = data.reshape(math.prod(data.shape[:-2]), *data.shape[-2:])
         for matrix, panels in zip(matrices, packed.reshape(len(matrices), -1), strict=True):
-            self._pack(matrix, panels, recipe.transposed)
+            self._pack(matrix, panels, transposed)
         release(data)
 
     def _make_raw(self, graph: Graph, recipe: Recipe, made: dict[str, np.ndarray]) -> None:
