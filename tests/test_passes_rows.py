@@ -86,6 +86,18 @@ CASES: list[Case] = [
         """,
         None,
     ),
+    (
+        "a table of weights that is cast",
+        ("take_rows",),
+        """
+        weight table: f16[9, 4]
+        input ids: i32[3]
+        a = cast(table, dtype=@f32)
+        b = gather(a, ids, axis=0)
+        output b = b
+        """,
+        None,
+    ),
 ]
 
 

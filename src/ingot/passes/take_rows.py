@@ -38,6 +38,8 @@ def _move(graph: Graph, gather: Node) -> bool:
     node = graph.producer(value)
     if node is None or len(node.outputs) > 1 or graph.only_user(node.output) is not gather:
         return False
+    if _is_of_weight(graph, node):  # a table that is cast, which lowering gathers from as it is stored
+        return False
     rows, count = graph.type(node.output).shape[0], graph.type(str(indices)).shape[0]
     positions = _row_operands(graph, node, rows)
     if not positions:
@@ -83,3 +85,13 @@ def _resized(node: Node, count: Any) -> dict[str, Any]:
         case "slice":
             return {"stops": (count, *node.stops[1:])}
     return {}
+
+
+def _is_of_weight(graph: Graph, node: Node) -> bool:
+    """Whether a node is the last of a chain of ops of one operand on a weight or a constant."""
+    value = node.output
+    while (producer := graph.producer(value)) is not None:
+        if len(producer.operands) != 1:
+            return False
+        value = str(producer.operands[0])
+    return graph.values[value].kind in ("weight", "constant")
