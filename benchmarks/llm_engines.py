@@ -26,6 +26,7 @@ DECODE_PROMPT = 16
 WARM_TOKENS = 4
 WARM_SEED = 1 << 20  # no round has so many prompts
 CHUNK = 512
+READS = 16  # at most: the bandwidth is the same for more
 LOG_LEVELS = (3, 4)  # GGML_LOG_LEVEL_WARN, GGML_LOG_LEVEL_ERROR
 
 
@@ -189,7 +190,7 @@ class Read:
         self.probe.seconds()
 
     def decode(self, ids: list[int], count: int) -> float:
-        return self.probe.seconds(count)
+        return self.probe.seconds(min(count, READS))
 
 
 ENGINES: dict[str, Any] = {"llama.cpp": LlamaCpp, "ingot": Ingot, "read": Read}
