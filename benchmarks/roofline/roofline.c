@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "abi.h"
 
@@ -46,6 +49,38 @@ static double measure_run(ingot_kernel kernel, const void *args, int64_t steps, 
   return best;
 }
 
+#if defined(__x86_64__)
+#define DOT_CHAINS 12
+#define DOT_ROUNDS 200000
+
+/* Dot products of bf16 on registers: DOT_ROUNDS times DOT_CHAINS instructions of 32 multiply-adds a part. */
+__attribute__((target("avx512f,avx512bf16"))) static void dots(const void *args, int32_t part, int32_t parts) {
+  const probe_args *a = args;
+  __m512 chain[DOT_CHAINS];
+  const __m512bh x = (__m512bh)_mm512_loadu_si512(a->x), y = (__m512bh)_mm512_loadu_si512(a->x + 16);
+  (void)parts;
+  for (int i = 0; i < DOT_CHAINS; i++) chain[i] = _mm512_loadu_ps(a->x + i);
+  for (int64_t round = 0; round < a->count; round++) {
+#pragma GCC unroll 16
+    for (int i = 0; i < DOT_CHAINS; i++) chain[i] = _mm512_dpbf16_ps(chain[i], x, y);
+  }
+  for (int i = 1; i < DOT_CHAINS; i++) chain[0] = _mm512_add_ps(chain[0], chain[i]);
+  _mm512_storeu_ps(a->out + part * INGOT_PROBE_LANES, chain[0]);
+}
+
+static void print_dots(int threads) {
+  float x[64], *out = calloc((size_t)threads * INGOT_PROBE_LANES, sizeof *out);
+  if (out == NULL) exit(75);
+  for (int i = 0; i < 64; i++) x[i] = 0.5f;
+  probe_args args = {x, out, DOT_ROUNDS};
+  for (int count = 1; count <= threads; count += threads - 1 > 0 ? threads - 1 : 1) {
+    double flops = 64.0 * DOT_ROUNDS * DOT_CHAINS * count;
+    printf("bf16_dot_gflops.%d %.1f\n", count, 1e-9 * flops / measure_run(dots, &args, 1, count, count));
+  }
+  free(out);
+}
+#endif
+
 static void print_runs(int threads) {
   printf("empty_run_ns.c %.1f\n", 1e9 * measure_run(nothing, NULL, 0, 1, 1));
   if (threads == 1) return;
@@ -66,6 +101,10 @@ static void print_runs(int threads) {
 }
 
 int main(int count, char **arguments) {
-  print_runs(count > 1 ? atoi(arguments[1]) : 1);
+  const int threads = count > 1 ? atoi(arguments[1]) : 1;
+#if defined(__x86_64__)
+  if (ingot_has_bf16_dots()) print_dots(threads);
+#endif
+  print_runs(threads);
   return 0;
 }

@@ -18,6 +18,7 @@ DRAM_BYTES = 256 << 20  # for all threads together, well beyond the last cache
 L2_BYTES = 256 << 10  # for each thread, well inside its L2
 UNITS = {
     "fma_gflops": "fused multiply-add, GFLOP/s",
+    "bf16_dot_gflops": "dot products of bf16, GFLOP/s",
     "read_gb_per_s": "streaming read, GB/s",
     "barrier_ns": "barrier, ns",
     "region_ns": "one parallel step, ns",
