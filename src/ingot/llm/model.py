@@ -15,6 +15,7 @@ from ingot.errors import InputError
 from ingot.ir import TensorType
 from ingot.llm.chat import ChatTemplate
 from ingot.llm.constraint import Constraint
+from ingot.llm.encoder import Encoder
 from ingot.llm.engine import Engine, modes_of
 from ingot.llm.generation import Generation, Scheduler, Usage
 from ingot.llm.memory import Memory, allocated
@@ -52,7 +53,7 @@ class Completion:
 
 
 class LLM:
-    """A Hugging Face folder of a language model, ready to generate.
+    """A Hugging Face folder of a language model, ready to generate; or of an encoder, ready to embed.
 
     context: positions that a sequence may have; what the model allows, but at most 4096, unless it is given.
     precision: "f32", or "bf16", which stores weights in bf16 and may round activations to it where the CPU multiplies
@@ -84,13 +85,19 @@ class LLM:
             sequences=sequences,
         )
         self.model = self.settings.load(self._folder)
-        if self.model.kind != "decoder":
-            raise InputError(f"model: cannot generate, got a {self.model.kind}; use InferenceSession for it")
-        self.engine = Engine(self.model, self.settings.target, sequences)
-        for name in modes_of(sequences):
-            self.engine.mode(name)  # all memory is had before the first token
-        self._scheduler = Scheduler(self.engine)
+        self._encoder = Encoder(self.model, self.settings.target) if self.model.kind == "encoder" else None
+        self._engine = Engine(self.model, self.settings.target, sequences) if self._encoder is None else None
+        if self._engine is not None:
+            for name in modes_of(sequences):
+                self._engine.mode(name)  # all memory is had before the first token
         self.usage = Usage()
+
+    @property
+    def engine(self) -> Engine:
+        """What runs tokens. Raises InputError for an encoder, which can only `embed`."""
+        if self._engine is None:
+            raise InputError("model: only embeds, got an encoder, expected a decoder")
+        return self._engine
 
     @property
     def context(self) -> int:
@@ -111,6 +118,10 @@ class LLM:
         if mode not in modes:
             raise InputError(f"explain: no such mode, got {mode!r}, expected one of {', '.join(modes)}")
         return Explanation.of([self.engine.mode(mode).native], [], node)
+
+    @cached_property
+    def _scheduler(self) -> Scheduler:
+        return Scheduler(self.engine)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -170,8 +181,7 @@ class LLM:
             raise InputError(f"option pooling: unknown value, got {pooling!r}, expected mean or last")
         texts = [text] if isinstance(text, str) else list(text)
         rows = []
-        for tokens in [self._encode(t) for t in texts]:
-            states = self._each(tokens, "embed")
+        for states in map(self._states, texts):
             pooled = states.mean(0) if pooling == "mean" else states[-1]
             rows.append(pooled / max(float(np.linalg.norm(pooled)), 1e-12))
         return rows[0] if isinstance(text, str) else np.stack(rows)
@@ -332,6 +342,15 @@ class LLM:
         named = end_ids(self._folder, self.model.vocab_size).eos
         has_tokenizer = self._folder.text("tokenizer.json", MAX_FILE_BYTES) is not None
         return named or (self.tokenizer.eos if has_tokenizer else frozenset())
+
+    def _states(self, text: str) -> np.ndarray:
+        """The final hidden state of each token of a text."""
+        tokens = self._encode(text)
+        if self._encoder is None:
+            return self._each(tokens, "embed")
+        tokens += self.tokenizer.suffix
+        self._expect_length(len(tokens))
+        return self._encoder.states(tokens)
 
     def _each(self, tokens: list[int], mode: str) -> np.ndarray:
         self._expect_length(len(tokens))
