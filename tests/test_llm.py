@@ -13,6 +13,7 @@ from tests.tiny_language_models import greedy, random_llama, reference_logits
 
 import ingot
 from ingot.llm import engine as engine_module
+from ingot.run.library import load
 
 PROMPT = [5, 17, 80, 3, 44, 9, 12]
 
@@ -192,6 +193,15 @@ def test_threads_change_no_bit(folder, model):
     ids = tokens(5, 130)
     first, *others = [ingot.LLM(folder, threads=n).logits(ids).tobytes() for n in (1, 2, 3)]
     assert others == [first, first]
+
+
+@pytest.mark.parametrize("cache_dtype", ["f32", "bf16", "int8"])
+def test_instruction_sets_change_no_bit(folder, model, cache_dtype, monkeypatch):
+    ids, found = tokens(5, 130), set()
+    for isa in load().isas():
+        monkeypatch.setenv("INGOT_ISA", isa)
+        found.add(ingot.LLM(folder, threads=2, cache_dtype=cache_dtype).logits(ids).tobytes())
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("cache_dtype, tolerance", [("bf16", 0.1), ("int8", 0.2)])
