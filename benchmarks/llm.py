@@ -25,7 +25,7 @@ from benchmarks.llm_engines import DECODE_PROMPT, DISTRIBUTIONS, ENGINES, PREFIL
 from benchmarks.side_by_side import THREADS, Measurement, Worker
 
 ROUNDS = 5
-DECODE_TOKENS = 64
+DECODE_TOKENS = 32
 GREEDY_TOKENS = 32
 LOGITS_PROMPT = 128
 FOLDER = Path(__file__).parents[1] / "build" / "llm"
@@ -203,7 +203,7 @@ def main() -> None:
         "128 or 512 tokens to the first new token; decode is a token's after it, over "
         f"{DECODE_TOKENS} that follow a prompt of {DECODE_PROMPT}. Medians ± half the interquartile range; ratios are "
         "medians of each round's. llama.cpp runs without mmap, takes logits of the last token only, and has the better "
-        "of flash attention on and off for each measure.",
+        "of flash attention on and off for each measure. `python -m benchmarks.llm_steps` shows Ingot's steps.",
         *sections,
         f"Measured in {(time.time() - start) / 60:.0f} minutes.",
     ]
