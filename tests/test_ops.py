@@ -289,6 +289,7 @@ ORACLE = {
     "argmin": lambda x, *, axis, keepdims: x.argmin(axis, keepdims),
     "cumsum": lambda x, *, axis: x.cumsum(axis),
     "matmul": torch_matmul,
+    "expert_matmul": lambda x, c, w: torch.einsum("rsok,rsk->rso", w[c], x.expand(*c.shape, x.shape[2])),
     "layer_norm": lambda x, weight=None, bias=None, *, eps: F.layer_norm(x, x.shape[-1:], weight, bias, eps),
     "rms_norm": lambda x, weight=None, *, eps: F.rms_norm(x, x.shape[-1:], weight, eps),
     "softmax": lambda x, *, axis: F.softmax(x, axis),

@@ -250,14 +250,14 @@ def test_an_op_without_kernel_runs_on_the_reference_unless_strict() -> None:
     graph = Graph("top")
     graph.add_input("x", TensorType(f32, (4, 9)))
     scaled = graph.add("exp", ["x"]).output
-    values, positions = graph.add("topk", [scaled], k=3, axis=1, largest=True).outputs
+    values, positions = graph.add("topk", [scaled], k=3, axis=0, largest=True).outputs
     graph.set_output("best", graph.add("log", [values]).output)
     graph.set_output("where", positions)
     x = np.random.default_rng(0).standard_normal((4, 9)).astype(np.float32)
     session = ingot.InferenceSession(graph)
     best, where = session.run(None, {"x": x})
-    assert np.array_equal(where, np.argsort(-x, 1)[:, :3])
-    np.testing.assert_allclose(best, -np.sort(-x, 1)[:, :3], rtol=1e-5, atol=1e-6)
+    assert np.array_equal(where, np.argsort(-x, 0)[:3])
+    np.testing.assert_allclose(best, -np.sort(-x, 0)[:3], rtol=1e-5, atol=1e-6)
     assert session.explain().fallback and "on the reference" in str(session.explain())
     with pytest.raises(ingot.UnsupportedError, match="topk"):
         ingot.InferenceSession(graph, strict=True)

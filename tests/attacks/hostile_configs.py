@@ -41,9 +41,9 @@ _LAYER = {
 }
 
 
-def write_llama(folder: Path, config: dict[str, Any] | None = None) -> Path:
+def write_llama(folder: Path, config: dict[str, Any] | None = None, vocab_size: int = 99) -> Path:
     """A tiny Llama with random weights whose config is changed."""
-    shapes = {"model.embed_tokens": (99, 32), "model.norm": (32,), "lm_head": (99, 32)}
+    shapes = {"model.embed_tokens": (vocab_size, 32), "model.norm": (32,), "lm_head": (vocab_size, 32)}
     shapes |= {f"model.layers.{i}.{name}": shape for i in range(2) for name, shape in _LAYER.items()}
     rng = np.random.default_rng(0)
     folder.mkdir(exist_ok=True)
@@ -51,7 +51,7 @@ def write_llama(folder: Path, config: dict[str, Any] | None = None) -> Path:
         {f"{name}.weight": rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()},
         folder / "model.safetensors",
     )
-    changed = CONFIG | (config or {})
+    changed = CONFIG | {"vocab_size": vocab_size} | (config or {})
     (folder / "config.json").write_text(json.dumps({k: v for k, v in changed.items() if v != "absent"}))
     return folder
 

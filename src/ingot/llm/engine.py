@@ -69,6 +69,8 @@ class Mode:
         (output,) = lowered.outputs.values()
         self.output = np.zeros(output.shape, output.dtype.numpy)
         self.rows = len(self.inputs["ids"])
+        if mode == "batch":  # a row of each sequence
+            self.inputs["owners"][:] = np.arange(self.rows)
         self._resized = tuple(self.native.planned)
         self._table = self.native.pointers([*self.inputs.values(), self.output])
         self._samplers = self.native.library.ffi.new("ingot_sampler *[]", self.rows)
@@ -134,7 +136,6 @@ class Engine:
         results = np.empty((len(tokens), mode.output.shape[1]), mode.output.dtype)
         for begin in range(0, len(tokens), mode.rows):
             part = tokens[begin : begin + mode.rows]
-            mode.inputs["take"][: len(part)] = np.arange(len(part))
             self._append(mode, sequence, part, len(part))
             results[begin : begin + len(part)] = mode.output[: len(part)]
         return results
@@ -150,8 +151,6 @@ class Engine:
             length = len(sequence.tokens)
             self.sequences.reserve(sequence, length + 1)
             ids[row], positions[row], blocks[row] = token, length, sequence.blocks
-        if len(steps) > 1:
-            mode.inputs["owners"][:] = mode.inputs["take"][:] = np.arange(mode.rows)
         mode.run(len(steps), len(steps), len(steps), [sampler for _, _, sampler in steps if sampler is not None])
         for sequence, token, _ in steps:
             sequence.tokens.append(token)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 
-from ingot.errors import InputError
 from ingot.llm.constraint import Constraint
 from ingot.llm.engine import Engine
 from ingot.llm.sampling import Sampler, Sampling
@@ -103,10 +102,10 @@ class Scheduler:
         active: list[Generation] = []
         try:
             while waiting or active:
-                while waiting and (self.engine.sequences.has_room or not active):
+                while waiting and self._begin(waiting[0], may_wait=bool(active)):
                     generation = waiting.popleft()
                     active.append(generation)
-                    if self._begin(generation):
+                    if generation.take():
                         yield generation
                     self._leave(active)
                 if active:
@@ -116,17 +115,23 @@ class Scheduler:
             for generation in active:
                 self._finish(generation)
 
-    def _begin(self, generation: Generation) -> bool:
+    def _begin(self, generation: Generation, may_wait: bool) -> bool:
+        """Computes a prompt and draws the first token. False when it must wait for a place, and may."""
         begin = time.perf_counter()
         with self.lock:
             sequences = self.engine.sequences
-            if not sequences.has_room:
-                raise InputError(f"sequences: all are in use, expected at most {sequences.count} at once")
-            generation.sequence = sequence = sequences.start(generation.prompt)
-            generation.usage.reused_tokens = len(sequence.tokens)
-            self.engine.prefill(sequence, generation.prompt[len(sequence.tokens) :], generation.sampler)
+            if may_wait and not sequences.has_room:
+                return False
+            sequence = sequences.start(generation.prompt)
+            try:
+                generation.usage.reused_tokens = len(sequence.tokens)
+                self.engine.prefill(sequence, generation.prompt[len(sequence.tokens) :], generation.sampler)
+                generation.sequence = sequence
+            finally:
+                if generation.sequence is None:
+                    sequences.finish(sequence)
         generation.usage.prefill_seconds = time.perf_counter() - begin
-        return generation.take()
+        return True
 
     def _advance(self, active: list[Generation]) -> list[Generation]:
         """Decodes one token for each; those that have a new one."""

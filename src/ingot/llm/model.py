@@ -249,12 +249,10 @@ class LLM:
         """Reads what `save_sequence` wrote, for prompts that go on from it. Returns its tokens.
 
         Raises LoadError for a damaged file and one of another model, precision or cache_dtype, InputError for one
-        that is longer than the context.
+        that is longer than the context, and when every place of the cache is in use.
         """
         tokens, cached = read_state(path, self._fingerprint, self.model.vocab_size, self._cached_types)
         with self._scheduler.lock:
-            if not self.engine.sequences.has_room:
-                raise InputError("sequences: all are in use, expected a free one")
             self.engine.restore(tokens, cached)
         return tokens
 

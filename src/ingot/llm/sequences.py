@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ingot.errors import InputError
+
 BLOCK = 64  # positions of a block
 
 
@@ -45,8 +47,12 @@ class Sequences:
         return self._kept[-1] if self._kept else None
 
     def start(self, tokens: Tokens[int]) -> Sequence:
-        """A sequence that holds a beginning of the tokens, but never all of them: the last one's logits are wanted."""
-        assert self.has_room
+        """A sequence that holds a beginning of the tokens, but never all of them: the last one's logits are wanted.
+
+        Raises InputError when every place is in use.
+        """
+        if not self.has_room:
+            raise InputError(f"sequences: all are in use, expected at most {self.count} at once")
         shared = [_shared(sequence.tokens, tokens) for sequence in self._kept]
         best = max(range(len(shared)), key=shared.__getitem__, default=-1)
         is_full = len(self._active) + len(self._kept) == self.count
