@@ -52,7 +52,7 @@ def digits(tmp_path) -> tuple[Path, np.ndarray, np.ndarray]:
 def test_help_names_every_command(call):
     code, out, _ = call("--help")
     assert code == 0
-    for name in "run explain demo inspect list-nodes ops knobs doctor cache emit-c bench dot".split():
+    for name in "run generate chat fit explain demo inspect list-nodes ops knobs doctor cache emit-c bench dot".split():
         assert name in commands.commands and name in out
 
 
@@ -196,6 +196,10 @@ def test_demo_knows_its_digits(call):
     assert facts["arena_bytes"] < facts["activation_bytes"]
     _, out, _ = call("demo")
     assert f"{facts['right']} of {facts['digits']}" in out
+    language = facts["language_model"]
+    assert all(completion["prompt"] + completion["answer"] in out for completion in language["completions"])
+    assert language["prefill_tokens_per_second"] > 0 and language["decode_tokens_per_second"] > 0
+    assert list(language["memory"]) == ["weights", "KV", "prefill", "decode"] and all(language["memory"].values())
 
 
 def test_ops_matrix_covers_every_op(call):

@@ -16,17 +16,21 @@ def model_card(config: Config, text: Text, progress: Progress, facts: dict[str, 
     tokens = progress.curve[-1][1]
     return f"""# tiny-lm
 
-A language model of {facts["parameters"]:,} parameters that continues Python source text. It is small enough to ship
-with Ingot, was trained by `examples/tiny-lm/train.py`, and is an ordinary Hugging Face folder (`LlamaForCausalLM`,
-bf16). It writes what looks like Python; whether that does anything useful is chance.
+A language model of {facts["parameters"]:,} parameters that continues Python source text. It is small enough to ship,
+was trained by `examples/tiny-lm/train.py`, and is an ordinary Hugging Face folder (`LlamaForCausalLM`, bf16). It writes
+what looks like Python; whether that does anything useful is chance, and left to the most probable token alone it
+soon repeats itself.
 
 ## Text
 
-The source text of the standard library of CPython {facts["python"]}: every different `.py` file but tests, the tables
-of `encodings`, the manual in `pydoc_data` and files that are generated when Python is built. {text.files} files,
-{text.training_bytes:,} bytes, {len(text.training):,} tokens for training; {text.held_out_files} whole files,
-{text.held_out_bytes:,} bytes, {len(text.held_out):,} tokens are held out, chosen by the hash of their paths. Two blank
-lines became the end token, so that the model knows where a function ends.
+The source text of the standard library of CPython {facts["python"]}: every different `.py` file but tests, tables in
+`encodings`, the manual in `pydoc_data` and files that are generated when Python is built. Whole files are held out,
+chosen by the hash of their paths. Two blank lines became the end token, so that the model knows where a function ends.
+
+| | files | bytes | tokens |
+|---|---:|---:|---:|
+| training | {text.files} | {text.training_bytes:,} | {len(text.training):,} |
+| held out | {text.held_out_files} | {text.held_out_bytes:,} | {len(text.held_out):,} |
 
 The text is licensed under the Python Software Foundation License Version 2 (PSF-2.0), copyright Python Software
 Foundation; some modules carry notices of their own, which Python's LICENSE lists. The weights are distributed under

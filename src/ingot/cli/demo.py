@@ -1,4 +1,4 @@
-"""`ingot demo`: the shipped digit classifier on digits it has not seen, and what Ingot made of it."""
+"""`ingot demo`: the shipped digit classifier on digits it has not seen, what Ingot made of it, and a language model."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from ingot.cli.demo_language import complete, open_model, show_language_model
 from ingot.cli.model import as_json
 from ingot.cli.terminal import console, human_bytes, human_time, print_json
 
@@ -28,11 +29,11 @@ SHADES = " .:-=+*#%@"
 
 
 @click.command()
-@click.option("--seed", default=1, show_default=True, help="Which digits to draw.")
+@click.option("--seed", default=1, show_default=True, help="Which digits are drawn, and how functions go on.")
 @click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads of a run; 0: from the machine.")
 @as_json
 def demo(seed: int, threads: int, as_json: bool) -> None:
-    """Classify held-out handwritten digits with a small trained model, and show what Ingot did."""
+    """Classify held-out handwritten digits, complete Python functions, and show what Ingot did."""
     from ingot.session import InferenceSession
 
     data = importlib.resources.files("ingot") / "data"
@@ -42,7 +43,7 @@ def demo(seed: int, threads: int, as_json: bool) -> None:
     probabilities = classify(session, images)
     facts = measure(session, images, probabilities, labels)
     if as_json:
-        print_json(facts)
+        print_json(facts | {"language_model": complete(open_model(threads), seed, show=False)})
         return
     terminal = console()
     terminal.print(f"\n{len(images)} digits that the model has never seen; some of them, the hardest last:\n")
@@ -51,6 +52,7 @@ def demo(seed: int, threads: int, as_json: bool) -> None:
         terminal.print(GAP, line, sep="", no_wrap=True, overflow="crop")
     terminal.print()
     terminal.print(fact_table(facts))
+    show_language_model(threads, seed)
 
 
 def classify(session: InferenceSession, images: np.ndarray) -> np.ndarray:

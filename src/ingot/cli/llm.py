@@ -31,22 +31,22 @@ class ModelFolder:
     options: dict[str, Any]
 
     def open(self) -> LLM:
-        """The model, its weights packed and its programs compiled.
+        """The model, with room for one sequence.
 
         Raises FileNotFoundError, LoadError, UnsupportedError, InputError.
         """
         from ingot.llm import LLM
 
         with progress(f"loading {self.path}"):
-            return LLM(self.path, **self.options)
+            return LLM(self.path, sequences=1, **self.options)
 
 
 def with_folder(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command its FOLDER argument and options; it receives them as one `ModelFolder`."""
 
     @click.argument("folder", type=click.Path())
-    @click.option("--context", type=click.IntRange(1), help="Positions of a sequence; else what the model has.")
-    @click.option("--precision", type=click.Choice(["f32", "bf16"]), help="Else what the weights are stored in.")
+    @click.option("--context", type=click.IntRange(1), help="Positions; else the model's, at most 4096.")
+    @click.option("--precision", type=click.Choice(["f32", "bf16"]), help="Else as the weights are stored.")
     @click.option("--cache-dtype", type=click.Choice(["f32", "bf16", "int8"]), help="Of keys and values.")
     @click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads; 0: from the machine.")
     @functools.wraps(command)
@@ -62,7 +62,7 @@ def with_folder(command: Callable[..., None]) -> Callable[..., None]:
 def with_generation(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command the options of `LLM.generate`; it receives those that were given as one dict `generation`."""
 
-    @click.option("--max-tokens", type=click.IntRange(0), help="Longest answer; else until the context is full.")
+    @click.option("--max-tokens", type=click.IntRange(0), help="Longest answer; else what the context holds.")
     @click.option("--temperature", type=float, help="0 takes the most probable token.")
     @click.option("--top-k", type=int, help="Only the K most probable tokens; 0: all.")
     @click.option("--top-p", type=float, help="Only the fewest tokens with so much probability together.")
