@@ -11,10 +11,11 @@ from ingot.dim import AtMost
 from ingot.errors import UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.llm.sampling import Sampler
-from ingot.llm.sequences import BLOCK, Sequence, Sequences
+from ingot.llm.sequences import Sequence, Sequences
 from ingot.load.hf import LanguageModel
 from ingot.lower import Target
 from ingot.lower.weights import WeightStore
+from ingot.ops.cache import CACHE_BLOCK
 from ingot.passes import optimize
 from ingot.run.arena import Arena
 from ingot.run.native import pack_panels
@@ -158,7 +159,7 @@ class Engine:
 
     def cached(self, sequence: Sequence) -> dict[str, np.ndarray]:
         """The keys and values of a sequence: copies, [blocks of the sequence, ...] by the name of the state."""
-        blocks, used = sequence.blocks[: sequence.block_count], len(sequence.tokens) % BLOCK
+        blocks, used = sequence.blocks[: sequence.block_count], len(sequence.tokens) % CACHE_BLOCK
         cached = {name: state[blocks] for name, state in self._states().items()}
         for name, copy in cached.items() if used else ():
             # What another sequence left behind in the last block is nobody's business.
@@ -168,7 +169,7 @@ class Engine:
 
     def cached_types(self, length: int) -> dict[str, TensorType]:
         """The types of what `cached` gives for so many tokens."""
-        blocks = -(-length // BLOCK)
+        blocks = -(-length // CACHE_BLOCK)
         states = ((name, self.model.graph.type(name)) for name in self.model.graph.states)
         return {name: TensorType(type.dtype, (blocks, *type.shape[1:])) for name, type in states}
 

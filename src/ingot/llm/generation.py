@@ -39,7 +39,7 @@ class Usage:
 class Generation:
     """One answer under way. finish_reason: None while it goes on, then "stop" or "length".
 
-    prompt: at least one token, fewer than the context. ends: tokens that end the answer and are not part of it.
+    prompt: at least one token, at most the context. ends: tokens that end the answer and are not part of it.
     """
 
     def __init__(
@@ -102,36 +102,38 @@ class Scheduler:
         active: list[Generation] = []
         try:
             while waiting or active:
-                while waiting and self._begin(waiting[0], may_wait=bool(active)):
-                    generation = waiting.popleft()
-                    active.append(generation)
-                    if generation.take():
+                for generation in self._admit(waiting, active):
+                    if self._begin(generation):
                         yield generation
-                    self._leave(active)
-                if active:
-                    yield from self._advance(active)
-                    self._leave(active)
+                going = [generation for generation in active if generation.finish_reason is None]
+                if going:
+                    yield from self._advance(going)
         finally:
-            for generation in active:
-                self._finish(generation)
+            with self.lock:
+                self._release(active)
 
-    def _begin(self, generation: Generation, may_wait: bool) -> bool:
-        """Computes a prompt and draws the first token. False when it must wait for a place, and may."""
-        begin = time.perf_counter()
+    def _admit(self, waiting: deque[Generation], active: list[Generation]) -> list[Generation]:
+        """Those that take the places of finished ones, before another caller can, and what other places there are."""
+        sequences = self.engine.sequences
+        joined = []
         with self.lock:
-            sequences = self.engine.sequences
-            if may_wait and not sequences.has_room:
-                return False
-            sequence = sequences.start(generation.prompt)
-            try:
-                generation.usage.reused_tokens = len(sequence.tokens)
-                self.engine.prefill(sequence, generation.prompt[len(sequence.tokens) :], generation.sampler)
-                generation.sequence = sequence
-            finally:
-                if generation.sequence is None:
-                    sequences.finish(sequence)
+            self._release([generation for generation in active if generation.finish_reason is not None])
+            active[:] = [generation for generation in active if generation.finish_reason is None]
+            while waiting and (sequences.has_room or not active):
+                waiting[0].sequence = sequences.start(waiting[0].prompt)
+                active.append(waiting[0])
+                joined.append(waiting.popleft())
+        return joined
+
+    def _begin(self, generation: Generation) -> bool:
+        """Computes the prompt and draws the first token. False when that is none of the answer."""
+        begin, sequence = time.perf_counter(), generation.sequence
+        assert sequence is not None
+        with self.lock:
+            known = generation.usage.reused_tokens = len(sequence.tokens)
+            self.engine.prefill(sequence, generation.prompt[known:], generation.sampler)
         generation.usage.prefill_seconds = time.perf_counter() - begin
-        return True
+        return generation.take()
 
     def _advance(self, active: list[Generation]) -> list[Generation]:
         """Decodes one token for each; those that have a new one."""
@@ -143,13 +145,9 @@ class Scheduler:
             generation.usage.decode_seconds += seconds
         return [generation for generation in active if generation.take()]
 
-    def _leave(self, active: list[Generation]) -> None:
-        for generation in [g for g in active if g.finish_reason is not None]:
-            active.remove(generation)
-            self._finish(generation)
-
-    def _finish(self, generation: Generation) -> None:
-        with self.lock:
+    def _release(self, generations: Iterable[Generation]) -> None:
+        """Gives the places of generations back, with the lock held."""
+        for generation in generations:
             if generation.sequence is not None:
                 self.engine.sequences.finish(generation.sequence)
                 generation.sequence = None

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from ingot.errors import LimitError, UnsupportedError
 from ingot.llm.engine import Engine, mode_graph, mode_sizes, modes_of
-from ingot.llm.sequences import BLOCK
 from ingot.llm.settings import Settings
 from ingot.load.hf import Folder, longest_context, read_folder
 from ingot.lower import Lowered
+from ingot.ops.cache import CACHE_BLOCK
 from ingot.passes import optimize
 from ingot.plan import Plan
 from ingot.run.program import plan_segments
@@ -108,19 +108,19 @@ def _largest(folder: Folder, settings: Settings, budget: int) -> Memory:
     whole = planned(folder, settings)
     if whole.total <= budget:
         return whole
-    low = planned(folder, replace(settings, context=min(BLOCK, whole.context)))
+    low = planned(folder, replace(settings, context=min(CACHE_BLOCK, whole.context)))
     if low.total > budget:
         raise LimitError(
             f"memory: the model does not fit, got {budget} bytes, expected at least {low.total}, which a context of"
             f" {low.context} takes"
         )
     high = whole
-    while high.context - low.context > BLOCK:
+    while high.context - low.context > CACHE_BLOCK:
         # Bytes are almost linear in the context: where the line meets the budget, or a block beside the known ends.
         share = (budget - low.total) / (high.total - low.total)
-        guess = (low.context + int(share * (high.context - low.context))) // BLOCK
-        blocks = min(max(guess, low.context // BLOCK + 1), (high.context - 1) // BLOCK)
-        middle = planned(folder, replace(settings, context=blocks * BLOCK))
+        guess = (low.context + int(share * (high.context - low.context))) // CACHE_BLOCK
+        blocks = min(max(guess, low.context // CACHE_BLOCK + 1), (high.context - 1) // CACHE_BLOCK)
+        middle = planned(folder, replace(settings, context=blocks * CACHE_BLOCK))
         if middle.total <= budget:
             low = middle
         else:

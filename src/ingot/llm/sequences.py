@@ -7,14 +7,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+<<<<<<< HEAD
 from ingot.errors import InputError
 
 BLOCK = 64  # positions of a block
 
+=======
+from ingot.ops.cache import CACHE_BLOCK
+>>>>>>> 94608cd (Places of the cache go from a finished answer to one that waits, before another thread takes them; a run that failed leaves no blocks behind)
 
 @dataclass(eq=False)
 class Sequence:
-    """Tokens whose keys and values lie in the cache: position p in block `blocks[p // BLOCK]`, slot p % BLOCK.
+    """Tokens whose keys and values lie in the cache: position p in slot p % CACHE_BLOCK of block
+    `blocks[p // CACHE_BLOCK]`.
 
     blocks: i32[blocks_per_sequence], of which the first `block_count` are this sequence's; the rest are 0.
     """
@@ -67,12 +72,11 @@ class Sequences:
         return sequence
 
     def finish(self, sequence: Sequence) -> None:
-        """Ends a sequence and keeps what it holds."""
+        """Ends a sequence and keeps what it holds, but no block for tokens that a run which failed did not add."""
         self._active.remove(sequence)
+        self.truncate(sequence, len(sequence.tokens))
         if sequence.tokens:
             self._kept.append(sequence)
-        else:
-            self.truncate(sequence, 0)
 
     def forget(self, sequence: Sequence) -> None:
         """Gives the blocks of a kept sequence back."""
@@ -86,14 +90,14 @@ class Sequences:
 
     def reserve(self, sequence: Sequence, length: int) -> None:
         """Gives a sequence the blocks for positions below `length`."""
-        while sequence.block_count * BLOCK < length:
+        while sequence.block_count * CACHE_BLOCK < length:
             sequence.blocks[sequence.block_count] = self._free.pop()
             sequence.block_count += 1
 
     def truncate(self, sequence: Sequence, length: int) -> None:
         """Cuts a sequence to its first tokens."""
         del sequence.tokens[length:]
-        wanted = -(-length // BLOCK)
+        wanted = -(-length // CACHE_BLOCK)
         while sequence.block_count > wanted:
             sequence.block_count -= 1
             self._free.append(int(sequence.blocks[sequence.block_count]))
