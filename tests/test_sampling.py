@@ -189,7 +189,13 @@ def test_every_instruction_set_agrees_bit_for_bit(
 def test_equal_logits() -> None:
     """Greedy takes the lowest id; truncation keeps the lowest ids."""
     logits = np.array([1, 3, 2, 3, -0.0, 0.0, 3], np.float32)
-    for options in ({"temperature": 0}, {"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-30, "top_k": 1}):
+    for options in (
+        {"temperature": 0},
+        {"top_k": 1},
+        {"top_p": 1e-9},
+        {"top_p": 5e-324},
+        {"temperature": 1e-30, "top_k": 1},
+    ):
         assert drawn(options, logits, 3) == [1, 1, 1], options
     flat = np.zeros(5000, np.float32)
     for options, kept in (({"top_k": 3}, 3), ({"top_p": 0.5}, 2500), ({"top_k": 100, "top_p": 0.105}, 11)):

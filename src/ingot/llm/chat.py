@@ -108,9 +108,9 @@ class ChatTemplate:
         """
         name = self._named(template, tools)
         plain = checked_messages(messages)
-        unknown = sorted(set(options) - OPTIONS)
-        if unknown:
-            raise InputError(f"chat option {unknown[0]!r}: not known, expected one of {', '.join(sorted(OPTIONS))}")
+        options = checked_options(options)
+        if tools is not None and not (isinstance(tools, list | tuple) and all(isinstance(t, Mapping) for t in tools)):
+            raise InputError(f"tools: got {shown(tools)}, expected a list of JSON schemas")
         if any(isinstance(message.get("content"), list) for message in plain) and not self._is_for_parts(name):
             plain = [_joined(message) for message in plain]
         variables = {"documents": None} | self.special | options
@@ -306,6 +306,16 @@ def _sources(value: object, where: str) -> dict[str, str]:
             raise LoadError(f"{where}: chat_template[{index}]: got {shown(entry)}, expected a new name and a template")
         sources[name] = source
     return sources
+
+
+def checked_options(options: object) -> dict[str, Any]:
+    """Variables for a template as a dict. Raises InputError for what is none, or not one of OPTIONS."""
+    if not isinstance(options, Mapping):
+        raise InputError(f"chat options: got {type(options).__name__}, expected a mapping")
+    unknown = next((name for name in options if name not in OPTIONS), None)
+    if unknown is not None:
+        raise InputError(f"chat option {unknown!r}: not known, expected one of {', '.join(sorted(OPTIONS))}")
+    return dict(options)
 
 
 def checked_messages(messages: object) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from collections.abc import Sequence as Tokens
 
@@ -93,11 +94,12 @@ class Mode:
 
 
 class Engine:
-    """Runs tokens through a language model. Not for several threads at once: whoever calls it holds a lock."""
+    """Runs tokens through a language model. Not for several threads at once: whoever calls it holds `lock`."""
 
     def __init__(self, model: LanguageModel, target: Target, sequences: int):
         self.model = model
         self.target = target
+        self.lock = threading.RLock()
         self.sequences = Sequences(sequences, model.blocks_per_sequence)
         self.weights = WeightStore(pack_panels, target.threads)
         self.state = Arena()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -91,7 +90,6 @@ class Scheduler:
 
     def __init__(self, engine: Engine):
         self.engine = engine
-        self.lock = threading.RLock()
 
     def run(self, generations: Iterable[Generation]) -> Iterator[Generation]:
         """Yields a generation each time it has a new `token`, until all have finished; the order of joining is kept.
@@ -109,14 +107,14 @@ class Scheduler:
                 if going:
                     yield from self._advance(going)
         finally:
-            with self.lock:
+            with self.engine.lock:
                 self._release(active)
 
     def _admit(self, waiting: deque[Generation], active: list[Generation]) -> list[Generation]:
         """Those that take the places of finished ones, before another caller can, and what other places there are."""
         sequences = self.engine.sequences
         joined = []
-        with self.lock:
+        with self.engine.lock:
             self._release([generation for generation in active if generation.finish_reason is not None])
             active[:] = [generation for generation in active if generation.finish_reason is None]
             while waiting and (sequences.has_room or not active):
@@ -129,7 +127,7 @@ class Scheduler:
         """Computes the prompt and draws the first token. False when that is none of the answer."""
         begin, sequence = time.perf_counter(), generation.sequence
         assert sequence is not None
-        with self.lock:
+        with self.engine.lock:
             known = generation.usage.reused_tokens = len(sequence.tokens)
             self.engine.prefill(sequence, generation.prompt[known:], generation.sampler)
         generation.usage.prefill_seconds = time.perf_counter() - begin
@@ -138,7 +136,7 @@ class Scheduler:
     def _advance(self, active: list[Generation]) -> list[Generation]:
         """Decodes one token for each; those that have a new one."""
         begin = time.perf_counter()
-        with self.lock:
+        with self.engine.lock:
             self.engine.decode([(g.sequence, g.token, g.sampler) for g in active if g.sequence is not None])
         seconds = time.perf_counter() - begin
         for generation in active:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ingot.errors import LimitError, UnsupportedError
 from ingot.llm.engine import Engine, mode_graph, mode_sizes, modes_of
-from ingot.llm.settings import Settings
+from ingot.llm.settings import Settings, expect_range
 from ingot.load.hf import Folder, longest_context, read_folder
 from ingot.lower import Lowered
 from ingot.ops.cache import CACHE_BLOCK
@@ -90,8 +90,9 @@ def fit(
     Raises what `LLM` raises, and LimitError, with both numbers, when not even a small context fits the budget.
     """
     source = read_folder(os.fspath(folder))
-    if budget is not None and context is None:
-        context = longest_context(source)
+    if budget is not None:
+        expect_range("budget", budget, 1, 1 << 62)
+        context = longest_context(source) if context is None else context
     settings = Settings.of(
         source,
         context=context,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Tokens
@@ -11,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ingot.errors import InputError
+from ingot.errors import InputError, LoadError
 from ingot.ir import TensorType
-from ingot.llm.chat import ChatTemplate
+from ingot.llm.chat import ChatTemplate, checked_options
 from ingot.llm.constraint import Constraint
 from ingot.llm.encoder import Encoder
 from ingot.llm.engine import Engine, modes_of
@@ -23,10 +24,11 @@ from ingot.llm.sampling import Sampling
 from ingot.llm.saved_state import read_state, write_state
 from ingot.llm.settings import Settings
 from ingot.llm.text import TextStream
-from ingot.llm.tokenizer import MAX_FILE_BYTES, Tokenizer, end_ids
+from ingot.llm.tokenizer import Tokenizer, end_ids
 from ingot.load.hf import read_folder
 from ingot.load.hf.config import MAX_CONFIG_BYTES
 from ingot.load.hf.contents import fingerprint
+from ingot.load.hf.strict_json import shown
 from ingot.reports import Explanation
 
 _SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
@@ -59,10 +61,11 @@ class LLM:
     precision: "f32", or "bf16", which stores weights in bf16 and may round activations to it where the CPU multiplies
     bf16 in hardware; what the weights are stored in unless it is given. threads: 0 means what the machine allows.
     cache_dtype: "f32", "bf16" or "int8" for keys and values; as `precision` unless it is given. sequences: how many
-    may be decoded together, and are kept for prompts that go on from them.
+    may be under way at once, in one call or in several, and are kept for prompts that go on from them.
 
-    Raises LoadError, UnsupportedError or LimitError for a model that cannot be had, InputError for a bad option.
-    May be used from several threads, whose calls take turns.
+    Raises FileNotFoundError for no folder, LoadError, UnsupportedError or LimitError for a model that cannot be had,
+    InputError for a bad option. May be used from several threads, whose steps take turns. An answer is under way until
+    its last token, and a stream that is not read to its end until it is closed; one too many is an InputError.
     """
 
     def __init__(
@@ -120,10 +123,6 @@ class LLM:
         return Explanation.of([self.engine.mode(mode).native], [], node)
 
     @cached_property
-    def _scheduler(self) -> Scheduler:
-        return Scheduler(self.engine)
-
-    @cached_property
     def tokenizer(self) -> Tokenizer:
         """The folder's tokenizer. Raises LoadError when it has none that can be used."""
         return Tokenizer.read(self._folder)
@@ -139,7 +138,7 @@ class LLM:
         """Continues a prompt; see `generate` for the options."""
         return self._completions([self._encode(prompt)], options)[0]
 
-    def generate(self, prompt: str | list[str], **options: Any) -> Any:
+    def generate(self, prompt: str | Tokens[str], **options: Any) -> Any:
         """The text that continues a prompt, or a list of texts for a list of prompts, which are decoded together.
 
         options: max_tokens, up to the context unless it is given; stop: a string or several, none of which becomes part
@@ -149,12 +148,15 @@ class LLM:
 
         Raises InputError for a bad option, and for a prompt that is longer than the context.
         """
-        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
-        texts = [completion.text for completion in self._completions([self._encode(p) for p in prompts], options)]
+        prompts = [self._encode(text) for text in _texts(prompt, "prompt")]
+        texts = [completion.text for completion in self._completions(prompts, options)]
         return texts[0] if isinstance(prompt, str) else texts
 
     def stream(self, prompt: str, **options: Any) -> Iterator[str]:
-        """As `generate`, piece by piece, as soon as the text of each is certain."""
+        """As `generate`, piece by piece, as soon as the text of each is certain.
+
+        Closing the iterator ends the answer.
+        """
         return self._stream(self._encode(prompt), options)
 
     def chat(self, messages: Tokens[Mapping[str, Any]], **options: Any) -> str:
@@ -163,7 +165,7 @@ class LLM:
         Options as in `generate`; `tools`, JSON schemas of functions that the model may call; and `template_options`,
         a mapping of what else the chat template takes, such as {"enable_thinking": False}.
 
-        Raises InputError for messages that the template refuses.
+        Raises InputError for messages that are wrong or that the template refuses.
         """
         prompt, options = self._encode_chat(messages, options)
         return self._completions([prompt], options)[0].text
@@ -172,14 +174,16 @@ class LLM:
         """As `chat`, piece by piece."""
         return self._stream(*self._encode_chat(messages, options))
 
-    def embed(self, text: str | list[str], pooling: str = "mean") -> np.ndarray:
+    def embed(self, text: str | Tokens[str], pooling: str = "mean") -> np.ndarray:
         """The final hidden states of texts, pooled by "mean" or "last" and of length 1: f32[width], or [texts, width].
 
         Raises InputError for a text that is longer than the context.
         """
         if pooling not in ("mean", "last"):
             raise InputError(f"option pooling: unknown value, got {pooling!r}, expected mean or last")
-        texts = [text] if isinstance(text, str) else list(text)
+        texts = _texts(text, "text")
+        if not texts:
+            raise InputError("text: got none, expected at least one")
         rows = []
         for states in map(self._states, texts):
             pooled = states.mean(0) if pooling == "mean" else states[-1]
@@ -207,7 +211,7 @@ class LLM:
         """
         prompt, sampling = self._checked(ids), self._sampling(options)
         if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 0):
-            raise InputError(f"option max_tokens: out of range, got {max_tokens!r}, expected 0 or more")
+            raise InputError(f"option max_tokens: out of range, got {max_tokens!r}, expected an integer, 0 or more")
         room = self.context + 1 - len(prompt)  # the last token drawn needs no position
         self._expect_length(len(prompt))
         constraint = None if schema is None else Constraint.of_schema(schema, self.tokenizer, self.model.vocab_size)
@@ -224,9 +228,11 @@ class LLM:
         """Draws answers together: yields a generation each time it has a new `token`, until all have finished.
 
         As many as the cache has places for are decoded at once; the others join in order when one ends.
+
+        Raises InputError when answers of other callers hold every place.
         """
         generations = list(generations)
-        for generation in self._scheduler.run(generations):
+        for generation in Scheduler(self.engine).run(generations):
             self.usage = generation.usage
             yield generation
 
@@ -239,7 +245,7 @@ class LLM:
 
         Raises InputError when there is nothing yet, OutputError when the file cannot be created.
         """
-        with self._scheduler.lock:
+        with self.engine.lock:
             sequence = self.engine.sequences.latest
             if sequence is None:
                 raise InputError("sequence: none is kept, got nothing, expected an answer before")
@@ -252,7 +258,7 @@ class LLM:
         that is longer than the context, and when every place of the cache is in use.
         """
         tokens, cached = read_state(path, self._fingerprint, self.model.vocab_size, self._cached_types)
-        with self._scheduler.lock:
+        with self.engine.lock:
             self.engine.restore(tokens, cached)
         return tokens
 
@@ -302,8 +308,7 @@ class LLM:
         """Generations and their texts; raises InputError for bad options."""
         rest = dict(options)
         stop = rest.pop("stop", ())
-        stops = (stop,) if isinstance(stop, str) else tuple(stop)
-        streams = [TextStream(self.tokenizer, stops) for _ in prompts]
+        streams = [TextStream(self.tokenizer, stop) for _ in prompts]
         return [self.generation(prompt, **rest) for prompt in prompts], streams
 
     def _sampling(self, options: Mapping[str, Any]) -> Sampling:
@@ -311,16 +316,21 @@ class LLM:
         if unknown:
             names = sorted({"max_tokens", "stop", "schema", *_SAMPLING_OPTIONS})
             raise InputError(f"options: unknown, got {', '.join(sorted(unknown))}, expected some of {', '.join(names)}")
-        return Sampling(**{**self._sampling_defaults, **options})
+        try:
+            return Sampling(**{**self._sampling_defaults, **options})
+        except InputError as error:
+            Sampling(**options)  # raises where it is the caller's own that are wrong
+            raise LoadError(f"{self._folder.path}/generation_config.json: {error}") from error
 
     @cached_property
     def _sampling_defaults(self) -> dict[str, Any]:
         """What generation_config.json says of sampling; greedy where it says nothing."""
         config = self._folder.json("generation_config.json", MAX_CONFIG_BYTES) or {}
-        if not config.get("do_sample", False):
-            return {"temperature": 0.0}
-        names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
-        return {name: config[name] for name in names if config.get(name) is not None}
+        names = ["repetition_penalty"]  # which greedy answers heed, too
+        if config.get("do_sample", False):
+            names += ["temperature", "top_k", "top_p", "min_p"]
+        given = {name: config[name] for name in names if config.get(name) is not None}
+        return given if len(names) > 1 else {"temperature": 0.0, **given}
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -338,8 +348,7 @@ class LLM:
     def _ends(self) -> frozenset[int]:
         """Tokens that end a text."""
         named = end_ids(self._folder, self.model.vocab_size).eos
-        has_tokenizer = self._folder.text("tokenizer.json", MAX_FILE_BYTES) is not None
-        return named or (self.tokenizer.eos if has_tokenizer else frozenset())
+        return named or (self.tokenizer.eos if self._folder.has("tokenizer.json") else frozenset())
 
     def _states(self, text: str) -> np.ndarray:
         """The final hidden state of each token of a text."""
@@ -352,12 +361,13 @@ class LLM:
 
     def _each(self, tokens: list[int], mode: str) -> np.ndarray:
         self._expect_length(len(tokens))
-        with self._scheduler.lock:
-            sequences = self.engine.sequences
+        sequences = self.engine.sequences
+        with self.engine.lock:
             sequence = sequences.start(())
             try:
                 return self.engine.each(sequence, tokens, mode)
             finally:
+                sequences.truncate(sequence, 0)  # nothing goes on from it
                 sequences.finish(sequence)
 
     def _encode(self, text: str) -> list[int]:
@@ -370,16 +380,27 @@ class LLM:
     ) -> tuple[list[int], dict[str, Any]]:
         """The tokens of a conversation, and the options that are not for its template."""
         rest = dict(options)
-        tools, variables = rest.pop("tools", None), rest.pop("template_options", {})
+        tools, variables = rest.pop("tools", None), checked_options(rest.pop("template_options", {}))
         tokens = self.chat_template.encode(self.tokenizer, messages, tools=tools, **variables)
         return self._checked(tokens), rest
 
     def _checked(self, ids: Tokens[int]) -> list[int]:
         """The ids as plain ints. Raises InputError for none, and for one outside the model's vocabulary."""
-        tokens = [int(token) for token in ids]
+        try:
+            tokens = [operator.index(token) for token in ids]
+        except TypeError:
+            raise InputError(f"prompt: not ids, got {shown(ids)}, expected a list of integers") from None
         if not tokens:
             raise InputError("prompt: empty, got no tokens, expected at least one")
         bad = next((token for token in tokens if not 0 <= token < self.model.vocab_size), None)
         if bad is not None:
             raise InputError(f"prompt: token out of range, got {bad}, expected 0..{self.model.vocab_size - 1}")
         return tokens
+
+
+def _texts(text: object, name: str) -> list[str]:
+    """A text, or several, as a list; what is in it is not checked. Raises InputError."""
+    texts = [text] if isinstance(text, str) else text
+    if not isinstance(texts, list | tuple):
+        raise InputError(f"{name}: wrong type, got {type(text).__name__}, expected a text or a list of texts")
+    return list(texts)

@@ -30,6 +30,7 @@ _RANGES: dict[str, tuple[type, float, float, str]] = {
     "seed": (Integral, -(2**63), 2**64 - 1, "none or a 64-bit number"),
     "logprobs": (Integral, 0, MAX_LOGPROBS, f"none or 0 to {MAX_LOGPROBS}"),
 }
+_LEAST_FLOAT = 2.0**-126  # C's float makes less than this 0, which would be no share of anything
 _MAY_BE_NONE = ("seed", "logprobs")
 
 
@@ -144,7 +145,7 @@ class Sampler:
                 "top_count": sampling.logprobs or 0,
                 "top_k": sampling.top_k,
                 "temperature": sampling.temperature,
-                "top_p": sampling.top_p,
+                "top_p": max(sampling.top_p, _LEAST_FLOAT),
                 "min_p": sampling.min_p,
                 "repetition_penalty": sampling.repetition_penalty,
                 "presence_penalty": sampling.presence_penalty,

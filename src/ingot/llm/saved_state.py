@@ -80,7 +80,7 @@ def read_state(
     FileNotFoundError.
     """
     where = os.fspath(path)
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise LoadError(f"{where}: not a regular file")

@@ -7,14 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-<<<<<<< HEAD
 from ingot.errors import InputError
-
-BLOCK = 64  # positions of a block
-
-=======
 from ingot.ops.cache import CACHE_BLOCK
->>>>>>> 94608cd (Places of the cache go from a finished answer to one that waits, before another thread takes them; a run that failed leaves no blocks behind)
+
 
 @dataclass(eq=False)
 class Sequence:

@@ -45,10 +45,10 @@ class Settings:
         cache_dtype = cache_dtype or precision
         _expect_one_of("precision", precision, PRECISIONS)
         _expect_one_of("cache_dtype", cache_dtype, CACHE_DTYPES)
-        _expect_range("threads", threads, 0, MAX_THREADS)
-        _expect_range("sequences", sequences, 1, MAX_SEQUENCES)
+        expect_range("threads", threads, 0, MAX_THREADS)
+        expect_range("sequences", sequences, 1, MAX_SEQUENCES)
         if context is not None:
-            _expect_range("context", context, 1, 1 << 31)
+            expect_range("context", context, 1, 1 << 31)
         library = load()
         isa = library.isa()
         has_dots = isa == "avx512" and library.has_bf16_dots
@@ -80,6 +80,7 @@ def _expect_one_of(name: str, value: str, valid: tuple[str, ...]) -> None:
         raise InputError(f"option {name}: unknown value, got {value!r}, expected one of {', '.join(valid)}")
 
 
-def _expect_range(name: str, value: int, low: int, high: int) -> None:
+def expect_range(name: str, value: int, low: int, high: int) -> None:
+    """Raises InputError unless an option is an int of low..high."""
     if type(value) is not int or not low <= value <= high:
         raise InputError(f"option {name}: out of range, got {value!r}, expected {low}..{high}")

@@ -108,7 +108,9 @@ class TextStream:
 
 def checked_stops(stop: str | Sequence[str]) -> tuple[str, ...]:
     """Stop strings as a tuple. Raises InputError or LimitError."""
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    stops = (stop,) if isinstance(stop, str) else stop
+    if not isinstance(stops, list | tuple):
+        raise InputError(f"stop: wrong type, got {type(stop).__name__}, expected a string or a list of them")
     if len(stops) > MAX_STOPS:
         raise LimitError(f"stop: too many strings, got {len(stops)}, expected at most {MAX_STOPS}")
     for index, text in enumerate(stops):
@@ -117,4 +119,4 @@ def checked_stops(stop: str | Sequence[str]) -> tuple[str, ...]:
         size = len(text.encode("utf-8", "surrogatepass"))
         if size > MAX_STOP_BYTES:
             raise LimitError(f"stop[{index}]: too long, got {size} bytes, expected at most {MAX_STOP_BYTES}")
-    return stops
+    return tuple(stops)

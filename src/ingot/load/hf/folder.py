@@ -59,6 +59,10 @@ class Folder:
             )
         raise LoadError(f"{self.path}: no weights, expected {SINGLE} or {INDEX}")
 
+    def has(self, name: str) -> bool:
+        """Whether it has a file of that name."""
+        return name in self._names
+
     def text(self, name: str, limit: int) -> str | None:
         """The text of one of its files, at most `limit` bytes; None when there is none.
 
