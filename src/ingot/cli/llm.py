@@ -155,7 +155,7 @@ def byte_count(context: click.Context, option: click.Parameter, text: str | None
     """A number of bytes with an optional unit, such as 4GiB. Raises BadParameter."""
     if text is None:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)\s*([A-Za-z]*)", text.strip())
     if match is None or match[2].upper() not in UNITS:
         raise click.BadParameter(f"got {text!r}, expected bytes with a unit or none, such as 4GiB")
     return int(float(match[1]) * UNITS[match[2].upper()])
