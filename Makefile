@@ -53,13 +53,16 @@ clean:
 comma := ,
 
 # What runs once more with canaries, NaN-poison and guard pages.
-CHECKED_TESTS := tests/test_native.py tests/test_session.py tests/test_whole_models.py tests/test_random_graphs.py
+CHECKED_TESTS := tests/test_native.py tests/test_session.py tests/test_whole_models.py tests/test_random_graphs.py \
+	tests/test_planned_sizes.py tests/test_llm.py tests/test_llm_templates.py tests/test_llm_threads.py \
+	tests/test_templates.py
 
-# What runs under the sanitizers: C programs, and tests that drive the C core without torch.
+# What runs under the sanitizers: C programs, and tests that drive the C core without models of torch.
 C_TESTS := $(basename $(notdir $(wildcard tests/native/*.c)))
-NATIVE_TESTS := $(wildcard tests/test_kernels*.py tests/test_row_kernels.py tests/test_native.py tests/test_pool.py \
-	tests/test_random_graphs.py)
-THREAD_TESTS := $(wildcard tests/test_pool.py tests/test_threads.py tests/test_random_graphs.py)
+NATIVE_TESTS := $(wildcard tests/test_kernels*.py tests/test_row_kernels.py tests/test_experts.py tests/test_native.py \
+	tests/test_pool.py tests/test_planned_sizes.py tests/test_random_graphs.py tests/test_sampling.py) \
+	tests/test_llm_threads.py
+THREAD_TESTS := tests/test_pool.py tests/test_random_graphs.py tests/test_llm_threads.py
 
 define sanitized_build
 	$(BIN)/cmake -S . -B build/$(2) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_C_COMPILER=gcc \
