@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from attacks.hostile_configs import write_llama
+
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "ingot"
 MAX_FILE_LINES = 600
@@ -143,10 +145,24 @@ def test_heavy_imports_are_late():
     assert not wrong, "imported at module level, expected inside a function:\n" + "\n".join(wrong)
 
 
+HEAVIEST = ("torch", "transformers", "onnx", "onnx_ir", "tokenizers", "llguidance", "jinja2")
+
+
+def loaded_by(code: str) -> list[str]:
+    """Which of the heaviest modules a program has loaded at its end."""
+    code = f"import sys, ingot\n{code}\nprint(*(m for m in {HEAVIEST} if m in sys.modules))"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+
 def test_import_is_light():
-    code = "import ingot, sys; print([m for m in ('torch', 'onnx', 'onnx_ir', 'transformers') if m in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
+    assert loaded_by("") == []
+
+
+def test_a_language_model_is_light(tmp_path: Path):
+    folder = str(write_llama(tmp_path / "llama"))
+    assert loaded_by(f"list(ingot.LLM({folder!r}).generate_tokens([1, 2], max_tokens=3))") == []
+    shipped = str(SRC / "models" / "tiny-lm")
+    assert loaded_by(f"ingot.LLM({shipped!r}).generate('def', max_tokens=3)") == ["tokenizers"]
 
 
 def test_files_are_short():
