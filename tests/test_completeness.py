@@ -10,8 +10,12 @@ import pytest
 
 import ingot.ops
 from ingot.cli.ops import importer_rules, matrix
+from ingot.emit.kernels import constant_names
 from ingot.ir import OPS
 from ingot.lower.cpu import ROWS
+from ingot.lower.cpu.cache import CHUNK
+from ingot.lower.weights import PANEL
+from ingot.ops.cache import CACHE_BLOCK
 from ingot.run.library import load
 
 assert ingot.ops
@@ -57,3 +61,8 @@ def test_kernels_rows_and_bodies_are_one_list() -> None:
     assert used <= declared
     alone = {"tile_f32", "pack_f32", "pack_bf16", "probe_fma_f32", "probe_read_f32", "sample_f32"}
     assert declared - used == copies | alone
+
+
+def test_sizes_that_python_and_c_share():
+    assert constant_names("INGOT_CACHE") == {CACHE_BLOCK: "INGOT_CACHE_BLOCK", CHUNK: "INGOT_CACHE_CHUNK"}
+    assert constant_names("INGOT_PAN") == {PANEL: "INGOT_PANEL"}

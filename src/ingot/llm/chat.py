@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ingot.errors import IngotError, InputError, LimitError, LoadError, ResourceError, UnsupportedError
-from ingot.llm.tokenizer import MAX_CONFIG_BYTES, Tokenizer, token_text
+from ingot.llm.tokenizer import MAX_SETTINGS_BYTES, Tokenizer, token_text
 from ingot.load.hf.folder import Folder
 from ingot.load.hf.strict_json import MAX_DEPTH, shown
 
@@ -68,7 +68,7 @@ class ChatTemplate:
         """
         folder = folder if isinstance(folder, Folder) else Folder(folder)
         config_path = os.path.join(folder.path, "tokenizer_config.json")
-        config = folder.json("tokenizer_config.json", MAX_CONFIG_BYTES) or {}
+        config = folder.json("tokenizer_config.json", MAX_SETTINGS_BYTES) or {}
         file = folder.text("chat_template.jinja", MAX_TEMPLATE_BYTES)
         where = config_path if file is None else os.path.join(folder.path, "chat_template.jinja")
         sources = _sources(config.get("chat_template"), where) if file is None else {"default": file}

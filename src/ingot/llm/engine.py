@@ -14,6 +14,7 @@ from ingot.ir import Graph, TensorType
 from ingot.llm.sampling import Sampler
 from ingot.llm.sequences import Sequence, Sequences
 from ingot.load.hf import LanguageModel
+from ingot.load.hf.decoder import slots_axis
 from ingot.lower import Target
 from ingot.lower.weights import WeightStore
 from ingot.ops.cache import CACHE_BLOCK
@@ -165,8 +166,8 @@ class Engine:
         cached = {name: state[blocks] for name, state in self._states().items()}
         for name, copy in cached.items() if used else ():
             # What another sequence left behind in the last block is nobody's business.
-            slots = np.moveaxis(copy[-1], 1 if name.startswith("values.") else -1, 0)
-            slots[used:] = 0
+            slots = np.moveaxis(copy, slots_axis(name), 1)
+            slots[-1, used:] = 0
         return cached
 
     def cached_types(self, length: int) -> dict[str, TensorType]:

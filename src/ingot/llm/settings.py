@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ingot.dtype import DType, bf16
+from ingot.dtype import DType, bf16, f32, i8
 from ingot.errors import InputError
 from ingot.load.hf import Folder, LanguageModel, load_language_model, longest_context
 from ingot.lower import Target
@@ -12,7 +12,7 @@ from ingot.machine import usable_threads
 from ingot.run.library import load
 
 PRECISIONS = ("f32", "bf16")
-CACHE_DTYPES = ("f32", "bf16", "int8")
+CACHE_DTYPES = {"f32": f32, "bf16": bf16, "int8": i8}
 DEFAULT_CONTEXT = 4096
 MAX_SEQUENCES = 256
 MAX_THREADS = 256
@@ -44,7 +44,7 @@ class Settings:
         precision = precision or ("bf16" if stored_bf16 else "f32")
         cache_dtype = cache_dtype or precision
         _expect_one_of("precision", precision, PRECISIONS)
-        _expect_one_of("cache_dtype", cache_dtype, CACHE_DTYPES)
+        _expect_one_of("cache_dtype", cache_dtype, tuple(CACHE_DTYPES))
         expect_range("threads", threads, 0, MAX_THREADS)
         expect_range("sequences", sequences, 1, MAX_SEQUENCES)
         if context is not None:
@@ -63,7 +63,7 @@ class Settings:
             folder,
             context=self.context,
             sequences=self.sequences,
-            cache_dtype="i8" if self.cache_dtype == "int8" else self.cache_dtype,
+            cache_dtype=CACHE_DTYPES[self.cache_dtype],
             weights=self.weights,
         )
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from ingot.errors import IngotError, InputError, LimitError, LoadError, ResourceError, UnsupportedError
 from ingot.llm.tokenizer_file import MAX_ID, checked_tokenizer, unknown_id
+from ingot.load.hf.config import MAX_CONFIG_BYTES
 from ingot.load.hf.folder import Folder
 from ingot.load.hf.strict_json import shown
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import tokenizers
 
 MAX_FILE_BYTES = 64 << 20
-MAX_CONFIG_BYTES = 16 << 20
+MAX_SETTINGS_BYTES = 16 << 20
 MAX_TEXT_CHARACTERS = 8 << 20
 
 # A character for use inside a process only: Unicode gives it no meaning. Between two characters of a control token
@@ -88,11 +89,6 @@ class Tokenizer:
         tokenizer = cls(made, unknown_id(document["model"]), where)
         tokenizer._name_ends(folder)
         return tokenizer
-
-    @property
-    def adds_bos(self) -> bool:
-        """Whether a text that is not a chat begins with `bos`."""
-        return self.bos is not None and self.bos in self.prefix
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """The ids of a text, without `prefix` and `suffix`.
@@ -207,7 +203,7 @@ class Tokenizer:
 
     def _name_ends(self, folder: Folder) -> None:
         """bos, eos and pad. `add_bos_token` of older files says nothing: post_processor does."""
-        config = folder.json("tokenizer_config.json", MAX_CONFIG_BYTES) or {}
+        config = folder.json("tokenizer_config.json", MAX_SETTINGS_BYTES) or {}
         where = os.path.join(folder.path, "tokenizer_config.json")
         named = {key: token_text(config, key, where) for key in ("bos_token", "eos_token", "pad_token")}
         ids = {key: self._names.get(text) for key, text in named.items() if text is not None}

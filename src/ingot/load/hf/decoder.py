@@ -67,6 +67,11 @@ def _logits(builder: Builder, template: Template, table: str, hidden: str) -> st
     return builder.apply(head.then, logits)
 
 
+def slots_axis(state: str) -> int:
+    """The axis of a state on which the positions of a block lie."""
+    return 2 if state.startswith("values.") else -1
+
+
 class _CachedAttention:
     """Rotation, the append to the cache, and attention over it; the states and tables that these share."""
 

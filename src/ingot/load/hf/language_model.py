@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ingot.dtype import DTYPES, DType
+from ingot.dtype import DType, bf16, f32, i8
 from ingot.errors import InputError, LimitError, LoadError
 from ingot.ir import Graph
 from ingot.load.hf.decoder import build_decoder
@@ -18,8 +18,6 @@ from ingot.load.hf.weights import Weights
 from ingot.ops.cache import CACHE_BLOCK
 
 MAX_CONTEXT = 1 << 22
-MAX_SEQUENCES = 1 << 12
-CACHE_DTYPES = ("f32", "bf16", "i8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,31 +44,26 @@ def load_language_model(
     *,
     context: int | None,
     sequences: int = 1,
-    cache_dtype: str = "f32",
+    cache_dtype: DType = f32,
     weights: DType | None = None,
 ) -> LanguageModel:
     """The Graph of a model folder, from config and headers alone: weights are mapped, none is read.
 
     context: positions to plan for, None for all that the model has. sequences: how many the cache holds at once.
-    cache_dtype: "f32", "bf16" or "i8". weights: the dtype that matrices are rounded to, None for as they are stored.
+    cache_dtype: f32, bf16 or i8. weights: the dtype that matrices are rounded to, None for as they are stored.
 
     Raises LoadError for a config or weights that contradict the template, UnsupportedError for an architecture or
     choice that no template makes, LimitError, and InputError for a context that the model does not have.
     """
+    assert cache_dtype in (f32, bf16, i8) and sequences > 0
     template, settings = _described(folder)
-    if cache_dtype not in CACHE_DTYPES:
-        raise InputError(f"option cache_dtype: got {cache_dtype!r}, expected one of {', '.join(CACHE_DTYPES)}")
-    if not 1 <= sequences <= MAX_SEQUENCES:
-        raise InputError(f"option sequences: out of range, got {sequences}, expected 1..{MAX_SEQUENCES}")
     context = _context(settings, context)
     graph = Graph(template.name)
     found = Weights(graph, folder, template, weights)
     if template.kind == "encoder":
         build_encoder(graph, template, settings, found)
     else:
-        build_decoder(
-            graph, template, settings, found, context=context, sequences=sequences, cache_dtype=DTYPES[cache_dtype]
-        )
+        build_decoder(graph, template, settings, found, context=context, sequences=sequences, cache_dtype=cache_dtype)
     found.finish(_ignored(template, settings, found.prefix))
     return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config)
 

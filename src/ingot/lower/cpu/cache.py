@@ -13,7 +13,8 @@ from ingot.ops.cache import CACHE_BLOCK
 
 # Nanoseconds on one thread: per element appended, per multiply-add, per weight of the softmax.
 _APPEND, _FMA, _WEIGHT = 1.0, 0.02, 0.4
-_PAIRS, _UNITS, _CHUNK = 24, 8, 256  # CACHED_PAIRS and CACHED_UNITS of attention_cached.c, INGOT_CACHE_CHUNK of abi.h
+_PAIRS, _UNITS = 24, 8  # CACHED_PAIRS and CACHED_UNITS of attention_cached.c
+CHUNK = 256  # INGOT_CACHE_CHUNK of abi.h
 
 
 def _places(
@@ -94,6 +95,6 @@ _declare_attention("cached_attention_i8", i8)
 def cached_attention_scratch(dtype: DType, head_dim: int, v_dim: int) -> int:
     """Floats of scratch per part, as abi.h states."""
     q_columns, v_columns = -(-head_dim // 16) * 16, -(-v_dim // PANEL) * PANEL
-    keys = 0 if dtype is f32 else _CHUNK * head_dim
-    values = 0 if dtype is f32 and v_dim % 16 == 0 else _CHUNK * v_columns
-    return keys + values + _PAIRS * (q_columns + _CHUNK + 16 + (_UNITS + 1) * v_columns)
+    keys = 0 if dtype is f32 else CHUNK * head_dim
+    values = 0 if dtype is f32 and v_dim % 16 == 0 else CHUNK * v_columns
+    return keys + values + _PAIRS * (q_columns + CHUNK + 16 + (_UNITS + 1) * v_columns)
