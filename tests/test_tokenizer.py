@@ -1,6 +1,7 @@
 """Text to ids and back, as `tokenizers` does it; and files and texts that must be refused."""
 
 import copy
+import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -245,5 +246,5 @@ def test_documents_are_kept(tmp_path):
     """What is checked is not changed."""
     before = document("byte_level")
     after = copy.deepcopy(before)
-    module.checked_tokenizer(after, "tokenizer.json")
+    module.checked_tokenizer(after, json.dumps(after), "tokenizer.json")
     assert before == after

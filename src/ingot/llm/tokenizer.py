@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from ingot.errors import IngotError, InputError, LimitError, LoadError, ResourceError, UnsupportedError
-from ingot.llm.tokenizer_file import MAX_ID, checked_tokenizer, unknown_id
+from ingot.llm.tokenizer_file import MAX_ID, checked_tokenizer, highest_id, unknown_id
 from ingot.load.hf.config import MAX_CONFIG_BYTES
 from ingot.load.hf.folder import Folder
-from ingot.load.hf.strict_json import shown
+from ingot.load.hf.strict_json import parse_object, shown
 
 if TYPE_CHECKING:
     import tokenizers
@@ -49,12 +49,11 @@ class Tokenizer:
     added: the texts of all tokens that are found before a text is cut into words.
     """
 
-    def __init__(self, rust: tokenizers.Tokenizer, unknown: int | None, where: str) -> None:
+    def __init__(self, rust: tokenizers.Tokenizer, vocab_size: int, unknown: int | None, where: str) -> None:
         self._where = where
         self._rust = rust
-        self._names: dict[str, int] = rust.get_vocab(with_added_tokens=True)
         added = rust.get_added_tokens_decoder()
-        self.vocab_size = 1 + max(self._names.values(), default=-1)
+        self.vocab_size = vocab_size
         self.special = {token.content: index for index, token in added.items() if token.special}
         self.added = frozenset(token.content for token in added.values())
         self._hidden = frozenset(self.special.values())
@@ -76,17 +75,18 @@ class Tokenizer:
         """
         folder = folder if isinstance(folder, Folder) else Folder(folder)
         where = os.path.join(folder.path, "tokenizer.json")
-        document = folder.json("tokenizer.json", MAX_FILE_BYTES)
-        if document is None:
+        content = folder.text("tokenizer.json", MAX_FILE_BYTES)
+        if content is None:
             raise LoadError(
                 f"{folder.path}: no tokenizer.json, so no text can be read or written;"
                 " generate_tokens takes and gives ids"
             )
-        text = checked_tokenizer(document, where)
+        document = parse_object(content.encode(), where)
+        text = checked_tokenizer(document, content, where)
         rust = _package().Tokenizer
         made = _guarded(lambda: rust.from_str(text), LoadError, where)
         _check_ids(made, document, where)
-        tokenizer = cls(made, unknown_id(document["model"]), where)
+        tokenizer = cls(made, 1 + highest_id(document), unknown_id(document["model"]), where)
         tokenizer._name_ends(folder)
         return tokenizer
 
@@ -157,8 +157,8 @@ class Tokenizer:
     @cached_property
     def bytes_of(self) -> dict[int, bytes]:
         """The bytes that single tokens stand for, where decoding joins them to characters."""
-        found = {self._names.get(f"<0x{byte:02X}>"): bytes([byte]) for byte in range(256)}
-        letter = self._names.get("<0x41>")
+        found = {self._rust.token_to_id(f"<0x{byte:02X}>"): bytes([byte]) for byte in range(256)}
+        letter = self._rust.token_to_id("<0x41>")
         joins = letter is not None and self.decode_known([letter]) == "A"
         return {index: byte for index, byte in found.items() if index is not None} if joins else {}
 
@@ -206,7 +206,7 @@ class Tokenizer:
         config = folder.json("tokenizer_config.json", MAX_SETTINGS_BYTES) or {}
         where = os.path.join(folder.path, "tokenizer_config.json")
         named = {key: token_text(config, key, where) for key in ("bos_token", "eos_token", "pad_token")}
-        ids = {key: self._names.get(text) for key, text in named.items() if text is not None}
+        ids = {key: self._rust.token_to_id(text) for key, text in named.items() if text is not None}
         ends = end_ids(folder, self.vocab_size)
         self.bos = ids.get("bos_token", min(ends.bos, default=None))
         self.pad = ids.get("pad_token", min(ends.pad, default=None))

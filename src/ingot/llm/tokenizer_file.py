@@ -24,8 +24,8 @@ _BYTE_LIKE = re.compile(r"<0x[^<>]*>")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
-def checked_tokenizer(document: dict[str, Any], where: str) -> str:
-    """The document as JSON text, without truncation and padding, added tokens by id.
+def checked_tokenizer(document: dict[str, Any], content: str, where: str) -> str:
+    """The document as JSON text, without truncation and padding, added tokens by id: `content` where that says so.
 
     Raises LoadError, LimitError or UnsupportedError that names the field.
     """
@@ -53,7 +53,18 @@ def checked_tokenizer(document: dict[str, Any], where: str) -> str:
             growth *= longer if section != "decoder" else 1.0
     if growth > MAX_GROWTH:
         raise LimitError(f"{where}: normalizer: text may grow {growth:.0f} times, expected at most {MAX_GROWTH}")
-    return json.dumps(document | {"added_tokens": added, "truncation": None, "padding": None}, ensure_ascii=False)
+    wanted = {"added_tokens": added, "truncation": None, "padding": None}
+    found = {"added_tokens": [], **document}
+    if all(found.get(key) == value for key, value in wanted.items()):
+        return content
+    return json.dumps(document | wanted, ensure_ascii=False)
+
+
+def highest_id(document: dict[str, Any]) -> int:
+    """The largest id of a checked document's tokens."""
+    vocabulary = document["model"]["vocab"]
+    highest = max(vocabulary.values()) if isinstance(vocabulary, dict) else len(vocabulary) - 1
+    return max([highest, *(token["id"] for token in document.get("added_tokens") or [])])
 
 
 def unknown_id(model: dict[str, Any]) -> int | None:
@@ -110,18 +121,21 @@ def _check_bpe(model: dict[str, Any], tokens: dict[str, int], where: str) -> Non
     if model.get("dropout"):
         raise UnsupportedError(f"{where}: model.dropout: got {shown(model['dropout'])}, expected none: ids would vary")
     prefix = model.get("continuing_subword_prefix") or ""
-    seen: set[tuple[str, str]] = set()
+    pairs: list[tuple[str, str]] = []
     for rank, merge in enumerate(merges):
         pair = merge.split(" ") if isinstance(merge, str) else merge
-        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+        if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) is not str or type(pair[1]) is not str:
             raise LoadError(f"{where}: model.merges[{rank}]: got {shown(merge)}, expected two tokens")
         left, right = pair
-        for text in (left, right, left + right.removeprefix(prefix)):
-            if text not in tokens:
-                raise LoadError(f"{where}: model.merges[{rank}]: {shown(merge)} needs {shown(text)}, no token")
-        if (left, right) in seen:
-            raise LoadError(f"{where}: model.merges[{rank}]: {shown(merge)} has two ranks")
-        seen.add((left, right))
+        joined = left + right.removeprefix(prefix)
+        if left not in tokens or right not in tokens or joined not in tokens:
+            text = next(text for text in (left, right, joined) if text not in tokens)
+            raise LoadError(f"{where}: model.merges[{rank}]: {shown(merge)} needs {shown(text)}, no token")
+        pairs.append((left, right))
+    if len(set(pairs)) < len(pairs):
+        ranks: dict[tuple[str, str], int] = {}
+        rank = next(rank for rank, pair in enumerate(pairs) if ranks.setdefault(pair, rank) != rank)
+        raise LoadError(f"{where}: model.merges[{rank}]: {shown(merges[rank])} has two ranks")
     unknown = model.get("unk_token")
     if unknown is not None and unknown not in tokens:
         raise LoadError(f"{where}: model.unk_token: got {shown(unknown)}, expected a token")

@@ -143,6 +143,36 @@ def _evaluate_columns(graph: Graph, value: str, columns: tuple[slice, ...]) -> n
     return result
 
 
+def _parts(graph: Graph, value: str) -> Iterator[np.ndarray]:
+    """A static value piece by piece along its first axis: as the weights that a concat puts there come one by one."""
+    node = graph.producer(value)
+    source = None if node is None else str(node.operands[0])
+    if node is None or source is None or node.op.name not in ("cast", "permute", "reshape", "concat"):
+        yield evaluate(graph, value)
+    elif node.op.name == "cast":
+        for part in _parts(graph, source):
+            result = node.op.function(part, **node.attributes)
+            release(part)
+            yield result
+    elif node.op.name == "permute" and node.axes[0] == 0:
+        yield from (part.transpose(node.axes) for part in _parts(graph, source))
+    elif node.op.name == "concat" and node.axis == 0:
+        for operand in node.operands:
+            yield from _parts(graph, str(operand))
+    elif node.op.name == "reshape" and graph.type(source).dims[1:] == graph.type(value).dims[2:] != ():
+        rows, held = graph.type(value).dims[1], 0
+        waiting: list[np.ndarray] = []
+        for part in _parts(graph, source):
+            waiting.append(part)
+            held += len(part)
+            if rows and held % rows == 0:
+                whole = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+                yield whole.reshape(-1, *graph.type(value).dims[1:])
+                waiting, held = [], 0
+    else:
+        yield evaluate(graph, value)
+
+
 class WeightStore:
     """Materialised recipes by key, each 64-byte aligned; never two copies.
 
@@ -216,7 +246,7 @@ class WeightStore:
             yield from self._gate_jobs(graph, recipe, packed)
             return
         if len(recipe.shape) > 2:
-            yield from self._several_jobs(graph, recipe, packed)
+            yield packed.nbytes, partial(self._pack_several, graph, recipe, packed)
             return
         axis = 0 if recipe.transposed else 1
         k, start = _panel_rows(recipe.shape[1 - axis], recipe.dtype), 0
@@ -273,22 +303,15 @@ class WeightStore:
             for piece in pieces:
                 release(piece)
 
-    def _several_jobs(self, graph: Graph, recipe: Recipe, packed: np.ndarray) -> Iterator[_Job]:
-        """Packs matrices one after another; those that a concat brings together each on their own."""
-        node, start = graph.producer(recipe.value), 0
-        is_concat = node is not None and node.op.name == "concat" and node.axis == 0
-        for value in map(str, node.operands) if node is not None and is_concat else [recipe.value]:
-            stop = start + graph.type(value).dims[0]
-            here = packed.reshape(recipe.shape[0], -1)[start:stop] if packed.size else packed
-            yield here.nbytes, partial(self._pack_several, graph, value, here, recipe.transposed)
-            start = stop
-
-    def _pack_several(self, graph: Graph, value: str, packed: np.ndarray, transposed: bool) -> None:
-        data = evaluate(graph, value)
-        matrices = data.reshape(math.prod(data.shape[:-2]), *data.shape[-2:])
-        for matrix, panels in zip(matrices, packed.reshape(len(matrices), -1), strict=True):
-            self._pack(matrix, panels, transposed)
-        release(data)
+    def _pack_several(self, graph: Graph, recipe: Recipe, packed: np.ndarray) -> None:
+        """Packs matrices one after another, and has each only as long."""
+        if not packed.size:
+            return
+        panels = iter(packed.reshape(math.prod(recipe.shape[:-2]), -1))
+        for part in _parts(graph, recipe.value):
+            for matrix in part.reshape(math.prod(part.shape[:-2]), *part.shape[-2:]):
+                self._pack(matrix, next(panels), recipe.transposed)
+            release(part)
 
     def _make_raw(self, graph: Graph, recipe: Recipe, made: dict[str, np.ndarray]) -> None:
         data = evaluate(graph, recipe.value)

@@ -20,9 +20,12 @@ _ATTENTION_ROWS = (0, 3, 4)  # the operands of cached_attention that have a row 
 def take_rows_first(graph: Graph) -> bool:
     """gather(op(x), few) along axis 0 becomes op(gather(x, few)), where nothing else reads the other rows of op(x)."""
     changed = False
-    for node in graph.nodes:
-        if node.op.name == "gather" and node.axis == 0 and _takes_few(graph, node):
-            changed |= _move(graph, node)
+    waiting = [node for node in graph.nodes if node.op.name == "gather" and node.axis == 0]
+    while waiting:
+        gather = waiting.pop()
+        if _takes_few(graph, gather) and (moved := _move(graph, gather)):
+            waiting += moved
+            changed = True
     return changed
 
 
@@ -33,26 +36,28 @@ def _takes_few(graph: Graph, gather: Node) -> bool:
     return indices[0] < rows
 
 
-def _move(graph: Graph, gather: Node) -> bool:
+def _move(graph: Graph, gather: Node) -> list[Node]:
+    """Moves a gather above the node that it reads; the gathers that it became there, none when it stays."""
     value, indices = gather.operands
     node = graph.producer(value)
     if node is None or len(node.outputs) > 1 or graph.only_user(node.output) is not gather:
-        return False
+        return []
     if _is_of_weight(graph, node):  # a table that is cast, which lowering gathers from as it is stored
-        return False
+        return []
     rows, count = graph.type(node.output).shape[0], graph.type(str(indices)).shape[0]
-    positions = _row_operands(graph, node, rows)
-    if not positions:
-        return False
-    operands = list(node.operands)
-    for i in positions:
-        operands[i] = graph.add("gather", [operands[i], indices], f"{operands[i]}.taken", before=gather, axis=0).output
+    operands, moved = list(node.operands), []
+    for i in _row_operands(graph, node, rows):
+        above = graph.add("gather", [operands[i], indices], f"{operands[i]}.taken", before=gather, axis=0)
+        operands[i] = above.output
+        moved.append(above)
+    if not moved:
+        return []
     name, attributes = node.output, node.attributes | _resized(node, count)
     taken = graph.add(node.op.name, operands, f"{name}.taken", before=gather, **attributes).output
     graph.replace(gather, taken)
     graph.remove(node)
     graph.rename(taken, name)
-    return True
+    return moved
 
 
 def _row_operands(graph: Graph, node: Node, rows: Any) -> list[int]:

@@ -187,16 +187,13 @@ class Builder:
 
     def _experts(self, linear: Linear, x: str, chosen: str, count: int, inputs: int, outputs: int) -> str:
         """x [rows, slots or 1, inputs] times the weight of each slot's expert: [rows, slots, outputs]."""
-        matrices = []
-        for expert in range(count):
-            path = self._path + linear.path.replace("{expert}", str(expert))
-            shape = (inputs, outputs) if linear.transposed else (outputs, inputs)
-            matrix = self.weights.value(f"{path}.weight", shape, linear.where)
-            if linear.transposed:
-                matrix = self.add("permute", matrix, axes=(1, 0))
-            matrices.append(self.add("reshape", matrix, hint="expert", shape=(1, outputs, inputs)))
-        stacked = self.add("concat", *matrices, hint=f"{linear.path}.all", axis=0)
-        return self.add("expert_matmul", x, chosen, stacked, hint=linear.path)
+        paths = [self._path + linear.path.replace("{expert}", str(expert)) for expert in range(count)]
+        shape = (inputs, outputs) if linear.transposed else (outputs, inputs)
+        below = self.weights.below([f"{path}.weight" for path in paths], shape, linear.where)
+        matrices = self.add("reshape", below, hint=f"{linear.path}.all", shape=(count, *shape))
+        if linear.transposed:
+            matrices = self.add("permute", matrices, hint=f"{linear.path}.all", axes=(0, 2, 1))
+        return self.add("expert_matmul", x, chosen, matrices, hint=linear.path)
 
     def _activate(self, activation: str, x: str) -> str:
         op, approximate = ACTIVATIONS[activation]

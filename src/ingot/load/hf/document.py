@@ -13,6 +13,9 @@ import yaml
 from ingot.errors import LoadError
 from ingot.load.hf.expression import Expression
 
+# The same language read in C, five times as fast, where PyYAML was built with it.
+_LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
 
 class Item:
     """A YAML node and where it stands, `templates/llama.yaml:12`."""
@@ -92,7 +95,7 @@ def read_document(path: Path) -> Item:
     """The root of a YAML file. Raises LoadError for what is not YAML."""
     file = f"{path.parent.name}/{path.name}"
     try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_LOADER)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise LoadError(f"{file}: not YAML ({error})") from error
     if node is None:

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import reprlib
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from ingot.errors import LimitError, LoadError
 
 MAX_DEPTH = 64
 _MAX_NUMBER_CHARACTERS = 64
+# How a document names half a character; in itself it holds whole ones, being UTF-8.
+_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxstring = 2, 80
 
@@ -41,7 +46,9 @@ def parse_json(content: bytes, where: str) -> Any:
         raise _too_deep(where) from None
     except ValueError as error:
         raise LoadError(f"{where}: not JSON, {error}") from error
-    _check_tree(value, where)
+    _check_depth(value, where)
+    if _HALF_CHARACTER.search(text):
+        _check_strings(value, where)
     return value
 
 
@@ -84,26 +91,35 @@ def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text} is no JSON number")
 
 
-def _check_tree(root: Any, where: str) -> None:
-    """Depth, and strings that UTF-8 can hold: an escape may name half a character."""
-    level, depth = [root], 0
-    while level:
-        below: list[Any] = []
-        for value in level:
-            if isinstance(value, dict):
-                below.extend(value)
-                below.extend(value.values())
-            elif isinstance(value, list):
-                below.extend(value)
-            elif isinstance(value, str) and not value.isascii():
-                try:
-                    value.encode("utf-8")
-                except UnicodeEncodeError:
-                    raise LoadError(f"{where}: {shown(value)} holds half a surrogate pair") from None
-        depth += any(isinstance(value, (dict, list)) for value in level)
-        if depth > MAX_DEPTH:
-            raise _too_deep(where)
-        level = below
+def _check_depth(root: Any, where: str) -> None:
+    level = _containers([root])
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return
+        level = _containers(chain.from_iterable(each.values() if type(each) is dict else each for each in level))
+    if level:
+        raise _too_deep(where)
+
+
+def _containers(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if type(value) is dict or type(value) is list]
+
+
+def _check_strings(root: Any, where: str) -> None:
+    """Strings that UTF-8 can hold: two escapes name a character beyond the first 65536, one alone half of it."""
+    waiting = [root]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, str) and not value.isascii():
+            try:
+                value.encode("utf-8")
+            except UnicodeEncodeError:
+                raise LoadError(f"{where}: {shown(value)} holds half a surrogate pair") from None
 
 
 def _too_deep(where: str) -> LimitError:

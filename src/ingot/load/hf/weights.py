@@ -24,6 +24,7 @@ class Weights:
         self._graph = graph
         self._folder = folder
         self._matrices = matrices
+        self._stored: dict[str, str] = {}
         self._values: dict[str, str] = {}
         self._problems: list[str] = []
         self._renamed = template.renamed
@@ -32,17 +33,25 @@ class Weights:
 
     def value(self, name: str, shape: tuple[int, ...], where: str) -> str:
         """The f32 value of a weight, made at the first call. where: the line of the template that asks for it."""
-        path, _, last = name.rpartition(".")
-        if name not in self._folder.tensors and f"{path}.{self._renamed.get(last)}" in self._folder.tensors:
-            name = f"{path}.{self._renamed[last]}"
+        name = self._found(name)
         if name not in self._values:
-            self._values[name] = self._load(name, shape, where)
+            self._values[name] = self._cast(self._load(name, shape, where))
         return self._values[name]
+
+    def below(self, names: Sequence[str], shape: tuple[int, int], where: str) -> str:
+        """The f32 value of several matrices [rows, columns] below each other: [len(names) * rows, columns].
+
+        Few nodes for any number of them, where they are stored in one dtype.
+        """
+        parts = [self._load(self._found(name), shape, where) for name in names]
+        if len({self._graph.type(part).dtype for part in parts}) > 1:
+            parts = [self._cast(part) for part in parts]
+        return self._cast(self._graph.add("concat", parts, f"{parts[0]}.all", axis=0).output)
 
     def finish(self, ignored: Sequence[str]) -> None:
         """Raises LoadError with all that is missing, mis-shaped or not asked for; `ignored` are patterns of names."""
         for name in self._folder.tensors:
-            if name not in self._values and not any(fnmatchcase(name, pattern) for pattern in ignored):
+            if name not in self._stored and not any(fnmatchcase(name, pattern) for pattern in ignored):
                 self._problems.append(f"unexpected {name!r}")
         if self._problems:
             rest = len(self._problems) - _MAX_SHOWN
@@ -51,7 +60,19 @@ class Weights:
                 f"{self._folder.path}: {len(self._problems)} weights do not fit the template\n  " + "\n  ".join(lines)
             )
 
+    def _found(self, name: str) -> str:
+        """The name that a weight has in this folder."""
+        path, _, last = name.rpartition(".")
+        other = f"{path}.{self._renamed.get(last)}"
+        return other if name not in self._folder.tensors and other in self._folder.tensors else name
+
     def _load(self, name: str, shape: tuple[int, ...], where: str) -> str:
+        """The weight in its stored dtype, made at the first call."""
+        if name not in self._stored:
+            self._stored[name] = self._add(name, shape, where)
+        return self._stored[name]
+
+    def _add(self, name: str, shape: tuple[int, ...], where: str) -> str:
         stored = self._folder.tensors.get(name)
         if stored is None or stored.shape != shape:
             got = f"missing {name!r}" if stored is None else f"shape of {name!r}: got {list(stored.shape)}"
@@ -59,9 +80,13 @@ class Weights:
             return self._graph.add_weight(name, None, TensorType(f32, shape))
         if stored.dtype not in (f32, f16, bf16):
             raise UnsupportedError(f"{stored.path}: weight {name!r} is {stored.dtype}, expected f32, f16 or bf16")
-        value = self._graph.add_weight(name, stored.array())
-        if len(shape) >= 2 and self._matrices is not None and stored.dtype is not self._matrices:
-            value = self._graph.add("cast", [value], f"{name}.{self._matrices}", dtype=self._matrices).output
+        return self._graph.add_weight(name, stored.array())
+
+    def _cast(self, stored: str) -> str:
+        """The f32 value of one or more weights; of matrices, after rounding."""
+        value, type = stored, self._graph.type(stored)
+        if type.rank >= 2 and self._matrices is not None and type.dtype is not self._matrices:
+            value = self._graph.add("cast", [value], f"{stored}.{self._matrices}", dtype=self._matrices).output
         if self._graph.type(value).dtype is not f32:
-            value = self._graph.add("cast", [value], f"{name}.f32", dtype=f32).output
+            value = self._graph.add("cast", [value], f"{stored}.f32", dtype=f32).output
         return value
