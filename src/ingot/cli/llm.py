@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ingot.cli.model import as_json
-from ingot.cli.terminal import human_bytes, print_json, print_table, print_text, printable, progress
+from ingot.cli.terminal import counting, human_bytes, print_json, print_table, print_text, printable, progress
 from ingot.errors import InputError
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ def generate(folder: ModelFolder, prompt: str, generation: dict[str, Any], as_js
         answer = {"text": completion.text, "finish_reason": completion.finish_reason, "tokens": completion.tokens}
         print_json(answer | facts(llm, completion.usage))
         return
-    stream(llm.stream(text, **generation))
+    with counting("reading the prompt") as llm.engine.on_prefill:
+        stream(llm.stream(text, **generation))
     click.echo()
     if sys.stderr.isatty():
         click.secho(summary(llm.usage), dim=True, err=True)

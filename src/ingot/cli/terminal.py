@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -85,6 +85,24 @@ def track(items: Sequence[Any], label: str) -> Iterable[Any]:
     from rich.progress import track as bar
 
     return bar(items, label, console=Console(stderr=True, markup=False), transient=True)
+
+
+@contextlib.contextmanager
+def counting(label: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Gives what shows (done, of how many) as a bar on stderr, gone once all is done; None unless on a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True, markup=False), transient=True) as bar:
+        task = bar.add_task(label, visible=False)
+
+        def show(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, visible=done < total, refresh=True)
+
+        yield show
 
 
 def human_bytes(count: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Tokens
 
 import numpy as np
@@ -105,6 +105,7 @@ class Engine:
         self.weights = WeightStore(pack_panels, target.threads)
         self.state = Arena()
         self._modes: dict[str, Mode] = {}
+        self.on_prefill: Callable[[int, int], None] | None = None  # told after each chunk: tokens computed, of how many
         optimize(model.graph)
 
     @property
@@ -132,6 +133,8 @@ class Engine:
             is_last = begin + mode.rows >= len(tokens)
             mode.inputs["take"][0] = len(part) - 1
             self._append(mode, sequence, part, 1, [sampler] if sampler is not None and is_last else ())
+            if self.on_prefill is not None:
+                self.on_prefill(min(begin + mode.rows, len(tokens)), len(tokens))
         return mode.output
 
     def each(self, sequence: Sequence, tokens: Tokens[int], mode_name: str) -> np.ndarray:

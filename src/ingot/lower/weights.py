@@ -264,9 +264,18 @@ class WeightStore:
     def _pack_columns(
         self, graph: Graph, value: str, columns: tuple[slice, ...], packed: np.ndarray, transposed: bool
     ) -> None:
-        data = _evaluate_columns(graph, value, columns)
-        self._pack(data, packed, transposed)
-        release(data)
+        """Packs a range of columns; where parts of it can be had, some at a time, so that casts are never whole."""
+        axis = 0 if transposed else 1
+        begin, end = columns[axis].start, columns[axis].stop
+        k = packed.size // (-(-(end - begin) // PANEL) * PANEL) if packed.size else 0
+        step = max(1, _COPY_BYTES // (k * packed.itemsize * PANEL)) * PANEL if k else max(1, end - begin)
+        if not _is_stored(graph, value):
+            step = max(1, end - begin)
+        for column in range(begin, end, step):
+            stop = min(column + step, end)
+            data = _evaluate_columns(graph, value, (slice(column, stop), slice(None))[:: 1 if axis == 0 else -1])
+            self._pack(data, packed[(column - begin) * k :][: -(-(stop - column) // PANEL) * PANEL * k], transposed)
+            release(data)
 
     def _gate_jobs(self, graph: Graph, recipe: Recipe, packed: np.ndarray) -> Iterator[_Job]:
         """Packs columns of both halves side by side; parts of large ones on their own."""
