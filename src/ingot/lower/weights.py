@@ -323,6 +323,15 @@ class WeightStore:
             release(part)
 
     def _make_raw(self, graph: Graph, recipe: Recipe, made: dict[str, np.ndarray]) -> None:
+        node = graph.producer(recipe.value)
+        if node is not None and len(recipe.shape) == 2 and recipe.nbytes and _is_stored(graph, recipe.value):
+            data = allocate(recipe.nbytes).view(recipe.dtype.numpy).reshape(recipe.shape)
+            step = max(1, _COPY_BYTES * len(data) // recipe.nbytes)
+            for row in range(0, len(data), step):  # a table that is cast: source and result are never both whole
+                rows = slice(row, row + step)
+                data[rows] = _evaluate_columns(graph, recipe.value, (rows, slice(None)))
+            made[recipe.key] = data.reshape(-1)
+            return
         data = evaluate(graph, recipe.value)
         if not (data.flags.c_contiguous and data.flags.aligned):
             source, data = data, allocate(recipe.nbytes).view(data.dtype).reshape(data.shape)
