@@ -101,6 +101,8 @@ WRONG: list[tuple[dict[str, Any], type[IngotError], str]] = [
         LoadError,
         "high_freq_factor: got 1.0, expected more than low_freq_factor, 4.0",
     ),
+    (rope(rope_type="yarn", factor=2, rope_theta=1), LoadError, "angles cannot be computed, float division by zero"),
+    (rope(rope_type="linear", factor=5e-324), LoadError, "angles cannot be computed, overflow"),
     (rope(rope_type="longrope", short_factor=[1.0]), LoadError, "short_factor: got [1.0], expected 4 numbers"),
     (
         rope(rope_type="yarn", factor=2, original_max_position_embeddings=0),

@@ -41,10 +41,14 @@ def rotary_tables(rope: Rope, settings: Settings, context: int) -> tuple[np.ndar
         raise UnsupportedError(
             f"{place}.rope_type: not supported, got {kind!r}, expected one of {', '.join(rope.kinds)} ({rope.where})"
         )
-    frequencies, factor = _Scaling(place, scaling, settings, dim, float(theta), context).frequencies(kind)
-    angles = np.arange(context, dtype=np.float64)[:, None] * frequencies
-    angles = np.concatenate([angles, angles], -1)
-    return (np.cos(angles) * factor).astype(np.float32), (np.sin(angles) * factor).astype(np.float32)
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            frequencies, factor = _Scaling(place, scaling, settings, dim, float(theta), context).frequencies(kind)
+            angles = np.arange(context, dtype=np.float64)[:, None] * frequencies
+            angles = np.concatenate([angles, angles], -1)
+            return (np.cos(angles) * factor).astype(np.float32), (np.sin(angles) * factor).astype(np.float32)
+    except ArithmeticError as error:
+        raise LoadError(f"{place}: angles cannot be computed, {error} ({rope.where})") from error
 
 
 def _scaling(rope: Rope, settings: Settings) -> tuple[str, Mapping[str, Any]]:
