@@ -96,13 +96,21 @@ def counting(label: str) -> Iterator[Callable[[int, int], None] | None]:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True, markup=False), transient=True) as bar:
-        task = bar.add_task(label, visible=False)
+    # It lives only while something is under way: what is written meanwhile would be held back or painted over.
+    bar = Progress(console=Console(stderr=True, markup=False), transient=True, redirect_stdout=False)
+    task = bar.add_task(label)
 
-        def show(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, visible=done < total, refresh=True)
+    def show(done: int, total: int) -> None:
+        if done < total:
+            bar.start()
+            bar.update(task, completed=done, total=total)
+        else:
+            bar.stop()
 
+    try:
         yield show
+    finally:
+        bar.stop()
 
 
 def human_bytes(count: int) -> str:
