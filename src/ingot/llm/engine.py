@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Tokens
 
@@ -101,6 +103,7 @@ class Engine:
         self.model = model
         self.target = target
         self.lock = threading.RLock()
+        _engines.add(self)
         self.sequences = Sequences(sequences, model.blocks_per_sequence)
         self.weights = WeightStore(pack_panels, target.threads)
         self.state = Arena()
@@ -206,3 +209,23 @@ class Engine:
         mode.inputs["blocks"][0] = sequence.blocks
         mode.run(count, taken, 1, samplers)
         sequence.tokens += tokens
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_held: list[list[Engine]] = []
+
+
+def _hold_engines() -> None:
+    """Before a fork: waits for the steps of other threads, so that the child finds engines in order and locks free."""
+    engines = sorted(_engines, key=id)
+    for engine in engines:
+        engine.lock.acquire()
+    _held.append(engines)
+
+
+def _release_engines() -> None:
+    for engine in _held.pop():
+        engine.lock.release()
+
+
+os.register_at_fork(before=_hold_engines, after_in_parent=_release_engines, after_in_child=_release_engines)
