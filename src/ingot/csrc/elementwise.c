@@ -2,6 +2,7 @@
  * the elements of a, b and c; for f32 they are 16 lanes. */
 #include <string.h>
 
+#include "bf16.h"
 #include "kernel.h"
 #include "strided.h"
 #include "vmath.h"
@@ -294,22 +295,6 @@ UNARY(cast_i32_f32, int32_t, float, x)
 UNARY(cast_i32_i64, int32_t, int64_t, x)
 UNARY(cast_bool_i64, uint8_t, int64_t, x != 0)
 UNARY(cast_bool_i32, uint8_t, int32_t, x != 0)
-
-/* bf16 is the upper half of a float. Rounded to nearest even by a carry into it, which may make an infinity; NaN stays
- * NaN, and quiet. */
-static inline uint16_t float_to_bf16(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1), quiet = bits | 0x400000;
-  return (uint16_t)(((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded) >> 16);
-}
-
-static inline float bf16_to_float(uint16_t x) {
-  const uint32_t bits = (uint32_t)x << 16;
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
 
 UNARY(cast_f32_bf16, float, uint16_t, float_to_bf16(x))
 UNARY(cast_bf16_f32, uint16_t, float, bf16_to_float(x))

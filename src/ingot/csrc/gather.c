@@ -2,6 +2,7 @@
  * to the run's fault slot, and zeros to the output. */
 #include <string.h>
 
+#include "bf16.h"
 #include "kernel.h"
 
 /* The index counted from the front, or -1 after a fault. */
@@ -15,13 +16,6 @@ static inline int64_t gather_index(ingot_fault *fault, int32_t step, int64_t ind
 static inline int64_t gather_row(const gather_args *args, int64_t i) {
   int64_t index = args->index_bytes == 8 ? ((const int64_t *)args->indices)[i] : ((const int32_t *)args->indices)[i];
   return gather_index(args->fault, args->step, index, args->limit);
-}
-
-static inline float from_bf16(uint16_t bits) {
-  uint32_t wide = (uint32_t)bits << 16;
-  float value;
-  memcpy(&value, &wide, sizeof value);
-  return value;
 }
 
 #define GATHER(name, index_type)                                                                          \
@@ -60,13 +54,13 @@ GATHER(gather_i32, int32_t)
     }                                                                             \
   }
 
-GATHER_FLOATS(gather_bf16, uint16_t, from_bf16(table[row * inner + k]))
+GATHER_FLOATS(gather_bf16, uint16_t, bf16_to_float(table[row * inner + k]))
 
 /* Row r of the table is column r % 32 of panel r / 32, which is [inner][32], or of bf16 [ceil(inner / 2)][32][2]. */
 GATHER_FLOATS(gather_f32_panels, float, table[(row / INGOT_PANEL * inner + k) * INGOT_PANEL + row % INGOT_PANEL])
 GATHER_FLOATS(gather_bf16_panels, uint16_t,
-              from_bf16(table[((row / INGOT_PANEL * ((inner + 1) / 2) + k / 2) * INGOT_PANEL + row % INGOT_PANEL) * 2
-                              + k % 2]))
+              bf16_to_float(table[((row / INGOT_PANEL * ((inner + 1) / 2) + k / 2) * INGOT_PANEL + row % INGOT_PANEL)
+                                  * 2 + k % 2]))
 
 void K(gather_elements_i64)(const void *p, int32_t part, int32_t parts) {
   const gather_elements_args *args = p;

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "bf16.h"
 #include "gemm.h"
 
 static inline float without_denormal(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }
@@ -9,10 +10,7 @@ static inline float without_denormal(float x) { return fabsf(x) < 0x1p-126f ? co
 static inline float bf16_element(const float *pair, int second) {
   uint16_t halves[2];
   memcpy(halves, pair, sizeof halves);
-  const uint32_t bits = (uint32_t)halves[second] << 16;
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return without_denormal(value);
+  return without_denormal(bf16_to_float(halves[second]));
 }
 
 /* sum + the products of two pairs. */
