@@ -273,7 +273,15 @@ def test_malformed_line(line, text):
 
 
 def test_malformed_as_a_whole():
-    for text in ("graph g\noutput a = x\n", "graph g\nstate s: f32[2] -> gone\n", "\x7fELF", "y", "= =", '"'):
+    for text in (
+        "graph g\noutput a = x\n",
+        "graph g\nstate s: f32[2] -> gone\n",
+        "graph g\ninput x: f32[3]\nstate s: f32[2] -> x\n",
+        "\x7fELF",
+        "y",
+        "= =",
+        '"',
+    ):
         with pytest.raises(LoadError, match="graph text"):
             parse(text)
     with pytest.raises(LoadError, match="defined twice"):

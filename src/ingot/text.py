@@ -123,6 +123,11 @@ def parse(text: str, weights: Mapping[str, np.ndarray] | None = None) -> Graph:
     for name, update in states:
         if update not in graph.values:
             raise LoadError(f"graph text: state {name!r} has no update, got {update!r}, expected a value")
+        if not compatible(graph.type(name), graph.type(update)):
+            raise LoadError(
+                f"graph text: state {name!r} has another type than its update, got {graph.type(name)} and"
+                f" {graph.type(update)}"
+            )
         graph.set_state(name, update)
     return graph
 
