@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -170,6 +171,22 @@ def test_an_interrupt_stops_the_answer_and_not_the_program():
     assert (child.returncode, err) == (0, "")
     answer, _, rest = (begin + out).partition("/reset")
     assert rest and len(answer) < len(whole) and whole.startswith(answer.rstrip("\n"))
+
+
+def test_generate_follows_an_expression(call):
+    code, out, _ = call("generate", FOLDER, "x = ", "--regex", "[0-9]{3}", "--max-tokens", 60)
+    assert code == 0 and len(out.strip()) == 3 and out.strip().isdigit()
+
+
+def test_weights_that_are_no_numbers_are_named(call, tmp_path):
+    for file in Path(FOLDER).iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    assert call("generate", tmp_path, "x", "--max-tokens", 1, "--check-weights")[2] == ""
+    content = bytearray((tmp_path / "model.safetensors").read_bytes())
+    content[-2:] = b"\xc0\x7f"
+    (tmp_path / "model.safetensors").write_bytes(content)
+    words = call("generate", tmp_path, "x", "--max-tokens", 1, "--check-weights")[2]
+    assert "holds 1 NaN and 0 infinite elements" in words and "weight '" in words
 
 
 def test_fit_is_what_is_allocated(call):

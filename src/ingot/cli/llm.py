@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,14 +29,22 @@ class ModelFolder:
 
     path: str
     options: dict[str, Any]
+    checks_weights: bool = False
 
     def open(self) -> LLM:
-        """The model, with room for one sequence.
+        """The model, with room for one sequence. Weights that are no numbers are named, where that was asked for.
 
         Raises FileNotFoundError, LoadError, UnsupportedError, InputError.
         """
         from ingot.llm import LLM
+        from ingot.load.hf.contents import nonfinite_tensors
+        from ingot.load.hf.folder import read_folder
 
+        if self.checks_weights:
+            with progress(f"checking {self.path}"):
+                found = list(nonfinite_tensors(read_folder(self.path)))
+            for tensor in found:
+                click.echo(printable(f"{self.path}: {tensor}"), err=True)
         with progress(f"loading {self.path}"):
             return LLM(self.path, sequences=1, **self.options)
 
@@ -73,8 +81,17 @@ def with_generation(command: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--schema", type=click.Path(path_type=Path), help="A file with a JSON schema that the answer follows."
     )
+    @click.option("--regex", help="A regular expression that the whole answer matches.")
+    @click.option("--check-weights", is_flag=True, help="First name the weights that hold NaN or infinities.")
     @functools.wraps(command)
-    def received(folder: ModelFolder, stop: tuple[str, ...], schema: Path | None, **options: Any) -> None:
+    def received(
+        folder: ModelFolder,
+        stop: tuple[str, ...],
+        schema: Path | None,
+        regex: str | None,
+        check_weights: bool,
+        **options: Any,
+    ) -> None:
         names = "max_tokens temperature top_k top_p min_p repetition_penalty seed".split()
         generation = {name: options.pop(name) for name in names}
         generation = {name: value for name, value in generation.items() if value is not None}
@@ -82,7 +99,9 @@ def with_generation(command: Callable[..., None]) -> Callable[..., None]:
             generation["stop"] = stop
         if schema is not None:
             generation["schema"] = read_schema(schema)
-        command(folder, generation=generation, **options)
+        if regex is not None:
+            generation["regex"] = regex
+        command(replace(folder, checks_weights=check_weights), generation=generation, **options)
 
     return received
 

@@ -57,6 +57,8 @@ class Constraint:
     @classmethod
     def of_regex(cls, pattern: str, tokenizer: Tokenizer, vocab_size: int) -> Constraint:
         """Texts that match a regular expression as a whole. Takes and raises what `of_schema` does."""
+        if not isinstance(pattern, str):
+            raise InputError(f"regex: not a text, got {type(pattern).__name__}, expected an expression")
         if len(pattern.encode()) > MAX_TEXT_BYTES:
             raise LimitError(f"regex: too long, got {len(pattern.encode())} bytes, expected at most {MAX_TEXT_BYTES}")
         return cls(_tokens(tokenizer, vocab_size), _grammar("regex", pattern), vocab_size)

@@ -142,9 +142,10 @@ class LLM:
         """The text that continues a prompt, or a list of texts for a list of prompts, which are decoded together.
 
         options: max_tokens, up to the context unless it is given; stop: a string or several, none of which becomes part
-        of the text; schema: a JSON schema that the text follows; and the fields of `Sampling` (temperature, top_k,
-        top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed, logprobs), which the
-        folder's generation_config.json may give other defaults.
+        of the text; schema: a JSON schema that the text follows, or regex: an expression that all of it matches; and
+        the fields of `Sampling` (temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty,
+        frequency_penalty, logit_bias, seed, logprobs), which the folder's generation_config.json may give other
+        defaults.
 
         Raises InputError for a bad option, and for a prompt that is longer than the context.
         """
@@ -203,7 +204,13 @@ class LLM:
         return (g.token for g in self.run([generation]))
 
     def generation(
-        self, ids: Tokens[int], *, max_tokens: int | None = None, schema: Any = None, **options: Any
+        self,
+        ids: Tokens[int],
+        *,
+        max_tokens: int | None = None,
+        schema: Any = None,
+        regex: str | None = None,
+        **options: Any,
     ) -> Generation:
         """An answer that is yet to be drawn: what `run` takes. Options as in `generate`, apart from stop.
 
@@ -214,7 +221,7 @@ class LLM:
             raise InputError(f"option max_tokens: out of range, got {max_tokens!r}, expected an integer, 0 or more")
         room = self.context + 1 - len(prompt)  # the last token drawn needs no position
         self._expect_length(len(prompt))
-        constraint = None if schema is None else Constraint.of_schema(schema, self.tokenizer, self.model.vocab_size)
+        constraint = self._constraint(schema, regex)
         return Generation(
             prompt,
             sampling=sampling,
@@ -314,7 +321,7 @@ class LLM:
     def _sampling(self, options: Mapping[str, Any]) -> Sampling:
         unknown = set(options) - _SAMPLING_OPTIONS
         if unknown:
-            names = sorted({"max_tokens", "stop", "schema", *_SAMPLING_OPTIONS})
+            names = sorted({"max_tokens", "stop", "schema", "regex", *_SAMPLING_OPTIONS})
             raise InputError(f"options: unknown, got {', '.join(sorted(unknown))}, expected some of {', '.join(names)}")
         try:
             return Sampling(**{**self._sampling_defaults, **options})
@@ -331,6 +338,13 @@ class LLM:
             names += ["temperature", "top_k", "top_p", "min_p"]
         given = {name: config[name] for name in names if config.get(name) is not None}
         return given if len(names) > 1 else {"temperature": 0.0, **given}
+
+    def _constraint(self, schema: Any, regex: str | None) -> Constraint | None:
+        if schema is not None and regex is not None:
+            raise InputError("options schema, regex: got both, expected one of them")
+        if schema is not None:
+            return Constraint.of_schema(schema, self.tokenizer, self.model.vocab_size)
+        return None if regex is None else Constraint.of_regex(regex, self.tokenizer, self.model.vocab_size)
 
     @cached_property
     def _fingerprint(self) -> str:
