@@ -18,7 +18,8 @@ KINDS = ("byte_level", "split_byte_level", "byte_fallback", "gemma", "unigram")
 
 @cache
 def tokenizer(kind: str) -> Tokenizer:
-    return Tokenizer(Rust.from_str(trained(kind)), 0, kind)
+    rust = Rust.from_str(trained(kind))
+    return Tokenizer(rust, 1 + max(rust.get_vocab().values()), 0, kind)
 
 
 def streamed(kind: str, ids: list[int], stop=()) -> list[str]:
