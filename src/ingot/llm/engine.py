@@ -11,8 +11,8 @@ from collections.abc import Sequence as Tokens
 import numpy as np
 
 from ingot.dim import AtMost
-from ingot.errors import UnsupportedError
 from ingot.ir import Graph, TensorType
+from ingot.llm.bound import BoundProgram
 from ingot.llm.sampling import Sampler
 from ingot.llm.sequences import Sequence, Sequences
 from ingot.load.hf import LanguageModel
@@ -23,7 +23,6 @@ from ingot.ops.cache import CACHE_BLOCK
 from ingot.passes import optimize
 from ingot.run.arena import Arena
 from ingot.run.native import pack_panels
-from ingot.run.program import compile_program
 
 PREFILL_ROWS = 512
 SCORE_ROWS = 64  # each with logits over the whole vocabulary
@@ -61,23 +60,15 @@ def mode_graph(graph: Graph, mode: str, sizes: Mapping[str, int]) -> Graph:
     return bound
 
 
-class Mode:
-    """One mode's program, with arrays of its own that are bound once: `inputs`, i32 by name, and `output`."""
+class Mode(BoundProgram):
+    """One mode's program; its inputs are i32."""
 
     def __init__(self, graph: Graph, mode: str, target: Target, weights: WeightStore, state: Arena):
-        program = compile_program(graph, target, weights, Arena(), state, mode)
-        if program.single is None:
-            raise UnsupportedError(f"{mode}: no kernel, got {', '.join(program.fallback)}, expected one for each node")
-        self.native = program.single
-        lowered = self.native.lowered
-        self.inputs = {name: np.zeros(view.shape, view.dtype.numpy) for name, view in lowered.inputs.items()}
-        (output,) = lowered.outputs.values()
-        self.output = np.zeros(output.shape, output.dtype.numpy)
+        super().__init__(graph, mode, target, weights, state)
         self.rows = len(self.inputs["ids"])
         if mode == "batch":  # a row of each sequence
             self.inputs["owners"][:] = np.arange(self.rows)
         self._resized = tuple(self.native.planned)
-        self._table = self.native.pointers([*self.inputs.values(), self.output])
         self._samplers = self.native.library.ffi.new("ingot_sampler *[]", self.rows)
 
     def run(self, rows: int, taken: int, sequences: int, samplers: Tokens[Sampler] = ()) -> None:
@@ -90,8 +81,7 @@ class Mode:
                 self.native.resize(symbol, size)
         for row, sampler in enumerate(samplers):
             self._samplers[row] = sampler.pointer
-        with self.native.lock:
-            self.native.call(self._table, self._samplers, len(samplers))
+        self.call(self._samplers, len(samplers))
         for sampler in samplers:
             sampler.check()
 
