@@ -1,14 +1,17 @@
 """Packed weights are recipes; the store makes each recipe once and shares it by key.
 
 A recipe names a static value of the graph (a weight, or what reshapes, permutes, concats and scales make of weights)
-and the layout a kernel wants. Its key is the text of that computation, so two lowerings of one graph agree on it.
+and the layout a kernel wants. Its key is the text of that computation, so two lowerings of one graph agree on it, and
+no two bindings of one graph on constants that have the same name there and other elements.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import mmap
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -75,13 +78,19 @@ def make_recipe(graph: Graph, value: str, layout: str = "raw", transposed: bool 
 
 
 def static_text(graph: Graph, value: str) -> str:
-    """The text of the computation of a static value, down to its weights and constants."""
+    """The text of the computation of a static value, down to the names of weights and the contents of constants."""
     node = graph.producer(value)
     if node is None:
-        return value
+        edge = graph.values[value]
+        return value if edge.kind == "weight" else f"{value} of {edge.type} {_digest(edge.data)}"
     inner = " ".join(f"({static_text(graph, o)})" for o in node.operands if o is not None)
     which = f"output {node.outputs.index(value)} of " if len(node.outputs) > 1 else ""
     return f"{which}{dump_node(graph, node).partition(' = ')[2]} of {inner}"
+
+
+def _digest(constant: np.ndarray | None) -> str:
+    assert constant is not None
+    return hashlib.sha256(constant.tobytes()).hexdigest()[:32]
 
 
 def static_values(graph: Graph) -> set[str]:
@@ -176,56 +185,66 @@ def _parts(graph: Graph, value: str) -> Iterator[np.ndarray]:
 class WeightStore:
     """Materialised recipes by key, each 64-byte aligned; never two copies.
 
-    A raw recipe of a mapped parameter that is already row-major is used where it lies. Everything else is packed
-    straight from the mapped file, over `threads` threads, and what was read of the file is let go at once, so that
-    source and copy are never in memory together. `pack` is the native packer.
+    An array lives as long as a program that was prepared with it: what only an evicted binding read leaves with it.
+    Panels that are made together lie in one block of pages, which leaves with the last of them.
+
+    A raw recipe of a mapped parameter that is already row-major, or of a row-major part of one, is used where it lies.
+    Everything else is packed straight from the mapped file, over `threads` threads, and what was read of the file is
+    let go at once, so that source and copy are never in memory together. `pack` is the native packer.
     """
 
     def __init__(self, pack: Callable[[np.ndarray, np.ndarray, bool], None], threads: int = 1):
         self._pack = pack
         self.threads = threads
-        self._arrays: dict[str, np.ndarray] = {}
+        self._arrays: weakref.WeakValueDictionary[str, np.ndarray] = weakref.WeakValueDictionary()
+        self._saved: list[np.ndarray] = []
         self._lock = threading.Lock()  # contexts of one session compile at the same time
 
     def array(self, graph: Graph, recipe: Recipe) -> np.ndarray:
-        """The bytes of a recipe as a flat array; made on first use."""
-        self.prepare(graph, [recipe])
-        return self._arrays[recipe.key]
+        """The bytes of a recipe as a flat array; made unless a program holds it."""
+        return self.prepare(graph, [recipe])[recipe.key]
 
-    def prepare(self, graph: Graph, recipes: Iterable[Recipe]) -> None:
-        """Makes those recipes that are not made yet."""
+    def prepare(self, graph: Graph, recipes: Iterable[Recipe]) -> dict[str, np.ndarray]:
+        """The flat arrays of recipes by key, for the caller to hold; makes those that nobody holds yet."""
         with self._lock:
-            missing = {recipe.key: recipe for recipe in recipes if recipe.key not in self._arrays}
-            if not missing:
-                return
-            panels = [recipe for recipe in missing.values() if recipe.layout != "raw"]
+            wanted = {recipe.key: recipe for recipe in recipes}
+            made = {key: array for key in wanted if (array := self._arrays.get(key)) is not None}
+            missing = [recipe for key, recipe in wanted.items() if key not in made]
+            panels = [recipe for recipe in missing if recipe.layout != "raw"]
             sizes = [-(-recipe.nbytes // _ALIGNMENT) * _ALIGNMENT for recipe in panels]
             whole, offset = allocate(sum(sizes)), 0
             jobs: list[_Job] = []
-            made: dict[str, np.ndarray] = {}
             for recipe, size in zip(panels, sizes, strict=True):
                 packed = whole[offset : offset + recipe.nbytes].view(recipe.dtype.numpy)
                 made[recipe.key] = packed
                 jobs += self._pack_jobs(graph, recipe, packed)
                 offset += size
-            for recipe in missing.values():
+            for recipe in missing:
                 if recipe.layout == "raw":
                     jobs.append((recipe.nbytes, partial(self._make_raw, graph, recipe, made)))
             self._do(jobs)
-            self._arrays |= {key: made[key] for key in missing}
+            self._arrays.update(made)
+        return made
 
     def put(self, key: str, array: np.ndarray) -> None:
-        """Adds a recipe's bytes, as a saved program holds them."""
+        """Adds a recipe's bytes, as a saved program holds them: mapped, for good."""
+        self._saved.append(array)
         self._arrays[key] = array
 
     def items(self) -> list[tuple[str, np.ndarray]]:
-        """Every (key, flat array) made so far."""
-        return list(self._arrays.items())
+        """Every (key, flat array) that is held."""
+        with self._lock:
+            return list(self._arrays.items())
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all materialised recipes."""
-        return sum(array.nbytes for array in self._arrays.values())
+        """Bytes of all recipes that are held; those that several share, as parts of one table do, count once."""
+        spans = sorted(np.lib.array_utils.byte_bounds(array) for _, array in self.items() if array.size)
+        total = end = 0
+        for low, high in spans:
+            total += max(high, end) - max(low, end)
+            end = max(high, end)
+        return total
 
     def _do(self, jobs: list[_Job]) -> None:
         """Does the jobs, largest first; over the threads where there is enough to do."""

@@ -60,7 +60,7 @@ class NativeProgram:
     ):
         self.library: Library = load()
         self.graph, self.lowered, self.plan = graph, lowered, plan
-        self._weights, self._arena, self._state = weights, arena, state or arena
+        self._arena, self._state = arena, state or arena
         self._lock = threading.Lock()
         self._checking = check() >= 3
         bound = {name: f"input:{lowered.tensors[v.tensor].name}" for name, v in lowered.inputs.items()}
@@ -80,7 +80,8 @@ class NativeProgram:
         if debug() >= 1:
             for step in lowered.steps:
                 print(f"{step.node}: {step.kernel}.{lowered.target.isa} x{step.parts}", file=sys.stderr)
-        self._weights.prepare(graph, [t.recipe for t in lowered.tensors.values() if t.recipe is not None])
+        recipes = [t.recipe for t in lowered.tensors.values() if t.recipe is not None]
+        self._weights = weights.prepare(graph, recipes)  # held here: the store forgets what no program holds
         self._prepare()
 
     def resize(self, symbol: str, size: int) -> None:
@@ -253,9 +254,7 @@ class NativeProgram:
         recipe = self.lowered.tensors[id].recipe
         if recipe is None:
             return self._bases[address.region] + address.offset
-        array = self._weights.array(self.graph, recipe)
-        self._keep.append(array)
-        return array.ctypes.data
+        return self._weights[recipe.key].ctypes.data
 
     # -- checking -----------------------------------------------------------------------------------------------
 
