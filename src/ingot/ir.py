@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -121,16 +122,14 @@ OPS: dict[str, Op] = {}
 class Node:
     """One use of an op. Attributes are read by name: `node.eps`. Mutated only by `Graph`."""
 
-    __slots__ = ("_graph", "_next", "_previous", "attributes", "op", "operands", "outputs")
+    __slots__ = ("_removed_after", "attributes", "op", "operands", "outputs")
 
     def __init__(self, op: Op, operands: tuple[str | None, ...], outputs: tuple[str, ...], attributes: dict[str, Any]):
         self.op = op
         self.operands = operands
         self.outputs = outputs
         self.attributes = attributes
-        self._previous: Node | None = None
-        self._next: Node | None = None
-        self._graph: Graph | None = None
+        self._removed_after: Node | None = None  # where an iteration that stands on a removed node finds back
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -176,9 +175,10 @@ class Graph:
         self.inputs: list[str] = []
         self.outputs: dict[str, str] = {}
         self.states: dict[str, str] = {}
-        self._first: Node | None = None
-        self._last: Node | None = None
-        self._count = 0
+        # The order, as a ring through None. Nodes know no graph and no neighbours, so that nothing here is a cycle of
+        # references: arrays leave with the last who holds them.
+        self._next: dict[Node | None, Node | None] = {None: None}
+        self._previous: dict[Node | None, Node | None] = {None: None}
         self._fresh = 0
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -186,15 +186,15 @@ class Graph:
     @property
     def nodes(self) -> Iterator[Node]:
         """Nodes in order. Nodes inserted after the current one are visited; removed ones are not."""
-        node = self._first
+        node = self._next[None]
         while node is not None:
             yield node
-            while node is not None and node._graph is not self:
-                node = node._previous
-            node = self._first if node is None else node._next
+            while node is not None and node not in self._next:
+                node = node._removed_after
+            node = self._next[node]
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._next) - 1
 
     def type(self, name: str) -> TensorType:
         """The type of a tensor value."""
@@ -337,16 +337,9 @@ class Graph:
             del self.values[name]
         for operand in node.operands:
             self._use(operand, node, -1)
-        if node._previous is None:
-            self._first = node._next
-        else:
-            node._previous._next = node._next
-        if node._next is None:
-            self._last = node._previous
-        else:
-            node._next._previous = node._previous
-        node._graph = None  # its own links stay, so that an iteration standing on it finds back
-        self._count -= 1
+        previous, following = self._previous.pop(node), self._next.pop(node)
+        self._next[previous], self._previous[following] = following, previous
+        node._removed_after = previous
 
     def remove_value(self, name: str) -> None:
         """Removes an unused weight or constant."""
@@ -413,14 +406,8 @@ class Graph:
         if len(ready) != len(order):
             stuck = next(node for node in order if waiting[node] > 0)
             raise LoadError(f"graph {self.name!r}: nodes form a cycle through {stuck.outputs[0]!r}")
-        self._first = self._last = None
-        for node in ready:
-            node._previous, node._next = self._last, None
-            if self._last is None:
-                self._first = node
-            else:
-                self._last._next = node
-            self._last = node
+        ring = list(pairwise([None, *ready, None]))
+        self._next, self._previous = dict(ring), {node: previous for previous, node in ring}
 
     def copy(self) -> Graph:
         """An equal graph; only arrays are shared."""
@@ -468,7 +455,7 @@ class Graph:
             raise LoadError(f"graph {self.name!r}: value {value.name!r} is defined twice")
         if isinstance(value.type, TensorType) and value.type.rank > MAX_RANK:
             raise LimitError(f"value {value.name!r}: rank too high, got {value.type.rank}, expected at most {MAX_RANK}")
-        if self._count > MAX_NODES:
+        if len(self) > MAX_NODES:
             raise LimitError(f"graph {self.name!r}: too many nodes, expected at most {MAX_NODES}")
         self.values[value.name] = value
 
@@ -481,18 +468,10 @@ class Graph:
             del users[node]
 
     def _insert(self, node: Node, before: Node | None) -> None:
-        assert before is None or before._graph is self, f"{before} was removed"
-        previous = self._last if before is None else before._previous
-        node._previous, node._next, node._graph = previous, before, self
-        if previous is None:
-            self._first = node
-        else:
-            previous._next = node
-        if before is None:
-            self._last = node
-        else:
-            before._previous = node
-        self._count += 1
+        assert before in self._next, f"{before} was removed"
+        previous = self._previous[before]
+        self._next[previous] = self._previous[before] = node
+        self._next[node], self._previous[node] = before, previous
 
     # -- checking -----------------------------------------------------------------------------------------------
 
@@ -500,10 +479,10 @@ class Graph:
         """Checks every invariant; a failure is a bug of Ingot, so it asserts."""
         seen = {name for name, value in self.values.items() if value.producer is None}
         users: dict[str, dict[Node, int]] = {name: {} for name in self.values}
-        count, last = 0, None
+        last = None
         for node in self.nodes:
-            assert node._graph is self and node._previous is last, f"{node} is linked wrongly"
-            count, last = count + 1, node
+            assert self._previous[node] is last, f"{node} is linked wrongly"
+            last = node
             for operand in node.operands:
                 if operand is not None:
                     assert operand in seen, f"{node} reads {operand} before it is made"
@@ -513,7 +492,7 @@ class Graph:
                 assert output not in seen, f"{output} is made twice"
                 seen.add(output)
             self._validate_types(node)
-        assert count == self._count and self._last is last, f"{count} nodes linked, {self._count} counted"
+        assert self._previous[None] is last and self._previous.keys() == self._next.keys(), "nodes are linked wrongly"
         assert seen == set(self.values), f"values without a producer: {set(self.values) - seen}"
         for name, value in self.values.items():
             assert users[name] == value.users, f"{name} has a wrong use list"

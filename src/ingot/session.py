@@ -14,7 +14,7 @@ import numpy as np
 
 import ingot.ops
 from ingot import saved
-from ingot.cache import entry_of, folder_of
+from ingot.cache import Entry, entry_of, folder_of
 from ingot.config import debug
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, TensorType
@@ -83,14 +83,13 @@ class InferenceSession:
         self._weights = WeightStore(pack_panels, self.threads)
         self.passes = None if passes is None else tuple(passes)
         root = folder_of(cache) if executor == "native" and _is_onnx_file(source) else None
-        self._entry = None if root is None else entry_of(root, source, passes, dims)
-        kept = None if self._entry is None else self._entry.read(self._weights)
+        entry = None if root is None else entry_of(root, source, passes, dims)
+        kept = None if entry is None else entry.read(self._weights)
         loaded = _load(source, example_inputs, self._weights) if kept is None else _Loaded(kept, is_compiled=True)
-        self.graph, self._files = loaded.graph, loaded.files
+        self.graph = loaded.graph
+        self._keeping = _Keeping(None if kept is not None else entry, loaded.files)
         self.source_node_count = len(self.graph)
-        if kept is not None:
-            self._entry = None
-        elif dims:
+        if kept is None and dims:
             self._bind(dims)
         if not loaded.is_compiled or (kept is None and (dims or passes is not None)):
             optimize(self.graph, self.passes)
@@ -160,12 +159,6 @@ class InferenceSession:
             raise InputError(f"option dims: no such dim, got {sorted(unknown)}, expected {self.graph.symbols}")
         self.graph = self.graph.bind(dict(dims))
 
-    def keep(self, program: Program) -> None:
-        """Puts a program into the cache, once, if there is one and it came from a file that it can be found by."""
-        entry, self._entry = self._entry, None
-        if entry is not None:
-            entry.write(self._files, self.graph, program, self._weights)
-
     @property
     def program(self) -> Program:
         """The compiled program of the binding used last, for tools that print or emit it."""
@@ -177,11 +170,29 @@ class InferenceSession:
         return self._weights
 
 
+@dataclass(slots=True)
+class _Keeping:
+    """The entry of the cache that a session's first program goes into, once, whichever context compiles it."""
+
+    entry: Entry | None
+    files: Mapping[str, tuple[int, ...]]
+
+    def keep(self, graph: Graph, program: Program, weights: WeightStore) -> None:
+        """Puts a program into the cache, if there is one and it came from a file that it can be found by."""
+        entry, self.entry = self.entry, None
+        if entry is not None:
+            entry.write(self.files, graph, program, weights)
+
+
 class Context:
-    """A queue of calls over a session's weights, with an arena of its own; compiled bindings are kept, latest last."""
+    """A queue of calls over a session's weights, with an arena of its own; compiled bindings are kept, latest last.
+
+    It does not hold its session: one that is dropped goes at once, and its contexts may outlive it.
+    """
 
     def __init__(self, session: InferenceSession):
-        self._session = session
+        self._executor, self._target, self._passes = session.executor, session.target, session.passes
+        self._weights, self._strict, self._keeping = session.weights, session.strict, session._keeping
         self._graph = session.graph
         self._arena = Arena()
         self._programs: OrderedDict[tuple[int, ...], Program] = OrderedDict()
@@ -194,12 +205,12 @@ class Context:
         self._expected = [(name, t.shape, t.dtype.numpy) for name, t in zip(self._names, self._types, strict=True)]
         self._outputs = list(self._graph.outputs)
         self._static: Program | None = None
-        if not self._symbols and session.executor == "native":
+        if not self._symbols and self._executor == "native":
             self._static = self._compile(())
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """As `InferenceSession.run`."""
-        if self._session.executor == "interpret":
+        if self._executor == "interpret":
             results = interpret(self._graph, input_feed)
             outputs = [results[name] for name in self._outputs]
         else:
@@ -269,12 +280,11 @@ class Context:
         graph = self._graph.copy()
         if values:
             graph = self._graph.bind(dict(zip(self._symbols, values, strict=True)))
-            optimize(graph, self._session.passes)
-        session = self._session
-        program = compile_program(graph, session.target, session.weights, self._arena)
-        if session.strict and program.fallback:
+            optimize(graph, self._passes)
+        program = compile_program(graph, self._target, self._weights, self._arena)
+        if self._strict and program.fallback:
             raise UnsupportedError(f"strict: no kernel, got {', '.join(program.fallback)}, expected one for each node")
-        session.keep(program)
+        self._keeping.keep(self._graph, program, self._weights)
         return program
 
     def _output_index(self, name: str) -> int:
