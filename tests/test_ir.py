@@ -219,16 +219,16 @@ def plant(graph, fault):
     a, b, c = (node_of(graph, name) for name in "abc")
     match fault:
         case "reads .* before it is made":
-            a._next, b._next, b._previous, a._previous, c._previous = c, a, None, b, a
-            graph._first = b
+            graph._next |= {None: b, b: a, a: c}
+            graph._previous |= {b: None, a: b, c: a}
         case "wrong use list":
             graph.values["x"].users.clear()
         case "wrong producer":
             graph.values["a"].producer = b
-        case "nodes linked, . counted":
-            graph._count = 3
+        case "ring of nodes is broken":
+            graph._previous[None] = b
         case "linked wrongly":
-            c._previous = a
+            graph._previous[c] = a
         case "makes f32":
             graph.values["b"].type = TensorType(f32, (2, 4))
         case "its data":
@@ -257,7 +257,7 @@ def plant(graph, fault):
             graph.set_state("s", "b")
 
 
-FAULTS = ["reads .* before it is made", "wrong use list", "wrong producer", "nodes linked, . counted", "linked wrongly",
+FAULTS = ["reads .* before it is made", "wrong use list", "wrong producer", "ring of nodes is broken", "linked wrongly",
           "makes f32", "its data", "constant one has no data", "has data", "output gone is no value",
           "inputs are listed", "is a weight", "is a thing", "is stored as", "without a producer", "which is no value",
           "its update"]  # fmt: skip

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 
 from ingot.llm.constraint import Constraint
 from ingot.llm.engine import Engine
 from ingot.llm.sampling import Sampler, Sampling
-from ingot.llm.sequences import Sequence
+from ingot.llm.sequences import Run, Sequence
 
 
 @dataclass(slots=True)
@@ -59,6 +60,7 @@ class Generation:
         self.max_tokens = max_tokens
         self.usage = Usage(prompt_tokens=len(self.prompt))
         self.finish_reason: str | None = None
+        self.run: Run | None = None
         self.sequence: Sequence | None = None
         self.token = -1
 
@@ -96,7 +98,13 @@ class Scheduler:
 
         Raises InputError when other callers use every place of the cache.
         """
-        waiting = deque(g for g in generations if g.max_tokens > 0)
+        waiting = [generation for generation in generations if generation.max_tokens > 0]
+        run = self._run(deque(waiting))
+        for generation in waiting:
+            generation.run = weakref.ref(run)  # places are had until it ends
+        return run
+
+    def _run(self, waiting: deque[Generation]) -> Generator[Generation, None, None]:
         active: list[Generation] = []
         try:
             while waiting or active:
@@ -118,7 +126,7 @@ class Scheduler:
             self._release([generation for generation in active if generation.finish_reason is not None])
             active[:] = [generation for generation in active if generation.finish_reason is None]
             while waiting and (sequences.has_room or not active):
-                waiting[0].sequence = sequences.start(waiting[0].prompt)
+                waiting[0].sequence = sequences.start(waiting[0].prompt, waiting[0].run)
                 active.append(waiting[0])
                 joined.append(waiting.popleft())
         return joined
@@ -146,6 +154,6 @@ class Scheduler:
     def _release(self, generations: Iterable[Generation]) -> None:
         """Gives the places of generations back, with the lock held."""
         for generation in generations:
-            if generation.sequence is not None:
-                self.engine.sequences.finish(generation.sequence)
-                generation.sequence = None
+            sequence, generation.sequence = generation.sequence, None  # first: never is one finished twice
+            if sequence is not None:
+                self.engine.sequences.finish(sequence)

@@ -201,7 +201,7 @@ class LLM:
         Options as in `generate`, apart from stop.
         """
         generation = self.generation(ids, max_tokens=max_tokens, temperature=temperature, **options)
-        return (g.token for g in self.run([generation]))
+        return self._tokens(generation)
 
     def generation(
         self,
@@ -303,6 +303,10 @@ class LLM:
         if rest:
             yield rest
 
+    def _tokens(self, generation: Generation) -> Iterator[int]:
+        for _ in self.run([generation]):
+            yield generation.token
+
     def _push(self, generation: Generation, stream: TextStream) -> str:
         piece = stream.push(generation.token)
         if stream.stopped:
@@ -375,14 +379,8 @@ class LLM:
 
     def _each(self, tokens: list[int], mode: str) -> np.ndarray:
         self._expect_length(len(tokens))
-        sequences = self.engine.sequences
         with self.engine.lock:
-            sequence = sequences.start(())
-            try:
-                return self.engine.each(sequence, tokens, mode)
-            finally:
-                sequences.truncate(sequence, 0)  # nothing goes on from it
-                sequences.finish(sequence)
+            return self.engine.each(self.engine.sequences.start(()), tokens, mode)  # nothing goes on from it
 
     def _encode(self, text: str) -> list[int]:
         if not isinstance(text, str):

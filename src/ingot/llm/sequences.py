@@ -1,14 +1,23 @@
-"""Sequences of tokens and the blocks of the cache that hold their keys and values."""
+"""Sequences of tokens and the blocks of the cache that hold their keys and values.
+
+An interrupt may come between any two steps of what follows. So nothing is moved between lists of places or blocks: which
+are free is what the living leave, looked up anew each time.
+"""
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Generator
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ingot.errors import InputError
 from ingot.ops.cache import CACHE_BLOCK
+
+Run = weakref.ref[Generator[Any, None, None]]
 
 
 @dataclass(eq=False)
@@ -16,12 +25,19 @@ class Sequence:
     """Tokens whose keys and values lie in the cache: position p in slot p % CACHE_BLOCK of block
     `blocks[p // CACHE_BLOCK]`.
 
-    blocks: i32[blocks_per_sequence], of which the first `block_count` are this sequence's; the rest are 0.
+    blocks: i32[blocks_per_sequence], of which the first `block_count` are this sequence's. run: who draws its tokens.
     """
 
     blocks: np.ndarray
     tokens: list[int] = field(default_factory=list)
     block_count: int = 0
+    run: Run | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the run that draws its tokens goes on: a generator that ended, however it did, has no frame."""
+        run = None if self.run is None else self.run()
+        return run is not None and run.gi_frame is not None
 
 
 class Sequences:
@@ -32,71 +48,73 @@ class Sequences:
     def __init__(self, count: int, blocks_per_sequence: int):
         self.count = count
         self.blocks_per_sequence = blocks_per_sequence
-        self._free = list(range(count * blocks_per_sequence - 1, -1, -1))
-        self._active: list[Sequence] = []
-        self._kept: list[Sequence] = []  # least recently used first
+        self._held: list[Sequence] = []  # active and kept; least recently used first
 
     @property
     def has_room(self) -> bool:
         """Whether one more sequence can be active."""
-        return len(self._active) < self.count
+        return sum(sequence.is_active for sequence in self._held) < self.count
 
     @property
     def latest(self) -> Sequence | None:
         """The sequence that was finished last, if it is still kept."""
-        return self._kept[-1] if self._kept else None
+        kept = [sequence for sequence in self._held if sequence.tokens and not sequence.is_active]
+        return kept[-1] if kept else None
 
-    def start(self, tokens: Tokens[int]) -> Sequence:
+    def start(self, tokens: Tokens[int], run: Run | None = None) -> Sequence:
         """A sequence that holds a beginning of the tokens, but never all of them: the last one's logits are wanted.
+
+        run: the generator that draws from it, which has a place until it ends. Without one, the place is the caller's
+        for as long as no other call of these methods can come between.
 
         Raises InputError when every place is in use.
         """
         if not self.has_room:
             raise InputError(f"sequences: all are in use, expected at most {self.count} at once")
-        shared = [_shared(sequence.tokens, tokens) for sequence in self._kept]
+        self._held = [sequence for sequence in self._held if sequence.tokens or sequence.is_active]
+        kept = [sequence for sequence in self._held if not sequence.is_active]
+        shared = [_shared(sequence.tokens, tokens) for sequence in kept]
         best = max(range(len(shared)), key=shared.__getitem__, default=-1)
-        is_full = len(self._active) + len(self._kept) == self.count
-        if best >= 0 and shared[best] and _is_worth(shared[best], len(self._kept[best].tokens), len(tokens)):
-            sequence = self._kept.pop(best)
+        if best >= 0 and shared[best] and _is_worth(shared[best], len(kept[best].tokens), len(tokens)):
+            sequence = kept[best]
+            self._held.remove(sequence)
         else:
-            if is_full:
-                self.forget(self._kept[0])
+            if len(self._held) == self.count:
+                self._held.remove(kept[0])
             sequence = Sequence(np.zeros(self.blocks_per_sequence, np.int32))
         self.truncate(sequence, min(_shared(sequence.tokens, tokens), max(len(tokens) - 1, 0)))
-        self._active.append(sequence)
+        if run is not None:
+            sequence.run = run
+            self._held.append(sequence)
         return sequence
 
     def finish(self, sequence: Sequence) -> None:
         """Ends a sequence and keeps what it holds, but no block for tokens that a run which failed did not add."""
-        self._active.remove(sequence)
         self.truncate(sequence, len(sequence.tokens))
+        sequence.run = None
+        if sequence in self._held:
+            self._held.remove(sequence)
         if sequence.tokens:
-            self._kept.append(sequence)
-
-    def forget(self, sequence: Sequence) -> None:
-        """Gives the blocks of a kept sequence back."""
-        self._kept.remove(sequence)
-        self.truncate(sequence, 0)
+            self._held.append(sequence)
 
     def forget_all(self) -> None:
         """Gives the blocks of all kept sequences back."""
-        for sequence in list(self._kept):
-            self.forget(sequence)
+        self._held = [sequence for sequence in self._held if sequence.is_active]
 
     def reserve(self, sequence: Sequence, length: int) -> None:
         """Gives a sequence the blocks for positions below `length`."""
-        while sequence.block_count * CACHE_BLOCK < length:
-            sequence.blocks[sequence.block_count] = self._free.pop()
-            sequence.block_count += 1
+        wanted = -(-length // CACHE_BLOCK)
+        if wanted > sequence.block_count:
+            free = np.ones(self.count * self.blocks_per_sequence, np.bool_)
+            for other in (*self._held, sequence):
+                free[other.blocks[: other.block_count]] = False
+            sequence.blocks[sequence.block_count : wanted] = np.flatnonzero(free)[: wanted - sequence.block_count]
+            sequence.block_count = wanted
 
     def truncate(self, sequence: Sequence, length: int) -> None:
         """Cuts a sequence to its first tokens."""
         del sequence.tokens[length:]
-        wanted = -(-length // CACHE_BLOCK)
-        while sequence.block_count > wanted:
-            sequence.block_count -= 1
-            self._free.append(int(sequence.blocks[sequence.block_count]))
-            sequence.blocks[sequence.block_count] = 0
+        sequence.block_count = min(sequence.block_count, -(-length // CACHE_BLOCK))
 
 
 def _is_worth(shared: int, kept: int, wanted: int) -> bool:
