@@ -36,6 +36,7 @@ bench-crowding: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 
 soak: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(BIN)/python tests/soak.py --count 10000
+	$(BIN)/python tests/llm_interrupts.py
 
 asan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(call sanitized_build,address$(comma)undefined,asan)

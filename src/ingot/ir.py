@@ -492,7 +492,8 @@ class Graph:
                 assert output not in seen, f"{output} is made twice"
                 seen.add(output)
             self._validate_types(node)
-        assert self._previous[None] is last and self._previous.keys() == self._next.keys(), "the ring of nodes is broken"
+        is_ring = self._previous[None] is last and self._previous.keys() == self._next.keys()
+        assert is_ring, "the ring of nodes is broken"
         assert seen == set(self.values), f"values without a producer: {set(self.values) - seen}"
         for name, value in self.values.items():
             assert users[name] == value.users, f"{name} has a wrong use list"

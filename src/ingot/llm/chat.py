@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -188,11 +188,14 @@ class _Worker:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
+        self._finish: Callable[[], object] | None = None
+        self._is_idle = False  # whether it waits for a request: not after an exchange that an interrupt cut off
 
     def render(self, name: str, variables: Mapping[str, Any]) -> str:
         where = f"{self._where}: template '{name}'"
         with self._lock:
-            if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
+            process = self._process if self._is_idle and self._owner == os.getpid() else None
+            if process is None or process.poll() is not None:
                 self._end()
                 self._start()
             answer = self._ask({"template": name, "variables": variables})
@@ -216,20 +219,21 @@ class _Worker:
         command = [sys.executable, "-I", "-S", script.origin, *folders]
         kept = {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
         try:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=kept, bufsize=0
             )
         except OSError as error:
             raise ResourceError(f"{sys.executable}: cannot be started to render a chat template ({error})") from error
         self._owner = os.getpid()
-        self._finish = weakref.finalize(self, _end_process, self._process, self._owner)
+        self._finish = weakref.finalize(self, _end_process, process, self._owner)
+        self._process = process
         if self._ask(self._first) is None:
             raise ResourceError(f"{sys.executable}: ended before it could render a chat template")
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """The answer; None when the process ended or had to be ended."""
         assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
-        line, answer = json.dumps(request).encode() + b"\n", None
+        line, answer, self._is_idle = json.dumps(request).encode() + b"\n", None, False
         try:
             while line:
                 line = line[self._process.stdin.write(line) :]
@@ -239,10 +243,13 @@ class _Worker:
         finally:
             if answer is None:  # also when interrupted: the next exchange would get this one's answer
                 self._end()
-        return None if answer is None else dict(json.loads(answer))
+        if answer is None:
+            return None
+        self._is_idle = True
+        return dict(json.loads(answer))
 
     def _end(self) -> None:
-        if self._process is not None:
+        if self._finish is not None:
             self._finish()
         self._process = None
 

@@ -1,11 +1,12 @@
 """Sequences of tokens and the blocks of the cache that hold their keys and values.
 
-An interrupt may come between any two steps of what follows. So nothing is moved between lists of places or blocks: which
-are free is what the living leave, looked up anew each time.
+An interrupt may come between any two steps of what follows. So nothing is moved between lists of free and used places
+or blocks: those are free that the living leave, looked up anew each time.
 """
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Generator
 from collections.abc import Sequence as Tokens
@@ -35,9 +36,9 @@ class Sequence:
 
     @property
     def is_active(self) -> bool:
-        """Whether the run that draws its tokens goes on: a generator that ended, however it did, has no frame."""
+        """Whether the run that draws its tokens goes on; one that ended, however it did, may not have said so."""
         run = None if self.run is None else self.run()
-        return run is not None and run.gi_frame is not None
+        return run is not None and inspect.getgeneratorstate(run) != inspect.GEN_CLOSED
 
 
 class Sequences:

@@ -1,0 +1,14 @@
+"""Ctrl-C during a language model's work, at some bytecodes of each kind."""
+
+from pathlib import Path
+
+import pytest
+
+from llm_interrupts import WORK, check_work
+
+POINTS = 16
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_interrupts_lose_nothing(name: str, tmp_path: Path):
+    check_work(name, tmp_path, POINTS)
