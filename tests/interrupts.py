@@ -17,10 +17,13 @@ _ROOT = os.path.dirname(ingot.__file__) + os.sep
 
 @dataclass(slots=True)
 class Interrupt:
-    """seen: bytecodes of Ingot before the interrupt, or in all. where: its file, line and function; "" if none came."""
+    """seen: bytecodes of Ingot before the interrupt, or in all. where: its file, line and function; "" if none came.
+    error: it, with the frames that it went through, as an interactive interpreter keeps it.
+    """
 
     seen: int = 0
     where: str = ""
+    error: KeyboardInterrupt | None = None
 
 
 @contextlib.contextmanager
@@ -49,9 +52,10 @@ def interrupted(at: int | None) -> Iterator[Interrupt]:
     sys.settrace(trace)
     try:
         yield interrupt
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         if not interrupt.where:
             raise
+        interrupt.error = error
     finally:
         sys.settrace(before)
 
