@@ -8,9 +8,17 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from attacks import hostile_configs, hostile_folders, hostile_onnx, hostile_templates, hostile_tokenizers
+from attacks import (
+    hostile_configs,
+    hostile_folders,
+    hostile_onnx,
+    hostile_pt2,
+    hostile_templates,
+    hostile_tokenizers,
+)
 from ingot.errors import IngotError
 from ingot.llm.tokenizer import Tokenizer
+from ingot.load.aten import load_pt2
 from ingot.load.hf import load_language_model, read_folder
 from ingot.load.onnx import load_onnx
 
@@ -32,6 +40,15 @@ def open_onnx(build, folder: Path) -> None:
     load_onnx(source if isinstance(source, bytes) else source.SerializeToString())
 
 
+def open_pt2(build, folder: Path) -> None:
+    build(folder)
+    try:
+        load_pt2(folder / "model.pt2")
+    finally:
+        if (folder / "ran").exists():
+            raise RuntimeError("code in the file was run")
+
+
 def open_tokenizer(build, folder: Path) -> None:
     build(folder)
     Tokenizer.read(folder)
@@ -47,6 +64,7 @@ TABLES = (
     (open_tokenizer, hostile_tokenizers.ATTACKS),
     (open_language_model, hostile_configs.ATTACKS),
     (render_template, hostile_templates.ATTACKS),
+    (open_pt2, hostile_pt2.ATTACKS),
     (
         open_onnx,
         [

@@ -7,8 +7,6 @@ the simpler calls it makes are translated instead; what even that does not resol
 from __future__ import annotations
 
 import os
-import pickle
-import zipfile
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -27,16 +25,13 @@ from ingot.dtype import i64
 from ingot.errors import InputError, LoadError, ShapeError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.aten import attention, conv, elementwise, index, linear, norm, reduce, shape  # noqa: F401  # rules
+from ingot.load.aten.archive import CONTRADICTION, read_archive
 from ingot.load.aten.build import Builder, from_torch
 from ingot.load.aten.names import dim_names, output_names, value_name
 from ingot.load.aten.registry import RULES
 from ingot.load.aten.symbolic import Symbols
 
 CONSTANT_BYTES_MAX = 64 * 1024
-BAD_FILE = (
-    RuntimeError, ValueError, TypeError, KeyError, AssertionError, OSError, EOFError, pickle.UnpicklingError,
-    zipfile.BadZipFile,
-)  # fmt: skip  # what torch raises on other files
 
 Fakes = Callable[[], tuple[Any, Any, dict[int, str]]]  # arguments as fake tensors, and names by their identity
 
@@ -73,13 +68,17 @@ def load_module(module: torch.nn.Module, example_inputs: tuple | dict[str, Any],
 
 
 def load_pt2(path: str | os.PathLike) -> Graph:
-    """The graph of a saved ExportedProgram. Raises LoadError for any other file, OSError when it cannot be read."""
+    """The graph of a saved ExportedProgram; nothing in the file is run.
+
+    Raises what `read_archive` raises, LoadError for a graph that contradicts itself too, and OSError when the file
+    cannot be opened.
+    """
     with open(path, "rb") as file:
-        try:
-            program = torch.export.load(file)
-        except BAD_FILE as error:
-            raise LoadError(f"{os.fspath(path)}: not an exported program, got {str(error)[:200]!r}") from error
-    return load_exported(program)
+        program = read_archive(file, os.fspath(path))
+    try:
+        return load_exported(program)
+    except CONTRADICTION as error:
+        raise LoadError(f"{os.fspath(path)}: contradicts itself, got {str(error)[:200]!r}") from error
 
 
 def load_exported(program: torch.export.ExportedProgram, symbol_names: dict[str, str] | None = None) -> Graph:
