@@ -247,7 +247,7 @@ def test_steps_wait_for_exactly_the_accesses_that_overlap(seed):
         pairs = ((a, b) for a in some for b in others if a.tensor == b.tensor)
         return any(a.extent[0] < b.extent[1] and b.extent[0] < a.extent[1] for a, b in pairs)
 
-    for index, needs in enumerate(order._dependencies(steps)):
+    for index, needs in enumerate(order._dependencies(steps, {})):
         now = steps[index]
         assert needs == {
             i

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from heapq import heapify, heappop, heappush
 
 from ingot.lower.lowered import Lowered, Step
@@ -12,7 +12,8 @@ from ingot.lower.lowered import Lowered, Step
 
 def order_steps(lowered: Lowered) -> None:
     """Puts the steps in the better of two orders: the source's, and greedily the step that frees the most."""
-    after = _dependencies(lowered.steps)
+    replaced = {t.id: t.replaces for t in lowered.tensors.values() if t.replaces is not None}
+    after = _dependencies(lowered.steps, replaced)
     greedy = _greedy(lowered, after)
     if _peak(lowered, greedy) < _peak(lowered, lowered.steps):
         lowered.steps = greedy
@@ -34,20 +35,23 @@ class _Touched:
         return (step for _, other, step in self.accesses[begin:end] if low < other)
 
 
-def _dependencies(steps: list[Step]) -> list[set[int]]:
-    """For each step, the earlier steps that must come first: it touches what they wrote, or writes what they read."""
+def _dependencies(steps: list[Step], replaced: Mapping[str, str]) -> list[set[int]]:
+    """For each step, the earlier steps that must come first: it touches what they wrote, or writes what they read.
+
+    replaced: tensors that lie in the place of others, which makes them the same.
+    """
     read: defaultdict[str, _Touched] = defaultdict(_Touched)
     written: defaultdict[str, _Touched] = defaultdict(_Touched)
     result: list[set[int]] = []
     for index, step in enumerate(steps):
         needs: set[int] = set()
         for view in (*step.reads, *step.writes):
-            needs.update(written[view.tensor].overlapping(*view.extent))
+            needs.update(written[replaced.get(view.tensor, view.tensor)].overlapping(*view.extent))
         for view in step.writes:
-            needs.update(read[view.tensor].overlapping(*view.extent))
+            needs.update(read[replaced.get(view.tensor, view.tensor)].overlapping(*view.extent))
         for touched, views in ((read, step.reads), (written, step.writes)):
             for view in views:
-                touched[view.tensor].add(*view.extent, index)
+                touched[replaced.get(view.tensor, view.tensor)].add(*view.extent, index)
         result.append(needs)
     return result
 

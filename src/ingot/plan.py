@@ -228,6 +228,9 @@ def _place_rest(lowered: Lowered, result: Plan, alignment: int) -> None:
         if tensor.kind in ("input", "output"):
             region, offset = f"{tensor.kind}:{tensor.name}", 0
             result.regions[region] = tensor.nbytes
+        elif tensor.replaces is not None:
+            result.addresses[tensor.id] = result.addresses[tensor.replaces]
+            continue
         elif tensor.kind in ("weight", "state"):
             region = "weights" if tensor.kind == "weight" else "state"
             offset = result.regions.get(region, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, TypeVar
 
@@ -75,12 +75,9 @@ class Builder:
             else:
                 self.node_name = unit.outputs[0]
                 self.choose(unit).emit(self, unit)
-        for state, update in self.graph.states.items():
-            if self.view(update) != self.view(state):
-                self.node_name = update
-                self.emit_copy(self.view(update), self.view(state))
         for external, value in self.graph.outputs.items():
             self.lowered.outputs[external] = self._output(external, value)
+        self._update_states()
         for name in self.graph.inputs:
             self.lowered.inputs[name] = self.lowered.views[name]
         self._cut()
@@ -256,7 +253,7 @@ class Builder:
         return self._new(value, type.dtype, type.dims, "activation", order)
 
     def _replaced_state(self, value: str) -> View | None:
-        """The state that a value replaces, where its op may overwrite an operand and nothing else reads the state."""
+        """The place of a state that a value replaces, where its op may overwrite it and nothing else reads the state."""
         node = self.graph.producer(value)
         assert node is not None
         position = node.outputs.index(value)
@@ -265,8 +262,45 @@ class Builder:
                 continue
             may_overwrite = i in node.op.inplace and (len(node.outputs) == 1 or i == position)
             if may_overwrite and self.graph.only_user(operand) is node:
-                return self.view(operand)
+                return self._update(operand)
         return None
+
+    def _update(self, state: str) -> View:
+        """The memory of a state as its update, a tensor of its own: what reads it reads the new value."""
+        old = self.view(state)
+        new = self._root(state, self.graph.type(state), "update")
+        self.lowered.tensors[new.tensor].replaces = old.tensor
+        self.lowered.states[state] = new
+        return new
+
+    def replaces(self, new: View, old: View) -> bool:
+        """Whether a view is the update of another: the same elements in the same place."""
+        return self.lowered.tensors[new.tensor].replaces == old.tensor and replace(new, tensor=old.tensor) == old
+
+    def _update_states(self) -> None:
+        """Copies the updates that were not made in place, all as if at once: none reads what another has written.
+
+        A copy waits for those that read the state it overwrites; where they wait for each other in a circle, or a state
+        for itself, what is read of one of them is put aside first.
+        """
+        waiting: dict[str, View] = {}
+        for state, update in self.graph.states.items():
+            if self.view(update) == self.view(state):
+                self.lowered.states[state] = self.view(state)
+            elif state not in self.lowered.states:
+                waiting[state] = self.view(update)
+        while waiting:
+            read = {source.tensor for source in waiting.values()}
+            state = next((s for s in waiting if self.view(s).tensor not in read), None)
+            if state is not None:
+                self.node_name = self.graph.states[state]
+                self.emit_copy(waiting.pop(state), self._update(state))
+                continue
+            aside = self.view(next(iter(waiting))).tensor
+            for each, source in waiting.items():
+                if source.tensor == aside:
+                    self.node_name = self.graph.states[each]
+                    waiting[each] = self.copy(source)
 
     def alias(self, value: str, view: View) -> None:
         """Says that a value is a view of memory that exists already."""
@@ -334,14 +368,18 @@ class Builder:
         *,
         work: float,
         inplace: tuple[int, ...] = (),
+        keeps: int = 0,
         scratch_floats: int = 0,
     ) -> None:
-        """Adds a step. `work` is an estimate in nanoseconds on one thread, for `_cut`.
+        """Adds a step. `work` is an estimate in nanoseconds on one thread, for `_cut`. keeps: see `Step`.
 
         scratch_floats: f32 scratch per part, given to the kernel as `scratch` and `scratch_stride`.
         """
         if all(w.size == 0 for w in writes):
             return
+        aside = {} if keeps else self._put_aside(reads, writes, inplace)
+        written = [_moved(view, aside) for view in writes]
+        fields = {name: _moved_field(value, aside) for name, value in fields.items()} if aside else fields
         scratch = None
         if scratch_floats:
             slot = -(-scratch_floats // 16) * 16
@@ -349,8 +387,23 @@ class Builder:
             fields = fields | {"scratch": Pointer(scratch), "scratch_stride": slot}
         self._work.append(work)
         self.lowered.steps.append(
-            Step(kernel, args_type, fields, tuple(reads), tuple(writes), self.node_name, inplace, 1, scratch)
+            Step(kernel, args_type, fields, tuple(reads), tuple(written), self.node_name, inplace, 1, scratch, keeps)
         )
+        for view, own in zip(writes, written, strict=True):
+            if own != view:
+                self.emit_copy(own, view)
+
+    def _put_aside(self, reads: Sequence[View], writes: Sequence[View], inplace: tuple[int, ...]) -> dict[str, str]:
+        """Updates that must not lie over a state which the same step reads -> a tensor to write them to first."""
+        aside = {}
+        for i, write in enumerate(writes):
+            tensor = self.lowered.tensors[write.tensor]
+            readers = [k for k, read in enumerate(reads) if read.tensor == tensor.replaces]
+            permitted = i == 0 and len(readers) == 1 and readers[0] in inplace
+            if readers and not (permitted and self.replaces(write, reads[readers[0]])):
+                own = self._new(f"{self.node_name}.aside", tensor.dtype, tensor.shape, "activation")
+                aside[write.tensor] = own.tensor
+        return aside
 
     def _cut(self) -> None:
         """Cuts steps into parts, where the run as a whole is worth threads; scratch grows to a slot for each part."""
@@ -430,6 +483,19 @@ def topological(needs: dict[Unit, set[Unit]], position: dict[Unit, int]) -> list
                 heapq.heappush(ready, position[reader])
     assert len(order) == len(needs), "groups wait for each other"
     return order
+
+
+def _moved(view: View, aside: dict[str, str]) -> View:
+    return replace(view, tensor=aside.get(view.tensor, view.tensor))
+
+
+def _moved_field(field: Field, aside: dict[str, str]) -> Field:
+    """A field whose pointers into some tensors point into others."""
+    if isinstance(field, Pointer):
+        return replace(field, tensor=aside.get(field.tensor, field.tensor))
+    if isinstance(field, tuple):
+        return tuple(_moved_field(each, aside) for each in field)  # type: ignore[return-value, arg-type]
+    return field
 
 
 def pointer(view: View) -> Pointer:

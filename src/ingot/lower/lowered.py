@@ -16,7 +16,8 @@ FAULT = "fault"
 class Tensor:
     """A root: memory that views look into. `id` is safe in generated code; `name` is the source model's.
 
-    kind: input, output, weight, activation, state or scratch. Weights carry the recipe that makes their bytes.
+    kind: input, output, weight, activation, state, update or scratch. Weights carry the recipe that makes their bytes.
+    A state and its update, what it is after the run, are two tensors in one place; `replaces` is the state's id.
     """
 
     id: str
@@ -26,6 +27,7 @@ class Tensor:
     kind: str
     nbytes: int
     recipe: Recipe | None = None
+    replaces: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Step:
     """One kernel call. Fields that are left out of the struct are zero.
 
     reads[i] for i in `inplace` may share the memory of writes[0]: the kernel reads each element before it writes it.
+    The last `keeps` reads are what writes[0], writes[1] ... hold before the call, which changes only some elements: they
+    lie there already.
     `parts` is how many pieces the call is cut into; `scratch` is the tensor that holds a slot for each.
     """
 
@@ -56,6 +60,7 @@ class Step:
     inplace: tuple[int, ...] = ()
     parts: int = 1
     scratch: str | None = None
+    keeps: int = 0
 
     @property
     def pointers(self) -> list[Pointer]:
@@ -75,7 +80,10 @@ class Choice:
 
 @dataclass(slots=True)
 class Lowered:
-    """Steps in order, root tensors by id, and where graph values are: name -> view."""
+    """Steps in order, root tensors by id, and where graph values are: name -> view.
+
+    states: where each state's value lies after the steps: in its own tensor, if nothing changes it, or in its update.
+    """
 
     target: Target
     mode: str
@@ -83,6 +91,7 @@ class Lowered:
     steps: list[Step] = field(default_factory=list)
     inputs: dict[str, View] = field(default_factory=dict)
     outputs: dict[str, View] = field(default_factory=dict)
+    states: dict[str, View] = field(default_factory=dict)
     views: dict[str, View] = field(default_factory=dict)
     choices: list[Choice] = field(default_factory=list)
 

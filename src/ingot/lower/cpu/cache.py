@@ -29,18 +29,20 @@ def _places(
     return views, fields
 
 
-def _appended(builder: Builder, node: Node, index: int) -> View:
-    """Where an op's result of that index lies, holding what the operand of that index does."""
+def _appended(builder: Builder, node: Node, index: int) -> tuple[View, View]:
+    """What an op's result of that index holds before it, which the operand of that index does, and the result."""
     cache, out = builder.view(node.operands[index]), builder.result(node.outputs[index])
-    if out != cache:
-        builder.emit_copy(cache, out)
-    return out
+    if builder.replaces(out, cache):
+        return cache, out
+    builder.emit_copy(cache, out)
+    return out, out
 
 
 def _declare_append(op: str, kernel: str, dtype: DType) -> None:
     @row(op, kernel, of(dtype))
     def emit(builder: Builder, node: Node) -> None:
-        caches = [_appended(builder, node, i) for i in range(len(node.outputs))]
+        appended = [_appended(builder, node, i) for i in range(len(node.outputs))]
+        held, caches = [before for before, _ in appended], [after for _, after in appended]
         rows = builder.adjacent(node.operands[len(caches)])
         views, fields = _places(builder, *node.operands[len(caches) + 1 :])
         fields |= {
@@ -50,7 +52,7 @@ def _declare_append(op: str, kernel: str, dtype: DType) -> None:
         if len(caches) > 1:
             fields["scales"] = pointer(caches[1])
         work = rows.size * _APPEND
-        builder.step(kernel, "append_args", fields, [rows, *views, *caches], caches, work=work)
+        builder.step(kernel, "append_args", fields, [rows, *views, *held], caches, work=work, keeps=len(held))
 
 
 for _name in ("keys", "values"):
