@@ -29,13 +29,14 @@ from ingot.passes import optimize
 from ingot.run.interpret import bind_symbols, interpret
 from ingot.run.library import load
 from ingot.run.native import Arena, pack_panels
-from ingot.run.program import compile_program
+from ingot.run.program import Program, compile_program
 from ingot.session import InferenceSession
 from ingot.text import dump, parse
 from random_growth import STORAGE, perturb, stored
 
 Arrays = Mapping[str, np.ndarray]
 
+_RUNS = 3  # that follow each other, where a graph keeps states
 _TRIALS = 3  # runs with errors of random sign, of which the worst counts
 _WORST = 6.0  # how much worse errors may conspire than they did in the trials
 _ROUNDING = 1e-5  # added to every bound, relative to max(1, |x|)
@@ -93,6 +94,10 @@ def check(graph: Graph, feeds: Arrays, *, saved: bool = False, emitted: bool = F
     with checked(3):
         expect_same("native after the passes, poisoned", native(optimized, feeds, threads=2), fused)
     check_specials(optimized, feeds)
+    if graph.states:
+        check_states(graph.bind(symbols), feeds)
+        check_states(optimized, feeds)
+        return  # sessions start from zeros, and C has no states
     if saved:
         check_session(graph, feeds, fused)
     if emitted:
@@ -105,6 +110,7 @@ class Oracle:
     def __init__(self, graph: Graph, feeds: Arrays):
         self.exact = interpret(graph, feeds, float64=True)
         self.dtypes = {name: graph.type(value).dtype for name, value in graph.outputs.items()}
+        self.dtypes |= {f"state:{name}": graph.type(name).dtype for name in graph.states}
         self.bounds = dict.fromkeys(self.exact, _ROUNDING)
         self.undecided: set[str] = set()
         nodes = {node.outputs[0]: node for node in graph.nodes}
@@ -154,10 +160,50 @@ def native(graph: Graph, feeds: Arrays, **settings: object) -> dict[str, np.ndar
     target = Target(**{"isa": load().isa(), **_EAGER, **settings})  # type: ignore[arg-type]
     program = compile_program(graph.copy(), target, WeightStore(pack_panels), Arena())
     inputs = [feeds[name].copy() for name in graph.inputs]
-    first, second = (dict(zip(graph.outputs, program.run(inputs), strict=True)) for _ in range(2))
+    first, second = (run_from(program, inputs, {name: feeds[name] for name in graph.states}) for _ in range(2))
     expect_same("native, a second run", second, first)
     expect_same("native, its inputs", dict(zip(graph.inputs, inputs, strict=True)), feeds)
     return first
+
+
+def run_from(program: Program, inputs: list[np.ndarray], states: Arrays) -> dict[str, np.ndarray]:
+    """The outputs of a run over given states, and, as `state:<name>`, what they are after it."""
+    memory = state_memory(program) if states else {}
+    for name, array in states.items():
+        memory[name][...] = array
+    results = dict(zip(program.graph.outputs, program.run(inputs), strict=True))
+    return results | {f"state:{name}": memory[name].copy() for name in states}
+
+
+def state_memory(program: Program) -> dict[str, np.ndarray]:
+    """A program's states as they lie in its arena, by name."""
+    assert program.single is not None
+    tensors = program.single.lowered.tensors.values()
+    return {tensor.name: program.single.tensor(tensor.id) for tensor in tensors if tensor.kind == "state"}
+
+
+def check_states(graph: Graph, feeds: Arrays) -> None:
+    """Runs that follow each other are those of the graph whose states are inputs, and their updates outputs."""
+    apart = graph.copy()
+    for name, update in graph.states.items():
+        apart.values[name].kind = "input"
+        apart.inputs.append(name)
+        apart.set_output(f"state:{name}", update)
+    apart.states.clear()
+    target = Target(isa=load().isa(), threads=2, **_EAGER)  # type: ignore[arg-type]
+    program = compile_program(graph.copy(), target, WeightStore(pack_panels), Arena())
+    twin = compile_program(apart.copy(), target, WeightStore(pack_panels), Arena())
+    states = {name: feeds[name] for name in graph.states}
+    memory = state_memory(program)
+    for name, array in states.items():
+        memory[name][...] = array
+    for run in range(_RUNS):
+        results = dict(zip(graph.outputs, program.run([feeds[name] for name in graph.inputs]), strict=True))
+        given = [(feeds | states)[name] for name in apart.inputs]
+        expected = dict(zip(apart.outputs, twin.run(given), strict=True))
+        states = {name: expected[f"state:{name}"] for name in graph.states}
+        expect_same(f"states, run {run}", results, expected)
+        expect_same(f"states, after run {run}", memory, states)
 
 
 def expect_same(kind: str, results: Arrays, expected: Arrays) -> None:
@@ -191,7 +237,7 @@ def check_text(graph: Graph, feeds: Arrays) -> None:
 def check_signature(graph: Graph, optimized: Graph) -> None:
     """The passes leave a valid graph with the same inputs and outputs, and have nothing more to do."""
     optimized.validate()
-    for name in ("inputs", "outputs"):
+    for name in ("inputs", "outputs", "states"):
         before, after = getattr(graph, name), getattr(optimized, name)
         if list(before) != list(after):
             raise Mismatch("signature", f"{name} are {list(after)}, expected {list(before)}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ingot.dtype import f32
 from ingot.ir import Graph
+from ingot.lower import Target, segments
 from random_growth import Growth, Refused
 from random_models import MODELS
 from random_patterns import NODES
@@ -25,6 +27,8 @@ def random_graph(seed: int) -> tuple[Graph, dict[str, np.ndarray]]:
         except Refused:
             continue
     _choose_outputs(growth)
+    if seed % 3 == 0:
+        _choose_states(growth)
     growth.graph.validate()
     return growth.graph, growth.feeds
 
@@ -40,3 +44,28 @@ def _choose_outputs(growth: Growth) -> None:
     chosen += [growth.choose(chosen)] if chosen and growth.chance(0.05) else []
     for i, name in enumerate(chosen or [growth.choose(made or leaves)]):
         graph.set_output(f"y{i}", name)
+
+
+def _choose_states(growth: Growth) -> None:
+    """Makes some inputs states, whose updates are values of their types: made ones, their own, each other's."""
+    graph = growth.graph
+    whole = graph.copy()
+    for name in [name for name in graph.inputs if growth.chance(0.7)]:
+        graph.inputs.remove(name)
+        graph.values[name].kind = "state"
+        graph.states[name] = name
+    if len(segments(graph.bind({str(n): v for v, n in growth.symbols.items()}), Target())) > 1:
+        growth.graph = whole  # what lies between segments is not kept
+        return
+    for name in graph.states:
+        type = graph.type(name)
+        if type.dtype is f32 and type.rank and growth.chance(0.4):  # what may be made in place, if nothing else reads
+            op = growth.choose(("neg", "tanh", "softmax"))
+            made = graph.add(op, [name], **({"axis": type.rank - 1} if op == "softmax" else {}))
+            graph.set_state(name, made.output)
+            continue
+        fitting = [value for value in graph.values if graph.type(value) == type]
+        made = [value for value in fitting if graph.producer(value) is not None]
+        graph.set_state(name, growth.choose(made if made and growth.chance(0.6) else fitting))
+        if growth.chance(0.4):
+            graph.set_output(f"old.{name}", name)

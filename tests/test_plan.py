@@ -13,7 +13,7 @@ from ingot import order
 from ingot.dtype import f32
 from ingot.errors import LimitError
 from ingot.lower import Lowered, Target, lower, segments
-from ingot.lower.lowered import Step
+from ingot.lower.lowered import Pointer, Step
 from ingot.lower.view import View
 from ingot.plan import Address, Plan, layout, plan
 from ingot.text import parse
@@ -108,12 +108,17 @@ def test_layout_lists_every_byte() -> None:
 
 
 def test_regions_are_limited() -> None:
-    limited = lowered_of(CHAIN, region_bytes=20000)
+    limited = lowered_of(CHAIN.replace("output e = e\n", ""), region_bytes=33000)
     planned = plan(limited)
     verify(limited, planned)
     assert len([r for r in planned.regions if r.startswith("arena")]) > 1
-    with pytest.raises(LimitError, match="too large"):
-        plan(lowered_of(CHAIN, region_bytes=1000))
+    for text, nbytes, largest in ((CHAIN, 1000, "tensor"), (CHAIN, 17000, "tensor"), (BLOCK, 66000, "weights")):
+        with pytest.raises(LimitError, match=f"{largest}.*too large"):
+            plan(lowered_of(text, region_bytes=nbytes))
+    kept = STATES.replace("64", "6400")
+    verify(limited := lowered_of(kept, region_bytes=4 * 6400 * 4), plan(limited))
+    with pytest.raises(LimitError, match="state: too large"):
+        plan(lowered_of(kept, region_bytes=4 * 6400 * 4 - 1))
 
 
 def test_brute_force_live_ranges() -> None:
@@ -166,6 +171,43 @@ def ids(graph_value: str) -> str:
     return lowered.views[graph_value].tensor
 
 
+def weight(name: str) -> str:
+    return next(t.id for t in lowered_of(BLOCK).tensors.values() if t.kind == "weight" and t.name == name)
+
+
+def forget_read(index: int, operand: int) -> Callable[[Lowered, Plan], None]:
+    """The kernel still gets the pointer."""
+
+    def plant(lowered: Lowered, planned: Plan) -> None:
+        step = lowered.steps[index]
+        step.reads = tuple(view for i, view in enumerate(step.reads) if i != operand)
+
+    return plant
+
+
+def narrow_read(lowered: Lowered, planned: Plan) -> None:
+    step = lowered.steps[1]
+    shape = (*step.reads[0].shape[:-2], 1, step.reads[0].shape[-1])
+    step.reads = (replace(step.reads[0], shape=shape), *step.reads[1:])
+
+
+def point_elsewhere(lowered: Lowered, planned: Plan) -> None:
+    step = lowered.steps[0]
+    step.fields = step.fields | {"x": Pointer(lowered.inputs["x"].tensor, 4)}
+
+
+def change_field(field: str, by: int) -> Callable[[Lowered, Plan], None]:
+    def plant(lowered: Lowered, planned: Plan) -> None:
+        step = lowered.steps[1]
+        step.fields = step.fields | {field: step.fields[field] + by}
+
+    return plant
+
+
+def shrink_target(lowered: Lowered, planned: Plan) -> None:
+    lowered.target = replace(lowered.target, region_bytes=planned.regions["weights"] - 1)
+
+
 FAULTS = {
     "unaligned": lambda: move(ids("h"), by=4),
     "outside its region": lambda: move(ids("mb"), by=1 << 20),
@@ -176,6 +218,90 @@ FAULTS = {
     "writes an input": lambda: write_input,
     "view leaves its root": lambda: leave_root,
     "outputs share memory": lambda: share_outputs,
+    "two weights in one place": lambda: onto(weight("wo"), weight("w1")),
+    "weights larger than the target's regions": lambda: shrink_target,
+    **{f"operand {i} of the norm is not read": lambda i=i: forget_read(0, i) for i in range(2)},
+    **{f"operand {i} of the product is not read": lambda i=i: forget_read(1, i) for i in range(3)},
+    "attention reads nothing": lambda: forget_read(2, 0),
+    "the residual is not read": lambda: forget_read(3, 2),
+    "fewer rows read than the kernel takes": lambda: narrow_read,
+    "a pointer beside its view": lambda: point_elsewhere,
+    "more rows than are written": lambda: change_field("m", 1),
+    "rows too far apart": lambda: change_field("c_stride", 1),
+    "more columns than are packed": lambda: change_field("n", 1),
+}
+
+STATES = """graph states
+input x: f32[64]
+state a: f32[64] -> b
+state b: f32[64] -> a
+state sum: f32[64] -> total
+state kept: f32[64] -> kept
+total = add(sum, x): f32[64]
+seen = mul(a, kept): f32[64]
+output old = a
+output seen = seen
+output total = total
+"""
+
+
+def moved(first: str, second: str) -> Callable[[Lowered], None]:
+    """Of the steps that write tensors of these names, the first of the second comes before all of the first."""
+
+    def plant(lowered: Lowered) -> None:
+        def writes(step: Step, name: str) -> bool:
+            return any(lowered.tensors[view.tensor].name == name for view in step.writes)
+
+        (late, *_) = (step for step in lowered.steps if writes(step, second))
+        rest = [step for step in lowered.steps if step is not late]
+        position = next(i for i, step in enumerate(rest) if writes(step, first))
+        lowered.steps = [*rest[:position], late, *rest[position:]]
+
+    return plant
+
+
+def without(name: str) -> Callable[[Lowered], None]:
+    """The step that writes a state's update is missing."""
+
+    def plant(lowered: Lowered) -> None:
+        new = lowered.states[name].tensor
+        lowered.steps = [step for step in lowered.steps if all(view.tensor != new for view in step.writes)]
+
+    return plant
+
+
+def read_new(lowered: Lowered) -> None:
+    """A step reads a state's update before it is written."""
+    step = lowered.steps[0]
+    step.reads = (*step.reads, lowered.states["a"])
+
+
+def write_old(lowered: Lowered) -> None:
+    step = lowered.steps[0]
+    step.writes = (replace(step.writes[0], tensor=lowered.views["kept"].tensor),)
+
+
+def no_state(lowered: Lowered) -> None:
+    del lowered.states["a"]
+
+
+def read_twice(lowered: Lowered) -> None:
+    """What is overwritten in place is read at another place too."""
+    step = next(step for step in lowered.steps if step.node == "total")
+    step.reads = (*step.reads, replace(step.reads[0], shape=(32,)))
+
+
+STATE_FAULTS = {
+    "an output of the old value after the update": moved("old", "a"),
+    "a step that reads the old value after the update": moved("seen", "a"),
+    "a swap in the other order": moved("a", "b"),
+    "a value put aside too late": moved("a.copy", "a"),
+    "an update that nothing writes": without("b"),
+    "an update in place that nothing writes": without("sum"),
+    "a read of what is not yet": read_new,
+    "a step that writes a state": write_old,
+    "a state without a value after the run": no_state,
+    "an operand overwritten while it is read elsewhere": read_twice,
 }
 
 
@@ -188,6 +314,23 @@ def test_verifier_finds_a_planted_fault(fault: str) -> None:
     FAULTS[fault]()(broken_lowered, broken)
     with pytest.raises(PlanError):
         verify(broken_lowered, broken)
+
+
+@pytest.mark.parametrize("fault", STATE_FAULTS.values(), ids=STATE_FAULTS)
+def test_verifier_finds_a_fault_planted_in_states(fault: Callable[[Lowered], None]) -> None:
+    lowered = lowered_of(STATES)
+    planned = plan(lowered)
+    verify(lowered, planned)
+    fault(lowered)
+    planned.barriers = [True] * len(lowered.steps)
+    with pytest.raises(PlanError):
+        verify(lowered, planned)
+
+
+def test_states_are_updated_in_place_where_nothing_reads_them_later() -> None:
+    """What is left: the swap through one copy, and an output of what a state was."""
+    kernels = [step.kernel for step in lowered_of(STATES).steps]
+    assert kernels.count("copy_b4") == 5 and sorted(kernels)[:1] == ["add_f32"] and len(kernels) == 7
 
 
 def test_graph_input_reshape_is_a_view() -> None:

@@ -78,6 +78,9 @@ def plan(lowered: Lowered, *, canaries: bool = False) -> Plan:
     result.activation_bytes = sum(_round_up(t.nbytes, alignment) for t in arena if t.kind == "activation")
     _place_blocks(lowered, result, blocks)
     _place_rest(lowered, result, alignment)
+    for region, size in result.regions.items():
+        if size > lowered.target.region_bytes:
+            raise LimitError(f"{region}: too large, got {size} bytes, expected at most {lowered.target.region_bytes}")
     result.barriers = _barriers(lowered, result)
     return result
 

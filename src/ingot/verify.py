@@ -5,9 +5,12 @@ It walks the steps with a map of which tensor owns which bytes, and asserts; a f
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product as cartesian
+from math import prod
+from typing import Any
 
-from ingot.lower.lowered import Lowered, Step
+from ingot.lower.lowered import FAULT, Lowered, Pointer, Step
 from ingot.lower.view import View
 from ingot.plan import Plan
 
@@ -20,6 +23,7 @@ def verify(lowered: Lowered, plan: Plan) -> None:
     """Checks a plan against the steps it is for. Raises PlanError saying which step or tensor is wrong."""
     _verify_places(lowered, plan)
     _verify_views(lowered)
+    _verify_pointers(lowered)
     _verify_lifetimes(lowered, plan)
     _verify_outputs(lowered, plan)
     _verify_barriers(lowered, plan)
@@ -30,10 +34,9 @@ def _fail(what: str) -> None:
 
 
 def _verify_places(lowered: Lowered, plan: Plan) -> None:
-    used = {v.tensor for s in lowered.steps for v in (*s.reads, *s.writes)} | {
-        s.scratch for s in lowered.steps if s.scratch
-    }
-    for tensor_id in used:
+    """Every tensor lies aligned inside a region of its kind; regions fit the target; what lasts lies apart."""
+    ports = {view.tensor for views in (lowered.inputs, lowered.outputs, lowered.states) for view in views.values()}
+    for tensor_id in ports.union(*(_touched(step) for step in lowered.steps)):
         tensor = lowered.tensors[tensor_id]
         if tensor_id not in plan.addresses:
             _fail(f"{tensor_id} has no address")
@@ -42,27 +45,46 @@ def _verify_places(lowered: Lowered, plan: Plan) -> None:
             _fail(f"{tensor_id} lies at {address.offset}, not a multiple of {lowered.target.alignment}")
         if address.offset < 0 or address.offset + tensor.nbytes > plan.regions[address.region]:
             _fail(f"{tensor_id} does not fit in {address.region}")
-        wanted = {"activation": "arena", "scratch": "arena", "weight": "weights", "state": "state"}.get(tensor.kind)
-        if wanted is not None and not address.region.startswith(wanted):
+        wanted = _REGIONS.get(tensor.kind, f"{tensor.kind}:{tensor.name}")
+        number = address.region.removeprefix(wanted)
+        if not address.region.startswith(wanted) or (number and not (wanted == "arena" and number.isdecimal())):
             _fail(f"{tensor_id} is a {tensor.kind} in {address.region}")
-        if tensor.kind in ("input", "output") and address.region != f"{tensor.kind}:{tensor.name}":
-            _fail(f"{tensor_id} is a {tensor.kind} in {address.region}")
+        if tensor.replaces is not None:
+            old = lowered.tensors[tensor.replaces]
+            if old.kind != "state" or plan.addresses[old.id] != address or old.nbytes != tensor.nbytes:
+                _fail(f"{tensor_id} is the update of {old.id} in another place")
     for region, size in plan.regions.items():
-        if region.startswith("arena") and size > lowered.target.region_bytes:
+        if size > lowered.target.region_bytes:
             _fail(f"{region} has {size} bytes, more than the target's {lowered.target.region_bytes}")
+    _verify_apart(lowered, plan)
+
+
+_REGIONS = {"activation": "arena", "scratch": "arena", "weight": "weights", "state": "state", "update": "state"}
+
+
+def _verify_apart(lowered: Lowered, plan: Plan) -> None:
+    """Weights and states, inputs and outputs keep their bytes for the whole run: no two of them share one."""
+    end: dict[str, tuple[int, str]] = {}
+    lasting = [t for t in lowered.tensors.values() if t.kind in ("input", "output", "weight", "state") and t.nbytes]
+    placed = [(plan.addresses[t.id], t) for t in lasting if t.id in plan.addresses]
+    for address, tensor in sorted(placed, key=lambda each: (each[0].region, each[0].offset)):
+        before, other = end.get(address.region, (0, ""))
+        if address.offset < before:
+            _fail(f"{tensor.id} and {other} share bytes of {address.region}")
+        end[address.region] = address.offset + tensor.nbytes, tensor.id
 
 
 def _verify_views(lowered: Lowered) -> None:
-    """Every view lies inside its root (packed weights are bounded by their bytes); writes hit no input or weight."""
+    """Every view lies inside its root (packed weights are bounded by their bytes); writes hit nothing that is given."""
     for index, step in enumerate(lowered.steps):
         for view in (*step.reads, *step.writes):
             tensor = lowered.tensors[view.tensor]
-            low = view.offset + sum(min(0, (d - 1) * s) for d, s in zip(view.shape, view.strides, strict=True))
-            high = view.offset + sum(max(0, (d - 1) * s) for d, s in zip(view.shape, view.strides, strict=True))
-            if 0 not in view.shape and (low < 0 or (high + 1) * view.dtype.itemsize > tensor.nbytes):
+            low, high = _elements(view.shape, view.strides)
+            outside = view.offset + low < 0 or (view.offset + high) * view.dtype.itemsize > tensor.nbytes
+            if low != high and outside:
                 _fail(f"step {index} {step.kernel}: {view} leaves its tensor of {tensor.nbytes} bytes")
         for view in step.writes:
-            if lowered.tensors[view.tensor].kind in ("input", "weight"):
+            if lowered.tensors[view.tensor].kind in ("input", "weight", "state"):
                 _fail(f"step {index} {step.kernel} writes {lowered.tensors[view.tensor].kind} {view.tensor}")
             if any(s == 0 and d > 1 for d, s in zip(view.shape, view.strides, strict=True)):
                 _fail(f"step {index} {step.kernel} writes through a broadcast view")
@@ -70,17 +92,68 @@ def _verify_views(lowered: Lowered) -> None:
             _fail(f"step {index} {step.kernel} writes nothing")
 
 
+def _elements(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
+    """The half-open range of elements around the first one that a nest of loops touches."""
+    low = high = 0
+    for dim, stride in zip(shape, strides, strict=True):
+        if dim == 0:
+            return 0, 0
+        low += min(0, (dim - 1) * stride)
+        high += max(0, (dim - 1) * stride)
+    return low, high + 1
+
+
+def _verify_pointers(lowered: Lowered) -> None:
+    """What a kernel is given lies in what its step says it reads and writes, as far as its argument struct tells."""
+    for index, step in enumerate(lowered.steps):
+        spans: dict[tuple[str, bool], tuple[int, int]] = {}
+        for written, views in ((False, step.reads), (True, step.writes)):
+            for view in views:
+                low, high = _elements(view.shape, view.strides)
+                size, known = view.dtype.itemsize, spans.get((view.tensor, written))
+                low, high = (view.offset + low) * size, (view.offset + high) * size
+                recipe = lowered.tensors[view.tensor].recipe
+                if recipe is not None and recipe.layout != "raw":  # whose views say what was packed, not how it lies
+                    low, high = 0, recipe.nbytes
+                spans[view.tensor, written] = (
+                    (low, high) if known is None else (min(low, known[0]), max(high, known[1]))
+                )
+        if step.scratch is not None:
+            spans[step.scratch, True] = 0, lowered.tensors[step.scratch].nbytes
+        extents = _EXTENTS.get(step.args_type, {})
+        for name, value in step.fields.items():
+            for i, pointer in enumerate(value if isinstance(value, tuple) else (value,)):
+                if not isinstance(pointer, Pointer) or pointer.tensor == FAULT:
+                    continue
+                nest = extents[name](step.fields, i) if name in extents else ((), ())
+                size = lowered.tensors[pointer.tensor].dtype.itemsize
+                low, high = (pointer.byte_offset + e * size for e in _elements(*nest))
+                allowed = [spans.get((pointer.tensor, written)) for written in (True, False)]
+                inside = (
+                    s is not None and (s[0] <= low and high <= s[1] or s[0] == s[1] or low == high) for s in allowed
+                )
+                if not any(inside):
+                    _fail(
+                        f"step {index} {step.kernel}: {name} points to {pointer}, {high - low} bytes, outside its views"
+                    )
+
+
 def _verify_lifetimes(lowered: Lowered, plan: Plan) -> None:
-    """Replays the steps: a read must find the bytes of its own tensor, as its own writer left them."""
+    """Replays the steps: a read must find the bytes of its own tensor, as its own writer left them.
+
+    States are there from the start; where an update has been written over one, its old value is gone.
+    """
     last_use: dict[str, int] = {}
     for index, step in enumerate(lowered.steps):
         for tensor in _touched(step):
             last_use[tensor] = index
     alive: dict[str, tuple[str, int, int]] = {}
+    for tensor in [t.id for t in lowered.tensors.values() if t.kind == "state"]:
+        address = plan.addresses[tensor]
+        alive[tensor] = (address.region, address.offset, address.offset + lowered.tensors[tensor].nbytes)
     for index, step in enumerate(lowered.steps):
         for view in step.reads:
-            kind = lowered.tensors[view.tensor].kind
-            if kind in ("activation", "output") and view.tensor not in alive and view.size:
+            if lowered.tensors[view.tensor].kind not in ("input", "weight") and view.tensor not in alive and view.size:
                 _fail(f"step {index} {step.kernel} reads {view.tensor}, not written or overwritten")
         for tensor in dict.fromkeys([v.tensor for v in step.writes] + ([step.scratch] if step.scratch else [])):
             address = plan.addresses[tensor]
@@ -88,10 +161,17 @@ def _verify_lifetimes(lowered: Lowered, plan: Plan) -> None:
             for other, theirs in list(alive.items()):
                 if other == tensor or mine[0] != theirs[0] or mine[2] <= theirs[1] or theirs[2] <= mine[1]:
                     continue
-                if last_use[other] > index or (last_use[other] == index and not _legal_inplace(step, other, tensor)):
+                if lowered.tensors[other].kind == "state" and lowered.tensors[tensor].replaces != other:
+                    _fail(f"step {index} {step.kernel} writes {tensor} over {other}, which lasts")
+                if last_use.get(other, -1) > index or (
+                    last_use.get(other) == index and not _legal_inplace(step, other, tensor)
+                ):
                     _fail(f"step {index} {step.kernel} writes {tensor} over {other}, which is still in use")
                 del alive[other]
             alive[tensor] = mine
+    for name, view in lowered.states.items():
+        if view.tensor not in alive and view.size:
+            _fail(f"state {name} ends without its update {view.tensor}")
 
 
 def _touched(step: Step) -> set[str]:
@@ -99,29 +179,41 @@ def _touched(step: Step) -> set[str]:
 
 
 def _legal_inplace(step: Step, source: str, target: str) -> bool:
-    """The first result may lie on an operand if the kernel permits it, element on element, and it is read only so."""
-    write = step.writes[0]
-    if [view for view in step.writes if view.tensor == target] != [write]:
-        return False
+    """Whether one result of a step may lie on an operand: element on element, and read only so.
+
+    The first result may where the kernel permits it, and every one that the kernel only changes in part.
+    """
+    writes = [i for i, view in enumerate(step.writes) if view.tensor == target]
     readers = [i for i, view in enumerate(step.reads) if view.tensor == source]
-    if len(readers) != 1 or readers[0] not in step.inplace:
+    if len(writes) != 1 or len(readers) != 1:
         return False
-    read = step.reads[readers[0]]
+    kept = len(step.reads) - step.keeps + writes[0]
+    if readers[0] != kept if step.keeps else writes[0] != 0 or readers[0] not in step.inplace:
+        return False
+    read, write = step.reads[readers[0]], step.writes[writes[0]]
     return (read.offset, read.shape, read.strides) == (write.offset, write.shape, write.strides)
 
 
 def _verify_outputs(lowered: Lowered, plan: Plan) -> None:
-    """Each output owns its memory, whole and row-major, and every element of it is written."""
+    """Each output owns its memory, whole and row-major; every element of it, and of each update, is written."""
     roots = [view.tensor for view in lowered.outputs.values()]
     if len(set(roots)) != len(roots):
         _fail("two outputs share a tensor")
+    written: dict[str, int] = {}
+    for step in lowered.steps:
+        for view in step.writes:
+            written[view.tensor] = written.get(view.tensor, 0) + view.size
     for name, view in lowered.outputs.items():
         tensor = lowered.tensors[view.tensor]
         if tensor.kind != "output" or not view.is_contiguous or view.offset:
             _fail(f"output {name} is not a root tensor of its own")
-        written = sum(w.size for s in lowered.steps for w in s.writes if w.tensor == view.tensor)
-        if written < view.size:
-            _fail(f"output {name} has {view.size} elements, {written} are written")
+    ends = [*lowered.outputs.items(), *((n, v) for n, v in lowered.states.items() if v.tensor in written)]
+    for name, view in ends:
+        if written.get(view.tensor, 0) < view.size:
+            _fail(f"output {name} has {view.size} elements, {written.get(view.tensor, 0)} are written")
+    for tensor in lowered.tensors.values():
+        if tensor.kind == "state" and tensor.name not in lowered.states:
+            _fail(f"state {tensor.name} has no value after the run")
 
 
 def _verify_barriers(lowered: Lowered, plan: Plan) -> None:
@@ -164,3 +256,98 @@ def _collide(lowered: Lowered, plan: Plan, a: Step, b: Step) -> bool:
         *cartesian(spans(a, a.reads, False), b_writes),
     ]
     return any(x[0] == y[0] and x[1] < y[2] and y[1] < x[2] for x, y in pairs)
+
+
+# -- what kernels touch ---------------------------------------------------------------------------------------------
+
+# The nest of loops, (shape, strides), that a kernel runs over a pointer, from the fields of its argument struct and the
+# pointer's place in its field. A struct or a pointer that is not here says too little.
+_Nest = tuple[Sequence[int], Sequence[int]]
+_Extent = Callable[[Mapping[str, Any], int], _Nest]
+
+
+def _strided(shape: str, strides: str) -> _Extent:
+    """Fields of these names; a stride for each dim but a last one that is adjacent. Numbers stand for themselves."""
+
+    def nest(fields: Mapping[str, Any], _: int) -> _Nest:
+        dims, steps = _numbers(fields, shape), _numbers(fields, strides)
+        return dims, [*steps, 1][: len(dims)] if len(steps) < len(dims) else steps
+
+    return nest
+
+
+def _numbers(fields: Mapping[str, Any], names: str) -> list[int]:
+    found: list[int] = []
+    for name in names.split():
+        value = int(name) if name.isdecimal() else fields.get(name, 0)
+        found += value if isinstance(value, tuple) else [value]
+    return found
+
+
+def _dense(*names: str) -> _Extent:
+    """Elements one after another, as many as the product of the fields."""
+    return lambda fields, _: ([prod(_numbers(fields, " ".join(names)))], [1])
+
+
+def _tile_memory(fields: Mapping[str, Any], i: int) -> _Nest:
+    strides = [fields[name][i] for name in ("outer_strides", "row_strides", "col_steps")]
+    return [fields["outer"], fields["rows"], fields["cols"]], strides
+
+
+def _panels(fields: Mapping[str, Any], _: int) -> _Nest:
+    columns = fields["n"] * (2 if fields.get("gate") else 1)
+    return [-(-columns // 32) * 32 * fields["k"]], [1]
+
+
+def _bias(fields: Mapping[str, Any], _: int) -> _Nest:
+    return [fields["n"] * (2 if fields.get("gate") else 1)], [1]
+
+
+_ROWS = {"x": _strided("rows cols", "x_stride"), "out": _strided("rows cols", "out_stride")}
+_PLACES = {"positions": _dense("rows"), "owners": _dense("rows"), "blocks": _dense("sequences", "blocks_each")}
+_EXTENTS: dict[str, dict[str, _Extent]] = {
+    "elementwise_args": {name: _strided("shape", f"{name}_strides") for name in ("a", "b", "c", "out")},
+    "tile_args": {"memory": _tile_memory},
+    "reduce_args": {
+        "x": _strided("outer_shape reduced_shape", "outer_strides reduced_strides"),
+        "out": _dense("outer_shape"),
+    },
+    "norm_args": _ROWS | {"weight": _dense("cols"), "bias": _dense("cols")},
+    "softmax_args": _ROWS,
+    "topk_args": {"x": _ROWS["x"], "out": _dense("rows", "k"), "indices": _dense("rows", "k")},
+    "gemm_args": {
+        "a": _strided("m k", "a_stride"), "b": _panels, "bias": _bias,
+        "residual": _strided("m n", "residual_stride"), "c": _strided("m n", "c_stride"),
+    },
+    "matmul_args": {
+        "a": _strided("batch_shape m k", "a_batch_strides a_stride"),
+        "b": _strided("batch_shape k n", "b_batch_strides b_k_stride b_n_stride"), "bias": _dense("n"),
+        "residual": _strided("batch_shape m n", "residual_batch_strides residual_stride"),
+        "c": _strided("batch_shape m n", "c_batch_strides c_stride"),
+    },
+    "attention_args": {
+        "q": _strided("batch heads q_len head_dim", "q_strides"),
+        "k": _strided("batch kv_heads kv_len head_dim", "k_strides"),
+        "v": _strided("batch kv_heads kv_len v_dim", "v_strides"),
+        "out": _strided("batch heads q_len v_dim", "out_strides"),
+        "mask": _strided("batch heads q_len kv_len", "mask_strides"),
+    },
+    "append_args": _PLACES | {
+        "x": _strided("rows kv_heads dim", "x_strides"), "cache": _dense("total_blocks", "kv_heads", "dim", "64"),
+        "scales": _dense("total_blocks", "kv_heads", "64"),
+    },
+    "cached_attention_args": _PLACES | {
+        "q": _strided("rows heads head_dim", "q_strides"), "out": _strided("rows heads v_dim", "out_strides"),
+        "keys": _dense("total_blocks", "kv_heads", "head_dim", "64"),
+        "values": _dense("total_blocks", "kv_heads", "v_dim", "64"),
+        "key_scales": _dense("total_blocks", "kv_heads", "64"),
+        "value_scales": _dense("total_blocks", "kv_heads", "64"),
+    },
+    "rotary_args": {
+        name: _strided("batch heads rows head_dim", f"{name}_strides") for name in ("x", "cos", "sin", "out")
+    },
+    "expert_args": {
+        "x": _strided("rows slots k", "x_strides"), "chosen": _dense("rows", "slots"),
+        "out": _dense("rows", "slots", "n"),
+    },
+}  # fmt: skip
