@@ -113,18 +113,18 @@ class Candidate:
     @property
     def steps(self) -> list[int]:
         """The steps that are this kernel's: a row may also emit copies."""
-        return [i for i, step in enumerate(self.program.lowered.steps) if step.kernel == self.kernel]
+        return [i for i, step in enumerate(self.program.plan.steps) if step.kernel == self.kernel]
 
     @property
     def parts(self) -> int:
         """Into how many parts its calls are cut."""
-        return max(self.program.lowered.steps[i].parts for i in self.steps)
+        return max(self.program.plan.steps[i].parts for i in self.steps)
 
     @property
     def cost(self) -> Cost:
         """What its steps cost at least."""
         lowered = self.program.lowered
-        costs = [cost(lowered, lowered.steps[i]) for i in self.steps]
+        costs = [cost(lowered, self.program.plan.steps[i]) for i in self.steps]
         return Cost(*(sum(getattr(c, name) for c in costs) for name in ("flops", "weight_bytes", "other_bytes")))
 
     @property

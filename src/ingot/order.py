@@ -10,13 +10,12 @@ from heapq import heapify, heappop, heappush
 from ingot.lower.lowered import Lowered, Step
 
 
-def order_steps(lowered: Lowered) -> None:
-    """Puts the steps in the better of two orders: the source's, and greedily the step that frees the most."""
+def order_steps(lowered: Lowered) -> list[Step]:
+    """The steps in the better of two orders: the source's, and greedily the step that frees the most."""
     replaced = {t.id: t.replaces for t in lowered.tensors.values() if t.replaces is not None}
     after = _dependencies(lowered.steps, replaced)
     greedy = _greedy(lowered, after)
-    if _peak(lowered, greedy) < _peak(lowered, lowered.steps):
-        lowered.steps = greedy
+    return greedy if _peak(lowered, greedy) < _peak(lowered, lowered.steps) else list(lowered.steps)
 
 
 class _Touched:

@@ -34,11 +34,13 @@ class Address:
 class Plan:
     """Addresses and sizes of everything a run touches.
 
-    regions: bytes by name ("arena0", ..., "weights", "state", "input:x", "output:y"). live: first and last step that
-    touches an arena tensor. lower_bound_bytes: the largest sum of live bytes over the order; no plan can be smaller.
+    steps: the lowering's, in the order of a run. regions: bytes by name ("arena0", ..., "weights", "state", "input:x",
+    "output:y"). live: first and last step that touches an arena tensor. lower_bound_bytes: the largest sum of live
+    bytes over the order; no plan can be smaller.
     activation_bytes: the sum of all activations, as if nothing shared memory. canary_bytes: gap behind each tensor.
     """
 
+    steps: list[Step] = field(default_factory=list)
     addresses: dict[str, Address] = field(default_factory=dict)
     regions: dict[str, int] = field(default_factory=dict)
     live: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -68,12 +70,11 @@ def plan(lowered: Lowered, *, canaries: bool = False) -> Plan:
 
     Raises LimitError when a tensor is larger than the target's largest region.
     """
-    order_steps(lowered)
-    result = Plan(canary_bytes=CANARY_BYTES if canaries else 0)
+    result = Plan(order_steps(lowered), canary_bytes=CANARY_BYTES if canaries else 0)
     alignment = lowered.target.alignment
-    result.live = _live_ranges(lowered)
-    blocks = _merge_inplace(lowered, result.live)
-    result.lower_bound_bytes = _lower_bound(blocks, len(lowered.steps), alignment, result.canary_bytes)
+    result.live = _live_ranges(lowered, result.steps)
+    blocks = _merge_inplace(lowered, result)
+    result.lower_bound_bytes = _lower_bound(blocks, len(result.steps), alignment, result.canary_bytes)
     arena = [t for t in lowered.tensors.values() if t.id in result.live]
     result.activation_bytes = sum(_round_up(t.nbytes, alignment) for t in arena if t.kind == "activation")
     _place_blocks(lowered, result, blocks)
@@ -89,10 +90,10 @@ def _round_up(size: int, alignment: int) -> int:
     return -(-size // alignment) * alignment
 
 
-def _live_ranges(lowered: Lowered) -> dict[str, tuple[int, int]]:
+def _live_ranges(lowered: Lowered, steps: list[Step]) -> dict[str, tuple[int, int]]:
     """First and last step that touches each tensor of the arena."""
     live: dict[str, tuple[int, int]] = {}
-    for i, step in enumerate(lowered.steps):
+    for i, step in enumerate(steps):
         touched = [v.tensor for v in (*step.reads, *step.writes)] + ([step.scratch] if step.scratch else [])
         for tensor in touched:
             if lowered.tensors[tensor].kind in ("activation", "scratch"):
@@ -100,12 +101,12 @@ def _live_ranges(lowered: Lowered) -> dict[str, tuple[int, int]]:
     return live
 
 
-def _merge_inplace(lowered: Lowered, live: dict[str, tuple[int, int]]) -> list[_Block]:
+def _merge_inplace(lowered: Lowered, result: Plan) -> list[_Block]:
     """Blocks after every in-place permission that the live ranges allow has been used."""
-    blocks = {t: _Block([lowered.tensors[t]], lowered.tensors[t].nbytes, *live[t]) for t in live}
+    blocks = {t: _Block([lowered.tensors[t]], lowered.tensors[t].nbytes, *live) for t, live in result.live.items()}
     if not (lowered.target.inplace and lowered.target.reuse):
         return list(blocks.values())
-    for i, step in enumerate(lowered.steps):
+    for i, step in enumerate(result.steps):
         for operand in step.inplace:
             source, target = step.reads[operand].tensor, step.writes[0].tensor
             if source in blocks and target in blocks and _may_share(step, operand, i, blocks):
@@ -255,7 +256,7 @@ def _barriers(lowered: Lowered, result: Plan) -> list[bool]:
     barriers: list[bool] = []
     alone: list[tuple[list[_Range], list[_Range]]] = []  # reads and writes of steps of one part, since the last barrier
     shared: list[tuple[list[_Range], list[_Range]]] = []  # and of the others
-    for step in lowered.steps:
+    for step in result.steps:
         reads = [_byte_range(result, v) for v in step.reads]
         writes = [_byte_range(result, v) for v in step.writes]
         if step.scratch is not None:

@@ -107,7 +107,7 @@ class Profile:
         return Profile(
             tuple(
                 StepTime(step.kernel, step.node, step.parts, int(time), cost(lowered, step))
-                for step, time in zip(lowered.steps, medians, strict=True)
+                for step, time in zip(program.plan.steps, medians, strict=True)
             )
         )
 

@@ -21,9 +21,11 @@ class PlanError(AssertionError):
 
 def verify(lowered: Lowered, plan: Plan) -> None:
     """Checks a plan against the steps it is for. Raises PlanError saying which step or tensor is wrong."""
+    if sorted(map(id, plan.steps)) != sorted(map(id, lowered.steps)):
+        _fail(f"the plan has {len(plan.steps)} steps, other ones than the {len(lowered.steps)} that were lowered")
     _verify_places(lowered, plan)
-    _verify_views(lowered)
-    _verify_pointers(lowered)
+    _verify_views(lowered, plan)
+    _verify_pointers(lowered, plan)
     _verify_lifetimes(lowered, plan)
     _verify_outputs(lowered, plan)
     _verify_barriers(lowered, plan)
@@ -36,7 +38,7 @@ def _fail(what: str) -> None:
 def _verify_places(lowered: Lowered, plan: Plan) -> None:
     """Every tensor lies aligned inside a region of its kind; regions fit the target; what lasts lies apart."""
     ports = {view.tensor for views in (lowered.inputs, lowered.outputs, lowered.states) for view in views.values()}
-    for tensor_id in ports.union(*(_touched(step) for step in lowered.steps)):
+    for tensor_id in ports.union(*(_touched(step) for step in plan.steps)):
         tensor = lowered.tensors[tensor_id]
         if tensor_id not in plan.addresses:
             _fail(f"{tensor_id} has no address")
@@ -74,9 +76,9 @@ def _verify_apart(lowered: Lowered, plan: Plan) -> None:
         end[address.region] = address.offset + tensor.nbytes, tensor.id
 
 
-def _verify_views(lowered: Lowered) -> None:
+def _verify_views(lowered: Lowered, plan: Plan) -> None:
     """Every view lies inside its root (packed weights are bounded by their bytes); writes hit nothing that is given."""
-    for index, step in enumerate(lowered.steps):
+    for index, step in enumerate(plan.steps):
         for view in (*step.reads, *step.writes):
             tensor = lowered.tensors[view.tensor]
             low, high = _elements(view.shape, view.strides)
@@ -103,9 +105,9 @@ def _elements(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
     return low, high + 1
 
 
-def _verify_pointers(lowered: Lowered) -> None:
+def _verify_pointers(lowered: Lowered, plan: Plan) -> None:
     """What a kernel is given lies in what its step says it reads and writes, as far as its argument struct tells."""
-    for index, step in enumerate(lowered.steps):
+    for index, step in enumerate(plan.steps):
         spans: dict[tuple[str, bool], tuple[int, int]] = {}
         for written, views in ((False, step.reads), (True, step.writes)):
             for view in views:
@@ -128,14 +130,9 @@ def _verify_pointers(lowered: Lowered) -> None:
                 nest = extents[name](step.fields, i) if name in extents else ((), ())
                 size = lowered.tensors[pointer.tensor].dtype.itemsize
                 low, high = (pointer.byte_offset + e * size for e in _elements(*nest))
-                allowed = [spans.get((pointer.tensor, written)) for written in (True, False)]
-                inside = (
-                    s is not None and (s[0] <= low and high <= s[1] or s[0] == s[1] or low == high) for s in allowed
-                )
-                if not any(inside):
-                    _fail(
-                        f"step {index} {step.kernel}: {name} points to {pointer}, {high - low} bytes, outside its views"
-                    )
+                around = [spans[key] for key in ((pointer.tensor, True), (pointer.tensor, False)) if key in spans]
+                if not any((begin <= low and high <= end) or low == high or begin == end for begin, end in around):
+                    _fail(f"step {index} {step.kernel}: {name} takes {low}..{high} of {pointer.tensor}, not its views")
 
 
 def _verify_lifetimes(lowered: Lowered, plan: Plan) -> None:
@@ -144,14 +141,14 @@ def _verify_lifetimes(lowered: Lowered, plan: Plan) -> None:
     States are there from the start; where an update has been written over one, its old value is gone.
     """
     last_use: dict[str, int] = {}
-    for index, step in enumerate(lowered.steps):
+    for index, step in enumerate(plan.steps):
         for tensor in _touched(step):
             last_use[tensor] = index
     alive: dict[str, tuple[str, int, int]] = {}
     for tensor in [t.id for t in lowered.tensors.values() if t.kind == "state"]:
         address = plan.addresses[tensor]
         alive[tensor] = (address.region, address.offset, address.offset + lowered.tensors[tensor].nbytes)
-    for index, step in enumerate(lowered.steps):
+    for index, step in enumerate(plan.steps):
         for view in step.reads:
             if lowered.tensors[view.tensor].kind not in ("input", "weight") and view.tensor not in alive and view.size:
                 _fail(f"step {index} {step.kernel} reads {view.tensor}, not written or overwritten")
@@ -200,7 +197,7 @@ def _verify_outputs(lowered: Lowered, plan: Plan) -> None:
     if len(set(roots)) != len(roots):
         _fail("two outputs share a tensor")
     written: dict[str, int] = {}
-    for step in lowered.steps:
+    for step in plan.steps:
         for view in step.writes:
             written[view.tensor] = written.get(view.tensor, 0) + view.size
     for name, view in lowered.outputs.items():
@@ -219,17 +216,17 @@ def _verify_outputs(lowered: Lowered, plan: Plan) -> None:
 def _verify_barriers(lowered: Lowered, plan: Plan) -> None:
     """Between two steps that touch the same bytes, one writing, there is a barrier or only one thread."""
     barriers = [i for i, barrier in enumerate(plan.barriers) if barrier]
-    if len(plan.barriers) != len(lowered.steps):
+    if len(plan.barriers) != len(plan.steps):
         _fail("barriers and steps differ in number")
     window: dict[bool, list[int]] = {True: [], False: []}  # steps since the last barrier: of one part, of several
-    for index, step in enumerate(lowered.steps):
+    for index, step in enumerate(plan.steps):
         if plan.barriers[index]:
             window = {True: [], False: []}
         serial = step.parts == 1
         others = window[False] if serial else window[False] + window[True]
         window[serial].append(index)
         for earlier in others:
-            if _collide(lowered, plan, lowered.steps[earlier], step):
+            if _collide(lowered, plan, plan.steps[earlier], step):
                 _fail(f"steps {earlier} and {index} touch the same bytes without a barrier ({barriers[:5]}...)")
 
 

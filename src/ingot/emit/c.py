@@ -230,7 +230,7 @@ def _steps(lowered: Lowered, planned: Plan) -> str:
     blocks = [
         _pointers("Weights.", weights, planned),
         _pointers("The arena: tensors that are not needed at the same time share it.", arena, planned),
-        *(_step(lowered, index, step) for index, step in enumerate(lowered.steps)),
+        *(_step(lowered, index, step) for index, step in enumerate(planned.steps)),
     ]
     body = "\n".join(filter(None, blocks))
     return f"""\

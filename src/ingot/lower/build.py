@@ -253,7 +253,7 @@ class Builder:
         return self._new(value, type.dtype, type.dims, "activation", order)
 
     def _replaced_state(self, value: str) -> View | None:
-        """The place of a state that a value replaces, where its op may overwrite it and nothing else reads the state."""
+        """The place of a state that a value replaces, where its op may overwrite it and nothing else reads it."""
         node = self.graph.producer(value)
         assert node is not None
         position = node.outputs.index(value)
@@ -291,10 +291,10 @@ class Builder:
                 waiting[state] = self.view(update)
         while waiting:
             read = {source.tensor for source in waiting.values()}
-            state = next((s for s in waiting if self.view(s).tensor not in read), None)
-            if state is not None:
-                self.node_name = self.graph.states[state]
-                self.emit_copy(waiting.pop(state), self._update(state))
+            ready = [state for state in waiting if self.view(state).tensor not in read]
+            if ready:
+                self.node_name = self.graph.states[ready[0]]
+                self.emit_copy(waiting.pop(ready[0]), self._update(ready[0]))
                 continue
             aside = self.view(next(iter(waiting))).tensor
             for each, source in waiting.items():

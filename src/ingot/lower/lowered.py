@@ -46,8 +46,8 @@ class Step:
     """One kernel call. Fields that are left out of the struct are zero.
 
     reads[i] for i in `inplace` may share the memory of writes[0]: the kernel reads each element before it writes it.
-    The last `keeps` reads are what writes[0], writes[1] ... hold before the call, which changes only some elements: they
-    lie there already.
+    The last `keeps` reads are what writes[0], writes[1] ... hold before the call, which changes only some elements of
+    what lies there.
     `parts` is how many pieces the call is cut into; `scratch` is the tensor that holds a slot for each.
     """
 

@@ -78,7 +78,7 @@ class NativeProgram:
         self._run = self.library.entry.ingot_run
         self._run_sampled = self.library.entry.ingot_run_sampled
         if debug() >= 1:
-            for step in lowered.steps:
+            for step in plan.steps:
                 print(f"{step.node}: {step.kernel}.{lowered.target.isa} x{step.parts}", file=sys.stderr)
         recipes = [t.recipe for t in lowered.tensors.values() if t.recipe is not None]
         self._weights = weights.prepare(graph, recipes)  # held here: the store forgets what no program holds
@@ -152,7 +152,7 @@ class NativeProgram:
         """Nanoseconds of each step, int64[runs, steps], a barrier after each."""
         outputs = [np.empty(shape, dtype) for shape, dtype in self._output_types]
         table = self.pointers([*inputs, *outputs])
-        times = np.zeros((runs, max(1, len(self.lowered.steps))), np.int64)
+        times = np.zeros((runs, max(1, len(self.plan.steps))), np.int64)
         with self._lock:
             if self._generation != (self._arena.generation, self._state.generation):
                 self._prepare()
@@ -160,7 +160,7 @@ class NativeProgram:
                 nanoseconds = self.library.ffi.cast("int64_t*", row.ctypes.data)
                 if self.library.entry.ingot_run_profiled(self.program, table.rows, nanoseconds):
                     self._raise_fault()
-        return times[:, : len(self.lowered.steps)]
+        return times[:, : len(self.plan.steps)]
 
     def tensor(self, id: str) -> np.ndarray:
         """A root tensor of the arena as it lies now, for checksums and tests."""
@@ -182,8 +182,8 @@ class NativeProgram:
         self._patches: list[tuple[Any, int, int]] = []
         self._resizes: list[tuple[Any, int, int]] = []
         isa = self.lowered.target.isa
-        self._steps = ffi.new("ingot_step[]", max(1, len(self.lowered.steps)))
-        for index, step in enumerate(self.lowered.steps):
+        self._steps = ffi.new("ingot_step[]", max(1, len(self.plan.steps)))
+        for index, step in enumerate(self.plan.steps):
             row = self._steps[index]
             row.kernel = self.library.kernel(step.kernel, isa)
             row.args = self._arguments(step, index)
@@ -199,7 +199,7 @@ class NativeProgram:
             {
                 "steps": self._steps, "patches": self._patch_rows, "resizes": self._resize_rows,
                 "sizes": self._sizes_now, "fault": self._fault,
-                "step_count": len(self.lowered.steps), "patch_count": len(self._patches),
+                "step_count": len(self.plan.steps), "patch_count": len(self._patches),
                 "resize_count": len(self._resizes), "threads": self.lowered.target.threads,
             },
         )  # fmt: skip
@@ -260,7 +260,7 @@ class NativeProgram:
 
     def _raise_fault(self) -> None:
         fault = self._fault
-        node = self.lowered.steps[fault.step].node
+        node = self.plan.steps[fault.step].node
         lowest = -fault.limit if fault.code == 1 else 0
         raise InputError(f"node {node!r}: index out of range, got {fault.index}, expected {lowest}..{fault.limit - 1}")
 
