@@ -124,7 +124,8 @@ def _verify_pointers(lowered: Lowered, plan: Plan) -> None:
             spans[step.scratch, True] = 0, lowered.tensors[step.scratch].nbytes
         extents = _EXTENTS.get(step.args_type, {})
         for name, value in step.fields.items():
-            for i, pointer in enumerate(value if isinstance(value, tuple) else (value,)):
+            pointers = value if isinstance(value, tuple) and value and isinstance(value[0], Pointer) else (value,)
+            for i, pointer in enumerate(pointers):
                 if not isinstance(pointer, Pointer) or pointer.tensor == FAULT:
                     continue
                 nest = extents[name](step.fields, i) if name in extents else ((), ())
