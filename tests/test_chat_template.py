@@ -116,7 +116,7 @@ def test_a_template_that_escapes_has_no_files():
     """What the sandbox would miss finds a process that can open nothing."""
     template = made("a")
     assert template.render([said("user", "a")]) == "a"
-    limits = Path(f"/proc/{template._worker._process.pid}/limits").read_text()
+    limits = Path(f"/proc/{template._worker._running.process.pid}/limits").read_text()
     assert re.search(r"Max open files\s+3\s+3", limits)
     assert re.search(r"Max file size\s+0\s+0", limits)
     template.close()
@@ -142,8 +142,8 @@ def test_a_template_renders_again_after_its_process_was_ended():
         with pytest.raises(LimitError, match="ended while it rendered, expected at most 1 s"):
             template.render([said("user", "loop")])
         assert template.render([said("user", "a")]) == "a"
-    os.kill(template._worker._process.pid, signal.SIGKILL)
-    template._worker._process.wait()
+    os.kill(template._worker._running.process.pid, signal.SIGKILL)
+    template._worker._running.process.wait()
     assert template.render([said("user", "b")]) == "b"
     template.close()
     assert template.render([said("user", "c")]) == "c"
@@ -163,7 +163,7 @@ def test_messages_that_are_refused(messages, error, words):
     template = made(CHATML)
     with pytest.raises(error, match=words):
         template.render(messages())
-    assert template._worker._process is None, "refused before anything was started"
+    assert template._worker._running is None, "refused before anything was started"
 
 
 @pytest.mark.parametrize("key", ["tokenize", "messages", "chat_template", "bos_token", "return_dict", "self_", "range"])
@@ -235,14 +235,14 @@ def test_threads(templates):
 def test_a_forked_process_has_a_renderer_of_its_own():
     template = made("{{ messages[0].content }}")
     assert template.render([said("user", "a")]) == "a"
-    parent = template._worker._process.pid
+    parent = template._worker._running.process.pid
     child = os.fork()
     if child == 0:
         text = template.render([said("user", "child")])
-        os._exit(0 if text == "child" and template._worker._process.pid != parent else 1)
+        os._exit(0 if text == "child" and template._worker._running.process.pid != parent else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert template.render([said("user", "b")]) == "b"
-    assert template._worker._process.pid == parent
+    assert template._worker._running.process.pid == parent
     template.close()
 
 
@@ -251,7 +251,7 @@ def test_the_renderer_ends_with_its_owner():
 from ingot.llm.chat import ChatTemplate
 template = ChatTemplate({"default": "a"}, {}, "folder")
 template.render([{"role": "user", "content": "a"}])
-print(template._worker._process.pid)
+print(template._worker._running.process.pid)
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not Path(f"/proc/{int(result.stdout)}").exists()

@@ -59,7 +59,7 @@ for name, mode in llm.engine.modes.items():
     samplers = [Sampler(Sampling(**options), llm.model.vocab_size) for _ in range(rows)]
     pointers = native.library.ffi.new("ingot_sampler *[]", [sampler.pointer for sampler in samplers])
     table = native.pointers([*mode.inputs.values(), mode.output])
-    arguments = (native.program, table.rows, len(mode.inputs), pointers, rows)
+    arguments = (native.program, table.rows, table.fault, len(mode.inputs), pointers, rows)
     run = native.library.entry.ingot_run_sampled
     run(*arguments)
     counter.begin_counting()

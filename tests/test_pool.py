@@ -42,12 +42,13 @@ class Chain:
     def run(self) -> bool:
         """Whether the result has the bits that it must have."""
         self.values.fill(np.nan)
-        code = self.native.entry.ingot_run(self.program, self.bindings)
+        code = self.native.entry.ingot_run(self.program, self.bindings, self.native.ffi.NULL)
         return code == 0 and self.values[-1].tobytes() == self.expected
 
     def run_profiled(self) -> bool:
         self.values.fill(np.nan)
-        code = self.native.entry.ingot_run_profiled(self.program, self.bindings, self.nanoseconds)
+        null = self.native.ffi.NULL
+        code = self.native.entry.ingot_run_profiled(self.program, self.bindings, null, self.nanoseconds)
         return code == 0 and self.values[-1].tobytes() == self.expected and min(self.nanoseconds) >= 0
 
 
@@ -170,9 +171,9 @@ def test_a_bad_index_is_reported_and_then_forgotten() -> None:
     args.indices, args.fault = ffi.cast("void *", indices.ctypes.data), fault
     steps = ffi.new("ingot_step[]", [(native.kernel("gather_i64", native.isa()), args, 2, 0)])
     program = ffi.new("ingot_program *", {"steps": steps, "fault": fault, "step_count": 1, "threads": 2})
-    assert native.entry.ingot_run(program, ffi.NULL) == 1
+    assert native.entry.ingot_run(program, ffi.NULL, ffi.NULL) == 1
     assert (fault.code, fault.step, fault.index, fault.limit) == (1, 7, 10, 10)
     indices[1] = -1
-    assert native.entry.ingot_run(program, ffi.NULL) == 0
+    assert native.entry.ingot_run(program, ffi.NULL, ffi.NULL) == 0
     assert fault.code == 0
     np.testing.assert_array_equal(out, table[[1, 9, 0]])

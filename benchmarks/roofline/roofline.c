@@ -41,7 +41,7 @@ static double measure_run(ingot_kernel kernel, const void *args, int64_t steps, 
   int64_t calls = steps ? 20 : 100000;
   for (int round = 0; round < ROUNDS; round++) {
     double begin = now();
-    for (int64_t i = 0; i < calls; i++) ingot_run(&program, NULL);
+    for (int64_t i = 0; i < calls; i++) ingot_run(&program, NULL, NULL);
     double seconds = (now() - begin) / (double)calls;
     if (seconds < best) best = seconds;
   }

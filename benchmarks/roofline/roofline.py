@@ -54,12 +54,12 @@ def measure() -> dict[str, dict[str, float]]:
 
 
 def _python_call_ns(native: library.Library) -> float:
-    run, program, bindings = native.entry.ingot_run, native.ffi.new("ingot_program *"), native.ffi.NULL
+    run, program, null = native.entry.ingot_run, native.ffi.new("ingot_program *"), native.ffi.NULL
     best = float("inf")
     for _ in range(7):
         begin = time.perf_counter_ns()
         for _ in range(20000):
-            run(program, bindings)
+            run(program, null, null)
         best = min(best, (time.perf_counter_ns() - begin) / 20000)
     return best
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from ingot.cache import Entry, entry_of, folder_of
 from ingot.config import debug
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, TensorType
+from ingot.locks import OwnedLock
 from ingot.lower import Target
 from ingot.lower.weights import WeightStore
 from ingot.machine import usable_threads
@@ -26,7 +26,7 @@ from ingot.reports import Explanation, PlanReport, Profile
 from ingot.run.arena import Arena
 from ingot.run.interpret import bind_symbols, interpret
 from ingot.run.library import load
-from ingot.run.native import NativeProgram, pack_panels
+from ingot.run.native import BindingTable, NativeProgram, pack_panels
 from ingot.run.program import Program, compile_program, print_checksums
 
 assert ingot.ops  # the import registers every op
@@ -196,7 +196,8 @@ class Context:
         self._graph = session.graph
         self._arena = Arena()
         self._programs: OrderedDict[tuple[int, ...], Program] = OrderedDict()
-        self._compiling = threading.Lock()
+        self._compiling = OwnedLock("run")
+        self._printing = OwnedLock("run")
         self._debug = debug()
         self.hits = self.misses = 0
         self._names = list(self._graph.inputs)
@@ -215,9 +216,7 @@ class Context:
             outputs = [results[name] for name in self._outputs]
         else:
             program, inputs = self.prepare(input_feed)
-            outputs = program.run(inputs)
-            if self._debug >= 2:
-                self._print_debug(program, inputs, outputs)
+            outputs = program.run(inputs) if self._debug < 2 else self._run_and_print(program, inputs)
         if output_names is None:
             return outputs
         return [outputs[self._output_index(name)] for name in output_names]
@@ -265,16 +264,17 @@ class Context:
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _program(self, values: tuple[int, ...]) -> Program:
-        with self._compiling:
-            if values in self._programs:
+        with self._compiling.once():
+            program = self._programs.get(values)
+            if program is not None:
                 self.hits += 1
                 self._programs.move_to_end(values)
-                return self._programs[values]
+                return program
             self.misses += 1
-            if len(self._programs) == MAX_BINDINGS:
+            while len(self._programs) >= MAX_BINDINGS:
                 self._programs.popitem(last=False)
-            self._programs[values] = self._compile(values)
-            return self._programs[values]
+            program = self._programs[values] = self._compile(values)
+            return program
 
     def _compile(self, values: tuple[int, ...]) -> Program:
         graph = self._graph.copy()
@@ -292,11 +292,14 @@ class Context:
             raise InputError(f"run: no such output, got {name!r}, expected {self._outputs}")
         return self._outputs.index(name)
 
-    def _print_debug(self, program: Program, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
-        for part in program.native if program.single is not None else []:
-            print(Profile.of(part, part.profile(inputs)), file=sys.stderr)
-        if self._debug >= 5:
-            print_checksums(program, outputs)
+    def _run_and_print(self, program: Program, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        with self._printing.once():  # or the arena that is printed is another run's
+            outputs = program.run(inputs)
+            for part in program.native if program.single is not None else []:
+                print(Profile.of(part, part.profile(inputs)), file=sys.stderr)
+            if self._debug >= 5:
+                print_checksums(program, outputs)
+        return outputs
 
 
 class IOBinding:
@@ -309,22 +312,21 @@ class IOBinding:
         self._context = context
         self._inputs: dict[str, np.ndarray] = {}
         self._outputs: dict[str, np.ndarray | None] = {}
-        self._bound: list[np.ndarray] = []
-        self._native: NativeProgram | None = None
+        self._ready: tuple[NativeProgram, BindingTable] | None = None
 
     def bind_input(self, name: str, array: np.ndarray) -> None:
         """Binds an input. Raises InputError for an array that could not be read in place."""
         if not isinstance(array, np.ndarray) or not (array.flags.c_contiguous and array.flags.aligned):
             raise InputError(f"bind_input {name!r}: a row-major array is needed, got {type(array).__name__}")
+        self._ready = None
         self._inputs[name] = array
-        self._native = None
 
     def bind_output(self, name: str, array: np.ndarray | None = None) -> None:
         """Binds an output to an array, or to one that is made at the first run."""
         if array is not None and not array.flags.carray:
             raise InputError(f"bind_output {name!r}: a writable row-major array is needed")
+        self._ready = None
         self._outputs[name] = array
-        self._native = None
 
     def get_outputs(self) -> list[np.ndarray]:
         """The output arrays, in graph order."""
@@ -332,14 +334,10 @@ class IOBinding:
 
     def run(self) -> None:
         """One run: a single C call after the first."""
-        if self._native is None:
-            self._prepare()
-        native = self._native
-        assert native is not None
-        with native.lock:
-            native.call(self._pointers)
+        native, table = self._ready or self._prepare()
+        native.call(table)
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> tuple[NativeProgram, BindingTable]:
         program, inputs = self._context.prepare(self._inputs)
         if program.single is None:
             raise UnsupportedError("io_binding: the model runs in several segments, expected one native segment")
@@ -357,9 +355,8 @@ class IOBinding:
         for array in outputs:
             if any(np.may_share_memory(array, other) for other in (*inputs, *outputs) if other is not array):
                 raise InputError("io_binding: an output shares memory with another bound array")
-        self._bound = [*inputs, *outputs]
-        self._pointers = native.pointers(self._bound)
-        self._native = native
+        ready = self._ready = native, native.pointers([*inputs, *outputs])
+        return ready
 
 
 def _check_option(name: str, value: str, valid: Iterable[str]) -> None:

@@ -91,7 +91,7 @@ static chain *chain_make(int32_t threads, int32_t parts, int32_t seed) {
 static void chain_run(chain *c) {
   memset(c->values, 0xff, sizeof c->values);
   void *bindings[1] = {c->first};
-  REQUIRE(ingot_run(&c->program, bindings) == 0);
+  REQUIRE(ingot_run(&c->program, bindings, NULL) == 0);
 }
 
 static void chain_check(const chain *c) {
@@ -181,7 +181,7 @@ static void profiled(void) {
   for (int32_t i = 0; i < rounds; i++) {
     int64_t nanoseconds[STEPS];
     memset(nanoseconds, 0xff, sizeof nanoseconds);
-    REQUIRE(ingot_run_profiled(&c->program, bindings, nanoseconds) == 0);
+    REQUIRE(ingot_run_profiled(&c->program, bindings, NULL, nanoseconds) == 0);
     for (int32_t s = 0; s < STEPS; s++) REQUIRE(nanoseconds[s] >= 0);
     chain_check(c);
   }
@@ -220,7 +220,7 @@ static void host_modes(void) {
       ingot_program program = {.steps = &step, .step_count = 1, .threads = threads};
       unsigned before = _mm_getcsr();
       _mm_setcsr(modes[i]);
-      ingot_run(&program, NULL);
+      ingot_run(&program, NULL, NULL);
       unsigned after = _mm_getcsr();
       _mm_setcsr(before);
       REQUIRE((after & ~0x3fu) == (modes[i] & ~0x3fu));

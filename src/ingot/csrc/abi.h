@@ -358,10 +358,11 @@ typedef struct { void **where; int64_t slot; int64_t byte_offset; } ingot_patch;
 /* A size inside an argument struct that is set at each run: *where = factor * sizes[symbol]. */
 typedef struct { int64_t *where; int64_t symbol; int64_t factor; } ingot_resize;
 
-/* What one context runs. threads: at most this many take part. sizes: of this run, by symbol. */
+/* What one context runs. threads: at most this many take part. sizes: of this run, by symbol. lock: of the memory that
+ * the steps use, 0 at first; NULL where no other run can be in it. */
 typedef struct {
   const ingot_step *steps; const ingot_patch *patches; const ingot_resize *resizes; const int64_t *sizes;
-  ingot_fault *fault;
+  ingot_fault *fault; uint32_t *lock;
   int64_t step_count; int64_t patch_count; int64_t resize_count; int32_t threads;
 } ingot_program;
 
@@ -373,14 +374,16 @@ uint64_t ingot_hash(const void *data, int64_t nbytes);
 const char *ingot_best_isa(void);
 /* Whether this CPU runs gemm_bf16's kernels on avx512; on the others every CPU does, slowly. */
 int32_t ingot_has_bf16_dots(void);
-/* 0, or the fault code. One call at a time on one program; different programs run concurrently.
+/* 0, or the code of the fault that `fault`, which may be NULL, then tells of. Programs with one lock take turns, from
+ * the first write into an argument struct to the last step; others run concurrently.
  * Two programs at once: one gets the pool, the other runs all its parts on its own thread. */
-int32_t ingot_run(const ingot_program *program, void *const *bindings);
+int32_t ingot_run(const ingot_program *program, void *const *bindings, ingot_fault *fault);
 /* As ingot_run, with a barrier after each step; nanoseconds[i] gets the time of step i. */
-int32_t ingot_run_profiled(const ingot_program *program, void *const *bindings, int64_t *nanoseconds);
+int32_t ingot_run_profiled(const ingot_program *program, void *const *bindings, ingot_fault *fault,
+                           int64_t *nanoseconds);
 /* Draws from a row of `vocab` logits, which it leaves as they are: the token, which the sampler then counts as output,
  * or -1 and the reason in its `status`. Allocates nothing; different samplers run concurrently. */
 int32_t ingot_sample(ingot_sampler *sampler, const float *logits);
 /* As ingot_run, after which sampler i draws from row i of the logits that are bound at `slot`. */
-int32_t ingot_run_sampled(const ingot_program *program, void *const *bindings, int64_t slot,
+int32_t ingot_run_sampled(const ingot_program *program, void *const *bindings, ingot_fault *fault, int64_t slot,
                           ingot_sampler *const *samplers, int64_t count);

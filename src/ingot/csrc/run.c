@@ -6,6 +6,7 @@
 #endif
 
 #include "kernel.h"
+#include "lock.h"
 #include "pool.h"
 
 typedef struct {
@@ -72,7 +73,7 @@ static void leave_arithmetic(unsigned host_mode) {
 #endif
 }
 
-static int32_t run(const ingot_program *program, void *const *bindings, pool_body body, void *state) {
+static void run_alone(const ingot_program *program, void *const *bindings, pool_body body, void *state) {
   for (int64_t i = 0; i < program->patch_count; i++) {
     const ingot_patch *patch = &program->patches[i];
     *patch->where = (char *)bindings[patch->slot] + patch->byte_offset;
@@ -92,16 +93,26 @@ static int32_t run(const ingot_program *program, void *const *bindings, pool_bod
     pool_run(body, state, threads);
   }
   leave_arithmetic(host_mode);
-  return program->fault ? program->fault->code : 0;
 }
 
-INGOT_EXPORT int32_t ingot_run(const ingot_program *program, void *const *bindings) {
-  return run(program, bindings, run_steps, (void *)program);
+static int32_t run(const ingot_program *program, void *const *bindings, ingot_fault *fault, pool_body body,
+                   void *state) {
+  if (program->lock) lock_take(program->lock);
+  run_alone(program, bindings, body, state);
+  int32_t code = program->fault ? program->fault->code : 0;
+  if (code && fault) *fault = *program->fault;
+  if (program->lock) lock_give(program->lock);
+  return code;
 }
 
-INGOT_EXPORT int32_t ingot_run_profiled(const ingot_program *program, void *const *bindings, int64_t *nanoseconds) {
+INGOT_EXPORT int32_t ingot_run(const ingot_program *program, void *const *bindings, ingot_fault *fault) {
+  return run(program, bindings, fault, run_steps, (void *)program);
+}
+
+INGOT_EXPORT int32_t ingot_run_profiled(const ingot_program *program, void *const *bindings, ingot_fault *fault,
+                                        int64_t *nanoseconds) {
   profiled_run profiled = {program, nanoseconds};
-  return run(program, bindings, run_steps_profiled, &profiled);
+  return run(program, bindings, fault, run_steps_profiled, &profiled);
 }
 
 INGOT_EXPORT int32_t ingot_sample(ingot_sampler *sampler, const float *logits) {
@@ -112,9 +123,9 @@ INGOT_EXPORT int32_t ingot_sample(ingot_sampler *sampler, const float *logits) {
   return sampler->token;
 }
 
-INGOT_EXPORT int32_t ingot_run_sampled(const ingot_program *program, void *const *bindings, int64_t slot,
-                                       ingot_sampler *const *samplers, int64_t count) {
-  int32_t code = ingot_run(program, bindings);
+INGOT_EXPORT int32_t ingot_run_sampled(const ingot_program *program, void *const *bindings, ingot_fault *fault,
+                                       int64_t slot, ingot_sampler *const *samplers, int64_t count) {
+  int32_t code = ingot_run(program, bindings, fault);
   for (int64_t i = 0; i < count && code == 0; i++)
     ingot_sample(samplers[i], (const float *)bindings[slot] + i * samplers[i]->vocab);
   return code;

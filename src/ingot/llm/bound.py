@@ -33,5 +33,4 @@ class BoundProgram:
 
     def call(self, samplers: Any = None, sampler_count: int = 0) -> None:
         """One run over the arrays; `samplers` as in `NativeProgram.call`."""
-        with self.native.lock:
-            self.native.call(self._table, samplers, sampler_count)
+        self.native.call(self._table, samplers, sampler_count)

@@ -11,11 +11,11 @@ import os
 import select
 import subprocess
 import sys
-import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from ingot.errors import IngotError, InputError, LimitError, LoadError, Resource
 from ingot.llm.tokenizer import MAX_SETTINGS_BYTES, Tokenizer, token_text
 from ingot.load.hf.folder import Folder
 from ingot.load.hf.strict_json import MAX_DEPTH, shown
+from ingot.locks import OwnedLock
 
 MAX_TEMPLATE_BYTES = 64 << 10
 MAX_TEMPLATES = 16
@@ -174,6 +175,15 @@ class ChatTemplate:
         return self._takes_parts[name]
 
 
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A process that renders, which process it is a child of, and what ends it, once."""
+
+    process: subprocess.Popen[bytes]
+    owner: int
+    end: weakref.finalize[Any, _Worker]
+
+
 class _Worker:
     """The process that renders, started when it is first needed and after each time it had to be ended."""
 
@@ -185,20 +195,21 @@ class _Worker:
             "output_bytes": MAX_OUTPUT_BYTES,
         }
         self._where = where
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0
-        self._finish: Callable[[], object] | None = None
-        self._is_idle = False  # whether it waits for a request: not after an exchange that an interrupt cut off
+        self._lock = OwnedLock("chat template")
+        self._running: _Running | None = None
 
     def render(self, name: str, variables: Mapping[str, Any]) -> str:
         where = f"{self._where}: template '{name}'"
-        with self._lock:
-            process = self._process if self._is_idle and self._owner == os.getpid() else None
-            if process is None or process.poll() is not None:
-                self._end()
-                self._start()
-            answer = self._ask({"template": name, "variables": variables})
+        with self._lock.once():
+            # Not kept while it is asked: after an exchange that was cut off, the next would get this one's answer.
+            running, self._running = self._running, None
+            if running is None or running.owner != os.getpid() or running.process.poll() is not None:
+                if running is not None:
+                    running.end()
+                running = self._start()
+            answer = self._ask(running, {"template": name, "variables": variables})
+            if answer is not None:
+                self._running = running
         if answer is None:
             raise LimitError(
                 f"{where}: ended while it rendered, expected at most {RENDER_SECONDS:g} s and little memory"
@@ -209,10 +220,10 @@ class _Worker:
         raise error(f"{where}: {words}, {answer['message']}")
 
     def stop(self) -> None:
-        with self._lock:
+        with self._lock.once():
             self._end()
 
-    def _start(self) -> None:
+    def _start(self) -> _Running:
         folders = dict.fromkeys(_folder_of(package) for package in ("jinja2", "markupsafe"))
         script = importlib.util.find_spec("ingot.llm.chat_worker")
         assert script is not None and script.origin is not None
@@ -224,34 +235,32 @@ class _Worker:
             )
         except OSError as error:
             raise ResourceError(f"{sys.executable}: cannot be started to render a chat template ({error})") from error
-        self._owner = os.getpid()
-        self._finish = weakref.finalize(self, _end_process, process, self._owner)
-        self._process = process
-        if self._ask(self._first) is None:
+        owner = os.getpid()
+        running = _Running(process, owner, weakref.finalize(self, _end_process, process, owner))
+        if self._ask(running, self._first) is None:
             raise ResourceError(f"{sys.executable}: ended before it could render a chat template")
+        return running
 
-    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _ask(self, running: _Running, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """The answer; None when the process ended or had to be ended."""
-        assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
-        line, answer, self._is_idle = json.dumps(request).encode() + b"\n", None, False
+        process = running.process
+        assert process.stdin is not None and process.stdout is not None
+        line, answer = json.dumps(request).encode() + b"\n", None
         try:
             while line:
-                line = line[self._process.stdin.write(line) :]
-            answer = _read_line(self._process.stdout.fileno(), time.monotonic() + WALL_SECONDS)
+                line = line[process.stdin.write(line) :]
+            answer = _read_line(process.stdout.fileno(), time.monotonic() + WALL_SECONDS)
         except BrokenPipeError:
             pass
         finally:
-            if answer is None:  # also when interrupted: the next exchange would get this one's answer
-                self._end()
-        if answer is None:
-            return None
-        self._is_idle = True
-        return dict(json.loads(answer))
+            if answer is None:
+                running.end()
+        return None if answer is None else dict(json.loads(answer))
 
     def _end(self) -> None:
-        if self._finish is not None:
-            self._finish()
-        self._process = None
+        if self._running is not None:
+            self._running.end()
+        self._running = None
 
 
 _ERRORS: dict[str, tuple[type[IngotError], str]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence as Tokens
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from ingot.dim import AtMost
 from ingot.llm.bound import BoundProgram
 from ingot.load.hf import LanguageModel
+from ingot.locks import OwnedLock
 from ingot.lower import Target
 from ingot.lower.weights import WeightStore
 from ingot.passes import optimize
@@ -24,12 +24,12 @@ class Encoder:
         optimize(graph)
         self._program = BoundProgram(graph, "encode", target, WeightStore(pack_panels, target.threads))
         self._program.inputs["attention_mask"][:] = 1
-        self._lock = threading.Lock()
+        self._lock = OwnedLock("encoder")
 
     def states(self, tokens: Tokens[int]) -> np.ndarray:
         """The last hidden state of each token, f32[len(tokens), width]."""
         program = self._program
-        with self._lock:
+        with self._lock.once():
             program.inputs["input_ids"][0, : len(tokens)] = tokens
             program.native.resize("length", len(tokens))
             program.call()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Tokens
 
@@ -17,6 +15,7 @@ from ingot.llm.sampling import Sampler
 from ingot.llm.sequences import Sequence, Sequences
 from ingot.load.hf import LanguageModel
 from ingot.load.hf.decoder import slots_axis
+from ingot.locks import OwnedLock
 from ingot.lower import Target
 from ingot.lower.weights import WeightStore
 from ingot.ops.cache import CACHE_BLOCK
@@ -92,14 +91,19 @@ class Engine:
     def __init__(self, model: LanguageModel, target: Target, sequences: int):
         self.model = model
         self.target = target
-        self.lock = threading.RLock()
-        _engines.add(self)
+        # A fork waits for the steps of other threads: half a step is in no state that a child could go on from.
+        self.steps = OwnedLock("language model", is_awaited=True)
         self.sequences = Sequences(sequences, model.blocks_per_sequence)
         self.weights = WeightStore(pack_panels, target.threads)
         self.state = Arena()
         self._modes: dict[str, Mode] = {}
         self.on_prefill: Callable[[int, int], None] | None = None  # told after each chunk: tokens computed, of how many
         optimize(model.graph)
+
+    @property
+    def lock(self) -> threading.RLock:  # type: ignore[valid-type]
+        """For `with`. Raises InputError in a thread that holds it, as in a signal handler during a step."""
+        return self.steps.once()
 
     @property
     def modes(self) -> dict[str, Mode]:
@@ -199,23 +203,3 @@ class Engine:
         mode.inputs["blocks"][0] = sequence.blocks
         mode.run(count, taken, 1, samplers)
         sequence.tokens += tokens
-
-
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-_held: list[list[Engine]] = []
-
-
-def _hold_engines() -> None:
-    """Before a fork: waits for the steps of other threads, so that the child finds engines in order and locks free."""
-    engines = sorted(_engines, key=id)
-    for engine in engines:
-        engine.lock.acquire()
-    _held.append(engines)
-
-
-def _release_engines() -> None:
-    for engine in _held.pop():
-        engine.lock.release()
-
-
-os.register_at_fork(before=_hold_engines, after_in_parent=_release_engines, after_in_child=_release_engines)

@@ -115,7 +115,7 @@ class Scheduler:
                 if going:
                     yield from self._advance(going)
         finally:
-            with self.engine.lock:
+            with self.engine.steps.lock:  # whenever it is closed, also by the collector during another step
                 self._release(active)
 
     def _admit(self, waiting: deque[Generation], active: list[Generation]) -> list[Generation]:

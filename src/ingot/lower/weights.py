@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 import mmap
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import numpy as np
 from ingot.dtype import DType, bf16, f32
 from ingot.files import release
 from ingot.ir import Graph
+from ingot.locks import OwnedLock
 from ingot.text import dump_node
 
 PANEL = 32  # columns of a packed panel: INGOT_PANEL of abi.h
@@ -198,7 +198,7 @@ class WeightStore:
         self.threads = threads
         self._arrays: weakref.WeakValueDictionary[str, np.ndarray] = weakref.WeakValueDictionary()
         self._saved: list[np.ndarray] = []
-        self._lock = threading.Lock()  # contexts of one session compile at the same time
+        self._lock = OwnedLock("weights")  # contexts of one session compile at the same time
 
     def array(self, graph: Graph, recipe: Recipe) -> np.ndarray:
         """The bytes of a recipe as a flat array; made unless a program holds it."""
@@ -206,7 +206,7 @@ class WeightStore:
 
     def prepare(self, graph: Graph, recipes: Iterable[Recipe]) -> dict[str, np.ndarray]:
         """The flat arrays of recipes by key, for the caller to hold; makes those that nobody holds yet."""
-        with self._lock:
+        with self._lock.once():
             wanted = {recipe.key: recipe for recipe in recipes}
             made = {key: array for key in wanted if (array := self._arrays.get(key)) is not None}
             missing = [recipe for key, recipe in wanted.items() if key not in made]
@@ -233,7 +233,7 @@ class WeightStore:
 
     def items(self) -> list[tuple[str, np.ndarray]]:
         """Every (key, flat array) that is held."""
-        with self._lock:
+        with self._lock.once():
             return list(self._arrays.items())
 
     @property

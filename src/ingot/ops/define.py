@@ -55,7 +55,9 @@ def op(
                 if parameter.default is None:
                     optional.add(parameter.name)
         label = name or function.__name__.rstrip("_")
-        assert label not in OPS, f"op {label} is declared twice"
+        known = OPS[label].function if label in OPS else function
+        # An import that was interrupted and tried again declares its ops again.
+        assert known.__qualname__ == function.__qualname__, f"op {label} is declared twice"
         assert function.__doc__, f"op {label} has no documentation"
         OPS[label] = Op(
             label, function, infer, tuple(operands), frozenset(optional), variadic, attributes, outputs, view, inplace,

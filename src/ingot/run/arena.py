@@ -3,43 +3,65 @@
 from __future__ import annotations
 
 import mmap
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ingot.config import check
 from ingot.errors import ResourceError
+from ingot.locks import OwnedLock
 from ingot.lower.weights import allocate
 
 _PROT_NONE = 0
 _ALIGNMENT = 64
 
 
-@dataclass
+class Memory:
+    """Regions by name, and where each lies. Nobody changes one: an arena that grows has another.
+
+    Whoever runs holds the one that it began with, so that growing frees nothing under a run; whoever only knows the
+    addresses keeps no region alive.
+    """
+
+    __slots__ = ("addresses", "regions")
+
+    def __init__(self, regions: dict[str, np.ndarray]):
+        self.regions = regions
+        self.addresses = {name: region.ctypes.data for name, region in regions.items()}
+
+
 class Arena:
-    """Regions by name; they only grow. `generation` counts the moves, after which pointers must be taken again."""
+    """Memory that runs share, one at a time; it only grows. `turn`: u32[1], the lock that a run holds, in C."""
 
-    regions: dict[str, np.ndarray] = field(default_factory=dict)
-    generation: int = 0
+    def __init__(self) -> None:
+        self.memory = Memory({})
+        self.turn = np.zeros(1, np.uint32)
+        self.checking = OwnedLock("run")  # of runs whose arena Python poisons and looks over
+        self._growing = OwnedLock("run")
 
-    def reserve(self, sizes: dict[str, int]) -> None:
-        """Makes each region at least this large; a region that moves loses its contents.
+    def reserve(self, sizes: dict[str, int]) -> Memory:
+        """The memory, with each region at least this large; a region that moves loses its contents.
 
         Raises ResourceError when memory cannot be had.
         """
-        for name, nbytes in sizes.items():
-            if name not in self.regions or self.regions[name].nbytes < nbytes:
-                try:
-                    self.regions[name] = _guarded(nbytes) if check() >= 3 else allocate(nbytes)
-                except (MemoryError, OSError) as error:
-                    raise ResourceError(f"arena: no memory, got {error}, expected {nbytes} bytes") from error
-                self.generation += 1
+        with self._growing.once():
+            now = self.memory.regions
+            grown = {name: size for name, size in sizes.items() if name not in now or now[name].nbytes < size}
+            if grown:
+                self.memory = Memory(now | {name: _region(nbytes) for name, nbytes in grown.items()})
+            return self.memory
 
     @property
     def nbytes(self) -> int:
         """Bytes of all regions."""
-        return sum(region.nbytes for region in self.regions.values())
+        return sum(region.nbytes for region in self.memory.regions.values())
+
+
+def _region(nbytes: int) -> np.ndarray:
+    try:
+        return _guarded(nbytes) if check() >= 3 else allocate(nbytes)
+    except (MemoryError, OSError) as error:
+        raise ResourceError(f"arena: no memory, got {error}, expected {nbytes} bytes") from error
 
 
 def _guarded(nbytes: int) -> np.ndarray:

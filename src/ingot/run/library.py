@@ -13,8 +13,18 @@ import numpy as np
 
 from ingot.config import knob
 from ingot.errors import ResourceError
+from ingot.locks import OwnedLock
 
 ISAS = ("scalar", "avx2", "avx512")
+
+# What is spelt out where programs are made and run.
+_NAMED_TYPES = (
+    "char*", "void*", "void**", "void*[]", "int64_t*", "int64_t[]", "uint32_t*", "ingot_sampler", "ingot_sampler *[]",
+    "ingot_step[]", "ingot_patch[]", "ingot_resize[]",
+)  # fmt: skip
+
+_opened: dict[Path, "Library"] = {}
+_opening = OwnedLock("native library", is_awaited=True)
 
 
 @dataclass(frozen=True)
@@ -116,10 +126,17 @@ def content_hash(array: np.ndarray) -> str:
 @functools.cache
 def load() -> Library:
     """The library of this process. Raises ResourceError when it is missing, unreadable or of another build."""
+    path = _find()
+    with _opening.once():
+        if path not in _opened:
+            _opened[path] = _open(path)
+        return _opened[path]
+
+
+def _open(path: Path) -> Library:
     # Parsing the header takes tens of milliseconds: `import ingot` must not pay for it.
     import cffi
 
-    path = _find()
     ffi: Any = cffi.FFI()
     types = _declare(ffi)
     try:
@@ -132,6 +149,15 @@ def load() -> Library:
         raise ResourceError(
             f"native library '{path}': stale build, got {built[:12]}, expected {expected[:12]}; run 'pip install .'"
         )
+    _resolve(ffi, entry)
     best_isa = _text(ffi, entry.ingot_best_isa())
     has_bf16_dots = best_isa == "avx512" and bool(entry.ingot_has_bf16_dots())
     return Library(path, ffi, entry, types, _kernel_table(ffi, entry, types), best_isa, has_bf16_dots)
+
+
+def _resolve(ffi: Any, entry: Any) -> None:
+    """Looks everything up that a program needs: cffi does so under a lock of its own, which a fork may leave held."""
+    for name in _NAMED_TYPES:
+        ffi.typeof(name)
+    for name in dir(entry):
+        getattr(entry, name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +13,11 @@ from ingot.config import check, debug
 from ingot.dim import AtMost
 from ingot.errors import InputError
 from ingot.ir import Graph
-from ingot.lower.lowered import FAULT, Lowered, Pointer, Step
+from ingot.lower.lowered import Lowered
 from ingot.lower.weights import WeightStore
-from ingot.plan import Address, Plan
-from ingot.run.arena import Arena
+from ingot.plan import Plan
+from ingot.run.arena import Arena, Memory
+from ingot.run.arguments import Arguments
 from ingot.run.library import Library, load
 
 _CANARY = 0xC5
@@ -38,15 +38,29 @@ def pack_panels(data: np.ndarray, packed: np.ndarray, transposed: bool) -> None:
 
 
 @dataclass(slots=True)
-class _BindingTable:
+class BindingTable:
+    """Where a run finds its inputs and outputs, and leaves what went wrong."""
+
     rows: Any
+    fault: Any
     held: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """Argument structs for memory that lies at these addresses."""
+
+    arena: dict[str, int]
+    state: dict[str, int]
+    program: Any
+    arguments: Arguments
 
 
 class NativeProgram:
     """One Lowered and Plan made ready on an arena: argument structs filled, kernels looked up, inputs and outputs late.
 
-    Calls queue on a lock: the arena holds one run at a time. state: where states lie, if they outlive this arena.
+    Runs of all programs of an arena take turns, inside the C call: while one has the arena, no line of Python of its
+    thread is run. state: where states lie, if they outlive this arena.
     """
 
     def __init__(
@@ -61,7 +75,6 @@ class NativeProgram:
         self.library: Library = load()
         self.graph, self.lowered, self.plan = graph, lowered, plan
         self._arena, self._state = arena, state or arena
-        self._lock = threading.Lock()
         self._checking = check() >= 3
         bound = {name: f"input:{lowered.tensors[v.tensor].name}" for name, v in lowered.inputs.items()}
         self._slots = {region: i for i, region in enumerate(bound.values())}
@@ -69,8 +82,7 @@ class NativeProgram:
             self._slots[f"output:{lowered.tensors[view.tensor].name}"] = len(self._slots)
         self._sizes = {name: size for name, size in plan.regions.items() if name == "state" or name.startswith("arena")}
         self._output_types = [(v.shape, v.dtype.numpy) for v in lowered.outputs.values()]
-        self.bindings = self.library.ffi.new("void*[]", max(1, len(self._slots)))
-        self._generation = (-1, -1)
+        self._tables: list[BindingTable] = []  # that no run uses now
         self.planned = _planned_sizes(lowered)
         self._symbols = list(self.planned)
         self._sizes_now = self.library.ffi.new("int64_t[]", list(self.planned.values()) or 1)
@@ -100,43 +112,47 @@ class NativeProgram:
 
     def run_into(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """As `run`, into row-major arrays of the output shapes."""
-        bindings, from_buffer, slot = self.bindings, self._from_buffer, 0
-        with self._lock:
-            for array in (*inputs, *outputs):  # the arrays outlive the call, so that their buffers need no holding
-                bindings[slot] = from_buffer(array if array.ndim else array.reshape(1))
-                slot += 1
-            self.call()
+        table = self._tables.pop() if self._tables else self.pointers(())
+        rows, from_buffer = table.rows, self._from_buffer
+        # The arrays outlive the call, so that their buffers need no holding.
+        for slot, array in enumerate((*inputs, *outputs)):
+            rows[slot] = from_buffer(array if array.ndim else array.reshape(1))
+        self.call(table)
+        self._tables.append(table)
 
     def _buffer(self, array: np.ndarray) -> Any:
         # cffi takes no array without dims.
         return self._from_buffer(array if array.ndim else array.reshape(1))
 
-    def pointers(self, arrays: Sequence[np.ndarray]) -> _BindingTable:
+    def pointers(self, arrays: Sequence[np.ndarray]) -> BindingTable:
         """A binding table of inputs and outputs, in order; it keeps the arrays alive."""
-        table = self.library.ffi.new("void*[]", max(1, len(self._slots)))
+        rows = self.library.ffi.new("void*[]", max(1, len(self._slots)))
         held = [self._buffer(array) for array in arrays]
         for slot, buffer in enumerate(held):
-            table[slot] = buffer
-        return _BindingTable(table, held)
+            rows[slot] = buffer
+        return BindingTable(rows, self.library.ffi.new(self.library.types["ingot_fault"]), held)
 
-    def call(self, table: _BindingTable | None = None, samplers: Any = None, sampler_count: int = 0) -> None:
-        """The C call, with the lock held and `bindings`, or another table, filled.
+    def call(self, table: BindingTable, samplers: Any = None, sampler_count: int = 0) -> None:
+        """The C call, on a table that no other call uses.
 
         samplers: an array of `ingot_sampler *`; each draws from its row of the first output, in the same call.
         """
-        if self._generation != (self._arena.generation, self._state.generation):
-            self._prepare()
+        memory, state = self._arena.memory, self._state.memory
+        ready = self._ready
+        if ready.arena is not memory.addresses or ready.state is not state.addresses:
+            ready, memory, state = self._prepare()
         if self._checking:
-            self._poison()
-        bindings = self.bindings if table is None else table.rows
-        if samplers is None:
-            code = self._run(self.program, bindings)
+            code = self._run_checked(ready, memory, table, samplers, sampler_count)
+        elif samplers is None:
+            code = self._run(ready.program, table.rows, table.fault)
         else:
-            code = self._run_sampled(self.program, bindings, len(self.lowered.inputs), samplers, sampler_count)
+            code = self._run_sampling(ready, table, samplers, sampler_count)
         if code:
-            self._raise_fault()
-        if self._checking:
-            self._verify_canaries()
+            self._raise_fault(table)
+
+    def _run_sampling(self, ready: _Ready, table: BindingTable, samplers: Any, sampler_count: int) -> int:
+        slot = len(self.lowered.inputs)
+        return int(self._run_sampled(ready.program, table.rows, table.fault, slot, samplers, sampler_count))
 
     @property
     def arena_bytes(self) -> int:
@@ -144,138 +160,80 @@ class NativeProgram:
         return self._arena.nbytes
 
     @property
-    def lock(self) -> threading.Lock:
-        """Held by whoever fills `bindings` and calls."""
-        return self._lock
+    def program(self) -> Any:
+        """The `ingot_program *` of the memory as it lies now."""
+        return self._ready.program
 
     def profile(self, inputs: Sequence[np.ndarray], runs: int = 1) -> np.ndarray:
         """Nanoseconds of each step, int64[runs, steps], a barrier after each."""
         outputs = [np.empty(shape, dtype) for shape, dtype in self._output_types]
         table = self.pointers([*inputs, *outputs])
         times = np.zeros((runs, max(1, len(self.plan.steps))), np.int64)
-        with self._lock:
-            if self._generation != (self._arena.generation, self._state.generation):
-                self._prepare()
-            for row in times:
-                nanoseconds = self.library.ffi.cast("int64_t*", row.ctypes.data)
-                if self.library.entry.ingot_run_profiled(self.program, table.rows, nanoseconds):
-                    self._raise_fault()
+        ready, *_memory = self._prepare()
+        for row in times:
+            nanoseconds = self.library.ffi.cast("int64_t*", row.ctypes.data)
+            if self.library.entry.ingot_run_profiled(ready.program, table.rows, table.fault, nanoseconds):
+                self._raise_fault(table)
         return times[:, : len(self.plan.steps)]
 
     def tensor(self, id: str) -> np.ndarray:
         """A root tensor of the arena as it lies now, for checksums and tests."""
         tensor, address = self.lowered.tensors[id], self.plan.addresses[id]
-        data = self._home(address.region).regions[address.region][address.offset : address.offset + tensor.nbytes]
+        region = self._home(address.region).memory.regions[address.region]
+        data = region[address.offset : address.offset + tensor.nbytes]
         return data.view(tensor.dtype.numpy).reshape(tensor.shape)
 
     # -- preparing ----------------------------------------------------------------------------------------------
 
-    def _prepare(self) -> None:
-        """Fills every argument struct for where the arena lies now."""
+    def _prepare(self) -> tuple[_Ready, Memory, Memory]:
+        """Fills every argument struct for where the arena and the state lie now: the structs, and what must stay alive
+        while they are used.
+        """
         ffi = self.library.ffi
-        for name, size in self._sizes.items():
-            self._home(name).reserve({name: size})
-        self._generation = (self._arena.generation, self._state.generation)
-        self._fault = ffi.new(self.library.types["ingot_fault"])
-        self._bases = {name: self._home(name).regions[name].ctypes.data for name in self._sizes}
-        self._keep: list[Any] = []
-        self._patches: list[tuple[Any, int, int]] = []
-        self._resizes: list[tuple[Any, int, int]] = []
-        isa = self.lowered.target.isa
-        self._steps = ffi.new("ingot_step[]", max(1, len(self.plan.steps)))
-        for index, step in enumerate(self.plan.steps):
-            row = self._steps[index]
-            row.kernel = self.library.kernel(step.kernel, isa)
-            row.args = self._arguments(step, index)
-            row.parts, row.barrier = step.parts, self.plan.barriers[index]
-        self._patch_rows = ffi.new("ingot_patch[]", max(1, len(self._patches)))
-        for row, (where, slot, offset) in zip(self._patch_rows, self._patches, strict=False):
-            row.where, row.slot, row.byte_offset = where, slot, offset
-        self._resize_rows = ffi.new("ingot_resize[]", max(1, len(self._resizes)))
-        for row, (where, symbol, factor) in zip(self._resize_rows, self._resizes, strict=False):
-            row.where, row.symbol, row.factor = where, symbol, factor
-        self.program = ffi.new(
-            self.library.types["ingot_program"],
-            {
-                "steps": self._steps, "patches": self._patch_rows, "resizes": self._resize_rows,
-                "sizes": self._sizes_now, "fault": self._fault,
-                "step_count": len(self.plan.steps), "patch_count": len(self._patches),
-                "resize_count": len(self._resizes), "threads": self.lowered.target.threads,
-            },
+        if self._state is self._arena:
+            memory = state = self._arena.reserve(self._sizes)
+        else:
+            memory = self._arena.reserve({name: size for name, size in self._sizes.items() if name != "state"})
+            state = self._state.reserve({name: size for name, size in self._sizes.items() if name == "state"})
+        arguments = Arguments(
+            self.library, self.lowered, self.plan, self._weights,
+            memory.addresses | state.addresses, self._slots, self._symbols,
         )  # fmt: skip
+        turn = ffi.cast("uint32_t*", self._arena.turn.ctypes.data)
+        ready = _Ready(memory.addresses, state.addresses, arguments.program(self._sizes_now, turn), arguments)
+        self._ready = ready
+        return ready, memory, state
 
     def _home(self, region: str) -> Arena:
         return self._state if region == "state" else self._arena
 
-    def _arguments(self, step: Step, index: int) -> Any:
-        ffi = self.library.ffi
-        args = ffi.new(self.library.types[step.args_type])
-        self._keep.append(args)
-        for name, value in step.fields.items():
-            if isinstance(value, Pointer):
-                self._point(args, name, value, index)
-            elif isinstance(value, tuple):
-                array = getattr(args, name)
-                for i, element in enumerate(value):
-                    if isinstance(element, Pointer):
-                        array[i] = self._address(args, element, name, i)
-                    else:
-                        array[i] = element
-                        self._note_size(args, element, name, i)
-            elif value is not None:
-                setattr(args, name, value)
-                self._note_size(args, value, name)
-        return args
-
-    def _note_size(self, args: Any, value: Any, *field: str | int) -> None:
-        """A field that counts rows of a run is set at each run."""
-        if isinstance(value, AtMost):
-            kind, offset = self.library.ffi.typeof(args).item, self.library.ffi.offsetof
-            where = self.library.ffi.cast("int64_t*", self.library.ffi.cast("char*", args) + offset(kind, *field))
-            self._resizes.append((where, self._symbols.index(value.symbol), value.factor))
-
-    def _point(self, args: Any, name: str, pointer: Pointer, index: int) -> None:
-        if pointer.tensor == FAULT:
-            args.fault, args.step = self._fault, index
-        else:
-            setattr(args, name, self._address(args, pointer, name))
-
-    def _address(self, args: Any, pointer: Pointer, *field: str | int) -> Any:
-        """Where a pointer points; null for one that is set at each run, which is noted as a patch of the field."""
-        ffi = self.library.ffi
-        tensor, address = self.lowered.tensors[pointer.tensor], self.plan.addresses[pointer.tensor]
-        if address.region not in self._slots:
-            return ffi.cast("void*", self._base(tensor.id, address) + pointer.byte_offset)
-        where = ffi.cast("void**", ffi.cast("char*", args) + ffi.offsetof(ffi.typeof(args).item, *field))
-        self._patches.append((where, self._slots[address.region], pointer.byte_offset))
-        return ffi.NULL
-
-    def _base(self, id: str, address: Address) -> int:
-        recipe = self.lowered.tensors[id].recipe
-        if recipe is None:
-            return self._bases[address.region] + address.offset
-        return self._weights[recipe.key].ctypes.data
-
     # -- checking -----------------------------------------------------------------------------------------------
 
-    def _raise_fault(self) -> None:
-        fault = self._fault
+    def _raise_fault(self, table: BindingTable) -> None:
+        fault = table.fault
         node = self.plan.steps[fault.step].node
         lowest = -fault.limit if fault.code == 1 else 0
         raise InputError(f"node {node!r}: index out of range, got {fault.index}, expected {lowest}..{fault.limit - 1}")
 
-    def _poison(self) -> None:
-        """NaN everywhere, so that a read before the write shows; canaries behind each tensor."""
-        for name in self._sizes:
-            if name.startswith("arena"):
-                self._arena.regions[name][: self._sizes[name]] = 0xFF
-        for region, start in self._canaries():
-            self._arena.regions[region][start : start + self.plan.canary_bytes] = _CANARY
-
-    def _verify_canaries(self) -> None:
-        for region, start in self._canaries():
-            found = self._arena.regions[region][start : start + self.plan.canary_bytes]
-            assert (found == _CANARY).all(), f"a kernel wrote past a tensor, at {region}+{start}"
+    def _run_checked(
+        self, ready: _Ready, memory: Memory, table: BindingTable, samplers: Any, sampler_count: int
+    ) -> int:
+        """A run over NaN everywhere, so that a read before the write shows, with canaries behind each tensor."""
+        places = self._canaries()
+        with self._arena.checking.once():
+            for name, size in self._sizes.items():
+                if name.startswith("arena"):
+                    memory.regions[name][:size] = 0xFF
+            for region, start in places:
+                memory.regions[region][start : start + self.plan.canary_bytes] = _CANARY
+            if samplers is None:
+                code = int(self._run(ready.program, table.rows, table.fault))
+            else:
+                code = self._run_sampling(ready, table, samplers, sampler_count)
+            for region, start in places if not code else ():
+                found = memory.regions[region][start : start + self.plan.canary_bytes]
+                assert (found == _CANARY).all(), f"a kernel wrote past a tensor, at {region}+{start}"
+        return code
 
     def _canaries(self) -> list[tuple[str, int]]:
         """Where canaries stand: behind every arena tensor whose gap no other tensor covers."""

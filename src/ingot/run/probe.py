@@ -43,7 +43,7 @@ class Probe:
         """Seconds of one run, over `runs` of them."""
         start = time.perf_counter()
         for _ in range(runs):
-            self._run(self._program, self._null)
+            self._run(self._program, self._null, self._null)
         return (time.perf_counter() - start) / runs
 
     def best(self) -> float:

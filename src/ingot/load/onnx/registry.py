@@ -25,9 +25,10 @@ def onnx(*names: str, since: int = 1, domain: str = "") -> Callable[[Rule], Rule
     def declare(rule: Rule) -> Rule:
         for name in names:
             rows = RULES.setdefault((domain, name), [])
-            assert since not in [s for s, _ in rows], f"onnx {name} since {since} is declared twice"
-            rows.append((since, rule))
-            rows.sort(key=lambda row: row[0])
+            known = dict(rows).get(since, rule)
+            # An import that was interrupted and tried again declares its rules again.
+            assert known.__qualname__ == rule.__qualname__, f"onnx {name} since {since} is declared twice"
+            rows[:] = sorted({**dict(rows), since: rule}.items())
         return rule
 
     return declare

@@ -1,0 +1,112 @@
+"""The argument structs of a Plan, filled for where its memory lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ingot.dim import AtMost
+from ingot.lower.lowered import FAULT, Lowered, Pointer, Step
+from ingot.plan import Address, Plan
+from ingot.run.library import Library
+
+
+class Arguments:
+    """The C program of a Plan. weights: by the keys of their recipes. addresses: of the plan's other regions. slots: of
+    a binding table, by region. symbols: of `sizes`.
+
+    `program` is ready to run for as long as this, the weights, the regions, `sizes` and `turn` live.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        lowered: Lowered,
+        plan: Plan,
+        weights: Mapping[str, np.ndarray],
+        addresses: Mapping[str, int],
+        slots: Mapping[str, int],
+        symbols: list[str],
+    ):
+        self._library, self._lowered, self._plan = library, lowered, plan
+        self._weights, self._addresses, self._slots, self._symbols = weights, addresses, slots, symbols
+        self._held: list[Any] = []
+        self._patches: list[tuple[Any, int, int]] = []
+        self._resizes: list[tuple[Any, int, int]] = []
+        self._fault = library.ffi.new(library.types["ingot_fault"])
+
+    def program(self, sizes: Any, turn: Any) -> Any:
+        """An `ingot_program *`, which keeps alive what it points to but for the regions. Fills every struct."""
+        ffi, isa = self._library.ffi, self._lowered.target.isa
+        steps = ffi.new("ingot_step[]", max(1, len(self._plan.steps)))
+        for index, step in enumerate(self._plan.steps):
+            row = steps[index]
+            row.kernel = self._library.kernel(step.kernel, isa)
+            row.args = self._arguments(step, index)
+            row.parts, row.barrier = step.parts, self._plan.barriers[index]
+        patches = ffi.new("ingot_patch[]", max(1, len(self._patches)))
+        for row, (where, slot, offset) in zip(patches, self._patches, strict=False):
+            row.where, row.slot, row.byte_offset = where, slot, offset
+        resizes = ffi.new("ingot_resize[]", max(1, len(self._resizes)))
+        for row, (where, symbol, factor) in zip(resizes, self._resizes, strict=False):
+            row.where, row.symbol, row.factor = where, symbol, factor
+        self._held += [steps, patches, resizes, sizes, turn]
+        return ffi.new(
+            self._library.types["ingot_program"],
+            {
+                "steps": steps, "patches": patches, "resizes": resizes, "sizes": sizes, "fault": self._fault,
+                "lock": turn, "step_count": len(self._plan.steps), "patch_count": len(self._patches),
+                "resize_count": len(self._resizes), "threads": self._lowered.target.threads,
+            },
+        )  # fmt: skip
+
+    def _arguments(self, step: Step, index: int) -> Any:
+        ffi = self._library.ffi
+        args = ffi.new(self._library.types[step.args_type])
+        self._held.append(args)
+        for name, value in step.fields.items():
+            if isinstance(value, Pointer):
+                self._point(args, name, value, index)
+            elif isinstance(value, tuple):
+                array = getattr(args, name)
+                for i, element in enumerate(value):
+                    if isinstance(element, Pointer):
+                        array[i] = self._address(args, element, name, i)
+                    else:
+                        array[i] = element
+                        self._note_size(args, element, name, i)
+            elif value is not None:
+                setattr(args, name, value)
+                self._note_size(args, value, name)
+        return args
+
+    def _note_size(self, args: Any, value: Any, *field: str | int) -> None:
+        """A field that counts rows of a run is set at each run."""
+        if isinstance(value, AtMost):
+            kind, offset = self._library.ffi.typeof(args).item, self._library.ffi.offsetof
+            where = self._library.ffi.cast("int64_t*", self._library.ffi.cast("char*", args) + offset(kind, *field))
+            self._resizes.append((where, self._symbols.index(value.symbol), value.factor))
+
+    def _point(self, args: Any, name: str, pointer: Pointer, index: int) -> None:
+        if pointer.tensor == FAULT:
+            args.fault, args.step = self._fault, index
+        else:
+            setattr(args, name, self._address(args, pointer, name))
+
+    def _address(self, args: Any, pointer: Pointer, *field: str | int) -> Any:
+        """Where a pointer points; null for one that is set at each run, which is noted as a patch of the field."""
+        ffi = self._library.ffi
+        tensor, address = self._lowered.tensors[pointer.tensor], self._plan.addresses[pointer.tensor]
+        if address.region not in self._slots:
+            return ffi.cast("void*", self._base(tensor.id, address) + pointer.byte_offset)
+        where = ffi.cast("void**", ffi.cast("char*", args) + ffi.offsetof(ffi.typeof(args).item, *field))
+        self._patches.append((where, self._slots[address.region], pointer.byte_offset))
+        return ffi.NULL
+
+    def _base(self, id: str, address: Address) -> int:
+        recipe = self._lowered.tensors[id].recipe
+        if recipe is None:
+            return self._addresses[address.region] + address.offset
+        return self._weights[recipe.key].ctypes.data
