@@ -36,6 +36,8 @@ bench-crowding: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 
 soak: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(BIN)/python tests/soak.py --count 10000
+	$(BIN)/python tests/schedules.py --count 1000
+	$(BIN)/python tests/session_interrupts.py
 	$(BIN)/python tests/llm_interrupts.py
 
 asan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
@@ -63,7 +65,7 @@ C_TESTS := $(basename $(notdir $(wildcard tests/native/*.c)))
 NATIVE_TESTS := $(wildcard tests/test_kernels*.py tests/test_row_kernels.py tests/test_experts.py tests/test_native.py \
 	tests/test_pool.py tests/test_planned_sizes.py tests/test_random_graphs.py tests/test_sampling.py) \
 	tests/test_llm_threads.py
-THREAD_TESTS := tests/test_pool.py tests/test_random_graphs.py tests/test_llm_threads.py
+THREAD_TESTS := tests/test_pool.py tests/test_random_graphs.py tests/test_llm_threads.py tests/test_schedules.py
 
 define sanitized_build
 	$(BIN)/cmake -S . -B build/$(2) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_C_COMPILER=gcc \

@@ -1,5 +1,5 @@
-"""Ctrl-C at any bytecode of a language model's work: every place of the cache is free again, and the next answers are
-those of a model that was never interrupted. `python tests/llm_interrupts.py` takes every bytecode."""
+"""Ctrl-C at any instruction of a language model's work: every place of the cache is free again, and the next answers are
+those of a model that was never interrupted. `python tests/llm_interrupts.py` takes every one."""
 
 import contextlib
 import tempfile
@@ -10,7 +10,7 @@ from typing import Any
 
 import ingot
 from ingot.cli.demo_language import FOLDER
-from interrupts import interrupted
+from interrupts import interrupt, places
 
 PLACES = 2
 CONTEXT = 128
@@ -71,29 +71,28 @@ def places_in_use(llm: ingot.LLM) -> int:
 
 
 def check_work(name: str, folder: Path, points: int | None) -> int:
-    """Interrupts a kind of work at so many bytecodes, evenly spread, or before each; returns how many they were."""
+    """Interrupts a kind of work at so many instructions, evenly spread, or at each; returns how many they were."""
     work = WORK[name]
     full = [list(range(9 + i, 9 + i + CONTEXT - 4)) for i in range(PLACES)]
     fresh, llm = load(), load()
     list(fresh.generate_tokens(IDS, max_tokens=2))
     fresh.save_sequence(folder / "kept")
     expected = work(fresh, folder)
-    for _ in range(2):  # the first time compiles and fills caches
-        with interrupted(None) as whole:
-            assert work(llm, folder) == expected
-    step = 1 if points is None else max(1, whole.seen // points)
-    for at in range(0, whole.seen, step):
-        with interrupted(at) as interrupt:
-            work(llm, folder)
-        assert places_in_use(llm) == 0, interrupt
-        assert work(llm, folder) == expected, interrupt
+    assert work(llm, folder) == expected  # the first time compiles and fills caches
+    found = places(lambda: work(llm, folder))
+    chosen = found[:: 1 if points is None else max(1, len(found) // points)]
+    for place in chosen:
+        error = interrupt(lambda: work(llm, folder), place)
+        where = f"interrupted after {place[0].co_qualname} {place[1]}: {error!r}"
+        assert places_in_use(llm) == 0, where
+        assert work(llm, folder) == expected, where
     drawn = [[g.token for g in llm.run([llm.generation(ids, temperature=0)])] for ids in full]
     assert drawn == [list(load().generate_tokens(ids)) for ids in full]
-    return len(range(0, whole.seen, step))
+    return len(chosen)
 
 
 def main() -> None:
-    """Every bytecode of every kind of work."""
+    """Every instruction of every kind of work."""
     for name in WORK:
         begin = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:

@@ -35,13 +35,21 @@ weight v: f32[{HIDDEN}, 8]
 h = matmul(x, w): f32[B, {HIDDEN}]
 g = gelu(h): f32[B, {HIDDEN}]
 """
+TAIL = """y = matmul(e, v): f32[B, 8]
+output y = y
+output g = g
+"""
+TABLE = f"""graph table
+input x: i64[B]
+weight w: f32[50, {WIDTH}]
+y = gather(w, x, axis=0): f32[B, {WIDTH}]
+output y = y
+"""
 MODELS = {
-    "whole": f"{HEAD}s = softmax(g, axis=1): f32[B, {HIDDEN}]\ny = matmul(s, v): f32[B, 8]\noutput y = y\noutput g = g\n",
-    "cut": f"{HEAD}c = cumsum(g, axis=0): f32[B, {HIDDEN}]\ne = tanh(c): f32[B, {HIDDEN}]\ny = matmul(e, v): f32[B, 8]\n"
-    "output y = y\noutput g = g\n",
+    "whole": f"{HEAD}e = softmax(g, axis=1): f32[B, {HIDDEN}]\n{TAIL}",
+    "cut": f"{HEAD}c = cumsum(g, axis=0): f32[B, {HIDDEN}]\ne = tanh(c): f32[B, {HIDDEN}]\n{TAIL}",
 }
 MODELS["static"] = MODELS["cut"].replace("[B,", "[40,")
-TABLE = f"graph table\ninput x: i64[B]\nweight w: f32[50, {WIDTH}]\ny = gather(w, x, axis=0): f32[B, {WIDTH}]\noutput y = y\n"
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Ctrl-C during a language model's work, at some bytecodes of each kind."""
+"""Ctrl-C during a language model's work, at some instructions of each kind."""
 
 from pathlib import Path
 
