@@ -34,7 +34,7 @@ def anew():
 found = [place for place in places(anew) if place[0].co_name == "<module>"]
 struck = 0
 for place in found[50 :: len(found) // 12]:
-    struck += interrupt(anew, place)
+    struck += interrupt(anew, place) is not None
     again()
 print(struck > 5)
 """
