@@ -18,6 +18,12 @@ from onnx_models import Case, case, ints, model, one_node, run_oracle, value_inf
 
 F = np.float32
 
+EXTREMES = np.array(
+    [0, -0.0, 1, -1, 5.5, -7, 1e-45, -3e-45, 1e-40, -1e-38, 3.4e38, -3e38, 1e30, np.inf, -np.inf, np.nan], F
+)
+HIDDEN = np.array([[1] * 7, [0] * 7], np.int32)  # a padding mask whose second row keeps nothing
+BLIND = np.zeros((2, 4, 5, 7), F)  # a bias of scores whose second row of each head hides everything
+BLIND[:, :, 1] = -np.inf
 POSITIVE = ["Log", "Sqrt", "Reciprocal"]
 FLOATS = [op for op in elementwise.UNARY if op not in [*POSITIVE, "Not"]]
 FLOATS += ["Celu", "Elu", "HardSigmoid", "Identity", "IsInf", "LeakyRelu", "LogSoftmax", "Mish"]
@@ -53,6 +59,7 @@ ELEMENTWISE = [
     case("Mod", "x:i64>-9<9[9] y:i64>-5<-1[9]", fmod=1),
     case("Mod", "x>-9<9[40] y>-2<-1[40]", fmod=1),
     case("Mod", "x>-9<9[40] y>1<2[40]", fmod=1),
+    case("Mod", "@a @b", fmod=1, a=EXTREMES[:, None], b=EXTREMES),
     case("Where", "c:bool[2,3] x[3] y[2,1]"),
     case("Cast", "x>-9<9[9]", to=7),
     case("Cast", "x:i64>-9<9[9]", to=1),
@@ -210,6 +217,13 @@ ATTENTION = [
     case("MultiHeadAttention", "q[2,5,32] k[2,7,32] v[2,7,32] none none a[2,4,5,7]", domain=MS, num_heads=4),
     case("MultiHeadAttention", "q[2,5,32] k[2,7,32] v[2,7,32] none @m", domain=MS, num_heads=4,
          m=np.array([[1] * 7, [1] * 4 + [0] * 3], np.int32)),
+    case("MultiHeadAttention", "q[2,5,32] k[2,7,32] v[2,7,32] none @m", domain=MS, num_heads=4, m=HIDDEN,
+         mask_filter_value=-3e38),
+    case("MultiHeadAttention", "q[2,5,32] k[2,7,32] v[2,7,32] none @m a[2,4,5,7]", domain=MS, num_heads=4, m=HIDDEN,
+         mask_filter_value=-3e38),
+    case("MultiHeadAttention", "q[2,5,32] k[2,7,32] v[2,7,32] none none @a", domain=MS, num_heads=4, a=BLIND),
+    case("Attention", "q[2,4,5,8] k[2,4,7,8] v[2,4,7,8] @a", opset=23, a=BLIND),
+    case("Attention", "q[2,4,5,8] k[2,4,7,8] v[2,4,7,8] @a", opset=23, a=BLIND == 0),
     case("Attention", "x[2,5,16] w[16,96] b[96]", domain=MS, num_heads=4),
     case("Attention", "x[2,5,16] w[16,96] b[96]", domain=MS, num_heads=4, unidirectional=1),
     case("Attention", "x[2,5,16] w[16,96] b[96] @m", domain=MS, num_heads=4,

@@ -126,6 +126,27 @@ def test_norms(native, rows, cols):
         close(in_rows(native, "rms_norm_f32", x, stride, weight=null, bias=null, **eps), rms, 1e-6)
 
 
+MEANS = (0.1, 1000.3, -(2.0**20), 1e6, -3e6, 1e7)
+
+
+@pytest.mark.parametrize("cols", (1, 2, 3, 16, 67, 384, 2 * CHUNK + 5, 40000))
+def test_layer_norm_far_from_zero(native, cols):
+    """Against float64 of the same floats: noise of any size on means of any size, an outlier first, constant rows."""
+    rng = np.random.default_rng(35)
+    deviations = (0, 1e-3, 1, 30)
+    x = np.array([m + s * rng.standard_normal(cols) for m in MEANS for s in deviations], np.float32)
+    outliers = x.copy()
+    outliers[:, 0] += 1e4
+    for rows, tolerance in ((x, 5e-6), (outliers, 5e-6)):
+        wide = rows.astype(np.float64)
+        centred = wide - wide.mean(1, keepdims=True)
+        exact = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
+        close(in_rows(native, "layer_norm_f32", rows, cols, eps=1e-5), exact, tolerance)
+    bias = floats(36, (cols,))
+    flat = in_rows(native, "layer_norm_f32", x[::4], cols, eps=1e-5, bias=pointer(native, bias))
+    np.testing.assert_array_equal(flat, np.broadcast_to(bias, flat.shape))
+
+
 @pytest.mark.parametrize("kernel", ("layer_norm_f32", "rms_norm_f32", "softmax_f32", "log_softmax_f32"))
 def test_a_row_has_the_same_bits_alone(native, kernel):
     x = floats(34, (7, 531), -4, 4)

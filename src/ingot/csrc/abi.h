@@ -52,45 +52,47 @@
 #define INGOT_TILE_OP_MEAN 2
 #define INGOT_TILE_OP_MAX 3
 #define INGOT_TILE_OP_MIN 4
-#define INGOT_TILE_OP_SQUARES 5         /* the sum of (a - b)^2 */
-#define INGOT_TILE_LAST_REDUCTION 5
-#define INGOT_TILE_OP_COPY 6
-#define INGOT_TILE_OP_RELU 7
-#define INGOT_TILE_OP_NEG 8
-#define INGOT_TILE_OP_ABS 9
-#define INGOT_TILE_OP_SIGN 10
-#define INGOT_TILE_OP_EXP 11
-#define INGOT_TILE_OP_EXPM1 12
-#define INGOT_TILE_OP_LOG 13
-#define INGOT_TILE_OP_LOG1P 14
-#define INGOT_TILE_OP_SQRT 15
-#define INGOT_TILE_OP_RSQRT 16
-#define INGOT_TILE_OP_RECIPROCAL 17
-#define INGOT_TILE_OP_SIN 18
-#define INGOT_TILE_OP_COS 19
-#define INGOT_TILE_OP_TANH 20
-#define INGOT_TILE_OP_ERF 21
-#define INGOT_TILE_OP_SIGMOID 22
-#define INGOT_TILE_OP_SILU 23
-#define INGOT_TILE_OP_GELU_ERF 24
-#define INGOT_TILE_OP_GELU_TANH 25
-#define INGOT_TILE_OP_FLOOR 26
-#define INGOT_TILE_OP_CEIL 27
-#define INGOT_TILE_OP_ROUND 28
-#define INGOT_TILE_OP_SOFTPLUS 29
-#define INGOT_TILE_OP_HARD_SWISH 30
-#define INGOT_TILE_OP_LEAKY_RELU 31
-#define INGOT_TILE_OP_ELU 32
-#define INGOT_TILE_OP_HARD_SIGMOID 33
-#define INGOT_TILE_OP_CLIP 34
-#define INGOT_TILE_OP_NORM_SCALE 35     /* 1 / sqrt(a / beta + alpha) */
-#define INGOT_TILE_OP_ADD 36
-#define INGOT_TILE_OP_SUB 37
-#define INGOT_TILE_OP_MUL 38
-#define INGOT_TILE_OP_DIV 39
-#define INGOT_TILE_OP_MAXIMUM 40
-#define INGOT_TILE_OP_MINIMUM 41
-#define INGOT_TILE_OP_NORMALISE 42      /* (a - b) c d + e; b and c have one element a row */
+#define INGOT_TILE_OP_SQUARES 5         /* the sum of (a - (b + c))^2 */
+#define INGOT_TILE_OP_OFFSET 6          /* the mean of a - b */
+#define INGOT_TILE_LAST_REDUCTION 6
+#define INGOT_TILE_OP_PIVOT 7           /* a number among a row's elements: norm_pivot */
+#define INGOT_TILE_OP_COPY 8
+#define INGOT_TILE_OP_RELU 9
+#define INGOT_TILE_OP_NEG 10
+#define INGOT_TILE_OP_ABS 11
+#define INGOT_TILE_OP_SIGN 12
+#define INGOT_TILE_OP_EXP 13
+#define INGOT_TILE_OP_EXPM1 14
+#define INGOT_TILE_OP_LOG 15
+#define INGOT_TILE_OP_LOG1P 16
+#define INGOT_TILE_OP_SQRT 17
+#define INGOT_TILE_OP_RSQRT 18
+#define INGOT_TILE_OP_RECIPROCAL 19
+#define INGOT_TILE_OP_SIN 20
+#define INGOT_TILE_OP_COS 21
+#define INGOT_TILE_OP_TANH 22
+#define INGOT_TILE_OP_ERF 23
+#define INGOT_TILE_OP_SIGMOID 24
+#define INGOT_TILE_OP_SILU 25
+#define INGOT_TILE_OP_GELU_ERF 26
+#define INGOT_TILE_OP_GELU_TANH 27
+#define INGOT_TILE_OP_FLOOR 28
+#define INGOT_TILE_OP_CEIL 29
+#define INGOT_TILE_OP_ROUND 30
+#define INGOT_TILE_OP_SOFTPLUS 31
+#define INGOT_TILE_OP_HARD_SWISH 32
+#define INGOT_TILE_OP_LEAKY_RELU 33
+#define INGOT_TILE_OP_ELU 34
+#define INGOT_TILE_OP_HARD_SIGMOID 35
+#define INGOT_TILE_OP_CLIP 36
+#define INGOT_TILE_OP_NORM_SCALE 37     /* 1 / sqrt(variance + alpha): a / beta, less what rounding the mean b + c added */
+#define INGOT_TILE_OP_ADD 38
+#define INGOT_TILE_OP_SUB 39
+#define INGOT_TILE_OP_MUL 40
+#define INGOT_TILE_OP_DIV 41
+#define INGOT_TILE_OP_MAXIMUM 42
+#define INGOT_TILE_OP_MINIMUM 43
+#define INGOT_TILE_OP_NORMALISE 44      /* (a - (b + f)) c d + e; b, c and f have one element a row */
 
 /* The first bad run-time index of a run. code 0: none; 1: index outside [-limit, limit); 2: outside [0, limit). */
 typedef struct { int32_t code; int32_t step; int64_t index; int64_t limit; } ingot_fault;
@@ -124,7 +126,7 @@ typedef struct {
   int32_t slot_kinds[32];
   int32_t op_count; int32_t segment_count;
   int32_t segment[32]; int32_t code[32]; int32_t out[32];
-  int32_t a[32]; int32_t b[32]; int32_t c[32]; int32_t d[32]; int32_t e[32];
+  int32_t a[32]; int32_t b[32]; int32_t c[32]; int32_t d[32]; int32_t e[32]; int32_t f[32];
   float alpha[32]; float beta[32];
 } tile_args;
 
@@ -207,7 +209,7 @@ typedef struct {
 
 /* out = softmax(scale * q @ k^T + mask) @ v; head h of q reads head h / (heads / kv_heads) of k and v.
  * Strides are [batch, head, row]; the last dim is adjacent. Row i attends to columns <= i + causal_offset when causal.
- * A fully masked row gives zeros. attention_f32 keeps whole rows of scores, attention_f32_online tiles of
+ * A row whose scores are all -inf gives zeros when `safe`, else NaN. attention_f32 keeps whole rows of scores, attention_f32_online tiles of
  * INGOT_KV_TILE. scratch: parts slots of scratch_stride floats. With up(x) = x rounded up to a multiple of 32, t =
  * up(kv_len), or up(min(kv_len, INGOT_KV_TILE)) for _online, and r = q_len * heads / kv_heads, at least
  * t * (min(r, 24) + (v_dim % 32 ? 32 : 0)) + (r > 24 ? t : min(t, 128)) * head_dim
@@ -218,7 +220,7 @@ typedef struct {
   int64_t q_strides[3]; int64_t k_strides[3]; int64_t v_strides[3]; int64_t out_strides[3];
   int64_t mask_strides[4];                 /* batch, head, row, column */
   int64_t scratch_stride; int64_t causal_offset;
-  float scale; int32_t causal; int32_t mask_kind;
+  float scale; int32_t causal; int32_t safe; int32_t mask_kind;
 } attention_args;
 
 /* Rows of x written into a cache of keys, [total_blocks][kv_heads][dim][64], or of values, [..][64][dim]: row r of x is

@@ -4,13 +4,15 @@
 #include <string.h>
 
 #include "kernel.h"
+#include "norm.h"
 #include "vmath.h"
 
 /* One op on one tile. *_row: the distance between rows; *_step: 1, or 0 where a row has one element. Reductions:
  * `begin` is the tile's first column, `length` the row's, `state` 16 floats for the lanes of each row that goes on. */
 typedef struct {
   float *out; const float *a; const float *b; const float *c; const float *d; const float *e;
-  int64_t out_row; int64_t a_row; int64_t b_row; int64_t c_row; int64_t d_row; int64_t e_row;
+  const float *f;
+  int64_t out_row; int64_t a_row; int64_t b_row; int64_t c_row; int64_t d_row; int64_t e_row; int64_t f_row;
   int64_t a_step; int64_t b_step; int64_t d_step; int64_t e_step;
   int64_t rows; int64_t cols;
   int64_t begin; int64_t length;
@@ -76,7 +78,6 @@ TILE_UNARY(leaky_relu, v_leaky_relu(x, alpha))
 TILE_UNARY(elu, v_elu(x, alpha))
 TILE_UNARY(hard_sigmoid, v_hard_sigmoid(x, alpha, beta))
 TILE_UNARY(clip, v_clip(x, alpha, beta))
-TILE_UNARY(norm_scale, v_rsqrt(v_add(v_div(x, beta), alpha)))
 
 #define TILE_BINARY_LOOP(load_x, load_y, expression) \
   for (; i + 16 <= cols; i += 16) {                  \
@@ -116,22 +117,43 @@ TILE_BINARY(div, v_div(x, y))
 TILE_BINARY(maximum, v_maximum(x, y))
 TILE_BINARY(minimum, v_minimum(x, y))
 
-/* (x - b) c d + e, b and c having one element a row: the last pass of a norm. */
+/* What stands for an operand that a norm does not have. */
+static const float tile_none[16];
+
+/* The pivot of each row, of its first tile. */
+static void K(pivot_tile)(const tile_call *call) {
+  for (int64_t row = 0; row < call->rows; row++) call->out[row] = norm_pivot(call->a + row * call->a_row, call->length);
+}
+
+/* The scale of each row from its sum of squares; b: pivots, c: offsets. */
+static void K(norm_scale_tile)(const tile_call *call) {
+  for (int64_t i = 0; i < call->cols; i += 16) {
+    const int64_t n = call->cols - i < 16 ? call->cols - i : 16;
+    norm_centre centre = {v_set(0), v_set(0)};
+    if (call->c) centre = norm_centre_of(v_load_n(call->b + i, n), v_load_n(call->c + i, n));
+    const vf squares = v_load_n(call->a + i, n);
+    v_store_n(call->out + i, norm_scale(squares, centre.low, v_set(call->beta), v_set(call->alpha)), n);
+  }
+}
+
+/* (x - mean) c d + e, the mean being b + f; b, c and f have one element a row: the last pass of a norm. */
 static void K(normalise_tile)(const tile_call *call) {
   const int64_t cols = call->cols, d_step = call->d_step, e_step = call->e_step;
+  const float *offset = call->f ? call->f : tile_none;
   for (int64_t row = 0; row < call->rows; row++) {
     const float *a = call->a + row * call->a_row, *d = call->d + row * call->d_row, *e = call->e + row * call->e_row;
-    const vf centre = v_set(call->b[row * call->b_row]), scale = v_set(call->c[row * call->c_row]);
+    const norm_centre centre = norm_centre_of(v_set(call->b[row * call->b_row]), v_set(offset[row * call->f_row]));
+    const vf scale = v_set(call->c[row * call->c_row]), shift = norm_shift(centre.low, scale);
     float *out = call->out + row * call->out_row;
     int64_t i = 0;
     for (; i + 16 <= cols; i += 16) {
-      vf normal = v_mul(v_sub(v_load(a + i), centre), scale);
-      v_store(out + i, v_fma(normal, tile_load(d, d_step, i), tile_load(e, e_step, i)));
+      vf w = tile_load(d, d_step, i), b = tile_load(e, e_step, i);
+      v_store(out + i, norm_element(v_load(a + i), centre.high, scale, shift, w, b));
     }
     if (i < cols) {
       int64_t n = cols - i;
-      vf normal = v_mul(v_sub(v_load_n(a + i, n), centre), scale);
-      v_store_n(out + i, v_fma(normal, tile_load_n(d, d_step, i, n), tile_load_n(e, e_step, i, n)), n);
+      vf w = tile_load_n(d, d_step, i, n), b = tile_load_n(e, e_step, i, n);
+      v_store_n(out + i, norm_element(v_load_n(a + i, n), centre.high, scale, shift, w, b), n);
     }
   }
 }
@@ -171,15 +193,17 @@ static inline tile_lanes tile_lanes_begin(const tile_call *call, int64_t row, fl
   return acc;
 }
 
-/* out[row] = the reduction of `element`, of x and the row's y: lane l takes columns 16 i + l of a chunk of
+/* out[row] = the reduction of `element`, of x and the row's y, which is b + c: lane l takes columns 16 i + l of a chunk of
  * INGOT_REDUCE_CHUNK, lanes meet in one fixed tree, chunks are joined in order. Between the tiles of a chunk the lanes
  * are in `state`. */
 #define TILE_REDUCE(name, neutral, element, combine, across, join, finish)                               \
   static inline tile_lanes K(name##_lanes)(const tile_call *call, int64_t row) {                         \
     tile_four a = tile_four_at(call->a, call->a_row, row, call->rows);                                   \
     tile_four b = tile_four_at(call->b ? call->b : call->a, call->b_row, row, call->rows);               \
+    tile_four c = tile_four_at(call->c ? call->c : tile_none, call->c_row, row, call->rows);             \
     tile_lanes acc = tile_lanes_begin(call, row, neutral);                                               \
-    const vf y0 = v_set(*b.row[0]), y1 = v_set(*b.row[1]), y2 = v_set(*b.row[2]), y3 = v_set(*b.row[3]); \
+    const vf y0 = v_set(*b.row[0] + *c.row[0]), y1 = v_set(*b.row[1] + *c.row[1]);                       \
+    const vf y2 = v_set(*b.row[2] + *c.row[2]), y3 = v_set(*b.row[3] + *c.row[3]);                       \
     vf s0 = acc.row[0], s1 = acc.row[1], s2 = acc.row[2], s3 = acc.row[3];                               \
     int64_t i = 0, n = call->cols;                                                                       \
     for (; i + 16 <= n; i += 16) {                                                                       \
@@ -224,6 +248,7 @@ TILE_REDUCE(mean, 0, tile_first, v_add, v_sum, tile_add, TILE_MEAN)
 TILE_REDUCE(max, -INFINITY, tile_first, v_maximum, tile_max_across, tile_max, TILE_TOTAL)
 TILE_REDUCE(min, INFINITY, tile_first, v_minimum, tile_min_across, tile_min, TILE_TOTAL)
 TILE_REDUCE(squares, 0, v_sub, TILE_SQUARE, v_sum, tile_add, TILE_TOTAL)
+TILE_REDUCE(offset, 0, v_sub, v_add, v_sum, tile_add, TILE_MEAN)
 
 static const tile_routine tile_routines[] = {
   [INGOT_TILE_OP_SUM] = K(sum_tile),
@@ -231,6 +256,8 @@ static const tile_routine tile_routines[] = {
   [INGOT_TILE_OP_MAX] = K(max_tile),
   [INGOT_TILE_OP_MIN] = K(min_tile),
   [INGOT_TILE_OP_SQUARES] = K(squares_tile),
+  [INGOT_TILE_OP_OFFSET] = K(offset_tile),
+  [INGOT_TILE_OP_PIVOT] = K(pivot_tile),
   [INGOT_TILE_OP_COPY] = K(copy_tile),
   [INGOT_TILE_OP_RELU] = K(relu_tile),
   [INGOT_TILE_OP_NEG] = K(neg_tile),
@@ -299,17 +326,20 @@ static inline void tile_run_op(const tile_args *args, float *slots, int32_t op, 
   const int32_t code = args->code[op];
   tile_view out = tile_view_at(args, slots, args->out[op], at);
   tile_view a = tile_view_at(args, slots, args->a[op], at), b = tile_view_at(args, slots, args->b[op], at);
-  tile_call call = {.out = out.p, .a = a.p, .b = b.p, .out_row = out.row, .a_row = a.row, .b_row = b.row,
-                    .a_step = a.step, .b_step = b.step, .rows = at->rows, .cols = at->cols, .begin = at->col,
+  tile_view c = tile_view_at(args, slots, args->c[op], at);
+  tile_call call = {.out = out.p, .a = a.p, .b = b.p, .c = c.p, .out_row = out.row, .a_row = a.row, .b_row = b.row,
+                    .c_row = c.row, .a_step = a.step, .b_step = b.step, .rows = at->rows, .cols = at->cols, .begin = at->col,
                     .length = args->cols, .alpha = args->alpha[op], .beta = args->beta[op]};
   if (code <= INGOT_TILE_LAST_REDUCTION) {
     call.state = out.p + (args->tile_rows + 15) / 16 * 16;
   } else if (code == INGOT_TILE_OP_NORMALISE) {
-    tile_view c = tile_view_at(args, slots, args->c[op], at), d = tile_view_at(args, slots, args->d[op], at);
-    tile_view e = tile_view_at(args, slots, args->e[op], at);
-    call.c = c.p, call.d = d.p, call.e = e.p;
-    call.c_row = c.row, call.d_row = d.row, call.e_row = e.row;
+    tile_view d = tile_view_at(args, slots, args->d[op], at), e = tile_view_at(args, slots, args->e[op], at);
+    tile_view f = tile_view_at(args, slots, args->f[op], at);
+    call.d = d.p, call.e = e.p, call.f = f.p;
+    call.d_row = d.row, call.e_row = e.row, call.f_row = f.row;
     call.d_step = d.step, call.e_step = e.step;
+  } else if (code == INGOT_TILE_OP_PIVOT) {
+    if (at->col) return;
   } else if (!out.step) {
     if (at->col) return; /* one element a row, computed with the first tile: the rows are the elements */
     call.rows = 1;

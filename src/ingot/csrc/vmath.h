@@ -145,27 +145,28 @@ static inline vf v_silu(vf x) {
 }
 
 /* x (1 + erf(x / sqrt 2)) / 2 = max(x, 0) - |x| erfc(|x| / sqrt 2) / 2, with log2 of erfc a polynomial that needs its
- * digits only where erfc is large; within 3e-7 max(1, |x|). At the clamp the subtracted term is 3e-8. */
+ * digits only where erfc is large; within 3e-7 max(1, |x|), and from x = -6 down to where the result is no
+ * longer normal within 6 %. max(x, 0) is x - min(x, 0), so that -inf gives NaN. At the clamp erfc is 0. */
 static inline vf v_gelu_erf(vf x) {
-  vf u = v_min(v_set(5.75f), v_abs(x));
-  vf g = v_fma(v_set(0x1.f5d6f8p-22f), u, v_set(-0x1.2d8360p-17f));
-  g = v_fma(g, u, v_set(0x1.2e2bb6p-14f));
-  g = v_fma(g, u, v_set(-0x1.21fbc2p-12f));
-  g = v_fma(g, u, v_set(0x1.bfd39cp-19f));
-  g = v_fma(g, u, v_set(0x1.c6e17ap-8f));
-  g = v_fma(g, u, v_set(-0x1.ad94eap-5f));
-  g = v_fma(g, u, v_set(-0x1.d63de8p-2f));
-  g = v_fma(g, u, v_set(-0x1.26aec6p+0f));
+  vf u = v_min(v_set(14.4f), v_abs(x));
+  vf g = v_fma(v_set(0x1.a84f9ap-27f), u, v_set(-0x1.161ad4p-21f));
+  g = v_fma(g, u, v_set(0x1.dfaf64p-18f));
+  g = v_fma(g, u, v_set(-0x1.05cf72p-16f));
+  g = v_fma(g, u, v_set(-0x1.34ed24p-11f));
+  g = v_fma(g, u, v_set(0x1.f93a06p-8f));
+  g = v_fma(g, u, v_set(-0x1.b21164p-5f));
+  g = v_fma(g, u, v_set(-0x1.d60b64p-2f));
+  g = v_fma(g, u, v_set(-0x1.26b068p+0f));
   g = v_mul(g, u);
   vf n = v_round(g);
   vf f = v_sub(g, n);
-  vf p = v_fma(v_set(0x1.417a5cp-13f), f, v_set(0x1.5f0946p-10f));
-  p = v_fma(p, f, v_set(0x1.3b2dd2p-7f));
-  p = v_fma(p, f, v_set(0x1.c6af7ap-5f));
-  p = v_fma(p, f, v_set(0x1.ebfbdcp-3f));
-  p = v_fma(p, f, v_set(0x1.62e430p-1f));
-  p = v_fma(p, f, v_set(1));
-  return v_fma(v_mul(u, v_set(-0.5f)), v_scale(p, n), v_max(v_set(0), x));
+  vf p = v_fma(v_set(-0x1.417a5cp-14f), f, v_set(-0x1.5f0946p-11f));
+  p = v_fma(p, f, v_set(-0x1.3b2dd2p-8f));
+  p = v_fma(p, f, v_set(-0x1.c6af7ap-6f));
+  p = v_fma(p, f, v_set(-0x1.ebfbdcp-4f));
+  p = v_fma(p, f, v_set(-0x1.62e430p-2f));
+  p = v_fma(p, f, v_set(-0.5f));
+  return v_fma(u, v_scale(p, n), v_sub(x, v_min(v_set(0), x)));
 }
 
 /* x (1 + tanh u) / 2 = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3); within 3e-7 max(1, |x|). */

@@ -24,7 +24,7 @@ UNARY = frozenset(
 )
 BINARY = frozenset("add sub mul div maximum minimum".split())
 # op -> how many ops of a tile program it takes
-NORMS = {"layer_norm": 4, "rms_norm": 3}
+NORMS = {"layer_norm": 5, "rms_norm": 3}
 
 Dims = tuple[int, ...]
 

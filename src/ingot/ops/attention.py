@@ -8,7 +8,10 @@ from ingot.ir import TensorType
 from ingot.ops.define import broadcast_shapes, expect_kind, op, sample, unify
 
 
-def _infer_attention(q, k, v, mask=None, *, scale, causal, causal_offset):
+_LOG2E = float(np.log2(np.e))
+
+
+def _infer_attention(q, k, v, mask=None, *, scale, causal, causal_offset, safe):
     if not q.rank == k.rank == v.rank == 4 or not q.dtype is k.dtype is v.dtype:
         raise ShapeError(f"attention: bad operands, got {q}, {k} and {v}, expected rank 4 and one dtype")
     expect_kind("attention", q, "f")
@@ -43,7 +46,7 @@ def _expand_heads(g, x, heads):
     return g.reshape(x, shape=(batch, heads, length, width))
 
 
-def _expand_attention(g, q, k, v, mask=None, *, scale, causal, causal_offset):
+def _expand_attention(g, q, k, v, mask=None, *, scale, causal, causal_offset, safe):
     heads, rows, columns = g.type(q).shape[1], g.type(q).shape[2], g.type(k).shape[2]
     scores = g.matmul(q, _expand_heads(g, k, heads), transpose_b=True, scale=scale)
     if mask is not None:
@@ -53,11 +56,13 @@ def _expand_attention(g, q, k, v, mask=None, *, scale, causal, causal_offset):
         row = g.reshape(g.iota(length=rows, start=causal_offset, step=1, dtype=i64), shape=(rows, 1))
         column = g.iota(length=columns, start=0, step=1, dtype=i64)
         scores = g.where(g.less_equal(column, row), scores, float("-inf"))
-    # A masked row has the maximum -inf; a finite one in its place keeps exp(-inf - m) at 0 instead of NaN.
-    largest = g.maximum(g.reduce_max(scores, axes=(3,), keepdims=True), float(np.finfo(np.float32).min))
+    largest = g.reduce_max(scores, axes=(3,), keepdims=True)
+    if safe:  # a finite number in place of a maximum of -inf keeps exp(-inf - m) at 0 instead of NaN
+        largest = g.maximum(largest, float(np.finfo(np.float32).min))
     power = g.exp(g.sub(scores, largest))
-    # A row with anything to see sums to at least exp(0) = 1.
-    total = g.maximum(g.reduce_sum(power, axes=(3,), keepdims=True), 1.0)
+    total = g.reduce_sum(power, axes=(3,), keepdims=True)
+    if safe:  # a row with anything to see sums to at least exp(0) = 1
+        total = g.maximum(total, 1.0)
     return g.matmul(g.div(power, total), _expand_heads(g, v, heads))
 
 
@@ -77,27 +82,33 @@ def _expand_attention(g, q, k, v, mask=None, *, scale, causal, causal_offset):
         sample("q[1,1,1,1] k[1,1,1,1] v[1,1,1,1]", scale=1.0),
         sample("q[0,2,3,4] k[0,2,3,4] v[0,2,3,4]", scale=0.5),
         sample("q[1,2,3,4] k[1,2,0,4] v[1,2,0,4]", scale=0.5),
+        sample("q[1,2,3,4] k[1,2,0,4] v[1,2,0,4]", scale=0.5, safe=False),
+        sample("q[1,1,5,4] k[1,1,3,4] v[1,1,3,5]", scale=0.5, causal=True, causal_offset=-2, safe=False),
+        sample("q[2,2,5,4] k[2,2,3,4] v[2,2,3,4] m:bool[2,1,5,3]", scale=0.5, safe=False),
     ],
 )
-def attention(q, k, v, mask=None, *, scale, causal=False, causal_offset=0):
+def attention(q, k, v, mask=None, *, scale, causal=False, causal_offset=0, safe=True):
     """softmax(scale * q k^T + mask) v, a group of query heads over each key and value head.
 
     q [B,H,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv], mask bool (true keeps) or float (added), broadcastable to [B,H,S,T].
-    causal: row i sees columns up to i + causal_offset. A row that sees nothing gives zeros.
+    causal: row i sees columns up to i + causal_offset. A row that sees nothing, all of its scores being -inf, gives
+    zeros when safe, as attention of torch and ONNX does; else NaN, as their softmax does.
     Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA", 2023.
     """
     groups = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
-    scores = np.matmul(q, np.swapaxes(k, -1, -2)) * q.dtype.type(scale)
+    # In units of log2(e), as kernels have them: so scores leave the range of floats, and turn into NaN, in one place.
+    scores = np.matmul(q * q.dtype.type(scale * _LOG2E), np.swapaxes(k, -1, -2)) * q.dtype.type(1 / _LOG2E)
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype.kind == "b" else scores + mask
     if causal:
         rows, columns = np.arange(q.shape[2])[:, None], np.arange(k.shape[2])
         scores = np.where(columns <= rows + causal_offset, scores, -np.inf)
     largest = np.max(scores, -1, keepdims=True, initial=-np.inf)
-    power = np.exp(scores - np.where(largest == -np.inf, 0, largest))
+    blind = (largest == -np.inf) & safe
+    power = np.exp(scores - np.where(blind, 0, largest))
     total = np.sum(power, -1, np.float64, keepdims=True).astype(power.dtype)
-    return np.matmul(power / np.where(total == 0, 1, total), v).astype(q.dtype)
+    return np.matmul(power / np.where(blind, 1, total), v).astype(q.dtype)
 
 
 def _infer_rotary(x, cos, sin):

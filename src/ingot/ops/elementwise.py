@@ -78,6 +78,11 @@ def _erf(x):
     return values.reshape(x.shape).astype(x.dtype)
 
 
+def _erfc(x):
+    """1 - erf(x) of a float64, with all its digits where it is small."""
+    return np.fromiter(map(math.erfc, x.ravel().tolist()), np.float64, x.size).reshape(x.shape)
+
+
 def _sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
@@ -158,11 +163,13 @@ def _infer_gelu(x: TensorType, *, approximate: str) -> TensorType:
 def gelu(x, *, approximate="erf"):
     """x * Phi(x): exact with "erf", or "tanh" for 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
 
-    Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
+    NaN at -inf. Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
     """
+    wide = np.asarray(x, np.float64)
     if approximate == "erf":
-        return x * 0.5 * (1 + _erf(x * math.sqrt(0.5)))
-    return x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+        return (wide * 0.5 * _erfc(wide * -math.sqrt(0.5))).astype(x.dtype)
+    power = np.exp(-2 * math.sqrt(2 / math.pi) * (wide + 0.044715 * wide * wide * wide))
+    return (wide / (1 + power)).astype(x.dtype)
 
 
 def _expand_leaky_relu(g, x, *, alpha):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ def fuse_attention(graph: Graph) -> bool:
     """Fuses matmul, scale, masks, softmax and matmul into one attention; then takes repeats off its keys and values.
 
     Ranks 2 to 4; masks are added, or chosen with `where`; a key may arrive transposed by any permute. A row that
-    masks everything with -inf is zeros in attention, where the spelling by hand gives NaN or sets NaN to zero.
+    masks everything with -inf stays what it is in the spelling by hand: NaN, or zero where that sets NaN to zero.
     Refused: intermediates that something else reads, a softmax over another axis, weights as keys or values, batches
     that broadcast.
     """
@@ -36,11 +36,20 @@ def fuse_attention(graph: Graph) -> bool:
 
 @dataclass(frozen=True)
 class _Scores:
-    """Where the scores come from and what masks them, outermost mask last."""
+    """Where the scores come from and what masks them, innermost first."""
 
     matmul: Node
-    added: tuple[str, ...]
-    chosen: tuple[tuple[str, bool, float], ...]  # (condition, it keeps where true, fill)
+    masks: tuple[str | _Chosen, ...] = ()  # added, or chosen
+    safe: bool = False
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Scores where a condition has the value `keeps`, else `fill`."""
+
+    condition: str
+    keeps: bool
+    fill: float
 
 
 def _scores(graph: Graph, node: Node) -> _Scores | None:
@@ -50,7 +59,8 @@ def _scores(graph: Graph, node: Node) -> _Scores | None:
     softmax = _softmax(graph, str(node.operands[0]))
     if softmax is None or softmax.axis != graph.type(softmax.output).rank - 1:
         return None
-    return _read(graph, str(softmax.operands[0]))
+    scores = _read(graph, str(softmax.operands[0]))
+    return None if scores is None else replace(scores, safe=softmax.output != node.operands[0])
 
 
 def _softmax(graph: Graph, name: str) -> Node | None:
@@ -76,13 +86,13 @@ def _read(graph: Graph, name: str, depth: int = 0) -> _Scores | None:
     if node is None or graph.only_user(name) is None or depth > _MAX_MASKS:
         return None
     if node.op.name == "matmul":
-        return _Scores(node, (), ())
+        return _Scores(node)
     if node.op.name == "add":
         for scores, mask in (node.operands, node.operands[::-1]):
             assert scores is not None and mask is not None
             found = _read(graph, scores, depth + 1) if same_type(graph.type(scores), graph.type(name)) else None
             if found is not None:
-                return _Scores(found.matmul, (*found.added, mask), found.chosen)
+                return replace(found, masks=(*found.masks, mask))
     if node.op.name == "where":
         condition, yes, no = (str(o) for o in node.operands)
         for keeps, scores, fill in ((True, yes, no), (False, no, yes)):
@@ -91,7 +101,7 @@ def _read(graph: Graph, name: str, depth: int = 0) -> _Scores | None:
                 continue
             found = _read(graph, scores, depth + 1)
             if found is not None:
-                return _Scores(found.matmul, found.added, (*found.chosen, (condition, keeps, number)))
+                return replace(found, masks=(*found.masks, _Chosen(condition, keeps, number)))
     return None
 
 
@@ -118,7 +128,7 @@ def _replace(graph: Graph, node: Node, scores: _Scores) -> None:
     operands = [_with_rank_4(graph, node, name) for name in (q, k, v)]
     if mask is not None:
         operands.append(_mask_with_rank_4(graph, node, mask, rank))
-    attributes = {"scale": matmul.scale, "causal": False, "causal_offset": 0}
+    attributes = {"scale": matmul.scale, "causal": False, "causal_offset": 0, "safe": scores.safe}
     if rank == 4:
         added = substitute(graph, node, "attention", operands, attributes)
     else:
@@ -154,25 +164,25 @@ def _mask_with_rank_4(graph: Graph, before: Node, mask: str, rank: int) -> str:
 
 
 def _mask(graph: Graph, node: Node, scores: _Scores) -> str | None:
-    """One mask: a bool one where a single `where` fills with -inf, else the sum of float masks.
+    """One mask: a bool one where a single `where` fills with -inf, else a float one, put together as the scores were.
 
     A finite fill makes a row that masks everything uniform; the lowest float added to its scores does the same.
     """
     like = scores.matmul.output
-    if not scores.added and len(scores.chosen) == 1 and scores.chosen[0][2] == float("-inf"):
-        condition, keeps, _ = scores.chosen[0]
-        return condition if keeps else graph.add("logical_not", [condition], f"{condition}.kept", before=node).output
-    terms = list(scores.added)
-    for condition, keeps, fill in scores.chosen:
-        lowest = fill if fill == float("-inf") else float(np.finfo(graph.type(like).dtype.numpy).min)
-        branches = [add_scalar(graph, 0.0, like, "kept"), add_scalar(graph, lowest, like, "masked")]
-        operands = [condition, *(branches if keeps else branches[::-1])]
-        terms.append(graph.add("where", operands, f"{condition}.mask", before=node).output)
-    if not terms:
-        return None
-    total = terms[0]
-    for term in terms[1:]:
-        total = graph.add("add", [total, term], f"{total}.masks", before=node).output
+    match scores.masks:
+        case (_Chosen(condition, keeps, fill),) if fill == float("-inf"):
+            if keeps:
+                return condition
+            return graph.add("logical_not", [condition], f"{condition}.kept", before=node).output
+    total: str | None = None
+    for mask in scores.masks:
+        if isinstance(mask, str):
+            total = mask if total is None else graph.add("add", [total, mask], f"{total}.masks", before=node).output
+            continue
+        lowest = mask.fill if mask.fill == float("-inf") else float(np.finfo(graph.type(like).dtype.numpy).min)
+        branches = [total or add_scalar(graph, 0.0, like, "kept"), add_scalar(graph, lowest, like, "masked")]
+        operands = [mask.condition, *(branches if mask.keeps else branches[::-1])]
+        total = graph.add("where", operands, f"{mask.condition}.mask", before=node).output
     return total
 
 

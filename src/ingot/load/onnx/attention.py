@@ -60,8 +60,9 @@ def _padded_mask(call: Call, mask: str, columns: Size) -> str:
 
 
 def attend(
-    call: Call, q: str, k: str, v: str, mask: str | None, *, scale: float | None, causal: bool = False, offset: Size = 0
-) -> str:
+    call: Call, q: str, k: str, v: str, mask: str | None, *, scale: float | None, causal: bool = False, offset: Size = 0,
+    safe: bool = True,
+) -> str:  # fmt: skip
     """The attention op on operands of rank 4; the default scale is 1 / sqrt(head size)."""
     width = _rank4(call, q)[3]
     if scale is None:
@@ -70,7 +71,7 @@ def attend(
         scale = 1 / math.sqrt(width)
     if not isinstance(offset, int):
         raise call.unsupported("a causal mask over a cache of symbolic length")
-    return call.emit.attention(q, k, v, mask, scale=scale, causal=causal, causal_offset=offset)
+    return call.emit.attention(q, k, v, mask, scale=scale, causal=causal, causal_offset=offset, safe=safe)
 
 
 def split_heads(call: Call, x: str, heads: int) -> str:
@@ -146,12 +147,17 @@ def _padding_mask(call: Call, mask: str, columns: Size) -> str:
 
 
 def _masked(call: Call, q: str, k: str, v: str, masks: list[str], bias: str | None, causal: bool, past: Size) -> str:
-    """Attention under a padding mask and a bias of the scores; both together are one float mask."""
+    """Attention under a padding mask and a bias of the scores; both together are one float mask.
+
+    ONNX Runtime adds a finite number to what padding hides, and its softmax has no answer for a row of only -inf.
+    """
     emit, scale = call.emit, call.attr_float("scale", 0.0)
-    mask = masks[0] if masks else bias
-    if masks and bias is not None:
-        mask = emit.where(masks[0], bias, -math.inf)
-    return attend(call, q, k, v, mask, scale=scale or None, causal=causal, offset=past if causal else 0)
+    mask = bias
+    if masks:
+        kept, hidden = (emit.scalar(x, emit.type(q).dtype) for x in (0.0, call.attr_float("mask_filter_value", -1e4)))
+        padding = emit.where(masks[0], kept, hidden)
+        mask = padding if bias is None else emit.add(padding, bias)
+    return attend(call, q, k, v, mask, scale=scale or None, causal=causal, offset=past if causal else 0, safe=False)
 
 
 @onnx("RotaryEmbedding", since=23)

@@ -100,14 +100,16 @@ def _wider(base: DType, exponent: DType) -> DType:
 
 @onnx("Mod")
 def mod(call: Call) -> Operand:
-    """fmod=0 takes the divisor's sign, as the op does; fmod=1 the dividend's, which moves a remainder of the other."""
+    """fmod=0 takes the divisor's sign, as the op does; fmod=1 the dividend's."""
     emit, a, b = call.emit, call[0], call[1]
     fmod = call.attr_int("fmod", 0)
     if fmod not in (0, 1):
         raise call.malformed(f"attribute 'fmod' is {fmod}, expected 0 or 1")
-    remainder = emit.mod(a, b)
     if fmod == 0:
-        return remainder
+        return emit.mod(a, b)
+    if call.type(0).dtype.kind == "f":  # sign(a) * (|a| mod |b|), where nothing is rounded
+        return emit.mul(emit.sign(a), emit.mod(emit.abs(a), emit.abs(b)))
+    remainder = emit.mod(a, b)
     differs = emit.logical_xor(emit.less(a, 0), emit.less(b, 0))
     moves = emit.logical_and(emit.not_equal(remainder, 0), differs)
     return emit.where(moves, emit.sub(remainder, b), remainder)

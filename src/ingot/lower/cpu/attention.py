@@ -49,6 +49,7 @@ def _emit_attention(builder: Builder, node: Node, kernel: str) -> None:
         "q_strides": q.strides[:3], "k_strides": k.strides[:3], "v_strides": v.strides[:3],
         "out_strides": out.strides[:3], "scale": node.scale, "causal": int(node.causal),
         "causal_offset": node.causal_offset,
+        "safe": int(node.safe or kv_len == 0),  # values of no columns sum to zeros, whatever their weights
     }  # fmt: skip
     if len(node.operands) > 3 and node.operands[3] is not None:
         mask = broadcast_view(builder.view(node.operands[3]), (batch, heads, q_len, kv_len))

@@ -24,12 +24,12 @@ from ingot.lower.view import View, contiguous_strides, image_order, ordered_stri
 
 # INGOT_TILE_OP_* of abi.h
 _NAMES = (
-    "sum mean max min squares copy relu neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf sigmoid"
-    " silu gelu_erf gelu_tanh floor ceil round softplus hard_swish leaky_relu elu hard_sigmoid clip norm_scale add sub"
-    " mul div maximum minimum normalise"
+    "sum mean max min squares offset pivot copy relu neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos"
+    " tanh erf sigmoid silu gelu_erf gelu_tanh floor ceil round softplus hard_swish leaky_relu elu hard_sigmoid clip"
+    " norm_scale add sub mul div maximum minimum normalise"
 ).split()
 CODES = {name: number for number, name in enumerate(_NAMES, 1)}
-_LAST_REDUCTION = CODES["squares"]
+_LAST_REDUCTION = CODES["offset"]
 _SLOT, _SLOT_ROW, _SLOT_COLUMN = 0, 1, 2
 _ATTRIBUTES = {"leaky_relu": ("alpha",), "elu": ("alpha",), "hard_sigmoid": ("alpha", "beta")}
 _ATTRIBUTES |= {"clip": ("minimum", "maximum")}
@@ -38,7 +38,7 @@ TILE_FLOATS = 2048  # of a slot: two or three of them fit in the first-level cac
 REDUCED_FLOATS = 4096  # with reductions, which like long rows and four of them
 _CHEAP, _COSTLY = 0.06, 0.35  # estimated nanoseconds per element on one thread
 _CHEAP_OPS = frozenset(
-    "sum mean max min squares copy relu neg abs sign floor ceil round leaky_relu hard_sigmoid clip add sub mul maximum"
+    "sum mean max min squares offset copy relu neg abs sign floor ceil round leaky_relu hard_sigmoid clip add sub mul maximum"
     " minimum normalise".split()
 )
 
@@ -77,7 +77,7 @@ def emit_tile(builder: Builder, group: TileGroup) -> None:
         "code": tuple(CODES[op.name] for op in ops), "out": tuple(slots.places[op.out] for op in ops),
         "alpha": tuple(op.alpha for op in ops), "beta": tuple(op.beta for op in ops),
     }  # fmt: skip
-    for i, name in enumerate("abcde"):
+    for i, name in enumerate("abcdef"):
         fields[name] = tuple(slots.places[op.operands[i]] if i < len(op.operands) else -1 for op in ops)
     size = nest.outer * nest.rows * nest.cols
     work = size * sum(_CHEAP if op.name in _CHEAP_OPS else _COSTLY for op in ops if op.reduces or not op.column)
@@ -116,13 +116,15 @@ def _norm_ops(builder: Builder, node: Node, x: str) -> list[_Op]:
     out, cols = node.output, builder.graph.type(x).dims[-1]
     weight, bias = (*node.operands[1:], None, None)[:2]
     zero, one = builder.constant(0.0, f32), builder.constant(1.0, f32)
-    centre = f"{out}/centre" if node.op.name == "layer_norm" else zero
-    ops = [_Op("mean", centre, [x], True)] if centre != zero else []
+    pivot, offset, squares, scale = (f"{out}/{name}" for name in ("pivot", "offset", "squares", "scale"))
+    ops, mean = [], [zero]
+    if node.op.name == "layer_norm":
+        ops, mean = [_Op("pivot", pivot, [x], True), _Op("offset", offset, [x, pivot], True)], [pivot, offset]
     return [
         *ops,
-        _Op("squares", f"{out}/squares", [x, centre], True),
-        _Op("norm_scale", f"{out}/scale", [f"{out}/squares"], True, node.eps, float(cols)),
-        _Op("normalise", out, [x, centre, f"{out}/scale", weight or one, bias or zero], False),
+        _Op("squares", squares, [x, *mean], True),
+        _Op("norm_scale", scale, [squares, *mean], True, node.eps, float(cols)),
+        _Op("normalise", out, [x, mean[0], scale, weight or one, bias or zero, *mean[1:]], False),
     ]
 
 
@@ -264,6 +266,8 @@ class _Slots:
         self.tile_rows = min(floats // self.tile_cols, -(-nest.rows // 2))
         if self.tile_cols < width and not reduces:
             self.tile_rows = 1
+        elif reduces and self.tile_rows > 4:
+            self.tile_rows -= self.tile_rows % 4
         column = -(-self.tile_rows // 16) * 16 + 16 * self.tile_rows
         rows = self.tile_rows
         self._floats = {_SLOT: rows * self.tile_cols, _SLOT_ROW: rows * width, _SLOT_COLUMN: column}
