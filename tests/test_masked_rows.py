@@ -1,4 +1,4 @@
-"""Attention whose rows see nothing, or overflow: what the source's spelling gives, whatever the passes and the engine."""
+"""Attention whose rows see nothing or overflow: what the spelling gives, whatever the passes and the engine."""
 
 from collections.abc import Callable
 

@@ -85,7 +85,7 @@
 #define INGOT_TILE_OP_ELU 34
 #define INGOT_TILE_OP_HARD_SIGMOID 35
 #define INGOT_TILE_OP_CLIP 36
-#define INGOT_TILE_OP_NORM_SCALE 37     /* 1 / sqrt(variance + alpha): a / beta, less what rounding the mean b + c added */
+#define INGOT_TILE_OP_NORM_SCALE 37     /* 1 / sqrt(a / beta + alpha), a being squares around b + c */
 #define INGOT_TILE_OP_ADD 38
 #define INGOT_TILE_OP_SUB 39
 #define INGOT_TILE_OP_MUL 40
@@ -209,7 +209,8 @@ typedef struct {
 
 /* out = softmax(scale * q @ k^T + mask) @ v; head h of q reads head h / (heads / kv_heads) of k and v.
  * Strides are [batch, head, row]; the last dim is adjacent. Row i attends to columns <= i + causal_offset when causal.
- * A row whose scores are all -inf gives zeros when `safe`, else NaN. attention_f32 keeps whole rows of scores, attention_f32_online tiles of
+ * A row whose scores are all -inf gives zeros when `safe`, else NaN. attention_f32 keeps whole rows of scores,
+ * attention_f32_online tiles of
  * INGOT_KV_TILE. scratch: parts slots of scratch_stride floats. With up(x) = x rounded up to a multiple of 32, t =
  * up(kv_len), or up(min(kv_len, INGOT_KV_TILE)) for _online, and r = q_len * heads / kv_heads, at least
  * t * (min(r, 24) + (v_dim % 32 ? 32 : 0)) + (r > 24 ? t : min(t, 128)) * head_dim

@@ -19,7 +19,8 @@ static inline vf norm_tail(const float *x, int64_t n, vf centre) {
   return v_select(v_lt(v_load(lane), v_set((float)n)), v_sub(v_load_n(x, n), centre), v_set(0));
 }
 
-/* sum + x. As a product with one it leaves the units that only add to the subtractions; a lone row waits less for v_add. */
+/* sum + x. As a product with one it leaves the units that only add to the subtractions; a lone row has no use for that
+ * and waits less for v_add. */
 static inline vf norm_add(vf sum, vf x, int alone) { return alone ? v_add(sum, x) : v_fma(x, v_set(1), sum); }
 
 /* The sum of x - pivot of each row: chunks of 16 lanes, joined in order. */

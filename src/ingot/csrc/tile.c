@@ -193,9 +193,9 @@ static inline tile_lanes tile_lanes_begin(const tile_call *call, int64_t row, fl
   return acc;
 }
 
-/* out[row] = the reduction of `element`, of x and the row's y, which is b + c: lane l takes columns 16 i + l of a chunk of
- * INGOT_REDUCE_CHUNK, lanes meet in one fixed tree, chunks are joined in order. Between the tiles of a chunk the lanes
- * are in `state`. */
+/* out[row] = the reduction of `element`, of x and the row's y, which is b + c: lane l takes columns 16 i + l of a chunk
+ * of INGOT_REDUCE_CHUNK, lanes meet in one fixed tree, chunks are joined in order. Between the tiles of a chunk the
+ * lanes are in `state`. */
 #define TILE_REDUCE(name, neutral, element, combine, across, join, finish)                               \
   static inline tile_lanes K(name##_lanes)(const tile_call *call, int64_t row) {                         \
     tile_four a = tile_four_at(call->a, call->a_row, row, call->rows);                                   \
@@ -328,8 +328,8 @@ static inline void tile_run_op(const tile_args *args, float *slots, int32_t op, 
   tile_view a = tile_view_at(args, slots, args->a[op], at), b = tile_view_at(args, slots, args->b[op], at);
   tile_view c = tile_view_at(args, slots, args->c[op], at);
   tile_call call = {.out = out.p, .a = a.p, .b = b.p, .c = c.p, .out_row = out.row, .a_row = a.row, .b_row = b.row,
-                    .c_row = c.row, .a_step = a.step, .b_step = b.step, .rows = at->rows, .cols = at->cols, .begin = at->col,
-                    .length = args->cols, .alpha = args->alpha[op], .beta = args->beta[op]};
+                    .c_row = c.row, .a_step = a.step, .b_step = b.step, .rows = at->rows, .cols = at->cols,
+                    .begin = at->col, .length = args->cols, .alpha = args->alpha[op], .beta = args->beta[op]};
   if (code <= INGOT_TILE_LAST_REDUCTION) {
     call.state = out.p + (args->tile_rows + 15) / 16 * 16;
   } else if (code == INGOT_TILE_OP_NORMALISE) {

@@ -7,7 +7,6 @@ from ingot.errors import ShapeError
 from ingot.ir import TensorType
 from ingot.ops.define import broadcast_shapes, expect_kind, op, sample, unify
 
-
 _LOG2E = float(np.log2(np.e))
 
 
@@ -92,13 +91,17 @@ def attention(q, k, v, mask=None, *, scale, causal=False, causal_offset=0, safe=
 
     q [B,H,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv], mask bool (true keeps) or float (added), broadcastable to [B,H,S,T].
     causal: row i sees columns up to i + causal_offset. A row that sees nothing, all of its scores being -inf, gives
-    zeros when safe, as attention of torch and ONNX does; else NaN, as their softmax does.
+    zeros when safe, as attention of torch and ONNX does; else NaN, as their softmax does. q is scaled first; a row with
+    scores of +inf or NaN, beyond the range of floats, is NaN, and scores of any size below that give the limit.
     Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA", 2023.
     """
     groups = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
-    # In units of log2(e), as kernels have them: so scores leave the range of floats, and turn into NaN, in one place.
-    scores = np.matmul(q * q.dtype.type(scale * _LOG2E), np.swapaxes(k, -1, -2)) * q.dtype.type(1 / _LOG2E)
+    turned = np.swapaxes(k, -1, -2)
+    scores = np.matmul(q * q.dtype.type(scale), turned)
+    if not (np.abs(scores) < 1e36).all():  # in kernels' units, log2(e), scores leave the range of floats earlier
+        in_bits = np.matmul(q * q.dtype.type(scale * _LOG2E), turned)
+        scores = np.where(np.isfinite(in_bits), scores, in_bits)
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype.kind == "b" else scores + mask
     if causal:

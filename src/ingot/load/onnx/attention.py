@@ -60,8 +60,8 @@ def _padded_mask(call: Call, mask: str, columns: Size) -> str:
 
 
 def attend(
-    call: Call, q: str, k: str, v: str, mask: str | None, *, scale: float | None, causal: bool = False, offset: Size = 0,
-    safe: bool = True,
+    call: Call, q: str, k: str, v: str, mask: str | None, *, scale: float | None, causal: bool = False,
+    offset: Size = 0, safe: bool = True,
 ) -> str:  # fmt: skip
     """The attention op on operands of rank 4; the default scale is 1 / sqrt(head size)."""
     width = _rank4(call, q)[3]

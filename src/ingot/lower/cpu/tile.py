@@ -38,8 +38,8 @@ TILE_FLOATS = 2048  # of a slot: two or three of them fit in the first-level cac
 REDUCED_FLOATS = 4096  # with reductions, which like long rows and four of them
 _CHEAP, _COSTLY = 0.06, 0.35  # estimated nanoseconds per element on one thread
 _CHEAP_OPS = frozenset(
-    "sum mean max min squares offset copy relu neg abs sign floor ceil round leaky_relu hard_sigmoid clip add sub mul maximum"
-    " minimum normalise".split()
+    "sum mean max min squares offset copy relu neg abs sign floor ceil round leaky_relu hard_sigmoid clip add sub mul"
+    " maximum minimum normalise".split()
 )
 
 
