@@ -1,5 +1,5 @@
-"""Ctrl-C at any instruction of a language model's work: every place of the cache is free again, and the next answers are
-those of a model that was never interrupted. `python tests/llm_interrupts.py` takes every one."""
+"""Ctrl-C at any instruction of a language model's work: every place of the cache is free again, and the next answers
+are those of a model that was never interrupted. `python tests/llm_interrupts.py` takes every one."""
 
 import contextlib
 import tempfile

@@ -168,7 +168,7 @@ def use(session: Any) -> list[Any]:
         session.run_with_iobinding(binding)
         held += [binding, *binding.get_outputs()]
     held += [array for _, array in session.weights.items()]
-    held += [region for native in program.native for region in native._arena.regions.values()]
+    held += [region for native in program.native for region in native._arena.memory.regions.values()]
     return held
 
 
@@ -220,7 +220,7 @@ def work_and_stop(llm: ingot.LLM, prompt: list[int]) -> list[Any]:
     modes = list(engine.modes.values())
     arrays = [array for _, array in engine.weights.items()] + [mode.output for mode in modes]
     weights = [v.data for v in llm.model.graph.values.values() if v.data is not None]
-    return [llm, engine, engine.sequences, *drawn, *modes, *arrays, *weights, *engine.state.regions.values()]
+    return [llm, engine, engine.sequences, *drawn, *modes, *arrays, *weights, *engine.state.memory.regions.values()]
 
 
 def test_a_dropped_language_model_goes_at_once(tmp_path: Path, no_collector: None):
