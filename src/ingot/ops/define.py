@@ -118,6 +118,13 @@ def expand_node(graph: Graph, node: Node) -> tuple[str, ...]:
     return names
 
 
+def evaluate(node: Node, operands: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+    """The outputs of a node without symbols, by its reference. Raises InputError for an index out of range."""
+    with np.errstate(all="ignore"):
+        result = node.op.function(*operands, **node.attributes)
+    return [np.asarray(r) for r in result] if isinstance(result, tuple) else [np.asarray(result)]
+
+
 def sample(operands: str, **attributes: Any) -> Sample:
     """A test case: `x[2,5,64] ids:i64>-3<7[3] mask:bool[5] none`.
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from ingot.dim import Expr
 from ingot.ir import Graph, Node, TensorType, Value
+from ingot.ops.define import evaluate
 
 LIMIT_BYTES = 1 << 20  # of one folded value, and of a weight that folding may read
 TOTAL_BYTES = 64 << 20  # of all constants of a graph
@@ -55,13 +56,6 @@ def known(graph: Graph, name: str, limit_bytes: int = LIMIT_BYTES) -> np.ndarray
     for view in reversed(views):
         (array,) = evaluate(view, [array])
     return array
-
-
-def evaluate(node: Node, operands: list[np.ndarray | None]) -> list[np.ndarray]:
-    """The outputs of a static node, by its reference."""
-    with np.errstate(all="ignore"):
-        result = node.op.function(*operands, **node.attributes)
-    return [np.asarray(r) for r in result] if isinstance(result, tuple) else [np.asarray(result)]
 
 
 def _replace(graph: Graph, node: Node, results: list[np.ndarray]) -> None:

@@ -6,14 +6,14 @@ import math
 
 from ingot.dim import floordiv
 from ingot.dtype import boolean, i64
-from ingot.load.onnx.call import Call, Operand
+from ingot.load.onnx.call import Call
 from ingot.load.onnx.linear import multiply
 from ingot.load.onnx.registry import MICROSOFT, onnx
 from ingot.load.onnx.shapes import Size
 
 
 @onnx("Attention", since=23)
-def attention(call: Call) -> tuple[Operand | None, ...] | None:
+def attention(call: Call) -> tuple[str | None, ...] | None:
     """Operands of rank 4, or of rank 3 with the heads inside the last dim; a cache goes before the keys and values.
 
     A soft cap, a window, the scores as an output, and a length per row are left to the schema's body.
@@ -90,7 +90,7 @@ def join_heads(call: Call, x: str) -> str:
 
 
 @onnx("MultiHeadAttention", domain=MICROSOFT)
-def multi_head_attention(call: Call) -> tuple[Operand | None, ...]:
+def multi_head_attention(call: Call) -> tuple[str | None, ...]:
     """query, key and value [B,S,H*D], or key and value already split into heads; bias, padding mask, bias of scores."""
     if call.type(0).rank != 3 or not call.has(1) or not call.has(2) or any(call.has(i) for i in range(8, len(call))):
         raise call.unsupported("a packed operand or a shared cache")
@@ -113,7 +113,7 @@ def multi_head_attention(call: Call) -> tuple[Operand | None, ...]:
 
 
 @onnx("Attention", domain=MICROSOFT)
-def packed_attention(call: Call) -> Operand:
+def packed_attention(call: Call) -> str:
     """One product makes query, key and value: x [B,S,C], weights [C,3*H*D], bias [3*H*D]."""
     if call.has(4) or call.has(6) or call.attr_int("do_rotary", 0):
         raise call.unsupported("a cache, or rotation")
@@ -161,12 +161,12 @@ def _masked(call: Call, q: str, k: str, v: str, masks: list[str], bias: str | No
 
 
 @onnx("RotaryEmbedding", since=23)
-def rotary_embedding(call: Call) -> Operand:
+def rotary_embedding(call: Call) -> str:
     return _rotate(call, call[1], call[2], call.get(3))
 
 
 @onnx("RotaryEmbedding", domain=MICROSOFT)
-def rotary_embedding_microsoft(call: Call) -> Operand:
+def rotary_embedding_microsoft(call: Call) -> str:
     if call.type(1).rank != 2:
         raise call.unsupported("positions given as one offset")
     if call.attr_int("is_packed_batching", 0) or call.attr_float("scale", 1.0) != 1.0:

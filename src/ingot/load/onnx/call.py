@@ -1,112 +1,24 @@
-"""One node of an ONNX graph as a rule sees it: operands, attributes, known integers, and a pen for plain ops."""
+"""One node of an ONNX graph as a rule sees it: operands, attributes, known integers, and the emitter of plain ops."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir
 
 from ingot.dim import Dim, Expr
-from ingot.dtype import DType, boolean, i32, i64
-from ingot.errors import LimitError, LoadError, UnsupportedError
-from ingot.ir import OPS, Graph, TensorType
-from ingot.load.onnx.shape_values import MAX_KNOWN_ELEMENTS, Known, known_array
+from ingot.dtype import DType
+from ingot.errors import LoadError, UnsupportedError
+from ingot.ir import TensorType
+from ingot.load.onnx.dim_values import Array
+from ingot.load.onnx.emitter import Emitter
 from ingot.load.onnx.shapes import Size
-from ingot.load.onnx.tensors import MAX_ELEMENTS, dtype_of
+from ingot.load.onnx.tensors import dtype_of
 from ingot.ops.define import normalize_axis
 
-Operand = str | Known
-
-MAX_CONSTANT_ELEMENTS = 2**28  # of a value that depends on no graph input; passes may fold it
-MAX_CONSTANT_BYTES = {"i": 65536, "u": 65536, "b": 65536, "f": 1024}  # a larger initializer is a weight
-
 _REQUIRED: Any = object()
-
-
-class Emitter:
-    """Adds ops to the graph: `emit.mul(x, 0.5)` gives the name of the result. Numbers take the dtype of operand 0."""
-
-    def __init__(self, graph: Graph, constants: set[str], hint: str):
-        self.graph = graph
-        self.constants = constants  # values that no graph input reaches
-        self.hint = hint
-        self.made: set[str] = set()
-
-    def __getattr__(self, op: str) -> Callable[..., str]:
-        if op not in OPS:
-            raise AttributeError(f"no op {op!r}")
-        return functools.partial(self._add, op)
-
-    def type(self, name: str) -> TensorType:
-        """The type of a value."""
-        return self.graph.type(name)
-
-    def add_all(self, op: str, *operands: str, **attributes: Any) -> tuple[str, ...]:
-        """The outputs of an op that makes several."""
-        return self._insert(op, list(operands), attributes)
-
-    def _add(self, op: str, *operands: str | float | None, **attributes: Any) -> str:
-        dtypes = [self.graph.type(o).dtype for o in operands if isinstance(o, str)]
-        names = [self.scalar(o, dtypes[-1]) if isinstance(o, (int, float)) else o for o in operands]
-        (output,) = self._insert(op, names, attributes)
-        return output
-
-    def _insert(self, op: str, names: list[str | None], attributes: Mapping[str, Any]) -> tuple[str, ...]:
-        node = self.graph.add(op, names, f"{self.hint}.{op}", **attributes)
-        fixed = all(n is None or n in self.constants for n in names)
-        for output in node.outputs:
-            type = self.graph.type(output)
-            limit = MAX_CONSTANT_ELEMENTS if fixed else MAX_ELEMENTS
-            if type.is_static and type.size > limit:
-                raise LimitError(f"{op}: result too large, got {type}, expected at most {limit} elements")
-            if fixed:
-                self.constants.add(output)
-        self.made.update(node.outputs)
-        return node.outputs
-
-    def scalar(self, value: float, dtype: DType) -> str:
-        """A constant of rank 0."""
-        return self.constant(np.array(value, dtype.numpy))
-
-    def constant(self, data: np.ndarray, hint: str = "") -> str:
-        """A constant of the graph."""
-        name = self.graph.add_constant(self.graph.fresh(hint or f"{self.hint}.constant"), data)
-        self.constants.add(name)
-        return name
-
-    def value(self, operand: Operand) -> str:
-        """The operand as a value of the graph; known integers become a constant, or the `dims` op when symbolic."""
-        if isinstance(operand, str):
-            return operand
-        if operand.value is None:
-            operand.value = self._materialise(operand)
-        return operand.value
-
-    def _materialise(self, known: Known) -> str:
-        name = self.graph.fresh(known.name)
-        if known.is_static:
-            return self.constant(np.array(known.array.tolist(), known.dtype.numpy).reshape(known.array.shape), name)
-        result = self.dims(values=tuple(known.array.ravel().tolist()))
-        if known.array.ndim != 1:
-            result = self.reshape(result, shape=known.array.shape)
-        return result if known.dtype is i64 else self.cast(result, dtype=known.dtype)
-
-
-def literal(emit: Emitter, data: np.ndarray, name: str) -> Operand:
-    """An initializer or Constant: known integers when few, a constant when small, else a weight."""
-    if data.dtype.kind in "ib" and data.dtype.itemsize in (1, 4, 8) and data.size <= MAX_KNOWN_ELEMENTS:
-        dtype = {"int64": i64, "int32": i32, "bool": boolean}.get(data.dtype.name)
-        if dtype is not None:
-            return Known(known_array(data), dtype, name)
-    kind = data.dtype.kind if data.dtype.kind in "iub" else "f"
-    if data.nbytes <= MAX_CONSTANT_BYTES[kind]:
-        return emit.constant(data, name)
-    weight = emit.graph.add_weight(emit.graph.fresh(name), data)
-    emit.constants.add(weight)
-    return weight
 
 
 class Call:
@@ -119,7 +31,7 @@ class Call:
         self,
         node: onnx_ir.Node,
         opset: int,
-        operands: Sequence[Operand | None],
+        operands: Sequence[str | None],
         attributes: Mapping[str, onnx_ir.Attr],
         emit: Emitter,
     ):
@@ -141,16 +53,11 @@ class Call:
         """True when operand `index` is given."""
         return index < len(self.operands) and self.operands[index] is not None
 
-    def operand(self, index: int) -> Operand:
-        """Operand `index`, which the op requires."""
-        if not self.has(index):
-            raise self.malformed(f"input {index} is missing")
-        operand = self.operands[index]
-        assert operand is not None
-        return operand
-
     def __getitem__(self, index: int) -> str:
-        return self.emit.value(self.operand(index))
+        operand = self.operands[index] if index < len(self.operands) else None
+        if operand is None:
+            raise self.malformed(f"input {index} is missing")
+        return operand
 
     def get(self, index: int) -> str | None:
         """Operand `index` as a graph value, None when it is left out."""
@@ -162,10 +69,7 @@ class Call:
 
     def type(self, index: int) -> TensorType:
         """The type of operand `index`."""
-        operand = self.operand(index)
-        if isinstance(operand, Known):
-            return TensorType(operand.dtype, operand.array.shape)
-        return self.emit.type(operand)
+        return self.emit.type(self[index])
 
     def shape(self, index: int) -> tuple[Size, ...]:
         """The shape of operand `index`; raises UnsupportedError when a dim is unknown."""
@@ -179,19 +83,13 @@ class Call:
 
     # -- known integers -----------------------------------------------------------------------------------------
 
-    def known(self, index: int) -> np.ndarray | None:
+    def known(self, index: int) -> Array | None:
         """The elements of an integer or bool operand, symbolic ones included; None when they are not known at load."""
-        operand = self.operands[index] if index < len(self.operands) else None
-        if isinstance(operand, Known):
-            return operand.array
-        data = self.emit.graph.data(operand)
-        if data is None or data.dtype.kind not in "iub" or data.size > 65536:
-            return None
-        return known_array(data)
+        return self.emit.known(self[index])
 
     def sizes(self, index: int) -> tuple[Size, ...]:
         """The elements of a one-dimensional integer operand; raises UnsupportedError when they depend on data."""
-        array = self.known(index) if self.has(index) else None
+        array = self.known(index)
         if array is None:
             raise self.unsupported(f"an input {index} that is not known at load")
         if array.ndim > 1:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ingot.dtype import i32, i64
-from ingot.load.onnx.call import Call, Operand
+from ingot.load.onnx.call import Call
 from ingot.load.onnx.linear import multiply
 from ingot.load.onnx.norm import normalize
 from ingot.load.onnx.registry import MICROSOFT, onnx
 
 
 @onnx("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
-def fused_matmul(call: Call) -> Operand:
+def fused_matmul(call: Call) -> str:
     if call.attr_int("transBatchA", 0) or call.attr_int("transBatchB", 0):
         raise call.unsupported("transBatchA or transBatchB")
     flags = [call.attr_int(name, 0) and call.type(i).rank > 1 for i, name in enumerate(("transA", "transB"))]
@@ -19,12 +19,12 @@ def fused_matmul(call: Call) -> Operand:
 
 
 @onnx("Gelu", "BiasGelu", domain=MICROSOFT)
-def gelu(call: Call) -> Operand:
+def gelu(call: Call) -> str:
     return call.emit.gelu(_biased(call), approximate="erf")
 
 
 @onnx("FastGelu", domain=MICROSOFT)
-def fast_gelu(call: Call) -> Operand:
+def fast_gelu(call: Call) -> str:
     return call.emit.gelu(_biased(call), approximate="tanh")
 
 
@@ -33,13 +33,13 @@ def _biased(call: Call) -> str:
 
 
 @onnx("QuickGelu", domain=MICROSOFT)
-def quick_gelu(call: Call) -> Operand:
+def quick_gelu(call: Call) -> str:
     emit, x = call.emit, call[0]
     return emit.mul(x, emit.sigmoid(emit.mul(x, call.attr_float("alpha", 1.702))))
 
 
 @onnx("SkipLayerNormalization", domain=MICROSOFT)
-def skip_layer_norm(call: Call) -> tuple[Operand | None, ...]:
+def skip_layer_norm(call: Call) -> tuple[str | None, ...]:
     """Outputs: the norm, its statistics (training only), and the sum that was normalised."""
     total = _skipped(call, call.get(4))
     eps = call.attr_float("epsilon", 1e-12)
@@ -47,7 +47,7 @@ def skip_layer_norm(call: Call) -> tuple[Operand | None, ...]:
 
 
 @onnx("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
-def skip_rms_norm(call: Call) -> tuple[Operand | None, ...]:
+def skip_rms_norm(call: Call) -> tuple[str | None, ...]:
     total = _skipped(call, call.get(3))
     eps = call.attr_float("epsilon", 1e-12)
     return normalize(call, "rms_norm", -1, eps, call[2], None, total), None, None, total
@@ -61,7 +61,7 @@ def _skipped(call: Call, bias: str | None) -> str:
 
 
 @onnx("EmbedLayerNormalization", domain=MICROSOFT)
-def embed_layer_norm(call: Call) -> tuple[Operand | None, ...]:
+def embed_layer_norm(call: Call) -> tuple[str | None, ...]:
     """Word, position and segment embeddings, summed and normalised; the mask output counts the kept ids of a row."""
     emit, (batch, length) = call.emit, call.shape(0)
     places = emit.gather(call[3], call[8], axis=0) if call.has(8) else call.slice(call[3], 0, 0, length)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ingot.dim import Expr
-from ingot.load.onnx.call import Call, Operand
+from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 
 MAX_WINDOW = 2**31 - 1
 
 
 @onnx("Conv")
-def conv(call: Call) -> Operand:
+def conv(call: Call) -> str:
     if not call.type(1).is_static:
         raise call.unsupported(f"a filter of symbolic dims, {call.type(1)}")
     kernel = call.type(1).dims[2:]
@@ -24,7 +24,7 @@ def conv(call: Call) -> Operand:
 
 
 @onnx("MaxPool")
-def max_pool(call: Call) -> Operand:
+def max_pool(call: Call) -> str:
     if call.attr_int("storage_order", 0) or call.type(0).dtype.kind != "f":
         raise call.unsupported(f"storage_order=1, or {call.type(0)}")
     kernel = call.attr_ints("kernel_shape")
@@ -35,7 +35,7 @@ def max_pool(call: Call) -> Operand:
 
 
 @onnx("AveragePool")
-def average_pool(call: Call) -> Operand:
+def average_pool(call: Call) -> str:
     """What ceil_mode adds past the padding never counts, so pads that do count are made before and apart from it."""
     emit, x = call.emit, call[0]
     kernel = call.attr_ints("kernel_shape")
@@ -115,7 +115,7 @@ def _ceiled(
 
 
 @onnx("GlobalAveragePool", "GlobalMaxPool")
-def global_pool(call: Call) -> Operand:
+def global_pool(call: Call) -> str:
     rank = call.type(0).rank
     if rank < 3:
         raise call.malformed(f"operand {call.type(0)}, expected rank 3 or more")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ingot.dtype import DType, boolean, f32, f64
-from ingot.load.onnx.call import Call, Operand
+from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 
 UNARY = {
@@ -48,24 +48,24 @@ VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
 
 @onnx(*UNARY)
-def unary(call: Call) -> Operand:
+def unary(call: Call) -> str:
     if call.type(0).dtype.kind == "u" and call.op in ("Abs", "Sign"):
-        return call.operand(0) if call.op == "Abs" else call.cast(call.cast(call[0], boolean), call.type(0).dtype)
+        return call[0] if call.op == "Abs" else call.cast(call.cast(call[0], boolean), call.type(0).dtype)
     return getattr(call.emit, UNARY[call.op])(call[0])
 
 
 @onnx(*BINARY)
-def binary(call: Call) -> Operand:
+def binary(call: Call) -> str:
     return getattr(call.emit, BINARY[call.op])(call[0], call[1])
 
 
 @onnx(*VARIADIC)
-def variadic(call: Call) -> Operand:
+def variadic(call: Call) -> str:
     return _chain(call, VARIADIC[call.op])
 
 
 @onnx("Mean")
-def mean(call: Call) -> Operand:
+def mean(call: Call) -> str:
     return call.emit.mul(_chain(call, "add"), 1 / len(call))
 
 
@@ -77,12 +77,12 @@ def _chain(call: Call, op: str) -> str:
 
 
 @onnx("Where")
-def where(call: Call) -> Operand:
+def where(call: Call) -> str:
     return call.emit.where(call[0], call[1], call[2])
 
 
 @onnx("Pow")
-def pow_(call: Call) -> Operand:
+def pow_(call: Call) -> str:
     """The result has the base's dtype; the exponent's may differ."""
     base, exponent = call[0], call[1]
     dtype, other = call.type(0).dtype, call.type(1).dtype
@@ -99,7 +99,7 @@ def _wider(base: DType, exponent: DType) -> DType:
 
 
 @onnx("Mod")
-def mod(call: Call) -> Operand:
+def mod(call: Call) -> str:
     """fmod=0 takes the divisor's sign, as the op does; fmod=1 the dividend's."""
     emit, a, b = call.emit, call[0], call[1]
     fmod = call.attr_int("fmod", 0)
@@ -116,7 +116,7 @@ def mod(call: Call) -> Operand:
 
 
 @onnx("Clip")
-def clip(call: Call) -> Operand:
+def clip(call: Call) -> str:
     """Bounds that are known become attributes."""
     x, bounds, left = call[0], {}, {}
     for index, name in ((1, "minimum"), (2, "maximum")):
@@ -136,17 +136,17 @@ def clip(call: Call) -> Operand:
 
 
 @onnx("Cast")
-def cast(call: Call) -> Operand:
+def cast(call: Call) -> str:
     return call.cast(call[0], call.attr_dtype("to"))
 
 
 @onnx("CastLike")
-def cast_like(call: Call) -> Operand:
+def cast_like(call: Call) -> str:
     return call.cast(call[0], call.type(1).dtype)
 
 
 @onnx("Gelu", since=20)
-def gelu(call: Call) -> Operand:
+def gelu(call: Call) -> str:
     kind = call.attr_text("approximate", "none")
     if kind not in ("none", "tanh"):
         raise call.malformed(f"attribute 'approximate' is {kind!r}, expected 'none' or 'tanh'")
@@ -154,43 +154,43 @@ def gelu(call: Call) -> Operand:
 
 
 @onnx("LeakyRelu")
-def leaky_relu(call: Call) -> Operand:
+def leaky_relu(call: Call) -> str:
     return call.emit.leaky_relu(call[0], alpha=call.attr_float("alpha", 0.01))
 
 
 @onnx("Elu")
-def elu(call: Call) -> Operand:
+def elu(call: Call) -> str:
     return call.emit.elu(call[0], alpha=call.attr_float("alpha", 1.0))
 
 
 @onnx("HardSigmoid")
-def hard_sigmoid(call: Call) -> Operand:
+def hard_sigmoid(call: Call) -> str:
     return call.emit.hard_sigmoid(call[0], alpha=call.attr_float("alpha", 0.2), beta=call.attr_float("beta", 0.5))
 
 
 @onnx("PRelu")
-def prelu(call: Call) -> Operand:
+def prelu(call: Call) -> str:
     emit, x = call.emit, call[0]
     return emit.where(emit.less(x, 0), emit.mul(x, call[1]), x)
 
 
 @onnx("Mish")
-def mish(call: Call) -> Operand:
+def mish(call: Call) -> str:
     return call.emit.mul(call[0], call.emit.tanh(call.emit.softplus(call[0])))
 
 
 @onnx("Softsign")
-def softsign(call: Call) -> Operand:
+def softsign(call: Call) -> str:
     return call.emit.div(call[0], call.emit.add(call.emit.abs(call[0]), 1.0))
 
 
 @onnx("Tan")
-def tan(call: Call) -> Operand:
+def tan(call: Call) -> str:
     return call.emit.div(call.emit.sin(call[0]), call.emit.cos(call[0]))
 
 
 @onnx("IsInf")
-def isinf(call: Call) -> Operand:
+def isinf(call: Call) -> str:
     emit, x = call.emit, call[0]
     negative, positive = call.attr_int("detect_negative", 1), call.attr_int("detect_positive", 1)
     if negative and positive:
@@ -203,5 +203,5 @@ def isinf(call: Call) -> Operand:
 
 
 @onnx("Identity")
-def identity(call: Call) -> Operand:
-    return call.operand(0)
+def identity(call: Call) -> str:
+    return call[0]

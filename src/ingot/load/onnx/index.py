@@ -5,27 +5,24 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-import numpy as np
-
 from ingot.dtype import i64
-from ingot.load.onnx.call import Call, Operand
+from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
-from ingot.load.onnx.shape_values import Known
 from ingot.load.onnx.shapes import Size, count
 
 
 @onnx("Gather")
-def gather(call: Call) -> Operand:
+def gather(call: Call) -> str:
     return call.emit.gather(call[0], call[1], axis=call.attr_axis("axis", 0, call.type(0).rank))
 
 
 @onnx("GatherElements")
-def gather_elements(call: Call) -> Operand:
+def gather_elements(call: Call) -> str:
     return call.emit.gather_elements(call[0], call[1], axis=call.attr_axis("axis", 0, call.type(0).rank))
 
 
 @onnx("GatherND")
-def gather_nd(call: Call) -> Operand:
+def gather_nd(call: Call) -> str:
     """Index tuples become positions in x with its leading dims seen as one.
 
     Each place is looked up in its range first, which counts negative ones from the end and refuses what is outside.
@@ -61,13 +58,11 @@ def gather_nd(call: Call) -> Operand:
 
 def vector(call: Call, sizes: Sequence[Size]) -> str:
     """Sizes as data: i64 [n]."""
-    array = np.empty(len(sizes), object)
-    array[:] = sizes
-    return call.emit.value(Known(array, i64, call.emit.hint))
+    return call.emit.dims(values=tuple(sizes))
 
 
 @onnx("OneHot")
-def one_hot(call: Call) -> Operand:
+def one_hot(call: Call) -> str:
     """A comparison of the indices with a count; negative ones count from the end, others match nothing."""
     emit, (depth,) = call.emit, call.sizes(1)
     shape = call.shape(0)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from ingot.load.onnx.call import Call, Operand
+from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import Size, count
 
 
 @onnx("MatMul")
-def matmul(call: Call) -> Operand:
+def matmul(call: Call) -> str:
     return multiply(call, call[0], call[1])
 
 
@@ -33,7 +33,7 @@ def multiply(call: Call, a: str, b: str, **attributes: object) -> str:
 
 
 @onnx("Gemm")
-def gemm(call: Call) -> Operand:
+def gemm(call: Call) -> str:
     """alpha * a' b' + beta * c."""
     emit = call.emit
     if call.type(0).rank != 2 or call.type(1).rank != 2:
@@ -54,7 +54,7 @@ def gemm(call: Call) -> Operand:
 
 
 @onnx("Einsum")
-def einsum(call: Call) -> Operand:
+def einsum(call: Call) -> str:
     """Two operands become one batched matmul; one operand a sum and a permutation."""
     inputs, output = _equation(call)
     if len(call) == 1:

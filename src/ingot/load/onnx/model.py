@@ -20,10 +20,10 @@ from ingot import dim
 from ingot.dim import Dim, Expr, symbol, symbols_of
 from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnsupportedError
 from ingot.ir import Graph, TensorType
-from ingot.load.onnx.call import Call, Emitter, Operand, literal
+from ingot.load.onnx.call import Call
+from ingot.load.onnx.emitter import Emitter, Facts
 from ingot.load.onnx.parse import OLDEST_NATIVE_OPSET, Parsed, parse_model
 from ingot.load.onnx.registry import find_rule
-from ingot.load.onnx.shape_values import evaluate
 from ingot.load.onnx.signature import check_call, signature_of
 from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
 from ingot.load.onnx.tensors import count_elements, dtype_of
@@ -61,7 +61,7 @@ class _Frame:
 
     opset: int
     depth: int = 0
-    values: dict[onnx_ir.Value, Operand | _Missing | None] = field(default_factory=dict)
+    values: dict[onnx_ir.Value, str | _Missing | None] = field(default_factory=dict)
     attributes: dict[str, onnx_ir.Attr] = field(default_factory=dict)
 
 
@@ -70,7 +70,7 @@ class _Loader:
         self.model = model
         self.frame = _Frame(opset)
         self.graph = Graph(model.graph.name or "onnx")
-        self.constants: set[str] = set()
+        self.facts = Facts(self.graph)
         self.unsupported: list[str] = []
         self.inlined = 0
 
@@ -89,9 +89,9 @@ class _Loader:
             assert value.name is not None
             found = results[value.name]
             assert not isinstance(found, _Missing) and found is not None
-            result = self.emitter(value.name).value(found)
-            _check_output(value, self.graph.type(result))
-            self.graph.set_output(value.name, result)
+            _check_output(value, self.graph.type(found))
+            self.graph.set_output(value.name, found)
+        self.facts.sweep()
         return self.graph
 
     def refuse(self) -> None:
@@ -101,15 +101,15 @@ class _Loader:
         raise UnsupportedError("\n".join(listed))
 
     def emitter(self, hint: str) -> Emitter:
-        return Emitter(self.graph, self.constants, hint)
+        return Emitter(self.facts, hint)
 
-    def lookup(self, value: onnx_ir.Value | None, frame: _Frame) -> Operand | _Missing | None:
+    def lookup(self, value: onnx_ir.Value | None, frame: _Frame) -> str | _Missing | None:
         if value is None:
             return None
         if value not in frame.values:
             assert value.const_value is not None, value.name
             name = value.name or "constant"
-            frame.values[value] = literal(self.emitter(name), value.const_value.numpy(), name)
+            frame.values[value] = self.emitter(name).literal(value.const_value.numpy(), name)
         return frame.values[value]
 
     def walk(self, graph: onnx_ir.Graph | onnx_ir.Function, frame: _Frame) -> None:
@@ -120,7 +120,7 @@ class _Loader:
                 raise LimitError(f"onnx model: too many nodes after inlining, expected at most {MAX_INLINED_NODES}")
             where = f"onnx node {node.name or next((o.name for o in node.outputs), '')!r}"
             operands = [self.lookup(v, frame) for v in node.inputs]
-            results: tuple[Operand | _Missing | None, ...] = (_MISSING,) * len(node.outputs)
+            results: tuple[str | _Missing | None, ...] = (_MISSING,) * len(node.outputs)
             if not any(isinstance(o, _Missing) for o in operands):
                 results = self.visit(node, operands, frame, where)
             for output, result in zip(node.outputs, results, strict=True):
@@ -152,15 +152,13 @@ class _Loader:
             ) from error
         return tuple(self.named(r, o.name, emit) for r, o in zip(results, node.outputs, strict=True))
 
-    def named(self, result: Operand | _Missing | None, name: str | None, emit: Emitter) -> Operand | _Missing | None:
+    def named(self, result: str | _Missing | None, name: str | None, emit: Emitter) -> str | _Missing | None:
         """Gives a value that this node made the name that the model has for it."""
         if not isinstance(result, str) or result not in emit.made or not name:
             return result
         emit.made.discard(result)
         final = self.graph.fresh(name)
-        self.graph.rename(result, final)
-        if result in self.constants:
-            self.constants.add(final)
+        self.facts.rename(result, final)
         return final
 
     def apply(self, call: Call, frame: _Frame) -> tuple:
@@ -171,9 +169,6 @@ class _Loader:
         signature = signature_of(call.op, call.opset) if call.domain == "" else None
         if signature is not None:
             check_call(call, signature)
-        known = evaluate(call)
-        if known is not None:
-            return (known,)
         if call.domain == "" and call.op == "If":
             return self.branch(call, frame)
         rule = find_rule(call.domain, call.op, call.opset)
@@ -201,7 +196,7 @@ class _Loader:
         attributes = {name: a for name, a in function.attributes.items() if a.value is not None} | dict(call.attributes)
         inner = _Frame(opset, depth, attributes=attributes)
         for i, parameter in enumerate(function.inputs):
-            inner.values[parameter] = call.operand(i) if call.has(i) else None
+            inner.values[parameter] = call[i] if call.has(i) else None
         self.walk(function, inner)
         return tuple(self.lookup(v, inner) for v in function.outputs)
 
@@ -223,7 +218,7 @@ class _Loader:
         depth = self.enter(frame, f"op {call.op}")
         body = _schema_body(call)
         inner = _Frame(call.opset, depth)
-        given = [call.operand(i) for i in range(len(call)) if call.has(i)]
+        given = [call[i] for i in range(len(call)) if call.has(i)]
         inner.values.update(zip(body.inputs, given, strict=True))
         self.walk(body, inner)
         by_name = {v.name: self.lookup(v, inner) for v in body.outputs}

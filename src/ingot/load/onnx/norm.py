@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from ingot.dtype import boolean
-from ingot.load.onnx.call import Call, Operand
+from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import count
 
 
 @onnx("Softmax")
-def softmax(call: Call) -> Operand:
+def softmax(call: Call) -> str:
     return call.emit.softmax(call[0], axis=call.attr_axis("axis", -1, call.type(0).rank))
 
 
 @onnx("LogSoftmax")
-def log_softmax(call: Call) -> Operand:
+def log_softmax(call: Call) -> str:
     return call.emit.log_softmax(call[0], axis=call.attr_axis("axis", -1, call.type(0).rank))
 
 
 @onnx("LayerNormalization", since=17)
-def layer_norm(call: Call) -> tuple[Operand | None, ...]:
+def layer_norm(call: Call) -> tuple[str | None, ...]:
     """Over the axes from `axis` on, seen as one."""
     axis = call.attr_axis("axis", -1, call.type(0).rank)
     result = normalize(call, "layer_norm", axis, call.attr_float("epsilon", 1e-5), call[1], call.get(2))
@@ -34,7 +34,7 @@ def layer_norm(call: Call) -> tuple[Operand | None, ...]:
 
 @onnx("RMSNormalization", since=23)
 @onnx("SimplifiedLayerNormalization")
-def rms_norm(call: Call) -> tuple[Operand | None, ...]:
+def rms_norm(call: Call) -> tuple[str | None, ...]:
     """SimplifiedLayerNormalization is ONNX Runtime's name for it, written into the default domain."""
     axis = call.attr_axis("axis", -1, call.type(0).rank)
     return (normalize(call, "rms_norm", axis, call.attr_float("epsilon", 1e-5), call[1], None),)
@@ -56,14 +56,14 @@ def normalize(call: Call, op: str, axis: int, eps: float, weight: str | None, bi
 
 
 @onnx("BatchNormalization", since=9)
-def batch_norm(call: Call) -> Operand:
+def batch_norm(call: Call) -> str:
     if call.attr_int("training_mode", 0):
         raise call.unsupported("training_mode=1")
     return call.emit.batch_norm(call[0], call[1], call[2], call[3], call[4], eps=call.attr_float("epsilon", 1e-5))
 
 
 @onnx("InstanceNormalization")
-def instance_norm(call: Call) -> Operand:
+def instance_norm(call: Call) -> str:
     channels = call.shape(0)[1] if call.type(0).rank > 1 else None
     if not isinstance(channels, int):
         raise call.unsupported(f"a channel count that is not known at load, {call.type(0)}")
@@ -72,7 +72,7 @@ def instance_norm(call: Call) -> Operand:
 
 
 @onnx("GroupNormalization", since=18)
-def group_norm(call: Call) -> Operand:
+def group_norm(call: Call) -> str:
     """Before opset 21 scale and bias are per group; they are repeated for each channel of it."""
     emit, groups = call.emit, call.attr_int("num_groups")
     channels = call.shape(0)[1] if call.type(0).rank > 1 else 0
@@ -86,12 +86,12 @@ def group_norm(call: Call) -> Operand:
 
 
 @onnx("Dropout")
-def dropout(call: Call) -> tuple[Operand | None, ...]:
+def dropout(call: Call) -> tuple[str | None, ...]:
     """Nothing is dropped outside of training; the mask is all true."""
     if call.has(2):
         training = call.known(2)
         if training is None or training.size != 1 or training.item():
             raise call.unsupported("training_mode")
     if len(call.outputs) == 1:
-        return (call.operand(0),)
-    return call.operand(0), call.emit.expand(call.emit.scalar(True, boolean), shape=call.shape(0))
+        return (call[0],)
+    return call[0], call.emit.expand(call.emit.scalar(True, boolean), shape=call.shape(0))

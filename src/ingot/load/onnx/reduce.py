@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ingot.load.onnx.call import Call, Operand
+from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import normalize_axes
 
@@ -23,12 +23,12 @@ def _over(call: Call) -> dict[str, object]:
 
 
 @onnx(*PLAIN)
-def plain(call: Call) -> Operand:
+def plain(call: Call) -> str:
     return getattr(call.emit, PLAIN[call.op])(call[0], **_over(call))
 
 
 @onnx("ReduceMean")
-def mean(call: Call) -> Operand:
+def mean(call: Call) -> str:
     over, emit = _over(call), call.emit
     if call.type(0).dtype.kind == "f":
         return emit.reduce_mean(call[0], **over)
@@ -40,12 +40,12 @@ def mean(call: Call) -> Operand:
 
 
 @onnx("ReduceL1")
-def l1(call: Call) -> Operand:
+def l1(call: Call) -> str:
     return call.emit.reduce_sum(call.emit.abs(call[0]), **_over(call))
 
 
 @onnx("ReduceL2")
-def l2(call: Call) -> Operand:
+def l2(call: Call) -> str:
     return call.emit.sqrt(sum_square(call))
 
 
@@ -55,12 +55,12 @@ def sum_square(call: Call) -> str:
 
 
 @onnx("ReduceLogSum")
-def log_sum(call: Call) -> Operand:
+def log_sum(call: Call) -> str:
     return call.emit.log(call.emit.reduce_sum(call[0], **_over(call)))
 
 
 @onnx("ReduceLogSumExp")
-def log_sum_exp(call: Call) -> Operand:
+def log_sum_exp(call: Call) -> str:
     """Shifted by the largest element; an infinite one would make inf - inf, so the shift is kept finite."""
     over, emit = _over(call), call.emit
     limit = float(np.finfo(np.float16 if call.type(0).dtype.itemsize == 2 else np.float32).max)
@@ -70,7 +70,7 @@ def log_sum_exp(call: Call) -> Operand:
 
 
 @onnx("ArgMax", "ArgMin")
-def position(call: Call) -> Operand:
+def position(call: Call) -> str:
     emit, x = call.emit, call[0]
     axis = call.attr_axis("axis", 0, call.type(0).rank)
     last = call.attr_int("select_last_index", 0)
@@ -87,7 +87,7 @@ def position(call: Call) -> Operand:
 
 
 @onnx("CumSum")
-def cumsum(call: Call) -> Operand:
+def cumsum(call: Call) -> str:
     """`exclusive` shifts by one element, `reverse` runs from the end."""
     emit, x, rank = call.emit, call[0], call.type(0).rank
     (axis,) = call.integers(1)
@@ -104,7 +104,7 @@ def cumsum(call: Call) -> Operand:
 
 
 @onnx("TopK")
-def topk(call: Call) -> tuple[Operand | None, ...]:
+def topk(call: Call) -> tuple[str | None, ...]:
     axis = call.attr_axis("axis", -1, call.type(0).rank)
     (k,) = call.sizes(1)
     return call.emit.add_all("topk", call[0], k=k, axis=axis, largest=bool(call.attr_int("largest", 1)))

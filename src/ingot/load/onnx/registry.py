@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ingot.load.onnx.call import Call, Operand
+    from ingot.load.onnx.call import Call
 
 MICROSOFT = "com.microsoft"
 
-Rule = Callable[["Call"], "Operand | tuple[Operand | None, ...] | None"]
+Rule = Callable[["Call"], str | tuple[str | None, ...] | None]
 
 RULES: dict[tuple[str, str], list[tuple[int, Rule]]] = {}
 

@@ -9,9 +9,8 @@ import numpy as np
 from ingot.dim import floordiv
 from ingot.dtype import f32, i64
 from ingot.errors import UnsupportedError
-from ingot.load.onnx.call import Call, Operand, literal
+from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
-from ingot.load.onnx.shape_values import Known
 from ingot.load.onnx.shapes import (
     Size,
     added,
@@ -28,24 +27,24 @@ from ingot.ops.define import broadcast_shapes
 
 
 @onnx("Reshape")
-def reshape(call: Call) -> Operand:
+def reshape(call: Call) -> str:
     target = list(call.sizes(1))
     return call.reshape(call[0], reshaped(call.shape(0), target, bool(call.attr_int("allowzero", 0))))
 
 
 @onnx("Transpose")
-def transpose(call: Call) -> Operand:
+def transpose(call: Call) -> str:
     rank = call.type(0).rank
     return call.permute(call[0], normalize_axes(call.attr_ints("perm", tuple(reversed(range(rank)))), rank))
 
 
 @onnx("Squeeze")
-def squeeze(call: Call) -> Operand:
+def squeeze(call: Call) -> str:
     return call.reshape(call[0], squeezed(call.shape(0), call.axes(1)))
 
 
 @onnx("Unsqueeze")
-def unsqueeze(call: Call) -> Operand:
+def unsqueeze(call: Call) -> str:
     axes = call.axes(1)
     if axes is None:
         raise call.malformed("input 1 is missing")
@@ -53,7 +52,7 @@ def unsqueeze(call: Call) -> Operand:
 
 
 @onnx("Flatten")
-def flatten(call: Call) -> Operand:
+def flatten(call: Call) -> str:
     shape = call.shape(0)
     axis = call.attr_int("axis", 1)
     if not -len(shape) <= axis <= len(shape):
@@ -63,13 +62,13 @@ def flatten(call: Call) -> Operand:
 
 
 @onnx("Concat")
-def concat(call: Call) -> Operand:
+def concat(call: Call) -> str:
     axis = normalize_axes((call.attr_int("axis"),), call.type(0).rank)[0]
-    return call.operand(0) if len(call) == 1 else call.emit.concat(*call.values(), axis=axis)
+    return call[0] if len(call) == 1 else call.emit.concat(*call.values(), axis=axis)
 
 
 @onnx("Split")
-def split(call: Call) -> tuple[Operand | None, ...]:
+def split(call: Call) -> tuple[str | None, ...]:
     """Sizes are operand 1; without them the outputs are equal, the last one smaller when the dim does not divide."""
     axis = call.attr_axis("axis", 0, call.type(0).rank)
     dim = call.shape(0)[axis]
@@ -97,7 +96,7 @@ def _equal_parts(call: Call, dim: Size) -> tuple[Size, ...]:
 
 
 @onnx("Slice")
-def slice_(call: Call) -> Operand:
+def slice_(call: Call) -> str:
     axes, bounds, steps = call.slice_ranges()
     shape = call.shape(0)
     starts: list[Size] = [0] * len(shape)
@@ -107,22 +106,22 @@ def slice_(call: Call) -> Operand:
         # Past the dim every step means the same, and kernels take no more than 32 bits.
         strides[axis] = max(-(2**31), min(step, 2**31 - 1))
     if starts == [0] * len(shape) and tuple(stops) == shape and all(s == 1 for s in strides):
-        return call.operand(0)
+        return call[0]
     return call.emit.slice(call[0], starts=tuple(starts), stops=tuple(stops), steps=tuple(strides))
 
 
 @onnx("Expand")
-def expand(call: Call) -> Operand:
+def expand(call: Call) -> str:
     """A dim of 1 in the target keeps the operand's, so the result is the broadcast of both."""
     target = call.sizes(1)
     if any(is_negative(d) for d in target):
         raise call.malformed(f"negative dim, got {list(target)}")
     shape = broadcast_shapes("expand", call.shape(0), target)
-    return call.operand(0) if shape == call.type(0).shape else call.emit.expand(call[0], shape=shape)
+    return call[0] if shape == call.type(0).shape else call.emit.expand(call[0], shape=shape)
 
 
 @onnx("Tile")
-def tile(call: Call) -> Operand:
+def tile(call: Call) -> str:
     """Each repeated axis gets one before it, which is expanded and merged."""
     x, repeats = call[0], call.sizes(1)
     if len(repeats) != call.type(0).rank or any(is_negative(r) for r in repeats):
@@ -137,7 +136,7 @@ def tile(call: Call) -> Operand:
 
 
 @onnx("Pad")
-def pad(call: Call) -> Operand:
+def pad(call: Call) -> str:
     """Constant mode; negative amounts cut."""
     mode = call.attr_text("mode", "constant")
     if mode != "constant":
@@ -165,7 +164,7 @@ def pad(call: Call) -> Operand:
 
 
 @onnx("Trilu")
-def trilu(call: Call) -> Operand:
+def trilu(call: Call) -> str:
     k = call.integers(1) if call.has(1) else (0,)
     if len(k) != 1:
         raise call.malformed(f"input 1 has {len(k)} elements, expected 1")
@@ -173,7 +172,7 @@ def trilu(call: Call) -> Operand:
 
 
 @onnx("DepthToSpace")
-def depth_to_space(call: Call) -> Operand:
+def depth_to_space(call: Call) -> str:
     block, mode = call.attr_int("blocksize"), call.attr_text("mode", "DCR")
     batch, channels, height, width = _image(call, block)
     depth = floordiv(channels, block * block)
@@ -187,7 +186,7 @@ def depth_to_space(call: Call) -> Operand:
 
 
 @onnx("SpaceToDepth")
-def space_to_depth(call: Call) -> Operand:
+def space_to_depth(call: Call) -> str:
     block = call.attr_int("blocksize")
     batch, channels, height, width = _image(call, block)
     rows, columns = floordiv(height, block), floordiv(width, block)
@@ -207,7 +206,7 @@ def _image(call: Call, block: int) -> tuple[Size, ...]:
 
 
 @onnx("Constant")
-def constant(call: Call) -> Operand:
+def constant(call: Call) -> str:
     given = [name for name in call.attributes if name != "value_string"]
     if len(call.attributes) != 1 or not given:
         raise call.unsupported(f"a constant of attributes {sorted(call.attributes)}")
@@ -224,11 +223,11 @@ def constant(call: Call) -> Operand:
             data = np.array(call.attr_floats("value_floats"), np.float32)
         case name:
             raise UnsupportedError(f"attribute {name!r} is not supported")
-    return literal(call.emit, data, call.outputs[0] or "constant")
+    return call.emit.literal(data, call.outputs[0] or "constant")
 
 
 @onnx("ConstantOfShape")
-def constant_of_shape(call: Call) -> Operand:
+def constant_of_shape(call: Call) -> str:
     value = call.attr_tensor("value", np.zeros(1, np.float32))
     if value.size != 1:
         raise call.malformed(f"attribute 'value' has {value.size} elements, expected 1")
@@ -240,7 +239,7 @@ def constant_of_shape(call: Call) -> Operand:
 
 
 @onnx("EyeLike")
-def eye_like(call: Call) -> Operand:
+def eye_like(call: Call) -> str:
     """Where the column is the row plus k."""
     if call.type(0).rank != 2:
         raise call.malformed(f"operand {call.type(0)}, expected rank 2")
@@ -252,7 +251,7 @@ def eye_like(call: Call) -> Operand:
 
 
 @onnx("Range")
-def range_(call: Call) -> Operand:
+def range_(call: Call) -> str:
     """Bounds known at load; the start and stop of integers may be symbolic. The length rounds up."""
     dtype = call.type(0).dtype
     if dtype.kind == "f":
@@ -284,17 +283,13 @@ def _float_range(call: Call) -> str:
 
 
 @onnx("Shape")
-def shape_(call: Call) -> Operand:
+def shape_(call: Call) -> str:
     dims = call.shape(0)
     stop = call.attr_int("end") if "end" in call.attributes else len(dims)
     dims = dims[call.attr_int("start", 0) : stop]
-    array = np.empty(len(dims), object)
-    array[:] = dims
-    return Known(array, i64, call.outputs[0])
+    return call.emit.dims(values=dims)
 
 
 @onnx("Size")
-def size(call: Call) -> Operand:
-    array = np.empty((), object)
-    array[()] = count(call.shape(0))
-    return Known(array, i64, call.outputs[0])
+def size(call: Call) -> str:
+    return call.reshape(call.emit.dims(values=(count(call.shape(0)),)), ())

@@ -13,13 +13,24 @@ from ingot.load.onnx.call import Call
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A schema, read once; `formals` are (type parameter, accepted ONNX type strings, homogeneous) per input."""
+    """A schema, read once; `formals` are the inputs, the last of which may stand for any number of them."""
 
     inputs: tuple[int, int]
     outputs: tuple[int, int]
     attributes: dict[str, tuple[int, bool]]  # name -> (attribute type, required)
-    formals: tuple[tuple[str, frozenset[str], bool], ...]
+    formals: tuple[Formal, ...]
     has_function: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Formal:
+    """An input of a schema: its type parameter, and the ONNX type strings that it accepts."""
+
+    name: str
+    parameter: str
+    accepted: frozenset[str]
+    homogeneous: bool
+    required: bool
 
 
 @functools.lru_cache(maxsize=1024)
@@ -29,17 +40,21 @@ def signature_of(op: str, opset: int) -> Signature | None:
         schema = onnx.defs.get_schema(op, opset, "")
     except onnx.defs.SchemaError:
         return None
+    optional = onnx.defs.OpSchema.FormalParameterOption.Optional  # type: ignore[attr-defined]
     return Signature(
         (schema.min_input, schema.max_input),
         (schema.min_output, schema.max_output),
         {name: (int(a.type.value), a.required) for name, a in schema.attributes.items()},  # type: ignore[attr-defined]
-        tuple((f.type_str, frozenset(f.types), f.is_homogeneous) for f in schema.inputs),
+        tuple(
+            Formal(f.name, f.type_str, frozenset(f.types), f.is_homogeneous, f.option != optional)
+            for f in schema.inputs
+        ),
         schema.has_function or schema.has_context_dependent_function,  # type: ignore[attr-defined]
     )
 
 
 def check_call(call: Call, signature: Signature) -> None:
-    """Raises LoadError for a wrong arity or attribute, ShapeError for a wrong dtype."""
+    """Raises LoadError for a wrong arity, input left out or attribute, ShapeError for a wrong dtype."""
     for what, count, (low, high) in (
         ("inputs", len(call), signature.inputs),
         ("outputs", len(call.outputs), signature.outputs),
@@ -54,17 +69,20 @@ def check_call(call: Call, signature: Signature) -> None:
     for name, (_, required) in signature.attributes.items():
         if required and name not in call.attributes:
             raise LoadError(f"attribute {name!r} is missing")
-    _check_dtypes(call, signature)
+    _check_inputs(call, signature)
 
 
-def _check_dtypes(call: Call, signature: Signature) -> None:
+def _check_inputs(call: Call, signature: Signature) -> None:
     bound: dict[str, str] = {}
     for i in range(len(call)):
+        formal = signature.formals[min(i, len(signature.formals) - 1)]
         if not call.has(i):
+            if formal.required:
+                raise LoadError(f"input {i} is missing, got '' for {formal.name!r}")
             continue
-        parameter, accepted, homogeneous = signature.formals[min(i, len(signature.formals) - 1)]
         kind = call.type(i).dtype.onnx
-        if kind not in accepted:
+        if kind not in formal.accepted:
             raise ShapeError(f"input {i} has a wrong dtype, got {call.type(i)}")
-        if homogeneous and bound.setdefault(parameter, kind) != kind:
-            raise ShapeError(f"inputs differ in dtype, got {call.type(i)} as input {i} beside {bound[parameter]}")
+        if formal.homogeneous and bound.setdefault(formal.parameter, kind) != kind:
+            beside = bound[formal.parameter]
+            raise ShapeError(f"inputs differ in dtype, got {call.type(i)} as input {i} beside {beside}")

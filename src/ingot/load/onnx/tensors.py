@@ -49,11 +49,14 @@ def dtype_of(number: int, where: str) -> DType:
 
 
 def count_elements(dims: list[int] | tuple[int, ...], where: str) -> int:
-    """The product of dims. Raises LoadError for a negative one, LimitError above MAX_ELEMENTS."""
+    """The product of dims. Raises LoadError for a negative one, LimitError above MAX_ELEMENTS.
+
+    Dims beside a 0 are held to the limit too: strides of an empty array, and loops over its rows, know no 0.
+    """
     if any(d < 0 for d in dims):
         raise LoadError(f"{where}: negative dim, got {list(dims)}")
     total = math.prod(dims)
-    if total > MAX_ELEMENTS or any(d > MAX_ELEMENTS for d in dims):
+    if math.prod(d for d in dims if d) > MAX_ELEMENTS:
         raise LimitError(f"{where}: too many elements, got shape {list(dims)}, expected at most {MAX_ELEMENTS}")
     return total
 

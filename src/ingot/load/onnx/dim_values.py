@@ -1,0 +1,169 @@
+"""What plain ops do to small integer arrays that hold dims: the shapes of symbolic inputs, and arithmetic on them.
+
+Arrays of numbers alone are computed by the ops' references, in the dtype they have. Where an element is a dim
+expression, this table says what the op makes of it. Expressions are exact, not modulo 2**64: the dims that a run binds,
+and what is computed from them, are taken to fit the dtype that the model computes in. A number or coefficient that does
+not fit is not decided here: the node stays, and computes as it does for any data.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ingot import dim
+from ingot.dim import Expr
+from ingot.dtype import DType, boolean, i32, i64
+from ingot.errors import LimitError
+from ingot.ir import OPS
+from ingot.load.onnx.shapes import is_negative, sign
+
+MAX_EXPRESSION_CHARACTERS = 512
+
+Array = np.ndarray  # of Python ints, bools and Exprs
+Element = Any  # int, bool or Expr; None where it is not decided at load
+
+# Their references move elements and compute nothing, so they move expressions too.
+_MOVES = frozenset(("concat", "expand", "gather", "permute", "reshape", "slice"))
+
+
+def elements(data: np.ndarray) -> Array:
+    """A numpy integer or bool array as an array of Python ints or bools."""
+    array = np.empty(data.shape, object)
+    array.ravel()[:] = data.ravel().tolist()
+    return array
+
+
+def is_symbolic(value: Any) -> bool:
+    """True for a dim expression, an array that holds one, and an attribute that does."""
+    if isinstance(value, np.ndarray):
+        return value.dtype == object and any(isinstance(v, Expr) for v in value.flat)
+    return any(map(is_symbolic, value)) if isinstance(value, tuple) else isinstance(value, Expr)
+
+
+def evaluate(op: str, attributes: Mapping[str, Any], operands: list[Array], dtype: DType) -> Array | None:
+    """The only result of a plain op, of the given dtype; None when an element of it is not decided at load.
+
+    Raises LimitError for an expression that has become too long, InputError for an index out of range.
+    """
+    result = _apply(op, attributes, operands)
+    if result is None or dtype not in _RANGES or not all(_fits(v, dtype) for v in result.flat):
+        return None
+    return result
+
+
+_RANGES = {i64: (-(2**63), 2**63 - 1), i32: (-(2**31), 2**31 - 1), boolean: (0, 1)}
+
+
+def _fits(value: Element, dtype: DType) -> bool:
+    low, high = _RANGES[dtype]
+    if isinstance(value, Expr):
+        if len(str(value)) > MAX_EXPRESSION_CHARACTERS:
+            raise LimitError(f"a dim expression is too long, expected at most {MAX_EXPRESSION_CHARACTERS} characters")
+        return dtype is not boolean and all(low <= coefficient <= high for _, coefficient in value.terms)
+    return value is not None and low <= value <= high
+
+
+def _apply(op: str, attributes: Mapping[str, Any], operands: list[Array]) -> Array | None:
+    if op == "dims":
+        return _filled((len(attributes["values"]),), list(attributes["values"]))
+    if any(is_symbolic(value) for value in attributes.values()):
+        return None
+    if op in _MOVES:
+        if op == "gather":
+            if is_symbolic(operands[1]):
+                return None
+            operands = [operands[0], operands[1].astype(np.int64)]
+        return np.asarray(OPS[op].function(*operands, **attributes), object)
+    if op == "cast":
+        to_bool = attributes["dtype"] is boolean
+        return _mapped(lambda v: _not(_equal(v, 0)) if to_bool else v if isinstance(v, Expr) else int(v), operands)
+    if op in _ELEMENTWISE:
+        return _mapped(_ELEMENTWISE[op], operands)
+    if op in _REDUCTIONS:
+        return _reduced(_REDUCTIONS[op], operands[0], attributes["axes"], attributes["keepdims"])
+    return None
+
+
+def _filled(shape: tuple[int, ...], values: list[Element]) -> Array:
+    array = np.empty(shape, object)
+    array.ravel()[:] = values
+    return array
+
+
+def _mapped(function: Callable[..., Element], operands: list[Array]) -> Array:
+    broadcast = np.broadcast(*operands)
+    return _filled(broadcast.shape, [function(*values) for values in broadcast])
+
+
+def _reduced(function: Callable[..., Element], x: Array, axes: tuple[int, ...], keepdims: bool) -> Array | None:
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    if 0 in x.shape:
+        return None
+    rows = np.transpose(x, (*kept, *axes)).reshape(*(x.shape[axis] for axis in kept), -1)
+    shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape) if keepdims or axis not in axes)
+    return _filled(shape, [functools.reduce(function, rows[place]) for place in np.ndindex(rows.shape[:-1])])
+
+
+def _truncated(a: int | Expr, b: int | Expr) -> int | Expr | None:
+    if isinstance(a, int) and isinstance(b, int):
+        return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if b else None
+    return dim.floordiv(a, b) if is_negative(a) is False and sign(b) == 1 else None
+
+
+def _floored(a: int | Expr, b: int | Expr) -> int | Expr | None:
+    return dim.floordiv(a, b) if sign(b) == 1 else None
+
+
+def _remainder(a: int | Expr, b: int | Expr) -> int | Expr | None:
+    return a - dim.floordiv(a, b) * b if sign(b) == 1 else None
+
+
+def _absolute(a: int | Expr) -> int | Expr | None:
+    negative = is_negative(a)
+    return None if negative is None else a * -1 if negative else a
+
+
+def _equal(a: Element, b: Element) -> bool | None:
+    if a == b:
+        return True
+    return False if sign(a - b) in (-1, 1) else None
+
+
+def _less(a: Element, b: Element) -> bool | None:
+    return is_negative(a - b)
+
+
+def _not(a: bool | None) -> bool | None:
+    return None if a is None else not a
+
+
+_ELEMENTWISE: dict[str, Callable[..., Element]] = {
+    "abs": _absolute,
+    "add": operator.add,
+    "div": _truncated,
+    "equal": _equal,
+    "floor_div": _floored,
+    "greater": lambda a, b: _less(b, a),
+    "greater_equal": lambda a, b: _not(_less(a, b)),
+    "less": _less,
+    "less_equal": lambda a, b: _not(_less(b, a)),
+    "maximum": dim.maximum,
+    "minimum": dim.minimum,
+    "mod": _remainder,
+    "mul": operator.mul,
+    "neg": lambda a: a * -1,
+    "not_equal": lambda a, b: _not(_equal(a, b)),
+    "sub": operator.sub,
+    "where": lambda condition, a, b: a if condition else b,
+}
+_REDUCTIONS: dict[str, Callable[..., Element]] = {
+    "reduce_max": dim.maximum,
+    "reduce_min": dim.minimum,
+    "reduce_prod": operator.mul,
+    "reduce_sum": operator.add,
+}

@@ -1,0 +1,194 @@
+"""The pen of the loading rules: it adds plain ops to a graph, and computes those over few known integers at once."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ingot.dtype import DType, i64
+from ingot.errors import InputError, LimitError, LoadError
+from ingot.ir import OPS, Graph, Node, TensorType
+from ingot.load.onnx import dim_values
+from ingot.load.onnx.dim_values import Array, elements, is_symbolic
+from ingot.load.onnx.tensors import MAX_ELEMENTS
+from ingot.ops.define import evaluate
+
+MAX_CONSTANT_ELEMENTS = 2**28  # of a value that depends on no graph input; passes may fold it
+MAX_CONSTANT_BYTES = {"i": 65536, "u": 65536, "b": 65536, "f": 1024}  # a larger initializer is a weight
+MAX_READ_ELEMENTS = 65536  # of an array whose integers are looked at
+MAX_KNOWN_ELEMENTS = 256  # of a result that is computed at load
+MAX_KNOWN_BYTES = 64 << 20  # of all operands and results of what is computed at load
+
+
+@dataclass(slots=True)
+class Facts:
+    """What is known of a graph's values while it is loaded.
+
+    constants: values that no graph input reaches. symbolic: the elements of values that hold dims; the graph makes each
+    of them with the `dims` op. evaluated_bytes: operands and results of what was computed so far.
+    """
+
+    graph: Graph
+    constants: set[str] = field(default_factory=set)
+    symbolic: dict[str, Array] = field(default_factory=dict)
+    evaluated_bytes: int = 0
+
+    def rename(self, old: str, new: str) -> None:
+        """Gives a value of the graph another name."""
+        self.graph.rename(old, new)
+        if old in self.constants:
+            self.constants.add(new)
+        if old in self.symbolic:
+            self.symbolic[new] = self.symbolic.pop(old)
+
+    def sweep(self) -> None:
+        """Removes the constants and the nodes over dims that only arithmetic at load has read."""
+        graph, returned = self.graph, set(self.graph.outputs.values())
+        for node in reversed(list(graph.nodes)):
+            name = node.outputs[0]
+            if name in self.symbolic and name not in returned and not graph.values[name].users:
+                graph.remove(node)
+        for name, value in list(graph.values.items()):
+            if value.kind == "constant" and not value.users and name not in returned:
+                graph.remove_value(name)
+
+
+class Emitter:
+    """Adds ops to the graph: `emit.mul(x, 0.5)` gives the name of the result. Numbers take the dtype of operand 0.
+
+    Where every operand is known, and the result is a few integers or bools, the op is computed instead: by its
+    reference in the dtype it has, or by `dim_values` where an element is symbolic.
+    """
+
+    def __init__(self, facts: Facts, hint: str):
+        self.graph = facts.graph
+        self.facts = facts
+        self.hint = hint
+        self.made: set[str] = set()
+
+    def __getattr__(self, op: str) -> Callable[..., str]:
+        if op not in OPS:
+            raise AttributeError(f"no op {op!r}")
+        return functools.partial(self._add, op)
+
+    def type(self, name: str) -> TensorType:
+        """The type of a value."""
+        return self.graph.type(name)
+
+    def known(self, name: str) -> Array | None:
+        """The elements of an integer or bool value, symbolic ones included; None when they are not known at load."""
+        if name in self.facts.symbolic:
+            return self.facts.symbolic[name]
+        data = self._data(name)
+        return None if data is None else elements(data)
+
+    def add_all(self, op: str, *operands: str, **attributes: Any) -> tuple[str, ...]:
+        """The outputs of an op that makes several."""
+        return self._insert(op, list(operands), attributes)
+
+    def scalar(self, value: float, dtype: DType) -> str:
+        """A constant of rank 0."""
+        return self.constant(np.array(value, dtype.numpy))
+
+    def constant(self, data: np.ndarray, hint: str = "") -> str:
+        """A constant of the graph."""
+        name = self.graph.add_constant(self.graph.fresh(hint or f"{self.hint}.constant"), data)
+        self.facts.constants.add(name)
+        return name
+
+    def literal(self, data: np.ndarray, hint: str) -> str:
+        """An initializer or Constant: a constant when small, else a weight."""
+        kind = data.dtype.kind if data.dtype.kind in "iub" else "f"
+        if data.nbytes <= MAX_CONSTANT_BYTES[kind]:
+            return self.constant(data, hint)
+        weight = self.graph.add_weight(self.graph.fresh(hint), data)
+        self.facts.constants.add(weight)
+        return weight
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _add(self, op: str, *operands: str | float | None, **attributes: Any) -> str:
+        dtypes = [self.graph.type(o).dtype for o in operands if isinstance(o, str)]
+        names = [self.scalar(o, dtypes[-1]) if isinstance(o, (int, float)) else o for o in operands]
+        (output,) = self._insert(op, names, attributes)
+        return output
+
+    def _insert(self, op: str, names: list[str | None], attributes: Mapping[str, Any]) -> tuple[str, ...]:
+        node = self.graph.add(op, names, f"{self.hint}.{op}", **attributes)
+        fixed = all(n is None or n in self.facts.constants for n in names)
+        for output in node.outputs:
+            _check_size(op, self.graph.type(output), MAX_CONSTANT_ELEMENTS if fixed else MAX_ELEMENTS)
+        outputs = self._evaluated(node) or node.outputs
+        if fixed:
+            self.facts.constants.update(outputs)
+        self.made.update(outputs)
+        return outputs
+
+    def _data(self, name: str) -> np.ndarray | None:
+        data = self.graph.data(name)
+        if data is None or data.dtype.kind not in "iub" or data.size > MAX_READ_ELEMENTS:
+            return None
+        return data
+
+    def _evaluated(self, node: Node) -> tuple[str, ...] | None:
+        """The results of a node over known integers, in the place of the node; None when they are not known."""
+        types = [self.graph.type(name) for name in node.outputs]
+        if any(not t.is_static or t.size > MAX_KNOWN_ELEMENTS or t.dtype.kind not in "iub" for t in types):
+            return None
+        operands = [None if name is None else self.facts.symbolic.get(name, self._data(name)) for name in node.operands]
+        if any(array is None and name is not None for array, name in zip(operands, node.operands, strict=True)):
+            return None
+        nbytes = sum(array.nbytes for array in operands if array is not None) + sum(t.nbytes for t in types)
+        if self.facts.evaluated_bytes + nbytes > MAX_KNOWN_BYTES:
+            return None
+        self.facts.evaluated_bytes += nbytes
+        try:
+            if any(map(is_symbolic, (*operands, *node.attributes.values()))):
+                return self._evaluated_dims(node, [a for a in operands if a is not None], types[0].dtype)
+            arrays = evaluate(node, operands)
+        except InputError as error:
+            raise LoadError(str(error)) from error
+        names = node.outputs
+        self.graph.remove(node)
+        return tuple(self.constant(np.array(a, order="C"), name) for a, name in zip(arrays, names, strict=True))
+
+    def _evaluated_dims(self, node: Node, operands: list[np.ndarray], dtype: DType) -> tuple[str] | None:
+        """As `_evaluated`, where an operand or an attribute is symbolic."""
+        arrays = [array if array.dtype == object else elements(array) for array in operands]
+        result = dim_values.evaluate(node.op.name, node.attributes, arrays, dtype)
+        if result is None:
+            return None
+        if node.op.name == "dims":
+            self.facts.symbolic[node.output] = result
+            return (node.output,)
+        name = node.output
+        self.graph.remove(node)
+        return (self._dims(name, result, dtype) if is_symbolic(result) else self._numbers(name, result, dtype),)
+
+    def _numbers(self, name: str, result: Array, dtype: DType) -> str:
+        return self.constant(np.array(result.ravel().tolist(), dtype.numpy).reshape(result.shape), name)
+
+    def _dims(self, name: str, result: Array, dtype: DType) -> str:
+        """Elements as data of the graph: the `dims` op, reshaped and cast where it takes that."""
+        steps: list[tuple[str, dict[str, Any]]] = [("dims", {"values": tuple(result.ravel().tolist())})]
+        if result.ndim != 1:
+            steps.append(("reshape", {"shape": result.shape}))
+        if dtype is not i64:
+            steps.append(("cast", {"dtype": dtype}))
+        made: list[str] = []
+        for i, (op, attributes) in enumerate(steps):
+            hint = name if i == len(steps) - 1 else f"{name}.{op}"
+            made.append(self.graph.add(op, made[-1:], hint, **attributes).output)
+            self.facts.symbolic[made[-1]] = result if op != "dims" else result.ravel()
+        return made[-1]
+
+
+def _check_size(op: str, type: TensorType, limit: int) -> None:
+    """Dims of 0 count as 1: the strides of an empty array are products too."""
+    if math.prod(d for d in type.shape if isinstance(d, int) and d) > limit:
+        raise LimitError(f"{op}: result too large, got {type}, expected at most {limit} elements")
