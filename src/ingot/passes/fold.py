@@ -9,8 +9,12 @@ from ingot.ir import Graph, Node, TensorType, Value
 from ingot.ops.define import evaluate
 
 LIMIT_BYTES = 1 << 20  # of one folded value, and of a weight that folding may read
-TOTAL_BYTES = 64 << 20  # of all constants of a graph
+TOTAL_BYTES = 64 << 20  # of all constants of a graph, and of one value that is looked at
+WORK_BYTES = 1 << 30  # of all operands and results of what is folded, views at their full size
 _MAX_VIEWS = 16  # between a weight and the node that reads it
+
+# Their references make arrays that are larger than operands and results: padded images, scores.
+_SPACIOUS = frozenset(("attention", "avg_pool", "cached_attention", "conv", "expert_matmul", "max_pool"))
 
 _LAYOUT = frozenset(("reshape", "permute", "slice", "expand", "concat", "cast"))
 
@@ -23,24 +27,29 @@ def fold_constants(graph: Graph) -> bool:
     vectors (biases) fold. Integer and bool buffers up to the limit count as constants.
     """
     spent = sum(v.data.nbytes for v in graph.values.values() if v.kind == "constant" and v.data is not None)
-    changed = False
+    worked, changed = 0, False
     for node in graph.nodes:
         nbytes = _result_bytes(graph, node)
         if nbytes is None or nbytes > LIMIT_BYTES or spent + nbytes > TOTAL_BYTES:
             continue
-        if _is_weight_layout(graph, node):
+        if node.op.name in _SPACIOUS or _is_weight_layout(graph, node):
             continue
         operands = [None if o is None else known(graph, o) for o in node.operands]
         if any(o is not None and array is None for o, array in zip(node.operands, operands, strict=True)):
             continue
+        work = nbytes + sum(array.nbytes for array in operands if array is not None)
+        if worked + work > WORK_BYTES:
+            continue
         _replace(graph, node, evaluate(node, operands))
-        spent += nbytes
-        changed = True
+        spent, worked, changed = spent + nbytes, worked + work, True
     return changed
 
 
 def known(graph: Graph, name: str, limit_bytes: int = LIMIT_BYTES) -> np.ndarray | None:
-    """The array of a constant, of a weight up to the limit, or of a view of one; None when it is not known."""
+    """The array of a constant, of a weight up to the limit, or of a view of one up to TOTAL_BYTES; None for others."""
+    type = graph.type(name)
+    if type.is_static and type.nbytes > TOTAL_BYTES:
+        return None
     views: list[Node] = []
     value = graph.values[name]
     while value.data is None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ingot.dim import bind, solve, symbols_of
 from ingot.dtype import DType, bf16, f16, f32, f64, from_numpy
-from ingot.errors import InputError, LoadError, ShapeError
+from ingot.errors import InputError, LoadError, ResourceError, ShapeError
 from ingot.ir import Graph, Node, TensorType, Value, bind_attribute, bind_type
 
 Watch = Callable[[str, np.ndarray], None]
@@ -22,18 +22,22 @@ def interpret(
 
     feeds: an array for every input; states may be fed too and are zeros otherwise. float64: f32 data, feeds and
     attributes become f64, which makes this the oracle. watch(name, array) sees the result of every node.
-    Raises InputError for a wrong name, dtype, rank, dim or index, and LoadError for a weight without data.
+    Raises InputError for a wrong name, dtype, rank, dim or index, LoadError for a weight without data, and
+    ResourceError when a result finds no memory.
     """
     symbols = bind_symbols(graph, feeds, float64=float64)
     run = _Run(graph, symbols, float64, watch)
     for name in [*graph.inputs, *graph.states]:
         run.arrays[name] = run.fed(name, feeds.get(name))
-    with np.errstate(all="ignore"):
-        for node in graph.nodes:
-            run.step(node)
-    results = {external: run.array(name) for external, name in graph.outputs.items()}
-    results |= {f"state:{name}": run.array(update) for name, update in graph.states.items()}
-    return {name: np.array(array, order="C") for name, array in results.items()}
+    try:
+        with np.errstate(all="ignore"):
+            for node in graph.nodes:
+                run.step(node)
+        results = {external: run.array(name) for external, name in graph.outputs.items()}
+        results |= {f"state:{name}": run.array(update) for name, update in graph.states.items()}
+        return {name: np.array(array, order="C") for name, array in results.items()}
+    except MemoryError as error:
+        raise ResourceError(f"interpret: no memory for a result, {error}") from error
 
 
 def bind_symbols(graph: Graph, feeds: Mapping[str, np.ndarray], *, float64: bool = False) -> dict[str, int]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ingot.config import check, debug
 from ingot.dim import AtMost
-from ingot.errors import InputError
+from ingot.errors import InputError, ResourceError
 from ingot.ir import Graph
 from ingot.lower.lowered import Lowered
 from ingot.lower.weights import WeightStore
@@ -104,9 +104,12 @@ class NativeProgram:
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Runs once. inputs: row-major arrays of the bound shapes, in graph order; returns fresh arrays.
 
-        Raises InputError for an index outside a table.
+        Raises InputError for an index outside a table, ResourceError when there is no memory for the results.
         """
-        outputs = [np.empty(shape, dtype) for shape, dtype in self._output_types]
+        try:
+            outputs = [np.empty(shape, dtype) for shape, dtype in self._output_types]
+        except MemoryError as error:
+            raise ResourceError(f"run: no memory for the results, {error}") from error
         self.run_into(inputs, outputs)
         return outputs
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ingot.dim import Expr
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
+from ingot.load.onnx.tensors import count_elements
 
 MAX_WINDOW = 2**31 - 1
 
@@ -68,6 +69,9 @@ def _window(call: Call, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], tuple
     ):
         if len(values) != count or any(not low <= v <= MAX_WINDOW for v in values):
             raise call.malformed(f"{name} is {list(values)}, expected {count} values of {low} or more")
+    added = (0, 0, *(before + after for before, after in zip(pads[:rank], pads[rank:], strict=True)))
+    padded = [n + extra for n, extra in zip(call.type(0).shape, added, strict=True) if isinstance(n, int)]
+    count_elements(padded, "the padded operand")
     return strides, pads, dilations
 
 

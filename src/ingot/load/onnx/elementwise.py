@@ -163,6 +163,16 @@ def elu(call: Call) -> str:
     return call.emit.elu(call[0], alpha=call.attr_float("alpha", 1.0))
 
 
+@onnx("Celu")
+def celu(call: Call) -> str:
+    """x above 0, else alpha * (exp(x / alpha) - 1)."""
+    emit, x, alpha = call.emit, call[0], call.attr_float("alpha", 1.0)
+    if alpha == 0:
+        raise call.malformed("attribute 'alpha' is 0")
+    below = emit.mul(emit.expm1(emit.mul(x, 1 / alpha)), alpha)
+    return emit.where(emit.less_equal(x, 0.0), below, x)
+
+
 @onnx("HardSigmoid")
 def hard_sigmoid(call: Call) -> str:
     return call.emit.hard_sigmoid(call[0], alpha=call.attr_float("alpha", 0.2), beta=call.attr_float("beta", 0.5))

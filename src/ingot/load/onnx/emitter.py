@@ -18,7 +18,10 @@ from ingot.load.onnx.dim_values import Array, elements, is_symbolic
 from ingot.load.onnx.tensors import MAX_ELEMENTS
 from ingot.ops.define import evaluate
 
-MAX_CONSTANT_ELEMENTS = 2**28  # of a value that depends on no graph input; passes may fold it
+# What depends on no graph input is computed before the first run, views included: this much, and some times more than
+# the file holds.
+MAX_FIXED_BYTES = 2**30
+MAX_FIXED_GROWTH = 16
 MAX_CONSTANT_BYTES = {"i": 65536, "u": 65536, "b": 65536, "f": 1024}  # a larger initializer is a weight
 MAX_READ_ELEMENTS = 65536  # of an array whose integers are looked at
 MAX_KNOWN_ELEMENTS = 256  # of a result that is computed at load
@@ -30,12 +33,15 @@ class Facts:
     """What is known of a graph's values while it is loaded.
 
     constants: values that no graph input reaches. symbolic: the elements of values that hold dims; the graph makes each
-    of them with the `dims` op. evaluated_bytes: operands and results of what was computed so far.
+    of them with the `dims` op. Bytes: stored, of the arrays of the file; fixed, of the results that no input reaches;
+    evaluated, of the operands and results of what was computed so far.
     """
 
     graph: Graph
     constants: set[str] = field(default_factory=set)
     symbolic: dict[str, Array] = field(default_factory=dict)
+    stored_bytes: int = 0
+    fixed_bytes: int = 0
     evaluated_bytes: int = 0
 
     def rename(self, old: str, new: str) -> None:
@@ -45,6 +51,15 @@ class Facts:
             self.constants.add(new)
         if old in self.symbolic:
             self.symbolic[new] = self.symbolic.pop(old)
+
+    def spend(self, op: str, type: TensorType) -> None:
+        """Counts a result that no input reaches. Raises LimitError when the model makes too much of what it holds."""
+        self.fixed_bytes += type.nbytes if type.is_static else 0
+        limit = MAX_FIXED_BYTES + MAX_FIXED_GROWTH * self.stored_bytes
+        if self.fixed_bytes > limit:
+            raise LimitError(
+                f"{op}: constants too large, got {type} and {self.fixed_bytes} bytes in all, expected at most {limit}"
+            )
 
     def sweep(self) -> None:
         """Removes the constants and the nodes over dims that only arithmetic at load has read."""
@@ -104,6 +119,7 @@ class Emitter:
     def literal(self, data: np.ndarray, hint: str) -> str:
         """An initializer or Constant: a constant when small, else a weight."""
         kind = data.dtype.kind if data.dtype.kind in "iub" else "f"
+        self.facts.stored_bytes += data.nbytes
         if data.nbytes <= MAX_CONSTANT_BYTES[kind]:
             return self.constant(data, hint)
         weight = self.graph.add_weight(self.graph.fresh(hint), data)
@@ -122,7 +138,12 @@ class Emitter:
         node = self.graph.add(op, names, f"{self.hint}.{op}", **attributes)
         fixed = all(n is None or n in self.facts.constants for n in names)
         for output in node.outputs:
-            _check_size(op, self.graph.type(output), MAX_CONSTANT_ELEMENTS if fixed else MAX_ELEMENTS)
+            type = self.graph.type(output)
+            # Dims of 0 count as 1: the strides of an empty array are products too.
+            if math.prod(d for d in type.shape if isinstance(d, int) and d) > MAX_ELEMENTS:
+                raise LimitError(f"{op}: result too large, got {type}, expected at most {MAX_ELEMENTS} elements")
+            if fixed:
+                self.facts.spend(op, type)
         outputs = self._evaluated(node) or node.outputs
         if fixed:
             self.facts.constants.update(outputs)
@@ -186,9 +207,3 @@ class Emitter:
             made.append(self.graph.add(op, made[-1:], hint, **attributes).output)
             self.facts.symbolic[made[-1]] = result if op != "dims" else result.ravel()
         return made[-1]
-
-
-def _check_size(op: str, type: TensorType, limit: int) -> None:
-    """Dims of 0 count as 1: the strides of an empty array are products too."""
-    if math.prod(d for d in type.shape if isinstance(d, int) and d) > limit:
-        raise LimitError(f"{op}: result too large, got {type}, expected at most {limit} elements")

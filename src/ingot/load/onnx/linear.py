@@ -7,6 +7,7 @@ import re
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import Size, count
+from ingot.ops.define import unify
 
 
 @onnx("MatMul")
@@ -65,8 +66,7 @@ def einsum(call: Call) -> str:
     sizes: dict[str, Size] = {}
     for letters, index in ((left, 0), (right, 1)):
         for letter, size in zip(letters, call.shape(index), strict=True):
-            if sizes.setdefault(letter, size) != size:
-                raise call.malformed(f"dims of {letter!r} differ, got {sizes[letter]} and {size}")
+            sizes[letter] = unify(f"dims of {letter!r}", sizes.get(letter, size), size)  # type: ignore[assignment]
     batch = [c for c in left if c in right and c in output]
     summed = [c for c in left if c in right and c not in output]
     rows = [c for c in left if c not in right and c in output]

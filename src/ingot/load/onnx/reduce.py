@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
+from ingot.dtype import f64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import normalize_axes
@@ -44,28 +46,39 @@ def l1(call: Call) -> str:
     return call.emit.reduce_sum(call.emit.abs(call[0]), **_over(call))
 
 
-@onnx("ReduceL2")
-def l2(call: Call) -> str:
-    return call.emit.sqrt(sum_square(call))
-
-
 @onnx("ReduceSumSquare")
 def sum_square(call: Call) -> str:
     return call.emit.reduce_sum(call.emit.mul(call[0], call[0]), **_over(call))
 
 
+def _as_float(call: Call, reduced: Callable[[str], str]) -> str:
+    """`reduced` of operand 0; of integers in float64, and truncated."""
+    dtype = call.type(0).dtype
+    return call.cast(reduced(call[0] if dtype.kind == "f" else call.cast(call[0], f64)), dtype)
+
+
+@onnx("ReduceL2")
+def l2(call: Call) -> str:
+    emit = call.emit
+    return _as_float(call, lambda x: emit.sqrt(emit.reduce_sum(emit.mul(x, x), **_over(call))))
+
+
 @onnx("ReduceLogSum")
 def log_sum(call: Call) -> str:
-    return call.emit.log(call.emit.reduce_sum(call[0], **_over(call)))
+    return _as_float(call, lambda x: call.emit.log(call.emit.reduce_sum(x, **_over(call))))
 
 
 @onnx("ReduceLogSumExp")
 def log_sum_exp(call: Call) -> str:
+    return _as_float(call, lambda x: _log_sum_exp(call, x))
+
+
+def _log_sum_exp(call: Call, x: str) -> str:
     """Shifted by the largest element; an infinite one would make inf - inf, so the shift is kept finite."""
     over, emit = _over(call), call.emit
-    limit = float(np.finfo(np.float16 if call.type(0).dtype.itemsize == 2 else np.float32).max)
-    largest = emit.clip(emit.reduce_max(call[0], axes=over["axes"], keepdims=True), minimum=-limit, maximum=limit)
-    total = emit.reduce_sum(emit.exp(emit.sub(call[0], largest)), **over)
+    limit = float(np.finfo(np.float16 if emit.type(x).dtype.itemsize == 2 else np.float32).max)
+    largest = emit.clip(emit.reduce_max(x, axes=over["axes"], keepdims=True), minimum=-limit, maximum=limit)
+    total = emit.reduce_sum(emit.exp(emit.sub(x, largest)), **over)
     return emit.add(emit.log(total), call.reshape(largest, emit.type(total).shape))
 
 

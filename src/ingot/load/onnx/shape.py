@@ -22,7 +22,7 @@ from ingot.load.onnx.shapes import (
     squeezed,
     unsqueezed,
 )
-from ingot.load.onnx.tensors import count_elements
+from ingot.load.onnx.tensors import MAX_ELEMENTS, count_elements
 from ingot.ops.define import broadcast_shapes
 
 
@@ -103,8 +103,9 @@ def slice_(call: Call) -> str:
     stops, strides = list(shape), [1] * len(shape)
     for axis, (start, stop), step in zip(axes, bounds, steps, strict=True):
         starts[axis], stops[axis] = sliced(shape[axis], start, stop, step)
-        # Past the dim every step means the same, and kernels take no more than 32 bits.
-        strides[axis] = max(-(2**31), min(step, 2**31 - 1))
+        # Past the dim every step means the same, and kernels take no more than 32 bits; nothing has no direction.
+        is_empty = starts[axis] == stops[axis] == 0
+        strides[axis] = 1 if is_empty else max(-(2**31), min(step, 2**31 - 1))
     if starts == [0] * len(shape) and tuple(stops) == shape and all(s == 1 for s in strides):
         return call[0]
     return call.emit.slice(call[0], starts=tuple(starts), stops=tuple(stops), steps=tuple(strides))
@@ -165,10 +166,12 @@ def pad(call: Call) -> str:
 
 @onnx("Trilu")
 def trilu(call: Call) -> str:
-    k = call.integers(1) if call.has(1) else (0,)
-    if len(k) != 1:
-        raise call.malformed(f"input 1 has {len(k)} elements, expected 1")
-    return call.emit.trilu(call[0], k=k[0], upper=bool(call.attr_int("upper", 1)))
+    diagonals = call.integers(1) if call.has(1) else (0,)
+    if len(diagonals) != 1:
+        raise call.malformed(f"input 1 has {len(diagonals)} elements, expected 1")
+    # Past the dims every diagonal means the same.
+    k = max(-MAX_ELEMENTS, min(diagonals[0], MAX_ELEMENTS))
+    return call.emit.trilu(call[0], k=k, upper=bool(call.attr_int("upper", 1)))
 
 
 @onnx("DepthToSpace")

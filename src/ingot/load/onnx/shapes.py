@@ -61,8 +61,14 @@ def added(sizes: Sequence[Size]) -> Size:
 
 
 def squeezed(shape: Sequence[Size], axes: Sequence[int] | None) -> tuple[Size, ...]:
-    """The shape without the given axes, which must be 1; without all that are 1 when none are given."""
+    """The shape without the given axes, which must be 1; without all that are 1 when none are given.
+
+    Raises UnsupportedError where no axes are given and a symbolic dim may be 1, so that the rank is not known.
+    """
     if axes is None:
+        unsure = [d for d in shape if isinstance(d, Expr) and is_negative(d - 2) is not False]
+        if unsure:
+            raise UnsupportedError(f"squeeze without axes: a dim that may be 1, got {unsure[0]} of {list(shape)}")
         return tuple(d for d in shape if d != 1)
     dropped = normalize_axes(axes, len(shape))
     for axis in dropped:
@@ -84,10 +90,11 @@ def sliced(size: Size, start: Size, stop: Size, step: int) -> tuple[Size, Size]:
     if step == 0:
         raise ShapeError("slice: a step is 0")
     if isinstance(size, int) and isinstance(start, int) and isinstance(stop, int):
-        bounds = range(size)[slice(start, stop, step)]
-        if len(bounds) == 0:
-            return 0, 0
-        return bounds.start, bounds.stop
+        # Other than in Python, a backward slice that starts before the first element starts at it.
+        low, high = (0, size) if step > 0 else (-1, size - 1)
+        start, stop = (bound + size if bound < 0 else bound for bound in (start, stop))
+        bounds = range(max(0, min(start, high)), max(low, min(stop, high)), step)
+        return (bounds.start, bounds.stop) if size and bounds else (0, 0)
     if step < 0:
         from_the_end = isinstance(start, int) and (start == -1 or start >= _FAR)
         if from_the_end and isinstance(stop, int) and stop <= -_FAR:
