@@ -39,6 +39,8 @@ soak: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(BIN)/python tests/schedules.py --count 1000
 	$(BIN)/python tests/session_interrupts.py
 	$(BIN)/python tests/llm_interrupts.py
+	$(BIN)/python tests/onnx_survival.py --count 50000
+	$(BIN)/python -O tests/onnx_survival.py --count 50000 --start 1000000
 
 asan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(call sanitized_build,address$(comma)undefined,asan)

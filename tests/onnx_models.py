@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 from ingot.dtype import from_numpy
@@ -59,6 +59,11 @@ def model(graph: onnx.GraphProto, opset: int = 18, functions: Any = (), **domain
     imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     imports += [helper.make_opsetid(domain, version) for domain, version in domains.items()]
     return helper.make_model(graph, opset_imports=imports, ir_version=10, functions=list(functions))
+
+
+def text_model(body: str, opset: int = 18) -> bytes:
+    """A model in ONNX's text form."""
+    return parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {body}').SerializeToString()
 
 
 def one_node(case: Case, rng: np.random.Generator) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:

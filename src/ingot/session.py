@@ -17,6 +17,7 @@ from ingot.cache import Entry, entry_of, folder_of
 from ingot.config import debug
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, TensorType
+from ingot.load import is_onnx_file, is_saved_program, load_model
 from ingot.locks import OwnedLock
 from ingot.lower import Target
 from ingot.lower.weights import WeightStore
@@ -82,7 +83,7 @@ class InferenceSession:
         self.threads = threads or usable_threads()
         self._weights = WeightStore(pack_panels, self.threads)
         self.passes = None if passes is None else tuple(passes)
-        root = folder_of(cache) if executor == "native" and _is_onnx_file(source) else None
+        root = folder_of(cache) if executor == "native" and is_onnx_file(source) else None
         entry = None if root is None else entry_of(root, source, passes, dims)
         kept = None if entry is None else entry.read(self._weights)
         loaded = _load(source, example_inputs, self._weights) if kept is None else _Loaded(kept, is_compiled=True)
@@ -378,55 +379,11 @@ class _Loaded:
     files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-def _is_onnx_file(source: Any) -> bool:
-    return isinstance(source, (str, os.PathLike)) and os.path.isfile(source) and not os.fspath(source).endswith(".pt2")
-
-
 def _load(source: Any, example_inputs: tuple[Any, ...] | None, weights: WeightStore) -> _Loaded:
-    """The graph of whatever a source is; heavy importers are imported only for their own sources."""
+    """The graph of whatever a source is."""
     if isinstance(source, Graph):
         return _Loaded(source.copy())
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        from ingot.load.onnx import load_onnx
-
-        return _Loaded(load_onnx(bytes(source)))
-    if isinstance(source, (str, os.PathLike)):
-        return _load_path(os.fspath(source), weights)
-    kind = type(source)
-    if "torch" in sys.modules:
-        from ingot.load import aten
-
-        loaded = aten.load_any(source, example_inputs)
-        if loaded is not None:
-            return _Loaded(loaded)
-    raise InputError(
-        f"source: cannot be read, got {kind.__module__}.{kind.__name__}, expected a path, bytes or a module"
-    )
-
-
-def _load_encoder(folder: str) -> Graph:
-    from ingot.load.hf import load_language_model, read_folder
-
-    model = load_language_model(read_folder(folder), context=None)
-    if model.kind != "encoder":
-        raise InputError(
-            f"{folder}: a decoder keeps state between runs, got {model.config['model_type']}; use ingot.LLM"
-        )
-    return model.graph
-
-
-def _load_path(path: str, weights: WeightStore) -> _Loaded:
-    if not os.path.exists(path):
-        raise FileNotFoundError(2, "no such file", path)
-    if os.path.isfile(os.path.join(path, "config.json")):
-        return _Loaded(_load_encoder(path))
-    if os.path.isdir(path):
-        return _Loaded(saved.read(path, weights), is_compiled=True)
-    if path.endswith(".pt2"):
-        from ingot.load.aten import load_pt2
-
-        return _Loaded(load_pt2(path))
-    from ingot.load.onnx import load_parsed, parse_model
-
-    parsed = parse_model(path)
-    return _Loaded(load_parsed(parsed), files=parsed.files)
+    if is_saved_program(source):
+        return _Loaded(saved.read(os.fspath(source), weights), is_compiled=True)
+    loaded = load_model(source, example_inputs)
+    return _Loaded(loaded.graph, files=loaded.files)
