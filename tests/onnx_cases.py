@@ -29,6 +29,8 @@ ELEMENTWISE = [
     *(case(op, "x[4] y[1] z[3,1]") for op in ("Max", "Min", "Sum", "Mean")),
     case("Max", "x[4]"),
     case("Not", "x:bool[2,3]"),
+    case("Celu", "x[]"),
+    case("Celu", "x[3,4]", alpha=0.5),
     case("Clip", "x[3,4] @a @b", a=np.array(-0.5, F), b=np.array(1, F)),
     case("Clip", "x[3,4] none @b", b=np.array(0.5, F)),
     case("Clip", "x[3,4] a[] b[]"),
@@ -69,6 +71,9 @@ REDUCTIONS = [
     case("ReduceSum", "x:i64[2,3] @axes", axes=ints(0)),
     case("ReduceMax", "x:i64[2,3] @axes", axes=ints(0)),
     case("ReduceLogSumExp", "@x", x=np.array([[-np.inf, 1], [-np.inf, -np.inf]], F), opset=13, axes=[1]),
+    *(case(op, "x:i64>1<9[3,4] @axes", axes=ints(1)) for op in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")),
+    *(case(op, "x:i32>1<9[3,4]", keepdims=0) for op in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")),
+    case("ReduceL2", "x:i64>1<9[3,4] @axes", axes=ints(0), oracle="reference"),
     case("ArgMax", "x[3,4]", axis=1, keepdims=0),
     case("ArgMin", "x[3,4]", axis=-2),
     case("ArgMax", "@x", x=np.array([[2, 5, 5], [7, 7, 1]], F), axis=1, select_last_index=1),
@@ -135,6 +140,27 @@ SHAPES = [
     case("Slice", "x[5,7] @a @b @c @d", a=ints(-1, 1), b=ints(-100, 6), c=ints(-1, 0), d=ints(-2, 3)),
     case("Slice", "x[5,7] @a @b @c", a=ints(3), b=ints(2), c=ints(0)),
     case("Slice", "x[5] @a @b @c @d", a=ints(2**63 - 1), b=ints(-(2**63)), c=ints(0), d=ints(-1)),
+    *(
+        case("Slice", f"x[{n},3] @a @b @c @d", a=ints(start), b=ints(stop), c=ints(0), d=ints(step))
+        for n, start, stop, step in (
+            *(
+                (1, -3, -100, -7),
+                (1, -3, 9, -7),
+                (5, -9, -100, -7),
+                (5, -6, -6, -1),
+                (5, -6, -5, -1),
+                (0, -3, -100, -7),
+            ),
+            *(
+                (5, -9, 3, 2),
+                (5, 7, -9, 1),
+                (5, 9, 1, -3),
+                (5, 2**63 - 1, 0, -(2**63)),
+                (5, -(2**63), 2**63 - 1, 2**62),
+            ),
+        )
+    ),
+    case("Slice", "x[5,3] @a @b @c @d", a=ints(9), b=ints(-9), c=ints(0), d=ints(-3), oracle="reference"),
     case("Expand", "x[3,1] @s", s=ints(2, 1, 4)),
     case("Expand", "x[3,4] @s", s=ints(1)),
     case("Tile", "x[2,3] @r", r=ints(2, 3)),
@@ -147,6 +173,8 @@ SHAPES = [
     case("DepthToSpace", "x[1,8,2,3]", blocksize=2),
     case("DepthToSpace", "x[1,8,2,3]", blocksize=2, mode="CRD"),
     case("SpaceToDepth", "x[1,2,4,6]", blocksize=2),
+    case("Trilu", "x[3,4] @k", k=np.array(2**63 - 1), opset=14),
+    case("Trilu", "x[3,4] @k", k=np.array(-(2**63)), opset=14),
     case("EyeLike", "x[3,4]", k=1),
     case("Constant", "", value_floats=[1.0, 2.5]),
     case("Constant", "", value_int=3),
@@ -232,6 +260,42 @@ CONTRIB = [
 
 NODES = [*ELEMENTWISE, *REDUCTIONS, *LINEAR, *NORMS, *SHAPES, *CONVS, *ATTENTION, *CONTRIB]
 
+# Integers that are known at load, each expression in the dtype it has.
+INTEGERS = {
+    "narrowed": """
+        a = Constant<value_ints=[4294967301, -2147483649]>()  b = Cast<to=6>(a)  y = Cast<to=7>(b)""",
+    "bytes": """
+        a = Constant<value_ints=[300, -1]>()  b = Cast<to=2>(a)  c = Add(b, b)  y = Cast<to=7>(c)""",
+    "product": """
+        a = Constant<value_ints=[100000]>()  b = Cast<to=6>(a)  c = Mul(b, b)
+        d = Constant<value_ints=[1000]>()  e = Cast<to=6>(d)  y = Div(c, e)""",
+    "sum": """
+        a = Constant<value_ints=[9223372036854775807, 1]>()  y = Add(a, a)""",
+    "difference": """
+        a = Constant<value_int=-9223372036854775808>()  b = Constant<value_int=1>()  y = Sub(a, b)""",
+    "smallest": """
+        a = Constant<value_ints=[-9223372036854775808, 3]>()  b = Neg(a)  c = Abs(a)  y = Concat<axis=0>(b, c)""",
+    "remainder": """
+        a = Constant<value_ints=[-7, 7, -9223372036854775808]>()  b = Constant<value_ints=[3, -3, 10]>()
+        c = Mod(a, b)  d = Mod<fmod=1>(a, b)  e = Div(a, b)  y = Concat<axis=0>(c, d, e)""",
+    "chosen": """
+        a = Constant<value_ints=[1, 2, 3]>()  b = Constant<value_ints=[3, 2, 1]>()  c = Equal(a, b)  d = Less(a, b)
+        e = Or(c, d)  f = Xor(e, c)  g = Where(f, a, b)  y = Min(g, a)""",
+    "moved": """
+        a = Constant<value_ints=[5, 6, 7, 8]>()  i = Constant<value_ints=[-1, 0]>()  b = Gather(a, i)
+        s = Constant<value_ints=[2, 2]>()  c = Reshape(a, s)  d = Transpose(c)  z = Constant<value_ints=[0]>()
+        e = Unsqueeze(b, z)  f = Concat<axis=0>(d, e)  y = Tile(f, s)""",
+}
+# ONNX Runtime adds and counts these in floating point; ONNX's reference does not.
+INTEGERS_BY_REFERENCE = {
+    "reduced": """
+        a = Constant<value_ints=[9223372036854775807, 2]>()  b = ReduceSum(a)  c = ReduceProd(a)  d = ReduceMax(a)
+        e = ReduceMin(a)  y = Concat<axis=0>(b, c, d, e)""",
+    "range": """
+        a = Constant<value_int=9223372036854775805>()  b = Constant<value_int=9223372036854775807>()
+        c = Constant<value_int=1>()  y = Range(a, b, c)""",
+}
+
 SYMBOLIC = {
     "reshape to dims of another": """
         g (float[B, S, 12] x) => (y) {
@@ -271,6 +335,16 @@ SYMBOLIC = {
         g (float[B, S, 12] x) => (y) {
             s = Shape(x)  n = Size(x)  t = Constant<value_ints=[12]>()  d = Div(n, t)  a = Constant<value_ints=[0]>()
             e = Squeeze(t, a)  f = Div(n, e)  g = Unsqueeze(f, a)  u = Concat<axis=0>(g, t)  y = Reshape(x, u) }""",
+    "wraps in 32 bits": """
+        g (float[B, S, 12] x) => (y, z) {
+            s = Shape(x)  i = Cast<to=6>(s)  h = Constant<value_ints=[100000]>()  k = Cast<to=6>(h)
+            t = Constant<value_ints=[1000]>()  d = Cast<to=6>(t)  a = Mul(i, k)  b = Mul(a, k)  y = Div(b, d)
+            u = Cast<to=3>(s)  z = Cast<to=7>(u) }""",
+    "in 32 bits": """
+        g (float[B, S, 12] x) => (y) {
+            s = Shape(x)  i = Cast<to=6>(s)  m = Neg(i)  n = Abs(m)  r = Max(n, i)  k = Cast<to=7>(r)
+            o = Constant<value_ints=[1, 1, 2]>()  e = Mul(k, o)  f = ReduceProd<keepdims=1>(e)
+            p = Constant<value_ints=[-1]>()  q = Concat<axis=0>(f, p)  t = Tile(x, o)  y = Reshape(t, q) }""",
     "a known branch": """
         g (float[B, S, 12] x) => (y) {
             s = Shape(x)  i = Constant<value_int=2>()  n = Gather(s, i)  t = Constant<value_int=12>()  c = Equal(n, t)

@@ -1,5 +1,6 @@
 """Every ONNX rule against ONNX Runtime or ONNX's reference; symbolic dims, old opsets, functions, exported modules."""
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,11 @@ from onnx import parser
 
 import models
 from ingot.dim import symbol
-from ingot.errors import UnsupportedError
+from ingot.errors import InputError, UnsupportedError
 from ingot.load.onnx import load_onnx
 from ingot.run.interpret import interpret
 from ingot.text import dump, parse
-from onnx_cases import NODES, SYMBOLIC
+from onnx_cases import INTEGERS, INTEGERS_BY_REFERENCE, NODES, SYMBOLIC
 from onnx_models import Case, model, one_node, run_oracle, text_model, value_info
 
 F = np.float32
@@ -31,6 +32,41 @@ def test_rule(case: Case, rng: np.random.Generator) -> None:
     for got, wanted in zip(results, expected, strict=True):
         assert got.dtype == wanted.dtype and got.shape == wanted.shape
         np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", [*INTEGERS, *INTEGERS_BY_REFERENCE])
+def test_known_integers(name: str) -> None:
+    """Computed while the model is loaded, with the values that the oracle computes."""
+    content = text_model(f"g () => (y) {{ {(INTEGERS | INTEGERS_BY_REFERENCE)[name]} }}")
+    graph = load_onnx(content)
+    (expected,) = run_oracle("ort" if name in INTEGERS else "reference", onnx.load_from_string(content), {})
+    found = graph.data(graph.outputs["y"])
+    assert len(graph) == 0 and found is not None and found.dtype == expected.dtype
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("seed", range(12))
+def test_chains_of_known_integers(dtype: type, seed: int) -> None:
+    """Random arithmetic that overflows; divisors are of at least 2, which C can divide the smallest integer by."""
+    chance = random.Random(seed)
+    limits = np.iinfo(dtype)
+    numbers = [0, 1, -1, 7, limits.max, limits.min, limits.max // 3, 46341]
+    constants = {f"c{i}": np.array(chance.choices(numbers, k=3), dtype) for i in range(3)}
+    constants["divisor"] = np.array([2, 1000, 3], dtype)
+    nodes = []
+    for i in range(10):
+        op = chance.choice(["Add", "Sub", "Mul", "Div", "Mod", "Neg", "Abs", "Min", "Max", "CumSum"])
+        known = [*(f"c{j}" for j in range(3)), *(f"h{j}" for j in range(i))]
+        second = {"Div": "divisor", "Mod": "divisor", "CumSum": "axis"}.get(op, chance.choice(known))
+        names = [chance.choice(known), *([] if op in ("Neg", "Abs") else [second])]
+        nodes.append(onnx.helper.make_node(op, names, [f"h{i}"]))
+    tensors = [onnx.numpy_helper.from_array(a, name) for name, a in (constants | {"axis": np.array(0)}).items()]
+    outputs = [onnx.ValueInfoProto(name=f"h{i}") for i in range(10)]
+    proto = model(onnx.helper.make_graph(nodes, "chain", [], outputs, tensors))
+    graph = load_onnx(proto.SerializeToString())
+    for name, expected in zip(graph.outputs.values(), run_oracle("ort", proto, {}), strict=True):
+        assert np.array_equal(graph.data(name), expected)
 
 
 @pytest.mark.parametrize("name", SYMBOLIC)
@@ -57,6 +93,31 @@ def test_dims_of_inputs() -> None:
     dims = (symbol("batch"), past, past + 1, past * 2, symbol("a_b"), symbol("s0__2"), symbol("x_6"))
     assert graph.type("x").shape == graph.type("y").shape == dims
     assert parse(dump(graph)).type("x").shape == dims
+
+
+def test_a_symbol_beside_a_number(rng: np.random.Generator) -> None:
+    """Einsum takes a symbolic dim to be the number that another operand has there, and refuses others at the run."""
+    content = text_model('g (float[n, 2] a, float[2, k] b) => (y) { y = Einsum<equation="ij,ik->jk">(a, b) }')
+    a, b = rng.standard_normal((2, 2)).astype(F), rng.standard_normal((2, 3)).astype(F)
+    graph = load_onnx(content)
+    (expected,) = run_oracle("ort", onnx.load_from_string(content), {"a": a, "b": b})
+    np.testing.assert_allclose(interpret(graph, {"a": a, "b": b})["y"], expected, rtol=1e-5)
+    with pytest.raises(InputError):
+        interpret(graph, {"a": np.ones((3, 2), F), "b": b})
+
+
+def test_squeeze_of_a_dim_that_may_be_one() -> None:
+    """Without axes the rank would depend on the size; a dim that is at least 2 stays."""
+    with pytest.raises(UnsupportedError, match="a dim that may be 1, got n"):
+        load_onnx(text_model("g (float[n, 1, 3] x) => (y) { y = Squeeze(x) }"))
+    content = text_model(
+        "g (float[n, 1, 3] x) => (y) { z = Concat<axis=0>(x, w)  y = Squeeze(z) }".replace(
+            "{", "<float[2, 1, 3] w = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}> {", 1
+        )
+    )
+    feeds = {"x": np.ones((1, 1, 3), F)}
+    (expected,) = run_oracle("ort", onnx.load_from_string(content), feeds)
+    assert np.array_equal(interpret(load_onnx(content), feeds)["y"], expected)
 
 
 OLD = {

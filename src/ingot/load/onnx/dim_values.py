@@ -124,8 +124,7 @@ def _remainder(a: int | Expr, b: int | Expr) -> int | Expr | None:
 
 
 def _absolute(a: int | Expr) -> int | Expr | None:
-    negative = is_negative(a)
-    return None if negative is None else a * -1 if negative else a
+    return next((each for each in (a, a * -1) if is_negative(each) is False), None)
 
 
 def _equal(a: Element, b: Element) -> bool | None:
