@@ -5,6 +5,9 @@ import itertools
 import os
 import random
 import socket
+import subprocess
+import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +16,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from attacks.hostile_onnx import ATTRIBUTES, BOMBS, FILES, GRAPHS, TENSORS, Attack, chain, changed, graph, node
+from attacks.hostile_onnx import ATTRIBUTES, BOMBS, FILES, GRAPHS, TENSORS, Attack, chain, changed, graph, node, one
 from ingot.errors import IngotError, LimitError, LoadError
 from ingot.load.onnx import load_onnx
 from ingot.load.onnx import model as loader
 from ingot.run.interpret import interpret
+from ingot.session import InferenceSession
+from onnx_cases import NODES
+from onnx_models import Case, ints, one_node, run_oracle
 
 
 @pytest.mark.parametrize("attack", [*FILES, *GRAPHS, *TENSORS, *ATTRIBUTES, *BOMBS], ids=lambda a: a[0])
@@ -29,6 +35,121 @@ def test_attack(attack: Attack) -> None:
         load_onnx(content)
     assert type(caught.value) is error and fragment in str(caught.value), f"{type(caught.value)}: {caught.value}"
     assert len(str(caught.value)) < 2000
+
+
+def required_inputs(case: Case) -> list[int]:
+    """The inputs that the schema of a case's op requires, of those that it has; none outside of ONNX's own domain."""
+    if case.domain or not onnx.defs.has(case.op, case.opset):
+        return []
+    formals = onnx.defs.get_schema(case.op, case.opset).inputs
+    count = len(case.operands.split())
+    kinds = [formals[min(i, len(formals) - 1)].option for i in range(count)]
+    return [i for i, kind in enumerate(kinds) if kind != onnx.defs.OpSchema.FormalParameterOption.Optional]
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["fed", "known"])
+def test_required_input_left_out(known: bool, rng: np.random.Generator) -> None:
+    """Given as "", it is an error that names the node and the input, whatever else is known at load."""
+    tried = 0
+    for case in NODES:
+        for index in required_inputs(case):
+            proto, feeds = one_node(case, rng)
+            if known:
+                del proto.graph.input[:]
+                proto.graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in feeds.items())
+            proto.graph.node[0].input[index] = ""
+            with pytest.raises(LoadError) as caught:
+                load_onnx(proto.SerializeToString())
+            message = f"onnx node 'tested' ({case.op}): input {index} is missing"
+            assert type(caught.value) is LoadError and message in str(caught.value), f"{case}: {caught.value}"
+            tried += 1
+    assert tried > 200
+
+
+LARGEST, SMALLEST = 2**63 - 1, -(2**63)
+
+
+def extreme(number: int) -> dict[str, onnx.ModelProto]:
+    """Models that take a number for an index, a bound, a step, a size, an axis or a count."""
+    scalar, vector, zero = np.array(number), ints(number), ints(0)
+    bounds = {"a": vector, "b": zero, "c": zero, "d": ints(-1)}
+    builders = {
+        "gather": one("Gather", ["x", "i"], {"i": vector}),
+        "gather of a scalar": one("Gather", ["w", "i"], {"w": ints(4, 5), "i": scalar}),
+        "gather elements": one("GatherElements", ["w", "i"], {"w": ints(4, 5), "i": vector}),
+        "gather nd": one("GatherND", ["w", "i"], {"w": ints(4, 5), "i": vector}),
+        "slice from": one("Slice", ["x", "a", "b", "c"], bounds),
+        "slice back from": one("Slice", ["x", "a", "b", "c", "d"], bounds),
+        "slice to": one("Slice", ["w", "b", "a"], bounds | {"w": ints(4, 5)}),
+        "slice by": one("Slice", ["w", "b", "d", "c", "a"], bounds | {"w": ints(4, 5)}),
+        "slice along": one("Slice", ["x", "b", "d", "a"], bounds),
+        "trilu": one("Trilu", ["x", "k"], {"k": scalar}),
+        "sum along": one("CumSum", ["x", "k"], {"k": scalar}),
+        "one hot": one("OneHot", ["i", "d", "v"], {"i": vector, "d": np.array(3), "v": ints(0, 1)}),
+        "one hot of": one("OneHot", ["i", "d", "v"], {"i": zero, "d": scalar, "v": ints(0, 1)}),
+        "eye": one("EyeLike", ["x"], k=number),
+        "tile": one("Tile", ["x", "r"], {"r": ints(number, 1)}),
+        "expand": one("Expand", ["x", "s"], {"s": ints(number, 1, 1)}),
+        "shape": one("ConstantOfShape", ["s"], {"s": vector}),
+        "reshape": one("Reshape", ["x", "s"], {"s": vector}),
+        "squeeze": one("Squeeze", ["x", "a"], {"a": vector}),
+        "unsqueeze": one("Unsqueeze", ["x", "a"], {"a": vector}),
+        "pad": one("Pad", ["x", "p"], {"p": ints(number, 0, number, 0)}),
+        "split": one("Split", ["x", "s"], {"s": vector}),
+        "range by": one("Range", ["a", "b", "c"], {"a": np.array(0), "b": np.array(9), "c": scalar}),
+        "shape from": one("Shape", ["x"], start=number),
+    }
+    return {name: build() for name, build in builders.items()}
+
+
+@pytest.mark.parametrize("number", [LARGEST, SMALLEST, LARGEST - 1, 2**31, -(2**31) - 1])
+def test_extreme_numbers(number: int) -> None:
+    """A typed error, or the values of ONNX Runtime."""
+    feeds = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    answered = 0
+    for name, proto in extreme(number).items():
+        try:
+            loaded = load_onnx(proto.SerializeToString())
+            results = interpret(loaded, {key: feeds[key] for key in loaded.inputs})
+        except IngotError:
+            continue
+        (expected,) = run_oracle("ort", proto, feeds)
+        assert np.array_equal(results["y"], expected), name
+        answered += 1
+    assert answered > 3
+
+
+def test_rows_of_nothing() -> None:
+    """2**22 rows without an element are nothing: nowhere is there an object for each."""
+    empty = TensorProto(name="z", data_type=TensorProto.INT64, dims=[2**22, 0])
+    nodes = [node("Concat", ["z", "z"], ["h"], axis=1), node("Constant", [], ["c"], value=empty)]
+    nodes += [node("Add", ["h", "c"], ["s"]), node("Trilu", ["s"], ["t"]), node("Identity", ["s"], ["y"])]
+    content = graph(nodes, constants=[empty]).SerializeToString()
+    tracemalloc.start()
+    loaded = load_onnx(content)
+    (y,) = interpret(loaded, {"x": np.ones((2, 3), np.float32)}).values()
+    (native,) = InferenceSession(loaded, threads=1).run(None, {"x": np.ones((2, 3), np.float32)})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert y.shape == native.shape == (2**22, 0) and peak < 2**24
+
+
+@pytest.mark.parametrize("executor", ["native", "interpret"])
+def test_results_without_memory(executor: str) -> None:
+    """Sizes that pass the limits of a file but find no memory are a typed error, before anything is written."""
+    content = one("Pad", ["x", "p"], {"p": ints(2**34, 0, 0, 0)})().SerializeToString()
+    code = f"""
+import resource, sys, numpy as np, ingot
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+try:
+    session = ingot.InferenceSession({content!r}, executor={executor!r}, threads=1)
+    session.run(None, {{"x": np.ones((2, 3), np.float32)}})
+except ingot.errors.ResourceError as error:
+    sys.exit(0 if "no memory" in str(error) else 1)
+sys.exit(2)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
 
 
 def test_wide_functions(monkeypatch: pytest.MonkeyPatch) -> None:

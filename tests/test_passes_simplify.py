@@ -5,7 +5,9 @@ An expected text of None means that the pass must leave the graph alone: a look-
 
 import pytest
 
-from pass_case import Case, check_all_passes, check_pass
+from ingot.passes import optimize
+from ingot.text import dump
+from pass_case import Case, check_all_passes, check_pass, read
 
 CASES: list[Case] = [
     (
@@ -534,3 +536,19 @@ def test_pass(passes, before, after, monkeypatch):
 def test_all_passes(before, monkeypatch):
     monkeypatch.setenv("INGOT_CHECK", "2")
     check_all_passes(before)
+
+
+def test_folding_counts_what_it_reads():
+    """Views at their full size, and operands beside results; references that need room of their own are not called."""
+    text = """
+        constant one: f32[1, 1] = [1.0]
+        constant image: f32[1, 1, 1] = [1.0]
+        wide = expand(one, shape=[1048576, 1048576])
+        total = reduce_sum(wide, axes=[0, 1], keepdims=false)
+        pool = max_pool(image, kernel=[1], strides=[1073741824], pads=[536870912, 536870912], dilations=[1])
+        output total = total
+        output pool = pool
+        """
+    graph = read(text)
+    optimize(graph, ("fold",))
+    assert dump(graph) == dump(read(text))

@@ -7,6 +7,7 @@ over `graph.nodes` stays correct while nodes are added and removed.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -56,6 +57,11 @@ class TensorType:
         for dim in self.dims:
             size *= dim
         return size
+
+    @property
+    def extent(self) -> int:
+        """The product of the dims that are known and not 0: a bound on strides, and on loops over rows of nothing."""
+        return math.prod(dim for dim in self.shape if isinstance(dim, int) and dim)
 
     @property
     def nbytes(self) -> int:

@@ -444,7 +444,42 @@ ATTRIBUTES: list[Attack] = [
     ),
 ]
 
+
+def empty(*dims: int) -> TensorProto:
+    """A tensor z without elements."""
+    return TensorProto(name="z", data_type=TensorProto.INT64, dims=dims)
+
+
 BOMBS: list[Attack] = [
+    (
+        "rows of nothing, summed",
+        lambda: graph([node("ReduceSum", ["z", "a"], ["y"])], constants=[empty(2**36, 0), ("a", ints(1))]),
+        LimitError,
+        "constants too large",
+    ),
+    (
+        "dims beside 0",
+        lambda: graph([node("Abs", ["z"], ["y"])], constants=[empty(2**30, 0, 2**30)]),
+        LimitError,
+        "too",
+    ),
+    (
+        "dims beside 0, made",
+        one("ConstantOfShape", ["s"], {"s": ints(0, 2**30, 2**30)}),
+        LimitError,
+        "result too large",
+    ),
+    (
+        "many constants",
+        lambda: graph(
+            [node("Expand", ["w", "s"], ["h0"]), *(node("Exp", [f"h{i}"], [f"h{i + 1}"]) for i in range(20))],
+            outputs=[onnx.ValueInfoProto(name="h20")],
+            constants=[("w", np.float32(1)), ("s", ints(2**12, 2**13))],
+        ),
+        LimitError,
+        "constants too large",
+    ),
+    ("pads and strides", conv(pads=[2**30] * 4, strides=[2**30] * 2), LimitError, "the padded operand"),
     ("expand", one("Expand", ["w", "s"], {"w": np.float32(1), "s": ints(2**20, 2**21)}), LimitError, "too large"),
     ("expand of input", one("Expand", ["x", "s"], {"s": ints(2**40, 2, 3)}), LimitError, "too large"),
     ("expand wraps", one("Expand", ["w", "s"], {"w": np.float32(1), "s": ints(2**32, 2**32)}), LimitError, "too large"),

@@ -18,6 +18,7 @@ from functools import partial
 import numpy as np
 
 from ingot.dtype import DType, bf16, f32
+from ingot.errors import ResourceError
 from ingot.files import release
 from ingot.ir import Graph
 from ingot.locks import OwnedLock
@@ -103,15 +104,18 @@ def static_values(graph: Graph) -> set[str]:
 
 
 def evaluate(graph: Graph, value: str) -> np.ndarray:
-    """A static value, computed by the ops' references."""
+    """A static value, computed by the ops' references. Raises ResourceError when it finds no memory."""
     node = graph.producer(value)
     if node is None:
         data = graph.data(value)
         assert data is not None, f"weight {value} has no data"
         return data
     operands = [None if o is None else evaluate(graph, o) for o in node.operands]
-    with np.errstate(all="ignore"):
-        result = node.op.function(*operands, **node.attributes)
+    try:
+        with np.errstate(all="ignore"):
+            result = node.op.function(*operands, **node.attributes)
+    except MemoryError as error:
+        raise ResourceError(f"constant {value!r}: no memory, {error}") from error
     return result[node.outputs.index(value)] if isinstance(result, tuple) else result
 
 

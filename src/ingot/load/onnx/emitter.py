@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -139,8 +138,7 @@ class Emitter:
         fixed = all(n is None or n in self.facts.constants for n in names)
         for output in node.outputs:
             type = self.graph.type(output)
-            # Dims of 0 count as 1: the strides of an empty array are products too.
-            if math.prod(d for d in type.shape if isinstance(d, int) and d) > MAX_ELEMENTS:
+            if type.extent > MAX_ELEMENTS:
                 raise LimitError(f"{op}: result too large, got {type}, expected at most {MAX_ELEMENTS} elements")
             if fixed:
                 self.facts.spend(op, type)
@@ -152,14 +150,14 @@ class Emitter:
 
     def _data(self, name: str) -> np.ndarray | None:
         data = self.graph.data(name)
-        if data is None or data.dtype.kind not in "iub" or data.size > MAX_READ_ELEMENTS:
+        if data is None or data.dtype.kind not in "iub" or self.type(name).extent > MAX_READ_ELEMENTS:
             return None
         return data
 
     def _evaluated(self, node: Node) -> tuple[str, ...] | None:
         """The results of a node over known integers, in the place of the node; None when they are not known."""
         types = [self.graph.type(name) for name in node.outputs]
-        if any(not t.is_static or t.size > MAX_KNOWN_ELEMENTS or t.dtype.kind not in "iub" for t in types):
+        if any(not t.is_static or t.extent > MAX_KNOWN_ELEMENTS or t.dtype.kind not in "iub" for t in types):
             return None
         operands = [None if name is None else self.facts.symbolic.get(name, self._data(name)) for name in node.operands]
         if any(array is None and name is not None for array, name in zip(operands, node.operands, strict=True)):
