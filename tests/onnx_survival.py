@@ -174,6 +174,7 @@ def main() -> int:
     findings = {seed: outcome for seed, outcome in outcomes.items() if outcome.startswith("!")}
     for seed, outcome in sorted(findings.items()):
         print(f"seed {seed}: {outcome}")
+    print("slow:", *(seed for seed, outcome in sorted(outcomes.items()) if outcome == "slow"))
     counts = {kind: list(outcomes.values()).count(kind) for kind in ("refused", "loaded", "ran", "slow")}
     told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
     print(f"{len(outcomes)} mutants from seed {options.start}: {told}, {len(findings)} findings")

@@ -30,7 +30,7 @@ KNOWN_GAPS: dict[str, set[str]] = {
         "rotary",
         *LANGUAGE,
     },  # sizes that become data come from the importer itself; rotary is recognised by a pass
-    "onnx": {"expm1", "floor_div", "log1p", "silu", *LANGUAGE},  # no ONNX op means these; silu is recognised by a pass
+    "onnx": {"floor_div", "log1p", "silu", *LANGUAGE},  # no ONNX op means these; silu is recognised by a pass
     "kernels": {"cumsum", "trilu"},
 }
 
