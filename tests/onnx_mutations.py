@@ -282,7 +282,7 @@ def _folded(proto: onnx.ModelProto, chance: Chance) -> None:
 
 
 def _bomb(chance: Chance) -> onnx.ModelProto:
-    shape = np.array(chance.choices((1, 2, 2**10, 2**16, 2**20, 2**31), k=chance.randint(1, 3)), np.int64)
+    shape = np.array(chance.choices((1, 2, 2**8, 2**16, 2**20, 2**31), k=chance.randint(1, 3)), np.int64)
     nodes = [helper.make_node("ConstantOfShape", ["s"], ["h0"])]
     operations = chance.choices(("Exp", "Neg", "Cumulated", "Transpose", "Softmax", "ReduceSum", "Tile"), k=3)
     for i, op in enumerate(operations):
