@@ -90,7 +90,7 @@ class Entry:
             _remove(remains)
         temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=self.root))
         try:
-            saved.write(os.fspath(temporary), graph, program, weights, mode=0o600)
+            saved.write_files(os.fspath(temporary), graph, program, weights, mode=0o600, durable=False)
             sources = {"model": self.model, "files": {name: list(times) for name, times in files.items()}}
             with open(temporary / _SOURCES, "x", opener=_private_file) as file:
                 json.dump(sources, file)

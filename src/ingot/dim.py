@@ -10,11 +10,11 @@ import ast
 import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
-Dim = Union[int, "Expr", None]
-Known = Union[int, "Expr"]
 _MAX_TEXT = 10_000
+_MAX_TERMS = 256
+_MAX_INT = 2**63
 
 
 class AtMost(int):
@@ -68,7 +68,10 @@ Monomial = tuple[Atom, ...]
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """A polynomial: sorted (monomial, coefficient) pairs, no zero coefficient, never a plain int."""
+    """A polynomial: sorted (monomial, coefficient) pairs, no zero coefficient, never a plain int.
+
+    Arithmetic raises ValueError for more than 256 terms.
+    """
 
     terms: tuple[tuple[Monomial, int], ...]
 
@@ -120,6 +123,10 @@ class Expr:
     __repr__ = __str__
 
 
+Known = int | Expr
+Dim = int | Expr | None
+
+
 def _terms(value: Known) -> tuple[tuple[Monomial, int], ...]:
     if isinstance(value, Expr):
         return value.terms
@@ -132,6 +139,8 @@ def _canonical(terms: Mapping[Monomial, int]) -> Known:
         return 0
     if len(kept) == 1 and kept[0][0] == ():
         return kept[0][1]
+    if len(kept) > _MAX_TERMS:
+        raise ValueError(f"dim: too many terms, got {len(kept)}, expected at most {_MAX_TERMS}")
     return Expr(tuple(kept))
 
 
@@ -265,7 +274,7 @@ def parse(text: str) -> Dim:
 
 def _evaluate(tree: ast.expr, text: str) -> Known:
     match tree:
-        case ast.Constant(value=int() as number) if not isinstance(number, bool):
+        case ast.Constant(value=int() as number) if not isinstance(number, bool) and number <= _MAX_INT:
             return number
         case ast.Name(id=name):
             return symbol(name)

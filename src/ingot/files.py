@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import fcntl
 import mmap
 import os
+import re
+import secrets
+import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -14,31 +19,131 @@ import numpy as np
 
 from ingot.errors import LoadError, OutputError
 
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_TOKEN_BYTES = 8
+_STEM_CHARACTERS = 50  # of the target's name: a name has at most 255 bytes
+
 
 @contextlib.contextmanager
-def written(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[IO[bytes]]:
+def written(path: str | os.PathLike[str], mode: int = 0o666, *, durable: bool = True) -> Iterator[IO[bytes]]:
     """A file that takes its name when the block ends well, and leaves nothing behind when it does not.
 
-    mode: its permissions, before the umask.
+    mode: its permissions, before the umask. durable: it survives a crash of the machine too.
 
-    Raises OutputError when it cannot be created; an error while writing stays an OSError.
+    Raises OutputError when it cannot be created or written, by the block too.
     """
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    with _creating(target):
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with _writing(target):
+        temporary, descriptor = _aside(target, lambda name: os.open(name, _NEW_FILE, mode))
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                if durable:
+                    os.fsync(file.fileno())
+                os.replace(temporary, target)
+            if durable:
+                _sync_folder(target.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def written_folder(path: str | os.PathLike[str], names: Collection[str]) -> Iterator[Path]:
+    """A folder to be filled, which takes its name when the block ends well, in place of an earlier one of that name.
+
+    Whenever the process dies, the earlier folder or the new one is there, whole. names: the only files that the earlier
+    one may hold, so that nothing else is lost.
+
+    Raises OutputError when it cannot be written, and when the name is that of something else.
+    """
+    target = Path(os.path.realpath(path))
+    make_folder(target.parent)
+    with _writing(target):
+        _expect_replaceable(target, names)
+        temporary, descriptor = _aside(target, _make_and_open)
+        try:
+            yield temporary
+            os.fsync(descriptor)
+            if target.exists():
+                os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+                _exchange(temporary, target)
+            else:
+                os.rename(temporary, target)
+            _sync_folder(target.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+            os.close(descriptor)
+
+
+def _expect_replaceable(target: Path, names: Collection[str]) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise OutputError(f"{target}: not a folder, expected a free name, or a folder that may be replaced")
+    with os.scandir(target) as entries:
+        others = sorted(entry.name for entry in entries if entry.name not in names or not entry.is_file())
+    if others:
+        raise OutputError(f"{target}: holds other files, got {others[:3]}, expected at most {', '.join(names)}")
+
+
+def _aside(target: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
+    """Makes what is to replace a target, beside it and under a name that none has had. Its path and descriptor.
+
+    It is locked while the descriptor is open: what bears such a name and is not was left by a process that died, and is
+    removed. On a file system without locks it stays.
+    """
+    stem = f".{target.name[:_STEM_CHARACTERS]}."
+    _remove_remains(target.parent, re.compile(rf"{re.escape(stem)}[0-9a-f]{{{2 * _TOKEN_BYTES}}}\.new"))
+    while True:
+        temporary = target.with_name(f"{stem}{secrets.token_hex(_TOKEN_BYTES)}.new")
+        descriptor = make(temporary)
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):  # taken for remains before it was locked
+            if os.path.samestat(os.lstat(temporary), os.fstat(descriptor)):
+                return temporary, descriptor
+        os.close(descriptor)
+
+
+def _remove_remains(folder: Path, pattern: re.Pattern[str]) -> None:
+    with os.scandir(folder) as entries:
+        found = [folder / entry.name for entry in entries if pattern.fullmatch(entry.name)]
+    for path in found:
+        with contextlib.suppress(OSError):  # it is in use, another's, or gone
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path) if stat.S_ISDIR(os.fstat(descriptor).st_mode) else path.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _make_and_open(folder: Path) -> int:
+    os.mkdir(folder)
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Two files or folders of one folder take each other's name, in one step."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    at, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if libc.renameat2(at, os.fsencode(one), at, os.fsencode(other), exchange):
+        code = ctypes.get_errno()
+        raise OSError(code, f"cannot be replaced in one step, {os.strerror(code)}; expected a free name", str(other))
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-        with _creating(target):
-            os.replace(temporary, target)
+        os.fsync(descriptor)
     finally:
-        temporary.unlink(missing_ok=True)
+        os.close(descriptor)
 
 
 def make_folder(path: str | os.PathLike[str]) -> None:
     """Makes a folder and its parents, if need be. Raises OutputError."""
-    with _creating(Path(path)):
+    with _writing(Path(path)):
         os.makedirs(path, exist_ok=True)
 
 
@@ -131,8 +236,8 @@ def release(array: np.ndarray) -> None:
 
 
 @contextlib.contextmanager
-def _creating(path: Path) -> Iterator[None]:
+def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OutputError(f"{path}: cannot be written ({error.strerror})") from error
+        raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from error

@@ -20,6 +20,7 @@ from ingot.dtype import DType, from_numpy
 from ingot.errors import LimitError, LoadError, ShapeError
 
 MAX_RANK = 8
+MAX_BYTES = 1 << 46  # of one value; strides count beside a dim of 0
 MAX_NODES = 1_000_000
 KINDS = ("input", "weight", "constant", "state", "activation")
 
@@ -111,6 +112,7 @@ class Op:
     optional_operands: frozenset[str]
     variadic: bool
     attributes: dict[str, Any]  # name -> default, or REQUIRED
+    attribute_types: dict[str, Any]  # name -> annotation
     outputs: int
     view: bool
     inplace: tuple[int, ...]
@@ -119,6 +121,19 @@ class Op:
     domain: tuple[float, float]
     expand: Callable[..., Any] | None
     doc: str
+
+    def misuse(self, operands: Sequence[str | None], attributes: Mapping[str, Any]) -> str:
+        """What is wrong with a use of this op before any type is looked at; "" when nothing is."""
+        unknown = sorted(set(attributes) - set(self.attributes))
+        missing = [k for k, v in self.attributes.items() if v is REQUIRED and k not in attributes]
+        if unknown or missing:
+            return f"{self.name}: unknown attributes {unknown}, missing {missing}"
+        names, optional = self.operand_names, self.optional_operands
+        count = self.variadic or len(names) - len(optional) <= len(operands) <= len(names)
+        absent = {names[min(i, len(names) - 1)] for i, o in enumerate(operands) if o is None} if count else set()
+        if not count or not absent <= optional:
+            return f"{self.name}: bad operands, got {list(operands)}, expected {list(names)}"
+        return ""
 
 
 REQUIRED = object()
@@ -303,13 +318,7 @@ class Graph:
         """
         definition = OPS[op]
         values = {k: v for k, v in definition.attributes.items() if v is not REQUIRED} | attributes
-        unknown = set(values) - set(definition.attributes)
-        missing = [k for k, v in definition.attributes.items() if v is REQUIRED and k not in attributes]
-        assert not unknown and not missing, f"{op}: unknown attributes {sorted(unknown)}, missing {missing}"
-        names, optional = definition.operand_names, definition.optional_operands
-        fits = definition.variadic or len(names) - len(optional) <= len(operands) <= len(names)
-        absent = {name for name, o in zip(names, operands, strict=False) if o is None}
-        assert fits and absent <= optional, f"{op}: bad operands, got {list(operands)}, expected {names}"
+        assert not (wrong := definition.misuse(operands, attributes)), wrong
         types = [None if o is None else self.values[o].type for o in operands]
         inferred = definition.infer(*types, **values)
         result_types = inferred if isinstance(inferred, tuple) else (inferred,)
@@ -445,12 +454,17 @@ class Graph:
             attributes = {key: bind_attribute(value, symbols) for key, value in node.attributes.items()}
             made = bound.add(node.op.name, node.operands, node.outputs, **attributes)
             for name in made.outputs:
-                inferred, declared = bound.values[name].type, bind_type(self.values[name].type, symbols)
-                bound.values[name].type = _narrowed(name, inferred, declared)
+                bound.narrow(name, bind_type(self.values[name].type, symbols))
         bound._take_borders(self)
         return bound
 
     # -- inside -------------------------------------------------------------------------------------------------
+
+    def narrow(self, name: str, declared: Type) -> None:
+        """Takes unknown and symbolic dims of an inferred type from a declared one. Raises ShapeError."""
+        value = self.values[name]
+        value.type = _narrowed(name, value.type, declared)
+        check_size(name, value.type)
 
     def _take_borders(self, source: Graph) -> None:
         self.inputs, self.outputs, self.states = list(source.inputs), dict(source.outputs), dict(source.states)
@@ -459,8 +473,7 @@ class Graph:
     def _declare(self, value: Value) -> None:
         if value.name in self.values:
             raise LoadError(f"graph {self.name!r}: value {value.name!r} is defined twice")
-        if isinstance(value.type, TensorType) and value.type.rank > MAX_RANK:
-            raise LimitError(f"value {value.name!r}: rank too high, got {value.type.rank}, expected at most {MAX_RANK}")
+        check_size(value.name, value.type)
         if len(self) > MAX_NODES:
             raise LimitError(f"graph {self.name!r}: too many nodes, expected at most {MAX_NODES}")
         self.values[value.name] = value
@@ -531,6 +544,22 @@ class Graph:
         for output, type in zip(node.outputs, inferred, strict=True):
             declared = self.values[output].type
             assert compatible(declared, type), f"{output} is {declared}, {node.op.name} makes {type}"
+
+
+def check_size(name: str, type: Type) -> None:
+    """Raises LimitError for too high a rank or too many bytes of the known dims, ShapeError for a negative dim."""
+    if not isinstance(type, TensorType):
+        return
+    if type.rank > MAX_RANK:
+        raise LimitError(f"value {name!r}: rank too high, got {type.rank}, expected at most {MAX_RANK}")
+    nbytes = type.dtype.itemsize
+    for dim in type.shape:
+        if isinstance(dim, int):
+            if dim < 0:
+                raise ShapeError(f"value {name!r}: negative dim, got {type}, expected 0 or more")
+            nbytes *= max(dim, 1)
+    if nbytes > MAX_BYTES:
+        raise LimitError(f"value {name!r}: too large, got {type}, expected at most {MAX_BYTES} bytes")
 
 
 def bind_type(type: Type, symbols: Mapping[str, int]) -> Type:

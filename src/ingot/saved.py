@@ -11,15 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
+from ingot.dim import symbols_of
 from ingot.dtype import DTYPES
 from ingot.errors import LoadError
-from ingot.files import MappedFile, make_folder, write_arrays, written
-from ingot.ir import Graph
+from ingot.files import MappedFile, write_arrays, written, written_folder
+from ingot.ir import Graph, TensorType
 from ingot.lower.weights import PANEL, WeightStore, static_values
 from ingot.plan import layout
 from ingot.run.library import content_hash, load
@@ -27,17 +29,25 @@ from ingot.run.native import NativeProgram
 from ingot.run.program import Program
 from ingot.text import dump, parse
 
-FORMAT = {"format": "ingot program", "version": 2, "panel": PANEL}
+FORMAT = {"format": "ingot program", "version": 3, "panel": PANEL}
+FILES = ("graph.ingot", "weights.bin", "weights.json", "layout.json")
 _ALIGNMENT = 64
 _MAX_TEXT_BYTES = 1 << 30
 
 
-def write(folder: str, graph: Graph, program: Program, weights: WeightStore, *, mode: int = 0o666) -> None:
-    """Writes a program. Files appear whole or not at all; `mode` is their permissions, before the umask.
+def write(folder: str, graph: Graph, program: Program, weights: WeightStore) -> None:
+    """Writes a program, whole or not at all, in place of an earlier one of that name.
 
-    Raises OutputError.
+    Raises OutputError, also for a folder that holds anything but a program.
     """
-    make_folder(folder)
+    with written_folder(folder, FILES) as temporary:
+        write_files(os.fspath(temporary), graph, program, weights)
+
+
+def write_files(
+    folder: str, graph: Graph, program: Program, weights: WeightStore, *, mode: int = 0o666, durable: bool = True
+) -> None:
+    """Writes a program's files into a folder; mode: their permissions, before the umask. Raises OutputError."""
     arrays = {f"recipe {key}": array for key, array in weights.items()}
     arrays |= {f"weight {name}": data for name, data in _raw_weights(graph, program).items()}
     rows: dict[str, dict[str, Any]] = {}
@@ -45,9 +55,10 @@ def write(folder: str, graph: Graph, program: Program, weights: WeightStore, *, 
     for key, given in arrays.items():
         array = arrays[key] = np.require(given, requirements=("C", "A"))
         dtype = "bf16" if array.dtype.name == "bfloat16" else _dtype_name(array.dtype)
-        rows[key] = {"dtype": dtype, "shape": list(array.shape), "offset": offset, "hash": content_hash(array)}
+        row = {"dtype": dtype, "shape": list(array.shape), "offset": offset}
+        rows[key] = row | {"hash": row_hash(key, row, content_hash(array))}
         offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
-    with written(os.path.join(folder, "weights.bin"), mode) as file:
+    with written(os.path.join(folder, "weights.bin"), mode, durable=durable) as file:
         write_arrays(file, arrays.values(), _ALIGNMENT)
     text = dump(graph)
     manifest = FORMAT | {"graph_sha256": _digest(text), "bytes": offset, "arrays": rows}
@@ -57,12 +68,17 @@ def write(folder: str, graph: Graph, program: Program, weights: WeightStore, *, 
         ("layout.json", json.dumps(layouts, indent=1)),
         ("weights.json", json.dumps(manifest, indent=1)),
     ):
-        with written(os.path.join(folder, name), mode) as file:
+        with written(os.path.join(folder, name), mode, durable=durable) as file:
             file.write(content.encode())
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def row_hash(key: str, row: Mapping[str, Any], content: str) -> str:
+    """What binds an array's bytes to the recipe or weight that they are, and to their dtype and shape."""
+    return _digest(json.dumps([key, row["dtype"], row["shape"], content]))[:32]
 
 
 def _dtype_name(dtype: np.dtype) -> str:
@@ -138,12 +154,33 @@ def read(folder: str, weights: WeightStore) -> Graph:
         hashes = executor.map(content_hash, arrays.values())  # while this thread reads the text
         graph = parse(text, {key.partition(" ")[2]: a for key, a in arrays.items() if key.startswith("weight ")})
         for key, found in zip(arrays, hashes, strict=True):
-            if found != manifest["arrays"][key].get("hash"):
-                raise LoadError(f"{path}: {key!r} is damaged, its hash is {found}")
+            row = manifest["arrays"][key]
+            if row_hash(key, row, found) != row.get("hash"):
+                raise LoadError(f"{path}: {key!r} is damaged, its bytes hash to {found}")
+    _expect_runnable(graph, folder)
     for key, array in arrays.items():
         if key.startswith("recipe "):
             weights.put(key.partition(" ")[2], array)
     return graph
+
+
+def _expect_runnable(graph: Graph, folder: str) -> None:
+    """Raises LoadError unless all dims follow from those of the inputs, and all attributes too."""
+    for name in (*graph.inputs, *graph.states):
+        type = graph.values[name].type
+        if not isinstance(type, TensorType) or None in type.shape:
+            raise LoadError(f"{folder}: {name!r} cannot be fed, got {type}, expected a tensor whose dims have names")
+    known = set(graph.symbols)
+    for node in graph.nodes:
+        unknown = set().union(*map(_symbols, node.attributes.values())) - known
+        if unknown:
+            raise LoadError(f"{folder}: node {node.outputs[0]!r} uses dims of no input, got {sorted(unknown)}")
+
+
+def _symbols(attribute: Any) -> set[str]:
+    if isinstance(attribute, tuple):
+        return set().union(*map(_symbols, attribute))
+    return symbols_of(attribute)
 
 
 def _read_text(folder: str, name: str) -> str:
@@ -178,9 +215,11 @@ def _slice(path: str, key: str, row: Any, blob: np.ndarray) -> np.ndarray:
     """One array of weights.bin, every number of its row checked."""
     well_formed = (
         isinstance(row, dict)
-        and row.get("dtype") in DTYPES
+        and isinstance(row.get("dtype"), str)
+        and row["dtype"] in DTYPES
         and isinstance(row.get("shape"), list)
         and all(type(n) is int and n >= 0 for n in (*row["shape"], row.get("offset")))
+        and row["offset"] % _ALIGNMENT == 0
     )
     if not well_formed:
         raise LoadError(f"{path}: malformed row for {key!r}, got {row!r}")
@@ -190,4 +229,7 @@ def _slice(path: str, key: str, row: Any, blob: np.ndarray) -> np.ndarray:
         size *= dim
     if row["offset"] + size > blob.nbytes:
         raise LoadError(f"{path}: {key!r} ends at {row['offset'] + size}, file has {blob.nbytes} bytes")
-    return blob[row["offset"] : row["offset"] + size].view(dtype).reshape(row["shape"])
+    found = blob[row["offset"] : row["offset"] + size]
+    if dtype == np.bool_ and found.max(initial=0) > 1:
+        raise LoadError(f"{path}: {key!r} holds {found.max()}, expected 0 or 1")
+    return found.view(dtype).reshape(row["shape"])

@@ -16,14 +16,14 @@ import difflib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import numpy as np
 
 import ingot.dim as dim
 from ingot.dtype import DTYPES, DType
 from ingot.errors import IngotError, LoadError
-from ingot.ir import OPS, Graph, Node, OptionalType, SequenceType, TensorType, Type, compatible
+from ingot.ir import OPS, Graph, Node, Op, OptionalType, SequenceType, TensorType, Type, compatible
 
 _BARE = re.compile(r"[A-Za-z_][\w.]*")
 _INLINE_ELEMENTS = 64
@@ -69,6 +69,24 @@ def _same(default: Any, value: Any) -> bool:
 
 def _name(name: str) -> str:
     return name if _BARE.fullmatch(name) and name != "none" else json.dumps(name)
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    """Whether an attribute is what its op's annotation says; integers have 64 bits and pass for floats."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        return _fits(get_args(kind)[1], value)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(get_args(kind)[0], item) for item in value)
+    if origin is Literal:
+        return value in get_args(kind)
+    if origin is not None:
+        return any(_fits(choice, value) for choice in get_args(kind))
+    if type(value) is int:
+        return kind in (int, float) and -(2**63) <= value < 2**63
+    if type(value) is bool:
+        return kind is bool
+    return isinstance(value, kind)
 
 
 def _attribute(value: Any) -> str:
@@ -123,16 +141,16 @@ def parse(text: str, weights: Mapping[str, np.ndarray] | None = None) -> Graph:
     for name, update in states:
         if update not in graph.values:
             raise LoadError(f"graph text: state {name!r} has no update, got {update!r}, expected a value")
-        if not compatible(graph.type(name), graph.type(update)):
+        types = graph.type(name), graph.values[update].type
+        if not compatible(*types):
             raise LoadError(
-                f"graph text: state {name!r} has another type than its update, got {graph.type(name)} and"
-                f" {graph.type(update)}"
+                f"graph text: state {name!r} has another type than its update, got {types[0]} and {types[1]}"
             )
         graph.set_state(name, update)
     return graph
 
 
-_MALFORMED = (ValueError, KeyError, IndexError, AssertionError, TypeError, AttributeError, OverflowError)
+_MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _TOKEN = re.compile(
     r'\s*("(?:[^"\\]|\\.)*"|->|base64:(?! )[A-Za-z0-9+/=]*|@\w+|-(?:inf|nan)\b|-?\d[\w.]*|[A-Za-z_][\w.]*|//|\S)'
 )
@@ -177,7 +195,10 @@ class _Line:
                 self.take("=")
                 if external in self.graph.outputs:
                     raise ValueError(f"output {external!r} is defined twice")
-                self.graph.set_output(external, self.name())
+                value = self.name()
+                if value not in self.graph.values:
+                    raise ValueError(f"no such value, got {value!r}")
+                self.graph.set_output(external, value)
             case _:
                 self.node()
         if self.at != len(self.tokens):
@@ -193,14 +214,27 @@ class _Line:
         if not isinstance(type, TensorType):
             raise ValueError(f"a {keyword} is a tensor, got {type}")
         if keyword == "weight":
-            self.graph.add_weight(name, self.weights.get(name), type)
+            self.graph.add_weight(name, self.data(name, self.known(type)), type)
         elif keyword == "constant":
             self.take("=")
-            self.graph.add_constant(name, self.array(type))
+            self.graph.add_constant(name, self.array(self.known(type)))
         else:
             self.take("->")
             self.graph.add_state(name, type)
             self.states.append((name, self.name()))
+
+    def known(self, type: TensorType) -> TensorType:
+        """The type of data, which has no symbols."""
+        if not type.is_static:
+            raise ValueError(f"data have known dims, got {type}")
+        return type
+
+    def data(self, name: str, type: TensorType) -> np.ndarray | None:
+        """The given data of a weight, which must be of its type."""
+        data = self.weights.get(name)
+        if data is not None and (data.dtype != type.dtype.numpy or data.shape != type.shape):
+            raise ValueError(f"its data are {data.dtype}{list(data.shape)}, not {type}")
+        return data
 
     def node(self) -> None:
         outputs = [self.name()]
@@ -227,6 +261,7 @@ class _Line:
             if self.peek() == ",":
                 self.take()
         self.take(")")
+        self.expect_use(OPS[op], operands, attributes, len(outputs))
         node = self.graph.add(op, operands, outputs, **attributes)
         if node.outputs != tuple(outputs):
             raise ValueError(f"a value of {', '.join(outputs)} is defined twice")
@@ -234,10 +269,19 @@ class _Line:
             return  # written by hand: the inferred types stand
         for i, output in enumerate(node.outputs):
             self.take("," if i else ":")
-            value, declared = self.graph.values[output], self.type()
-            if not compatible(declared, value.type):
-                raise ValueError(f"{output!r} is {value.type}, not {declared}")
-            value.type = declared
+            self.graph.narrow(output, self.type())
+
+    def expect_use(self, op: Op, operands: list[str | None], attributes: dict[str, Any], outputs: int) -> None:
+        """Raises ValueError unless an op may be used so, as far as can be told before its inference."""
+        wrong = op.misuse(operands, attributes)
+        if wrong or outputs != op.outputs:
+            raise ValueError(wrong or f"{op.name} makes {op.outputs} values, {outputs} were named")
+        for key, value in attributes.items():
+            if not _fits(op.attribute_types[key], value):
+                raise ValueError(f"{op.name}: bad {key}, got {_attribute(value)}, expected {op.attribute_types[key]}")
+        for operand in operands:
+            if operand is not None and not isinstance(self.graph.values[operand].type, TensorType):
+                raise ValueError(f"{op.name}: {operand!r} is {self.graph.values[operand].type}, expected a tensor")
 
     def type(self) -> Type:
         word = self.take()

@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from ingot.dtype import DType, bf16, f32
-from ingot.errors import ResourceError
+from ingot.errors import LoadError, ResourceError
 from ingot.files import release
 from ingot.ir import Graph
 from ingot.locks import OwnedLock
@@ -108,7 +108,8 @@ def evaluate(graph: Graph, value: str) -> np.ndarray:
     node = graph.producer(value)
     if node is None:
         data = graph.data(value)
-        assert data is not None, f"weight {value} has no data"
+        if data is None:
+            raise LoadError(f"weight {value!r}: has no data, got only its type {graph.type(value)}")
         return data
     operands = [None if o is None else evaluate(graph, o) for o in node.operands]
     try:
@@ -209,10 +210,15 @@ class WeightStore:
         return self.prepare(graph, [recipe])[recipe.key]
 
     def prepare(self, graph: Graph, recipes: Iterable[Recipe]) -> dict[str, np.ndarray]:
-        """The flat arrays of recipes by key, for the caller to hold; makes those that nobody holds yet."""
+        """The flat arrays of recipes by key, for the caller to hold; makes those that nobody holds yet.
+
+        Raises LoadError for given bytes that cannot be their recipe's.
+        """
         with self._lock.once():
             wanted = {recipe.key: recipe for recipe in recipes}
             made = {key: array for key in wanted if (array := self._arrays.get(key)) is not None}
+            for key, given in made.items():
+                _expect_fit(wanted[key], given)
             missing = [recipe for key, recipe in wanted.items() if key not in made]
             panels = [recipe for recipe in missing if recipe.layout != "raw"]
             sizes = [-(-recipe.nbytes // _ALIGNMENT) * _ALIGNMENT for recipe in panels]
@@ -360,6 +366,14 @@ class WeightStore:
             source, data = data, allocate(recipe.nbytes).view(data.dtype).reshape(data.shape)
             _copy(source, data)
         made[recipe.key] = data.reshape(-1)
+
+
+def _expect_fit(recipe: Recipe, given: np.ndarray) -> None:
+    if given.dtype != recipe.dtype.numpy or given.nbytes != recipe.nbytes:
+        raise LoadError(
+            f"recipe {recipe.key!r}: its bytes do not fit, got {given.nbytes} of {given.dtype},"
+            f" expected {recipe.nbytes} of {recipe.dtype}"
+        )
 
 
 def _copy(source: np.ndarray, target: np.ndarray) -> None:

@@ -236,7 +236,18 @@ _SCALES = "ks>0.001<0.02[6,2,64] vs>0.001<0.02[6,2,64]"
     ],
 )
 def cached_attention(
-    q, keys, values, positions, owners, blocks, key_scales=None, value_scales=None, *, scale, window=0, softcap=0.0
+    q,
+    keys,
+    values,
+    positions,
+    owners,
+    blocks,
+    key_scales=None,
+    value_scales=None,
+    *,
+    scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
 ):
     """softmax(cap(scale * q k^T)) v over the positions of its sequence that a row sees, its own being the last.
 

@@ -8,7 +8,7 @@ from ingot.dim import Dim
 from ingot.dtype import f32
 from ingot.errors import ShapeError
 from ingot.ir import TensorType
-from ingot.ops.define import expect_kind, op, sample, unify
+from ingot.ops.define import Ints, expect_kind, op, sample, unify
 from ingot.ops.reduce import lowest
 
 
@@ -73,7 +73,7 @@ def _plain(rank, **attributes):
         sample("x[1,1,1,1] w[1,1,1,1] b[1]", **_plain(2, groups=1)),
     ],
 )
-def conv(x, w, b=None, *, strides, pads, dilations, groups):
+def conv(x, w, b=None, *, strides: Ints, pads: Ints, dilations: Ints, groups: int):
     """Cross-correlation of x [N, C, in...] with w [O, C/groups, kernel...], plus b [O]; pads are zeros."""
     rank = x.ndim - 2
     windows = _windows(x, w.shape[2:], strides, pads, dilations, 0)
@@ -106,7 +106,7 @@ def _infer_pool(name):
 
 
 @op(infer=_infer_pool("max_pool"), samples=_pool_samples())
-def max_pool(x, *, kernel, strides, pads, dilations):
+def max_pool(x, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints):
     """The largest in each window of x [N, C, in...], NaN if any is; padding is -inf."""
     windows = _windows(x, kernel, strides, pads, dilations, lowest(x.dtype))
     return windows.max(tuple(range(-len(kernel), 0)))
@@ -116,7 +116,7 @@ def max_pool(x, *, kernel, strides, pads, dilations):
     infer=_infer_pool("avg_pool"),
     samples=[*_pool_samples(count_include_pad=False), *_pool_samples(count_include_pad=True)[:2]],
 )
-def avg_pool(x, *, kernel, strides, pads, dilations, count_include_pad=False):
+def avg_pool(x, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, count_include_pad: bool = False):
     """The mean of each window of x [N, C, in...]; padding counts only with count_include_pad; of nothing, NaN."""
     axes = tuple(range(-len(kernel), 0))
     total = np.sum(_windows(x, kernel, strides, pads, dilations, 0), axes, np.float64)

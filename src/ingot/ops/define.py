@@ -6,16 +6,22 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
-from ingot.dim import Dim, Expr
+from ingot.dim import Dim, Expr, Known
 from ingot.dtype import DTYPES, DType, boolean, f16, f32, f64, i64
 from ingot.errors import ShapeError
 from ingot.ir import OPS, REQUIRED, Graph, Node, Op, Sample, TensorType
 
 Reference = Callable[..., Any]
+
+# What attributes may be, beside bool, int, float, DType and Literal words. Dims may be symbolic in a graph; a reference
+# gets them bound.
+Ints = tuple[int, ...]
+Size = Annotated[Any, Known]
+Sizes = Annotated[Any, tuple[Known, ...]]
 
 
 def op(
@@ -32,7 +38,8 @@ def op(
 ) -> Callable[[Reference], Reference]:
     """Declares an op: the decorated function is its reference, its signature the schema, line one of its doc the docs.
 
-    Positional parameters are operands (default None: optional; `*xs`: variadic); keyword-only ones are attributes.
+    Positional parameters are operands (default None: optional; `*xs`: variadic); keyword-only ones are attributes, and
+    their annotations say what a text may give them (see `ingot.text`).
     infer(*types, **attributes) gives the output type, or a tuple of them; it raises ShapeError with values.
     outputs: how many values an op of fixed count makes. view: the result is the operand's memory, seen differently.
     inplace: operands that the result may overwrite; of several results, each the operand of its own index.
@@ -54,13 +61,15 @@ def op(
                 operands.append(parameter.name)
                 if parameter.default is None:
                     optional.add(parameter.name)
+        hints = get_type_hints(function, include_extras=True)
         label = name or function.__name__.rstrip("_")
         known = OPS[label].function if label in OPS else function
         # An import that was interrupted and tried again declares its ops again.
         assert known.__qualname__ == function.__qualname__, f"op {label} is declared twice"
         assert function.__doc__, f"op {label} has no documentation"
         OPS[label] = Op(
-            label, function, infer, tuple(operands), frozenset(optional), variadic, attributes, outputs, view, inplace,
+            label, function, infer, tuple(operands), frozenset(optional), variadic, attributes,
+            {attribute: hints[attribute] for attribute in attributes}, outputs, view, inplace,
             tuple(samples), {f32: 2e-6, f16: 2e-3, f64: 1e-12} | (tolerance or {}), domain, expand and _bound(expand),
             (function.__doc__ or "").partition("\n")[0],  # `python -OO` leaves none
         )  # fmt: skip

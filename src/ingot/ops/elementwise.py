@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -160,7 +160,7 @@ def _infer_gelu(x: TensorType, *, approximate: str) -> TensorType:
     expand=_expand_gelu,
     samples=[*_with(UNARY, approximate="erf"), *_with(UNARY[:3], approximate="tanh")],
 )
-def gelu(x, *, approximate="erf"):
+def gelu(x, *, approximate: Literal["erf", "tanh"] = "erf"):
     """x * Phi(x): exact with "erf", or "tanh" for 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
 
     NaN at -inf. Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
@@ -177,7 +177,7 @@ def _expand_leaky_relu(g, x, *, alpha):
 
 
 @op(infer=same_as(0, "f", "leaky_relu"), inplace=(0,), samples=_with(UNARY, alpha=0.1), expand=_expand_leaky_relu)
-def leaky_relu(x, *, alpha):
+def leaky_relu(x, *, alpha: float):
     """x where x >= 0, else alpha * x."""
     return np.where(x < 0, x * alpha, x)
 
@@ -187,7 +187,7 @@ def _expand_elu(g, x, *, alpha):
 
 
 @op(infer=same_as(0, "f", "elu"), inplace=(0,), samples=_with(UNARY, alpha=1.5), expand=_expand_elu)
-def elu(x, *, alpha):
+def elu(x, *, alpha: float):
     """x where x > 0, else alpha * (exp(x) - 1)."""
     return np.where(x <= 0, np.expm1(x) * alpha, x)
 
@@ -203,7 +203,7 @@ def _expand_hard_sigmoid(g, x, *, alpha, beta):
     samples=_with(UNARY, alpha=0.2, beta=0.5),
     expand=_expand_hard_sigmoid,
 )
-def hard_sigmoid(x, *, alpha, beta):
+def hard_sigmoid(x, *, alpha: float, beta: float):
     """clip(alpha * x + beta, 0, 1)."""
     return np.clip(x * alpha + beta, 0, 1)
 
@@ -219,7 +219,7 @@ def hard_sigmoid(x, *, alpha, beta):
         *_with(_ints, maximum=4),
     ],
 )
-def clip(x, *, minimum=-math.inf, maximum=math.inf):
+def clip(x, *, minimum: float = -math.inf, maximum: float = math.inf):
     """x held between minimum and maximum; maximum wins when they cross; an infinite bound does not bind."""
     if x.dtype.kind == "f":
         return np.minimum(np.maximum(x, x.dtype.type(minimum)), x.dtype.type(maximum))
@@ -238,7 +238,7 @@ def clip(x, *, minimum=-math.inf, maximum=math.inf):
         sample("x:i64[0,3]", dtype=boolean),
     ],
 )
-def cast(x, *, dtype):
+def cast(x, *, dtype: DType):
     """x in another dtype; float to integer truncates toward zero and saturates, NaN gives 0; to bool is x != 0.
 
     Integers wrap into narrower ones; float to a narrower float rounds to nearest even.

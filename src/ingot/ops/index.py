@@ -5,7 +5,7 @@ import numpy as np
 from ingot.dtype import i32, i64
 from ingot.errors import InputError, ShapeError
 from ingot.ir import TensorType
-from ingot.ops.define import op, sample
+from ingot.ops.define import Size, op, sample
 
 
 def _expect_axis(name: str, x: TensorType, axis: int) -> None:
@@ -43,7 +43,7 @@ def _infer_gather(x, indices, *, axis):
         sample("x[7,2] i:i32<7[3]", axis=0),
     ],
 )
-def gather(x, indices, *, axis):
+def gather(x, indices, *, axis: int):
     """The slices of x at `indices` along an axis, in place of that axis; negative indices count from the end.
 
     An index outside -dim..dim-1 is an error.
@@ -73,7 +73,7 @@ def _infer_gather_elements(x, indices, *, axis):
         sample("x:i64[2,5] i:i64<5[2,2]", axis=1),
     ],
 )
-def gather_elements(x, indices, *, axis):
+def gather_elements(x, indices, *, axis: int):
     """y[i][j] = x[i][indices[i][j]] for axis 1, and so on; other dims of indices may be shorter than x's.
 
     Negative indices count from the end; one outside -dim..dim-1 is an error.
@@ -104,7 +104,7 @@ def _infer_topk(x, *, k, axis, largest):
         sample("x:i64<4[3,9]", k=6, axis=1, largest=True),
     ],
 )
-def topk(x, *, k, axis, largest):
+def topk(x, *, k: Size, axis: int, largest: bool):
     """The k largest (or smallest) along an axis in order, and their indices; equal ones by index; NaN is largest."""
     if largest:
         # Reversed before and after, so that a stable sort leaves equal elements in index order.

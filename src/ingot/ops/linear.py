@@ -41,7 +41,7 @@ def _infer_matmul(a: TensorType, b: TensorType, *, transpose_a: bool, transpose_
         sample("a:i64[3,4] b:i64[4,2]"),
     ],
 )
-def matmul(a, b, *, transpose_a=False, transpose_b=False, scale=1.0):
+def matmul(a, b, *, transpose_a: bool = False, transpose_b: bool = False, scale: float = 1.0):
     """scale * a @ b on the last two dims, each transposed first where asked; the rest broadcasts; k = 0 gives 0."""
     a = np.swapaxes(a, -1, -2) if transpose_a else a
     b = np.swapaxes(b, -1, -2) if transpose_b else b

@@ -73,7 +73,7 @@ def _expand_layer_norm(g, x, weight=None, bias=None, *, eps):
         sample("x[2,2,1,3,17] w[17] b[17]", eps=1e-3),
     ],
 )
-def layer_norm(x, weight=None, bias=None, *, eps):
+def layer_norm(x, weight=None, bias=None, *, eps: float):
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis; the variance is the biased one.
 
     A mean far from zero costs nothing of the tolerance, and a constant row gives the bias: kernels keep the mean as the
@@ -101,7 +101,7 @@ def _expand_rms_norm(g, x, weight=None, *, eps):
         sample("x[33] w[33]", eps=1e-5),
     ],
 )
-def rms_norm(x, weight=None, *, eps):
+def rms_norm(x, weight=None, *, eps: float):
     """x / sqrt(mean(x^2) + eps) * weight over the last axis.
 
     Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
@@ -150,14 +150,14 @@ def _shifted(x, axis):
 
 
 @op(infer=_infer_axis("softmax"), inplace=(0,), domain=(-10.0, 10.0), samples=_AXIS, expand=_expand_softmax)
-def softmax(x, *, axis):
+def softmax(x, *, axis: int):
     """exp(x - max) / sum(exp(x - max)) along an axis; a row of only -inf, or with inf or NaN, is NaN."""
     power = np.exp(_shifted(x, axis))
     return power / np.sum(power, axis, np.float64, keepdims=True).astype(x.dtype)
 
 
 @op(infer=_infer_axis("log_softmax"), inplace=(0,), domain=(-10.0, 10.0), samples=_AXIS, expand=_expand_log_softmax)
-def log_softmax(x, *, axis):
+def log_softmax(x, *, axis: int):
     """The logarithm of softmax along an axis."""
     shifted = _shifted(x, axis)
     return shifted - np.log(np.sum(np.exp(shifted), axis, np.float64, keepdims=True)).astype(x.dtype)
@@ -194,7 +194,7 @@ def _expand_batch_norm(g, x, scale, bias, mean, variance, *, eps):
         sample("x[0,3,2] s[3] b[3] m[3] v>0.1[3]", eps=1e-5),
     ],
 )
-def batch_norm(x, scale, bias, mean, variance, *, eps):
+def batch_norm(x, scale, bias, mean, variance, *, eps: float):
     """(x - mean) / sqrt(variance + eps) * scale + bias, each [C], for x [N, C, ...]: the inference form.
 
     Ioffe and Szegedy, "Batch Normalization", 2015.
@@ -238,7 +238,7 @@ def _expand_group_norm(g, x, weight=None, bias=None, *, groups, eps):
         sample("x[0,4,2] w[4] b[4]", groups=2, eps=1e-5),
     ],
 )
-def group_norm(x, weight=None, bias=None, *, groups, eps):
+def group_norm(x, weight=None, bias=None, *, groups: int, eps: float):
     """Layer norm of each of `groups` runs of channels of x [N, C, ...], then weight and bias, each [C], per channel.
 
     Wu and He, "Group Normalization", 2018.

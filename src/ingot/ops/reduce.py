@@ -9,7 +9,7 @@ from ingot.dim import Dim
 from ingot.dtype import i64
 from ingot.errors import ShapeError
 from ingot.ir import TensorType
-from ingot.ops.define import expect_kind, op, sample
+from ingot.ops.define import Ints, expect_kind, op, sample
 
 
 def _reduced(name: str, x: TensorType, axes: tuple[int, ...], keepdims: bool) -> tuple[Dim, ...]:
@@ -25,7 +25,7 @@ def _reduce(name: str, function: Callable[..., Any], doc: str, kinds: str = "fiu
         expect_kind(name, x, kinds)
         return TensorType(x.dtype, _reduced(name, x, axes, keepdims))
 
-    def reference(x, *, axes, keepdims):
+    def reference(x, *, axes: Ints, keepdims: bool):
         return function(x, axes, keepdims).astype(x.dtype)
 
     reference.__doc__ = f"{doc} No axes: x itself."
@@ -115,13 +115,13 @@ _positions = [
 
 
 @op(infer=_infer_position("argmax"), samples=_positions)
-def argmax(x, *, axis, keepdims):
+def argmax(x, *, axis: int, keepdims: bool):
     """Index of the largest element; of equal ones the first; of any NaN the first NaN."""
     return np.argmax(x, axis, keepdims=keepdims).astype(np.int64)
 
 
 @op(infer=_infer_position("argmin"), samples=_positions)
-def argmin(x, *, axis, keepdims):
+def argmin(x, *, axis: int, keepdims: bool):
     """Index of the smallest element; of equal ones the first; of any NaN the first NaN."""
     return np.argmin(x, axis, keepdims=keepdims).astype(np.int64)
 
@@ -145,6 +145,6 @@ def _infer_cumsum(x: TensorType, *, axis: int) -> TensorType:
         sample("x:i64[3,5]", axis=1),
     ],
 )
-def cumsum(x, *, axis):
+def cumsum(x, *, axis: int):
     """Running sum along an axis, the element itself included; integers wrap."""
     return np.cumsum(x, axis, _accumulator(x)).astype(x.dtype)

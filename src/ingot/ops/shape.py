@@ -1,11 +1,13 @@
 """Ops that move, repeat or blank elements. Attributes that are dims may be symbolic; the interpreter binds them."""
 
+from typing import Annotated, Any
+
 import numpy as np
 
-from ingot.dim import floordiv
+from ingot.dim import Dim, floordiv
 from ingot.errors import ShapeError
 from ingot.ir import TensorType
-from ingot.ops.define import broadcast_shapes, op, product, sample, unify
+from ingot.ops.define import Ints, Sizes, broadcast_shapes, op, product, sample, unify
 
 
 def _infer_reshape(x, *, shape):
@@ -32,7 +34,7 @@ def _infer_reshape(x, *, shape):
         sample("x:bool[2,2,1,3,2]", shape=(24,)),
     ],
 )
-def reshape(x, *, shape):
+def reshape(x, *, shape: Annotated[Any, tuple[Dim, ...]]):
     """The same elements in row-major order, seen in another shape; one dim may be unknown (none)."""
     return np.reshape(x, tuple(-1 if dim is None else dim for dim in shape))
 
@@ -57,7 +59,7 @@ def _infer_permute(x, *, axes):
         sample("x:bool[3,4]", axes=(1, 0)),
     ],
 )
-def permute(x, *, axes):
+def permute(x, *, axes: Ints):
     """Axis i of the result is axis axes[i] of x."""
     return np.transpose(x, axes)
 
@@ -97,7 +99,7 @@ def _slice_dim(dim, start, stop, step):
         sample("x:i64[9]", starts=(1,), stops=(9,), steps=(4,)),
     ],
 )
-def slice_(x, *, starts, stops, steps):
+def slice_(x, *, starts: Sizes, stops: Sizes, steps: Ints):
     """x[start:stop:step] on every axis, with 0 <= start; a stop of -1 under a negative step reaches index 0.
 
     A symbolic range is taken to satisfy start <= stop (for a negative step, stop <= start).
@@ -136,7 +138,7 @@ def _infer_concat(*xs, axis):
         sample("a:bool[2,2] b:bool[2,3]", axis=1),
     ],
 )
-def concat(*xs, axis):
+def concat(*xs, axis: int):
     """The operands one after the other along an axis."""
     return np.concatenate(xs, axis)
 
@@ -164,7 +166,7 @@ def _infer_expand(x, *, shape):
         sample("x[2,1,1,3]", shape=(2, 2, 4, 3)),
     ],
 )
-def expand(x, *, shape):
+def expand(x, *, shape: Sizes):
     """x repeated to a shape that it broadcasts to."""
     return np.broadcast_to(x, shape)
 
@@ -189,7 +191,7 @@ def _infer_pad(x, *, low, high, value):
         sample("x:bool[2,2]", low=(0, 1), high=(1, 0), value=True),
     ],
 )
-def pad(x, *, low, high, value):
+def pad(x, *, low: Sizes, high: Sizes, value: float | bool):
     """x with `low` and `high` elements of a value added on each axis."""
     return np.pad(x, list(zip(low, high, strict=True)), constant_values=value) if x.ndim else x
 
@@ -214,6 +216,6 @@ def _infer_trilu(x, *, k, upper):
         sample("x:i64[4,5]", k=9, upper=True),
     ],
 )
-def trilu(x, *, k, upper):
+def trilu(x, *, k: int, upper: bool):
     """The triangle of the last two dims on and above (`upper`) or on and below diagonal k; the rest is 0."""
     return np.triu(x, k) if upper else np.tril(x, k)

@@ -1,11 +1,16 @@
 """Ops without operands."""
 
+from typing import Annotated, Any
+
 import numpy as np
 
-from ingot.dtype import f32, i64
+from ingot.dim import Known
+from ingot.dtype import DType, f32, i64
 from ingot.errors import ShapeError
 from ingot.ir import TensorType
-from ingot.ops.define import op, sample
+from ingot.ops.define import Size, Sizes, op, sample
+
+Number = Annotated[Any, Known | float]
 
 
 def _infer_iota(*, length, start, step, dtype):
@@ -24,7 +29,7 @@ def _infer_iota(*, length, start, step, dtype):
         sample("", length=1, start=9, step=1, dtype=f32),
     ],
 )
-def iota(*, length, start, step, dtype):
+def iota(*, length: Size, start: Number, step: Number, dtype: DType):
     """start + step * i for i in 0..length-1; floats are computed in float64 and rounded once."""
     positions = np.arange(length, dtype=np.float64 if dtype.kind == "f" else dtype.numpy)
     return (positions * step + start).astype(dtype.numpy)
@@ -34,6 +39,6 @@ def iota(*, length, start, step, dtype):
     infer=lambda *, values: TensorType(i64, (len(values),)),
     samples=[sample("", values=(2, 3, 5)), sample("", values=()), sample("", values=(1,))],
 )
-def dims(*, values):
+def dims(*, values: Sizes):
     """The given dims as data: i64[n]."""
     return np.array(values, np.int64)
