@@ -263,8 +263,21 @@ def test_the_knob_names_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert cache.folder_of(False) is None
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache.folder_of(True) == tmp_path / "ingot" / "programs"
-    monkeypatch.setenv("INGOT_CACHE", "on")
-    assert cache.folder_of(None) == tmp_path / "ingot" / "programs"
+    for word in ("on", "ON", "1", "true", "yes"):
+        monkeypatch.setenv("INGOT_CACHE", word)
+        assert cache.folder_of(None) == tmp_path / "ingot" / "programs"
+    for word in ("off", "Off", "0", "false", "no"):
+        monkeypatch.setenv("INGOT_CACHE", word)
+        assert cache.folder_of(None) is None
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for folder in ("./kept", "~/kept", "kept/", str(tmp_path / "kept")):
+        monkeypatch.setenv("INGOT_CACHE", folder)
+        assert cache.folder_of(None) == tmp_path / "kept"
+    for word in ("kept", "enabled", "2"):
+        monkeypatch.setenv("INGOT_CACHE", word)
+        with pytest.raises(ValueError, match=f"INGOT_CACHE: unknown value, got '{word}'"):
+            cache.folder_of(None)
 
 
 PEAK = """

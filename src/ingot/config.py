@@ -12,6 +12,10 @@ class Knob:
     default: int | str
     help: str
     choices: tuple[str, ...] = ()
+    is_folder: bool = False  # or a word: one of _YES reads as "on", one of _NO as empty
+
+
+_YES, _NO = ("on", "yes", "true", "1"), ("off", "no", "false", "0")
 
 
 KNOBS = {
@@ -24,7 +28,11 @@ KNOBS = {
         Knob("INGOT_ISA", "", "force a kernel set; empty means the best of this CPU", ("", "scalar", "avx2", "avx512")),
         Knob("INGOT_THREADS", 0, "threads of a run; 0 means from affinity and the cgroup quota"),
         Knob(
-            "INGOT_CACHE", "", "keep compiled ONNX files: 'on' in the user's cache folder, or a folder; empty: nowhere"
+            "INGOT_CACHE",
+            "",
+            "keep compiled ONNX files: on (yes, true, 1) in the user's cache folder, or a folder, told by a / in it or a"
+            " leading . or ~; empty or off (no, false, 0) nowhere",
+            is_folder=True,
         ),
         Knob("INGOT_LIBRARY", "", "path of another build of the native library (sanitizer builds use it)"),
     )
@@ -43,7 +51,17 @@ def knob(name: str) -> int | str:
         return int(text)
     if declared.choices and text not in declared.choices:
         raise ValueError(f"{name}: unknown value, got {text!r}, expected one of {', '.join(declared.choices[1:])}")
-    return text
+    return _folder(name, text) if declared.is_folder else text
+
+
+def _folder(name: str, text: str) -> str:
+    if text.lower() in _YES:
+        return "on"
+    if text.lower() in _NO:
+        return ""
+    if os.sep not in text and not text.startswith((".", "~")):
+        raise ValueError(f"{name}: unknown value, got {text!r}, expected on, off or a folder such as ./{text}")
+    return os.path.expanduser(text)
 
 
 def debug() -> int:

@@ -1,5 +1,12 @@
 """The typed errors of Ingot and the exit code that each one means at the command line."""
 
+import contextlib
+import errno
+from collections.abc import Iterator
+
+# What the system lacks, or could not do: the file asked for is not at fault.
+EXHAUSTED = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EAGAIN})
+
 
 class IngotError(Exception):
     """Any error that Ingot raises on purpose; `exit_code` follows sysexits."""
@@ -36,7 +43,7 @@ class LimitError(IngotError):
 
 
 class OutputError(IngotError):
-    """An output file or folder cannot be created."""
+    """An output file or folder cannot be created or written."""
 
     exit_code = 73
 
@@ -45,3 +52,21 @@ class ResourceError(IngotError):
     """Memory, threads or the native library could not be had."""
 
     exit_code = 75
+
+
+@contextlib.contextmanager
+def bounded(where: str) -> Iterator[None]:
+    """Gives errors of the block that say that memory, files or the stack ran out, or a device failed, their types.
+
+    Raises ResourceError, or LimitError for what is nested too deeply.
+    """
+    try:
+        yield
+    except MemoryError as error:
+        raise ResourceError(f"{where}: no memory, got {error or 'none'}") from error
+    except RecursionError as error:
+        raise LimitError(f"{where}: nested too deeply") from error
+    except OSError as error:
+        if error.errno not in EXHAUSTED:
+            raise
+        raise ResourceError(f"{error.filename or where}: {error.strerror}") from error

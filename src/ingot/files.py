@@ -11,13 +11,16 @@ import re
 import secrets
 import shutil
 import stat
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from ingot.errors import LoadError, OutputError
+from ingot.errors import EXHAUSTED, LoadError, OutputError, ResourceError
+
+COPIED_BYTES = 4 << 20  # a file of at most so many is copied, and not mapped where it lies
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _TOKEN_BYTES = 8
@@ -178,14 +181,72 @@ def identity(status: os.stat_result) -> tuple[int, ...]:
 
 
 class MappedFile(mmap.mmap):
-    """A file, mapped to be read. Its pages belong to the page cache: let go, they come back as they were."""
+    """A file that is not empty, mapped to be read. Let go, its pages come back as they were.
 
+    One of at most COPIED_BYTES is copied first: nobody can change it then. Of a larger one the pages belong to the page
+    cache; `expect_unchanged` tells whether it was shortened or written since. A change while its pages are being read
+    is seen by the next such look, and if the file was shortened, the system ends the process (SIGBUS).
+
+    Raises ResourceError when it cannot be mapped, LoadError when it changes meanwhile.
+    """
+
+    path: str
     identity: tuple[int, ...]
+    _descriptor: int | None
 
-    def __new__(cls, descriptor: int) -> MappedFile:
-        mapped = super().__new__(cls, descriptor, 0, access=mmap.ACCESS_READ)
-        mapped.identity = identity(os.fstat(descriptor))
+    def __new__(cls, descriptor: int, path: str) -> MappedFile:
+        status = os.fstat(descriptor)
+        try:
+            if status.st_size > COPIED_BYTES:
+                mapped = super().__new__(cls, descriptor, status.st_size, access=mmap.ACCESS_READ)
+                mapped._descriptor = os.dup(descriptor)
+                weakref.finalize(mapped, os.close, mapped._descriptor)
+            else:
+                mapped = cls._copied(descriptor, status.st_size, path)
+                mapped._descriptor = None
+        except (OSError, ValueError, MemoryError) as error:  # ValueError: shorter than it was
+            why = error.strerror if isinstance(error, OSError) else error
+            raise ResourceError(f"{path}: cannot be mapped, {why}, got {status.st_size} bytes") from error
+        mapped.path, mapped.identity = path, identity(status)
         return mapped
+
+    @classmethod
+    def _copied(cls, descriptor: int, size: int, path: str) -> MappedFile:
+        """The content in memory that no other process has; as a file, so that its pages may be let go too."""
+        memory = os.memfd_create("ingot", os.MFD_CLOEXEC)
+        try:
+            copied = 0
+            while copied < size and (count := os.sendfile(memory, descriptor, copied, size - copied)):
+                copied += count
+            if copied != size:
+                raise LoadError(f"{path}: changed while it was read, got {copied} bytes, expected {size}")
+            return super().__new__(cls, memory, size, access=mmap.ACCESS_READ)
+        finally:
+            os.close(memory)
+
+    def expect_unchanged(self) -> None:
+        """Raises LoadError when the file's size or time of change is another than when it was mapped."""
+        if self._descriptor is None:
+            return
+        status = os.fstat(self._descriptor)
+        if (status.st_size, status.st_mtime_ns) != self.identity[2:4]:
+            raise LoadError(
+                f"{self.path}: changed after it was loaded, got {status.st_size} bytes, expected the {len(self)} that"
+                " were there and not to be written"
+            )
+
+
+def mapped_files(arrays: Iterable[np.ndarray]) -> tuple[MappedFile, ...]:
+    """The files that arrays lie in and that others may change, each once."""
+    found = {id(file): file for array in arrays if (file := _mapped_file(array)) is not None}
+    return tuple(file for file in found.values() if file._descriptor is not None)
+
+
+def _mapped_file(array: np.ndarray) -> MappedFile | None:
+    owner: object = array
+    while isinstance(owner, (np.ndarray, memoryview)):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    return owner if isinstance(owner, MappedFile) else None
 
 
 def open_regular(folder: str, components: Sequence[str], described: str) -> int:
@@ -215,7 +276,8 @@ def open_regular(folder: str, components: Sequence[str], described: str) -> int:
     except FileNotFoundError as error:
         raise LoadError(f"{described} does not exist") from error
     except OSError as error:
-        raise LoadError(f"{described} cannot be opened, {error.strerror}") from error
+        failed = ResourceError if error.errno in EXHAUSTED else LoadError
+        raise failed(f"{described} cannot be opened, {error.strerror}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise LoadError(f"{described} is not a regular file")
@@ -224,10 +286,8 @@ def open_regular(folder: str, components: Sequence[str], described: str) -> int:
 
 def release(array: np.ndarray) -> None:
     """Lets go of the pages of a mapped file that an array lies in, until they are read again."""
-    owner: object = array
-    while isinstance(owner, (np.ndarray, memoryview)):
-        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
-    if not isinstance(owner, MappedFile) or not array.size or not hasattr(mmap, "MADV_DONTNEED"):
+    owner = _mapped_file(array)
+    if owner is None or not array.size or not hasattr(mmap, "MADV_DONTNEED"):
         return
     start = np.frombuffer(owner, np.uint8).ctypes.data
     low, high = np.lib.array_utils.byte_bounds(array)

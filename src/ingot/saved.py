@@ -147,7 +147,7 @@ def read(folder: str, weights: WeightStore) -> Graph:
     if os.path.getsize(path) != manifest["bytes"]:
         raise LoadError(f"{path}: wrong size, got {os.path.getsize(path)} bytes, expected {manifest['bytes']}")
     with open(path, "rb") as file:
-        blob = np.frombuffer(MappedFile(file.fileno()) if manifest["bytes"] else b"", np.uint8)
+        blob = np.frombuffer(MappedFile(file.fileno(), path) if manifest["bytes"] else b"", np.uint8)
     arrays = {key: _slice(path, key, row, blob) for key, row in manifest["arrays"].items()}
     load()  # before several threads ask for it
     with ThreadPoolExecutor(weights.threads) as executor:

@@ -15,7 +15,7 @@ import ingot.ops
 from ingot import saved
 from ingot.cache import Entry, entry_of, folder_of
 from ingot.config import debug
-from ingot.errors import InputError, UnsupportedError
+from ingot.errors import InputError, ResourceError, UnsupportedError, bounded
 from ingot.ir import Graph, TensorType
 from ingot.load import is_onnx_file, is_saved_program, load_model
 from ingot.locks import OwnedLock
@@ -83,6 +83,18 @@ class InferenceSession:
         self.threads = threads or usable_threads()
         self._weights = WeightStore(pack_panels, self.threads)
         self.passes = None if passes is None else tuple(passes)
+        with bounded(str(source) if isinstance(source, (str, os.PathLike)) else f"source {type(source).__name__}"):
+            self._open(source, example_inputs, dims, cache)
+
+    def _open(
+        self,
+        source: Any,
+        example_inputs: tuple[Any, ...] | None,
+        dims: Mapping[str, int] | None,
+        cache: str | os.PathLike[str] | bool | None,
+    ) -> None:
+        """Loads, binds, runs the passes, and compiles what has no symbols."""
+        passes, executor = self.passes, self.executor
         root = folder_of(cache) if executor == "native" and is_onnx_file(source) else None
         entry = None if root is None else entry_of(root, source, passes, dims)
         kept = None if entry is None else entry.read(self._weights)
@@ -213,7 +225,8 @@ class Context:
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """As `InferenceSession.run`."""
         if self._executor == "interpret":
-            results = interpret(self._graph, input_feed)
+            with bounded("run"):
+                results = interpret(self._graph, input_feed)
             outputs = [results[name] for name in self._outputs]
         else:
             program, inputs = self.prepare(input_feed)
@@ -228,6 +241,11 @@ class Context:
             inputs = self._exact(input_feed)
             if inputs is not None:
                 return self._static, inputs
+        with bounded("run"):
+            return self._bound(input_feed)
+
+    def _bound(self, input_feed: Mapping[str, np.ndarray]) -> tuple[Program, list[np.ndarray]]:
+        """As `prepare`, for inputs that say what symbols are, or have to be copied or refused."""
         symbols = bind_symbols(self._graph, input_feed)
         inputs = [np.require(input_feed[name], requirements=("C", "A")) for name in self._names]
         return self._static or self._program(tuple(symbols[s] for s in self._symbols)), inputs

@@ -18,8 +18,8 @@ from functools import partial
 import numpy as np
 
 from ingot.dtype import DType, bf16, f32
-from ingot.errors import LoadError, ResourceError
-from ingot.files import release
+from ingot.errors import LimitError, LoadError, ResourceError
+from ingot.files import mapped_files, release
 from ingot.ir import Graph
 from ingot.locks import OwnedLock
 from ingot.text import dump_node
@@ -30,6 +30,7 @@ _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
 _LARGE_BYTES = 16 << 20  # a matrix that several threads pack together
 _COPY_BYTES = 4 << 20
+_MAX_TEXT = 1 << 20  # of a recipe: a value that each of many nodes reads twice would take all memory
 _SERIAL_BYTES = 1 << 20  # so little that threads do not pay
 
 # Bytes that it makes, and the work.
@@ -79,12 +80,17 @@ def make_recipe(graph: Graph, value: str, layout: str = "raw", transposed: bool 
 
 
 def static_text(graph: Graph, value: str) -> str:
-    """The text of the computation of a static value, down to the names of weights and the contents of constants."""
+    """The text of the computation of a static value, down to the names of weights and the contents of constants.
+
+    Raises LimitError.
+    """
     node = graph.producer(value)
     if node is None:
         edge = graph.values[value]
         return value if edge.kind == "weight" else f"{value} of {edge.type} {_digest(edge.data)}"
     inner = " ".join(f"({static_text(graph, o)})" for o in node.operands if o is not None)
+    if len(inner) > _MAX_TEXT:
+        raise LimitError(f"value {value!r}: computed from too much, expected at most {_MAX_TEXT} characters of text")
     which = f"output {node.outputs.index(value)} of " if len(node.outputs) > 1 else ""
     return f"{which}{dump_node(graph, node).partition(' = ')[2]} of {inner}"
 
@@ -220,6 +226,10 @@ class WeightStore:
             for key, given in made.items():
                 _expect_fit(wanted[key], given)
             missing = [recipe for key, recipe in wanted.items() if key not in made]
+            data = (value.data for value in graph.values.values() if missing)
+            sources = mapped_files(array for array in data if array is not None)
+            for file in sources:
+                file.expect_unchanged()
             panels = [recipe for recipe in missing if recipe.layout != "raw"]
             sizes = [-(-recipe.nbytes // _ALIGNMENT) * _ALIGNMENT for recipe in panels]
             whole, offset = allocate(sum(sizes)), 0
@@ -233,6 +243,8 @@ class WeightStore:
                 if recipe.layout == "raw":
                     jobs.append((recipe.nbytes, partial(self._make_raw, graph, recipe, made)))
             self._do(jobs)
+            for file in sources:
+                file.expect_unchanged()
             self._arrays.update(made)
         return made
 

@@ -10,6 +10,7 @@ import numpy as np
 from ingot.dim import bind, solve, symbols_of
 from ingot.dtype import DType, bf16, f16, f32, f64, from_numpy
 from ingot.errors import InputError, LoadError, ResourceError, ShapeError
+from ingot.files import mapped_files
 from ingot.ir import Graph, Node, TensorType, Value, bind_attribute, bind_type
 
 Watch = Callable[[str, np.ndarray], None]
@@ -26,6 +27,8 @@ def interpret(
     ResourceError when a result finds no memory.
     """
     symbols = bind_symbols(graph, feeds, float64=float64)
+    for file in mapped_files(value.data for value in graph.values.values() if value.data is not None):
+        file.expect_unchanged()
     run = _Run(graph, symbols, float64, watch)
     for name in [*graph.inputs, *graph.states]:
         run.arrays[name] = run.fed(name, feeds.get(name))

@@ -12,6 +12,7 @@ import numpy as np
 from ingot.config import check, debug
 from ingot.dim import AtMost
 from ingot.errors import InputError, ResourceError
+from ingot.files import mapped_files
 from ingot.ir import Graph
 from ingot.lower.lowered import Lowered
 from ingot.lower.weights import WeightStore
@@ -94,6 +95,7 @@ class NativeProgram:
                 print(f"{step.node}: {step.kernel}.{lowered.target.isa} x{step.parts}", file=sys.stderr)
         recipes = [t.recipe for t in lowered.tensors.values() if t.recipe is not None]
         self._weights = weights.prepare(graph, recipes)  # held here: the store forgets what no program holds
+        self._mapped = mapped_files(self._weights.values())
         self._prepare()
 
     def resize(self, symbol: str, size: int) -> None:
@@ -144,6 +146,8 @@ class NativeProgram:
         ready = self._ready
         if ready.arena is not memory.addresses or ready.state is not state.addresses:
             ready, memory, state = self._prepare()
+        for file in self._mapped:
+            file.expect_unchanged()
         if self._checking:
             code = self._run_checked(ready, memory, table, samplers, sampler_count)
         elif samplers is None:
@@ -173,6 +177,8 @@ class NativeProgram:
         table = self.pointers([*inputs, *outputs])
         times = np.zeros((runs, max(1, len(self.plan.steps))), np.int64)
         ready, *_memory = self._prepare()
+        for file in self._mapped:
+            file.expect_unchanged()
         for row in times:
             nanoseconds = self.library.ffi.cast("int64_t*", row.ctypes.data)
             if self.library.entry.ingot_run_profiled(ready.program, table.rows, table.fault, nanoseconds):

@@ -15,7 +15,7 @@ import numpy as np
 
 from ingot import dtype
 from ingot.dtype import DType
-from ingot.errors import LimitError, LoadError, ResourceError, UnsupportedError
+from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.files import MappedFile
 from ingot.ir import MAX_RANK
 from ingot.load.hf.strict_json import parse_object, shown
@@ -81,8 +81,7 @@ def read_safetensors(descriptor: int, path: str) -> dict[str, StoredTensor]:
     """The tensors of an open file by name, in the order of their bytes; the file stays mapped while any lives.
 
     Raises LoadError listing what is wrong, UnsupportedError for dtypes that Ingot does not have, LimitError for a
-    header beyond MAX_HEADER_BYTES. A file that another program shortens afterwards ends this one with SIGBUS, as for
-    any mapped file.
+    header beyond MAX_HEADER_BYTES. For a file that another program changes afterwards see `files.MappedFile`.
     """
     size = os.fstat(descriptor).st_size
     start, header = _read_header(descriptor, size, path)
@@ -90,10 +89,7 @@ def read_safetensors(descriptor: int, path: str) -> dict[str, StoredTensor]:
     if size == start:
         content: MappedFile | bytes = b""
     else:
-        try:
-            content = MappedFile(descriptor)
-        except OSError as error:
-            raise ResourceError(f"{path}: cannot be mapped, {error.strerror}, got {size} bytes") from error
+        content = MappedFile(descriptor, path)
         if len(content) != size:
             raise LoadError(f"{path}: changed while it was read, got {len(content)} bytes, expected {size}")
     offset = 0 if size == start else start

@@ -66,6 +66,6 @@ def _components(location: str, where: str) -> list[str]:
 def _map_file(folder: str, location: str, where: str) -> MappedFile | bytes:
     descriptor = open_regular(folder, _components(location, where), f"{where}: external data {location!r}")
     try:
-        return MappedFile(descriptor) if os.fstat(descriptor).st_size else b""
+        return MappedFile(descriptor, f"{where}: external data {location!r}") if os.fstat(descriptor).st_size else b""
     finally:
         os.close(descriptor)

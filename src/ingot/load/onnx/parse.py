@@ -91,7 +91,7 @@ def _read(path: str | os.PathLike, where: str) -> memoryview:
             raise LimitError(f"{where}: file too large, got {status.st_size} bytes, expected at most {MAX_FILE_BYTES}")
         if status.st_size == 0:
             return memoryview(b"")
-        return memoryview(MappedFile(descriptor))
+        return memoryview(MappedFile(descriptor, where))
     finally:
         os.close(descriptor)
 
