@@ -61,7 +61,7 @@ def sources(seed: int) -> list[Case]:
     for name, op in OPS.items():
         sample = op.samples[int(rng.integers(len(op.samples)))]
         cases.append(op_case(name, sample, int(rng.integers(3)), rng))
-    return [*cases, *(random_graph(1000 * seed + i) for i in range(40))]
+    return [*cases, *(random_graph(1000 * seed + i) for i in range(20))]
 
 
 class Mutation:

@@ -30,8 +30,8 @@ KNOBS = {
         Knob(
             "INGOT_CACHE",
             "",
-            "keep compiled ONNX files: on (yes, true, 1) in the user's cache folder, or a folder, told by a / in it or a"
-            " leading . or ~; empty or off (no, false, 0) nowhere",
+            "keep compiled ONNX files: on (yes, true, 1) in the user's cache folder, or a folder, told by a / in it or"
+            " a leading . or ~; empty or off (no, false, 0) nowhere",
             is_folder=True,
         ),
         Knob("INGOT_LIBRARY", "", "path of another build of the native library (sanitizer builds use it)"),

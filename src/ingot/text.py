@@ -278,7 +278,10 @@ class _Line:
             raise ValueError(wrong or f"{op.name} makes {op.outputs} values, {outputs} were named")
         for key, value in attributes.items():
             if not _fits(op.attribute_types[key], value):
-                raise ValueError(f"{op.name}: bad {key}, got {_attribute(value)}, expected {op.attribute_types[key]}")
+                expected = re.sub(
+                    r"typing\.|ingot\.\w+\.|Annotated\[Any, |<class '|'>", "", str(op.attribute_types[key])
+                )
+                raise ValueError(f"{op.name}: bad {key}, got {_attribute(value)[:100]}, expected {expected}")
         for operand in operands:
             if operand is not None and not isinstance(self.graph.values[operand].type, TensorType):
                 raise ValueError(f"{op.name}: {operand!r} is {self.graph.values[operand].type}, expected a tensor")

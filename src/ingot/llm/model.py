@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ingot.errors import InputError, LoadError
+from ingot.errors import InputError, LoadError, bounded
 from ingot.ir import TensorType
 from ingot.llm.chat import ChatTemplate, checked_options
 from ingot.llm.constraint import Constraint
@@ -78,21 +78,22 @@ class LLM:
         cache_dtype: str | None = None,
         sequences: int = 4,
     ):
-        self._folder = read_folder(os.fspath(folder))
-        self.settings = Settings.of(
-            self._folder,
-            context=context,
-            precision=precision,
-            threads=threads,
-            cache_dtype=cache_dtype,
-            sequences=sequences,
-        )
-        self.model = self.settings.load(self._folder)
-        self._encoder = Encoder(self.model, self.settings.target) if self.model.kind == "encoder" else None
-        self._engine = Engine(self.model, self.settings.target, sequences) if self._encoder is None else None
-        if self._engine is not None:
-            for name in modes_of(sequences):
-                self._engine.mode(name)  # all memory is had before the first token
+        with bounded(os.fspath(folder)):
+            self._folder = read_folder(os.fspath(folder))
+            self.settings = Settings.of(
+                self._folder,
+                context=context,
+                precision=precision,
+                threads=threads,
+                cache_dtype=cache_dtype,
+                sequences=sequences,
+            )
+            self.model = self.settings.load(self._folder)
+            self._encoder = Encoder(self.model, self.settings.target) if self.model.kind == "encoder" else None
+            self._engine = Engine(self.model, self.settings.target, sequences) if self._encoder is None else None
+            if self._engine is not None:
+                for name in modes_of(sequences):
+                    self._engine.mode(name)  # all memory is had before the first token
         self.usage = Usage()
 
     @property

@@ -22,7 +22,7 @@ from typing import IO, Any
 import numpy as np
 
 from ingot.dtype import from_numpy
-from ingot.errors import LimitError, LoadError
+from ingot.errors import LimitError, LoadError, bounded
 from ingot.files import written
 from ingot.ir import TensorType
 from ingot.load.hf.strict_json import parse_object, shown
@@ -42,7 +42,7 @@ def write_state(
 
     fingerprint: names the model. arrays: by name, of any dtype and shape that Ingot has.
 
-    Raises OutputError when the file cannot be created; an error while writing stays an OSError.
+    Raises OutputError when the file cannot be created or written.
     """
     header = {
         "format": FORMAT,
@@ -77,10 +77,10 @@ def read_state(
     before the file's header agrees with it.
 
     Raises LoadError for a file that is damaged or belongs to another model, LimitError for one with too long a header,
-    FileNotFoundError.
+    ResourceError when memory or descriptors run out, FileNotFoundError.
     """
     where = os.fspath(path)
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+    with bounded(where), open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise LoadError(f"{where}: not a regular file")

@@ -16,6 +16,12 @@ def _infer_reshape(x, *, shape):
     before, after = product(x.shape), product(shape)
     if any(isinstance(dim, int) and dim < 0 for dim in shape):
         raise ShapeError(f"reshape: negative dim, got {list(shape)}")
+    if None in shape and before is not None:
+        known = product([dim for dim in shape if dim is not None])
+        if isinstance(before, int) and isinstance(known, int) and known > 0 and before % known == 0:
+            shape = tuple(before // known if dim is None else dim for dim in shape)
+        elif isinstance(before, int) and isinstance(known, int):
+            raise ShapeError(f"reshape: bad number of elements, got {x} as {list(shape)}")
     if before is not None and after is not None:
         unify(f"reshape: number of elements of {x} as {list(shape)}", before, after)
     return TensorType(x.dtype, tuple(shape))
