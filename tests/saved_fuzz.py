@@ -21,12 +21,16 @@ from pathlib import Path
 import numpy as np
 
 from ingot import InferenceSession
-from ingot.errors import InputError, LimitError, LoadError, ResourceError, UnsupportedError
+from ingot.errors import IngotError, InputError, LimitError, LoadError, ResourceError, UnsupportedError
 from ingot.ir import Graph
 from ingot.run.interpret import bind_symbols
 from saved_mutants import Mutation, sources
 
 TYPED = (LoadError, LimitError, UnsupportedError, InputError, ResourceError)
+UNTYPED = (
+    *(ArithmeticError, AssertionError, AttributeError, BufferError, IngotError, LookupError, MemoryError, OSError),
+    *(RuntimeError, TypeError, ValueError),
+)
 BYTES, SECONDS = 1 << 30, 20
 _BATCH = 200
 _OF_ONE_SOURCE = 5000  # mutants of one set of programs
@@ -72,7 +76,7 @@ def check(folder: Path, program: Path, seed: int) -> str:
         session.run(None, feeds(session.graph, json.loads(program.with_suffix(".json").read_text()), seed))
     except TYPED as error:
         return type(error).__name__
-    except BaseException as error:  # what else it is, is the finding
+    except UNTYPED as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         return f"! {type(error).__name__} in {os.path.basename(frame.filename)} {frame.name}: {str(error)[:80]!r}"
     return "runs"

@@ -18,13 +18,13 @@ from ingot.errors import LoadError
 from ingot.files import MappedFile
 from ingot.load.hf.safetensors import read_safetensors
 
-K = 64
+K = 160
 
 
 def write_model(path: Path, external: bool) -> Path:
     """y = table[ids] @ w; returns the file that holds the weights."""
     rng = np.random.default_rng(0)
-    shapes = {"table": (50, K), "w": (K, K)}
+    shapes = {"table": (200, K), "w": (K, K)}
     weights = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in shapes.items()]
     nodes = [helper.make_node("Gather", ["table", "ids"], ["x"]), helper.make_node("MatMul", ["x", "w"], ["y"])]
     ports = [

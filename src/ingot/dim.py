@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import ast
 import keyword
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ingot.errors import LimitError, ShapeError
+
+MAX_BYTES = 1 << 46  # of one value; strides count beside a dim of 0
 _MAX_TEXT = 10_000
 _MAX_TERMS = 256
 _MAX_INT = 2**63
@@ -258,6 +262,17 @@ def symbols_of(value: Dim) -> set[str]:
         for atom in monomial:
             names |= set().union(*(symbols_of(arg) for arg in atom.args)) if atom.args else {atom.name}
     return names
+
+
+def check_shape(where: str, shape: Sequence[Dim], itemsize: int, max_rank: int) -> None:
+    """Raises LimitError for too high a rank or too many bytes of the known dims, ShapeError for a negative dim."""
+    if len(shape) > max_rank:
+        raise LimitError(f"{where}: rank too high, got {len(shape)}, expected at most {max_rank}")
+    known = [dim for dim in shape if isinstance(dim, int)]
+    if any(dim < 0 for dim in known):
+        raise ShapeError(f"{where}: negative dim, got {list(shape)}, expected 0 or more")
+    if math.prod(max(dim, 1) for dim in known) * itemsize > MAX_BYTES:
+        raise LimitError(f"{where}: too large, got {list(shape)}, expected at most {MAX_BYTES} bytes")
 
 
 def parse(text: str) -> Dim:

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dim import AtMost, Dim, Expr, bind, symbols_of
+from ingot.dim import AtMost, Dim, Expr, bind, check_shape, symbols_of
 from ingot.dtype import DType, from_numpy
 from ingot.errors import LimitError, LoadError, ShapeError
 
 MAX_RANK = 8
-MAX_BYTES = 1 << 46  # of one value; strides count beside a dim of 0
 MAX_NODES = 1_000_000
 KINDS = ("input", "weight", "constant", "state", "activation")
 
@@ -464,7 +463,8 @@ class Graph:
         """Takes unknown and symbolic dims of an inferred type from a declared one. Raises ShapeError."""
         value = self.values[name]
         value.type = _narrowed(name, value.type, declared)
-        check_size(name, value.type)
+        if isinstance(value.type, TensorType):
+            check_shape(f"value {name!r}", value.type.shape, value.type.dtype.itemsize, MAX_RANK)
 
     def _take_borders(self, source: Graph) -> None:
         self.inputs, self.outputs, self.states = list(source.inputs), dict(source.outputs), dict(source.states)
@@ -473,7 +473,8 @@ class Graph:
     def _declare(self, value: Value) -> None:
         if value.name in self.values:
             raise LoadError(f"graph {self.name!r}: value {value.name!r} is defined twice")
-        check_size(value.name, value.type)
+        if isinstance(value.type, TensorType):
+            check_shape(f"value {value.name!r}", value.type.shape, value.type.dtype.itemsize, MAX_RANK)
         if len(self) > MAX_NODES:
             raise LimitError(f"graph {self.name!r}: too many nodes, expected at most {MAX_NODES}")
         self.values[value.name] = value
@@ -544,22 +545,6 @@ class Graph:
         for output, type in zip(node.outputs, inferred, strict=True):
             declared = self.values[output].type
             assert compatible(declared, type), f"{output} is {declared}, {node.op.name} makes {type}"
-
-
-def check_size(name: str, type: Type) -> None:
-    """Raises LimitError for too high a rank or too many bytes of the known dims, ShapeError for a negative dim."""
-    if not isinstance(type, TensorType):
-        return
-    if type.rank > MAX_RANK:
-        raise LimitError(f"value {name!r}: rank too high, got {type.rank}, expected at most {MAX_RANK}")
-    nbytes = type.dtype.itemsize
-    for dim in type.shape:
-        if isinstance(dim, int):
-            if dim < 0:
-                raise ShapeError(f"value {name!r}: negative dim, got {type}, expected 0 or more")
-            nbytes *= max(dim, 1)
-    if nbytes > MAX_BYTES:
-        raise LimitError(f"value {name!r}: too large, got {type}, expected at most {MAX_BYTES} bytes")
 
 
 def bind_type(type: Type, symbols: Mapping[str, int]) -> Type:

@@ -15,7 +15,7 @@ import ingot.ops
 from ingot import saved
 from ingot.cache import Entry, entry_of, folder_of
 from ingot.config import debug
-from ingot.errors import InputError, ResourceError, UnsupportedError, bounded
+from ingot.errors import InputError, UnsupportedError, bounded
 from ingot.ir import Graph, TensorType
 from ingot.load import is_onnx_file, is_saved_program, load_model
 from ingot.locks import OwnedLock
