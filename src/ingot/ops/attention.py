@@ -86,9 +86,7 @@ def _expand_attention(g, q, k, v, mask=None, *, scale, causal, causal_offset, sa
         sample("q[2,2,5,4] k[2,2,3,4] v[2,2,3,4] m:bool[2,1,5,3]", scale=0.5, safe=False),
     ],
 )
-def attention(
-    q, k, v, mask=None, *, scale: float, causal: bool = False, causal_offset: int = 0, safe: bool = True
-):
+def attention(q, k, v, mask=None, *, scale: float, causal: bool = False, causal_offset: int = 0, safe: bool = True):
     """softmax(scale * q k^T + mask) v, a group of query heads over each key and value head.
 
     q [B,H,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv], mask bool (true keeps) or float (added), broadcastable to [B,H,S,T].
