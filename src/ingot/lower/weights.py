@@ -237,7 +237,7 @@ class WeightStore:
             for recipe, size in zip(panels, sizes, strict=True):
                 packed = whole[offset : offset + recipe.nbytes].view(recipe.dtype.numpy)
                 made[recipe.key] = packed
-                jobs += self._pack_jobs(graph, recipe, packed)
+                jobs += self._pack_jobs(graph, recipe, packed) if packed.size else []
                 offset += size
             for recipe in missing:
                 if recipe.layout == "raw":
@@ -355,8 +355,6 @@ class WeightStore:
 
     def _pack_several(self, graph: Graph, recipe: Recipe, packed: np.ndarray) -> None:
         """Packs matrices one after another, and has each only as long."""
-        if not packed.size:
-            return
         panels = iter(packed.reshape(math.prod(recipe.shape[:-2]), -1))
         for part in _parts(graph, recipe.value):
             for matrix in part.reshape(math.prod(part.shape[:-2]), *part.shape[-2:]):

@@ -81,8 +81,9 @@ def _slice_dim(dim, start, stop, step):
     if start is None or stop is None:
         return None
     if isinstance(dim, int) and isinstance(start, int) and isinstance(stop, int):
-        last = dim if step > 0 else dim - 1
-        if not (0 <= start <= max(last, 0) and (0 if step > 0 else -1) <= stop <= last):
+        # Backwards over nothing begins before it: dim - 1 is -1 there.
+        lowest, last = (0, dim) if step > 0 else (-1, max(dim - 1, 0))
+        if not ((0 if dim else lowest) <= start <= last and lowest <= stop <= last):
             raise ShapeError(f"slice: out of range, got {start}:{stop}:{step}, expected it within a dim of {dim}")
     if start == 0 and stop == dim and step == 1:
         return dim
@@ -102,12 +103,14 @@ def _slice_dim(dim, start, stop, step):
         sample("x[5]", starts=(4,), stops=(2,), steps=(1,)),
         sample("x[]", starts=(), stops=(), steps=()),
         sample("x[0,3]", starts=(0, 1), stops=(0, 3), steps=(1, 1)),
+        sample("x[0,3]", starts=(-1, 2), stops=(-1, -1), steps=(-1, -1)),
         sample("x:i64[9]", starts=(1,), stops=(9,), steps=(4,)),
     ],
 )
 def slice_(x, *, starts: Sizes, stops: Sizes, steps: Ints):
     """x[start:stop:step] on every axis, with 0 <= start; a stop of -1 under a negative step reaches index 0.
 
+    Backwards over a dim of 0 a start may be -1, which is what `dim - 1` comes to there.
     A symbolic range is taken to satisfy start <= stop (for a negative step, stop <= start).
     """
     ranges = zip(starts, stops, steps, strict=True)

@@ -96,8 +96,9 @@ def _affine_bias(graph: Graph, found: Match) -> Any:
 
 def _mean_of_sum(graph: Graph, found: Match) -> Any:
     total = found.calls["sum"]
-    size = graph.type(found.values["x"]).shape[-1]
-    if not isinstance(size, int) or abs(found.numbers["inverse"] * size - 1) > 1e-7:
+    x = graph.type(found.values["x"])
+    size = x.shape[-1]
+    if x.dtype.kind != "f" or not isinstance(size, int) or abs(found.numbers["inverse"] * size - 1) > 1e-7:
         return None
     return "reduce_mean", [found.values["x"]], total.attributes
 

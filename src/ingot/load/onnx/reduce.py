@@ -109,9 +109,9 @@ def cumsum(call: Call) -> str:
     reverse = call.attr_int("reverse", 0)
     if reverse:
         x = call.slice(x, axis, size - 1, -1, -1)
-    if call.attr_int("exclusive", 0) and size != 0:
+    if call.attr_int("exclusive", 0):
         low = tuple(int(i == axis) for i in range(rank))
-        x = emit.pad(call.slice(x, axis, 0, size - 1), low=low, high=(0,) * rank, value=0)
+        x = call.slice(emit.pad(x, low=low, high=(0,) * rank, value=0), axis, 0, size)
     total = emit.cumsum(x, axis=axis)
     return call.slice(total, axis, size - 1, -1, -1) if reverse else total
 

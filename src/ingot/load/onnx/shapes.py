@@ -86,7 +86,10 @@ def unsqueezed(shape: Sequence[Size], axes: Sequence[int]) -> tuple[Size, ...]:
 
 
 def sliced(size: Size, start: Size, stop: Size, step: int) -> tuple[Size, Size]:
-    """Canonical bounds of a slice: 0 <= start <= size, and stop likewise, or down to -1 for a negative step."""
+    """Canonical bounds of a slice: 0 <= start <= size, and stop likewise, or down to -1 for a negative step.
+
+    Backwards, a start before the first element is the first one. Over a symbolic dim, start <= stop at every size.
+    """
     if step == 0:
         raise ShapeError("slice: a step is 0")
     if isinstance(size, int) and isinstance(start, int) and isinstance(stop, int):
@@ -100,7 +103,9 @@ def sliced(size: Size, start: Size, stop: Size, step: int) -> tuple[Size, Size]:
         if from_the_end and isinstance(stop, int) and stop <= -_FAR:
             return size - 1, -1
         raise UnsupportedError(f"slice: backwards over a symbolic dim, got {start}:{stop}:{step} of {size}")
-    return _bound(start, size), _bound(stop, size)
+    start, stop = _bound(start, size), _bound(stop, size)
+    is_ordered = start == 0 or stop == size or is_negative(stop - start) is False
+    return start, stop if is_ordered else dim.maximum(start, stop)
 
 
 _FAR = 2**31 - 1  # exporters write this or more for "to the end"

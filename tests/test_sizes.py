@@ -1,0 +1,90 @@
+"""ONNX models whose dims are 0 or 1, at load or at run time, against ONNX Runtime: every executor, every passes."""
+
+import numpy as np
+import pytest
+from onnx import parser
+
+from differential import check
+from ingot.load.onnx import load_onnx
+from ingot.run.interpret import interpret
+from ingot.session import InferenceSession
+from onnx_models import run_oracle
+
+# What is at stake -> declarations and nodes, and the values of N and M that it runs with.
+MODELS: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
+    "a weight of no columns": ("(float[3, 4] x) => (y) <float[4, 0] w = {}> { y = MatMul(x, w) }", ({},)),
+    "a weight of no columns, one row": ("(float[1, 4] x) => (y) <float[4, 0] w = {}> { y = MatMul(x, w) }", ({},)),
+    "k = 0 gives the bias": (
+        "(float[3, 0] x) => (y) <float[0, 2] w = {}, float[2] b = {1.0, 2.0}> { h = MatMul(x, w) y = Add(h, b) }",
+        ({},),
+    ),
+    "k = 0 of one row gives zeros": ("(float[1, 0] x) => (y) <float[0, 5] w = {}> { y = MatMul(x, w) }", ({},)),
+    "k = 0 at run time": (
+        "(float[2, N] x, float[N, 3] w) => (y) { y = MatMul(x, w) }", ({"N": 3}, {"N": 0}, {"N": 1})
+    ),
+    "Flatten of nothing, then a product": (
+        "(float[N, 0, 2] x) => (y) <float[0, 5] w = {}> { h = Flatten(x) y = MatMul(h, w) }",
+        ({"N": 3}, {"N": 0}, {"N": 1}),
+    ),
+    "the mean of integers": (
+        "(int64[3, 4] x) => (y) <int64[1] a = {1}> { y = ReduceMean(x, a) }", ({},)
+    ),
+    "the mean of one integer": ("(int64[3, 1] x) => (y) <int64[1] a = {1}> { y = ReduceMean(x, a) }", ({},)),
+    "reversed": (
+        "(float[N, 3] x) => (y) <int64[1] a = {-1}, int64[1] b = {-9223372036854775807}, int64[1] c = {0},"
+        " int64[1] d = {-1}> { y = Slice(x, a, b, c, d) }",
+        ({"N": 3}, {"N": 0}, {"N": 1}),
+    ),
+    "nothing reversed": (
+        "(float[0, 3] x) => (y) <int64[1] a = {-1}, int64[1] b = {-9223372036854775807}, int64[1] c = {0},"
+        " int64[1] d = {-1}> { y = Slice(x, a, b, c, d) }",
+        ({},),
+    ),
+    "backwards from before the first element": (
+        "(float[1, 3] x) => (y) <int64[1] a = {-3}, int64[1] b = {-9223372036854775807}, int64[1] c = {0},"
+        " int64[1] d = {-7}> { y = Slice(x, a, b, c, d) }",
+        ({},),
+    ),
+    "a slice that empties": (
+        "(float[N, 3] x) => (y) <int64[1] a = {5}, int64[1] b = {2}, int64[1] c = {0}> { y = Slice(x, a, b, c) }",
+        ({"N": 3}, {"N": 0}, {"N": 9}),
+    ),
+    "a slice to before the end that empties": (
+        "(float[N, 3] x) => (y) <int64[1] a = {0}, int64[1] b = {-2}, int64[1] c = {0}> { y = Slice(x, a, b, c) }",
+        ({"N": 3}, {"N": 0}, {"N": 1}),
+    ),
+    "a dim of 1 beside 5": (
+        "(float[N, 3] x, float[5, 3] z) => (y) { y = Add(x, z) }", ({"N": 5}, {"N": 1})
+    ),
+    **{
+        f"a running sum, {attributes or 'plain'}": (
+            f"(float[N, 3] x) => (y) <int64 a = {{0}}> {{ y = CumSum<{attributes}>(x, a) }}",
+            ({"N": 3}, {"N": 0}, {"N": 1}),
+        )
+        for attributes in ("reverse=0", "reverse=1", "exclusive=1", "reverse=1, exclusive=1")
+    },
+    "a running sum over nothing": (
+        "(float[0, 3] x) => (y) <int64 a = {0}> { y = CumSum<reverse=1, exclusive=1>(x, a) }", ({},)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sizes(name: str, rng: np.random.Generator) -> None:
+    body, bindings = MODELS[name]
+    proto = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> g {body}')
+    content = proto.SerializeToString()
+    session, graph = InferenceSession(content), load_onnx(content)
+    for binding in bindings:
+        feeds = {}
+        for declared in proto.graph.input:
+            dims = declared.type.tensor_type.shape.dim
+            shape = [binding[d.dim_param] if d.dim_param else d.dim_value for d in dims]
+            is_float = declared.type.tensor_type.elem_type == 1
+            drawn = rng.standard_normal(shape) if is_float else rng.integers(-9, 9, shape)
+            feeds[declared.name] = np.asarray(drawn, np.float32 if is_float else np.int64)
+        (expected,) = run_oracle("ort", proto, feeds)
+        for got in (session.run(None, feeds)[0], interpret(graph, feeds)["y"]):
+            assert got.dtype == expected.dtype and got.shape == expected.shape
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+        check(graph, feeds, saved=True, emitted=True)
