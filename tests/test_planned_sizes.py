@@ -49,10 +49,33 @@ def compiled(graph, sizes, threads=2) -> Program:
 
 def test_multiples_stay():
     rows = AtMost(40, "rows")
-    for size, factor in ((rows * 3, 3), (3 * rows, 3), (rows * 6 // 2, 3), (0 + rows, 1), (2 * (rows + 0), 2)):
+    multiples = (
+        (rows * 3, 3), (3 * rows, 3), (rows * 6 // 2, 3), (0 + rows, 1), (2 * (rows + 0), 2), (rows + rows, 2),
+        (sum([rows, rows, rows]), 3), (rows * 5 - rows, 4), (-rows, -1), (0 - rows, -1), (rows - 0, 1),
+    )  # fmt: skip
+    for size, factor in multiples:
         assert isinstance(size, AtMost) and (int(size), size.symbol, size.factor) == (40 * factor, "rows", factor)
-    for size in (rows + 1, rows - 1, rows // 3, rows * rows, max(3, 2) + rows):
-        assert not isinstance(size, AtMost)
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda n: n + 1, lambda n: n - 1, lambda n: n // 3, lambda n: n * n, lambda n: 3 + n, lambda n: n % 2,
+        lambda n: 80 // n, lambda n: 80 - n, lambda n: 80 % n, lambda n: n + AtMost(40, "taken"),
+        lambda n: n // AtMost(40, "taken"), lambda n: n // (n * 3),
+    ],
+)  # fmt: skip
+def test_what_is_no_multiple_is_refused(compute):
+    """Else a field would keep the planned size at every run, and nothing would say so."""
+    with pytest.raises(TypeError, match="would lose its symbol"):
+        compute(AtMost(40, "rows"))
+    assert isinstance(AtMost(40, "rows") * 0.5, float)
+
+
+def test_multiples_of_one_symbol_divide_and_cancel():
+    rows = AtMost(40, "rows")
+    for size, expected in ((rows * 6 // (rows * 2), 3), (rows * 6 % (rows * 2), 0), (rows * 6 % 3, 0), (rows - rows, 0)):
+        assert size == expected and not isinstance(size, AtMost)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

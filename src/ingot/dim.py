@@ -24,7 +24,9 @@ _MAX_INT = 2**63
 class AtMost(int):
     """A size that is planned for but that a run may use only a beginning of: `factor` times what `symbol` is then.
 
-    Everything else takes it for the planned size. Multiples stay what they are; other arithmetic gives plain ints.
+    Arithmetic keeps to multiples of the symbol: products with plain ints, sums, differences and whole quotients of
+    multiples of one symbol, and these by each other. Any other result would be a number of which nothing says that it
+    changes at a run, and raises TypeError: who wants the planned size, for a bound or an estimate, says `int(size)`.
     """
 
     symbol: str
@@ -35,22 +37,59 @@ class AtMost(int):
         size.symbol, size.factor = symbol, factor
         return size
 
+    def _is_alike(self, other: Any) -> bool:
+        return isinstance(other, AtMost) and other.symbol == self.symbol
+
+    def _refuse(self, *others: Any) -> Any:
+        if any(isinstance(other, float) for other in others):
+            return NotImplemented
+        raise TypeError(f"{int(self)}, at most {self.factor} * {self.symbol}, would lose its symbol, got {others}")
+
     def __mul__(self, other: Any) -> Any:
-        product = int.__mul__(self, other)
-        is_multiple = isinstance(other, int) and not isinstance(other, AtMost) and product is not NotImplemented
-        return AtMost(product, self.symbol, self.factor * other) if is_multiple else product
+        if isinstance(other, AtMost) or not isinstance(other, int):
+            return self._refuse(other)
+        return AtMost(int(self) * other, self.symbol, self.factor * other) if other else 0
 
     __rmul__ = __mul__
 
     def __add__(self, other: Any) -> Any:
-        return self if isinstance(other, int) and other == 0 else int.__add__(self, other)
+        if self._is_alike(other):
+            factor = self.factor + other.factor
+            return AtMost(int(self) + int(other), self.symbol, factor) if factor else 0
+        return self if isinstance(other, int) and other == 0 else self._refuse(other)
 
     __radd__ = __add__
 
+    def __neg__(self) -> AtMost:
+        return self * -1
+
+    def __sub__(self, other: Any) -> Any:
+        return self + other * -1
+
+    def __rsub__(self, other: Any) -> Any:
+        return self * -1 + other
+
     def __floordiv__(self, other: Any) -> Any:
-        quotient = int.__floordiv__(self, other)
-        divides = isinstance(other, int) and not isinstance(other, AtMost) and other > 0 and self.factor % other == 0
-        return AtMost(quotient, self.symbol, self.factor // other) if divides else quotient
+        if self % other:
+            return self._refuse(other)
+        quotient = self.factor // (other.factor if isinstance(other, AtMost) else other)
+        return quotient if isinstance(other, AtMost) else AtMost(int(self) // other, self.symbol, quotient)
+
+    def __mod__(self, other: Any) -> Any:
+        divisor = other.factor if self._is_alike(other) else other
+        if isinstance(divisor, AtMost) or not isinstance(divisor, int) or self.factor % divisor:
+            return self._refuse(other)
+        return 0
+
+    __rfloordiv__ = __rmod__ = __divmod__ = __rdivmod__ = _refuse
+
+
+def divides(divisor: int, size: int) -> bool:
+    """Whether a size is a whole multiple of another at every run, sizes planned for at most included."""
+    factor = size.factor if isinstance(size, AtMost) else size
+    if isinstance(divisor, AtMost):
+        return isinstance(size, AtMost) and size.symbol == divisor.symbol and factor % divisor.factor == 0
+    return factor % divisor == 0
 
 
 @dataclass(frozen=True, slots=True)

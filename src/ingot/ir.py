@@ -66,7 +66,7 @@ class TensorType:
     @property
     def nbytes(self) -> int:
         """Bytes of a static tensor."""
-        return self.size * self.dtype.itemsize
+        return int(self.size) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from ingot.errors import LimitError
+from ingot.errors import LimitError, UnsupportedError
 from ingot.lower.lowered import Lowered, Step, Tensor
 from ingot.lower.view import View
 from ingot.order import order_steps
@@ -28,6 +28,44 @@ class Address:
 
     region: str
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Bytes of a region: the first one, and how many."""
+
+    offset: int
+    nbytes: int
+
+
+@dataclass(slots=True)
+class Placement:
+    """Where the weights and states lie that several plans share: each recipe once, by its key, each state by its name."""
+
+    weights: dict[str, Place] = field(default_factory=dict)
+    states: dict[str, Place] = field(default_factory=dict)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights, without the gaps between them."""
+        return sum(place.nbytes for place in self.weights.values())
+
+    def add(self, tensor: Tensor, alignment: int) -> tuple[Address, int]:
+        """The address of a weight or state, the same for whoever asks; and the bytes of its region up to its end.
+
+        Raises UnsupportedError for a state that has another size elsewhere: what it holds could not be carried over.
+        """
+        if tensor.recipe is not None:
+            region, key, places = "weights", tensor.recipe.key, self.weights
+        else:
+            region, key, places = "state", tensor.name, self.states
+        if key not in places:
+            last = next(reversed(places.values()), Place(0, 0))
+            places[key] = Place(_round_up(last.offset + last.nbytes, alignment), tensor.nbytes)
+        place = places[key]
+        if place.nbytes != tensor.nbytes:
+            raise UnsupportedError(f"state {key!r}: changes its size, got {tensor.nbytes} bytes, expected {place.nbytes}")
+        return Address(region, place.offset), _round_up(place.offset + place.nbytes, alignment)
 
 
 @dataclass(slots=True)
@@ -65,10 +103,13 @@ class _Block:
     death: int
 
 
-def plan(lowered: Lowered, *, canaries: bool = False) -> Plan:
+def plan(lowered: Lowered, placement: Placement | None = None, *, canaries: bool = False) -> Plan:
     """Places every root tensor of a lowering. Deterministic.
 
-    Raises LimitError when a tensor is larger than the target's largest region.
+    placement: where weights and states of earlier plans lie; what is new is added to it.
+
+    Raises LimitError when a tensor is larger than the target's largest region, UnsupportedError for a state that has
+    another size in an earlier plan.
     """
     result = Plan(order_steps(lowered), canary_bytes=CANARY_BYTES if canaries else 0)
     alignment = lowered.target.alignment
@@ -78,7 +119,7 @@ def plan(lowered: Lowered, *, canaries: bool = False) -> Plan:
     arena = [t for t in lowered.tensors.values() if t.id in result.live]
     result.activation_bytes = sum(_round_up(t.nbytes, alignment) for t in arena if t.kind == "activation")
     _place_blocks(lowered, result, blocks)
-    _place_rest(lowered, result, alignment)
+    _place_rest(lowered, result, Placement() if placement is None else placement)
     for region, size in result.regions.items():
         if size > lowered.target.region_bytes:
             raise LimitError(f"{region}: too large, got {size} bytes, expected at most {lowered.target.region_bytes}")
@@ -226,22 +267,20 @@ def _place(lowered: Lowered, blocks: list[_Block], canary_bytes: int) -> list[_R
     return regions
 
 
-def _place_rest(lowered: Lowered, result: Plan, alignment: int) -> None:
-    """Weights and states one after another; each input and output is a region of its own, bound at the run."""
+def _place_rest(lowered: Lowered, result: Plan, placement: Placement) -> None:
+    """Weights and states where the placement has them; each input and output is a region of its own, bound at the run."""
     for tensor in lowered.tensors.values():
         if tensor.kind in ("input", "output"):
-            region, offset = f"{tensor.kind}:{tensor.name}", 0
-            result.regions[region] = tensor.nbytes
+            address, end = Address(f"{tensor.kind}:{tensor.name}", 0), tensor.nbytes
         elif tensor.replaces is not None:
             result.addresses[tensor.id] = result.addresses[tensor.replaces]
             continue
         elif tensor.kind in ("weight", "state"):
-            region = "weights" if tensor.kind == "weight" else "state"
-            offset = result.regions.get(region, 0)
-            result.regions[region] = offset + _round_up(tensor.nbytes, alignment)
+            address, end = placement.add(tensor, lowered.target.alignment)
         else:
             continue
-        result.addresses[tensor.id] = Address(region, offset)
+        result.addresses[tensor.id] = address
+        result.regions[address.region] = max(result.regions.get(address.region, 0), end)
 
 
 # A stretch of memory: region, first byte, one past the last.

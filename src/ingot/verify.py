@@ -100,8 +100,8 @@ def _elements(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
     for dim, stride in zip(shape, strides, strict=True):
         if dim == 0:
             return 0, 0
-        low += min(0, (dim - 1) * stride)
-        high += max(0, (dim - 1) * stride)
+        low += min(0, (int(dim) - 1) * stride)
+        high += max(0, (int(dim) - 1) * stride)
     return low, high + 1
 
 
@@ -236,7 +236,7 @@ def _collide(lowered: Lowered, plan: Plan, a: Step, b: Step) -> bool:
         found = []
         for view in views:
             start = plan.addresses[view.tensor]
-            reach = [(d - 1) * s for d, s in zip(view.shape, view.strides, strict=True)]
+            reach = [(int(d) - 1) * int(s) for d, s in zip(view.shape, view.strides, strict=True)]
             if 0 in view.shape:
                 continue
             low = start.offset + (view.offset + sum(r for r in reach if r < 0)) * view.dtype.itemsize

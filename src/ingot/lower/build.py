@@ -437,7 +437,7 @@ class Builder:
             size *= dim
         view = View(self._id(), dtype, 0, shape, strides)
         lying = shape if order is None or view.is_contiguous else tuple(shape[axis] for axis in order)
-        self.lowered.tensors[view.tensor] = Tensor(view.tensor, name, dtype, lying, kind, size * dtype.itemsize)
+        self.lowered.tensors[view.tensor] = Tensor(view.tensor, name, dtype, lying, kind, int(size) * dtype.itemsize)
         return view
 
     def _find_panel_tables(self) -> set[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from ingot.dim import divides
 from ingot.dtype import DType
 
 
@@ -79,7 +80,7 @@ class View:
         """The half-open range of element offsets touched; empty for a view of no elements."""
         if self.size == 0:
             return self.offset, self.offset
-        steps = [(dim - 1) * stride for dim, stride in zip(self.shape, self.strides, strict=True)]
+        steps = [(int(dim) - 1) * int(stride) for dim, stride in zip(self.shape, self.strides, strict=True)]
         return self.offset + sum(min(s, 0) for s in steps), self.offset + sum(max(s, 0) for s in steps) + 1
 
     def permute(self, axes: Sequence[int]) -> View:
@@ -90,9 +91,10 @@ class View:
         """The canonical slice of the op `slice`."""
         offset, shape, strides = self.offset, [], []
         for start, stop, step, stride in zip(starts, stops, steps, self.strides, strict=True):
-            length = max(0, -((start - stop) // step) if step > 0 else -((stop - start) // -step))
             if start == 0 and step == 1:
                 length = stop  # which may be an AtMost
+            else:
+                length = max(0, -((start - stop) // step) if step > 0 else -((stop - start) // -step))
             offset += start * stride if length else 0
             shape.append(length)
             strides.append(stride * step)
@@ -116,11 +118,12 @@ class View:
         for length, stride in reversed(runs):
             remaining, step = length, stride
             while position >= 0 and (remaining > 1 or shape[position] == 1):
-                if remaining % shape[position]:
-                    return None
                 strides.append(step)
-                step *= shape[position]
-                remaining //= shape[position]
+                if shape[position] != 1:
+                    if not divides(shape[position], remaining):
+                        return None
+                    step *= shape[position]
+                    remaining //= shape[position]
                 position -= 1
             if remaining != 1:
                 return None

@@ -186,7 +186,8 @@ def unify(where: str, a: Dim, b: Dim) -> Dim:
     """The dim that both are; an int is preferred. Raises ShapeError when they cannot be equal."""
     if a is None or b is None:
         return b if a is None else a
-    if isinstance(a - b, int) and a != b:
+    is_known = isinstance(a, int) and isinstance(b, int)
+    if a != b and (is_known or isinstance(a - b, int)):
         raise ShapeError(f"{where}: dims differ, got {a} and {b}")
     return a if isinstance(a, int) or not isinstance(b, int) else b
 

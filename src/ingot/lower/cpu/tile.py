@@ -263,7 +263,7 @@ class _Slots:
         reduces = any(op.reduces for op in ops)
         floats = REDUCED_FLOATS if reduces else TILE_FLOATS
         self.tile_cols = min(width, floats // 4 if reduces else floats)
-        self.tile_rows = min(floats // self.tile_cols, -(-nest.rows // 2))
+        self.tile_rows = min(floats // self.tile_cols, -(-int(nest.rows) // 2))
         if self.tile_cols < width and not reduces:
             self.tile_rows = 1
         elif reduces and self.tile_rows > 4:

@@ -1,0 +1,133 @@
+"""Graph + modes + Target -> what runs: the only place where bind, passes, segments, lower, plan and verify follow one
+another. Sessions, language models, `fit`, saved programs, emitted C and benchmarks all take what is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ingot.config import check
+from ingot.errors import UnsupportedError
+from ingot.ir import Graph
+from ingot.lower import Lowered, Target, lower, segments
+from ingot.passes import optimize
+from ingot.plan import Placement, Plan, plan
+from ingot.verify import verify
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """One way to run a graph.
+
+    sizes: what its symbols are bound to, `dim.AtMost` for what a run may use a beginning of. outputs: the external names
+    that it keeps; None for all. every_row: inputs of row indices that are 0, 1, 2, ... in this mode, so that a gather by
+    one of them takes every row in order and goes. state: "replace" lets an update take a state's place by a copy where
+    it cannot be made in place; "append" refuses that, because the state is too large to be copied at each run.
+    """
+
+    name: str = "infer"
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    outputs: tuple[str, ...] | None = None
+    every_row: tuple[str, ...] = ()
+    state: Literal["replace", "append"] = "replace"
+
+    def graph(self, whole: Graph, passes: tuple[str, ...] | None = None) -> Graph:
+        """The static graph of this mode: a copy, bound and simplified. `whole` has been through the passes.
+
+        Raises ShapeError when the sizes contradict an op.
+        """
+        if not (self.sizes or self.outputs or self.every_row):
+            return whole.copy()
+        graph = whole.bind(self.sizes)
+        for name in list(graph.outputs):
+            if self.outputs is not None and name not in self.outputs:
+                graph.remove_output(name)
+        for node in list(graph.nodes):
+            if node.op.name == "gather" and node.operands[1] in self.every_row:
+                graph.replace(node, str(node.operands[0]))
+        optimize(graph, passes)
+        return graph
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledSegment:
+    """A part of a static graph. native: its steps and their places, or None where only the reference can compute it."""
+
+    graph: Graph
+    native: tuple[Lowered, Plan] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One mode, ready to be run or emitted: its static graph, and that graph's segments in order."""
+
+    mode: Mode
+    graph: Graph
+    segments: tuple[CompiledSegment, ...]
+
+    @property
+    def fallback(self) -> list[str]:
+        """What runs on the reference: `op 'value'` for each node."""
+        parts = [segment.graph for segment in self.segments if segment.native is None]
+        return [f"{node.op.name} {node.outputs[0]!r}" for graph in parts for node in graph.nodes]
+
+    @property
+    def native(self) -> tuple[Lowered, Plan]:
+        """The steps and places of the only segment. Raises UnsupportedError where an op has no kernel."""
+        if len(self.segments) > 1 or self.segments[0].native is None:
+            missing = ", ".join(self.fallback)
+            raise UnsupportedError(f"{self.mode.name}: no kernel, got {missing}, expected one for each node")
+        return self.segments[0].native
+
+
+def compile_mode(
+    graph: Graph,
+    target: Target,
+    mode: Mode = Mode(),  # noqa: B008  frozen
+    *,
+    placement: Placement | None = None,
+    passes: tuple[str, ...] | None = None,
+) -> Compiled:
+    """Compiles one mode of a graph that has been through the passes. Reads no weight.
+
+    placement: where weights and states lie that other modes have, too; what this mode adds is noted in it. passes: the
+    names of those that a mode may repeat; None for all.
+
+    Raises ShapeError when sizes contradict an op, LimitError for a tensor larger than the target allows, and
+    UnsupportedError for a state that cannot be treated as the mode asks.
+    """
+    placement = Placement() if placement is None else placement
+    static = mode.graph(graph, passes)
+    whole = static.copy()  # lowering expands and derives; who runs or saves the mode sees it as it was
+    parts = []
+    for segment in segments(static, target):
+        if not segment.native:
+            parts.append(CompiledSegment(segment.graph, None))
+            continue
+        lowered = lower(segment.graph, target, mode.name)
+        planned = plan(lowered, placement, canaries=check() >= 3)
+        verify(lowered, planned)
+        parts.append(CompiledSegment(segment.graph, (lowered, planned)))
+    compiled = Compiled(mode, whole, tuple(parts))
+    if mode.state == "append":
+        _expect_in_place(compiled)
+    return compiled
+
+
+def compile_modes(graph: Graph, target: Target, modes: Iterable[Mode]) -> tuple[dict[str, Compiled], Placement]:
+    """Several modes of a graph by name, over one placement of the weights and states that they share.
+
+    Raises what `compile_mode` raises.
+    """
+    placement = Placement()
+    return {mode.name: compile_mode(graph, target, mode, placement=placement) for mode in modes}, placement
+
+
+def _expect_in_place(compiled: Compiled) -> None:
+    """Raises UnsupportedError when the update of some state is not where the state lies."""
+    lowered, _ = compiled.native
+    for state, update in compiled.graph.states.items():
+        if any(step.node == update and step.kernel.startswith("copy_") for step in lowered.steps):
+            raise UnsupportedError(f"{compiled.mode.name}: state {state!r} cannot be updated in place by {update!r}")
