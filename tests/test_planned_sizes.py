@@ -5,7 +5,9 @@ import pytest
 
 from ingot import text
 from ingot.dim import AtMost
+from ingot.dtype import f32
 from ingot.lower import Target
+from ingot.lower.view import View, collapse, contiguous_strides
 from ingot.lower.weights import WeightStore
 from ingot.passes import optimize
 from ingot.run.arena import Arena
@@ -41,6 +43,10 @@ def weights(seed: int = 0) -> dict[str, np.ndarray]:
     return {name: generator.standard_normal(shape).astype(np.float32) / 3 for name, shape in shapes.items()}
 
 
+def contiguous(tensor: str, shape: tuple[int, ...]) -> View:
+    return View(tensor, f32, 0, shape, contiguous_strides(shape))
+
+
 def compiled(graph, sizes, threads=2) -> Program:
     bound = graph.bind(sizes)
     optimize(bound)
@@ -74,7 +80,12 @@ def test_what_is_no_multiple_is_refused(compute):
 
 def test_multiples_of_one_symbol_divide_and_cancel():
     rows = AtMost(40, "rows")
-    for size, expected in ((rows * 6 // (rows * 2), 3), (rows * 6 % (rows * 2), 0), (rows * 6 % 3, 0), (rows - rows, 0)):
+    for size, expected in (
+        (rows * 6 // (rows * 2), 3),
+        (rows * 6 % (rows * 2), 0),
+        (rows * 6 % 3, 0),
+        (rows - rows, 0),
+    ):
         assert size == expected and not isinstance(size, AtMost)
 
 
@@ -103,6 +114,17 @@ def test_every_step_of_rows_is_resized():
     for step in program.lowered.steps:
         sizes = [v for field in step.fields.values() for v in (field if isinstance(field, tuple) else (field,))]
         assert any(isinstance(size, AtMost) for size in sizes), step.kernel
+
+
+def test_what_is_not_used_lies_between():
+    """Dims outside a planned one step over all that is planned, and are not merged with it."""
+    rows, view = AtMost(PLANNED, "rows"), contiguous("x", (3, AtMost(PLANNED, "rows"), 4))
+    assert view.strides == (PLANNED * 4, 4, 1)
+    assert view.rows() is None and view.reshape((3 * PLANNED * 4,)) is None
+    assert collapse([view]) == ((3, rows * 4), [(PLANNED * 4, 1)])
+    alone = contiguous("x", (1, rows, 4, 2)).reshape((rows, 8))
+    assert alone is not None and alone.shape[0].symbol == "rows"
+    assert contiguous("x", (rows * 3,)).reshape((3, rows)) is None
 
 
 def test_more_than_planned_is_refused():

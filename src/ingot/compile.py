@@ -21,10 +21,10 @@ from ingot.verify import verify
 class Mode:
     """One way to run a graph.
 
-    sizes: what its symbols are bound to, `dim.AtMost` for what a run may use a beginning of. outputs: the external names
-    that it keeps; None for all. every_row: inputs of row indices that are 0, 1, 2, ... in this mode, so that a gather by
-    one of them takes every row in order and goes. state: "replace" lets an update take a state's place by a copy where
-    it cannot be made in place; "append" refuses that, because the state is too large to be copied at each run.
+    sizes: what its symbols are bound to, `dim.AtMost` for what a run may use a beginning of. outputs: the external
+    names that it keeps; None for all. every_row: inputs of row indices that are 0, 1, 2, ... in this mode, so that a
+    gather by one of them takes every row in order and goes. state: "replace" lets an update take a state's place by a
+    copy where it cannot be made in place; "append" refuses that, because the state is too large to be copied each run.
     """
 
     name: str = "infer"
@@ -85,7 +85,7 @@ class Compiled:
 def compile_mode(
     graph: Graph,
     target: Target,
-    mode: Mode = Mode(),  # noqa: B008  frozen
+    mode: Mode = Mode(),
     *,
     placement: Placement | None = None,
     passes: tuple[str, ...] | None = None,

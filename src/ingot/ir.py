@@ -52,10 +52,10 @@ class TensorType:
 
     @property
     def size(self) -> int:
-        """Number of elements of a static tensor."""
+        """Number of elements of a static tensor, planned ones included."""
         size = 1
         for dim in self.dims:
-            size *= dim
+            size *= int(dim)
         return size
 
     @property
@@ -66,7 +66,7 @@ class TensorType:
     @property
     def nbytes(self) -> int:
         """Bytes of a static tensor."""
-        return int(self.size) * self.dtype.itemsize
+        return self.size * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)

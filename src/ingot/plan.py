@@ -40,7 +40,7 @@ class Place:
 
 @dataclass(slots=True)
 class Placement:
-    """Where the weights and states lie that several plans share: each recipe once, by its key, each state by its name."""
+    """Where the weights and states lie that several plans share: each recipe by its key, each state by its name."""
 
     weights: dict[str, Place] = field(default_factory=dict)
     states: dict[str, Place] = field(default_factory=dict)
@@ -64,7 +64,9 @@ class Placement:
             places[key] = Place(_round_up(last.offset + last.nbytes, alignment), tensor.nbytes)
         place = places[key]
         if place.nbytes != tensor.nbytes:
-            raise UnsupportedError(f"state {key!r}: changes its size, got {tensor.nbytes} bytes, expected {place.nbytes}")
+            raise UnsupportedError(
+                f"state {key!r}: changes its size, got {tensor.nbytes} bytes, expected {place.nbytes}"
+            )
         return Address(region, place.offset), _round_up(place.offset + place.nbytes, alignment)
 
 

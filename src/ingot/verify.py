@@ -236,7 +236,7 @@ def _collide(lowered: Lowered, plan: Plan, a: Step, b: Step) -> bool:
         found = []
         for view in views:
             start = plan.addresses[view.tensor]
-            reach = [(int(d) - 1) * int(s) for d, s in zip(view.shape, view.strides, strict=True)]
+            reach = [(int(d) - 1) * s for d, s in zip(view.shape, view.strides, strict=True)]
             if 0 in view.shape:
                 continue
             low = start.offset + (view.offset + sum(r for r in reach if r < 0)) * view.dtype.itemsize

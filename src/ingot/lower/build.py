@@ -432,12 +432,9 @@ class Builder:
     ) -> View:
         """A root whose axes lie in memory in `order`: its own shape is in that order, its view's shape is `shape`."""
         strides = contiguous_strides(shape) if order is None else ordered_strides(shape, order)
-        size = 1
-        for dim in shape:
-            size *= dim
         view = View(self._id(), dtype, 0, shape, strides)
         lying = shape if order is None or view.is_contiguous else tuple(shape[axis] for axis in order)
-        self.lowered.tensors[view.tensor] = Tensor(view.tensor, name, dtype, lying, kind, int(size) * dtype.itemsize)
+        self.lowered.tensors[view.tensor] = Tensor(view.tensor, name, dtype, lying, kind, view.size * dtype.itemsize)
         return view
 
     def _find_panel_tables(self) -> set[str]:

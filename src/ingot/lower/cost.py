@@ -33,7 +33,7 @@ def cost(lowered: Lowered, step: Step) -> Cost:
 
 def view_bytes(view: View) -> int:
     """Bytes of the elements that a view shows, those of a broadcast dim once."""
-    distinct = prod(dim for dim, stride in zip(view.shape, view.strides, strict=True) if stride != 0)
+    distinct = prod(int(dim) for dim, stride in zip(view.shape, view.strides, strict=True) if stride != 0)
     return distinct * view.dtype.itemsize
 
 
@@ -54,7 +54,7 @@ def _flops(args_type: str) -> Callable[[Callable[[Numbers], int]], Callable[[Num
 def _number(fields: Numbers, name: str) -> int:
     value = fields.get(name, 0)
     assert isinstance(value, int), name
-    return value
+    return int(value)
 
 
 def _product(fields: Numbers, *names: str) -> int:
@@ -70,7 +70,7 @@ def _gemm(fields: Numbers) -> int:
 def _matmul(fields: Numbers) -> int:
     batch = fields["batch_shape"]
     assert isinstance(batch, tuple)
-    return 2 * prod(dim for dim in batch if isinstance(dim, int)) * _product(fields, "m", "n", "k")
+    return 2 * prod(int(dim) for dim in batch if isinstance(dim, int)) * _product(fields, "m", "n", "k")
 
 
 @_flops("attention_args")

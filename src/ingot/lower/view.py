@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from ingot.dim import divides
+from ingot.dim import AtMost, divides
 from ingot.dtype import DType
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides, in elements."""
+    """Row-major strides, in elements. What is planned for keeps its place, however much of it a run uses."""
     strides = [1] * len(shape)
     for i in range(len(shape) - 2, -1, -1):
-        strides[i] = strides[i + 1] * max(shape[i + 1], 1)
+        strides[i] = strides[i + 1] * max(int(shape[i + 1]), 1)
     return tuple(strides)
 
 
@@ -46,9 +47,10 @@ class View:
 
     @property
     def size(self) -> int:
+        """Elements, planned ones included."""
         size = 1
         for dim in self.shape:
-            size *= dim
+            size *= int(dim)
         return size
 
     @property
@@ -80,7 +82,7 @@ class View:
         """The half-open range of element offsets touched; empty for a view of no elements."""
         if self.size == 0:
             return self.offset, self.offset
-        steps = [(int(dim) - 1) * int(stride) for dim, stride in zip(self.shape, self.strides, strict=True)]
+        steps = [(int(dim) - 1) * stride for dim, stride in zip(self.shape, self.strides, strict=True)]
         return self.offset + sum(min(s, 0) for s in steps), self.offset + sum(max(s, 0) for s in steps) + 1
 
     def permute(self, axes: Sequence[int]) -> View:
@@ -122,8 +124,10 @@ class View:
                 if shape[position] != 1:
                     if not divides(shape[position], remaining):
                         return None
-                    step *= shape[position]
+                    step *= int(shape[position])
                     remaining //= shape[position]
+                    if isinstance(shape[position], AtMost) and remaining != 1:
+                        return None
                 position -= 1
             if remaining != 1:
                 return None
@@ -131,12 +135,12 @@ class View:
         return replace(self, shape=tuple(shape), strides=tuple(reversed(strides)))
 
     def _runs(self) -> list[tuple[int, int]]:
-        """Dims merged where they lie evenly behind each other: (length, innermost stride), without size 1."""
+        """Dims merged where they lie evenly behind each other, as `collapse` does: (length, innermost stride)."""
         runs: list[tuple[int, int]] = []
         for dim, stride in zip(self.shape, self.strides, strict=True):
             if dim == 1:
                 continue
-            if runs and runs[-1][1] == stride * dim:
+            if runs and not isinstance(dim, AtMost) and runs[-1][1] == stride * dim:
                 runs[-1] = (runs[-1][0] * dim, stride)
             else:
                 runs.append((dim, stride))
@@ -164,7 +168,8 @@ def image_order(views: Sequence[View], rank: int = 4) -> tuple[int, ...] | None:
 def collapse(views: Sequence[View]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
     """The loop nest of views of one shape, with as few dims as possible: (shape, strides of each view).
 
-    Dims of size 1 go; neighbours merge where every view allows it. The innermost dim stays last.
+    Dims of size 1 go; neighbours merge where every view allows it. The innermost dim stays last. A dim that is planned
+    for at most merges with those inside it, never with one outside: what a run does not use lies between.
     """
     shape: list[int] = []
     strides: list[list[int]] = [[] for _ in views]
@@ -172,7 +177,8 @@ def collapse(views: Sequence[View]) -> tuple[tuple[int, ...], list[tuple[int, ..
         if dim == 1:
             continue
         here = [v.strides[axis] for v in views]
-        if shape and all(s[-1] == h * dim for s, h in zip(strides, here, strict=True)):
+        merges = shape and not isinstance(dim, AtMost)
+        if merges and all(s[-1] == h * dim for s, h in zip(strides, here, strict=True)):
             shape[-1] *= dim
             for s, h in zip(strides, here, strict=True):
                 s[-1] = h
@@ -181,5 +187,5 @@ def collapse(views: Sequence[View]) -> tuple[tuple[int, ...], list[tuple[int, ..
             for s, h in zip(strides, here, strict=True):
                 s.append(h)
     if not shape:
-        return (views[0].size,), [(1,) for _ in views]
+        return (math.prod(views[0].shape),), [(1,) for _ in views]
     return tuple(shape), [tuple(s) for s in strides]

@@ -55,8 +55,9 @@ def _emit_attention(builder: Builder, node: Node, kernel: str) -> None:
         mask = broadcast_view(builder.view(node.operands[3]), (batch, heads, q_len, kv_len))
         reads.append(mask)
         fields |= {"mask": pointer(mask), "mask_strides": mask.strides, "mask_kind": 2 if mask.dtype is f32 else 1}
-    work = batch * heads * _head_nanoseconds(q_len, kv_len, head_dim, v_dim)
-    scratch = attention_scratch(kernel, heads // kv_heads * q_len, kv_len, head_dim, v_dim)
+    rows, keys = int(q_len), int(kv_len)
+    work = batch * heads * _head_nanoseconds(rows, keys, head_dim, v_dim)
+    scratch = attention_scratch(kernel, heads // kv_heads * rows, keys, head_dim, v_dim)
     builder.step(kernel, "attention_args", fields, reads, [out], work=work, scratch_floats=scratch)
     if target is not out:
         builder.emit_copy(out, target)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ingot.dtype import f32, i32, i64
 from ingot.ir import Node
 from ingot.lower.build import Builder, broadcast_view, pointer
@@ -31,7 +33,7 @@ def _gather_rows(kernel: str, layout: str, *conditions: Condition) -> None:
         out = builder.result(node.output)
         fields = _gather_fields(4) | {
             "table": pointer(table), "indices": pointer(indices), "out": pointer(out),
-            "outer": 1, "limit": table.shape[0], "inner": table.shape[1], "count": indices.size,
+            "outer": 1, "limit": table.shape[0], "inner": table.shape[1], "count": math.prod(indices.shape),
             "index_bytes": indices.dtype.itemsize,
         }  # fmt: skip
         work = out.size * 4 * _BYTE
@@ -65,7 +67,7 @@ def _gather(dtype) -> None:  # type: ignore[no-untyped-def]
             inner *= dim
         fields = _gather_fields(table.dtype.itemsize) | {
             "table": pointer(table), "indices": pointer(indices), "out": pointer(out),
-            "outer": outer, "limit": table.shape[node.axis], "inner": inner, "count": indices.size,
+            "outer": outer, "limit": table.shape[node.axis], "inner": inner, "count": math.prod(indices.shape),
         }  # fmt: skip
         work = out.size * table.dtype.itemsize * _BYTE
         builder.step(kernel, "gather_args", fields, [table, indices], [out], work=work)

@@ -258,7 +258,7 @@ class _Slots:
     def __init__(self, ops: Sequence[_Op], numbers: dict[str, int], nest: LoopNest):
         self.ops = ops
         self.places = dict(numbers)
-        width = -(-nest.cols // 16) * 16
+        width = -(-int(nest.cols) // 16) * 16
         # Reductions take four rows at a time, and blocks of rows are what parts share.
         reduces = any(op.reduces for op in ops)
         floats = REDUCED_FLOATS if reduces else TILE_FLOATS
