@@ -270,7 +270,7 @@ def _place(lowered: Lowered, blocks: list[_Block], canary_bytes: int) -> list[_R
 
 
 def _place_rest(lowered: Lowered, result: Plan, placement: Placement) -> None:
-    """Weights and states where the placement has them; each input and output is a region of its own, bound at the run."""
+    """Weights and states where the placement has them; inputs and outputs are regions of their own, bound late."""
     for tensor in lowered.tensors.values():
         if tensor.kind in ("input", "output"):
             address, end = Address(f"{tensor.kind}:{tensor.name}", 0), tensor.nbytes
