@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from itertools import cycle, islice
 
 from ingot import config, text
 from ingot.errors import InputError
@@ -68,11 +69,15 @@ def optimize(graph: Graph, passes: tuple[str, ...] | None = None) -> None:
 
 
 def run_until_stable(graph: Graph, passes: Mapping[str, Pass]) -> bool:
-    """Runs passes in order, again and again, until a whole round changes nothing. True when something changed."""
-    for round in range(_MAX_ROUNDS):
-        changes = [run(graph, name, each) for name, each in passes.items()]
-        if not any(changes):
-            return round > 0
+    """Runs passes in order, again and again, until none changes the graph any more. True when something changed."""
+    if not passes:
+        return False
+    idle, changed = 0, False
+    for name, each in islice(cycle(passes.items()), _MAX_ROUNDS * len(passes)):
+        idle = 0 if run(graph, name, each) else idle + 1
+        changed |= idle == 0
+        if idle == len(passes):
+            return changed
     raise AssertionError(f"passes do not settle after {_MAX_ROUNDS} rounds: {', '.join(passes)}")
 
 
