@@ -26,7 +26,6 @@ Unit = TypeVar("Unit")
 class Row:
     """What the CPU knows about an op: a kernel, when it applies (the reason why not, or ""), how to emit the call.
 
-    strided: the emitter can write through any strides, so the result may be placed inside another tensor.
     avoid: why a later row is the better choice, although this kernel could do it; or "".
     """
 
@@ -34,7 +33,6 @@ class Row:
     kernel: str
     refuse: Callable[[Builder, Node], str]
     emit: Callable[[Builder, Node], None]
-    strided: bool
     avoid: Callable[[Builder, Node], str]
 
 
@@ -56,6 +54,7 @@ class Builder:
         self._slots: dict[Node, dict[str | None, int]] = {}  # where each operand of a concat begins
         self._work: list[float] = []  # nanoseconds of each step on one thread, as its emitter estimates
         self._scalars: dict[str, tuple[float, DType]] = {}
+        self._stand_ins: dict[str, tuple[View, View]] = {}  # tensor -> what is written, where it belongs
         self._panel_tables = self._find_panel_tables()
 
     # -- the walk -----------------------------------------------------------------------------------------------
@@ -137,9 +136,7 @@ class Builder:
     def adjacent(self, value: str | None) -> View:
         """The value with its last dim adjacent; copied where it is not."""
         view = self.view(value)
-        if view.shape[-1] == 1 or view.strides[-1] == 1:
-            return view
-        return self.copy(view)
+        return view if view.has_adjacent_columns else self.copy(view)
 
     def weight(self, value: str, layout: str = "raw", transposed: bool = False) -> View:
         """A static value in the layout a kernel wants; raw ones keep their shape."""
@@ -199,10 +196,6 @@ class Builder:
         self.static.add(name)
         return name
 
-    def temporary(self, node: Node, like: View, order: tuple[int, ...] | None = None) -> View:
-        """A tensor of a view's shape, row-major or in `order`: for a kernel that cannot write through the view."""
-        return self._new(f"{node.outputs[0]}.rows", like.dtype, like.shape, "activation", order)
-
     def scalar(self, value: float, dtype: DType) -> View:
         """A constant of one element, shape []."""
         return self.view(self.constant(value, dtype))
@@ -241,6 +234,22 @@ class Builder:
         if view is None:
             view = self._own(value, order)
         self._bind(value, view)
+        return view
+
+    def accepted_result(
+        self, value: str, accepts: Callable[[View], bool], order: tuple[int, ...] | None = None
+    ) -> View:
+        """As `result` with any strides, or a stand-in for it where a kernel does not accept the view."""
+        view = self.result(value, strided=True, order=order)
+        return view if accepts(view) else self.stand_in(value, view, order)
+
+    def stand_in(self, value: str, target: View, order: tuple[int, ...] | None = None) -> View:
+        """A tensor that the next step writes instead of a view of a value, row-major or in `order`.
+
+        The step is followed by a copy into the view.
+        """
+        view = self._new(f"{value}.rows", target.dtype, target.shape, "activation", order)
+        self._stand_ins[view.tensor] = view, target
         return view
 
     def _own(self, value: str, order: tuple[int, ...] | None) -> View:
@@ -392,6 +401,9 @@ class Builder:
         for view, own in zip(writes, written, strict=True):
             if own != view:
                 self.emit_copy(own, view)
+        for write in writes:
+            if write.tensor in self._stand_ins:
+                self.emit_copy(*self._stand_ins.pop(write.tensor))
 
     def _put_aside(self, reads: Sequence[View], writes: Sequence[View], inplace: tuple[int, ...]) -> dict[str, str]:
         """Updates that must not lie over a state which the same step reads -> a tensor to write them to first."""

@@ -78,6 +78,11 @@ class View:
         return self.shape[1] == 1 or self.strides[1] == 1
 
     @property
+    def has_adjacent_columns(self) -> bool:
+        """True where elements of the last dim lie side by side."""
+        return self.shape[-1] == 1 or self.strides[-1] == 1
+
+    @property
     def extent(self) -> tuple[int, int]:
         """The half-open range of element offsets touched; empty for a view of no elements."""
         if self.size == 0:

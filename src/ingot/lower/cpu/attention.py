@@ -24,22 +24,19 @@ def _many_keys(builder: Builder, node: Node) -> str:
     return f"{keys} keys, expected at most {_FULL_ROW_KEYS}"
 
 
-@row("attention", "attention_f32", of(f32, f32, f32), strided=True, avoid=_many_keys)
+@row("attention", "attention_f32", of(f32, f32, f32), avoid=_many_keys)
 def _attention(builder: Builder, node: Node) -> None:
     _emit_attention(builder, node, "attention_f32")
 
 
-@row("attention", "attention_f32_online", of(f32, f32, f32), strided=True)
+@row("attention", "attention_f32_online", of(f32, f32, f32))
 def _attention_online(builder: Builder, node: Node) -> None:
     _emit_attention(builder, node, "attention_f32_online")
 
 
 def _emit_attention(builder: Builder, node: Node, kernel: str) -> None:
     q, k, v = (builder.adjacent(o) for o in node.operands[:3])
-    out = builder.result(node.output, strided=True)
-    target = out
-    if out.shape[-1] != 1 and out.strides[-1] != 1:
-        out = builder.temporary(node, out)
+    out = builder.accepted_result(node.output, lambda view: view.has_adjacent_columns)
     (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, _), v_dim = q.shape, k.shape, v.shape[-1]
     reads = [q, k, v]
     fields: dict[str, Field] = {
@@ -59,8 +56,6 @@ def _emit_attention(builder: Builder, node: Node, kernel: str) -> None:
     work = batch * heads * _head_nanoseconds(rows, keys, head_dim, v_dim)
     scratch = attention_scratch(kernel, heads // kv_heads * rows, keys, head_dim, v_dim)
     builder.step(kernel, "attention_args", fields, reads, [out], work=work, scratch_floats=scratch)
-    if target is not out:
-        builder.emit_copy(out, target)
 
 
 def _head_nanoseconds(q_len: int, kv_len: int, head_dim: int, v_dim: int) -> float:

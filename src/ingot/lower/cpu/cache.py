@@ -62,13 +62,12 @@ for _name in ("keys", "values"):
 
 
 def _declare_attention(kernel: str, dtype: DType) -> None:
-    @row("cached_attention", kernel, of(f32, dtype, dtype), strided=True)
+    @row("cached_attention", kernel, of(f32, dtype, dtype))
     def emit(builder: Builder, node: Node) -> None:
         q = builder.adjacent(node.operands[0])
         caches = [builder.contiguous(o) for o in (*node.operands[1:3], *node.operands[6:]) if o is not None]
         views, fields = _places(builder, *node.operands[3:6])
-        target = builder.result(node.output, strided=True)
-        out = target if target.shape[-1] == 1 or target.strides[-1] == 1 else builder.temporary(node, target)
+        out = builder.accepted_result(node.output, lambda view: view.has_adjacent_columns)
         (rows, heads, head_dim), v_dim = q.shape, out.shape[-1]
         fields |= {
             "q": pointer(q), "keys": pointer(caches[0]), "values": pointer(caches[1]), "out": pointer(out),
@@ -85,8 +84,6 @@ def _declare_attention(kernel: str, dtype: DType) -> None:
         builder.step(
             kernel, "cached_attention_args", fields, [q, *caches, *views], [out], work=work, scratch_floats=scratch
         )
-        if out is not target:
-            builder.emit_copy(out, target)
 
 
 _declare_attention("cached_attention_f32", f32)

@@ -71,22 +71,18 @@ _CONV: Condition = both(of(f32, f32), _two_dimensional, _fixed_filter)
 
 
 def _product(kernel: str, condition: Condition) -> None:
-    @row("conv", kernel, condition, strided=True)
+    @row("conv", kernel, condition)
     def emit(builder: Builder, node: Node) -> None:
         """A product of the filter with the pixels, which are rows of channels."""
         group = builder.group(node)
         x = _pixels(builder, group.root.operands[0])
         residual = None if group.residual is None else _pixels(builder, group.residual)
-        out = builder.result(group.output, strided=True, order=_LAST)
+        out = builder.accepted_result(group.output, lambda view: view.permute(_LAST).rows() is not None, _LAST)
         c = out.permute(_LAST).rows()
-        image = out if c is not None else builder.temporary(node, out, _LAST)
-        c = image.permute(_LAST).rows()
         assert c is not None
         packed_step(
             builder, kernel, group, x, _packed_filter(builder, group.root, _LAST), _bias(group.root), residual, c
         )
-        if image is not out:
-            builder.emit_copy(image, out)
 
 
 _product("gemv_f32_packed", both(_CONV, _pointwise, _few_pixels))
@@ -118,7 +114,7 @@ def _packed_filter(builder: Builder, conv: Node, order: tuple[int, ...]) -> View
     return builder.weight(weight, "panels", True)
 
 
-@row("conv", "conv2d_f32_depthwise", both(_CONV, _depthwise), strided=True)
+@row("conv", "conv2d_f32_depthwise", both(_CONV, _depthwise))
 def _conv_depthwise(builder: Builder, node: Node) -> None:
     root = builder.group(node).root
     weight = builder.derive("permute", str(root.operands[1]), axes=(2, 3, 1, 0))
@@ -127,13 +123,13 @@ def _conv_depthwise(builder: Builder, node: Node) -> None:
     _emit(builder, node, "conv2d_f32_depthwise", builder.image(root.operands[0]), builder.weight(weight), work, 0)
 
 
-@row("conv", "conv2d_f32_planes", both(_CONV, _planes), strided=True)
+@row("conv", "conv2d_f32_planes", both(_CONV, _planes))
 def _conv_planes(builder: Builder, node: Node) -> None:
     root = builder.group(node).root
     _emit_product(builder, node, "conv2d_f32_planes", builder.view(root.operands[0]), (0, 1, 2, 3))
 
 
-@row("conv", "conv2d_f32_packed", _CONV, strided=True)
+@row("conv", "conv2d_f32_packed", _CONV)
 def _conv_packed(builder: Builder, node: Node) -> None:
     root = builder.group(node).root
     _emit_product(builder, node, "conv2d_f32_packed", builder.image(root.operands[0]), _LAST)
@@ -161,8 +157,7 @@ def _emit(builder: Builder, node: Node, kernel: str, x: View, weight: View, work
     fields: dict[str, Field] = {"x": pointer(x), "weight": pointer(weight), "groups": root.groups}
     fields |= epilogue_fields(builder, group, _bias(root), reads)
     inplace: tuple[int, ...] = ()
-    target = builder.result(group.output, strided=True, order=_LAST)
-    out = target if target.has_adjacent_channels else builder.temporary(node, target, _LAST)
+    out = builder.accepted_result(group.output, lambda view: view.has_adjacent_channels, _LAST)
     if group.residual is not None:
         residual = builder.image(group.residual)
         # The residual of an element is read before that element is written, so the sum may take its place.
@@ -174,8 +169,6 @@ def _emit(builder: Builder, node: Node, kernel: str, x: View, weight: View, work
     fields |= {"out": pointer(out), "kernel_h": kernel_h, "kernel_w": kernel_w}
     fields |= {"x_strides": (*_image_strides(x), x.strides[1]), "out_strides": _image_strides(out)}
     builder.step(kernel, "conv_args", fields, reads, [out], work=work, inplace=inplace, scratch_floats=scratch)
-    if out is not target:
-        builder.emit_copy(out, target)
 
 
 def _image_strides(view: View) -> tuple[int, ...]:
@@ -214,11 +207,10 @@ def _conv_nchw(builder: Builder, node: Node) -> None:
 
 
 def _pool(op: str) -> None:
-    @row(op, f"{op}_f32", both(of(f32), _two_dimensional), strided=True)
+    @row(op, f"{op}_f32", both(of(f32), _two_dimensional))
     def emit(builder: Builder, node: Node) -> None:
         x = builder.image(node.operands[0])
-        target = builder.result(node.output, strided=True, order=_LAST)
-        out = target if target.has_adjacent_channels else builder.temporary(node, target, _LAST)
+        out = builder.accepted_result(node.output, lambda view: view.has_adjacent_channels, _LAST)
         fields = _image_fields(x, out, node) | {"x": pointer(x), "out": pointer(out), "channels": x.shape[1]}
         fields |= {"kernel_h": node.kernel[0], "kernel_w": node.kernel[1]}
         fields |= {"x_strides": _image_strides(x), "out_strides": _image_strides(out)}
@@ -226,8 +218,6 @@ def _pool(op: str) -> None:
             fields["count_include_pad"] = int(node.count_include_pad)
         work = out.size * math.prod(node.kernel) * _POOLED
         builder.step(f"{op}_f32", "pool_args", fields, [x], [out], work=work)
-        if out is not target:
-            builder.emit_copy(out, target)
 
 
 _pool("max_pool")

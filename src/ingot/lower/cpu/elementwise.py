@@ -66,7 +66,7 @@ def emit_elementwise(builder: Builder, node: Node, kernel: str, scalars: Sequenc
 
 
 def _declare(op: str, kernel: str, *dtypes: DType, attributes: tuple[str, ...] = ()) -> None:
-    @row(op, kernel, of(*dtypes), strided=True)
+    @row(op, kernel, of(*dtypes))
     def emit(builder: Builder, node: Node) -> None:
         emit_elementwise(builder, node, kernel, [getattr(node, name) for name in attributes])
 
@@ -93,7 +93,7 @@ def _gelu(approximate: str) -> None:
             return f"approximate is {node.approximate}, expected {approximate}"
         return of(f32)(builder, node)
 
-    @row("gelu", f"gelu_{approximate}_f32", refuse, strided=True)
+    @row("gelu", f"gelu_{approximate}_f32", refuse)
     def emit(builder: Builder, node: Node) -> None:
         emit_elementwise(builder, node, f"gelu_{approximate}_f32")
 
@@ -107,7 +107,7 @@ def _where(itemsize: int) -> None:
         found = operand_type(builder, node, 1).dtype.itemsize
         return "" if found == itemsize else f"elements have {found} bytes, expected {itemsize}"
 
-    @row("where", f"where_b{itemsize}", refuse, strided=True)
+    @row("where", f"where_b{itemsize}", refuse)
     def emit(builder: Builder, node: Node) -> None:
         emit_elementwise(builder, node, f"where_b{itemsize}")
 
@@ -124,7 +124,7 @@ def _cast(source: DType, target: DType) -> None:
             return f"result is {node.dtype}, expected {target}"
         return of(source)(builder, node)
 
-    @row("cast", kernel, refuse, strided=True)
+    @row("cast", kernel, refuse)
     def emit(builder: Builder, node: Node) -> None:
         emit_elementwise(builder, node, kernel)
 

@@ -110,13 +110,10 @@ def _few_axes(builder: Builder, node: Node) -> str:
     return "" if rank <= 4 else f"x has rank {rank}, expected at most 4"
 
 
-@row("rotary", "rotary_f32", both(of(f32), _few_axes), strided=True)
+@row("rotary", "rotary_f32", both(of(f32), _few_axes))
 def _rotary(builder: Builder, node: Node) -> None:
     x = builder.adjacent(node.operands[0])
-    out = builder.result(node.output, strided=True)
-    target = out
-    if out.strides[-1] != 1:
-        out = builder.temporary(node, out)
+    out = builder.accepted_result(node.output, lambda view: view.strides[-1] == 1)
     cos, sin = (broadcast_view(builder.adjacent(o), x.shape) for o in node.operands[1:])
     missing = 4 - len(x.shape)
     batch, heads, rows, head_dim = (1,) * missing + x.shape
@@ -127,5 +124,3 @@ def _rotary(builder: Builder, node: Node) -> None:
     for name, view in (("x", x), ("cos", cos), ("sin", sin), ("out", out)):
         fields[f"{name}_strides"] = ((0,) * missing + view.strides)[:3]
     builder.step("rotary_f32", "rotary_args", fields, [x, cos, sin], [out], work=x.size * 1.0)
-    if target is not out:
-        builder.emit_copy(out, target)

@@ -122,20 +122,16 @@ def epilogue_fields(builder: Builder, group: Group, bias: str | None, reads: lis
     return fields
 
 
-@row("matmul", "matmul_f32", of(f32, f32), strided=True)
+@row("matmul", "matmul_f32", of(f32, f32))
 def _matmul(builder: Builder, node: Node) -> None:
     group = builder.group(node)
     root = group.root
     a, b = builder.view(root.operands[0]), builder.view(root.operands[1])
     a = _swap(a) if root.transpose_a else a
     b = _swap(b) if root.transpose_b else b
-    if a.shape[-1] != 1 and a.strides[-1] != 1:
+    if not a.has_adjacent_columns:
         a = builder.copy(a)
-    out = builder.result(group.output, strided=True)
-    if out.shape[-1] != 1 and out.strides[-1] != 1:
-        target, out = out, builder.temporary(node, out)
-    else:
-        target = out
+    out = builder.accepted_result(group.output, lambda view: view.has_adjacent_columns)
     batch = out.shape[:-2]
     (m, k), n = a.shape[-2:], b.shape[-1]
     a = broadcast_view(a, (*batch, m, k))
@@ -158,8 +154,6 @@ def _matmul(builder: Builder, node: Node) -> None:
     fields |= {"c_stride": out.strides[-2]}
     work = out.size * k * _FMA
     builder.step("matmul_f32", "matmul_args", fields, reads, [out], work=work, scratch_floats=k * PANEL)
-    if target is not out:
-        builder.emit_copy(out, target)
 
 
 def _swap(view: View) -> View:

@@ -20,13 +20,11 @@ def accept(builder: Builder, node: Node) -> str:
     return ""
 
 
-def row(
-    op: str, kernel: str, refuse: Condition = accept, strided: bool = False, avoid: Condition = accept
-) -> Callable[[Emit], Emit]:
+def row(op: str, kernel: str, refuse: Condition = accept, avoid: Condition = accept) -> Callable[[Emit], Emit]:
     """Declares a kernel for an op; see `build.Row`."""
 
     def declare(emit: Emit) -> Emit:
-        ROWS.setdefault(op, []).append(Row(op, kernel, refuse, emit, strided, avoid))
+        ROWS.setdefault(op, []).append(Row(op, kernel, refuse, emit, avoid))
         return emit
 
     return declare

@@ -50,27 +50,27 @@ def _same_elements(a: View, b: View) -> bool:
     return key(a) == key(b)
 
 
-@row("reshape", VIEW, strided=True)
+@row("reshape", VIEW)
 def _reshape(builder: Builder, node: Node) -> None:
     place(builder, node, builder.view(node.operands[0]).reshape(builder.graph.type(node.output).dims))
 
 
-@row("permute", VIEW, strided=True)
+@row("permute", VIEW)
 def _permute(builder: Builder, node: Node) -> None:
     place(builder, node, builder.view(node.operands[0]).permute(node.axes))
 
 
-@row("slice", VIEW, strided=True)
+@row("slice", VIEW)
 def _slice(builder: Builder, node: Node) -> None:
     place(builder, node, builder.view(node.operands[0]).slice(node.starts, node.stops, node.steps))
 
 
-@row("expand", VIEW, strided=True)
+@row("expand", VIEW)
 def _expand(builder: Builder, node: Node) -> None:
     place(builder, node, builder.view(node.operands[0]).expand(builder.graph.type(node.output).dims))
 
 
-@row("concat", "copy_b", strided=True)
+@row("concat", "copy_b")
 def _concat(builder: Builder, node: Node) -> None:
     operands = [builder.view(operand) for operand in node.operands]
     whole = builder.result(node.output, strided=True, order=image_order(operands, len(operands[0].shape)))
@@ -84,7 +84,7 @@ def _concat(builder: Builder, node: Node) -> None:
         start += view.shape[node.axis]
 
 
-@row("pad", "copy_b", strided=True)
+@row("pad", "copy_b")
 def _pad(builder: Builder, node: Node) -> None:
     source = builder.view(node.operands[0])
     whole = builder.result(node.output, strided=True, order=image_order([source], len(source.shape)))

@@ -86,8 +86,6 @@ def emit_tile(builder: Builder, group: TileGroup) -> None:
         "tile_f32", "tile_args", fields, memory.reads, memory.writes,
         work=work, inplace=memory.inplace(ops), scratch_floats=slots.floats,
     )  # fmt: skip
-    for target, own in memory.moves:
-        builder.emit_copy(own, target)
     for node in group.members:
         builder.lowered.choices.append(Choice(node.output, node.op.name, (("tile_f32", ""),)))
 
@@ -153,13 +151,12 @@ def _in_segments(ops: list[_Op]) -> list[_Op]:
 
 @dataclass(slots=True)
 class _Memory:
-    """The tensors of a program, by number: operands, then results. moves: results to be copied where they belong."""
+    """The tensors of a program, by number: operands, then results."""
 
     numbers: dict[str, int]
     reads: list[View]
     writes: list[View]
     nest: LoopNest
-    moves: list[tuple[View, View]]
 
     @staticmethod
     def of(builder: Builder, group: TileGroup, ops: Sequence[_Op]) -> _Memory:
@@ -186,9 +183,8 @@ class _Memory:
         reads = [view if view == lying else builder.copy(view, _order(view, axes)) for view, lying in pairs]
         for i, (target, lying) in enumerate(zip(targets, writes, strict=True)):
             if lying != target:
-                writes[i] = builder.temporary(group.members[-1], target, _order(target, axes))
-        moved = [(target, write) for target, write in zip(targets, writes, strict=True) if target != write]
-        return _Memory({v: i for i, v in enumerate([*operands, *results])}, reads, writes, nest, moved)
+                writes[i] = builder.stand_in(group.members[-1].output, target, _order(target, axes))
+        return _Memory({v: i for i, v in enumerate([*operands, *results])}, reads, writes, nest)
 
     def inplace(self, ops: Sequence[_Op]) -> tuple[int, ...]:
         """Operands that are read for the last time no later than the first result is written, and lie as it does."""
