@@ -25,6 +25,7 @@ ROOMS = (
     ("passes",),
     ("lower",),
     ("order", "plan", "verify"),
+    ("compile",),
     ("run",),
     ("emit",),
     ("reports", "saved", "cache", "candidates"),
@@ -131,6 +132,31 @@ def test_imports_point_upward():
             if LEVEL[there] > LEVEL[here] or (here, there) in STRANGERS:
                 wrong.append(f"{short(path)}:{line}: {here} imports {there}")
     assert not wrong, "\n".join(wrong)
+
+
+def circles(imports: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other, directly or not, and what lies between two circles.
+
+    They are what is left when all have gone that import nothing left or are imported by nothing left.
+    """
+    left = set(imports)
+    while ends := {m for m in left if not imports[m] & left or not any(m in imports[other] for other in left)}:
+        left -= ends
+    return sorted(left)
+
+
+def test_no_file_imports_itself_in_a_circle():
+    """Imports inside functions and for types alone are counted: a circle is a room that was cut in the wrong place.
+
+    A package's `__init__` only names what is in it.
+    """
+    packages = {module for module, path in MODULES.items() if path.name == "__init__.py"}
+    imports = {
+        module: {t for t, _ in imported_modules(path, TREES[path]) if t in MODULES and t not in packages | {module}}
+        for module, path in MODULES.items()
+    }
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == ["b", "c"]
+    assert circles(imports) == []
 
 
 def test_heavy_imports_are_late():

@@ -13,7 +13,7 @@ from ingot.errors import ShapeError
 from ingot.ir import Graph, Node, TensorType
 from ingot.lower.build import Builder, Row, choose_row
 from ingot.lower.cost import Cost, cost
-from ingot.lower.cpu import ROWS
+from ingot.lower.cpu import CPU, ROWS
 from ingot.lower.cpu.rows import accept
 from ingot.lower.target import Target
 from ingot.lower.weights import WeightStore
@@ -153,7 +153,7 @@ class Candidates:
         inputs = tuple(generator.standard_normal(graph.type(name).dims, np.float32) for name in graph.inputs)
         (node,) = graph.nodes
         able, refused = [], []
-        builder = Builder(graph, Target(threads=threads), ROWS)
+        builder = Builder(graph, Target(threads=threads), CPU)
         choice, _ = choose_row(builder, node)
         names = list(isas)
         for row in ROWS[node.op.name]:
@@ -177,7 +177,7 @@ class Candidates:
 
 def _compile(graph: Graph, row: Row, target: Target, weights: WeightStore) -> NativeProgram:
     """The graph of one node with a row that lowering would perhaps avoid."""
-    alone = ROWS | {row.op: [replace(row, avoid=accept)]}
+    alone = replace(CPU, rows=ROWS | {row.op: [replace(row, avoid=accept)]})
     graph = graph.copy()  # lowering adds what it derives from weights
     lowered = Builder(graph, target, alone).build()
     planned = plan(lowered)

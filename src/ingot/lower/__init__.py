@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ingot.ir import Graph, Node
 from ingot.lower.build import Builder, choose_row
-from ingot.lower.cpu import ROWS
+from ingot.lower.cpu import CPU
 from ingot.lower.lowered import Lowered
 from ingot.lower.segments import Segment, split
 from ingot.lower.target import Target
@@ -13,9 +13,12 @@ from ingot.ops.define import expand_node
 __all__ = ["Lowered", "Segment", "Target", "lower", "segments"]
 
 
+BACKENDS = {"cpu": CPU}
+
+
 def lower(graph: Graph, target: Target, mode: str = "infer") -> Lowered:
     """Lowers a static graph all of whose nodes have a kernel (see `segments`)."""
-    return Builder(graph, target, ROWS, mode).build()
+    return Builder(graph, target, BACKENDS[target.device], mode).build()
 
 
 def segments(graph: Graph, target: Target) -> list[Segment]:
@@ -27,7 +30,7 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
     expanded = True
     while expanded:
         expanded = False
-        builder = Builder(graph, target, ROWS)
+        builder = Builder(graph, target, BACKENDS[target.device])
         fallback: set[Node] = set()
         for node in graph.nodes:
             if node in builder.grouped or node.outputs[0] in builder.static:

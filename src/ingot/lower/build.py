@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, TypeVar
@@ -12,10 +12,10 @@ import numpy as np
 
 from ingot.dtype import DType, f32
 from ingot.ir import Graph, Node, TensorType
-from ingot.lower.epilogue import Group, find_groups
+from ingot.lower.epilogue import Group
 from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor
 from ingot.lower.target import Target
-from ingot.lower.tile import TileGroup, find_tiles
+from ingot.lower.tile import TileGroup
 from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides
 from ingot.lower.weights import add_stored_bf16, is_stored_bf16, make_recipe, static_values
 
@@ -36,15 +36,33 @@ class Row:
     avoid: Callable[[Builder, Node], str]
 
 
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What one kind of device brings to lowering, which knows none.
+
+    rows: the kernels of each op; first match wins. find_groups: products with what their kernels apply to the sums, by
+    their last node, and the other nodes of such groups. find_tiles: nodes that one step computes tile by tile, of those
+    that are not taken; emit_tile adds that step. copy, cast: add a step that moves elements from one view to another of
+    its shape, of the same dtype or of another.
+    """
+
+    rows: Mapping[str, Sequence[Row]]
+    find_groups: Callable[[Graph, set[str]], tuple[dict[Node, Group], set[Node]]]
+    find_tiles: Callable[[Graph, set[str], Collection[Node]], list[TileGroup]]
+    emit_tile: Callable[[Builder, TileGroup], None]
+    copy: Callable[[Builder, View, View], None]
+    cast: Callable[[Builder, View, View], None]
+
+
 class Builder:
     """Turns nodes into steps. Emitters ask it for operands (`view`, `rows`, `contiguous`) and results (`result`)."""
 
-    def __init__(self, graph: Graph, target: Target, rows: dict[str, list[Row]], mode: str = "infer"):
+    def __init__(self, graph: Graph, target: Target, backend: Backend, mode: str = "infer"):
         self.graph = graph
         self.target = target
-        self.table = rows
+        self.backend = backend
         self.static = static_values(graph)
-        self.groups, self.grouped = find_groups(graph, self.static)
+        self.groups, self.grouped = backend.find_groups(graph, self.static)
         self.lowered = Lowered(target, mode)
         self.node_name = ""
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
@@ -61,8 +79,6 @@ class Builder:
 
     def build(self) -> Lowered:
         """Lowers every node, in order."""
-        from ingot.lower.cpu.tile import emit_tile
-
         for name in self.graph.inputs:
             type = self.graph.type(name)
             self._bind(name, self._root(name, type, "input"))
@@ -70,7 +86,7 @@ class Builder:
             self._bind(name, self._root(name, self.graph.type(name), "state"))
         for unit in self._units():
             if isinstance(unit, TileGroup):
-                emit_tile(self, unit)
+                self.backend.emit_tile(self, unit)
             else:
                 self.node_name = unit.outputs[0]
                 self.choose(unit).emit(self, unit)
@@ -85,7 +101,8 @@ class Builder:
     def _units(self) -> list[Node | TileGroup]:
         """What becomes steps together, operands first: tile groups, the last nodes of epilogue groups, other nodes."""
         alone = [n for n in self.graph.nodes if n not in self.grouped and n.outputs[0] not in self.static]
-        self.tiles = find_tiles(self.graph, self.static, self.grouped | set(self.groups)) if self.target.tiles else []
+        taken = self.grouped | set(self.groups)
+        self.tiles = self.backend.find_tiles(self.graph, self.static, taken) if self.target.tiles else []
         if not self.tiles:
             return list(alone)
         unit_of: dict[Node, Node | TileGroup] = {node: node for node in alone}
@@ -181,13 +198,10 @@ class Builder:
 
     def cast(self, view: View, dtype: DType) -> View:
         """A row-major copy of a view in another dtype, made once."""
-        from ingot.lower.cpu.elementwise import elementwise_fields
-
         if (view, dtype) not in self._casts:
             name = f"{self.lowered.tensors[view.tensor].name}.{dtype}"
-            target = self._casts[view, dtype] = self._new(name, dtype, view.shape, "activation")
-            kernel, fields = f"cast_{view.dtype}_{dtype}", elementwise_fields([view], target)
-            self.step(kernel, "elementwise_args", fields, [view], [target], work=view.size / 4)
+            self._casts[view, dtype] = self._new(name, dtype, view.shape, "activation")
+            self.backend.cast(self, view, self._casts[view, dtype])
         return self._casts[view, dtype]
 
     def derive(self, op: str, value: str, **attributes: Any) -> str:
@@ -213,12 +227,7 @@ class Builder:
 
     def emit_copy(self, source: View, target: View) -> None:
         """A step that copies elements between two views of one shape."""
-        from ingot.lower.cpu.elementwise import elementwise_fields
-
-        fields = elementwise_fields([source], target)
-        self.step(
-            f"copy_b{source.dtype.itemsize}", "elementwise_args", fields, [source], [target], work=source.size / 4
-        )
+        self.backend.copy(self, source, target)
 
     # -- results ------------------------------------------------------------------------------------------------
 
@@ -464,7 +473,7 @@ def choose_row(builder: Builder, node: Node) -> tuple[Row | None, Choice]:
     """The first row for a node's op that accepts it, and what each candidate said."""
     reasons: list[tuple[str, str]] = []
     op = builder.groups[node].root.op.name if node in builder.groups else node.op.name
-    for row in builder.table.get(op, []):
+    for row in builder.backend.rows.get(op, []):
         reason = row.refuse(builder, node) or row.avoid(builder, node)
         reasons.append((row.kernel, reason))
         if not reason:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 class Target:
     """Where a plan will run.
 
-    threads: parts a step may be cut into. alignment: bytes, of every root tensor. region_bytes: the largest region.
+    device: the kind of device, which says what lowering chooses from. threads: parts a step may be cut into. alignment:
+    bytes, of every root tensor. region_bytes: the largest region.
     inplace and reuse: whether memory may be shared at all (off, they are oracles for the planner). tiles: whether
     element-wise ops, reductions and norms become tile programs (off, it is their oracle).
     bf16_dot: whether products of many rows with bf16 weights round their rows to bf16, for hardware dot products, which
@@ -26,3 +27,4 @@ class Target:
     bf16_dot: bool = False
     part_nanoseconds: int = 1500
     run_nanoseconds: int = 25_000
+    device: str = "cpu"

@@ -50,6 +50,21 @@ def elementwise_fields(operands: Sequence[View], out: View) -> dict[str, Field]:
     return fields
 
 
+def emit_copy(builder: Builder, source: View, target: View) -> None:
+    """A step that copies elements of any dtype."""
+    _emit_move(builder, f"copy_b{source.dtype.itemsize}", source, target)
+
+
+def emit_cast(builder: Builder, source: View, target: View) -> None:
+    """A step that copies elements into another dtype."""
+    _emit_move(builder, f"cast_{source.dtype}_{target.dtype}", source, target)
+
+
+def _emit_move(builder: Builder, kernel: str, source: View, target: View) -> None:
+    fields = elementwise_fields([source], target)
+    builder.step(kernel, "elementwise_args", fields, [source], [target], work=source.size / 4)
+
+
 def emit_elementwise(builder: Builder, node: Node, kernel: str, scalars: Sequence[float] = ()) -> None:
     """A step whose operands broadcast; it may overwrite an operand of the result's shape and strides."""
     operands = [builder.view(o) for o in node.operands]
