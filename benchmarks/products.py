@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.report import table
+from ingot.compile import compile_mode
 from ingot.dtype import DType, bf16, f32
 from ingot.ir import Graph, TensorType
 from ingot.lower import Target
@@ -21,7 +22,7 @@ from ingot.run.arena import Arena
 from ingot.run.library import load
 from ingot.run.native import NativeProgram, pack_panels
 from ingot.run.probe import Probe
-from ingot.run.program import compile_program
+from ingot.run.program import Program
 
 SHAPES = {"qkv": (896, 1152), "gate and up": (896, 9728), "down": (4864, 896), "head": (896, 32000)}
 COLD_BYTES = 96 << 20  # of weights in a run, so that no cache keeps them
@@ -65,7 +66,7 @@ def compiled(rows: int, shape: str, arithmetic: Arithmetic) -> NativeProgram:
         graph.set_output(f"y{i}", y)
     native = load()
     target = Target(native.isa(), threads(), bf16_dot=arithmetic.dots and native.has_bf16_dots)
-    program = compile_program(graph, target, WeightStore(pack_panels, threads()), Arena()).single
+    program = Program(compile_mode(graph, target), WeightStore(pack_panels, threads()), Arena()).single
     assert program is not None
     return program
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ingot.compile import compile_mode
 from ingot.dtype import DTYPES
 from ingot.emit.c import emit
 from ingot.errors import InputError, UnsupportedError
@@ -29,7 +30,7 @@ from ingot.passes import optimize
 from ingot.run.interpret import bind_symbols, interpret
 from ingot.run.library import load
 from ingot.run.native import Arena, pack_panels
-from ingot.run.program import Program, compile_program
+from ingot.run.program import Program
 from ingot.session import InferenceSession
 from ingot.text import dump, parse
 from random_growth import STORAGE, perturb, stored
@@ -158,7 +159,7 @@ def _error(got: np.ndarray, exact: np.ndarray) -> float:
 def native(graph: Graph, feeds: Arrays, **settings: object) -> dict[str, np.ndarray]:
     """Runs a graph natively, twice: the second run finds the first one's memory. Raises Mismatch when they differ."""
     target = Target(**{"isa": load().isa(), **_EAGER, **settings})  # type: ignore[arg-type]
-    program = compile_program(graph.copy(), target, WeightStore(pack_panels), Arena())
+    program = Program(compile_mode(graph.copy(), target), WeightStore(pack_panels), Arena())
     inputs = [feeds[name].copy() for name in graph.inputs]
     first, second = (run_from(program, inputs, {name: feeds[name] for name in graph.states}) for _ in range(2))
     expect_same("native, a second run", second, first)
@@ -191,8 +192,8 @@ def check_states(graph: Graph, feeds: Arrays) -> None:
         apart.set_output(f"state:{name}", update)
     apart.states.clear()
     target = Target(isa=load().isa(), threads=2, **_EAGER)  # type: ignore[arg-type]
-    program = compile_program(graph.copy(), target, WeightStore(pack_panels), Arena())
-    twin = compile_program(apart.copy(), target, WeightStore(pack_panels), Arena())
+    program = Program(compile_mode(graph.copy(), target), WeightStore(pack_panels), Arena())
+    twin = Program(compile_mode(apart.copy(), target), WeightStore(pack_panels), Arena())
     states = {name: feeds[name] for name in graph.states}
     memory = state_memory(program)
     for name, array in states.items():

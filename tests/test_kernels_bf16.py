@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
+from ingot.compile import compile_mode
 from ingot.dtype import bf16, f32, i32
 from ingot.emit.c import emit
 from ingot.ir import Graph, TensorType
@@ -18,7 +19,7 @@ from ingot.run.arena import Arena
 from ingot.run.interpret import interpret
 from ingot.run.library import load
 from ingot.run.native import pack_panels
-from ingot.run.program import Program, compile_program
+from ingot.run.program import Program
 from test_kernels_linear import (
     ACTIVATIONS,
     ATTRIBUTES,
@@ -193,7 +194,7 @@ def compiled(graph: Graph, **target: object) -> tuple[Program, list[str]]:
     graph = graph.copy()
     optimize(graph)
     options = {"threads": 2, "run_nanoseconds": 0, "part_nanoseconds": 1} | target
-    program = compile_program(graph, Target(**options), WeightStore(pack_panels, 2), Arena())
+    program = Program(compile_mode(graph, Target(**options)), WeightStore(pack_panels, 2), Arena())
     assert program.single is not None
     return program, [step.kernel for step in program.single.lowered.steps]
 

@@ -57,7 +57,7 @@ options = eval(sys.argv[3])
 for name, mode in llm.engine.modes.items():
     native, rows = mode.native, mode.output.shape[0]
     samplers = [Sampler(Sampling(**options), llm.model.vocab_size) for _ in range(rows)]
-    pointers = native.library.ffi.new("ingot_sampler *[]", [sampler.pointer for sampler in samplers])
+    pointers = native.library.ffi.new("ingot_sampler *[]", [sampler.native.struct for sampler in samplers])
     table = native.pointers([*mode.inputs.values(), mode.output])
     arguments = (native.program, table.rows, table.fault, len(mode.inputs), pointers, rows)
     run = native.library.entry.ingot_run_sampled

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ingot import text
+from ingot.compile import compile_mode
 from ingot.dim import AtMost
 from ingot.dtype import f32
 from ingot.lower import Target
@@ -13,7 +14,7 @@ from ingot.passes import optimize
 from ingot.run.arena import Arena
 from ingot.run.interpret import interpret
 from ingot.run.native import pack_panels
-from ingot.run.program import Program, compile_program
+from ingot.run.program import Program
 
 PLANNED = 40
 STEPS_OF_ROWS = """graph g
@@ -50,7 +51,7 @@ def contiguous(tensor: str, shape: tuple[int, ...]) -> View:
 def compiled(graph, sizes, threads=2) -> Program:
     bound = graph.bind(sizes)
     optimize(bound)
-    return compile_program(bound, Target(threads=threads), WeightStore(pack_panels, threads), Arena())
+    return Program(compile_mode(bound, Target(threads=threads)), WeightStore(pack_panels, threads), Arena())
 
 
 def test_multiples_stay():

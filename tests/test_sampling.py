@@ -361,9 +361,9 @@ def test_the_logits_stay_and_no_memory_is_taken() -> None:
     options = {"top_k": 500, "top_p": 0.95, "min_p": 0.001, "repetition_penalty": 1.1, "logprobs": 5}
     sampler, library = Sampler(Sampling(seed=1, **options), logits.size), load()
     row, sample = library.ffi.from_buffer("float[]", logits), library.entry.ingot_sample
-    sample(sampler.pointer, row)
+    sample(sampler.native.struct, row)
     used = heap().used
     for _ in range(10000):
-        sample(sampler.pointer, row)
+        sample(sampler.native.struct, row)
     assert heap().used - used < 10000
     np.testing.assert_array_equal(logits, before)

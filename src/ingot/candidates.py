@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ingot.compile import compile_segment
 from ingot.dtype import f32
 from ingot.errors import ShapeError
 from ingot.ir import Graph, Node, TensorType
@@ -17,10 +18,8 @@ from ingot.lower.cpu import CPU, ROWS
 from ingot.lower.cpu.rows import accept
 from ingot.lower.target import Target
 from ingot.lower.weights import WeightStore
-from ingot.plan import plan
 from ingot.run.arena import Arena
 from ingot.run.native import NativeProgram, pack_panels
-from ingot.verify import verify
 
 ROUNDS = 11
 MAX_ELEMENTS = 1 << 29  # of one tensor
@@ -178,8 +177,6 @@ class Candidates:
 def _compile(graph: Graph, row: Row, target: Target, weights: WeightStore) -> NativeProgram:
     """The graph of one node with a row that lowering would perhaps avoid."""
     alone = replace(CPU, rows=ROWS | {row.op: [replace(row, avoid=accept)]})
-    graph = graph.copy()  # lowering adds what it derives from weights
-    lowered = Builder(graph, target, alone).build()
-    planned = plan(lowered)
-    verify(lowered, planned)
-    return NativeProgram(graph, lowered, planned, weights, Arena())
+    segment = compile_segment(graph.copy(), target, backend=alone)
+    assert segment.native is not None
+    return NativeProgram(segment.graph, *segment.native, weights, Arena())

@@ -4,14 +4,14 @@ another. Sessions, language models, `fit`, saved programs, emitted C and benchma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from ingot.config import check
 from ingot.errors import UnsupportedError
 from ingot.ir import Graph
-from ingot.lower import Lowered, Target, lower, segments
+from ingot.lower import Backend, Lowered, Target, lower, segments
 from ingot.passes import optimize
 from ingot.plan import Placement, Plan, plan
 from ingot.verify import verify
@@ -82,6 +82,14 @@ class Compiled:
         return self.segments[0].native
 
 
+def simplify(graph: Graph, passes: tuple[str, ...] | None = None) -> None:
+    """Runs the passes, in place, on a graph with all its symbols: once, before any mode of it is compiled.
+
+    passes: the names of those to run; None for all. Raises InputError for an unknown name.
+    """
+    optimize(graph, passes)
+
+
 def compile_mode(
     graph: Graph,
     target: Target,
@@ -106,28 +114,38 @@ def compile_mode(
         if not segment.native:
             parts.append(CompiledSegment(segment.graph, None))
             continue
-        lowered = lower(segment.graph, target, mode.name)
-        planned = plan(lowered, placement, canaries=check() >= 3)
-        verify(lowered, planned)
-        parts.append(CompiledSegment(segment.graph, (lowered, planned)))
+        parts.append(compile_segment(segment.graph, target, mode.name, placement=placement))
     compiled = Compiled(mode, whole, tuple(parts))
     if mode.state == "append":
         _expect_in_place(compiled)
     return compiled
 
 
-def compile_modes(graph: Graph, target: Target, modes: Iterable[Mode]) -> tuple[dict[str, Compiled], Placement]:
-    """Several modes of a graph by name, over one placement of the weights and states that they share.
+def compile_segment(
+    graph: Graph,
+    target: Target,
+    mode: str = "infer",
+    *,
+    placement: Placement | None = None,
+    backend: Backend | None = None,
+) -> CompiledSegment:
+    """Lowers, plans and verifies a static graph all of whose nodes have a kernel; adds to it what it derives.
 
-    Raises what `compile_mode` raises.
+    mode: what the steps are for, as it is printed. backend: what to choose from; None for all that the device has.
+
+    Raises LimitError for a tensor larger than the target allows.
     """
-    placement = Placement()
-    return {mode.name: compile_mode(graph, target, mode, placement=placement) for mode in modes}, placement
+    lowered = lower(graph, target, mode, backend)
+    planned = plan(lowered, placement, canaries=check() >= 3)
+    verify(lowered, planned)
+    return CompiledSegment(graph, (lowered, planned))
 
 
 def _expect_in_place(compiled: Compiled) -> None:
-    """Raises UnsupportedError when the update of some state is not where the state lies."""
+    """Raises UnsupportedError when a state is replaced by a copy."""
     lowered, _ = compiled.native
-    for state, update in compiled.graph.states.items():
-        if any(step.node == update and step.kernel.startswith("copy_") for step in lowered.steps):
-            raise UnsupportedError(f"{compiled.mode.name}: state {state!r} cannot be updated in place by {update!r}")
+    for step in lowered.steps:
+        written = [lowered.tensors[view.tensor] for view in step.writes]
+        copied = [tensor.name for tensor in written if tensor.kind == "state" and step.kernel.startswith("copy_")]
+        if copied:
+            raise UnsupportedError(f"{compiled.mode.name}: state {copied[0]!r} is copied by {step.node!r}, not updated")

@@ -14,6 +14,7 @@ import numpy as np
 import ingot.ops
 from ingot import saved
 from ingot.cache import Entry, entry_of, folder_of
+from ingot.compile import Mode, compile_mode, simplify
 from ingot.config import debug
 from ingot.errors import InputError, UnsupportedError, bounded
 from ingot.ir import Graph, TensorType
@@ -22,13 +23,13 @@ from ingot.locks import OwnedLock
 from ingot.lower import Target
 from ingot.lower.weights import WeightStore
 from ingot.machine import usable_threads
-from ingot.passes import optimize
+from ingot.plan import Place, Placement
 from ingot.reports import Explanation, PlanReport, Profile
 from ingot.run.arena import Arena
 from ingot.run.interpret import bind_symbols, interpret
 from ingot.run.library import load
 from ingot.run.native import BindingTable, NativeProgram, pack_panels
-from ingot.run.program import Program, compile_program, print_checksums
+from ingot.run.program import Program, print_checksums
 
 assert ingot.ops  # the import registers every op
 
@@ -105,7 +106,7 @@ class InferenceSession:
         if kept is None and dims:
             self._bind(dims)
         if not loaded.is_compiled or (kept is None and (dims or passes is not None)):
-            optimize(self.graph, self.passes)
+            simplify(self.graph, self.passes)
         self.isa = load().isa() if executor == "native" else "interpret"
         self.target = Target(self.isa, self.threads, reuse=debug() < 5)
         self._context = Context(self)
@@ -207,7 +208,8 @@ class Context:
         self._executor, self._target, self._passes = session.executor, session.target, session.passes
         self._weights, self._strict, self._keeping = session.weights, session.strict, session._keeping
         self._graph = session.graph
-        self._arena = Arena()
+        self._arena, self._state = Arena(), Arena()
+        self._states: dict[str, Place] = {}  # where each state lies, in whichever binding
         self._programs: OrderedDict[tuple[int, ...], Program] = OrderedDict()
         self._compiling = OwnedLock("run")
         self._printing = OwnedLock("run")
@@ -296,11 +298,10 @@ class Context:
             return program
 
     def _compile(self, values: tuple[int, ...]) -> Program:
-        graph = self._graph.copy()
-        if values:
-            graph = self._graph.bind(dict(zip(self._symbols, values, strict=True)))
-            optimize(graph, self._passes)
-        program = compile_program(graph, self._target, self._weights, self._arena)
+        mode = Mode(sizes=dict(zip(self._symbols, values, strict=True)))
+        placement = Placement(states=self._states)
+        compiled = compile_mode(self._graph, self._target, mode, placement=placement, passes=self._passes)
+        program = Program(compiled, self._weights, self._arena, self._state)
         if self._strict and program.fallback:
             raise UnsupportedError(f"strict: no kernel, got {', '.join(program.fallback)}, expected one for each node")
         self._keeping.keep(self._graph, program, self._weights)

@@ -13,17 +13,17 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ingot.compile import compile_mode
 from ingot.config import debug
 from ingot.emit.kernels import ISAS, constant_names, kernel_source, struct_fields
 from ingot.errors import InputError, UnsupportedError
 from ingot.files import make_folder, written
 from ingot.ir import Graph
-from ingot.lower import Target, lower, segments
+from ingot.lower import Target
 from ingot.lower.lowered import FAULT, Field, Lowered, Pointer, Step, Tensor
 from ingot.lower.view import View
 from ingot.lower.weights import PANEL, WeightStore
-from ingot.plan import Plan, layout, plan
-from ingot.verify import verify
+from ingot.plan import Plan, layout
 
 LINE = 110
 
@@ -50,15 +50,11 @@ def emit(graph: Graph, weights: WeightStore, folder: str | os.PathLike[str]) -> 
     if graph.states:
         raise UnsupportedError(f"emit: the model keeps state, got {', '.join(graph.states)}, expected none")
     target = Target("scalar", threads=1)  # kernels and places depend on no instruction set
-    parts = segments(graph.copy(), target)
-    missing = [f"{n.op.name} {n.outputs[0]!r}" for part in parts if not part.native for n in part.graph.nodes]
-    if missing:
-        raise UnsupportedError(f"emit: no kernel, got {', '.join(missing)}, expected one for each node")
-    (part,) = parts
-    lowered = lower(part.graph, target)
-    planned = plan(lowered)
-    verify(lowered, planned)
-    return _write(part.graph, lowered, planned, weights, os.fspath(folder))
+    compiled = compile_mode(graph, target)
+    if compiled.fallback:
+        missing = ", ".join(compiled.fallback)
+        raise UnsupportedError(f"emit: no kernel, got {missing}, expected one for each node")
+    return _write(compiled.segments[0].graph, *compiled.native, weights, os.fspath(folder))
 
 
 def _write(graph: Graph, lowered: Lowered, planned: Plan, weights: WeightStore, folder: str) -> list[str]:

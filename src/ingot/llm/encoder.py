@@ -6,23 +6,23 @@ from collections.abc import Sequence as Tokens
 
 import numpy as np
 
+from ingot.compile import Mode, compile_mode, simplify
 from ingot.dim import AtMost
-from ingot.llm.bound import BoundProgram
 from ingot.load.hf import LanguageModel
 from ingot.locks import OwnedLock
 from ingot.lower import Target
-from ingot.lower.weights import WeightStore
-from ingot.passes import optimize
-from ingot.run.native import pack_panels
+from ingot.run.modes import BoundModes
 
 
 class Encoder:
     """An encoder with arrays of its own, bound once. May be used from several threads, whose calls take turns."""
 
     def __init__(self, model: LanguageModel, target: Target):
-        graph = model.graph.bind({"batch": 1, "length": AtMost(model.context, "length")})
-        optimize(graph)
-        self._program = BoundProgram(graph, "encode", target, WeightStore(pack_panels, target.threads))
+        simplify(model.graph)
+        mode = Mode("encode", {"batch": 1, "length": AtMost(model.context, "length")})
+        self._modes = BoundModes(target.threads)
+        self._modes.add([compile_mode(model.graph, target, mode)])
+        self._program = self._modes["encode"]
         self._program.inputs["attention_mask"][:] = 1
         self._lock = OwnedLock("encoder")
 
@@ -31,6 +31,5 @@ class Encoder:
         program = self._program
         with self._lock.once():
             program.inputs["input_ids"][0, : len(tokens)] = tokens
-            program.native.resize("length", len(tokens))
-            program.call()
+            program.run({"length": len(tokens)})
             return program.output[0, : len(tokens)].copy()

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Tokens
+from functools import partial
 
 import numpy as np
 
+from ingot.compile import Mode, compile_mode, simplify
 from ingot.dim import AtMost
-from ingot.ir import Graph, TensorType
-from ingot.llm.bound import BoundProgram
+from ingot.ir import TensorType
 from ingot.llm.sampling import Sampler
 from ingot.llm.sequences import Sequence, Sequences
 from ingot.load.hf import LanguageModel
 from ingot.load.hf.decoder import slots_axis
 from ingot.locks import OwnedLock
 from ingot.lower import Target
-from ingot.lower.weights import WeightStore
 from ingot.ops.cache import CACHE_BLOCK
-from ingot.passes import optimize
-from ingot.run.arena import Arena
-from ingot.run.native import pack_panels
+from ingot.plan import Placement
+from ingot.run.modes import BoundModes, BoundProgram
 
 PREFILL_ROWS = 512
 SCORE_ROWS = 64  # each with logits over the whole vocabulary
@@ -32,57 +31,24 @@ def modes_of(sequences: int) -> tuple[str, ...]:
     return ("prefill", "decode", "batch") if sequences > 1 else ("prefill", "decode")
 
 
-def mode_sizes(mode: str, context: int, sequences: int) -> dict[str, int]:
-    """What a mode binds the symbols of a language model's graph to."""
-    match mode:
+def mode_of(name: str, context: int, sequences: int) -> Mode:
+    """A mode of a language model's graph by its name.
+
+    "prefill" takes a sequence's new rows and gives the logits of the last, "decode" one row, "batch" a row of each of
+    several sequences; "score" gives the logits of every row, "embed" their final states.
+    """
+    match name:
         case "prefill":
-            return {"rows": AtMost(min(PREFILL_ROWS, context), "rows"), "taken": 1, "sequences": 1}
+            sizes = {"rows": AtMost(min(PREFILL_ROWS, context), "rows"), "taken": 1, "sequences": 1}
         case "decode":
-            return {"rows": 1, "taken": 1, "sequences": 1}
+            sizes = {"rows": 1, "taken": 1, "sequences": 1}
         case "batch":
-            return {symbol: AtMost(sequences, symbol) for symbol in ("rows", "taken", "sequences")}
-    rows = min(SCORE_ROWS if mode == "score" else PREFILL_ROWS, context)
-    return {"rows": AtMost(rows, "rows"), "taken": AtMost(rows, "taken"), "sequences": 1}
-
-
-def mode_graph(graph: Graph, mode: str, sizes: Mapping[str, int]) -> Graph:
-    """The graph of a mode: symbols bound, and only the output that it is for."""
-    bound = graph.bind(sizes)
-    for name in list(bound.outputs):
-        if name != ("hidden" if mode == "embed" else "logits"):
-            bound.remove_output(name)
-    if mode != "prefill":  # every row is taken, in order
-        for node in list(bound.nodes):
-            if node.op.name == "gather" and node.operands[1] == "take":
-                bound.replace(node, str(node.operands[0]))
-    optimize(bound)
-    return bound
-
-
-class Mode(BoundProgram):
-    """One mode's program; its inputs are i32."""
-
-    def __init__(self, graph: Graph, mode: str, target: Target, weights: WeightStore, state: Arena):
-        super().__init__(graph, mode, target, weights, state)
-        self.rows = len(self.inputs["ids"])
-        if mode == "batch":  # a row of each sequence
-            self.inputs["owners"][:] = np.arange(self.rows)
-        self._resized = tuple(self.native.planned)
-        self._samplers = self.native.library.ffi.new("ingot_sampler *[]", self.rows)
-
-    def run(self, rows: int, taken: int, sequences: int, samplers: Tokens[Sampler] = ()) -> None:
-        """Runs over the first rows of the inputs; a sampler for each taken row draws from its logits in the same call.
-
-        Raises what a sampler that found no token raises.
-        """
-        for symbol, size in (("rows", rows), ("taken", taken), ("sequences", sequences)):
-            if symbol in self._resized:
-                self.native.resize(symbol, size)
-        for row, sampler in enumerate(samplers):
-            self._samplers[row] = sampler.pointer
-        self.call(self._samplers, len(samplers))
-        for sampler in samplers:
-            sampler.check()
+            sizes = {symbol: AtMost(sequences, symbol) for symbol in ("rows", "taken", "sequences")}
+        case _:
+            rows = min(SCORE_ROWS if name == "score" else PREFILL_ROWS, context)
+            sizes = {"rows": AtMost(rows, "rows"), "taken": AtMost(rows, "taken"), "sequences": 1}
+    outputs = ("hidden",) if name == "embed" else ("logits",)
+    return Mode(name, sizes, outputs, every_row=() if name == "prefill" else ("take",), state="append")
 
 
 class Engine:
@@ -94,11 +60,11 @@ class Engine:
         # A fork waits for the steps of other threads: half a step is in no state that a child could go on from.
         self.steps = OwnedLock("language model", is_awaited=True)
         self.sequences = Sequences(sequences, model.blocks_per_sequence)
-        self.weights = WeightStore(pack_panels, target.threads)
-        self.state = Arena()
-        self._modes: dict[str, Mode] = {}
+        simplify(model.graph)
+        self._compile = partial(compile_mode, model.graph, target, placement=Placement())
+        self._bound = BoundModes(target.threads)
         self.on_prefill: Callable[[int, int], None] | None = None  # told after each chunk: tokens computed, of how many
-        optimize(model.graph)
+        self.prepare(modes_of(sequences))  # all memory is had before the first token
 
     @property
     def lock(self) -> threading.RLock:  # type: ignore[valid-type]
@@ -106,17 +72,23 @@ class Engine:
         return self.steps.once()
 
     @property
-    def modes(self) -> dict[str, Mode]:
+    def modes(self) -> BoundModes:
         """The modes that are compiled, by name."""
-        return dict(self._modes)
+        return self._bound
 
-    def mode(self, name: str) -> Mode:
-        """A mode's program; compiled on first use."""
-        if name not in self._modes:
-            sizes = mode_sizes(name, self.model.context, self.sequences.count)
-            graph = mode_graph(self.model.graph, name, sizes)
-            self._modes[name] = Mode(graph, name, self.target, self.weights, self.state)
-        return self._modes[name]
+    def prepare(self, names: Iterable[str]) -> None:
+        """Compiles modes."""
+        modes = (mode_of(name, self.model.context, self.sequences.count) for name in names)
+        self._bound.add(map(self._compile, modes))
+        if "batch" in names:  # a row of each sequence
+            owners = self._bound["batch"].inputs["owners"]
+            owners[:] = np.arange(len(owners))
+
+    def mode(self, name: str) -> BoundProgram:
+        """A mode's program, whose inputs are i32; compiled on first use."""
+        if name not in self._bound:
+            self.prepare([name])
+        return self._bound[name]
 
     def prefill(self, sequence: Sequence, tokens: Tokens[int], sampler: Sampler | None = None) -> np.ndarray:
         """Appends tokens to a sequence, and draws one. Returns the logits after the last, f32[1, vocabulary], until the
@@ -125,21 +97,23 @@ class Engine:
         Chunks are bounded, and each computes only as many rows as it has tokens.
         """
         mode = self.mode("prefill")
-        for begin in range(0, len(tokens), mode.rows):
-            part = tokens[begin : begin + mode.rows]
-            is_last = begin + mode.rows >= len(tokens)
+        size = len(mode.inputs["ids"])
+        for begin in range(0, len(tokens), size):
+            part = tokens[begin : begin + size]
+            is_last = begin + size >= len(tokens)
             mode.inputs["take"][0] = len(part) - 1
             self._append(mode, sequence, part, 1, [sampler] if sampler is not None and is_last else ())
             if self.on_prefill is not None:
-                self.on_prefill(min(begin + mode.rows, len(tokens)), len(tokens))
+                self.on_prefill(min(begin + size, len(tokens)), len(tokens))
         return mode.output
 
     def each(self, sequence: Sequence, tokens: Tokens[int], mode_name: str) -> np.ndarray:
         """Appends tokens to a sequence. Returns the mode's output for each of them: "score" logits, "embed" states."""
         mode = self.mode(mode_name)
         results = np.empty((len(tokens), mode.output.shape[1]), mode.output.dtype)
-        for begin in range(0, len(tokens), mode.rows):
-            part = tokens[begin : begin + mode.rows]
+        size = len(mode.inputs["ids"])
+        for begin in range(0, len(tokens), size):
+            part = tokens[begin : begin + size]
             self._append(mode, sequence, part, len(part))
             results[begin : begin + len(part)] = mode.output[: len(part)]
         return results
@@ -155,7 +129,7 @@ class Engine:
             length = len(sequence.tokens)
             self.sequences.reserve(sequence, length + 1)
             ids[row], positions[row], blocks[row] = token, length, sequence.blocks
-        mode.run(len(steps), len(steps), len(steps), [sampler for _, _, sampler in steps if sampler is not None])
+        self._run(mode, len(steps), len(steps), len(steps), [sampler for _, _, sampler in steps if sampler is not None])
         for sequence, token, _ in steps:
             sequence.tokens.append(token)
         return mode.output
@@ -163,7 +137,7 @@ class Engine:
     def cached(self, sequence: Sequence) -> dict[str, np.ndarray]:
         """The keys and values of a sequence: copies, [blocks of the sequence, ...] by the name of the state."""
         blocks, used = sequence.blocks[: sequence.block_count], len(sequence.tokens) % CACHE_BLOCK
-        cached = {name: state[blocks] for name, state in self._states().items()}
+        cached = {name: state[blocks] for name, state in self._bound.states().items()}
         for name, copy in cached.items() if used else ():
             # What another sequence left behind in the last block is nobody's business.
             slots = np.moveaxis(copy, slots_axis(name), 1)
@@ -181,19 +155,13 @@ class Engine:
         sequence = self.sequences.start(())
         self.sequences.reserve(sequence, len(tokens))
         blocks = sequence.blocks[: sequence.block_count]
-        for name, state in self._states().items():
+        for name, state in self._bound.states().items():
             state[blocks] = cached[name]
         sequence.tokens += tokens
         self.sequences.finish(sequence)
 
-    def _states(self) -> dict[str, np.ndarray]:
-        """The cache as it lies in memory: [blocks, ...] by the name of the state."""
-        native = self.mode("prefill").native
-        roots = [tensor for tensor in native.lowered.tensors.values() if tensor.kind == "state"]
-        return {tensor.name: native.tensor(tensor.id) for tensor in roots}
-
     def _append(
-        self, mode: Mode, sequence: Sequence, tokens: Tokens[int], taken: int, samplers: Tokens[Sampler] = ()
+        self, mode: BoundProgram, sequence: Sequence, tokens: Tokens[int], taken: int, samplers: Tokens[Sampler] = ()
     ) -> None:
         """Runs a mode over new tokens of one sequence."""
         start, count = len(sequence.tokens), len(tokens)
@@ -201,5 +169,15 @@ class Engine:
         mode.inputs["ids"][:count] = tokens
         mode.inputs["positions"][:count] = np.arange(start, start + count)
         mode.inputs["blocks"][0] = sequence.blocks
-        mode.run(count, taken, 1, samplers)
+        self._run(mode, count, taken, 1, samplers)
         sequence.tokens += tokens
+
+    def _run(self, mode: BoundProgram, rows: int, taken: int, sequences: int, samplers: Tokens[Sampler] = ()) -> None:
+        """Runs over the first rows of a mode's inputs; a sampler for each taken row draws from its logits.
+
+        Raises what a sampler that found no token raises.
+        """
+        sizes = {"rows": rows, "taken": taken, "sequences": sequences}
+        mode.run(sizes, [sampler.native for sampler in samplers])
+        for sampler in samplers:
+            sampler.check()

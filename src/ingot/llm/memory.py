@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 
-from ingot.errors import LimitError, UnsupportedError
-from ingot.llm.engine import Engine, mode_graph, mode_sizes, modes_of
+from ingot.compile import compile_mode, simplify
+from ingot.errors import LimitError
+from ingot.llm.engine import Engine, mode_of, modes_of
 from ingot.llm.settings import Settings, expect_range
 from ingot.load.hf import Folder, longest_context, read_folder
 from ingot.lower import Lowered
 from ingot.ops.cache import CACHE_BLOCK
-from ingot.passes import optimize
-from ingot.plan import Plan
-from ingot.run.program import plan_segments
+from ingot.plan import Placement, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ def allocated(engine: Engine) -> Memory:
         arena = mode.native.arena_bytes
         modes[name] = ModeMemory(arena, _scratch(mode.native.lowered), arrays)
     model = engine.model
-    return Memory(model.context, engine.sequences.count, engine.weights.nbytes, engine.state.nbytes, modes)
+    return Memory(model.context, engine.sequences.count, engine.modes.weight_bytes, engine.modes.state_bytes, modes)
 
 
 def planned(folder: Folder, settings: Settings) -> Memory:
@@ -58,19 +57,15 @@ def planned(folder: Folder, settings: Settings) -> Memory:
     Raises what loading it would raise, and UnsupportedError for a model that has no kernel for some op.
     """
     model = settings.load(folder)
-    optimize(model.graph)
-    recipes: dict[str, int] = {}
+    simplify(model.graph)
+    placement = Placement()
     modes, cache = {}, 0
     for name in modes_of(settings.sequences):
-        graph = mode_graph(model.graph, name, mode_sizes(name, model.context, settings.sequences))
-        (segment, *others) = plan_segments(graph, settings.target, name)
-        if others or segment.native is None:
-            raise UnsupportedError(f"{name}: some op has no kernel, got {len(others) + 1} segments, expected one")
-        lowered, plan = segment.native
-        recipes |= {t.recipe.key: t.recipe.nbytes for t in lowered.tensors.values() if t.recipe is not None}
+        mode = mode_of(name, model.context, settings.sequences)
+        lowered, plan = compile_mode(model.graph, settings.target, mode, placement=placement).native
         cache = max(cache, plan.regions.get("state", 0))
         modes[name] = ModeMemory(plan.arena_bytes, _scratch(lowered), _arrays(plan))
-    return Memory(model.context, settings.sequences, sum(recipes.values()), cache, modes)
+    return Memory(model.context, settings.sequences, placement.weight_bytes, cache, modes)
 
 
 def fit(

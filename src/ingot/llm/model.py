@@ -91,9 +91,6 @@ class LLM:
             self.model = self.settings.load(self._folder)
             self._encoder = Encoder(self.model, self.settings.target) if self.model.kind == "encoder" else None
             self._engine = Engine(self.model, self.settings.target, sequences) if self._encoder is None else None
-            if self._engine is not None:
-                for name in modes_of(sequences):
-                    self._engine.mode(name)  # all memory is had before the first token
         self.usage = Usage()
 
     @property

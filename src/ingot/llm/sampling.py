@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ingot.errors import InputError, LimitError
-from ingot.run.library import load
+from ingot.run.sampler import NativeSampler
 
 MAX_BIASES = 1024
 MAX_LOGPROBS = 20  # the room that ingot_sampler has
@@ -94,7 +94,7 @@ def _check_biases(biases: Any) -> None:
 
 
 class Sampler:
-    """Chooses the tokens of one sequence. All memory is made here; C draws through `pointer`.
+    """Chooses the tokens of one sequence. All memory is made here; C draws through `native`.
 
     token, logprob, top: of the last call. Not for several threads at once.
     """
@@ -110,9 +110,7 @@ class Sampler:
         for token in biases:
             if not 0 <= token < vocab_size:
                 raise InputError(f"logit_bias: no such token, got {token}, expected 0 to {vocab_size - 1}")
-        library = load()
         self.sampling, self._vocab_size = sampling, vocab_size
-        self._entry, self._from_buffer = library.entry.ingot_sample, library.ffi.from_buffer
         chooses = sampling.temperature > 0 or sampling.logprobs is not None
         adjusts = bool(biases) or sampling.penalises or mask is not None
         seed = secrets.randbits(64) if sampling.seed is None else int(sampling.seed) % 2**64
@@ -127,33 +125,23 @@ class Sampler:
         }
         if mask is not None:
             self._arrays["mask"] = mask
-        fields = dict(library.types["ingot_sampler"].item.fields)
-        pointers = {
-            name: library.ffi.cast(fields[name].type, array.ctypes.data)
-            for name, array in self._arrays.items()
-            if array.size
+        fields = {
+            "vocab": vocab_size,
+            "bias_count": len(biases),
+            "seed": seed,
+            "wants_logprobs": sampling.logprobs is not None,
+            "top_count": sampling.logprobs or 0,
+            "top_k": sampling.top_k,
+            "temperature": sampling.temperature,
+            "top_p": max(sampling.top_p, _LEAST_FLOAT),
+            "min_p": sampling.min_p,
+            "repetition_penalty": sampling.repetition_penalty,
+            "presence_penalty": sampling.presence_penalty,
+            "frequency_penalty": sampling.frequency_penalty,
         }
-        self.pointer = library.ffi.new(
-            library.types["ingot_sampler"],
-            {
-                **pointers,
-                "kernel": library.kernel("sample_f32", library.isa()),
-                "vocab": vocab_size,
-                "bias_count": len(biases),
-                "seed": seed,
-                "wants_logprobs": sampling.logprobs is not None,
-                "top_count": sampling.logprobs or 0,
-                "top_k": sampling.top_k,
-                "temperature": sampling.temperature,
-                "top_p": max(sampling.top_p, _LEAST_FLOAT),
-                "min_p": sampling.min_p,
-                "repetition_penalty": sampling.repetition_penalty,
-                "presence_penalty": sampling.presence_penalty,
-                "frequency_penalty": sampling.frequency_penalty,
-            },
-        )
-        self.pointer.top_tokens = [-1] * MAX_LOGPROBS
-        self.nbytes = sum(array.nbytes for array in self._arrays.values()) + library.ffi.sizeof("ingot_sampler")
+        self.native = NativeSampler(self._arrays, fields)
+        self._struct, self.nbytes = self.native.struct, self.native.nbytes
+        self._struct.top_tokens = [-1] * MAX_LOGPROBS
 
     def accept(self, ids: Iterable[int]) -> None:
         """Tells the repetition penalty about the prompt's tokens. What is drawn is counted as it is drawn."""
@@ -163,14 +151,14 @@ class Sampler:
         ids = np.unique(np.fromiter(ids, np.int64))
         assert ids.size == 0 or 0 <= ids[0] <= ids[-1] < self._vocab_size
         unseen = ids[occurrences[ids] == 0]
-        seen[self.pointer.seen_count :][: unseen.size] = unseen
+        seen[self._struct.seen_count :][: unseen.size] = unseen
         occurrences[unseen] = 1
-        self.pointer.seen_count += unseen.size
+        self._struct.seen_count += unseen.size
 
     def sample(self, logits: np.ndarray) -> int:
         """The next token. logits: float32[vocab_size], row-major, left as they are. Raises as `check` does."""
         assert logits.dtype == np.float32 and logits.shape == (self._vocab_size,)
-        token: int = self._entry(self.pointer, self._from_buffer("float[]", logits))
+        token = self.native.draw(logits)
         if token < 0:
             self.check()
         return token
@@ -182,27 +170,27 @@ class Sampler:
             2: "a logit is infinite, got inf, expected numbers or -inf",
             3: "no token may be chosen, got -inf or a closed mask for all, expected one at least",
         }
-        if self.pointer.status:
-            raise InputError(f"sampling: {faults[self.pointer.status]}")
+        if self._struct.status:
+            raise InputError(f"sampling: {faults[self._struct.status]}")
 
     @property
     def token(self) -> int:
         """The token of the last call."""
-        return int(self.pointer.token)
+        return int(self._struct.token)
 
     @property
     def logprob(self) -> float:
         """The natural logarithm of the token's probability in the model's own distribution, where `logprobs` is set."""
-        return float(self.pointer.logprob)
+        return float(self._struct.logprob)
 
     @property
     def top(self) -> list[tuple[int, float]]:
         """The most probable tokens of the model's own distribution with their logprobs, the most probable first."""
-        tokens, logprobs = self.pointer.top_tokens, self.pointer.top_logprobs
-        return [(tokens[i], logprobs[i]) for i in range(self.pointer.top_count) if tokens[i] >= 0]
+        tokens, logprobs = self._struct.top_tokens, self._struct.top_logprobs
+        return [(tokens[i], logprobs[i]) for i in range(self._struct.top_count) if tokens[i] >= 0]
 
     def probabilities(self) -> tuple[np.ndarray, np.ndarray]:
         """What the last call at a temperature above 0 chose from: tokens int64[n] in order, float64[n] of them."""
-        kept = self.pointer.kept
-        tokens = np.arange(kept) if self.pointer.all_kept else self._arrays["tokens"][:kept].astype(np.int64)
-        return tokens, self._arrays["weights"][:kept] / self.pointer.mass
+        kept = self._struct.kept
+        tokens = np.arange(kept) if self._struct.all_kept else self._arrays["tokens"][:kept].astype(np.int64)
+        return tokens, self._arrays["weights"][:kept] / self._struct.mass

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from ingot.ir import Graph, Node
-from ingot.lower.build import Builder, choose_row
+from ingot.lower.build import Backend, Builder, choose_row
 from ingot.lower.cpu import CPU
 from ingot.lower.lowered import Lowered
 from ingot.lower.segments import Segment, split
 from ingot.lower.target import Target
 from ingot.ops.define import expand_node
 
-__all__ = ["Lowered", "Segment", "Target", "lower", "segments"]
+__all__ = ["Backend", "Lowered", "Segment", "Target", "lower", "segments"]
 
 
 BACKENDS = {"cpu": CPU}
 
 
-def lower(graph: Graph, target: Target, mode: str = "infer") -> Lowered:
-    """Lowers a static graph all of whose nodes have a kernel (see `segments`)."""
-    return Builder(graph, target, BACKENDS[target.device], mode).build()
+def lower(graph: Graph, target: Target, mode: str = "infer", backend: Backend | None = None) -> Lowered:
+    """Lowers a static graph all of whose nodes have a kernel (see `segments`).
+
+    backend: what to choose from; None for all that the target's device has.
+    """
+    return Builder(graph, target, backend or BACKENDS[target.device], mode).build()
 
 
 def segments(graph: Graph, target: Target) -> list[Segment]:

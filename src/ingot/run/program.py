@@ -8,15 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ingot.config import check, debug
+from ingot.compile import Compiled
+from ingot.config import debug
 from ingot.ir import Graph
-from ingot.lower import Lowered, Target, lower, segments
 from ingot.lower.weights import WeightStore
-from ingot.plan import Plan, plan
 from ingot.run.arena import Arena
 from ingot.run.interpret import interpret
 from ingot.run.native import NativeProgram
-from ingot.verify import verify
 
 
 @dataclass(slots=True)
@@ -32,26 +30,29 @@ class InterpretedSegment:
 
 
 class Program:
-    """Segments in order, for one binding of the symbols. `graph` is the whole, static.
+    """A compiled mode made ready to run. `graph` is the whole, static; `segments` run in order.
 
     `single` is the one native segment of a model that needs nothing else.
     """
 
-    def __init__(self, graph: Graph, segments: list[NativeProgram | InterpretedSegment]):
-        self.graph = graph
-        self.segments = segments
-        first = segments[0]
-        self.single = first if isinstance(first, NativeProgram) and len(segments) == 1 else None
+    def __init__(self, compiled: Compiled, weights: WeightStore, arena: Arena, state: Arena | None = None):
+        """arena: the memory of runs, which programs may share. state: where states lie; in the arena unless given."""
+        self.graph, self.fallback = compiled.graph, compiled.fallback
+        self.segments: list[NativeProgram | InterpretedSegment] = []
+        for segment in compiled.segments:
+            if segment.native is None:
+                self.segments.append(InterpretedSegment(segment.graph))
+            else:
+                lowered, plan = segment.native
+                self.segments.append(NativeProgram(segment.graph, lowered, plan, weights, arena, state))
+        first = self.segments[0]
+        self.single = first if isinstance(first, NativeProgram) and len(self.segments) == 1 else None
+        if debug() >= 1 and self.fallback:
+            print(f"on the reference: {', '.join(self.fallback)}", file=sys.stderr)
 
     @property
     def native(self) -> list[NativeProgram]:
         return [s for s in self.segments if isinstance(s, NativeProgram)]
-
-    @property
-    def fallback(self) -> list[str]:
-        """What runs on the reference: `op 'value'` for each node."""
-        parts = [s.graph for s in self.segments if isinstance(s, InterpretedSegment)]
-        return [f"{node.op.name} {node.outputs[0]!r}" for graph in parts for node in graph.nodes]
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Runs every segment. inputs: row-major arrays in graph order; returns fresh arrays in output order."""
@@ -62,53 +63,6 @@ class Program:
             results = segment.run([values[name] for name in segment.graph.inputs])
             values.update(zip(segment.graph.outputs, results, strict=True))
         return [np.copy(values[value]) for value in self.graph.outputs.values()]
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedSegment:
-    """A part of a static graph: lowered and planned, or left to the reference."""
-
-    graph: Graph
-    native: tuple[Lowered, Plan] | None
-
-
-def plan_segments(graph: Graph, target: Target, mode: str = "infer") -> list[PlannedSegment]:
-    """Lowers, plans and verifies a static graph, which it may change. Reads no weight."""
-    planned = []
-    for segment in segments(graph, target):
-        if not segment.native:
-            planned.append(PlannedSegment(segment.graph, None))
-            continue
-        lowered = lower(segment.graph, target, mode)
-        result = plan(lowered, canaries=check() >= 3)
-        verify(lowered, result)
-        planned.append(PlannedSegment(segment.graph, (lowered, result)))
-    return planned
-
-
-def compile_program(
-    graph: Graph,
-    target: Target,
-    weights: WeightStore,
-    arena: Arena,
-    state: Arena | None = None,
-    mode: str = "infer",
-) -> Program:
-    """Plans a static graph (which it may change), and makes it ready to run.
-
-    state: where the graph's states lie; in the arena unless it is given.
-    """
-    whole = graph.copy()
-    parts: list[NativeProgram | InterpretedSegment] = []
-    for segment in plan_segments(graph, target, mode):
-        if segment.native is None:
-            parts.append(InterpretedSegment(segment.graph))
-        else:
-            parts.append(NativeProgram(segment.graph, *segment.native, weights, arena, state))
-    program = Program(whole, parts)
-    if debug() >= 1 and program.fallback:
-        print(f"on the reference: {', '.join(program.fallback)}", file=sys.stderr)
-    return program
 
 
 def print_checksums(program: Program, outputs: Sequence[np.ndarray]) -> None:

@@ -1,0 +1,94 @@
+"""The modes of one graph, ready to run over one set of weights and one state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from ingot.compile import Compiled
+from ingot.lower.weights import WeightStore
+from ingot.run.arena import Arena
+from ingot.run.native import NativeProgram, pack_panels
+from ingot.run.sampler import NativeSampler
+
+
+class BoundProgram:
+    """A mode with arrays of its own, bound once: `inputs` by name, and `output`, the only one.
+
+    Not for several threads at once: the arrays are one run's.
+
+    Raises UnsupportedError where an op has no kernel.
+    """
+
+    def __init__(self, compiled: Compiled, weights: WeightStore, state: Arena | None = None):
+        lowered, plan = compiled.native
+        self.native = NativeProgram(compiled.segments[0].graph, lowered, plan, weights, Arena(), state)
+        self.inputs = {name: np.zeros(view.shape, view.dtype.numpy) for name, view in lowered.inputs.items()}
+        (output,) = lowered.outputs.values()
+        self.output = np.zeros(output.shape, output.dtype.numpy)
+        self._table = self.native.pointers([*self.inputs.values(), self.output])
+        self._samplers = self.native.library.ffi.new("ingot_sampler *[]", max(1, len(self.output)))
+        self._resized = frozenset(self.native.planned)
+
+    def run(self, sizes: Mapping[str, int], samplers: Sequence[NativeSampler] = ()) -> None:
+        """One run over the arrays. sizes: how much of each planned dim it uses; those of other symbols are left out.
+
+        samplers: each draws from its row of the output, f32[rows, vocabulary], in the same call.
+        """
+        for symbol in self._resized:
+            self.native.resize(symbol, sizes[symbol])
+        if not samplers:
+            self.native.call(self._table)
+            return
+        for row, sampler in enumerate(samplers):
+            self._samplers[row] = sampler.struct
+        self.native.call(self._table, self._samplers, len(samplers))
+
+
+class BoundModes:
+    """The programs of several modes of a graph, by name; they share every weight and the graph's states."""
+
+    def __init__(self, threads: int):
+        self._weights = WeightStore(pack_panels, threads)
+        self._state = Arena()
+        self._programs: dict[str, BoundProgram] = {}
+
+    def add(self, modes: Iterable[Compiled]) -> None:
+        """Makes modes ready to run. The weights of one are packed while the next is compiled."""
+        with ThreadPoolExecutor(1) as executor:
+            packed = []
+            for compiled in modes:
+                recipes = [t.recipe for t in compiled.native[0].tensors.values() if t.recipe is not None]
+                graph = compiled.segments[0].graph
+                packed.append((compiled, executor.submit(self._weights.prepare, graph, recipes)))
+            held = [weights.result() for _, weights in packed]
+        self._programs |= {c.mode.name: BoundProgram(c, self._weights, self._state) for c, _ in packed}
+        del held  # by now the programs hold them
+
+    def __getitem__(self, name: str) -> BoundProgram:
+        return self._programs[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._programs
+
+    def items(self) -> Iterable[tuple[str, BoundProgram]]:
+        """Names and programs, in the order in which they were made ready."""
+        return self._programs.items()
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all packed weights."""
+        return self._weights.nbytes
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of all states."""
+        return self._state.nbytes
+
+    def states(self) -> dict[str, np.ndarray]:
+        """The states as they lie in memory, by name."""
+        native = next(iter(self._programs.values())).native
+        roots = [tensor for tensor in native.lowered.tensors.values() if tensor.kind == "state"]
+        return {tensor.name: native.tensor(tensor.id) for tensor in roots}

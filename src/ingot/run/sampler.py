@@ -1,0 +1,33 @@
+"""The sampler of one sequence as C has it: a struct over arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ingot.run.library import load
+
+
+class NativeSampler:
+    """An `ingot_sampler`, with its kernel for this CPU. `struct`: its fields, to be read and set as attributes."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any]):
+        """arrays: those that pointer fields point to, by field, kept alive; an empty one leaves its pointer null."""
+        library = load()
+        self._arrays = dict(arrays)
+        self._draw, self._from_buffer = library.entry.ingot_sample, library.ffi.from_buffer
+        types = dict(library.types["ingot_sampler"].item.fields)
+        pointers = {
+            name: library.ffi.cast(types[name].type, array.ctypes.data)
+            for name, array in self._arrays.items()
+            if array.size
+        }
+        kernel = library.kernel("sample_f32", library.isa())
+        self.struct = library.ffi.new(library.types["ingot_sampler"], {**pointers, **fields, "kernel": kernel})
+        self.nbytes = sum(array.nbytes for array in self._arrays.values()) + library.ffi.sizeof("ingot_sampler")
+
+    def draw(self, logits: np.ndarray) -> int:
+        """The token drawn from f32[vocabulary], row-major; -1 and a reason in `struct.status` when there is none."""
+        return int(self._draw(self.struct, self._from_buffer("float[]", logits)))
