@@ -217,10 +217,10 @@ def work_and_stop(llm: ingot.LLM, prompt: list[int]) -> list[Any]:
     abandoned = llm.run([llm.generation([9, i], max_tokens=9) for i in range(2)])
     drawn = [next(abandoned), next(abandoned)]
     engine = llm.engine
-    modes = list(engine.modes.values())
-    arrays = [array for _, array in engine.weights.items()] + [mode.output for mode in modes]
+    modes, state = [mode for _, mode in engine.modes.items()], engine.modes._state.memory
+    arrays = [array for _, array in engine.modes._weights.items()] + [mode.output for mode in modes]
     weights = [v.data for v in llm.model.graph.values.values() if v.data is not None]
-    return [llm, engine, engine.sequences, *drawn, *modes, *arrays, *weights, *engine.state.memory.regions.values()]
+    return [llm, engine, engine.sequences, *drawn, *modes, *arrays, *weights, *state.regions.values()]
 
 
 def test_a_dropped_language_model_goes_at_once(tmp_path: Path, no_collector: None):
