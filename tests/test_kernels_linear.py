@@ -335,7 +335,7 @@ def attention_fields(q, k, v, mask, causal_offset):
     fields = {"q": q, "k": k, "v": v, "scale": 0.3, "batch": batch, "heads": heads, "kv_heads": kv_heads}
     fields |= {"q_len": q_len, "kv_len": kv_len, "head_dim": head_dim, "v_dim": v_dim}
     fields |= {"q_strides": steps(q)[:3], "k_strides": steps(k)[:3], "v_strides": steps(v)[:3]}
-    fields |= {"causal": int(causal_offset is not None), "causal_offset": causal_offset or 0}
+    fields |= {"causal": int(causal_offset is not None), "causal_offset": causal_offset or 0, "safe": 1}
     if mask is not None:
         wide = np.broadcast_to(mask, (batch, heads, q_len, kv_len))
         fields |= {"mask": mask, "mask_strides": steps(wide), "mask_kind": 1 if mask.dtype == bool else 2}
