@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import table
-from ingot.lower.cpu.attention import attention_scratch
+from ingot import abi
 from ingot.run import library
 
 HERE = Path(__file__).parent
@@ -69,10 +69,10 @@ def product(m: int, k: int, n: int) -> Case:
 def attention(heads: int, rows: int, width: int) -> Case:
     """Attention of heads that lie side by side."""
     q, k, v, out = (floats(rows, heads, width) for _ in range(4))
-    size = attention_scratch("attention_f32", rows, rows, width, width)
+    fields = {"heads": heads, "kv_heads": heads, "q_len": rows, "kv_len": rows, "head_dim": width, "v_dim": width}
+    size = abi.scratch_floats("attention_f32", fields)
     strides = (rows * heads * width, width, heads * width)
-    fields = {"q": q, "k": k, "v": v, "out": out, "scratch": floats(size), "scratch_stride": size, "batch": 1}
-    fields |= {"heads": heads, "kv_heads": heads, "q_len": rows, "kv_len": rows, "head_dim": width, "v_dim": width}
+    fields |= {"q": q, "k": k, "v": v, "out": out, "scratch": floats(size), "scratch_stride": size, "batch": 1}
     fields |= {f"{name}_strides": strides for name in ("q", "k", "v", "out")} | {"scale": width**-0.5}
     return f"attention {heads}x{rows}x{width}", "attention_f32", fields
 

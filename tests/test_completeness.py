@@ -3,19 +3,13 @@
 A hole that is not listed fails, and so does a listed one that has been filled.
 """
 
-import re
-from importlib.resources import files
-
 import pytest
 
 import ingot.ops
+from ingot import abi
 from ingot.cli.ops import importer_rules, matrix
-from ingot.emit.kernels import constant_names
 from ingot.ir import OPS
 from ingot.lower.cpu import ROWS
-from ingot.lower.cpu.cache import CHUNK
-from ingot.lower.weights import PANEL
-from ingot.ops.cache import CACHE_BLOCK
 from ingot.run.library import load
 
 assert ingot.ops
@@ -54,15 +48,10 @@ def test_every_op_has_samples_tolerances_and_a_line_of_documentation() -> None:
 
 def test_kernels_rows_and_bodies_are_one_list() -> None:
     """Each kernel of kernels.def has a row (or packs, copies, probes, samples, runs groups), and each row names one."""
-    declared = set(re.findall(r"^KERNEL\((\w+),", (files("ingot") / "csrc" / "kernels.def").read_text(), re.M))
+    declared = set(abi.kernels())
     assert declared == set(load().kernels)
     used = {row.kernel for rows in ROWS.values() for row in rows} - {"view", "copy_b"}
     copies = {f"copy_b{size}" for size in (1, 2, 4, 8)}
     assert used <= declared
     alone = {"tile_f32", "pack_f32", "pack_bf16", "probe_fma_f32", "probe_read_f32", "sample_f32"}
     assert declared - used == copies | alone
-
-
-def test_sizes_that_python_and_c_share():
-    assert constant_names("INGOT_CACHE") == {CACHE_BLOCK: "INGOT_CACHE_BLOCK", CHUNK: "INGOT_CACHE_CHUNK"}
-    assert constant_names("INGOT_PAN") == {PANEL: "INGOT_PANEL"}

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import ingot.ops  # noqa: F401
+from ingot import abi
 from ingot.dtype import DTYPES
 from ingot.ir import OPS
-from ingot.lower.cpu.cache import cached_attention_scratch
 from ingot.run.library import load
 from test_kernels_linear import at_page_end
 
@@ -126,7 +126,7 @@ def test_a_row_that_lies_outside_is_a_fault(table, bad, limit, name):
         assert (fault.code, fault.step, fault.index, fault.limit) == (2, 5, bad, limit)
         np.testing.assert_array_equal(raw(written), raw(cache))
     out = np.full((1, 2, 16), np.nan, np.float32)
-    scratch = cached_attention_scratch(DTYPES[name], 16, 16)
+    scratch = abi.scratch_floats(f"cached_attention_{name}", {"head_dim": 16, "v_dim": 16})
     fields |= {
         "q": x, "keys": np.ascontiguousarray(cache.swapaxes(2, 3)), "values": cache, "key_scales": scales, "out": out,
         "value_scales": scales, "heads": 2, "head_dim": 16, "v_dim": 16, "q_strides": strides(x), "scale": 1.0,
@@ -193,7 +193,8 @@ class Sequences:
     def attend(self, spans, isa, parts=1, **attributes):
         q, positions, owners = (at_page_end(a, pad) for a, pad in zip(self.rows(spans), (5, 0, 0), strict=True))
         out = at_page_end(np.full((*q.shape[:2], self.values.shape[-1]), np.nan, np.float32), 2)
-        scratch = cached_attention_scratch(DTYPES[self.name], self.keys.shape[2], self.values.shape[3])
+        sizes = {"head_dim": self.keys.shape[2], "v_dim": self.values.shape[3]}
+        scratch = abi.scratch_floats(f"cached_attention_{self.name}", sizes)
         fields = {
             "q": q, "keys": self.keys, "values": self.values, "key_scales": self.scales[0], "out": out,
             "value_scales": self.scales[1], "positions": positions, "owners": owners, "blocks": self.blocks,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from ingot.lower.cpu.conv import conv_scratch
+from ingot import abi
 from test_kernels_linear import ACTIVATIONS, at_page_end, every, gamma, packed, random, steps
 
 CASES = [  # batch, channels, height, width, out_channels, groups, kernel, stride, pad, dilation
@@ -62,7 +62,7 @@ def panels(weight, groups, order):
     return np.stack([packed(w.transpose(0, *order).reshape(len(w), -1).T) for w in split])
 
 
-def check(kernel, x, weight, image, image_strides, stored, case, way, scratch):
+def check(kernel, x, weight, image, image_strides, stored, case, way):
     """Runs a kernel on every instruction set and number of parts, and compares it with float64."""
     (activation, holes), (groups, stride, pad, dilation) = way, case
     code, function = ACTIVATIONS[activation]
@@ -78,7 +78,7 @@ def check(kernel, x, weight, image, image_strides, stored, case, way, scratch):
     shape = linear.shape
     pitch = shape[3] + holes
     fields["out_strides"] = [shape[1] * shape[2] * pitch, shape[2] * pitch, pitch]
-    result = every(kernel, fields, "out", shape, row_pad=holes, scratch=scratch)
+    result = every(kernel, fields, "out", shape, row_pad=holes, scratch=abi.scratch_floats(kernel, fields))
     size = double(abs(x), abs(weight), abs(bias), *case)
     bound = 1.2 * gamma(int(np.prod(weight.shape[1:]))) * size + 5e-7 * (1 + abs(expected))
     assert (abs(result - expected) <= bound).all()
@@ -93,7 +93,6 @@ def test_packed_and_planes(case, way):
     batch, channels, height, width, out_channels, groups, kernel, *window = case
     x = random(batch, channels, height, width)
     weight = random(out_channels, channels // groups, *kernel, seed=1)
-    scratch = conv_scratch(channels // groups * kernel[0] * kernel[1], out_channels // groups)
     for name, axes, order in [("packed", (0, 2, 3, 1), (2, 3, 1)), ("planes", (0, 1, 2, 3), (1, 2, 3))]:
         stored = panels(weight, groups, order)
         results = []
@@ -101,9 +100,7 @@ def test_packed_and_planes(case, way):
             image = at_page_end(images.transpose(axes), way[1])
             n, *rest = steps(image)
             strides = [n, rest[0], rest[1], rest[2]] if name == "packed" else [n, rest[1], rest[2], rest[0]]
-            results.append(
-                check(f"conv2d_f32_{name}", images, weight, image, strides, stored, (groups, *window), way, scratch)
-            )
+            results.append(check(f"conv2d_f32_{name}", images, weight, image, strides, stored, (groups, *window), way))
         for one, all in zip(results[1:], results[0], strict=False):
             assert one[0].tobytes() == all.tobytes()
 
@@ -116,7 +113,7 @@ def test_depthwise(case, way):
     weight = random(channels, 1, *kernel, seed=1)
     stored = np.ascontiguousarray(weight.reshape(channels, -1).T)
     image = at_page_end(x.transpose(0, 2, 3, 1), way[1])
-    check("conv2d_f32_depthwise", x, weight, image, steps(image), stored, (channels, *window), way, 0)
+    check("conv2d_f32_depthwise", x, weight, image, steps(image), stored, (channels, *window), way)
 
 
 @pytest.mark.parametrize("kernel", ["packed", "depthwise"])
@@ -127,5 +124,6 @@ def test_padding_is_zero_times_weight(kernel):
     stored = panels(weight, 1, (2, 3, 1)) if kernel == "packed" else weight.reshape(9, 1)
     fields = sizes(x, weight, np.empty((1, 2, 2, 1)), 1, (1, 1), (1, 1), (1, 1))
     fields |= {"x": x, "x_strides": [4, 2, 1, 1], "weight": at_page_end(stored), "out_strides": [4, 2, 1]}
-    result = every(f"conv2d_f32_{kernel}", fields, "out", (1, 2, 2, 1), scratch=conv_scratch(9, 1))
+    scratch = abi.scratch_floats(f"conv2d_f32_{kernel}", fields)
+    result = every(f"conv2d_f32_{kernel}", fields, "out", (1, 2, 2, 1), scratch=scratch)
     np.testing.assert_array_equal(result.ravel(), [np.nan, np.nan, np.nan, np.inf])

@@ -8,23 +8,24 @@ import mmap
 import numpy as np
 import pytest
 
-from ingot.lower.cpu.attention import attention_scratch
+from ingot import abi
 from ingot.run.library import load
 
 PANEL = 32
-ACTIVATIONS = {
-    "none": (0, lambda x: x),
-    "relu": (1, lambda x: np.maximum(x, 0)),
-    "gelu_erf": (2, lambda x: x * (1 + np.vectorize(math.erf, otypes="d")(x / math.sqrt(2))) / 2),
-    "gelu_tanh": (3, lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2),
-    "silu": (4, lambda x: x / (1 + np.exp(-x))),
-    "sigmoid": (5, lambda x: 1 / (1 + np.exp(-x))),
-    "tanh": (6, np.tanh),
-    "clip": (7, lambda x: np.clip(x, -0.25, 1.5)),
-    "leaky_relu": (8, lambda x: np.where(x < 0, -0.25 * x, x)),
-    "hard_sigmoid": (9, lambda x: np.clip(-0.25 * x + 1.5, 0, 1)),
-    "hard_swish": (10, lambda x: x * np.clip(x + 3, 0, 6) / 6),
+_FUNCTIONS = {
+    "none": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu_erf": lambda x: x * (1 + np.vectorize(math.erf, otypes="d")(x / math.sqrt(2))) / 2,
+    "gelu_tanh": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "tanh": np.tanh,
+    "clip": lambda x: np.clip(x, -0.25, 1.5),
+    "leaky_relu": lambda x: np.where(x < 0, -0.25 * x, x),
+    "hard_sigmoid": lambda x: np.clip(-0.25 * x + 1.5, 0, 1),
+    "hard_swish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
 }
+ACTIVATIONS = {name: (abi.constant(f"INGOT_ACT_{name}"), function) for name, function in _FUNCTIONS.items()}
 ATTRIBUTES = {"act_alpha": -0.25, "act_beta": 1.5}
 ISAS = load().isas()
 PARTS = (1, 2, 3, 7)
@@ -354,7 +355,7 @@ def test_attention(name, case):
     fields = attention_fields(q, k, v, mask, causal_offset)
     shape = (batch, heads, q_len, v_dim)
     fields["out_strides"] = steps(blank(shape, 6))[:3]
-    scratch = attention_scratch(name, heads // kv_heads * q_len, kv_len, head_dim, v_dim)
+    scratch = abi.scratch_floats(name, fields)
     result = every(name, fields, "out", shape, row_pad=6, scratch=scratch)
     expected, bound = attention_expected(q, k, v, mask, 0.3, causal_offset)
     assert (abs(result - expected) <= bound).all()

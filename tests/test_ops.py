@@ -272,6 +272,7 @@ ORACLE = {
     "not_equal": torch.ne,
     "hard_swish": F.hardswish,
     "silu": F.silu,
+    "mish": F.mish,
     "softplus": lambda x: torch.logaddexp(x, torch.zeros((), dtype=x.dtype)),
     "gelu": lambda x, *, approximate: F.gelu(x, approximate={"erf": "none"}.get(approximate, approximate)),
     "leaky_relu": lambda x, *, alpha: F.leaky_relu(x, alpha),
@@ -360,7 +361,7 @@ def test_torch_computes_the_same(op, sample, rng):
 
 SPECIAL = [0.0, -0.0, math.nan, math.inf, -math.inf, 1e-45, -1e-45, 3.4e38, -3.4e38, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5]
 AS_IN_TORCH = """relu neg abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf sigmoid silu floor ceil round
-    isnan isinf hard_swish"""
+    mish isnan isinf hard_swish"""
 
 
 @pytest.mark.parametrize("name", AS_IN_TORCH.split())

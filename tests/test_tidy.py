@@ -18,7 +18,7 @@ MAX_FUNCTION_LINES = 70
 
 # A room imports its own line and the lines above it.
 ROOMS = (
-    ("dtype", "config", "errors", "dim", "machine", "files", "locks"),
+    ("abi", "dtype", "config", "errors", "dim", "machine", "files", "locks"),
     ("ir", "text"),
     ("ops",),
     ("load",),

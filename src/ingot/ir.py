@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from ingot import abi
 from ingot.dim import AtMost, Dim, Expr, bind, check_shape, symbols_of
 from ingot.dtype import DType, from_numpy
 from ingot.errors import LimitError, LoadError, ShapeError
 
-MAX_RANK = 8
+MAX_RANK = abi.constant("INGOT_MAX_RANK")
 MAX_NODES = 1_000_000
 KINDS = ("input", "weight", "constant", "state", "activation")
 
@@ -115,6 +116,7 @@ class Op:
     outputs: int
     view: bool
     inplace: tuple[int, ...]
+    acts_on: str
     samples: tuple[Sample, ...]
     tolerance: dict[DType, float]
     domain: tuple[float, float]

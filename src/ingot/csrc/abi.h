@@ -1,7 +1,8 @@
 /* abi.h: argument structs and entry points; the one description, read by the C compiler and by Python (cffi).
  *
- * Only declarations and integer #defines: cffi reads no conditionals. Sizes and strides are in elements, int64_t.
- * Pointers are filled from the plan; a kernel writes exactly where the plan said and allocates nothing. */
+ * Only declarations, integer #defines and lines for the rows of elementwise.def: abi.py and cffi read nothing else.
+ * Sizes and strides are in elements, int64_t. Pointers are filled from the plan; a kernel writes exactly where the plan
+ * said and allocates nothing. Scratch is as large as kernels.def says. */
 
 #define INGOT_MAX_RANK 8
 #define INGOT_PANEL 32        /* columns of a packed panel, on every instruction set */
@@ -12,6 +13,13 @@
 #define INGOT_CONV_PIXELS 60  /* output pixels whose windows a convolution gathers at once */
 #define INGOT_CONV_K 1536     /* and the elements of a window that it gathers at once */
 #define INGOT_EXPERT_ROWS 48  /* rows that a product with one of several matrices gathers at once */
+#define INGOT_EXPERT_PAD 16   /* floats between gathered rows, whose stride is then no power of two */
+#define INGOT_ATTENTION_ROWS 24   /* of q that are multiplied with the same keys and values */
+#define INGOT_ATTENTION_BLOCKS 16 /* blocks that share a packed tile of keys and values, when there are several tiles */
+#define INGOT_ATTENTION_FEW 4     /* with so few rows this many panels are multiplied together */
+#define INGOT_ATTENTION_PAD 16    /* floats between rows of scores, which are then not 4096 bytes apart */
+#define INGOT_CACHED_PAIRS 24     /* pairs of a row and a head of q that read the same keys and values */
+#define INGOT_CACHED_UNITS 8      /* units of such pairs that share a chunk of widened keys and values */
 #define INGOT_REDUCE_CHUNK 4096 /* other reductions: 16 lanes over chunks of this many, chunk results in order */
 
 #define INGOT_PROBE_LANES 32    /* floats of a part's result of a probe: two cache lines */
@@ -24,17 +32,12 @@
 #define INGOT_TILE_SLOT_ROW 1
 #define INGOT_TILE_SLOT_COLUMN 2
 
-#define INGOT_ACT_NONE 0
-#define INGOT_ACT_RELU 1
-#define INGOT_ACT_GELU_ERF 2
-#define INGOT_ACT_GELU_TANH 3
-#define INGOT_ACT_SILU 4
-#define INGOT_ACT_SIGMOID 5
-#define INGOT_ACT_TANH 6
-#define INGOT_ACT_CLIP 7          /* to [act_alpha, act_beta] */
-#define INGOT_ACT_LEAKY_RELU 8    /* act_alpha x below 0 */
-#define INGOT_ACT_HARD_SIGMOID 9  /* act_alpha x + act_beta, clipped to [0, 1] */
-#define INGOT_ACT_HARD_SWISH 10
+/* The ops that an epilogue may apply to sums. */
+enum {
+  INGOT_ACT_none,
+  #define ACTIVATION(op, cost, expression) INGOT_ACT_##op,
+  #include "elementwise.def"
+};
 
 #define INGOT_SAMPLE_NAN 1         /* a logit is NaN */
 #define INGOT_SAMPLE_INFINITE 2    /* a logit, or what a bias or penalty made of it, is +inf */
@@ -47,52 +50,26 @@
 #define INGOT_MASK_BOOL 1     /* uint8_t, nonzero keeps */
 #define INGOT_MASK_FLOAT 2    /* float, added to the scaled score */
 
-/* The ops of a tile program. Reductions go over a row and give one element; the rest are element-wise. */
-#define INGOT_TILE_OP_SUM 1
-#define INGOT_TILE_OP_MEAN 2
-#define INGOT_TILE_OP_MAX 3
-#define INGOT_TILE_OP_MIN 4
-#define INGOT_TILE_OP_SQUARES 5         /* the sum of (a - (b + c))^2 */
-#define INGOT_TILE_OP_OFFSET 6          /* the mean of a - b */
-#define INGOT_TILE_LAST_REDUCTION 6
-#define INGOT_TILE_OP_PIVOT 7           /* a number among a row's elements: norm_pivot */
-#define INGOT_TILE_OP_COPY 8
-#define INGOT_TILE_OP_RELU 9
-#define INGOT_TILE_OP_NEG 10
-#define INGOT_TILE_OP_ABS 11
-#define INGOT_TILE_OP_SIGN 12
-#define INGOT_TILE_OP_EXP 13
-#define INGOT_TILE_OP_EXPM1 14
-#define INGOT_TILE_OP_LOG 15
-#define INGOT_TILE_OP_LOG1P 16
-#define INGOT_TILE_OP_SQRT 17
-#define INGOT_TILE_OP_RSQRT 18
-#define INGOT_TILE_OP_RECIPROCAL 19
-#define INGOT_TILE_OP_SIN 20
-#define INGOT_TILE_OP_COS 21
-#define INGOT_TILE_OP_TANH 22
-#define INGOT_TILE_OP_ERF 23
-#define INGOT_TILE_OP_SIGMOID 24
-#define INGOT_TILE_OP_SILU 25
-#define INGOT_TILE_OP_GELU_ERF 26
-#define INGOT_TILE_OP_GELU_TANH 27
-#define INGOT_TILE_OP_FLOOR 28
-#define INGOT_TILE_OP_CEIL 29
-#define INGOT_TILE_OP_ROUND 30
-#define INGOT_TILE_OP_SOFTPLUS 31
-#define INGOT_TILE_OP_HARD_SWISH 32
-#define INGOT_TILE_OP_LEAKY_RELU 33
-#define INGOT_TILE_OP_ELU 34
-#define INGOT_TILE_OP_HARD_SIGMOID 35
-#define INGOT_TILE_OP_CLIP 36
-#define INGOT_TILE_OP_NORM_SCALE 37     /* 1 / sqrt(a / beta + alpha), a being squares around b + c */
-#define INGOT_TILE_OP_ADD 38
-#define INGOT_TILE_OP_SUB 39
-#define INGOT_TILE_OP_MUL 40
-#define INGOT_TILE_OP_DIV 41
-#define INGOT_TILE_OP_MAXIMUM 42
-#define INGOT_TILE_OP_MINIMUM 43
-#define INGOT_TILE_OP_NORMALISE 44      /* (a - (b + f)) c d + e; b, c and f have one element a row */
+/* The ops of a tile program. Reductions go over a row and give one element; the rest are element-wise, but for pivot.
+ * squares: the sum of (a - (b + c))^2. offset: the mean of a - b. pivot: a number among a row's elements (norm_pivot).
+ * norm_scale: 1 / sqrt(variance + alpha), a being the sum of `beta` squares around b + c. normalise:
+ * (a - (b + f)) c d + e, where b, c and f have one element a row. */
+enum {
+  INGOT_TILE_OP_sum = 1,
+  INGOT_TILE_OP_mean,
+  INGOT_TILE_OP_max,
+  INGOT_TILE_OP_min,
+  INGOT_TILE_OP_squares,
+  INGOT_TILE_OP_offset,
+  INGOT_TILE_LAST_REDUCTION = INGOT_TILE_OP_offset,
+  INGOT_TILE_OP_pivot,
+  INGOT_TILE_OP_copy,
+  INGOT_TILE_OP_norm_scale,
+  INGOT_TILE_OP_normalise,
+  #define UNARY(op, cost, expression) INGOT_TILE_OP_##op,
+  #define BINARY(op, cost, expression) INGOT_TILE_OP_##op,
+  #include "elementwise.def"
+};
 
 /* The first bad run-time index of a run. code 0: none; 1: index outside [-limit, limit); 2: outside [0, limit). */
 typedef struct { int32_t code; int32_t step; int64_t index; int64_t limit; } ingot_fault;
@@ -199,7 +176,7 @@ typedef struct {
 
 /* out[r, s, n] = experts[chosen[r, s]][n, k] @ x[r, s, k]. experts: `count` matrices, one after another, each packed
  * as gemm's b (its n being columns). x_strides: row, slot; the last dim is adjacent. chosen and out are row-major.
- * scratch: parts slots of scratch_stride floats, at least INGOT_EXPERT_ROWS * (k + 16). */
+ * scratch: parts slots of scratch_stride floats. */
 typedef struct {
   const float *x; const int64_t *chosen; const void *experts; float *out; float *scratch; ingot_fault *fault;
   int64_t rows; int64_t slots; int64_t n; int64_t k; int64_t count;
@@ -210,11 +187,7 @@ typedef struct {
 /* out = softmax(scale * q @ k^T + mask) @ v; head h of q reads head h / (heads / kv_heads) of k and v.
  * Strides are [batch, head, row]; the last dim is adjacent. Row i attends to columns <= i + causal_offset when causal.
  * A row whose scores are all -inf gives zeros when `safe`, else NaN. attention_f32 keeps whole rows of scores,
- * attention_f32_online tiles of
- * INGOT_KV_TILE. scratch: parts slots of scratch_stride floats. With up(x) = x rounded up to a multiple of 32, t =
- * up(kv_len), or up(min(kv_len, INGOT_KV_TILE)) for _online, and r = q_len * heads / kv_heads, at least
- * t * (min(r, 24) + (v_dim % 32 ? 32 : 0)) + (r > 24 ? t : min(t, 128)) * head_dim
- * + 24 * (up(head_dim) + 16 + 17 * up(v_dim)). */
+ * attention_f32_online tiles of INGOT_KV_TILE. scratch: parts slots of scratch_stride floats. */
 typedef struct {
   const float *q; const float *k; const float *v; const void *mask; float *out; float *scratch;
   int64_t batch; int64_t heads; int64_t kv_heads; int64_t q_len; int64_t kv_len; int64_t head_dim; int64_t v_dim;
@@ -240,9 +213,7 @@ typedef struct {
 /* out = softmax(cap(scale * q @ keys)) @ values over the positions that a row sees: at most `window` of its sequence
  * (0: all), its own the last. cap(s) = softcap * tanh(s / softcap), or s where softcap is 0. Head h of q reads head
  * h / (heads / kv_heads). Caches and places are append's; strides are row, head, and the last dim is adjacent. A row
- * with an index outside gives zeros. scratch: parts slots of scratch_stride floats; with up(x) = x rounded up to a
- * multiple of 32 and c = INGOT_CACHE_CHUNK, at least 24 * (up(head_dim) + c + 16 + 9 * up(v_dim)), and c * up(v_dim)
- * more unless the cache is f32 and v_dim a multiple of 16, c * head_dim more unless it is f32. */
+ * with an index outside gives zeros. scratch: parts slots of scratch_stride floats. */
 typedef struct {
   const float *q; const void *keys; const void *values; const float *key_scales; const float *value_scales; float *out;
   const int32_t *positions; const int32_t *owners; const int32_t *blocks; ingot_fault *fault; float *scratch;
@@ -297,8 +268,7 @@ typedef struct {
  *   channel of the group); x_strides[3] is 1.
  * conv2d_f32_planes: the same with k over (channel of the group, kernel row, kernel column); x_strides[2] is 1.
  * conv2d_f32_depthwise: [kernel row][kernel column][channels]; groups == channels == out_channels, x_strides[3] is 1.
- * The depthwise kernel sums in one chain. scratch, none for it: parts slots of scratch_stride floats, at least
- * INGOT_CONV_PIXELS * (min(k, INGOT_CONV_K) + 32 + (out_channels / groups rounded up to 32)) + 16. */
+ * The depthwise kernel sums in one chain. scratch, none for it: parts slots of scratch_stride floats. */
 typedef struct {
   const float *x; const float *weight; const float *bias; const float *residual; float *out; float *scratch;
   int64_t batch; int64_t channels; int64_t height; int64_t width;

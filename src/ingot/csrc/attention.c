@@ -11,10 +11,10 @@
 #include "attention.h"
 #include "gemm.h"
 
-#define ATTENTION_ROWS 24
-#define ATTENTION_HALF 12   /* rows that are multiplied with the same number of values: a tile's on AVX-512 */
-#define ATTENTION_BLOCKS 16 /* blocks that share a packed tile of keys and values, when there are several tiles */
-#define ATTENTION_FEW 4     /* with so few rows this many panels are multiplied together */
+#define ATTENTION_ROWS INGOT_ATTENTION_ROWS
+#define ATTENTION_HALF 12 /* rows that are multiplied with the same number of values: a tile's on AVX-512 */
+#define ATTENTION_BLOCKS INGOT_ATTENTION_BLOCKS
+#define ATTENTION_FEW INGOT_ATTENTION_FEW
 
 /* How the rows of a head of keys are cut into blocks: by query head and row, or, when `heads_each` > 1, by head. */
 typedef struct {
@@ -64,7 +64,7 @@ static inline attention_slot attention_open(const attention_args *g, int64_t til
   const int64_t rows = g->heads / g->kv_heads * g->q_len, few = ATTENTION_FEW * INGOT_PANEL;
   s.v_stride = (g->v_dim + 31) / 32 * 32;
   s.q_stride = (g->head_dim + 15) / 16 * 16;
-  s.score_stride = columns + 16; /* never a multiple of 4096 bytes */
+  s.score_stride = columns + INGOT_ATTENTION_PAD;
   s.queries = g->scratch + part * g->scratch_stride;
   s.scores = s.queries + ATTENTION_ROWS * s.q_stride;
   s.addend = s.scores + (rows < ATTENTION_ROWS ? rows : ATTENTION_ROWS) * s.score_stride;

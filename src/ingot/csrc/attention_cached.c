@@ -12,8 +12,8 @@
 #include "gemm.h"
 #include "paged.h"
 
-#define CACHED_PAIRS 24
-#define CACHED_UNITS 8 /* units that share a chunk of widened keys and values */
+#define CACHED_PAIRS INGOT_CACHED_PAIRS
+#define CACHED_UNITS INGOT_CACHED_UNITS
 #define CACHED_BLOCKS (INGOT_CACHE_CHUNK / INGOT_CACHE_BLOCK)
 #define CACHED_F32 0
 #define CACHED_BF16 1
@@ -81,7 +81,7 @@ static inline cached_cut cached_plan(const cached_attention_args *g) {
 static inline cached_slot cached_open(const cached_attention_args *g, int32_t kind, int32_t part) {
   cached_slot s = {.kind = kind, .direct = kind == CACHED_F32 && g->v_dim % 16 == 0,
                    .q_stride = (g->head_dim + 15) / 16 * 16, .v_stride = (g->v_dim + 31) / 32 * 32,
-                   .score_stride = INGOT_CACHE_CHUNK + 16 /* rows are not 4096 bytes apart */};
+                   .score_stride = INGOT_CACHE_CHUNK + INGOT_ATTENTION_PAD};
   s.queries = g->scratch + part * g->scratch_stride;
   s.scores = s.queries + CACHED_PAIRS * s.q_stride;
   s.addend = s.scores + CACHED_PAIRS * s.score_stride;

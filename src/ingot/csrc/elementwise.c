@@ -29,35 +29,6 @@
     }                                                                     \
   }
 
-UNARY_F32(relu, v_relu(x))
-UNARY_F32(neg, v_neg(x))
-UNARY_F32(abs, v_abs(x))
-UNARY_F32(sign, v_sign(x))
-UNARY_F32(exp, v_exp(x))
-UNARY_F32(expm1, v_expm1(x))
-UNARY_F32(log, v_log(x))
-UNARY_F32(log1p, v_log1p(x))
-UNARY_F32(sqrt, v_sqrt(x))
-UNARY_F32(rsqrt, v_rsqrt(x))
-UNARY_F32(reciprocal, v_reciprocal(x))
-UNARY_F32(sin, v_sin(x))
-UNARY_F32(cos, v_cos(x))
-UNARY_F32(tanh, v_tanh(x))
-UNARY_F32(erf, v_erf(x))
-UNARY_F32(sigmoid, v_sigmoid(x))
-UNARY_F32(silu, v_silu(x))
-UNARY_F32(gelu_erf, v_gelu_erf(x))
-UNARY_F32(gelu_tanh, v_gelu_tanh(x))
-UNARY_F32(floor, v_floor(x))
-UNARY_F32(ceil, v_ceil(x))
-UNARY_F32(round, v_round(x))
-UNARY_F32(softplus, v_softplus(x))
-UNARY_F32(hard_swish, v_hard_swish(x))
-UNARY_F32(leaky_relu, v_leaky_relu(x, alpha))
-UNARY_F32(elu, v_elu(x, alpha))
-UNARY_F32(hard_sigmoid, v_hard_sigmoid(x, alpha, beta))
-UNARY_F32(clip, v_clip(x, alpha, beta))
-
 #define BINARY_F32_LOOP(load_x, load_y, expression) \
   for (; i + 16 <= w.count; i += 16) {              \
     vf x = load_x, y = load_y;                      \
@@ -87,13 +58,6 @@ UNARY_F32(clip, v_clip(x, alpha, beta))
     }                                                                          \
   }
 
-BINARY_F32(add, v_add(x, y))
-BINARY_F32(sub, v_sub(x, y))
-BINARY_F32(mul, v_mul(x, y))
-BINARY_F32(div, v_div(x, y))
-BINARY_F32(maximum, v_maximum(x, y))
-BINARY_F32(minimum, v_minimum(x, y))
-
 /* Other types. Sixteen adjacent elements at a time are a loop of known length that reads before it writes: compilers
  * turn it into vectors, also where the result lies on an operand. */
 #define BLOCKS(out_type, load, expression)            \
@@ -106,7 +70,7 @@ BINARY_F32(minimum, v_minimum(x, y))
     memcpy(out + i, block, sizeof block);             \
   }
 
-#define UNARY(name, x_type, out_type, expression)                                             \
+#define UNARY_SCALAR(name, x_type, out_type, expression)                                             \
   void K(name)(const void *p, int32_t part, int32_t parts) {                                  \
     const elementwise_args *args = p;                                                         \
     for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {         \
@@ -121,7 +85,7 @@ BINARY_F32(minimum, v_minimum(x, y))
     }                                                                                         \
   }
 
-#define BINARY(name, in_type, out_type, expression)                                           \
+#define BINARY_SCALAR(name, in_type, out_type, expression)                                           \
   void K(name)(const void *p, int32_t part, int32_t parts) {                                  \
     const elementwise_args *args = p;                                                         \
     for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {         \
@@ -194,21 +158,6 @@ void K(cast_bool_f32)(const void *p, int32_t part, int32_t parts) {
   }
 }
 
-/* Integers wrap: arithmetic is unsigned, so overflow is defined. */
-UNARY(relu_i64, int64_t, int64_t, x < 0 ? 0 : x)
-UNARY(neg_i64, int64_t, int64_t, 0 - (uint64_t)x)
-UNARY(abs_i64, int64_t, int64_t, x < 0 ? 0 - (uint64_t)x : (uint64_t)x)
-UNARY(sign_i64, int64_t, int64_t, (x > 0) - (x < 0))
-UNARY(logical_not_bool, uint8_t, uint8_t, !x)
-UNARY(isnan_f32, float, uint8_t, x != x)
-UNARY(isinf_f32, float, uint8_t, fabsf(x) == INFINITY)
-
-BINARY(add_i64, int64_t, int64_t, (uint64_t)x + (uint64_t)y)
-BINARY(sub_i64, int64_t, int64_t, (uint64_t)x - (uint64_t)y)
-BINARY(mul_i64, int64_t, int64_t, (uint64_t)x * (uint64_t)y)
-BINARY(maximum_i64, int64_t, int64_t, x > y ? x : y)
-BINARY(minimum_i64, int64_t, int64_t, x < y ? x : y)
-
 /* Division by zero gives 0; the smallest integer over -1 wraps. Neither reaches the processor's trap. */
 static inline int64_t wrapping_div(int64_t x, int64_t y) {
   if (y == 0) return 0;
@@ -225,10 +174,6 @@ static inline int64_t wrapping_floor_div(int64_t x, int64_t y) {
   int64_t q = wrapping_div(x, y);
   return y && y != -1 && x % y && (x < 0) != (y < 0) ? q - 1 : q;
 }
-
-BINARY(div_i64, int64_t, int64_t, wrapping_div(x, y))
-BINARY(mod_i64, int64_t, int64_t, wrapping_mod(x, y))
-BINARY(floor_div_i64, int64_t, int64_t, wrapping_floor_div(x, y))
 
 /* |x| mod |y| exactly, for finite x and y != 0: long division, 28 quotient bits a round, so that each quotient times
  * its 24-bit divisor is exact in double. */
@@ -260,49 +205,33 @@ static inline double floor_div_exact(float x, float y) {
   return fabs(q) < 0x1p51 ? (q + 0x1.8p52) - 0x1.8p52 : q;
 }
 
-BINARY(pow_f32, float, float, v_pow_lane(x, y))
-BINARY(mod_f32, float, float, mod_exact(x, y))
-BINARY(floor_div_f32, float, float, floor_div_exact(x, y))
-
-BINARY(equal_f32, float, uint8_t, x == y)
-BINARY(not_equal_f32, float, uint8_t, x != y)
-BINARY(less_f32, float, uint8_t, x < y)
-BINARY(less_equal_f32, float, uint8_t, x <= y)
-BINARY(greater_f32, float, uint8_t, x > y)
-BINARY(greater_equal_f32, float, uint8_t, x >= y)
-BINARY(equal_i64, int64_t, uint8_t, x == y)
-BINARY(not_equal_i64, int64_t, uint8_t, x != y)
-BINARY(less_i64, int64_t, uint8_t, x < y)
-BINARY(less_equal_i64, int64_t, uint8_t, x <= y)
-BINARY(greater_i64, int64_t, uint8_t, x > y)
-BINARY(greater_equal_i64, int64_t, uint8_t, x >= y)
-BINARY(equal_bool, uint8_t, uint8_t, !x == !y)
-BINARY(not_equal_bool, uint8_t, uint8_t, !x != !y)
-BINARY(logical_and_bool, uint8_t, uint8_t, (x != 0) & (y != 0))
-BINARY(logical_or_bool, uint8_t, uint8_t, (x != 0) | (y != 0))
-BINARY(logical_xor_bool, uint8_t, uint8_t, !x != !y)
+#define UNARY(op, cost, expression) UNARY_F32(op, expression)
+#define BINARY(op, cost, expression) BINARY_F32(op, expression)
+#define UNARY_OF(op, dtype, cost, from, to, expression) UNARY_SCALAR(op##_##dtype, from, to, expression)
+#define BINARY_OF(op, dtype, cost, from, to, expression) BINARY_SCALAR(op##_##dtype, from, to, expression)
+#include "elementwise.def"
 
 /* Float to integer truncates; out of range saturates and NaN gives 0. */
-UNARY(cast_f32_i64, float, int64_t,
+UNARY_SCALAR(cast_f32_i64, float, int64_t,
       x != x ? 0 : x >= 0x1p63f ? INT64_MAX : x < -0x1p63f ? INT64_MIN : (int64_t)x)
-UNARY(cast_f32_i32, float, int32_t,
+UNARY_SCALAR(cast_f32_i32, float, int32_t,
       x != x ? 0 : x >= 0x1p31f ? INT32_MAX : x < -0x1p31f ? INT32_MIN : (int32_t)x)
-UNARY(cast_f32_bool, float, uint8_t, x != 0)
-UNARY(cast_i64_f32, int64_t, float, x)
-UNARY(cast_i64_i32, int64_t, int32_t, (uint32_t)x)
-UNARY(cast_i64_bool, int64_t, uint8_t, x != 0)
-UNARY(cast_i32_f32, int32_t, float, x)
-UNARY(cast_i32_i64, int32_t, int64_t, x)
-UNARY(cast_bool_i64, uint8_t, int64_t, x != 0)
-UNARY(cast_bool_i32, uint8_t, int32_t, x != 0)
+UNARY_SCALAR(cast_f32_bool, float, uint8_t, x != 0)
+UNARY_SCALAR(cast_i64_f32, int64_t, float, x)
+UNARY_SCALAR(cast_i64_i32, int64_t, int32_t, (uint32_t)x)
+UNARY_SCALAR(cast_i64_bool, int64_t, uint8_t, x != 0)
+UNARY_SCALAR(cast_i32_f32, int32_t, float, x)
+UNARY_SCALAR(cast_i32_i64, int32_t, int64_t, x)
+UNARY_SCALAR(cast_bool_i64, uint8_t, int64_t, x != 0)
+UNARY_SCALAR(cast_bool_i32, uint8_t, int32_t, x != 0)
 
-UNARY(cast_f32_bf16, float, uint16_t, float_to_bf16(x))
-UNARY(cast_bf16_f32, uint16_t, float, bf16_to_float(x))
+UNARY_SCALAR(cast_f32_bf16, float, uint16_t, float_to_bf16(x))
+UNARY_SCALAR(cast_bf16_f32, uint16_t, float, bf16_to_float(x))
 
 #undef UNARY_F32
 #undef BINARY_F32_LOOP
 #undef BINARY_F32
 #undef BLOCKS
-#undef UNARY
-#undef BINARY
+#undef UNARY_SCALAR
+#undef BINARY_SCALAR
 #undef WHERE

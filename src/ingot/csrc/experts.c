@@ -5,7 +5,6 @@
 #include "gemm.h"
 
 #define EXPERT_FEW 4    /* up to so many rows, several panels are read at once */
-#define EXPERT_PAD 16   /* floats between gathered rows, whose stride is then no power of two */
 #define EXPERT_PANELS 4 /* the widest tile of any instruction set */
 
 /* Panels [begin, end) of one expert's product with `rows` rows; row i belongs to pair members[i] of out. */
@@ -73,16 +72,16 @@ static inline void expert_matmul(const expert_args *e, gemm_factors f, int32_t p
 
 void K(expert_matmul_f32_packed)(const void *args, int32_t part, int32_t parts) {
   const expert_args *e = args;
-  const gemm_factors f = {K(gemm_tile), e->k, NULL, e->k + EXPERT_PAD, NULL, e->k * INGOT_PANEL};
+  const gemm_factors f = {K(gemm_tile), e->k, NULL, e->k + INGOT_EXPERT_PAD, NULL, e->k * INGOT_PANEL};
   expert_matmul(e, f, part, parts);
 }
 
 void K(expert_matmul_f32_bf16_packed)(const void *args, int32_t part, int32_t parts) {
   const expert_args *e = args;
-  const gemm_factors f = {K(gemm_tile_widened), e->k, NULL, e->k + EXPERT_PAD, NULL, (e->k + 1) / 2 * INGOT_PANEL};
+  const int64_t panel_size = (e->k + 1) / 2 * INGOT_PANEL;
+  const gemm_factors f = {K(gemm_tile_widened), e->k, NULL, e->k + INGOT_EXPERT_PAD, NULL, panel_size};
   expert_matmul(e, f, part, parts);
 }
 
-#undef EXPERT_PAD
 #undef EXPERT_FEW
 #undef EXPERT_PANELS

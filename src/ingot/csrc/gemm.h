@@ -112,7 +112,7 @@ typedef struct {
 /* Whether the epilogue is at most a bias, a residual and a clip: a few instructions a vector. */
 static inline int epilogue_is_light(const gemm_epilogue *e) {
   const int clips =
-      e->activation == INGOT_ACT_NONE || e->activation == INGOT_ACT_RELU || e->activation == INGOT_ACT_CLIP;
+      e->activation == INGOT_ACT_none || e->activation == INGOT_ACT_relu || e->activation == INGOT_ACT_clip;
   return clips && !e->row_bias && e->alpha == 1.0f;
 }
 
@@ -122,8 +122,8 @@ static inline gemm_finish epilogue_finish(const gemm_epilogue *e, int64_t row, i
   gemm_finish f = {out, out_stride, e->column_bias ? e->column_bias + column : NULL,
                    e->residual ? e->residual + row * e->residual_stride + column : NULL, e->residual_stride,
                    -INFINITY, INFINITY, e->residual_first};
-  if (e->activation == INGOT_ACT_RELU) f.low = 0.0f;
-  if (e->activation == INGOT_ACT_CLIP) f.low = e->act_alpha, f.high = e->act_beta;
+  if (e->activation == INGOT_ACT_relu) f.low = 0.0f;
+  if (e->activation == INGOT_ACT_clip) f.low = e->act_alpha, f.high = e->act_beta;
   return f;
 }
 
@@ -140,7 +140,7 @@ static inline void epilogue_columns(const gemm_epilogue *e, const float *bias, c
     v = v_add(v, column_bias);
     if (row_bias) v = v_add(v, v_set(row_bias[i]));
     if (e->residual_first) v = v_add(v, rest);
-    if (e->activation != INGOT_ACT_NONE) v = v_activate(v, e->activation, e->act_alpha, e->act_beta);
+    if (e->activation != INGOT_ACT_none) v = v_activate(v, e->activation, e->act_alpha, e->act_beta);
     if (!e->residual_first) v = v_add(v, rest);
     if (lanes < 16)
       v_store_n(c + i * c_stride, v, lanes);

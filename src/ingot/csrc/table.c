@@ -1,4 +1,4 @@
-/* table.c: the kernel table that Python reads, and the hash that says which abi.h and kernels.def were compiled. */
+/* table.c: the kernel table that Python reads, and the hash that says which declarations were compiled. */
 #include "kernel.h"
 
 #define KERNEL(name, args) \

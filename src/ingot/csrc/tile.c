@@ -50,34 +50,6 @@ static inline vf tile_load_n(const float *p, int64_t step, int64_t i, int64_t n)
   }
 
 TILE_UNARY(copy, x)
-TILE_UNARY(relu, v_relu(x))
-TILE_UNARY(neg, v_neg(x))
-TILE_UNARY(abs, v_abs(x))
-TILE_UNARY(sign, v_sign(x))
-TILE_UNARY(exp, v_exp(x))
-TILE_UNARY(expm1, v_expm1(x))
-TILE_UNARY(log, v_log(x))
-TILE_UNARY(log1p, v_log1p(x))
-TILE_UNARY(sqrt, v_sqrt(x))
-TILE_UNARY(rsqrt, v_rsqrt(x))
-TILE_UNARY(reciprocal, v_reciprocal(x))
-TILE_UNARY(sin, v_sin(x))
-TILE_UNARY(cos, v_cos(x))
-TILE_UNARY(tanh, v_tanh(x))
-TILE_UNARY(erf, v_erf(x))
-TILE_UNARY(sigmoid, v_sigmoid(x))
-TILE_UNARY(silu, v_silu(x))
-TILE_UNARY(gelu_erf, v_gelu_erf(x))
-TILE_UNARY(gelu_tanh, v_gelu_tanh(x))
-TILE_UNARY(floor, v_floor(x))
-TILE_UNARY(ceil, v_ceil(x))
-TILE_UNARY(round, v_round(x))
-TILE_UNARY(softplus, v_softplus(x))
-TILE_UNARY(hard_swish, v_hard_swish(x))
-TILE_UNARY(leaky_relu, v_leaky_relu(x, alpha))
-TILE_UNARY(elu, v_elu(x, alpha))
-TILE_UNARY(hard_sigmoid, v_hard_sigmoid(x, alpha, beta))
-TILE_UNARY(clip, v_clip(x, alpha, beta))
 
 #define TILE_BINARY_LOOP(load_x, load_y, expression) \
   for (; i + 16 <= cols; i += 16) {                  \
@@ -110,12 +82,9 @@ TILE_UNARY(clip, v_clip(x, alpha, beta))
     }                                                                             \
   }
 
-TILE_BINARY(add, v_add(x, y))
-TILE_BINARY(sub, v_sub(x, y))
-TILE_BINARY(mul, v_mul(x, y))
-TILE_BINARY(div, v_div(x, y))
-TILE_BINARY(maximum, v_maximum(x, y))
-TILE_BINARY(minimum, v_minimum(x, y))
+#define UNARY(op, cost, expression) TILE_UNARY(op, expression)
+#define BINARY(op, cost, expression) TILE_BINARY(op, expression)
+#include "elementwise.def"
 
 /* What stands for an operand that a norm does not have. */
 static const float tile_none[16];
@@ -251,50 +220,19 @@ TILE_REDUCE(squares, 0, v_sub, TILE_SQUARE, v_sum, tile_add, TILE_TOTAL)
 TILE_REDUCE(offset, 0, v_sub, v_add, v_sum, tile_add, TILE_MEAN)
 
 static const tile_routine tile_routines[] = {
-  [INGOT_TILE_OP_SUM] = K(sum_tile),
-  [INGOT_TILE_OP_MEAN] = K(mean_tile),
-  [INGOT_TILE_OP_MAX] = K(max_tile),
-  [INGOT_TILE_OP_MIN] = K(min_tile),
-  [INGOT_TILE_OP_SQUARES] = K(squares_tile),
-  [INGOT_TILE_OP_OFFSET] = K(offset_tile),
-  [INGOT_TILE_OP_PIVOT] = K(pivot_tile),
-  [INGOT_TILE_OP_COPY] = K(copy_tile),
-  [INGOT_TILE_OP_RELU] = K(relu_tile),
-  [INGOT_TILE_OP_NEG] = K(neg_tile),
-  [INGOT_TILE_OP_ABS] = K(abs_tile),
-  [INGOT_TILE_OP_SIGN] = K(sign_tile),
-  [INGOT_TILE_OP_EXP] = K(exp_tile),
-  [INGOT_TILE_OP_EXPM1] = K(expm1_tile),
-  [INGOT_TILE_OP_LOG] = K(log_tile),
-  [INGOT_TILE_OP_LOG1P] = K(log1p_tile),
-  [INGOT_TILE_OP_SQRT] = K(sqrt_tile),
-  [INGOT_TILE_OP_RSQRT] = K(rsqrt_tile),
-  [INGOT_TILE_OP_RECIPROCAL] = K(reciprocal_tile),
-  [INGOT_TILE_OP_SIN] = K(sin_tile),
-  [INGOT_TILE_OP_COS] = K(cos_tile),
-  [INGOT_TILE_OP_TANH] = K(tanh_tile),
-  [INGOT_TILE_OP_ERF] = K(erf_tile),
-  [INGOT_TILE_OP_SIGMOID] = K(sigmoid_tile),
-  [INGOT_TILE_OP_SILU] = K(silu_tile),
-  [INGOT_TILE_OP_GELU_ERF] = K(gelu_erf_tile),
-  [INGOT_TILE_OP_GELU_TANH] = K(gelu_tanh_tile),
-  [INGOT_TILE_OP_FLOOR] = K(floor_tile),
-  [INGOT_TILE_OP_CEIL] = K(ceil_tile),
-  [INGOT_TILE_OP_ROUND] = K(round_tile),
-  [INGOT_TILE_OP_SOFTPLUS] = K(softplus_tile),
-  [INGOT_TILE_OP_HARD_SWISH] = K(hard_swish_tile),
-  [INGOT_TILE_OP_LEAKY_RELU] = K(leaky_relu_tile),
-  [INGOT_TILE_OP_ELU] = K(elu_tile),
-  [INGOT_TILE_OP_HARD_SIGMOID] = K(hard_sigmoid_tile),
-  [INGOT_TILE_OP_CLIP] = K(clip_tile),
-  [INGOT_TILE_OP_NORM_SCALE] = K(norm_scale_tile),
-  [INGOT_TILE_OP_ADD] = K(add_tile),
-  [INGOT_TILE_OP_SUB] = K(sub_tile),
-  [INGOT_TILE_OP_MUL] = K(mul_tile),
-  [INGOT_TILE_OP_DIV] = K(div_tile),
-  [INGOT_TILE_OP_MAXIMUM] = K(maximum_tile),
-  [INGOT_TILE_OP_MINIMUM] = K(minimum_tile),
-  [INGOT_TILE_OP_NORMALISE] = K(normalise_tile),
+  [INGOT_TILE_OP_sum] = K(sum_tile),
+  [INGOT_TILE_OP_mean] = K(mean_tile),
+  [INGOT_TILE_OP_max] = K(max_tile),
+  [INGOT_TILE_OP_min] = K(min_tile),
+  [INGOT_TILE_OP_squares] = K(squares_tile),
+  [INGOT_TILE_OP_offset] = K(offset_tile),
+  [INGOT_TILE_OP_pivot] = K(pivot_tile),
+  [INGOT_TILE_OP_copy] = K(copy_tile),
+  [INGOT_TILE_OP_norm_scale] = K(norm_scale_tile),
+  [INGOT_TILE_OP_normalise] = K(normalise_tile),
+  #define UNARY(op, cost, expression) [INGOT_TILE_OP_##op] = K(op##_tile),
+  #define BINARY(op, cost, expression) [INGOT_TILE_OP_##op] = K(op##_tile),
+  #include "elementwise.def"
 };
 
 /* Where a tile lies: rows of one `outer`, first row and column, how many. */
@@ -332,13 +270,13 @@ static inline void tile_run_op(const tile_args *args, float *slots, int32_t op, 
                     .begin = at->col, .length = args->cols, .alpha = args->alpha[op], .beta = args->beta[op]};
   if (code <= INGOT_TILE_LAST_REDUCTION) {
     call.state = out.p + (args->tile_rows + 15) / 16 * 16;
-  } else if (code == INGOT_TILE_OP_NORMALISE) {
+  } else if (code == INGOT_TILE_OP_normalise) {
     tile_view d = tile_view_at(args, slots, args->d[op], at), e = tile_view_at(args, slots, args->e[op], at);
     tile_view f = tile_view_at(args, slots, args->f[op], at);
     call.d = d.p, call.e = e.p, call.f = f.p;
     call.d_row = d.row, call.e_row = e.row, call.f_row = f.row;
     call.d_step = d.step, call.e_step = e.step;
-  } else if (code == INGOT_TILE_OP_PIVOT) {
+  } else if (code == INGOT_TILE_OP_pivot) {
     if (at->col) return;
   } else if (!out.step) {
     if (at->col) return; /* one element a row, computed with the first tile: the rows are the elements */

@@ -311,19 +311,22 @@ static inline vf v_hard_swish(vf x) {
   return v_div(v_mul(x, v_clip(v_add(x, v_set(3)), v_set(0), v_set(6))), v_set(6));
 }
 
-/* alpha and beta: the activation's float attributes. */
-static inline vf v_activate(vf x, int32_t activation, float alpha, float beta) {
+/* x (e^2s - 1) / (e^2s + 1) with s = ln(1 + e^x): x tanh(s), in powers of e^-|x|, which never overflow. */
+static inline vf v_mish(vf x) {
+  vf e = v_exp(v_sub(v_set(0), v_abs(x)));
+  vm negative = v_lt(x, v_set(0));
+  vf above = v_select(negative, v_mul(e, v_add(e, v_set(2))), v_fma(e, v_set(2), v_set(1)));
+  vf rest = v_select(negative, v_set(2), v_mul(v_mul(e, e), v_set(2)));
+  return v_div(v_mul(x, above), v_add(above, rest));
+}
+
+/* act_alpha and act_beta: the activation's float attributes. */
+static inline vf v_activate(vf x, int32_t activation, float act_alpha, float act_beta) {
+  const vf alpha = v_set(act_alpha), beta = v_set(act_beta);
+  (void)alpha, (void)beta;
   switch (activation) {
-    case INGOT_ACT_RELU: return v_max(v_set(0), x);
-    case INGOT_ACT_GELU_ERF: return v_gelu_erf(x);
-    case INGOT_ACT_GELU_TANH: return v_gelu_tanh(x);
-    case INGOT_ACT_SILU: return v_silu(x);
-    case INGOT_ACT_SIGMOID: return v_sigmoid(x);
-    case INGOT_ACT_TANH: return v_tanh(x);
-    case INGOT_ACT_CLIP: return v_clip(x, v_set(alpha), v_set(beta));
-    case INGOT_ACT_LEAKY_RELU: return v_leaky_relu(x, v_set(alpha));
-    case INGOT_ACT_HARD_SIGMOID: return v_hard_sigmoid(x, v_set(alpha), v_set(beta));
-    case INGOT_ACT_HARD_SWISH: return v_hard_swish(x);
+    #define ACTIVATION(op, cost, expression) case INGOT_ACT_##op: return expression;
+    #include "elementwise.def"
     default: return x;
   }
 }

@@ -9,13 +9,14 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from ingot import abi
 from ingot.compile import compile_mode
 from ingot.config import debug
-from ingot.emit.kernels import ISAS, constant_names, kernel_source, struct_fields
+from ingot.emit.kernels import ISAS, kernel_source
 from ingot.errors import InputError, UnsupportedError
 from ingot.files import make_folder, written
 from ingot.ir import Graph
@@ -157,8 +158,8 @@ def model(lowered: Lowered, planned: Plan) -> str:
     """model.c, in reading order: argument structs, kernels, steps, entry point."""
     fault = {"ingot_fault"} if _can_fail(lowered) else set()
     steps = lowered.steps
-    routines = {_field(lowered, "code", code) for s in steps for code in _codes(s)}
-    source = kernel_source({s.kernel for s in steps}, {s.args_type for s in steps} | fault, routines)
+    chosen = {name for s in steps for name in _chosen(s)}
+    source = kernel_source({s.kernel for s in steps}, {s.args_type for s in steps} | fault, chosen)
     return f"""\
 /* model.c: emitted by Ingot. `cc -O2 -c model.c` builds it; it needs only libc and libm, and allocates nothing.
  *
@@ -201,10 +202,12 @@ def model(lowered: Lowered, planned: Plan) -> str:
 """
 
 
-def _codes(step: Step) -> list[int]:
-    """The ops of a tile program."""
-    codes = step.fields.get("code", ())
-    return [code for code in codes if isinstance(code, int)] if isinstance(codes, tuple) else []
+def _chosen(step: Step) -> Iterator[str]:
+    """The constants that choose what a kernel does: the ops of a tile program, the activation of an epilogue."""
+    for field, prefix in _NAMED.items():
+        value = step.fields.get(field, ())
+        numbers = value if isinstance(value, tuple) else (value,)
+        yield from (abi.constant_names(prefix)[number] for number in numbers if isinstance(number, int))
 
 
 def _arguments(lowered: Lowered) -> dict[str, str]:
@@ -259,7 +262,7 @@ def _step(lowered: Lowered, index: int, step: Step) -> str:
     operands = ", ".join(map(_operand, step.reads))
     results = ", ".join(map(_operand, step.writes))
     given = {name: _field(lowered, name, value) for name, value in step.fields.items() if not _is_zero(value)}
-    named = (f".{name} = {given[name]}" for name in struct_fields(step.args_type) if name in given)
+    named = (f".{field.name} = {given[field.name]}" for field in abi.structs()[step.args_type] if field.name in given)
     fields = [word for field in named for word in field.split(", ")]
     return f"""\
 {_comment(f"{index}: {results} from {operands}", "  ")}
@@ -311,7 +314,7 @@ def _field(lowered: Lowered, name: str, value: Field) -> str:
         case float():
             return _float(value)
         case int() if name in _NAMED:
-            return constant_names(_NAMED[name])[value]
+            return abi.constant_names(_NAMED[name])[value]
     return str(value)
 
 

@@ -11,7 +11,8 @@ import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from importlib.resources import files
+
+from ingot import abi
 
 ISAS = ("scalar", "avx2", "avx512")
 # Kernels over instructions that not every CPU of a set has. A target without `bf16_dot` has no use for them.
@@ -56,12 +57,13 @@ class Source:
 def kernel_source(kernels: Iterable[str], types: Iterable[str], constants: Iterable[str] | None = None) -> Source:
     """The C behind kernels and argument structs, named as in kernels.def and abi.h.
 
-    Of tables with a row for each constant, [NAME] = ..., the rows of `constants` are kept; None: all.
+    Of tables and switches with a line for each constant, [NAME] = ... or case NAME: ..., those of `constants` are kept;
+    None: all.
     """
-    abi, pieces = _csrc()
+    declarations, pieces = _csrc()
     if constants is not None:
         pieces = tuple(_with_rows(piece, {*constants}) for piece in pieces)
-    kept = _reached((*abi, *pieces), {*kernels, *types, "K"})
+    kept = _reached((*declarations, *pieces), {*kernels, *types, "K"})
     mine = [piece for piece in pieces if piece in kept]
     own = [piece for piece in mine if piece.names <= {"INGOT_JOIN2", "INGOT_JOIN", "K"}]
     rest = [piece for piece in mine if piece not in own]
@@ -74,35 +76,16 @@ def kernel_source(kernels: Iterable[str], types: Iterable[str], constants: Itera
         _static(_joined(rest)),
         "".join(f"#undef {name} /* each set has its own */\n" for name in varying),
     )
-    return Source(_joined([piece for piece in abi if piece in kept]), "\n".join(filter(None, sections)))
-
-
-@functools.cache
-def struct_fields(type: str) -> tuple[str, ...]:
-    """The fields of an argument struct, in order."""
-    (text,) = (piece.text for piece in _csrc()[0] if type in piece.names)
-    return tuple(re.findall(r"(\w+)(?:\[\d+\])?;", text[text.index("{") :].rpartition("}")[0]))
-
-
-@functools.cache
-def constant_names(prefix: str) -> dict[int, str]:
-    """The constants of abi.h that begin with a prefix, by value."""
-    texts = "\n".join(piece.text for piece in _csrc()[0])
-    return {int(value): name for name, value in re.findall(rf"#define ({prefix}\w+) (\d+)", texts)}
-
-
-def _text(name: str) -> str:
-    return (files("ingot") / "csrc" / name).read_text(encoding="utf-8")
+    return Source(_joined([piece for piece in declarations if piece in kept]), "\n".join(filter(None, sections)))
 
 
 @functools.cache
 def _csrc() -> tuple[tuple[_Piece, ...], tuple[_Piece, ...]]:
     """All definitions of abi.h, and all of the kernel files in an order that compiles."""
-    folder = files("ingot") / "csrc"
-    sources = sorted(f.name for f in folder.iterdir() if f.name.endswith(".c"))
-    sources = [name for name in sources if not name.startswith("gemm_micro_") and "K(" in _text(name)]
+    sources = sorted(f.name for f in abi.CSRC.glob("*.c"))
+    sources = [name for name in sources if not name.startswith("gemm_micro_") and "K(" in abi.source(name)]
     macros: dict[str, str] = {}
-    abi = tuple(_cut("abi.h", "", set(), macros))
+    declarations = tuple(_cut("abi.h", "", set(), macros))
     seen = {"abi.h", *_TILE_BODIES}
     pieces: list[_Piece] = []
     for isa, name in zip(ISAS, _TILE_MACROS, strict=True):
@@ -110,7 +93,7 @@ def _csrc() -> tuple[tuple[_Piece, ...], tuple[_Piece, ...]]:
     pieces += [_whole(name, macros) for name in _TILE_BODIES]
     for name in sources:
         pieces += _cut(name, "", seen, macros)
-    return abi, tuple(pieces)
+    return declarations, tuple(pieces)
 
 
 def _cut(file: str, isa: str, seen: set[str], macros: dict[str, str]) -> Iterator[_Piece]:
@@ -126,6 +109,10 @@ def _cut(file: str, isa: str, seen: set[str], macros: dict[str, str]) -> Iterato
         elif branches := _CONDITIONAL_INCLUDE.findall(code):
             for branch, name in sorted(branches, key=lambda b: ISAS.index(b[0])):
                 yield from _cut(name, branch, seen, macros)
+        elif code.startswith("enum {"):  # each constant on its own, so that a model has those that it uses
+            for name in re.findall(r"^  (\w+)", code, re.MULTILINE):
+                define = f"#define {name} {abi.constant(name)}"
+                yield _Piece(define, frozenset({name}), (), frozenset({name}), isa, title)
         elif not code.startswith(("#include", "#undef")):
             if macro := re.match(r"#define (\w+)\(", code):
                 macros[macro[1]] = code
@@ -143,7 +130,7 @@ def _whole(file: str, macros: dict[str, str]) -> _Piece:
 
 def _opened(file: str) -> tuple[str, str]:
     """The comment at a file's head, and the text below it inside the include guard."""
-    match = re.match(rf"({_COMMENT})\n((?s:.*))", _text(file))
+    match = re.match(rf"({_COMMENT})\n((?s:.*))", abi.source(file))
     assert match, f"{file}: no comment at its head"
     title, text = match.groups()
     if guard := re.match(r"#ifndef (\w+)\n#define \1\n", text):
@@ -176,8 +163,9 @@ def _names(code: str, macros: dict[str, str]) -> tuple[frozenset[str], tuple[str
 
 
 def _with_rows(piece: _Piece, constants: set[str]) -> _Piece:
-    """A table with the rows of these constants alone; any other piece as it is."""
-    text = re.sub(r"^ +\[(\w+)\] = .*\n", lambda m: m[0] if m[1] in constants else "", piece.text, flags=re.MULTILINE)
+    """A table or switch with the lines of these constants alone; any other piece as it is."""
+    line = re.compile(r"^ +(?:\[|case )(INGOT_\w+)(?:\] = |: ).*\n", re.MULTILINE)
+    text = line.sub(lambda m: m[0] if m[1] in constants else "", piece.text)
     return piece if text == piece.text else replace(piece, text=text, uses=_words(text))
 
 

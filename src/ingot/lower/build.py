@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ingot import abi
 from ingot.dtype import DType, f32
 from ingot.ir import Graph, Node, TensorType
 from ingot.lower.epilogue import Group
@@ -391,7 +392,8 @@ class Builder:
     ) -> None:
         """Adds a step. `work` is an estimate in nanoseconds on one thread, for `_cut`. keeps: see `Step`.
 
-        scratch_floats: f32 scratch per part, given to the kernel as `scratch` and `scratch_stride`.
+        scratch_floats: f32 scratch per part, where the step's emitter lays it out; otherwise kernels.def says how much.
+        The kernel gets it as `scratch` and `scratch_stride`.
         """
         if all(w.size == 0 for w in writes):
             return
@@ -399,7 +401,7 @@ class Builder:
         written = [_moved(view, aside) for view in writes]
         fields = {name: _moved_field(value, aside) for name, value in fields.items()} if aside else fields
         scratch = None
-        if scratch_floats:
+        if scratch_floats := scratch_floats or abi.scratch_floats(kernel, fields):
             slot = -(-scratch_floats // 16) * 16
             scratch = self._new(f"{self.node_name}.scratch", f32, (slot,), "scratch").tensor
             fields = fields | {"scratch": Pointer(scratch), "scratch_stride": slot}

@@ -5,26 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ingot import abi
 from ingot.dtype import f32
 from ingot.ir import Graph, Node
+from ingot.lower.elementwise import kernel_op, scalars, vector_kernel
 from ingot.lower.weights import PANEL
 
-# op (and its `approximate` attribute) -> INGOT_ACT_* of abi.h, and the op's float attributes: act_alpha, act_beta
-ACTIVATIONS: dict[str, tuple[int, tuple[str, ...]]] = {
-    "relu": (1, ()),
-    "gelu.erf": (2, ()),
-    "gelu.tanh": (3, ()),
-    "silu": (4, ()),
-    "sigmoid": (5, ()),
-    "tanh": (6, ()),
-    "clip": (7, ("minimum", "maximum")),
-    "leaky_relu": (8, ("alpha",)),
-    "hard_sigmoid": (9, ("alpha", "beta")),
-    "hard_swish": (10, ()),
-}
-
 _GATE_COLUMNS = PANEL // 2  # a panel of a gated matmul holds so many columns of each half
-_GATE_FIRST, _GATE_SECOND = 1, 2  # INGOT_GATE_* of abi.h
+_GATE_FIRST, _GATE_SECOND = abi.constant("INGOT_GATE_FIRST"), abi.constant("INGOT_GATE_SECOND")
 
 
 @dataclass(slots=True)
@@ -33,8 +21,8 @@ class Group:
 
     residual_first: the activation is applied to the whole sum instead. act_alpha, act_beta: its float attributes.
     gate: where not 0, the output is activation(one half of the columns of root + bias) * the other half, without a
-    residual; 1: the activation is the first half's, 2: the second's. `members` are the nodes from the root to the
-    last, in order.
+    residual; _GATE_FIRST: the activation is the first half's, _GATE_SECOND: the second's. `members` are the nodes from
+    the root to the last, in order.
     """
 
     root: Node
@@ -74,7 +62,7 @@ def _grow(graph: Graph, static: set[str], group: Group, taken: Callable[[Node], 
         user = graph.only_user(group.output)
         if user is None or taken(user):
             return
-        if _activation_name(user) in ACTIVATIONS and not group.activation:
+        if _is_activation(user) and not group.activation:
             _take_activation(group, user)
         elif user.op.name == "add" and group.residual is None:
             other = user.operands[1] if user.operands[0] == group.output else user.operands[0]
@@ -86,13 +74,14 @@ def _grow(graph: Graph, static: set[str], group: Group, taken: Callable[[Node], 
         group.members.append(user)
 
 
-def _activation_name(node: Node) -> str:
-    return f"gelu.{node.approximate}" if node.op.name == "gelu" else node.op.name
+def _is_activation(node: Node) -> bool:
+    kernel = vector_kernel(node)
+    return kernel is not None and kernel.is_activation
 
 
 def _take_activation(group: Group, node: Node) -> None:
-    group.activation, attributes = ACTIVATIONS[_activation_name(node)]
-    group.act_alpha, group.act_beta, *_ = (*(float(getattr(node, name)) for name in attributes), 0.0, 0.0)
+    group.activation = abi.constant(f"INGOT_ACT_{kernel_op(node)}")
+    group.act_alpha, group.act_beta = scalars(node)
     group.residual_first = group.residual is not None
 
 
@@ -123,7 +112,7 @@ def _take_gate(graph: Graph, static: set[str], group: Group) -> None:
         return
     for gate, (gated, other) in ((_GATE_FIRST, halves), (_GATE_SECOND, halves[::-1])):
         activation, product = graph.only_user(gated.output), graph.only_user(other.output)
-        if activation is None or product is None or _activation_name(activation) not in ACTIVATIONS:
+        if activation is None or product is None or not _is_activation(activation):
             continue
         if product.op.name == "mul" and graph.only_user(activation.output) is product:
             _take_activation(group, activation)

@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ingot import abi
 from ingot.dtype import f32
 from ingot.ir import Graph, Node
+from ingot.lower.elementwise import vector_kernel
 from ingot.lower.view import View, collapse, contiguous_strides
 
-MAX_OPS, MAX_MEMORY = 32, 16  # INGOT_TILE_OPS and INGOT_TILE_MEMORY of abi.h
+MAX_OPS, MAX_MEMORY = abi.constant("INGOT_TILE_OPS"), abi.constant("INGOT_TILE_MEMORY")
 # A row with reductions is one part's work and its values stay in scratch: longer ones are left to kernels of their own.
 MAX_REDUCED = 16384
 
-REDUCTIONS = {"reduce_sum": "SUM", "reduce_mean": "MEAN", "reduce_max": "MAX", "reduce_min": "MIN"}
-UNARY = frozenset(
-    "relu neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf sigmoid silu gelu floor ceil round"
-    " softplus hard_swish leaky_relu elu hard_sigmoid clip".split()
-)
-BINARY = frozenset("add sub mul div maximum minimum".split())
+REDUCTIONS = {"reduce_sum": "sum", "reduce_mean": "mean", "reduce_max": "max", "reduce_min": "min"}
 # op -> how many ops of a tile program it takes
 NORMS = {"layer_norm": 5, "rms_norm": 3}
 
@@ -58,7 +55,7 @@ def find_tiles(graph: Graph, static: set[str], taken: Collection[Node]) -> list[
 def _is_eligible(graph: Graph, node: Node) -> bool:
     """Whether a tile program has the op, in f32, and there is something to compute that is read."""
     name = node.op.name
-    if name not in UNARY and name not in BINARY and name not in REDUCTIONS and name not in NORMS:
+    if vector_kernel(node) is None and name not in REDUCTIONS and name not in NORMS:
         return False
     if not graph.values[node.output].users and not graph.is_output(node.output):
         return False

@@ -17,6 +17,7 @@ from functools import partial
 
 import numpy as np
 
+from ingot import abi
 from ingot.dtype import DType, bf16, f32
 from ingot.errors import LimitError, LoadError, ResourceError
 from ingot.files import mapped_files, release
@@ -24,7 +25,7 @@ from ingot.ir import Graph
 from ingot.locks import OwnedLock
 from ingot.text import dump_node
 
-PANEL = 32  # columns of a packed panel: INGOT_PANEL of abi.h
+PANEL = abi.constant("INGOT_PANEL")  # columns of a packed panel
 _HALF_PANEL = PANEL // 2
 _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20

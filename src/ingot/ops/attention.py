@@ -140,6 +140,7 @@ def _expand_rotary(g, x, cos, sin):
 
 @op(
     infer=_infer_rotary,
+    acts_on="row",
     expand=_expand_rotary,
     samples=[
         sample("x[2,3,5,8] cos[5,8] sin[5,8]"),

@@ -9,12 +9,13 @@ Kwon et al., "Efficient Memory Management for LLM Serving with PagedAttention", 
 
 import numpy as np
 
+from ingot import abi
 from ingot.dtype import f32, i8, i32
 from ingot.errors import InputError, ShapeError
 from ingot.ir import TensorType
 from ingot.ops.define import expect_kind, op, sample, unify
 
-CACHE_BLOCK = 64  # positions in a block
+CACHE_BLOCK = abi.constant("INGOT_CACHE_BLOCK")  # positions in a block
 
 
 def _expect_addresses(name: str, rows, positions: TensorType, owners: TensorType, blocks: TensorType) -> None:

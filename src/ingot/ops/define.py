@@ -31,6 +31,7 @@ def op(
     outputs: int = 1,
     view: bool = False,
     inplace: tuple[int, ...] = (),
+    acts_on: str = "tensor",
     tolerance: dict[DType, float] | None = None,
     domain: tuple[float, float] = (-2.0, 2.0),
     expand: Callable[..., Any] | None = None,
@@ -43,11 +44,16 @@ def op(
     infer(*types, **attributes) gives the output type, or a tuple of them; it raises ShapeError with values.
     outputs: how many values an op of fixed count makes. view: the result is the operand's memory, seen differently.
     inplace: operands that the result may overwrite; of several results, each the operand of its own index.
+    acts_on: "element", where an element of the result is made of the operands' elements at its place, as they
+    broadcast; "row", where that is so for rows of the last dim, operands with one dim being shared by all rows;
+    "tensor", where there is no telling.
     tolerance: per dtype, relative to max(1, |expected|), for any executor against the float64 reference; default f32
     2e-6. domain: the range samples draw floats from.
     expand(g, *operands, **attributes): the op in simpler ops, written through an `Expansion`; returns the value name,
     or a tuple of them. The record's `expand(graph, node)` adds those nodes before `node`; see `expand_node`.
     """
+
+    assert acts_on in ("element", "row", "tensor"), acts_on
 
     def declare(function: Reference) -> Reference:
         operands, optional, attributes, variadic = [], set(), {}, False
@@ -69,7 +75,7 @@ def op(
         assert function.__doc__, f"op {label} has no documentation"
         OPS[label] = Op(
             label, function, infer, tuple(operands), frozenset(optional), variadic, attributes,
-            {attribute: hints[attribute] for attribute in attributes}, outputs, view, inplace,
+            {attribute: hints[attribute] for attribute in attributes}, outputs, view, inplace, acts_on,
             tuple(samples), {f32: 2e-6, f16: 2e-3, f64: 1e-12} | (tolerance or {}), domain, expand and _bound(expand),
             (function.__doc__ or "").partition("\n")[0],  # `python -OO` leaves none
         )  # fmt: skip

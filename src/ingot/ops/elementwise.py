@@ -1,5 +1,6 @@
 """Element-wise ops: one line each where the family allows it. NaN propagates unless a docstring says otherwise."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -9,6 +10,8 @@ import numpy as np
 from ingot.dtype import DType, boolean, f32
 from ingot.ir import Sample, TensorType
 from ingot.ops.define import broadcast, broadcast_shapes, expect_kind, op, same_as, sample
+
+elementwise = functools.partial(op, acts_on="element")
 
 UNARY = tuple(sample(s) for s in ("x[2,5,7]", "x[]", "x[1]", "x[0,3]", "x[67]", "x[2,1,3,2,5]"))
 BINARY = tuple(
@@ -48,7 +51,7 @@ def unary(
 
     reference.__doc__ = doc or f"{name}(x), element by element."
     inplace = (0,) if result is None else ()
-    return op(name=name, infer=infer, inplace=inplace, samples=samples, **declaration)(reference)
+    return elementwise(name=name, infer=infer, inplace=inplace, samples=samples, **declaration)(reference)
 
 
 def binary(
@@ -68,7 +71,9 @@ def binary(
 
     reference.__doc__ = doc or f"{name}(a, b), element by element, broadcast as in numpy."
     infer = broadcast(name, result, kinds=kinds)
-    return op(name=name, infer=infer, inplace=() if result else (0, 1), samples=samples, **declaration)(reference)
+    return elementwise(name=name, infer=infer, inplace=() if result else (0, 1), samples=samples, **declaration)(
+        reference
+    )
 
 
 def _erf(x):
@@ -119,6 +124,13 @@ unary(
     expand=lambda g, x: g.mul(x, g.sigmoid(x)),
 )
 unary(
+    "mish",
+    lambda x: x * np.tanh(_softplus(x)),
+    'x * tanh(softplus(x)); NaN at -inf. Misra, "Mish: a self regularized non-monotonic activation", 2019.',
+    domain=(-30.0, 30.0),
+    expand=lambda g, x: g.mul(x, g.tanh(g.softplus(x))),
+)
+unary(
     "softplus",
     _softplus,
     "log(1 + exp(x)), without overflow.",
@@ -153,7 +165,7 @@ def _infer_gelu(x: TensorType, *, approximate: str) -> TensorType:
     return same_as(0, "f", "gelu")(x)
 
 
-@op(
+@elementwise(
     infer=_infer_gelu,
     inplace=(0,),
     domain=(-8.0, 8.0),
@@ -176,7 +188,9 @@ def _expand_leaky_relu(g, x, *, alpha):
     return g.where(g.less(x, 0.0), g.mul(x, float(alpha)), x)
 
 
-@op(infer=same_as(0, "f", "leaky_relu"), inplace=(0,), samples=_with(UNARY, alpha=0.1), expand=_expand_leaky_relu)
+@elementwise(
+    infer=same_as(0, "f", "leaky_relu"), inplace=(0,), samples=_with(UNARY, alpha=0.1), expand=_expand_leaky_relu
+)
 def leaky_relu(x, *, alpha: float):
     """x where x >= 0, else alpha * x."""
     return np.where(x < 0, x * alpha, x)
@@ -186,7 +200,7 @@ def _expand_elu(g, x, *, alpha):
     return g.where(g.less_equal(x, 0.0), g.mul(g.expm1(x), float(alpha)), x)
 
 
-@op(infer=same_as(0, "f", "elu"), inplace=(0,), samples=_with(UNARY, alpha=1.5), expand=_expand_elu)
+@elementwise(infer=same_as(0, "f", "elu"), inplace=(0,), samples=_with(UNARY, alpha=1.5), expand=_expand_elu)
 def elu(x, *, alpha: float):
     """x where x > 0, else alpha * (exp(x) - 1)."""
     return np.where(x <= 0, np.expm1(x) * alpha, x)
@@ -196,7 +210,7 @@ def _expand_hard_sigmoid(g, x, *, alpha, beta):
     return g.clip(g.add(g.mul(x, float(alpha)), float(beta)), minimum=0.0, maximum=1.0)
 
 
-@op(
+@elementwise(
     infer=same_as(0, "f", "hard_sigmoid"),
     inplace=(0,),
     domain=(-5.0, 5.0),
@@ -208,7 +222,7 @@ def hard_sigmoid(x, *, alpha: float, beta: float):
     return np.clip(x * alpha + beta, 0, 1)
 
 
-@op(
+@elementwise(
     infer=same_as(0, "fi", "clip"),
     inplace=(0,),
     samples=[
@@ -228,7 +242,7 @@ def clip(x, *, minimum: float = -math.inf, maximum: float = math.inf):
     return x if maximum == math.inf else np.minimum(x, x.dtype.type(maximum))
 
 
-@op(
+@elementwise(
     infer=lambda x, *, dtype: TensorType(dtype, x.shape),
     domain=(-9.0, 9.0),
     samples=[
@@ -302,7 +316,7 @@ def _infer_where(condition: TensorType, a: TensorType, b: TensorType) -> TensorT
     return TensorType(chosen.dtype, broadcast_shapes("where", condition.shape, chosen.shape))
 
 
-@op(
+@elementwise(
     infer=_infer_where,
     inplace=(1, 2),
     samples=[

@@ -61,6 +61,7 @@ def _expand_layer_norm(g, x, weight=None, bias=None, *, eps):
 @op(
     infer=_infer_last("layer_norm"),
     inplace=(0,),
+    acts_on="row",
     tolerance={f32: 5e-6},
     expand=_expand_layer_norm,
     samples=[
@@ -91,6 +92,7 @@ def _expand_rms_norm(g, x, weight=None, *, eps):
 @op(
     infer=_infer_last("rms_norm"),
     inplace=(0,),
+    acts_on="row",
     expand=_expand_rms_norm,
     samples=[
         sample("x[2,5,64] w[64]", eps=1e-5),

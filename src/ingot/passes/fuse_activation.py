@@ -1,4 +1,4 @@
-"""Recognition of activations: GELU (erf and tanh), SiLU, sigmoid, ReLU, hard sigmoid, hard swish."""
+"""Recognition of activations: GELU (erf and tanh), SiLU, Mish, sigmoid, ReLU, hard sigmoid, hard swish."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ _RULES = [
     Rule(product(0.5, _X, _TANH), _unary("gelu", approximate="tanh")),
     Rule(either(call("div", 1.0, _DENOMINATOR), call("reciprocal", _DENOMINATOR)), _unary("sigmoid")),
     Rule(either(call("div", _X, _DENOMINATOR), call("mul", _X, call("sigmoid", _X))), _unary("silu")),
+    Rule(call("mul", _X, call("tanh", call("softplus", _X))), _unary("mish")),
     Rule(call("maximum", _X, 0.0), _unary("relu")),
     Rule(call("clip", _X, where=_clip(0.0, math.inf)), _unary("relu")),
     Rule(either(product(1 / 6, _X, _RELU6), call("mul", _X, _HARD_SIGMOID)), _unary("hard_swish")),

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 from ingot.ir import Graph, Node
 
-_ROW_WISE = frozenset(
-    "relu neg abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf sigmoid silu softplus hard_swish gelu"
-    " leaky_relu elu hard_sigmoid clip layer_norm rms_norm cast".split()
-)
-_BINARY = frozenset("add sub mul div maximum minimum".split())
-
 
 def sink_reshapes(graph: Graph) -> bool:
-    """op(reshape(x)) becomes reshape(op(x)) for matmuls with a matrix, row-wise ops, and adds of a row."""
+    """op(reshape(x)) becomes reshape(op(x)) for matmuls with a matrix and for what acts on rows alone, beside operands
+    that all rows share."""
     changed = False
     for node in graph.nodes:
         index = _reshaped_operand(graph, node)
@@ -40,14 +35,12 @@ def _reshaped_operand(graph: Graph, node: Node) -> int | None:
     """Which operand is a merge of rows that may go below the node."""
     if node.op.name == "matmul" and not node.transpose_a and graph.type(str(node.operands[1])).rank == 2:
         return 0 if _merges_rows(graph, node.operands[0]) else None
-    if node.op.name in _ROW_WISE:
-        return 0 if _merges_rows(graph, node.operands[0]) else None
-    if node.op.name in _BINARY:
-        for index, other in ((0, 1), (1, 0)):
-            columns = graph.type(str(node.operands[index])).shape[-1:]
-            if graph.type(str(node.operands[other])).shape not in ((), (1,), columns):
-                continue
-            if _merges_rows(graph, node.operands[index]):
+    if node.op.acts_on in ("element", "row"):
+        shapes = [() if o is None else graph.type(o).shape for o in node.operands]
+        for index, name in enumerate(node.operands):
+            shared = ((), (1,), shapes[index][-1:])
+            others = shapes[:index] + shapes[index + 1 :]
+            if all(shape in shared for shape in others) and _merges_rows(graph, name):
                 return index
     return None
 

@@ -9,11 +9,6 @@ from typing import Any
 
 from ingot.ir import Graph, Node
 
-_ROW_WISE = frozenset(
-    "relu neg abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf sigmoid silu softplus hard_swish gelu"
-    " leaky_relu elu hard_sigmoid clip cast add sub mul div maximum minimum rotary".split()
-)
-_NORMS = frozenset(("layer_norm", "rms_norm"))
 _ATTENTION_ROWS = (0, 3, 4)  # the operands of cached_attention that have a row for each row of its result
 
 
@@ -75,9 +70,7 @@ def _row_operands(graph: Graph, node: Node, rows: Any) -> list[int]:
             return [0] if keeps_rows else []
         case "slice":
             return [0] if keeps_rows and (node.starts[0], node.steps[0]) == (0, 1) else []
-        case name if name in _NORMS:
-            return [0] if rank > 1 else []
-        case name if name in _ROW_WISE:
+        case _ if node.op.acts_on == "element" or (node.op.acts_on == "row" and rank > 1):
             return [i for i, shape in enumerate(shapes) if len(shape) == rank and shape[0] == rows]
     return []
 

@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import importlib.resources
-import re
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ingot import abi
 from ingot.config import knob
 from ingot.errors import ResourceError
 from ingot.locks import OwnedLock
@@ -68,13 +68,9 @@ class Library:
         return self.kernels[name].functions[isa]
 
 
-def _csrc() -> Path:
-    return Path(str(importlib.resources.files("ingot") / "csrc"))
-
-
 def abi_hash() -> str:
-    """The hash that a library built from this package's abi.h and kernels.def carries."""
-    parts = (hashlib.sha256((_csrc() / name).read_bytes()).hexdigest() for name in ("abi.h", "kernels.def"))
+    """The hash that a library built from this package's declarations carries."""
+    parts = (hashlib.sha256((abi.CSRC / name).read_bytes()).hexdigest() for name in abi.DECLARATIONS)
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
@@ -99,10 +95,8 @@ def _text(ffi: Any, pointer: Any) -> str:
 
 def _declare(ffi: Any) -> dict[str, Any]:
     """Reads abi.h, and gives a pointer type for each struct in it: the members of one more struct."""
-    header = (_csrc() / "abi.h").read_text()
-    structs = re.findall(r"^(?:typedef struct .*)?} (\w+);$", header, re.MULTILINE)
-    members = " ".join(f"{name} *{name};" for name in structs)
-    ffi.cdef(f"{header}\ntypedef struct {{ {members} }} ingot_structs;")
+    members = " ".join(f"{name} *{name};" for name in abi.structs())
+    ffi.cdef(f"{abi.source('abi.h')}\ntypedef struct {{ {members} }} ingot_structs;")
     return {name: field.type for name, field in ffi.typeof("ingot_structs").fields}
 
 

@@ -6,11 +6,12 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from ingot import abi
 from ingot.lower.weights import allocate
 from ingot.run.library import load
 
-LANES = 32  # INGOT_PROBE_LANES of abi.h
-GRAIN_BYTES = 2048  # INGOT_PROBE_GRAIN of abi.h
+LANES = abi.constant("INGOT_PROBE_LANES")
+GRAIN_BYTES = 4 * abi.constant("INGOT_PROBE_GRAIN")
 SECONDS = 0.02  # of one measurement; the best of ROUNDS counts, so that a neighbour spoils it least
 ROUNDS = 7
 LEAST_BYTES, MOST_BYTES = 256 << 10, 256 << 20  # below: the call would be measured; above: memory like any other

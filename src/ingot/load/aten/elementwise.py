@@ -21,7 +21,7 @@ def _rounding(op: str) -> Rule:
     return lambda b, x: b.add(op, x) if b.dtype(x).kind == "f" else x
 
 
-for _name in ("relu", "neg", "abs", "sign", "silu", "isnan", "isinf"):
+for _name in ("relu", "neg", "abs", "sign", "silu", "mish", "isnan", "isinf"):
     aten(f"{_name}.default")(_same_dtype(_name))
 for _name in ("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tanh", "erf", "sigmoid"):
     aten(f"{_name}.default")(_floating(_name))

@@ -18,6 +18,7 @@ UNARY = {
     "HardSwish": "hard_swish",
     "IsNaN": "isnan",
     "Log": "log",
+    "Mish": "mish",
     "Neg": "neg",
     "Not": "logical_not",
     "Reciprocal": "reciprocal",
@@ -182,11 +183,6 @@ def hard_sigmoid(call: Call) -> str:
 def prelu(call: Call) -> str:
     emit, x = call.emit, call[0]
     return emit.where(emit.less(x, 0), emit.mul(x, call[1]), x)
-
-
-@onnx("Mish")
-def mish(call: Call) -> str:
-    return call.emit.mul(call[0], call.emit.tanh(call.emit.softplus(call[0])))
 
 
 @onnx("Softsign")

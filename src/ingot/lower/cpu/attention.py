@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ingot import abi
 from ingot.dtype import f32
 from ingot.ir import Node
 from ingot.lower.build import Builder, broadcast_view, pointer
@@ -14,7 +15,7 @@ _FMA, _WEIGHT, _PACK = 0.018, 0.4, 0.3
 # Attention over more keys than this runs online, unless the rows that read a head of keys are one block: those need no
 # packed copy of the keys, and whole rows of their scores are small.
 _FULL_ROW_KEYS = 4096
-_BLOCK_ROWS, _TILE = 24, 512  # ATTENTION_ROWS of attention.c, INGOT_KV_TILE of abi.h
+_BLOCK_ROWS = abi.constant("INGOT_ATTENTION_ROWS")
 
 
 def _many_keys(builder: Builder, node: Node) -> str:
@@ -51,11 +52,10 @@ def _emit_attention(builder: Builder, node: Node, kernel: str) -> None:
     if len(node.operands) > 3 and node.operands[3] is not None:
         mask = broadcast_view(builder.view(node.operands[3]), (batch, heads, q_len, kv_len))
         reads.append(mask)
-        fields |= {"mask": pointer(mask), "mask_strides": mask.strides, "mask_kind": 2 if mask.dtype is f32 else 1}
-    rows, keys = int(q_len), int(kv_len)
-    work = batch * heads * _head_nanoseconds(rows, keys, head_dim, v_dim)
-    scratch = attention_scratch(kernel, heads // kv_heads * rows, keys, head_dim, v_dim)
-    builder.step(kernel, "attention_args", fields, reads, [out], work=work, scratch_floats=scratch)
+        kind = "INGOT_MASK_FLOAT" if mask.dtype is f32 else "INGOT_MASK_BOOL"
+        fields |= {"mask": pointer(mask), "mask_strides": mask.strides, "mask_kind": abi.constant(kind)}
+    work = batch * heads * _head_nanoseconds(int(q_len), int(kv_len), head_dim, v_dim)
+    builder.step(kernel, "attention_args", fields, reads, [out], work=work)
 
 
 def _head_nanoseconds(q_len: int, kv_len: int, head_dim: int, v_dim: int) -> float:
@@ -63,13 +63,3 @@ def _head_nanoseconds(q_len: int, kv_len: int, head_dim: int, v_dim: int) -> flo
     keys, columns = (-(-n // PANEL) * PANEL for n in (kv_len, v_dim))
     products = q_len * keys * (head_dim + columns) * _FMA
     return products + q_len * keys * _WEIGHT + (keys * head_dim + kv_len * columns) * _PACK
-
-
-def attention_scratch(kernel: str, rows: int, kv_len: int, head_dim: int, v_dim: int) -> int:
-    """Floats of scratch per part, as abi.h states. rows: of q, for one head of k."""
-    tile = kv_len if kernel == "attention_f32" else min(kv_len, _TILE)
-    tile, q_columns, v_columns = (-(-n // PANEL) * PANEL for n in (tile, head_dim, v_dim))
-    keys = min(tile, 4 * PANEL) if rows <= _BLOCK_ROWS else tile
-    values = tile * PANEL if v_dim % PANEL else 0
-    scores = tile * min(rows, _BLOCK_ROWS)
-    return scores + values + keys * head_dim + _BLOCK_ROWS * (q_columns + 16 + 17 * v_columns)

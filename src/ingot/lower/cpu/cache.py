@@ -8,13 +8,10 @@ from ingot.lower.build import Builder, pointer
 from ingot.lower.cpu.rows import of, row
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.view import View
-from ingot.lower.weights import PANEL
 from ingot.ops.cache import CACHE_BLOCK
 
 # Nanoseconds on one thread: per element appended, per multiply-add, per weight of the softmax.
 _APPEND, _FMA, _WEIGHT = 1.0, 0.02, 0.4
-_PAIRS, _UNITS = 24, 8  # CACHED_PAIRS and CACHED_UNITS of attention_cached.c
-CHUNK = 256  # INGOT_CACHE_CHUNK of abi.h
 
 
 def _places(
@@ -80,20 +77,9 @@ def _declare_attention(kernel: str, dtype: DType) -> None:
         positions = views[2].shape[1] * CACHE_BLOCK
         seen = min(node.window or positions, positions) / 2
         work = rows * heads * seen * ((head_dim + v_dim) * _FMA + _WEIGHT)
-        scratch = cached_attention_scratch(dtype, head_dim, v_dim)
-        builder.step(
-            kernel, "cached_attention_args", fields, [q, *caches, *views], [out], work=work, scratch_floats=scratch
-        )
+        builder.step(kernel, "cached_attention_args", fields, [q, *caches, *views], [out], work=work)
 
 
 _declare_attention("cached_attention_f32", f32)
 _declare_attention("cached_attention_bf16", bf16)
 _declare_attention("cached_attention_i8", i8)
-
-
-def cached_attention_scratch(dtype: DType, head_dim: int, v_dim: int) -> int:
-    """Floats of scratch per part, as abi.h states."""
-    q_columns, v_columns = -(-head_dim // 16) * 16, -(-v_dim // PANEL) * PANEL
-    keys = 0 if dtype is f32 else CHUNK * head_dim
-    values = 0 if dtype is f32 and v_dim % 16 == 0 else CHUNK * v_columns
-    return keys + values + _PAIRS * (q_columns + CHUNK + 16 + (_UNITS + 1) * v_columns)

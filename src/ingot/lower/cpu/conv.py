@@ -11,12 +11,10 @@ from ingot.lower.cpu.linear import epilogue_fields, packed_step
 from ingot.lower.cpu.rows import Condition, both, of, operand_type, row
 from ingot.lower.lowered import Field
 from ingot.lower.view import View, channels_last
-from ingot.lower.weights import PANEL
 
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per multiply-add of a depthwise one, per element read
 # by a pooling window.
 _FMA, _DEPTHWISE, _POOLED = 0.018, 0.03, 0.06
-_PIXELS, _K = 60, 1536  # INGOT_CONV_PIXELS and INGOT_CONV_K of abi.h
 _FEW_CHANNELS = 4  # planes of so few channels are gathered as they lie
 _LAST = channels_last(4)
 _GEMV_PIXELS = 4
@@ -120,7 +118,7 @@ def _conv_depthwise(builder: Builder, node: Node) -> None:
     weight = builder.derive("permute", str(root.operands[1]), axes=(2, 3, 1, 0))
     taps = math.prod(builder.graph.type(weight).dims[:2])
     work = math.prod(builder.graph.type(root.output).dims) * taps * _DEPTHWISE
-    _emit(builder, node, "conv2d_f32_depthwise", builder.image(root.operands[0]), builder.weight(weight), work, 0)
+    _emit(builder, node, "conv2d_f32_depthwise", builder.image(root.operands[0]), builder.weight(weight), work)
 
 
 @row("conv", "conv2d_f32_planes", both(_CONV, _planes))
@@ -139,17 +137,10 @@ def _emit_product(builder: Builder, node: Node, kernel: str, x: View, order: tup
     root = builder.group(node).root
     k = math.prod(builder.graph.type(str(root.operands[1])).dims[1:])
     work = math.prod(builder.graph.type(root.output).dims) * k * _FMA * 1.1
-    out_channels = builder.graph.type(root.output).dims[1]
-    scratch = conv_scratch(k, out_channels // root.groups)
-    _emit(builder, node, kernel, x, _packed_filter(builder, root, order), work, scratch)
+    _emit(builder, node, kernel, x, _packed_filter(builder, root, order), work)
 
 
-def conv_scratch(k: int, out_channels: int) -> int:
-    """Floats of scratch per part, as abi.h states; out_channels of one group."""
-    return _PIXELS * (min(k, _K) + 32 + -(-out_channels // PANEL) * PANEL) + 16
-
-
-def _emit(builder: Builder, node: Node, kernel: str, x: View, weight: View, work: float, scratch: int) -> None:
+def _emit(builder: Builder, node: Node, kernel: str, x: View, weight: View, work: float) -> None:
     """A step with `conv_args`; the result has its channels last."""
     group = builder.group(node)
     root = group.root
@@ -168,7 +159,7 @@ def _emit(builder: Builder, node: Node, kernel: str, x: View, weight: View, work
     kernel_h, kernel_w = builder.graph.type(str(root.operands[1])).dims[2:]
     fields |= {"out": pointer(out), "kernel_h": kernel_h, "kernel_w": kernel_w}
     fields |= {"x_strides": (*_image_strides(x), x.strides[1]), "out_strides": _image_strides(out)}
-    builder.step(kernel, "conv_args", fields, reads, [out], work=work, inplace=inplace, scratch_floats=scratch)
+    builder.step(kernel, "conv_args", fields, reads, [out], work=work, inplace=inplace)
 
 
 def _image_strides(view: View) -> tuple[int, ...]:
@@ -201,9 +192,8 @@ def _conv_nchw(builder: Builder, node: Node) -> None:
     out = builder.result(group.output)
     fields |= _image_fields(x, out, root) | {"channels": x.shape[1], "out_channels": out.shape[1]}
     fields |= {"out": pointer(out), "kernel_h": weight.shape[2], "kernel_w": weight.shape[3]}
-    k = math.prod(weight.shape[1:])
-    work = out.size * k * _FMA * 1.3
-    builder.step("conv2d_f32", "conv_nchw_args", fields, reads, [out], work=work, scratch_floats=k * PANEL)
+    work = out.size * math.prod(weight.shape[1:]) * _FMA * 1.3
+    builder.step("conv2d_f32", "conv_nchw_args", fields, reads, [out], work=work)
 
 
 def _pool(op: str) -> None:

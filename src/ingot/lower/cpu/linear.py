@@ -11,12 +11,10 @@ from ingot.lower.cpu.rows import Condition, both, of, row, stored_bf16
 from ingot.lower.epilogue import Group
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.view import View
-from ingot.lower.weights import PANEL
 
 # Nanoseconds per multiply-add on one thread in a packed kernel, and per weight byte when weights are streamed.
 _FMA, _BYTE = 0.018, 0.02
 _GEMV_ROWS = 4
-_EXPERT_ROWS = 48  # INGOT_EXPERT_ROWS of abi.h
 _DOT_ROWS = 16  # up to so many are a batch that is decoded together, with the bits of a row alone
 
 
@@ -153,7 +151,7 @@ def _matmul(builder: Builder, node: Node) -> None:
     fields |= {"a_stride": a.strides[-2], "b_k_stride": b.strides[-2], "b_n_stride": b.strides[-1]}
     fields |= {"c_stride": out.strides[-2]}
     work = out.size * k * _FMA
-    builder.step("matmul_f32", "matmul_args", fields, reads, [out], work=work, scratch_floats=k * PANEL)
+    builder.step("matmul_f32", "matmul_args", fields, reads, [out], work=work)
 
 
 def _swap(view: View) -> View:
@@ -187,6 +185,5 @@ def _emit_experts(builder: Builder, node: Node, kernel: str, weight: str) -> Non
         "x_strides": spread.strides[:2],
     }  # fmt: skip
     work = max(rows * slots * n * k * _FMA, min(rows * slots, count) * n * k * experts.dtype.itemsize * _BYTE)
-    scratch = _EXPERT_ROWS * (k + 16)
     reads = [x, chosen, experts]
-    builder.step(kernel, "expert_args", fields, reads, [out], work=work, scratch_floats=scratch)
+    builder.step(kernel, "expert_args", fields, reads, [out], work=work)

@@ -5,47 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ingot import abi
 from ingot.dtype import f32
 from ingot.ir import Node
 from ingot.lower.build import Builder, broadcast_view, pointer
+from ingot.lower.elementwise import scalars, vector_kernel
 from ingot.lower.lowered import Choice, Field
-from ingot.lower.tile import (
-    BINARY,
-    MAX_MEMORY,
-    REDUCTIONS,
-    UNARY,
-    LoopNest,
-    TileGroup,
-    column_dims,
-    escaping,
-    loop_nest,
-)
+from ingot.lower.tile import MAX_MEMORY, REDUCTIONS, LoopNest, TileGroup, column_dims, escaping, loop_nest
 from ingot.lower.view import View, contiguous_strides, image_order, ordered_strides
 
-# INGOT_TILE_OP_* of abi.h
-_NAMES = (
-    "sum mean max min squares offset pivot copy relu neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos"
-    " tanh erf sigmoid silu gelu_erf gelu_tanh floor ceil round softplus hard_swish leaky_relu elu hard_sigmoid clip"
-    " norm_scale add sub mul div maximum minimum normalise"
-).split()
-CODES = {name: number for number, name in enumerate(_NAMES, 1)}
-_LAST_REDUCTION = CODES["offset"]
-_SLOT, _SLOT_ROW, _SLOT_COLUMN = 0, 1, 2
-_ATTRIBUTES = {"leaky_relu": ("alpha",), "elu": ("alpha",), "hard_sigmoid": ("alpha", "beta")}
-_ATTRIBUTES |= {"clip": ("minimum", "maximum")}
+_LAST_REDUCTION = abi.constant("INGOT_TILE_LAST_REDUCTION")
+_SLOT, _SLOT_ROW, _SLOT_COLUMN = (abi.constant(f"INGOT_TILE_SLOT{kind}") for kind in ("", "_ROW", "_COLUMN"))
 
 TILE_FLOATS = 2048  # of a slot: two or three of them fit in the first-level cache
 REDUCED_FLOATS = 4096  # with reductions, which like long rows and four of them
 _CHEAP, _COSTLY = 0.06, 0.35  # estimated nanoseconds per element on one thread
-_CHEAP_OPS = frozenset(
-    "sum mean max min squares offset copy relu neg abs sign floor ceil round leaky_relu hard_sigmoid clip add sub mul"
-    " maximum minimum normalise".split()
-)
 
 
 @dataclass(slots=True)
 class _Op:
-    """One op: names of values, the result last to be known as a column or not."""
+    """One op, by its name among INGOT_TILE_OP_*: names of values, the result last to be known as a column or not."""
 
     name: str
     out: str
@@ -53,11 +32,16 @@ class _Op:
     column: bool
     alpha: float = 0.0
     beta: float = 0.0
+    is_costly: bool = False
     segment: int = 0
 
     @property
+    def code(self) -> int:
+        return abi.constant(f"INGOT_TILE_OP_{self.name}")
+
+    @property
     def reduces(self) -> bool:
-        return CODES[self.name] <= _LAST_REDUCTION
+        return self.code <= _LAST_REDUCTION
 
 
 def emit_tile(builder: Builder, group: TileGroup) -> None:
@@ -74,13 +58,13 @@ def emit_tile(builder: Builder, group: TileGroup) -> None:
         "col_steps": tuple(s[2] for s in nest.strides),
         "slot_offsets": tuple(slots.offsets), "slot_kinds": tuple(slots.kinds),
         "op_count": len(ops), "segment_count": ops[-1].segment + 1, "segment": tuple(op.segment for op in ops),
-        "code": tuple(CODES[op.name] for op in ops), "out": tuple(slots.places[op.out] for op in ops),
+        "code": tuple(op.code for op in ops), "out": tuple(slots.places[op.out] for op in ops),
         "alpha": tuple(op.alpha for op in ops), "beta": tuple(op.beta for op in ops),
     }  # fmt: skip
     for i, name in enumerate("abcdef"):
         fields[name] = tuple(slots.places[op.operands[i]] if i < len(op.operands) else -1 for op in ops)
     size = nest.outer * nest.rows * nest.cols
-    work = size * sum(_CHEAP if op.name in _CHEAP_OPS else _COSTLY for op in ops if op.reduces or not op.column)
+    work = size * sum(_COSTLY if op.is_costly else _CHEAP for op in ops if op.reduces or not op.column)
     builder.node_name = " ".join(node.output for node in group.members)
     builder.step(
         "tile_f32", "tile_args", fields, memory.reads, memory.writes,
@@ -101,12 +85,9 @@ def _node_ops(builder: Builder, node: Node, column: bool) -> list[_Op]:
     """What a node becomes: the arithmetic of its own kernel, step by step."""
     name, out, operands = node.op.name, node.output, [str(o) for o in node.operands if o is not None]
     if name in REDUCTIONS:
-        return [_Op(REDUCTIONS[name].lower(), out, operands, True)]
-    if name in UNARY or name in BINARY:
-        scalars = [float(getattr(node, attribute)) for attribute in _ATTRIBUTES.get(name, ())]
-        code = f"gelu_{node.approximate}" if name == "gelu" else name
-        alpha, beta = (*scalars, 0.0, 0.0)[:2]
-        return [_Op(code, out, operands, column, alpha, beta)]
+        return [_Op(REDUCTIONS[name], out, operands, True)]
+    if (kernel := vector_kernel(node)) is not None:
+        return [_Op(kernel.op, out, operands, column, *scalars(node), kernel.is_costly)]
     return _norm_ops(builder, node, operands[0])
 
 
