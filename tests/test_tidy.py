@@ -250,6 +250,13 @@ def defined_names(tree: ast.AST) -> Iterator[tuple[str, int, dict[str, str]]]:
             yield node.id, node.lineno, BANNED_FOR_VALUES
 
 
+def test_numbers_of_c_are_read():
+    """No number is typed here with the remark that C has it too: abi.py reads it."""
+    pattern = re.compile(r"\d.* #.*(?:abi\.h|INGOT_[A-Z]+_)")
+    lines = [(f, i, line) for f in python_files("src") for i, line in enumerate(f.read_text().splitlines(), 1)]
+    assert [f"{short(f)}:{i}: {line.strip()}" for f, i, line in lines if pattern.search(line)] == []
+
+
 def test_banned_names():
     wrong = []
     for path in [*PYTHON, *c_files()]:
