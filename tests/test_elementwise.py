@@ -21,6 +21,7 @@ from ingot.run.library import load
 MOVES = {"cast", "where"}  # act on elements of any type, by kernels of their own in elementwise.c
 VECTOR = {kernel.op: kernel for kernel in abi.elementwise().values() if kernel.is_vector}
 UNARY = {name: kernel for name, kernel in VECTOR.items() if kernel.operands == 1}
+DTYPE_OF = {"f": f32, "i": i64, "b": boolean}
 SPECIAL = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 3.4e38, -3.4e38, 88.8, -104, 0.5, 2.5], np.float32)
 
 
@@ -180,8 +181,8 @@ def test_every_variant_is_in_the_table() -> None:
         for sample in op.samples:
             graph = Graph("one")
             for i, array in enumerate(draw(sample.operands, np.random.default_rng(1), op.domain)):
-                kind = {"f": f32, "i": i64, "b": boolean}[array.dtype.kind]
-                graph.add_input(f"x{i}", TensorType(kind, array.shape))
+                assert array is not None
+                graph.add_input(f"x{i}", TensorType(DTYPE_OF[array.dtype.kind], array.shape))
             node = graph.add(op.name, graph.inputs, "y", **sample.attributes)
             if graph.type("x0").dtype is f32:
                 kernel = abi.elementwise()[f"{kernel_op(node)}_f32"]
@@ -240,9 +241,8 @@ def beside_shared(name: str, x: str, dims: tuple[int, ...]) -> tuple[Graph, Node
         assert array is not None
         shape = dims if i == 0 else dims[-1:]
         data = np.resize(array.reshape(-1), shape)
-        kind = {"f": f32, "i": i64, "b": boolean}[data.dtype.kind]
         feeds[operand] = data
-        graph.add_input(operand, TensorType(kind, data.shape))
+        graph.add_input(operand, TensorType(DTYPE_OF[data.dtype.kind], data.shape))
     first, *rest = graph.inputs
     if x == "reshape":
         first = graph.add("reshape", [first], "merged", shape=(dims[0] * dims[1], dims[2])).output
@@ -259,6 +259,23 @@ def test_reshapes_sink_below_it(name: str) -> None:
     last = graph.producer(graph.outputs["y"])
     assert last is not None and last.op.name == "reshape" and graph.producer(last.operands[0]).op.name == name
     np.testing.assert_array_equal(interpret(graph, feeds)["y"], expected)
+
+
+@pytest.mark.parametrize("name", [name for name in ROW_WISE if len(OPS[name].operand_names) == 1])
+def test_expands_move_behind_it(name: str) -> None:
+    """What is expanded is computed before."""
+    op = OPS[name]
+    (array,) = draw(op.samples[0].operands, np.random.default_rng(2), op.domain)
+    assert array is not None
+    graph, feeds = Graph(name), {"x": array.reshape(-1)[:1]}
+    graph.add_input("x", TensorType(DTYPE_OF[array.dtype.kind], (1,)))
+    wide = graph.add("expand", ["x"], "wide", shape=(4, 3)).output
+    graph.set_output("y", graph.add(name, [wide], "made", **op.samples[0].attributes).output)
+    expected = interpret(graph, feeds)["y"]
+    optimize(graph, ("identity",))
+    last = graph.producer(graph.outputs["y"])
+    assert last is not None and last.op.name == "expand" and graph.producer(last.operands[0]).op.name == name
+    np.testing.assert_allclose(interpret(graph, feeds)["y"], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ROW_WISE)

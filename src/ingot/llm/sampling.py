@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ingot import abi
 from ingot.errors import InputError, LimitError
 from ingot.run.sampler import NativeSampler
 
@@ -166,9 +167,11 @@ class Sampler:
     def check(self) -> None:
         """Raises InputError when the last call chose no token: logits NaN or infinite, or none that may be chosen."""
         faults = {
-            1: "a logit is NaN, got nan, expected numbers or -inf",
-            2: "a logit is infinite, got inf, expected numbers or -inf",
-            3: "no token may be chosen, got -inf or a closed mask for all, expected one at least",
+            abi.constant("INGOT_SAMPLE_NAN"): "a logit is NaN, got nan, expected numbers or -inf",
+            abi.constant("INGOT_SAMPLE_INFINITE"): "a logit is infinite, got inf, expected numbers or -inf",
+            abi.constant(
+                "INGOT_SAMPLE_NONE"
+            ): "no token may be chosen, got -inf or a closed mask for all, expected one at least",
         }
         if self._struct.status:
             raise InputError(f"sampling: {faults[self._struct.status]}")

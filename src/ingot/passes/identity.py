@@ -9,24 +9,7 @@ from ingot.dtype import DType
 from ingot.ir import Graph, Node
 from ingot.ops.define import product
 from ingot.passes.affine import Affine, Indices
-from ingot.passes.match import COMMUTATIVE, replace, same_type, scalar, substitute
-
-_BROADCASTING = COMMUTATIVE | frozenset(
-    (
-        "logical_not",
-        "cast",
-        "sub",
-        "div",
-        "floor_div",
-        "pow",
-        "mod",
-        "less",
-        "less_equal",
-        "greater",
-        "greater_equal",
-        "where",
-    )
-)
+from ingot.passes.match import replace, same_type, scalar, substitute
 
 
 def eliminate_identities(graph: Graph) -> bool:
@@ -34,7 +17,7 @@ def eliminate_identities(graph: Graph) -> bool:
     changed = False
     for node in graph.nodes:
         rule = _RULES.get(node.op.name)
-        if (rule is not None and rule(graph, node)) or (node.op.name in _BROADCASTING and _move_expand(graph, node)):
+        if (rule is not None and rule(graph, node)) or (node.op.acts_on == "element" and _move_expand(graph, node)):
             changed = True
     return changed
 
