@@ -142,6 +142,7 @@ ULP: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float, tuple[float, flo
     "erf": (erf, 3, EVERYWHERE),
     "sigmoid": (sigmoid, 3, EVERYWHERE),
     "silu": (lambda x: x * sigmoid(x), 4, (-87.0, np.inf)),
+    "mish": (lambda x: x * np.tanh(np.logaddexp(0, x)), 4, (-87.0, np.inf)),
     "softplus": (lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))), 4, (-87.0, np.inf)),
     "sin": (np.sin, 2, EVERYWHERE),
     "cos": (np.cos, 2, EVERYWHERE),

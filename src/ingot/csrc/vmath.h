@@ -311,7 +311,8 @@ static inline vf v_hard_swish(vf x) {
   return v_div(v_mul(x, v_clip(v_add(x, v_set(3)), v_set(0), v_set(6))), v_set(6));
 }
 
-/* x (e^2s - 1) / (e^2s + 1) with s = ln(1 + e^x): x tanh(s), in powers of e^-|x|, which never overflow. */
+/* x tanh(s) = x (e^2s - 1) / (e^2s + 1) with s = ln(1 + e^x), in powers of e^-|x|, which never overflow; at most 4 ULP
+ * where e^x is not denormal. */
 static inline vf v_mish(vf x) {
   vf e = v_exp(v_sub(v_set(0), v_abs(x)));
   vm negative = v_lt(x, v_set(0));
