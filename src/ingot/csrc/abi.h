@@ -28,6 +28,7 @@
 #define INGOT_TILE_MEMORY 16   /* tensors that a tile program reads and writes, at most */
 #define INGOT_TILE_SLOTS 32    /* its slots */
 #define INGOT_TILE_OPS 32      /* its ops */
+#define INGOT_TILE_ROWS 4      /* rows that its reductions take through memory together */
 #define INGOT_TILE_SLOT 0
 #define INGOT_TILE_SLOT_ROW 1
 #define INGOT_TILE_SLOT_COLUMN 2

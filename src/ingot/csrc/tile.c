@@ -127,16 +127,16 @@ static void K(normalise_tile)(const tile_call *call) {
   }
 }
 
-/* Lanes of four rows, which reductions take through memory together, so that the additions of one row, each waiting for
+/* Lanes of the rows that reductions take through memory together, so that the additions of one row, each waiting for
  * the last, overlap with those of the others. */
-typedef struct { vf row[4]; } tile_lanes;
+typedef struct { vf row[INGOT_TILE_ROWS]; } tile_lanes;
 
 /* Rows row..row+3; past the last row, the last again. */
-typedef struct { const float *row[4]; } tile_four;
+typedef struct { const float *row[INGOT_TILE_ROWS]; } tile_four;
 
 static inline tile_four tile_four_at(const float *p, int64_t stride, int64_t row, int64_t rows) {
   tile_four r;
-  for (int64_t k = 0; k < 4; k++) r.row[k] = p + (row + k < rows ? row + k : rows - 1) * stride;
+  for (int64_t k = 0; k < INGOT_TILE_ROWS; k++) r.row[k] = p + (row + k < rows ? row + k : rows - 1) * stride;
   return r;
 }
 
@@ -155,7 +155,7 @@ static inline vf tile_first(vf x, vf y) {
 /* The lanes with which a tile begins. */
 static inline tile_lanes tile_lanes_begin(const tile_call *call, int64_t row, float neutral) {
   tile_lanes acc;
-  for (int64_t k = 0; k < 4; k++) {
+  for (int64_t k = 0; k < INGOT_TILE_ROWS; k++) {
     int goes_on = call->begin % INGOT_REDUCE_CHUNK && row + k < call->rows;
     acc.row[k] = goes_on ? v_load(call->state + (row + k) * 16) : v_set(neutral);
   }
@@ -193,9 +193,9 @@ static inline tile_lanes tile_lanes_begin(const tile_call *call, int64_t row, fl
                                                                                                          \
   static void K(name##_tile)(const tile_call *call) {                                                    \
     const int64_t end = call->begin + call->cols;                                                        \
-    for (int64_t first = 0; first < call->rows; first += 4) {                                            \
+    for (int64_t first = 0; first < call->rows; first += INGOT_TILE_ROWS) {                              \
       tile_lanes acc = K(name##_lanes)(call, first);                                                     \
-      for (int64_t k = 0; k < 4 && first + k < call->rows; k++) {                                        \
+      for (int64_t k = 0; k < INGOT_TILE_ROWS && first + k < call->rows; k++) {                          \
         float *out = call->out + first + k;                                                              \
         if (end % INGOT_REDUCE_CHUNK && end < call->length) {                                            \
           v_store(call->state + (first + k) * 16, acc.row[k]);                                           \

@@ -15,10 +15,11 @@ from ingot.lower.tile import MAX_MEMORY, REDUCTIONS, LoopNest, TileGroup, column
 from ingot.lower.view import View, contiguous_strides, image_order, ordered_strides
 
 _LAST_REDUCTION = abi.constant("INGOT_TILE_LAST_REDUCTION")
+_TOGETHER = abi.constant("INGOT_TILE_ROWS")
 _SLOT, _SLOT_ROW, _SLOT_COLUMN = (abi.constant(f"INGOT_TILE_SLOT{kind}") for kind in ("", "_ROW", "_COLUMN"))
 
 TILE_FLOATS = 2048  # of a slot: two or three of them fit in the first-level cache
-REDUCED_FLOATS = 4096  # with reductions, which like long rows and four of them
+REDUCED_FLOATS = 4096  # with reductions, which like long rows and several of them
 _CHEAP, _COSTLY = 0.06, 0.35  # estimated nanoseconds per element on one thread
 
 
@@ -236,15 +237,15 @@ class _Slots:
         self.ops = ops
         self.places = dict(numbers)
         width = -(-int(nest.cols) // 16) * 16
-        # Reductions take four rows at a time, and blocks of rows are what parts share.
+        # Reductions take some rows together, and blocks of rows are what parts share.
         reduces = any(op.reduces for op in ops)
         floats = REDUCED_FLOATS if reduces else TILE_FLOATS
-        self.tile_cols = min(width, floats // 4 if reduces else floats)
+        self.tile_cols = min(width, floats // _TOGETHER if reduces else floats)
         self.tile_rows = min(floats // self.tile_cols, -(-int(nest.rows) // 2))
         if self.tile_cols < width and not reduces:
             self.tile_rows = 1
-        elif reduces and self.tile_rows > 4:
-            self.tile_rows -= self.tile_rows % 4
+        elif reduces and self.tile_rows > _TOGETHER:
+            self.tile_rows -= self.tile_rows % _TOGETHER
         column = -(-self.tile_rows // 16) * 16 + 16 * self.tile_rows
         rows = self.tile_rows
         self._floats = {_SLOT: rows * self.tile_cols, _SLOT_ROW: rows * width, _SLOT_COLUMN: column}
