@@ -143,9 +143,9 @@ def compile_segment(
 
 def _expect_in_place(compiled: Compiled) -> None:
     """Raises UnsupportedError when a state is replaced by a copy."""
-    lowered, _ = compiled.native
-    for step in lowered.steps:
-        written = [lowered.tensors[view.tensor] for view in step.writes]
-        copied = [tensor.name for tensor in written if tensor.kind == "state" and step.kernel.startswith("copy_")]
-        if copied:
-            raise UnsupportedError(f"{compiled.mode.name}: state {copied[0]!r} is copied by {step.node!r}, not updated")
+    lowered, planned = compiled.native
+    for step in planned.steps:
+        copied = [v.tensor for v in step.writes if lowered.tensors[v.tensor].kind == "update"]
+        if copied and step.kernel.startswith("copy_"):
+            name = lowered.tensors[copied[0]].name
+            raise UnsupportedError(f"{compiled.mode.name}: state {name!r} is copied by {step.node!r}, not updated")
