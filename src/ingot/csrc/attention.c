@@ -47,7 +47,8 @@ typedef struct {
   float largest[32], total[32];
 } attention_block;
 
-/* Columns that each row of a block sees in a tile, and columns that are multiplied for each half of its rows. */
+/* What a causal mask leaves of a tile of keys. visible[r]: how many of its first columns row r of the block sees.
+ * reach: how many are multiplied for the first and for the second half of the rows, the most that one of them sees. */
 typedef struct { int64_t visible[ATTENTION_ROWS], reach[2]; } attention_view;
 
 static inline attention_cut attention_plan(const attention_args *g) {

@@ -228,7 +228,8 @@ static inline gemm_share gemm_cut(int64_t panels, int64_t rows, int32_t part, in
                       part_begin(rows, row, (int32_t)down), part_begin(rows, row + 1, (int32_t)down)};
 }
 
-/* A share that was cut with rows in the place of panels. */
+/* gemm_cut divides panels first. Given rows in their place, to divide those first, it gives a share whose ranges are
+ * swapped, too: this swaps them back, so that panels 3 to 5 of rows 0 to 8 are rows 3 to 5 of panels 0 to 8. */
 static inline gemm_share gemm_turn(gemm_share s) {
   return (gemm_share){s.row_begin, s.row_end, s.panel_begin, s.panel_end};
 }

@@ -25,7 +25,12 @@ _CHEAP, _COSTLY = 0.06, 0.35  # estimated nanoseconds per element on one thread
 
 @dataclass(slots=True)
 class _Op:
-    """One op, by its name among INGOT_TILE_OP_*: names of values, the result last to be known as a column or not."""
+    """One op of a tile program, such as the `sum` of x. name: as in INGOT_TILE_OP_*. out, operands: names of values.
+
+    column: whether `out` has one element a row, and not one for each element of the tile. alpha, beta: the op's float
+    attributes. segment: the pass over the tiles of a row that it belongs to; what a reduction gives is there from the
+    next one on.
+    """
 
     name: str
     out: str
