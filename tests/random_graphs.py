@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ingot.dtype import f32
+from ingot.errors import UnsupportedError
 from ingot.ir import Graph
 from ingot.lower import Target, segments
 from random_growth import Growth, Refused
@@ -54,8 +55,10 @@ def _choose_states(growth: Growth) -> None:
         graph.inputs.remove(name)
         graph.values[name].kind = "state"
         graph.states[name] = name
-    if len(segments(graph.bind({str(n): v for v, n in growth.symbols.items()}), Target())) > 1:
-        growth.graph = whole  # what lies between segments is not kept
+    try:
+        segments(graph.bind({str(n): v for v, n in growth.symbols.items()}), Target())
+    except UnsupportedError:  # an op without a kernel does not stand beside states
+        growth.graph = whole
         return
     for name in graph.states:
         type = graph.type(name)

@@ -263,6 +263,24 @@ def test_an_op_without_kernel_runs_on_the_reference_unless_strict() -> None:
         ingot.InferenceSession(graph, strict=True)
 
 
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "n = add(s, x)\ny = cumsum(n, axis=0)",
+        "c = trilu(s, k=0, upper=true)\nn = add(c, x)\ny = exp(x)",
+        "n = cumsum(x, axis=0)\ny = exp(s)",
+    ],
+)
+def test_states_beside_an_op_without_kernel_are_unsupported(nodes: str) -> None:
+    """The graph would be cut, and no segment hands its states to another; the reference takes it."""
+    graph = parse(f"graph g\ninput x: f32[3, 3]\nstate s: f32[3, 3] -> n\n{nodes}\noutput y = y\n")
+    op = "trilu 'c'" if "trilu" in nodes else "cumsum"
+    with pytest.raises(ingot.UnsupportedError, match=f"state.* 's'.*got {op}"):
+        ingot.InferenceSession(graph)
+    x = np.ones((3, 3), np.float32)
+    assert ingot.InferenceSession(graph, executor="interpret").run(None, {"x": x})[0].shape == (3, 3)
+
+
 def test_explain_profile_and_plan_tell_the_truth(mlp: Graph) -> None:
     session = ingot.InferenceSession(mlp, dims={"B": 2})
     explanation = session.explain().to_json()

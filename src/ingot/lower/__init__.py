@@ -28,7 +28,7 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
     """Prepares a static graph for lowering, in place, and cuts it where only the reference can go on.
 
     An op without an accepting row is expanded into simpler ops where it can be; what is left without a kernel goes
-    into interpreted segments.
+    into interpreted segments. Raises UnsupportedError for one beside states.
     """
     expanded = True
     while expanded:

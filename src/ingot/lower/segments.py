@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ingot.errors import UnsupportedError
 from ingot.ir import Graph, Node
 
 
@@ -16,9 +17,16 @@ class Segment:
 
 
 def split(graph: Graph, fallback: set[Node], static: set[str]) -> list[Segment]:
-    """Segments in order. A graph without fallback nodes is one segment: itself."""
+    """Segments in order. A graph without fallback nodes is one segment: itself.
+
+    Raises UnsupportedError where a graph that has to be cut keeps states, which no segment can hand to another.
+    """
     if not fallback:
         return [Segment(True, graph)]
+    if graph.states:
+        missing = ", ".join(f"{node.op.name} {node.outputs[0]!r}" for node in graph.nodes if node in fallback)
+        kept = ", ".join(map(repr, graph.states))
+        raise UnsupportedError(f"states {kept}: no kernel, got {missing}, expected one for each node beside states")
     level: dict[Node, int] = {}
     for node in graph.nodes:
         before = [p for o in node.operands if o not in static and (p := graph.producer(o)) is not None]
