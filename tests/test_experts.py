@@ -71,7 +71,7 @@ def test_an_expert_that_is_not_there(native, wrong: int):
 
 
 @pytest.mark.parametrize("largest", [True, False])
-@pytest.mark.parametrize("cols, k", [(17, 5), (128, 8), (9, 9), (1, 1), (40, 1)])
+@pytest.mark.parametrize("cols, k", [(17, 5), (128, 8), (9, 9), (1, 1), (40, 1), (700, 700), (3000, 64)])
 def test_topk(native, cols: int, k: int, largest: bool):
     """Ties, zeros of both signs, infinities and NaN come in the reference's order."""
     from ingot.ops.index import topk

@@ -125,6 +125,8 @@ def _infer_rotary(x, cos, sin):
         shape = broadcast_shapes("rotary", x.shape, angles.shape)
         if len(shape) != x.rank or any(a != b and isinstance(b, int) for a, b in zip(shape, x.shape, strict=True)):
             raise ShapeError(f"rotary: angles do not broadcast, got {angles}, expected {list(x.shape)}")
+        if angles.shape[-1:] != (width,):
+            raise ShapeError(f"rotary: bad last dim of the angles, got {angles}, expected {width}")
     return x
 
 
@@ -154,7 +156,7 @@ def _expand_rotary(g, x, cos, sin):
 def rotary(x, cos, sin):
     """x * cos + rotate_half(x) * sin, where rotate_half([a, b]) = [-b, a] on halves of the last axis.
 
-    x [B,H,S,D]; cos and sin [..,S,D] broadcast to it. Su et al., "RoFormer", 2021, in the half-split layout.
+    x [B,H,S,D]; cos and sin [..,S,D] or [D] broadcast to it, with an angle for each column. Su et al., "RoFormer", 2021, in the half-split layout.
     """
     half = x.shape[-1] // 2
     return x * cos + np.concatenate([-x[..., half:], x[..., :half]], -1) * sin

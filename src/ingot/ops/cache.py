@@ -36,7 +36,7 @@ def _expect_cache(name: str, cache: TensorType, slots: int) -> None:
 
 
 def _expect_scales(name: str, cache: TensorType, slots: int, scales: TensorType) -> None:
-    """Raises ShapeError unless the cache is i8 and has a float scale for every position and head."""
+    """Raises ShapeError unless a cache of rank 4 is i8 and has a float scale for every position and head."""
     if cache.dtype is not i8 or scales.dtype.kind != "f" or scales.rank != 3:
         raise ShapeError(f"{name}: bad int8 cache, got {cache} with scales {scales}, expected i8 and float of rank 3")
     for i, axis in enumerate((0, 1, slots)):
@@ -55,8 +55,8 @@ def _infer_append(name: str, slots: int):
 
 def _infer_append_int8(name: str, slots: int):
     def infer(cache, scales, x, positions, owners, blocks):
-        _expect_scales(name, cache, slots, scales)
         _expect_appended(name, cache, slots, x)
+        _expect_scales(name, cache, slots, scales)
         _expect_addresses(name, x.shape[0], positions, owners, blocks)
         return cache, scales
 

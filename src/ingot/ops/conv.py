@@ -82,7 +82,8 @@ def conv(x, w, b=None, *, strides: Ints, pads: Ints, dilations: Ints, groups: in
     spatial = tuple(range(3, 3 + rank))
     columns = windows.transpose(0, 1, 2, *(s + rank for s in spatial), *spatial)
     columns = columns.reshape(batch, groups, math.prod(w.shape[1:]), math.prod(out))
-    result = np.matmul(w.reshape(groups, w.shape[0] // groups, -1), columns).reshape(batch, w.shape[0], *out)
+    rows = w.reshape(groups, w.shape[0] // groups, math.prod(w.shape[1:]))
+    result = np.matmul(rows, columns).reshape(batch, w.shape[0], *out)
     return result if b is None else result + b.reshape(-1, *[1] * rank)
 
 
