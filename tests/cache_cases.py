@@ -70,6 +70,7 @@ REFUSED = [
     ("append_values", f"c[3,2,64,4] x[5,2,5] {ADDRESSES}", {}, r"last dim of .*: dims differ, got 5 and 4"),
     ("append_values", "c[3,2,64,4] x[5,2,4] p:i64[5] o:i32[5] b:i32[2,2]", {}, r"i64\[5\], i32\[5\], i32\[2, 2\]"),
     ("append_keys_int8", f"c[3,2,4,64] s[3,2,64] x[5,2,4] {ADDRESSES}", {}, r"bad int8 cache, got f32"),
+    ("append_keys_int8", f"c:i8[3,2,4] s[3,2,64] x[5,2,4] {ADDRESSES}", {}, r"bad cache, got i8\[3, 2, 4\]"),
     ("append_values_int8", f"c:i8[3,2,64,4] s[3,2,4] x[5,2,4] {ADDRESSES}", {}, r"scales.*: dims differ, got 4 and 64"),
     ("cached_attention", f"q[5,3,4] k[3,2,4,64] v[3,2,64,4] {ADDRESSES}", {"scale": 1.0}, r"got 3 over 2"),
     ("cached_attention", f"q[5,2,4] k[3,2,5,64] v[3,2,64,4] {ADDRESSES}", {"scale": 1.0}, r"dims differ, got 4 and 5"),

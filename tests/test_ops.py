@@ -547,6 +547,8 @@ REFUSED = [
     ("conv", "x[1,3,4] w[2,3,3,3]", {"strides": (1,), "pads": (0, 0), "dilations": (1,), "groups": 1}, r"bad filter"),
     ("max_pool", "x[1,3,4]", {"kernel": (2,), "strides": (0,), "pads": (0, 0), "dilations": (1,)}, r"bad window"),
     ("avg_pool", "x[1,3,4]", {"kernel": (2, 2), "strides": (1,), "pads": (0, 0), "dilations": (1,)}, r"bad rank"),
+    ("rotary", "x[2,8] cos[] sin[2,8]", {}, r"bad last dim of the angles, got f32\[\], expected 8"),
+    ("rotary", "x[2,8] cos[2,8] sin[2,1]", {}, r"bad last dim of the angles, got f32\[2, 1\], expected 8"),
     *cache_cases.REFUSED,
 ]  # fmt: skip
 

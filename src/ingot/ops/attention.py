@@ -156,7 +156,8 @@ def _expand_rotary(g, x, cos, sin):
 def rotary(x, cos, sin):
     """x * cos + rotate_half(x) * sin, where rotate_half([a, b]) = [-b, a] on halves of the last axis.
 
-    x [B,H,S,D]; cos and sin [..,S,D] or [D] broadcast to it, with an angle for each column. Su et al., "RoFormer", 2021, in the half-split layout.
+    x [B,H,S,D]; cos and sin [..,S,D] or [D] broadcast to it, with an angle for each column.
+    Su et al., "RoFormer", 2021, in the half-split layout.
     """
     half = x.shape[-1] // 2
     return x * cos + np.concatenate([-x[..., half:], x[..., :half]], -1) * sin
