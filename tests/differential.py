@@ -167,6 +167,18 @@ def native(graph: Graph, feeds: Arrays, **settings: object) -> dict[str, np.ndar
     return first
 
 
+def every_engine(graph: Graph, feeds: Arrays) -> dict[str, dict[str, np.ndarray]]:
+    """The outputs of a graph by the interpreter and by every instruction set, before the passes and after them."""
+    optimized = graph.copy()
+    optimize(optimized)
+    results = {}
+    for name, each in (("plain", graph), ("optimized", optimized)):
+        results[f"{name}, interpreted"] = interpret(each, feeds)
+        for isa in load().isas():
+            results[f"{name}, {isa}"] = native(each, feeds, isa=isa)
+    return results
+
+
 def run_from(program: Program, inputs: list[np.ndarray], states: Arrays) -> dict[str, np.ndarray]:
     """The outputs of a run over given states, and, as `state:<name>`, what they are after it."""
     memory = state_memory(program) if states else {}

@@ -7,11 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from differential import Arrays, check_emitted, native
+from differential import check_emitted, every_engine, native
 from ingot.ir import Graph
 from ingot.passes import optimize
 from ingot.run.interpret import interpret
-from ingot.run.library import load
 from pass_case import read
 
 INPUTS = """
@@ -61,28 +60,23 @@ SPELLINGS: dict[str, tuple[str, Sees, bool]] = {
         lambda s, m, a: s.where(m, INF),
         False,
     ),
+    "the op, zeros for NaN": (
+        "y = attention(q, k, v, m, scale=0.5, zero_nan=true)" + OUT,
+        lambda s, m, a: s.where(m, INF),
+        True,
+    ),
 }
 
 
-def feeds_of() -> Arrays:
+def feeds_of(keys: int = 7, rows: int = 5) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(8)
-    feeds = {n: rng.standard_normal((2, 2, r, 8)).astype(np.float32) for n, r in (("q", 5), ("k", 7), ("v", 7))}
-    feeds["m"] = rng.random((2, 1, 5, 7)) < 0.5
-    feeds["a"] = np.where(rng.random((2, 1, 5, 7)) < 0.5, 0, -np.inf).astype(np.float32)
+    sizes = (("q", rows), ("k", keys), ("v", keys))
+    feeds = {n: rng.standard_normal((2, 2, r, 8)).astype(np.float32) for n, r in sizes}
+    feeds["m"] = rng.random((2, 1, rows, keys)) < 0.5
+    feeds["a"] = np.where(rng.random((2, 1, rows, keys)) < 0.5, 0, -np.inf).astype(np.float32)
     feeds["m"][0, :, 1], feeds["m"][1, :, 4] = False, False
     feeds["a"][0, :, 2], feeds["a"][1, :, 4] = -np.inf, -np.inf
     return feeds
-
-
-def every_engine(graph: Graph, feeds: Arrays) -> dict[str, np.ndarray]:
-    optimized = graph.copy()
-    optimize(optimized)
-    results = {}
-    for name, each in (("plain", graph), ("optimized", optimized)):
-        results[f"{name}, interpreted"] = interpret(each, feeds)["y"]
-        for isa in load().isas():
-            results[f"{name}, {isa}"] = native(each, feeds, isa=isa)["y"]
-    return results
 
 
 def fused(graph: Graph) -> bool:
@@ -100,15 +94,73 @@ def test_a_row_that_sees_nothing(name: str) -> None:
     expected = ((p.nan_to_num(0) if zeros else p) @ v).numpy()
     assert fused(graph)
     for engine, got in every_engine(graph, feeds).items():
-        np.testing.assert_allclose(got, expected, 2e-5, 2e-5, err_msg=engine)
+        np.testing.assert_allclose(got["y"], expected, 2e-5, 2e-5, err_msg=engine)
 
 
-def test_emitted_rows_that_see_nothing() -> None:
+@pytest.mark.parametrize("name", ("added", "NaN set to zero", "the op, NaN", "the op, zeros for NaN"))
+@pytest.mark.parametrize("online", (False, True), ids=("whole rows", "online"))
+def test_rows_of_nan(name: str, online: bool) -> None:
+    """A NaN or an infinite number in q makes its row NaN; setting NaN to zero takes that too, not only hidden rows."""
+    nodes, masked, zeros = SPELLINGS[name]
+    keys = 5000 if online else 7  # more than a whole row of scores
+    graph = read((INPUTS.replace(" 5, ", " 40, ").replace("7]", f"{keys}]").replace("7, ", f"{keys}, ")) + nodes)
+    feeds = feeds_of(keys, rows=40)
+    feeds["q"][0, 1, 3, 2], feeds["q"][1, 0, 30, 0], feeds["q"][1, 1, 39] = np.nan, np.inf, -np.inf
+    q, k, v, m, a = (torch.from_numpy(feeds[n]) for n in "qkvma")
+    p = masked(0.5 * q @ k.mT, m, a).softmax(-1)
+    expected = ((p.nan_to_num(0) if zeros else p) @ v).numpy()
+    assert fused(graph) and (zeros or np.isnan(expected).any())
+    for engine, got in every_engine(graph, feeds).items():
+        np.testing.assert_allclose(got["y"], expected, 2e-5, 2e-5, err_msg=engine)
+
+
+FILLS = (-np.inf, LOW, WEAK, -1e9)
+ORDERS = {  # of two masks: m with the first fill, then n with the second, or a, which is the second where n hides
+    "chosen": "c = where(m, s, first)\n t = where(n, c, second)",
+    "added": "c = where(m, s, first)\n t = add(c, a)",
+    "chosen last": "c = add(s, a)\n t = where(m, c, first)",
+}
+
+
+@pytest.mark.parametrize("second", FILLS)
+@pytest.mark.parametrize("first", FILLS)
+@pytest.mark.parametrize("order", ORDERS)
+def test_two_masks(order: str, first: float, second: float) -> None:
+    """In places that neither, one or both of them hide, and in rows where one of these is all there is."""
+    constants = f"constant first: f32[] = [{first}]\n constant second: f32[] = [{second}]\n "
+    graph = read(INPUTS + "input n: bool[2, 1, 5, 7]\n " + constants + SCORES + ORDERS[order] + SOFTMAX)
+    rng = np.random.default_rng(10)
+    feeds = feeds_of()
+    kept = rng.random((2, 2, 1, 5, 7)) < 0.4
+    kept[0, 0, :, 0] = kept[1, 0, :, 0] = False  # both hide the row
+    kept[0, 0, :, 1], kept[1, 0, :, 1] = rng.random(7) < 0.5, False  # the second does, the first in places
+    kept[0, 0, :, 2], kept[1, 0, :, 2] = False, rng.random(7) < 0.5
+    kept[0, 0, :, 3] = ~kept[1, 0, :, 3]  # each hides what the other shows
+    feeds["m"], feeds["n"] = kept
+    feeds["a"] = np.where(feeds["n"], 0, np.float32(second)).astype(np.float32)
+    feeds = {name: feeds[name] for name in graph.inputs}
+    q, k, v, m, a, n = (torch.from_numpy(feeds[name]) for name in "qkvman")
+    scores = 0.5 * q @ k.mT
+    masked = {
+        "chosen": lambda: scores.where(m, first).where(n, second),
+        "added": lambda: scores.where(m, first) + a,
+        "chosen last": lambda: (scores + a).where(m, first),
+    }[order]()
+    expected = (masked.softmax(-1) @ v).numpy()
+    finite = {first, "added" if order != "chosen" else second} - {-np.inf}
+    assert fused(graph) == (len(finite) < 2 or -1e9 not in finite)
+    for engine, got in every_engine(graph, feeds).items():
+        np.testing.assert_allclose(got["y"], expected, 2e-5, 2e-5, err_msg=engine)
+
+
+@pytest.mark.parametrize("name", ("the op, NaN", "the op, zeros for NaN"))
+def test_emitted_rows_that_see_nothing(name: str) -> None:
     inputs = "".join(line + "\n" for line in INPUTS.splitlines() if line.split(":")[0].strip()[-1:] in "qkvm")
-    graph = read(inputs + SPELLINGS["the op, NaN"][0])
+    graph = read(inputs + SPELLINGS[name][0])
     feeds = {name: array for name, array in feeds_of().items() if name in graph.inputs}
+    feeds["q"][0, 1, 3, 2] = np.nan
     expected = native(graph, feeds)
-    assert np.isnan(expected["y"]).any()
+    assert np.isnan(expected["y"]).any() == (name == "the op, NaN")
     check_emitted(graph, feeds, expected)
 
 
@@ -133,9 +185,9 @@ def test_scores_beyond_the_range_of_floats(size: float, width: int, scale: float
     feeds["q"] = np.clip(feeds["q"].astype(np.float64) * size, -3.4e38, 3.4e38).astype(np.float32)
     exact = interpret(graph, feeds, float64=True)["y"]
     results = every_engine(graph, feeds)
-    expected = results["plain, interpreted"]
+    expected = results["plain, interpreted"]["y"]
     assert np.isfinite(expected).any() and (size * scale < 2e38 or np.isnan(expected).any())
-    for engine, got in results.items():
+    for engine, got in ((name, each["y"]) for name, each in results.items()):
         np.testing.assert_array_equal(np.isnan(got), np.isnan(expected), err_msg=engine)
         finite = np.isfinite(got)
         np.testing.assert_allclose(got[finite], exact[finite], 2e-5, 2e-5, err_msg=engine)

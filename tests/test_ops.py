@@ -188,14 +188,15 @@ def spread(values, rank):
     return [values[i] for axis in reversed(range(rank)) for i in (axis, rank + axis)]
 
 
-def torch_attention(q, k, v, mask=None, *, scale, causal=False, causal_offset=0, safe=True):
+def torch_attention(q, k, v, mask=None, *, scale, causal=False, causal_offset=0, safe=True, zero_nan=False):
     keep = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
     keep = keep.tril(causal_offset) if causal else keep
     added = torch.zeros(keep.shape, dtype=q.dtype).masked_fill(~keep, -math.inf)
     if mask is not None:
         added = added + (mask if mask.dtype.is_floating_point else torch.zeros(1).masked_fill(~mask, -math.inf))
-    if not safe:
-        return (scale * q @ k.mT + added).softmax(-1) @ v
+    if zero_nan or not safe:
+        weights = (scale * q @ k.mT + added).softmax(-1)
+        return (weights.nan_to_num(0) if zero_nan else weights) @ v
     return F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=scale, enable_gqa=True)
 
 

@@ -37,6 +37,54 @@ CASES: list[Case] = [
         """,
     ),
     (
+        "layer norm by hand: a variance that is centred twice, beside a numerator that is centred once",
+        ("fuse_norm", "dce"),
+        """
+        input x: f32[B, S, 8]
+        constant eps: f32[] = [0.5]
+        m = reduce_mean(x, axes=[2], keepdims=true)
+        n = sub(x, m)
+        m1 = reduce_mean(x, axes=[2], keepdims=true)
+        d1 = sub(x, m1)
+        m2 = reduce_mean(d1, axes=[2], keepdims=true)
+        d2 = sub(d1, m2)
+        q = mul(d2, d2)
+        v = reduce_mean(q, axes=[2], keepdims=true)
+        e = add(v, eps)
+        r = sqrt(e)
+        y = div(n, r)
+        output y = y
+        """,
+        """
+        input x: f32[B, S, 8]
+        y = layer_norm(x, eps=0.5)
+        output y = y
+        """,
+    ),
+    (
+        "layer norm by hand: one difference from the mean, centred again where it is squared",
+        ("fuse_norm", "dce"),
+        """
+        input x: f32[B, S, 8]
+        constant eps: f32[] = [0.5]
+        m = reduce_mean(x, axes=[2], keepdims=true)
+        d = sub(x, m)
+        m2 = reduce_mean(d, axes=[2], keepdims=true)
+        d2 = sub(d, m2)
+        q = mul(d2, d2)
+        v = reduce_mean(q, axes=[2], keepdims=true)
+        e = add(v, eps)
+        r = rsqrt(e)
+        y = mul(d, r)
+        output y = y
+        """,
+        """
+        input x: f32[B, S, 8]
+        y = layer_norm(x, eps=0.5)
+        output y = y
+        """,
+    ),
+    (
         "not layer norm: statistics that two results share",
         ("fuse_norm", "dce"),
         """

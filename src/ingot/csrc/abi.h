@@ -187,15 +187,16 @@ typedef struct {
 
 /* out = softmax(scale * q @ k^T + mask) @ v; head h of q reads head h / (heads / kv_heads) of k and v.
  * Strides are [batch, head, row]; the last dim is adjacent. Row i attends to columns <= i + causal_offset when causal.
- * A row whose scores are all -inf gives zeros when `safe`, else NaN. attention_f32 keeps whole rows of scores,
- * attention_f32_online tiles of INGOT_KV_TILE. scratch: parts slots of scratch_stride floats. */
+ * A row whose scores are all -inf gives zeros when `safe`, else NaN, and every row of NaN zeros when `zero_nan`.
+ * attention_f32 keeps whole rows of scores, attention_f32_online tiles of INGOT_KV_TILE.
+ * scratch: parts slots of scratch_stride floats. */
 typedef struct {
   const float *q; const float *k; const float *v; const void *mask; float *out; float *scratch;
   int64_t batch; int64_t heads; int64_t kv_heads; int64_t q_len; int64_t kv_len; int64_t head_dim; int64_t v_dim;
   int64_t q_strides[3]; int64_t k_strides[3]; int64_t v_strides[3]; int64_t out_strides[3];
   int64_t mask_strides[4];                 /* batch, head, row, column */
   int64_t scratch_stride; int64_t causal_offset;
-  float scale; int32_t causal; int32_t safe; int32_t mask_kind;
+  float scale; int32_t causal; int32_t safe; int32_t zero_nan; int32_t mask_kind;
 } attention_args;
 
 /* Rows of x written into a cache of keys, [total_blocks][kv_heads][dim][64], or of values, [..][64][dim]: row r of x is

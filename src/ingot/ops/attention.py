@@ -10,7 +10,7 @@ from ingot.ops.define import broadcast_shapes, expect_kind, op, sample, unify
 _LOG2E = float(np.log2(np.e))
 
 
-def _infer_attention(q, k, v, mask=None, *, scale, causal, causal_offset, safe):
+def _infer_attention(q, k, v, mask=None, *, scale, causal, causal_offset, safe, zero_nan):
     if not q.rank == k.rank == v.rank == 4 or not q.dtype is k.dtype is v.dtype:
         raise ShapeError(f"attention: bad operands, got {q}, {k} and {v}, expected rank 4 and one dtype")
     expect_kind("attention", q, "f")
@@ -45,7 +45,7 @@ def _expand_heads(g, x, heads):
     return g.reshape(x, shape=(batch, heads, length, width))
 
 
-def _expand_attention(g, q, k, v, mask=None, *, scale, causal, causal_offset, safe):
+def _expand_attention(g, q, k, v, mask=None, *, scale, causal, causal_offset, safe, zero_nan):
     heads, rows, columns = g.type(q).shape[1], g.type(q).shape[2], g.type(k).shape[2]
     scores = g.matmul(q, _expand_heads(g, k, heads), transpose_b=True, scale=scale)
     if mask is not None:
@@ -62,7 +62,10 @@ def _expand_attention(g, q, k, v, mask=None, *, scale, causal, causal_offset, sa
     total = g.reduce_sum(power, axes=(3,), keepdims=True)
     if safe:  # a row with anything to see sums to at least exp(0) = 1
         total = g.maximum(total, 1.0)
-    return g.matmul(g.div(power, total), _expand_heads(g, v, heads))
+    weights = g.div(power, total)
+    if zero_nan:
+        weights = g.where(g.isnan(weights), 0.0, weights)
+    return g.matmul(weights, _expand_heads(g, v, heads))
 
 
 @op(
@@ -84,15 +87,20 @@ def _expand_attention(g, q, k, v, mask=None, *, scale, causal, causal_offset, sa
         sample("q[1,2,3,4] k[1,2,0,4] v[1,2,0,4]", scale=0.5, safe=False),
         sample("q[1,1,5,4] k[1,1,3,4] v[1,1,3,5]", scale=0.5, causal=True, causal_offset=-2, safe=False),
         sample("q[2,2,5,4] k[2,2,3,4] v[2,2,3,4] m:bool[2,1,5,3]", scale=0.5, safe=False),
+        sample("q[1,1,5,4] k[1,1,3,4] v[1,1,3,5]", scale=0.5, causal=True, causal_offset=-2, zero_nan=True),
     ],
 )
-def attention(q, k, v, mask=None, *, scale: float, causal: bool = False, causal_offset: int = 0, safe: bool = True):
+def attention(
+    q, k, v, mask=None, *,
+    scale: float, causal: bool = False, causal_offset: int = 0, safe: bool = True, zero_nan: bool = False,
+):  # fmt: skip
     """softmax(scale * q k^T + mask) v, a group of query heads over each key and value head.
 
     q [B,H,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv], mask bool (true keeps) or float (added), broadcastable to [B,H,S,T].
     causal: row i sees columns up to i + causal_offset. A row that sees nothing, all of its scores being -inf, gives
     zeros when safe, as attention of torch and ONNX does; else NaN, as their softmax does. q is scaled first; a row with
     scores of +inf or NaN, beyond the range of floats, is NaN, and scores of any size below that give the limit.
+    zero_nan: every row that would be NaN gives zeros, as the weights that are NaN count as zero.
     Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA", 2023.
     """
     groups = q.shape[1] // k.shape[1]
@@ -111,7 +119,8 @@ def attention(q, k, v, mask=None, *, scale: float, causal: bool = False, causal_
     blind = (largest == -np.inf) & safe
     power = np.exp(scores - np.where(blind, 0, largest))
     total = np.sum(power, -1, np.float64, keepdims=True).astype(power.dtype)
-    return np.matmul(power / np.where(blind, 1, total), v).astype(q.dtype)
+    weights = power / np.where(blind, 1, total)
+    return np.matmul(np.where(np.isnan(weights) & zero_nan, 0, weights), v).astype(q.dtype)
 
 
 def _infer_rotary(x, cos, sin):

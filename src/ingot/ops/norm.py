@@ -49,12 +49,15 @@ def _expand_affine(g, y, weight, bias):
     return y if bias is None else g.add(y, bias)
 
 
-def _expand_layer_norm(g, x, weight=None, bias=None, *, eps):
-    last = (g.type(x).rank - 1,)
-    centred = x
+def expand_centred(g, x, axes):
+    """x less its mean over the axes, and their variance, reduced dims kept. A mean far from zero costs no digits."""
     for _ in range(2):  # the second mean is what rounding the first one left
-        centred = g.sub(centred, g.reduce_mean(centred, axes=last, keepdims=True))
-    variance = g.reduce_mean(g.mul(centred, centred), axes=last, keepdims=True)
+        x = g.sub(x, g.reduce_mean(x, axes=axes, keepdims=True))
+    return x, g.reduce_mean(g.mul(x, x), axes=axes, keepdims=True)
+
+
+def _expand_layer_norm(g, x, weight=None, bias=None, *, eps):
+    centred, variance = expand_centred(g, x, (g.type(x).rank - 1,))
     return _expand_affine(g, g.div(centred, g.sqrt(g.add(variance, float(eps)))), weight, bias)
 
 

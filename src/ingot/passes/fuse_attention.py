@@ -12,6 +12,8 @@ from ingot.passes.match import add_scalar, has_known_type, same_type, scalar, su
 
 MASKED = -1e9  # a score at or below it counts as masked out: its exponential is zero beside any other
 _MAX_MASKS = 8  # added to or chosen for one set of scores
+# A number as large as these takes any score that it is added to with it, and two of them do not add up to -inf.
+_ABSORBING = (-1e38, -1e30)
 
 
 def fuse_attention(graph: Graph) -> bool:
@@ -20,7 +22,7 @@ def fuse_attention(graph: Graph) -> bool:
     Ranks 2 to 4; masks are added, or chosen with `where`; a key may arrive transposed by any permute. A row that
     masks everything with -inf stays what it is in the spelling by hand: NaN, or zero where that sets NaN to zero.
     Refused: intermediates that something else reads, a softmax over another axis, weights as keys or values, batches
-    that broadcast.
+    that broadcast, several masks whose finite fills could not be told apart afterwards.
     """
     changed = False
     for node in graph.nodes:
@@ -40,7 +42,7 @@ class _Scores:
 
     matmul: Node
     masks: tuple[str | _Chosen, ...] = ()  # added, or chosen
-    safe: bool = False
+    zero_nan: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,9 @@ def _scores(graph: Graph, node: Node) -> _Scores | None:
     if softmax is None or softmax.axis != graph.type(softmax.output).rank - 1:
         return None
     scores = _read(graph, str(softmax.operands[0]))
-    return None if scores is None else replace(scores, safe=softmax.output != node.operands[0])
+    if scores is None or not _has_exact_fills(graph, scores):
+        return None
+    return replace(scores, zero_nan=softmax.output != node.operands[0])
 
 
 def _softmax(graph: Graph, name: str) -> Node | None:
@@ -105,6 +109,22 @@ def _read(graph: Graph, name: str, depth: int = 0) -> _Scores | None:
     return None
 
 
+def _lowest(graph: Graph, scores: _Scores) -> float:
+    return float(np.finfo(graph.type(scores.matmul.output).dtype.numpy).min)
+
+
+def _hidings(scores: _Scores) -> set[float | None]:
+    """The ways to hide a score by a finite number: a fill, or None for what a mask adds."""
+    return {None if isinstance(mask, str) else mask.fill for mask in scores.masks} - {float("-inf")}
+
+
+def _has_exact_fills(graph: Graph, scores: _Scores) -> bool:
+    """True when fills can be added instead: there is one, or scores are lost in each, so that their order stays."""
+    low, high = _ABSORBING
+    fills, lowest = _hidings(scores), _lowest(graph, scores)
+    return len(fills) < 2 or all(fill is None or fill == lowest or low <= fill <= high for fill in fills)
+
+
 def _has_attention_shapes(graph: Graph, node: Node, matmul: Node) -> bool:
     """True for [.., S, D], [.., T, D] and [.., T, Dv] of one rank 2 to 4 and one batch."""
     names = [*matmul.operands, node.operands[1]]
@@ -128,7 +148,9 @@ def _replace(graph: Graph, node: Node, scores: _Scores) -> None:
     operands = [_with_rank_4(graph, node, name) for name in (q, k, v)]
     if mask is not None:
         operands.append(_mask_with_rank_4(graph, node, mask, rank))
-    attributes = {"scale": matmul.scale, "causal": False, "causal_offset": 0, "safe": scores.safe}
+    attributes = {
+        "scale": matmul.scale, "causal": False, "causal_offset": 0, "safe": scores.zero_nan, "zero_nan": scores.zero_nan
+    }  # fmt: skip
     if rank == 4:
         added = substitute(graph, node, "attention", operands, attributes)
     else:
@@ -166,9 +188,10 @@ def _mask_with_rank_4(graph: Graph, before: Node, mask: str, rank: int) -> str:
 def _mask(graph: Graph, node: Node, scores: _Scores) -> str | None:
     """One mask: a bool one where a single `where` fills with -inf, else a float one, put together as the scores were.
 
-    A finite fill makes a row that masks everything uniform; the lowest float added to its scores does the same.
+    A finite fill makes a row that masks everything uniform; the lowest float added to its scores does the same. Beside
+    other finite masks a fill keeps its size, which says what such a row prefers.
     """
-    like = scores.matmul.output
+    like, is_alone = scores.matmul.output, len(_hidings(scores)) == 1
     match scores.masks:
         case (_Chosen(condition, keeps, fill),) if fill == float("-inf"):
             if keeps:
@@ -179,8 +202,8 @@ def _mask(graph: Graph, node: Node, scores: _Scores) -> str | None:
         if isinstance(mask, str):
             total = mask if total is None else graph.add("add", [total, mask], f"{total}.masks", before=node).output
             continue
-        lowest = mask.fill if mask.fill == float("-inf") else float(np.finfo(graph.type(like).dtype.numpy).min)
-        branches = [total or add_scalar(graph, 0.0, like, "kept"), add_scalar(graph, lowest, like, "masked")]
+        fill = _lowest(graph, scores) if is_alone and mask.fill > float("-inf") else mask.fill
+        branches = [total or add_scalar(graph, 0.0, like, "kept"), add_scalar(graph, fill, like, "masked")]
         operands = [mask.condition, *(branches if mask.keeps else branches[::-1])]
         total = graph.add("where", operands, f"{mask.condition}.mask", before=node).output
     return total

@@ -45,8 +45,9 @@ def _inverse_root(x: Pattern) -> Pattern:
     return either(call("rsqrt", x), call("reciprocal", root), call("div", 1.0, root), call("pow", x, -0.5))
 
 
-def _normalised(x: Pattern) -> tuple[Pattern, Pattern]:
-    """x / sqrt(mean(x^2) + eps), plain and times a weight, in any association."""
+def _normalised(x: Pattern, *same: Pattern) -> tuple[Pattern, Pattern]:
+    """x / sqrt(mean(x^2) + eps), plain and times a weight, in any association; `same`: more spellings of x."""
+    x = either(x, *same)
     power = call("add", _mean(_square(x)), _EPS)
     plain = either(call("div", x, _root(power)), product(1.0, x, _inverse_root(power)))
     weighted = either(call("div", product(1.0, x, _W), _root(power)), product(1.0, x, _inverse_root(power), _W))
@@ -115,10 +116,11 @@ def _softmax(op: str) -> Any:
 
 
 _CENTRED = call("sub", _X, _mean(_X))
+_CENTRED_TWICE = call("sub", _CENTRED, _mean(_CENTRED))  # the second mean is what rounding the first one left
 _SHIFTED = call("sub", _X, call("reduce_max", _X, label="max"))
 _EXP = call("exp", _SHIFTED)
 _SUM = call("reduce_sum", _EXP, label="sum")
-_LAYER, _LAYER_WEIGHTED = _normalised(_CENTRED)
+_LAYER, _LAYER_WEIGHTED = _normalised(_CENTRED, _CENTRED_TWICE)
 _RMS, _RMS_WEIGHTED = _normalised(_X)
 
 _RULES = [

@@ -156,10 +156,14 @@ def floor_divide(b: Builder, x: Tensor, y: Tensor | Number) -> Tensor:
 
 @aten("fmod.Tensor", "fmod.Scalar")
 def fmod(b: Builder, x: Tensor, y: Tensor | Number) -> Tensor:
-    """The sign of the dividend: sign(x) * (|x| mod |y|), which is exact."""
+    """The sign of the dividend. Floats: sign(x) * (|x| mod |y|), exact; the lowest integer has no magnitude."""
     left, right = b.promote(x, y)
-    remainder = b.add("mod", b.add("abs", left), b.add("abs", right))
-    return b.add("mul", b.add("sign", left), remainder)
+    if b.dtype(left).kind == "f":
+        return b.add("mul", b.add("sign", left), b.add("mod", b.add("abs", left), b.add("abs", right)))
+    zero, remainder = b.scalar(0, b.dtype(left)), b.add("mod", left, right)
+    differs = b.add("logical_xor", b.add("less", left, zero), b.add("less", right, zero))
+    moves = b.add("logical_and", b.add("not_equal", remainder, zero), differs)
+    return b.add("where", moves, b.add("sub", remainder, right), remainder)
 
 
 @aten("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")

@@ -175,6 +175,8 @@ def _moments(b: Builder, x: Tensor, dim: Axes, correction: Number | None, keepdi
     axes = b.axes(x, dim)
     mean = b.add("reduce_mean", x, axes=axes, keepdims=True)
     centred = b.add("sub", x, mean)
+    # The second mean is what rounding the first one left.
+    centred = b.add("sub", centred, b.add("reduce_mean", centred, axes=axes, keepdims=True))
     squares = b.add("mul", centred, centred)
     correction = 1 if correction is None else correction
     if correction == 0:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ingot.dtype import boolean
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
-from ingot.load.onnx.shapes import count
+from ingot.load.onnx.shapes import count, normalize_axes
+from ingot.ops.norm import expand_centred
 
 
 @onnx("Softmax")
@@ -27,8 +28,7 @@ def layer_norm(call: Call) -> tuple[str | None, ...]:
         return (result,)
     emit, axes = call.emit, tuple(range(axis, call.type(0).rank))
     mean = emit.reduce_mean(call[0], axes=axes, keepdims=True)
-    centred = emit.sub(call[0], mean)
-    variance = emit.reduce_mean(emit.mul(centred, centred), axes=axes, keepdims=True)
+    _, variance = expand_centred(emit, call[0], axes)
     return result, mean, emit.rsqrt(emit.add(variance, call.attr_float("epsilon", 1e-5)))
 
 
@@ -69,6 +69,14 @@ def instance_norm(call: Call) -> str:
         raise call.unsupported(f"a channel count that is not known at load, {call.type(0)}")
     eps = call.attr_float("epsilon", 1e-5)
     return call.emit.group_norm(call[0], call[1], call[2], groups=channels, eps=eps)
+
+
+@onnx("MeanVarianceNormalization")
+def mean_variance_norm(call: Call) -> str:
+    """(x - mean) / (standard deviation + 1e-9). The body in ONNX subtracts squares, which cancel."""
+    emit, axes = call.emit, normalize_axes(call.attr_ints("axes", (0, 2, 3)), call.type(0).rank)
+    centred, variance = expand_centred(emit, call[0], tuple(sorted(axes)))
+    return emit.div(centred, emit.add(emit.sqrt(variance), 1e-9))
 
 
 @onnx("GroupNormalization", since=18)

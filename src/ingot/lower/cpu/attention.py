@@ -48,6 +48,7 @@ def _emit_attention(builder: Builder, node: Node, kernel: str) -> None:
         "out_strides": out.strides[:3], "scale": node.scale, "causal": int(node.causal),
         "causal_offset": node.causal_offset,
         "safe": int(node.safe or kv_len == 0),  # values of no columns sum to zeros, whatever their weights
+        "zero_nan": int(node.zero_nan),
     }  # fmt: skip
     if len(node.operands) > 3 and node.operands[3] is not None:
         mask = broadcast_view(builder.view(node.operands[3]), (batch, heads, q_len, kv_len))
