@@ -153,14 +153,14 @@ def test_two_masks(order: str, first: float, second: float) -> None:
         np.testing.assert_allclose(got["y"], expected, 2e-5, 2e-5, err_msg=engine)
 
 
-@pytest.mark.parametrize("name", ("the op, NaN", "the op, zeros for NaN"))
-def test_emitted_rows_that_see_nothing(name: str) -> None:
+def test_emitted_rows_that_see_nothing() -> None:
     inputs = "".join(line + "\n" for line in INPUTS.splitlines() if line.split(":")[0].strip()[-1:] in "qkvm")
-    graph = read(inputs + SPELLINGS[name][0])
+    zeros = "z = attention(q, k, v, m, scale=0.5, zero_nan=true)\n output z = z"
+    graph = read(inputs + SPELLINGS["the op, NaN"][0] + "\n " + zeros)
     feeds = {name: array for name, array in feeds_of().items() if name in graph.inputs}
     feeds["q"][0, 1, 3, 2] = np.nan
     expected = native(graph, feeds)
-    assert np.isnan(expected["y"]).any() == (name == "the op, NaN")
+    assert np.isnan(expected["y"]).any() and not np.isnan(expected["z"]).any()
     check_emitted(graph, feeds, expected)
 
 

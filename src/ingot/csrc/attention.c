@@ -292,13 +292,13 @@ static inline void attention_tile(const attention_args *g, attention_slot *s, at
 static inline void attention_finish(const attention_args *g, const attention_block *b, int64_t v_stride) {
   for (int64_t r = 0; r < b->count; r++) {
     const float total = b->total[r];
-    const int is_nan = total != total || (total == 0.0f && !g->safe), is_nothing = is_nan || total == 0.0f;
+    const int is_nan = total != total || (total == 0.0f && !g->safe);
     const vf nothing = v_set(is_nan && !g->zero_nan ? NAN : 0.0f);
     const float *sums = b->sums + r * v_stride;
     float *out =
         g->out + b->batch * g->out_strides[0] + b->of[r] * g->out_strides[1] + b->at[r] * g->out_strides[2];
     for (int64_t j = 0; j < g->v_dim; j += 16) {
-      const vf v = is_nothing ? nothing : v_div(v_load(sums + j), v_set(total));
+      const vf v = is_nan || total == 0.0f ? nothing : v_div(v_load(sums + j), v_set(total));
       if (g->v_dim - j < 16)
         v_store_n(out + j, v, g->v_dim - j);
       else
