@@ -189,8 +189,6 @@ typedef struct {
  * Strides are [batch, head, row]; the last dim is adjacent. Row i attends to columns <= i + causal_offset when causal.
  * A row whose scores are all -inf gives zeros when `safe`, else NaN, and every row of NaN zeros when `zero_nan`.
  * attention_f32 keeps whole rows of scores, attention_f32_online tiles of INGOT_KV_TILE.
- * A row whose scores are all -inf gives zeros when `safe`, else NaN, and every row of NaN zeros when `zero_nan`.
- * attention_f32 keeps whole rows of scores, attention_f32_online tiles of INGOT_KV_TILE.
  * scratch: parts slots of scratch_stride floats. */
 typedef struct {
   const float *q; const float *k; const float *v; const void *mask; float *out; float *scratch;
