@@ -3,9 +3,11 @@
 A function returns a dict of results; calls through `A` reach overloads that torch's own Python front avoids.
 """
 
+import functools
 from collections.abc import Callable
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 A = torch.ops.aten
@@ -20,6 +22,30 @@ def case(*inputs: torch.Tensor) -> Callable:
         return function
 
     return declare
+
+
+class Function(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
+def export(module: nn.Module, inputs: tuple, **options) -> torch.export.ExportedProgram:
+    with torch.no_grad():
+        return torch.export.export(module, inputs, strict=False, **options)
+
+
+@functools.cache
+def exported(name: str, decomposed: bool) -> torch.export.ExportedProgram:
+    """A case in training IR, or in core ATen."""
+    function, inputs = CASES[name]
+    program = export(Function(function), inputs)
+    return program.run_decompositions() if decomposed else program
 
 
 _generator = torch.Generator().manual_seed(7)

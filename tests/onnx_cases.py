@@ -249,6 +249,7 @@ ATTENTION = [
 ]  # fmt: skip
 CONTRIB = [
     case("FusedMatMul", "a[2,4,3] b[2,5,4]", domain=MS, transA=1, transB=1, alpha=0.5),
+    case("TransposeMatMul", "a[2,4,3] b[2,5,4]", domain=MS, transA=1, transB=1),
     case("BiasGelu", "x[2,3,8] b[8]", domain=MS),
     case("Gelu", "x[2,3,8]", domain=MS),
     case("FastGelu", "x[2,3,8] b[8]", domain=MS),

@@ -7,7 +7,7 @@ import pytest
 
 import ingot.ops
 from ingot import abi
-from ingot.cli.ops import importer_rules, matrix
+from ingot.cli.ops import matrix
 from ingot.ir import OPS
 from ingot.lower.cpu import ROWS
 from ingot.run.library import load
@@ -32,7 +32,7 @@ KNOWN_GAPS: dict[str, set[str]] = {
 @pytest.mark.parametrize("stage", KNOWN_GAPS)
 def test_gaps_are_the_known_ones(stage: str) -> None:
     """kernels: no row and no expansion, so that the op runs on the reference."""
-    rows = matrix(importer_rules())
+    rows = matrix()
     if stage == "kernels":
         static = {name for name, op in OPS.items() if not op.operand_names}  # sources are computed while lowering
         gaps = {row["op"] for row in rows if not row["kernels"] and row["without one"] == "reference"} - static

@@ -12,9 +12,12 @@ from onnx import parser
 import models
 from ingot.dim import symbol
 from ingot.errors import InputError, UnsupportedError
+from ingot.load.made import read_table
 from ingot.load.onnx import load_onnx
+from ingot.load.onnx.registry import RULES, foreign_name
 from ingot.run.interpret import interpret
 from ingot.text import dump, parse
+from made_by_rules import REWRITE, made_by_onnx
 from onnx_cases import INTEGERS, INTEGERS_BY_REFERENCE, NODES, SYMBOLIC
 from onnx_models import Case, model, one_node, run_oracle, text_model, value_info
 
@@ -43,6 +46,12 @@ def test_known_integers(name: str) -> None:
     found = graph.data(graph.outputs["y"])
     assert len(graph) == 0 and found is not None and found.dtype == expected.dtype
     assert np.array_equal(found, expected)
+
+
+def test_every_rule_is_tried_and_makes_what_the_table_says() -> None:
+    made = made_by_onnx()
+    assert set(made) == {foreign_name(domain, name) for domain, name in RULES}
+    assert made == read_table("onnx"), REWRITE
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import types
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -21,82 +19,58 @@ def ops(foreign: bool, as_json: bool) -> None:
 
     An op without a kernel runs on the reference, which --strict refuses.
     """
-    with progress("reading the tables"):
-        importers = importer_rules()
     if foreign:
-        names = {importer: sorted(rules) for importer, rules in importers.items()}
+        with progress("reading the rules"):
+            names = foreign_ops()
         if as_json:
             print_json(names)
         else:
             for importer, found in names.items():
                 print_text(f"{importer}: {len(found)}\n  " + "\n  ".join(found))
         return
-    rows = matrix(importers)
+    with progress("reading the tables"):
+        rows = matrix()
     if as_json:
         print_json(rows)
         return
-    columns = ["op", *importers, "kernels", "without one"]
+    columns = ["op", *importers(), "kernels", "without one"]
     print_table(columns, ([_cell(row[column]) for column in columns] for row in rows))
 
 
-def matrix(importers: dict[str, dict[str, Callable[..., Any]]]) -> list[dict[str, Any]]:
-    """One row per op: whether an importer has a rule that emits it, its kernels, what happens without one."""
+def matrix() -> list[dict[str, Any]]:
+    """One row per op: whether a rule of an importer makes it, its kernels, what happens without one."""
     import ingot.ops  # noqa: F401  fills OPS
     from ingot.ir import OPS
+    from ingot.load.made import read_table
     from ingot.lower.cpu import ROWS
 
-    emitted = {name: {word for rule in rules.values() for word in words(rule)} for name, rules in importers.items()}
+    made = {importer: set().union(*read_table(importer).values()) for importer in importers()}
     rows = []
     for name, op in OPS.items():
         row: dict[str, Any] = {"op": name}
-        row |= {importer: name in found for importer, found in emitted.items()}
+        row |= {importer: name in ops for importer, ops in made.items()}
         row["kernels"] = sorted({r.kernel for r in ROWS.get(name, [])})
         row["without one"] = "a view" if op.view else "expands" if op.expand is not None else "reference"
         rows.append(row)
     return rows
 
 
-def importer_rules() -> dict[str, dict[str, Callable[..., Any]]]:
-    """The rule tables of the importers that can be imported here: foreign name -> rule."""
-    from ingot.load.onnx.registry import RULES as ONNX_RULES
+def importers() -> list[str]:
+    """The importers that can be imported here: aten's rules need torch."""
+    return ["aten", "onnx"] if importlib.util.find_spec("torch") is not None else ["onnx"]
 
-    found: dict[str, dict[str, Callable[..., Any]]] = {}
-    if importlib.util.find_spec("torch") is not None:
+
+def foreign_ops() -> dict[str, list[str]]:
+    """The foreign ops that have a rule, by importer."""
+    from ingot.load.onnx.registry import RULES as ONNX_RULES
+    from ingot.load.onnx.registry import foreign_name
+
+    found: dict[str, list[str]] = {}
+    if "aten" in importers():
         from ingot.load.aten.registry import RULES as ATEN_RULES
 
-        found["aten"] = dict(ATEN_RULES)
-    found["onnx"] = {
-        f"{domain}::{name}" if domain else name: rules[-1][1] for (domain, name), rules in ONNX_RULES.items()
-    }
-    return found
-
-
-def words(rule: Callable[..., Any]) -> Iterator[str]:
-    """Strings and attribute names in the code of a rule and of the loaders' functions that it calls.
-
-    A rule emits an op either by its name, `b.add("neg", x)`, or as a method, `call.neg(x)`.
-    """
-    waiting: list[Any] = [rule]
-    seen: set[int] = set()
-    while waiting:
-        thing = waiting.pop()
-        if id(thing) in seen:
-            continue
-        seen.add(id(thing))
-        if isinstance(thing, str):
-            yield thing
-        elif isinstance(thing, (tuple, list, frozenset)):
-            waiting += thing
-        elif isinstance(thing, dict):
-            waiting += thing.values()
-        elif isinstance(thing, types.CodeType):
-            waiting += thing.co_consts
-            yield from thing.co_names
-        elif isinstance(thing, types.FunctionType) and thing.__module__.startswith("ingot.load."):
-            waiting.append(thing.__code__)
-            waiting += [cell.cell_contents for cell in thing.__closure__ or ()]
-            waiting += [*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
-            waiting += [thing.__globals__[name] for name in thing.__code__.co_names if name in thing.__globals__]
+        found["aten"] = sorted(ATEN_RULES)
+    return found | {"onnx": sorted(foreign_name(domain, name) for domain, name in ONNX_RULES)}
 
 
 def _cell(value: Any) -> str:

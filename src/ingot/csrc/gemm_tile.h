@@ -135,7 +135,7 @@ static inline void tile_run(const tile_row *t, int64_t rows, int64_t panels, con
 TILE_SHAPES(TILE_INSTANCE)
 
 static const tile_row gemm_tiles[] = {
-#define TILE_ROW(rows, width) {rows, width, K(tile_##rows##x##width)},
+  #define TILE_ROW(rows, width) {rows, width, K(tile_##rows##x##width)},
   TILE_SHAPES(TILE_ROW)
 };
 

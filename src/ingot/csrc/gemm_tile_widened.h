@@ -7,7 +7,7 @@
 TILE_SHAPES(TILE_INSTANCE)
 
 static const tile_row gemm_tiles_widened[] = {
-#define TILE_ROW(rows, width) {rows, width, K(widened_##rows##x##width)},
+  #define TILE_ROW(rows, width) {rows, width, K(widened_##rows##x##width)},
   TILE_SHAPES(TILE_ROW)
 };
 

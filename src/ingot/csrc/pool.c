@@ -42,11 +42,11 @@ static struct {
 } pool;
 
 static inline void pause_briefly(void) {
-#if defined(__x86_64__)
+  #if defined(__x86_64__)
   __builtin_ia32_pause();
-#elif defined(__aarch64__)
+  #elif defined(__aarch64__)
   __asm__ volatile("yield");
-#endif
+  #endif
 }
 
 /* A futex is 32 bits: the low half of the word, which comes first. */

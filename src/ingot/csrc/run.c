@@ -56,21 +56,21 @@ static int32_t useful_threads(const ingot_program *program) {
 
 /* A host may have set flush-to-zero or another rounding on this thread: no bit of a result may depend on it. */
 static unsigned enter_arithmetic(void) {
-#if defined(__x86_64__)
+  #if defined(__x86_64__)
   unsigned host_mode = _mm_getcsr();
   if ((host_mode & ~_MM_EXCEPT_MASK) != _MM_MASK_MASK) _mm_setcsr(_MM_MASK_MASK);
   return host_mode;
-#else
+  #else
   return 0;
-#endif
+  #endif
 }
 
 static void leave_arithmetic(unsigned host_mode) {
-#if defined(__x86_64__)
+  #if defined(__x86_64__)
   if ((host_mode & ~_MM_EXCEPT_MASK) != _MM_MASK_MASK) _mm_setcsr(host_mode);
-#else
+  #else
   (void)host_mode;
-#endif
+  #endif
 }
 
 static void run_alone(const ingot_program *program, void *const *bindings, pool_body body, void *state) {

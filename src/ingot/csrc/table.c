@@ -8,11 +8,12 @@
 #include "kernels.def"
 #undef KERNEL
 
-#define KERNEL(name, args) {#name, #args, sizeof(args), name##_scalar, name##_avx2, name##_avx512},
 static const ingot_kernel_row rows[] = {
-#include "kernels.def"
-  {0}};
-#undef KERNEL
+  #define KERNEL(name, args) {#name, #args, sizeof(args), name##_scalar, name##_avx2, name##_avx512},
+  #include "kernels.def"
+  #undef KERNEL
+  {0},
+};
 
 INGOT_EXPORT const ingot_kernel_row *ingot_kernels(int32_t *count) {
   *count = (int32_t)(sizeof rows / sizeof rows[0]) - 1;

@@ -2,14 +2,15 @@
 
 Native compiles each kernel file once per instruction set; model.c includes itself once per set, so one text serves all
 of them there too. csrc/ is cut into top-level definitions, and those that the wanted kernels reach are kept. Every
-name that they define gets the set behind it, by macros, because one file then holds all sets.
+name that they define gets the set behind it, by macros, because one file then holds all sets. What a definition may
+look like is written down in docs/emit-c.md.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ingot import abi
@@ -101,9 +102,8 @@ def _cut(file: str, isa: str, seen: set[str], macros: dict[str, str]) -> Iterato
     if file in seen:
         return
     seen.add(file)
-    title, text = _opened(file)
-    for match in _DEFINITION.finditer(text):
-        comment, code = match.groups()
+    title, text = opened(file)
+    for comment, code in definitions(text):
         if included := re.match(r'#include "([\w./]+)"', code):
             yield from _cut(included[1], "", seen, macros)
         elif branches := _CONDITIONAL_INCLUDE.findall(code):
@@ -116,19 +116,19 @@ def _cut(file: str, isa: str, seen: set[str], macros: dict[str, str]) -> Iterato
         elif not code.startswith(("#include", "#undef")):
             if macro := re.match(r"#define (\w+)\(", code):
                 macros[macro[1]] = code
-            names, plain = _names(code, macros)
+            names, plain = defined_names(code, macros)
             yield _Piece(comment + code, names, plain, _words(code), isa, title)
 
 
 def _whole(file: str, macros: dict[str, str]) -> _Piece:
     """A file as one piece."""
     pieces = list(_cut(file, "", set(), macros))
-    title, text = _opened(file)
+    title, text = opened(file)
     names = frozenset().union(*(piece.names for piece in pieces))
     return _Piece(text.strip(), names, tuple(n for piece in pieces for n in piece.plain), _words(text), "", title)
 
 
-def _opened(file: str) -> tuple[str, str]:
+def opened(file: str) -> tuple[str, str]:
     """The comment at a file's head, and the text below it inside the include guard."""
     match = re.match(rf"({_COMMENT})\n((?s:.*))", abi.source(file))
     assert match, f"{file}: no comment at its head"
@@ -138,12 +138,22 @@ def _opened(file: str) -> tuple[str, str]:
     return title if file not in ("kernel.h", "abi.h") else "", text
 
 
+def definitions(text: str) -> Iterator[tuple[str, str]]:
+    """The comment above each top-level definition, or "", and its code; between them a text has blank lines alone."""
+    end = 0
+    for match in _DEFINITION.finditer(text):
+        assert not text[end : match.start()].strip(), f"csrc: in no definition:\n{text[end : match.start()]}"
+        yield match[1], match[2]
+        end = match.end()
+    assert not text[end:].strip(), f"csrc: in no definition:\n{text[end:]}"
+
+
 def _words(code: str) -> frozenset[str]:
     return frozenset(re.findall(r"[A-Za-z_]\w*", re.sub(_COMMENT, "", code)))
 
 
-def _names(code: str, macros: dict[str, str]) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The names that a definition gives, and which of them are plain."""
+def defined_names(code: str, macros: Mapping[str, str]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The names that a definition gives, and which of them are plain. macros: the code of those with parameters."""
     code = re.sub(_ATTRIBUTE, "", re.sub(rf" *{_COMMENT}", "", code))
     defined = re.findall(r"^#define (\w+)", code, re.MULTILINE)
     if code.startswith("#"):
@@ -157,7 +167,8 @@ def _names(code: str, macros: dict[str, str]) -> tuple[frozenset[str], tuple[str
     if kernel := re.match(r"[\w ]*\bK\((\w+)\)\(", code):
         return frozenset({kernel[1]}), ()
     last = re.search(r"(\w+)(?:\)\(.*\))?;$", code) if code.startswith("typedef") else None
-    match = last or re.search(r"^\} (\w+)\[", code, re.MULTILINE) or re.match(r"[\w\s*]*?\b(\w+)\s*[(\[=]", code)
+    last = last or re.search(r"^\} (\w+)(?:\[| =|;)", code, re.MULTILINE)
+    match = last or re.match(r"[\w\s*]*?\b(\w+)\s*[(\[=]", code)
     assert match, f"csrc: a definition without a name:\n{code}"
     return frozenset({match[1]}), (match[1],)
 

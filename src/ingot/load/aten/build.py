@@ -47,7 +47,8 @@ class Builder:
     """Adds plain ops to `graph` for one ATen call at a time.
 
     `target` is its overload name, `hint` names its values, `result` is the type that torch gives its result (a list
-    of types when there are several), which spares the rules of views all arithmetic on shapes.
+    of types when there are several), which spares the rules of views all arithmetic on shapes. `ops` are the names of
+    what was added for it.
     """
 
     def __init__(self, graph: Graph):
@@ -55,6 +56,7 @@ class Builder:
         self.hint = "t"
         self.result: Any = None
         self.target = ""
+        self.ops: set[str] = set()
         self._scalars: dict[tuple[str, str], Tensor] = {}
 
     # -- reading
@@ -93,6 +95,7 @@ class Builder:
 
     def add(self, op: str, *operands: Tensor | None, **attributes: Any) -> Any:
         """Adds a node; gives its output's name, or a tuple of names where the op has several."""
+        self.ops.add(op)
         node = self.graph.add(op, operands, f"{self.hint}.{op}", **attributes)
         return node.outputs if len(node.outputs) > 1 else node.output
 

@@ -30,6 +30,7 @@ from ingot.load.aten.build import Builder, from_torch
 from ingot.load.aten.names import dim_names, output_names, value_name
 from ingot.load.aten.registry import RULES
 from ingot.load.aten.symbolic import Symbols
+from ingot.load.made import note
 
 CONSTANT_BYTES_MAX = 64 * 1024
 
@@ -329,9 +330,13 @@ class Importer:
         try:
             self.builder.target = str(target)
             self.builder.result = self._types(produced)
+            self.builder.ops = set()
             keywords = {k: v for k, v in kwargs.items() if k not in IGNORED}
             result = NotImplemented if rule is None else rule(self.builder, *args, **keywords)
-            return self._decomposed(target, fakes, produced, name) if result is NotImplemented else result
+            if result is NotImplemented:
+                return self._decomposed(target, fakes, produced, name)
+            note(str(target), self.builder.ops)
+            return result
         except UnsupportedError as error:
             return self._refuse(str(error), produced)
         except ShapeError as error:

@@ -83,7 +83,8 @@ class Emitter:
         self.graph = facts.graph
         self.facts = facts
         self.hint = hint
-        self.made: set[str] = set()
+        self.made: set[str] = set()  # values
+        self.ops: set[str] = set()  # ops that were asked for, those that were computed at once included
 
     def __getattr__(self, op: str) -> Callable[..., str]:
         if op not in OPS:
@@ -134,6 +135,7 @@ class Emitter:
         return output
 
     def _insert(self, op: str, names: list[str | None], attributes: Mapping[str, Any]) -> tuple[str, ...]:
+        self.ops.add(op)
         node = self.graph.add(op, names, f"{self.hint}.{op}", **attributes)
         fixed = all(n is None or n in self.facts.constants for n in names)
         for output in node.outputs:

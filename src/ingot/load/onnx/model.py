@@ -20,10 +20,11 @@ from ingot import dim
 from ingot.dim import Dim, Expr, symbol, symbols_of
 from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnsupportedError
 from ingot.ir import Graph, TensorType
+from ingot.load.made import note
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.emitter import Emitter, Facts
 from ingot.load.onnx.parse import OLDEST_NATIVE_OPSET, Parsed, parse_model
-from ingot.load.onnx.registry import find_rule
+from ingot.load.onnx.registry import find_rule, foreign_name
 from ingot.load.onnx.signature import check_call, signature_of
 from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
 from ingot.load.onnx.tensors import count_elements, dtype_of
@@ -174,6 +175,7 @@ class _Loader:
         rule = find_rule(call.domain, call.op, call.opset)
         result = None if rule is None else rule(call)
         if result is not None:
+            note(foreign_name(call.domain, call.op), call.emit.ops)
             return result if isinstance(result, tuple) else (result,)
         if signature is not None and signature.has_function:
             return self.expand(call, frame)

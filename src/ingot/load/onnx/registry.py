@@ -38,3 +38,8 @@ def find_rule(domain: str, name: str, opset: int) -> Rule | None:
     """The rule for an op type at an opset."""
     rules = [rule for since, rule in RULES.get((domain, name), []) if since <= opset]
     return rules[-1] if rules else None
+
+
+def foreign_name(domain: str, name: str) -> str:
+    """How an op type is called outside: `Gelu`, or `com.microsoft::Gelu`."""
+    return f"{domain}::{name}" if domain else name
