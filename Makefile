@@ -42,6 +42,7 @@ soak: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(BIN)/python tests/onnx_survival.py --count 50000
 	$(BIN)/python -O tests/onnx_survival.py --count 50000 --start 1000000
 	$(BIN)/python -O tests/saved_fuzz.py --count 30000
+	$(BIN)/python tests/onnx_differential.py --count 50000
 
 asan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(call sanitized_build,address$(comma)undefined,asan)

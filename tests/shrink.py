@@ -1,9 +1,10 @@
-"""Makes a failing graph small: every change that keeps the failure stays."""
+"""Makes a failing case small: every change that keeps the failure stays."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,15 +13,19 @@ from ingot.passes.dce import eliminate_dead
 from ingot.run.interpret import interpret
 
 Case = tuple[Graph, dict[str, np.ndarray]]
+T = TypeVar("T")
 
 
-def shrink(case: Case, fails: Callable[[Case], bool], seconds: float = 60.0) -> Case:
-    """The smallest case found for which `fails` holds; it holds for `case`."""
+def shrink(case: T, smaller: Callable[[T], Iterator[T]], fails: Callable[[T], bool], seconds: float = 60.0) -> T:
+    """The smallest case found for which `fails` holds; it holds for `case`.
+
+    smaller: cases to try, the boldest first.
+    """
     until = time.monotonic() + seconds
     progress = True
     while progress and time.monotonic() < until:
         progress = False
-        for candidate in _smaller(case):
+        for candidate in smaller(case):
             if time.monotonic() > until:
                 break
             if fails(candidate):
@@ -29,7 +34,7 @@ def shrink(case: Case, fails: Callable[[Case], bool], seconds: float = 60.0) -> 
     return case
 
 
-def _smaller(case: Case) -> Iterator[Case]:
+def smaller_graphs(case: Case) -> Iterator[Case]:
     """Cases with fewer outputs or nodes, the boldest first."""
     graph, feeds = case
     for keep in graph.outputs:

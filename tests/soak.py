@@ -19,7 +19,7 @@ from differential import Mismatch, check
 from ingot.errors import IngotError
 from ingot.text import dump
 from random_graphs import random_graph
-from shrink import Case, shrink
+from shrink import Case, shrink, smaller_graphs
 
 # One seed of so many goes through a session and its saved form too, and through C.
 SAVED_EVERY, EMITTED_EVERY = 10, 100
@@ -59,7 +59,7 @@ def report(seed: int) -> str:
     found = run_seed(seed)
     if found is None:
         return f"seed {seed}: all agree"
-    case = shrink(random_graph(seed), lambda smaller: (failure(smaller, seed) or ("",))[0] == found[0])
+    case = shrink(random_graph(seed), smaller_graphs, lambda smaller: (failure(smaller, seed) or ("",))[0] == found[0])
     last = failure(case, seed)
     assert last is not None
     inputs = "".join(f"# {name} in {a.min(initial=0)}..{a.max(initial=0)}\n" for name, a in case[1].items())
