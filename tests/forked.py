@@ -66,8 +66,10 @@ def batch(seeds: range, judge: Judge) -> dict[int, str]:
         child = os.fork()
         if child == 0:
             os.close(reading)
-            _judge_all(left, judge, writing)
-            os._exit(0)
+            try:
+                _judge_all(left, judge, writing)
+            finally:
+                os._exit(0)
         os.close(writing)
         text = b""
         while select.select([reading], [], [], SILENCE_SECONDS)[0]:

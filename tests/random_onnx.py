@@ -66,10 +66,10 @@ class Model:
         return "s" + "_".join(map(str, sizes))
 
     @property
-    def feeds(self) -> list[dict[str, np.ndarray]]:
-        """The inputs at each binding that differs from those before."""
+    def bindings(self) -> list[dict[str, np.ndarray]]:
+        """The values at each binding that differs from those before."""
         count = len(next(iter(self.values.values()))) if any(map(_is_symbolic, self.inputs.values())) else 1
-        return [{name: self.values[name][i] for name in self.inputs} for i in range(count)]
+        return [{name: arrays[i] for name, arrays in self.values.items()} for i in range(count)]
 
 
 def _is_symbolic(dims: Sequence[int | str]) -> bool:
@@ -90,37 +90,29 @@ def session_of(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(proto.SerializeToString(), options)
 
 
-# Ops at which ONNX Runtime ends the process when an operand is empty: ONNX's reference computes them.
-DEADLY = {"Einsum"}
+# Ops at which ONNX Runtime ends the process, or never ends, when an operand is empty: ONNX's reference computes them.
+DEADLY = {"Conv", "Einsum"}
 
 
-def is_deadly(node: onnx.NodeProto, operands: Sequence[np.ndarray]) -> bool:
-    """Whether ONNX Runtime must not see a node with these operands."""
-    return node.op_type in DEADLY and not all(array.size for array in operands)
-
-
-def run_model(
-    proto: onnx.ModelProto, feeds: Sequence[Mapping[str, np.ndarray]], deadly: bool
-) -> list[list[np.ndarray]]:
-    """The outputs for each of the feeds, by ONNX Runtime or, for a deadly model, by ONNX's reference."""
-    session = ReferenceEvaluator(proto) if deadly else session_of(proto)
-    return [session.run(None, dict(feed)) for feed in feeds]
-
-
-def run_node(node: onnx.NodeProto, operands: Mapping[str, Arrays]) -> list[Arrays]:
-    """The results of one node at each binding. Raises Refused when ONNX Runtime does."""
+def run_node(node: onnx.NodeProto, operands: Mapping[str, Arrays], by_reference: bool = False) -> list[Arrays]:
+    """The results of one node at each binding, by ONNX Runtime where it can be asked. Raises Refused when it refuses."""
     inputs = [
         helper.make_tensor_value_info(name, number_of(arrays[0]), [None] * arrays[0].ndim)
         for name, arrays in operands.items()
     ]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output]
+    proto = model(helper.make_graph([node], "g", inputs, outputs), OPSET)
+    feeds = [dict(zip(operands, arrays, strict=True)) for arrays in zip(*operands.values(), strict=True)] or [{}]
+    deadly = node.op_type in DEADLY and not all(array.size for feed in feeds for array in feed.values())
     try:
-        feeds = [dict(zip(operands, arrays, strict=True)) for arrays in zip(*operands.values(), strict=True)] or [{}]
-        deadly = any(is_deadly(node, list(feed.values())) for feed in feeds)
-        runs = run_model(model(helper.make_graph([node], "g", inputs, outputs), OPSET), feeds, deadly)
+        evaluator = ReferenceEvaluator(proto) if deadly or by_reference else session_of(proto)
+        with np.errstate(all="ignore"):
+            runs = [[np.asarray(result) for result in evaluator.run(None, feed)] for feed in feeds]
     except Exception as error:
         raise Refused(str(error)) from error
-    return [tuple(np.asarray(run[i]) for run in runs) for i in range(len(node.output))]
+    if any(len({array.ndim for array in arrays}) > 1 for arrays in zip(*runs, strict=True)):
+        raise Refused("a rank that depends on sizes")
+    return [tuple(arrays) for arrays in zip(*runs, strict=True)]
 
 
 class OnnxGrowth:

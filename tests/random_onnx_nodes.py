@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -16,8 +16,8 @@ _FLOAT += ("Relu", "Round", "Selu", "Sigmoid", "Sin", "Softplus", "Softsign", "T
 _INTEGER = ("Abs", "Neg", "Sign", "Identity")
 _ARITHMETIC = ("Add", "Add", "Sub", "Mul", "Mul", "Div", "Max", "Min", "Pow", "Mod")
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
-_REDUCE = ("ReduceSum", "ReduceSum", "ReduceMean", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
-_REDUCE += ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
+REDUCE = ("ReduceSum", "ReduceSum", "ReduceMean", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
+REDUCE += ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
 _FAR = (2**63 - 1, -(2**63) + 1, 2**31 - 1, -(2**31))
 
 # -- one element after the other ------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def axis_of(g: OnnxGrowth, rank: int) -> int:
 
 
 def reduce(g: OnnxGrowth) -> str:
-    op = g.choose(_REDUCE)
+    op = g.choose(REDUCE)
     x = g.pick(F, F, I64, I32) if "Log" not in op and op != "ReduceL2" else g.pick(F)
     x = g.within(x, 0.125, 8.0) if op == "ReduceLogSum" else x
     rank = g.rank(x)
@@ -116,7 +116,10 @@ def reduce(g: OnnxGrowth) -> str:
 def position(g: OnnxGrowth) -> str:
     x = g.pick(F, I64, I32, low=1)
     last = g.choose((None, 0, 1)) if not g.symbols else None
-    attributes = {"axis": axis_of(g, g.rank(x)), "keepdims": g.choose((0, 1)), "select_last_index": last}
+    axis = axis_of(g, g.rank(x))
+    if not all(shape[axis] for shape in g.shapes(x)):
+        raise Refused("the place of nothing")
+    attributes = {"axis": axis, "keepdims": g.choose((0, 1)), "select_last_index": last}
     return g.add(g.choose(("ArgMax", "ArgMin")), x, **attributes)
 
 
@@ -237,7 +240,7 @@ def reshape(g: OnnxGrowth) -> str:
         "copy": [0] * (len(sizes) - 1) + [-1] if sizes else [1],
         "open": [d if i != len(sizes) // 2 else -1 for i, d in enumerate(sizes)],
     }[style]
-    return g.add("Reshape", x, g.ints(target), allowzero=g.choose((None, None, None, 1)))
+    return g.add("Reshape", x, g.ints(target), allowzero=g.choose((None, None, None, 1)) if -1 not in target else None)
 
 
 def reshape_like(g: OnnxGrowth) -> str:
@@ -258,7 +261,8 @@ def reshape_like(g: OnnxGrowth) -> str:
 
 def transpose(g: OnnxGrowth) -> str:
     x = anything(g)
-    return g.add("Transpose", x, perm=[int(a) for a in g.rng.permutation(g.rank(x))] if g.chance(0.8) else None)
+    order = [int(a) for a in g.rng.permutation(g.rank(x))]
+    return g.add("Transpose", x, perm=order if order and g.chance(0.8) else None)
 
 
 def squeeze(g: OnnxGrowth) -> str:
@@ -313,6 +317,7 @@ def slice_(g: OnnxGrowth) -> str:
         low, high = (g.choose(_FAR) if g.chance(0.15) else g.between(-size - 2, size + 2) for _ in range(2))
         if g.chance(0.3):
             low, high = (0, _FAR[0]) if step > 0 else (-1, _FAR[1])
+        high = _FAR[1] if step < 0 and high in _FAR else high  # ONNX Runtime takes the largest number for the far end
         starts.append(low), stops.append(high), steps.append(step)
     dtype = I64 if g.chance(0.8) or any(abs(v) >= 2**31 for v in (*starts, *stops)) else I32
     operands = [starts, stops, axes, steps] if g.chance(0.8) or any(s != 1 for s in steps) else [starts, stops, axes]
@@ -343,9 +348,24 @@ def tile(g: OnnxGrowth) -> str:
     return g.add("Tile", x, g.ints([int(g.choose((0, 1, 1, 1, 2, 3))) for _ in range(g.rank(x))]))
 
 
+def _ends(g: OnnxGrowth, x: str, amounts: list[int]) -> Iterator[tuple[Dims, int, int]]:
+    """The sizes of each of the last dims at each binding, and what is added before and after it."""
+    half = len(amounts) // 2
+    sizes = list(zip(*g.shapes(x), strict=True))[g.rank(x) - half :]
+    return zip(sizes, amounts[:half], amounts[half:], strict=True)
+
+
+def expect_windows(g: OnnxGrowth, x: str, kernel: list[int], pads: list[int]) -> None:
+    """Raises Refused where a window is larger than its padded input, of which ONNX Runtime makes nothing."""
+    if any(min(dims) + a + b < k for k, (dims, a, b) in zip(kernel, _ends(g, x, pads), strict=True)):
+        raise Refused("a window larger than its input")
+
+
 def pad(g: OnnxGrowth) -> str:
     x = g.pick(F, F, I64, low=1, high=4)
     amounts = [int(g.choose((0, 0, 1, 2, -1))) for _ in range(2 * g.rank(x))]
+    if any(min(d + min(a, 0) + min(b, 0) for d in dims) < 0 for dims, a, b in _ends(g, x, amounts)):
+        raise Refused("cuts more than there is")
     value = [g.constant(np.array(g.between(-2, 2), g.dtype(x)), hidden=True)] if g.chance(0.5) else []
     return g.add("Pad", x, g.ints(amounts), *value)
 
@@ -386,7 +406,9 @@ def gather_nd(g: OnnxGrowth) -> str:
 def one_hot(g: OnnxGrowth) -> str:
     indices = g.leaf(I64, g.dims(0, 2), -3, 3)
     values = g.constant(g.draw(F, (2,), -2.0, 2.0), hidden=True)
-    return g.add("OneHot", indices, g.ints([int(g.choose((0, 1, 3, 4)))]), values, axis=g.choose((None, 0)))
+    return g.add(
+        "OneHot", indices, g.constant(np.array(g.choose((1, 3, 4))), hidden=True), values, axis=g.choose((None, 0))
+    )
 
 
 def made(g: OnnxGrowth) -> str:
@@ -463,6 +485,7 @@ def conv(g: OnnxGrowth) -> str:
     w = g.constant(g.draw(F, (out, channels // groups, *kernel), -1.0, 1.0))
     b = [g.constant(g.draw(F, (out,), -1.0, 1.0))] if g.chance(0.5) else []
     pads = [g.between(0, 2) for _ in range(2 * spatial)]
+    expect_windows(g, x, kernel, pads)
     y = g.add("Conv", x, w, *b, group=groups, pads=pads, strides=[g.between(1, 2) for _ in range(spatial)])
     if g.chance(0.4):
         statistics = [g.constant(g.draw(F, (out,), 0.5, 2.0)) for _ in range(4)]
@@ -476,6 +499,7 @@ def pool(g: OnnxGrowth) -> str:
         return g.add(g.choose(("GlobalAveragePool", "GlobalMaxPool")), x)
     kernel = [g.between(1, 3) for _ in range(g.rank(x) - 2)]
     pads = [g.between(0, k - 1) for k in (*kernel, *kernel)]
+    expect_windows(g, x, kernel, pads)
     attributes = {"kernel_shape": kernel, "pads": pads, "strides": [g.between(1, 2) for _ in kernel]}
     if g.chance(0.4):
         return g.add("AveragePool", x, **attributes, count_include_pad=g.choose((0, 1)))

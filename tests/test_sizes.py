@@ -63,6 +63,26 @@ MODELS: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
         )
         for attributes in ("reverse=0", "reverse=1", "exclusive=1", "reverse=1, exclusive=1")
     },
+    "a convolution that makes no channels": (
+        "(float[N, 2, 3, 3] x) => (y) <float[0, 2, 2, 2] w = {}, float[0] b = {}> { y = Conv(x, w, b) }",
+        ({"N": 2}, {"N": 0}),
+    ),
+    "a convolution of no channels": (
+        "(float[N, 0, 3, 3] x) => (y) <float[1, 0, 2, 2] w = {}, float[1] b = {2.0}> { y = Conv(x, w, b) }",
+        ({"N": 2}, {"N": 0}),
+    ),
+    "instances of no channels": (
+        "(float[N, 0, 3] x) => (y) <float[0] s = {}> { y = InstanceNormalization(x, s, s) }", ({"N": 2}, {"N": 0})
+    ),
+    "attention of no heads": (
+        "(float[2, H, 3, 4] q, float[2, H, 4, N] k, float[2, H, N, 5] v) => (y)"
+        " { s = MatMul(q, k) p = Softmax<axis = -1>(s) y = MatMul(p, v) }",
+        ({"H": 2, "N": 3}, {"H": 0, "N": 3}, {"H": 1, "N": 0}),
+    ),
+    "rows of nothing, of which a reshape makes fewer": (
+        "(float[1, 3, N] x, float[N, 2] w) => (y) <int64[2] s = {1, 0}> { h = Reshape<allowzero = 1>(x, s) y = MatMul(h, w) }",
+        ({"N": 0},),
+    ),
     "a running sum over nothing": (
         "(float[0, 3] x) => (y) <int64 a = {0}> { y = CumSum<reverse=1, exclusive=1>(x, a) }", ({},)
     ),

@@ -19,7 +19,7 @@ def _infer_attention(q, k, v, mask=None, *, scale, causal, causal_offset, safe, 
     heads, kv_heads = q.shape[1], unify(where, k.shape[1], v.shape[1])
     unify(where, q.shape[3], k.shape[3])
     columns = unify(where, k.shape[2], v.shape[2])
-    if isinstance(heads, int) and isinstance(kv_heads, int) and (kv_heads == 0 or heads % kv_heads):
+    if isinstance(heads, int) and isinstance(kv_heads, int) and (heads % kv_heads if kv_heads else heads):
         raise ShapeError(f"attention: heads do not group, got {heads} over {kv_heads}")
     if mask is not None:
         _check_mask(q, mask, (batch, heads, q.shape[2], columns))
@@ -83,6 +83,7 @@ def _expand_attention(g, q, k, v, mask=None, *, scale, causal, causal_offset, sa
         sample("q[1,2,1,64] k[1,2,65,64] v[1,2,65,64]", scale=0.125),
         sample("q[1,1,1,1] k[1,1,1,1] v[1,1,1,1]", scale=1.0),
         sample("q[0,2,3,4] k[0,2,3,4] v[0,2,3,4]", scale=0.5),
+        sample("q[2,0,3,4] k[2,0,3,4] v[2,0,3,4]", scale=0.5),
         sample("q[1,2,3,4] k[1,2,0,4] v[1,2,0,4]", scale=0.5),
         sample("q[1,2,3,4] k[1,2,0,4] v[1,2,0,4]", scale=0.5, safe=False),
         sample("q[1,1,5,4] k[1,1,3,4] v[1,1,3,5]", scale=0.5, causal=True, causal_offset=-2, safe=False),
@@ -103,7 +104,7 @@ def attention(
     zero_nan: every row that would be NaN gives zeros, as the weights that are NaN count as zero.
     Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA", 2023.
     """
-    groups = q.shape[1] // k.shape[1]
+    groups = q.shape[1] // max(k.shape[1], 1)
     k, v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
     turned = np.swapaxes(k, -1, -2)
     scores = np.matmul(q * q.dtype.type(scale), turned)

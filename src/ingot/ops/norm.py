@@ -241,6 +241,7 @@ def _expand_group_norm(g, x, weight=None, bias=None, *, groups, eps):
         sample("x[2,6,3] w[6]", groups=6, eps=1e-5),
         sample("x[3,8] w[8] b[8]", groups=2, eps=1e-5),
         sample("x[0,4,2] w[4] b[4]", groups=2, eps=1e-5),
+        sample("x[2,0,3] w[0] b[0]", groups=1, eps=1e-5),
     ],
 )
 def group_norm(x, weight=None, bias=None, *, groups: int, eps: float):

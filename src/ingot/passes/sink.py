@@ -7,6 +7,7 @@ residual follow the matmul directly.
 from __future__ import annotations
 
 from ingot.ir import Graph, Node
+from ingot.ops.define import product
 
 
 def sink_reshapes(graph: Graph) -> bool:
@@ -46,10 +47,11 @@ def _reshaped_operand(graph: Graph, node: Node) -> int | None:
 
 
 def _merges_rows(graph: Graph, name: str | None) -> bool:
-    """True for a reshape [..., rows, columns] -> [all rows, columns]."""
+    """True for a reshape [..., rows, columns] -> [all rows, columns]; of no columns, it may change how many rows."""
     node = graph.producer(name)
     if node is None or node.op.name != "reshape":
         return False
     source, target = graph.type(str(node.operands[0])).shape, graph.type(node.output).shape
     known = None not in source and None not in target
-    return known and len(target) == 2 and len(source) > 2 and source[-1] == target[-1]
+    columns_kept = known and len(target) == 2 and len(source) > 2 and source[-1] == target[-1]
+    return columns_kept and product(source[:-1]) == target[0]

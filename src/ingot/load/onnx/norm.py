@@ -68,7 +68,7 @@ def instance_norm(call: Call) -> str:
     if not isinstance(channels, int):
         raise call.unsupported(f"a channel count that is not known at load, {call.type(0)}")
     eps = call.attr_float("epsilon", 1e-5)
-    return call.emit.group_norm(call[0], call[1], call[2], groups=channels, eps=eps)
+    return call.emit.group_norm(call[0], call[1], call[2], groups=max(channels, 1), eps=eps)
 
 
 @onnx("MeanVarianceNormalization")

@@ -20,7 +20,7 @@ _BLOCK_ROWS = abi.constant("INGOT_ATTENTION_ROWS")
 
 def _many_keys(builder: Builder, node: Node) -> str:
     (_, heads, rows, _), (_, kv_heads, keys, _) = (builder.graph.type(str(o)).dims for o in node.operands[:2])
-    if keys <= _FULL_ROW_KEYS or heads // kv_heads * rows <= _BLOCK_ROWS:
+    if keys <= _FULL_ROW_KEYS or not kv_heads or heads // kv_heads * rows <= _BLOCK_ROWS:
         return ""
     return f"{keys} keys, expected at most {_FULL_ROW_KEYS}"
 
@@ -39,6 +39,8 @@ def _emit_attention(builder: Builder, node: Node, kernel: str) -> None:
     q, k, v = (builder.adjacent(o) for o in node.operands[:3])
     out = builder.accepted_result(node.output, lambda view: view.has_adjacent_columns)
     (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, _), v_dim = q.shape, k.shape, v.shape[-1]
+    if not heads:
+        return
     reads = [q, k, v]
     fields: dict[str, Field] = {
         "q": pointer(q), "k": pointer(k), "v": pointer(v), "out": pointer(out),
