@@ -26,6 +26,8 @@ LARGEST = 1e3  # absolute value of what later nodes read
 MOST_ELEMENTS = 4096
 BINDINGS = 3
 
+REDUCE = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2")
+REDUCE += ("ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
 F, I64, I32, B = (np.dtype(t) for t in (np.float32, np.int64, np.int32, np.bool_))
 Dims = tuple[int, ...]  # of one binding
 Arrays = tuple[np.ndarray, ...]  # of one value, an array for each binding
@@ -90,12 +92,19 @@ def session_of(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(proto.SerializeToString(), options)
 
 
-# Ops at which ONNX Runtime ends the process, or never ends, when an operand is empty: ONNX's reference computes them.
-DEADLY = {"Conv", "Einsum"}
+# What ONNX Runtime makes of ops over an operand without elements, which ONNX's reference computes in its stead.
+WRONG_ON_EMPTY = {
+    "Einsum": "divides by zero, which ends the process",
+    "Conv": "never ends where there are no channels",
+    "MatMul": "leaves what was in memory where k is 0",
+    "Gemm": "forgets beta where k is 0",
+    **dict.fromkeys(("ArgMax", "ArgMin"), "keeps the dim that it searches"),
+    **dict.fromkeys(REDUCE, "keeps the dims of 0 that it reduces, which must become 1 or go"),
+}
 
 
 def run_node(node: onnx.NodeProto, operands: Mapping[str, Arrays], by_reference: bool = False) -> list[Arrays]:
-    """The results of one node at each binding, by ONNX Runtime where it can be asked. Raises Refused when it refuses."""
+    """The results of one node at each binding, by ONNX Runtime if it can be asked. Raises Refused when it refuses."""
     inputs = [
         helper.make_tensor_value_info(name, number_of(arrays[0]), [None] * arrays[0].ndim)
         for name, arrays in operands.items()
@@ -103,9 +112,10 @@ def run_node(node: onnx.NodeProto, operands: Mapping[str, Arrays], by_reference:
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output]
     proto = model(helper.make_graph([node], "g", inputs, outputs), OPSET)
     feeds = [dict(zip(operands, arrays, strict=True)) for arrays in zip(*operands.values(), strict=True)] or [{}]
-    deadly = node.op_type in DEADLY and not all(array.size for feed in feeds for array in feed.values())
+    if node.op_type in WRONG_ON_EMPTY and not all(array.size for feed in feeds for array in feed.values()):
+        by_reference = True
     try:
-        evaluator = ReferenceEvaluator(proto) if deadly or by_reference else session_of(proto)
+        evaluator = ReferenceEvaluator(proto) if by_reference else session_of(proto)
         with np.errstate(all="ignore"):
             runs = [[np.asarray(result) for result in evaluator.run(None, feed)] for feed in feeds]
     except Exception as error:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from random_growth import Refused
-from random_onnx import I32, I64, B, F, Model, OnnxGrowth
+from random_onnx import I32, I64, REDUCE, B, Dims, F, Model, OnnxGrowth
 
 Pattern = Callable[[OnnxGrowth], object]
 
@@ -16,8 +16,6 @@ _FLOAT += ("Relu", "Round", "Selu", "Sigmoid", "Sin", "Softplus", "Softsign", "T
 _INTEGER = ("Abs", "Neg", "Sign", "Identity")
 _ARITHMETIC = ("Add", "Add", "Sub", "Mul", "Mul", "Div", "Max", "Min", "Pow", "Mod")
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
-REDUCE = ("ReduceSum", "ReduceSum", "ReduceMean", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
-REDUCE += ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
 _FAR = (2**63 - 1, -(2**63) + 1, 2**31 - 1, -(2**31))
 
 # -- one element after the other ------------------------------------------------------------------------------------

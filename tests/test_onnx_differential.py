@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-COUNT = 100
+COUNT = 200
 
 
 def test_random_models() -> None:

@@ -71,6 +71,16 @@ MODELS: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
         "(float[N, 0, 3, 3] x) => (y) <float[1, 0, 2, 2] w = {}, float[1] b = {2.0}> { y = Conv(x, w, b) }",
         ({"N": 2}, {"N": 0}),
     ),
+    "a padded convolution of no channels": (
+        "(float[N, 0, 5, 3] x) => (y) <float[17, 0, 2, 2] w = {}> "
+        " { c = Conv<pads = [0, 1, 2, 2]>(x, w) y = Sigmoid(c) }",
+        ({"N": 2}, {"N": 0}),
+    ),
+    "a range that ends before it starts": (
+        "(float[N, 3] x) => (y) <int64 a = {2}, int64 i = {0}, int64 b = {1}>"
+        " { s = Shape(x) n = Gather(s, i) y = Range(a, n, b) }",
+        ({"N": 5}, {"N": 0}, {"N": 2}),
+    ),
     "instances of no channels": (
         "(float[N, 0, 3] x) => (y) <float[0] s = {}> { y = InstanceNormalization(x, s, s) }", ({"N": 2}, {"N": 0})
     ),
@@ -80,7 +90,8 @@ MODELS: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
         ({"H": 2, "N": 3}, {"H": 0, "N": 3}, {"H": 1, "N": 0}),
     ),
     "rows of nothing, of which a reshape makes fewer": (
-        "(float[1, 3, N] x, float[N, 2] w) => (y) <int64[2] s = {1, 0}> { h = Reshape<allowzero = 1>(x, s) y = MatMul(h, w) }",
+        "(float[1, 3, N] x, float[N, 2] w) => (y) <int64[2] s = {1, 0}>"
+        " { h = Reshape<allowzero = 1>(x, s) y = MatMul(h, w) }",
         ({"N": 0},),
     ),
     "a running sum over nothing": (

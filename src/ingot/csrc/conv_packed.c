@@ -122,7 +122,8 @@ static inline void conv_add_panel(const conv_task *t, const conv_block *b, int64
 static inline void conv_gathered(const conv_task *t, const conv_block *b) {
   const conv_args *g = t->g;
   const int64_t k_blocks = (t->k + INGOT_K_BLOCK - 1) / INGOT_K_BLOCK;
-  const int32_t pieces = (int32_t)((t->k + INGOT_CONV_K - 1) / INGOT_CONV_K);
+  /* One at least: a window of no elements sums to zeros, which get their epilogue. */
+  const int32_t pieces = t->k ? (int32_t)((t->k + INGOT_CONV_K - 1) / INGOT_CONV_K) : 1;
   int64_t begin = 0;
   for (int32_t piece = 0; piece < pieces; piece++) {
     int64_t end = part_begin(k_blocks, piece + 1, pieces) * INGOT_K_BLOCK;

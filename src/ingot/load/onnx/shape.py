@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ingot.dim import floordiv
+from ingot.dim import floordiv, maximum
 from ingot.dtype import f32, i64
 from ingot.errors import UnsupportedError
 from ingot.load.onnx.call import Call
@@ -264,7 +264,7 @@ def range_(call: Call) -> str:
         raise call.malformed("a step of 0")
     span = stop - start if step > 0 else start - stop
     length = floordiv(span + (abs(step) - 1), abs(step))
-    length = max(length, 0) if isinstance(length, int) else length
+    length = length if is_negative(length) is False else maximum(length, 0)
     first = start if isinstance(start, int) else 0
     counted = call.cast(call.emit.iota(length=length, start=first, step=step, dtype=i64), dtype)
     return counted if isinstance(start, int) else call.emit.add(counted, call[0])
