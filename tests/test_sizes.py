@@ -99,6 +99,8 @@ MODELS: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     ),
 }  # fmt: skip
 
+ENDLESS = {"a padded convolution of no channels"}  # in ONNX Runtime, so ONNX's reference is the oracle
+
 
 @pytest.mark.parametrize("name", MODELS)
 def test_sizes(name: str, rng: np.random.Generator) -> None:
@@ -114,7 +116,7 @@ def test_sizes(name: str, rng: np.random.Generator) -> None:
             is_float = declared.type.tensor_type.elem_type == 1
             drawn = rng.standard_normal(shape) if is_float else rng.integers(-9, 9, shape)
             feeds[declared.name] = np.asarray(drawn, np.float32 if is_float else np.int64)
-        (expected,) = run_oracle("ort", proto, feeds)
+        (expected,) = run_oracle("reference" if name in ENDLESS else "ort", proto, feeds)
         for got in (session.run(None, feeds)[0], interpret(graph, feeds)["y"]):
             assert got.dtype == expected.dtype and got.shape == expected.shape
             np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
