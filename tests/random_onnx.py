@@ -16,7 +16,15 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnxruntime.capi.onnxruntime_pybind11_state import (
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    NotImplemented,
+    RuntimeException,
+)
 
+from forked import FAILURES
 from ingot.dtype import from_numpy
 from onnx_models import NUMBERS, model
 from random_growth import Refused
@@ -92,6 +100,7 @@ def session_of(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(proto.SerializeToString(), options)
 
 
+REFUSALS = (Fail, InvalidArgument, InvalidGraph, NotImplemented, RuntimeException)  # of ONNX Runtime
 # What ONNX Runtime makes of ops over an operand without elements, which ONNX's reference computes in its stead.
 WRONG_ON_EMPTY = {
     "Einsum": "divides by zero, which ends the process",
@@ -118,7 +127,7 @@ def run_node(node: onnx.NodeProto, operands: Mapping[str, Arrays], by_reference:
         evaluator = ReferenceEvaluator(proto) if by_reference else session_of(proto)
         with np.errstate(all="ignore"):
             runs = [[np.asarray(result) for result in evaluator.run(None, feed)] for feed in feeds]
-    except Exception as error:
+    except (*FAILURES, *REFUSALS) as error:
         raise Refused(str(error)) from error
     if any(len({array.ndim for array in arrays}) > 1 for arrays in zip(*runs, strict=True)):
         raise Refused("a rank that depends on sizes")

@@ -295,7 +295,7 @@ class WeightStore:
         for value in _columns(graph, recipe.value, axis):
             n = graph.type(value).dims[axis]
             is_large = _is_stored(graph, value) and n * k * recipe.dtype.itemsize > _LARGE_BYTES
-            step = -(-n // self.threads // PANEL) * PANEL if is_large else n
+            step = -(-n // self.threads // PANEL) * PANEL if is_large else max(n, 1)
             for column in range(0, n, step):
                 width = min(step, n - column)
                 here = packed[(start + column) * k : (start + column + -(-width // PANEL) * PANEL) * k]
