@@ -65,9 +65,10 @@ def logic(g: OnnxGrowth) -> str:
 def where(g: OnnxGrowth) -> str:
     x = g.pick(F, I64, I32)
     y = partner(g, x)
-    if g.rank(x) < g.rank(y):  # a dim in front may be 0, beside a symbol that comes to anything
-        raise Refused("a dim in front")
-    shapes = [np.broadcast_shapes(a, b) for a, b in zip(g.shapes(x), g.shapes(y), strict=True)]
+    try:
+        shapes = [np.broadcast_shapes(a, b) for a, b in zip(g.shapes(x), g.shapes(y), strict=True)]
+    except ValueError as error:
+        raise Refused(str(error)) from error
     kept = [g.chance(0.7) for _ in shapes[0]]
     masks = [tuple(d if k else 1 for d, k in zip(shape, kept, strict=True)) for shape in shapes]
     return g.add("Where", g.like(B, masks), *((x, y) if g.chance(0.5) else (y, x)))
