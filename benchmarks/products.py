@@ -16,13 +16,13 @@ from ingot.compile import compile_mode
 from ingot.dtype import DType, bf16, f32
 from ingot.ir import Graph, TensorType
 from ingot.lower import Target
-from ingot.lower.weights import WeightStore
 from ingot.machine import threads
 from ingot.run.arena import Arena
 from ingot.run.library import load
-from ingot.run.native import NativeProgram, pack_panels
+from ingot.run.native import NativeProgram
 from ingot.run.probe import Probe
 from ingot.run.program import Program
+from ingot.run.store import WeightStore
 
 SHAPES = {"qkv": (896, 1152), "gate and up": (896, 9728), "down": (4864, 896), "head": (896, 32000)}
 COLD_BYTES = 96 << 20  # of weights in a run, so that no cache keeps them
@@ -66,7 +66,7 @@ def compiled(rows: int, shape: str, arithmetic: Arithmetic) -> NativeProgram:
         graph.set_output(f"y{i}", y)
     native = load()
     target = Target(native.isa(), threads(), bf16_dot=arithmetic.dots and native.has_bf16_dots)
-    program = Program(compile_mode(graph, target), WeightStore(pack_panels, threads()), Arena()).single
+    program = Program(compile_mode(graph, target), WeightStore(threads()), Arena()).single
     assert program is not None
     return program
 

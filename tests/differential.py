@@ -25,12 +25,12 @@ from ingot.emit.c import emit
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph
 from ingot.lower import Target
-from ingot.lower.weights import WeightStore
 from ingot.passes import optimize
 from ingot.run.interpret import bind_symbols, interpret
 from ingot.run.library import load
-from ingot.run.native import Arena, pack_panels
+from ingot.run.native import Arena
 from ingot.run.program import Program
+from ingot.run.store import WeightStore
 from ingot.session import InferenceSession
 from ingot.text import dump, parse
 from random_growth import STORAGE, perturb, stored
@@ -159,7 +159,7 @@ def _error(got: np.ndarray, exact: np.ndarray) -> float:
 def native(graph: Graph, feeds: Arrays, **settings: object) -> dict[str, np.ndarray]:
     """Runs a graph natively, twice: the second run finds the first one's memory. Raises Mismatch when they differ."""
     target = Target(**{"isa": load().isa(), **_EAGER, **settings})  # type: ignore[arg-type]
-    program = Program(compile_mode(graph.copy(), target), WeightStore(pack_panels), Arena())
+    program = Program(compile_mode(graph.copy(), target), WeightStore(), Arena())
     inputs = [feeds[name].copy() for name in graph.inputs]
     first, second = (run_from(program, inputs, {name: feeds[name] for name in graph.states}) for _ in range(2))
     expect_same("native, a second run", second, first)
@@ -204,8 +204,8 @@ def check_states(graph: Graph, feeds: Arrays) -> None:
         apart.set_output(f"state:{name}", update)
     apart.states.clear()
     target = Target(isa=load().isa(), threads=2, **_EAGER)  # type: ignore[arg-type]
-    program = Program(compile_mode(graph.copy(), target), WeightStore(pack_panels), Arena())
-    twin = Program(compile_mode(apart.copy(), target), WeightStore(pack_panels), Arena())
+    program = Program(compile_mode(graph.copy(), target), WeightStore(), Arena())
+    twin = Program(compile_mode(apart.copy(), target), WeightStore(), Arena())
     states = {name: feeds[name] for name in graph.states}
     memory = state_memory(program)
     for name, array in states.items():
@@ -287,7 +287,7 @@ def check_emitted(graph: Graph, feeds: Arrays, expected: Arrays) -> None:
     """The C that a static graph is emitted as computes the same bits, where every op has a kernel."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            emit(graph.copy(), WeightStore(pack_panels), folder)
+            emit(graph.copy(), WeightStore(), folder)
         except UnsupportedError:
             return
         path = Path(folder)

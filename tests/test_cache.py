@@ -13,8 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ingot import InferenceSession, cache
-from ingot.lower.weights import WeightStore
-from ingot.run.native import pack_panels
+from ingot.run.store import WeightStore
 
 K, N = 96, 80
 
@@ -52,7 +51,7 @@ def run(model: Path, root: Path | bool, rows: int = 4) -> np.ndarray:
 
 def is_kept(model: Path, root: Path) -> bool:
     """True when a session would find this model's entry."""
-    return cache.entry_of(root, model, None, None).read(WeightStore(pack_panels)) is not None
+    return cache.entry_of(root, model, None, None).read(WeightStore()) is not None
 
 
 def only_entry(root: Path) -> Path:

@@ -24,10 +24,9 @@ from ingot.emit.c import emit
 from ingot.emit.kernels import NATIVE_ONLY, kernel_source
 from ingot.errors import InputError, OutputError, UnsupportedError
 from ingot.ir import Graph, TensorType
-from ingot.lower.weights import WeightStore
 from ingot.ops.define import draw
 from ingot.run.library import load
-from ingot.run.native import pack_panels
+from ingot.run.store import WeightStore
 from test_native import CASES, build, one_node, same_bits
 
 Feeds = dict[str, np.ndarray]
@@ -280,7 +279,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Emitted:
     assert program.single is not None
     expected = dict(zip(graph.outputs, program.run([feeds[name] for name in graph.inputs]), strict=True))
     folder = tmp_path_factory.mktemp("samples")
-    emit(graph, WeightStore(pack_panels), folder)
+    emit(graph, WeightStore(), folder)
     return Emitted(folder, feeds, expected)
 
 
@@ -361,7 +360,7 @@ def test_names_stay_in_the_layout(tmp_path: Path, compiler: str) -> None:
     w = graph.add_weight("weight" + HOSTILE, np.ones((5, 4), np.float32))
     node = graph.add("matmul", (x, w), ("marker" + HOSTILE,), transpose_a=False, transpose_b=False, scale=1.0)
     graph.set_output("out" + HOSTILE, graph.add("exp", node.outputs).output)
-    emit(graph, WeightStore(pack_panels), tmp_path)
+    emit(graph, WeightStore(), tmp_path)
     for name in ("model.c", "model.h", "main.c"):
         text = (tmp_path / name).read_text(encoding="ascii")
         assert "#errand" not in text and "marker" not in text
@@ -385,7 +384,7 @@ def embedding() -> Graph:
     ("index", "message"), [(3, ""), (-4, ""), (4, "outside"), (-5, "outside"), (1 << 62, "outside")]
 )
 def test_an_index_outside_its_table_is_reported(tmp_path: Path, index: int, message: str) -> None:
-    emit(embedding(), WeightStore(pack_panels), tmp_path)
+    emit(embedding(), WeightStore(), tmp_path)
     case = Emitted(tmp_path, {}, {})
     program = case.compiled("gcc", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     feeds = {"ids": np.array([0, 1, index, 2, 3])}
@@ -487,18 +486,18 @@ def test_what_cannot_be_emitted_is_an_error(tmp_path: Path) -> None:
     x = graph.add_input("x", TensorType(f32, (symbol("rows"), 4)))
     graph.set_output("y", graph.add("exp", (x,)).output)
     with pytest.raises(InputError, match="rows"):
-        emit(graph, WeightStore(pack_panels), tmp_path / "out")
+        emit(graph, WeightStore(), tmp_path / "out")
     graph = graph.bind({"rows": 3})
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OutputError):
-        emit(graph, WeightStore(pack_panels), tmp_path / "file")
+        emit(graph, WeightStore(), tmp_path / "file")
     graph.set_output("z", graph.add("cumsum", (x,), axis=0).output)
     with pytest.raises(UnsupportedError, match="cumsum"):
-        emit(graph, WeightStore(pack_panels), tmp_path / "out")
+        emit(graph, WeightStore(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_debug_prints_the_source(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("INGOT_DEBUG", "4")
-    emit(embedding(), WeightStore(pack_panels), tmp_path)
+    emit(embedding(), WeightStore(), tmp_path)
     assert (tmp_path / "model.c").read_text() in capsys.readouterr().err

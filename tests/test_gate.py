@@ -9,11 +9,11 @@ from torch import nn
 import ingot
 from ingot.dtype import f32
 from ingot.ir import Graph, TensorType
-from ingot.lower import weights
-from ingot.lower.weights import WeightStore, make_recipe
+from ingot.lower.recipe import make_recipe, static_value
+from ingot.run import store
 from ingot.run.interpret import interpret
 from ingot.run.library import load
-from ingot.run.native import pack_panels
+from ingot.run.store import WeightStore
 
 GATED = "gemm_f32_gated"
 
@@ -184,12 +184,12 @@ def test_its_flops_are_those_of_both_halves() -> None:
 def test_packing_in_pieces(transposed: bool, merged: bool, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of a few panels, over threads, make what one piece makes."""
     graph = gated(k=24, half=208, transposed=transposed, merged=merged)
-    recipe = make_recipe(graph, "w", "gate_panels", transposed)
+    recipe = make_recipe(static_value(graph, "w"), "gate_panels", transposed)
     whole = interpret_weight(graph, merged, transposed)
     expected = whole.reshape(24, 2, 13, 16).transpose(2, 0, 1, 3).reshape(-1)
     for name, value in (("_COPY_BYTES", 2 * 32 * 24 * 4), ("_LARGE_BYTES", 0), ("_SERIAL_BYTES", 0)):
-        monkeypatch.setattr(weights, name, value)
-    assert WeightStore(pack_panels, threads).array(graph, recipe).tobytes() == expected.tobytes()
+        monkeypatch.setattr(store, name, value)
+    assert WeightStore(threads).array(recipe).tobytes() == expected.tobytes()
 
 
 def interpret_weight(graph: Graph, merged: bool, transposed: bool) -> np.ndarray:

@@ -13,13 +13,13 @@ from ingot.dtype import bf16, f32, i32
 from ingot.emit.c import emit
 from ingot.ir import Graph, TensorType
 from ingot.lower import Target
-from ingot.lower.weights import WeightStore, make_recipe
+from ingot.lower.recipe import make_recipe, static_value
 from ingot.passes import optimize
 from ingot.run.arena import Arena
 from ingot.run.interpret import interpret
 from ingot.run.library import load
-from ingot.run.native import pack_panels
 from ingot.run.program import Program
+from ingot.run.store import WeightStore
 from test_kernels_linear import (
     ACTIVATIONS,
     ATTRIBUTES,
@@ -194,7 +194,7 @@ def compiled(graph: Graph, **target: object) -> tuple[Program, list[str]]:
     graph = graph.copy()
     optimize(graph)
     options = {"threads": 2, "run_nanoseconds": 0, "part_nanoseconds": 1} | target
-    program = Program(compile_mode(graph, Target(**options)), WeightStore(pack_panels, 2), Arena())
+    program = Program(compile_mode(graph, Target(**options)), WeightStore(2), Arena())
     assert program.single is not None
     return program, [step.kernel for step in program.single.lowered.steps]
 
@@ -255,7 +255,7 @@ def test_f32_files_are_rounded_as_they_are_packed(transposed: bool, layout: str)
     data = random(64, 40) if transposed else random(40, 64)
     graph = Graph("rounded")
     graph.add("cast", [graph.add_weight("w", data)], "rounded", dtype=bf16)
-    made = WeightStore(pack_panels, 2).array(graph, make_recipe(graph, "rounded", layout, transposed))
+    made = WeightStore(2).array(make_recipe(static_value(graph, "rounded"), layout, transposed))
     b = data.T if transposed else data
     whole = b if layout == "panels" else gate_packed(b)
     assert made.tobytes() == pairs(whole.astype(bfloat16)).tobytes()
@@ -269,7 +269,7 @@ def test_emitted(tmp_path) -> None:
     ids = np.array([3, -1, 99], np.int32)
     program, _ = compiled(graph)
     optimize(graph)
-    emit(graph, WeightStore(pack_panels), tmp_path)
+    emit(graph, WeightStore(), tmp_path)
     files = ["model.c", "main.c", "-lm", "-o", "model"]
     subprocess.run(["cc", "-O1", "-Wall", "-Wextra", "-Werror", *files], cwd=tmp_path, check=True)
     ids.tofile(tmp_path / "ids")

@@ -14,7 +14,8 @@ from attacks.hostile_folders import packed
 from ingot.dtype import i32
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.folder import read_folder
-from ingot.run.native import pack_panels
+from ingot.lower.formats import F32
+from ingot.run.store import pack_panels
 from ingot.session import InferenceSession
 
 IDS = TensorType(i32, (3,))
@@ -59,8 +60,8 @@ def test_packing_reads_no_byte_beyond(
     with before_unmapped_page(matrix.nbytes + shift) as room:
         at_end = room[: matrix.nbytes] if shift else room
         at_end[:] = matrix.reshape(-1).view(np.uint8)
-        pack_panels(at_end.view(np.float32).reshape(shape), panels[0], transposed)
-    pack_panels(matrix, panels[1], transposed)
+        pack_panels(F32, at_end.view(np.float32).reshape(shape), panels[0], transposed)
+    pack_panels(F32, matrix, panels[1], transposed)
     assert panels[0].tobytes() == panels[1].tobytes()
 
 

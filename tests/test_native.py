@@ -7,13 +7,12 @@ from ingot.compile import compile_mode
 from ingot.dtype import f32, from_numpy, i64
 from ingot.ir import OPS, Graph, Op, Sample, TensorType
 from ingot.lower import Target
-from ingot.lower.weights import WeightStore
 from ingot.ops.define import draw
 from ingot.run.arena import Arena
 from ingot.run.interpret import interpret
 from ingot.run.library import load
-from ingot.run.native import pack_panels
 from ingot.run.program import Program
+from ingot.run.store import WeightStore
 
 CASES = [(op, sample) for op in OPS.values() for sample in op.samples]
 ISAS = load().isas()
@@ -43,7 +42,7 @@ def one_node(op: Op, sample: Sample, static: tuple[int, ...] = ()) -> tuple[Grap
 
 
 def build(graph: Graph, **target: object) -> Program:
-    return Program(compile_mode(graph.copy(), Target(**target)), WeightStore(pack_panels), Arena())  # type: ignore[arg-type]
+    return Program(compile_mode(graph.copy(), Target(**target)), WeightStore(), Arena())  # type: ignore[arg-type]
 
 
 def run(program: Program, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -9,12 +9,11 @@ from ingot.dim import AtMost
 from ingot.dtype import f32
 from ingot.lower import Target
 from ingot.lower.view import View, collapse, contiguous_strides
-from ingot.lower.weights import WeightStore
 from ingot.passes import optimize
 from ingot.run.arena import Arena
 from ingot.run.interpret import interpret
-from ingot.run.native import pack_panels
 from ingot.run.program import Program
+from ingot.run.store import WeightStore
 
 PLANNED = 40
 STEPS_OF_ROWS = """graph g
@@ -51,7 +50,7 @@ def contiguous(tensor: str, shape: tuple[int, ...]) -> View:
 def compiled(graph, sizes, threads=2) -> Program:
     bound = graph.bind(sizes)
     optimize(bound)
-    return Program(compile_mode(bound, Target(threads=threads)), WeightStore(pack_panels, threads), Arena())
+    return Program(compile_mode(bound, Target(threads=threads)), WeightStore(threads), Arena())
 
 
 def test_multiples_stay():

@@ -26,9 +26,9 @@ from ingot.config import debug, knob
 from ingot.errors import IngotError
 from ingot.files import identity
 from ingot.ir import Graph
-from ingot.lower.weights import WeightStore
 from ingot.run.library import abi_hash
 from ingot.run.program import Program
+from ingot.run.store import WeightStore
 
 MAX_BYTES = 10 << 30
 # A file system may date a change this coarsely: two changes in one tick look like one.

@@ -17,9 +17,9 @@ from ingot.lower.cost import Cost, cost
 from ingot.lower.cpu import CPU, ROWS
 from ingot.lower.cpu.rows import accept
 from ingot.lower.target import Target
-from ingot.lower.weights import WeightStore
 from ingot.run.arena import Arena
-from ingot.run.native import NativeProgram, pack_panels
+from ingot.run.native import NativeProgram
+from ingot.run.store import WeightStore
 
 ROUNDS = 11
 MAX_ELEMENTS = 1 << 29  # of one tensor
@@ -148,7 +148,7 @@ class Candidates:
     @staticmethod
     def of(graph: Graph, isas: Iterable[str], threads: int) -> Candidates:
         """Compiles each on each instruction set; the last of `isas` is the one that lowering would take."""
-        weights, generator = WeightStore(pack_panels), np.random.default_rng(0)
+        weights, generator = WeightStore(), np.random.default_rng(0)
         inputs = tuple(generator.standard_normal(graph.type(name).dims, np.float32) for name in graph.inputs)
         (node,) = graph.nodes
         able, refused = [], []

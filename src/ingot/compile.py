@@ -108,7 +108,7 @@ def compile_mode(
     """
     placement = Placement() if placement is None else placement
     static = mode.graph(graph, passes)
-    whole = static.copy()  # lowering expands and derives; who runs or saves the mode sees it as it was
+    whole = static.copy()  # lowering expands nodes and adds constants; who runs or saves the mode sees it as it was
     parts = []
     for segment in segments(static, target):
         if not segment.native:
@@ -129,7 +129,8 @@ def compile_segment(
     placement: Placement | None = None,
     backend: Backend | None = None,
 ) -> CompiledSegment:
-    """Lowers, plans and verifies a static graph all of whose nodes have a kernel; adds to it what it derives.
+    """Lowers, plans and verifies a static graph all of whose nodes have a kernel; adds to it the constants
+    that steps read.
 
     mode: what the steps are for, as it is printed. backend: what to choose from; None for all that the device has.
 

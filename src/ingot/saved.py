@@ -22,11 +22,13 @@ from ingot.dtype import DTYPES
 from ingot.errors import LoadError
 from ingot.files import MappedFile, write_arrays, written, written_folder
 from ingot.ir import Graph, TensorType
-from ingot.lower.weights import PANEL, WeightStore, static_values
+from ingot.lower.formats import PANEL
+from ingot.lower.recipe import static_values
 from ingot.plan import layout
 from ingot.run.library import content_hash, load
 from ingot.run.native import NativeProgram
 from ingot.run.program import Program
+from ingot.run.store import WeightStore
 from ingot.text import dump, parse
 
 FORMAT = {"format": "ingot program", "version": 3, "panel": PANEL}
@@ -93,7 +95,7 @@ def _raw_weights(graph: Graph, program: Program) -> dict[str, np.ndarray]:
     for part in program.native:
         for tensor in part.lowered.tensors.values():
             if tensor.recipe is not None and (tensor.recipe.layout != "raw" or not graph.symbols):
-                packed |= _sources(part.graph, tensor.recipe.value)
+                packed.update(source.name for source in tensor.recipe.value.sources())
     for segment in program.segments:
         if not isinstance(segment, NativeProgram):
             packed -= set(segment.graph.values)
@@ -123,13 +125,6 @@ def _is_only_packed(graph: Graph, name: str, static: set[str]) -> bool:
         elif user.op.name not in _PACKED_OPERAND or user.operands[_PACKED_OPERAND[user.op.name]] != name:
             return False
     return not graph.is_output(name)
-
-
-def _sources(graph: Graph, value: str) -> set[str]:
-    node = graph.producer(value)
-    if node is None:
-        return {value}
-    return set().union(*(_sources(graph, o) for o in node.operands if o is not None))
 
 
 def read(folder: str, weights: WeightStore) -> Graph:

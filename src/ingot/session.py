@@ -21,15 +21,15 @@ from ingot.ir import Graph, TensorType
 from ingot.load import is_onnx_file, is_saved_program, load_model
 from ingot.locks import OwnedLock
 from ingot.lower import Target
-from ingot.lower.weights import WeightStore
 from ingot.machine import usable_threads
 from ingot.plan import Place, Placement
 from ingot.reports import Explanation, PlanReport, Profile
 from ingot.run.arena import Arena
 from ingot.run.interpret import bind_symbols, interpret
 from ingot.run.library import load
-from ingot.run.native import BindingTable, NativeProgram, pack_panels
+from ingot.run.native import BindingTable, NativeProgram
 from ingot.run.program import Program, print_checksums
+from ingot.run.store import WeightStore
 
 assert ingot.ops  # the import registers every op
 
@@ -82,7 +82,7 @@ class InferenceSession:
         self.executor = executor
         self.strict = strict
         self.threads = threads or usable_threads()
-        self._weights = WeightStore(pack_panels, self.threads)
+        self._weights = WeightStore(self.threads)
         self.passes = None if passes is None else tuple(passes)
         with bounded(str(source) if isinstance(source, (str, os.PathLike)) else f"source {type(source).__name__}"):
             self._open(source, example_inputs, dims, cache)

@@ -15,7 +15,7 @@ import base64
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import numpy as np
@@ -49,13 +49,18 @@ def dump(graph: Graph) -> str:
 
 def dump_node(graph: Graph, node: Node) -> str:
     """One node's line; subgraphs in attributes follow in braces."""
+    types = [graph.values[o].type for o in node.outputs]
+    return f"{', '.join(map(_name, node.outputs))} = {dump_call(node, types)}"
+
+
+def dump_call(node: Node, types: Sequence[Type]) -> str:
+    """What a node does, without the names of its results; types: theirs."""
     arguments = ["none" if o is None else _name(o) for o in node.operands]
     defaults = node.op.attributes
     for key, value in node.attributes.items():
         if key not in defaults or not _same(defaults[key], value):
             arguments.append(f"{key}={_attribute(value)}")
-    types = ", ".join(str(graph.values[o].type) for o in node.outputs)
-    return f"{', '.join(map(_name, node.outputs))} = {node.op.name}({', '.join(arguments)}): {types}"
+    return f"{node.op.name}({', '.join(arguments)}): {', '.join(map(str, types))}"
 
 
 def diff(before: str, after: str) -> str:

@@ -10,6 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 import numpy as np
 
@@ -21,9 +22,10 @@ from ingot.errors import InputError, UnsupportedError
 from ingot.files import make_folder, written
 from ingot.ir import Graph
 from ingot.lower import Target
+from ingot.lower.formats import PANEL
 from ingot.lower.lowered import FAULT, Field, Lowered, Pointer, Step, Tensor
+from ingot.lower.recipe import Recipe
 from ingot.lower.view import View
-from ingot.lower.weights import PANEL, WeightStore
 from ingot.plan import Plan, layout
 
 LINE = 110
@@ -40,7 +42,14 @@ _NAMED = {"activation": "INGOT_ACT_", "mask_kind": "INGOT_MASK_", "code": "INGOT
 _FEATURES = {"avx2": ("avx2", "fma"), "avx512": ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma")}
 
 
-def emit(graph: Graph, weights: WeightStore, folder: str | os.PathLike[str]) -> list[str]:
+class WeightSource(Protocol):
+    """What has the bytes of weights, such as a session's `weights`."""
+
+    def array(self, recipe: Recipe) -> np.ndarray:
+        """The bytes of a recipe as a flat array."""
+
+
+def emit(graph: Graph, weights: WeightSource, folder: str | os.PathLike[str]) -> list[str]:
     """Writes a static graph as C into a folder; returns the paths.
 
     Raises UnsupportedError when part of the model has no kernel or the model keeps state, InputError when dims have no
@@ -55,10 +64,10 @@ def emit(graph: Graph, weights: WeightStore, folder: str | os.PathLike[str]) -> 
     if compiled.fallback:
         missing = ", ".join(compiled.fallback)
         raise UnsupportedError(f"emit: no kernel, got {missing}, expected one for each node")
-    return _write(compiled.segments[0].graph, *compiled.native, weights, os.fspath(folder))
+    return _write(*compiled.native, weights, os.fspath(folder))
 
 
-def _write(graph: Graph, lowered: Lowered, planned: Plan, weights: WeightStore, folder: str) -> list[str]:
+def _write(lowered: Lowered, planned: Plan, weights: WeightSource, folder: str) -> list[str]:
     texts = {
         "model.h": header(lowered, planned),
         "model.c": model(lowered, planned),
@@ -72,7 +81,7 @@ def _write(graph: Graph, lowered: Lowered, planned: Plan, weights: WeightStore, 
         for id, tensor in lowered.tensors.items():
             if tensor.recipe is not None:
                 file.seek(planned.addresses[id].offset)
-                file.write(np.ascontiguousarray(weights.array(graph, tensor.recipe)).view(np.uint8).data)
+                file.write(np.ascontiguousarray(weights.array(tensor.recipe)).view(np.uint8).data)
         file.truncate(planned.regions.get("weights", 0))
     for name, text in texts.items():
         with written(os.path.join(folder, name)) as file:

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,11 +14,12 @@ from ingot import abi
 from ingot.dtype import DType, f32
 from ingot.ir import Graph, Node, TensorType
 from ingot.lower.epilogue import Group
+from ingot.lower.formats import Format
 from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor
+from ingot.lower.recipe import Static, make_recipe, static_value, static_values
 from ingot.lower.target import Target
 from ingot.lower.tile import TileGroup
 from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides
-from ingot.lower.weights import add_stored_bf16, is_stored_bf16, make_recipe, static_values
 
 Unit = TypeVar("Unit")
 
@@ -67,7 +68,7 @@ class Builder:
         self.lowered = Lowered(target, mode)
         self.node_name = ""
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
-        self._stored: dict[str, str] = {}
+        self._statics: dict[str, Static] = {}
         self._copies: dict[tuple[View, tuple[int, ...] | None], View] = {}
         self._casts: dict[tuple[View, DType], View] = {}
         self._slots: dict[Node, dict[str | None, int]] = {}  # where each operand of a concat begins
@@ -156,28 +157,24 @@ class Builder:
         view = self.view(value)
         return view if view.has_adjacent_columns else self.copy(view)
 
-    def weight(self, value: str, layout: str = "raw", transposed: bool = False) -> View:
+    def weight(self, value: str | Static, layout: str = "raw", transposed: bool = False) -> View:
         """A static value in the layout a kernel wants; raw ones keep their shape."""
-        recipe = make_recipe(self.graph, value, layout, transposed)
+        value = self.static_value(value) if isinstance(value, str) else value
+        recipe = make_recipe(value, layout, transposed)
         if recipe.key not in self._weights:
-            tensor = Tensor(self._id(), value, recipe.dtype, recipe.shape, "weight", recipe.nbytes, recipe)
+            tensor = Tensor(self._id(), value.name, recipe.dtype, recipe.shape, "weight", recipe.nbytes, recipe)
             self.lowered.tensors[tensor.id] = tensor
             self._weights[recipe.key] = tensor.id
         strides = contiguous_strides(recipe.shape)
         return View(self._weights[recipe.key], recipe.dtype, 0, recipe.shape, strides)
 
-    def matrix(self, value: str, layout: str, transposed: bool) -> View:
-        """A static matrix packed for products: as bf16 where its elements are bf16 numbers of a file."""
-        return self.weight(self.stored(value), layout, transposed)
+    def static_value(self, name: str) -> Static:
+        """A static value of the graph, on its own: what a weight's recipe is made of."""
+        return static_value(self.graph, name, self._statics)
 
-    def stored(self, value: str) -> str:
-        """A static value as its file holds it, where that is bf16 which is cast to f32; else the value itself."""
-        if value not in self._stored:
-            self._stored[value] = value
-            if is_stored_bf16(self.graph, value):
-                self._stored[value], added = add_stored_bf16(self.graph, value)
-                self.static.update(added)
-        return self._stored[value]
+    def matrix(self, value: str, format: Format, layout: str, transposed: bool) -> View:
+        """Static matrices as a file stores them in a format, in a layout."""
+        return self.weight(self.static_value(value).stored(format), layout, transposed)
 
     def is_panel_table(self, value: str | None) -> bool:
         """Whether a matmul also reads a table, whose rows are columns there: it is then packed once for both."""
@@ -204,12 +201,6 @@ class Builder:
             self._casts[view, dtype] = self._new(name, dtype, view.shape, "activation")
             self.backend.cast(self, view, self._casts[view, dtype])
         return self._casts[view, dtype]
-
-    def derive(self, op: str, value: str, **attributes: Any) -> str:
-        """The name of what an op makes of a static value: a node that becomes part of a weight's recipe."""
-        name = self.graph.add(op, [value], f"{value}.{op}", **attributes).output
-        self.static.add(name)
-        return name
 
     def scalar(self, value: float, dtype: DType) -> View:
         """A constant of one element, shape []."""

@@ -9,7 +9,7 @@ from ingot import abi
 from ingot.dtype import f32
 from ingot.ir import Graph, Node
 from ingot.lower.elementwise import kernel_op, scalars, vector_kernel
-from ingot.lower.weights import PANEL
+from ingot.lower.formats import PANEL
 
 _GATE_COLUMNS = PANEL // 2  # a panel of a gated matmul holds so many columns of each half
 _GATE_FIRST, _GATE_SECOND = abi.constant("INGOT_GATE_FIRST"), abi.constant("INGOT_GATE_SECOND")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ingot.dtype import DType
+from ingot.lower.recipe import Recipe
 from ingot.lower.target import Target
 from ingot.lower.view import View
-from ingot.lower.weights import Recipe
 
 FAULT = "fault"
 

@@ -10,7 +10,7 @@ import numpy as np
 from ingot.config import check
 from ingot.errors import ResourceError
 from ingot.locks import OwnedLock
-from ingot.lower.weights import allocate
+from ingot.run.store import allocate
 
 _PROT_NONE = 0
 _ALIGNMENT = 64

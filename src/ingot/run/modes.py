@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from ingot.compile import Compiled
-from ingot.lower.weights import WeightStore
 from ingot.run.arena import Arena
-from ingot.run.native import NativeProgram, pack_panels
+from ingot.run.native import NativeProgram
 from ingot.run.sampler import NativeSampler
+from ingot.run.store import WeightStore
 
 
 class BoundProgram:
@@ -51,7 +51,7 @@ class BoundModes:
     """The programs of several modes of a graph, by name; they share every weight and the graph's states."""
 
     def __init__(self, threads: int):
-        self._weights = WeightStore(pack_panels, threads)
+        self._weights = WeightStore(threads)
         self._state = Arena()
         self._programs: dict[str, BoundProgram] = {}
 
@@ -61,8 +61,7 @@ class BoundModes:
             packed = []
             for compiled in modes:
                 recipes = [t.recipe for t in compiled.native[0].tensors.values() if t.recipe is not None]
-                graph = compiled.segments[0].graph
-                packed.append((compiled, executor.submit(self._weights.prepare, graph, recipes)))
+                packed.append((compiled, executor.submit(self._weights.prepare, recipes)))
             held = [weights.result() for _, weights in packed]
         self._programs |= {c.mode.name: BoundProgram(c, self._weights, self._state) for c, _ in packed}
         del held  # by now the programs hold them

@@ -15,27 +15,13 @@ from ingot.errors import InputError, ResourceError
 from ingot.files import mapped_files
 from ingot.ir import Graph
 from ingot.lower.lowered import Lowered
-from ingot.lower.weights import WeightStore
 from ingot.plan import Plan
 from ingot.run.arena import Arena, Memory
 from ingot.run.arguments import Arguments
 from ingot.run.library import Library, load
+from ingot.run.store import WeightStore
 
 _CANARY = 0xC5
-
-
-def pack_panels(data: np.ndarray, packed: np.ndarray, transposed: bool) -> None:
-    """Packs a f32 or bf16 matrix [k, n] ([n, k] when transposed) into panels; see `lower.weights.Recipe`."""
-    library = load()
-    kernel = "pack_f32" if data.itemsize == 4 else "pack_bf16"
-    rows, columns = (stride // data.itemsize for stride in data.strides)
-    n_stride, k_stride = (rows, columns) if transposed else (columns, rows)
-    k, n = reversed(data.shape) if transposed else data.shape
-    ffi = library.ffi
-    source = ffi.cast("void*", data.ctypes.data)
-    target = ffi.cast("void*", packed.ctypes.data)
-    args = {"src": source, "dst": target, "n": n, "k": k, "n_stride": n_stride, "k_stride": k_stride, "scale": 1.0}
-    library.kernel(kernel, library.isa())(ffi.new(library.types["pack_args"], args), 0, 1)
 
 
 @dataclass(slots=True)
@@ -94,7 +80,7 @@ class NativeProgram:
             for step in plan.steps:
                 print(f"{step.node}: {step.kernel}.{lowered.target.isa} x{step.parts}", file=sys.stderr)
         recipes = [t.recipe for t in lowered.tensors.values() if t.recipe is not None]
-        self._weights = weights.prepare(graph, recipes)  # held here: the store forgets what no program holds
+        self._weights = weights.prepare(recipes)  # held here: the store forgets what no program holds
         self._mapped = mapped_files(self._weights.values())
         self._prepare()
 

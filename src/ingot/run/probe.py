@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingot import abi
-from ingot.lower.weights import allocate
 from ingot.run.library import load
+from ingot.run.store import allocate
 
 LANES = abi.constant("INGOT_PROBE_LANES")
 GRAIN_BYTES = 4 * abi.constant("INGOT_PROBE_GRAIN")

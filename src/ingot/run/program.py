@@ -11,10 +11,10 @@ import numpy as np
 from ingot.compile import Compiled
 from ingot.config import debug
 from ingot.ir import Graph
-from ingot.lower.weights import WeightStore
 from ingot.run.arena import Arena
 from ingot.run.interpret import interpret
 from ingot.run.native import NativeProgram
+from ingot.run.store import WeightStore
 
 
 @dataclass(slots=True)

@@ -7,8 +7,8 @@ from ingot.dtype import f32
 from ingot.ir import Node
 from ingot.lower.build import Builder, broadcast_view, pointer
 from ingot.lower.cpu.rows import of, row
+from ingot.lower.formats import PANEL
 from ingot.lower.lowered import Field
-from ingot.lower.weights import PANEL
 
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per weight of the softmax, per element packed.
 _FMA, _WEIGHT, _PACK = 0.018, 0.4, 0.3

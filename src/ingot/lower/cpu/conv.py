@@ -103,20 +103,20 @@ def _bias(conv: Node) -> str | None:
 
 def _packed_filter(builder: Builder, conv: Node, order: tuple[int, ...]) -> View:
     """The filter [O, C / groups, kh, kw] as panels of a product for each group, its dims in `order`."""
-    weight = str(conv.operands[1])
-    shape = builder.graph.type(weight).dims
+    weight = builder.static_value(str(conv.operands[1]))
+    shape = weight.dims
     if order != (0, 1, 2, 3):
-        weight = builder.derive("permute", weight, axes=order)
+        weight = weight.derive("permute", axes=order)
     rows = (shape[0] // conv.groups, math.prod(shape[1:]))
-    weight = builder.derive("reshape", weight, shape=rows if conv.groups == 1 else (conv.groups, *rows))
+    weight = weight.derive("reshape", shape=rows if conv.groups == 1 else (conv.groups, *rows))
     return builder.weight(weight, "panels", True)
 
 
 @row("conv", "conv2d_f32_depthwise", both(_CONV, _depthwise))
 def _conv_depthwise(builder: Builder, node: Node) -> None:
     root = builder.group(node).root
-    weight = builder.derive("permute", str(root.operands[1]), axes=(2, 3, 1, 0))
-    taps = math.prod(builder.graph.type(weight).dims[:2])
+    weight = builder.static_value(str(root.operands[1])).derive("permute", axes=(2, 3, 1, 0))
+    taps = math.prod(weight.dims[:2])
     work = math.prod(builder.graph.type(root.output).dims) * taps * _DEPTHWISE
     _emit(builder, node, "conv2d_f32_depthwise", builder.image(root.operands[0]), builder.weight(weight), work)
 

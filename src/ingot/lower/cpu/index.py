@@ -7,7 +7,8 @@ import math
 from ingot.dtype import f32, i32, i64
 from ingot.ir import Node
 from ingot.lower.build import Builder, broadcast_view, pointer
-from ingot.lower.cpu.rows import Condition, both, last_axis, of, operand_type, row, stored_bf16
+from ingot.lower.cpu.rows import Condition, both, last_axis, of, operand_type, row, stored
+from ingot.lower.formats import FORMATS, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 
 _BYTE = 0.1  # nanoseconds per byte moved on one thread
@@ -23,12 +24,12 @@ def _from_panels(builder: Builder, node: Node) -> str:
     return "" if builder.is_panel_table(node.operands[0]) else "the table is not packed for a matmul"
 
 
-def _gather_rows(kernel: str, layout: str, *conditions: Condition) -> None:
-    """Declares a kernel for rows of a static matrix in a layout."""
+def _gather_rows(kernel: str, format: Format, layout: str, *conditions: Condition) -> None:
+    """Declares a kernel for rows of a static matrix of a format in a layout."""
 
     @row("gather", kernel, both(of(f32), _rows_of_a_matrix, *conditions))
     def emit(builder: Builder, node: Node) -> None:
-        table = builder.matrix(str(node.operands[0]), layout, layout == "panels")
+        table = builder.matrix(str(node.operands[0]), format, layout, layout == "panels")
         indices = builder.contiguous(node.operands[1])
         out = builder.result(node.output)
         fields = _gather_fields(4) | {
@@ -40,9 +41,10 @@ def _gather_rows(kernel: str, layout: str, *conditions: Condition) -> None:
         builder.step(kernel, "gather_args", fields, [table, indices], [out], work=work)
 
 
-_gather_rows("gather_bf16_panels", "panels", stored_bf16(0), _from_panels)
-_gather_rows("gather_bf16", "raw", stored_bf16(0))
-_gather_rows("gather_f32_panels", "panels", _from_panels)
+for _format in reversed(FORMATS):
+    _gather_rows(f"gather_{_format.tables}_panels", _format, "panels", stored(0, _format), _from_panels)
+    if _format.decoder:  # else any table will do
+        _gather_rows(f"gather_{_format.tables}", _format, "raw", stored(0, _format))
 
 
 def _indices(dtype):  # type: ignore[no-untyped-def]

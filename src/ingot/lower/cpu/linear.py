@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-from ingot.dtype import bf16, f32
+from ingot.dtype import f32
 from ingot.ir import Node
 from ingot.lower.build import Builder, broadcast_view, pointer
-from ingot.lower.cpu.rows import Condition, both, of, row, stored_bf16
+from ingot.lower.cpu.rows import Condition, both, of, row, stored
 from ingot.lower.epilogue import Group
+from ingot.lower.formats import FORMATS, Dots, Format, format_of
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.view import View
 
@@ -40,43 +41,53 @@ def _is_gated(builder: Builder, node: Node) -> str:
     return "" if builder.group(node).gate else "no half of its columns gates the other"
 
 
-def _takes_dots(builder: Builder, node: Node) -> str:
-    """Refuses rows that are not to be rounded to bf16, or cannot be."""
-    if not builder.target.bf16_dot:
-        return "the target has no dot products of bf16, or they are not wanted"
-    count, k = _row_count(builder, node), builder.graph.type(str(builder.group(node).root.operands[0])).dims[-1]
-    if count <= _DOT_ROWS:
-        return f"{count} rows, expected more than {_DOT_ROWS}"
-    return f"rows have {k} elements, expected an even number" if k % 2 else ""
+def _takes_dots(format: Format, dots: Dots) -> Condition:
+    """Refuses rows that are not to be rounded for dot products, or cannot be."""
+
+    def refuse(builder: Builder, node: Node) -> str:
+        if not getattr(builder.target, dots.needs):
+            return f"the target has no dot products of {dots.rows}, or they are not wanted"
+        count, k = _row_count(builder, node), builder.graph.type(str(builder.group(node).root.operands[0])).dims[-1]
+        if count <= _DOT_ROWS:
+            return f"{count} rows, expected more than {_DOT_ROWS}"
+        block = format.packed.elements
+        return f"rows have {k} elements, expected a multiple of {block}" if k % block else ""
+
+    return refuse
 
 
-def _packed(kernel: str, *conditions: Condition, dots: bool = False) -> None:
-    """Declares a kernel for products with fixed weights. dots: it takes rows of bf16."""
+def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
+    """Declares a kernel for products with fixed weights of a format. dots: what it rounds rows for, if it does."""
 
     @row("matmul", kernel, both(of(f32, f32), *conditions))
     def emit(builder: Builder, node: Node) -> None:
-        _emit_packed(builder, builder.group(node), kernel, dots)
+        _emit_packed(builder, builder.group(node), kernel, format, dots)
 
 
-_bf16_weights = both(_static_matrix, stored_bf16(1))
-_packed("gemm_bf16_gated", _is_gated, _bf16_weights, _takes_dots, dots=True)
-_packed("gemm_f32_bf16_gated", _is_gated, _bf16_weights)
-_packed("gemm_f32_gated", _is_gated)
-_packed("gemm_bf16_packed", _bf16_weights, _takes_dots, dots=True)
-_packed("gemv_f32_bf16_packed", _bf16_weights, _few_rows)
-_packed("gemm_f32_bf16_packed", _bf16_weights)
-_packed("gemv_f32_packed", _static_matrix, _few_rows)
-_packed("gemm_f32_packed", _static_matrix)
+def _products(format: Format, suffix: str, *conditions: Condition, few: bool) -> None:
+    """Declares a format's kernels for products, the most particular first. few: one of them is for few rows."""
+    conditions = (*conditions, _static_matrix, stored(1, format))
+    if format.dots:
+        takes = _takes_dots(format, format.dots)
+        _packed(f"gemm_{format.dots.family}_{suffix}", format, *conditions, takes, dots=format.dots)
+    if few:
+        _packed(f"gemv_{format.products}_{suffix}", format, *conditions, _few_rows)
+    _packed(f"gemm_{format.products}_{suffix}", format, *conditions)
 
 
-def _emit_packed(builder: Builder, group: Group, kernel: str, dots: bool) -> None:
+for _format in reversed(FORMATS):
+    _products(_format, "gated", _is_gated, few=False)
+for _format in reversed(FORMATS):
+    _products(_format, "packed", few=True)
+
+
+def _emit_packed(builder: Builder, group: Group, kernel: str, format: Format, dots: Dots | None) -> None:
     root = group.root
     a = builder.rows(root.operands[0])
     if dots:
-        a = builder.cast(a, bf16)
+        a = builder.cast(a, dots.rows)
     layout = "gate_panels" if group.gate else "panels"
-    weight, wants_bf16 = str(root.operands[1]), "bf16" in kernel
-    b = (builder.matrix if wants_bf16 else builder.weight)(weight, layout, root.transpose_b)
+    b = builder.matrix(str(root.operands[1]), format, layout, root.transpose_b)
     residual = None if group.residual is None else builder.rows(group.residual)
     c = builder.result(group.output).rows()
     assert c is not None
@@ -100,8 +111,10 @@ def packed_step(
         fields |= {"residual": pointer(residual), "residual_stride": residual.strides[0]}
     fields |= {"a": pointer(a), "a_stride": a.strides[0], "b": pointer(b), "c": pointer(c), "c_stride": c.strides[0]}
     columns = 2 * n if group.gate else n
-    fma = _FMA / 2 if a.dtype is bf16 else _FMA
-    work = max(m * columns * k * fma, columns * k * b.dtype.itemsize * _BYTE)
+    fma = _FMA if a.dtype is f32 else _FMA / 2
+    format = format_of(b.dtype)
+    assert format is not None
+    work = max(m * columns * k * fma, columns * k * format.element_bytes * _BYTE)
     # The residual of an element is read before that element is written, so the sum may take its place.
     inplace = (len(reads) - 1,) if residual is not None and residual.strides == c.strides else ()
     builder.step(kernel, "gemm_args", fields, reads, [c], work=work, inplace=inplace)
@@ -163,19 +176,21 @@ def _static_experts(builder: Builder, node: Node) -> str:
     return "" if node.operands[2] in builder.static else "the experts are not constant"
 
 
-@row("expert_matmul", "expert_matmul_f32_bf16_packed", both(of(f32), _static_experts, stored_bf16(2)))
-def _bf16_experts(builder: Builder, node: Node) -> None:
-    _emit_experts(builder, node, "expert_matmul_f32_bf16_packed", builder.stored(str(node.operands[2])))
+def _experts(format: Format) -> None:
+    kernel = f"expert_matmul_{format.products}_packed"
+
+    @row("expert_matmul", kernel, both(of(f32), _static_experts, stored(2, format)))
+    def emit(builder: Builder, node: Node) -> None:
+        _emit_experts(builder, node, kernel, format)
 
 
-@row("expert_matmul", "expert_matmul_f32_packed", both(of(f32), _static_experts))
-def _f32_experts(builder: Builder, node: Node) -> None:
-    _emit_experts(builder, node, "expert_matmul_f32_packed", str(node.operands[2]))
+for _format in reversed(FORMATS):
+    _experts(_format)
 
 
-def _emit_experts(builder: Builder, node: Node, kernel: str, weight: str) -> None:
+def _emit_experts(builder: Builder, node: Node, kernel: str, format: Format) -> None:
     x, chosen = builder.adjacent(node.operands[0]), builder.contiguous(node.operands[1])
-    experts = builder.weight(weight, "panels", True)
+    experts = builder.matrix(str(node.operands[2]), format, "panels", True)
     out = builder.result(node.output)
     (rows, slots), (count, n, k) = chosen.shape, experts.shape
     spread = broadcast_view(x, (rows, slots, k))
@@ -184,6 +199,6 @@ def _emit_experts(builder: Builder, node: Node, kernel: str, weight: str) -> Non
         "fault": Pointer(FAULT), "rows": rows, "slots": slots, "n": n, "k": k, "count": count,
         "x_strides": spread.strides[:2],
     }  # fmt: skip
-    work = max(rows * slots * n * k * _FMA, min(rows * slots, count) * n * k * experts.dtype.itemsize * _BYTE)
+    work = max(rows * slots * n * k * _FMA, min(rows * slots, count) * n * k * format.element_bytes * _BYTE)
     reads = [x, chosen, experts]
     builder.step(kernel, "expert_args", fields, reads, [out], work=work)

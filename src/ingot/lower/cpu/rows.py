@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ingot.dtype import DType
 from ingot.ir import Node, TensorType
 from ingot.lower.build import Builder, Row
-from ingot.lower.weights import is_stored_bf16
+from ingot.lower.formats import Format
 
 ROWS: dict[str, list[Row]] = {}
 
@@ -49,14 +49,15 @@ def of(*dtypes: DType) -> Condition:
     return refuse
 
 
-def stored_bf16(index: int) -> Condition:
-    """Refuses unless an operand's elements are bf16 numbers of a file, cast to f32."""
+def stored(index: int, format: Format) -> Condition:
+    """Refuses unless an operand is what a file holds in a format, decoded where that is not f32."""
 
     def refuse(builder: Builder, node: Node) -> str:
         target = builder.groups[node].root if node in builder.groups else node
-        return (
-            "" if is_stored_bf16(builder.graph, str(target.operands[index])) else "the weights are not stored as bf16"
-        )
+        value = str(target.operands[index])
+        if format.decoder is None or (value in builder.static and builder.static_value(value).is_stored(format)):
+            return ""
+        return f"the weights are not stored as {format}"
 
     return refuse
 

@@ -1,0 +1,282 @@
+"""Packed weights are recipes: how their bytes come about, from weights and constants to the layout of a kernel.
+
+A recipe belongs to no graph, so lowering may change one and programs may outlive it. Its key is the text of the
+computation, so two lowerings of one graph agree on it, and no two bindings of one graph on constants that have the same
+name there and other elements.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ingot.dtype import DType, f32
+from ingot.errors import LimitError, LoadError, ResourceError
+from ingot.files import release
+from ingot.ir import OPS, REQUIRED, Graph, Node, TensorType, Type
+from ingot.lower.formats import PANEL, Format, format_of
+from ingot.text import dump_call
+
+_MAX_TEXT = 1 << 20  # of a key: a value that each of many nodes reads twice would take all memory
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Static:
+    """A value that depends on weights and constants alone, with all that it is made of.
+
+    name: as graphs and keys have it. types: of all results of the op that makes it; of a weight or constant, its own.
+    output: which of them it is. node: that op with its attributes, or None. operands: what it reads. data: the array of
+    a weight or constant; None for a weight of which only the type is known.
+    """
+
+    name: str
+    types: tuple[Type, ...]
+    output: int = 0
+    node: Node | None = None
+    operands: tuple[Static | None, ...] = ()
+    data: np.ndarray | None = None
+    is_weight: bool = False
+
+    @property
+    def type(self) -> TensorType:
+        """The type of a tensor."""
+        type = self.types[self.output]
+        assert isinstance(type, TensorType), f"{self.name} is {type}"
+        return type
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The shape of a tensor."""
+        return self.type.dims
+
+    @property
+    def source(self) -> Static:
+        """What the op reads first."""
+        source = self.operands[0]
+        assert source is not None
+        return source
+
+    @property
+    def inputs(self) -> tuple[Static, ...]:
+        """What an op reads that takes no absent operands."""
+        return tuple(operand for operand in self.operands if operand is not None)
+
+    @property
+    def op(self) -> str | None:
+        """The name of the op that makes it; None for a weight or constant."""
+        return None if self.node is None else self.node.op.name
+
+    def derive(self, op: str, **attributes: Any) -> Static:
+        """What an op of one operand and one result makes of the value."""
+        return _made(op, (self,), f"{self.name}.{op}", attributes)
+
+    def text(self) -> str:
+        """The text of the computation, down to the names of weights and the contents of constants.
+
+        Raises LimitError.
+        """
+        if self.node is None:
+            return self.name if self.is_weight else f"{self.name} of {self.types[0]} {_digest(self.data)}"
+        inner = " ".join(f"({operand.text()})" for operand in self.inputs)
+        if len(inner) > _MAX_TEXT:
+            raise LimitError(
+                f"value {self.name!r}: computed from too much, expected at most {_MAX_TEXT} characters of text"
+            )
+        which = f"output {self.output} of " if len(self.types) > 1 else ""
+        return f"{which}{dump_call(self.node, self.types)} of {inner}"
+
+    def sources(self) -> Iterator[Static]:
+        """The weights and constants that it is made of; one that is read twice comes twice."""
+        if self.node is None:
+            yield self
+        for operand in self.inputs:
+            yield from operand.sources()
+
+    def evaluate(self) -> np.ndarray:
+        """The value, computed by the ops' references.
+
+        Raises ResourceError when it finds no memory, LoadError for a weight without data.
+        """
+        if self.node is None:
+            if self.data is None:
+                raise LoadError(f"weight {self.name!r}: has no data, got only its type {self.types[0]}")
+            return self.data
+        return self._apply(*(None if operand is None else operand.evaluate() for operand in self.operands))
+
+    def _apply(self, *operands: np.ndarray | None) -> np.ndarray:
+        assert self.node is not None
+        try:
+            with np.errstate(all="ignore"):
+                result = self.node.op.function(*operands, **self.node.attributes)
+        except MemoryError as error:
+            raise ResourceError(f"constant {self.name!r}: no memory, {error}") from error
+        return result[self.output] if isinstance(result, tuple) else result
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether parts of a matrix can be had without making it whole: it is a file's, or the cast of one."""
+        return self.node is None or (self.op == "cast" and self.source.is_divisible)
+
+    def part(self, ranges: tuple[slice, ...]) -> np.ndarray:
+        """Part of a matrix. Of a cast one, only so much is cast, and the pages of the file behind it are let go."""
+        if self.node is None or self.op != "cast":
+            return self.evaluate()[ranges]
+        source = self.source.part(ranges)
+        result = self.node.op.function(source, **self.node.attributes)
+        release(source)
+        return result
+
+    def pieces(self) -> Iterator[np.ndarray]:
+        """The value piece by piece along its first axis: as the weights that a concat puts there come one by one."""
+        node = self.node
+        if node is None or self.op not in ("cast", "permute", "reshape", "concat"):
+            yield self.evaluate()
+        elif self.op == "cast":
+            for piece in self.source.pieces():
+                result = node.op.function(piece, **node.attributes)
+                release(piece)
+                yield result
+        elif self.op == "permute" and node.axes[0] == 0:
+            yield from (piece.transpose(node.axes) for piece in self.source.pieces())
+        elif self.op == "concat" and node.axis == 0:
+            for operand in self.inputs:
+                yield from operand.pieces()
+        elif self.op == "reshape" and self.source.dims[1:] == self.dims[2:] != ():
+            rows, held = self.dims[1], 0
+            waiting: list[np.ndarray] = []
+            for piece in self.source.pieces():
+                waiting.append(piece)
+                held += len(piece)
+                if rows and held % rows == 0:
+                    whole = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+                    yield whole.reshape(-1, *self.dims[1:])
+                    waiting, held = [], 0
+        else:
+            yield self.evaluate()
+
+    def side_by_side(self, axis: int) -> list[Static]:
+        """The matrices that lie side by side in one, where each fills its panels; else the matrix itself."""
+        if self.node is None or self.op != "concat" or self.node.axis != axis:
+            return [self]
+        whole = all(operand.dims[axis] % PANEL == 0 for operand in self.inputs[:-1])
+        return [each for operand in self.inputs for each in operand.side_by_side(axis)] if whole else [self]
+
+    def halves(self, axis: int) -> list[tuple[Static, int]]:
+        """The matrix of each half of the columns, and the half's first column there."""
+        half = self.dims[axis] // 2
+        is_pair = self.node is not None and self.op == "concat" and self.node.axis == axis
+        if is_pair and [operand.dims[axis] for operand in self.inputs] == [half, half]:
+            return [(operand, 0) for operand in self.inputs]
+        return [(self, 0), (self, half)]
+
+    def is_stored(self, format: Format) -> bool:
+        """Whether a matrix of floats is what a file holds in a format, perhaps moved about after it was decoded."""
+        if format.decoder is None:
+            return True
+        if self.op == format.decoder:
+            return self.type.dtype is f32 and self.source.type.dtype is format.dtype
+        return self.op in format.moves and all(operand.is_stored(format) for operand in self.inputs)
+
+    def stored(self, format: Format) -> Static:
+        """Such a matrix as the file holds it: the same moves, of what is not decoded."""
+        if format.decoder is None:
+            return self
+        if self.op == format.decoder:
+            return self.source
+        assert self.node is not None and self.op is not None
+        operands = tuple(operand.stored(format) for operand in self.inputs)
+        return _made(self.op, operands, f"{self.name}.{format}", self.node.attributes)
+
+
+def _made(op: str, operands: tuple[Static, ...], name: str, attributes: dict[str, Any]) -> Static:
+    """What an op of one result makes of values."""
+    definition = OPS[op]
+    values = {k: v for k, v in definition.attributes.items() if v is not REQUIRED} | attributes
+    inferred = definition.infer(*(operand.type for operand in operands), **values)
+    node = Node(definition, tuple(operand.name for operand in operands), (name,), values)
+    return Static(name, (inferred,), node=node, operands=operands)
+
+
+def _digest(constant: np.ndarray | None) -> str:
+    assert constant is not None
+    return hashlib.sha256(constant.tobytes()).hexdigest()[:32]
+
+
+def static_value(graph: Graph, name: str, known: dict[str, Static] | None = None) -> Static:
+    """A static value of a graph, with all that it is made of. known: values that were taken before, by name."""
+    known = {} if known is None else known
+    if name not in known:
+        edge = graph.values[name]
+        node = edge.producer
+        if node is None:
+            known[name] = Static(name, (edge.type,), data=edge.data, is_weight=edge.kind == "weight")
+        else:
+            operands = tuple(None if o is None else static_value(graph, o, known) for o in node.operands)
+            types = tuple(graph.values[output].type for output in node.outputs)
+            own = Node(node.op, node.operands, node.outputs, dict(node.attributes))  # the graph may change its own
+            known[name] = Static(name, types, node.outputs.index(name), own, operands)
+    return known[name]
+
+
+def static_values(graph: Graph) -> set[str]:
+    """Values that depend on weights, constants and sources (iota, dims) alone."""
+    static = {name for name, value in graph.values.items() if value.kind in ("weight", "constant")}
+    for node in graph.nodes:
+        if all(o is None or o in static for o in node.operands):
+            static.update(node.outputs)
+    return static
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recipe:
+    """How the bytes of a packed weight come about.
+
+    layout: "raw" (as it is, row-major), "panels" (a [k, n] matrix as [n/32][k][32], zero-padded; transposed: the
+    value is [n, k]; one after another where there are several of them) or "gate_panels" (one [k, 2f] matrix, f a
+    multiple of 16, as [f/16][k][32]: panel p holds columns 16p.. of the first half, then 16p.. of the second). Formats
+    of blocks have those of a column side by side; see `formats.Format`.
+    key: the text of the whole computation.
+    """
+
+    key: str
+    value: Static
+    layout: str
+    transposed: bool
+
+    @property
+    def dtype(self) -> DType:
+        """Of the value, and of the array that holds the bytes."""
+        return self.value.type.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the value."""
+        return self.value.dims
+
+    @property
+    def format(self) -> Format:
+        """Of panels."""
+        format = format_of(self.dtype)
+        assert format is not None, f"{self.key}: panels of {self.dtype}"
+        return format
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it makes."""
+        if self.layout != "raw":
+            *several, k, n = self.shape
+            n, k = (k, n) if self.transposed else (n, k)
+            return math.prod(several) * self.format.panel_bytes(k, n)
+        format, size = format_of(self.dtype), self.value.type.size
+        return size * self.dtype.itemsize if format is None else format.stored.size(size)
+
+
+def make_recipe(value: Static, layout: str = "raw", transposed: bool = False) -> Recipe:
+    """The recipe of a value in a layout. Raises LimitError for one that is computed from too much."""
+    prefix = f"{layout}{'.transposed' if transposed else ''}"
+    return Recipe(f"{prefix} {value.text()}", value, layout, transposed)

@@ -1,0 +1,262 @@
+"""Where the bytes of weights are made, mapped and shared: one array for each recipe, by key."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+import numpy as np
+
+from ingot.errors import LoadError
+from ingot.files import mapped_files, release
+from ingot.locks import OwnedLock
+from ingot.lower.formats import HALF_PANEL, PANEL, Format
+from ingot.lower.recipe import Recipe, Static
+from ingot.run.library import load
+
+_ALIGNMENT = 64
+_HUGE_PAGE = 2 << 20
+_LARGE_BYTES = 16 << 20  # a matrix that several threads pack together
+_COPY_BYTES = 4 << 20
+_SERIAL_BYTES = 1 << 20  # so little that threads do not pay
+
+# Bytes that it makes, and the work.
+_Job = tuple[int, Callable[[], None]]
+
+
+class WeightStore:
+    """Materialised recipes by key, each 64-byte aligned; never two copies.
+
+    An array lives as long as a program that was prepared with it: what only an evicted binding read leaves with it.
+    Panels that are made together lie in one block of pages, which leaves with the last of them.
+
+    A raw recipe of a mapped parameter that is already row-major, or of a row-major part of one, is used where it lies.
+    Everything else is packed straight from the mapped file, over `threads` threads, and what was read of the file is
+    let go at once, so that source and copy are never in memory together.
+    """
+
+    def __init__(self, threads: int = 1):
+        self.threads = threads
+        self._arrays: weakref.WeakValueDictionary[str, np.ndarray] = weakref.WeakValueDictionary()
+        self._saved: list[np.ndarray] = []
+        self._lock = OwnedLock("weights")  # contexts of one session compile at the same time
+
+    def array(self, recipe: Recipe) -> np.ndarray:
+        """The bytes of a recipe as a flat array; made unless a program holds it."""
+        return self.prepare([recipe])[recipe.key]
+
+    def prepare(self, recipes: Iterable[Recipe]) -> dict[str, np.ndarray]:
+        """The flat arrays of recipes by key, for the caller to hold; makes those that nobody holds yet.
+
+        Raises LoadError for given bytes that cannot be their recipe's.
+        """
+        with self._lock.once():
+            wanted = {recipe.key: recipe for recipe in recipes}
+            made = {key: array for key in wanted if (array := self._arrays.get(key)) is not None}
+            for key, given in made.items():
+                _expect_fit(wanted[key], given)
+            missing = [recipe for key, recipe in wanted.items() if key not in made]
+            data = (source.data for recipe in missing for source in recipe.value.sources())
+            sources = mapped_files(array for array in data if array is not None)
+            for file in sources:
+                file.expect_unchanged()
+            panels = [recipe for recipe in missing if recipe.layout != "raw"]
+            sizes = [-(-recipe.nbytes // _ALIGNMENT) * _ALIGNMENT for recipe in panels]
+            whole, offset = allocate(sum(sizes)), 0
+            jobs: list[_Job] = []
+            for recipe, size in zip(panels, sizes, strict=True):
+                packed = whole[offset : offset + recipe.nbytes].view(recipe.dtype.numpy)
+                made[recipe.key] = packed
+                jobs += self._pack_jobs(recipe, packed) if packed.size else []
+                offset += size
+            for recipe in missing:
+                if recipe.layout == "raw":
+                    jobs.append((recipe.nbytes, partial(_make_raw, recipe, made)))
+            self._do(jobs)
+            for file in sources:
+                file.expect_unchanged()
+            self._arrays.update(made)
+        return made
+
+    def put(self, key: str, array: np.ndarray) -> None:
+        """Adds a recipe's bytes, as a saved program holds them: mapped, for good."""
+        self._saved.append(array)
+        self._arrays[key] = array
+
+    def items(self) -> list[tuple[str, np.ndarray]]:
+        """Every (key, flat array) that is held."""
+        with self._lock.once():
+            return list(self._arrays.items())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all recipes that are held; those that several share, as parts of one table do, count once."""
+        spans = sorted(np.lib.array_utils.byte_bounds(array) for _, array in self.items() if array.size)
+        total = end = 0
+        for low, high in spans:
+            total += max(high, end) - max(low, end)
+            end = max(high, end)
+        return total
+
+    def _do(self, jobs: list[_Job]) -> None:
+        """Does the jobs, largest first; over the threads where there is enough to do."""
+        jobs.sort(key=lambda job: -job[0])
+        if self.threads == 1 or sum(nbytes for nbytes, _ in jobs) < _SERIAL_BYTES:
+            for _, work in jobs:
+                work()
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(self.threads) as executor:
+            for future in [executor.submit(work) for _, work in jobs]:
+                future.result()
+
+    def _pack_jobs(self, recipe: Recipe, packed: np.ndarray) -> Iterator[_Job]:
+        """Packs a matrix: whole panels of the matrices that are its columns, and parts of a large one, on their own."""
+        if recipe.layout == "gate_panels":
+            yield from self._gate_jobs(recipe, packed)
+            return
+        if len(recipe.shape) > 2:
+            yield packed.nbytes, partial(_pack_several, recipe, packed)
+            return
+        axis, start = 0 if recipe.transposed else 1, 0
+        k = recipe.shape[1 - axis]
+        items = recipe.format.column_items(k)
+        for value in recipe.value.side_by_side(axis):
+            n = value.dims[axis]
+            is_large = value.is_divisible and n * recipe.format.packed.size(k) > _LARGE_BYTES
+            step = -(-n // self.threads // PANEL) * PANEL if is_large else max(n, 1)
+            for column in range(0, n, step):
+                width = min(step, n - column)
+                here = packed[(start + column) * items : (start + column + -(-width // PANEL) * PANEL) * items]
+                work = partial(_pack_columns, recipe.format, value, column, column + width, here, axis)
+                yield here.nbytes, work
+            start += n
+
+    def _gate_jobs(self, recipe: Recipe, packed: np.ndarray) -> Iterator[_Job]:
+        """Packs columns of both halves side by side; parts of large ones on their own."""
+        axis = 0 if recipe.transposed else 1
+        items, half = recipe.format.column_items(recipe.shape[1 - axis]), recipe.shape[axis] // 2
+        halves = recipe.value.halves(axis)
+        is_large = packed.nbytes > _LARGE_BYTES and all(value.is_divisible for value, _ in halves)
+        step = -(-half // self.threads // HALF_PANEL) * HALF_PANEL if is_large else half
+        for column in range(0, half, step):
+            width = min(step, half - column)
+            here = packed[2 * column * items : 2 * (column + width) * items]
+            ranges = [(value, start + column) for value, start in halves]
+            yield here.nbytes, partial(_pack_halves, recipe.format, ranges, width, here, axis)
+
+
+def pack_panels(format: Format, data: np.ndarray, packed: np.ndarray, transposed: bool) -> None:
+    """Packs a matrix [k, n] ([n, k] when transposed) of a format into panels; see `lower.recipe.Recipe`."""
+    library = load()
+    rows, columns = (stride // data.itemsize for stride in data.strides)
+    n_stride, k_stride = (rows, columns) if transposed else (columns, rows)
+    k, n = reversed(data.shape) if transposed else data.shape
+    ffi = library.ffi
+    source = ffi.cast("void*", data.ctypes.data)
+    target = ffi.cast("void*", packed.ctypes.data)
+    args = {"src": source, "dst": target, "n": n, "k": k, "n_stride": n_stride, "k_stride": k_stride, "scale": 1.0}
+    library.kernel(format.pack, library.isa())(ffi.new(library.types["pack_args"], args), 0, 1)
+
+
+def _range(begin: int, end: int, axis: int) -> tuple[slice, ...]:
+    """The columns of a matrix from `begin` to `end`, which lie along `axis`."""
+    return (slice(begin, end), slice(None))[:: 1 if axis == 0 else -1]
+
+
+def _pack_columns(format: Format, value: Static, begin: int, end: int, packed: np.ndarray, axis: int) -> None:
+    """Packs a range of columns; where parts of it can be had, some at a time, so that casts are never whole."""
+    k = packed.size // (-(-(end - begin) // PANEL) * PANEL) if packed.size else 0
+    step = max(1, _COPY_BYTES // (k * packed.itemsize * PANEL)) * PANEL if k else max(1, end - begin)
+    if not value.is_divisible:
+        step = max(1, end - begin)
+    for column in range(begin, end, step):
+        stop = min(column + step, end)
+        data = value.part(_range(column, stop, axis))
+        here = packed[(column - begin) * k :][: -(-(stop - column) // PANEL) * PANEL * k]
+        pack_panels(format, data, here, axis == 0)
+        release(data)
+
+
+def _pack_halves(format: Format, halves: list[tuple[Static, int]], width: int, packed: np.ndarray, axis: int) -> None:
+    """Packs `width` columns (along `axis`) of each (matrix, first column), some at a time."""
+    made = {value: value.evaluate() for value, _ in halves if not value.is_divisible}
+    k, packed_k = halves[0][0].dims[1 - axis], packed.size // (2 * width)
+    step = max(1, _COPY_BYTES // (2 * k * packed.itemsize * HALF_PANEL)) * HALF_PANEL if k else width
+    for column in range(0, width, step):
+        count = min(step, width - column)
+        pieces = []
+        for value, start in halves:
+            columns = _range(start + column, start + column + count, axis)
+            piece = made[value][columns] if value in made else value.part(columns)
+            pieces.append(piece.view(f"u{piece.itemsize}"))  # numpy moves bf16, which it does not know, slowly
+        panels = count // HALF_PANEL
+        split = (panels, HALF_PANEL, k) if axis == 0 else (k, panels, HALF_PANEL)
+        together = np.stack([piece.reshape(split) for piece in pieces], axis + 1)
+        matrix = together.reshape((2 * count, k) if axis == 0 else (k, 2 * count))
+        pack_panels(format, matrix, packed[2 * column * packed_k : 2 * (column + count) * packed_k], axis == 0)
+        for piece in pieces:
+            release(piece)
+
+
+def _pack_several(recipe: Recipe, packed: np.ndarray) -> None:
+    """Packs matrices one after another, and has each only as long."""
+    panels = iter(packed.reshape(math.prod(recipe.shape[:-2]), -1))
+    for piece in recipe.value.pieces():
+        for matrix in piece.reshape(math.prod(piece.shape[:-2]), *piece.shape[-2:]):
+            pack_panels(recipe.format, matrix, next(panels), recipe.transposed)
+        release(piece)
+
+
+def _make_raw(recipe: Recipe, made: dict[str, np.ndarray]) -> None:
+    """Adds the bytes of a value as it is: where it lies if it is row-major and aligned, else a copy."""
+    value = recipe.value
+    if value.node is not None and len(recipe.shape) == 2 and recipe.nbytes and value.is_divisible:
+        data = allocate(recipe.nbytes).view(recipe.dtype.numpy).reshape(recipe.shape)
+        step = max(1, _COPY_BYTES * len(data) // recipe.nbytes)
+        for row in range(0, len(data), step):  # a table that is cast: source and result are never both whole
+            rows = slice(row, row + step)
+            data[rows] = value.part((rows, slice(None)))
+        made[recipe.key] = data.reshape(-1)
+        return
+    data = value.evaluate()
+    if not (data.flags.c_contiguous and data.flags.aligned):
+        source, data = data, allocate(recipe.nbytes).view(data.dtype).reshape(data.shape)
+        _copy(source, data)
+    made[recipe.key] = data.reshape(-1)
+
+
+def _expect_fit(recipe: Recipe, given: np.ndarray) -> None:
+    if given.dtype != recipe.dtype.numpy or given.nbytes != recipe.nbytes:
+        raise LoadError(
+            f"recipe {recipe.key!r}: its bytes do not fit, got {given.nbytes} of {given.dtype},"
+            f" expected {recipe.nbytes} of {recipe.dtype}"
+        )
+
+
+def _copy(source: np.ndarray, target: np.ndarray) -> None:
+    """Copies some rows at a time and lets them go: source and target are never in memory together, whole."""
+    source, target = np.atleast_1d(source), np.atleast_1d(target)
+    rows = max(1, _COPY_BYTES * len(source) // max(source.nbytes, 1))
+    for row in range(0, len(source), rows):
+        np.copyto(target[row : row + rows], source[row : row + rows])
+        release(source[row : row + rows])
+
+
+def allocate(nbytes: int) -> np.ndarray:
+    """Zeroed bytes at 64-byte alignment or better; large ones come from anonymous huge pages."""
+    if nbytes < _HUGE_PAGE:
+        block = np.zeros(nbytes + _ALIGNMENT, np.uint8)
+        start = -block.ctypes.data % _ALIGNMENT
+        return block[start : start + nbytes]
+    # Private: shared anonymous memory gets no huge pages, and a child process would write into it.
+    pages = mmap.mmap(-1, nbytes + _HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    block = np.frombuffer(pages, np.uint8)
+    start = -block.ctypes.data % _HUGE_PAGE
+    return block[start : start + nbytes]
