@@ -9,7 +9,7 @@ import pytest
 from ml_dtypes import bfloat16
 
 from ingot.compile import compile_mode
-from ingot.dtype import bf16, f32, i32
+from ingot.dtype import bf16, f32, i32, i64
 from ingot.emit.c import emit
 from ingot.ir import Graph, TensorType
 from ingot.lower import Target
@@ -276,3 +276,15 @@ def test_emitted(tmp_path) -> None:
     subprocess.run(["./model", "weights.bin", "ids", "k", "y"], cwd=tmp_path, check=True)
     for name, expected in zip("ky", program.run([ids]), strict=True):
         assert (tmp_path / name).read_bytes() == expected.tobytes()
+
+
+def test_a_table_that_is_fed_is_no_stored_one() -> None:
+    graph = Graph("fed")
+    graph.add_input("table", TensorType(bf16, (8, 4)))
+    graph.add_input("ids", TensorType(i64, (3,)))
+    graph.add("cast", ["table"], "rows", dtype=f32)
+    graph.set_output("y", graph.add("gather", ["rows", "ids"], "y", axis=0).output)
+    table, ids = random(8, 4).astype(bfloat16), np.array([7, 0, 2])
+    program, kernels = compiled(graph)
+    assert "gather_i64" in kernels
+    assert program.run([table, ids])[0].tobytes() == table.astype(np.float32)[ids].tobytes()
