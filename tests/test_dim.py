@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ingot import dim
 from ingot.dim import Expr, bind, floordiv, maximum, minimum, solve, symbol, symbols_of
+from ingot.errors import ShapeError
 
 A, B, S = symbol("A"), symbol("B"), symbol("S")
 NAMES = ("A", "B", "S")
@@ -153,3 +154,17 @@ def test_unknown():
     assert symbols_of(None) == set()
     assert symbols_of(floordiv(S + A, 2) * B) == {"A", "B", "S"}
     assert isinstance(S, Expr)
+
+
+def test_broadcast_dims_wait_for_values():
+    """Several symbols stay side by side, each once; one that is 1 gives way to the others."""
+    both = dim.broadcast(A, B)
+    assert dim.broadcast(both, A) == dim.broadcast(B, both) == dim.broadcast(B, A) == both != A
+    assert dim.broadcast(A, 1) == dim.broadcast(1, A) == dim.broadcast(A, A) == A
+    assert dim.broadcast(A, 5) == dim.broadcast(5, A) == 5
+    assert dim.parse(str(dim.broadcast(both, S))) == dim.broadcast(both, S) and symbols_of(both) == {"A", "B"}
+    for sizes, expected in (((1, 7), 7), ((7, 1), 7), ((7, 7), 7), ((0, 1), 0), ((1, 0), 0), ((1, 1), 1)):
+        assert bind(both, dict(zip("AB", sizes, strict=True))) == expected
+    assert bind(both, {"A": 1}) == B and bind(both * 2 + 1, {"A": 3, "B": 3}) == 7
+    with pytest.raises(ShapeError, match="do not broadcast, got 3 and 4"):
+        bind(both, {"A": 3, "B": 4})

@@ -56,6 +56,15 @@ MODELS: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "a dim of 1 beside 5": (
         "(float[N, 3] x, float[5, 3] z) => (y) { y = Add(x, z) }", ({"N": 5}, {"N": 1})
     ),
+    "two dims that one value broadcasts": (
+        "(float[N, 3] x, float[M, 3] z) => (y) { h = Add(x, z) g = Mul(h, x) y = Sub(z, g) }",
+        ({"N": 1, "M": 5}, {"N": 5, "M": 1}, {"N": 4, "M": 4}, {"N": 0, "M": 1}, {"N": 1, "M": 0}),
+    ),
+    "the shape of what broadcasts": (
+        "(float[N, 3] x, float[M, 3] z) => (y) <float[1] c = {2.0}, int64[1] all = {-1}>"
+        " { h = Add(x, z) s = Shape(h) e = Expand(c, s) m = Mul(e, h) y = Reshape(m, all) }",
+        ({"N": 1, "M": 5}, {"N": 5, "M": 1}, {"N": 4, "M": 4}, {"N": 1, "M": 1}),
+    ),
     **{
         f"a running sum, {attributes or 'plain'}": (
             f"(float[N, 3] x) => (y) <int64 a = {{0}}> {{ y = CumSum<{attributes}>(x, a) }}",

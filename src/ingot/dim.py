@@ -1,7 +1,8 @@
 """Dims: an int, a canonical integer expression over symbols, or None for unknown.
 
-An `Expr` is a polynomial with integer coefficients over atoms; an atom is a symbol or one of floordiv, min and max
-of two dims. Equal expressions written in different ways have equal terms, so `==` decides.
+An `Expr` is a polynomial with integer coefficients over atoms; an atom is a symbol, one of floordiv, min and max
+of two dims, or what several dims broadcast to. Equal expressions written in different ways have equal terms, so `==`
+decides.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import keyword
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from ingot.errors import LimitError, ShapeError
@@ -94,7 +96,7 @@ def divides(divisor: int, size: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """A symbol (`args` empty, `name` its name) or a call of floordiv, min or max on two dims."""
+    """A symbol (`args` empty, `name` its name), or a call: floordiv, min or max of two dims, broadcast of several."""
 
     name: str
     args: tuple[Known, ...] = ()
@@ -102,8 +104,9 @@ class Atom:
     def __str__(self) -> str:
         if not self.args:
             return self.name
-        left, right = (str(a) for a in self.args)
-        return f"({left})//({right})" if self.name == "floordiv" else f"{self.name}({left}, {right})"
+        if self.name == "floordiv":
+            return "({})//({})".format(*self.args)
+        return f"{self.name}({', '.join(map(str, self.args))})"
 
 
 Monomial = tuple[Atom, ...]
@@ -187,7 +190,7 @@ def _canonical(terms: Mapping[Monomial, int]) -> Known:
     return Expr(tuple(kept))
 
 
-_NOT_SYMBOLS = {*keyword.kwlist, "min", "max", "true", "false", "none", "inf", "nan"}
+_NOT_SYMBOLS = {*keyword.kwlist, "min", "max", "broadcast", "true", "false", "none", "inf", "nan"}
 
 
 def is_symbol_name(name: str) -> bool:
@@ -245,6 +248,30 @@ def maximum(a: Known, b: Known) -> Known:
     return _choose("max", a, b)
 
 
+def broadcast(a: Known, b: Known) -> Known:
+    """The dim of what two dims broadcast to: equal ones, or the other of one that is 1. Raises ShapeError.
+
+    Two symbols are kept side by side until they have values: one that is 1 gives way then, and not before.
+    """
+    if a == b or b == 1:
+        return a
+    if a == 1:
+        return b
+    if isinstance(a, int) and isinstance(b, int):
+        raise ShapeError(f"dims do not broadcast, got {a} and {b}, expected equal ones or a 1")
+    if isinstance(a, int) or isinstance(b, int):
+        return a if isinstance(a, int) else b
+    members = {*_broadcast_members(a), *_broadcast_members(b)}
+    return Expr((((Atom("broadcast", tuple(sorted(members, key=str))),), 1),))
+
+
+def _broadcast_members(value: Expr) -> tuple[Known, ...]:
+    """The dims that a broadcast one is of, so that no dim stands in it twice."""
+    ((monomial, coefficient), *others) = value.terms
+    is_broadcast = not others and coefficient == 1 and len(monomial) == 1 and monomial[0].name == "broadcast"
+    return monomial[0].args if is_broadcast else (value,)
+
+
 def _choose(name: str, a: Known, b: Known) -> Known:
     if a == b:
         return a
@@ -270,9 +297,9 @@ def bind(value: Dim, symbols: Mapping[str, int]) -> Dim:
 def _bind_atom(atom: Atom, symbols: Mapping[str, int]) -> Known:
     if not atom.args:
         return symbols[atom.name] if atom.name in symbols else symbol(atom.name)
-    a, b = (bind(arg, symbols) for arg in atom.args)
-    assert a is not None and b is not None
-    return {"floordiv": floordiv, "min": minimum, "max": maximum}[atom.name](a, b)
+    functions = {"floordiv": floordiv, "min": minimum, "max": maximum, "broadcast": broadcast}
+    bound = (bind(arg, symbols) for arg in atom.args)
+    return reduce(functions[atom.name], (arg for arg in bound if arg is not None))
 
 
 def solve(value: Dim, wanted: int) -> tuple[str, int] | None:
@@ -345,6 +372,8 @@ def _evaluate(tree: ast.expr, text: str) -> Known:
                     return a * b
                 case ast.FloorDiv():
                     return floordiv(a, b)
+        case ast.Call(func=ast.Name(id="broadcast"), args=[_, _, *_]):
+            return reduce(broadcast, (_evaluate(argument, text) for argument in tree.args))
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=[left, right]):
             return _choose(name, _evaluate(left, text), _evaluate(right, text))
     raise ValueError(f"dim: not an integer expression, got {text!r}")

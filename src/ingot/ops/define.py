@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 import numpy as np
 
 from ingot.dim import Dim, Expr, Known
+from ingot.dim import broadcast as broadcast_dims
 from ingot.dtype import DTYPES, DType, boolean, f16, f32, f64, i64
 from ingot.errors import ShapeError
 from ingot.ir import OPS, REQUIRED, Graph, Node, Op, Sample, TensorType
@@ -230,7 +231,7 @@ def _broadcast_dim(where: str, a: Dim, b: Dim, shapes: Sequence[tuple[Dim, ...]]
         raise ShapeError(f"{where}: shapes do not broadcast, got {' and '.join(str(list(s)) for s in shapes)}")
     if a is None or b is None:
         return b if a is None else a
-    return a if isinstance(a, int) or not isinstance(b, int) else b
+    return broadcast_dims(a, b)
 
 
 def normalize_axis(where: str, axis: int, rank: int) -> int:
