@@ -108,7 +108,8 @@ MODELS: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     ),
 }  # fmt: skip
 
-ENDLESS = {"a padded convolution of no channels"}  # in ONNX Runtime, so ONNX's reference is the oracle
+# In ONNX Runtime, now and then, so that ONNX's reference is the oracle.
+ENDLESS = {"a convolution of no channels", "a padded convolution of no channels"}
 
 
 @pytest.mark.parametrize("name", MODELS)
