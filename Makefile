@@ -15,7 +15,7 @@ test: lint
 
 test-all: lint
 	$(BIN)/python -m pytest -q -n 2
-	INGOT_CHECK=3 $(BIN)/python -m pytest -q -n 2 $(CHECKED_TESTS)
+	INGOT_CHECK=3 $(BIN)/python -m pytest -q -n 2 -m checked
 
 lint: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(BIN)/ruff check .
@@ -35,41 +35,31 @@ bench-crowding: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks.crowding
 
 soak: $(VENV)/ingot.stamp $(VENV)/extras.stamp
-	$(BIN)/python tests/soak.py --count 10000
-	$(BIN)/python tests/schedules.py --count 1000
-	$(BIN)/python tests/session_interrupts.py
-	$(BIN)/python tests/llm_interrupts.py
-	$(BIN)/python tests/onnx_survival.py --count 50000
-	$(BIN)/python -O tests/onnx_survival.py --count 50000 --start 1000000
-	$(BIN)/python -O tests/saved_fuzz.py --count 30000
-	$(BIN)/python tests/onnx_differential.py --count 50000
+	$(BIN)/python tests/kit/soak.py --count 10000
+	$(BIN)/python tests/kit/schedules.py --count 1000
+	$(BIN)/python tests/kit/session_interrupts.py
+	$(BIN)/python tests/kit/llm_interrupts.py
+	$(BIN)/python tests/kit/onnx_survival.py --count 50000
+	$(BIN)/python -O tests/kit/onnx_survival.py --count 50000 --start 1000000
+	$(BIN)/python -O tests/kit/saved_fuzz.py --count 30000
+	$(BIN)/python tests/kit/onnx_differential.py --count 50000
 
 asan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(call sanitized_build,address$(comma)undefined,asan)
 	for program in $(C_TESTS); do $(sanitizer_options) build/asan/$$program || exit 1; done
-	$(call preloaded,asan,libasan.so libubsan.so) $(BIN)/python -m pytest -q -m "not slow" $(NATIVE_TESTS)
+	$(call preloaded,asan,libasan.so libubsan.so) $(BIN)/python -m pytest -q -m "native and not slow"
 
 tsan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(call sanitized_build,thread,tsan)
 	for program in $(C_TESTS); do $(sanitizer_options) build/tsan/$$program || exit 1; done
-	$(call preloaded,tsan,libtsan.so) $(BIN)/python -m pytest -q -m "not slow" $(THREAD_TESTS)
+	$(call preloaded,tsan,libtsan.so) $(BIN)/python -m pytest -q -m "threads and not slow"
 
 clean:
 	rm -rf $(VENV) build out
 
 comma := ,
 
-# What runs once more with canaries, NaN-poison and guard pages.
-CHECKED_TESTS := tests/test_native.py tests/test_session.py tests/test_whole_models.py tests/test_random_graphs.py \
-	tests/test_planned_sizes.py tests/test_llm.py tests/test_llm_templates.py tests/test_llm_threads.py \
-	tests/test_templates.py
-
-# What runs under the sanitizers: C programs, and tests that drive the C core without models of torch.
-C_TESTS := $(basename $(notdir $(wildcard tests/native/*.c)))
-NATIVE_TESTS := $(wildcard tests/test_kernels*.py tests/test_row_kernels.py tests/test_experts.py tests/test_native.py \
-	tests/test_pool.py tests/test_planned_sizes.py tests/test_random_graphs.py tests/test_sampling.py) \
-	tests/test_llm_threads.py
-THREAD_TESTS := tests/test_pool.py tests/test_random_graphs.py tests/test_llm_threads.py tests/test_schedules.py
+C_TESTS := $(basename $(notdir $(wildcard tests/kit/native/*.c)))
 
 define sanitized_build
 	$(BIN)/cmake -S . -B build/$(2) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_C_COMPILER=gcc \

@@ -1,0 +1,172 @@
+"""`ingot bench`: what it prints and counts; no time is asserted."""
+
+import json
+import re
+
+import click
+import numpy as np
+import pytest
+from test_cli import DIGITS
+
+import ingot
+from ingot.candidates import FAMILIES, Candidates
+from ingot.cli.bench import expect_close
+from ingot.dtype import f32
+from ingot.ir import Graph, TensorType
+from ingot.run import probe
+from ingot.run.library import load
+
+SHAPES = {
+    "gemm": (3, 40, 70),
+    "attention": (1, 2, 9, 12, 8),
+    "attention-causal": (2, 2, 5, 9, 8),
+    "conv": (4, 9, 8, 6, 3, 2, 2),
+    "softmax": (5, 33),
+    "layer_norm": (5, 33),
+}
+# Multiply-adds counted by hand: the causal rows of `attention-causal` see 5, 6, 7, 8 and 9 keys.
+FLOPS = {
+    "gemm": 2 * 3 * 40 * 70,
+    "attention": 2 * 2 * 9 * 12 * (8 + 8),
+    "attention-causal": 2 * 2 * 2 * (5 + 6 + 7 + 8 + 9) * (8 + 8),
+    "conv": 2 * (6 * 5 * 4) * (2 * 3 * 3),
+    "softmax": 0,
+    "layer_norm": 0,
+}
+
+
+def text_of(family: str) -> str:
+    return ",".join(map(str, SHAPES[family]))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_candidate_computes_the_op(family: str) -> None:
+    """The reference's numbers on every instruction set, and equal bits between the sets of one kernel."""
+    graph = FAMILIES[family].graph(SHAPES[family])
+    found = Candidates.of(graph, load().isas(), 2)
+    feeds = dict(zip(graph.inputs, found.inputs, strict=True))
+    (expected,) = ingot.InferenceSession(graph, executor="interpret").run(None, feeds)
+    results: dict[str, set[bytes]] = {}
+    for candidate in found.able:
+        (result,) = candidate.program.run(found.inputs)
+        np.testing.assert_allclose(result, expected, rtol=2e-4, atol=2e-4, err_msg=candidate.kernel)
+        results.setdefault(candidate.kernel, set()).add(result.tobytes())
+    assert all(len(bits) == 1 for bits in results.values())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_choice_is_what_a_session_runs_and_costs_are_exact(family: str) -> None:
+    graph = FAMILIES[family].graph(SHAPES[family])
+    found = Candidates.of(graph, load().isas(), 1)
+    (chosen,) = (candidate for candidate in found.able if candidate.chosen)
+    session = ingot.InferenceSession(graph, threads=1, passes=())
+    assert chosen.kernel in [row["kernel"] for row in session.explain().to_json()["nodes"]]
+    assert chosen.isa == load().isa()
+    assert {candidate.cost.flops for candidate in found.able} == {FLOPS[family]}
+
+
+def test_bytes_of_a_matvec() -> None:
+    """The weights once, padded columns left out; the row that comes in and the row that goes out."""
+    (gemv, *_) = Candidates.of(FAMILIES["gemm"].graph((1, 40, 70)), ["scalar"], 1).able
+    assert gemv.kernel == "gemv_f32_packed"
+    assert (gemv.cost.weight_bytes, gemv.cost.other_bytes) == (4 * 40 * 70, 4 * (40 + 70))
+
+
+def test_a_gather_reads_what_it_writes() -> None:
+    graph = Graph("lookup")
+    ids = graph.add_input("ids", TensorType(ingot.dtype.i64, (3,)))
+    table = graph.add_weight("table", np.ones((1000, 4), np.float32))
+    graph.set_output("y", graph.add("gather", [table, ids], axis=0).output)
+    profile = ingot.InferenceSession(graph).profile({"ids": np.arange(3)}, runs=3)
+    assert [step.cost.weight_bytes for step in profile.steps] == [3 * 4 * 4]
+    assert [step.cost.other_bytes for step in profile.steps] == [3 * 8 + 3 * 4 * 4]
+
+
+def test_a_broadcast_operand_is_read_once() -> None:
+    graph = Graph("sum")
+    x, row = (graph.add_input(n, TensorType(f32, s)) for n, s in (("x", (50, 6)), ("row", (1, 6))))
+    graph.set_output("y", graph.add("add", [x, row]).output)
+    feeds = {"x": np.ones((50, 6), np.float32), "row": np.ones((1, 6), np.float32)}
+    (step,) = ingot.InferenceSession(graph, passes=()).profile(feeds).steps
+    assert step.bytes_touched == 4 * (50 * 6 + 6 + 50 * 6)
+
+
+@pytest.mark.parametrize("isa", load().isas())
+def test_probes_run_on_every_instruction_set(isa: str) -> None:
+    for threads in (1, 2, 3):
+        assert probe.Probe("probe_fma_f32", isa, threads, count=1000).seconds(2) > 0
+        reading = probe.Probe("probe_read_f32", isa, threads, nbytes=5000)
+        assert reading.nbytes == 6144 and reading.seconds(2) > 0
+
+
+def test_bench_of_a_model_as_json(call) -> None:
+    code, out, err = call("bench", DIGITS, "--seconds", "0.05", "--dim", "batch=3", "--threads", "1", "--json")
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert document["threads"] == 1 and document["runs"] > 0
+    times = document["seconds"]
+    assert 0 < times["min"] <= times["p50"] <= times["p90"] <= times["p99"]
+    assert all(value > 0 for value in (*document["limits"].values(), *document["memory"].values()))
+    kernels = [row["kernel"] for row in json.loads(call("inspect", DIGITS, "--stage", "lowered", "--dim", "batch=3",
+                                                       "--threads", "1", "--json")[1])[0]["steps"]]  # fmt: skip
+    assert [step["kernel"] for step in document["steps"]] == kernels
+    assert all(step["of_limit"] >= 0 for step in document["steps"])
+
+
+def test_bench_lists_the_slowest_steps_and_sums_up_the_others(call) -> None:
+    code, out, _ = call("bench", "model", DIGITS, "--seconds", "0.05", "--top", "2")
+    assert code == 0
+    lines = out.splitlines()
+    assert any(re.match(r" *\d+ others ", line) for line in lines)
+    assert any("GFLOP/s" in line and "of limit" in line for line in lines)
+
+
+def test_bench_without_a_native_program(call) -> None:
+    code, out, _ = call("bench", DIGITS, "--seconds", "0.02", "--executor", "interpret")
+    assert code == 0 and "no table of steps" in out
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bench_kernels_marks_the_choice(call, family: str) -> None:
+    code, out, err = call("bench", "kernels", family, text_of(family), "--seconds", "0.02", "--isa", "all")
+    assert (code, err) == (0, "")
+    assert out.count("<--") == 1
+    code, out, _ = call("bench", "kernels", family, text_of(family), "--seconds", "0.02", "--json")
+    document = json.loads(out)
+    (chosen,) = (row for row in document["candidates"] if row["chosen"])
+    assert min(row["to_best"] for row in document["candidates"]) == 1 <= chosen["to_best"]
+
+
+@pytest.mark.parametrize(("slack", "code"), [("100000%", 0), ("100000", 0)])
+def test_bench_kernels_assert(call, slack: str, code: int) -> None:
+    got, _, _ = call("bench", "kernels", "gemm", "1,64,64", "--seconds", "0.02", "--assert", slack)
+    assert got == code
+
+
+def test_bench_kernels_assert_fails_when_the_choice_is_slow(capsys) -> None:
+    expect_close(1.05, 0.05)
+    with pytest.raises(click.exceptions.Exit) as ended:
+        expect_close(1.06, 0.05)
+    assert ended.value.exit_code == 1 and "takes 1.06 of the best one's time" in capsys.readouterr().err
+
+
+WRONG = [
+    (("kernels", "gemm", "1,2"), "M,K,N"),
+    (("kernels", "gemm", "1,2,3,4"), "M,K,N"),
+    (("kernels", "gemm", "1,0,3"), "positive"),
+    (("kernels", "gemm", "1,-2,3"), "positive"),
+    (("kernels", "gemm", "1,x,3"), "positive"),
+    (("kernels", "gemm", "99999999999,99999999999,99999999999"), "too large"),
+    (("kernels", "gem", "1,2,3"), "attention-causal"),
+    (("kernels", "conv", "3,8,8,4,3,1,2"), "SHAPE"),
+    (("kernels", "gemm", "1,2,3", "--assert", "much"), "percentage"),
+    (("kernels", "gemm"), "SHAPE"),
+    (("kernels",), "FAMILY"),
+    ((), "MODEL"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "text"), WRONG, ids=lambda v: " ".join(v) if isinstance(v, tuple) else None)
+def test_wrong_use_is_a_usage_error(call, arguments: tuple[str, ...], text: str) -> None:
+    code, _, err = call("bench", *arguments)
+    assert code == 2 and text in err and "Traceback" not in err

@@ -1,0 +1,206 @@
+"""`ingot generate`, `chat` and `fit` on the language model that ships."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from test_cli import process
+
+import ingot
+from ingot.cli.demo_language import FOLDER
+
+FUNCTION = "def is_empty(self):\n"
+RAMBLING = "import os\nimport sys\n"
+
+
+@pytest.fixture(scope="module")
+def llm() -> ingot.LLM:
+    return ingot.LLM(FOLDER)
+
+
+def test_generate_prints_what_the_model_generates(call, llm):
+    code, out, err = call("generate", FOLDER, FUNCTION, "--max-tokens", 40)
+    assert (code, out, err) == (0, llm.generate(FUNCTION, max_tokens=40) + "\n", "")
+
+
+def test_generate_reads_a_prompt_from_stdin(llm):
+    child = process("generate", FOLDER, "-", "--max-tokens", 20, stdin=-1)
+    out, _ = child.communicate(FUNCTION)
+    assert (child.returncode, out) == (0, llm.generate(FUNCTION, max_tokens=20) + "\n")
+
+
+def test_generate_counts_and_times(call, llm):
+    code, out, _ = call("generate", FOLDER, RAMBLING, "--max-tokens", 16, "--threads", 1, "--context", 128, "--json")
+    facts = json.loads(out)
+    assert (code, facts["completion_tokens"], facts["finish_reason"]) == (0, 16, "length")
+    assert facts["prompt_tokens"] == 1 + len(llm.tokenizer.encode(RAMBLING))
+    assert len(facts["tokens"]) == 16 and facts["text"] == llm.tokenizer.decode(facts["tokens"])
+    assert (facts["context"], facts["threads"], facts["precision"]) == (128, 1, "bf16")
+    assert facts["prefill_seconds"] > 0 and facts["decode_seconds"] > 0
+
+
+def test_generate_samples_by_seed(call):
+    options = ("--max-tokens", 30, "--temperature", 1.5, "--top-k", 50, "--top-p", 0.95, "--min-p", 0.01)
+    texts = [call("generate", FOLDER, RAMBLING, *options, "--seed", seed)[1] for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_generate_stops_at_a_text(call, llm):
+    text = llm.generate(RAMBLING, max_tokens=40)
+    stop = text[10:14]
+    code, out, _ = call("generate", FOLDER, RAMBLING, "--max-tokens", 40, "--stop", stop)
+    assert (code, out) == (0, text[: text.index(stop)] + "\n")
+
+
+def test_generate_follows_a_schema(call, tmp_path):
+    schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    code, out, _ = call("generate", FOLDER, "x = ", "--schema", tmp_path / "schema.json", "--max-tokens", 60)
+    assert code == 0 and json.loads(out)["n"] in (1, 2)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Folders that make commands fail."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "schema.json").write_text("{")
+    shutil.copytree(FOLDER, tmp_path / "no-tokenizer", ignore=shutil.ignore_patterns("tokenizer*"))
+    shutil.copytree(FOLDER, tmp_path / "cut")
+    weights = tmp_path / "cut" / "model.safetensors"
+    os.truncate(weights, weights.stat().st_size // 2)
+    return tmp_path
+
+
+LONG = "x = 1\n" * 200
+
+FAILURES = [
+    (("generate", "absent", "x"), 66, "absent"),
+    (("chat", "absent"), 66, "absent"),
+    (("fit", "absent"), 66, "absent"),
+    (("generate", "empty", "x"), 65, "config.json"),
+    (("generate", "no-tokenizer", "x"), 65, "tokenizer.json"),
+    (("generate", "cut", "x"), 65, "model.safetensors"),
+    (("generate", FOLDER, "x", "--schema", "schema.json"), 65, "schema.json"),
+    (("generate", FOLDER, "x", "--schema", "absent.json"), 66, "absent.json"),
+    (("generate", FOLDER, "x", "--temperature", "-1"), 65, "temperature"),
+    (("generate", FOLDER, "x", "--top-p", "0"), 65, "top_p"),
+    (("generate", FOLDER, "x", "--precision", "f8"), 2, "f8"),
+    (("generate", FOLDER), 2, "PROMPT"),
+    (("fit", FOLDER, "--memory", "4 lots"), 2, "4GiB"),
+    (("fit", FOLDER, "--memory", "1MiB"), 65, "1048576"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "text"), FAILURES, ids=lambda v: v if isinstance(v, int) else None)
+def test_failures_have_their_code_and_say_why(call, folder, monkeypatch, arguments, code, text):
+    monkeypatch.chdir(folder)
+    got, out, err = call(*arguments)
+    assert (got, out) == (code, "")
+    assert text in err and "Traceback" not in err
+
+
+def test_a_prompt_longer_than_the_context_says_both_numbers(call, llm):
+    code, out, err = call("generate", FOLDER, LONG, "--context", 128)
+    tokens = 1 + len(llm.tokenizer.encode(LONG))
+    assert (code, out) == (65, "") and str(tokens) in err and "128" in err
+
+
+def answers(llm: ingot.LLM, *messages: str, **options) -> list[str]:
+    """What a conversation's answers are."""
+    conversation, answers = [], []
+    for message in messages:
+        conversation.append({"role": "user", "content": message})
+        answers.append(llm.chat(conversation, **options))
+        conversation.append({"role": "assistant", "content": answers[-1]})
+    return answers
+
+
+def lines(*texts: str) -> str:
+    """Texts, each ending its line."""
+    return "".join(text if text.endswith("\n") else text + "\n" for text in texts)
+
+
+def chat(script: str, *options: object) -> tuple[int, str, str]:
+    """`ingot chat` with a scripted stdin: (exit code, stdout, stderr)."""
+    child = process("chat", FOLDER, "--max-tokens", 12, *options, stdin=-1)
+    out, err = child.communicate(script)
+    return child.returncode, out, err
+
+
+def test_chat_answers_and_remembers(llm):
+    first, second = "def is_empty(self):", "def __len__(self):"
+    assert chat(f"{first}\n{second}\n") == (0, lines(*answers(llm, first, second, max_tokens=12)), "")
+
+
+def test_chat_forgets_on_reset(llm):
+    (answer,) = answers(llm, "import os", max_tokens=12)
+    code, out, err = chat("import os\n/reset\n\nimport os\n/exit\nimport os\n")
+    assert (code, out, err) == (0, lines(answer, "the conversation starts anew", answer), "")
+
+
+def test_chat_joins_lines_and_knows_its_commands(llm):
+    (answer,) = answers(llm, "import os\nimport re", max_tokens=12)
+    code, out, _ = chat("/help\n/what\nimport os\\\nimport re\n")
+    assert code == 0 and out.endswith(f"/what: no such command; /help lists them\n{lines(answer)}")
+    assert "/reset" in out and "Ctrl-C" in out
+
+
+def test_chat_goes_on_after_a_message_that_is_too_long(llm):
+    (answer,) = answers(llm, "import os", max_tokens=12)
+    code, out, err = chat(LONG.replace("\n", "\\\n").removesuffix("\\\n") + "\nimport os\n", "--context", 128)
+    assert (code, out) == (0, lines(answer))
+    assert "128" in err and "/reset" in err
+
+
+def test_an_interrupt_stops_the_answer_and_not_the_program():
+    """On the slowest kernels, where an answer takes long enough to be interrupted."""
+    environment = {**os.environ, "INGOT_ISA": "scalar", "PYTHONPATH": ":".join(sys.path)}
+    command = ("chat", FOLDER, "--threads", 1, "--precision", "f32", "--repetition-penalty", 1.3)
+    whole, _ = process(*command, stdin=-1, env=environment).communicate("import os\n")
+    child = process(*command, stdin=-1, env=environment)
+    child.stdin.write("import os\n")
+    child.stdin.flush()
+    begin = os.read(child.stdout.fileno(), 1).decode()
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate("/help\n")
+    assert (child.returncode, err) == (0, "")
+    answer, _, rest = (begin + out).partition("/reset")
+    assert rest and len(answer) < len(whole) and whole.startswith(answer.rstrip("\n"))
+
+
+def test_generate_follows_an_expression(call):
+    code, out, _ = call("generate", FOLDER, "x = ", "--regex", "[0-9]{3}", "--max-tokens", 60)
+    assert code == 0 and len(out.strip()) == 3 and out.strip().isdigit()
+
+
+def test_weights_that_are_no_numbers_are_named(call, tmp_path):
+    for file in Path(FOLDER).iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    assert call("generate", tmp_path, "x", "--max-tokens", 1, "--check-weights")[2] == ""
+    content = bytearray((tmp_path / "model.safetensors").read_bytes())
+    content[-2:] = b"\xc0\x7f"
+    (tmp_path / "model.safetensors").write_bytes(content)
+    words = call("generate", tmp_path, "x", "--max-tokens", 1, "--check-weights")[2]
+    assert "holds 1 NaN and 0 infinite elements" in words and "weight '" in words
+
+
+def test_fit_is_what_is_allocated(call):
+    code, out, _ = call("fit", FOLDER, "--context", 256, "--json")
+    llm = ingot.LLM(FOLDER, context=256, sequences=1)
+    llm.generate(RAMBLING, max_tokens=4)
+    assert (code, json.loads(out)) == (0, dataclasses.asdict(llm.memory) | {"total": llm.memory.total})
+    code, out, _ = call("fit", FOLDER, "--context", 256)
+    assert code == 0 and f"{llm.memory.total:,}" in out
+
+
+def test_fit_finds_the_largest_context(call):
+    whole = json.loads(call("fit", FOLDER, "--json")[1])
+    assert whole["context"] == 512
+    less = json.loads(call("fit", FOLDER, "--memory", whole["total"] - 1, "--json")[1])
+    assert less["context"] < 512 and less["total"] < whole["total"]
+    assert json.loads(call("fit", FOLDER, "--memory", "1GiB", "--json")[1])["context"] == 512

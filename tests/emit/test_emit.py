@@ -1,0 +1,503 @@
+"""Emitted C: built by plain compilers, its outputs are native's to the bit; what it holds and what it must not."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ingot
+import models
+from ingot import abi
+from ingot.dim import symbol
+from ingot.dtype import DTYPES, f32, from_numpy, i64
+from ingot.emit.c import emit
+from ingot.emit.kernels import NATIVE_ONLY, kernel_source
+from ingot.errors import InputError, OutputError, UnsupportedError
+from ingot.ir import Graph, TensorType
+from ingot.ops.define import draw
+from ingot.run.library import load
+from ingot.run.store import WeightStore
+from op_cases import CASES, build, one_node, same_bits
+
+Feeds = dict[str, np.ndarray]
+
+# What an object may leave to the linker: of libc and libm, and of the compiler's own library.
+ALLOWED_SYMBOLS = set("memcpy memset memmove fmaf sqrtf copysign copysignf fabs fabsf rintf floorf ceilf".split())
+ALLOWED_SYMBOLS |= {"__cpu_model", "__cpu_indicator_init", "__stack_chk_fail", "_GLOBAL_OFFSET_TABLE_"}
+HOSTILE = 'x*/\n#errand "%s\\ ?' + "?/ \u202e"
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A folder of emitted C, inputs for it, and what native makes of them."""
+
+    folder: Path
+    feeds: Feeds
+    expected: dict[str, np.ndarray]
+
+    def compiled(self, compiler: str, *flags: str, force: str = "") -> Path:
+        """The program, in a folder of its own.
+
+        force: an instruction set that the dispatch is edited to choose, or "portable" for a CPU that is not an x86.
+        """
+        folder = self.folder / "-".join([compiler, force, *flags]).replace("/", "")
+        folder.mkdir(exist_ok=True)
+        for name in ("model.c", "model.h", "main.c"):
+            shutil.copy(self.folder / name, folder)
+        if force:
+            tests = {
+                "portable": ["defined(__x86_64__)"],
+                "scalar": ['__builtin_cpu_supports("avx2")', '__builtin_cpu_supports("avx512f")'],
+                "avx2": ['__builtin_cpu_supports("avx512f")'],
+                "avx512": [],
+            }[force]
+            text = (folder / "model.c").read_text()
+            for test in tests:
+                assert test in text
+                text = text.replace(test, "0")
+            (folder / "model.c").write_text(text)
+        command([compiler, *flags, "model.c", "main.c", "-lm", "-o", "model"], folder)
+        return folder / "model"
+
+    def ports(self) -> tuple[list[dict], list[dict]]:
+        """The rows of layout.json for model_run's inputs and outputs, in its order."""
+        rows = {row["id"]: row for row in json.loads((self.folder / "layout.json").read_text())["tensors"]}
+        signature = re.search(r"model_run\((.*?)\);", (self.folder / "model.h").read_text(), re.DOTALL)[1]
+        ports = [rows[id] for id in re.findall(r"\*(t\d+)", signature)]
+        return [p for p in ports if p["kind"] == "input"], [p for p in ports if p["kind"] == "output"]
+
+    def run(self, program: Path, feeds: Feeds) -> dict[str, np.ndarray]:
+        """What main.c writes."""
+        inputs, outputs = self.ports()
+        for row in inputs:
+            array = np.asarray(feeds[row["name"]], order="C")
+            assert (array.dtype, list(array.shape)) == (DTYPES[row["dtype"]].numpy, row["shape"])
+            (self.folder / f"{row['id']}.in").write_bytes(array.tobytes())
+        files = [*(f"{row['id']}.in" for row in inputs), *(f"{row['id']}.out" for row in outputs)]
+        command([str(program), "weights.bin", *files], self.folder)
+        return {
+            row["name"]: np.fromfile(self.folder / f"{row['id']}.out", DTYPES[row["dtype"]].numpy).reshape(row["shape"])
+            for row in outputs
+        }
+
+    def check(self, program: Path) -> None:
+        got = self.run(program, self.feeds)
+        assert set(got) == set(self.expected)
+        for name, expected in self.expected.items():
+            assert got[name].shape == expected.shape
+            assert same_bits(got[name], expected), f"{name}: {np.abs(got[name] - expected).max()}"
+
+
+def command(words: list[str], folder: Path) -> str:
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, errors="replace")
+    assert done.returncode == 0, f"{' '.join(words[:9])}\n{done.stderr[:4000]}"
+    return done.stdout
+
+
+@pytest.fixture(params=["gcc", "clang"])
+def compiler(request: pytest.FixtureRequest) -> str:
+    """gcc must be there; clang is skipped where it is not installed (.ci/run installs it)."""
+    if request.param == "clang" and shutil.which("clang") is None:
+        pytest.skip("clang is not installed")
+    return request.param
+
+
+# -- models -----------------------------------------------------------------------------------------------------
+
+
+def odd_mlp() -> models.Built:
+    def net() -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(17, 33), nn.GELU(), nn.Linear(33, 65, bias=False), nn.ReLU(), nn.Linear(65, 300),
+            nn.GELU(approximate="tanh"), nn.Linear(300, 7), nn.Softmax(-1),
+        )  # fmt: skip
+
+    return models.seeded(net), (torch.randn(5, 17),)
+
+
+class Contractible(nn.Module):
+    """Products that are rounded before something is added to them: a scaled sum with a bias, attention over tiles."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(37, 50)), nn.Parameter(torch.randn(50))
+
+    def forward(self, x, q, k):
+        return (x @ self.weight) * 0.37 + self.bias, nn.functional.scaled_dot_product_attention(q, k, k)
+
+
+def contractible() -> models.Built:
+    module = models.seeded(Contractible)
+    return module, (torch.randn(9, 37), torch.randn(1, 2, 3, 16), torch.randn(1, 2, 1100, 16))
+
+
+class Gated(nn.Module):
+    """Feed-forwards whose halves gate each other: the gate first without a bias, then last with one."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.up = nn.Linear(40, 80, bias=False), nn.Linear(40, 80, bias=False)
+        self.down, self.both = nn.Linear(80, 40), nn.Linear(40, 96)
+
+    def forward(self, x):
+        x = x + self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+        up, gate = self.both(x).chunk(2, -1)
+        return up * nn.functional.gelu(gate)
+
+
+def gated() -> models.Built:
+    return models.seeded(Gated), (torch.randn(2, 7, 40),)
+
+
+class Several(nn.Module):
+    """Outputs of three dtypes, one of them a view, one an input's copy; integer and boolean inputs."""
+
+    def forward(self, x, n, keep):
+        scaled = torch.where(keep, x * n.to(torch.float32), -x)
+        return scaled, scaled.transpose(0, 1), n % 5 - 3, keep & (x > 0), n, scaled.sum(), scaled.argmax(-1)
+
+
+def several() -> models.Built:
+    torch.manual_seed(0)
+    x, n, keep = torch.randn(3, 7), torch.randint(-9, 10, (3, 7)), torch.rand(3, 7) > 0.5
+    return Several().eval(), (x, n, keep)
+
+
+class Specials(nn.Module):
+    """Constants and attributes that are hard to write down in C."""
+
+    VALUES = (float("nan"), float("inf"), float("-inf"), -0.0, 0.0, 1e-45, -1.1754942e-38, 3.4028235e38, 0.1)
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("values", torch.tensor(self.VALUES))
+
+    def forward(self, x):
+        kept = nn.functional.pad(x, (1, 2), value=float("-inf"))
+        clipped = torch.clamp(x, -3.4028235e38, 1e-45)
+        return x * self.values, x + self.values, kept, clipped, nn.functional.leaky_relu(x, 1.1754944e-38)
+
+
+def specials() -> models.Built:
+    return Specials().eval(), (torch.tensor([[1.0, -0.0, 2.0, 3.0, -4.0, 5.0, 6.0, float("nan"), 1e-40]]),)
+
+
+MODELS: dict[str, Callable[[], models.Built]] = {
+    "mlp": odd_mlp,
+    "block functional": lambda: models.block("functional"),
+    "block sdpa causal": lambda: models.block("sdpa", True, rows=29),
+    "gpt2": models.gpt2,
+    "conv net": models.convnet,
+    "contractible": contractible,
+    "gated": gated,
+    "several": several,
+    "specials": specials,
+}
+
+
+@pytest.fixture(scope="session")
+def emitted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Emitted]:
+    """A model of the table, emitted once."""
+    done: dict[str, Emitted] = {}
+
+    def get(name: str) -> Emitted:
+        if name not in done:
+            module, inputs = MODELS[name]()
+            session = ingot.InferenceSession(module, example_inputs=inputs)
+            feeds = dict(zip((a.name for a in session.get_inputs()), (x.numpy() for x in inputs), strict=True))
+            outputs = session.run(None, feeds)
+            folder = tmp_path_factory.mktemp("emitted")
+            emit(session.graph, session.weights, folder)
+            done[name] = Emitted(folder, feeds, dict(zip(session.graph.outputs, outputs, strict=True)))
+        return done[name]
+
+    return get
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_same_bits_as_native(emitted, compiler: str, model: str) -> None:
+    case = emitted(model)
+    case.check(case.compiled(compiler, "-O2", "-Wall", "-Werror"))
+
+
+@pytest.mark.parametrize("flags", ["-O0", "-O3 -march=native", pytest.param("-Os -std=c11", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "model",
+    ["contractible", *(pytest.param(name, marks=pytest.mark.slow) for name in MODELS if name != "contractible")],
+)
+def test_same_bits_under_other_flags(emitted, compiler: str, model: str, flags: str) -> None:
+    case = emitted(model)
+    case.check(case.compiled(compiler, *flags.split(), "-Wall", "-Wextra", "-Werror"))
+
+
+@pytest.mark.parametrize("isa", ["portable", *load().isas()])
+def test_same_bits_on_every_set(emitted, compiler: str, isa: str) -> None:
+    case = emitted("contractible")
+    case.check(case.compiled(compiler, "-O2", "-Wall", "-Werror", force=isa))
+
+
+@pytest.mark.parametrize("model", ["gpt2", "conv net", "several", "specials"])
+def test_sanitizers_find_nothing(emitted, model: str) -> None:
+    flags = ("-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    for isa in ("scalar", *load().isas()[-1:]):
+        case = emitted(model)
+        case.check(case.compiled("gcc", *flags, force=isa))
+
+
+# -- every op ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Emitted:
+    """Every op sample that has a kernel, side by side in one model."""
+    graph, feeds = Graph("samples"), {}
+    for number, (op, sample) in enumerate(CASES):
+        if build(one_node(op, sample)[0], isa="scalar", threads=1).fallback:
+            continue
+        names: list[str | None] = []
+        for i, array in enumerate(draw(sample.operands, np.random.default_rng(7), op.domain)):
+            name = f"x{number}.{i}"
+            names.append(None if array is None else name)
+            if array is not None:
+                graph.add_input(name, TensorType(from_numpy(array.dtype), array.shape))
+                feeds[name] = array
+        node = graph.add(op.name, names, [f"y{number}.{i}" for i in range(len(one_node(op, sample)[0].outputs))],
+                         **sample.attributes)  # fmt: skip
+        for output in node.outputs:
+            graph.set_output(output, output)
+    program = build(graph, isa="scalar", threads=1)
+    assert program.single is not None
+    expected = dict(zip(graph.outputs, program.run([feeds[name] for name in graph.inputs]), strict=True))
+    folder = tmp_path_factory.mktemp("samples")
+    emit(graph, WeightStore(), folder)
+    return Emitted(folder, feeds, expected)
+
+
+@pytest.mark.parametrize("isa", ["", pytest.param("scalar", marks=pytest.mark.slow)])
+def test_every_op_sample(samples: Emitted, compiler: str, isa: str) -> None:
+    samples.check(samples.compiled(compiler, "-O2", "-Wall", "-Werror", force=isa))
+
+
+def test_every_kernel_can_stand_alone(tmp_path: Path, compiler: str) -> None:
+    """What is cut out for one kernel compiles without the others; all of them together do too."""
+    definitions = [(name, args) for name, args in abi.kernels().items() if name not in NATIVE_ONLY]
+    groups = [dict(definitions[i::12]) for i in range(12)]
+    units = []
+    for number, group in enumerate([*groups, dict(definitions)]):
+        source = kernel_source(group, {*group.values(), "ingot_fault"})
+        calls = "".join(f"  K({name})(args, 0, 1);\n" for name in group)
+        (tmp_path / f"{number}.c").write_text(f'#include "{number}.h"\n')
+        (tmp_path / f"{number}.h").write_text(
+            "#include <math.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <string.h>\n"
+            f"#define ISA scalar\n#define ISA_scalar 1\n{source.types}\n{source.kernels}\n"
+            f"void run(const void *args);\nvoid run(const void *args) {{\n{calls}}}\n"
+        )
+        units.append(f"{number}.c")
+    command([compiler, "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror", *units], tmp_path)
+
+
+def source_text(name: str) -> str:
+    return (Path(ingot.__file__).parent / "csrc" / name).read_text()
+
+
+# -- what the C holds -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flags", ["-O0", "-O2"])
+@pytest.mark.parametrize("model", ["block functional", "gpt2", "conv net"])
+def test_object_needs_only_libc_and_libm(emitted, compiler: str, model: str, flags: str) -> None:
+    folder = emitted(model).folder
+    command([compiler, flags, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-c", "model.c", "-o", "model.o"], folder)
+    wanted = {line.split()[-1].partition("@")[0] for line in command(["nm", "-u", "model.o"], folder).splitlines()}
+    assert wanted <= ALLOWED_SYMBOLS
+    defined = command(["nm", "-g", "--defined-only", "model.o"], folder).split()
+    assert [word for word in defined if word.startswith("model")] == ["model_run"] and len(defined) == 3
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_reads_well(emitted, model: str) -> None:
+    """No leftovers: every function, type and macro that model.c defines is used in it, lines fit, no stray blanks."""
+    folder = emitted(model).folder
+    text = (folder / "model.c").read_text()
+    code = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    uses = re.findall(r"\w+", re.sub(r"^#define (\w+) K\(\1\)|^#undef \w+", "", code, flags=re.MULTILINE))
+    defined = set(re.findall(r"^#define (\w+)|^static inline void K\((\w+)\)\(", code, re.MULTILINE))
+    assert len(defined) > 30
+    assert {name for names in defined for name in names if name and uses.count(name) < 2} == set()
+    for name in ("model.c", "model.h", "main.c"):
+        content = (folder / name).read_text()
+        assert content.isascii() and content.endswith("\n") and not re.search(r"[ \t]$|\n\n\n", content, re.MULTILINE)
+        assert max(map(len, content.splitlines())) <= 120
+    comments = [c for c in re.findall(r"/\*.*?\*/", text, re.DOTALL) if len(c) > 60]
+    assert len(comments) == len(set(comments))
+
+
+def test_steps_and_kernels_are_what_the_model_needs(emitted) -> None:
+    text = (emitted("block sdpa causal").folder / "model.c").read_text()
+    code = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    assert len(re.findall(r"^  /\* \d+: ", text, re.MULTILINE)) == len(
+        re.findall(r"^    K\(\w+\)\(&s, 0, 1\);", text, re.MULTILINE)
+    )
+    assert "attention_f32" in text and "layer_norm_f32" in text
+    assert not re.search(r"conv2d|avg_pool|gather|rms_norm|log_softmax|ingot_fault|ingot_program", code)
+    assert not re.search(r"gemm_bf16|gemv_bf16|expert_matmul|append_|cached_attention|sample_|topk", code)
+    assert len(text.splitlines()) < 2000
+
+
+def test_names_stay_in_the_layout(tmp_path: Path, compiler: str) -> None:
+    graph = Graph("graph" + HOSTILE)
+    x = graph.add_input("in" + HOSTILE, TensorType(f32, (3, 5)))
+    w = graph.add_weight("weight" + HOSTILE, np.ones((5, 4), np.float32))
+    node = graph.add("matmul", (x, w), ("marker" + HOSTILE,), transpose_a=False, transpose_b=False, scale=1.0)
+    graph.set_output("out" + HOSTILE, graph.add("exp", node.outputs).output)
+    emit(graph, WeightStore(), tmp_path)
+    for name in ("model.c", "model.h", "main.c"):
+        text = (tmp_path / name).read_text(encoding="ascii")
+        assert "#errand" not in text and "marker" not in text
+    rows = json.loads((tmp_path / "layout.json").read_text())["tensors"]
+    assert {"in" + HOSTILE, "weight" + HOSTILE, "out" + HOSTILE} <= {row["name"] for row in rows}
+    feeds = {"in" + HOSTILE: np.ones((3, 5), np.float32)}
+    case = Emitted(tmp_path, feeds, {})
+    (y,) = case.run(case.compiled(compiler, "-O1", "-Wall", "-Werror"), feeds).values()
+    np.testing.assert_allclose(y, np.exp(5.0) * np.ones((3, 4)), rtol=1e-6)
+
+
+def embedding() -> Graph:
+    graph = Graph("embedding")
+    table = graph.add_weight("table", np.arange(12, dtype=np.float32).reshape(4, 3))
+    ids = graph.add_input("ids", TensorType(i64, (5,)))
+    graph.set_output("y", graph.add("gather", (table, ids), axis=0).output)
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("index", "message"), [(3, ""), (-4, ""), (4, "outside"), (-5, "outside"), (1 << 62, "outside")]
+)
+def test_an_index_outside_its_table_is_reported(tmp_path: Path, index: int, message: str) -> None:
+    emit(embedding(), WeightStore(), tmp_path)
+    case = Emitted(tmp_path, {}, {})
+    program = case.compiled("gcc", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    feeds = {"ids": np.array([0, 1, index, 2, 3])}
+    if not message:
+        table = np.arange(12, dtype=np.float32).reshape(4, 3)
+        assert np.array_equal(case.run(program, feeds)["y"], table[feeds["ids"]])
+        return
+    (tmp_path / "ids").write_bytes(feeds["ids"].tobytes())
+    done = subprocess.run([program, "weights.bin", "ids", "y"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 65 and message in done.stderr and not (tmp_path / "y").exists()
+
+
+def test_the_host_may_flush_denormals(emitted, tmp_path: Path) -> None:
+    """Rounding and denormal modes of the caller change no bit, and are the caller's again afterwards."""
+    case = emitted("specials")
+    folder = case.compiled("gcc", "-O2").parent
+    text = (folder / "main.c").read_text()
+    text = text.replace("  model_run(", "  const unsigned mode = __builtin_ia32_stmxcsr() | 0xe040;\n"
+                        "  __builtin_ia32_ldmxcsr(mode);\n  model_run(")  # fmt: skip
+    text = text.replace("  return 0;\n", "  return __builtin_ia32_stmxcsr() == mode ? 0 : 3;\n")
+    (folder / "main.c").write_text(text)
+    command(["gcc", "-O2", "model.c", "main.c", "-lm", "-o", "flushing"], folder)
+    case.check(folder / "flushing")
+
+
+# -- emission ---------------------------------------------------------------------------------------------------
+
+
+def test_emission_is_deterministic(tmp_path: Path) -> None:
+    code = "import ingot.cli; ingot.cli.main()"
+    for seed in ("1", "2"):
+        arguments = ["emit-c", DIGITS, "--dim", "batch=1", "-o", str(tmp_path / seed)]
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}
+        subprocess.run([sys.executable, "-c", code, *arguments], check=True, env=environment, capture_output=True)
+    names = sorted(path.name for path in (tmp_path / "1").iterdir())
+    assert names == ["layout.json", "main.c", "model.c", "model.h", "weights.bin"]
+    for name in names:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+
+
+DIGITS = str(Path(ingot.__file__).parent / "data" / "digits.onnx")
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs `ingot ARGUMENTS`: (exit code, stdout, stderr)."""
+    from ingot.cli import main
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = 0
+        try:
+            main([str(a) for a in arguments])
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run
+
+
+def test_command_line(call, tmp_path: Path, compiler: str) -> None:
+    folder = tmp_path / "deep" / "out"
+    code, out, err = call("emit-c", DIGITS, "--dim", "batch=2", "-o", folder)
+    assert (code, err) == (0, "")
+    assert {Path(line) for line in out.split()} == set(folder.iterdir())
+    with np.load(Path(DIGITS).with_name("digits.npz"), allow_pickle=False) as held_out:
+        images, labels = held_out["images"][:2, None].astype(np.float32), held_out["labels"][:2]
+    (expected,) = ingot.InferenceSession(DIGITS).run(None, {"image": images})
+    case = Emitted(folder, {"image": images}, {})
+    command(
+        [compiler, "-O2", "-Wall", "-Werror", "deep/out/model.c", "deep/out/main.c", "-lm", "-o", "model"], tmp_path
+    )
+    (got,) = case.run(tmp_path / "model", case.feeds).values()
+    assert same_bits(got, expected) and np.array_equal(got.argmax(-1), labels)
+
+
+def test_command_line_errors(call, tmp_path: Path) -> None:
+    import onnx
+    from onnx import TensorProto, helper
+
+    code, _, err = call("emit-c", DIGITS, "-o", tmp_path / "out")
+    assert code == 65 and "batch" in err and not (tmp_path / "out").exists()
+    (tmp_path / "file").write_bytes(b"")
+    code, _, err = call("emit-c", DIGITS, "--dim", "batch=1", "-o", tmp_path / "file" / "out")
+    assert code == 73 and "file" in err
+    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 5])
+    node = helper.make_node("CumSum", ["x", "axis"], ["y"], name="running")
+    axis = helper.make_tensor("axis", TensorProto.INT64, [], [1])
+    graph = helper.make_graph(
+        [node], "g", [info], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 5])], [axis]
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "cumsum.onnx")
+    code, _, err = call("emit-c", tmp_path / "cumsum.onnx", "-o", tmp_path / "out")
+    assert code == 69 and "cumsum" in err and not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_emitted_is_an_error(tmp_path: Path) -> None:
+    graph = Graph("symbolic")
+    x = graph.add_input("x", TensorType(f32, (symbol("rows"), 4)))
+    graph.set_output("y", graph.add("exp", (x,)).output)
+    with pytest.raises(InputError, match="rows"):
+        emit(graph, WeightStore(), tmp_path / "out")
+    graph = graph.bind({"rows": 3})
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OutputError):
+        emit(graph, WeightStore(), tmp_path / "file")
+    graph.set_output("z", graph.add("cumsum", (x,), axis=0).output)
+    with pytest.raises(UnsupportedError, match="cumsum"):
+        emit(graph, WeightStore(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_debug_prints_the_source(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("INGOT_DEBUG", "4")
+    emit(embedding(), WeightStore(), tmp_path)
+    assert (tmp_path / "model.c").read_text() in capsys.readouterr().err

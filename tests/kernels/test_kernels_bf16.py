@@ -1,0 +1,292 @@
+"""Products with bf16 weights: bits of f32 panels with the same numbers, dot products against their definition, packing,
+and what lowering makes of weights that are stored as bf16.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+from ml_dtypes import bfloat16
+from test_kernels_linear import (
+    ACTIVATIONS,
+    ATTRIBUTES,
+    EPILOGUES,
+    ISAS,
+    PARTS,
+    at_page_end,
+    blank,
+    every,
+    gamma,
+    gate_packed,
+    packed,
+    random,
+    run,
+    steps,
+)  # fmt: skip
+
+from ingot.compile import compile_mode
+from ingot.dtype import bf16, f32, i32, i64
+from ingot.emit.c import emit
+from ingot.ir import Graph, TensorType
+from ingot.lower import Target
+from ingot.lower.recipe import make_recipe, static_value
+from ingot.passes import optimize
+from ingot.run.arena import Arena
+from ingot.run.interpret import interpret
+from ingot.run.library import load
+from ingot.run.program import Program
+from ingot.run.store import WeightStore
+
+pytestmark = pytest.mark.native
+
+# avx512's dot products exist on some CPUs only; the other sets follow them one float at a time.
+DOT_ISAS = ISAS if load().has_bf16_dots else ISAS[:2]
+PLAIN_ROWS = 16  # lowering keeps f32 arithmetic for so many
+
+
+def narrow(*shape: int, seed: int = 0) -> np.ndarray:
+    return random(*shape, seed=seed).astype(bfloat16)
+
+
+def pairs(b: np.ndarray) -> np.ndarray:
+    """Panels [n / 32][k / 2][32][2] of b[k, n], or of gate panels [panels, k, 2, 16]."""
+    panels = packed(b.astype(np.float32)) if b.ndim == 2 else b.astype(np.float32).reshape(len(b), b.shape[1], 32)
+    if panels.shape[1] % 2:
+        panels = np.concatenate([panels, np.zeros_like(panels[:, :1])], axis=1)
+    split = panels.reshape(len(panels), panels.shape[1] // 2, 2, 32).transpose(0, 1, 3, 2)
+    return np.ascontiguousarray(split).astype(bfloat16)
+
+
+SHAPES = [
+    (1, 1, 1), (1, 200, 33), (1, 257, 513), (2, 33, 5), (3, 64, 257), (4, 100, 40), (4, 31, 601), (5, 32, 16),
+    (7, 17, 3), (12, 96, 256), (13, 65, 300), (13, 40, 255), (25, 3, 1024), (5, 40, 0), (0, 8, 4), (26, 16, 301),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index, shape", list(enumerate(SHAPES)), ids=str)
+def test_the_bits_of_f32_panels(index: int, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = random(m, k), narrow(k, n, seed=1)
+    activation, alpha, with_bias, with_residual = EPILOGUES[index % len(EPILOGUES)]
+    fields = {"m": m, "n": n, "k": k, "alpha": alpha, "activation": ACTIVATIONS[activation][0]} | ATTRIBUTES
+    fields |= {"a": at_page_end(a, row_pad=index % 3), "a_stride": k + index % 3, "c_stride": n + 5}
+    if with_bias:
+        fields["bias"] = at_page_end(random(n, seed=2))
+    if with_residual:
+        fields |= {"residual": at_page_end(random(m, n, seed=3), 3), "residual_stride": n + 3}
+        fields["residual_first"] = int(with_residual == "first")
+    wide, stored = at_page_end(packed(b.astype(np.float32))), at_page_end(pairs(b).view(np.uint16))
+    expected = every("gemm_f32_packed", fields | {"b": wide}, "c", (m, n), row_pad=5)
+    for kernel in ["gemm_f32_bf16_packed"] + ["gemv_f32_bf16_packed"] * (m <= 4):
+        assert every(kernel, fields | {"b": stored}, "c", (m, n), row_pad=5).tobytes() == expected.tobytes()
+    exact = a.astype(float) @ b.astype(float)
+    plain = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": a, "a_stride": k, "c_stride": n, "b": stored}
+    bound = 1.2 * gamma(k) * (abs(a).astype(float) @ abs(b.astype(float))) + 5e-7
+    assert (abs(every("gemm_f32_bf16_packed", plain, "c", (m, n)) - exact) <= bound).all()
+
+
+@pytest.mark.parametrize("m, n, k", [(1, 16, 41), (4, 160, 300), (5, 48, 1), (13, 32, 258), (25, 80, 515), (6, 48, 0)])
+@pytest.mark.parametrize("gate", [1, 2])
+def test_the_bits_of_f32_gate_panels(m: int, n: int, k: int, gate: int) -> None:
+    a, b = random(m, k), narrow(k, 2 * n, seed=1)
+    fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": at_page_end(a, 1), "a_stride": k + 1, "c_stride": n + 5}
+    fields |= {"activation": 4, "gate": gate, "bias": at_page_end(random(2 * n, seed=2))}
+    whole = gate_packed(b.astype(np.float32))
+    expected = every("gemm_f32_gated", fields | {"b": whole}, "c", (m, n), row_pad=5)
+    stored = fields | {"b": at_page_end(pairs(whole).view(np.uint16))}
+    assert every("gemm_f32_bf16_gated", stored, "c", (m, n), row_pad=5).tobytes() == expected.tobytes()
+
+
+def every_dot(kernel: str, fields: dict, shape: tuple[int, int]) -> np.ndarray:
+    """As `every`, on the instruction sets that can."""
+    results = []
+    for isa, parts in itertools.product(DOT_ISAS, PARTS):
+        target = blank(shape)
+        run(kernel, isa, parts, fields | {"c": target})
+        results.append(np.array(target))
+        assert results[-1].tobytes() == results[0].tobytes(), (isa, parts)
+    return results[0]
+
+
+DOTS = [(1, 33, 2), (4, 40, 600), (5, 64, 1024), (13, 300, 514), (25, 16, 64), (30, 96, 1026), (3, 8, 0)]
+
+
+@pytest.mark.parametrize("m, n, k", DOTS)
+def test_dots(m: int, n: int, k: int) -> None:
+    """One definition on every instruction set, whatever the rows beside a row; near float64 on the rounded numbers."""
+    a, b, bias = narrow(m, k), narrow(k, n, seed=1), random(n, seed=2)
+    if k:
+        a[0, 0], b[0, 0] = 1e-39, 3e-39  # denormals count as zeros
+    x = at_page_end(a.view(np.uint16))
+    fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": x, "a_stride": k, "c_stride": n, "activation": 4}
+    fields |= {"b": at_page_end(pairs(b).view(np.uint16)), "bias": at_page_end(bias)}
+    result = every_dot("gemm_bf16_packed", fields, (m, n))
+    linear = a.astype(float) @ b.astype(float) + bias
+    bound = 2.4 * gamma(k) * (abs(a.astype(float)) @ abs(b.astype(float)) + abs(bias)) + 1e-6
+    assert (abs(result - linear / (1 + np.exp(-linear))) <= bound).all()
+    for i in range(m):
+        alone = blank((1, n))
+        run("gemm_bf16_packed", DOT_ISAS[-1], 1, fields | {"m": 1, "a": at_page_end(a[i].view(np.uint16)), "c": alone})
+        assert alone.tobytes() == result[i].tobytes()
+
+
+def test_gated_dots() -> None:
+    m, n, k = 29, 48, 130
+    a, b = narrow(m, k), narrow(k, 2 * n, seed=1)
+    fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": a, "a_stride": k, "c_stride": n}
+    gated = fields | {"b": pairs(gate_packed(b.astype(np.float32))), "activation": 4, "gate": 1}
+    halves = []
+    for half, activation in ((b[:, :n], 4), (b[:, n:], 0)):
+        halves.append(every_dot("gemm_bf16_packed", fields | {"b": pairs(half), "activation": activation}, (m, n)))
+    assert every_dot("gemm_bf16_gated", gated, (m, n)).tobytes() == (halves[0] * halves[1]).tobytes()
+
+
+@pytest.mark.parametrize("n, k", [(1, 1), (31, 9), (32, 16), (33, 17), (100, 40), (64, 0), (0, 5), (40, 83)])
+@pytest.mark.parametrize("layout", ["rows", "columns", "strided"])
+def test_pack(n: int, k: int, layout: str) -> None:
+    b = np.random.default_rng(7).integers(0, 1 << 16, (k, n), np.uint16)  # every pattern: packing moves, and no more
+    if layout == "columns":
+        placed = at_page_end(np.ascontiguousarray(b.T)).T
+    elif layout == "rows":
+        placed = at_page_end(b)
+    else:
+        placed = at_page_end(np.repeat(b, 2, axis=1))[:, ::2]
+    expected = np.zeros((-(-n // 32), -(-k // 2), 32, 2), np.uint16)
+    for i, j in np.ndindex(k, n):
+        expected[j // 32, i // 2, j % 32, i % 2] = b[i, j]
+    k_stride, n_stride = steps(placed)
+    for isa, parts in itertools.product(ISAS, PARTS):
+        target = at_page_end(np.full(expected.shape, 0xA5A5, np.uint16))
+        fields = {"src": placed, "n": n, "k": k, "k_stride": k_stride, "n_stride": n_stride, "dst": target}
+        run("pack_bf16", isa, parts, fields)
+        np.testing.assert_array_equal(target, expected)
+
+
+# -- whole models -----------------------------------------------------------------------------------------------
+
+
+def model(rows: int, k: int, half: int, stored: object = bfloat16, seed: int = 0) -> Graph:
+    """A tied and an untied table, parallel products that merge, a gated pair.
+
+    stored: the dtype of the file; f32 weights hold the same bf16 numbers.
+    """
+    graph = Graph("model")
+    ids = graph.add_input("ids", TensorType(i32, (rows,)))
+
+    def weight(name: str, *shape: int) -> str:
+        data = (np.random.default_rng([seed, *name.encode()]).standard_normal(shape) / 4).astype(bfloat16)
+        added = graph.add_weight(name, data.astype(stored))
+        return added if stored is np.float32 else graph.add("cast", [added], dtype=f32).output
+
+    def product(x: str, name: str, n: int, inputs: int = k) -> str:
+        return graph.add("matmul", [x, weight(name, n, inputs)], transpose_b=True).output
+
+    table = weight("table", 100, k)
+    embedded = [graph.add("gather", [t, ids], axis=0).output for t in (table, weight("other", 100, k))]
+    x = graph.add("add", embedded).output
+    graph.set_output("k", product(x, "key", 32))
+    x = graph.add("add", [x, product(x, "query", k)]).output
+    gate, up = product(x, "gate", half), product(x, "up", half)
+    x = graph.add("mul", [graph.add("silu", [gate]).output, up]).output
+    graph.set_output("y", graph.add("matmul", [product(x, "down", k, half), table], transpose_b=True).output)
+    return graph
+
+
+def compiled(graph: Graph, **target: object) -> tuple[Program, list[str]]:
+    graph = graph.copy()
+    optimize(graph)
+    options = {"threads": 2, "run_nanoseconds": 0, "part_nanoseconds": 1} | target
+    program = Program(compile_mode(graph, Target(**options)), WeightStore(2), Arena())
+    assert program.single is not None
+    return program, [step.kernel for step in program.single.lowered.steps]
+
+
+@pytest.mark.parametrize("rows", [1, 7, 40])
+@pytest.mark.parametrize("k, half", [(64, 80), (33, 48)])
+def test_bf16_files_have_the_bits_of_f32_files(rows: int, k: int, half: int) -> None:
+    ids = np.random.default_rng(1).integers(-100, 100, rows).astype(np.int32)
+    wide, _ = compiled(model(rows, k, half, np.float32))
+    expected = wide.run([ids])
+    for isa, threads in itertools.product(ISAS, (1, 2, 3)):
+        stored, kernels = compiled(model(rows, k, half), isa=isa, threads=threads)
+        products = [kernel for kernel in kernels if kernel.startswith("gem")]
+        assert len(products) == 4 and all("f32_bf16" in kernel for kernel in products)
+        assert kernels[:2] == ["gather_bf16_panels", "gather_bf16"] or kernels[:2] == [
+            "gather_bf16",
+            "gather_bf16_panels",
+        ]
+        for got, wanted in zip(stored.run([ids]), expected, strict=True):
+            assert got.tobytes() == wanted.tobytes(), (isa, threads)
+
+
+def test_dots_are_for_many_rows_and_wanted_ones() -> None:
+    ids = np.random.default_rng(1).integers(0, 100, 40).astype(np.int32)
+    exact = interpret(model(40, 64, 80), {"ids": ids}, float64=True)
+    first = None
+    for isa, threads in itertools.product(DOT_ISAS, (1, 2, 3)):
+        program, kernels = compiled(model(40, 64, 80), isa=isa, threads=threads, bf16_dot=True)
+        assert sum(kernel.startswith("gemm_bf16") for kernel in kernels) == 4
+        results = program.run([ids])
+        for got, wanted in zip(results, exact.values(), strict=True):
+            assert abs(got - wanted).max() <= 0.02 * abs(wanted).max()
+        first = first or results
+        assert [r.tobytes() for r in results] == [r.tobytes() for r in first]
+    for rows, wanted in ((PLAIN_ROWS, True), (40, False)):
+        _, kernels = compiled(model(rows, 64, 80), bf16_dot=wanted)
+        assert not any(kernel.startswith("gemm_bf16") for kernel in kernels)
+    _, kernels = compiled(model(40, 33, 48), bf16_dot=True)  # 33 elements are no pairs
+    assert [kernel for kernel in kernels if kernel.startswith("gemm_bf16")] == ["gemm_bf16_packed"]
+    (few,) = compiled(model(8, 64, 80), bf16_dot=True)[0].native
+    choices = {kernel: why for choice in few.lowered.choices for kernel, why in choice.candidates}
+    assert choices["gemm_bf16_packed"] == "8 rows, expected more than 16"
+
+
+def test_nothing_is_kept_as_f32() -> None:
+    """The panels take two bytes an element, and the untied table stays in its file."""
+    program, _ = compiled(model(3, 64, 96))
+    assert program.single is not None
+    recipes = [t.recipe for t in program.single.lowered.tensors.values() if t.recipe is not None]
+    assert {recipe.dtype for recipe in recipes} == {bf16}
+    elements = 128 * 64 + 100 * 64 + 96 * 64 + 192 * 64 + 64 * 96
+    assert sum(recipe.nbytes for recipe in recipes) == 2 * elements
+
+
+@pytest.mark.parametrize("transposed", [True, False])
+@pytest.mark.parametrize("layout", ["panels", "gate_panels"])
+def test_f32_files_are_rounded_as_they_are_packed(transposed: bool, layout: str) -> None:
+    data = random(64, 40) if transposed else random(40, 64)
+    graph = Graph("rounded")
+    graph.add("cast", [graph.add_weight("w", data)], "rounded", dtype=bf16)
+    made = WeightStore(2).array(make_recipe(static_value(graph, "rounded"), layout, transposed))
+    b = data.T if transposed else data
+    whole = b if layout == "panels" else gate_packed(b)
+    assert made.tobytes() == pairs(whole.astype(bfloat16)).tobytes()
+
+
+def test_emitted(tmp_path) -> None:
+    """Panels and tables of bf16 in plain C."""
+    import subprocess
+
+    graph = model(3, 33, 48)
+    ids = np.array([3, -1, 99], np.int32)
+    program, _ = compiled(graph)
+    optimize(graph)
+    emit(graph, WeightStore(), tmp_path)
+    files = ["model.c", "main.c", "-lm", "-o", "model"]
+    subprocess.run(["cc", "-O1", "-Wall", "-Wextra", "-Werror", *files], cwd=tmp_path, check=True)
+    ids.tofile(tmp_path / "ids")
+    subprocess.run(["./model", "weights.bin", "ids", "k", "y"], cwd=tmp_path, check=True)
+    for name, expected in zip("ky", program.run([ids]), strict=True):
+        assert (tmp_path / name).read_bytes() == expected.tobytes()
+
+
+def test_a_table_that_is_fed_is_no_stored_one() -> None:
+    graph = Graph("fed")
+    graph.add_input("table", TensorType(bf16, (8, 4)))
+    graph.add_input("ids", TensorType(i64, (3,)))
+    graph.add("cast", ["table"], "rows", dtype=f32)
+    graph.set_output("y", graph.add("gather", ["rows", "ids"], "y", axis=0).output)
+    table, ids = random(8, 4).astype(bfloat16), np.array([7, 0, 2])
+    program, kernels = compiled(graph)
+    assert "gather_i64" in kernels
+    assert program.run([table, ids])[0].tobytes() == table.astype(np.float32)[ids].tobytes()

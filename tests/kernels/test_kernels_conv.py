@@ -1,0 +1,131 @@
+"""Convolution kernels over images with adjacent channels, against torch in float64, and bit for bit among instruction
+sets, parts and batches."""
+
+import numpy as np
+import pytest
+import torch
+from test_kernels_linear import ACTIVATIONS, at_page_end, every, gamma, packed, random, steps
+
+from ingot import abi
+
+pytestmark = pytest.mark.native
+
+CASES = [  # batch, channels, height, width, out_channels, groups, kernel, stride, pad, dilation
+    (1, 1, 1, 1, 1, 1, (1, 1), (1, 1), (0, 0), (1, 1)),
+    (2, 3, 9, 11, 20, 1, (3, 3), (1, 1), (1, 1), (1, 1)),
+    (1, 3, 17, 15, 8, 1, (7, 7), (2, 2), (3, 3), (1, 1)),
+    (1, 3, 32, 48, 70, 1, (16, 16), (16, 16), (0, 0), (1, 1)),
+    (1, 8, 7, 7, 12, 4, (3, 2), (2, 1), (1, 0), (1, 2)),
+    (1, 6, 8, 40, 6, 6, (3, 3), (1, 1), (2, 2), (2, 2)),
+    (2, 40, 5, 5, 33, 1, (1, 1), (1, 1), (0, 0), (1, 1)),
+    (1, 16, 14, 14, 64, 1, (3, 3), (1, 1), (1, 1), (1, 1)),
+    (3, 64, 7, 7, 40, 1, (3, 3), (2, 2), (1, 1), (1, 1)),
+    (1, 320, 3, 4, 32, 1, (3, 3), (1, 1), (1, 1), (1, 1)),
+    (1, 64, 10, 9, 33, 1, (5, 5), (1, 1), (2, 2), (1, 1)),
+    (1, 80, 6, 5, 68, 2, (3, 3), (1, 1), (3, 4), (3, 3)),
+    (1, 2, 1, 50, 3, 1, (1, 5), (1, 3), (0, 4), (1, 1)),
+    (1, 4, 3, 3, 5, 1, (2, 2), (1, 1), (4, 4), (1, 1)),
+    (0, 2, 4, 4, 3, 1, (1, 1), (1, 1), (0, 0), (1, 1)),
+]
+DEPTHWISE = [  # batch, channels, height, width, kernel, stride, pad, dilation
+    (1, 1, 1, 1, (1, 1), (1, 1), (0, 0), (1, 1)),
+    (2, 32, 9, 11, (3, 3), (1, 1), (1, 1), (1, 1)),
+    (2, 40, 9, 12, (3, 3), (2, 2), (1, 1), (1, 1)),
+    (1, 24, 12, 9, (5, 5), (1, 1), (2, 2), (1, 1)),
+    (1, 17, 7, 30, (5, 5), (2, 2), (2, 2), (1, 1)),
+    (1, 19, 13, 14, (3, 3), (1, 1), (2, 2), (2, 2)),
+    (1, 50, 8, 8, (3, 2), (1, 2), (0, 1), (1, 1)),
+    (1, 16, 2, 2, (3, 3), (1, 1), (3, 3), (1, 1)),
+    (0, 16, 2, 2, (1, 1), (1, 1), (0, 0), (1, 1)),
+]
+WAYS = [("none", 0), ("relu", 0), ("silu", 5)]  # activation (with bias and residual when there is one), holes
+
+
+def double(x, weight, bias, groups, stride, pad, dilation):
+    """The convolution of NCHW x in float64, as NHWC."""
+    tensors = [torch.from_numpy(np.asarray(v, np.float64)) for v in (x, weight, bias)]
+    result = torch.nn.functional.conv2d(*tensors, stride=stride, padding=pad, dilation=dilation, groups=groups)
+    return result.permute(0, 2, 3, 1).numpy()
+
+
+def sizes(x, weight, out, groups, stride, pad, dilation):
+    """The fields of conv_args that are numbers; x is NCHW, out NHWC."""
+    fields = {"batch": x.shape[0], "channels": x.shape[1], "height": x.shape[2], "width": x.shape[3]}
+    fields |= {"out_channels": weight.shape[0], "out_height": out.shape[1], "out_width": out.shape[2]}
+    pairs = {"kernel": weight.shape[2:], "stride": stride, "dilation": dilation}
+    for name, pair in pairs.items():
+        fields |= {f"{name}_h": pair[0], f"{name}_w": pair[1]}
+    return fields | {"pad_top": pad[0], "pad_left": pad[1], "groups": groups}
+
+
+def panels(weight, groups, order):
+    """[out_channels, channels / groups, kernel_h, kernel_w] in panels per group, k in `order` of the last three."""
+    split = weight.reshape(groups, -1, *weight.shape[1:])
+    return np.stack([packed(w.transpose(0, *order).reshape(len(w), -1).T) for w in split])
+
+
+def check(kernel, x, weight, image, image_strides, stored, case, way):
+    """Runs a kernel on every instruction set and number of parts, and compares it with float64."""
+    (activation, holes), (groups, stride, pad, dilation) = way, case
+    code, function = ACTIVATIONS[activation]
+    bias = random(weight.shape[0], seed=2) * (activation != "none")
+    linear = double(x, weight, bias, *case)
+    fields = sizes(x, weight, linear, groups, stride, pad, dilation)
+    fields |= {"x": image, "x_strides": image_strides, "weight": at_page_end(stored), "activation": code}
+    expected = function(linear)
+    if activation != "none":
+        residual = at_page_end(random(*linear.shape, seed=3), holes)
+        fields |= {"bias": at_page_end(bias), "residual": residual, "residual_strides": steps(residual)[:3]}
+        expected = expected + residual
+    shape = linear.shape
+    pitch = shape[3] + holes
+    fields["out_strides"] = [shape[1] * shape[2] * pitch, shape[2] * pitch, pitch]
+    result = every(kernel, fields, "out", shape, row_pad=holes, scratch=abi.scratch_floats(kernel, fields))
+    size = double(abs(x), abs(weight), abs(bias), *case)
+    bound = 1.2 * gamma(int(np.prod(weight.shape[1:]))) * size + 5e-7 * (1 + abs(expected))
+    assert (abs(result - expected) <= bound).all()
+    return result
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_packed_and_planes(case, way):
+    """conv2d_f32_packed reads adjacent channels, conv2d_f32_planes the graph's own layout; one image at a time gives
+    the bits of the batch."""
+    batch, channels, height, width, out_channels, groups, kernel, *window = case
+    x = random(batch, channels, height, width)
+    weight = random(out_channels, channels // groups, *kernel, seed=1)
+    for name, axes, order in [("packed", (0, 2, 3, 1), (2, 3, 1)), ("planes", (0, 1, 2, 3), (1, 2, 3))]:
+        stored = panels(weight, groups, order)
+        results = []
+        for images in [x, *x[:, None]] if way[0] == "none" else [x]:
+            image = at_page_end(images.transpose(axes), way[1])
+            n, *rest = steps(image)
+            strides = [n, rest[0], rest[1], rest[2]] if name == "packed" else [n, rest[1], rest[2], rest[0]]
+            results.append(check(f"conv2d_f32_{name}", images, weight, image, strides, stored, (groups, *window), way))
+        for one, all in zip(results[1:], results[0], strict=False):
+            assert one[0].tobytes() == all.tobytes()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("case", DEPTHWISE, ids=str)
+def test_depthwise(case, way):
+    batch, channels, height, width, kernel, *window = case
+    x = random(batch, channels, height, width)
+    weight = random(channels, 1, *kernel, seed=1)
+    stored = np.ascontiguousarray(weight.reshape(channels, -1).T)
+    image = at_page_end(x.transpose(0, 2, 3, 1), way[1])
+    check("conv2d_f32_depthwise", x, weight, image, steps(image), stored, (channels, *window), way)
+
+
+@pytest.mark.parametrize("kernel", ["packed", "depthwise"])
+def test_padding_is_zero_times_weight(kernel):
+    """An infinite weight meets the zeros of the padding, as in torch."""
+    x, weight = np.ones((1, 1, 2, 2), np.float32), np.zeros((1, 1, 3, 3), np.float32)
+    weight[0, 0, 0, 0] = np.inf
+    stored = panels(weight, 1, (2, 3, 1)) if kernel == "packed" else weight.reshape(9, 1)
+    fields = sizes(x, weight, np.empty((1, 2, 2, 1)), 1, (1, 1), (1, 1), (1, 1))
+    fields |= {"x": x, "x_strides": [4, 2, 1, 1], "weight": at_page_end(stored), "out_strides": [4, 2, 1]}
+    scratch = abi.scratch_floats(f"conv2d_f32_{kernel}", fields)
+    result = every(f"conv2d_f32_{kernel}", fields, "out", (1, 2, 2, 1), scratch=scratch)
+    np.testing.assert_array_equal(result.ravel(), [np.nan, np.nan, np.nan, np.inf])

@@ -1,0 +1,58 @@
+"""What loading rules make of their own test cases.
+
+`python tests/kit/made_by_rules.py --write` writes the tables anew.
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import aten_shape_cases  # noqa: F401  # declares cases
+import ingot.load
+from aten_cases import CASES, exported
+from ingot.load.aten import load_exported
+from ingot.load.made import Made, format_table, recording
+from ingot.load.onnx import load_onnx
+from onnx_cases import INTEGERS, INTEGERS_BY_REFERENCE, NODES, SYMBOLIC
+from onnx_models import one_node, text_model
+
+REWRITE = "`python tests/kit/made_by_rules.py --write` writes the tables anew"
+
+
+def made_by_aten() -> Made:
+    """The table of every case as it is exported and in core ATen."""
+    with recording() as made:
+        for name in CASES:
+            for decomposed in (False, True):
+                load_exported(exported(name, decomposed))
+    return made
+
+
+def made_by_onnx() -> Made:
+    """The table of every single node, and of all arithmetic on known and symbolic integers."""
+    with recording() as made:
+        for case in NODES:
+            load_onnx(one_node(case, np.random.default_rng(0))[0].SerializeToString())
+        for body in (INTEGERS | INTEGERS_BY_REFERENCE).values():
+            load_onnx(text_model(f"g () => (y) {{ {body} }}"))
+        for body in SYMBOLIC.values():
+            load_onnx(text_model(body))
+    return made
+
+
+MADE: dict[str, Callable[[], Made]] = {"aten": made_by_aten, "onnx": made_by_onnx}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", required=True, help="write src/ingot/load/*/made.txt")
+    parser.parse_args()
+    for importer, make in MADE.items():
+        path = Path(*ingot.load.__path__) / importer / "made.txt"
+        path.write_text(format_table(make()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

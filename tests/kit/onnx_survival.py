@@ -1,0 +1,99 @@
+"""Mutants of ONNX models, loaded and run: `python [-O] tests/kit/onnx_survival.py --count 20000 [--start S] [--jobs J]`
+
+A mutant loads or is refused with a typed error, in little time and memory; what loads binds and runs with small dims,
+or is refused the same way. `--seed N` repeats one here and raises. The exit code is 1 when there are findings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+
+import numpy as np
+
+import ingot
+from forked import Say, judge_seeds, limit_memory
+from ingot.dim import bind
+from ingot.errors import IngotError
+from ingot.ir import Graph
+from ingot.load.onnx import load_onnx
+from onnx_mutations import mutant, originals
+
+LOAD_SECONDS = 10
+RUN_SECONDS = 20
+MAX_FED_ELEMENTS = 1 << 16
+
+
+def feeds_of(graph: Graph, size: int) -> dict[str, np.ndarray] | None:
+    """Small inputs, every symbol bound to `size`; None when they cannot be small."""
+    feeds, symbols = {}, dict.fromkeys(graph.symbols, size)
+    for name in graph.inputs:
+        shape = [bind(dim, symbols) for dim in graph.type(name).shape]
+        if (
+            not all(isinstance(dim, int) and dim >= 0 for dim in shape)
+            or np.prod(shape, dtype=float) > MAX_FED_ELEMENTS
+        ):
+            return None
+        feeds[name] = np.ones(shape, graph.type(name).dtype.numpy)  # type: ignore[arg-type]
+    return feeds
+
+
+def load_and_run(seed: int, say: Say = print) -> str:
+    """What became of a mutant; raises what is not an error of Ingot. An alarm ends what takes too long."""
+    say("! slow to load")
+    content = mutant(seed)
+    signal.alarm(LOAD_SECONDS)
+    try:
+        graph = load_onnx(content)
+    except IngotError:
+        return "refused"
+    graph.validate()
+    outcome = "loaded"
+    say("slow")  # unless it ends: a file may ask for much work, within the limits of its sizes
+    for size in (1, 3):
+        feeds = feeds_of(graph, size)
+        if feeds is None:
+            continue
+        signal.alarm(RUN_SECONDS)
+        with contextlib.suppress(IngotError):
+            ingot.InferenceSession(graph, threads=1).run(None, feeds)
+            outcome = "ran"
+        if not graph.symbols:
+            break
+    return outcome
+
+
+def survive(start: int, count: int, jobs: int) -> dict[int, str]:
+    """Outcomes of many seeds, by several processes."""
+    originals()  # once for all children
+    ingot.InferenceSession(load_onnx(originals()[0]), threads=1)
+    return judge_seeds(start, count, jobs, load_and_run)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=20_000, help="how many seeds")
+    parser.add_argument("--start", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="load and run this seed only, here")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes")
+    options = parser.parse_args()
+    if options.seed is not None:
+        limit_memory()
+        print(load_and_run(options.seed))
+        return 0
+    outcomes = survive(options.start, options.count, options.jobs)
+    findings = {seed: outcome for seed, outcome in outcomes.items() if outcome.startswith("!")}
+    for seed, outcome in sorted(findings.items()):
+        print(f"seed {seed}: {outcome}")
+    print("slow:", *(seed for seed, outcome in sorted(outcomes.items()) if outcome == "slow"))
+    counts = {kind: list(outcomes.values()).count(kind) for kind in ("refused", "loaded", "ran", "slow")}
+    told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    print(f"{len(outcomes)} mutants from seed {options.start}: {told}, {len(findings)} findings")
+    return int(bool(findings) or len(outcomes) < options.count)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Every sample of every op as a graph of one node, compiled and run."""
+
+import numpy as np
+
+from ingot.compile import compile_mode
+from ingot.dtype import from_numpy
+from ingot.ir import OPS, Graph, Op, Sample, TensorType
+from ingot.lower import Target
+from ingot.ops.define import draw
+from ingot.run.arena import Arena
+from ingot.run.library import load
+from ingot.run.program import Program
+from ingot.run.store import WeightStore
+
+CASES = [(op, sample) for op in OPS.values() for sample in op.samples]
+ISAS = load().isas()
+
+
+def case_id(case: tuple[Op, Sample]) -> str:
+    op, sample = case
+    return f"{op.name}({sample.operands}){'' if not sample.attributes else sample.attributes}"
+
+
+def one_node(op: Op, sample: Sample, static: tuple[int, ...] = ()) -> tuple[Graph, dict[str, np.ndarray]]:
+    """A graph of one node; operands listed in `static` are weights."""
+    graph, feeds = Graph(op.name), {}
+    names: list[str | None] = []
+    for i, array in enumerate(draw(sample.operands, np.random.default_rng(7), op.domain)):
+        if array is None:
+            names.append(None)
+        elif i in static:
+            names.append(graph.add_weight(f"w{i}", array))
+        else:
+            names.append(graph.add_input(f"x{i}", TensorType(from_numpy(array.dtype), array.shape)))
+            feeds[f"x{i}"] = array
+    node = graph.add(op.name, names, **sample.attributes)
+    for i, output in enumerate(node.outputs):
+        graph.set_output(f"y{i}", output)
+    return graph, feeds
+
+
+def build(graph: Graph, **target: object) -> Program:
+    return Program(compile_mode(graph.copy(), Target(**target)), WeightStore(), Arena())  # type: ignore[arg-type]
+
+
+def run(program: Program, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    return program.run([feeds[name] for name in program.graph.inputs])
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Equal to the bit, NaN payloads aside."""
+    a, b = np.atleast_1d(a), np.atleast_1d(b)
+    if a.dtype.kind == "f":
+        both_nan = np.isnan(a) & np.isnan(b)
+        return np.array_equal(np.where(both_nan, 0, a).view(np.uint8), np.where(both_nan, 0, b).view(np.uint8))
+    return np.array_equal(a, b)

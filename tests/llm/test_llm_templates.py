@@ -1,0 +1,36 @@
+"""Every template through LLM, over more than one block of the cache: chunks, single steps and company change no bit."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_llm import logits_one_by_one
+
+import ingot
+from hf_models import CASES, Case, expected_logits, save_model
+from ingot.llm import engine
+
+pytestmark = pytest.mark.checked
+
+LENGTH, PROMPT = 100, 75
+FIRST_OF_TYPE = {case.type: case for case in reversed(CASES) if case.context is None}
+
+
+@pytest.mark.parametrize("case", FIRST_OF_TYPE.values(), ids=FIRST_OF_TYPE)
+def test_same_bits(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    model = save_model(case, tmp_path)
+    ids = np.random.default_rng(0).integers(3, 99, LENGTH).astype(np.int32)
+    llm = ingot.LLM(tmp_path, precision="f32", threads=2, sequences=2)
+    together = llm.logits(ids.tolist())
+    np.testing.assert_allclose(together, expected_logits(model, ids), atol=1e-3)
+    monkeypatch.setattr(engine, "PREFILL_ROWS", 23)
+    other = ingot.LLM(tmp_path, precision="f32", threads=1, sequences=1)
+    assert logits_one_by_one(other, ids.tolist(), PROMPT).tobytes() == together[PROMPT - 1 :].tobytes()
+
+    prompts = [ids[:PROMPT].tolist(), ids[40:50].tolist(), ids[:90].tolist()]
+    alone = [list(other.generate_tokens(prompt, max_tokens=12)) for prompt in prompts]
+    generations = [llm.generation(prompt, max_tokens=12, temperature=0) for prompt in prompts]
+    drawn: list[list[int]] = [[], [], []]
+    for generation in llm.run(generations):
+        drawn[generations.index(generation)].append(generation.token)
+    assert drawn == alone

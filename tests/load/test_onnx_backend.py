@@ -1,0 +1,70 @@
+"""ONNX's own node tests through the loader and the interpreter: the list of those that pass may only grow."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from onnx.backend.test.case.test_case import TestCase as NodeCase
+from onnx.backend.test.loader import load_model_tests
+
+from ingot.errors import IngotError
+from ingot.load.onnx import load_onnx
+from ingot.run.interpret import interpret
+
+PASSING = Path(__file__).with_name("onnx_backend_passing.txt")
+
+
+def with_constants(proto: onnx.ModelProto, arrays: dict[str, np.ndarray]) -> onnx.ModelProto:
+    """The model with the integer and bool inputs of at most rank 1 as constants: the tests feed axes and shapes too."""
+    result = onnx.ModelProto()
+    result.CopyFrom(proto)
+    for name, array in arrays.items():
+        if array.dtype.kind in "ib" and array.ndim < 2:
+            result.graph.initializer.append(numpy_helper.from_array(array, name))
+    return result
+
+
+def passes(case: NodeCase) -> bool:
+    """Whether every data set of a case gives the expected dtypes, shapes and values."""
+    for inputs, expected in case.data_sets:
+        if not all(isinstance(a, (np.ndarray, np.generic)) for a in (*inputs, *expected)):
+            return False  # sequences and optionals
+        arrays = {i.name: np.asarray(a) for i, a in zip(case.model.graph.input, inputs, strict=False)}
+        try:
+            graph = load_onnx(with_constants(case.model, arrays).SerializeToString())
+            results = interpret(graph, {name: arrays[name] for name in graph.inputs})
+        except (IngotError, AssertionError):  # the interpreter asserts what it has no arithmetic for, such as bf16
+            return False
+        if not all(same(got, np.asarray(want), case) for got, want in zip(results.values(), expected, strict=True)):
+            return False
+    return True
+
+
+def same(got: np.ndarray, want: np.ndarray, case: NodeCase) -> bool:
+    """Equal in dtype and shape, and within the case's tolerance."""
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return False
+    return np.allclose(got.astype(np.float64), want.astype(np.float64), case.rtol, case.atol, equal_nan=True)
+
+
+def passing_cases() -> set[str]:
+    """Names of the node tests that pass."""
+    cases = [case for case in load_model_tests(kind="node") if case.model is not None]
+    passing = {case.name for case in cases if passes(case)}
+    print(f"{len(passing)} of {len(cases)} node tests pass")
+    return passing
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_node_suite() -> None:
+    """Another version of onnx brings other cases; `python tests/load/test_onnx_backend.py` writes the list anew."""
+    passing, listed = passing_cases(), set(PASSING.read_text().split())
+    assert not listed - passing, f"no longer pass: {sorted(listed - passing)}"
+    assert not passing - listed, f"pass but are not listed: {sorted(passing - listed)}"
+
+
+if __name__ == "__main__":
+    PASSING.write_text("".join(f"{name}\n" for name in sorted(passing_cases())))

@@ -1,0 +1,168 @@
+"""Every template against transformers: whole prompts, chunks over a carried cache, several sequences in one call."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import ingot
+from hf_models import CASES, Case, config_of, expected_logits, save_model
+from ingot.dtype import bf16, i8
+from ingot.ir import Graph
+from ingot.load.hf import LanguageModel, load_language_model, read_folder
+from ingot.load.hf.template import template_names
+from ingot.run.interpret import interpret
+
+pytestmark = pytest.mark.checked
+
+LENGTH = 37
+TOLERANCE = 5e-5
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory):
+    """The folder of a case, its logits by transformers, and the prompt; made once for all tests."""
+    made = {}
+
+    def make(case: Case) -> tuple[Path, np.ndarray, np.ndarray]:
+        if case.name not in made:
+            folder = tmp_path_factory.mktemp("model")
+            model = save_model(case, folder)
+            ids = np.random.default_rng(0).integers(3, 99, LENGTH).astype(np.int32)
+            made[case.name] = folder, expected_logits(model, ids), ids
+        return made[case.name]
+
+    return make
+
+
+def run(graph: Graph, states: dict[str, np.ndarray], ids, positions, owners, blocks) -> np.ndarray:
+    """Logits of all rows; `states` are read and replaced."""
+    feeds = {"ids": ids, "positions": positions, "owners": owners, "take": np.arange(len(ids))}
+    feeds = {name: np.asarray(array, np.int32) for name, array in feeds.items()}
+    results = interpret(graph, feeds | {"blocks": np.asarray(blocks, np.int32)} | states)
+    states.update({name: results[f"state:{name}"] for name in graph.states})
+    assert results["hidden"].shape[0] == len(ids)
+    return results["logits"]
+
+
+def blocks_of(model: LanguageModel, sequences: int) -> np.ndarray:
+    """A block table that is no identity."""
+    count = sequences * model.blocks_per_sequence
+    return np.random.default_rng(1).permutation(count).reshape(sequences, -1)
+
+
+def test_all_templates_have_a_case():
+    assert {case.type for case in CASES} | {"bert", "gemma3"} == set(template_names())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_logits(case: Case, saved):
+    """The whole prompt at once."""
+    folder, expected, ids = saved(case)
+    model = load_language_model(read_folder(folder), context=case.context)
+    model.graph.validate()
+    got = run(model.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(model, 1))
+    np.testing.assert_allclose(got, expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_native(case: Case, saved):
+    """The whole prompt by kernels alone: nothing of a template falls back to the reference."""
+    folder, expected, ids = saved(case)
+    model = load_language_model(read_folder(folder), context=case.context)
+    session = ingot.InferenceSession(model.graph, strict=True, dims={"rows": LENGTH, "taken": 2, "sequences": 1})
+    feeds = {"ids": ids, "positions": range(LENGTH), "owners": [0] * LENGTH, "take": [5, LENGTH - 1]}
+    feeds = {name: np.asarray(array, np.int32) for name, array in feeds.items()}
+    (got,) = session.run(["logits"], feeds | {"blocks": blocks_of(model, 1).astype(np.int32)})
+    np.testing.assert_allclose(got, expected[[5, -1]], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("case", {case.type: case for case in reversed(CASES)}.values(), ids=lambda case: case.type)
+def test_greedy_tokens(case: Case, tmp_path: Path):
+    """64 tokens are those of transformers, by the engine that serves users: prefill, then one by one."""
+    model = save_model(case, tmp_path)
+    prompt = np.random.default_rng(0).integers(3, 99, LENGTH)
+    with torch.no_grad():
+        expected = model.generate(torch.from_numpy(prompt)[None], max_new_tokens=64, do_sample=False, use_cache=True)[
+            0, LENGTH:
+        ].tolist()
+    llm = ingot.LLM(tmp_path, precision="f32", context=case.context, sequences=1)
+    assert list(llm.generate_tokens(prompt.tolist(), max_tokens=64)) == expected
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_chunks_of_two_sequences(case: Case, saved):
+    """The prompt in chunks, beside another sequence that starts elsewhere in it."""
+    folder, expected, ids = saved(case)
+    model = load_language_model(read_folder(folder), context=case.context, sequences=2)
+    blocks, states, got = blocks_of(model, 2), {}, []
+    for start, stop, others in ((0, 20, 1), (20, 21, 5), (21, LENGTH, 2)):
+        before = sum(others for first, _, others in ((0, 0, 1), (20, 0, 5), (21, 0, 2)) if first < start)
+        count = stop - start
+        positions = [*range(before, before + others), *range(start, stop)]
+        rows = np.concatenate([ids[before : before + others], ids[start:stop]])
+        logits = run(model.graph, states, rows, positions, [1] * others + [0] * count, blocks)
+        np.testing.assert_allclose(logits[:others], expected[before : before + others], atol=TOLERANCE)
+        got.append(logits[others:])
+    np.testing.assert_allclose(np.concatenate(got), expected, atol=TOLERANCE)
+
+
+def test_int8_and_bf16_caches(saved):
+    """A narrower cache changes logits by its rounding only."""
+    folder, expected, ids = saved(CASES[0])
+    for cache_dtype, tolerance in ((bf16, 0.05), (i8, 0.05)):
+        model = load_language_model(read_folder(folder), context=None, cache_dtype=cache_dtype)
+        got = run(model.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(model, 1))
+        assert np.abs(got - expected).max() < tolerance * np.abs(expected).max()
+
+
+def test_matrices_rounded_to_bf16(saved):
+    """weights=bf16 on f32 files is what a file in bf16 gives, but for norms, biases and tables."""
+    folder, expected, ids = saved(CASES[0])
+    model = load_language_model(read_folder(folder), context=None, weights=bf16)
+    casts = [node for node in model.graph.nodes if node.op.name == "cast" and node.dtype is bf16]
+    matrices = [name for name, value in model.graph.values.items() if name.endswith(".weight") and value.type.rank == 2]
+    assert len(casts) == len(matrices)
+    got = run(model.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(model, 1))
+    assert 0 < np.abs(got - expected).max() < 0.05 * np.abs(expected).max()
+
+
+def test_gemma3_with_vision(tmp_path: Path):
+    """The text model out of a folder that has a vision part too."""
+    text = config_of(next(case for case in CASES if case.name == "gemma3_text"))
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision = {**sizes, "image_size": 28, "patch_size": 14}
+    config = transformers.Gemma3Config(text_config=text.to_dict(), vision_config=vision, mm_tokens_per_image=1)
+    model = transformers.Gemma3ForConditionalGeneration._from_config(config, attn_implementation="eager").eval()
+    model.save_pretrained(tmp_path)
+    ids = np.random.default_rng(0).integers(3, 90, LENGTH).astype(np.int32)
+    loaded = load_language_model(read_folder(tmp_path), context=None)
+    got = run(loaded.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(loaded, 1))
+    np.testing.assert_allclose(got, expected_logits(model, ids), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("executor", ["interpret", "native"])
+@pytest.mark.parametrize("prefixed", [False, True])
+def test_bert(prefixed: bool, executor: str, tmp_path: Path):
+    """An encoder is a model without state: an InferenceSession runs it, padding masked."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    kind = transformers.BertForMaskedLM if prefixed else transformers.BertModel
+    model = kind(transformers.BertConfig(**sizes, intermediate_size=48, max_position_embeddings=64)).eval()
+    model.save_pretrained(tmp_path)
+    feeds = {name: torch.randint(0, high, (2, 11)) for name, high in (("input_ids", 99), ("token_type_ids", 2))}
+    feeds["attention_mask"] = torch.tensor([[1] * 11, [1] * 7 + [0] * 4])
+    with torch.no_grad():
+        expected = (model.bert if prefixed else model)(**feeds).last_hidden_state.numpy()
+    session = ingot.InferenceSession(tmp_path, executor=executor, strict=True)
+    (got,) = session.run(None, {name: tensor.numpy() for name, tensor in feeds.items()})
+    kept = feeds["attention_mask"].numpy() == 1
+    np.testing.assert_allclose(got[kept], expected[kept], atol=TOLERANCE)
+
+
+def test_decoders_are_no_sessions(saved):
+    folder, _, _ = saved(CASES[0])
+    with pytest.raises(ingot.InputError, match=r"use ingot\.LLM"):
+        ingot.InferenceSession(folder)

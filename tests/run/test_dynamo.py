@@ -1,0 +1,102 @@
+"""torch.compile with the Ingot backend, against eager PyTorch."""
+
+import tomllib
+import warnings
+from importlib.metadata import EntryPoint
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from ingot.dynamo import compile_backend
+from models import bert, block, convnet, gpt2, mlp
+from places import ROOT
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo():
+    torch._dynamo.reset()
+
+
+def compiled(module, **options):
+    return torch.compile(module, backend=compile_backend, options={"executor": "interpret"}, **options)
+
+
+def agree(module, fast, *inputs) -> None:
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("error", message="ingot")
+        for got, expected in zip(tree_leaves(fast(*inputs)), tree_leaves(module(*inputs)), strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("build", [mlp, block, convnet, gpt2, bert])
+def test_models(build):
+    module, inputs = build()
+    agree(module, compiled(module), *inputs)
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_other_shapes(dynamic):
+    module, _ = mlp()
+    fast = compiled(module, dynamic=dynamic)
+    for batch in (3, 5, 2, 1, 5):
+        agree(module, fast, torch.randn(batch, 16))
+
+
+def test_changed_weights_are_seen():
+    module, inputs = mlp()
+    fast = compiled(module)
+    agree(module, fast, *inputs)
+    with torch.no_grad():
+        module[0].weight.mul_(2)
+    agree(module, fast, *inputs)
+    module[0].bias = nn.Parameter(torch.ones(32))
+    agree(module, fast, *inputs)
+    module.load_state_dict({name: torch.zeros_like(p) for name, p in module.state_dict().items()})
+    agree(module, fast, *inputs)
+
+
+def test_written_buffers_and_inputs():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(2))
+
+        def forward(self, x):
+            self.seen += x.sum(0)
+            x.mul_(2)
+            return x + self.seen, x.shape[0], x[0]
+
+    module, reference = Counter(), Counter()
+    fast = compiled(module)
+    for rows in (3, 4, 5):
+        x = torch.randn(rows, 2)
+        y = x.clone()
+        with torch.no_grad():
+            got, expected = fast(x), reference(y)
+        torch.testing.assert_close(got, expected)
+        torch.testing.assert_close(x, y)
+        torch.testing.assert_close(module.seen, reference.seen)
+
+
+def test_gradients_run_in_torch_with_a_warning():
+    module, (x,) = mlp()
+    with pytest.warns(UserWarning, match="needs gradients"):
+        compiled(module)(x).sum().backward()
+    assert module[0].weight.grad is not None
+
+
+def test_unsupported_ops_run_in_torch_with_a_warning():
+    def function(x):
+        return torch.special.bessel_j0(x) + 1
+
+    x = torch.rand(4)
+    with pytest.warns(UserWarning, match="special_bessel_j0"), torch.no_grad():
+        torch.testing.assert_close(compiled(function)(x), function(x))
+
+
+def test_torch_finds_the_backend():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (entry,) = project["entry-points"]["torch_dynamo_backends"].items()
+    assert EntryPoint(*entry, group="torch_dynamo_backends").load() is compile_backend

@@ -1,0 +1,82 @@
+"""Every op with operands that its samples do not have: inference refuses them, or kernels and reference agree.
+
+One operand of a sample at a time loses a dim, gets one more, or has one of size 0 or 1; so scalars stand where rows are
+meant, and single columns where whole rows are.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from test_native import assert_close
+
+from ingot.dtype import from_numpy
+from ingot.errors import InputError, ShapeError
+from ingot.ir import OPS, Graph, Op, Sample, TensorType
+from ingot.ops.define import draw
+from ingot.run.interpret import interpret
+from ingot.session import InferenceSession
+
+Operands = list[np.ndarray | None]
+
+
+def other_shapes(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
+    around = {(), (1, *shape), (*shape, 1), (2, *shape)}
+    for axis in range(len(shape)):
+        around |= {(*shape[:axis], *middle, *shape[axis + 1 :]) for middle in ((), (0,), (1,))}
+    return around - {shape}
+
+
+def changed(op: Op, sample: Sample, rng: np.random.Generator) -> Iterator[Operands]:
+    """The sample's operands, each in turn in another shape, of the same elements over and over."""
+    operands = draw(sample.operands, rng, op.domain)
+    for i, operand in enumerate(operands):
+        for shape in sorted(other_shapes(operand.shape)) if operand is not None else ():
+            assert operand is not None
+            other = np.resize(operand, shape) if operand.size else np.zeros(shape, operand.dtype)
+            yield [*operands[:i], other, *operands[i + 1 :]]
+
+
+def graph_of(op: Op, sample: Sample, operands: Operands, weights: bool) -> tuple[Graph, dict[str, np.ndarray]]:
+    """A graph of one op, and what it is fed. weights: all operands but the first are. Raises ShapeError."""
+    graph, feeds = Graph(op.name), {}
+    names: list[str | None] = []
+    for i, array in enumerate(operands):
+        if array is None:
+            names.append(None)
+        elif weights and i:
+            names.append(graph.add_weight(f"w{i}", array))
+        else:
+            names.append(graph.add_input(f"x{i}", TensorType(from_numpy(array.dtype), array.shape)))
+            feeds[f"x{i}"] = array
+    for i, output in enumerate(graph.add(op.name, names, **sample.attributes).outputs):
+        graph.set_output(f"y{i}", output)
+    return graph, feeds
+
+
+def compare(op: Op, graph: Graph, feeds: dict[str, np.ndarray]) -> None:
+    session = InferenceSession(graph, threads=1)
+    try:
+        exact = interpret(graph, feeds, float64=True)
+    except InputError:
+        if any(graph.type(value).size for value in graph.outputs.values()):  # or nothing is looked up
+            with pytest.raises(InputError):
+                session.run(None, feeds)
+        return
+    for name, got in zip(graph.outputs, session.run(None, feeds), strict=True):
+        assert got.shape == exact[name].shape
+        assert_close(op, got, exact[name])
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=OPS)
+def test_other_shapes_are_refused_or_agree(op: Op) -> None:
+    rng = np.random.default_rng(0)
+    for number, sample in enumerate(op.samples):
+        for operands in changed(op, sample, rng):
+            try:
+                graph, feeds = graph_of(op, sample, operands, weights=number % 2 == 1)
+            except ShapeError:
+                continue
+            shapes = [None if array is None else array.shape for array in operands]
+            print(f"{op.name} of {shapes}, {sample.attributes}")  # the last line is shown with a failure
+            compare(op, graph, feeds)

@@ -1,0 +1,181 @@
+"""The pool of threads under Python: every run gives the same bits, in a forked child, in a crowd, and at exit."""
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from ingot.run import library
+from places import KIT
+
+pytestmark = [pytest.mark.native, pytest.mark.threads]
+
+LENGTH = 1000
+
+
+class Chain:
+    """A program of `steps` steps that negate and flip [LENGTH]: each part needs what another part wrote before."""
+
+    def __init__(self, threads: int, parts: int, steps: int = 9, seed: int = 1):
+        self.native = library.load()
+        ffi = self.native.ffi
+        self.x = np.random.default_rng(seed).standard_normal(LENGTH, np.float32)
+        self.expected = (-self.x[::-1] if steps % 2 else self.x).tobytes()
+        self.values = np.full((steps, LENGTH), np.nan, np.float32)
+        self.args = ffi.new("elementwise_args[]", steps)
+        rows = ffi.new("ingot_step[]", steps)
+        for i in range(steps):
+            self.args[i] = {"rank": 1, "shape": [LENGTH], "a_strides": [-1], "out_strides": [1]}
+            self.args[i].out = ffi.cast("void *", self.values[i].ctypes.data)
+            if i:
+                self.args[i].a = ffi.cast("void *", self.values[i - 1].ctypes.data + 4 * (LENGTH - 1))
+            pieces = 1 if i % 4 == 3 else parts
+            rows[i] = (self.native.kernel("neg_f32", self.native.isa()), ffi.addressof(self.args, i), pieces, i > 0)
+        where = ffi.cast("void **", ffi.addressof(self.args[0], "a"))
+        patches = ffi.new("ingot_patch[]", [(where, 0, 4 * (LENGTH - 1))])
+        self.bindings = ffi.new("void *[]", [ffi.cast("void *", self.x.ctypes.data)])
+        self.nanoseconds = ffi.new("int64_t[]", steps)
+        fields = {"steps": rows, "patches": patches, "step_count": steps, "patch_count": 1, "threads": threads}
+        self.program = ffi.new("ingot_program *", fields)
+        self.alive = (rows, patches)
+
+    def run(self) -> bool:
+        """Whether the result has the bits that it must have."""
+        self.values.fill(np.nan)
+        code = self.native.entry.ingot_run(self.program, self.bindings, self.native.ffi.NULL)
+        return code == 0 and self.values[-1].tobytes() == self.expected
+
+    def run_profiled(self) -> bool:
+        self.values.fill(np.nan)
+        null = self.native.ffi.NULL
+        code = self.native.entry.ingot_run_profiled(self.program, self.bindings, null, self.nanoseconds)
+        return code == 0 and self.values[-1].tobytes() == self.expected and min(self.nanoseconds) >= 0
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5, 2000])
+@pytest.mark.parametrize("threads", [1, 2, 3, 64])
+def test_threads_and_parts(threads: int, parts: int) -> None:
+    chain = Chain(threads, parts)
+    assert all(chain.run() for _ in range(20))
+    assert chain.run_profiled()
+
+
+def test_concurrent_callers() -> None:
+    chains = [Chain(threads=1 + i % 4, parts=4, seed=i) for i in range(8)]
+    right = [0] * len(chains)
+
+    def call(i: int) -> None:
+        for _ in range(100):
+            right[i] += chains[i].run()
+
+    callers = [threading.Thread(target=call, args=(i,)) for i in range(len(chains))]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert right == [100] * len(chains)
+
+
+def run_script(script: str) -> subprocess.CompletedProcess[str]:
+    """Runs it with this file's names; one that hangs fails."""
+    start = f"import os, sys, threading, time\nsys.path.append({str(KIT)!r})\n"
+    command = [sys.executable, "-c", f"{start}from test_pool import Chain\n{script}"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+FORKS = """
+def die_unless(right):
+    if not right:
+        os._exit(1)
+
+def wait_for(child):
+    die_unless(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0)
+
+chain, other = Chain(2, 4), Chain(2, 4, seed=2)
+done = threading.Event()
+def keep_running():
+    while not done.is_set():
+        die_unless(other.run())
+threading.Thread(target=keep_running).start()
+for i in range(6):
+    die_unless(chain.run())
+    child = os.fork()
+    if child == 0:
+        die_unless(all(chain.run() for _ in range(20)))
+        grandchild = os.fork()
+        if grandchild == 0:
+            die_unless(all(chain.run() for _ in range(20)))
+            os._exit(0)
+        wait_for(grandchild)
+        os._exit(0)
+    wait_for(child)
+done.set()
+print("done")
+"""
+
+
+def test_forked_children_run() -> None:
+    result = run_script(FORKS)
+    assert (result.returncode, result.stdout.strip()) == (0, "done"), result.stderr
+
+
+MULTIPROCESSING = """
+import multiprocessing
+def work(seed):
+    return all(Chain(2, 4, seed=seed).run() for _ in range(10))
+if __name__ == "__main__":
+    right = Chain(2, 4).run()
+    with multiprocessing.get_context("fork").Pool(2) as workers:
+        print(right, all(workers.map(work, range(8))))
+"""
+
+
+def test_multiprocessing_by_fork() -> None:
+    result = run_script(MULTIPROCESSING)
+    assert (result.returncode, result.stdout.split()) == (0, ["True", "True"]), result.stderr
+
+
+def test_one_cpu_and_many_threads() -> None:
+    script = """
+many = [Chain(8, 8, steps=40), Chain(2, 4)]
+before = all(chain.run() for chain in many for _ in range(5))
+for thread in os.listdir("/proc/self/task"):
+    os.sched_setaffinity(int(thread), {min(os.sched_getaffinity(0))})
+print(before, all(chain.run() for chain in many for _ in range(50)))
+"""
+    result = run_script(script)
+    assert (result.returncode, result.stdout.split()) == (0, ["True", "True"]), result.stderr
+
+
+@pytest.mark.parametrize("pause", [0, 0.05], ids=["workers still spin", "workers sleep"])
+def test_exit_keeps_its_code(pause: float) -> None:
+    script = f"""
+chain, other = Chain(2, 4), Chain(2, 4, seed=2)
+threading.Thread(target=lambda: [other.run() for _ in iter(int, 1)], daemon=True).start()
+right = all(chain.run() for _ in range(50))
+time.sleep({pause})
+sys.exit(3 if right else 1)
+"""
+    result = run_script(script)
+    assert result.returncode == 3, result.stderr
+
+
+def test_a_bad_index_is_reported_and_then_forgotten() -> None:
+    native = library.load()
+    ffi = native.ffi
+    table, out = np.arange(40, dtype=np.float32).reshape(10, 4), np.zeros((3, 4), np.float32)
+    indices = np.array([1, 10, -10], np.int64)
+    fault = ffi.new("ingot_fault *")
+    args = ffi.new("gather_args *", {"outer": 1, "limit": 10, "inner": 4, "count": 3, "step": 7, "item_bytes": 4})
+    args.table, args.out = ffi.cast("void *", table.ctypes.data), ffi.cast("void *", out.ctypes.data)
+    args.indices, args.fault = ffi.cast("void *", indices.ctypes.data), fault
+    steps = ffi.new("ingot_step[]", [(native.kernel("gather_i64", native.isa()), args, 2, 0)])
+    program = ffi.new("ingot_program *", {"steps": steps, "fault": fault, "step_count": 1, "threads": 2})
+    assert native.entry.ingot_run(program, ffi.NULL, ffi.NULL) == 1
+    assert (fault.code, fault.step, fault.index, fault.limit) == (1, 7, 10, 10)
+    indices[1] = -1
+    assert native.entry.ingot_run(program, ffi.NULL, ffi.NULL) == 0
+    assert fault.code == 0
+    np.testing.assert_array_equal(out, table[[1, 9, 0]])
