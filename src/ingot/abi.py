@@ -35,7 +35,7 @@ class Field:
 class Elementwise:
     """A kernel of elementwise.def. op: its name in ops/, with the word among its attributes that chooses, if any.
 
-    dtype: of the operands. is_vector: it works on 16 elements at once, and is also an op of tile programs.
+    dtype: of the operands. is_vector: it works on 16 elements at once, and is also an op of strip programs.
     is_activation: an epilogue may apply it.
     """
 

@@ -12,10 +12,10 @@ from ingot.compile import compile_segment
 from ingot.dtype import f32
 from ingot.errors import ShapeError
 from ingot.ir import Graph, Node, TensorType
-from ingot.lower.build import Builder, Row, choose_row
 from ingot.lower.cost import Cost, cost
 from ingot.lower.cpu import CPU, ROWS
 from ingot.lower.cpu.rows import accept
+from ingot.lower.lowering import Lowering, Row, choose_row
 from ingot.lower.target import Target
 from ingot.run.arena import Arena
 from ingot.run.native import NativeProgram
@@ -152,11 +152,11 @@ class Candidates:
         inputs = tuple(generator.standard_normal(graph.type(name).dims, np.float32) for name in graph.inputs)
         (node,) = graph.nodes
         able, refused = [], []
-        builder = Builder(graph, Target(threads=threads), CPU)
-        choice, _ = choose_row(builder, node)
+        lowering = Lowering(graph, Target(threads=threads), CPU)
+        choice, _ = choose_row(lowering, node)
         names = list(isas)
         for row in ROWS[node.op.name]:
-            reason = row.refuse(builder, node)
+            reason = row.refuse(lowering, node)
             if reason:
                 refused.append((row.kernel, reason))
                 continue

@@ -287,7 +287,7 @@ def _dense(*names: str) -> _Extent:
     return lambda fields, _: ([prod(_numbers(fields, " ".join(names)))], [1])
 
 
-def _tile_memory(fields: Mapping[str, Any], i: int) -> _Nest:
+def _strip_memory(fields: Mapping[str, Any], i: int) -> _Nest:
     strides = [fields[name][i] for name in ("outer_strides", "row_strides", "col_steps")]
     return [fields["outer"], fields["rows"], fields["cols"]], strides
 
@@ -305,7 +305,7 @@ _ROWS = {"x": _strided("rows cols", "x_stride"), "out": _strided("rows cols", "o
 _PLACES = {"positions": _dense("rows"), "owners": _dense("rows"), "blocks": _dense("sequences", "blocks_each")}
 _EXTENTS: dict[str, dict[str, _Extent]] = {
     "elementwise_args": {name: _strided("shape", f"{name}_strides") for name in ("a", "b", "c", "out")},
-    "tile_args": {"memory": _tile_memory},
+    "strip_args": {"memory": _strip_memory},
     "reduce_args": {
         "x": _strided("outer_shape reduced_shape", "outer_strides reduced_strides"),
         "out": _dense("outer_shape"),

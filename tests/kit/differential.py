@@ -53,7 +53,7 @@ _VARIANTS: dict[str, dict[str, object]] = {
     "3 threads": {"threads": 3},
     "nothing in place": {"inplace": False},
     "no reuse of memory": {"reuse": False, "threads": 2},
-    "no tile programs": {"tiles": False},
+    "no strip programs": {"strips": False},
     "small regions": {"region_bytes": 1 << 18},
     **{f"isa {isa}": {"isa": isa} for isa in load().isas()},
 }

@@ -1,4 +1,4 @@
-"""elementwise.def on every path: own kernels, tile programs, epilogues, emitted C and passes; and what is missing."""
+"""elementwise.def on every path: own kernels, strip programs, epilogues, emitted C and passes; and what is missing."""
 
 import numpy as np
 import pytest
@@ -85,16 +85,16 @@ def test_a_kernel_of_its_own_computes_the_reference(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VECTOR)
-def test_a_tile_program_has_the_bits_of_the_kernel(name: str) -> None:
+def test_a_strip_program_has_the_bits_of_the_kernel(name: str) -> None:
     kernel = VECTOR[name]
     x = numbers(kernel, (9, 37))
     arrays = [x, x[::-1, ::-1].copy()][: kernel.operands]
-    graph, feeds = Graph("tile"), {f"x{i}": array for i, array in enumerate(arrays)}
+    graph, feeds = Graph("strip"), {f"x{i}": array for i, array in enumerate(arrays)}
     inputs(graph, feeds)
     made = add(graph, kernel, *feeds).output
     graph.set_output("y", made)
     graph.set_output("z", graph.add("maximum", [made, "x0"], "z").output)
-    assert steps_of(graph) == ["tile_f32"]
+    assert steps_of(graph) == ["strip_f32"]
     expected = {"y": alone(kernel, *arrays)}
     expected["z"] = alone(VECTOR["maximum"], expected["y"], x)
     for isa in load().isas():
@@ -141,7 +141,7 @@ def test_epilogues_have_the_bits_of_the_kernels(root: str) -> None:
 
 
 def test_emitted_c_has_the_bits_of_the_kernels() -> None:
-    """Every op in a tile program, and every activation in an epilogue, in one model."""
+    """Every op in a strip program, and every activation in an epilogue, in one model."""
     graph = Graph("all")
     w = graph.add_weight("w", np.random.default_rng(1).standard_normal((37, 32)).astype(np.float32))
     inputs(graph, feeds := {"x": numbers(VECTOR["exp"], (9, 37)), "a": numbers(VECTOR["tanh"], (5, 37), special=False)})
@@ -174,7 +174,7 @@ def test_every_element_wise_op_is_in_the_table() -> None:
 
 
 def test_every_variant_is_in_the_table() -> None:
-    """Each sample of f32 finds a kernel of its own name, and those of 16 elements are found for tile programs too."""
+    """Each sample of f32 finds a kernel of its own name, and those of 16 elements are found for strip programs too."""
     for op in OPS.values():
         if op.acts_on != "element" or op.name in MOVES:
             continue

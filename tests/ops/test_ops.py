@@ -11,8 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import cache_cases
 import ingot.ops  # noqa: F401
+import kv_cache_cases
 from ingot.dim import bind, symbol
 from ingot.dtype import bf16, boolean, f32, f64, from_numpy, i8, i32, i64, u8
 from ingot.errors import InputError, ShapeError
@@ -112,7 +112,7 @@ def test_views_are_the_operands_memory(op, sample, rng):
 
 # Sizes that an op or its attributes fix stay ints; None: attributes fix them all, see test_symbolic_attributes.
 FIXED = {"rotary": {8, 34, 2, 4}, "reshape": None, "slice": None, "expand": None}
-FIXED |= {name: {64} for name in cache_cases.ORACLE}
+FIXED |= {name: {64} for name in kv_cache_cases.ORACLE}
 
 
 def symbolic_case(op, sample, arrays):
@@ -321,7 +321,7 @@ SAME_NAME = """relu abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh e
     isnan isinf logical_not logical_and logical_or logical_xor add sub mul pow maximum minimum
     less less_equal greater greater_equal"""
 ORACLE |= {name: getattr(torch, name) for name in SAME_NAME.split()}
-ORACLE |= cache_cases.ORACLE
+ORACLE |= kv_cache_cases.ORACLE
 WITHOUT_ORACLE = {"dims"}
 # torch refuses an empty axis or window, or takes no such dtype.
 REFUSED_BY_TORCH = {("max_pool", "x[0,2,3,3]"), ("avg_pool", "x[0,2,3,3]"), ("group_norm", "x[0,4,2] w[4] b[4]")}
@@ -550,7 +550,7 @@ REFUSED = [
     ("avg_pool", "x[1,3,4]", {"kernel": (2, 2), "strides": (1,), "pads": (0, 0), "dilations": (1,)}, r"bad rank"),
     ("rotary", "x[2,8] cos[] sin[2,8]", {}, r"bad last dim of the angles, got f32\[\], expected 8"),
     ("rotary", "x[2,8] cos[2,8] sin[2,1]", {}, r"bad last dim of the angles, got f32\[2, 1\], expected 8"),
-    *cache_cases.REFUSED,
+    *kv_cache_cases.REFUSED,
 ]  # fmt: skip
 
 
@@ -567,7 +567,7 @@ def test_inference_refuses(name, operands, attributes, message):
         ("gather", [[1, 2, 3], [0, 3]], {"axis": 0}, r"node 'y0': gather: index out of range, got 3, expected -3..2"),
         ("gather", [[1, 2, 3], [0, -4]], {"axis": 0}, r"got -4"),
         ("gather_elements", [[1, 2, 3], [9]], {"axis": 0}, r"gather_elements: index out of range, got 9"),
-        *cache_cases.BAD_DATA,
+        *kv_cache_cases.BAD_DATA,
     ],
 )
 def test_bad_data_is_an_input_error(name, operands, attributes, message):

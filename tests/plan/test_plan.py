@@ -100,7 +100,7 @@ g = add(d, e): f32[8]
 y = add(g, f): f32[8]
 output y = y
 """
-    lowered = lowered_of(text, tiles=False)
+    lowered = lowered_of(text, strips=False)
     before = str(lowered)
     planned = plan(lowered)
     assert str(lowered) == before

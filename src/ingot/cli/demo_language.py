@@ -51,7 +51,7 @@ def complete(llm: LLM, seed: int, show: bool) -> dict[str, Any]:
             click.echo("" if answer.endswith("\n") else "\n")
         answers.append(answer.rstrip("\n"))
     completions = [{"prompt": p, "answer": a} for p, a in zip(PROMPTS, answers, strict=True)]
-    return {"completions": completions, "precision": llm.settings.precision, **speeds(llm), "memory": memory_map(llm)}
+    return {"completions": completions, "precision": llm.options.precision, **speeds(llm), "memory": memory_map(llm)}
 
 
 def speeds(llm: LLM) -> dict[str, float]:

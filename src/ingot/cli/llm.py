@@ -145,9 +145,9 @@ def facts(llm: LLM, usage: Usage) -> dict[str, Any]:
         "prefill_tokens_per_second": usage.prefill_tokens_per_second,
         "decode_tokens_per_second": usage.decode_tokens_per_second,
         "context": llm.context,
-        "precision": llm.settings.precision,
-        "isa": llm.settings.target.isa,
-        "threads": llm.settings.target.threads,
+        "precision": llm.options.precision,
+        "isa": llm.options.target.isa,
+        "threads": llm.options.target.threads,
     }
 
 

@@ -25,13 +25,13 @@
 #define INGOT_PROBE_LANES 32    /* floats of a part's result of a probe: two cache lines */
 #define INGOT_PROBE_GRAIN 512   /* floats that a probe of reading takes at a time */
 
-#define INGOT_TILE_MEMORY 16   /* tensors that a tile program reads and writes, at most */
-#define INGOT_TILE_SLOTS 32    /* its slots */
-#define INGOT_TILE_OPS 32      /* its ops */
-#define INGOT_TILE_ROWS 4      /* rows that its reductions take through memory together */
-#define INGOT_TILE_SLOT 0
-#define INGOT_TILE_SLOT_ROW 1
-#define INGOT_TILE_SLOT_COLUMN 2
+#define INGOT_STRIP_MEMORY 16   /* tensors that a strip program reads and writes, at most */
+#define INGOT_STRIP_SLOTS 32    /* its slots */
+#define INGOT_STRIP_OPS 32      /* its ops */
+#define INGOT_STRIP_ROWS 4      /* rows that its reductions take through memory together */
+#define INGOT_STRIP_SLOT 0
+#define INGOT_STRIP_SLOT_ROW 1
+#define INGOT_STRIP_SLOT_COLUMN 2
 
 /* The ops that an epilogue may apply to sums. */
 enum {
@@ -51,24 +51,24 @@ enum {
 #define INGOT_MASK_BOOL 1     /* uint8_t, nonzero keeps */
 #define INGOT_MASK_FLOAT 2    /* float, added to the scaled score */
 
-/* The ops of a tile program. Reductions go over a row and give one element; the rest are element-wise, but for pivot.
+/* The ops of a strip program. Reductions go over a row and give one element; the rest are element-wise, but for pivot.
  * squares: the sum of (a - (b + c))^2. offset: the mean of a - b. pivot: a number among a row's elements (norm_pivot).
  * norm_scale: 1 / sqrt(variance + alpha), a being the sum of `beta` squares around b + c. normalise:
  * (a - (b + f)) c d + e, where b, c and f have one element a row. */
 enum {
-  INGOT_TILE_OP_sum = 1,
-  INGOT_TILE_OP_mean,
-  INGOT_TILE_OP_max,
-  INGOT_TILE_OP_min,
-  INGOT_TILE_OP_squares,
-  INGOT_TILE_OP_offset,
-  INGOT_TILE_LAST_REDUCTION = INGOT_TILE_OP_offset,
-  INGOT_TILE_OP_pivot,
-  INGOT_TILE_OP_copy,
-  INGOT_TILE_OP_norm_scale,
-  INGOT_TILE_OP_normalise,
-  #define UNARY(op, cost, expression) INGOT_TILE_OP_##op,
-  #define BINARY(op, cost, expression) INGOT_TILE_OP_##op,
+  INGOT_STRIP_OP_sum = 1,
+  INGOT_STRIP_OP_mean,
+  INGOT_STRIP_OP_max,
+  INGOT_STRIP_OP_min,
+  INGOT_STRIP_OP_squares,
+  INGOT_STRIP_OP_offset,
+  INGOT_STRIP_LAST_REDUCTION = INGOT_STRIP_OP_offset,
+  INGOT_STRIP_OP_pivot,
+  INGOT_STRIP_OP_copy,
+  INGOT_STRIP_OP_norm_scale,
+  INGOT_STRIP_OP_normalise,
+  #define UNARY(op, cost, expression) INGOT_STRIP_OP_##op,
+  #define BINARY(op, cost, expression) INGOT_STRIP_OP_##op,
   #include "elementwise.def"
 };
 
@@ -84,21 +84,21 @@ typedef struct {
   int64_t a_strides[8]; int64_t b_strides[8]; int64_t c_strides[8]; int64_t out_strides[8];
 } elementwise_args;
 
-/* A program of element-wise ops and row reductions over [outer, rows, cols], run for one tile of tile_rows x tile_cols
- * after the other. Op i: out[i] = code[i](a[i], b[i], ...), alpha and beta being its scalars.
+/* A program of element-wise ops and row reductions over [outer, rows, cols], run for one strip of strip_rows x
+ * strip_cols after the other. Op i: out[i] = code[i](a[i], b[i], ...), alpha and beta being its scalars.
  *
- * A place is a tensor in memory, or INGOT_TILE_MEMORY + the number of a slot: scratch that holds a value of one tile
- * (INGOT_TILE_SLOT), of whole rows (INGOT_TILE_SLOT_ROW), or one element a row (INGOT_TILE_SLOT_COLUMN). -1: none. In
- * memory an element lies at memory[m] + outer * outer_strides[m] + row * row_strides[m] + col * col_steps[m], the last
- * being 0 or 1. Several segments: the ops of one go through all tiles of a row before those of the next, which may
- * read the results of its reductions. Without reductions there is one segment, and parts share the tiles of a row too.
- * tile_cols is a multiple of 16 and, with reductions, divides INGOT_REDUCE_CHUNK where it is less than cols. scratch:
- * parts slots of scratch_stride floats, in which slot s begins at slot_offsets[s]. tile_rows rows of it hold tile_cols
- * floats each; of whole rows, cols rounded up to a multiple of 16; a column slot holds tile_rows floats rounded up to a
- * multiple of 16, and 16 for each row. */
+ * A place is a tensor in memory, or INGOT_STRIP_MEMORY + the number of a slot: scratch that holds a value of one strip
+ * (INGOT_STRIP_SLOT), of whole rows (INGOT_STRIP_SLOT_ROW), or one element a row (INGOT_STRIP_SLOT_COLUMN). -1: none.
+ * In memory an element lies at memory[m] + outer * outer_strides[m] + row * row_strides[m] + col * col_steps[m], the
+ * last being 0 or 1. Several segments: the ops of one go through all strips of a row before those of the next, which
+ * may read the results of its reductions. Without reductions there is one segment, and parts share the strips of a
+ * row too. strip_cols is a multiple of 16 and, with reductions, divides INGOT_REDUCE_CHUNK where it is less than
+ * cols. scratch: parts slots of scratch_stride floats, in which slot s begins at slot_offsets[s]. strip_rows rows of
+ * it hold strip_cols floats each; of whole rows, cols rounded up to a multiple of 16; a column slot holds strip_rows
+ * floats rounded up to a multiple of 16, and 16 for each row. */
 typedef struct {
   const void *memory[16]; float *scratch;  /* results are written */
-  int64_t outer; int64_t rows; int64_t cols; int64_t tile_rows; int64_t tile_cols;
+  int64_t outer; int64_t rows; int64_t cols; int64_t strip_rows; int64_t strip_cols;
   int64_t outer_strides[16]; int64_t row_strides[16]; int64_t col_steps[16];
   int64_t slot_offsets[32]; int64_t scratch_stride;
   int32_t slot_kinds[32];
@@ -106,7 +106,7 @@ typedef struct {
   int32_t segment[32]; int32_t code[32]; int32_t out[32];
   int32_t a[32]; int32_t b[32]; int32_t c[32]; int32_t d[32]; int32_t e[32]; int32_t f[32];
   float alpha[32]; float beta[32];
-} tile_args;
+} strip_args;
 
 /* out[outer] = reduce(x[outer, reduced]); out is contiguous in outer order. */
 typedef struct {

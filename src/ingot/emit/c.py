@@ -37,7 +37,7 @@ _C_TYPES = {
 }  # fmt: skip
 
 # Fields whose numbers have names in abi.h.
-_NAMED = {"activation": "INGOT_ACT_", "mask_kind": "INGOT_MASK_", "code": "INGOT_TILE_OP_"}
+_NAMED = {"activation": "INGOT_ACT_", "mask_kind": "INGOT_MASK_", "code": "INGOT_STRIP_OP_"}
 
 _FEATURES = {"avx2": ("avx2", "fma"), "avx512": ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma")}
 
@@ -212,7 +212,7 @@ def model(lowered: Lowered, planned: Plan) -> str:
 
 
 def _chosen(step: Step) -> Iterator[str]:
-    """The constants that choose what a kernel does: the ops of a tile program, the activation of an epilogue."""
+    """The constants that choose what a kernel does: the ops of a strip program, the activation of an epilogue."""
     for field, prefix in _NAMED.items():
         value = step.fields.get(field, ())
         numbers = value if isinstance(value, tuple) else (value,)

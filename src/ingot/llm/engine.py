@@ -18,7 +18,7 @@ from ingot.load.hf import LanguageModel
 from ingot.load.hf.decoder import slots_axis
 from ingot.locks import OwnedLock
 from ingot.lower import Target
-from ingot.ops.cache import CACHE_BLOCK
+from ingot.ops.kv_cache import CACHE_BLOCK
 from ingot.plan import Placement
 from ingot.run.modes import BoundModes, BoundProgram
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from ingot.compile import compile_mode, simplify
 from ingot.errors import LimitError
 from ingot.llm.engine import Engine, mode_of, modes_of
-from ingot.llm.settings import Settings, expect_range
+from ingot.llm.options import Options, expect_range
 from ingot.load.hf import Folder, longest_context, read_folder
 from ingot.lower import Lowered
-from ingot.ops.cache import CACHE_BLOCK
+from ingot.ops.kv_cache import CACHE_BLOCK
 from ingot.plan import Placement, Plan
 
 
@@ -51,21 +51,21 @@ def allocated(engine: Engine) -> Memory:
     return Memory(model.context, engine.sequences.count, engine.modes.weight_bytes, engine.modes.state_bytes, modes)
 
 
-def planned(folder: Folder, settings: Settings) -> Memory:
+def planned(folder: Folder, options: Options) -> Memory:
     """What a folder's model would allocate. Reads headers, no weight.
 
     Raises what loading it would raise, and UnsupportedError for a model that has no kernel for some op.
     """
-    model = settings.load(folder)
+    model = options.load(folder)
     simplify(model.graph)
     placement = Placement()
     modes, cache = {}, 0
-    for name in modes_of(settings.sequences):
-        mode = mode_of(name, model.context, settings.sequences)
-        lowered, plan = compile_mode(model.graph, settings.target, mode, placement=placement).native
+    for name in modes_of(options.sequences):
+        mode = mode_of(name, model.context, options.sequences)
+        lowered, plan = compile_mode(model.graph, options.target, mode, placement=placement).native
         cache = max(cache, plan.regions.get("state", 0))
         modes[name] = ModeMemory(plan.arena_bytes, _scratch(lowered), _arrays(plan))
-    return Memory(model.context, settings.sequences, placement.weight_bytes, cache, modes)
+    return Memory(model.context, options.sequences, placement.weight_bytes, cache, modes)
 
 
 def fit(
@@ -88,7 +88,7 @@ def fit(
     if budget is not None:
         expect_range("budget", budget, 1, 1 << 62)
         context = longest_context(source) if context is None else context
-    settings = Settings.of(
+    options = Options.of(
         source,
         context=context,
         precision=precision,
@@ -96,15 +96,15 @@ def fit(
         cache_dtype=cache_dtype,
         sequences=sequences,
     )
-    return planned(source, settings) if budget is None else _largest(source, settings, budget)
+    return planned(source, options) if budget is None else _largest(source, options, budget)
 
 
-def _largest(folder: Folder, settings: Settings, budget: int) -> Memory:
+def _largest(folder: Folder, options: Options, budget: int) -> Memory:
     """The plan with the largest context, a multiple of the cache's blocks or all of it, that fits a budget."""
-    whole = planned(folder, settings)
+    whole = planned(folder, options)
     if whole.total <= budget:
         return whole
-    low = planned(folder, replace(settings, context=min(CACHE_BLOCK, whole.context)))
+    low = planned(folder, replace(options, context=min(CACHE_BLOCK, whole.context)))
     if low.total > budget:
         raise LimitError(
             f"memory: the model does not fit, got {budget} bytes, expected at least {low.total}, which a context of"
@@ -116,7 +116,7 @@ def _largest(folder: Folder, settings: Settings, budget: int) -> Memory:
         share = (budget - low.total) / (high.total - low.total)
         guess = (low.context + int(share * (high.context - low.context))) // CACHE_BLOCK
         blocks = min(max(guess, low.context // CACHE_BLOCK + 1), (high.context - 1) // CACHE_BLOCK)
-        middle = planned(folder, replace(settings, context=blocks * CACHE_BLOCK))
+        middle = planned(folder, replace(options, context=blocks * CACHE_BLOCK))
         if middle.total <= budget:
             low = middle
         else:

@@ -20,9 +20,9 @@ from ingot.llm.encoder import Encoder
 from ingot.llm.engine import Engine, modes_of
 from ingot.llm.generation import Generation, Scheduler, Usage
 from ingot.llm.memory import Memory, allocated
+from ingot.llm.options import Options
 from ingot.llm.sampling import Sampling
 from ingot.llm.saved_state import read_state, write_state
-from ingot.llm.settings import Settings
 from ingot.llm.text import TextStream
 from ingot.llm.tokenizer import Tokenizer, end_ids
 from ingot.load.hf import read_folder
@@ -80,7 +80,7 @@ class LLM:
     ):
         with bounded(os.fspath(folder)):
             self._folder = read_folder(os.fspath(folder))
-            self.settings = Settings.of(
+            self.options = Options.of(
                 self._folder,
                 context=context,
                 precision=precision,
@@ -88,9 +88,9 @@ class LLM:
                 cache_dtype=cache_dtype,
                 sequences=sequences,
             )
-            self.model = self.settings.load(self._folder)
-            self._encoder = Encoder(self.model, self.settings.target) if self.model.kind == "encoder" else None
-            self._engine = Engine(self.model, self.settings.target, sequences) if self._encoder is None else None
+            self.model = self.options.load(self._folder)
+            self._encoder = Encoder(self.model, self.options.target) if self.model.kind == "encoder" else None
+            self._engine = Engine(self.model, self.options.target, sequences) if self._encoder is None else None
         self.usage = Usage()
 
     @property
@@ -115,7 +115,7 @@ class LLM:
 
         Raises InputError for an unknown node or mode.
         """
-        modes = modes_of(self.settings.sequences)
+        modes = modes_of(self.options.sequences)
         if mode not in modes:
             raise InputError(f"explain: no such mode, got {mode!r}, expected one of {', '.join(modes)}")
         return Explanation.of([self.engine.mode(mode).native], [], node)
@@ -350,7 +350,7 @@ class LLM:
 
     @cached_property
     def _fingerprint(self) -> str:
-        return f"{fingerprint(self._folder)}-{self.settings.precision}"
+        return f"{fingerprint(self._folder)}-{self.options.precision}"
 
     def _cached_types(self, length: int) -> Mapping[str, TensorType]:
         self._expect_length(length)

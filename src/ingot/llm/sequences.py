@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ingot.errors import InputError
-from ingot.ops.cache import CACHE_BLOCK
+from ingot.ops.kv_cache import CACHE_BLOCK
 
 Run = weakref.ref[Generator[Any, None, None]]
 

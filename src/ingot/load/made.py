@@ -1,4 +1,4 @@
-"""What rules make: for each foreign op, the plain ops that its rule emitted while its own tests ran.
+"""What rules make: for each foreign op, the plain ops that its rule made while its own tests ran.
 
 An importer notes it where it calls a rule; `<importer>/made.txt` keeps it, so that `ingot ops` loads no model. Ops
 count even where the importer computes them at once, as ONNX's does with known integers.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ingot.ir import Graph, Node
-from ingot.lower.build import Backend, Builder, choose_row
 from ingot.lower.cpu import CPU
 from ingot.lower.lowered import Lowered
+from ingot.lower.lowering import Backend, Lowering, choose_row
 from ingot.lower.segments import Segment, split
 from ingot.lower.target import Target
 from ingot.ops.define import expand_node
@@ -21,7 +21,7 @@ def lower(graph: Graph, target: Target, mode: str = "infer", backend: Backend | 
 
     backend: what to choose from; None for all that the target's device has.
     """
-    return Builder(graph, target, backend or BACKENDS[target.device], mode).build()
+    return Lowering(graph, target, backend or BACKENDS[target.device], mode).build()
 
 
 def segments(graph: Graph, target: Target) -> list[Segment]:
@@ -33,23 +33,23 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
     expanded = True
     while expanded:
         expanded = False
-        builder = Builder(graph, target, BACKENDS[target.device])
+        lowering = Lowering(graph, target, BACKENDS[target.device])
         fallback: set[Node] = set()
         for node in graph.nodes:
-            if node in builder.grouped or node.outputs[0] in builder.static:
+            if node in lowering.grouped or node.outputs[0] in lowering.static:
                 continue
-            row, _ = choose_row(builder, node)
+            row, _ = choose_row(lowering, node)
             if row is None and node.op.expand is not None:
                 expand_node(graph, node)
                 expanded = True
             elif row is None:
                 fallback.add(node)
-    return split(graph, _widen(builder, fallback), builder.static)
+    return split(graph, _widen(lowering, fallback), lowering.static)
 
 
-def _widen(builder: Builder, fallback: set[Node]) -> set[Node]:
+def _widen(lowering: Lowering, fallback: set[Node]) -> set[Node]:
     """A group is kept or left as a whole: its members follow its last node."""
-    for last, group in builder.groups.items():
+    for last, group in lowering.groups.items():
         if last in fallback:
             fallback |= set(group.members)
     return fallback

@@ -20,6 +20,6 @@ def scalars(node: Node) -> tuple[float, float]:
 
 
 def vector_kernel(node: Node) -> Elementwise | None:
-    """The kernel of f32 on 16 elements at once, which is also an op of tile programs; None where there is none."""
+    """The kernel of f32 on 16 elements at once, which is also an op of strip programs; None where there is none."""
     found = elementwise().get(f"{kernel_op(node)}_f32")
     return found if found is not None and found.is_vector else None

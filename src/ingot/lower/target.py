@@ -9,8 +9,8 @@ class Target:
 
     device: the kind of device, which says what lowering chooses from. threads: parts a step may be cut into. alignment:
     bytes, of every root tensor. region_bytes: the largest region.
-    inplace and reuse: whether memory may be shared at all (off, they are oracles for the planner). tiles: whether
-    element-wise ops, reductions and norms become tile programs (off, it is their oracle).
+    inplace and reuse: whether memory may be shared at all (off, they are oracles for the planner). strips: whether
+    element-wise ops, reductions and norms become strip programs (off, it is their oracle).
     bf16_dot: whether products of many rows with bf16 weights round their rows to bf16, for hardware dot products, which
     the CPU must have where isa is avx512.
     part_nanoseconds: the work of a part that is worth its barrier. run_nanoseconds: the work of a whole run that is
@@ -23,7 +23,7 @@ class Target:
     region_bytes: int = 1 << 46
     inplace: bool = True
     reuse: bool = True
-    tiles: bool = True
+    strips: bool = True
     bf16_dot: bool = False
     part_nanoseconds: int = 1500
     run_nanoseconds: int = 25_000

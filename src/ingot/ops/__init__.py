@@ -1,5 +1,5 @@
 """What each op means, whoever runs it: importing this package fills `ingot.ir.OPS`."""
 
-from ingot.ops import attention, cache, conv, elementwise, index, linear, norm, reduce, shape, source
+from ingot.ops import attention, conv, elementwise, index, kv_cache, linear, norm, reduce, shape, source
 
-__all__ = ["attention", "cache", "conv", "elementwise", "index", "linear", "norm", "reduce", "shape", "source"]
+__all__ = ["attention", "conv", "elementwise", "index", "kv_cache", "linear", "norm", "reduce", "shape", "source"]

@@ -85,15 +85,11 @@ def op(
     return declare
 
 
-class Expansion:
-    """Writes the nodes that an op expands into: `g.mul(x, 0.5)` adds a node before the expanded one, names its value.
+class Builder:
+    """Adds ops to a graph by their names: `builder.mul(x, 0.5)` gives the name of the result."""
 
-    A float operand becomes a constant of the dtype of the node's first output, an int operand one of i64.
-    """
-
-    def __init__(self, graph: Graph, node: Node):
+    def __init__(self, graph: Graph):
         self.graph = graph
-        self.node = node
 
     def __getattr__(self, op: str) -> Callable[..., str]:
         if op not in OPS:
@@ -103,6 +99,21 @@ class Expansion:
     def type(self, name: str) -> TensorType:
         """The type of a value."""
         return self.graph.type(name)
+
+    def _add(self, op: str, *operands: str | float | int | None, **attributes: Any) -> str:
+        """Adds a node; numbers become constants. Gives the name of its output."""
+        raise NotImplementedError
+
+
+class Expansion(Builder):
+    """Writes the nodes that an op expands into, before the expanded one, and names their values after its value.
+
+    A float operand becomes a constant of the dtype of the node's first output, an int operand one of i64.
+    """
+
+    def __init__(self, graph: Graph, node: Node):
+        super().__init__(graph)
+        self.node = node
 
     def _add(self, op: str, *operands: str | float | int | None, **attributes: Any) -> str:
         names = [self._constant(o) if isinstance(o, (int, float)) else o for o in operands]

@@ -3,13 +3,13 @@
 import math
 
 from ingot.errors import UnsupportedError
-from ingot.load.aten.build import Builder, Tensor, broadcast, element_count
+from ingot.load.aten.builder import AtenBuilder, Tensor, broadcast, element_count
 from ingot.load.aten.registry import aten
 
 
 @aten("scaled_dot_product_attention.default")
 def attention(
-    b: Builder, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    b: AtenBuilder, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
     """Axes before the heads are joined into the batch; operands without heads get one head."""
@@ -28,7 +28,7 @@ def attention(
     return b.reshape(result, (*leading, *shape[-3:]) if rank > 3 else shape)
 
 
-def _with_batch(b: Builder, x: Tensor, leading: tuple, rank: int) -> Tensor:
+def _with_batch(b: AtenBuilder, x: Tensor, leading: tuple, rank: int) -> Tensor:
     """x as [batch, heads, rows, columns]."""
     shape = b.shape(x)
     if rank < 4:  # torch reads rank 3 as [batch, rows, columns]: one head each
@@ -37,7 +37,7 @@ def _with_batch(b: Builder, x: Tensor, leading: tuple, rank: int) -> Tensor:
     return b.reshape(expanded, (element_count(leading), *shape[-3:]))
 
 
-def _mask(b: Builder, mask: Tensor, leading: tuple, rank: int) -> Tensor:
+def _mask(b: AtenBuilder, mask: Tensor, leading: tuple, rank: int) -> Tensor:
     """The mask broadcastable to [batch, heads, rows, columns]."""
     shape = b.shape(mask)
     if rank < 4:
@@ -50,7 +50,7 @@ def _mask(b: Builder, mask: Tensor, leading: tuple, rank: int) -> Tensor:
 
 @aten("_scaled_dot_product_flash_attention_for_cpu.default")
 def flash_attention_for_cpu(
-    b: Builder, query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False,
+    b: AtenBuilder, query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False,
     attn_mask: Tensor | None = None, scale: float | None = None,
 ) -> tuple[Tensor, None]:  # fmt: skip
     return attention(b, query, key, value, attn_mask, dropout_p, is_causal, scale), None

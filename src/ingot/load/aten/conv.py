@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ingot.dim import Known
 from ingot.errors import UnsupportedError
-from ingot.load.aten.build import Builder, Tensor
+from ingot.load.aten.builder import AtenBuilder, Tensor
 from ingot.load.aten.registry import aten
 
 Window = Sequence[int] | int
@@ -16,14 +16,14 @@ def _per_axis(value: Window, count: int) -> tuple[int, ...]:
     return tuple(values * count if len(values) == 1 else values)
 
 
-def _batched(b: Builder, x: Tensor, spatial: int) -> Tensor:
+def _batched(b: AtenBuilder, x: Tensor, spatial: int) -> Tensor:
     """x with a batch axis; torch allows to leave it out."""
     return x if b.rank(x) == spatial + 2 else b.reshape(x, (1, *b.shape(x)))
 
 
 @aten("conv1d.default", "conv2d.default", "conv3d.default")
 def conv(
-    b: Builder, x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Window = 1, padding: Window = 0,
+    b: AtenBuilder, x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Window = 1, padding: Window = 0,
     dilation: Window = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     spatial = b.rank(weight) - 2
@@ -33,7 +33,7 @@ def conv(
 
 @aten("conv1d.padding", "conv2d.padding", "conv3d.padding")
 def conv_named_padding(
-    b: Builder, x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Window = 1, padding: str = "valid",
+    b: AtenBuilder, x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Window = 1, padding: str = "valid",
     dilation: Window = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     """ "same" puts an odd pad after, as torch does."""
@@ -48,7 +48,7 @@ def conv_named_padding(
 
 @aten("convolution.default")
 def convolution(
-    b: Builder, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Window, padding: Window, dilation: Window,
+    b: AtenBuilder, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Window, padding: Window, dilation: Window,
     transposed: bool, output_padding: Window, groups: int,
 ) -> Tensor:  # fmt: skip
     if transposed:
@@ -57,7 +57,7 @@ def convolution(
 
 
 def _conv(
-    b: Builder, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Window, pads: tuple[int, ...],
+    b: AtenBuilder, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Window, pads: tuple[int, ...],
     dilation: Window, groups: int,
 ) -> Tensor:  # fmt: skip
     spatial = b.rank(weight) - 2
@@ -73,7 +73,7 @@ def _conv(
 
 @aten("max_pool1d.default", "max_pool2d.default", "max_pool3d.default")
 def max_pool(
-    b: Builder, x: Tensor, kernel_size: Window, stride: Window = (), padding: Window = 0, dilation: Window = 1,
+    b: AtenBuilder, x: Tensor, kernel_size: Window, stride: Window = (), padding: Window = 0, dilation: Window = 1,
     ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
     result = b.result[0] if isinstance(b.result, list) else b.result
@@ -89,7 +89,7 @@ def max_pool(
 
 @aten("max_pool2d_with_indices.default", "max_pool3d_with_indices.default", "max_pool1d_with_indices.default")
 def max_pool_with_indices(
-    b: Builder, x: Tensor, kernel_size: Window, stride: Window = (), padding: Window = 0, dilation: Window = 1,
+    b: AtenBuilder, x: Tensor, kernel_size: Window, stride: Window = (), padding: Window = 0, dilation: Window = 1,
     ceil_mode: bool = False,
 ) -> tuple[Tensor, None]:  # fmt: skip
     return max_pool(b, x, kernel_size, stride, padding, dilation, ceil_mode), None
@@ -97,7 +97,7 @@ def max_pool_with_indices(
 
 @aten("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
 def avg_pool(
-    b: Builder, x: Tensor, kernel_size: Window, stride: Window = (), padding: Window = 0, ceil_mode: bool = False,
+    b: AtenBuilder, x: Tensor, kernel_size: Window, stride: Window = (), padding: Window = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
     spatial = _spatial(b)
@@ -121,13 +121,13 @@ def avg_pool(
     return b.reshape(y, b.result.shape)
 
 
-def _spatial(b: Builder) -> int:
+def _spatial(b: AtenBuilder) -> int:
     """How many axes the pooling op of this call slides over: its name says it."""
     return int(b.target.split("pool")[1][0])
 
 
 def _pads(
-    b: Builder, x: Tensor, result: Sequence[Known], kernel: tuple[int, ...], strides: tuple[int, ...],
+    b: AtenBuilder, x: Tensor, result: Sequence[Known], kernel: tuple[int, ...], strides: tuple[int, ...],
     padding: tuple[int, ...], dilations: tuple[int, ...], ceil_mode: bool,
 ) -> tuple[int, ...]:  # fmt: skip
     """Pads before and after; ceil_mode pads after until the last window fits."""
@@ -145,18 +145,18 @@ def _pads(
     "adaptive_avg_pool1d.default", "adaptive_avg_pool2d.default", "adaptive_avg_pool3d.default",
     "_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default",
 )  # fmt: skip
-def adaptive_avg_pool(b: Builder, x: Tensor, output_size: Sequence[int]) -> Tensor:
+def adaptive_avg_pool(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> Tensor:
     kernel = _adaptive_kernel(b, x, output_size)
     return avg_pool(b, x, kernel, kernel)
 
 
 @aten("adaptive_max_pool1d.default", "adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
-def adaptive_max_pool(b: Builder, x: Tensor, output_size: Sequence[int]) -> tuple[Tensor, None]:
+def adaptive_max_pool(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> tuple[Tensor, None]:
     kernel = _adaptive_kernel(b, x, output_size)
     return max_pool(b, x, kernel, kernel), None
 
 
-def _adaptive_kernel(b: Builder, x: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
+def _adaptive_kernel(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
     spatial = _spatial(b)
     sizes = [b.static(d, "an adaptively pooled axis") for d in b.shape(x)[-spatial:]]
     targets = _per_axis(output_size, spatial)
@@ -170,7 +170,7 @@ def _adaptive_kernel(b: Builder, x: Tensor, output_size: Sequence[int]) -> tuple
 
 @aten("upsample_nearest1d.default", "upsample_nearest2d.default", "upsample_nearest3d.default")
 @aten("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
-def upsample_nearest(b: Builder, x: Tensor, *_: object, **__: object) -> Tensor:
+def upsample_nearest(b: AtenBuilder, x: Tensor, *_: object, **__: object) -> Tensor:
     """Each element repeated: whole factors only."""
     split, full = list(b.shape(x)[:2]), list(b.shape(x)[:2])
     for size, target in zip(b.shape(x)[2:], b.result.shape[2:], strict=True):

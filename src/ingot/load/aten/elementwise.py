@@ -5,7 +5,7 @@ from typing import Any
 
 from ingot.dtype import DType, boolean, f32, i64
 from ingot.errors import UnsupportedError
-from ingot.load.aten.build import Builder, Number, Tensor
+from ingot.load.aten.builder import AtenBuilder, Number, Tensor
 from ingot.load.aten.registry import Rule, aten
 
 
@@ -30,27 +30,27 @@ for _name in ("floor", "ceil", "round"):
 
 
 @aten("hardswish.default")
-def hardswish(b: Builder, x: Tensor) -> Tensor:
+def hardswish(b: AtenBuilder, x: Tensor) -> Tensor:
     return b.add("hard_swish", x)
 
 
 @aten("hardsigmoid.default")
-def hardsigmoid(b: Builder, x: Tensor) -> Tensor:
+def hardsigmoid(b: AtenBuilder, x: Tensor) -> Tensor:
     return b.add("hard_sigmoid", x, alpha=1 / 6, beta=0.5)
 
 
 @aten("gelu.default")
-def gelu(b: Builder, x: Tensor, approximate: str = "none") -> Tensor:
+def gelu(b: AtenBuilder, x: Tensor, approximate: str = "none") -> Tensor:
     return b.add("gelu", x, approximate="tanh" if approximate == "tanh" else "erf")
 
 
 @aten("leaky_relu.default")
-def leaky_relu(b: Builder, x: Tensor, negative_slope: float = 0.01) -> Tensor:
+def leaky_relu(b: AtenBuilder, x: Tensor, negative_slope: float = 0.01) -> Tensor:
     return b.add("leaky_relu", x, alpha=float(negative_slope))
 
 
 @aten("elu.default")
-def elu(b: Builder, x: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
+def elu(b: AtenBuilder, x: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
     if input_scale != 1:
         raise UnsupportedError(f"torch node {b.hint!r}: elu scales its input, got {input_scale}, expected 1")
     y = b.add("elu", x, alpha=float(alpha))
@@ -58,7 +58,7 @@ def elu(b: Builder, x: Tensor, alpha: float = 1.0, scale: float = 1.0, input_sca
 
 
 @aten("softplus.default")
-def softplus(b: Builder, x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+def softplus(b: AtenBuilder, x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """Past the threshold torch returns x, which the exact function equals to the last bits."""
     if beta == 1:
         return b.add("softplus", x)
@@ -67,17 +67,17 @@ def softplus(b: Builder, x: Tensor, beta: float = 1.0, threshold: float = 20.0) 
 
 
 @aten("log_sigmoid.default")
-def log_sigmoid(b: Builder, x: Tensor) -> Tensor:
+def log_sigmoid(b: AtenBuilder, x: Tensor) -> Tensor:
     return b.add("neg", b.add("softplus", b.add("neg", x)))
 
 
 @aten("square.default")
-def square(b: Builder, x: Tensor) -> Tensor:
+def square(b: AtenBuilder, x: Tensor) -> Tensor:
     return b.add("mul", x, x)
 
 
 @aten("trunc.default")
-def trunc(b: Builder, x: Tensor) -> Tensor:
+def trunc(b: AtenBuilder, x: Tensor) -> Tensor:
     if b.dtype(x).kind != "f":
         return x
     negative = b.add("less", x, b.scalar(0, b.dtype(x)))
@@ -85,7 +85,7 @@ def trunc(b: Builder, x: Tensor) -> Tensor:
 
 
 def _scaled_log(base: float) -> Rule:
-    def rule(b: Builder, x: Tensor) -> Tensor:
+    def rule(b: AtenBuilder, x: Tensor) -> Tensor:
         y = b.add("log", *b.promote(x, floating=True))
         return b.add("mul", y, b.scalar(1 / math.log(base), b.dtype(y)))
 
@@ -97,7 +97,7 @@ aten("log10.default")(_scaled_log(10))
 
 
 @aten("exp2.default")
-def exp2(b: Builder, x: Tensor) -> Tensor:
+def exp2(b: AtenBuilder, x: Tensor) -> Tensor:
     (x,) = b.promote(x, floating=True)
     return b.add("exp", b.add("mul", x, b.scalar(math.log(2), b.dtype(x))))
 
@@ -106,23 +106,23 @@ def exp2(b: Builder, x: Tensor) -> Tensor:
 
 
 @aten("add.Tensor", "add.Scalar")
-def add(b: Builder, x: Tensor, y: Tensor | Number, alpha: Number = 1) -> Tensor:
+def add(b: AtenBuilder, x: Tensor, y: Tensor | Number, alpha: Number = 1) -> Tensor:
     return _sum(b, "add", x, y, alpha)
 
 
 @aten("sub.Tensor", "sub.Scalar")
-def sub(b: Builder, x: Tensor, y: Tensor | Number, alpha: Number = 1) -> Tensor:
+def sub(b: AtenBuilder, x: Tensor, y: Tensor | Number, alpha: Number = 1) -> Tensor:
     return _sum(b, "sub", x, y, alpha)
 
 
 @aten("rsub.Tensor", "rsub.Scalar")
-def rsub(b: Builder, x: Tensor, y: Tensor | Number, alpha: Number = 1) -> Tensor:
+def rsub(b: AtenBuilder, x: Tensor, y: Tensor | Number, alpha: Number = 1) -> Tensor:
     dtype = b.promoted(x, y)
     x, y = b.tensor(x, dtype), b.tensor(y, dtype)
     return b.add("sub", y, x if alpha == 1 else b.add("mul", x, b.scalar(alpha, dtype)))
 
 
-def _sum(b: Builder, op: str, x: Tensor, y: Tensor | Number, alpha: Number) -> Tensor:
+def _sum(b: AtenBuilder, op: str, x: Tensor, y: Tensor | Number, alpha: Number) -> Tensor:
     left, right = b.promote(x, y)
     if b.dtype(left) is boolean:
         return b.add("logical_or", left, right)
@@ -130,18 +130,18 @@ def _sum(b: Builder, op: str, x: Tensor, y: Tensor | Number, alpha: Number) -> T
 
 
 @aten("mul.Tensor", "mul.Scalar")
-def mul(b: Builder, x: Tensor, y: Tensor | Number) -> Tensor:
+def mul(b: AtenBuilder, x: Tensor, y: Tensor | Number) -> Tensor:
     left, right = b.promote(x, y)
     return b.add("logical_and" if b.dtype(left) is boolean else "mul", left, right)
 
 
 @aten("div.Tensor", "div.Scalar", "true_divide.Tensor")
-def div(b: Builder, x: Tensor, y: Tensor | Number) -> Tensor:
+def div(b: AtenBuilder, x: Tensor, y: Tensor | Number) -> Tensor:
     return b.add("div", *b.promote(x, y, floating=True))
 
 
 @aten("div.Tensor_mode", "div.Scalar_mode")
-def div_mode(b: Builder, x: Tensor, y: Tensor | Number, rounding_mode: str | None = None) -> Tensor:
+def div_mode(b: AtenBuilder, x: Tensor, y: Tensor | Number, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode is None:
         return div(b, x, y)
     if rounding_mode == "floor":
@@ -150,12 +150,12 @@ def div_mode(b: Builder, x: Tensor, y: Tensor | Number, rounding_mode: str | Non
 
 
 @aten("floor_divide.default", "floor_divide.Scalar")
-def floor_divide(b: Builder, x: Tensor, y: Tensor | Number) -> Tensor:
+def floor_divide(b: AtenBuilder, x: Tensor, y: Tensor | Number) -> Tensor:
     return b.add("floor_div", *b.promote(x, y))
 
 
 @aten("fmod.Tensor", "fmod.Scalar")
-def fmod(b: Builder, x: Tensor, y: Tensor | Number) -> Tensor:
+def fmod(b: AtenBuilder, x: Tensor, y: Tensor | Number) -> Tensor:
     """The sign of the dividend. Floats: sign(x) * (|x| mod |y|), exact; the lowest integer has no magnitude."""
     left, right = b.promote(x, y)
     if b.dtype(left).kind == "f":
@@ -167,7 +167,7 @@ def fmod(b: Builder, x: Tensor, y: Tensor | Number) -> Tensor:
 
 
 @aten("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
-def pow(b: Builder, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+def pow(b: AtenBuilder, x: Tensor | Number, y: Tensor | Number) -> Tensor:
     return b.add("pow", *b.promote(x, y))
 
 
@@ -192,7 +192,7 @@ for _op, _targets in {
 # -- logic
 
 
-def as_bool(b: Builder, x: Tensor | Number) -> Tensor:
+def as_bool(b: AtenBuilder, x: Tensor | Number) -> Tensor:
     """x != 0."""
     return b.tensor(x, boolean)
 
@@ -202,7 +202,7 @@ def _logical(op: str) -> Rule:
 
 
 def _bitwise(op: str) -> Rule:
-    def rule(b: Builder, x: Tensor, y: Tensor | Number) -> Tensor:
+    def rule(b: AtenBuilder, x: Tensor, y: Tensor | Number) -> Tensor:
         left, right = b.promote(x, y)
         if b.dtype(left) is not boolean:
             raise UnsupportedError(f"torch node {b.hint!r}: bitwise op on {b.dtype(left)}, expected bool")
@@ -219,19 +219,19 @@ for _name in ("and", "or", "xor"):
 
 
 @aten("logical_not.default")
-def logical_not(b: Builder, x: Tensor) -> Tensor:
+def logical_not(b: AtenBuilder, x: Tensor) -> Tensor:
     return b.add("logical_not", as_bool(b, x))
 
 
 @aten("bitwise_not.default")
-def bitwise_not(b: Builder, x: Tensor) -> Tensor:
+def bitwise_not(b: AtenBuilder, x: Tensor) -> Tensor:
     if b.dtype(x) is boolean:
         return b.add("logical_not", x)
     return b.add("sub", b.add("neg", x), b.scalar(1, b.dtype(x)))
 
 
 @aten("isfinite.default")
-def isfinite(b: Builder, x: Tensor) -> Tensor:
+def isfinite(b: AtenBuilder, x: Tensor) -> Tensor:
     return b.add("logical_not", b.add("logical_or", b.add("isnan", x), b.add("isinf", x)))
 
 
@@ -239,17 +239,17 @@ def isfinite(b: Builder, x: Tensor) -> Tensor:
 
 
 @aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
-def where(b: Builder, condition: Tensor, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+def where(b: AtenBuilder, condition: Tensor, x: Tensor | Number, y: Tensor | Number) -> Tensor:
     return b.add("where", as_bool(b, condition), *b.promote(x, y))
 
 
 @aten("masked_fill.Scalar", "masked_fill.Tensor")
-def masked_fill(b: Builder, x: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
+def masked_fill(b: AtenBuilder, x: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
     return b.add("where", as_bool(b, mask), b.tensor(value, b.dtype(x)), x)
 
 
 @aten("clamp.default")
-def clamp(b: Builder, x: Tensor, min: Number | None = None, max: Number | None = None) -> Tensor:
+def clamp(b: AtenBuilder, x: Tensor, min: Number | None = None, max: Number | None = None) -> Tensor:
     dtype: DType = b.result.dtype
     x = b.cast(x, dtype)
     if dtype in (f32, i64):
@@ -259,7 +259,7 @@ def clamp(b: Builder, x: Tensor, min: Number | None = None, max: Number | None =
 
 
 @aten("clamp.Tensor")
-def clamp_tensor(b: Builder, x: Tensor, min: Any = None, max: Any = None) -> Tensor:
+def clamp_tensor(b: AtenBuilder, x: Tensor, min: Any = None, max: Any = None) -> Tensor:
     dtype: DType = b.result.dtype
     x = b.cast(x, dtype)
     if min is not None:
@@ -268,20 +268,20 @@ def clamp_tensor(b: Builder, x: Tensor, min: Any = None, max: Any = None) -> Ten
 
 
 @aten("clamp_min.default", "clamp_min.Tensor")
-def clamp_min(b: Builder, x: Tensor, min: Tensor | Number) -> Tensor:
+def clamp_min(b: AtenBuilder, x: Tensor, min: Tensor | Number) -> Tensor:
     return b.add("maximum", *b.promote(x, min))
 
 
 @aten("clamp_max.default", "clamp_max.Tensor")
-def clamp_max(b: Builder, x: Tensor, max: Tensor | Number) -> Tensor:
+def clamp_max(b: AtenBuilder, x: Tensor, max: Tensor | Number) -> Tensor:
     return b.add("minimum", *b.promote(x, max))
 
 
 @aten("hardtanh.default")
-def hardtanh(b: Builder, x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+def hardtanh(b: AtenBuilder, x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     return clamp(b, x, min_val, max_val)
 
 
 @aten("relu6.default")
-def relu6(b: Builder, x: Tensor) -> Tensor:
+def relu6(b: AtenBuilder, x: Tensor) -> Tensor:
     return clamp(b, x, 0.0, 6.0)

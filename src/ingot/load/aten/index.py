@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from ingot.dim import Known
 from ingot.dtype import i64
 from ingot.errors import UnsupportedError
-from ingot.load.aten.build import Builder, Tensor, broadcast, element_count
+from ingot.load.aten.builder import AtenBuilder, Tensor, broadcast, element_count
 from ingot.load.aten.registry import aten
 
 
 @aten("embedding.default")
 def embedding(
-    b: Builder, weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False,
+    b: AtenBuilder, weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:  # fmt: skip
     """padding_idx concerns gradients only."""
@@ -19,7 +19,7 @@ def embedding(
 
 
 @aten("index_select.default")
-def index_select(b: Builder, x: Tensor, dim: int, index: Tensor) -> Tensor:
+def index_select(b: AtenBuilder, x: Tensor, dim: int, index: Tensor) -> Tensor:
     if b.rank(x) == 0:
         return x
     if b.rank(index) == 0:
@@ -28,7 +28,7 @@ def index_select(b: Builder, x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 @aten("gather.default")
-def gather(b: Builder, x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
+def gather(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
     """Axes of x that are longer than the index are cut to it, as torch reads only that part."""
     if b.rank(x) == 0:
         return x
@@ -40,7 +40,7 @@ def gather(b: Builder, x: Tensor, dim: int, index: Tensor, sparse_grad: bool = F
 
 
 @aten("take_along_dim.default")
-def take_along_dim(b: Builder, x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+def take_along_dim(b: AtenBuilder, x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     if dim is None:
         raise UnsupportedError(f"torch node {b.hint!r}: take_along_dim without an axis, expected one")
     axis = b.axis(x, dim)
@@ -54,7 +54,7 @@ def _without(shape: tuple[Known, ...], axis: int) -> tuple[Known, ...]:
 
 
 @aten("index.Tensor", "_unsafe_index.Tensor")
-def index(b: Builder, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+def index(b: AtenBuilder, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """Integer index tensors, one or several.
 
     One is a gather. Several are broadcast to one shape; the axes they index are brought together and joined, and
@@ -84,7 +84,7 @@ def index(b: Builder, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     return b.add("gather", flat, _position(b, list(chosen.values()), sizes), axis=front)
 
 
-def _position(b: Builder, indices: list[Tensor], sizes: list[Known]) -> Tensor:
+def _position(b: AtenBuilder, indices: list[Tensor], sizes: list[Known]) -> Tensor:
     """Row-major position of an index tuple: ((i0 * n1 + i1) * n2 + i2) ..."""
     position = ""
     for tensor, size in zip(indices, sizes, strict=True):
@@ -94,7 +94,7 @@ def _position(b: Builder, indices: list[Tensor], sizes: list[Known]) -> Tensor:
 
 
 @aten("unfold.default")
-def unfold(b: Builder, x: Tensor, dimension: int, size: int, step: int) -> Tensor:
+def unfold(b: AtenBuilder, x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Overlapping windows of one axis, on a new last axis: their positions are an outer sum."""
     axis, windows = b.axis(x, dimension), b.result.shape[dimension % b.rank(x)]
     first = b.reshape(b.add("iota", length=windows, start=0, step=step, dtype=i64), (windows, 1))

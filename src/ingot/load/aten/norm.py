@@ -8,38 +8,38 @@ import torch
 from ingot.dim import Known
 from ingot.dtype import DType, boolean
 from ingot.errors import UnsupportedError
-from ingot.load.aten.build import Builder, Tensor, element_count, from_torch
+from ingot.load.aten.builder import AtenBuilder, Tensor, element_count, from_torch
 from ingot.load.aten.registry import aten
 
 
 @aten("layer_norm.default")
 def layer_norm(
-    b: Builder, x: Tensor, normalized_shape: Sequence[Known], weight: Tensor | None = None, bias: Tensor | None = None,
-    eps: float = 1e-5, cudnn_enable: bool = True,
+    b: AtenBuilder, x: Tensor, normalized_shape: Sequence[Known], weight: Tensor | None = None,
+    bias: Tensor | None = None, eps: float = 1e-5, cudnn_enable: bool = True,
 ) -> Tensor:  # fmt: skip
     return _over_trailing_axes(b, "layer_norm", x, len(normalized_shape), (weight, bias), eps)
 
 
 @aten("rms_norm.default")
 def rms_norm(
-    b: Builder, x: Tensor, normalized_shape: Sequence[Known], weight: Tensor | None = None, eps: float | None = None
+    b: AtenBuilder, x: Tensor, normalized_shape: Sequence[Known], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     return _over_trailing_axes(b, "rms_norm", x, len(normalized_shape), (weight,), _epsilon(b, x, eps))
 
 
 @aten("_fused_rms_norm.default")
 def fused_rms_norm(
-    b: Builder, x: Tensor, normalized_shape: Sequence[Known], weight: Tensor | None, eps: float | None
+    b: AtenBuilder, x: Tensor, normalized_shape: Sequence[Known], weight: Tensor | None, eps: float | None
 ) -> tuple[Tensor, None]:
     return rms_norm(b, x, normalized_shape, weight, eps), None
 
 
-def _epsilon(b: Builder, x: Tensor, eps: float | None) -> float:
+def _epsilon(b: AtenBuilder, x: Tensor, eps: float | None) -> float:
     return float(np.finfo(b.dtype(x).numpy).eps) if eps is None else float(eps)
 
 
 def _over_trailing_axes(
-    b: Builder, op: str, x: Tensor, count: int, parameters: Sequence[Tensor | None], eps: float
+    b: AtenBuilder, op: str, x: Tensor, count: int, parameters: Sequence[Tensor | None], eps: float
 ) -> Tensor:
     """The op over the last `count` axes, joined into one where they are several."""
     shape = b.shape(x)
@@ -53,14 +53,14 @@ def _over_trailing_axes(
 
 @aten("native_layer_norm.default")
 def native_layer_norm(
-    b: Builder, x: Tensor, normalized_shape: Sequence[Known], weight: Tensor | None, bias: Tensor | None, eps: float
+    b: AtenBuilder, x: Tensor, normalized_shape: Sequence[Known], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, None, None]:
     return layer_norm(b, x, normalized_shape, weight, bias, eps), None, None
 
 
 @aten("group_norm.default")
 def group_norm(
-    b: Builder, x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
+    b: AtenBuilder, x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5, cudnn_enabled: bool = True,
 ) -> Tensor:  # fmt: skip
     return b.add("group_norm", x, weight, bias, groups=num_groups, eps=float(eps))
@@ -68,7 +68,7 @@ def group_norm(
 
 @aten("native_group_norm.default")
 def native_group_norm(
-    b: Builder, x: Tensor, weight: Tensor | None, bias: Tensor | None, N: Known, C: Known, HxW: Known, group: int,
+    b: AtenBuilder, x: Tensor, weight: Tensor | None, bias: Tensor | None, N: Known, C: Known, HxW: Known, group: int,
     eps: float,
 ) -> tuple[Tensor, None, None]:  # fmt: skip
     return group_norm(b, x, group, weight, bias, eps), None, None
@@ -76,7 +76,7 @@ def native_group_norm(
 
 @aten("instance_norm.default")
 def instance_norm(
-    b: Builder, x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+    b: AtenBuilder, x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
     running_var: Tensor | None, use_input_stats: bool, momentum: float, eps: float, cudnn_enabled: bool,
 ) -> Tensor:  # fmt: skip
     if not use_input_stats:
@@ -87,7 +87,7 @@ def instance_norm(
 
 @aten("batch_norm.default")
 def batch_norm(
-    b: Builder, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor | None, variance: Tensor | None,
+    b: AtenBuilder, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor | None, variance: Tensor | None,
     training: bool, momentum: float, eps: float, cudnn_enabled: bool = True,
 ) -> Tensor:  # fmt: skip
     if training or mean is None or variance is None:
@@ -97,13 +97,13 @@ def batch_norm(
     return b.add("batch_norm", x, scale, bias or _filled(b, channels, 0, b.dtype(mean)), mean, variance, eps=float(eps))
 
 
-def _filled(b: Builder, size: int, value: int, dtype: DType) -> Tensor:
+def _filled(b: AtenBuilder, size: int, value: int, dtype: DType) -> Tensor:
     return b.constant(np.full(size, value, dtype.numpy))
 
 
 @aten("_native_batch_norm_legit_no_training.default")
 def native_batch_norm(
-    b: Builder, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor,
+    b: AtenBuilder, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor,
     momentum: float, eps: float,
 ) -> tuple[Tensor, None, None]:  # fmt: skip
     return batch_norm(b, x, weight, bias, mean, variance, False, momentum, eps), None, None
@@ -113,16 +113,16 @@ def native_batch_norm(
 
 
 @aten("softmax.int")
-def softmax(b: Builder, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+def softmax(b: AtenBuilder, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     return _softmax(b, "softmax", x, dim, dtype)
 
 
 @aten("log_softmax.int")
-def log_softmax(b: Builder, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+def log_softmax(b: AtenBuilder, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     return _softmax(b, "log_softmax", x, dim, dtype)
 
 
-def _softmax(b: Builder, op: str, x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
+def _softmax(b: AtenBuilder, op: str, x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
     x = x if dtype is None else b.cast(x, from_torch(dtype))
     if b.rank(x) == 0:
         return b.reshape(b.add(op, b.reshape(x, (1,)), axis=0), ())
@@ -130,17 +130,17 @@ def _softmax(b: Builder, op: str, x: Tensor, dim: int, dtype: torch.dtype | None
 
 
 @aten("_softmax.default")
-def softmax_core(b: Builder, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+def softmax_core(b: AtenBuilder, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     return _softmax(b, "softmax", b.cast(x, b.result.dtype), dim, None)
 
 
 @aten("_log_softmax.default")
-def log_softmax_core(b: Builder, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+def log_softmax_core(b: AtenBuilder, x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     return _softmax(b, "log_softmax", b.cast(x, b.result.dtype), dim, None)
 
 
 @aten("_safe_softmax.default")
-def safe_softmax(b: Builder, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+def safe_softmax(b: AtenBuilder, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """Softmax that is zero where a whole row is -inf."""
     x = x if dtype is None else b.cast(x, from_torch(dtype))
     peak = b.add("reduce_max", x, axes=(b.axis(x, dim),), keepdims=True)

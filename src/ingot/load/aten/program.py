@@ -19,14 +19,14 @@ from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-import ingot.ops  # noqa: F401  # declares the ops that rules emit
+import ingot.ops  # noqa: F401  # declares the ops that rules make
 from ingot.dim import Expr, symbols_of
 from ingot.dtype import i64
 from ingot.errors import InputError, LoadError, ShapeError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.aten import attention, conv, elementwise, index, linear, norm, reduce, shape  # noqa: F401  # rules
 from ingot.load.aten.archive import CONTRADICTION, read_archive
-from ingot.load.aten.build import Builder, from_torch
+from ingot.load.aten.builder import AtenBuilder, from_torch
 from ingot.load.aten.names import dim_names, output_names, value_name
 from ingot.load.aten.registry import RULES
 from ingot.load.aten.symbolic import Symbols
@@ -172,7 +172,7 @@ class Importer:
 
     def __init__(self, symbols: Symbols):
         self.graph = Graph("torch")
-        self.builder = Builder(self.graph)
+        self.builder = AtenBuilder(self.graph)
         self.symbols = symbols
         self.env: dict[Node, Any] = {}
         self._names: dict[tuple, str] = {}  # storage of a tensor -> its weight

@@ -7,19 +7,19 @@ import torch
 
 from ingot.dtype import boolean, i64
 from ingot.errors import UnsupportedError
-from ingot.load.aten.build import Builder, Number, Tensor, element_count, from_torch
+from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count, from_torch
 from ingot.load.aten.elementwise import as_bool
 from ingot.load.aten.registry import aten
 
 Axes = Sequence[int] | int | None
 
 
-def _reduce(b: Builder, op: str, x: Tensor, dim: Axes, keepdim: bool) -> Tensor:
+def _reduce(b: AtenBuilder, op: str, x: Tensor, dim: Axes, keepdim: bool) -> Tensor:
     axes = b.axes(x, dim)
     return b.add(op, x, axes=axes, keepdims=bool(keepdim)) if axes else x
 
 
-def _accumulated(b: Builder, x: Tensor, dtype: torch.dtype | None) -> Tensor:
+def _accumulated(b: AtenBuilder, x: Tensor, dtype: torch.dtype | None) -> Tensor:
     """torch sums and multiplies integers and bools as int64."""
     if dtype is not None:
         return b.cast(x, from_torch(dtype))
@@ -27,78 +27,80 @@ def _accumulated(b: Builder, x: Tensor, dtype: torch.dtype | None) -> Tensor:
 
 
 @aten("sum.default")
-def sum_all(b: Builder, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+def sum_all(b: AtenBuilder, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return sum_dim(b, x, None, False, dtype)
 
 
 @aten("sum.dim_IntList")
-def sum_dim(b: Builder, x: Tensor, dim: Axes = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> Tensor:
+def sum_dim(
+    b: AtenBuilder, x: Tensor, dim: Axes = None, keepdim: bool = False, dtype: torch.dtype | None = None
+) -> Tensor:
     return _reduce(b, "reduce_sum", _accumulated(b, x, dtype), dim, keepdim)
 
 
 @aten("mean.default")
-def mean_all(b: Builder, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+def mean_all(b: AtenBuilder, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return mean_dim(b, x, None, False, dtype)
 
 
 @aten("mean.dim")
 def mean_dim(
-    b: Builder, x: Tensor, dim: Axes = None, keepdim: bool = False, dtype: torch.dtype | None = None
+    b: AtenBuilder, x: Tensor, dim: Axes = None, keepdim: bool = False, dtype: torch.dtype | None = None
 ) -> Tensor:
     return _reduce(b, "reduce_mean", x if dtype is None else b.cast(x, from_torch(dtype)), dim, keepdim)
 
 
 @aten("prod.default")
-def prod_all(b: Builder, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+def prod_all(b: AtenBuilder, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return _reduce(b, "reduce_prod", _accumulated(b, x, dtype), None, False)
 
 
 @aten("prod.dim_int")
-def prod_dim(b: Builder, x: Tensor, dim: int, keepdim: bool = False, dtype: torch.dtype | None = None) -> Tensor:
+def prod_dim(b: AtenBuilder, x: Tensor, dim: int, keepdim: bool = False, dtype: torch.dtype | None = None) -> Tensor:
     return _reduce(b, "reduce_prod", _accumulated(b, x, dtype), dim, keepdim)
 
 
 @aten("amax.default")
-def amax(b: Builder, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
+def amax(b: AtenBuilder, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
     return _reduce(b, "reduce_max", x, dim, keepdim)
 
 
 @aten("amin.default")
-def amin(b: Builder, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
+def amin(b: AtenBuilder, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
     return _reduce(b, "reduce_min", x, dim, keepdim)
 
 
 @aten("max.default")
-def max_all(b: Builder, x: Tensor) -> Tensor:
+def max_all(b: AtenBuilder, x: Tensor) -> Tensor:
     return _reduce(b, "reduce_max", x, None, False)
 
 
 @aten("min.default")
-def min_all(b: Builder, x: Tensor) -> Tensor:
+def min_all(b: AtenBuilder, x: Tensor) -> Tensor:
     return _reduce(b, "reduce_min", x, None, False)
 
 
 @aten("max.dim")
-def max_dim(b: Builder, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def max_dim(b: AtenBuilder, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     return _reduce(b, "reduce_max", x, dim, keepdim), argmax(b, x, dim, keepdim)
 
 
 @aten("min.dim")
-def min_dim(b: Builder, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+def min_dim(b: AtenBuilder, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     return _reduce(b, "reduce_min", x, dim, keepdim), argmin(b, x, dim, keepdim)
 
 
 @aten("argmax.default")
-def argmax(b: Builder, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmax(b: AtenBuilder, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     return _position(b, "argmax", x, dim, keepdim)
 
 
 @aten("argmin.default")
-def argmin(b: Builder, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmin(b: AtenBuilder, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     return _position(b, "argmin", x, dim, keepdim)
 
 
-def _position(b: Builder, op: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+def _position(b: AtenBuilder, op: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     if dim is None or b.rank(x) == 0:
         flat = b.reshape(x, (element_count(b.shape(x)),))
         position = b.add(op, flat, axis=0, keepdims=False)
@@ -107,12 +109,12 @@ def _position(b: Builder, op: str, x: Tensor, dim: int | None, keepdim: bool) ->
 
 
 @aten("any.default", "any.dim", "any.dims")
-def any(b: Builder, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
+def any(b: AtenBuilder, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
     return b.cast(_reduce(b, "reduce_max", b.cast(as_bool(b, x), i64), dim, keepdim), boolean)
 
 
 @aten("all.default", "all.dim", "all.dims")
-def all(b: Builder, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
+def all(b: AtenBuilder, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
     return b.cast(_reduce(b, "reduce_min", b.cast(as_bool(b, x), i64), dim, keepdim), boolean)
 
 
@@ -120,58 +122,58 @@ def all(b: Builder, x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tenso
 
 
 @aten("var.correction")
-def var(b: Builder, x: Tensor, dim: Axes = None, correction: Number | None = None, keepdim: bool = False) -> Tensor:
+def var(b: AtenBuilder, x: Tensor, dim: Axes = None, correction: Number | None = None, keepdim: bool = False) -> Tensor:
     return _moments(b, x, dim, correction, keepdim)[0]
 
 
 @aten("var.default")
-def var_all(b: Builder, x: Tensor, unbiased: bool = True) -> Tensor:
+def var_all(b: AtenBuilder, x: Tensor, unbiased: bool = True) -> Tensor:
     return var(b, x, None, int(unbiased))
 
 
 @aten("var.dim")
-def var_dim(b: Builder, x: Tensor, dim: Axes, unbiased: bool = True, keepdim: bool = False) -> Tensor:
+def var_dim(b: AtenBuilder, x: Tensor, dim: Axes, unbiased: bool = True, keepdim: bool = False) -> Tensor:
     return var(b, x, dim, int(unbiased), keepdim)
 
 
 @aten("std.correction")
-def std(b: Builder, x: Tensor, dim: Axes = None, correction: Number | None = None, keepdim: bool = False) -> Tensor:
+def std(b: AtenBuilder, x: Tensor, dim: Axes = None, correction: Number | None = None, keepdim: bool = False) -> Tensor:
     return b.add("sqrt", var(b, x, dim, correction, keepdim))
 
 
 @aten("std.default")
-def std_all(b: Builder, x: Tensor, unbiased: bool = True) -> Tensor:
+def std_all(b: AtenBuilder, x: Tensor, unbiased: bool = True) -> Tensor:
     return std(b, x, None, int(unbiased))
 
 
 @aten("std.dim")
-def std_dim(b: Builder, x: Tensor, dim: Axes, unbiased: bool = True, keepdim: bool = False) -> Tensor:
+def std_dim(b: AtenBuilder, x: Tensor, dim: Axes, unbiased: bool = True, keepdim: bool = False) -> Tensor:
     return std(b, x, dim, int(unbiased), keepdim)
 
 
 @aten("var_mean.correction")
 def var_mean(
-    b: Builder, x: Tensor, dim: Axes = None, correction: Number | None = None, keepdim: bool = False
+    b: AtenBuilder, x: Tensor, dim: Axes = None, correction: Number | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     return _moments(b, x, dim, correction, keepdim)
 
 
 @aten("var_mean.dim")
 def var_mean_dim(
-    b: Builder, x: Tensor, dim: Axes, unbiased: bool = True, keepdim: bool = False
+    b: AtenBuilder, x: Tensor, dim: Axes, unbiased: bool = True, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     return _moments(b, x, dim, int(unbiased), keepdim)
 
 
 @aten("std_mean.correction")
 def std_mean(
-    b: Builder, x: Tensor, dim: Axes = None, correction: Number | None = None, keepdim: bool = False
+    b: AtenBuilder, x: Tensor, dim: Axes = None, correction: Number | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     variance, mean = _moments(b, x, dim, correction, keepdim)
     return b.add("sqrt", variance), mean
 
 
-def _moments(b: Builder, x: Tensor, dim: Axes, correction: Number | None, keepdim: bool) -> tuple[Tensor, Tensor]:
+def _moments(b: AtenBuilder, x: Tensor, dim: Axes, correction: Number | None, keepdim: bool) -> tuple[Tensor, Tensor]:
     axes = b.axes(x, dim)
     mean = b.add("reduce_mean", x, axes=axes, keepdims=True)
     centred = b.add("sub", x, mean)
@@ -192,7 +194,7 @@ def _moments(b: Builder, x: Tensor, dim: Axes, correction: Number | None, keepdi
 
 @aten("linalg_vector_norm.default")
 def linalg_vector_norm(
-    b: Builder, x: Tensor, ord: float = 2, dim: Axes = None, keepdim: bool = False, dtype: torch.dtype | None = None
+    b: AtenBuilder, x: Tensor, ord: float = 2, dim: Axes = None, keepdim: bool = False, dtype: torch.dtype | None = None
 ) -> Tensor:
     x = x if dtype is None else b.cast(x, from_torch(dtype))
     magnitude = b.add("abs", x)
@@ -211,17 +213,17 @@ def linalg_vector_norm(
 
 
 @aten("norm.ScalarOpt_dim")
-def norm_dim(b: Builder, x: Tensor, p: float | None, dim: Axes, keepdim: bool = False) -> Tensor:
+def norm_dim(b: AtenBuilder, x: Tensor, p: float | None, dim: Axes, keepdim: bool = False) -> Tensor:
     return linalg_vector_norm(b, x, 2 if p is None else p, dim, keepdim)
 
 
 @aten("norm.Scalar")
-def norm_all(b: Builder, x: Tensor, p: float = 2) -> Tensor:
+def norm_all(b: AtenBuilder, x: Tensor, p: float = 2) -> Tensor:
     return linalg_vector_norm(b, x, p)
 
 
 @aten("logsumexp.default")
-def logsumexp(b: Builder, x: Tensor, dim: Axes, keepdim: bool = False) -> Tensor:
+def logsumexp(b: AtenBuilder, x: Tensor, dim: Axes, keepdim: bool = False) -> Tensor:
     """Shifted by the maximum, or by 0 where that is infinite."""
     (x,) = b.promote(x, floating=True)
     axes, zero = b.axes(x, dim), b.scalar(0.0, b.dtype(x))
@@ -236,32 +238,32 @@ def logsumexp(b: Builder, x: Tensor, dim: Axes, keepdim: bool = False) -> Tensor
 
 
 @aten("cumsum.default")
-def cumsum(b: Builder, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+def cumsum(b: AtenBuilder, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     x = _accumulated(b, x, dtype)
     return b.add("cumsum", x, axis=b.axis(x, dim)) if b.rank(x) else x
 
 
 @aten("topk.default")
 def topk(
-    b: Builder, x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+    b: AtenBuilder, x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Tensor, Tensor]:
     values, indices = b.add("topk", x, k=b.static(k, "k"), axis=b.axis(x, dim), largest=bool(largest))
     return values, indices
 
 
 @aten("sort.default")
-def sort(b: Builder, x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
+def sort(b: AtenBuilder, x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
     axis = b.axis(x, dim)
     return topk(b, x, b.static(b.shape(x)[axis], "a sorted axis"), axis, descending)
 
 
 @aten("sort.stable")
 def sort_stable(
-    b: Builder, x: Tensor, stable: bool | None = None, dim: int = -1, descending: bool = False
+    b: AtenBuilder, x: Tensor, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> tuple[Tensor, Tensor]:
     return sort(b, x, dim, descending)
 
 
 @aten("argsort.default")
-def argsort(b: Builder, x: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
+def argsort(b: AtenBuilder, x: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
     return sort(b, x, dim, descending)[1]

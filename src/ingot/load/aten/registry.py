@@ -1,4 +1,4 @@
-"""The table of ATen rules: overload name -> function that emits plain ops.
+"""The table of ATen rules: overload name -> function that makes plain ops.
 
 A rule is called as `rule(b, *args, **kwargs)` with the arguments of the ATen call, and its Python signature repeats
 the schema's defaults. Tensors arrive as value names, sizes as dims, everything else as it was; a rule returns the

@@ -6,7 +6,7 @@ from typing import Any
 from ingot.dim import Known, floordiv
 from ingot.dtype import f32, i64
 from ingot.errors import UnsupportedError
-from ingot.load.aten.build import Builder, Number, Tensor, element_count
+from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count
 from ingot.load.aten.registry import aten
 
 
@@ -16,13 +16,13 @@ from ingot.load.aten.registry import aten
     "unsqueeze.default", "squeeze.default", "squeeze.dim", "squeeze.dims",
 
 )  # fmt: skip
-def reshape(b: Builder, x: Tensor, *_: Any, **__: Any) -> Tensor:
+def reshape(b: AtenBuilder, x: Tensor, *_: Any, **__: Any) -> Tensor:
     """Every op that only renames the axes: torch has computed the shape."""
     return b.reshape(x, b.result.shape)
 
 
 @aten("expand.default", "expand_as.default", "broadcast_to.default")
-def expand(b: Builder, x: Tensor, *_: Any, **__: Any) -> Tensor:
+def expand(b: AtenBuilder, x: Tensor, *_: Any, **__: Any) -> Tensor:
     return b.expand(x, b.result.shape)
 
 
@@ -32,20 +32,20 @@ def expand(b: Builder, x: Tensor, *_: Any, **__: Any) -> Tensor:
     "lift_fresh.default", "lift_fresh_copy.default", "lift.default", "positive.default",
     "prims.convert_element_type.default", "resolve_conj.default", "resolve_neg.default",
 )  # fmt: skip
-def convert(b: Builder, x: Tensor, *_: Any, **__: Any) -> Tensor:
+def convert(b: AtenBuilder, x: Tensor, *_: Any, **__: Any) -> Tensor:
     """Copies, aliases and casts: only the dtype can differ."""
     return b.cast(x, b.result.dtype)
 
 
 @aten("dropout.default", "feature_dropout.default", "alpha_dropout.default")
-def dropout(b: Builder, x: Tensor, p: float, train: bool) -> Tensor:
+def dropout(b: AtenBuilder, x: Tensor, p: float, train: bool) -> Tensor:
     if train and p:
         raise UnsupportedError(f"torch node {b.hint!r}: dropout in training mode, expected module.eval()")
     return x
 
 
 @aten("native_dropout.default")
-def native_dropout(b: Builder, x: Tensor, p: float, train: bool | None) -> tuple[Tensor, None]:
+def native_dropout(b: AtenBuilder, x: Tensor, p: float, train: bool | None) -> tuple[Tensor, None]:
     return dropout(b, x, p, train is not False), None
 
 
@@ -53,12 +53,12 @@ def native_dropout(b: Builder, x: Tensor, p: float, train: bool | None) -> tuple
 
 
 @aten("permute.default")
-def permute(b: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
+def permute(b: AtenBuilder, x: Tensor, dims: Sequence[int]) -> Tensor:
     return b.permute(x, [b.axis(x, d) for d in dims])
 
 
 @aten("transpose.int", "swapaxes.default", "swapdims.default")
-def transpose(b: Builder, x: Tensor, dim0: int, dim1: int) -> Tensor:
+def transpose(b: AtenBuilder, x: Tensor, dim0: int, dim1: int) -> Tensor:
     axes = list(range(b.rank(x)))
     if not axes:
         return x
@@ -68,24 +68,24 @@ def transpose(b: Builder, x: Tensor, dim0: int, dim1: int) -> Tensor:
 
 
 @aten("t.default", "numpy_T.default")
-def t(b: Builder, x: Tensor) -> Tensor:
+def t(b: AtenBuilder, x: Tensor) -> Tensor:
     return b.permute(x, range(b.rank(x))[::-1])
 
 
 @aten("mT.default", "adjoint.default", "matrix_H.default", "mH.default")
-def matrix_transpose(b: Builder, x: Tensor) -> Tensor:
+def matrix_transpose(b: AtenBuilder, x: Tensor) -> Tensor:
     return transpose(b, x, -2, -1)
 
 
 @aten("movedim.intlist", "moveaxis.intlist")
-def movedim(b: Builder, x: Tensor, source: Sequence[int], destination: Sequence[int]) -> Tensor:
+def movedim(b: AtenBuilder, x: Tensor, source: Sequence[int], destination: Sequence[int]) -> Tensor:
     moved = dict(zip((b.axis(x, d) for d in destination), (b.axis(x, s) for s in source), strict=True))
     rest = iter(a for a in range(b.rank(x)) if a not in moved.values())
     return b.permute(x, [moved[i] if i in moved else next(rest) for i in range(b.rank(x))])
 
 
 @aten("movedim.int", "moveaxis.int")
-def movedim_int(b: Builder, x: Tensor, source: int, destination: int) -> Tensor:
+def movedim_int(b: AtenBuilder, x: Tensor, source: int, destination: int) -> Tensor:
     return movedim(b, x, [source], [destination])
 
 
@@ -94,7 +94,7 @@ def movedim_int(b: Builder, x: Tensor, source: int, destination: int) -> Tensor:
 
 @aten("slice.Tensor")
 def slice(
-    b: Builder, x: Tensor, dim: int = 0, start: Known | None = None, end: Known | None = None, step: int = 1
+    b: AtenBuilder, x: Tensor, dim: int = 0, start: Known | None = None, end: Known | None = None, step: int = 1
 ) -> Tensor:
     """torch has clamped the bounds: the result's size says where the slice stops."""
     axis = b.axis(x, dim)
@@ -112,7 +112,7 @@ def _clamped(position: Known, size: Known) -> Known:
 
 
 @aten("select.int")
-def select(b: Builder, x: Tensor, dim: int, index: Known) -> Tensor:
+def select(b: AtenBuilder, x: Tensor, dim: int, index: Known) -> Tensor:
     axis = b.axis(x, dim)
     position = index + b.shape(x)[axis] if isinstance(index, int) and index < 0 else index
     part = b.slice(x, axis, position, position + 1)
@@ -120,7 +120,7 @@ def select(b: Builder, x: Tensor, dim: int, index: Known) -> Tensor:
 
 
 @aten("narrow.default", "narrow_copy.default")
-def narrow(b: Builder, x: Tensor, dim: int, start: Known, length: Known) -> Tensor:
+def narrow(b: AtenBuilder, x: Tensor, dim: int, start: Known, length: Known) -> Tensor:
     axis = b.axis(x, dim)
     first = _clamped(start, b.shape(x)[axis])
     return b.slice(x, axis, first, first + length)
@@ -131,7 +131,7 @@ def narrow(b: Builder, x: Tensor, dim: int, start: Known, length: Known) -> Tens
     "chunk.default", "unsafe_split.Tensor", "unsafe_chunk.default", "unsafe_split_with_sizes.default",
     "tensor_split.sections", "tensor_split.indices",
 )  # fmt: skip
-def split(b: Builder, x: Tensor, sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def split(b: AtenBuilder, x: Tensor, sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Slices one after the other, of the sizes that torch computed."""
     axis, parts, start = b.axis(x, dim), [], 0
     for part in b.result:
@@ -142,13 +142,13 @@ def split(b: Builder, x: Tensor, sizes: Any, dim: int = 0) -> tuple[Tensor, ...]
 
 
 @aten("unbind.int")
-def unbind(b: Builder, x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+def unbind(b: AtenBuilder, x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     axis = b.axis(x, dim)
     return tuple(b.reshape(b.slice(x, axis, i, i + 1), part.shape) for i, part in enumerate(b.result))
 
 
 @aten("diagonal.default")
-def diagonal(b: Builder, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+def diagonal(b: AtenBuilder, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Every (columns+1)-th element of the flattened matrix."""
     i, j = b.axis(x, dim1), b.axis(x, dim2)
     rest = [a for a in range(b.rank(x)) if a not in (i, j)]
@@ -167,14 +167,14 @@ def diagonal(b: Builder, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 
 
 
 @aten("cat.default", "concat.default", "concatenate.default")
-def cat(b: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def cat(b: AtenBuilder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """torch lets an empty vector be joined to anything."""
     kept = [b.cast(x, b.result.dtype) for x in tensors if b.shape(x) != (0,) or len(b.result.shape) == 1]
     return kept[0] if len(kept) == 1 else b.add("concat", *kept, axis=b.axis(kept[0], dim))
 
 
 @aten("stack.default")
-def stack(b: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def stack(b: AtenBuilder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     axis = dim % len(b.result.shape)
     shape = list(b.result.shape)
     shape[axis] = 1
@@ -183,7 +183,7 @@ def stack(b: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 @aten("repeat.default", "tile.default")
-def repeat(b: Builder, x: Tensor, repeats: Sequence[Known]) -> Tensor:
+def repeat(b: AtenBuilder, x: Tensor, repeats: Sequence[Known]) -> Tensor:
     """A new axis before each repeated one is expanded and joined with it."""
     rank = len(b.result.shape)
     shape = (1,) * (rank - b.rank(x)) + b.shape(x)
@@ -196,7 +196,7 @@ def repeat(b: Builder, x: Tensor, repeats: Sequence[Known]) -> Tensor:
 
 
 @aten("repeat_interleave.self_int")
-def repeat_interleave(b: Builder, x: Tensor, repeats: Known, dim: int | None = None, **_: Any) -> Tensor:
+def repeat_interleave(b: AtenBuilder, x: Tensor, repeats: Known, dim: int | None = None, **_: Any) -> Tensor:
     if dim is None:
         x, dim = b.reshape(x, (element_count(b.shape(x)),)), 0
     axis, shape = b.axis(x, dim), b.shape(x)
@@ -205,7 +205,7 @@ def repeat_interleave(b: Builder, x: Tensor, repeats: Known, dim: int | None = N
 
 
 @aten("flip.default")
-def flip(b: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
+def flip(b: AtenBuilder, x: Tensor, dims: Sequence[int]) -> Tensor:
     shape, flipped = b.shape(x), {b.axis(x, d) for d in dims}
     if not shape or not flipped:
         return x
@@ -219,7 +219,7 @@ def flip(b: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 @aten("roll.default")
-def roll(b: Builder, x: Tensor, shifts: Sequence[Known], dims: Sequence[int] = ()) -> Tensor:
+def roll(b: AtenBuilder, x: Tensor, shifts: Sequence[Known], dims: Sequence[int] = ()) -> Tensor:
     if not dims:
         flat = b.reshape(x, (element_count(b.shape(x)),))
         return b.reshape(_rolled(b, flat, shifts[0], 0), b.shape(x))
@@ -228,7 +228,7 @@ def roll(b: Builder, x: Tensor, shifts: Sequence[Known], dims: Sequence[int] = (
     return x
 
 
-def _rolled(b: Builder, x: Tensor, shift: Known, axis: int) -> Tensor:
+def _rolled(b: AtenBuilder, x: Tensor, shift: Known, axis: int) -> Tensor:
     size = b.shape(x)[axis]
     if size == 0:
         return x
@@ -240,7 +240,7 @@ def _rolled(b: Builder, x: Tensor, shift: Known, axis: int) -> Tensor:
 
 @aten("slice_scatter.default")
 def slice_scatter(
-    b: Builder,
+    b: AtenBuilder,
     x: Tensor,
     src: Tensor,
     dim: int = 0,
@@ -257,14 +257,14 @@ def slice_scatter(
 
 
 @aten("select_scatter.default")
-def select_scatter(b: Builder, x: Tensor, src: Tensor, dim: int, index: Known) -> Tensor:
+def select_scatter(b: AtenBuilder, x: Tensor, src: Tensor, dim: int, index: Known) -> Tensor:
     axis, shape = b.axis(x, dim), b.shape(x)
     position = index + shape[axis] if isinstance(index, int) and index < 0 else index
     part = b.reshape(b.cast(src, b.dtype(x)), (*shape[:axis], 1, *shape[axis + 1 :]))
     return _placed(b, x, part, axis, position)
 
 
-def _placed(b: Builder, x: Tensor, part: Tensor, axis: int, first: Known) -> Tensor:
+def _placed(b: AtenBuilder, x: Tensor, part: Tensor, axis: int, first: Known) -> Tensor:
     """x with `part` written over it from `first` on."""
     size, last = b.shape(x)[axis], first + b.shape(part)[axis]
     pieces = [part]
@@ -276,7 +276,7 @@ def _placed(b: Builder, x: Tensor, part: Tensor, axis: int, first: Known) -> Ten
 
 
 @aten("copy.default")
-def copy(b: Builder, x: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+def copy(b: AtenBuilder, x: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     return b.expand(b.cast(src, b.dtype(x)), b.shape(x))
 
 
@@ -284,7 +284,7 @@ def copy(b: Builder, x: Tensor, src: Tensor, non_blocking: bool = False) -> Tens
 
 
 @aten("constant_pad_nd.default")
-def constant_pad(b: Builder, x: Tensor, pad: Sequence[int], value: Number = 0) -> Tensor:
+def constant_pad(b: AtenBuilder, x: Tensor, pad: Sequence[int], value: Number = 0) -> Tensor:
     """`pad` counts from the last axis; a negative amount crops."""
     rank = b.rank(x)
     low, high = [0] * rank, [0] * rank
@@ -299,17 +299,17 @@ def constant_pad(b: Builder, x: Tensor, pad: Sequence[int], value: Number = 0) -
 
 
 @aten("pad.default")
-def pad(b: Builder, x: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Any:
+def pad(b: AtenBuilder, x: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Any:
     return constant_pad(b, x, pad, value or 0) if mode == "constant" else NotImplemented
 
 
 @aten("tril.default")
-def tril(b: Builder, x: Tensor, diagonal: int = 0) -> Tensor:
+def tril(b: AtenBuilder, x: Tensor, diagonal: int = 0) -> Tensor:
     return b.add("trilu", x, k=diagonal, upper=False)
 
 
 @aten("triu.default")
-def triu(b: Builder, x: Tensor, diagonal: int = 0) -> Tensor:
+def triu(b: AtenBuilder, x: Tensor, diagonal: int = 0) -> Tensor:
     return b.add("trilu", x, k=diagonal, upper=True)
 
 
@@ -317,14 +317,14 @@ def triu(b: Builder, x: Tensor, diagonal: int = 0) -> Tensor:
 
 
 @aten("full.default", "new_full.default", "full_like.default")
-def full(b: Builder, x: Any, *rest: Any, **options: Any) -> Tensor:
+def full(b: AtenBuilder, x: Any, *rest: Any, **options: Any) -> Tensor:
     """`full(size, value)`, `new_full(x, size, value)`, `full_like(x, value)`: the value comes last."""
     value = rest[-1] if rest else options["fill_value"]
     return b.expand(b.scalar(value, b.result.dtype), b.result.shape)
 
 
 @aten("fill.Scalar", "fill.Tensor")
-def fill(b: Builder, x: Tensor, value: Tensor | Number) -> Tensor:
+def fill(b: AtenBuilder, x: Tensor, value: Tensor | Number) -> Tensor:
     return b.expand(b.tensor(value, b.dtype(x)), b.shape(x))
 
 
@@ -332,32 +332,32 @@ def fill(b: Builder, x: Tensor, value: Tensor | Number) -> Tensor:
     "zeros.default", "zeros_like.default", "new_zeros.default", "empty.memory_format", "empty_like.default",
     "new_empty.default", "new_empty_strided.default", "empty_strided.default", "empty_permuted.default", "zero.default",
 )  # fmt: skip
-def zeros(b: Builder, *_: Any, **__: Any) -> Tensor:
+def zeros(b: AtenBuilder, *_: Any, **__: Any) -> Tensor:
     return b.expand(b.scalar(0, b.result.dtype), b.result.shape)
 
 
 @aten("ones.default", "ones_like.default", "new_ones.default")
-def ones(b: Builder, *_: Any, **__: Any) -> Tensor:
+def ones(b: AtenBuilder, *_: Any, **__: Any) -> Tensor:
     return b.expand(b.scalar(1, b.result.dtype), b.result.shape)
 
 
 @aten("scalar_tensor.default")
-def scalar_tensor(b: Builder, value: Number, **_: Any) -> Tensor:
+def scalar_tensor(b: AtenBuilder, value: Number, **_: Any) -> Tensor:
     return b.scalar(value, b.result.dtype)
 
 
 @aten("arange.default")
-def arange(b: Builder, end: Number, **_: Any) -> Tensor:
+def arange(b: AtenBuilder, end: Number, **_: Any) -> Tensor:
     return arange_step(b, 0, end, 1)
 
 
 @aten("arange.start")
-def arange_start(b: Builder, start: Number, end: Number, **_: Any) -> Tensor:
+def arange_start(b: AtenBuilder, start: Number, end: Number, **_: Any) -> Tensor:
     return arange_step(b, start, end, 1)
 
 
 @aten("arange.start_step")
-def arange_step(b: Builder, start: Number, end: Number, step: Number = 1, **_: Any) -> Tensor:
+def arange_step(b: AtenBuilder, start: Number, end: Number, step: Number = 1, **_: Any) -> Tensor:
     """The result's size is known, so `end` is not needed; a symbolic start is added as data."""
     dtype = b.result.dtype
     made = f32 if dtype.kind == "f" else i64
@@ -370,7 +370,7 @@ def arange_step(b: Builder, start: Number, end: Number, step: Number = 1, **_: A
 
 
 @aten("eye.default", "eye.m")
-def eye(b: Builder, *_: Any, **__: Any) -> Tensor:
+def eye(b: AtenBuilder, *_: Any, **__: Any) -> Tensor:
     rows, columns = b.result.shape
     row = b.reshape(b.add("iota", length=rows, start=0, step=1, dtype=i64), (rows, 1))
     column = b.add("iota", length=columns, start=0, step=1, dtype=i64)

@@ -12,12 +12,12 @@ from ingot.dim import symbol
 from ingot.dtype import DType, f32, i8, i32
 from ingot.errors import LoadError
 from ingot.ir import Graph, TensorType
-from ingot.load.hf.build import Builder
+from ingot.load.hf.builder import LayerBuilder
 from ingot.load.hf.rope import rotary_tables
 from ingot.load.hf.settings import Settings
 from ingot.load.hf.template import Attention, Template
 from ingot.load.hf.weights import Weights
-from ingot.ops.cache import CACHE_BLOCK
+from ingot.ops.kv_cache import CACHE_BLOCK
 
 
 def build_decoder(
@@ -39,7 +39,7 @@ def build_decoder(
     graph.add_input("blocks", TensorType(i32, (symbol("sequences"), blocks_per_sequence)))
     graph.add_input("take", TensorType(i32, (taken,)))
     attend = _CachedAttention(graph, template, settings, context, sequences * blocks_per_sequence, cache_dtype)
-    builder = Builder(graph, template, settings, weights, (rows,), attend)
+    builder = LayerBuilder(graph, template, settings, weights, (rows,), attend)
     embedding = template.embedding
     table = builder.table(embedding.tokens, values["vocab"], embedding.where)
     x = builder.add("gather", table, "ids", hint=embedding.tokens, axis=0)
@@ -56,7 +56,7 @@ def build_decoder(
     graph.set_output("hidden", hidden)
 
 
-def _logits(builder: Builder, template: Template, table: str, hidden: str) -> str:
+def _logits(builder: LayerBuilder, template: Template, table: str, hidden: str) -> str:
     head, values = template.head, builder.names
     if head is None:
         raise LoadError(f"{template.file}: a decoder without 'head'")
@@ -86,7 +86,7 @@ class _CachedAttention:
         self._dtype = cache_dtype
         self._angles: dict[str, tuple[str, str]] = {}
 
-    def __call__(self, builder: Builder, attention: Attention, q: str, k: str, v: str) -> str:
+    def __call__(self, builder: LayerBuilder, attention: Attention, q: str, k: str, v: str) -> str:
         names = builder.names
         rope = None if attention.rope is None else attention.rope.evaluate(names)
         if rope is not None:
@@ -104,7 +104,7 @@ class _CachedAttention:
         )  # fmt: skip
 
     def _append(
-        self, builder: Builder, what: str, layer: int, x: str, block: tuple[int, int, int]
+        self, builder: LayerBuilder, what: str, layer: int, x: str, block: tuple[int, int, int]
     ) -> tuple[str, str | None]:
         """The cache of a layer's keys or values with x in it, and its scales where it is int8."""
         graph, addresses = self._graph, ("positions", "owners", "blocks")
@@ -119,7 +119,7 @@ class _CachedAttention:
             graph.set_state(each, update)
         return node.outputs[0], node.outputs[1]
 
-    def _rotation(self, builder: Builder, rope: str, attention: Attention) -> tuple[str, str]:
+    def _rotation(self, builder: LayerBuilder, rope: str, attention: Attention) -> tuple[str, str]:
         """Cosines and sines [rows, 1, dim] of the rows' positions."""
         if rope not in self._template.ropes:
             raise LoadError(f"{attention.where}: no such rope, got {rope!r}, expected {list(self._template.ropes)}")

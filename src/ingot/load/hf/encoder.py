@@ -9,7 +9,7 @@ from __future__ import annotations
 from ingot.dim import symbol
 from ingot.dtype import boolean, i64
 from ingot.ir import Graph, TensorType
-from ingot.load.hf.build import Builder
+from ingot.load.hf.builder import LayerBuilder
 from ingot.load.hf.settings import Settings
 from ingot.load.hf.template import Attention, Template
 from ingot.load.hf.weights import Weights
@@ -22,7 +22,7 @@ def build_encoder(graph: Graph, template: Template, settings: Settings, weights:
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if embedding.types is not None else [])]
     for name in names:
         graph.add_input(name, TensorType(i64, rows))
-    builder = Builder(graph, template, settings, weights, rows, _attend)
+    builder = LayerBuilder(graph, template, settings, weights, rows, _attend)
     table = builder.table(embedding.tokens, values["vocab"], embedding.where)
     x = builder.add("gather", table, "input_ids", hint=embedding.tokens, axis=0)
     if embedding.types is not None:
@@ -40,7 +40,7 @@ def build_encoder(graph: Graph, template: Template, settings: Settings, weights:
     graph.set_output("last_hidden_state", builder.apply(template.output, x))
 
 
-def _attend(builder: Builder, attention: Attention, q: str, k: str, v: str) -> str:
+def _attend(builder: LayerBuilder, attention: Attention, q: str, k: str, v: str) -> str:
     """Attention of [batch, length, heads, head_dim] over the tokens that the mask keeps."""
     heads_first = [builder.add("permute", x, axes=(0, 2, 1, 3)) for x in (q, k, v)]
     scale = float(attention.scale.evaluate(builder.names))
@@ -48,7 +48,7 @@ def _attend(builder: Builder, attention: Attention, q: str, k: str, v: str) -> s
     return builder.add("permute", result, axes=(0, 2, 1, 3))
 
 
-def _mask(builder: Builder) -> str:
+def _mask(builder: LayerBuilder) -> str:
     """bool [batch, 1, 1, length], made once."""
     graph = builder.graph
     if "mask" not in graph.values:

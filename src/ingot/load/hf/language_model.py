@@ -15,7 +15,7 @@ from ingot.load.hf.folder import Folder
 from ingot.load.hf.settings import Settings, read_settings
 from ingot.load.hf.template import Template, read_template
 from ingot.load.hf.weights import Weights
-from ingot.ops.cache import CACHE_BLOCK
+from ingot.ops.kv_cache import CACHE_BLOCK
 
 MAX_CONTEXT = 1 << 22
 

@@ -30,7 +30,7 @@ def attention(call: Call) -> tuple[str | None, ...] | None:
     past: Size = 0
     if call.has(4) and call.has(5):
         past = _rank4(call, call[4])[2]
-        k, v = call.emit.concat(call[4], k, axis=2), call.emit.concat(call[5], v, axis=2)
+        k, v = call.build.concat(call[4], k, axis=2), call.build.concat(call[5], v, axis=2)
     mask = call.get(3)
     if mask is not None:
         mask = _padded_mask(call, mask, _rank4(call, k)[2])
@@ -41,22 +41,22 @@ def attention(call: Call) -> tuple[str | None, ...] | None:
 
 
 def _rank4(call: Call, x: str) -> tuple[Size, ...]:
-    shape = call.known_shape(call.emit.type(x))
+    shape = call.known_shape(call.build.type(x))
     if len(shape) != 4:
-        raise call.malformed(f"rank 4 expected, got {call.emit.type(x)}")
+        raise call.malformed(f"rank 4 expected, got {call.build.type(x)}")
     return shape
 
 
 def _padded_mask(call: Call, mask: str, columns: Size) -> str:
     """A mask with fewer columns than there are keys hides the rest."""
-    type = call.emit.type(mask)
+    type = call.build.type(mask)
     if type.rank == 0 or type.shape[-1] in (1, columns):
         return mask
     missing = columns - call.known_shape(type)[-1]
     if not isinstance(missing, int) or missing < 0:
         return mask
     low, high = (0,) * type.rank, (*[0] * (type.rank - 1), missing)
-    return call.emit.pad(mask, low=low, high=high, value=False if type.dtype is boolean else -math.inf)
+    return call.build.pad(mask, low=low, high=high, value=False if type.dtype is boolean else -math.inf)
 
 
 def attend(
@@ -71,14 +71,14 @@ def attend(
         scale = 1 / math.sqrt(width)
     if not isinstance(offset, int):
         raise call.unsupported("a causal mask over a cache of symbolic length")
-    return call.emit.attention(q, k, v, mask, scale=scale, causal=causal, causal_offset=offset, safe=safe)
+    return call.build.attention(q, k, v, mask, scale=scale, causal=causal, causal_offset=offset, safe=safe)
 
 
 def split_heads(call: Call, x: str, heads: int) -> str:
     """[B,S,H*D] -> [B,H,S,D]."""
-    shape = call.known_shape(call.emit.type(x))
+    shape = call.known_shape(call.build.type(x))
     if len(shape) != 3 or heads < 1 or (isinstance(shape[2], int) and shape[2] % heads):
-        raise call.malformed(f"{heads} heads do not fit {call.emit.type(x)}")
+        raise call.malformed(f"{heads} heads do not fit {call.build.type(x)}")
     batch, length, width = shape
     return call.permute(call.reshape(x, (batch, length, heads, floordiv(width, heads))), (0, 2, 1, 3))
 
@@ -94,19 +94,19 @@ def multi_head_attention(call: Call) -> tuple[str | None, ...]:
     """query, key and value [B,S,H*D], or key and value already split into heads; bias, padding mask, bias of scores."""
     if call.type(0).rank != 3 or not call.has(1) or not call.has(2) or any(call.has(i) for i in range(8, len(call))):
         raise call.unsupported("a packed operand or a shared cache")
-    emit, heads = call.emit, call.attr_int("num_heads")
+    build, heads = call.build, call.attr_int("num_heads")
     parts = [call[0], call[1], call[2]]
     if call.has(3):
         start: Size = 0
         for i, part in enumerate(parts):
-            width = call.known_shape(emit.type(part))[-1]
-            parts[i] = emit.add(part, call.slice(call[3], 0, start, start + width))
+            width = call.known_shape(build.type(part))[-1]
+            parts[i] = build.add(part, call.slice(call[3], 0, start, start + width))
             start = start + width
-    q, k, v = (split_heads(call, p, heads) if emit.type(p).rank == 3 else p for p in parts)
+    q, k, v = (split_heads(call, p, heads) if build.type(p).rank == 3 else p for p in parts)
     past: Size = 0
     if call.has(6) and call.has(7):
         past = _rank4(call, call[6])[2]
-        k, v = emit.concat(call[6], k, axis=2), emit.concat(call[7], v, axis=2)
+        k, v = build.concat(call[6], k, axis=2), build.concat(call[7], v, axis=2)
     masks = [_padding_mask(call, call[4], _rank4(call, k)[2])] if call.has(4) else []
     result = _masked(call, q, k, v, masks, call.get(5), bool(call.attr_int("unidirectional", 0)), past)
     return join_heads(call, result), k, v
@@ -117,10 +117,10 @@ def packed_attention(call: Call) -> str:
     """One product makes query, key and value: x [B,S,C], weights [C,3*H*D], bias [3*H*D]."""
     if call.has(4) or call.has(6) or call.attr_int("do_rotary", 0):
         raise call.unsupported("a cache, or rotation")
-    emit, heads = call.emit, call.attr_int("num_heads")
+    build, heads = call.build, call.attr_int("num_heads")
     fused = multiply(call, call[0], call[1])
-    fused = emit.add(fused, call[2]) if call.has(2) else fused
-    width = call.known_shape(emit.type(fused))[-1]
+    fused = build.add(fused, call[2]) if call.has(2) else fused
+    width = call.known_shape(build.type(fused))[-1]
     sizes = call.attr_ints("qkv_hidden_sizes", (floordiv(width, 3),) * 3)
     if len(sizes) != 3 or sum(sizes) != width:
         raise call.malformed(f"query, key and value of {list(sizes)} do not fill {width}")
@@ -134,16 +134,16 @@ def packed_attention(call: Call) -> str:
 
 def _padding_mask(call: Call, mask: str, columns: Size) -> str:
     """int32 [B,T] or [B,S,T] marks what is kept with other than 0; [B] counts it. As bool, for [B,H,S,T]."""
-    emit, shape = call.emit, call.known_shape(call.emit.type(mask))
+    build, shape = call.build, call.known_shape(call.build.type(mask))
     match len(shape):
         case 1 if shape[0] != 1 or columns != 1:
-            column = emit.iota(length=columns, start=0, step=1, dtype=i64)
-            return emit.less(column, call.reshape(call.cast(mask, i64), (shape[0], 1, 1, 1)))
+            column = build.iota(length=columns, start=0, step=1, dtype=i64)
+            return build.less(column, call.reshape(call.cast(mask, i64), (shape[0], 1, 1, 1)))
         case 2:
             return call.cast(call.reshape(mask, (shape[0], 1, 1, shape[1])), boolean)
         case 3:
             return call.cast(call.reshape(mask, (shape[0], 1, *shape[1:])), boolean)
-    raise call.unsupported(f"a mask of type {emit.type(mask)}")
+    raise call.unsupported(f"a mask of type {build.type(mask)}")
 
 
 def _masked(call: Call, q: str, k: str, v: str, masks: list[str], bias: str | None, causal: bool, past: Size) -> str:
@@ -151,12 +151,12 @@ def _masked(call: Call, q: str, k: str, v: str, masks: list[str], bias: str | No
 
     ONNX Runtime adds a finite number to what padding hides, and its softmax has no answer for a row of only -inf.
     """
-    emit, scale = call.emit, call.attr_float("scale", 0.0)
+    build, scale = call.build, call.attr_float("scale", 0.0)
     mask = bias
     if masks:
-        kept, hidden = (emit.scalar(x, emit.type(q).dtype) for x in (0.0, call.attr_float("mask_filter_value", -1e4)))
-        padding = emit.where(masks[0], kept, hidden)
-        mask = padding if bias is None else emit.add(padding, bias)
+        kept, hidden = (build.scalar(x, build.type(q).dtype) for x in (0.0, call.attr_float("mask_filter_value", -1e4)))
+        padding = build.where(masks[0], kept, hidden)
+        mask = padding if bias is None else build.add(padding, bias)
     return attend(call, q, k, v, mask, scale=scale or None, causal=causal, offset=past if causal else 0, safe=False)
 
 
@@ -176,12 +176,12 @@ def rotary_embedding_microsoft(call: Call) -> str:
 
 def _rotate(call: Call, cos: str, sin: str, positions: str | None) -> str:
     """cos and sin are caches [P,D/2] picked by positions [B,S], or [B,S,D/2]; x is [B,H,S,D] or [B,S,H*D]."""
-    emit, x, flat = call.emit, call[0], call.type(0).rank == 3
+    build, x, flat = call.build, call[0], call.type(0).rank == 3
     if flat:
         heads = call.attr_int("num_heads", 0)
         if heads == 0:
             # com.microsoft leaves the count out when the caches tell the head size.
-            heads = _head_count(call, call.known_shape(emit.type(x))[2], emit.type(cos).shape[-1])
+            heads = _head_count(call, call.known_shape(build.type(x))[2], build.type(cos).shape[-1])
         x = split_heads(call, x, heads)
     *lead, width = _rank4(call, x)
     part = call.attr_int("rotary_embedding_dim", 0) or width
@@ -192,10 +192,10 @@ def _rotate(call: Call, cos: str, sin: str, positions: str | None) -> str:
     interleaved = bool(call.attr_int("interleaved", 0))
     if interleaved:
         rotated = _swap_pairs(call, rotated, lead, (part // 2, 2))
-    rotated = emit.rotary(rotated, *(emit.concat(a, a, axis=3) for a in angles))
+    rotated = build.rotary(rotated, *(build.concat(a, a, axis=3) for a in angles))
     if interleaved:
         rotated = _swap_pairs(call, rotated, lead, (2, part // 2))
-    result = emit.concat(rotated, *rest, axis=3) if rest else rotated
+    result = build.concat(rotated, *rest, axis=3) if rest else rotated
     return join_heads(call, result) if flat else result
 
 
@@ -213,8 +213,8 @@ def _swap_pairs(call: Call, x: str, lead: list[Size], pair: tuple[int, int]) -> 
 
 def _angles(call: Call, cache: str, positions: str | None, half: int) -> str:
     """[B,1,S,D/2], or [1,1,S,D/2]."""
-    picked = cache if positions is None else call.emit.gather(cache, positions, axis=0)
-    shape = call.known_shape(call.emit.type(picked))
+    picked = cache if positions is None else call.build.gather(cache, positions, axis=0)
+    shape = call.known_shape(call.build.type(picked))
     if len(shape) not in (2, 3) or shape[-1] != half:
-        raise call.malformed(f"a cache {call.emit.type(cache)} does not fit, expected {half} angles")
+        raise call.malformed(f"a cache {call.build.type(cache)} does not fit, expected {half} angles")
     return call.reshape(picked, (shape[0] if len(shape) == 3 else 1, 1, *shape[-2:]))

@@ -1,4 +1,4 @@
-"""One node of an ONNX graph as a rule sees it: operands, attributes, known integers, and the emitter of plain ops."""
+"""One node of an ONNX graph as a rule sees it: operands, attributes, known integers, and the builder of plain ops."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ingot.dim import Dim, Expr
 from ingot.dtype import DType
 from ingot.errors import LoadError, UnsupportedError
 from ingot.ir import TensorType
+from ingot.load.onnx.builder import OnnxBuilder
 from ingot.load.onnx.dim_values import Array
-from ingot.load.onnx.emitter import Emitter
 from ingot.load.onnx.shapes import Size
 from ingot.load.onnx.tensors import dtype_of
 from ingot.ops.define import normalize_axis
@@ -33,7 +33,7 @@ class Call:
         opset: int,
         operands: Sequence[str | None],
         attributes: Mapping[str, onnx_ir.Attr],
-        emit: Emitter,
+        build: OnnxBuilder,
     ):
         self.node = node
         self.op = node.op_type
@@ -42,7 +42,7 @@ class Call:
         self.operands = operands
         self.attributes = attributes
         self.outputs = [o.name or "" for o in node.outputs]
-        self.emit = emit
+        self.build = build
 
     # -- operands -----------------------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ class Call:
 
     def type(self, index: int) -> TensorType:
         """The type of operand `index`."""
-        return self.emit.type(self[index])
+        return self.build.type(self[index])
 
     def shape(self, index: int) -> tuple[Size, ...]:
         """The shape of operand `index`; raises UnsupportedError when a dim is unknown."""
@@ -85,7 +85,7 @@ class Call:
 
     def known(self, index: int) -> Array | None:
         """The elements of an integer or bool operand, symbolic ones included; None when they are not known at load."""
-        return self.emit.known(self[index])
+        return self.build.known(self[index])
 
     def sizes(self, index: int) -> tuple[Size, ...]:
         """The elements of a one-dimensional integer operand; raises UnsupportedError when they depend on data."""
@@ -182,23 +182,23 @@ class Call:
 
     def reshape(self, x: str, shape: Sequence[Dim]) -> str:
         """x in another shape; x itself when that is its own."""
-        return x if self.emit.type(x).shape == tuple(shape) else self.emit.reshape(x, shape=tuple(shape))
+        return x if self.build.type(x).shape == tuple(shape) else self.build.reshape(x, shape=tuple(shape))
 
     def cast(self, x: str, dtype: DType) -> str:
         """x in another dtype; x itself when that is its own."""
-        return x if self.emit.type(x).dtype is dtype else self.emit.cast(x, dtype=dtype)
+        return x if self.build.type(x).dtype is dtype else self.build.cast(x, dtype=dtype)
 
     def permute(self, x: str, axes: Sequence[int]) -> str:
         """x with its axes in another order; x itself when they are not."""
-        return x if tuple(axes) == tuple(range(self.emit.type(x).rank)) else self.emit.permute(x, axes=tuple(axes))
+        return x if tuple(axes) == tuple(range(self.build.type(x).rank)) else self.build.permute(x, axes=tuple(axes))
 
     def slice(self, x: str, axis: int, start: Dim, stop: Dim, step: int = 1) -> str:
         """A canonical range of one axis."""
-        shape = self.emit.type(x).shape
+        shape = self.build.type(x).shape
         starts: list[Dim] = [0] * len(shape)
         stops, steps = list(shape), [1] * len(shape)
         starts[axis], stops[axis], steps[axis] = start, stop, step
-        return self.emit.slice(x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
+        return self.build.slice(x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
 
     # -- errors -------------------------------------------------------------------------------------------------
 

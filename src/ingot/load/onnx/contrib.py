@@ -20,22 +20,22 @@ def fused_matmul(call: Call) -> str:
 
 @onnx("Gelu", "BiasGelu", domain=MICROSOFT)
 def gelu(call: Call) -> str:
-    return call.emit.gelu(_biased(call), approximate="erf")
+    return call.build.gelu(_biased(call), approximate="erf")
 
 
 @onnx("FastGelu", domain=MICROSOFT)
 def fast_gelu(call: Call) -> str:
-    return call.emit.gelu(_biased(call), approximate="tanh")
+    return call.build.gelu(_biased(call), approximate="tanh")
 
 
 def _biased(call: Call) -> str:
-    return call.emit.add(call[0], call[1]) if call.has(1) else call[0]
+    return call.build.add(call[0], call[1]) if call.has(1) else call[0]
 
 
 @onnx("QuickGelu", domain=MICROSOFT)
 def quick_gelu(call: Call) -> str:
-    emit, x = call.emit, call[0]
-    return emit.mul(x, emit.sigmoid(emit.mul(x, call.attr_float("alpha", 1.702))))
+    build, x = call.build, call[0]
+    return build.mul(x, build.sigmoid(build.mul(x, call.attr_float("alpha", 1.702))))
 
 
 @onnx("SkipLayerNormalization", domain=MICROSOFT)
@@ -56,20 +56,20 @@ def skip_rms_norm(call: Call) -> tuple[str | None, ...]:
 def _skipped(call: Call, bias: str | None) -> str:
     if call.type(0).rank < 1:
         raise call.malformed("a scalar operand")
-    total = call.emit.add(call[0], call[1])
-    return total if bias is None else call.emit.add(total, bias)
+    total = call.build.add(call[0], call[1])
+    return total if bias is None else call.build.add(total, bias)
 
 
 @onnx("EmbedLayerNormalization", domain=MICROSOFT)
 def embed_layer_norm(call: Call) -> tuple[str | None, ...]:
     """Word, position and segment embeddings, summed and normalised; the mask output counts the kept ids of a row."""
-    emit, (batch, length) = call.emit, call.shape(0)
-    places = emit.gather(call[3], call[8], axis=0) if call.has(8) else call.slice(call[3], 0, 0, length)
-    total = emit.add(emit.gather(call[2], call[0], axis=0), places)
+    build, (batch, length) = call.build, call.shape(0)
+    places = build.gather(call[3], call[8], axis=0) if call.has(8) else call.slice(call[3], 0, 0, length)
+    total = build.add(build.gather(call[2], call[0], axis=0), places)
     if call.has(1):
-        total = emit.add(total, emit.gather(call[4], call[1], axis=0))
+        total = build.add(total, build.gather(call[4], call[1], axis=0))
     result = normalize(call, "layer_norm", -1, call.attr_float("epsilon", 1e-12), call[5], call[6], total)
     if call.has(7):
-        kept = emit.reduce_sum(call.cast(call[7], i64), axes=(1,), keepdims=False)
+        kept = build.reduce_sum(call.cast(call[7], i64), axes=(1,), keepdims=False)
         return result, call.cast(kept, i32), total
-    return result, emit.expand(emit.scalar(0, i32), shape=(batch,)), total
+    return result, build.expand(build.scalar(0, i32), shape=(batch,)), total

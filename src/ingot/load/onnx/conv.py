@@ -21,7 +21,9 @@ def conv(call: Call) -> str:
         )
     strides, pads, dilations = _window(call, kernel)
     groups = call.attr_int("group", 1)
-    return call.emit.conv(call[0], call[1], call.get(2), strides=strides, pads=pads, dilations=dilations, groups=groups)
+    return call.build.conv(
+        call[0], call[1], call.get(2), strides=strides, pads=pads, dilations=dilations, groups=groups
+    )
 
 
 @onnx("MaxPool")
@@ -32,25 +34,25 @@ def max_pool(call: Call) -> str:
     strides, pads, dilations = _window(call, kernel)
     pads, extra = _ceiled(call, kernel, strides, pads, dilations)
     pads = tuple(p + e for p, e in zip(pads, extra, strict=True))
-    return call.emit.max_pool(call[0], kernel=kernel, strides=strides, pads=pads, dilations=dilations)
+    return call.build.max_pool(call[0], kernel=kernel, strides=strides, pads=pads, dilations=dilations)
 
 
 @onnx("AveragePool")
 def average_pool(call: Call) -> str:
     """What ceil_mode adds past the padding never counts, so pads that do count are made before and apart from it."""
-    emit, x = call.emit, call[0]
+    build, x = call.build, call[0]
     kernel = call.attr_ints("kernel_shape")
     strides, pads, dilations = _window(call, kernel)
     included = bool(call.attr_int("count_include_pad", 0))
     pads, extra = _ceiled(call, kernel, strides, pads, dilations)
     if included and any(extra):
         rank = len(kernel)
-        x = emit.pad(x, low=(0, 0, *pads[:rank]), high=(0, 0, *pads[rank:]), value=0.0)
+        x = build.pad(x, low=(0, 0, *pads[:rank]), high=(0, 0, *pads[rank:]), value=0.0)
         pads, included = extra, False
     else:
         pads = tuple(p + e for p, e in zip(pads, extra, strict=True))
     attributes = {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations}
-    return emit.avg_pool(x, **attributes, count_include_pad=included)
+    return build.avg_pool(x, **attributes, count_include_pad=included)
 
 
 def _window(call: Call, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -123,5 +125,5 @@ def global_pool(call: Call) -> str:
     rank = call.type(0).rank
     if rank < 3:
         raise call.malformed(f"operand {call.type(0)}, expected rank 3 or more")
-    reduce = call.emit.reduce_mean if call.op == "GlobalAveragePool" else call.emit.reduce_max
+    reduce = call.build.reduce_mean if call.op == "GlobalAveragePool" else call.build.reduce_max
     return reduce(call[0], axes=tuple(range(2, rank)), keepdims=True)

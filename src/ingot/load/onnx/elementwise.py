@@ -52,12 +52,12 @@ VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 def unary(call: Call) -> str:
     if call.type(0).dtype.kind == "u" and call.op in ("Abs", "Sign"):
         return call[0] if call.op == "Abs" else call.cast(call.cast(call[0], boolean), call.type(0).dtype)
-    return getattr(call.emit, UNARY[call.op])(call[0])
+    return getattr(call.build, UNARY[call.op])(call[0])
 
 
 @onnx(*BINARY)
 def binary(call: Call) -> str:
-    return getattr(call.emit, BINARY[call.op])(call[0], call[1])
+    return getattr(call.build, BINARY[call.op])(call[0], call[1])
 
 
 @onnx(*VARIADIC)
@@ -67,19 +67,19 @@ def variadic(call: Call) -> str:
 
 @onnx("Mean")
 def mean(call: Call) -> str:
-    return call.emit.mul(_chain(call, "add"), 1 / len(call))
+    return call.build.mul(_chain(call, "add"), 1 / len(call))
 
 
 def _chain(call: Call, op: str) -> str:
     first, *rest = call.values()
     for other in rest:
-        first = getattr(call.emit, op)(first, other)
+        first = getattr(call.build, op)(first, other)
     return first
 
 
 @onnx("Where")
 def where(call: Call) -> str:
-    return call.emit.where(call[0], call[1], call[2])
+    return call.build.where(call[0], call[1], call[2])
 
 
 @onnx("Pow")
@@ -88,7 +88,7 @@ def pow_(call: Call) -> str:
     base, exponent = call[0], call[1]
     dtype, other = call.type(0).dtype, call.type(1).dtype
     wide = _wider(dtype, other)
-    return call.cast(call.emit.pow(call.cast(base, wide), call.cast(exponent, wide)), dtype)
+    return call.cast(call.build.pow(call.cast(base, wide), call.cast(exponent, wide)), dtype)
 
 
 def _wider(base: DType, exponent: DType) -> DType:
@@ -102,18 +102,18 @@ def _wider(base: DType, exponent: DType) -> DType:
 @onnx("Mod")
 def mod(call: Call) -> str:
     """fmod=0 takes the divisor's sign, as the op does; fmod=1 the dividend's."""
-    emit, a, b = call.emit, call[0], call[1]
+    build, a, b = call.build, call[0], call[1]
     fmod = call.attr_int("fmod", 0)
     if fmod not in (0, 1):
         raise call.malformed(f"attribute 'fmod' is {fmod}, expected 0 or 1")
     if fmod == 0:
-        return emit.mod(a, b)
+        return build.mod(a, b)
     if call.type(0).dtype.kind == "f":  # sign(a) * (|a| mod |b|), where nothing is rounded
-        return emit.mul(emit.sign(a), emit.mod(emit.abs(a), emit.abs(b)))
-    remainder = emit.mod(a, b)
-    differs = emit.logical_xor(emit.less(a, 0), emit.less(b, 0))
-    moves = emit.logical_and(emit.not_equal(remainder, 0), differs)
-    return emit.where(moves, emit.sub(remainder, b), remainder)
+        return build.mul(build.sign(a), build.mod(build.abs(a), build.abs(b)))
+    remainder = build.mod(a, b)
+    differs = build.logical_xor(build.less(a, 0), build.less(b, 0))
+    moves = build.logical_and(build.not_equal(remainder, 0), differs)
+    return build.where(moves, build.sub(remainder, b), remainder)
 
 
 @onnx("Clip")
@@ -124,16 +124,16 @@ def clip(call: Call) -> str:
         if call.has(index):
             if call.type(index).rank != 0:
                 raise call.malformed(f"input {index} has type {call.type(index)}, expected a scalar")
-            data = call.emit.graph.data(call[index])
+            data = call.build.graph.data(call[index])
             if data is None or data != data:
                 left[name] = call[index]
             else:
                 bounds[name] = data.item()
     if left:
         if call.has(1):
-            x = call.emit.maximum(x, call[1])
-        return call.emit.minimum(x, call[2]) if call.has(2) else x
-    return call.emit.clip(x, **bounds) if bounds else x
+            x = call.build.maximum(x, call[1])
+        return call.build.minimum(x, call[2]) if call.has(2) else x
+    return call.build.clip(x, **bounds) if bounds else x
 
 
 @onnx("Cast")
@@ -151,61 +151,61 @@ def gelu(call: Call) -> str:
     kind = call.attr_text("approximate", "none")
     if kind not in ("none", "tanh"):
         raise call.malformed(f"attribute 'approximate' is {kind!r}, expected 'none' or 'tanh'")
-    return call.emit.gelu(call[0], approximate="erf" if kind == "none" else "tanh")
+    return call.build.gelu(call[0], approximate="erf" if kind == "none" else "tanh")
 
 
 @onnx("LeakyRelu")
 def leaky_relu(call: Call) -> str:
-    return call.emit.leaky_relu(call[0], alpha=call.attr_float("alpha", 0.01))
+    return call.build.leaky_relu(call[0], alpha=call.attr_float("alpha", 0.01))
 
 
 @onnx("Elu")
 def elu(call: Call) -> str:
-    return call.emit.elu(call[0], alpha=call.attr_float("alpha", 1.0))
+    return call.build.elu(call[0], alpha=call.attr_float("alpha", 1.0))
 
 
 @onnx("Celu")
 def celu(call: Call) -> str:
     """x above 0, else alpha * (exp(x / alpha) - 1)."""
-    emit, x, alpha = call.emit, call[0], call.attr_float("alpha", 1.0)
+    build, x, alpha = call.build, call[0], call.attr_float("alpha", 1.0)
     if alpha == 0:
         raise call.malformed("attribute 'alpha' is 0")
-    below = emit.mul(emit.expm1(emit.mul(x, 1 / alpha)), alpha)
-    return emit.where(emit.less_equal(x, 0.0), below, x)
+    below = build.mul(build.expm1(build.mul(x, 1 / alpha)), alpha)
+    return build.where(build.less_equal(x, 0.0), below, x)
 
 
 @onnx("HardSigmoid")
 def hard_sigmoid(call: Call) -> str:
-    return call.emit.hard_sigmoid(call[0], alpha=call.attr_float("alpha", 0.2), beta=call.attr_float("beta", 0.5))
+    return call.build.hard_sigmoid(call[0], alpha=call.attr_float("alpha", 0.2), beta=call.attr_float("beta", 0.5))
 
 
 @onnx("PRelu")
 def prelu(call: Call) -> str:
-    emit, x = call.emit, call[0]
-    return emit.where(emit.less(x, 0), emit.mul(x, call[1]), x)
+    build, x = call.build, call[0]
+    return build.where(build.less(x, 0), build.mul(x, call[1]), x)
 
 
 @onnx("Softsign")
 def softsign(call: Call) -> str:
-    return call.emit.div(call[0], call.emit.add(call.emit.abs(call[0]), 1.0))
+    return call.build.div(call[0], call.build.add(call.build.abs(call[0]), 1.0))
 
 
 @onnx("Tan")
 def tan(call: Call) -> str:
-    return call.emit.div(call.emit.sin(call[0]), call.emit.cos(call[0]))
+    return call.build.div(call.build.sin(call[0]), call.build.cos(call[0]))
 
 
 @onnx("IsInf")
 def isinf(call: Call) -> str:
-    emit, x = call.emit, call[0]
+    build, x = call.build, call[0]
     negative, positive = call.attr_int("detect_negative", 1), call.attr_int("detect_positive", 1)
     if negative and positive:
-        return emit.isinf(x)
+        return build.isinf(x)
     if positive:
-        return emit.equal(x, math.inf)
+        return build.equal(x, math.inf)
     if negative:
-        return emit.equal(x, -math.inf)
-    return emit.logical_and(emit.isnan(x), emit.isinf(x))
+        return build.equal(x, -math.inf)
+    return build.logical_and(build.isnan(x), build.isinf(x))
 
 
 @onnx("Identity")

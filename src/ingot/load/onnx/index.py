@@ -13,12 +13,12 @@ from ingot.load.onnx.shapes import Size, count
 
 @onnx("Gather")
 def gather(call: Call) -> str:
-    return call.emit.gather(call[0], call[1], axis=call.attr_axis("axis", 0, call.type(0).rank))
+    return call.build.gather(call[0], call[1], axis=call.attr_axis("axis", 0, call.type(0).rank))
 
 
 @onnx("GatherElements")
 def gather_elements(call: Call) -> str:
-    return call.emit.gather_elements(call[0], call[1], axis=call.attr_axis("axis", 0, call.type(0).rank))
+    return call.build.gather_elements(call[0], call[1], axis=call.attr_axis("axis", 0, call.type(0).rank))
 
 
 @onnx("GatherND")
@@ -27,7 +27,7 @@ def gather_nd(call: Call) -> str:
 
     Each place is looked up in its range first, which counts negative ones from the end and refuses what is outside.
     """
-    emit, shape, indices = call.emit, call.shape(0), call.shape(1)
+    build, shape, indices = call.build, call.shape(0), call.shape(1)
     batch = call.attr_int("batch_dims", 0)
     depth = indices[-1] if indices else 0
     if not isinstance(depth, int):
@@ -39,41 +39,41 @@ def gather_nd(call: Call) -> str:
     grid = (rows, *tuples) if batch else tuples
     places = call.reshape(call[1], (*grid, depth))
     if depth == 1 and batch == 0:
-        return emit.gather(call[0], call.reshape(places, tuples), axis=0)
+        return build.gather(call[0], call.reshape(places, tuples), axis=0)
 
     def range_of(size: Size) -> str:
-        return emit.iota(length=size, start=0, step=1, dtype=i64)
+        return build.iota(length=size, start=0, step=1, dtype=i64)
 
     terms = []
     if batch:
-        terms.append(emit.mul(call.reshape(range_of(rows), (rows, *[1] * len(tuples))), vector(call, [inner])))
+        terms.append(build.mul(call.reshape(range_of(rows), (rows, *[1] * len(tuples))), vector(call, [inner])))
     for i, size in enumerate(picked):
         place = call.reshape(call.slice(places, len(grid), i, i + 1), grid)
-        place = emit.gather(range_of(size), place, axis=0)
-        terms.append(emit.mul(place, vector(call, [count(picked[i + 1 :])])) if i + 1 < depth else place)
-    flat = functools.reduce(emit.add, terms)
-    result = emit.gather(call.reshape(call[0], (rows * inner, *rest)), flat, axis=0)
+        place = build.gather(range_of(size), place, axis=0)
+        terms.append(build.mul(place, vector(call, [count(picked[i + 1 :])])) if i + 1 < depth else place)
+    flat = functools.reduce(build.add, terms)
+    result = build.gather(call.reshape(call[0], (rows * inner, *rest)), flat, axis=0)
     return call.reshape(result, (*shape[:batch], *tuples, *rest))
 
 
 def vector(call: Call, sizes: Sequence[Size]) -> str:
     """Sizes as data: i64 [n]."""
-    return call.emit.dims(values=tuple(sizes))
+    return call.build.dims(values=tuple(sizes))
 
 
 @onnx("OneHot")
 def one_hot(call: Call) -> str:
     """A comparison of the indices with a count; negative ones count from the end, others match nothing."""
-    emit, (depth,) = call.emit, call.sizes(1)
+    build, (depth,) = call.build, call.sizes(1)
     shape = call.shape(0)
     rank = len(shape) + 1
     axis = call.attr_axis("axis", -1, rank)
     indices = call.cast(call[0], i64)
-    indices = emit.where(emit.less(indices, 0), emit.add(indices, vector(call, [depth])), indices)
+    indices = build.where(build.less(indices, 0), build.add(indices, vector(call, [depth])), indices)
     indices = call.reshape(indices, (*shape[:axis], 1, *shape[axis:]))
-    places = emit.iota(length=depth, start=0, step=1, dtype=i64)
-    hot = emit.equal(indices, call.reshape(places, (depth, *[1] * (rank - 1 - axis))))
+    places = build.iota(length=depth, start=0, step=1, dtype=i64)
+    hot = build.equal(indices, call.reshape(places, (depth, *[1] * (rank - 1 - axis))))
     if call.type(2).shape != (2,):
         raise call.malformed(f"values are {call.type(2)}, expected two")
     off, on = (call.reshape(call.slice(call[2], 0, i, i + 1), ()) for i in range(2))
-    return emit.where(hot, on, off)
+    return build.where(hot, on, off)

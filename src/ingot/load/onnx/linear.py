@@ -17,15 +17,15 @@ def matmul(call: Call) -> str:
 
 def multiply(call: Call, a: str, b: str, **attributes: object) -> str:
     """numpy's matmul: a vector gets a dim of 1, which the result loses."""
-    emit, ranks = call.emit, (call.emit.type(a).rank, call.emit.type(b).rank)
+    build, ranks = call.build, (call.build.type(a).rank, call.build.type(b).rank)
     if 0 in ranks:
-        raise call.malformed(f"a scalar operand, got {emit.type(a)} and {emit.type(b)}")
+        raise call.malformed(f"a scalar operand, got {build.type(a)} and {build.type(b)}")
     if ranks[0] == 1:
-        a = emit.reshape(a, shape=(1, *emit.type(a).shape))
+        a = build.reshape(a, shape=(1, *build.type(a).shape))
     if ranks[1] == 1:
-        b = emit.reshape(b, shape=(*emit.type(b).shape, 1))
-    result = emit.matmul(a, b, **attributes)
-    shape = list(emit.type(result).shape)
+        b = build.reshape(b, shape=(*build.type(b).shape, 1))
+    result = build.matmul(a, b, **attributes)
+    shape = list(build.type(result).shape)
     if ranks[1] == 1:
         del shape[-1]
     if ranks[0] == 1:
@@ -36,20 +36,20 @@ def multiply(call: Call, a: str, b: str, **attributes: object) -> str:
 @onnx("Gemm")
 def gemm(call: Call) -> str:
     """alpha * a' b' + beta * c."""
-    emit = call.emit
+    build = call.build
     if call.type(0).rank != 2 or call.type(1).rank != 2:
         raise call.malformed(f"operands of rank 2 expected, got {call.type(0)} and {call.type(1)}")
     flags = {"transpose_a": bool(call.attr_int("transA", 0)), "transpose_b": bool(call.attr_int("transB", 0))}
     alpha, beta = call.attr_float("alpha", 1.0), call.attr_float("beta", 1.0)
     if call.type(0).dtype.kind != "f" and (alpha, beta) != (1.0, 1.0):
         raise call.unsupported(f"alpha or beta on {call.type(0).dtype}")
-    result = emit.matmul(call[0], call[1], scale=alpha, **flags)
+    result = build.matmul(call[0], call[1], scale=alpha, **flags)
     if not call.has(2) or beta == 0.0:
         return result
-    addend = call[2] if beta == 1.0 else emit.mul(call[2], beta)
-    shape = emit.type(result).shape
-    total = emit.add(result, addend)
-    if emit.type(total).rank != len(shape):
+    addend = call[2] if beta == 1.0 else build.mul(call[2], beta)
+    shape = build.type(result).shape
+    total = build.add(result, addend)
+    if build.type(total).rank != len(shape):
         raise call.malformed(f"c does not broadcast to the product, got {call.type(2)}, expected {list(shape)}")
     return total
 
@@ -75,7 +75,7 @@ def einsum(call: Call) -> str:
     dims, m, k, n = groups[0], count(groups[1]), count(groups[2]), count(groups[3])
     a = call.reshape(_reorder(call, call[0], left, [*batch, *rows, *summed]), (*dims, m, k))
     b = call.reshape(_reorder(call, call[1], right, [*batch, *summed, *columns]), (*dims, k, n))
-    result = call.reshape(call.emit.matmul(a, b), (*dims, *groups[1], *groups[3]))
+    result = call.reshape(call.build.matmul(a, b), (*dims, *groups[1], *groups[3]))
     return _reorder(call, result, [*batch, *rows, *columns], output)
 
 
@@ -102,6 +102,6 @@ def _reorder(call: Call, x: str, letters: list[str], wanted: list[str]) -> str:
     """x with its axes as `wanted`, those not wanted summed away."""
     gone = tuple(i for i, c in enumerate(letters) if c not in wanted)
     if gone:
-        x = call.emit.reduce_sum(x, axes=gone, keepdims=False)
+        x = call.build.reduce_sum(x, axes=gone, keepdims=False)
         letters = [c for c in letters if c in wanted]
     return call.permute(x, [letters.index(c) for c in wanted])

@@ -21,8 +21,8 @@ from ingot.dim import Dim, Expr, symbol, symbols_of
 from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.made import note
+from ingot.load.onnx.builder import Facts, OnnxBuilder
 from ingot.load.onnx.call import Call
-from ingot.load.onnx.emitter import Emitter, Facts
 from ingot.load.onnx.parse import OLDEST_NATIVE_OPSET, Parsed, parse_model
 from ingot.load.onnx.registry import find_rule, foreign_name
 from ingot.load.onnx.signature import check_call, signature_of
@@ -101,8 +101,8 @@ class _Loader:
             listed.append(f"and {len(self.unsupported) - MAX_LISTED} more")
         raise UnsupportedError("\n".join(listed))
 
-    def emitter(self, hint: str) -> Emitter:
-        return Emitter(self.facts, hint)
+    def builder(self, hint: str) -> OnnxBuilder:
+        return OnnxBuilder(self.facts, hint)
 
     def lookup(self, value: onnx_ir.Value | None, frame: _Frame) -> str | _Missing | None:
         if value is None:
@@ -110,7 +110,7 @@ class _Loader:
         if value not in frame.values:
             assert value.const_value is not None, value.name
             name = value.name or "constant"
-            frame.values[value] = self.emitter(name).literal(value.const_value.numpy(), name)
+            frame.values[value] = self.builder(name).literal(value.const_value.numpy(), name)
         return frame.values[value]
 
     def walk(self, graph: onnx_ir.Graph | onnx_ir.Function, frame: _Frame) -> None:
@@ -129,8 +129,8 @@ class _Loader:
 
     def visit(self, node: onnx_ir.Node, operands: list, frame: _Frame, where: str) -> tuple:
         """One node's results. Every error that leaves names the node; an unsupported one is noted, not raised."""
-        emit = self.emitter(node.outputs[0].name or node.op_type if node.outputs else node.op_type)
-        call = Call(node, frame.opset, operands, _resolve(node, frame), emit)
+        build = self.builder(node.outputs[0].name or node.op_type if node.outputs else node.op_type)
+        call = Call(node, frame.opset, operands, _resolve(node, frame), build)
         try:
             results = self.apply(call, frame)
             unmade = [
@@ -151,13 +151,13 @@ class _Loader:
             raise LoadError(
                 f"{where} ({node.op_type}): malformed, {type(error).__name__}: {str(error)[:200]}"
             ) from error
-        return tuple(self.named(r, o.name, emit) for r, o in zip(results, node.outputs, strict=True))
+        return tuple(self.named(r, o.name, build) for r, o in zip(results, node.outputs, strict=True))
 
-    def named(self, result: str | _Missing | None, name: str | None, emit: Emitter) -> str | _Missing | None:
+    def named(self, result: str | _Missing | None, name: str | None, build: OnnxBuilder) -> str | _Missing | None:
         """Gives a value that this node made the name that the model has for it."""
-        if not isinstance(result, str) or result not in emit.made or not name:
+        if not isinstance(result, str) or result not in build.made or not name:
             return result
-        emit.made.discard(result)
+        build.made.discard(result)
         final = self.graph.fresh(name)
         self.facts.rename(result, final)
         return final
@@ -175,7 +175,7 @@ class _Loader:
         rule = find_rule(call.domain, call.op, call.opset)
         result = None if rule is None else rule(call)
         if result is not None:
-            note(foreign_name(call.domain, call.op), call.emit.ops)
+            note(foreign_name(call.domain, call.op), call.build.ops)
             return result if isinstance(result, tuple) else (result,)
         if signature is not None and signature.has_function:
             return self.expand(call, frame)

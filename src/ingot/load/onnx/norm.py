@@ -11,12 +11,12 @@ from ingot.ops.norm import expand_centred
 
 @onnx("Softmax")
 def softmax(call: Call) -> str:
-    return call.emit.softmax(call[0], axis=call.attr_axis("axis", -1, call.type(0).rank))
+    return call.build.softmax(call[0], axis=call.attr_axis("axis", -1, call.type(0).rank))
 
 
 @onnx("LogSoftmax")
 def log_softmax(call: Call) -> str:
-    return call.emit.log_softmax(call[0], axis=call.attr_axis("axis", -1, call.type(0).rank))
+    return call.build.log_softmax(call[0], axis=call.attr_axis("axis", -1, call.type(0).rank))
 
 
 @onnx("LayerNormalization", since=17)
@@ -26,10 +26,10 @@ def layer_norm(call: Call) -> tuple[str | None, ...]:
     result = normalize(call, "layer_norm", axis, call.attr_float("epsilon", 1e-5), call[1], call.get(2))
     if len(call.outputs) == 1:
         return (result,)
-    emit, axes = call.emit, tuple(range(axis, call.type(0).rank))
-    mean = emit.reduce_mean(call[0], axes=axes, keepdims=True)
-    _, variance = expand_centred(emit, call[0], axes)
-    return result, mean, emit.rsqrt(emit.add(variance, call.attr_float("epsilon", 1e-5)))
+    build, axes = call.build, tuple(range(axis, call.type(0).rank))
+    mean = build.reduce_mean(call[0], axes=axes, keepdims=True)
+    _, variance = expand_centred(build, call[0], axes)
+    return result, mean, build.rsqrt(build.add(variance, call.attr_float("epsilon", 1e-5)))
 
 
 @onnx("RMSNormalization", since=23)
@@ -42,16 +42,16 @@ def rms_norm(call: Call) -> tuple[str | None, ...]:
 
 def normalize(call: Call, op: str, axis: int, eps: float, weight: str | None, bias: str | None, x: str = "") -> str:
     """layer_norm or rms_norm of x (operand 0) over the axes from `axis` on; weight and bias broadcast to them."""
-    emit, x = call.emit, x or call[0]
-    shape = call.known_shape(emit.type(x))
+    build, x = call.build, x or call[0]
+    shape = call.known_shape(build.type(x))
     size = count(shape[axis:])
     flat = call.reshape(x, (*shape[:axis], size))
-    fits = [v is None or count(call.known_shape(emit.type(v))) == size for v in (weight, bias)]
+    fits = [v is None or count(call.known_shape(build.type(v))) == size for v in (weight, bias)]
     operands = [None if v is None else call.reshape(v, (size,)) for v in (weight, bias)] if all(fits) else [None, None]
-    result = call.reshape(getattr(emit, op)(flat, *operands[: 2 if op == "layer_norm" else 1], eps=eps), shape)
+    result = call.reshape(getattr(build, op)(flat, *operands[: 2 if op == "layer_norm" else 1], eps=eps), shape)
     if not all(fits):
-        result = result if weight is None else emit.mul(result, weight)
-        result = result if bias is None else emit.add(result, bias)
+        result = result if weight is None else build.mul(result, weight)
+        result = result if bias is None else build.add(result, bias)
     return result
 
 
@@ -59,7 +59,7 @@ def normalize(call: Call, op: str, axis: int, eps: float, weight: str | None, bi
 def batch_norm(call: Call) -> str:
     if call.attr_int("training_mode", 0):
         raise call.unsupported("training_mode=1")
-    return call.emit.batch_norm(call[0], call[1], call[2], call[3], call[4], eps=call.attr_float("epsilon", 1e-5))
+    return call.build.batch_norm(call[0], call[1], call[2], call[3], call[4], eps=call.attr_float("epsilon", 1e-5))
 
 
 @onnx("InstanceNormalization")
@@ -68,29 +68,29 @@ def instance_norm(call: Call) -> str:
     if not isinstance(channels, int):
         raise call.unsupported(f"a channel count that is not known at load, {call.type(0)}")
     eps = call.attr_float("epsilon", 1e-5)
-    return call.emit.group_norm(call[0], call[1], call[2], groups=max(channels, 1), eps=eps)
+    return call.build.group_norm(call[0], call[1], call[2], groups=max(channels, 1), eps=eps)
 
 
 @onnx("MeanVarianceNormalization")
 def mean_variance_norm(call: Call) -> str:
     """(x - mean) / (standard deviation + 1e-9). The body in ONNX subtracts squares, which cancel."""
-    emit, axes = call.emit, normalize_axes(call.attr_ints("axes", (0, 2, 3)), call.type(0).rank)
-    centred, variance = expand_centred(emit, call[0], tuple(sorted(axes)))
-    return emit.div(centred, emit.add(emit.sqrt(variance), 1e-9))
+    build, axes = call.build, normalize_axes(call.attr_ints("axes", (0, 2, 3)), call.type(0).rank)
+    centred, variance = expand_centred(build, call[0], tuple(sorted(axes)))
+    return build.div(centred, build.add(build.sqrt(variance), 1e-9))
 
 
 @onnx("GroupNormalization", since=18)
 def group_norm(call: Call) -> str:
     """Before opset 21 scale and bias are per group; they are repeated for each channel of it."""
-    emit, groups = call.emit, call.attr_int("num_groups")
+    build, groups = call.build, call.attr_int("num_groups")
     channels = call.shape(0)[1] if call.type(0).rank > 1 else 0
     vectors = [call[1], call[2]]
     if call.opset < 21:
         if not isinstance(channels, int) or groups < 1 or channels % groups:
             raise call.malformed(f"num_groups is {groups}, expected a divisor of {channels}")
-        columns = [emit.expand(call.reshape(v, (groups, 1)), shape=(groups, channels // groups)) for v in vectors]
+        columns = [build.expand(call.reshape(v, (groups, 1)), shape=(groups, channels // groups)) for v in vectors]
         vectors = [call.reshape(c, (channels,)) for c in columns]
-    return emit.group_norm(call[0], *vectors, groups=groups, eps=call.attr_float("epsilon", 1e-5))
+    return build.group_norm(call[0], *vectors, groups=groups, eps=call.attr_float("epsilon", 1e-5))
 
 
 @onnx("Dropout")
@@ -102,4 +102,4 @@ def dropout(call: Call) -> tuple[str | None, ...]:
             raise call.unsupported("training_mode")
     if len(call.outputs) == 1:
         return (call[0],)
-    return call[0], call.emit.expand(call.emit.scalar(True, boolean), shape=call.shape(0))
+    return call[0], call.build.expand(call.build.scalar(True, boolean), shape=call.shape(0))

@@ -26,29 +26,29 @@ def _over(call: Call) -> dict[str, object]:
 
 @onnx(*PLAIN)
 def plain(call: Call) -> str:
-    return getattr(call.emit, PLAIN[call.op])(call[0], **_over(call))
+    return getattr(call.build, PLAIN[call.op])(call[0], **_over(call))
 
 
 @onnx("ReduceMean")
 def mean(call: Call) -> str:
-    over, emit = _over(call), call.emit
+    over, build = _over(call), call.build
     if call.type(0).dtype.kind == "f":
-        return emit.reduce_mean(call[0], **over)
+        return build.reduce_mean(call[0], **over)
     shape = call.type(0).shape
     count = math.prod(shape[axis] if isinstance(shape[axis], int) else 0 for axis in over["axes"])  # type: ignore
     if count == 0:
         raise call.unsupported(f"an integer mean over {call.type(0)}")
-    return emit.div(emit.reduce_sum(call[0], **over), count)
+    return build.div(build.reduce_sum(call[0], **over), count)
 
 
 @onnx("ReduceL1")
 def l1(call: Call) -> str:
-    return call.emit.reduce_sum(call.emit.abs(call[0]), **_over(call))
+    return call.build.reduce_sum(call.build.abs(call[0]), **_over(call))
 
 
 @onnx("ReduceSumSquare")
 def sum_square(call: Call) -> str:
-    return call.emit.reduce_sum(call.emit.mul(call[0], call[0]), **_over(call))
+    return call.build.reduce_sum(call.build.mul(call[0], call[0]), **_over(call))
 
 
 def _as_float(call: Call, reduced: Callable[[str], str]) -> str:
@@ -59,13 +59,13 @@ def _as_float(call: Call, reduced: Callable[[str], str]) -> str:
 
 @onnx("ReduceL2")
 def l2(call: Call) -> str:
-    emit = call.emit
-    return _as_float(call, lambda x: emit.sqrt(emit.reduce_sum(emit.mul(x, x), **_over(call))))
+    build = call.build
+    return _as_float(call, lambda x: build.sqrt(build.reduce_sum(build.mul(x, x), **_over(call))))
 
 
 @onnx("ReduceLogSum")
 def log_sum(call: Call) -> str:
-    return _as_float(call, lambda x: call.emit.log(call.emit.reduce_sum(x, **_over(call))))
+    return _as_float(call, lambda x: call.build.log(call.build.reduce_sum(x, **_over(call))))
 
 
 @onnx("ReduceLogSumExp")
@@ -75,34 +75,34 @@ def log_sum_exp(call: Call) -> str:
 
 def _log_sum_exp(call: Call, x: str) -> str:
     """Shifted by the largest element; an infinite one would make inf - inf, so the shift is kept finite."""
-    over, emit = _over(call), call.emit
-    limit = float(np.finfo(np.float16 if emit.type(x).dtype.itemsize == 2 else np.float32).max)
-    largest = emit.clip(emit.reduce_max(x, axes=over["axes"], keepdims=True), minimum=-limit, maximum=limit)
-    total = emit.reduce_sum(emit.exp(emit.sub(x, largest)), **over)
-    return emit.add(emit.log(total), call.reshape(largest, emit.type(total).shape))
+    over, build = _over(call), call.build
+    limit = float(np.finfo(np.float16 if build.type(x).dtype.itemsize == 2 else np.float32).max)
+    largest = build.clip(build.reduce_max(x, axes=over["axes"], keepdims=True), minimum=-limit, maximum=limit)
+    total = build.reduce_sum(build.exp(build.sub(x, largest)), **over)
+    return build.add(build.log(total), call.reshape(largest, build.type(total).shape))
 
 
 @onnx("ArgMax", "ArgMin")
 def position(call: Call) -> str:
-    emit, x = call.emit, call[0]
+    build, x = call.build, call[0]
     axis = call.attr_axis("axis", 0, call.type(0).rank)
     last = call.attr_int("select_last_index", 0)
     size = call.shape(0)[axis]
     if last:
         x = call.slice(x, axis, size - 1, -1, -1)
-    op = emit.argmax if call.op == "ArgMax" else emit.argmin
+    op = build.argmax if call.op == "ArgMax" else build.argmin
     found = op(x, axis=axis, keepdims=bool(call.attr_int("keepdims", 1)))
     if not last:
         return found
     if not isinstance(size, int):
         raise call.unsupported("select_last_index over a symbolic dim")
-    return emit.add(emit.neg(found), size - 1)
+    return build.add(build.neg(found), size - 1)
 
 
 @onnx("CumSum")
 def cumsum(call: Call) -> str:
     """`exclusive` shifts by one element, `reverse` runs from the end."""
-    emit, x, rank = call.emit, call[0], call.type(0).rank
+    build, x, rank = call.build, call[0], call.type(0).rank
     (axis,) = call.integers(1)
     (axis,) = normalize_axes((axis,), rank)
     size = call.shape(0)[axis]
@@ -111,8 +111,8 @@ def cumsum(call: Call) -> str:
         x = call.slice(x, axis, size - 1, -1, -1)
     if call.attr_int("exclusive", 0):
         low = tuple(int(i == axis) for i in range(rank))
-        x = call.slice(emit.pad(x, low=low, high=(0,) * rank, value=0), axis, 0, size)
-    total = emit.cumsum(x, axis=axis)
+        x = call.slice(build.pad(x, low=low, high=(0,) * rank, value=0), axis, 0, size)
+    total = build.cumsum(x, axis=axis)
     return call.slice(total, axis, size - 1, -1, -1) if reverse else total
 
 
@@ -120,4 +120,4 @@ def cumsum(call: Call) -> str:
 def topk(call: Call) -> tuple[str | None, ...]:
     axis = call.attr_axis("axis", -1, call.type(0).rank)
     (k,) = call.sizes(1)
-    return call.emit.add_all("topk", call[0], k=k, axis=axis, largest=bool(call.attr_int("largest", 1)))
+    return call.build.add_all("topk", call[0], k=k, axis=axis, largest=bool(call.attr_int("largest", 1)))

@@ -64,7 +64,7 @@ def flatten(call: Call) -> str:
 @onnx("Concat")
 def concat(call: Call) -> str:
     axis = normalize_axes((call.attr_int("axis"),), call.type(0).rank)[0]
-    return call[0] if len(call) == 1 else call.emit.concat(*call.values(), axis=axis)
+    return call[0] if len(call) == 1 else call.build.concat(*call.values(), axis=axis)
 
 
 @onnx("Split")
@@ -108,7 +108,7 @@ def slice_(call: Call) -> str:
         strides[axis] = 1 if is_empty else max(-(2**31), min(step, 2**31 - 1))
     if starts == [0] * len(shape) and tuple(stops) == shape and all(s == 1 for s in strides):
         return call[0]
-    return call.emit.slice(call[0], starts=tuple(starts), stops=tuple(stops), steps=tuple(strides))
+    return call.build.slice(call[0], starts=tuple(starts), stops=tuple(stops), steps=tuple(strides))
 
 
 @onnx("Expand")
@@ -118,7 +118,7 @@ def expand(call: Call) -> str:
     if any(is_negative(d) for d in target):
         raise call.malformed(f"negative dim, got {list(target)}")
     shape = broadcast_shapes("expand", call.shape(0), target)
-    return call[0] if shape == call.type(0).shape else call.emit.expand(call[0], shape=shape)
+    return call[0] if shape == call.type(0).shape else call.build.expand(call[0], shape=shape)
 
 
 @onnx("Tile")
@@ -129,9 +129,9 @@ def tile(call: Call) -> str:
         raise call.malformed(f"repeats do not fit, got {list(repeats)} for {call.type(0)}")
     for axis, times in enumerate(repeats):
         if times != 1:
-            shape = call.known_shape(call.emit.type(x))
+            shape = call.known_shape(call.build.type(x))
             head, rest = shape[:axis], shape[axis:]
-            x = call.emit.expand(call.reshape(x, (*head, 1, *rest)), shape=(*head, times, *rest))
+            x = call.build.expand(call.reshape(x, (*head, 1, *rest)), shape=(*head, times, *rest))
             x = call.reshape(x, (*head, times * rest[0], *rest[1:]))
     return x
 
@@ -146,7 +146,7 @@ def pad(call: Call) -> str:
     axes = normalize_axes(call.integers(3), rank) if call.has(3) else tuple(range(rank))
     if len(amounts) != 2 * len(axes):
         raise call.malformed(f"pads do not fit, got {list(amounts)} for {len(axes)} axes")
-    value = call.emit.graph.data(call[2]) if call.has(2) else np.zeros((), call.type(0).dtype.numpy)
+    value = call.build.graph.data(call[2]) if call.has(2) else np.zeros((), call.type(0).dtype.numpy)
     if value is None or value.size != 1:
         raise call.unsupported("a pad value that is not known at load")
     before, after = [0] * rank, [0] * rank
@@ -161,7 +161,7 @@ def pad(call: Call) -> str:
                 raise call.malformed(f"pads cut more than there is, got {list(amounts)} for {call.type(0)}")
             x = call.slice(x, axis, start, stop)
     low, high = (tuple(max(n, 0) for n in side) for side in (before, after))
-    return call.emit.pad(x, low=low, high=high, value=value.item()) if any(low + high) else x
+    return call.build.pad(x, low=low, high=high, value=value.item()) if any(low + high) else x
 
 
 @onnx("Trilu")
@@ -171,7 +171,7 @@ def trilu(call: Call) -> str:
         raise call.malformed(f"input 1 has {len(diagonals)} elements, expected 1")
     # Past the dims every diagonal means the same.
     k = max(-MAX_ELEMENTS, min(diagonals[0], MAX_ELEMENTS))
-    return call.emit.trilu(call[0], k=k, upper=bool(call.attr_int("upper", 1)))
+    return call.build.trilu(call[0], k=k, upper=bool(call.attr_int("upper", 1)))
 
 
 @onnx("DepthToSpace")
@@ -226,7 +226,7 @@ def constant(call: Call) -> str:
             data = np.array(call.attr_floats("value_floats"), np.float32)
         case name:
             raise UnsupportedError(f"attribute {name!r} is not supported")
-    return call.emit.literal(data, call.outputs[0] or "constant")
+    return call.build.literal(data, call.outputs[0] or "constant")
 
 
 @onnx("ConstantOfShape")
@@ -237,8 +237,8 @@ def constant_of_shape(call: Call) -> str:
     shape = call.sizes(0)
     if any(is_negative(d) for d in shape):
         raise call.malformed(f"negative dim, got {list(shape)}")
-    scalar = call.emit.constant(value.reshape(()))
-    return call.emit.expand(scalar, shape=shape) if shape else scalar
+    scalar = call.build.constant(value.reshape(()))
+    return call.build.expand(scalar, shape=shape) if shape else scalar
 
 
 @onnx("EyeLike")
@@ -246,11 +246,11 @@ def eye_like(call: Call) -> str:
     """Where the column is the row plus k."""
     if call.type(0).rank != 2:
         raise call.malformed(f"operand {call.type(0)}, expected rank 2")
-    emit, (rows, columns) = call.emit, call.shape(0)
+    build, (rows, columns) = call.build, call.shape(0)
     dtype = call.attr_dtype("dtype") if "dtype" in call.attributes else call.type(0).dtype
-    row = emit.iota(length=rows, start=call.attr_int("k", 0), step=1, dtype=i64)
-    column = emit.iota(length=columns, start=0, step=1, dtype=i64)
-    return call.cast(emit.equal(emit.reshape(row, shape=(rows, 1)), column), dtype)
+    row = build.iota(length=rows, start=call.attr_int("k", 0), step=1, dtype=i64)
+    column = build.iota(length=columns, start=0, step=1, dtype=i64)
+    return call.cast(build.equal(build.reshape(row, shape=(rows, 1)), column), dtype)
 
 
 @onnx("Range")
@@ -266,8 +266,8 @@ def range_(call: Call) -> str:
     length = floordiv(span + (abs(step) - 1), abs(step))
     length = length if is_negative(length) is False else maximum(length, 0)
     first = start if isinstance(start, int) else 0
-    counted = call.cast(call.emit.iota(length=length, start=first, step=step, dtype=i64), dtype)
-    return counted if isinstance(start, int) else call.emit.add(counted, call[0])
+    counted = call.cast(call.build.iota(length=length, start=first, step=step, dtype=i64), dtype)
+    return counted if isinstance(start, int) else call.build.add(counted, call[0])
 
 
 def _one(call: Call, index: int) -> Size:
@@ -276,13 +276,13 @@ def _one(call: Call, index: int) -> Size:
 
 
 def _float_range(call: Call) -> str:
-    known = [call.emit.graph.data(call[i]) for i in range(3)]
+    known = [call.build.graph.data(call[i]) for i in range(3)]
     if any(data is None for data in known):
         raise call.unsupported("a range of floats that are not known at load")
     start, stop, step = (float(data.item()) for data in known if data is not None)
     length = math.ceil((stop - start) / step)
-    emit, dtype = call.emit, call.type(0).dtype
-    return call.cast(emit.iota(length=max(length, 0), start=start, step=step, dtype=f32), dtype)
+    build, dtype = call.build, call.type(0).dtype
+    return call.cast(build.iota(length=max(length, 0), start=start, step=step, dtype=f32), dtype)
 
 
 @onnx("Shape")
@@ -290,9 +290,9 @@ def shape_(call: Call) -> str:
     dims = call.shape(0)
     stop = call.attr_int("end") if "end" in call.attributes else len(dims)
     dims = dims[call.attr_int("start", 0) : stop]
-    return call.emit.dims(values=dims)
+    return call.build.dims(values=dims)
 
 
 @onnx("Size")
 def size(call: Call) -> str:
-    return call.reshape(call.emit.dims(values=(count(call.shape(0)),)), ())
+    return call.reshape(call.build.dims(values=(count(call.shape(0)),)), ())

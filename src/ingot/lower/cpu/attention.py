@@ -5,10 +5,10 @@ from __future__ import annotations
 from ingot import abi
 from ingot.dtype import f32
 from ingot.ir import Node
-from ingot.lower.build import Builder, broadcast_view, pointer
 from ingot.lower.cpu.rows import of, row
 from ingot.lower.formats import PANEL
 from ingot.lower.lowered import Field
+from ingot.lower.lowering import Lowering, broadcast_view, pointer
 
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per weight of the softmax, per element packed.
 _FMA, _WEIGHT, _PACK = 0.018, 0.4, 0.3
@@ -18,26 +18,26 @@ _FULL_ROW_KEYS = 4096
 _BLOCK_ROWS = abi.constant("INGOT_ATTENTION_ROWS")
 
 
-def _many_keys(builder: Builder, node: Node) -> str:
-    (_, heads, rows, _), (_, kv_heads, keys, _) = (builder.graph.type(str(o)).dims for o in node.operands[:2])
+def _many_keys(lowering: Lowering, node: Node) -> str:
+    (_, heads, rows, _), (_, kv_heads, keys, _) = (lowering.graph.type(str(o)).dims for o in node.operands[:2])
     if keys <= _FULL_ROW_KEYS or not kv_heads or heads // kv_heads * rows <= _BLOCK_ROWS:
         return ""
     return f"{keys} keys, expected at most {_FULL_ROW_KEYS}"
 
 
 @row("attention", "attention_f32", of(f32, f32, f32), avoid=_many_keys)
-def _attention(builder: Builder, node: Node) -> None:
-    _emit_attention(builder, node, "attention_f32")
+def _attention(lowering: Lowering, node: Node) -> None:
+    _lower_attention(lowering, node, "attention_f32")
 
 
 @row("attention", "attention_f32_online", of(f32, f32, f32))
-def _attention_online(builder: Builder, node: Node) -> None:
-    _emit_attention(builder, node, "attention_f32_online")
+def _attention_online(lowering: Lowering, node: Node) -> None:
+    _lower_attention(lowering, node, "attention_f32_online")
 
 
-def _emit_attention(builder: Builder, node: Node, kernel: str) -> None:
-    q, k, v = (builder.adjacent(o) for o in node.operands[:3])
-    out = builder.accepted_result(node.output, lambda view: view.has_adjacent_columns)
+def _lower_attention(lowering: Lowering, node: Node, kernel: str) -> None:
+    q, k, v = (lowering.adjacent(o) for o in node.operands[:3])
+    out = lowering.accepted_result(node.output, lambda view: view.has_adjacent_columns)
     (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, _), v_dim = q.shape, k.shape, v.shape[-1]
     if not heads:
         return
@@ -53,12 +53,12 @@ def _emit_attention(builder: Builder, node: Node, kernel: str) -> None:
         "zero_nan": int(node.zero_nan),
     }  # fmt: skip
     if len(node.operands) > 3 and node.operands[3] is not None:
-        mask = broadcast_view(builder.view(node.operands[3]), (batch, heads, q_len, kv_len))
+        mask = broadcast_view(lowering.view(node.operands[3]), (batch, heads, q_len, kv_len))
         reads.append(mask)
         kind = "INGOT_MASK_FLOAT" if mask.dtype is f32 else "INGOT_MASK_BOOL"
         fields |= {"mask": pointer(mask), "mask_strides": mask.strides, "mask_kind": abi.constant(kind)}
     work = batch * heads * _head_nanoseconds(int(q_len), int(kv_len), head_dim, v_dim)
-    builder.step(kernel, "attention_args", fields, reads, [out], work=work)
+    lowering.step(kernel, "attention_args", fields, reads, [out], work=work)
 
 
 def _head_nanoseconds(q_len: int, kv_len: int, head_dim: int, v_dim: int) -> float:

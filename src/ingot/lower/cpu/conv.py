@@ -6,10 +6,10 @@ import math
 
 from ingot.dtype import f32
 from ingot.ir import Node
-from ingot.lower.build import Builder, pointer
 from ingot.lower.cpu.linear import epilogue_fields, packed_step
 from ingot.lower.cpu.rows import Condition, both, of, operand_type, row
 from ingot.lower.lowered import Field
+from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.view import View, channels_last
 
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per multiply-add of a depthwise one, per element read
@@ -20,22 +20,22 @@ _LAST = channels_last(4)
 _GEMV_PIXELS = 4
 
 
-def _root(builder: Builder, node: Node) -> Node:
-    return builder.groups[node].root if node in builder.groups else node
+def _root(lowering: Lowering, node: Node) -> Node:
+    return lowering.groups[node].root if node in lowering.groups else node
 
 
-def _two_dimensional(builder: Builder, node: Node) -> str:
-    rank = operand_type(builder, node).rank
+def _two_dimensional(lowering: Lowering, node: Node) -> str:
+    rank = operand_type(lowering, node).rank
     return "" if rank == 4 else f"rank is {rank}, expected 4"
 
 
-def _fixed_filter(builder: Builder, node: Node) -> str:
-    return "" if _root(builder, node).operands[1] in builder.static else "the filter is not constant"
+def _fixed_filter(lowering: Lowering, node: Node) -> str:
+    return "" if _root(lowering, node).operands[1] in lowering.static else "the filter is not constant"
 
 
-def _pointwise(builder: Builder, node: Node) -> str:
-    root = _root(builder, node)
-    kernel = operand_type(builder, node, 1).dims[2:]
+def _pointwise(lowering: Lowering, node: Node) -> str:
+    root = _root(lowering, node)
+    kernel = operand_type(lowering, node, 1).dims[2:]
     if kernel != (1, 1) or root.groups != 1:
         return f"kernel is {list(kernel)} in {root.groups} groups, expected [1, 1] in 1"
     if root.strides != (1, 1) or any(root.pads):
@@ -43,24 +43,24 @@ def _pointwise(builder: Builder, node: Node) -> str:
     return ""
 
 
-def _depthwise(builder: Builder, node: Node) -> str:
-    out_channels, channels = operand_type(builder, node, 1).dims[:2]
-    groups = _root(builder, node).groups
+def _depthwise(lowering: Lowering, node: Node) -> str:
+    out_channels, channels = operand_type(lowering, node, 1).dims[:2]
+    groups = _root(lowering, node).groups
     return "" if channels == 1 and groups == out_channels else f"{groups} groups of {channels} channels, expected of 1"
 
 
-def _planes(builder: Builder, node: Node) -> str:
-    channels = operand_type(builder, node, 1).dims[1]
+def _planes(lowering: Lowering, node: Node) -> str:
+    channels = operand_type(lowering, node, 1).dims[1]
     if channels > _FEW_CHANNELS:
         return f"{channels} channels, expected at most {_FEW_CHANNELS}"
-    x = builder.lowered.views.get(str(_root(builder, node).operands[0]))
+    x = lowering.lowered.views.get(str(_root(lowering, node).operands[0]))
     if x is not None and (x.has_adjacent_channels or x.strides[3] != 1):
         return "channels lie side by side" if x.has_adjacent_channels else "columns do not lie side by side"
     return ""
 
 
-def _few_pixels(builder: Builder, node: Node) -> str:
-    batch, _, height, width = builder.graph.type(node.output).dims
+def _few_pixels(lowering: Lowering, node: Node) -> str:
+    batch, _, height, width = lowering.graph.type(node.output).dims
     count = batch * height * width
     return "" if count <= _GEMV_PIXELS else f"{count} pixels, expected at most {_GEMV_PIXELS}"
 
@@ -70,16 +70,16 @@ _CONV: Condition = both(of(f32, f32), _two_dimensional, _fixed_filter)
 
 def _product(kernel: str, condition: Condition) -> None:
     @row("conv", kernel, condition)
-    def emit(builder: Builder, node: Node) -> None:
+    def lower(lowering: Lowering, node: Node) -> None:
         """A product of the filter with the pixels, which are rows of channels."""
-        group = builder.group(node)
-        x = _pixels(builder, group.root.operands[0])
-        residual = None if group.residual is None else _pixels(builder, group.residual)
-        out = builder.accepted_result(group.output, lambda view: view.permute(_LAST).rows() is not None, _LAST)
+        group = lowering.group(node)
+        x = _pixels(lowering, group.root.operands[0])
+        residual = None if group.residual is None else _pixels(lowering, group.residual)
+        out = lowering.accepted_result(group.output, lambda view: view.permute(_LAST).rows() is not None, _LAST)
         c = out.permute(_LAST).rows()
         assert c is not None
         packed_step(
-            builder, kernel, group, x, _packed_filter(builder, group.root, _LAST), _bias(group.root), residual, c
+            lowering, kernel, group, x, _packed_filter(lowering, group.root, _LAST), _bias(group.root), residual, c
         )
 
 
@@ -87,12 +87,12 @@ _product("gemv_f32_packed", both(_CONV, _pointwise, _few_pixels))
 _product("gemm_f32_packed", both(_CONV, _pointwise))
 
 
-def _pixels(builder: Builder, value: str | None) -> View:
+def _pixels(lowering: Lowering, value: str | None) -> View:
     """An image [N, C, H, W] as [N * H * W, C] with adjacent channels; copied where its pixels do not lie evenly."""
-    image = builder.image(value)
+    image = lowering.image(value)
     rows = image.permute(_LAST).rows()
     if rows is None:
-        rows = builder.copy(image, _LAST).permute(_LAST).rows()
+        rows = lowering.copy(image, _LAST).permute(_LAST).rows()
     assert rows is not None
     return rows
 
@@ -101,65 +101,65 @@ def _bias(conv: Node) -> str | None:
     return conv.operands[2] if len(conv.operands) > 2 else None
 
 
-def _packed_filter(builder: Builder, conv: Node, order: tuple[int, ...]) -> View:
+def _packed_filter(lowering: Lowering, conv: Node, order: tuple[int, ...]) -> View:
     """The filter [O, C / groups, kh, kw] as panels of a product for each group, its dims in `order`."""
-    weight = builder.static_value(str(conv.operands[1]))
+    weight = lowering.static_value(str(conv.operands[1]))
     shape = weight.dims
     if order != (0, 1, 2, 3):
         weight = weight.derive("permute", axes=order)
     rows = (shape[0] // conv.groups, math.prod(shape[1:]))
     weight = weight.derive("reshape", shape=rows if conv.groups == 1 else (conv.groups, *rows))
-    return builder.weight(weight, "panels", True)
+    return lowering.weight(weight, "panels", True)
 
 
 @row("conv", "conv2d_f32_depthwise", both(_CONV, _depthwise))
-def _conv_depthwise(builder: Builder, node: Node) -> None:
-    root = builder.group(node).root
-    weight = builder.static_value(str(root.operands[1])).derive("permute", axes=(2, 3, 1, 0))
+def _conv_depthwise(lowering: Lowering, node: Node) -> None:
+    root = lowering.group(node).root
+    weight = lowering.static_value(str(root.operands[1])).derive("permute", axes=(2, 3, 1, 0))
     taps = math.prod(weight.dims[:2])
-    work = math.prod(builder.graph.type(root.output).dims) * taps * _DEPTHWISE
-    _emit(builder, node, "conv2d_f32_depthwise", builder.image(root.operands[0]), builder.weight(weight), work)
+    work = math.prod(lowering.graph.type(root.output).dims) * taps * _DEPTHWISE
+    _emit(lowering, node, "conv2d_f32_depthwise", lowering.image(root.operands[0]), lowering.weight(weight), work)
 
 
 @row("conv", "conv2d_f32_planes", both(_CONV, _planes))
-def _conv_planes(builder: Builder, node: Node) -> None:
-    root = builder.group(node).root
-    _emit_product(builder, node, "conv2d_f32_planes", builder.view(root.operands[0]), (0, 1, 2, 3))
+def _conv_planes(lowering: Lowering, node: Node) -> None:
+    root = lowering.group(node).root
+    _lower_product(lowering, node, "conv2d_f32_planes", lowering.view(root.operands[0]), (0, 1, 2, 3))
 
 
 @row("conv", "conv2d_f32_packed", _CONV)
-def _conv_packed(builder: Builder, node: Node) -> None:
-    root = builder.group(node).root
-    _emit_product(builder, node, "conv2d_f32_packed", builder.image(root.operands[0]), _LAST)
+def _conv_packed(lowering: Lowering, node: Node) -> None:
+    root = lowering.group(node).root
+    _lower_product(lowering, node, "conv2d_f32_packed", lowering.image(root.operands[0]), _LAST)
 
 
-def _emit_product(builder: Builder, node: Node, kernel: str, x: View, order: tuple[int, ...]) -> None:
-    root = builder.group(node).root
-    k = math.prod(builder.graph.type(str(root.operands[1])).dims[1:])
-    work = math.prod(builder.graph.type(root.output).dims) * k * _FMA * 1.1
-    _emit(builder, node, kernel, x, _packed_filter(builder, root, order), work)
+def _lower_product(lowering: Lowering, node: Node, kernel: str, x: View, order: tuple[int, ...]) -> None:
+    root = lowering.group(node).root
+    k = math.prod(lowering.graph.type(str(root.operands[1])).dims[1:])
+    work = math.prod(lowering.graph.type(root.output).dims) * k * _FMA * 1.1
+    _emit(lowering, node, kernel, x, _packed_filter(lowering, root, order), work)
 
 
-def _emit(builder: Builder, node: Node, kernel: str, x: View, weight: View, work: float) -> None:
+def _emit(lowering: Lowering, node: Node, kernel: str, x: View, weight: View, work: float) -> None:
     """A step with `conv_args`; the result has its channels last."""
-    group = builder.group(node)
+    group = lowering.group(node)
     root = group.root
     reads = [x, weight]
     fields: dict[str, Field] = {"x": pointer(x), "weight": pointer(weight), "groups": root.groups}
-    fields |= epilogue_fields(builder, group, _bias(root), reads)
+    fields |= epilogue_fields(lowering, group, _bias(root), reads)
     inplace: tuple[int, ...] = ()
-    out = builder.accepted_result(group.output, lambda view: view.has_adjacent_channels, _LAST)
+    out = lowering.accepted_result(group.output, lambda view: view.has_adjacent_channels, _LAST)
     if group.residual is not None:
-        residual = builder.image(group.residual)
+        residual = lowering.image(group.residual)
         # The residual of an element is read before that element is written, so the sum may take its place.
         inplace = (len(reads),) if residual.strides == out.strides else ()
         reads.append(residual)
         fields |= {"residual": pointer(residual), "residual_strides": _image_strides(residual)}
     fields |= _image_fields(x, out, root) | {"channels": x.shape[1], "out_channels": out.shape[1]}
-    kernel_h, kernel_w = builder.graph.type(str(root.operands[1])).dims[2:]
+    kernel_h, kernel_w = lowering.graph.type(str(root.operands[1])).dims[2:]
     fields |= {"out": pointer(out), "kernel_h": kernel_h, "kernel_w": kernel_w}
     fields |= {"x_strides": (*_image_strides(x), x.strides[1]), "out_strides": _image_strides(out)}
-    builder.step(kernel, "conv_args", fields, reads, [out], work=work, inplace=inplace)
+    lowering.step(kernel, "conv_args", fields, reads, [out], work=work, inplace=inplace)
 
 
 def _image_strides(view: View) -> tuple[int, ...]:
@@ -177,37 +177,37 @@ def _image_fields(x: View, out: View, node: Node) -> dict[str, Field]:
 
 
 @row("conv", "conv2d_f32", both(of(f32, f32), _two_dimensional))
-def _conv_nchw(builder: Builder, node: Node) -> None:
+def _conv_nchw(lowering: Lowering, node: Node) -> None:
     """For a filter that is computed in the same run."""
-    group = builder.group(node)
+    group = lowering.group(node)
     root = group.root
-    x, weight = builder.contiguous(root.operands[0]), builder.contiguous(root.operands[1])
+    x, weight = lowering.contiguous(root.operands[0]), lowering.contiguous(root.operands[1])
     reads = [x, weight]
     fields: dict[str, Field] = {"x": pointer(x), "weight": pointer(weight), "groups": root.groups}
-    fields |= epilogue_fields(builder, group, _bias(root), reads)
+    fields |= epilogue_fields(lowering, group, _bias(root), reads)
     if group.residual is not None:
-        residual = builder.contiguous(group.residual)
+        residual = lowering.contiguous(group.residual)
         reads.append(residual)
         fields["residual"] = pointer(residual)
-    out = builder.result(group.output)
+    out = lowering.result(group.output)
     fields |= _image_fields(x, out, root) | {"channels": x.shape[1], "out_channels": out.shape[1]}
     fields |= {"out": pointer(out), "kernel_h": weight.shape[2], "kernel_w": weight.shape[3]}
     work = out.size * math.prod(weight.shape[1:]) * _FMA * 1.3
-    builder.step("conv2d_f32", "conv_nchw_args", fields, reads, [out], work=work)
+    lowering.step("conv2d_f32", "conv_nchw_args", fields, reads, [out], work=work)
 
 
 def _pool(op: str) -> None:
     @row(op, f"{op}_f32", both(of(f32), _two_dimensional))
-    def emit(builder: Builder, node: Node) -> None:
-        x = builder.image(node.operands[0])
-        out = builder.accepted_result(node.output, lambda view: view.has_adjacent_channels, _LAST)
+    def lower(lowering: Lowering, node: Node) -> None:
+        x = lowering.image(node.operands[0])
+        out = lowering.accepted_result(node.output, lambda view: view.has_adjacent_channels, _LAST)
         fields = _image_fields(x, out, node) | {"x": pointer(x), "out": pointer(out), "channels": x.shape[1]}
         fields |= {"kernel_h": node.kernel[0], "kernel_w": node.kernel[1]}
         fields |= {"x_strides": _image_strides(x), "out_strides": _image_strides(out)}
         if op == "avg_pool":
             fields["count_include_pad"] = int(node.count_include_pad)
         work = out.size * math.prod(node.kernel) * _POOLED
-        builder.step(f"{op}_f32", "pool_args", fields, [x], [out], work=work)
+        lowering.step(f"{op}_f32", "pool_args", fields, [x], [out], work=work)
 
 
 _pool("max_pool")

@@ -8,10 +8,10 @@ import ingot.ops  # noqa: F401  fills OPS
 from ingot.abi import Elementwise, elementwise, kernels
 from ingot.dtype import DTYPES, DType
 from ingot.ir import OPS, Node
-from ingot.lower.build import Builder, broadcast_view, pointer
 from ingot.lower.cpu.rows import of, operand_type, row
 from ingot.lower.elementwise import kernel_op, scalars
 from ingot.lower.lowered import Field
+from ingot.lower.lowering import Lowering, broadcast_view, pointer
 from ingot.lower.view import View, collapse, image_order
 
 _CHEAP, _COSTLY = 0.12, 0.8  # estimated nanoseconds per element on one thread
@@ -29,46 +29,46 @@ def elementwise_fields(operands: Sequence[View], out: View) -> dict[str, Field]:
     return fields
 
 
-def emit_copy(builder: Builder, source: View, target: View) -> None:
+def add_copy(lowering: Lowering, source: View, target: View) -> None:
     """A step that copies elements of any dtype."""
-    _emit_move(builder, f"copy_b{source.dtype.itemsize}", source, target)
+    _lower_move(lowering, f"copy_b{source.dtype.itemsize}", source, target)
 
 
-def emit_cast(builder: Builder, source: View, target: View) -> None:
+def add_cast(lowering: Lowering, source: View, target: View) -> None:
     """A step that copies elements into another dtype."""
-    _emit_move(builder, f"cast_{source.dtype}_{target.dtype}", source, target)
+    _lower_move(lowering, f"cast_{source.dtype}_{target.dtype}", source, target)
 
 
-def _emit_move(builder: Builder, kernel: str, source: View, target: View) -> None:
+def _lower_move(lowering: Lowering, kernel: str, source: View, target: View) -> None:
     fields = elementwise_fields([source], target)
-    builder.step(kernel, "elementwise_args", fields, [source], [target], work=source.size / 4)
+    lowering.step(kernel, "elementwise_args", fields, [source], [target], work=source.size / 4)
 
 
-def _emit(builder: Builder, node: Node, kernel: str, nanoseconds: float, **scalars: float) -> None:
+def _emit(lowering: Lowering, node: Node, kernel: str, nanoseconds: float, **scalars: float) -> None:
     """A step whose operands broadcast; it may overwrite an operand of the result's shape and strides."""
-    operands = [builder.view(o) for o in node.operands]
-    out = builder.result(node.output, strided=True, order=image_order(operands, builder.graph.type(node.output).rank))
+    operands = [lowering.view(o) for o in node.operands]
+    out = lowering.result(node.output, strided=True, order=image_order(operands, lowering.graph.type(node.output).rank))
     fields = elementwise_fields(operands, out) | scalars
     inplace = tuple(
         i
         for i in node.op.inplace
         if operands[i].shape == out.shape and operands[i].strides == out.strides and operands[i].dtype is out.dtype
     )
-    builder.step(kernel, "elementwise_args", fields, operands, [out], work=out.size * nanoseconds, inplace=inplace)
+    lowering.step(kernel, "elementwise_args", fields, operands, [out], work=out.size * nanoseconds, inplace=inplace)
 
 
 def _declare(kernel: Elementwise) -> None:
     op = kernel.op if kernel.op in OPS else kernel.op.rpartition("_")[0]
 
-    def refuse(builder: Builder, node: Node) -> str:
+    def refuse(lowering: Lowering, node: Node) -> str:
         if kernel_op(node) != kernel.op:
             return f"the node is {kernel_op(node)}, expected {kernel.op}"
-        return of(DTYPES[kernel.dtype])(builder, node)
+        return of(DTYPES[kernel.dtype])(lowering, node)
 
     @row(op, kernel.kernel, refuse)
-    def emit(builder: Builder, node: Node) -> None:
+    def lower(lowering: Lowering, node: Node) -> None:
         alpha, beta = scalars(node)
-        _emit(builder, node, kernel.kernel, _COSTLY if kernel.is_costly else _CHEAP, alpha=alpha, beta=beta)
+        _emit(lowering, node, kernel.kernel, _COSTLY if kernel.is_costly else _CHEAP, alpha=alpha, beta=beta)
 
 
 for _kernel in elementwise().values():
@@ -76,13 +76,13 @@ for _kernel in elementwise().values():
 
 
 def _where(itemsize: int) -> None:
-    def refuse(builder: Builder, node: Node) -> str:
-        found = operand_type(builder, node, 1).dtype.itemsize
+    def refuse(lowering: Lowering, node: Node) -> str:
+        found = operand_type(lowering, node, 1).dtype.itemsize
         return "" if found == itemsize else f"elements have {found} bytes, expected {itemsize}"
 
     @row("where", f"where_b{itemsize}", refuse)
-    def emit(builder: Builder, node: Node) -> None:
-        _emit(builder, node, f"where_b{itemsize}", _CHEAP)
+    def lower(lowering: Lowering, node: Node) -> None:
+        _emit(lowering, node, f"where_b{itemsize}", _CHEAP)
 
 
 for _itemsize in (1, 4, 8):
@@ -92,14 +92,14 @@ for _itemsize in (1, 4, 8):
 def _cast(source: DType, target: DType) -> None:
     kernel = f"cast_{source}_{target}"
 
-    def refuse(builder: Builder, node: Node) -> str:
+    def refuse(lowering: Lowering, node: Node) -> str:
         if node.dtype is not target:
             return f"result is {node.dtype}, expected {target}"
-        return of(source)(builder, node)
+        return of(source)(lowering, node)
 
     @row("cast", kernel, refuse)
-    def emit(builder: Builder, node: Node) -> None:
-        _emit(builder, node, kernel, _CHEAP)
+    def lower(lowering: Lowering, node: Node) -> None:
+        _emit(lowering, node, kernel, _CHEAP)
 
 
 for _name in kernels():

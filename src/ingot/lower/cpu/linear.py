@@ -6,11 +6,11 @@ import math
 
 from ingot.dtype import f32
 from ingot.ir import Node
-from ingot.lower.build import Builder, broadcast_view, pointer
 from ingot.lower.cpu.rows import Condition, both, of, row, stored
 from ingot.lower.epilogue import Group
 from ingot.lower.formats import FORMATS, Dots, Format, format_of
 from ingot.lower.lowered import FAULT, Field, Pointer
+from ingot.lower.lowering import Lowering, broadcast_view, pointer
 from ingot.lower.view import View
 
 # Nanoseconds per multiply-add on one thread in a packed kernel, and per weight byte when weights are streamed.
@@ -19,35 +19,35 @@ _GEMV_ROWS = 4
 _DOT_ROWS = 16  # up to so many are a batch that is decoded together, with the bits of a row alone
 
 
-def _static_matrix(builder: Builder, node: Node) -> str:
-    root = builder.group(node).root
-    if root.operands[1] not in builder.static:
+def _static_matrix(lowering: Lowering, node: Node) -> str:
+    root = lowering.group(node).root
+    if root.operands[1] not in lowering.static:
         return "the right operand is not constant"
-    if builder.graph.type(str(root.operands[1])).rank != 2:
+    if lowering.graph.type(str(root.operands[1])).rank != 2:
         return "the right operand is not a matrix"
     return "the left operand is transposed" if root.transpose_a else ""
 
 
-def _row_count(builder: Builder, node: Node) -> int:
-    return math.prod(builder.graph.type(builder.group(node).root.output).dims[:-1])
+def _row_count(lowering: Lowering, node: Node) -> int:
+    return math.prod(lowering.graph.type(lowering.group(node).root.output).dims[:-1])
 
 
-def _few_rows(builder: Builder, node: Node) -> str:
-    count = _row_count(builder, node)
+def _few_rows(lowering: Lowering, node: Node) -> str:
+    count = _row_count(lowering, node)
     return "" if count <= _GEMV_ROWS else f"{count} rows, expected at most {_GEMV_ROWS}"
 
 
-def _is_gated(builder: Builder, node: Node) -> str:
-    return "" if builder.group(node).gate else "no half of its columns gates the other"
+def _is_gated(lowering: Lowering, node: Node) -> str:
+    return "" if lowering.group(node).gate else "no half of its columns gates the other"
 
 
 def _takes_dots(format: Format, dots: Dots) -> Condition:
     """Refuses rows that are not to be rounded for dot products, or cannot be."""
 
-    def refuse(builder: Builder, node: Node) -> str:
-        if not getattr(builder.target, dots.needs):
+    def refuse(lowering: Lowering, node: Node) -> str:
+        if not getattr(lowering.target, dots.needs):
             return f"the target has no dot products of {dots.rows}, or they are not wanted"
-        count, k = _row_count(builder, node), builder.graph.type(str(builder.group(node).root.operands[0])).dims[-1]
+        count, k = _row_count(lowering, node), lowering.graph.type(str(lowering.group(node).root.operands[0])).dims[-1]
         if count <= _DOT_ROWS:
             return f"{count} rows, expected more than {_DOT_ROWS}"
         block = format.packed.elements
@@ -60,8 +60,8 @@ def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | No
     """Declares a kernel for products with fixed weights of a format. dots: what it rounds rows for, if it does."""
 
     @row("matmul", kernel, both(of(f32, f32), *conditions))
-    def emit(builder: Builder, node: Node) -> None:
-        _emit_packed(builder, builder.group(node), kernel, format, dots)
+    def lower(lowering: Lowering, node: Node) -> None:
+        _lower_packed(lowering, lowering.group(node), kernel, format, dots)
 
 
 def _products(format: Format, suffix: str, *conditions: Condition, few: bool) -> None:
@@ -81,21 +81,21 @@ for _format in reversed(FORMATS):
     _products(_format, "packed", few=True)
 
 
-def _emit_packed(builder: Builder, group: Group, kernel: str, format: Format, dots: Dots | None) -> None:
+def _lower_packed(lowering: Lowering, group: Group, kernel: str, format: Format, dots: Dots | None) -> None:
     root = group.root
-    a = builder.rows(root.operands[0])
+    a = lowering.rows(root.operands[0])
     if dots:
-        a = builder.cast(a, dots.rows)
+        a = lowering.cast(a, dots.rows)
     layout = "gate_panels" if group.gate else "panels"
-    b = builder.matrix(str(root.operands[1]), format, layout, root.transpose_b)
-    residual = None if group.residual is None else builder.rows(group.residual)
-    c = builder.result(group.output).rows()
+    b = lowering.matrix(str(root.operands[1]), format, layout, root.transpose_b)
+    residual = None if group.residual is None else lowering.rows(group.residual)
+    c = lowering.result(group.output).rows()
     assert c is not None
-    packed_step(builder, kernel, group, a, b, group.bias, residual, c)
+    packed_step(lowering, kernel, group, a, b, group.bias, residual, c)
 
 
 def packed_step(
-    builder: Builder, kernel: str, group: Group, a: View, b: View, bias: str | None, residual: View | None, c: View
+    lowering: Lowering, kernel: str, group: Group, a: View, b: View, bias: str | None, residual: View | None, c: View
 ) -> None:
     """A product of rows a[m, k] with a packed b, into rows c[m, n], with the group's epilogue; b of a gated one has 2n
     columns."""
@@ -103,7 +103,7 @@ def packed_step(
     reads = [a, b]
     scale = group.root.scale if group.root.op.name == "matmul" else 1.0
     fields: dict[str, Field] = {"m": m, "n": n, "k": k, "alpha": scale}
-    fields |= epilogue_fields(builder, group, bias, reads)
+    fields |= epilogue_fields(lowering, group, bias, reads)
     if group.gate:
         fields["gate"] = group.gate
     if residual is not None:
@@ -117,41 +117,41 @@ def packed_step(
     work = max(m * columns * k * fma, columns * k * format.element_bytes * _BYTE)
     # The residual of an element is read before that element is written, so the sum may take its place.
     inplace = (len(reads) - 1,) if residual is not None and residual.strides == c.strides else ()
-    builder.step(kernel, "gemm_args", fields, reads, [c], work=work, inplace=inplace)
+    lowering.step(kernel, "gemm_args", fields, reads, [c], work=work, inplace=inplace)
 
 
-def epilogue_fields(builder: Builder, group: Group, bias: str | None, reads: list[View]) -> dict[str, Field]:
+def epilogue_fields(lowering: Lowering, group: Group, bias: str | None, reads: list[View]) -> dict[str, Field]:
     """The fields of bias and activation; a bias is added to the reads."""
     fields: dict[str, Field] = {
         "activation": group.activation, "act_alpha": group.act_alpha, "act_beta": group.act_beta,
         "residual_first": int(group.residual_first),
     }  # fmt: skip
     if bias is not None:
-        view = builder.contiguous(bias)
+        view = lowering.contiguous(bias)
         reads.append(view)
         fields["bias"] = pointer(view)
     return fields
 
 
 @row("matmul", "matmul_f32", of(f32, f32))
-def _matmul(builder: Builder, node: Node) -> None:
-    group = builder.group(node)
+def _matmul(lowering: Lowering, node: Node) -> None:
+    group = lowering.group(node)
     root = group.root
-    a, b = builder.view(root.operands[0]), builder.view(root.operands[1])
+    a, b = lowering.view(root.operands[0]), lowering.view(root.operands[1])
     a = _swap(a) if root.transpose_a else a
     b = _swap(b) if root.transpose_b else b
     if not a.has_adjacent_columns:
-        a = builder.copy(a)
-    out = builder.accepted_result(group.output, lambda view: view.has_adjacent_columns)
+        a = lowering.copy(a)
+    out = lowering.accepted_result(group.output, lambda view: view.has_adjacent_columns)
     batch = out.shape[:-2]
     (m, k), n = a.shape[-2:], b.shape[-1]
     a = broadcast_view(a, (*batch, m, k))
     b = broadcast_view(b, (*batch, k, n))
     reads = [a, b]
     fields: dict[str, Field] = {"m": m, "n": n, "k": k, "alpha": root.scale}
-    fields |= epilogue_fields(builder, group, group.bias, reads)
+    fields |= epilogue_fields(lowering, group, group.bias, reads)
     if group.residual is not None:
-        residual = builder.adjacent(group.residual)
+        residual = lowering.adjacent(group.residual)
         reads.append(residual)
         fields |= {"residual": pointer(residual), "residual_stride": residual.strides[-2]}
         fields |= {"residual_batch_strides": residual.strides[:-2]}
@@ -164,7 +164,7 @@ def _matmul(builder: Builder, node: Node) -> None:
     fields |= {"a_stride": a.strides[-2], "b_k_stride": b.strides[-2], "b_n_stride": b.strides[-1]}
     fields |= {"c_stride": out.strides[-2]}
     work = out.size * k * _FMA
-    builder.step("matmul_f32", "matmul_args", fields, reads, [out], work=work)
+    lowering.step("matmul_f32", "matmul_args", fields, reads, [out], work=work)
 
 
 def _swap(view: View) -> View:
@@ -172,26 +172,26 @@ def _swap(view: View) -> View:
     return view.permute((*range(rank - 2), rank - 1, rank - 2))
 
 
-def _static_experts(builder: Builder, node: Node) -> str:
-    return "" if node.operands[2] in builder.static else "the experts are not constant"
+def _static_experts(lowering: Lowering, node: Node) -> str:
+    return "" if node.operands[2] in lowering.static else "the experts are not constant"
 
 
 def _experts(format: Format) -> None:
     kernel = f"expert_matmul_{format.products}_packed"
 
     @row("expert_matmul", kernel, both(of(f32), _static_experts, stored(2, format)))
-    def emit(builder: Builder, node: Node) -> None:
-        _emit_experts(builder, node, kernel, format)
+    def lower(lowering: Lowering, node: Node) -> None:
+        _lower_experts(lowering, node, kernel, format)
 
 
 for _format in reversed(FORMATS):
     _experts(_format)
 
 
-def _emit_experts(builder: Builder, node: Node, kernel: str, format: Format) -> None:
-    x, chosen = builder.adjacent(node.operands[0]), builder.contiguous(node.operands[1])
-    experts = builder.matrix(str(node.operands[2]), format, "panels", True)
-    out = builder.result(node.output)
+def _lower_experts(lowering: Lowering, node: Node, kernel: str, format: Format) -> None:
+    x, chosen = lowering.adjacent(node.operands[0]), lowering.contiguous(node.operands[1])
+    experts = lowering.matrix(str(node.operands[2]), format, "panels", True)
+    out = lowering.result(node.output)
     (rows, slots), (count, n, k) = chosen.shape, experts.shape
     spread = broadcast_view(x, (rows, slots, k))
     fields: dict[str, Field] = {
@@ -201,4 +201,4 @@ def _emit_experts(builder: Builder, node: Node, kernel: str, format: Format) -> 
     }  # fmt: skip
     work = max(rows * slots * n * k * _FMA, min(rows * slots, count) * n * k * format.element_bytes * _BYTE)
     reads = [x, chosen, experts]
-    builder.step(kernel, "expert_args", fields, reads, [out], work=work)
+    lowering.step(kernel, "expert_args", fields, reads, [out], work=work)

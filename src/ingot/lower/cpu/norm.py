@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from ingot.dtype import f32, i64
 from ingot.ir import Node
-from ingot.lower.build import Builder, pointer
 from ingot.lower.cpu.rows import both, last_axis, of, row
 from ingot.lower.lowered import Field
+from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.view import View, collapse
 
 _PER_ELEMENT = 0.4  # nanoseconds on one thread
 
 
-def _rows_result(builder: Builder, value: str) -> View:
-    rows = builder.result(value).rows()
+def _rows_result(lowering: Lowering, value: str) -> View:
+    rows = lowering.result(value).rows()
     assert rows is not None
     return rows
 
 
 def _norm(op: str) -> None:
     @row(op, f"{op}_f32", of(f32))
-    def emit(builder: Builder, node: Node) -> None:
-        x = builder.rows(node.operands[0])
-        out = _rows_result(builder, node.output)
+    def lower(lowering: Lowering, node: Node) -> None:
+        x = lowering.rows(node.operands[0])
+        out = _rows_result(lowering, node.output)
         reads = [x]
         fields: dict[str, Field] = {"x": pointer(x), "rows": x.shape[0], "cols": x.shape[1], "eps": node.eps}
         fields |= {"out": pointer(out), "x_stride": x.strides[0], "out_stride": out.strides[0]}
         for name, operand in zip(("weight", "bias"), node.operands[1:], strict=False):
             if operand is not None:
-                view = builder.contiguous(operand)
+                view = lowering.contiguous(operand)
                 reads.append(view)
                 fields[name] = pointer(view)
         inplace = (0,) if x.strides == out.strides else ()
-        builder.step(f"{op}_f32", "norm_args", fields, reads, [out], work=x.size * _PER_ELEMENT, inplace=inplace)
+        lowering.step(f"{op}_f32", "norm_args", fields, reads, [out], work=x.size * _PER_ELEMENT, inplace=inplace)
 
 
 _norm("layer_norm")
@@ -41,13 +41,13 @@ _norm("rms_norm")
 
 def _softmax(op: str) -> None:
     @row(op, f"{op}_f32", both(of(f32), last_axis))
-    def emit(builder: Builder, node: Node) -> None:
-        x = builder.rows(node.operands[0])
-        out = _rows_result(builder, node.output)
+    def lower(lowering: Lowering, node: Node) -> None:
+        x = lowering.rows(node.operands[0])
+        out = _rows_result(lowering, node.output)
         fields: dict[str, Field] = {"x": pointer(x), "out": pointer(out), "rows": x.shape[0], "cols": x.shape[1]}
         fields |= {"x_stride": x.strides[0], "out_stride": out.strides[0]}
         inplace = (0,) if x.strides == out.strides else ()
-        builder.step(f"{op}_f32", "softmax_args", fields, [x], [out], work=x.size * 2 * _PER_ELEMENT, inplace=inplace)
+        lowering.step(f"{op}_f32", "softmax_args", fields, [x], [out], work=x.size * 2 * _PER_ELEMENT, inplace=inplace)
 
 
 _softmax("softmax")
@@ -56,10 +56,10 @@ _softmax("log_softmax")
 
 def _reduce(op: str, kernel: str, dtype, axes_of) -> None:  # type: ignore[no-untyped-def]
     @row(op, kernel, of(dtype))
-    def emit(builder: Builder, node: Node) -> None:
-        x = builder.view(node.operands[0])
+    def lower(lowering: Lowering, node: Node) -> None:
+        x = lowering.view(node.operands[0])
         axes = axes_of(node)
-        out = builder.result(node.output)
+        out = lowering.result(node.output)
         outer = x.permute([a for a in range(len(x.shape)) if a not in axes])
         reduced = x.permute(list(axes))
         outer_shape, (outer_strides,) = collapse([outer])
@@ -69,7 +69,7 @@ def _reduce(op: str, kernel: str, dtype, axes_of) -> None:  # type: ignore[no-un
             "outer_rank": len(outer_shape), "outer_shape": outer_shape, "outer_strides": outer_strides,
             "reduced_rank": len(reduced_shape), "reduced_shape": reduced_shape, "reduced_strides": reduced_strides,
         }  # fmt: skip
-        builder.step(kernel, "reduce_args", fields, [x], [out], work=x.size * _PER_ELEMENT)
+        lowering.step(kernel, "reduce_args", fields, [x], [out], work=x.size * _PER_ELEMENT)
 
 
 for _op in ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"):

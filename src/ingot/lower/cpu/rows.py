@@ -6,42 +6,42 @@ from collections.abc import Callable
 
 from ingot.dtype import DType
 from ingot.ir import Node, TensorType
-from ingot.lower.build import Builder, Row
 from ingot.lower.formats import Format
+from ingot.lower.lowering import Lowering, Row
 
 ROWS: dict[str, list[Row]] = {}
 
-Condition = Callable[[Builder, Node], str]
-Emit = Callable[[Builder, Node], None]
+Condition = Callable[[Lowering, Node], str]
+Lower = Callable[[Lowering, Node], None]
 
 
-def accept(builder: Builder, node: Node) -> str:
+def accept(lowering: Lowering, node: Node) -> str:
     """Refuses nothing."""
     return ""
 
 
-def row(op: str, kernel: str, refuse: Condition = accept, avoid: Condition = accept) -> Callable[[Emit], Emit]:
-    """Declares a kernel for an op; see `build.Row`."""
+def row(op: str, kernel: str, refuse: Condition = accept, avoid: Condition = accept) -> Callable[[Lower], Lower]:
+    """Declares a kernel for an op; see `lowering.Row`."""
 
-    def declare(emit: Emit) -> Emit:
-        ROWS.setdefault(op, []).append(Row(op, kernel, refuse, emit, avoid))
-        return emit
+    def declare(lower: Lower) -> Lower:
+        ROWS.setdefault(op, []).append(Row(op, kernel, refuse, lower, avoid))
+        return lower
 
     return declare
 
 
-def operand_type(builder: Builder, node: Node, index: int = 0) -> TensorType:
+def operand_type(lowering: Lowering, node: Node, index: int = 0) -> TensorType:
     """The type of a node's operand; of a group's root for the last node of a group."""
-    target = builder.groups[node].root if node in builder.groups else node
-    return builder.graph.type(str(target.operands[index]))
+    target = lowering.groups[node].root if node in lowering.groups else node
+    return lowering.graph.type(str(target.operands[index]))
 
 
 def of(*dtypes: DType) -> Condition:
     """Refuses unless the operands' dtypes begin with these."""
 
-    def refuse(builder: Builder, node: Node) -> str:
+    def refuse(lowering: Lowering, node: Node) -> str:
         for i, dtype in enumerate(dtypes):
-            found = operand_type(builder, node, i).dtype
+            found = operand_type(lowering, node, i).dtype
             if found is not dtype:
                 return f"operand {i} is {found}, expected {dtype}"
         return ""
@@ -52,10 +52,10 @@ def of(*dtypes: DType) -> Condition:
 def stored(index: int, format: Format) -> Condition:
     """Refuses unless an operand is what a file holds in a format, decoded where that is not f32."""
 
-    def refuse(builder: Builder, node: Node) -> str:
-        target = builder.groups[node].root if node in builder.groups else node
+    def refuse(lowering: Lowering, node: Node) -> str:
+        target = lowering.groups[node].root if node in lowering.groups else node
         value = str(target.operands[index])
-        if format.decoder is None or (value in builder.static and builder.static_value(value).is_stored(format)):
+        if format.decoder is None or (value in lowering.static and lowering.static_value(value).is_stored(format)):
             return ""
         return f"the weights are not stored as {format}"
 
@@ -65,13 +65,13 @@ def stored(index: int, format: Format) -> Condition:
 def both(*conditions: Condition) -> Condition:
     """Refuses when any of them does, with the first reason."""
 
-    def refuse(builder: Builder, node: Node) -> str:
-        return next((reason for c in conditions if (reason := c(builder, node))), "")
+    def refuse(lowering: Lowering, node: Node) -> str:
+        return next((reason for c in conditions if (reason := c(lowering, node))), "")
 
     return refuse
 
 
-def last_axis(builder: Builder, node: Node) -> str:
+def last_axis(lowering: Lowering, node: Node) -> str:
     """Refuses an `axis` that is not the last."""
-    rank = operand_type(builder, node).rank
+    rank = operand_type(lowering, node).rank
     return "" if node.axis == rank - 1 else f"axis is {node.axis}, expected {rank - 1}"

@@ -3,43 +3,43 @@
 from __future__ import annotations
 
 from ingot.ir import Node
-from ingot.lower.build import Builder
 from ingot.lower.cpu.rows import row
+from ingot.lower.lowering import Lowering
 from ingot.lower.view import View, channels_last, image_order
 
 VIEW = "view"  # no kernel: the result is the operand's memory
 
 
-def place(builder: Builder, node: Node, view: View | None) -> None:
+def place(lowering: Lowering, node: Node, view: View | None) -> None:
     """Makes a view the value of a node, or copies where the value was promised a place elsewhere.
 
     view: the operand seen as the result; None where no view can be.
     """
     if view is None:
-        _spread(builder, node)
+        _spread(lowering, node)
         return
-    placed = builder.lowered.views.get(node.output)
+    placed = lowering.lowered.views.get(node.output)
     if placed is None:
-        builder.alias(node.output, view)
+        lowering.alias(node.output, view)
     elif not _same_elements(view, placed):
-        builder.emit_copy(view, placed)
+        lowering.add_copy(view, placed)
 
 
-def _spread(builder: Builder, node: Node) -> None:
+def _spread(lowering: Lowering, node: Node) -> None:
     """Copies a node's operand into the result, seen in the operand's shape.
 
     An image that was stretched or shuffled, with an axis more in between, stays with its channels last.
     """
-    source, shape = builder.view(node.operands[0]), builder.graph.type(node.output).dims
+    source, shape = lowering.view(node.operands[0]), lowering.graph.type(node.output).dims
     is_image = len(shape) == 4 < len(source.shape) and source.shape[:2] == shape[:2] and source.strides[1] == 1
-    out = builder.result(node.output, strided=True, order=channels_last(4) if is_image else None)
+    out = lowering.result(node.output, strided=True, order=channels_last(4) if is_image else None)
     seen = out.reshape(source.shape)
     if seen is not None:
-        builder.emit_copy(source, seen)
+        lowering.add_copy(source, seen)
     else:
-        copy = builder.copy(source).reshape(shape)
+        copy = lowering.copy(source).reshape(shape)
         assert copy is not None
-        builder.emit_copy(copy, out)
+        lowering.add_copy(copy, out)
 
 
 def _same_elements(a: View, b: View) -> bool:
@@ -51,46 +51,46 @@ def _same_elements(a: View, b: View) -> bool:
 
 
 @row("reshape", VIEW)
-def _reshape(builder: Builder, node: Node) -> None:
-    place(builder, node, builder.view(node.operands[0]).reshape(builder.graph.type(node.output).dims))
+def _reshape(lowering: Lowering, node: Node) -> None:
+    place(lowering, node, lowering.view(node.operands[0]).reshape(lowering.graph.type(node.output).dims))
 
 
 @row("permute", VIEW)
-def _permute(builder: Builder, node: Node) -> None:
-    place(builder, node, builder.view(node.operands[0]).permute(node.axes))
+def _permute(lowering: Lowering, node: Node) -> None:
+    place(lowering, node, lowering.view(node.operands[0]).permute(node.axes))
 
 
 @row("slice", VIEW)
-def _slice(builder: Builder, node: Node) -> None:
-    place(builder, node, builder.view(node.operands[0]).slice(node.starts, node.stops, node.steps))
+def _slice(lowering: Lowering, node: Node) -> None:
+    place(lowering, node, lowering.view(node.operands[0]).slice(node.starts, node.stops, node.steps))
 
 
 @row("expand", VIEW)
-def _expand(builder: Builder, node: Node) -> None:
-    place(builder, node, builder.view(node.operands[0]).expand(builder.graph.type(node.output).dims))
+def _expand(lowering: Lowering, node: Node) -> None:
+    place(lowering, node, lowering.view(node.operands[0]).expand(lowering.graph.type(node.output).dims))
 
 
 @row("concat", "copy_b")
-def _concat(builder: Builder, node: Node) -> None:
-    operands = [builder.view(operand) for operand in node.operands]
-    whole = builder.result(node.output, strided=True, order=image_order(operands, len(operands[0].shape)))
+def _concat(lowering: Lowering, node: Node) -> None:
+    operands = [lowering.view(operand) for operand in node.operands]
+    whole = lowering.result(node.output, strided=True, order=image_order(operands, len(operands[0].shape)))
     start = 0
     for view in operands:
         starts, stops = [0] * len(whole.shape), list(whole.shape)
         starts[node.axis], stops[node.axis] = start, start + view.shape[node.axis]
         slot = whole.slice(starts, stops, [1] * len(starts))
         if not _same_elements(view, slot) and view.size:
-            builder.emit_copy(view, slot)
+            lowering.add_copy(view, slot)
         start += view.shape[node.axis]
 
 
 @row("pad", "copy_b")
-def _pad(builder: Builder, node: Node) -> None:
-    source = builder.view(node.operands[0])
-    whole = builder.result(node.output, strided=True, order=image_order([source], len(source.shape)))
+def _pad(lowering: Lowering, node: Node) -> None:
+    source = lowering.view(node.operands[0])
+    whole = lowering.result(node.output, strided=True, order=image_order([source], len(source.shape)))
     starts = list(node.low)
     stops = [low + dim for low, dim in zip(starts, source.shape, strict=True)]
-    fill = builder.scalar(node.value, source.dtype)
+    fill = lowering.scalar(node.value, source.dtype)
     # Each border is a slab across what the earlier axes left over, so nothing is written twice.
     for axis in range(len(whole.shape)):
         for low, high in ((0, starts[axis]), (stops[axis], whole.shape[axis])):
@@ -98,6 +98,6 @@ def _pad(builder: Builder, node: Node) -> None:
                 begin = starts[:axis] + [low] + [0] * (len(starts) - axis - 1)
                 end = [*stops[:axis], high, *whole.shape[axis + 1 :]]
                 slab = whole.slice(begin, end, [1] * len(begin))
-                builder.emit_copy(fill.expand(slab.shape), slab)
+                lowering.add_copy(fill.expand(slab.shape), slab)
     if source.size:
-        builder.emit_copy(source, whole.slice(starts, stops, [1] * len(starts)))
+        lowering.add_copy(source, whole.slice(starts, stops, [1] * len(starts)))

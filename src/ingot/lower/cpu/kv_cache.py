@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from ingot.dtype import DType, bf16, f32, i8
 from ingot.ir import Node
-from ingot.lower.build import Builder, pointer
 from ingot.lower.cpu.rows import of, row
 from ingot.lower.lowered import FAULT, Field, Pointer
+from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.view import View
-from ingot.ops.cache import CACHE_BLOCK
+from ingot.ops.kv_cache import CACHE_BLOCK
 
 # Nanoseconds on one thread: per element appended, per multiply-add, per weight of the softmax.
 _APPEND, _FMA, _WEIGHT = 1.0, 0.02, 0.4
 
 
 def _places(
-    builder: Builder, positions: str | None, owners: str | None, blocks: str | None
+    lowering: Lowering, positions: str | None, owners: str | None, blocks: str | None
 ) -> tuple[list[View], dict[str, Field]]:
     """The views that say where rows lie, and the fields that both argument structs have for them."""
-    views = [builder.contiguous(value) for value in (positions, owners, blocks)]
+    views = [lowering.contiguous(value) for value in (positions, owners, blocks)]
     fields: dict[str, Field] = {
         "positions": pointer(views[0]), "owners": pointer(views[1]), "blocks": pointer(views[2]),
         "sequences": views[2].shape[0], "blocks_each": views[2].shape[1], "fault": Pointer(FAULT),
@@ -26,22 +26,22 @@ def _places(
     return views, fields
 
 
-def _appended(builder: Builder, node: Node, index: int) -> tuple[View, View]:
+def _appended(lowering: Lowering, node: Node, index: int) -> tuple[View, View]:
     """What an op's result of that index holds before it, which the operand of that index does, and the result."""
-    cache, out = builder.view(node.operands[index]), builder.result(node.outputs[index])
-    if builder.replaces(out, cache):
+    cache, out = lowering.view(node.operands[index]), lowering.result(node.outputs[index])
+    if lowering.replaces(out, cache):
         return cache, out
-    builder.emit_copy(cache, out)
+    lowering.add_copy(cache, out)
     return out, out
 
 
 def _declare_append(op: str, kernel: str, dtype: DType) -> None:
     @row(op, kernel, of(dtype))
-    def emit(builder: Builder, node: Node) -> None:
-        appended = [_appended(builder, node, i) for i in range(len(node.outputs))]
+    def lower(lowering: Lowering, node: Node) -> None:
+        appended = [_appended(lowering, node, i) for i in range(len(node.outputs))]
         held, caches = [before for before, _ in appended], [after for _, after in appended]
-        rows = builder.adjacent(node.operands[len(caches)])
-        views, fields = _places(builder, *node.operands[len(caches) + 1 :])
+        rows = lowering.adjacent(node.operands[len(caches)])
+        views, fields = _places(lowering, *node.operands[len(caches) + 1 :])
         fields |= {
             "x": pointer(rows), "cache": pointer(caches[0]), "rows": rows.shape[0], "kv_heads": rows.shape[1],
             "dim": rows.shape[2], "x_strides": rows.strides[:2], "total_blocks": caches[0].shape[0],
@@ -49,7 +49,7 @@ def _declare_append(op: str, kernel: str, dtype: DType) -> None:
         if len(caches) > 1:
             fields["scales"] = pointer(caches[1])
         work = rows.size * _APPEND
-        builder.step(kernel, "append_args", fields, [rows, *views, *held], caches, work=work, keeps=len(held))
+        lowering.step(kernel, "append_args", fields, [rows, *views, *held], caches, work=work, keeps=len(held))
 
 
 for _name in ("keys", "values"):
@@ -60,11 +60,11 @@ for _name in ("keys", "values"):
 
 def _declare_attention(kernel: str, dtype: DType) -> None:
     @row("cached_attention", kernel, of(f32, dtype, dtype))
-    def emit(builder: Builder, node: Node) -> None:
-        q = builder.adjacent(node.operands[0])
-        caches = [builder.contiguous(o) for o in (*node.operands[1:3], *node.operands[6:]) if o is not None]
-        views, fields = _places(builder, *node.operands[3:6])
-        out = builder.accepted_result(node.output, lambda view: view.has_adjacent_columns)
+    def lower(lowering: Lowering, node: Node) -> None:
+        q = lowering.adjacent(node.operands[0])
+        caches = [lowering.contiguous(o) for o in (*node.operands[1:3], *node.operands[6:]) if o is not None]
+        views, fields = _places(lowering, *node.operands[3:6])
+        out = lowering.accepted_result(node.output, lambda view: view.has_adjacent_columns)
         (rows, heads, head_dim), v_dim = q.shape, out.shape[-1]
         fields |= {
             "q": pointer(q), "keys": pointer(caches[0]), "values": pointer(caches[1]), "out": pointer(out),
@@ -77,7 +77,7 @@ def _declare_attention(kernel: str, dtype: DType) -> None:
         positions = views[2].shape[1] * CACHE_BLOCK
         seen = min(node.window or positions, positions) / 2
         work = rows * heads * seen * ((head_dim + v_dim) * _FMA + _WEIGHT)
-        builder.step(kernel, "cached_attention_args", fields, [q, *caches, *views], [out], work=work)
+        lowering.step(kernel, "cached_attention_args", fields, [q, *caches, *views], [out], work=work)
 
 
 _declare_attention("cached_attention_f32", f32)

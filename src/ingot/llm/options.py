@@ -19,7 +19,7 @@ MAX_THREADS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Options:
     """Options with their defaults filled in. weights: what matrices are stored in, None for as the files have them."""
 
     precision: str
@@ -38,7 +38,7 @@ class Settings:
         threads: int,
         cache_dtype: str | None,
         sequences: int,
-    ) -> Settings:
+    ) -> Options:
         """Raises InputError for an option out of its range, and what reading the folder's description raises."""
         stored_bf16 = _mostly_bf16(folder)
         precision = precision or ("bf16" if stored_bf16 else "f32")
@@ -55,7 +55,7 @@ class Settings:
         target = Target(isa, threads or usable_threads(), bf16_dot=precision == "bf16" and has_dots)
         weights = bf16 if precision == "bf16" and not stored_bf16 else None
         positions = min(longest_context(folder), DEFAULT_CONTEXT) if context is None else context
-        return Settings(precision, cache_dtype, positions, sequences, weights, target)
+        return Options(precision, cache_dtype, positions, sequences, weights, target)
 
     def load(self, folder: Folder) -> LanguageModel:
         """The folder's model. Raises LoadError, UnsupportedError or LimitError."""

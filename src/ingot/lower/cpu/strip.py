@@ -1,4 +1,4 @@
-"""Emits a tile group as one step: its program of ops, the slots that hold what passes between them, its operands."""
+"""A strip group as one step: its program of ops, the slots that hold what passes between them, its operands."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import dataclass, replace
 from ingot import abi
 from ingot.dtype import f32
 from ingot.ir import Node
-from ingot.lower.build import Builder, broadcast_view, pointer
 from ingot.lower.elementwise import scalars, vector_kernel
 from ingot.lower.lowered import Choice, Field
-from ingot.lower.tile import MAX_MEMORY, REDUCTIONS, LoopNest, TileGroup, column_dims, escaping, loop_nest
+from ingot.lower.lowering import Lowering, broadcast_view, pointer
+from ingot.lower.strip import MAX_MEMORY, REDUCTIONS, LoopNest, StripGroup, column_dims, escaping, loop_nest
 from ingot.lower.view import View, contiguous_strides, image_order, ordered_strides
 
-_LAST_REDUCTION = abi.constant("INGOT_TILE_LAST_REDUCTION")
-_TOGETHER = abi.constant("INGOT_TILE_ROWS")
-_SLOT, _SLOT_ROW, _SLOT_COLUMN = (abi.constant(f"INGOT_TILE_SLOT{kind}") for kind in ("", "_ROW", "_COLUMN"))
+_LAST_REDUCTION = abi.constant("INGOT_STRIP_LAST_REDUCTION")
+_TOGETHER = abi.constant("INGOT_STRIP_ROWS")
+_SLOT, _SLOT_ROW, _SLOT_COLUMN = (abi.constant(f"INGOT_STRIP_SLOT{kind}") for kind in ("", "_ROW", "_COLUMN"))
 
-TILE_FLOATS = 2048  # of a slot: two or three of them fit in the first-level cache
+STRIP_FLOATS = 2048  # of a slot: two or three of them fit in the first-level cache
 REDUCED_FLOATS = 4096  # with reductions, which like long rows and several of them
 _CHEAP, _COSTLY = 0.06, 0.35  # estimated nanoseconds per element on one thread
 
 
 @dataclass(slots=True)
 class _Op:
-    """One op of a tile program, such as the `sum` of x. name: as in INGOT_TILE_OP_*. out, operands: names of values.
+    """One op of a strip program, such as the `sum` of x. name: as in INGOT_STRIP_OP_*. out, operands: names of values.
 
-    column: whether `out` has one element a row, and not one for each element of the tile. alpha, beta: the op's float
-    attributes. segment: the pass over the tiles of a row that it belongs to; what a reduction gives is there from the
+    column: whether `out` has one element a row, and not one for each element of the strip. alpha, beta: the op's float
+    attributes. segment: the pass over the strips of a row that it belongs to; what a reduction gives is there from the
     next one on.
     """
 
@@ -43,23 +43,23 @@ class _Op:
 
     @property
     def code(self) -> int:
-        return abi.constant(f"INGOT_TILE_OP_{self.name}")
+        return abi.constant(f"INGOT_STRIP_OP_{self.name}")
 
     @property
     def reduces(self) -> bool:
         return self.code <= _LAST_REDUCTION
 
 
-def emit_tile(builder: Builder, group: TileGroup) -> None:
+def add_strip(lowering: Lowering, group: StripGroup) -> None:
     """One step for the whole group."""
-    ops = _in_segments(_with_copies(builder, group, _ops(builder, group)))
-    memory = _Memory.of(builder, group, ops)
+    ops = _in_segments(_with_copies(lowering, group, _ops(lowering, group)))
+    memory = _Memory.of(lowering, group, ops)
     nest = memory.nest
     slots = _Slots(ops, memory.numbers, nest)
     fields: dict[str, Field] = {
         "memory": tuple(pointer(view) for view in (*memory.reads, *memory.writes)),
         "outer": nest.outer, "rows": nest.rows, "cols": nest.cols,
-        "tile_rows": slots.tile_rows, "tile_cols": slots.tile_cols,
+        "strip_rows": slots.strip_rows, "strip_cols": slots.strip_cols,
         "outer_strides": tuple(s[0] for s in nest.strides), "row_strides": tuple(s[1] for s in nest.strides),
         "col_steps": tuple(s[2] for s in nest.strides),
         "slot_offsets": tuple(slots.offsets), "slot_kinds": tuple(slots.kinds),
@@ -71,36 +71,36 @@ def emit_tile(builder: Builder, group: TileGroup) -> None:
         fields[name] = tuple(slots.places[op.operands[i]] if i < len(op.operands) else -1 for op in ops)
     size = nest.outer * nest.rows * nest.cols
     work = size * sum(_COSTLY if op.is_costly else _CHEAP for op in ops if op.reduces or not op.column)
-    builder.node_name = " ".join(node.output for node in group.members)
-    builder.step(
-        "tile_f32", "tile_args", fields, memory.reads, memory.writes,
+    lowering.node_name = " ".join(node.output for node in group.members)
+    lowering.step(
+        "strip_f32", "strip_args", fields, memory.reads, memory.writes,
         work=work, inplace=memory.inplace(ops), scratch_floats=slots.floats,
     )  # fmt: skip
     for node in group.members:
-        builder.lowered.choices.append(Choice(node.output, node.op.name, (("tile_f32", ""),)))
+        lowering.lowered.choices.append(Choice(node.output, node.op.name, (("strip_f32", ""),)))
 
 
 # -- ops --------------------------------------------------------------------------------------------------------
 
 
-def _ops(builder: Builder, group: TileGroup) -> list[_Op]:
-    return [op for node in group.members for op in _node_ops(builder, node, node.output in group.columns)]
+def _ops(lowering: Lowering, group: StripGroup) -> list[_Op]:
+    return [op for node in group.members for op in _node_ops(lowering, node, node.output in group.columns)]
 
 
-def _node_ops(builder: Builder, node: Node, column: bool) -> list[_Op]:
+def _node_ops(lowering: Lowering, node: Node, column: bool) -> list[_Op]:
     """What a node becomes: the arithmetic of its own kernel, step by step."""
     name, out, operands = node.op.name, node.output, [str(o) for o in node.operands if o is not None]
     if name in REDUCTIONS:
         return [_Op(REDUCTIONS[name], out, operands, True)]
     if (kernel := vector_kernel(node)) is not None:
         return [_Op(kernel.op, out, operands, column, *scalars(node), kernel.is_costly)]
-    return _norm_ops(builder, node, operands[0])
+    return _norm_ops(lowering, node, operands[0])
 
 
-def _norm_ops(builder: Builder, node: Node, x: str) -> list[_Op]:
-    out, cols = node.output, builder.graph.type(x).dims[-1]
+def _norm_ops(lowering: Lowering, node: Node, x: str) -> list[_Op]:
+    out, cols = node.output, lowering.graph.type(x).dims[-1]
     weight, bias = (*node.operands[1:], None, None)[:2]
-    zero, one = builder.constant(0.0, f32), builder.constant(1.0, f32)
+    zero, one = lowering.constant(0.0, f32), lowering.constant(1.0, f32)
     pivot, offset, squares, scale = (f"{out}/{name}" for name in ("pivot", "offset", "squares", "scale"))
     ops, mean = [], [zero]
     if node.op.name == "layer_norm":
@@ -113,9 +113,9 @@ def _norm_ops(builder: Builder, node: Node, x: str) -> list[_Op]:
     ]
 
 
-def _with_copies(builder: Builder, group: TileGroup, ops: list[_Op]) -> list[_Op]:
+def _with_copies(lowering: Lowering, group: StripGroup, ops: list[_Op]) -> list[_Op]:
     """Reductions end in slots, so those that leave the group are copied to memory."""
-    leaving = [value for value in escaping(builder.graph, group) if value in group.columns]
+    leaving = [value for value in escaping(lowering.graph, group) if value in group.columns]
     for value in leaving:
         for op in ops:
             op.operands = [f"{value}/slot" if o == value else o for o in op.operands]
@@ -146,15 +146,15 @@ class _Memory:
     nest: LoopNest
 
     @staticmethod
-    def of(builder: Builder, group: TileGroup, ops: Sequence[_Op]) -> _Memory:
+    def of(lowering: Lowering, group: StripGroup, ops: Sequence[_Op]) -> _Memory:
         made = {op.out for op in ops}
         operands = list(dict.fromkeys(o for op in ops for o in op.operands if o not in made))
-        results = escaping(builder.graph, group)
+        results = escaping(lowering.graph, group)
         assert len(operands) + len(results) <= MAX_MEMORY
-        reads = [builder.view(value) for value in operands]
+        reads = [lowering.view(value) for value in operands]
         reduces = any(op.reduces for op in ops)
         order = None if reduces else image_order(reads, len(group.space))
-        targets = [builder.result(value, not reduces, order) for value in results]
+        targets = [lowering.result(value, not reduces, order) for value in results]
         columns = [value in group.columns for value in results]
         plain = tuple(range(len(group.space)))
         own = plain if reduces else targets[0].order
@@ -167,10 +167,10 @@ class _Memory:
                 break
         assert nest is not None
         pairs = zip(reads, seen, strict=True)
-        reads = [view if view == lying else builder.copy(view, _order(view, axes)) for view, lying in pairs]
+        reads = [view if view == lying else lowering.copy(view, _order(view, axes)) for view, lying in pairs]
         for i, (target, lying) in enumerate(zip(targets, writes, strict=True)):
             if lying != target:
-                writes[i] = builder.stand_in(group.members[-1].output, target, _order(target, axes))
+                writes[i] = lowering.stand_in(group.members[-1].output, target, _order(target, axes))
         return _Memory({v: i for i, v in enumerate([*operands, *results])}, reads, writes, nest)
 
     def inplace(self, ops: Sequence[_Op]) -> tuple[int, ...]:
@@ -244,17 +244,17 @@ class _Slots:
         width = -(-int(nest.cols) // 16) * 16
         # Reductions take some rows together, and blocks of rows are what parts share.
         reduces = any(op.reduces for op in ops)
-        floats = REDUCED_FLOATS if reduces else TILE_FLOATS
-        self.tile_cols = min(width, floats // _TOGETHER if reduces else floats)
-        self.tile_rows = min(floats // self.tile_cols, -(-int(nest.rows) // 2))
-        if self.tile_cols < width and not reduces:
-            self.tile_rows = 1
-        elif reduces and self.tile_rows > _TOGETHER:
-            self.tile_rows -= self.tile_rows % _TOGETHER
-        column = -(-self.tile_rows // 16) * 16 + 16 * self.tile_rows
-        rows = self.tile_rows
-        self._floats = {_SLOT: rows * self.tile_cols, _SLOT_ROW: rows * width, _SLOT_COLUMN: column}
-        self._whole_rows = self.tile_cols < nest.cols
+        floats = REDUCED_FLOATS if reduces else STRIP_FLOATS
+        self.strip_cols = min(width, floats // _TOGETHER if reduces else floats)
+        self.strip_rows = min(floats // self.strip_cols, -(-int(nest.rows) // 2))
+        if self.strip_cols < width and not reduces:
+            self.strip_rows = 1
+        elif reduces and self.strip_rows > _TOGETHER:
+            self.strip_rows -= self.strip_rows % _TOGETHER
+        column = -(-self.strip_rows // 16) * 16 + 16 * self.strip_rows
+        rows = self.strip_rows
+        self._floats = {_SLOT: rows * self.strip_cols, _SLOT_ROW: rows * width, _SLOT_COLUMN: column}
+        self._whole_rows = self.strip_cols < nest.cols
         self.kinds: list[int] = []
         self._free: dict[int, list[int]] = {kind: [] for kind in self._floats}
         self._allocate()
@@ -271,8 +271,8 @@ class _Slots:
             dying.setdefault(when, []).append(value)
         for i, op in enumerate(self.ops):
             kind = self._kind(op)
-            # An element-wise op may write where it reads; other values are still needed by the tiles to come.
-            before = [v for v in dying.get(i, []) if self._is_tile(v)]
+            # An element-wise op may write where it reads; other values are still needed by the strips to come.
+            before = [v for v in dying.get(i, []) if self._is_strip(v)]
             for value in before:
                 self._release(value)
             if op.out not in self.places:
@@ -288,7 +288,7 @@ class _Slots:
         slot = self.places[value] - MAX_MEMORY
         self._free[self.kinds[slot]].append(slot)
 
-    def _is_tile(self, value: str) -> bool:
+    def _is_strip(self, value: str) -> bool:
         return value in self.places and self.kinds[self.places[value] - MAX_MEMORY] == _SLOT
 
     def _kind(self, op: _Op) -> int:
@@ -298,7 +298,7 @@ class _Slots:
         return _SLOT_ROW if later and self._whole_rows else _SLOT
 
     def _deaths(self) -> dict[str, int]:
-        """The op after which a slot is free: the last reader, or for what outlives a tile the end of its segment."""
+        """The op after which a slot is free: the last reader, or for what outlives a strip the end of its segment."""
         death: dict[str, int] = {}
         ends = {op.segment: i for i, op in enumerate(self.ops)}
         for op in self.ops:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +10,11 @@ import numpy as np
 
 from ingot.dtype import DType, i64
 from ingot.errors import InputError, LimitError, LoadError
-from ingot.ir import OPS, Graph, Node, TensorType
+from ingot.ir import Graph, Node, TensorType
 from ingot.load.onnx import dim_values
 from ingot.load.onnx.dim_values import Array, elements, is_symbolic
 from ingot.load.onnx.tensors import MAX_ELEMENTS
-from ingot.ops.define import evaluate
+from ingot.ops.define import Builder, evaluate
 
 # What depends on no graph input is computed before the first run, views included: this much, and some times more than
 # the file holds.
@@ -72,28 +71,19 @@ class Facts:
                 graph.remove_value(name)
 
 
-class Emitter:
-    """Adds ops to the graph: `emit.mul(x, 0.5)` gives the name of the result. Numbers take the dtype of operand 0.
+class OnnxBuilder(Builder):
+    """Adds ops to the graph; numbers take the dtype of the last operand that is a value.
 
     Where every operand is known, and the result is a few integers or bools, the op is computed instead: by its
     reference in the dtype it has, or by `dim_values` where an element is symbolic.
     """
 
     def __init__(self, facts: Facts, hint: str):
-        self.graph = facts.graph
+        super().__init__(facts.graph)
         self.facts = facts
         self.hint = hint
         self.made: set[str] = set()  # values
         self.ops: set[str] = set()  # ops that were asked for, those that were computed at once included
-
-    def __getattr__(self, op: str) -> Callable[..., str]:
-        if op not in OPS:
-            raise AttributeError(f"no op {op!r}")
-        return functools.partial(self._add, op)
-
-    def type(self, name: str) -> TensorType:
-        """The type of a value."""
-        return self.graph.type(name)
 
     def known(self, name: str) -> Array | None:
         """The elements of an integer or bool value, symbolic ones included; None when they are not known at load."""

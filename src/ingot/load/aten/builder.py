@@ -1,4 +1,4 @@
-"""What rules emit with: plain ops, constants, casts after torch's promotion, and sizes that become data."""
+"""What rules build with: plain ops, constants, casts after torch's promotion, and sizes that become data."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +43,7 @@ def broadcast(where: str, *shapes: Sequence[Known]) -> tuple[Known, ...]:
     return broadcast_shapes(where, *map(tuple, shapes))  # type: ignore[return-value]  # no unknown dims, none out
 
 
-class Builder:
+class AtenBuilder:
     """Adds plain ops to `graph` for one ATen call at a time.
 
     `target` is its overload name, `hint` names its values, `result` is the type that torch gives its result (a list
@@ -91,7 +91,7 @@ class Builder:
             raise UnsupportedError(f"torch node {self.hint!r}: {what} is symbolic, got {size}, expected a number")
         return size
 
-    # -- emitting
+    # -- adding nodes
 
     def add(self, op: str, *operands: Tensor | None, **attributes: Any) -> Any:
         """Adds a node; gives its output's name, or a tuple of names where the op has several."""

@@ -29,10 +29,10 @@ from ingot.load.hf.template import (
 from ingot.load.hf.weights import Weights
 
 # The attention proper: (builder, step, q, k, v) -> rows; q, k, v are [..., heads, head_dim].
-Attend = Callable[["Builder", Attention, str, str, str], str]
+Attend = Callable[["LayerBuilder", Attention, str, str, str], str]
 
 
-class Builder:
+class LayerBuilder:
     """Writes nodes into a graph for one layer, or for what lies around the layers.
 
     Activations are [*rows, width]. Values are named by the path of the weights they come from.

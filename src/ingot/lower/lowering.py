@@ -17,8 +17,8 @@ from ingot.lower.epilogue import Group
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor
 from ingot.lower.recipe import Static, make_recipe, static_value, static_values
+from ingot.lower.strip import StripGroup
 from ingot.lower.target import Target
-from ingot.lower.tile import TileGroup
 from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides
 
 Unit = TypeVar("Unit")
@@ -26,16 +26,16 @@ Unit = TypeVar("Unit")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the CPU knows about an op: a kernel, when it applies (the reason why not, or ""), how to emit the call.
+    """What the CPU knows about an op: a kernel, when it applies (the reason why not, or ""), how to add the step.
 
     avoid: why a later row is the better choice, although this kernel could do it; or "".
     """
 
     op: str
     kernel: str
-    refuse: Callable[[Builder, Node], str]
-    emit: Callable[[Builder, Node], None]
-    avoid: Callable[[Builder, Node], str]
+    refuse: Callable[[Lowering, Node], str]
+    lower: Callable[[Lowering, Node], None]
+    avoid: Callable[[Lowering, Node], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +43,21 @@ class Backend:
     """What one kind of device brings to lowering, which knows none.
 
     rows: the kernels of each op; first match wins. find_groups: products with what their kernels apply to the sums, by
-    their last node, and the other nodes of such groups. find_tiles: nodes that one step computes tile by tile, of those
-    that are not taken; emit_tile adds that step. copy, cast: add a step that moves elements from one view to another of
-    its shape, of the same dtype or of another.
+    their last node, and the other nodes of such groups. find_strips: nodes that one step computes strip by strip, of
+    those that are not taken; add_strip adds that step. copy, cast: add a step that moves elements from one view to
+    another of its shape, of the same dtype or of another.
     """
 
     rows: Mapping[str, Sequence[Row]]
     find_groups: Callable[[Graph, set[str]], tuple[dict[Node, Group], set[Node]]]
-    find_tiles: Callable[[Graph, set[str], Collection[Node]], list[TileGroup]]
-    emit_tile: Callable[[Builder, TileGroup], None]
-    copy: Callable[[Builder, View, View], None]
-    cast: Callable[[Builder, View, View], None]
+    find_strips: Callable[[Graph, set[str], Collection[Node]], list[StripGroup]]
+    add_strip: Callable[[Lowering, StripGroup], None]
+    copy: Callable[[Lowering, View, View], None]
+    cast: Callable[[Lowering, View, View], None]
 
 
-class Builder:
-    """Turns nodes into steps. Emitters ask it for operands (`view`, `rows`, `contiguous`) and results (`result`)."""
+class Lowering:
+    """Turns nodes into steps. Rows ask it for operands (`view`, `rows`, `contiguous`) and results (`result`)."""
 
     def __init__(self, graph: Graph, target: Target, backend: Backend, mode: str = "infer"):
         self.graph = graph
@@ -72,7 +72,7 @@ class Builder:
         self._copies: dict[tuple[View, tuple[int, ...] | None], View] = {}
         self._casts: dict[tuple[View, DType], View] = {}
         self._slots: dict[Node, dict[str | None, int]] = {}  # where each operand of a concat begins
-        self._work: list[float] = []  # nanoseconds of each step on one thread, as its emitter estimates
+        self._work: list[float] = []  # nanoseconds of each step on one thread, as its row estimates
         self._scalars: dict[str, tuple[float, DType]] = {}
         self._stand_ins: dict[str, tuple[View, View]] = {}  # tensor -> what is written, where it belongs
         self._panel_tables = self._find_panel_tables()
@@ -87,11 +87,11 @@ class Builder:
         for name in self.graph.states:
             self._bind(name, self._root(name, self.graph.type(name), "state"))
         for unit in self._units():
-            if isinstance(unit, TileGroup):
-                self.backend.emit_tile(self, unit)
+            if isinstance(unit, StripGroup):
+                self.backend.add_strip(self, unit)
             else:
                 self.node_name = unit.outputs[0]
-                self.choose(unit).emit(self, unit)
+                self.choose(unit).lower(self, unit)
         for external, value in self.graph.outputs.items():
             self.lowered.outputs[external] = self._output(external, value)
         self._update_states()
@@ -100,19 +100,19 @@ class Builder:
         self._cut()
         return self.lowered
 
-    def _units(self) -> list[Node | TileGroup]:
-        """What becomes steps together, operands first: tile groups, the last nodes of epilogue groups, other nodes."""
+    def _units(self) -> list[Node | StripGroup]:
+        """What becomes steps together, operands first: strip groups, the last nodes of epilogue groups, other nodes."""
         alone = [n for n in self.graph.nodes if n not in self.grouped and n.outputs[0] not in self.static]
         taken = self.grouped | set(self.groups)
-        self.tiles = self.backend.find_tiles(self.graph, self.static, taken) if self.target.tiles else []
-        if not self.tiles:
+        self.strips = self.backend.find_strips(self.graph, self.static, taken) if self.target.strips else []
+        if not self.strips:
             return list(alone)
-        unit_of: dict[Node, Node | TileGroup] = {node: node for node in alone}
-        unit_of |= {member: unit for unit in self.tiles for member in unit.members}
+        unit_of: dict[Node, Node | StripGroup] = {node: node for node in alone}
+        unit_of |= {member: unit for unit in self.strips for member in unit.members}
         unit_of |= {member: last for last, group in self.groups.items() for member in group.members}
         position = {node: i for i, node in enumerate(self.graph.nodes)}
         last = {unit_of[node]: position[node] for node in position if node in unit_of}
-        needs: dict[Node | TileGroup, set[Node | TileGroup]] = {unit: set() for unit in last}
+        needs: dict[Node | StripGroup, set[Node | StripGroup]] = {unit: set() for unit in last}
         for node, unit in unit_of.items():
             makers = (self.graph.producer(o) for o in node.operands)
             needs[unit] |= {unit_of[m] for m in makers if m is not None and m in unit_of} - {unit}
@@ -190,7 +190,7 @@ class Builder:
         if (view, order) not in self._copies:
             source = self.lowered.tensors[view.tensor]
             target = self._new(f"{source.name}.copy", view.dtype, view.shape, "activation", order)
-            self.emit_copy(view, target)
+            self.add_copy(view, target)
             self._copies[view, order] = target
         return self._copies[view, order]
 
@@ -217,7 +217,7 @@ class Builder:
         self._scalars[name] = (value, dtype)
         return name
 
-    def emit_copy(self, source: View, target: View) -> None:
+    def add_copy(self, source: View, target: View) -> None:
         """A step that copies elements between two views of one shape."""
         self.backend.copy(self, source, target)
 
@@ -304,7 +304,7 @@ class Builder:
             ready = [state for state in waiting if self.view(state).tensor not in read]
             if ready:
                 self.node_name = self.graph.states[ready[0]]
-                self.emit_copy(waiting.pop(ready[0]), self._update(ready[0]))
+                self.add_copy(waiting.pop(ready[0]), self._update(ready[0]))
                 continue
             aside = self.view(next(iter(waiting))).tensor
             for each, source in waiting.items():
@@ -363,7 +363,7 @@ class Builder:
             return view
         self.node_name = value
         target = self._root(external, self.graph.type(value), "output")
-        self.emit_copy(view, target)
+        self.add_copy(view, target)
         return target
 
     # -- steps --------------------------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ class Builder:
     ) -> None:
         """Adds a step. `work` is an estimate in nanoseconds on one thread, for `_cut`. keeps: see `Step`.
 
-        scratch_floats: f32 scratch per part, where the step's emitter lays it out; otherwise kernels.def says how much.
+        scratch_floats: f32 scratch per part, where the step's row lays it out; otherwise kernels.def says how much.
         The kernel gets it as `scratch` and `scratch_stride`.
         """
         if all(w.size == 0 for w in writes):
@@ -402,10 +402,10 @@ class Builder:
         )
         for view, own in zip(writes, written, strict=True):
             if own != view:
-                self.emit_copy(own, view)
+                self.add_copy(own, view)
         for write in writes:
             if write.tensor in self._stand_ins:
-                self.emit_copy(*self._stand_ins.pop(write.tensor))
+                self.add_copy(*self._stand_ins.pop(write.tensor))
 
     def _put_aside(self, reads: Sequence[View], writes: Sequence[View], inplace: tuple[int, ...]) -> dict[str, str]:
         """Updates that must not lie over a state which the same step reads -> a tensor to write them to first."""
@@ -462,12 +462,12 @@ class Builder:
         return found
 
 
-def choose_row(builder: Builder, node: Node) -> tuple[Row | None, Choice]:
+def choose_row(lowering: Lowering, node: Node) -> tuple[Row | None, Choice]:
     """The first row for a node's op that accepts it, and what each candidate said."""
     reasons: list[tuple[str, str]] = []
-    op = builder.groups[node].root.op.name if node in builder.groups else node.op.name
-    for row in builder.backend.rows.get(op, []):
-        reason = row.refuse(builder, node) or row.avoid(builder, node)
+    op = lowering.groups[node].root.op.name if node in lowering.groups else node.op.name
+    for row in lowering.backend.rows.get(op, []):
+        reason = row.refuse(lowering, node) or row.avoid(lowering, node)
         reasons.append((row.kernel, reason))
         if not reason:
             return row, Choice(node.outputs[0], op, tuple(reasons))

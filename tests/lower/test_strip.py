@@ -1,4 +1,4 @@
-"""Tile programs: a fused group gives the bits of its ops run one by one, whatever the shapes, the parts and the set."""
+"""Strip programs: a fused group gives the bits of its ops run one by one, whatever the shapes, parts and set."""
 
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ def steps_of(graph: Graph) -> list[str]:
 
 def check_same(graph: Graph, feeds: Arrays) -> None:
     """The group, on every set and in any number of parts, beside its unfused self."""
-    expected = native(graph, feeds, tiles=False)
+    expected = native(graph, feeds, strips=False)
     for isa in load().isas():
         for threads in (1, 2, 3):
             expect_same(f"{isa}, {threads} threads", native(graph, feeds, isa=isa, threads=threads), expected)
@@ -95,7 +95,7 @@ def check_same(graph: Graph, feeds: Arrays) -> None:
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_group_has_the_bits_of_its_ops(name: str, dims: str) -> None:
     graph = filled(TEXTS[name], dims)
-    assert steps_of(graph).count("tile_f32") == 1 and len(steps_of(graph)) == 1
+    assert steps_of(graph).count("strip_f32") == 1 and len(steps_of(graph)) == 1
     check_same(graph, feeds_of(graph))
 
 
@@ -109,6 +109,6 @@ def test_special_numbers() -> None:
 
 
 def test_emitted_programs_bring_the_routines_that_they_use() -> None:
-    text = kernel_source({"tile_f32"}, {"tile_args"}, {"INGOT_TILE_OP_sum", "INGOT_TILE_OP_exp"}).kernels
-    assert "K(exp_tile)" in text and "TILE_UNARY(exp," in text and "TILE_REDUCE(sum," in text
-    assert "tanh" not in text and "TILE_BINARY" not in text
+    text = kernel_source({"strip_f32"}, {"strip_args"}, {"INGOT_STRIP_OP_sum", "INGOT_STRIP_OP_exp"}).kernels
+    assert "K(exp_strip)" in text and "STRIP_UNARY(exp," in text and "STRIP_REDUCE(sum," in text
+    assert "tanh" not in text and "STRIP_BINARY" not in text

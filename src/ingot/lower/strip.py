@@ -1,4 +1,4 @@
-"""Tile groups: element-wise ops, row reductions and norms over one space, which one kernel runs tile by tile.
+"""Strip groups: element-wise ops, row reductions and norms over one space, which one kernel runs strip by strip.
 
 A space is the dims of the group's full values. A member is full (its result has the space's dims) or a column (one
 element a row: the result of a reduction over the last axis, and what is computed of such results).
@@ -15,19 +15,19 @@ from ingot.ir import Graph, Node
 from ingot.lower.elementwise import vector_kernel
 from ingot.lower.view import View, collapse, contiguous_strides
 
-MAX_OPS, MAX_MEMORY = abi.constant("INGOT_TILE_OPS"), abi.constant("INGOT_TILE_MEMORY")
+MAX_OPS, MAX_MEMORY = abi.constant("INGOT_STRIP_OPS"), abi.constant("INGOT_STRIP_MEMORY")
 # A row with reductions is one part's work and its values stay in scratch: longer ones are left to kernels of their own.
 MAX_REDUCED = 16384
 
 REDUCTIONS = {"reduce_sum": "sum", "reduce_mean": "mean", "reduce_max": "max", "reduce_min": "min"}
-# op -> how many ops of a tile program it takes
+# op -> how many ops of a strip program it takes
 NORMS = {"layer_norm": 5, "rms_norm": 3}
 
 Dims = tuple[int, ...]
 
 
 @dataclass(eq=False, slots=True)
-class TileGroup:
+class StripGroup:
     """Nodes in order that become one step. columns: the members' values with one element a row."""
 
     space: Dims
@@ -39,7 +39,7 @@ class TileGroup:
         return bool(self.columns) or any(node.op.name in NORMS for node in self.members)
 
 
-def find_tiles(graph: Graph, static: set[str], taken: Collection[Node]) -> list[TileGroup]:
+def find_strips(graph: Graph, static: set[str], taken: Collection[Node]) -> list[StripGroup]:
     """Groups of at least two nodes; no node is in two, none is static or `taken`, and none of them makes a cycle.
 
     Greedy, in the graph's order: a node joins all of its operands' groups, or the last that it may join.
@@ -53,7 +53,7 @@ def find_tiles(graph: Graph, static: set[str], taken: Collection[Node]) -> list[
 
 
 def _is_eligible(graph: Graph, node: Node) -> bool:
-    """Whether a tile program has the op, in f32, and there is something to compute that is read."""
+    """Whether a strip program has the op, in f32, and there is something to compute that is read."""
     name = node.op.name
     if vector_kernel(node) is None and name not in REDUCTIONS and name not in NORMS:
         return False
@@ -69,7 +69,7 @@ class _Finder:
     def __init__(self, graph: Graph):
         self.graph = graph
         self.index = {node: i for i, node in enumerate(graph.nodes)}
-        self.group_of: dict[Node, TileGroup] = {}
+        self.group_of: dict[Node, StripGroup] = {}
 
     def place(self, node: Node) -> None:
         """Puts a node into the groups that make its operands, or into a new one."""
@@ -83,18 +83,18 @@ class _Finder:
         if own is not None:
             self.group_of[node] = own
 
-    def _join(self, parents: Sequence[TileGroup], node: Node) -> TileGroup | None:
+    def _join(self, parents: Sequence[StripGroup], node: Node) -> StripGroup | None:
         """The group of the parents' members and a node, or None where it is not one."""
         space = parents[0].space if parents else self.graph.type(_widest(node)).dims
         if any(parent.space != space for parent in parents):
             return None
         members = sorted((m for p in parents for m in p.members), key=self.index.__getitem__)
-        joined = TileGroup(space, [*members, node], set().union(*(p.columns for p in parents)))
+        joined = StripGroup(space, [*members, node], set().union(*(p.columns for p in parents)))
         if not _add_role(self.graph, joined, node) or not _fits(self.graph, joined):
             return None
         return None if self._returns(joined, self.index[node]) else joined
 
-    def _returns(self, group: TileGroup, last: int) -> bool:
+    def _returns(self, group: StripGroup, last: int) -> bool:
         """Whether something outside the group reads from it and is read by it. Other groups count as one node each."""
         members = set(group.members)
         seen: set[Node] = set()
@@ -125,7 +125,7 @@ def column_dims(space: Dims) -> Dims:
     return (*space[:-1], 1)
 
 
-def _add_role(graph: Graph, group: TileGroup, node: Node) -> bool:
+def _add_role(graph: Graph, group: StripGroup, node: Node) -> bool:
     """Whether a node may be a member as far as dims go; notes its result when that is a column."""
     space, name = group.space, node.op.name
     inside = {value for member in group.members for value in member.outputs} - set(node.outputs)
@@ -149,8 +149,8 @@ def _is_scalar(graph: Graph, value: str) -> bool:
     return graph.type(value).size == 1
 
 
-def _fits(graph: Graph, group: TileGroup) -> bool:
-    """Whether the group keeps the limits of a tile program and its operands broadcast in a way that one can follow."""
+def _fits(graph: Graph, group: StripGroup) -> bool:
+    """Whether the group keeps the limits of a strip program and its operands broadcast in a way that one can follow."""
     if group.reduces and (not group.space or group.space[-1] > MAX_REDUCED):
         return False
     results = escaping(graph, group)
@@ -167,13 +167,13 @@ def _ideal_view(dims: Dims) -> View:
     return View("", f32, 0, dims, contiguous_strides(dims))
 
 
-def external(graph: Graph, group: TileGroup) -> list[str]:
+def external(graph: Graph, group: StripGroup) -> list[str]:
     """The values that a group reads and does not make, in order of use."""
     inside = {value for member in group.members for value in member.outputs}
     return list(dict.fromkeys(o for node in group.members for o in node.operands if o is not None and o not in inside))
 
 
-def escaping(graph: Graph, group: TileGroup) -> list[str]:
+def escaping(graph: Graph, group: StripGroup) -> list[str]:
     """The members' values that are read elsewhere or leave the graph."""
     members = set(group.members)
     return [
