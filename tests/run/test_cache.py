@@ -224,11 +224,12 @@ def test_what_a_dead_process_left_is_removed(tmp_path: Path) -> None:
     assert cache.entries(root) == []
 
 
+TESTS = [str(KIT), str(Path(__file__).parent)]
 PROCESS = """
 import sys
 from pathlib import Path
 import numpy as np
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 from test_cache import feeds
 from ingot import InferenceSession, cache
 cache.SETTLED_NANOSECONDS = 0
@@ -243,7 +244,7 @@ def test_processes_share_a_cache(tmp_path: Path) -> None:
     outputs = [tmp_path / f"{i}.npy" for i in range(4)]
     running = [
         subprocess.Popen(
-            [sys.executable, "-c", PROCESS.format(tests=str(KIT), model=str(model), root=str(root), output=str(output))]
+            [sys.executable, "-c", PROCESS.format(tests=TESTS, model=str(model), root=str(root), output=str(output))]
         )
         for output in outputs
     ]

@@ -9,49 +9,9 @@ import pytest
 
 from ingot.run import library
 from places import KIT
+from pool_chain import Chain
 
 pytestmark = [pytest.mark.native, pytest.mark.threads]
-
-LENGTH = 1000
-
-
-class Chain:
-    """A program of `steps` steps that negate and flip [LENGTH]: each part needs what another part wrote before."""
-
-    def __init__(self, threads: int, parts: int, steps: int = 9, seed: int = 1):
-        self.native = library.load()
-        ffi = self.native.ffi
-        self.x = np.random.default_rng(seed).standard_normal(LENGTH, np.float32)
-        self.expected = (-self.x[::-1] if steps % 2 else self.x).tobytes()
-        self.values = np.full((steps, LENGTH), np.nan, np.float32)
-        self.args = ffi.new("elementwise_args[]", steps)
-        rows = ffi.new("ingot_step[]", steps)
-        for i in range(steps):
-            self.args[i] = {"rank": 1, "shape": [LENGTH], "a_strides": [-1], "out_strides": [1]}
-            self.args[i].out = ffi.cast("void *", self.values[i].ctypes.data)
-            if i:
-                self.args[i].a = ffi.cast("void *", self.values[i - 1].ctypes.data + 4 * (LENGTH - 1))
-            pieces = 1 if i % 4 == 3 else parts
-            rows[i] = (self.native.kernel("neg_f32", self.native.isa()), ffi.addressof(self.args, i), pieces, i > 0)
-        where = ffi.cast("void **", ffi.addressof(self.args[0], "a"))
-        patches = ffi.new("ingot_patch[]", [(where, 0, 4 * (LENGTH - 1))])
-        self.bindings = ffi.new("void *[]", [ffi.cast("void *", self.x.ctypes.data)])
-        self.nanoseconds = ffi.new("int64_t[]", steps)
-        fields = {"steps": rows, "patches": patches, "step_count": steps, "patch_count": 1, "threads": threads}
-        self.program = ffi.new("ingot_program *", fields)
-        self.alive = (rows, patches)
-
-    def run(self) -> bool:
-        """Whether the result has the bits that it must have."""
-        self.values.fill(np.nan)
-        code = self.native.entry.ingot_run(self.program, self.bindings, self.native.ffi.NULL)
-        return code == 0 and self.values[-1].tobytes() == self.expected
-
-    def run_profiled(self) -> bool:
-        self.values.fill(np.nan)
-        null = self.native.ffi.NULL
-        code = self.native.entry.ingot_run_profiled(self.program, self.bindings, null, self.nanoseconds)
-        return code == 0 and self.values[-1].tobytes() == self.expected and min(self.nanoseconds) >= 0
 
 
 @pytest.mark.parametrize("parts", [1, 2, 5, 2000])
@@ -79,9 +39,9 @@ def test_concurrent_callers() -> None:
 
 
 def run_script(script: str) -> subprocess.CompletedProcess[str]:
-    """Runs it with this file's names; one that hangs fails."""
+    """Runs it with Chain; one that hangs fails."""
     start = f"import os, sys, threading, time\nsys.path.append({str(KIT)!r})\n"
-    command = [sys.executable, "-c", f"{start}from test_pool import Chain\n{script}"]
+    command = [sys.executable, "-c", f"{start}from pool_chain import Chain\n{script}"]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
