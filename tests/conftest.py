@@ -1,6 +1,7 @@
 """What every test has: invariants checked at stage borders, and random numbers whose seed a failure shows."""
 
 import os
+import signal
 import zlib
 
 import numpy as np
@@ -12,6 +13,10 @@ from ingot.cli import main
 assert ingot.ops  # the import registers every op
 
 os.environ.setdefault("INGOT_CHECK", "1")
+
+# A shell starts what runs in the background with SIGINT ignored, and children inherit that: an interrupt that a test
+# sends would never reach them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import importlib.resources
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -249,7 +250,8 @@ def test_a_closed_pipe_is_quiet():
 
 
 def test_an_interrupt_ends_with_130():
-    child = process("bench", DIGITS, "--seconds", "600", env={"INGOT_DEBUG": "2", "PYTHONPATH": ":".join(sys.path)})
+    environment = os.environ | {"INGOT_DEBUG": "2", "PYTHONPATH": ":".join(sys.path)}
+    child = process("bench", DIGITS, "--seconds", "600", env=environment)
     child.stderr.readline()  # the first run was made
     child.send_signal(signal.SIGINT)
     _, err = child.communicate()
