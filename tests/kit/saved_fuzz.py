@@ -16,6 +16,7 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -117,10 +118,8 @@ def _work(seeds: range, programs: list[Path], scratch: Path, writer: int) -> Non
         os.write(writer, f"{outcome}\n".encode())
 
 
-def fuzz(start: int, count: int) -> tuple[Counter[str], dict[str, list[int]]]:
-    """How often each outcome came, and the seeds of those that are faults."""
-    outcomes: Counter[str] = Counter()
-    faults: dict[str, list[int]] = {}
+def fuzz(start: int, count: int) -> Iterator[tuple[range, list[str]]]:
+    """The outcomes of seeds, batch by batch."""
     while count:
         size = min(count, _OF_ONE_SOURCE - start % _OF_ONE_SOURCE)
         with tempfile.TemporaryDirectory() as root:
@@ -128,12 +127,8 @@ def fuzz(start: int, count: int) -> tuple[Counter[str], dict[str, list[int]]]:
             scratch.mkdir()
             for first in range(start, start + size, _BATCH):
                 seeds = range(first, min(first + _BATCH, start + size))
-                for seed, outcome in zip(seeds, run_batch(seeds, programs, scratch), strict=True):
-                    outcomes[outcome] += 1
-                    if outcome.startswith("!"):
-                        faults.setdefault(outcome, []).append(seed)
+                yield seeds, run_batch(seeds, programs, scratch)
         start, count = start + size, count - size
-    return outcomes, faults
 
 
 def show(seed: int) -> None:
@@ -157,10 +152,14 @@ def main() -> int:
     if options.seed is not None:
         show(options.seed)
         return 0
-    outcomes, faults = fuzz(options.start, options.count)
-    for outcome, times in outcomes.most_common():
-        print(f"{times} x {outcome}" + (f": seeds {faults[outcome][:8]}" if outcome in faults else ""))
-    return int(bool(faults))
+    totals: Counter[str] = Counter()
+    for seeds, outcomes in fuzz(options.start, options.count):
+        faults = [f"seed {seed}: {outcome}" for seed, outcome in zip(seeds, outcomes, strict=True) if outcome[0] == "!"]
+        print(f"{seeds.start}..{seeds.stop - 1}: {len(faults)} faults", *faults, sep="\n  ", flush=True)
+        totals.update(outcomes)
+    for outcome, times in totals.most_common():
+        print(f"{times} x {outcome}")
+    return int(any(outcome.startswith("!") for outcome in totals))
 
 
 if __name__ == "__main__":
