@@ -237,6 +237,20 @@ def choosing(x, mask, y, i):
     }
 
 
+@case(torch.tensor([0, 5, -5, 2**53 + 1, 2**62 + 1, -(2**62) - 1, 2**63 - 1, -(2**63)]))
+def large_integers(i):
+    return {
+        "no_limit": i.clamp(0, torch.iinfo(torch.int64).max),
+        "no_floor": i.clamp(min=-(2**63)),
+        "high": i.clamp(max=2**53 + 1),
+        "low": i.clamp(min=-(2**53) - 1, max=2**62 + 1),
+        "pad": A.constant_pad_nd.default(i, [1, 1], 2**53 + 1),
+        "pad_largest": A.constant_pad_nd.default(i, [0, 2], 2**63 - 1),
+        "pad_fraction": A.constant_pad_nd.default(i, [1, 0], -1.5),
+        "pad_bools": A.constant_pad_nd.default(i > 5, [1, 0], 1.5),
+    }
+
+
 @case(floats(3, 4, 5), ints(3, 4, 5), bools(3, 4))
 def reductions(x, i, b):
     return {

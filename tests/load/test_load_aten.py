@@ -117,6 +117,8 @@ def test_sizes_become_dims_and_data():
             "padded": padded[:, 1 : rows + 1] + torch.full((batch, 1), rows),
             "last": x[:, -1],
             "heads": x.repeat(1, 4).view(batch, 4, rows).transpose(0, 1),
+            "held": (x * 9).clamp(-batch, rows - 1),
+            "indices": (x * 9).long().clamp(0, rows - 1),
         }
 
     x = torch.randn(3, 6)

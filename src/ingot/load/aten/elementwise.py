@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from ingot.dim import Expr
 from ingot.dtype import DType, boolean, f32, i64
 from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor
@@ -252,10 +253,11 @@ def masked_fill(b: AtenBuilder, x: Tensor, mask: Tensor, value: Tensor | Number)
 def clamp(b: AtenBuilder, x: Tensor, min: Number | None = None, max: Number | None = None) -> Tensor:
     dtype: DType = b.result.dtype
     x = b.cast(x, dtype)
-    if dtype in (f32, i64):
-        low, high = (-math.inf if min is None else float(min)), (math.inf if max is None else float(max))  # type: ignore[arg-type]
-        return b.add("clip", x, minimum=low, maximum=high)
-    return clamp_tensor(b, x, min, max)
+    if dtype not in (f32, i64) or isinstance(min, Expr) or isinstance(max, Expr):
+        return clamp_tensor(b, x, min, max)
+    number = float if dtype is f32 else int
+    low, high = (-math.inf if min is None else number(min)), (math.inf if max is None else number(max))
+    return b.add("clip", x, minimum=low, maximum=high)
 
 
 @aten("clamp.Tensor")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ingot.dim import Known, floordiv
+from ingot.dim import Expr, Known, floordiv
 from ingot.dtype import f32, i64
 from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count
@@ -295,7 +295,10 @@ def constant_pad(b: AtenBuilder, x: Tensor, pad: Sequence[int], value: Number = 
         low[axis], high[axis] = max(first, 0), max(last, 0)
     if not any(low) and not any(high):
         return x
-    return b.add("pad", x, low=tuple(low), high=tuple(high), value=float(value))  # type: ignore[arg-type]
+    if isinstance(value, Expr):
+        raise UnsupportedError(f"torch node {b.hint!r}: a pad value is symbolic, got {value}, expected a number")
+    number = {"f": float, "b": bool}.get(b.dtype(x).kind, int)
+    return b.add("pad", x, low=tuple(low), high=tuple(high), value=number(value))
 
 
 @aten("pad.default")
