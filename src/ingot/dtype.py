@@ -27,6 +27,13 @@ class DType:
             return np.dtype(ml_dtypes.bfloat16)
         return _NUMPY[self.name]
 
+    def holds(self, value: float) -> bool:
+        """Whether a number is one of this type's; floats take any, and round it."""
+        if self.kind == "f":
+            return True
+        low, high = (0, 1) if self.kind == "b" else (np.iinfo(self.numpy).min, np.iinfo(self.numpy).max)
+        return low <= value <= high and value == int(value)
+
 
 f64 = DType("f64", 8, "f", "tensor(double)")
 f32 = DType("f32", 4, "f", "tensor(float)")

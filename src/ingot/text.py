@@ -77,7 +77,10 @@ def _name(name: str) -> str:
 
 
 def _fits(kind: Any, value: Any) -> bool:
-    """Whether an attribute is what its op's annotation says; integers have 64 bits and pass for floats."""
+    """Whether an attribute is what its op's annotation says.
+
+    Integers have 64 bits with a sign; with or without one they pass for floats.
+    """
     origin = get_origin(kind)
     if origin is Annotated:
         return _fits(get_args(kind)[1], value)
@@ -88,7 +91,7 @@ def _fits(kind: Any, value: Any) -> bool:
     if origin is not None:
         return any(_fits(choice, value) for choice in get_args(kind))
     if type(value) is int:
-        return kind in (int, float) and -(2**63) <= value < 2**63
+        return kind in (int, float) and -(2**63) <= value < (2**63 if kind is int else 2**64)
     if type(value) is bool:
         return kind is bool
     return isinstance(value, kind)
@@ -339,6 +342,8 @@ class _Line:
             token = self.take()
             depth += (token == "(") - (token == ")")
             text += token
+        if re.fullmatch(r"-?\d+", text):
+            return int(text)
         return float(text) if re.fullmatch(r"-?(inf|nan|\d+\.\d*(e[+-]?\d+)?|\d+e[+-]?\d+)", text) else dim.parse(text)
 
     def array(self, type: TensorType) -> np.ndarray:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import ingot.ops  # noqa: F401
 from ingot.dim import floordiv, maximum, minimum, symbol
-from ingot.dtype import DTYPES, boolean, f32, i64
+from ingot.dtype import DTYPES, boolean, f32, i64, u64
 from ingot.errors import LoadError, ShapeError
 from ingot.ir import Graph, OptionalType, SequenceType, TensorType
 from ingot.text import diff, dump, parse
@@ -152,7 +152,8 @@ def test_any_attribute_and_name(number, integer, name):
     graph.add_input("x", TensorType(f32, (2,)))
     graph.add("clip", ["x"], minimum=number, maximum=-number)
     graph.add("clip", ["x"], minimum=integer)
-    graph.add("iota", [], name, length=3, start=number, step=integer, dtype=i64)
+    graph.add("pad", [graph.add_input("u", TensorType(u64, (2,)))], low=(1,), high=(0,), value=integer + 2**63)
+    graph.add("iota", [], name, length=3, start=number, step=integer, dtype=f32)
     again = round_trip(graph)
     start = next(node for node in again.nodes if node.op.name == "iota").start
     assert struct.pack("d", start) == struct.pack("d", number) or number != number

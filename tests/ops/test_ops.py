@@ -535,6 +535,22 @@ REFUSED = [
     ("expand", "x[2,3]", {"shape": (1, 3)}, r"does not broadcast"),
     ("expand", "x[2,3]", {"shape": (3,)}, r"does not broadcast"),
     ("pad", "x[2]", {"low": (-1,), "high": (0,), "value": 0}, r"bad amounts"),
+    *(
+        ("pad", f"x:{dtype}[2]", {"low": (1,), "high": (0,), "value": value}, f"bad number, got .*{dtype}")
+        for dtype, values in {
+            "i64": (math.inf, math.nan, 1e300, 2.0**63, 0.5, 2**63), "i32": (2**31, -(2**31) - 1), "i8": (128, 1.5),
+            "u64": (-1, 2**64), "u8": (-1, 256, math.nan), "bool": (2, -1, math.nan),
+        }.items()
+        for value in values
+    ),
+    ("clip", "x:i64[2]", {"minimum": math.nan}, r"bad number, got nan, expected one of i64"),
+    ("clip", "x:i64[2]", {"minimum": 0, "maximum": -math.inf}, r"bad number, got -inf"),
+    ("clip", "x:i64[2]", {"minimum": math.inf}, r"bad number, got inf"),
+    ("clip", "x:i32[2]", {"maximum": 2**31}, r"bad number, got 2147483648, expected one of i32"),
+    ("clip", "x:u8[2]", {"maximum": 4}, r"wrong dtype"),
+    ("iota", "", {"length": 0, "start": 2**31, "step": 1, "dtype": i32}, r"bad number"),
+    ("iota", "", {"length": 2, "start": 2, "step": -1, "dtype": u8}, r"bad number, got -1, expected one of u8"),
+    ("iota", "", {"length": 2, "start": math.inf, "step": 1, "dtype": i64}, r"bad number, got inf"),
     ("trilu", "x[2]", {"k": 0, "upper": True}, r"rank too low"),
     ("gather", "x[2] i[2]", {"axis": 0}, r"wrong dtype of indices"),
     ("gather", "x[2] i:i64[2]", {"axis": 1}, r"axis out of range, got 1"),

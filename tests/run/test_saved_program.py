@@ -165,6 +165,9 @@ HOSTILE = {
     "a fraction for an int": "input x: f32[2]\ny = softmax(x, axis=0.0)\noutput y = y",
     "another word": 'input x: f32[2]\ny = gelu(x, approximate="none")\noutput y = y',
     "a huge int": f"input x: f32[2]\ny = trilu(x, k={10**30}, upper=true)\noutput y = y",
+    "a pad below 0 of what has no sign": "input x: u32[2]\ny = pad(x, low=[1], high=[0], value=-1)\noutput y = y",
+    "a largest integer that is infinite": "input x: i32[2]\ny = clip(x, minimum=0, maximum=-inf)\noutput y = y",
+    "counting from too far": f"input x: f32[2]\ny = iota(length=0, start={2**31}, step=1, dtype=@i32)\noutput y = y",
     "a state of a list": "input x: sequence<f32[2]>\nstate s: f32[2] -> x\noutput y = s",
 }
 

@@ -190,6 +190,13 @@ def expect_kind(where: str, type: TensorType, kinds: str) -> None:
         raise ShapeError(f"{where}: wrong dtype, got {type}, expected {expected}")
 
 
+def expect_numbers(where: str, dtype: DType, *values: Any) -> None:
+    """Raises ShapeError unless each value is a number of the dtype, or symbolic."""
+    for value in values:
+        if isinstance(value, (int, float)) and not dtype.holds(value):
+            raise ShapeError(f"{where}: bad number, got {value}, expected one of {dtype}")
+
+
 def same_as(index: int, kinds: str = "fiub", name: str = "op") -> Callable[..., TensorType]:
     """Inference: the type of operand `index`, whose dtype must be of one of `kinds`."""
 

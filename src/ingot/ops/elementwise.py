@@ -9,7 +9,7 @@ import numpy as np
 
 from ingot.dtype import DType, boolean, f32
 from ingot.ir import Sample, TensorType
-from ingot.ops.define import broadcast, broadcast_shapes, expect_kind, op, same_as, sample
+from ingot.ops.define import broadcast, broadcast_shapes, expect_kind, expect_numbers, op, same_as, sample
 
 elementwise = functools.partial(op, acts_on="element")
 
@@ -222,8 +222,15 @@ def hard_sigmoid(x, *, alpha: float, beta: float):
     return np.clip(x * alpha + beta, 0, 1)
 
 
+def _infer_clip(x, *, minimum, maximum):
+    expect_kind("clip", x, "fi")
+    binding = [bound for bound, free in ((minimum, -math.inf), (maximum, math.inf)) if bound != free]
+    expect_numbers("clip", x.dtype, *binding)
+    return x
+
+
 @elementwise(
-    infer=same_as(0, "fi", "clip"),
+    infer=_infer_clip,
     inplace=(0,),
     samples=[
         *_with(UNARY, minimum=-0.5, maximum=1.25),
@@ -231,6 +238,7 @@ def hard_sigmoid(x, *, alpha: float, beta: float):
         *_with(UNARY[:1], minimum=1.0, maximum=-1.0),
         *_with(_ints, minimum=-3, maximum=4),
         *_with(_ints, maximum=4),
+        *_with(_ints, minimum=2**53 + 1, maximum=2**63 - 1),
     ],
 )
 def clip(x, *, minimum: float = -math.inf, maximum: float = math.inf):

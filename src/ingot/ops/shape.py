@@ -7,7 +7,7 @@ import numpy as np
 from ingot.dim import Dim, floordiv
 from ingot.errors import ShapeError
 from ingot.ir import TensorType
-from ingot.ops.define import Ints, Sizes, broadcast_shapes, op, product, sample, unify
+from ingot.ops.define import Ints, Sizes, broadcast_shapes, expect_numbers, op, product, sample, unify
 
 
 def _infer_reshape(x, *, shape):
@@ -184,6 +184,7 @@ def _infer_pad(x, *, low, high, value):
     amounts = [*low, *high]
     if not len(low) == len(high) == x.rank or any(isinstance(n, int) and n < 0 for n in amounts):
         raise ShapeError(f"pad: bad amounts, got {list(low)} and {list(high)} for {x}, expected 0 or more per axis")
+    expect_numbers("pad", x.dtype, value)
     padded = zip(x.shape, low, high, strict=True)
     return TensorType(x.dtype, tuple(None if d is None else d + l + h for d, l, h in padded))
 

@@ -8,7 +8,7 @@ from ingot.dim import Known
 from ingot.dtype import DType, f32, i64
 from ingot.errors import ShapeError
 from ingot.ir import TensorType
-from ingot.ops.define import Size, Sizes, op, sample
+from ingot.ops.define import Size, Sizes, expect_numbers, op, sample
 
 Number = Annotated[Any, Known | float]
 
@@ -16,6 +16,7 @@ Number = Annotated[Any, Known | float]
 def _infer_iota(*, length, start, step, dtype):
     if (isinstance(length, int) and length < 0) or dtype.kind == "b":
         raise ShapeError(f"iota: bad length or dtype, got {length} of {dtype}, expected 0 or more numbers")
+    expect_numbers("iota", dtype, start, step)
     return TensorType(dtype, (length,))
 
 
