@@ -7,6 +7,7 @@ before each step that may take long, and sets an alarm: the state is the outcome
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import resource
 import select
@@ -39,7 +40,9 @@ def limit_memory() -> None:
 def _judge_all(seeds: range, judge: Judge, pipe: int) -> None:
     """In the child: lines `seed outcome`, of which the last one of a seed counts."""
     limit_memory()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest's own handler cannot end what hangs in C
     # Warnings and tracebacks of what is tried are no news.
+    faulthandler.disable()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     for seed in seeds:
 

@@ -112,14 +112,18 @@ WRONG_ON_EMPTY = {
 }
 
 
-def run_node(node: onnx.NodeProto, operands: Mapping[str, Arrays], by_reference: bool = False) -> list[Arrays]:
-    """The results of one node at each binding, by ONNX Runtime if it can be asked. Raises Refused when it refuses."""
+def model_of(node: onnx.NodeProto, operands: Feed) -> onnx.ModelProto:
+    """A model of one node over arrays of any sizes."""
     inputs = [
-        helper.make_tensor_value_info(name, number_of(arrays[0]), [None] * arrays[0].ndim)
-        for name, arrays in operands.items()
+        helper.make_tensor_value_info(name, number_of(array), [None] * array.ndim) for name, array in operands.items()
     ]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output]
-    proto = model(helper.make_graph([node], "g", inputs, outputs), OPSET)
+    return model(helper.make_graph([node], "g", inputs, outputs), OPSET)
+
+
+def run_node(node: onnx.NodeProto, operands: Mapping[str, Arrays], by_reference: bool = False) -> list[Arrays]:
+    """The results of one node at each binding, by ONNX Runtime if it can be asked. Raises Refused when it refuses."""
+    proto = model_of(node, {name: arrays[0] for name, arrays in operands.items()})
     feeds = [dict(zip(operands, arrays, strict=True)) for arrays in zip(*operands.values(), strict=True)] or [{}]
     if node.op_type in WRONG_ON_EMPTY and not all(array.size for feed in feeds for array in feed.values()):
         by_reference = True
