@@ -14,6 +14,11 @@ from onnx_models import run_oracle
 MODELS: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "a weight of no columns": ("(float[3, 4] x) => (y) <float[4, 0] w = {}> { y = MatMul(x, w) }", ({},)),
     "a weight of no columns, one row": ("(float[1, 4] x) => (y) <float[4, 0] w = {}> { y = MatMul(x, w) }", ({},)),
+    "a weight of no columns beside one of five": (
+        f"(float[N, 4] x) => (y, z) <float[4, 0] w = {{}}, float[4, 5] v = {{{', '.join(map(str, range(20)))}}}>"
+        " { y = MatMul(x, w) z = MatMul(x, v) }",
+        ({"N": 3}, {"N": 1}, {"N": 0}),
+    ),
     "k = 0 gives the bias": (
         "(float[3, 0] x) => (y) <float[0, 2] w = {}, float[2] b = {1.0, 2.0}> { h = MatMul(x, w) y = Add(h, b) }",
         ({},),
@@ -126,8 +131,9 @@ def test_sizes(name: str, rng: np.random.Generator) -> None:
             is_float = declared.type.tensor_type.elem_type == 1
             drawn = rng.standard_normal(shape) if is_float else rng.integers(-9, 9, shape)
             feeds[declared.name] = np.asarray(drawn, np.float32 if is_float else np.int64)
-        (expected,) = run_oracle("reference" if name in ENDLESS else "ort", proto, feeds)
-        for got in (session.run(None, feeds)[0], interpret(graph, feeds)["y"]):
-            assert got.dtype == expected.dtype and got.shape == expected.shape
-            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+        expected = run_oracle("reference" if name in ENDLESS else "ort", proto, feeds)
+        for results in (session.run(None, feeds), interpret(graph, feeds).values()):
+            for got, right in zip(results, expected, strict=True):
+                assert got.dtype == right.dtype and got.shape == right.shape
+                np.testing.assert_allclose(got, right, rtol=1e-5, atol=1e-6)
         check(graph, feeds, saved=True, emitted=True)
