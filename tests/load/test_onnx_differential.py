@@ -51,7 +51,7 @@ def _is_right(seed: int, say: Say) -> str:
     return "right" if got.shape == expected.shape and np.array_equal(got, expected) else "wrong"
 
 
-def test_what_onnx_runtime_gets_wrong_over_nothing_is_still_wrong() -> None:
+def test_what_the_oracle_gets_wrong_over_nothing_is_still_wrong() -> None:
     outcomes = dict(zip(EXAMPLES, batch(range(len(EXAMPLES)), _is_right).values(), strict=True))
     assert set(outcomes) == set(WRONG_ON_EMPTY)
     assert not [op for op, outcome in outcomes.items() if outcome == "right"], outcomes
