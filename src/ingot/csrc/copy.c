@@ -13,25 +13,25 @@ static inline int32_t copy_transposed_dim(const elementwise_args *args) {
   return -1;
 }
 
-/* The work of a transposing copy in strips: 16 of the adjacent dim, by the whole last dim. Strip `strip` begins at
+/* The work of a transposing copy in bands: 16 of the adjacent dim, by the whole last dim. Strip `band` begins at
  * these offsets and holds `height` of the adjacent dim. */
-typedef struct { int64_t a; int64_t out; int64_t height; } copy_strip;
+typedef struct { int64_t a; int64_t out; int64_t height; } copy_band;
 
-static inline copy_strip copy_strip_at(const elementwise_args *args, int32_t adjacent, int64_t strip) {
-  int64_t tall = args->shape[adjacent], strips = (tall + 15) / 16;
-  int64_t first = strip % strips * 16;
-  copy_strip s = {first, first * args->out_strides[adjacent], tall - first < 16 ? tall - first : 16};
-  strip /= strips;
+static inline copy_band copy_band_at(const elementwise_args *args, int32_t adjacent, int64_t band) {
+  int64_t tall = args->shape[adjacent], bands = (tall + 15) / 16;
+  int64_t first = band % bands * 16;
+  copy_band s = {first, first * args->out_strides[adjacent], tall - first < 16 ? tall - first : 16};
+  band /= bands;
   for (int32_t d = args->rank - 2; d >= 0; d--) {
     if (d == adjacent) continue;
-    s.a += strip % args->shape[d] * args->a_strides[d];
-    s.out += strip % args->shape[d] * args->out_strides[d];
-    strip /= args->shape[d];
+    s.a += band % args->shape[d] * args->a_strides[d];
+    s.out += band % args->shape[d] * args->out_strides[d];
+    band /= args->shape[d];
   }
   return s;
 }
 
-static inline int64_t copy_strip_count(const elementwise_args *args, int32_t adjacent) {
+static inline int64_t copy_band_count(const elementwise_args *args, int32_t adjacent) {
   int64_t count = (args->shape[adjacent] + 15) / 16;
   for (int32_t d = 0; d < args->rank - 1; d++)
     if (d != adjacent) count *= args->shape[d];
@@ -39,36 +39,36 @@ static inline int64_t copy_strip_count(const elementwise_args *args, int32_t adj
 }
 
 /* A block of 16 x 16 reads each cache line of `a` 16 times while it is near. */
-#define COPY(name, type)                                                                       \
-  static inline void K(name##_strip)(const elementwise_args *args, int32_t adjacent, int64_t strip) { \
-    copy_strip s = copy_strip_at(args, adjacent, strip);                                       \
-    int64_t width = args->shape[args->rank - 1];                                               \
-    int64_t a_step = args->a_strides[args->rank - 1], out_row = args->out_strides[adjacent];   \
-    for (int64_t begin = 0; begin < width; begin += 16) {                                      \
-      int64_t n = width - begin < 16 ? width - begin : 16;                                     \
-      const type *a = (const type *)args->a + s.a + begin * a_step;                            \
-      type *out = (type *)args->out + s.out + begin;                                           \
-      for (int64_t row = 0; row < s.height; row++)                                             \
-        for (int64_t i = 0; i < n; i++) out[row * out_row + i] = a[row + i * a_step];          \
-    }                                                                                          \
-  }                                                                                            \
-                                                                                               \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                   \
-    const elementwise_args *args = p;                                                          \
-    int32_t adjacent = copy_transposed_dim(args);                                              \
-    if (adjacent >= 0) {                                                                       \
-      int64_t strips = copy_strip_count(args, adjacent), end = part_begin(strips, part + 1, parts); \
-      for (int64_t i = part_begin(strips, part, parts); i < end; i++) K(name##_strip)(args, adjacent, i); \
-      return;                                                                                  \
-    }                                                                                          \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {          \
-      const type *a = (const type *)args->a + w.a;                                             \
-      type *out = (type *)args->out + w.out;                                                   \
-      if (w.a_step == 1 && w.out_step == 1)                                                    \
-        memcpy(out, a, (size_t)w.count * sizeof(type));                                        \
-      else                                                                                     \
-        for (int64_t i = 0; i < w.count; i++) out[i * w.out_step] = a[i * w.a_step];           \
-    }                                                                                          \
+#define COPY(name, type)                                                                                \
+  static inline void K(name##_band)(const elementwise_args *args, int32_t adjacent, int64_t band) {     \
+    copy_band s = copy_band_at(args, adjacent, band);                                                   \
+    int64_t width = args->shape[args->rank - 1];                                                        \
+    int64_t a_step = args->a_strides[args->rank - 1], out_row = args->out_strides[adjacent];            \
+    for (int64_t begin = 0; begin < width; begin += 16) {                                               \
+      int64_t n = width - begin < 16 ? width - begin : 16;                                              \
+      const type *a = (const type *)args->a + s.a + begin * a_step;                                     \
+      type *out = (type *)args->out + s.out + begin;                                                    \
+      for (int64_t row = 0; row < s.height; row++)                                                      \
+        for (int64_t i = 0; i < n; i++) out[row * out_row + i] = a[row + i * a_step];                   \
+    }                                                                                                   \
+  }                                                                                                     \
+                                                                                                        \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                            \
+    const elementwise_args *args = p;                                                                   \
+    int32_t adjacent = copy_transposed_dim(args);                                                       \
+    if (adjacent >= 0) {                                                                                \
+      int64_t bands = copy_band_count(args, adjacent), end = part_begin(bands, part + 1, parts);        \
+      for (int64_t i = part_begin(bands, part, parts); i < end; i++) K(name##_band)(args, adjacent, i); \
+      return;                                                                                           \
+    }                                                                                                   \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                   \
+      const type *a = (const type *)args->a + w.a;                                                      \
+      type *out = (type *)args->out + w.out;                                                            \
+      if (w.a_step == 1 && w.out_step == 1)                                                             \
+        memcpy(out, a, (size_t)w.count * sizeof(type));                                                 \
+      else                                                                                              \
+        for (int64_t i = 0; i < w.count; i++) out[i * w.out_step] = a[i * w.a_step];                    \
+    }                                                                                                   \
   }
 
 COPY(copy_b1, uint8_t)
