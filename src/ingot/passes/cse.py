@@ -13,9 +13,9 @@ def merge_equal(graph: Graph) -> bool:
     a graph output may be any value.
     """
     changed = _merge_constants(graph)
-    first: dict[Any, Node] = {}
+    alike: dict[Any, dict[Any, Node]] = {}
     for node in graph.nodes:
-        kept = first.setdefault(_key(node), node)
+        kept = _first(alike, node)
         if kept is not node:
             for old, new in zip(node.outputs, kept.outputs, strict=True):
                 graph.replace_uses(old, new)
@@ -24,12 +24,26 @@ def merge_equal(graph: Graph) -> bool:
     return changed
 
 
-def _key(node: Node) -> Any:
+def _first(alike: dict[Any, dict[Any, Node]], node: Node) -> Node:
+    """The first of the nodes seen that equals a node, itself perhaps. alike: nodes by op and operands, then attributes.
+
+    Few nodes have the op and operands of another one, so that of the others nobody asks for the attributes.
+    """
     operands = node.operands
     if node.op.name in COMMUTATIVE:
         operands = tuple(sorted(operands, key=str))
-    attributes = tuple((k, type(v), _content(v)) for k, v in sorted(node.attributes.items()))
-    return node.op.name, operands, attributes
+    same = alike.setdefault((node.op.name, operands), {})
+    if not same:
+        same[None] = node
+        return node
+    if None in same:
+        alone = same.pop(None)
+        same[_attributes(alone)] = alone
+    return same.setdefault(_attributes(node), node)
+
+
+def _attributes(node: Node) -> Any:
+    return tuple((k, type(v), _content(v)) for k, v in sorted(node.attributes.items()))
 
 
 def _content(attribute: Any) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ COMMUTATIVE = frozenset(
 )
 _TWO_ROUNDINGS = 2.5e-7  # relative; a factor that a model computed from two f32 constants is off by this much at most
 _MAX_POWER = 4
+_FACTORED = ("mul", "div", "neg", "pow")  # the ops that make products
 _MAX_DEPTH = 6  # of the multiplications in a product, and of the views of a number
 
 
@@ -232,39 +234,57 @@ class Rule:
     pattern: Pattern
     build: Callable[[Graph, Match], tuple[str, Sequence[str | None], dict[str, Any]] | None]
 
+    @cached_property
+    def alternatives(self) -> tuple[tuple[Call | Product, frozenset[str]], ...]:
+        """The spellings that its pattern allows at the root, in order, and the ops that a match of each has."""
+        return tuple((spelling, _needs(spelling)) for spelling in _spellings(self.pattern))
+
 
 def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
     """Replaces every closed match of a rule; the first rule that fits wins. True when something changed."""
-    by_root: dict[str, list[Rule]] = {}
+    by_root: dict[str, list[tuple[Pattern, frozenset[str], Rule]]] = {}
     for rule in rules:
-        for root in dict.fromkeys(_roots(rule.pattern)):
-            by_root.setdefault(root, []).append(rule)
+        for spelling, needs in rule.alternatives:
+            for root in (spelling.op,) if isinstance(spelling, Call) else _FACTORED:
+                by_root.setdefault(root, []).append((spelling, needs, rule))
+    present = {node.op.name for node in graph.nodes}
     changed = False
     for node in graph.nodes:
-        for rule in by_root.get(node.op.name, ()):
-            if _apply(graph, node, rule):
+        for pattern, needs, rule in by_root.get(node.op.name, ()):
+            if needs <= present and (added := _apply(graph, node, pattern, rule)):
+                present.add(added.op.name)
                 changed = True
                 break
     return changed
 
 
-def _apply(graph: Graph, node: Node, rule: Rule) -> bool:
-    for found in match(graph, rule.pattern, node.output):
+def _apply(graph: Graph, node: Node, pattern: Pattern, rule: Rule) -> Node | None:
+    for found in match(graph, pattern, node.output):
         if not found.is_closed(graph):
             continue
         built = rule.build(graph, found)
-        if built is not None and substitute(graph, node, *built):
-            return True
-    return False
+        if built is not None and (added := substitute(graph, node, *built)):
+            return added
+    return None
 
 
-def _roots(pattern: Pattern) -> list[str]:
-    if isinstance(pattern, Call):
-        return [pattern.op]
-    if isinstance(pattern, Product):
-        return ["mul", "div", "neg", "pow"]
-    assert isinstance(pattern, Either), "a rule needs a node at its root"
-    return [root for option in pattern.options for root in _roots(option)]
+def _spellings(pattern: Pattern) -> list[Call | Product]:
+    if isinstance(pattern, Either):
+        return [spelling for option in pattern.options for spelling in _spellings(option)]
+    assert isinstance(pattern, (Call, Product)), "a rule needs a node at its root"
+    return [pattern]
+
+
+def _needs(pattern: Pattern) -> frozenset[str]:
+    """The ops without which nothing matches."""
+    match pattern:
+        case Call():
+            return frozenset((pattern.op,)).union(*map(_needs, pattern.operands))
+        case Product():
+            return frozenset[str]().union(*map(_needs, pattern.factors))
+        case Either():
+            return frozenset.intersection(*map(_needs, pattern.options))
+    return frozenset()
 
 
 def substitute(
