@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import keyword
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -334,10 +333,14 @@ def check_shape(where: str, shape: Sequence[Dim], itemsize: int, max_rank: int) 
     """Raises LimitError for too high a rank or too many bytes of the known dims, ShapeError for a negative dim."""
     if len(shape) > max_rank:
         raise LimitError(f"{where}: rank too high, got {len(shape)}, expected at most {max_rank}")
-    known = [dim for dim in shape if isinstance(dim, int)]
-    if any(dim < 0 for dim in known):
-        raise ShapeError(f"{where}: negative dim, got {list(shape)}, expected 0 or more")
-    if math.prod(max(dim, 1) for dim in known) * itemsize > MAX_BYTES:
+    nbytes = itemsize
+    for dim in shape:
+        if not isinstance(dim, int):
+            continue
+        if dim < 0:
+            raise ShapeError(f"{where}: negative dim, got {list(shape)}, expected 0 or more")
+        nbytes *= int(dim) or 1
+    if nbytes > MAX_BYTES:
         raise LimitError(f"{where}: too large, got {list(shape)}, expected at most {MAX_BYTES} bytes")
 
 

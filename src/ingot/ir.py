@@ -208,12 +208,14 @@ class Graph:
     @property
     def nodes(self) -> Iterator[Node]:
         """Nodes in order. Nodes inserted after the current one are visited; removed ones are not."""
-        node = self._next[None]
+        following = self._next
+        node = following[None]
         while node is not None:
             yield node
-            while node is not None and node not in self._next:
+            while node not in following:
+                assert node is not None
                 node = node._removed_after
-            node = self._next[node]
+            node = following[node]
 
     def __len__(self) -> int:
         return len(self._next) - 1
@@ -552,7 +554,7 @@ class Graph:
 def bind_type(type: Type, symbols: Mapping[str, int]) -> Type:
     """A type with the given symbols replaced."""
     if isinstance(type, TensorType):
-        return TensorType(type.dtype, tuple(bind(dim, symbols) for dim in type.shape))
+        return type if type.is_static else TensorType(type.dtype, tuple(bind(dim, symbols) for dim in type.shape))
     return type.__class__(bind_type(type.element, symbols))
 
 

@@ -44,13 +44,17 @@ def _dependencies(steps: list[Step], replaced: Mapping[str, str]) -> list[set[in
     result: list[set[int]] = []
     for index, step in enumerate(steps):
         needs: set[int] = set()
-        for view in (*step.reads, *step.writes):
-            needs.update(written[replaced.get(view.tensor, view.tensor)].overlapping(*view.extent))
-        for view in step.writes:
-            needs.update(read[replaced.get(view.tensor, view.tensor)].overlapping(*view.extent))
-        for touched, views in ((read, step.reads), (written, step.writes)):
-            for view in views:
-                touched[replaced.get(view.tensor, view.tensor)].add(*view.extent, index)
+        reads, writes = (
+            [(replaced.get(view.tensor, view.tensor), *view.extent) for view in views]
+            for views in (step.reads, step.writes)
+        )
+        for tensor, low, high in (*reads, *writes):
+            needs.update(written[tensor].overlapping(low, high))
+        for tensor, low, high in writes:
+            needs.update(read[tensor].overlapping(low, high))
+        for touched, accesses in ((read, reads), (written, writes)):
+            for tensor, low, high in accesses:
+                touched[tensor].add(low, high, index)
         result.append(needs)
     return result
 

@@ -98,10 +98,13 @@ def _elements(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
     """The half-open range of elements around the first one that a nest of loops touches."""
     low = high = 0
     for dim, stride in zip(shape, strides, strict=True):
+        reach = (int(dim) - 1) * stride
         if dim == 0:
             return 0, 0
-        low += min(0, (int(dim) - 1) * stride)
-        high += max(0, (int(dim) - 1) * stride)
+        if reach > 0:
+            high += reach
+        else:
+            low += reach
     return low, high + 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from ingot.dim import AtMost, divides
@@ -85,14 +85,20 @@ class View:
     @property
     def extent(self) -> tuple[int, int]:
         """The half-open range of element offsets touched; empty for a view of no elements."""
-        if self.size == 0:
-            return self.offset, self.offset
-        steps = [(int(dim) - 1) * stride for dim, stride in zip(self.shape, self.strides, strict=True)]
-        return self.offset + sum(min(s, 0) for s in steps), self.offset + sum(max(s, 0) for s in steps) + 1
+        low = high = self.offset
+        for dim, stride in zip(self.shape, self.strides, strict=True):
+            if dim == 0:
+                return self.offset, self.offset
+            if stride > 0:
+                high += (int(dim) - 1) * stride
+            else:
+                low += (int(dim) - 1) * stride
+        return low, high + 1
 
     def permute(self, axes: Sequence[int]) -> View:
         """Axis i of the result is axis axes[i] of this."""
-        return replace(self, shape=tuple(self.shape[a] for a in axes), strides=tuple(self.strides[a] for a in axes))
+        shape, strides = tuple(self.shape[a] for a in axes), tuple(self.strides[a] for a in axes)
+        return View(self.tensor, self.dtype, self.offset, shape, strides)
 
     def slice(self, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> View:
         """The canonical slice of the op `slice`."""
@@ -105,7 +111,7 @@ class View:
             offset += start * stride if length else 0
             shape.append(length)
             strides.append(stride * step)
-        return replace(self, offset=offset, shape=tuple(shape), strides=tuple(strides))
+        return View(self.tensor, self.dtype, offset, tuple(shape), tuple(strides))
 
     def expand(self, shape: Sequence[int]) -> View:
         """Broadcast to `shape`: missing and size-1 dims get stride 0."""
@@ -113,12 +119,12 @@ class View:
         strides = [0] * missing
         for dim, stride, wanted in zip(self.shape, self.strides, shape[missing:], strict=True):
             strides.append(stride if dim == wanted else 0)
-        return replace(self, shape=tuple(shape), strides=tuple(strides))
+        return View(self.tensor, self.dtype, self.offset, tuple(shape), tuple(strides))
 
     def reshape(self, shape: Sequence[int]) -> View | None:
         """The same elements under another shape, or None where that needs a copy."""
         if self.size == 0:
-            return replace(self, shape=tuple(shape), strides=contiguous_strides(shape))
+            return View(self.tensor, self.dtype, self.offset, tuple(shape), contiguous_strides(shape))
         runs = self._runs()
         strides: list[int] = []
         position = len(shape) - 1
@@ -137,7 +143,7 @@ class View:
             if remaining != 1:
                 return None
         strides += [1] * (position + 1)
-        return replace(self, shape=tuple(shape), strides=tuple(reversed(strides)))
+        return View(self.tensor, self.dtype, self.offset, tuple(shape), tuple(reversed(strides)))
 
     def _runs(self) -> list[tuple[int, int]]:
         """Dims merged where they lie evenly behind each other, as `collapse` does: (length, innermost stride)."""
@@ -161,7 +167,7 @@ class View:
         flat = self.reshape((count, columns))
         if flat is None or (columns > 1 and flat.strides[1] != 1):
             return None
-        return replace(flat, strides=(flat.strides[0], 1))
+        return View(flat.tensor, flat.dtype, flat.offset, flat.shape, (flat.strides[0], 1))
 
 
 def image_order(views: Sequence[View], rank: int = 4) -> tuple[int, ...] | None:
