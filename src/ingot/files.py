@@ -295,6 +295,11 @@ def release(array: np.ndarray) -> None:
     owner.madvise(mmap.MADV_DONTNEED, first, high - start - first)
 
 
+def is_mapped(array: np.ndarray) -> bool:
+    """Whether an array lies in a mapped file, whose pages may be let go of."""
+    return _mapped_file(array) is not None
+
+
 @contextlib.contextmanager
 def _writing(path: Path) -> Iterator[None]:
     try:

@@ -15,7 +15,7 @@ from ingot.dtype import i32
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.folder import read_folder
 from ingot.lower.formats import F32
-from ingot.run.store import pack_panels
+from ingot.run.packing import pack_panels
 from ingot.session import InferenceSession
 
 pytestmark = pytest.mark.native
@@ -62,8 +62,8 @@ def test_packing_reads_no_byte_beyond(
     with before_unmapped_page(matrix.nbytes + shift) as room:
         at_end = room[: matrix.nbytes] if shift else room
         at_end[:] = matrix.reshape(-1).view(np.uint8)
-        pack_panels(F32, at_end.view(np.float32).reshape(shape), panels[0], transposed)
-    pack_panels(F32, matrix, panels[1], transposed)
+        pack_panels(F32, [at_end.view(np.float32).reshape(shape)], panels[0], transposed)
+    pack_panels(F32, [matrix], panels[1], transposed)
     assert panels[0].tobytes() == panels[1].tobytes()
 
 

@@ -10,7 +10,7 @@ import models
 from ingot.dtype import f32
 from ingot.ir import Graph, TensorType
 from ingot.lower.recipe import make_recipe, static_value
-from ingot.run import store
+from ingot.run import packing, store
 from ingot.run.interpret import interpret
 from ingot.run.library import load
 from ingot.run.store import WeightStore
@@ -187,8 +187,10 @@ def test_packing_in_pieces(transposed: bool, merged: bool, threads: int, monkeyp
     recipe = make_recipe(static_value(graph, "w"), "gate_panels", transposed)
     whole = interpret_weight(graph, merged, transposed)
     expected = whole.reshape(24, 2, 13, 16).transpose(2, 0, 1, 3).reshape(-1)
-    for name, value in (("_COPY_BYTES", 2 * 32 * 24 * 4), ("_LARGE_BYTES", 0), ("_SERIAL_BYTES", 0)):
-        monkeypatch.setattr(store, name, value)
+    for module in (store, packing):
+        monkeypatch.setattr(module, "COPY_BYTES", 2 * 32 * 24 * 4)
+    for name in ("_LARGE_BYTES", "_SERIAL_BYTES"):
+        monkeypatch.setattr(store, name, 0)
     assert WeightStore(threads).array(recipe).tobytes() == expected.tobytes()
 
 

@@ -137,9 +137,10 @@ typedef struct {
 
 /* dst = scale * src packed in panels of 32 columns, [ceil(n / 32)][k][32], zero-padded; element (i, j) of the k x n
  * matrix lies at src + i * k_stride + j * n_stride. pack_bf16: both are bf16, and a panel is [ceil(k / 2)][32][2],
- * elements 2i and 2i + 1 of a column side by side; there is no scale. */
+ * elements 2i and 2i + 1 of a column side by side; there is no scale. second: NULL, or another matrix that lies like
+ * src: then a panel is 16 columns of src and the same 16 of second, and n, a multiple of 16, counts those of one. */
 typedef struct {
-  const void *src; void *dst;
+  const void *src; const void *second; void *dst;
   int64_t n; int64_t k; int64_t k_stride; int64_t n_stride;
   float scale;
 } pack_args;
@@ -327,6 +328,12 @@ typedef struct {
 /* One kernel call. parts: how many pieces it is cut into; barrier: every thread waits before it. */
 typedef struct { ingot_kernel kernel; const void *args; int32_t parts; int32_t barrier; } ingot_step;
 
+/* A matrix to pack, and the pages of mapped files that are let go of afterwards: so many bytes from each, or 0. */
+typedef struct {
+  ingot_kernel kernel; const pack_args *args;
+  void *pages[2]; int64_t page_bytes[2];
+} ingot_packing;
+
 /* A pointer inside an argument struct that is set at each run: *where = bindings[slot] + byte_offset. */
 typedef struct { void **where; int64_t slot; int64_t byte_offset; } ingot_patch;
 
@@ -345,6 +352,9 @@ const ingot_kernel_row *ingot_kernels(int32_t *count);
 const char *ingot_abi_hash(void);
 /* A hash of bytes that finds damage; the same on every machine. data may be NULL when nbytes is 0. */
 uint64_t ingot_hash(const void *data, int64_t nbytes);
+/* Packs matrices one after another, each on one thread, until all are packed or taken by other calls with the same
+ * `taken`, which is 0 at first. */
+void ingot_pack(const ingot_packing *matrices, int64_t count, int64_t *taken);
 /* The best of "scalar", "avx2" and "avx512" that this CPU runs. */
 const char *ingot_best_isa(void);
 /* Whether this CPU runs gemm_bf16's kernels on avx512; on the others every CPU does, slowly. */

@@ -33,12 +33,13 @@ static inline void pack_transpose8(pack8 r[8], float *to) {
   }
 }
 
-/* Rows of src are rows of the panel. */
-static inline void pack_rows(const float *src, int64_t k, int64_t n, int64_t k_stride, float scale, float *panel) {
+/* Rows of src are rows of the panel, from whose `width` columns on others lie. */
+static inline void pack_rows(const float *src, int64_t k, int64_t n, int64_t k_stride, float scale, float *panel,
+                             int64_t width) {
   const vf factor = v_set(scale);
   for (int64_t i = 0; i < k; i++) {
     const float *from = src + i * k_stride;
-    for (int64_t j = 0; j < INGOT_PANEL; j += 16) {
+    for (int64_t j = 0; j < width; j += 16) {
       vf v = v_set(0.0f);
       if (n - j >= 16) {
         v = v_load(from + j);
@@ -52,14 +53,12 @@ static inline void pack_rows(const float *src, int64_t k, int64_t n, int64_t k_s
   }
 }
 
-void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
-                   float scale, float *panel) {
+/* Columns of src go into the first n of the panel's; where its rows are written whole, `width` of them. */
+static inline void pack_columns(const float *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
+                                float scale, float *panel, int64_t width) {
   if (n_stride == 1) {
-    pack_rows(src, k, n, k_stride, scale, panel);
+    pack_rows(src, k, n, k_stride, scale, panel, width);
     return;
-  }
-  if (n < INGOT_PANEL) {
-    for (int64_t i = 0; i < k * INGOT_PANEL; i += 16) v_store(panel + i, v_set(0.0f));
   }
   const int64_t k_whole = k_stride == 1 ? k / 8 * 8 : 0;
   const int64_t n_whole = k_stride == 1 ? n / 8 * 8 : 0;
@@ -77,24 +76,39 @@ void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int
   }
 }
 
+void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
+                   float scale, float *panel) {
+  if (n_stride != 1 && n < INGOT_PANEL) {
+    for (int64_t i = 0; i < k * INGOT_PANEL; i += 16) v_store(panel + i, v_set(0.0f));
+  }
+  pack_columns(src, k, n, k_stride, n_stride, scale, panel, INGOT_PANEL);
+}
+
 void K(pack_f32)(const void *args, int32_t part, int32_t parts) {
   const pack_args *g = args;
-  const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
+  const int64_t width = g->second ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of a matrix in a panel */
+  const int64_t panels = (g->n + width - 1) / width;
   const int64_t end = part_begin(panels, part + 1, parts);
-  for (int64_t panel = part_begin(panels, part, parts); panel < end; panel++) {
-    const int64_t column = panel * INGOT_PANEL;
-    const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
-    K(pack_panel)((const float *)g->src + column * g->n_stride, g->k, columns, g->k_stride, g->n_stride, g->scale,
-                  (float *)g->dst + column * g->k);
+  for (int64_t i = part_begin(panels, part, parts); i < end; i++) {
+    const int64_t column = i * width;
+    const int64_t columns = g->n - column < width ? g->n - column : width;
+    const float *src = (const float *)g->src + column * g->n_stride;
+    float *panel = (float *)g->dst + i * INGOT_PANEL * g->k;
+    if (!g->second) {
+      K(pack_panel)(src, g->k, columns, g->k_stride, g->n_stride, g->scale, panel);
+      continue;
+    }
+    const float *second = (const float *)g->second + column * g->n_stride;
+    pack_columns(src, g->k, width, g->k_stride, g->n_stride, g->scale, panel, width);
+    pack_columns(second, g->k, width, g->k_stride, g->n_stride, g->scale, panel + width, width);
   }
 }
 
-/* Up to 32 columns of bf16. Where the elements of a column are adjacent, their pairs are transposed as floats are. */
-static inline void pack_bf16_panel(const char *src, int64_t k, int64_t n, int64_t k_bytes, int64_t n_bytes,
-                                   uint16_t *panel) {
-  const int64_t pairs = (k + 1) / 2;
+/* Columns of bf16 go into the first n of the panel's. Where the elements of a column are adjacent, their pairs are
+ * transposed as floats are. */
+static inline void pack_bf16_columns(const char *src, int64_t k, int64_t n, int64_t k_bytes, int64_t n_bytes,
+                                     uint16_t *panel) {
   const int64_t pairs_whole = k_bytes == 2 ? k / 16 * 8 : 0, n_whole = k_bytes == 2 ? n / 8 * 8 : 0;
-  if (n < INGOT_PANEL || k % 2) memset(panel, 0, (size_t)pairs * INGOT_PANEL * 4);
   for (int64_t j = 0; j < n_whole; j += 8) {
     for (int64_t i = 0; i < pairs_whole; i += 8) {
       pack8 r[8];
@@ -110,13 +124,18 @@ static inline void pack_bf16_panel(const char *src, int64_t k, int64_t n, int64_
 
 void K(pack_bf16)(const void *args, int32_t part, int32_t parts) {
   const pack_args *g = args;
-  const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL, panel_size = (g->k + 1) / 2 * 2 * INGOT_PANEL;
+  const int64_t width = g->second ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of a matrix in a panel */
+  const int64_t panels = (g->n + width - 1) / width, panel_size = (g->k + 1) / 2 * 2 * INGOT_PANEL;
   const int64_t end = part_begin(panels, part + 1, parts);
-  for (int64_t panel = part_begin(panels, part, parts); panel < end; panel++) {
-    const int64_t column = panel * INGOT_PANEL;
-    const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
-    pack_bf16_panel((const char *)g->src + 2 * column * g->n_stride, g->k, columns, 2 * g->k_stride, 2 * g->n_stride,
-                    (uint16_t *)g->dst + panel * panel_size);
+  for (int64_t i = part_begin(panels, part, parts); i < end; i++) {
+    const int64_t column = i * width;
+    const int64_t columns = g->n - column < width ? g->n - column : width;
+    const int64_t k_bytes = 2 * g->k_stride, n_bytes = 2 * g->n_stride;
+    uint16_t *panel = (uint16_t *)g->dst + i * panel_size;
+    if (columns < width || g->k % 2) memset(panel, 0, (size_t)panel_size * sizeof *panel);
+    pack_bf16_columns((const char *)g->src + column * n_bytes, g->k, columns, k_bytes, n_bytes, panel);
+    if (g->second)
+      pack_bf16_columns((const char *)g->second + column * n_bytes, g->k, columns, k_bytes, n_bytes, panel + 2 * width);
   }
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,26 +35,26 @@ class Arguments:
         self._held: list[Any] = []
         self._patches: list[tuple[Any, int, int]] = []
         self._resizes: list[tuple[Any, int, int]] = []
-        self._fault = library.ffi.new(library.types["ingot_fault"])
+        self._fault = library.new("ingot_fault")
 
     def program(self, sizes: Any, turn: Any) -> Any:
         """An `ingot_program *`, which keeps alive what it points to but for the regions. Fills every struct."""
-        ffi, isa = self._library.ffi, self._lowered.target.isa
-        steps = ffi.new("ingot_step[]", max(1, len(self._plan.steps)))
+        library, isa = self._library, self._lowered.target.isa
+        steps = library.new("ingot_step[]", max(1, len(self._plan.steps)))
         for index, step in enumerate(self._plan.steps):
             row = steps[index]
-            row.kernel = self._library.kernel(step.kernel, isa)
+            row.kernel = library.kernel(step.kernel, isa)
             row.args = self._arguments(step, index)
             row.parts, row.barrier = step.parts, self._plan.barriers[index]
-        patches = ffi.new("ingot_patch[]", max(1, len(self._patches)))
+        patches = library.new("ingot_patch[]", max(1, len(self._patches)))
         for row, (where, slot, offset) in zip(patches, self._patches, strict=False):
             row.where, row.slot, row.byte_offset = where, slot, offset
-        resizes = ffi.new("ingot_resize[]", max(1, len(self._resizes)))
+        resizes = library.new("ingot_resize[]", max(1, len(self._resizes)))
         for row, (where, symbol, factor) in zip(resizes, self._resizes, strict=False):
             row.where, row.symbol, row.factor = where, symbol, factor
         self._held += [steps, patches, resizes, sizes, turn]
-        return ffi.new(
-            self._library.types["ingot_program"],
+        return library.new(
+            "ingot_program",
             {
                 "steps": steps, "patches": patches, "resizes": resizes, "sizes": sizes, "fault": self._fault,
                 "lock": turn, "step_count": len(self._plan.steps), "patch_count": len(self._patches),
@@ -63,8 +63,7 @@ class Arguments:
         )  # fmt: skip
 
     def _arguments(self, step: Step, index: int) -> Any:
-        ffi = self._library.ffi
-        args = ffi.new(self._library.types[step.args_type])
+        args = self._library.new(step.args_type)
         self._held.append(args)
         for name, value in step.fields.items():
             if isinstance(value, Pointer):
@@ -85,9 +84,13 @@ class Arguments:
     def _note_size(self, args: Any, value: Any, *field: str | int) -> None:
         """A field that counts rows of a run is set at each run."""
         if isinstance(value, AtMost):
-            kind, offset = self._library.ffi.typeof(args).item, self._library.ffi.offsetof
-            where = self._library.ffi.cast("int64_t*", self._library.ffi.cast("char*", args) + offset(kind, *field))
+            where = self._library.cast("int64_t*", self._field(args, field))
             self._resizes.append((where, self._symbols.index(value.symbol), value.factor))
+
+    def _field(self, args: Any, field: Sequence[str | int]) -> Any:
+        """Where a field of an argument struct lies, or an element of one."""
+        ffi = self._library.ffi
+        return self._library.cast("char*", args) + ffi.offsetof(ffi.typeof(args).item, *field)
 
     def _point(self, args: Any, name: str, pointer: Pointer, index: int) -> None:
         if pointer.tensor == FAULT:
@@ -97,13 +100,13 @@ class Arguments:
 
     def _address(self, args: Any, pointer: Pointer, *field: str | int) -> Any:
         """Where a pointer points; null for one that is set at each run, which is noted as a patch of the field."""
-        ffi = self._library.ffi
+        library = self._library
         tensor, address = self._lowered.tensors[pointer.tensor], self._plan.addresses[pointer.tensor]
         if address.region not in self._slots:
-            return ffi.cast("void*", self._base(tensor.id, address) + pointer.byte_offset)
-        where = ffi.cast("void**", ffi.cast("char*", args) + ffi.offsetof(ffi.typeof(args).item, *field))
+            return library.cast("void*", self._base(tensor.id, address) + pointer.byte_offset)
+        where = library.cast("void**", self._field(args, field))
         self._patches.append((where, self._slots[address.region], pointer.byte_offset))
-        return ffi.NULL
+        return library.ffi.NULL
 
     def _base(self, id: str, address: Address) -> int:
         recipe = self._lowered.tensors[id].recipe

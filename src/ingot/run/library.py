@@ -17,10 +17,11 @@ from ingot.locks import OwnedLock
 
 ISAS = ("scalar", "avx2", "avx512")
 
-# What is spelt out where programs are made and run.
-_NAMED_TYPES = (
-    "char*", "void*", "void**", "void*[]", "int64_t*", "int64_t[]", "uint32_t*", "ingot_sampler", "ingot_sampler *[]",
-    "ingot_step[]", "ingot_patch[]", "ingot_resize[]",
+# What else is made where weights are packed and programs run: pointers and arrays, each as the C that stands around a
+# declared name.
+_OTHER_TYPES = (
+    "char*", "void*", "void**", "void*[]", "int32_t*", "int64_t*", "int64_t[]", "uint32_t*", "float[]",
+    "ingot_sampler*[]", "ingot_packing[]", "ingot_step[]", "ingot_patch[]", "ingot_resize[]",
 )  # fmt: skip
 
 _opened: dict[Path, "Library"] = {}
@@ -40,7 +41,8 @@ class Kernel:
 class Library:
     """The open library. `ffi` makes argument structs, `entry` has the functions that `abi.h` declares.
 
-    types: a pointer to each struct of `abi.h`, by name. cffi parses what is given as a text, a millisecond each.
+    types: a pointer to each struct of `abi.h`, by name, and what else is made, by what it is in C. cffi parses what is
+    given as a text, two milliseconds each.
     has_bf16_dots: whether this CPU has dot products of bf16; without them gemm_bf16's kernels cannot run on avx512.
     """
 
@@ -62,6 +64,14 @@ class Library:
         if forced and forced not in self.isas():
             raise ResourceError(f"INGOT_ISA: this CPU lacks it, got {forced}, expected one of {', '.join(self.isas())}")
         return forced or self.best_isa
+
+    def new(self, type: str, *initial: Any) -> Any:
+        """A struct or an array of a type of `types`, zeroed where `initial` says no more; it lives as long as this."""
+        return self.ffi.new(self.types[type], *initial)
+
+    def cast(self, type: str, value: Any) -> Any:
+        """A pointer of a type of `types`."""
+        return self.ffi.cast(self.types[type], value)
 
     def kernel(self, name: str, isa: str) -> Any:
         """The function pointer of a kernel: call it as kernel(args, part, parts)."""
@@ -94,14 +104,20 @@ def _text(ffi: Any, pointer: Any) -> str:
 
 
 def _declare(ffi: Any) -> dict[str, Any]:
-    """Reads abi.h, and gives a pointer type for each struct in it: the members of one more struct."""
-    members = " ".join(f"{name} *{name};" for name in abi.structs())
-    ffi.cdef(f"{abi.source('abi.h')}\ntypedef struct {{ {members} }} ingot_structs;")
-    return {name: field.type for name, field in ffi.typeof("ingot_structs").fields}
+    """Reads abi.h, and gives the types by name: they are the members of one more struct, so that it is read at once."""
+    members = [f"{name} *{name};" for name in abi.structs()]
+    for i, type in enumerate(_OTHER_TYPES):
+        element = type.removesuffix("[]")
+        members.append(f"{element} (*other{i}){type[len(element) :]};")
+    ffi.cdef(f"{abi.source('abi.h')}\ntypedef struct {{ {' '.join(members)} }} ingot_types;")
+    fields = ffi.typeof("ingot_types").fields
+    types = {name: field.type for name, field in fields[: len(abi.structs())]}
+    others = (field.type.item for _, field in fields[len(types) :])
+    return types | dict(zip(_OTHER_TYPES, others, strict=True))
 
 
 def _kernel_table(ffi: Any, entry: Any, types: dict[str, Any]) -> dict[str, Kernel]:
-    count = ffi.new("int32_t *")
+    count = ffi.new(types["int32_t*"])
     rows = entry.ingot_kernels(count)
     kernels = {}
     for row in (rows[i] for i in range(count[0])):
@@ -150,8 +166,6 @@ def _open(path: Path) -> Library:
 
 
 def _resolve(ffi: Any, entry: Any) -> None:
-    """Looks everything up that a program needs: cffi does so under a lock of its own, which a fork may leave held."""
-    for name in _NAMED_TYPES:
-        ffi.typeof(name)
+    """Looks up what a program needs: cffi does so under a lock of its own, which a fork may leave held."""
     for name in dir(entry):
         getattr(entry, name)

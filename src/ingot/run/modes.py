@@ -29,7 +29,7 @@ class BoundProgram:
         (output,) = lowered.outputs.values()
         self.output = np.zeros(output.shape, output.dtype.numpy)
         self._table = self.native.pointers([*self.inputs.values(), self.output])
-        self._samplers = self.native.library.ffi.new("ingot_sampler *[]", max(1, len(self.output)))
+        self._samplers = self.native.library.new("ingot_sampler*[]", max(1, len(self.output)))
         self._resized = frozenset(self.native.planned)
 
     def run(self, sizes: Mapping[str, int], samplers: Sequence[NativeSampler] = ()) -> None:

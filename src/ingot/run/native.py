@@ -72,7 +72,7 @@ class NativeProgram:
         self._tables: list[BindingTable] = []  # that no run uses now
         self.planned = _planned_sizes(lowered)
         self._symbols = list(self.planned)
-        self._sizes_now = self.library.ffi.new("int64_t[]", list(self.planned.values()) or 1)
+        self._sizes_now = self.library.new("int64_t[]", list(self.planned.values()) or 1)
         self._from_buffer = self.library.ffi.from_buffer
         self._run = self.library.entry.ingot_run
         self._run_sampled = self.library.entry.ingot_run_sampled
@@ -117,11 +117,11 @@ class NativeProgram:
 
     def pointers(self, arrays: Sequence[np.ndarray]) -> BindingTable:
         """A binding table of inputs and outputs, in order; it keeps the arrays alive."""
-        rows = self.library.ffi.new("void*[]", max(1, len(self._slots)))
+        rows = self.library.new("void*[]", max(1, len(self._slots)))
         held = [self._buffer(array) for array in arrays]
         for slot, buffer in enumerate(held):
             rows[slot] = buffer
-        return BindingTable(rows, self.library.ffi.new(self.library.types["ingot_fault"]), held)
+        return BindingTable(rows, self.library.new("ingot_fault"), held)
 
     def call(self, table: BindingTable, samplers: Any = None, sampler_count: int = 0) -> None:
         """The C call, on a table that no other call uses.
@@ -166,7 +166,7 @@ class NativeProgram:
         for file in self._mapped:
             file.expect_unchanged()
         for row in times:
-            nanoseconds = self.library.ffi.cast("int64_t*", row.ctypes.data)
+            nanoseconds = self.library.cast("int64_t*", row.ctypes.data)
             if self.library.entry.ingot_run_profiled(ready.program, table.rows, table.fault, nanoseconds):
                 self._raise_fault(table)
         return times[:, : len(self.plan.steps)]
@@ -184,7 +184,6 @@ class NativeProgram:
         """Fills every argument struct for where the arena and the state lie now: the structs, and what must stay alive
         while they are used.
         """
-        ffi = self.library.ffi
         if self._state is self._arena:
             memory = state = self._arena.reserve(self._sizes)
         else:
@@ -194,7 +193,7 @@ class NativeProgram:
             self.library, self.lowered, self.plan, self._weights,
             memory.addresses | state.addresses, self._slots, self._symbols,
         )  # fmt: skip
-        turn = ffi.cast("uint32_t*", self._arena.turn.ctypes.data)
+        turn = self.library.cast("uint32_t*", self._arena.turn.ctypes.data)
         ready = _Ready(memory.addresses, state.addresses, arguments.program(self._sizes_now, turn), arguments)
         self._ready = ready
         return ready, memory, state

@@ -18,16 +18,17 @@ class NativeSampler:
         library = load()
         self._arrays = dict(arrays)
         self._draw, self._from_buffer = library.entry.ingot_sample, library.ffi.from_buffer
-        types = dict(library.types["ingot_sampler"].item.fields)
+        self._floats, struct = library.types["float[]"], library.types["ingot_sampler"].item
+        types = dict(struct.fields)
         pointers = {
             name: library.ffi.cast(types[name].type, array.ctypes.data)
             for name, array in self._arrays.items()
             if array.size
         }
         kernel = library.kernel("sample_f32", library.isa())
-        self.struct = library.ffi.new(library.types["ingot_sampler"], {**pointers, **fields, "kernel": kernel})
-        self.nbytes = sum(array.nbytes for array in self._arrays.values()) + library.ffi.sizeof("ingot_sampler")
+        self.struct = library.new("ingot_sampler", {**pointers, **fields, "kernel": kernel})
+        self.nbytes = sum(array.nbytes for array in self._arrays.values()) + library.ffi.sizeof(struct)
 
     def draw(self, logits: np.ndarray) -> int:
         """The token drawn from f32[vocabulary], row-major; -1 and a reason in `struct.status` when there is none."""
-        return int(self._draw(self.struct, self._from_buffer("float[]", logits)))
+        return int(self._draw(self.struct, self._from_buffer(self._floats, logits)))

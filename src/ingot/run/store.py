@@ -15,12 +15,11 @@ from ingot.files import mapped_files, release
 from ingot.locks import OwnedLock
 from ingot.lower.formats import HALF_PANEL, PANEL, Format
 from ingot.lower.recipe import Recipe, Static
-from ingot.run.library import load
+from ingot.run.packing import COPY_BYTES, Packing, pack_panels
 
 _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
 _LARGE_BYTES = 16 << 20  # a matrix that several threads pack together
-_COPY_BYTES = 4 << 20
 _SERIAL_BYTES = 1 << 20  # so little that threads do not pay
 
 # Bytes that it makes, and the work.
@@ -35,7 +34,8 @@ class WeightStore:
 
     A raw recipe of a mapped parameter that is already row-major, or of a row-major part of one, is used where it lies.
     Everything else is packed straight from the mapped file, over `threads` threads, and what was read of the file is
-    let go at once, so that source and copy are never in memory together.
+    let go at once, so that source and copy are never in memory together. Where the file has a matrix as it is packed,
+    the interpreter's lock is not needed for it: other threads may compile meanwhile.
     """
 
     def __init__(self, threads: int = 1):
@@ -67,14 +67,16 @@ class WeightStore:
             sizes = [-(-recipe.nbytes // _ALIGNMENT) * _ALIGNMENT for recipe in panels]
             whole, offset = allocate(sum(sizes)), 0
             jobs: list[_Job] = []
+            packing = Packing()
             for recipe, size in zip(panels, sizes, strict=True):
                 packed = whole[offset : offset + recipe.nbytes].view(recipe.dtype.numpy)
                 made[recipe.key] = packed
-                jobs += self._pack_jobs(recipe, packed) if packed.size else []
+                jobs += self._pack_jobs(recipe, packed, packing) if packed.size else []
                 offset += size
             for recipe in missing:
                 if recipe.layout == "raw":
                     jobs.append((recipe.nbytes, partial(_make_raw, recipe, made)))
+            jobs += packing.jobs(self.threads)
             self._do(jobs)
             for file in sources:
                 file.expect_unchanged()
@@ -114,10 +116,13 @@ class WeightStore:
             for future in [executor.submit(work) for _, work in jobs]:
                 future.result()
 
-    def _pack_jobs(self, recipe: Recipe, packed: np.ndarray) -> Iterator[_Job]:
-        """Packs a matrix: whole panels of the matrices that are its columns, and parts of a large one, on their own."""
+    def _pack_jobs(self, recipe: Recipe, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
+        """Packs a matrix: whole panels of the matrices that are its columns, and parts of a large one, on their own.
+
+        packing: takes those that are there as they are.
+        """
         if recipe.layout == "gate_panels":
-            yield from self._gate_jobs(recipe, packed)
+            yield from self._gate_jobs(recipe, packed, packing)
             return
         if len(recipe.shape) > 2:
             yield packed.nbytes, partial(_pack_several, recipe, packed)
@@ -127,6 +132,10 @@ class WeightStore:
         items = recipe.format.column_items(k)
         for value in recipe.value.side_by_side(axis):
             n = value.dims[axis]
+            if value.node is None:
+                packing.add(recipe.format, [value.evaluate()], packed[start * items :], axis == 0)
+                start += n
+                continue
             is_large = value.is_divisible and n * recipe.format.packed.size(k) > _LARGE_BYTES
             step = -(-n // self.threads // PANEL) * PANEL if is_large else max(n, 1)
             for column in range(0, n, step):
@@ -136,11 +145,15 @@ class WeightStore:
                 yield here.nbytes, work
             start += n
 
-    def _gate_jobs(self, recipe: Recipe, packed: np.ndarray) -> Iterator[_Job]:
+    def _gate_jobs(self, recipe: Recipe, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
         """Packs columns of both halves side by side; parts of large ones on their own."""
         axis = 0 if recipe.transposed else 1
         items, half = recipe.format.column_items(recipe.shape[1 - axis]), recipe.shape[axis] // 2
         halves = recipe.value.halves(axis)
+        if all(value.node is None for value, _ in halves):
+            matrices = [value.evaluate()[_range(start, start + half, axis)] for value, start in halves]
+            packing.add(recipe.format, matrices, packed, axis == 0)
+            return
         is_large = packed.nbytes > _LARGE_BYTES and all(value.is_divisible for value, _ in halves)
         step = -(-half // self.threads // HALF_PANEL) * HALF_PANEL if is_large else half
         for column in range(0, half, step):
@@ -148,19 +161,6 @@ class WeightStore:
             here = packed[2 * column * items : 2 * (column + width) * items]
             ranges = [(value, start + column) for value, start in halves]
             yield here.nbytes, partial(_pack_halves, recipe.format, ranges, width, here, axis)
-
-
-def pack_panels(format: Format, data: np.ndarray, packed: np.ndarray, transposed: bool) -> None:
-    """Packs a matrix [k, n] ([n, k] when transposed) of a format into panels; see `lower.recipe.Recipe`."""
-    library = load()
-    rows, columns = (stride // data.itemsize for stride in data.strides)
-    n_stride, k_stride = (rows, columns) if transposed else (columns, rows)
-    k, n = reversed(data.shape) if transposed else data.shape
-    ffi = library.ffi
-    source = ffi.cast("void*", data.ctypes.data)
-    target = ffi.cast("void*", packed.ctypes.data)
-    args = {"src": source, "dst": target, "n": n, "k": k, "n_stride": n_stride, "k_stride": k_stride, "scale": 1.0}
-    library.kernel(format.pack, library.isa())(ffi.new(library.types["pack_args"], args), 0, 1)
 
 
 def _range(begin: int, end: int, axis: int) -> tuple[slice, ...]:
@@ -171,14 +171,14 @@ def _range(begin: int, end: int, axis: int) -> tuple[slice, ...]:
 def _pack_columns(format: Format, value: Static, begin: int, end: int, packed: np.ndarray, axis: int) -> None:
     """Packs a range of columns; where parts of it can be had, some at a time, so that casts are never whole."""
     k = packed.size // (-(-(end - begin) // PANEL) * PANEL) if packed.size else 0
-    step = max(1, _COPY_BYTES // (k * packed.itemsize * PANEL)) * PANEL if k else max(1, end - begin)
+    step = max(1, COPY_BYTES // (k * packed.itemsize * PANEL)) * PANEL if k else max(1, end - begin)
     if not value.is_divisible:
         step = max(1, end - begin)
     for column in range(begin, end, step):
         stop = min(column + step, end)
         data = value.part(_range(column, stop, axis))
         here = packed[(column - begin) * k :][: -(-(stop - column) // PANEL) * PANEL * k]
-        pack_panels(format, data, here, axis == 0)
+        pack_panels(format, [data], here, axis == 0)
         release(data)
 
 
@@ -186,19 +186,14 @@ def _pack_halves(format: Format, halves: list[tuple[Static, int]], width: int, p
     """Packs `width` columns (along `axis`) of each (matrix, first column), some at a time."""
     made = {value: value.evaluate() for value, _ in halves if not value.is_divisible}
     k, packed_k = halves[0][0].dims[1 - axis], packed.size // (2 * width)
-    step = max(1, _COPY_BYTES // (2 * k * packed.itemsize * HALF_PANEL)) * HALF_PANEL if k else width
+    step = max(1, COPY_BYTES // (2 * k * packed.itemsize * HALF_PANEL)) * HALF_PANEL if k else width
     for column in range(0, width, step):
         count = min(step, width - column)
         pieces = []
         for value, start in halves:
             columns = _range(start + column, start + column + count, axis)
-            piece = made[value][columns] if value in made else value.part(columns)
-            pieces.append(piece.view(f"u{piece.itemsize}"))  # numpy moves bf16, which it does not know, slowly
-        panels = count // HALF_PANEL
-        split = (panels, HALF_PANEL, k) if axis == 0 else (k, panels, HALF_PANEL)
-        together = np.stack([piece.reshape(split) for piece in pieces], axis + 1)
-        matrix = together.reshape((2 * count, k) if axis == 0 else (k, 2 * count))
-        pack_panels(format, matrix, packed[2 * column * packed_k : 2 * (column + count) * packed_k], axis == 0)
+            pieces.append(made[value][columns] if value in made else value.part(columns))
+        pack_panels(format, pieces, packed[2 * column * packed_k : 2 * (column + count) * packed_k], axis == 0)
         for piece in pieces:
             release(piece)
 
@@ -208,7 +203,7 @@ def _pack_several(recipe: Recipe, packed: np.ndarray) -> None:
     panels = iter(packed.reshape(math.prod(recipe.shape[:-2]), -1))
     for piece in recipe.value.pieces():
         for matrix in piece.reshape(math.prod(piece.shape[:-2]), *piece.shape[-2:]):
-            pack_panels(recipe.format, matrix, next(panels), recipe.transposed)
+            pack_panels(recipe.format, [matrix], next(panels), recipe.transposed)
         release(piece)
 
 
@@ -217,7 +212,7 @@ def _make_raw(recipe: Recipe, made: dict[str, np.ndarray]) -> None:
     value = recipe.value
     if value.node is not None and len(recipe.shape) == 2 and recipe.nbytes and value.is_divisible:
         data = allocate(recipe.nbytes).view(recipe.dtype.numpy).reshape(recipe.shape)
-        step = max(1, _COPY_BYTES * len(data) // recipe.nbytes)
+        step = max(1, COPY_BYTES * len(data) // recipe.nbytes)
         for row in range(0, len(data), step):  # a table that is cast: source and result are never both whole
             rows = slice(row, row + step)
             data[rows] = value.part((rows, slice(None)))
@@ -241,7 +236,7 @@ def _expect_fit(recipe: Recipe, given: np.ndarray) -> None:
 def _copy(source: np.ndarray, target: np.ndarray) -> None:
     """Copies some rows at a time and lets them go: source and target are never in memory together, whole."""
     source, target = np.atleast_1d(source), np.atleast_1d(target)
-    rows = max(1, _COPY_BYTES * len(source) // max(source.nbytes, 1))
+    rows = max(1, COPY_BYTES * len(source) // max(source.nbytes, 1))
     for row in range(0, len(source), rows):
         np.copyto(target[row : row + rows], source[row : row + rows])
         release(source[row : row + rows])

@@ -1,0 +1,95 @@
+"""Matrices into panels, as kernels read them; see `lower.recipe.Recipe` for how they lie."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ingot.files import is_mapped
+from ingot.lower.formats import PANEL, Format
+from ingot.run.library import load
+
+COPY_BYTES = 4 << 20  # that are packed, or copied, before the pages that they came from are let go
+
+
+def pack_panels(format: Format, matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: bool) -> None:
+    """Packs a matrix [k, n] ([n, k] when transposed) of a format into panels, or the halves of one for gates.
+
+    Two halves have one shape, whose n is a multiple of 16. packed: flat, as long as the panels or longer.
+    """
+    library = load()
+    alike = _alike(matrices)
+    library.kernel(format.pack, library.isa())(_arguments(alike, packed, transposed), 0, 1)
+
+
+class Packing:
+    """Matrices that lie in memory as they are to be packed, for several threads at once that need no interpreter."""
+
+    def __init__(self) -> None:
+        self._nbytes = 0  # of panels
+        self._parts: list[dict[str, Any]] = []
+        self._held: list[np.ndarray] = []  # what parts point to
+
+    def add(self, format: Format, matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: bool) -> None:
+        """Adds what `pack_panels` takes, some columns at a time, after which the pages of a mapped file are let go."""
+        library = load()
+        kernel = library.kernel(format.pack, library.isa())
+        matrices = _alike(matrices)
+        axis, width = 0 if transposed else 1, PANEL // len(matrices)
+        n, k = matrices[0].shape[axis], matrices[0].shape[1 - axis]
+        items = format.column_items(k) * len(matrices)
+        step = max(1, COPY_BYTES // (items * packed.itemsize * width)) * width
+        for column in range(0, n, step):
+            columns = slice(column, column + step)
+            parts = [matrix[columns] if transposed else matrix[:, columns] for matrix in matrices]
+            pages = [_pages(part) for part in parts if is_mapped(part)]
+            self._parts.append(
+                {
+                    "kernel": kernel,
+                    "args": _arguments(parts, packed[column * items :], transposed),
+                    "pages": [library.cast("void*", begin) for begin, _ in pages],
+                    "page_bytes": [nbytes for _, nbytes in pages],
+                }
+            )
+        self._held += [*matrices, packed]
+        self._nbytes += n * items * packed.itemsize
+
+    def jobs(self, threads: int) -> list[tuple[int, Callable[[], None]]]:
+        """Bytes and work for each of so many threads, who take parts until none is left."""
+        if not self._parts:
+            return []
+        library = load()
+        parts, taken = library.new("ingot_packing[]", self._parts), library.new("int64_t*")
+
+        def work() -> None:
+            library.entry.ingot_pack(parts, len(self._parts), taken)
+
+        return [(self._nbytes // threads, work)] * min(threads, len(self._parts))
+
+
+def _alike(matrices: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    """Matrices whose elements lie at the same distances."""
+    return matrices if len({matrix.strides for matrix in matrices}) == 1 else list(map(np.ascontiguousarray, matrices))
+
+
+def _arguments(matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: bool) -> Any:
+    """The argument struct, which keeps no array alive."""
+    library = load()
+    cast = library.cast
+    src, *second = (cast("void*", matrix.ctypes.data) for matrix in matrices)
+    order = 1 if transposed else -1  # n and its stride come first in a transposed matrix
+    n, k = matrices[0].shape[::order]
+    n_stride, k_stride = (stride // matrices[0].itemsize for stride in matrices[0].strides[::order])
+    fields = {"src": src, "dst": cast("void*", packed.ctypes.data), "n": n, "k": k}
+    fields |= {"n_stride": n_stride, "k_stride": k_stride, "scale": 1.0}
+    return library.new("pack_args", fields | ({"second": second[0]} if second else {}))
+
+
+def _pages(array: np.ndarray) -> tuple[int, int]:
+    """The first page that an array lies in, and the bytes from there to its end."""
+    low, high = np.lib.array_utils.byte_bounds(array)
+    begin = low // mmap.PAGESIZE * mmap.PAGESIZE
+    return begin, high - begin
