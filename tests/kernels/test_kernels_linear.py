@@ -289,7 +289,7 @@ def attention_expected(q, k, v, mask, scale, causal_offset):
         size = size + abs(np.where(np.isfinite(mask), mask, 0)).max()
     if causal_offset is not None:
         rows, columns = np.indices(score.shape[-2:])
-        score = np.where(columns <= rows + causal_offset, score, -np.inf)
+        score = np.where(columns - rows <= causal_offset, score, -np.inf)
     largest = score.max(-1, initial=-np.inf, keepdims=True)
     weight = np.exp(score - np.where(np.isfinite(largest), largest, 0))
     total = weight.sum(-1, keepdims=True)
@@ -319,6 +319,8 @@ ATTENTIONS = [  # batch, heads, kv_heads, q_len, kv_len, head_dim, v_dim, mask, 
     (1, 2, 1, 500, 1300, 16, 20, None, 800),  # several groups of blocks
     (1, 1, 1, 60, 9000, 8, 8, None, 8940),
     (1, 3, 3, 70, 64, 32, 32, None, -40),  # rows that see nothing
+    (1, 2, 1, 70, 64, 8, 8, None, 2**63 - 1),
+    (1, 2, 1, 70, 64, 8, 8, None, -(2**63)),
 ]
 
 

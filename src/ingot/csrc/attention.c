@@ -249,7 +249,7 @@ static inline attention_view attention_look(const attention_args *g, const atten
   attention_view view = {.reach = {0, 0}};
   for (int64_t r = 0; r < b->count; r++) {
     int64_t seen = end;
-    if (g->causal && b->at[r] + g->causal_offset < end) seen = b->at[r] + g->causal_offset + 1;
+    if (g->causal && g->causal_offset < end - b->at[r]) seen = b->at[r] + g->causal_offset + 1;
     if (seen > end) seen = end;
     view.visible[r] = seen > begin ? seen - begin : 0;
     if (view.visible[r] > view.reach[r / ATTENTION_HALF]) view.reach[r / ATTENTION_HALF] = view.visible[r];
@@ -336,7 +336,7 @@ static inline attention_block attention_begin(const attention_args *g, const att
 static inline int64_t attention_cost(const attention_args *g, const attention_cut *cut, int64_t block) {
   const attention_block b = attention_begin(g, cut, block, NULL);
   int64_t columns = g->kv_len;
-  if (g->causal && b.row + b.rows + g->causal_offset < columns) columns = b.row + b.rows + g->causal_offset;
+  if (g->causal && g->causal_offset < columns - b.row - b.rows) columns = b.row + b.rows + g->causal_offset;
   return b.count * (columns > 0 ? columns + INGOT_PANEL : INGOT_PANEL);
 }
 

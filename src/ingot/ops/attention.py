@@ -52,9 +52,9 @@ def _expand_attention(g, q, k, v, mask=None, *, scale, causal, causal_offset, sa
         added = g.type(mask).dtype.kind == "f"
         scores = g.add(scores, mask) if added else g.where(mask, scores, float("-inf"))
     if causal:
-        row = g.reshape(g.iota(length=rows, start=causal_offset, step=1, dtype=i64), shape=(rows, 1))
+        row = g.reshape(g.iota(length=rows, start=0, step=1, dtype=i64), shape=(rows, 1))
         column = g.iota(length=columns, start=0, step=1, dtype=i64)
-        scores = g.where(g.less_equal(column, row), scores, float("-inf"))
+        scores = g.where(g.less_equal(g.sub(column, row), causal_offset), scores, float("-inf"))
     largest = g.reduce_max(scores, axes=(3,), keepdims=True)
     if safe:  # a finite number in place of a maximum of -inf keeps exp(-inf - m) at 0 instead of NaN
         largest = g.maximum(largest, float(np.finfo(np.float32).min))
@@ -80,6 +80,8 @@ def _expand_attention(g, q, k, v, mask=None, *, scale, causal, causal_offset, sa
         sample("q[2,2,5,4] k[2,2,6,4] v[2,2,6,4] m[2,1,1,6]", scale=0.5),
         sample("q[2,2,5,4] k[2,2,6,4] v[2,2,6,4] m:bool[2,1,5,6]", scale=0.5, causal=True),
         sample("q[1,1,5,4] k[1,1,3,4] v[1,1,3,4]", scale=0.5, causal=True, causal_offset=-2),
+        sample("q[1,1,5,4] k[1,1,3,4] v[1,1,3,4]", scale=0.5, causal=True, causal_offset=2**63 - 1),
+        sample("q[1,1,5,4] k[1,1,3,4] v[1,1,3,4]", scale=0.5, causal=True, causal_offset=-(2**63)),
         sample("q[1,2,1,64] k[1,2,65,64] v[1,2,65,64]", scale=0.125),
         sample("q[1,1,1,1] k[1,1,1,1] v[1,1,1,1]", scale=1.0),
         sample("q[0,2,3,4] k[0,2,3,4] v[0,2,3,4]", scale=0.5),
@@ -115,7 +117,7 @@ def attention(
         scores = np.where(mask, scores, -np.inf) if mask.dtype.kind == "b" else scores + mask
     if causal:
         rows, columns = np.arange(q.shape[2])[:, None], np.arange(k.shape[2])
-        scores = np.where(columns <= rows + causal_offset, scores, -np.inf)
+        scores = np.where(columns - rows <= causal_offset, scores, -np.inf)
     largest = np.max(scores, -1, keepdims=True, initial=-np.inf)
     blind = (largest == -np.inf) & safe
     power = np.exp(scores - np.where(blind, 0, largest))

@@ -224,8 +224,12 @@ def _infer_trilu(x, *, k, upper):
         sample("x[1,1]", k=1, upper=True),
         sample("x:bool[4,5]", k=0, upper=False),
         sample("x:i64[4,5]", k=9, upper=True),
+        sample("x[3,2]", k=2**63 - 1, upper=False),
+        sample("x[3,2]", k=-(2**63), upper=False),
+        sample("x[3,2]", k=-(2**63), upper=True),
     ],
 )
 def trilu(x, *, k: int, upper: bool):
     """The triangle of the last two dims on and above (`upper`) or on and below diagonal k; the rest is 0."""
+    k = max(-x.shape[-2], min(k, x.shape[-1]))  # past the dims every diagonal means the same
     return np.triu(x, k) if upper else np.tril(x, k)

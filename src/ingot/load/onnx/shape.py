@@ -22,7 +22,7 @@ from ingot.load.onnx.shapes import (
     squeezed,
     unsqueezed,
 )
-from ingot.load.onnx.tensors import MAX_ELEMENTS, count_elements
+from ingot.load.onnx.tensors import count_elements
 from ingot.ops.define import broadcast_shapes
 
 
@@ -169,9 +169,7 @@ def trilu(call: Call) -> str:
     diagonals = call.integers(1) if call.has(1) else (0,)
     if len(diagonals) != 1:
         raise call.malformed(f"input 1 has {len(diagonals)} elements, expected 1")
-    # Past the dims every diagonal means the same.
-    k = max(-MAX_ELEMENTS, min(diagonals[0], MAX_ELEMENTS))
-    return call.build.trilu(call[0], k=k, upper=bool(call.attr_int("upper", 1)))
+    return call.build.trilu(call[0], k=diagonals[0], upper=bool(call.attr_int("upper", 1)))
 
 
 @onnx("DepthToSpace")
