@@ -68,7 +68,7 @@ define sanitized_build
 endef
 # Python leaks by design; a child of a process with threads makes threads of its own.
 sanitizer_options = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	TSAN_OPTIONS=halt_on_error=1:die_after_fork=0
+	TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:suppressions=$(abspath tests/kit/native/tsan.supp)
 preloaded = LD_PRELOAD="$(foreach library,$(2),$(shell gcc -print-file-name=$(library)))" $(sanitizer_options) \
 	INGOT_LIBRARY=$(abspath build/$(1))/libingot.so
 
