@@ -177,6 +177,6 @@ class Candidates:
 def _compile(graph: Graph, row: Row, target: Target, weights: WeightStore) -> NativeProgram:
     """The graph of one node with a row that lowering would perhaps avoid."""
     alone = replace(CPU, rows=ROWS | {row.op: [replace(row, avoid=accept)]})
-    segment = compile_segment(graph.copy(), target, backend=alone)
+    segment = compile_segment(graph, target, backend=alone)
     assert segment.native is not None
     return NativeProgram(segment.graph, *segment.native, weights, Arena())

@@ -108,14 +108,13 @@ def compile_mode(
     """
     placement = Placement() if placement is None else placement
     static = mode.graph(graph, passes)
-    whole = static.copy()  # lowering expands nodes and adds constants; who runs or saves the mode sees it as it was
     parts = []
     for segment in segments(static, target):
         if not segment.native:
             parts.append(CompiledSegment(segment.graph, None))
             continue
         parts.append(compile_segment(segment.graph, target, mode.name, placement=placement))
-    compiled = Compiled(mode, whole, tuple(parts))
+    compiled = Compiled(mode, static, tuple(parts))
     if mode.state == "append":
         _expect_in_place(compiled)
     return compiled
@@ -129,8 +128,7 @@ def compile_segment(
     placement: Placement | None = None,
     backend: Backend | None = None,
 ) -> CompiledSegment:
-    """Lowers, plans and verifies a static graph all of whose nodes have a kernel; adds to it the constants
-    that steps read.
+    """Lowers, plans and verifies a static graph all of whose nodes have a kernel.
 
     mode: what the steps are for, as it is printed. backend: what to choose from; None for all that the device has.
 

@@ -17,7 +17,7 @@ BACKENDS = {"cpu": CPU}
 
 
 def lower(graph: Graph, target: Target, mode: str = "infer", backend: Backend | None = None) -> Lowered:
-    """Lowers a static graph all of whose nodes have a kernel (see `segments`).
+    """Lowers a static graph all of whose nodes have a kernel (see `segments`), and leaves it as it is.
 
     backend: what to choose from; None for all that the target's device has.
     """
@@ -25,11 +25,12 @@ def lower(graph: Graph, target: Target, mode: str = "infer", backend: Backend | 
 
 
 def segments(graph: Graph, target: Target) -> list[Segment]:
-    """Prepares a static graph for lowering, in place, and cuts it where only the reference can go on.
+    """A static graph as `lower` takes it: a copy, prepared, and cut where only the reference can go on.
 
     An op without an accepting row is expanded into simpler ops where it can be; what is left without a kernel goes
     into interpreted segments. Raises UnsupportedError for one beside states.
     """
+    graph = graph.copy()
     expanded = True
     while expanded:
         expanded = False

@@ -73,7 +73,7 @@ class Lowering:
         self._casts: dict[tuple[View, DType], View] = {}
         self._slots: dict[Node, dict[str | None, int]] = {}  # where each operand of a concat begins
         self._work: list[float] = []  # nanoseconds of each step on one thread, as its row estimates
-        self._scalars: dict[str, tuple[float, DType]] = {}
+        self._scalars: dict[tuple[float, DType], str] = {}
         self._stand_ins: dict[str, tuple[View, View]] = {}  # tensor -> what is written, where it belongs
         self._panel_tables = self._find_panel_tables()
 
@@ -169,7 +169,7 @@ class Lowering:
         return View(self._weights[recipe.key], recipe.dtype, 0, recipe.shape, strides)
 
     def static_value(self, name: str) -> Static:
-        """A static value of the graph, on its own: what a weight's recipe is made of."""
+        """A static value of the graph or a constant beside it, on its own: what a weight's recipe is made of."""
         return static_value(self.graph, name, self._statics)
 
     def matrix(self, value: str, format: Format, layout: str, transposed: bool) -> View:
@@ -207,15 +207,16 @@ class Lowering:
         return self.view(self.constant(value, dtype))
 
     def constant(self, value: float, dtype: DType) -> str:
-        """The name of a constant of one element, shape []."""
-        name = self.graph.fresh(f"scalar.{value}.{dtype}")
-        for known, data in self._scalars.items():
-            if data == (value, dtype):
-                return known
-        self.graph.add_constant(name, np.array(value, dtype.numpy))
-        self.static.add(name)
-        self._scalars[name] = (value, dtype)
-        return name
+        """The name of a constant of one element, shape [], that the graph does not have."""
+        if (value, dtype) not in self._scalars:
+            name = f"scalar.{value}.{dtype}"
+            while name in self.graph.values or name in self._statics:
+                name += ".1"
+            data = np.array(value, dtype.numpy)
+            self._statics[name] = Static(name, (TensorType(dtype, ()),), data=data)
+            self.static.add(name)
+            self._scalars[value, dtype] = name
+        return self._scalars[value, dtype]
 
     def add_copy(self, source: View, target: View) -> None:
         """A step that copies elements between two views of one shape."""

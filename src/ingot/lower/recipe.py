@@ -1,6 +1,6 @@
 """Packed weights are recipes: how their bytes come about, from weights and constants to the layout of a kernel.
 
-A recipe belongs to no graph, so lowering may change one and programs may outlive it. Its key is the text of the
+A recipe belongs to no graph, so programs may outlive the one they were lowered from. Its key is the text of the
 computation, so two lowerings of one graph agree on it, and no two bindings of one graph on constants that have the same
 name there and other elements.
 """
