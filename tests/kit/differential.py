@@ -67,10 +67,10 @@ class Mismatch(AssertionError):
         self.kind = kind
 
 
-def check(graph: Graph, feeds: Arrays, *, saved: bool = False, emitted: bool = False) -> None:
+def check(graph: Graph, feeds: Arrays, *, saved: bool = False, emitted: str = "") -> None:
     """Runs the whole matrix. Raises Mismatch, or whatever the failing stage raises.
 
-    saved: through a session and its saved form too. emitted: as C too.
+    saved: through a session and its saved form too. emitted: as C too, compiled with this level of optimisation.
     """
     oracle = Oracle(graph, feeds)
     oracle.expect_near("interpreted", interpret(graph, feeds))
@@ -102,7 +102,7 @@ def check(graph: Graph, feeds: Arrays, *, saved: bool = False, emitted: bool = F
     if saved:
         check_session(graph, feeds, fused)
     if emitted:
-        check_emitted(optimized, feeds, fused)
+        check_emitted(optimized, feeds, fused, emitted)
 
 
 class Oracle:
@@ -283,7 +283,7 @@ def check_session(graph: Graph, feeds: Arrays, expected: Arrays) -> None:
         expect_same("saved session", dict(zip(names, again.run(None, feeds), strict=True)), expected)
 
 
-def check_emitted(graph: Graph, feeds: Arrays, expected: Arrays) -> None:
+def check_emitted(graph: Graph, feeds: Arrays, expected: Arrays, level: str) -> None:
     """The C that a static graph is emitted as computes the same bits, where every op has a kernel."""
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -291,7 +291,7 @@ def check_emitted(graph: Graph, feeds: Arrays, expected: Arrays) -> None:
         except UnsupportedError:
             return
         path = Path(folder)
-        command = ["cc", "-O1", "-Wall", "-Werror", "model.c", "main.c", "-lm", "-o", "model"]
+        command = ["cc", level, "-Wall", "-Werror", "model.c", "main.c", "-lm", "-o", "model"]
         _run_command(command, folder)
         rows = {row["id"]: row for row in json.loads((path / "layout.json").read_text())["tensors"]}
         signature = (path / "model.h").read_text().partition("model_run(")[2]
