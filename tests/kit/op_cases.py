@@ -1,5 +1,7 @@
 """Every sample of every op as a graph of one node, compiled and run."""
 
+from collections.abc import Collection, Sequence
+
 import numpy as np
 
 from ingot.compile import compile_mode
@@ -14,6 +16,7 @@ from ingot.run.store import WeightStore
 
 CASES = [(op, sample) for op in OPS.values() for sample in op.samples]
 ISAS = load().isas()
+Operands = Sequence[np.ndarray | None]
 
 
 def case_id(case: tuple[Op, Sample]) -> str:
@@ -21,11 +24,17 @@ def case_id(case: tuple[Op, Sample]) -> str:
     return f"{op.name}({sample.operands}){'' if not sample.attributes else sample.attributes}"
 
 
-def one_node(op: Op, sample: Sample, static: tuple[int, ...] = ()) -> tuple[Graph, dict[str, np.ndarray]]:
-    """A graph of one node; operands listed in `static` are weights."""
+def one_node(
+    op: Op, sample: Sample, static: Collection[int] = (), operands: Operands | None = None
+) -> tuple[Graph, dict[str, np.ndarray]]:
+    """A graph of one node, and what it is fed. Raises ShapeError.
+
+    static: the numbers of operands that are weights. operands: others than are drawn for the sample.
+    """
     graph, feeds = Graph(op.name), {}
     names: list[str | None] = []
-    for i, array in enumerate(draw(sample.operands, np.random.default_rng(7), op.domain)):
+    drawn = draw(sample.operands, np.random.default_rng(7), op.domain) if operands is None else operands
+    for i, array in enumerate(drawn):
         if array is None:
             names.append(None)
         elif i in static:

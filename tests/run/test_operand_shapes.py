@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 from test_native import assert_close
 
-from ingot.dtype import from_numpy
 from ingot.errors import InputError, ShapeError
-from ingot.ir import OPS, Graph, Op, Sample, TensorType
+from ingot.ir import OPS, Graph, Op, Sample
 from ingot.ops.define import draw
 from ingot.run.interpret import interpret
 from ingot.session import InferenceSession
-
-Operands = list[np.ndarray | None]
+from op_cases import Operands, one_node
 
 
 def other_shapes(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
@@ -35,23 +33,6 @@ def changed(op: Op, sample: Sample, rng: np.random.Generator) -> Iterator[Operan
             assert operand is not None
             other = np.resize(operand, shape) if operand.size else np.zeros(shape, operand.dtype)
             yield [*operands[:i], other, *operands[i + 1 :]]
-
-
-def graph_of(op: Op, sample: Sample, operands: Operands, weights: bool) -> tuple[Graph, dict[str, np.ndarray]]:
-    """A graph of one op, and what it is fed. weights: all operands but the first are. Raises ShapeError."""
-    graph, feeds = Graph(op.name), {}
-    names: list[str | None] = []
-    for i, array in enumerate(operands):
-        if array is None:
-            names.append(None)
-        elif weights and i:
-            names.append(graph.add_weight(f"w{i}", array))
-        else:
-            names.append(graph.add_input(f"x{i}", TensorType(from_numpy(array.dtype), array.shape)))
-            feeds[f"x{i}"] = array
-    for i, output in enumerate(graph.add(op.name, names, **sample.attributes).outputs):
-        graph.set_output(f"y{i}", output)
-    return graph, feeds
 
 
 def compare(op: Op, graph: Graph, feeds: dict[str, np.ndarray]) -> None:
@@ -74,7 +55,8 @@ def test_other_shapes_are_refused_or_agree(op: Op) -> None:
     for number, sample in enumerate(op.samples):
         for operands in changed(op, sample, rng):
             try:
-                graph, feeds = graph_of(op, sample, operands, weights=number % 2 == 1)
+                weights = range(1, len(operands)) if number % 2 else ()
+                graph, feeds = one_node(op, sample, weights, operands)
             except ShapeError:
                 continue
             shapes = [None if array is None else array.shape for array in operands]
