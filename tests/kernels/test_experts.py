@@ -1,5 +1,6 @@
 """A mixture of experts: its product and its choice, against float64 and bit for bit among ISAs, parts and batches."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,11 @@ from ingot.dtype import f32, i64
 from ingot.ir import Graph, TensorType
 from ingot.ops.linear import expert_matmul
 from ingot.run.interpret import interpret
-from ingot.run.library import load
-from kernel_calls import Guarded, bits, close, element_strides, every_way, pointer
+from kernel_calls import ISAS, LIBRARY, Guarded, bits, close, element_strides, every_way, run
 
 pytestmark = pytest.mark.native
 
 PANEL = 32
-
-
-@pytest.fixture(scope="module")
-def native():
-    return load()
 
 
 def packed(experts: np.ndarray) -> np.ndarray:
@@ -31,18 +26,18 @@ def packed(experts: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(padded.reshape(count, -1, PANEL, k).transpose(0, 1, 3, 2))
 
 
-def run(native, x: np.ndarray, chosen: np.ndarray, experts: np.ndarray, expected_fault: int = 0) -> np.ndarray:
+def multiplied(x: np.ndarray, chosen: np.ndarray, experts: np.ndarray, expected_fault: int = 0) -> np.ndarray:
     (count, n, k), (rows, slots) = experts.shape, chosen.shape
-    panels, fault = packed(experts), native.ffi.new("ingot_fault *")
+    panels, fault = packed(experts), LIBRARY.ffi.new("ingot_fault *")
     stride = 48 * (k + 16)
     scratch = np.full(7 * stride, np.nan, np.float32)
     strides = element_strides(np.broadcast_to(x, (rows, slots, k)))[:2]
     fields: dict[str, Any] = {
-        "x": pointer(native, x), "chosen": pointer(native, chosen), "experts": pointer(native, panels),
-        "scratch": pointer(native, scratch), "scratch_stride": stride, "fault": fault, "step": 5, "rows": rows,
+        "x": x, "chosen": chosen, "experts": panels,
+        "scratch": scratch, "scratch_stride": stride, "fault": fault, "step": 5, "rows": rows,
         "slots": slots, "n": n, "k": k, "count": count, "x_strides": strides,
     }  # fmt: skip
-    result = every_way(native, "expert_matmul_f32_packed", fields, lambda: Guarded(np.float32, (rows, slots, n)))
+    result = every_way("expert_matmul_f32_packed", fields, lambda: Guarded(np.float32, (rows, slots, n)))
     assert fault.code == expected_fault
     return result
 
@@ -51,30 +46,30 @@ def run(native, x: np.ndarray, chosen: np.ndarray, experts: np.ndarray, expected
     "rows, slots, n, k, count", [(1, 3, 33, 300, 4), (5, 2, 64, 7, 3), (70, 2, 16, 40, 3), (200, 1, 70, 9, 2)]
 )
 @pytest.mark.parametrize("is_shared", [True, False])
-def test_expert_matmul(native, rows: int, slots: int, n: int, k: int, count: int, is_shared: bool):
+def test_expert_matmul(rows: int, slots: int, n: int, k: int, count: int, is_shared: bool):
     rng = np.random.default_rng(rows)
     x = rng.uniform(-1, 1, (rows, 1 if is_shared else slots, k)).astype(np.float32)
     experts = rng.uniform(-1, 1, (count, n, k)).astype(np.float32)
     chosen = rng.integers(0, count, (rows, slots))
-    result = run(native, x, chosen, experts)
+    result = multiplied(x, chosen, experts)
     close(result, expert_matmul(x.astype(np.float64), chosen, experts.astype(np.float64)), 1e-5)
-    alone = run(native, x[-1:], chosen[-1:], experts)
+    alone = multiplied(x[-1:], chosen[-1:], experts)
     np.testing.assert_array_equal(bits(alone[0]), bits(result[-1]))
 
 
 @pytest.mark.parametrize("wrong", [-1, 3, 1 << 40])
-def test_an_expert_that_is_not_there(native, wrong: int):
+def test_an_expert_that_is_not_there(wrong: int):
     """It is reported, and its result is zeros; the others are as they are."""
     rng = np.random.default_rng(0)
     x, experts = rng.random((2, 1, 5), np.float32), rng.random((3, 40, 5), np.float32)
-    result = run(native, x, np.array([[0, wrong], [2, 1]]), experts, expected_fault=2)
+    result = multiplied(x, np.array([[0, wrong], [2, 1]]), experts, expected_fault=2)
     assert not result[0, 1].any()
     close(result[1], expert_matmul(x, np.array([[0, 0], [2, 1]]), experts)[1], 1e-5)
 
 
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("cols, k", [(17, 5), (128, 8), (9, 9), (1, 1), (40, 1), (700, 700), (3000, 64)])
-def test_topk(native, cols: int, k: int, largest: bool):
+def test_topk(cols: int, k: int, largest: bool):
     """Ties, zeros of both signs, infinities and NaN come in the reference's order."""
     from ingot.ops.index import topk
 
@@ -84,16 +79,12 @@ def test_topk(native, cols: int, k: int, largest: bool):
     x[rng.random(x.shape) < 0.1] = np.inf
     x[rng.random(x.shape) < 0.1] = -0.0
     values, indices = topk(x, k=k, axis=1, largest=largest)
-    for isa in native.isas():
-        for parts in (1, 3):
-            out, found = np.full((23, k), 7, np.float32), np.full((23, k), -7)
-            fields = {"x": pointer(native, x), "out": pointer(native, out), "indices": pointer(native, found)}
-            sizes = {"rows": 23, "cols": cols, "k": k, "x_stride": cols, "largest": int(largest)}
-            args = native.ffi.new("topk_args *", {**fields, **sizes})
-            for part in range(parts):
-                native.kernels["topk_f32"].functions[isa](args, part, parts)
-            np.testing.assert_array_equal(found, indices)
-            np.testing.assert_array_equal(out, values)
+    for isa, parts in itertools.product(ISAS, (1, 3)):
+        out, found = np.full((23, k), 7, np.float32), np.full((23, k), -7)
+        sizes = {"rows": 23, "cols": cols, "k": k, "x_stride": cols, "largest": int(largest)}
+        run("topk_f32", isa, parts, {"x": x, "out": out, "indices": found, **sizes})
+        np.testing.assert_array_equal(found, indices)
+        np.testing.assert_array_equal(out, values)
 
 
 def test_lowered_and_emitted_where_experts_are_constant():

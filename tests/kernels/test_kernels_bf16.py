@@ -7,22 +7,6 @@ import itertools
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16
-from test_kernels_linear import (
-    ACTIVATIONS,
-    ATTRIBUTES,
-    EPILOGUES,
-    ISAS,
-    PARTS,
-    at_page_end,
-    blank,
-    every,
-    gamma,
-    gate_packed,
-    packed,
-    random,
-    run,
-    steps,
-)  # fmt: skip
 
 from ingot.compile import compile_mode
 from ingot.dtype import bf16, f32, i32, i64
@@ -36,6 +20,8 @@ from ingot.run.interpret import interpret
 from ingot.run.library import load
 from ingot.run.program import Program
 from ingot.run.store import WeightStore
+from kernel_calls import ISAS, PARTS, at_page_end, blank, element_strides, every, run
+from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, gamma, gate_packed, packed, random
 
 pytestmark = pytest.mark.native
 
@@ -97,17 +83,6 @@ def test_the_bits_of_f32_gate_panels(m: int, n: int, k: int, gate: int) -> None:
     assert every("gemm_f32_bf16_gated", stored, "c", (m, n), row_pad=5).tobytes() == expected.tobytes()
 
 
-def every_dot(kernel: str, fields: dict, shape: tuple[int, int]) -> np.ndarray:
-    """As `every`, on the instruction sets that can."""
-    results = []
-    for isa, parts in itertools.product(DOT_ISAS, PARTS):
-        target = blank(shape)
-        run(kernel, isa, parts, fields | {"c": target})
-        results.append(np.array(target))
-        assert results[-1].tobytes() == results[0].tobytes(), (isa, parts)
-    return results[0]
-
-
 DOTS = [(1, 33, 2), (4, 40, 600), (5, 64, 1024), (13, 300, 514), (25, 16, 64), (30, 96, 1026), (3, 8, 0)]
 
 
@@ -120,7 +95,7 @@ def test_dots(m: int, n: int, k: int) -> None:
     x = at_page_end(a.view(np.uint16))
     fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": x, "a_stride": k, "c_stride": n, "activation": 4}
     fields |= {"b": at_page_end(pairs(b).view(np.uint16)), "bias": at_page_end(bias)}
-    result = every_dot("gemm_bf16_packed", fields, (m, n))
+    result = every("gemm_bf16_packed", fields, "c", (m, n), isas=DOT_ISAS)
     linear = a.astype(float) @ b.astype(float) + bias
     bound = 2.4 * gamma(k) * (abs(a.astype(float)) @ abs(b.astype(float)) + abs(bias)) + 1e-6
     assert (abs(result - linear / (1 + np.exp(-linear))) <= bound).all()
@@ -137,8 +112,10 @@ def test_gated_dots() -> None:
     gated = fields | {"b": pairs(gate_packed(b.astype(np.float32))), "activation": 4, "gate": 1}
     halves = []
     for half, activation in ((b[:, :n], 4), (b[:, n:], 0)):
-        halves.append(every_dot("gemm_bf16_packed", fields | {"b": pairs(half), "activation": activation}, (m, n)))
-    assert every_dot("gemm_bf16_gated", gated, (m, n)).tobytes() == (halves[0] * halves[1]).tobytes()
+        halves.append(
+            every("gemm_bf16_packed", fields | {"b": pairs(half), "activation": activation}, "c", (m, n), isas=DOT_ISAS)
+        )
+    assert every("gemm_bf16_gated", gated, "c", (m, n), isas=DOT_ISAS).tobytes() == (halves[0] * halves[1]).tobytes()
 
 
 @pytest.mark.parametrize("n, k", [(1, 1), (31, 9), (32, 16), (33, 17), (100, 40), (64, 0), (0, 5), (40, 83)])
@@ -154,7 +131,7 @@ def test_pack(n: int, k: int, layout: str) -> None:
     expected = np.zeros((-(-n // 32), -(-k // 2), 32, 2), np.uint16)
     for i, j in np.ndindex(k, n):
         expected[j // 32, i // 2, j % 32, i % 2] = b[i, j]
-    k_stride, n_stride = steps(placed)
+    k_stride, n_stride = element_strides(placed)
     for isa, parts in itertools.product(ISAS, PARTS):
         target = at_page_end(np.full(expected.shape, 0xA5A5, np.uint16))
         fields = {"src": placed, "n": n, "k": k, "k_stride": k_stride, "n_stride": n_stride, "dst": target}

@@ -4,9 +4,10 @@ sets, parts and batches."""
 import numpy as np
 import pytest
 import torch
-from test_kernels_linear import ACTIVATIONS, at_page_end, every, gamma, packed, random, steps
 
 from ingot import abi
+from kernel_calls import at_page_end, element_strides, every
+from products import ACTIVATIONS, gamma, packed, random
 
 pytestmark = pytest.mark.native
 
@@ -75,7 +76,7 @@ def check(kernel, x, weight, image, image_strides, stored, case, way):
     expected = function(linear)
     if activation != "none":
         residual = at_page_end(random(*linear.shape, seed=3), holes)
-        fields |= {"bias": at_page_end(bias), "residual": residual, "residual_strides": steps(residual)[:3]}
+        fields |= {"bias": at_page_end(bias), "residual": residual, "residual_strides": element_strides(residual)[:3]}
         expected = expected + residual
     shape = linear.shape
     pitch = shape[3] + holes
@@ -100,7 +101,7 @@ def test_packed_and_planes(case, way):
         results = []
         for images in [x, *x[:, None]] if way[0] == "none" else [x]:
             image = at_page_end(images.transpose(axes), way[1])
-            n, *rest = steps(image)
+            n, *rest = element_strides(image)
             strides = [n, rest[0], rest[1], rest[2]] if name == "packed" else [n, rest[1], rest[2], rest[0]]
             results.append(check(f"conv2d_f32_{name}", images, weight, image, strides, stored, (groups, *window), way))
         for one, all in zip(results[1:], results[0], strict=False):
@@ -115,7 +116,7 @@ def test_depthwise(case, way):
     weight = random(channels, 1, *kernel, seed=1)
     stored = np.ascontiguousarray(weight.reshape(channels, -1).T)
     image = at_page_end(x.transpose(0, 2, 3, 1), way[1])
-    check("conv2d_f32_depthwise", x, weight, image, steps(image), stored, (channels, *window), way)
+    check("conv2d_f32_depthwise", x, weight, image, element_strides(image), stored, (channels, *window), way)
 
 
 @pytest.mark.parametrize("kernel", ["packed", "depthwise"])

@@ -5,37 +5,27 @@ import itertools
 
 import numpy as np
 import pytest
-from test_kernels_linear import at_page_end
 
 import ingot.ops  # noqa: F401
 from ingot import abi
 from ingot.dtype import DTYPES
 from ingot.ir import OPS
-from ingot.run.library import load
+from kernel_calls import ISAS, LIBRARY, PARTS, at_page_end, element_strides, run
 
 pytestmark = pytest.mark.native
 
 BLOCK = 64
-LIBRARY = load()
-PARTS = (1, 2, 3, 7)
 BAD = np.int32(-77)
 
 
-def pointer(array):
-    return LIBRARY.ffi.cast("void *", array.ctypes.data)
-
-
 def strides(array):
-    return [s // array.itemsize for s in array.strides[:-1]]
+    return element_strides(array)[:-1]
 
 
 def call(kernel, isa, parts, fields):
-    """Runs a kernel's parts, last first, and returns the fault."""
-    row, fault = LIBRARY.kernels[kernel], LIBRARY.ffi.new("ingot_fault *")
-    filled = {name: pointer(value) if isinstance(value, np.ndarray) else value for name, value in fields.items()}
-    args = LIBRARY.ffi.new(row.args_type + " *", filled | {"fault": fault, "step": 5})
-    for part in reversed(range(parts)):
-        row.functions[isa](args, part, parts)
+    """Runs a kernel's parts and returns the fault."""
+    fault = LIBRARY.ffi.new("ingot_fault *")
+    run(kernel, isa, parts, fields | {"fault": fault, "step": 5})
     return fault
 
 
@@ -47,7 +37,7 @@ def raw(array):
 
 
 def every_way():
-    return itertools.product(LIBRARY.isas(), PARTS)
+    return itertools.product(ISAS, PARTS)
 
 
 # -- append -----------------------------------------------------------------------------------------------------
@@ -135,7 +125,7 @@ def test_a_row_that_lies_outside_is_a_fault(table, bad, limit, name):
         "out_strides": strides(out), "scratch": np.full(scratch, np.nan, np.float32), "scratch_stride": scratch,
     }  # fmt: skip
     attention = {k: v for k, v in fields.items() if k not in ("x", "dim", "x_strides")}
-    for isa in LIBRARY.isas():
+    for isa in ISAS:
         fault = call(f"cached_attention_{name}", isa, 1, attention)
         assert (fault.code, fault.step, fault.index, fault.limit) == (2, 5, bad, limit)
         assert np.all(out == 0)

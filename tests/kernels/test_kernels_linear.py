@@ -1,121 +1,15 @@
 """Product-sum kernels against float64, and bit for bit among instruction sets, parts, kernels and batches."""
 
-import ctypes
 import itertools
-import math
-import mmap
 
 import numpy as np
 import pytest
 
 from ingot import abi
-from ingot.run.library import load
+from kernel_calls import ISAS, PARTS, at_page_end, blank, element_strides, every, run
+from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, PANEL, gamma, gate_packed, packed, random
 
 pytestmark = pytest.mark.native
-
-PANEL = 32
-_FUNCTIONS = {
-    "none": lambda x: x,
-    "relu": lambda x: np.maximum(x, 0),
-    "gelu_erf": lambda x: x * (1 + np.vectorize(math.erf, otypes="d")(x / math.sqrt(2))) / 2,
-    "gelu_tanh": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
-    "silu": lambda x: x / (1 + np.exp(-x)),
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "tanh": np.tanh,
-    "clip": lambda x: np.clip(x, -0.25, 1.5),
-    "leaky_relu": lambda x: np.where(x < 0, -0.25 * x, x),
-    "hard_sigmoid": lambda x: np.clip(-0.25 * x + 1.5, 0, 1),
-    "hard_swish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
-}
-ACTIVATIONS = {name: (abi.constant(f"INGOT_ACT_{name}"), function) for name, function in _FUNCTIONS.items()}
-ATTRIBUTES = {"act_alpha": -0.25, "act_beta": 1.5}
-ISAS = load().isas()
-PARTS = (1, 2, 3, 7)
-
-
-def at_page_end(array, row_pad=0):
-    """A copy that ends where an unreadable page begins, rows `row_pad` NaN apart: reading past it kills the test."""
-    array = np.asarray(array)
-    if row_pad and array.size:
-        rows = array.reshape(-1, array.shape[-1])
-        padded = np.full((len(rows), rows.shape[1] + row_pad), np.nan, array.dtype)
-        padded[:, : rows.shape[1]] = rows
-        flat = padded.reshape(-1)[: padded.size - row_pad]
-    else:
-        flat = array.reshape(-1)
-    page = mmap.PAGESIZE
-    size = -(-max(flat.nbytes, 1) // page) * page
-    memory = mmap.mmap(-1, size + page)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    assert ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(address + size), page, 0) == 0
-    placed = np.frombuffer(memory, np.uint8)[size - flat.nbytes : size].view(array.dtype)
-    placed[:] = flat
-    if not (row_pad and array.size):
-        return placed.reshape(array.shape)
-    pitch = (array.shape[-1] + row_pad) * array.itemsize
-    strides = [pitch]
-    for dim in array.shape[-2:0:-1]:
-        strides.insert(0, strides[0] * dim)
-    return np.lib.stride_tricks.as_strided(placed, array.shape, (*strides, array.itemsize))
-
-
-def blank(shape, row_pad=0):
-    return at_page_end(np.full(shape, np.nan, np.float32), row_pad)
-
-
-def steps(array):
-    """Strides in elements."""
-    return [stride // array.itemsize for stride in array.strides]
-
-
-def run(name, isa, parts, fields):
-    library = load()
-    ffi = library.ffi
-    kernel = library.kernels[name]
-    values = {
-        key: ffi.cast("void*", value.ctypes.data) if isinstance(value, np.ndarray) else value
-        for key, value in fields.items()
-    }
-    args = ffi.new(f"{kernel.args_type}*", values)
-    for part in reversed(range(parts)):
-        kernel.functions[isa](args, part, parts)
-
-
-def every(name, fields, out, shape, row_pad=0, scratch=0):
-    """Runs on every instruction set and for every number of parts; all results must have the same bits."""
-    results = []
-    for isa, parts in itertools.product(ISAS, PARTS):
-        target = blank(shape, row_pad)
-        extra = {out: target}
-        if scratch:
-            extra |= {"scratch": at_page_end(np.full(parts * scratch, np.nan, np.float32)), "scratch_stride": scratch}
-        run(name, isa, parts, fields | extra)
-        results.append(np.array(target))
-        if row_pad and target.size:
-            pitch = shape[-1] + row_pad
-            flat = np.lib.stride_tricks.as_strided(target, (target.size // shape[-1] * pitch - row_pad,), (4,))
-            assert np.isnan(flat[np.arange(flat.size) % pitch >= shape[-1]]).all(), (isa, parts)
-        assert results[-1].tobytes() == results[0].tobytes(), (isa, parts)
-    return results[0]
-
-
-def random(*shape, seed=0):
-    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
-
-
-def packed(b, scale=1.0):
-    """b[k, n] in panels."""
-    k, n = b.shape
-    columns = -(-n // PANEL) * PANEL
-    wide = np.zeros((k, columns), np.float32)
-    wide[:, :n] = b * np.float32(scale)
-    return np.ascontiguousarray(wide.reshape(k, columns // PANEL, PANEL).transpose(1, 0, 2))
-
-
-def gamma(k):
-    """The relative error bound of a sum of k products in blocks of 256, and of a few roundings more."""
-    return (min(k, 256) + k / 256 + 8) * 2.0**-24
-
 
 SHAPES = [
     (1, 1, 1), (1, 200, 33), (1, 256, 512), (2, 33, 5), (3, 64, 257), (4, 100, 40), (4, 31, 600), (3, 129, 8),
@@ -123,22 +17,6 @@ SHAPES = [
     (64, 32, 20), (5, 40, 0), (0, 8, 4), (6, 0, 4), (2, 40, 0),
     (26, 16, 300), (9, 48, 33), (3, 16, 40), (2, 80, 260), (1, 144, 20),
 ]  # fmt: skip
-EPILOGUES = [  # activation, alpha, with bias, with residual: "last", "first" (before the activation) or not
-    ("none", 1.0, False, ""),
-    ("none", 1.0, True, ""),
-    ("relu", 0.5, True, "last"),
-    ("gelu_erf", 1.0, True, ""),
-    ("gelu_tanh", 1.0, False, "last"),
-    ("silu", 0.125, False, ""),
-    ("sigmoid", 1.0, True, "last"),
-    ("tanh", 1.0, True, ""),
-    ("relu", 1.0, True, "first"),
-    ("clip", 1.0, False, "last"),
-    ("clip", 1.0, True, "first"),
-    ("leaky_relu", 2.0, True, "first"),
-    ("hard_sigmoid", 1.0, True, ""),
-    ("hard_swish", 1.0, False, "first"),
-]
 
 
 @pytest.mark.parametrize("index, shape", list(enumerate(SHAPES)), ids=str)
@@ -182,12 +60,6 @@ def test_gemm_in_place_of_its_residual():
         c = residual.copy()
         run("gemm_f32_packed", isa, parts, fields | {"residual": c, "residual_stride": 45, "c": c})
         assert c.tobytes() == expected.tobytes()
-
-
-def gate_packed(b):
-    """b[k, 2n] in panels of 16 columns of its first half and 16 of its second."""
-    k, columns = b.shape
-    return np.ascontiguousarray(b.reshape(k, 2, columns // PANEL, 16).transpose(2, 0, 1, 3))
 
 
 GATED = [  # m, n, k; activation, alpha, with bias
@@ -237,7 +109,7 @@ def test_pack(n, k, layout):
     else:
         placed = at_page_end(np.repeat(b, 2, axis=1))[:, ::2]
     expected = packed(b, 0.3)
-    k_stride, n_stride = steps(placed)
+    k_stride, n_stride = element_strides(placed)
     fields = {"src": placed, "n": n, "k": k, "k_stride": k_stride, "n_stride": n_stride, "scale": 0.3}
     assert every("pack_f32", fields, "dst", expected.shape).tobytes() == expected.tobytes()
 
@@ -264,11 +136,14 @@ def test_matmul(a_batch, b_batch, batch, sizes, transposed, activation):
     wide_a, wide_b = np.broadcast_to(a, (*batch, m, k)), np.broadcast_to(b, (*batch, k, n))
     code, function = ACTIVATIONS[activation]
     fields = {"a": a, "b": b, "bias": bias, "residual": residual, "m": m, "n": n, "k": k, "alpha": 0.5}
-    fields |= {"batch_rank": len(batch), "batch_shape": batch, "activation": code, "a_stride": steps(a)[-2]}
-    fields |= {"a_batch_strides": steps(wide_a)[:-2], "b_batch_strides": steps(wide_b)[:-2]}
-    fields |= {"residual_batch_strides": steps(residual)[:-2], "residual_stride": steps(residual)[-2]}
-    fields |= {"b_k_stride": steps(b)[-2], "b_n_stride": steps(b)[-1], "c_stride": n + 4}
-    c_batch_strides = steps(blank((*batch, m, n), 4))[:-2]
+    fields |= {"batch_rank": len(batch), "batch_shape": batch, "activation": code, "a_stride": element_strides(a)[-2]}
+    fields |= {"a_batch_strides": element_strides(wide_a)[:-2], "b_batch_strides": element_strides(wide_b)[:-2]}
+    fields |= {
+        "residual_batch_strides": element_strides(residual)[:-2],
+        "residual_stride": element_strides(residual)[-2],
+    }
+    fields |= {"b_k_stride": element_strides(b)[-2], "b_n_stride": element_strides(b)[-1], "c_stride": n + 4}
+    c_batch_strides = element_strides(blank((*batch, m, n), 4))[:-2]
     fields["c_batch_strides"] = c_batch_strides
     result = every("matmul_f32", fields, "c", (*batch, m, n), row_pad=4, scratch=max(k, 1) * PANEL)
     expected = function(0.5 * (wide_a.astype(float) @ wide_b.astype(float)) + bias) + residual
@@ -339,11 +214,15 @@ def attention_fields(q, k, v, mask, causal_offset):
     (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, _), v_dim = q.shape, k.shape, v.shape[-1]
     fields = {"q": q, "k": k, "v": v, "scale": 0.3, "batch": batch, "heads": heads, "kv_heads": kv_heads}
     fields |= {"q_len": q_len, "kv_len": kv_len, "head_dim": head_dim, "v_dim": v_dim}
-    fields |= {"q_strides": steps(q)[:3], "k_strides": steps(k)[:3], "v_strides": steps(v)[:3]}
+    fields |= {
+        "q_strides": element_strides(q)[:3],
+        "k_strides": element_strides(k)[:3],
+        "v_strides": element_strides(v)[:3],
+    }
     fields |= {"causal": int(causal_offset is not None), "causal_offset": causal_offset or 0, "safe": 1}
     if mask is not None:
         wide = np.broadcast_to(mask, (batch, heads, q_len, kv_len))
-        fields |= {"mask": mask, "mask_strides": steps(wide), "mask_kind": 1 if mask.dtype == bool else 2}
+        fields |= {"mask": mask, "mask_strides": element_strides(wide), "mask_kind": 1 if mask.dtype == bool else 2}
     return fields
 
 
@@ -358,7 +237,7 @@ def test_attention(name, case):
     mask = None if mask is None else at_page_end(mask)
     fields = attention_fields(q, k, v, mask, causal_offset)
     shape = (batch, heads, q_len, v_dim)
-    fields["out_strides"] = steps(blank(shape, 6))[:3]
+    fields["out_strides"] = element_strides(blank(shape, 6))[:3]
     scratch = abi.scratch_floats(name, fields)
     result = every(name, fields, "out", shape, row_pad=6, scratch=scratch)
     expected, bound = attention_expected(q, k, v, mask, 0.3, causal_offset)

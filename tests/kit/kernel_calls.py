@@ -1,15 +1,19 @@
 """Calling one kernel on every instruction set and cut into any number of parts, with its output under guard."""
 
+import ctypes
 import itertools
+import mmap
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ingot.run import library
+from ingot.run.library import load
 
 GUARD = 64  # elements before and after each output that no kernel may touch
 PARTS = (1, 2, 3, 7)
+LIBRARY = load()
+ISAS = LIBRARY.isas()
 GUARD_BYTE = 0xA5
 
 
@@ -35,32 +39,93 @@ class Guarded:
         return bool((copy == GUARD_BYTE).all())
 
 
-def pointer(native: library.Library, array: np.ndarray) -> Any:
-    return native.ffi.cast("void *", array.ctypes.data)
+def at_page_end(array: Any, row_pad: int = 0) -> np.ndarray:
+    """A copy that ends where an unreadable page begins, rows `row_pad` NaN apart: reading past it kills the test."""
+    array = np.asarray(array)
+    if row_pad and array.size:
+        rows = array.reshape(-1, array.shape[-1])
+        padded = np.full((len(rows), rows.shape[1] + row_pad), np.nan, array.dtype)
+        padded[:, : rows.shape[1]] = rows
+        flat = padded.reshape(-1)[: padded.size - row_pad]
+    else:
+        flat = array.reshape(-1)
+    page = mmap.PAGESIZE
+    size = -(-max(flat.nbytes, 1) // page) * page
+    memory = mmap.mmap(-1, size + page)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert ctypes.CDLL(None, use_errno=True).mprotect(ctypes.c_void_p(address + size), page, 0) == 0
+    placed = np.frombuffer(memory, np.uint8)[size - flat.nbytes : size].view(array.dtype)
+    placed[:] = flat
+    if not (row_pad and array.size):
+        return placed.reshape(array.shape)
+    pitch = (array.shape[-1] + row_pad) * array.itemsize
+    strides = [pitch]
+    for dim in array.shape[-2:0:-1]:
+        strides.insert(0, strides[0] * dim)
+    return np.lib.stride_tricks.as_strided(placed, array.shape, (*strides, array.itemsize))
+
+
+def blank(shape: Sequence[int], row_pad: int = 0) -> np.ndarray:
+    return at_page_end(np.full(shape, np.nan, np.float32), row_pad)
 
 
 def element_strides(array: np.ndarray) -> list[int]:
     return [s // array.itemsize for s in array.strides]
 
 
+def run(kernel: str, isa: str, parts: int, fields: dict[str, Any]) -> None:
+    """Runs the parts of a kernel, last first. fields: its arguments; arrays stand for their addresses."""
+    row, ffi = LIBRARY.kernels[kernel], LIBRARY.ffi
+    values = {
+        name: ffi.cast("void *", value.ctypes.data) if isinstance(value, np.ndarray) else value
+        for name, value in fields.items()
+    }
+    args = ffi.new(row.args_type + " *", values)
+    for part in reversed(range(parts)):
+        row.functions[isa](args, part, parts)
+
+
 def every_way(
-    native: library.Library, kernel: str, fields: dict[str, Any], output: Callable[[], Guarded]
+    kernel: str, fields: dict[str, Any], output: Callable[[], Guarded], isas: Sequence[str] = ISAS
 ) -> np.ndarray:
-    """Runs a kernel on each instruction set and cut into each number of parts, in reverse order; returns the one
-    result that all give, bit for bit."""
+    """Runs a kernel on each instruction set and cut into each number of parts; returns the one result that all give,
+    bit for bit."""
     results = []
-    for isa, parts in itertools.product(native.isas(), PARTS):
+    for isa, parts in itertools.product(isas, PARTS):
         out = output()
-        row = native.kernels[kernel]
-        args = native.ffi.new(row.args_type + " *", {**fields, "out": pointer(native, out.array)})
-        for part in reversed(range(parts)):
-            row.functions[isa](args, part, parts)
+        run(kernel, isa, parts, fields | {"out": out.array})
         assert out.untouched(), f"{kernel} on {isa} in {parts} parts wrote outside its output"
         results.append((isa, parts, out.array.copy()))
     first = results[0][2]
     for isa, parts, result in results[1:]:
         np.testing.assert_array_equal(bits(result), bits(first), err_msg=f"{kernel}: {isa} in {parts} parts differs")
     return first
+
+
+def every(
+    name: str,
+    fields: dict[str, Any],
+    out: str,
+    shape: Sequence[int],
+    row_pad: int = 0,
+    scratch: int = 0,
+    isas: Sequence[str] = ISAS,
+) -> np.ndarray:
+    """As `every_way`, with output `out` and its scratch at the end of a page and NaN between the output's rows."""
+    results = []
+    for isa, parts in itertools.product(isas, PARTS):
+        target = blank(shape, row_pad)
+        extra = {out: target}
+        if scratch:
+            extra |= {"scratch": at_page_end(np.full(parts * scratch, np.nan, np.float32)), "scratch_stride": scratch}
+        run(name, isa, parts, fields | extra)
+        results.append(np.array(target))
+        if row_pad and target.size:
+            pitch = shape[-1] + row_pad
+            flat = np.lib.stride_tricks.as_strided(target, (target.size // shape[-1] * pitch - row_pad,), (4,))
+            assert np.isnan(flat[np.arange(flat.size) % pitch >= shape[-1]]).all(), (isa, parts)
+        assert results[-1].tobytes() == results[0].tobytes(), (isa, parts)
+    return results[0]
 
 
 def bits(array: np.ndarray) -> np.ndarray:
