@@ -1,5 +1,7 @@
 """Emitted C: built by plain compilers, its outputs are native's to the bit; what it holds and what it must not."""
 
+import fcntl
+import hashlib
 import json
 import os
 import re
@@ -34,40 +36,54 @@ Feeds = dict[str, np.ndarray]
 # What an object may leave to the linker: of libc and libm, and of the compiler's own library.
 ALLOWED_SYMBOLS = set("memcpy memset memmove fmaf sqrtf copysign copysignf fabs fabsf rintf floorf ceilf".split())
 ALLOWED_SYMBOLS |= {"__cpu_model", "__cpu_indicator_init", "__stack_chk_fail", "_GLOBAL_OFFSET_TABLE_"}
+STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 HOSTILE = 'x*/\n#errand "%s\\ ?' + "?/ \u202e"
+
+
+# What a CPU of a set is told to lack, so that the dispatch chooses that set.
+LACKS = {"scalar": "avx2 avx512f", "avx2": "avx512f", "avx512": ""}
 
 
 @dataclass(frozen=True)
 class Emitted:
-    """A folder of emitted C, inputs for it, and what native makes of them."""
+    """A folder of emitted C, inputs for it, and what native makes of them. objects: where compiled models are kept."""
 
     folder: Path
     feeds: Feeds
     expected: dict[str, np.ndarray]
+    objects: Path
 
-    def compiled(self, compiler: str, *flags: str, force: str = "") -> Path:
-        """The program, in a folder of its own.
+    def compiled(self, compiler: str, *flags: str, dispatch: str = "") -> Path:
+        """The program. dispatch: as for `object`."""
+        model = self.object(compiler, *flags, dispatch=dispatch)
+        program = self.folder / model.parent.name
+        command([compiler, *flags, str(model), "main.c", "-lm", "-o", str(program)], self.folder)
+        return program
 
-        force: an instruction set that the dispatch is edited to choose, or "portable" for a CPU that is not an x86.
+    def object(self, compiler: str, *flags: str, dispatch: str = "") -> Path:
+        """model.c compiled, once for all tests and workers that want the same of it.
+
+        dispatch: "told" edits it to go by `run`'s isa too, "portable" as for a CPU that is not an x86.
         """
-        folder = self.folder / "-".join([compiler, force, *flags]).replace("/", "")
+        text = (self.folder / "model.c").read_text()
+        edited = text
+        if dispatch == "told":
+            tested = r'__builtin_cpu_supports\("(avx2|avx512f)"\)'
+            edited = re.sub(tested, r'(\g<0> && !strstr(getenv("LACKS"), "\1"))', text)
+            edited = edited.replace("#include <string.h>", "#include <stdlib.h>\n#include <string.h>")
+        elif dispatch == "portable":
+            edited = text.replace("defined(__x86_64__)", "0")
+        assert (edited != text) == bool(dispatch)
+        key = repr((compiler, flags, edited, (self.folder / "model.h").read_text()))
+        folder = self.objects / hashlib.sha256(key.encode()).hexdigest()[:32]
         folder.mkdir(exist_ok=True)
-        for name in ("model.c", "model.h", "main.c"):
-            shutil.copy(self.folder / name, folder)
-        if force:
-            tests = {
-                "portable": ["defined(__x86_64__)"],
-                "scalar": ['__builtin_cpu_supports("avx2")', '__builtin_cpu_supports("avx512f")'],
-                "avx2": ['__builtin_cpu_supports("avx512f")'],
-                "avx512": [],
-            }[force]
-            text = (folder / "model.c").read_text()
-            for test in tests:
-                assert test in text
-                text = text.replace(test, "0")
-            (folder / "model.c").write_text(text)
-        command([compiler, *flags, "model.c", "main.c", "-lm", "-o", "model"], folder)
-        return folder / "model"
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "model.o").exists():
+                (folder / "model.c").write_text(edited)
+                shutil.copy(self.folder / "model.h", folder)
+                command([compiler, *flags, "-c", "model.c", "-o", "model.o"], folder)
+        return folder / "model.o"
 
     def ports(self) -> tuple[list[dict], list[dict]]:
         """The rows of layout.json for model_run's inputs and outputs, in its order."""
@@ -76,32 +92,43 @@ class Emitted:
         ports = [rows[id] for id in re.findall(r"\*(t\d+)", signature)]
         return [p for p in ports if p["kind"] == "input"], [p for p in ports if p["kind"] == "output"]
 
-    def run(self, program: Path, feeds: Feeds) -> dict[str, np.ndarray]:
-        """What main.c writes."""
+    def run(self, program: Path, feeds: Feeds, isa: str = "avx512") -> dict[str, np.ndarray]:
+        """What main.c writes. isa: the best set that a program which goes by it may take."""
         inputs, outputs = self.ports()
         for row in inputs:
             array = np.asarray(feeds[row["name"]], order="C")
             assert (array.dtype, list(array.shape)) == (DTYPES[row["dtype"]].numpy, row["shape"])
             (self.folder / f"{row['id']}.in").write_bytes(array.tobytes())
         files = [*(f"{row['id']}.in" for row in inputs), *(f"{row['id']}.out" for row in outputs)]
-        command([str(program), "weights.bin", *files], self.folder)
+        command([str(program), "weights.bin", *files], self.folder, LACKS=LACKS[isa])
         return {
             row["name"]: np.fromfile(self.folder / f"{row['id']}.out", DTYPES[row["dtype"]].numpy).reshape(row["shape"])
             for row in outputs
         }
 
-    def check(self, program: Path) -> None:
-        got = self.run(program, self.feeds)
+    def check(self, program: Path, isa: str = "avx512") -> None:
+        got = self.run(program, self.feeds, isa)
         assert set(got) == set(self.expected)
         for name, expected in self.expected.items():
             assert got[name].shape == expected.shape
             assert same_bits(got[name], expected), f"{name}: {np.abs(got[name] - expected).max()}"
 
 
-def command(words: list[str], folder: Path) -> str:
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, errors="replace")
+def command(words: list[str], folder: Path, **environment: str) -> str:
+    done = subprocess.run(
+        words, cwd=folder, env=os.environ | environment, capture_output=True, text=True, errors="replace"
+    )
     assert done.returncode == 0, f"{' '.join(words[:9])}\n{done.stderr[:4000]}"
     return done.stdout
+
+
+@pytest.fixture(scope="session")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of compiled models, which all workers of a run share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "objects"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture(params=["gcc", "clang"])
@@ -206,7 +233,7 @@ MODELS: dict[str, Callable[[], models.Built]] = {
 
 
 @pytest.fixture(scope="session")
-def emitted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Emitted]:
+def emitted(tmp_path_factory: pytest.TempPathFactory, objects: Path) -> Callable[[str], Emitted]:
     """A model of the table, emitted once."""
     done: dict[str, Emitted] = {}
 
@@ -218,7 +245,7 @@ def emitted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Emitted
             outputs = session.run(None, feeds)
             folder = tmp_path_factory.mktemp("emitted")
             emit(session.graph, session.weights, folder)
-            done[name] = Emitted(folder, feeds, dict(zip(session.graph.outputs, outputs, strict=True)))
+            done[name] = Emitted(folder, feeds, dict(zip(session.graph.outputs, outputs, strict=True)), objects)
         return done[name]
 
     return get
@@ -227,7 +254,7 @@ def emitted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Emitted
 @pytest.mark.parametrize("model", MODELS)
 def test_same_bits_as_native(emitted, compiler: str, model: str) -> None:
     case = emitted(model)
-    case.check(case.compiled(compiler, "-O2", "-Wall", "-Werror"))
+    case.check(case.compiled(compiler, "-O2", *STRICT))
 
 
 @pytest.mark.parametrize("flags", ["-O0", "-O3 -march=native", pytest.param("-Os -std=c11", marks=pytest.mark.slow)])
@@ -237,28 +264,32 @@ def test_same_bits_as_native(emitted, compiler: str, model: str) -> None:
 )
 def test_same_bits_under_other_flags(emitted, compiler: str, model: str, flags: str) -> None:
     case = emitted(model)
-    case.check(case.compiled(compiler, *flags.split(), "-Wall", "-Wextra", "-Werror"))
+    case.check(case.compiled(compiler, *flags.split(), *STRICT))
 
 
 @pytest.mark.parametrize("isa", ["portable", *load().isas()])
 def test_same_bits_on_every_set(emitted, compiler: str, isa: str) -> None:
     case = emitted("contractible")
-    case.check(case.compiled(compiler, "-O2", "-Wall", "-Werror", force=isa))
+    if isa == "portable":
+        case.check(case.compiled(compiler, "-O2", *STRICT, dispatch="portable"))
+    else:
+        case.check(case.compiled(compiler, "-O2", *STRICT, dispatch="told"), isa)
 
 
 @pytest.mark.parametrize("model", ["gpt2", "conv net", "several", "specials"])
 def test_sanitizers_find_nothing(emitted, model: str) -> None:
     flags = ("-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    case = emitted(model)
+    program = case.compiled("gcc", *flags, dispatch="told")
     for isa in ("scalar", *load().isas()[-1:]):
-        case = emitted(model)
-        case.check(case.compiled("gcc", *flags, force=isa))
+        case.check(program, isa)
 
 
 # -- every op ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
-def samples(tmp_path_factory: pytest.TempPathFactory) -> Emitted:
+def samples(tmp_path_factory: pytest.TempPathFactory, objects: Path) -> Emitted:
     """Every op sample that has a kernel, side by side in one model."""
     graph, feeds = Graph("samples"), {}
     for number, (op, sample) in enumerate(CASES):
@@ -280,12 +311,13 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Emitted:
     expected = dict(zip(graph.outputs, program.run([feeds[name] for name in graph.inputs]), strict=True))
     folder = tmp_path_factory.mktemp("samples")
     emit(graph, WeightStore(), folder)
-    return Emitted(folder, feeds, expected)
+    return Emitted(folder, feeds, expected, objects)
 
 
-@pytest.mark.parametrize("isa", ["", pytest.param("scalar", marks=pytest.mark.slow)])
-def test_every_op_sample(samples: Emitted, compiler: str, isa: str) -> None:
-    samples.check(samples.compiled(compiler, "-O2", "-Wall", "-Werror", force=isa))
+def test_every_op_sample(samples: Emitted, compiler: str) -> None:
+    program = samples.compiled(compiler, "-O2", "-Wall", "-Werror", dispatch="told")
+    for isa in load().isas():
+        samples.check(program, isa)
 
 
 def test_every_kernel_can_stand_alone(tmp_path: Path, compiler: str) -> None:
@@ -316,11 +348,10 @@ def source_text(name: str) -> str:
 @pytest.mark.parametrize("flags", ["-O0", "-O2"])
 @pytest.mark.parametrize("model", ["block functional", "gpt2", "conv net"])
 def test_object_needs_only_libc_and_libm(emitted, compiler: str, model: str, flags: str) -> None:
-    folder = emitted(model).folder
-    command([compiler, flags, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-c", "model.c", "-o", "model.o"], folder)
-    wanted = {line.split()[-1].partition("@")[0] for line in command(["nm", "-u", "model.o"], folder).splitlines()}
-    assert wanted <= ALLOWED_SYMBOLS
-    defined = command(["nm", "-g", "--defined-only", "model.o"], folder).split()
+    model_o = emitted(model).object(compiler, flags, *STRICT)
+    undefined = command(["nm", "-u", model_o.name], model_o.parent).splitlines()
+    assert {line.split()[-1].partition("@")[0] for line in undefined} <= ALLOWED_SYMBOLS
+    defined = command(["nm", "-g", "--defined-only", model_o.name], model_o.parent).split()
     assert [word for word in defined if word.startswith("model")] == ["model_run"] and len(defined) == 3
 
 
@@ -367,7 +398,7 @@ def test_names_stay_in_the_layout(tmp_path: Path, compiler: str) -> None:
     rows = json.loads((tmp_path / "layout.json").read_text())["tensors"]
     assert {"in" + HOSTILE, "weight" + HOSTILE, "out" + HOSTILE} <= {row["name"] for row in rows}
     feeds = {"in" + HOSTILE: np.ones((3, 5), np.float32)}
-    case = Emitted(tmp_path, feeds, {})
+    case = Emitted(tmp_path, feeds, {}, tmp_path)
     (y,) = case.run(case.compiled(compiler, "-O1", "-Wall", "-Werror"), feeds).values()
     np.testing.assert_allclose(y, np.exp(5.0) * np.ones((3, 4)), rtol=1e-6)
 
@@ -385,7 +416,7 @@ def embedding() -> Graph:
 )
 def test_an_index_outside_its_table_is_reported(tmp_path: Path, index: int, message: str) -> None:
     emit(embedding(), WeightStore(), tmp_path)
-    case = Emitted(tmp_path, {}, {})
+    case = Emitted(tmp_path, {}, {}, tmp_path)
     program = case.compiled("gcc", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     feeds = {"ids": np.array([0, 1, index, 2, 3])}
     if not message:
@@ -400,14 +431,14 @@ def test_an_index_outside_its_table_is_reported(tmp_path: Path, index: int, mess
 def test_the_host_may_flush_denormals(emitted, tmp_path: Path) -> None:
     """Rounding and denormal modes of the caller change no bit, and are the caller's again afterwards."""
     case = emitted("specials")
-    folder = case.compiled("gcc", "-O2").parent
-    text = (folder / "main.c").read_text()
+    text = (case.folder / "main.c").read_text()
     text = text.replace("  model_run(", "  const unsigned mode = __builtin_ia32_stmxcsr() | 0xe040;\n"
                         "  __builtin_ia32_ldmxcsr(mode);\n  model_run(")  # fmt: skip
     text = text.replace("  return 0;\n", "  return __builtin_ia32_stmxcsr() == mode ? 0 : 3;\n")
-    (folder / "main.c").write_text(text)
-    command(["gcc", "-O2", "model.c", "main.c", "-lm", "-o", "flushing"], folder)
-    case.check(folder / "flushing")
+    (tmp_path / "main.c").write_text(text)
+    model_o = case.object("gcc", "-O2", *STRICT)
+    command(["gcc", "-O2", f"-I{case.folder}", "main.c", str(model_o), "-lm", "-o", "flushing"], tmp_path)
+    case.check(tmp_path / "flushing")
 
 
 # -- emission ---------------------------------------------------------------------------------------------------
@@ -453,7 +484,7 @@ def test_command_line(call, tmp_path: Path, compiler: str) -> None:
     with np.load(Path(DIGITS).with_name("digits.npz"), allow_pickle=False) as held_out:
         images, labels = held_out["images"][:2, None].astype(np.float32), held_out["labels"][:2]
     (expected,) = ingot.InferenceSession(DIGITS).run(None, {"image": images})
-    case = Emitted(folder, {"image": images}, {})
+    case = Emitted(folder, {"image": images}, {}, tmp_path)
     command(
         [compiler, "-O2", "-Wall", "-Werror", "deep/out/model.c", "deep/out/main.c", "-lm", "-o", "model"], tmp_path
     )
