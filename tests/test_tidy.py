@@ -134,6 +134,19 @@ def test_imports_point_upward():
     assert not wrong, "\n".join(wrong)
 
 
+def test_lowering_knows_no_device():
+    """What C declares, and what `lower/cpu/` chooses, comes to the rest of the room in a backend record."""
+    others = [path for path in MODULES.values() if path.parent == SRC / "lower" and path.name != "__init__.py"]
+    assert len(others) > 9
+    wrong = [
+        f"{short(path)}:{line}: {module}"
+        for path in others
+        for module, line in imported_modules(path, TREES[path])
+        if module == "ingot.abi" or module.startswith("ingot.lower.cpu")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def circles(imports: dict[str, set[str]]) -> list[str]:
     """Modules that import each other, directly or not, and what lies between two circles.
 

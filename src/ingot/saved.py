@@ -22,7 +22,7 @@ from ingot.dtype import DTYPES
 from ingot.errors import LoadError
 from ingot.files import MappedFile, write_arrays, written, written_folder
 from ingot.ir import Graph, TensorType
-from ingot.lower.formats import PANEL
+from ingot.lower.cpu.formats import PANEL
 from ingot.lower.recipe import static_values
 from ingot.plan import layout
 from ingot.run.library import content_hash, load

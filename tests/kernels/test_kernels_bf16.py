@@ -13,6 +13,7 @@ from ingot.dtype import bf16, f32, i32, i64
 from ingot.emit.c import emit
 from ingot.ir import Graph, TensorType
 from ingot.lower import Target
+from ingot.lower.cpu.formats import BF16
 from ingot.lower.recipe import make_recipe, static_value
 from ingot.passes import optimize
 from ingot.run.arena import Arena
@@ -234,7 +235,7 @@ def test_f32_files_are_rounded_as_they_are_packed(transposed: bool, layout: str)
     data = random(64, 40) if transposed else random(40, 64)
     graph = Graph("rounded")
     graph.add("cast", [graph.add_weight("w", data)], "rounded", dtype=bf16)
-    made = WeightStore(2).array(make_recipe(static_value(graph, "rounded"), layout, transposed))
+    made = WeightStore(2).array(make_recipe(static_value(graph, "rounded"), layout, transposed, BF16))
     b = data.T if transposed else data
     whole = b if layout == "panels" else gate_packed(b)
     assert made.tobytes() == pairs(whole.astype(bfloat16)).tobytes()

@@ -14,7 +14,7 @@ from attacks.hostile_folders import packed
 from ingot.dtype import i32
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.folder import read_folder
-from ingot.lower.formats import F32
+from ingot.lower.cpu.formats import F32
 from ingot.run.packing import pack_panels
 from ingot.session import InferenceSession
 

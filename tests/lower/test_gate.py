@@ -9,6 +9,7 @@ import ingot
 import models
 from ingot.dtype import f32
 from ingot.ir import Graph, TensorType
+from ingot.lower.cpu.formats import F32
 from ingot.lower.recipe import make_recipe, static_value
 from ingot.run import packing, store
 from ingot.run.interpret import interpret
@@ -184,7 +185,7 @@ def test_its_flops_are_those_of_both_halves() -> None:
 def test_packing_in_pieces(transposed: bool, merged: bool, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of a few panels, over threads, make what one piece makes."""
     graph = gated(k=24, half=208, transposed=transposed, merged=merged)
-    recipe = make_recipe(static_value(graph, "w"), "gate_panels", transposed)
+    recipe = make_recipe(static_value(graph, "w"), "gate_panels", transposed, F32)
     whole = interpret_weight(graph, merged, transposed)
     expected = whole.reshape(24, 2, 13, 16).transpose(2, 0, 1, 3).reshape(-1)
     for module in (store, packing):

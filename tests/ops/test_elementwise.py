@@ -12,7 +12,8 @@ from ingot.emit.kernels import kernel_source
 from ingot.ir import OPS, Graph, Node, Op, Sample, TensorType
 from ingot.lower import Target, lower
 from ingot.lower.cpu import ROWS
-from ingot.lower.elementwise import kernel_op, vector_kernel
+from ingot.lower.cpu.elementwise import vector_kernel
+from ingot.lower.elementwise import kernel_op
 from ingot.ops.define import draw
 from ingot.passes import optimize
 from ingot.run.interpret import interpret

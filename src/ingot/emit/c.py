@@ -22,7 +22,6 @@ from ingot.errors import InputError, UnsupportedError
 from ingot.files import make_folder, written
 from ingot.ir import Graph
 from ingot.lower import Target
-from ingot.lower.formats import PANEL
 from ingot.lower.lowered import FAULT, Field, Lowered, Pointer, Step, Tensor
 from ingot.lower.recipe import Recipe
 from ingot.lower.view import View
@@ -256,7 +255,7 @@ def _pointers(title: str, tensors: list[Tensor], planned: Plan) -> str:
         offset = planned.addresses[tensor.id].offset
         about = _dims(tensor)
         if tensor.recipe is not None and tensor.recipe.layout != "raw":
-            about += f", {'rows' if tensor.recipe.transposed else 'columns'} in panels of {PANEL}"
+            about += f", {'rows' if tensor.recipe.transposed else 'columns'} in panels of {tensor.recipe.panels.panel}"
             about += " of both halves" if tensor.recipe.layout == "gate_panels" else ""
         if tensor.id in planned.live:
             birth, death = planned.live[tensor.id]

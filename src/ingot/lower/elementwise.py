@@ -1,13 +1,12 @@
-"""Which kernel of elementwise.def a node is, and the numbers that the kernel is given."""
+"""What kernels call an element-wise node, and the numbers that they are given."""
 
 from __future__ import annotations
 
-from ingot.abi import Elementwise, elementwise
 from ingot.ir import Node
 
 
 def kernel_op(node: Node) -> str:
-    """The op's name in elementwise.def: gelu with approximate="erf" is gelu_erf."""
+    """The op's name, with the words among its attributes: gelu with approximate="erf" is gelu_erf."""
     return "_".join((node.op.name, *(word for word in node.attributes.values() if isinstance(word, str))))
 
 
@@ -17,9 +16,3 @@ def scalars(node: Node) -> tuple[float, float]:
     assert len(numbers) <= 2, f"{node} has more numbers than a kernel takes"
     alpha, beta, *_ = (*numbers, 0.0, 0.0)
     return alpha, beta
-
-
-def vector_kernel(node: Node) -> Elementwise | None:
-    """The kernel of f32 on 16 elements at once, which is also an op of strip programs; None where there is none."""
-    found = elementwise().get(f"{kernel_op(node)}_f32")
-    return found if found is not None and found.is_vector else None

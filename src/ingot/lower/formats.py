@@ -1,14 +1,13 @@
-"""How elements of fixed matrices lie in a file and in panels, and which kernels read them: one row a format."""
+"""How elements of fixed matrices lie in a file and in panels, and which kernels read them: what a row says.
+
+A backend has a table of them, as `cpu/formats.py` is.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ingot import abi
-from ingot.dtype import DType, bf16, f32
-
-PANEL = abi.constant("INGOT_PANEL")  # columns of a packed panel
-HALF_PANEL = PANEL // 2
+from ingot.dtype import DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +38,16 @@ class Dots:
 class Format:
     """One way to hold a matrix of floats, such as bf16: two bytes an element, by pairs of a column in panels.
 
-    dtype: of the arrays that hold its bytes. stored: the block along a row of a file. packed: the block along a column
-    of a panel, [ceil(k / elements)][32][elements]. decoder: the op that makes f32 of what is stored; None for f32
-    itself. moves: ops that leave every block whole, so that they may be done before decoding. pack: the kernel that
-    makes panels. products, tables: stand in the names of kernels that multiply f32 rows with panels, and that take rows
-    of a table. dots: the family that rounds those rows, if there is one.
+    dtype: of arrays that hold its bytes. panel: columns of a panel. stored: the block along a row of a file. packed:
+    the block along a column of a panel, [ceil(k / elements)][panel][elements]. decoder: the op that makes f32 of what
+    is stored; None for f32 itself. moves: ops that leave every block whole, so that they may be done before decoding.
+    pack: the kernel that makes panels. products, tables: stand in the names of kernels that multiply f32 rows with
+    panels, and that take rows of a table. dots: the family that rounds those rows, if there is one.
     """
 
     name: str
     dtype: DType
+    panel: int
     stored: Block
     packed: Block
     decoder: str | None
@@ -65,26 +65,6 @@ class Format:
         """Bytes of an element in panels; blocks of several may make it a fraction."""
         return self.packed.nbytes / self.packed.elements
 
-    def column_items(self, k: int) -> int:
-        """Items of `dtype` that a column of k elements takes in a panel."""
-        return self.packed.size(k) // self.dtype.itemsize
-
     def panel_bytes(self, k: int, n: int) -> int:
         """Bytes of the panels of a [k, n] matrix, the last of them filled up with zeros."""
-        return -(-n // PANEL) * PANEL * self.packed.size(k)
-
-
-F32 = Format("f32", f32, Block(1, 4), Block(1, 4), None, frozenset(), "pack_f32", "f32", "f32")
-BF16 = Format(
-    "bf16", bf16, Block(1, 2), Block(2, 4), "cast", frozenset(("concat", "permute", "reshape", "slice")),
-    "pack_bf16", "f32_bf16", "bf16", Dots("bf16", bf16, "bf16_dot"),
-)  # fmt: skip
-
-# The last that a matrix is stored in is taken; F32, the first, holds every matrix of floats.
-FORMATS = (F32, BF16)
-_BY_DTYPE = {format.dtype: format for format in FORMATS}
-
-
-def format_of(dtype: DType) -> Format | None:
-    """The format whose bytes arrays of a dtype hold; None for one that is no matrix of floats."""
-    return _BY_DTYPE.get(dtype)
+        return -(-n // self.panel) * self.panel * self.packed.size(k)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
 
-from ingot import abi
 from ingot.dtype import DType, f32
 from ingot.ir import Graph, Node, TensorType
-from ingot.lower.epilogue import Group
+from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor
 from ingot.lower.recipe import Static, make_recipe, static_value, static_values
-from ingot.lower.strip import StripGroup
+from ingot.lower.strip import StripGroup, StripLimits, find_strips
 from ingot.lower.target import Target
 from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides
 
@@ -26,7 +25,7 @@ Unit = TypeVar("Unit")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the CPU knows about an op: a kernel, when it applies (the reason why not, or ""), how to add the step.
+    """What a backend knows about an op: a kernel, when it applies (the reason why not, or ""), how to add the step.
 
     avoid: why a later row is the better choice, although this kernel could do it; or "".
     """
@@ -42,18 +41,19 @@ class Row:
 class Backend:
     """What one kind of device brings to lowering, which knows none.
 
-    rows: the kernels of each op; first match wins. find_groups: products with what their kernels apply to the sums, by
-    their last node, and the other nodes of such groups. find_strips: nodes that one step computes strip by strip, of
-    those that are not taken; add_strip adds that step. copy, cast: add a step that moves elements from one view to
-    another of its shape, of the same dtype or of another.
+    rows: the kernels of each op; first match wins. epilogues: what products can apply to their sums. strips: what one
+    step can compute strip by strip; add_strip adds that step. copy, cast: add a step that moves elements from one view
+    to another of its shape, of the same dtype or of another. scratch_floats: what a part of a kernel needs for these
+    fields, where the step's row does not lay it out.
     """
 
     rows: Mapping[str, Sequence[Row]]
-    find_groups: Callable[[Graph, set[str]], tuple[dict[Node, Group], set[Node]]]
-    find_strips: Callable[[Graph, set[str], Collection[Node]], list[StripGroup]]
+    epilogues: EpilogueLimits
+    strips: StripLimits
     add_strip: Callable[[Lowering, StripGroup], None]
     copy: Callable[[Lowering, View, View], None]
     cast: Callable[[Lowering, View, View], None]
+    scratch_floats: Callable[[str, Mapping[str, Field]], int]
 
 
 class Lowering:
@@ -64,7 +64,7 @@ class Lowering:
         self.target = target
         self.backend = backend
         self.static = static_values(graph)
-        self.groups, self.grouped = backend.find_groups(graph, self.static)
+        self.groups, self.grouped = find_groups(graph, self.static, backend.epilogues)
         self.lowered = Lowered(target, mode)
         self.node_name = ""
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
@@ -104,7 +104,8 @@ class Lowering:
         """What becomes steps together, operands first: strip groups, the last nodes of epilogue groups, other nodes."""
         alone = [n for n in self.graph.nodes if n not in self.grouped and n.outputs[0] not in self.static]
         taken = self.grouped | set(self.groups)
-        self.strips = self.backend.find_strips(self.graph, self.static, taken) if self.target.strips else []
+        limits = self.backend.strips
+        self.strips = find_strips(self.graph, self.static, taken, limits) if self.target.strips else []
         if not self.strips:
             return list(alone)
         unit_of: dict[Node, Node | StripGroup] = {node: node for node in alone}
@@ -157,10 +158,12 @@ class Lowering:
         view = self.view(value)
         return view if view.has_adjacent_columns else self.copy(view)
 
-    def weight(self, value: str | Static, layout: str = "raw", transposed: bool = False) -> View:
+    def weight(
+        self, value: str | Static, layout: str = "raw", transposed: bool = False, format: Format | None = None
+    ) -> View:
         """A static value in the layout a kernel wants; raw ones keep their shape."""
         value = self.static_value(value) if isinstance(value, str) else value
-        recipe = make_recipe(value, layout, transposed)
+        recipe = make_recipe(value, layout, transposed, format)
         if recipe.key not in self._weights:
             tensor = Tensor(self._id(), value.name, recipe.dtype, recipe.shape, "weight", recipe.nbytes, recipe)
             self.lowered.tensors[tensor.id] = tensor
@@ -174,7 +177,7 @@ class Lowering:
 
     def matrix(self, value: str, format: Format, layout: str, transposed: bool) -> View:
         """Static matrices as a file stores them in a format, in a layout."""
-        return self.weight(self.static_value(value).stored(format), layout, transposed)
+        return self.weight(self.static_value(value).stored(format), layout, transposed, format)
 
     def is_panel_table(self, value: str | None) -> bool:
         """Whether a matmul also reads a table, whose rows are columns there: it is then packed once for both."""
@@ -384,7 +387,7 @@ class Lowering:
     ) -> None:
         """Adds a step. `work` is an estimate in nanoseconds on one thread, for `_cut`. keeps: see `Step`.
 
-        scratch_floats: f32 scratch per part, where the step's row lays it out; otherwise kernels.def says how much.
+        scratch_floats: f32 scratch per part, where the step's row lays it out; otherwise the backend says how much.
         The kernel gets it as `scratch` and `scratch_stride`.
         """
         if all(w.size == 0 for w in writes):
@@ -393,7 +396,7 @@ class Lowering:
         written = [_moved(view, aside) for view in writes]
         fields = {name: _moved_field(value, aside) for name, value in fields.items()} if aside else fields
         scratch = None
-        if scratch_floats := scratch_floats or abi.scratch_floats(kernel, fields):
+        if scratch_floats := scratch_floats or self.backend.scratch_floats(kernel, fields):
             slot = -(-scratch_floats // 16) * 16
             scratch = self._new(f"{self.node_name}.scratch", f32, (slot,), "scratch").tensor
             fields = fields | {"scratch": Pointer(scratch), "scratch_stride": slot}

@@ -19,7 +19,7 @@ from ingot.dtype import DType, f32
 from ingot.errors import LimitError, LoadError, ResourceError
 from ingot.files import release
 from ingot.ir import OPS, REQUIRED, Graph, Node, TensorType, Type
-from ingot.lower.formats import PANEL, Format, format_of
+from ingot.lower.formats import Format
 from ingot.text import dump_call
 
 _MAX_TEXT = 1 << 20  # of a key: a value that each of many nodes reads twice would take all memory
@@ -159,12 +159,12 @@ class Static:
         else:
             yield self.evaluate()
 
-    def side_by_side(self, axis: int) -> list[Static]:
-        """The matrices that lie side by side in one, where each fills its panels; else the matrix itself."""
+    def side_by_side(self, axis: int, panel: int) -> list[Static]:
+        """The matrices that lie side by side in one, where each fills panels of that width; else the matrix itself."""
         if self.node is None or self.op != "concat" or self.node.axis != axis:
             return [self]
-        whole = all(operand.dims[axis] % PANEL == 0 for operand in self.inputs[:-1])
-        return [each for operand in self.inputs for each in operand.side_by_side(axis)] if whole else [self]
+        whole = all(operand.dims[axis] % panel == 0 for operand in self.inputs[:-1])
+        return [each for operand in self.inputs for each in operand.side_by_side(axis, panel)] if whole else [self]
 
     def halves(self, axis: int) -> list[tuple[Static, int]]:
         """The matrix of each half of the columns, and the half's first column there."""
@@ -238,8 +238,8 @@ class Recipe:
 
     layout: "raw" (as it is, row-major), "panels" (a [k, n] matrix as [n/32][k][32], zero-padded; transposed: the
     value is [n, k]; one after another where there are several of them) or "gate_panels" (one [k, 2f] matrix, f a
-    multiple of 16, as [f/16][k][32]: panel p holds columns 16p.. of the first half, then 16p.. of the second). Formats
-    of blocks have those of a column side by side; see `formats.Format`.
+    multiple of 16, as [f/16][k][32]: panel p holds columns 16p.. of the first half, then 16p.. of the second), for
+    panels of 32 columns. format: how elements lie, panels' always; None for those of a dtype, one after another.
     key: the text of the whole computation.
     """
 
@@ -247,6 +247,7 @@ class Recipe:
     value: Static
     layout: str
     transposed: bool
+    format: Format | None
 
     @property
     def dtype(self) -> DType:
@@ -259,11 +260,10 @@ class Recipe:
         return self.value.dims
 
     @property
-    def format(self) -> Format:
-        """Of panels."""
-        format = format_of(self.dtype)
-        assert format is not None, f"{self.key}: panels of {self.dtype}"
-        return format
+    def panels(self) -> Format:
+        """The format of panels."""
+        assert self.format is not None and self.layout != "raw", f"{self.key}: no panels"
+        return self.format
 
     @property
     def nbytes(self) -> int:
@@ -271,12 +271,14 @@ class Recipe:
         if self.layout != "raw":
             *several, k, n = self.shape
             n, k = (k, n) if self.transposed else (n, k)
-            return math.prod(several) * self.format.panel_bytes(k, n)
-        format, size = format_of(self.dtype), self.value.type.size
-        return size * self.dtype.itemsize if format is None else format.stored.size(size)
+            return math.prod(several) * self.panels.panel_bytes(k, n)
+        if self.format is None:
+            return self.value.type.nbytes
+        *rows, columns = self.shape
+        return math.prod(rows) * self.format.stored.size(columns)
 
 
-def make_recipe(value: Static, layout: str = "raw", transposed: bool = False) -> Recipe:
+def make_recipe(value: Static, layout: str = "raw", transposed: bool = False, format: Format | None = None) -> Recipe:
     """The recipe of a value in a layout. Raises LimitError for one that is computed from too much."""
     prefix = f"{layout}{'.transposed' if transposed else ''}"
-    return Recipe(f"{prefix} {value.text()}", value, layout, transposed)
+    return Recipe(f"{prefix} {value.text()}", value, layout, transposed, format)

@@ -1,4 +1,4 @@
-"""Strip groups: element-wise ops, row reductions and norms over one space, which one kernel runs strip by strip.
+"""Strip groups: element-wise ops, row reductions and norms over one space, which one step computes strip by strip.
 
 A space is the dims of the group's full values. A member is full (its result has the space's dims) or a column (one
 element a row: the result of a reduction over the last axis, and what is computed of such results).
@@ -6,24 +6,32 @@ element a row: the result of a reduction over the last axis, and what is compute
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ingot import abi
 from ingot.dtype import f32
 from ingot.ir import Graph, Node
-from ingot.lower.elementwise import vector_kernel
+from ingot.lower.elementwise import kernel_op
 from ingot.lower.view import View, collapse, contiguous_strides
 
-MAX_OPS, MAX_MEMORY = abi.constant("INGOT_STRIP_OPS"), abi.constant("INGOT_STRIP_MEMORY")
-# A row with reductions is one part's work and its values stay in scratch: longer ones are left to kernels of their own.
-MAX_REDUCED = 16384
-
-REDUCTIONS = {"reduce_sum": "sum", "reduce_mean": "mean", "reduce_max": "max", "reduce_min": "min"}
-# op -> how many ops of a strip program it takes
-NORMS = {"layer_norm": 5, "rms_norm": 3}
+REDUCTIONS = frozenset(("reduce_sum", "reduce_mean", "reduce_max", "reduce_min"))
+NORMS = frozenset(("layer_norm", "rms_norm"))
 
 Dims = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StripLimits:
+    """What a strip program of a backend can hold.
+
+    costs: how many of its ops each op of a graph takes, as `kernel_op` names it; it has no others. ops: how many there
+    may be. tensors: how many it may read and write, together. reduced: elements of a row that it reduces, at most.
+    """
+
+    costs: Mapping[str, int]
+    ops: int
+    tensors: int
+    reduced: int
 
 
 @dataclass(eq=False, slots=True)
@@ -39,35 +47,35 @@ class StripGroup:
         return bool(self.columns) or any(node.op.name in NORMS for node in self.members)
 
 
-def find_strips(graph: Graph, static: set[str], taken: Collection[Node]) -> list[StripGroup]:
+def find_strips(graph: Graph, static: set[str], taken: Collection[Node], limits: StripLimits) -> list[StripGroup]:
     """Groups of at least two nodes; no node is in two, none is static or `taken`, and none of them makes a cycle.
 
     Greedy, in the graph's order: a node joins all of its operands' groups, or the last that it may join.
     """
-    finder = _Finder(graph)
+    finder = _Finder(graph, limits)
     for node in graph.nodes:
-        if node not in taken and node.outputs[0] not in static and _is_eligible(graph, node):
+        if node not in taken and node.outputs[0] not in static and _is_eligible(graph, node, limits):
             finder.place(node)
     groups = dict.fromkeys(finder.group_of.values())
     return [group for group in groups if len(group.members) > 1]
 
 
-def _is_eligible(graph: Graph, node: Node) -> bool:
+def _is_eligible(graph: Graph, node: Node, limits: StripLimits) -> bool:
     """Whether a strip program has the op, in f32, and there is something to compute that is read."""
-    name = node.op.name
-    if vector_kernel(node) is None and name not in REDUCTIONS and name not in NORMS:
+    if kernel_op(node) not in limits.costs:
         return False
     if not graph.values[node.output].users and not graph.is_output(node.output):
         return False
     values = [*node.outputs, *(o for o in node.operands if o is not None)]
     if any(graph.type(v).dtype is not f32 or 0 in graph.type(v).dims for v in values):
         return False
-    return name not in REDUCTIONS or node.axes == (len(graph.type(str(node.operands[0])).dims) - 1,)
+    return node.op.name not in REDUCTIONS or node.axes == (len(graph.type(str(node.operands[0])).dims) - 1,)
 
 
 class _Finder:
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: Graph, limits: StripLimits):
         self.graph = graph
+        self.limits = limits
         self.index = {node: i for i, node in enumerate(graph.nodes)}
         self.group_of: dict[Node, StripGroup] = {}
 
@@ -90,7 +98,7 @@ class _Finder:
             return None
         members = sorted((m for p in parents for m in p.members), key=self.index.__getitem__)
         joined = StripGroup(space, [*members, node], set().union(*(p.columns for p in parents)))
-        if not _add_role(self.graph, joined, node) or not _fits(self.graph, joined):
+        if not _add_role(self.graph, joined, node) or not _fits(self.graph, joined, self.limits):
             return None
         return None if self._returns(joined, self.index[node]) else joined
 
@@ -149,15 +157,15 @@ def _is_scalar(graph: Graph, value: str) -> bool:
     return graph.type(value).size == 1
 
 
-def _fits(graph: Graph, group: StripGroup) -> bool:
+def _fits(graph: Graph, group: StripGroup, limits: StripLimits) -> bool:
     """Whether the group keeps the limits of a strip program and its operands broadcast in a way that one can follow."""
-    if group.reduces and (not group.space or group.space[-1] > MAX_REDUCED):
+    if group.reduces and (not group.space or group.space[-1] > limits.reduced):
         return False
     results = escaping(graph, group)
     operands = external(graph, group)
     copies = sum(value in group.columns for value in results)
-    count = sum(NORMS.get(node.op.name, 1) for node in group.members) + copies
-    if count > MAX_OPS or len(operands) + len(results) + 2 > MAX_MEMORY:  # two for the constants of norms
+    count = sum(limits.costs[kernel_op(node)] for node in group.members) + copies
+    if count > limits.ops or len(operands) + len(results) > limits.tensors:
         return False
     views = [_ideal_view(graph.type(value).dims).expand(group.space) for value in operands]
     return loop_nest([_ideal_view(group.space), *views], group.reduces) is not None

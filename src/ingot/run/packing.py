@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ingot.files import is_mapped
-from ingot.lower.formats import PANEL, Format
+from ingot.lower.formats import Format
 from ingot.run.library import load
 
 COPY_BYTES = 4 << 20  # that are packed, or copied, before the pages that they came from are let go
@@ -18,7 +18,7 @@ COPY_BYTES = 4 << 20  # that are packed, or copied, before the pages that they c
 def pack_panels(format: Format, matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: bool) -> None:
     """Packs a matrix [k, n] ([n, k] when transposed) of a format into panels, or the halves of one for gates.
 
-    Two halves have one shape, whose n is a multiple of 16. packed: flat, as long as the panels or longer.
+    Two halves have one shape, whose n is a multiple of 16. packed: the bytes of the panels, and perhaps more.
     """
     library = load()
     alike = _alike(matrices)
@@ -38,10 +38,10 @@ class Packing:
         library = load()
         kernel = library.kernel(format.pack, library.isa())
         matrices = _alike(matrices)
-        axis, width = 0 if transposed else 1, PANEL // len(matrices)
+        axis, width = 0 if transposed else 1, format.panel // len(matrices)
         n, k = matrices[0].shape[axis], matrices[0].shape[1 - axis]
-        items = format.column_items(k) * len(matrices)
-        step = max(1, COPY_BYTES // (items * packed.itemsize * width)) * width
+        column_bytes = format.packed.size(k) * len(matrices)
+        step = max(1, COPY_BYTES // (column_bytes * width)) * width
         for column in range(0, n, step):
             columns = slice(column, column + step)
             parts = [matrix[columns] if transposed else matrix[:, columns] for matrix in matrices]
@@ -49,13 +49,13 @@ class Packing:
             self._parts.append(
                 {
                     "kernel": kernel,
-                    "args": _arguments(parts, packed[column * items :], transposed),
+                    "args": _arguments(parts, packed[column * column_bytes :], transposed),
                     "pages": [library.cast("void*", begin) for begin, _ in pages],
                     "page_bytes": [nbytes for _, nbytes in pages],
                 }
             )
         self._held += [*matrices, packed]
-        self._nbytes += n * items * packed.itemsize
+        self._nbytes += n * column_bytes
 
     def jobs(self, threads: int) -> list[tuple[int, Callable[[], None]]]:
         """Bytes and work for each of so many threads, who take parts until none is left."""

@@ -13,7 +13,7 @@ import numpy as np
 from ingot.errors import LoadError
 from ingot.files import mapped_files, release
 from ingot.locks import OwnedLock
-from ingot.lower.formats import HALF_PANEL, PANEL, Format
+from ingot.lower.formats import Format
 from ingot.lower.recipe import Recipe, Static
 from ingot.run.packing import COPY_BYTES, Packing, pack_panels
 
@@ -69,8 +69,8 @@ class WeightStore:
             jobs: list[_Job] = []
             packing = Packing()
             for recipe, size in zip(panels, sizes, strict=True):
-                packed = whole[offset : offset + recipe.nbytes].view(recipe.dtype.numpy)
-                made[recipe.key] = packed
+                packed = whole[offset : offset + recipe.nbytes]
+                made[recipe.key] = packed.view(recipe.dtype.numpy)
                 jobs += self._pack_jobs(recipe, packed, packing) if packed.size else []
                 offset += size
             for recipe in missing:
@@ -127,40 +127,47 @@ class WeightStore:
         if len(recipe.shape) > 2:
             yield packed.nbytes, partial(_pack_several, recipe, packed)
             return
+        format = recipe.panels
         axis, start = 0 if recipe.transposed else 1, 0
         k = recipe.shape[1 - axis]
-        items = recipe.format.column_items(k)
-        for value in recipe.value.side_by_side(axis):
+        for value in recipe.value.side_by_side(axis, format.panel):
             n = value.dims[axis]
             if value.node is None:
-                packing.add(recipe.format, [value.evaluate()], packed[start * items :], axis == 0)
+                packing.add(format, [value.evaluate()], packed[start * format.packed.size(k) :], axis == 0)
                 start += n
                 continue
-            is_large = value.is_divisible and n * recipe.format.packed.size(k) > _LARGE_BYTES
-            step = -(-n // self.threads // PANEL) * PANEL if is_large else max(n, 1)
+            is_large = value.is_divisible and n * format.packed.size(k) > _LARGE_BYTES
+            step = _whole(-(-n // self.threads), format.panel) if is_large else max(n, 1)
             for column in range(0, n, step):
                 width = min(step, n - column)
-                here = packed[(start + column) * items : (start + column + -(-width // PANEL) * PANEL) * items]
-                work = partial(_pack_columns, recipe.format, value, column, column + width, here, axis)
+                begin = (start + column) * format.packed.size(k)
+                here = packed[begin : begin + format.panel_bytes(k, width)]
+                work = partial(_pack_columns, format, value, column, column + width, here, axis)
                 yield here.nbytes, work
             start += n
 
     def _gate_jobs(self, recipe: Recipe, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
         """Packs columns of both halves side by side; parts of large ones on their own."""
         axis = 0 if recipe.transposed else 1
-        items, half = recipe.format.column_items(recipe.shape[1 - axis]), recipe.shape[axis] // 2
+        format, half = recipe.panels, recipe.shape[axis] // 2
+        column_bytes = format.packed.size(recipe.shape[1 - axis])
         halves = recipe.value.halves(axis)
         if all(value.node is None for value, _ in halves):
             matrices = [value.evaluate()[_range(start, start + half, axis)] for value, start in halves]
-            packing.add(recipe.format, matrices, packed, axis == 0)
+            packing.add(format, matrices, packed, axis == 0)
             return
         is_large = packed.nbytes > _LARGE_BYTES and all(value.is_divisible for value, _ in halves)
-        step = -(-half // self.threads // HALF_PANEL) * HALF_PANEL if is_large else half
+        step = _whole(-(-half // self.threads), format.panel // 2) if is_large else half
         for column in range(0, half, step):
             width = min(step, half - column)
-            here = packed[2 * column * items : 2 * (column + width) * items]
+            here = packed[2 * column * column_bytes : 2 * (column + width) * column_bytes]
             ranges = [(value, start + column) for value, start in halves]
-            yield here.nbytes, partial(_pack_halves, recipe.format, ranges, width, here, axis)
+            yield here.nbytes, partial(_pack_halves, format, ranges, width, here, axis)
+
+
+def _whole(count: int, unit: int) -> int:
+    """The smallest multiple of a unit that is not less than a count."""
+    return -(-count // unit) * unit
 
 
 def _range(begin: int, end: int, axis: int) -> tuple[slice, ...]:
@@ -170,14 +177,15 @@ def _range(begin: int, end: int, axis: int) -> tuple[slice, ...]:
 
 def _pack_columns(format: Format, value: Static, begin: int, end: int, packed: np.ndarray, axis: int) -> None:
     """Packs a range of columns; where parts of it can be had, some at a time, so that casts are never whole."""
-    k = packed.size // (-(-(end - begin) // PANEL) * PANEL) if packed.size else 0
-    step = max(1, COPY_BYTES // (k * packed.itemsize * PANEL)) * PANEL if k else max(1, end - begin)
+    k = value.dims[1 - axis]
+    column_bytes = format.packed.size(k)
+    step = max(1, COPY_BYTES // (column_bytes * format.panel)) * format.panel if k else max(1, end - begin)
     if not value.is_divisible:
         step = max(1, end - begin)
     for column in range(begin, end, step):
         stop = min(column + step, end)
         data = value.part(_range(column, stop, axis))
-        here = packed[(column - begin) * k :][: -(-(stop - column) // PANEL) * PANEL * k]
+        here = packed[(column - begin) * column_bytes :][: format.panel_bytes(k, stop - column)]
         pack_panels(format, [data], here, axis == 0)
         release(data)
 
@@ -185,15 +193,17 @@ def _pack_columns(format: Format, value: Static, begin: int, end: int, packed: n
 def _pack_halves(format: Format, halves: list[tuple[Static, int]], width: int, packed: np.ndarray, axis: int) -> None:
     """Packs `width` columns (along `axis`) of each (matrix, first column), some at a time."""
     made = {value: value.evaluate() for value, _ in halves if not value.is_divisible}
-    k, packed_k = halves[0][0].dims[1 - axis], packed.size // (2 * width)
-    step = max(1, COPY_BYTES // (2 * k * packed.itemsize * HALF_PANEL)) * HALF_PANEL if k else width
+    k, half = halves[0][0].dims[1 - axis], format.panel // 2
+    column_bytes = format.packed.size(k)
+    step = max(1, COPY_BYTES // (2 * column_bytes * half)) * half if k else width
     for column in range(0, width, step):
         count = min(step, width - column)
         pieces = []
         for value, start in halves:
             columns = _range(start + column, start + column + count, axis)
             pieces.append(made[value][columns] if value in made else value.part(columns))
-        pack_panels(format, pieces, packed[2 * column * packed_k : 2 * (column + count) * packed_k], axis == 0)
+        here = packed[2 * column * column_bytes : 2 * (column + count) * column_bytes]
+        pack_panels(format, pieces, here, axis == 0)
         for piece in pieces:
             release(piece)
 
@@ -203,7 +213,7 @@ def _pack_several(recipe: Recipe, packed: np.ndarray) -> None:
     panels = iter(packed.reshape(math.prod(recipe.shape[:-2]), -1))
     for piece in recipe.value.pieces():
         for matrix in piece.reshape(math.prod(piece.shape[:-2]), *piece.shape[-2:]):
-            pack_panels(recipe.format, [matrix], next(panels), recipe.transposed)
+            pack_panels(recipe.panels, [matrix], next(panels), recipe.transposed)
         release(piece)
 
 

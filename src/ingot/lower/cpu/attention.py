@@ -5,8 +5,8 @@ from __future__ import annotations
 from ingot import abi
 from ingot.dtype import f32
 from ingot.ir import Node
+from ingot.lower.cpu.formats import PANEL
 from ingot.lower.cpu.rows import of, row
-from ingot.lower.formats import PANEL
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, broadcast_view, pointer
 

@@ -6,6 +6,7 @@ import math
 
 from ingot.dtype import f32
 from ingot.ir import Node
+from ingot.lower.cpu.formats import F32
 from ingot.lower.cpu.linear import epilogue_fields, packed_step
 from ingot.lower.cpu.rows import Condition, both, of, operand_type, row
 from ingot.lower.lowered import Field
@@ -79,7 +80,7 @@ def _product(kernel: str, condition: Condition) -> None:
         c = out.permute(_LAST).rows()
         assert c is not None
         packed_step(
-            lowering, kernel, group, x, _packed_filter(lowering, group.root, _LAST), _bias(group.root), residual, c
+            lowering, kernel, F32, group, x, _packed_filter(lowering, group.root, _LAST), _bias(group.root), residual, c
         )
 
 
@@ -109,7 +110,7 @@ def _packed_filter(lowering: Lowering, conv: Node, order: tuple[int, ...]) -> Vi
         weight = weight.derive("permute", axes=order)
     rows = (shape[0] // conv.groups, math.prod(shape[1:]))
     weight = weight.derive("reshape", shape=rows if conv.groups == 1 else (conv.groups, *rows))
-    return lowering.weight(weight, "panels", True)
+    return lowering.weight(weight, "panels", True, F32)
 
 
 @row("conv", "conv2d_f32_depthwise", both(_CONV, _depthwise))

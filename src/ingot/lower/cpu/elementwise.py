@@ -17,6 +17,12 @@ from ingot.lower.view import View, collapse, image_order
 _CHEAP, _COSTLY = 0.12, 0.8  # estimated nanoseconds per element on one thread
 
 
+def vector_kernel(node: Node) -> Elementwise | None:
+    """The kernel of f32 on 16 elements at once, which is also an op of strip programs; None where there is none."""
+    found = elementwise().get(f"{kernel_op(node)}_f32")
+    return found if found is not None and found.is_vector else None
+
+
 def elementwise_fields(operands: Sequence[View], out: View) -> dict[str, Field]:
     """The fields of `elementwise_args`: operands as numpy broadcasts them to the result's shape."""
     order = out.order

@@ -6,8 +6,9 @@ import math
 
 from ingot.dtype import f32, i32, i64
 from ingot.ir import Node
+from ingot.lower.cpu.formats import FORMATS
 from ingot.lower.cpu.rows import Condition, both, last_axis, of, operand_type, row, stored
-from ingot.lower.formats import FORMATS, Format
+from ingot.lower.formats import Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, broadcast_view, pointer
 

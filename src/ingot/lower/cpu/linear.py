@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 
+from ingot import abi
 from ingot.dtype import f32
 from ingot.ir import Node
+from ingot.lower.cpu.formats import FORMATS, PANEL
 from ingot.lower.cpu.rows import Condition, both, of, row, stored
-from ingot.lower.epilogue import Group
-from ingot.lower.formats import FORMATS, Dots, Format, format_of
+from ingot.lower.epilogue import EpilogueLimits, Group
+from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, broadcast_view, pointer
 from ingot.lower.view import View
 
 # Nanoseconds per multiply-add on one thread in a packed kernel, and per weight byte when weights are streamed.
 _FMA, _BYTE = 0.018, 0.02
+EPILOGUES = EpilogueLimits(
+    activations=frozenset(kernel.op for kernel in abi.elementwise().values() if kernel.is_activation),
+    gate_columns=PANEL // 2,  # a panel of a gated matmul holds so many of each half
+)
 _GEMV_ROWS = 4
 _DOT_ROWS = 16  # up to so many are a batch that is decoded together, with the bits of a row alone
 
@@ -91,11 +97,19 @@ def _lower_packed(lowering: Lowering, group: Group, kernel: str, format: Format,
     residual = None if group.residual is None else lowering.rows(group.residual)
     c = lowering.result(group.output).rows()
     assert c is not None
-    packed_step(lowering, kernel, group, a, b, group.bias, residual, c)
+    packed_step(lowering, kernel, format, group, a, b, group.bias, residual, c)
 
 
 def packed_step(
-    lowering: Lowering, kernel: str, group: Group, a: View, b: View, bias: str | None, residual: View | None, c: View
+    lowering: Lowering,
+    kernel: str,
+    format: Format,
+    group: Group,
+    a: View,
+    b: View,
+    bias: str | None,
+    residual: View | None,
+    c: View,
 ) -> None:
     """A product of rows a[m, k] with a packed b, into rows c[m, n], with the group's epilogue; b of a gated one has 2n
     columns."""
@@ -105,15 +119,13 @@ def packed_step(
     fields: dict[str, Field] = {"m": m, "n": n, "k": k, "alpha": scale}
     fields |= epilogue_fields(lowering, group, bias, reads)
     if group.gate:
-        fields["gate"] = group.gate
+        fields["gate"] = abi.constant(f"INGOT_GATE_{group.gate.upper()}")
     if residual is not None:
         reads.append(residual)
         fields |= {"residual": pointer(residual), "residual_stride": residual.strides[0]}
     fields |= {"a": pointer(a), "a_stride": a.strides[0], "b": pointer(b), "c": pointer(c), "c_stride": c.strides[0]}
     columns = 2 * n if group.gate else n
     fma = _FMA if a.dtype is f32 else _FMA / 2
-    format = format_of(b.dtype)
-    assert format is not None
     work = max(m * columns * k * fma, columns * k * format.element_bytes * _BYTE)
     # The residual of an element is read before that element is written, so the sum may take its place.
     inplace = (len(reads) - 1,) if residual is not None and residual.strides == c.strides else ()
@@ -123,8 +135,8 @@ def packed_step(
 def epilogue_fields(lowering: Lowering, group: Group, bias: str | None, reads: list[View]) -> dict[str, Field]:
     """The fields of bias and activation; a bias is added to the reads."""
     fields: dict[str, Field] = {
-        "activation": group.activation, "act_alpha": group.act_alpha, "act_beta": group.act_beta,
-        "residual_first": int(group.residual_first),
+        "activation": abi.constant(f"INGOT_ACT_{group.activation or 'none'}"),
+        "act_alpha": group.act_alpha, "act_beta": group.act_beta, "residual_first": int(group.residual_first),
     }  # fmt: skip
     if bias is not None:
         view = lowering.contiguous(bias)

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from ingot import abi
 from ingot.dtype import f32
 from ingot.ir import Node
-from ingot.lower.elementwise import scalars, vector_kernel
+from ingot.lower.cpu.elementwise import vector_kernel
+from ingot.lower.elementwise import scalars
 from ingot.lower.lowered import Choice, Field
 from ingot.lower.lowering import Lowering, broadcast_view, pointer
-from ingot.lower.strip import MAX_MEMORY, REDUCTIONS, LoopNest, StripGroup, column_dims, escaping, loop_nest
+from ingot.lower.strip import REDUCTIONS, LoopNest, StripGroup, StripLimits, column_dims, escaping, loop_nest
 from ingot.lower.view import View, contiguous_strides, image_order, ordered_strides
 
 _LAST_REDUCTION = abi.constant("INGOT_STRIP_LAST_REDUCTION")
@@ -21,6 +22,16 @@ _SLOT, _SLOT_ROW, _SLOT_COLUMN = (abi.constant(f"INGOT_STRIP_SLOT{kind}") for ki
 STRIP_FLOATS = 2048  # of a slot: two or three of them fit in the first-level cache
 REDUCED_FLOATS = 4096  # with reductions, which like long rows and several of them
 _CHEAP, _COSTLY = 0.06, 0.35  # estimated nanoseconds per element on one thread
+_MEMORY = abi.constant("INGOT_STRIP_MEMORY")
+STRIPS = StripLimits(
+    costs={kernel.op: 1 for kernel in abi.elementwise().values() if kernel.is_vector}
+    | dict.fromkeys(REDUCTIONS, 1)
+    | {"layer_norm": 5, "rms_norm": 3},
+    ops=abi.constant("INGOT_STRIP_OPS"),
+    tensors=_MEMORY - 2,  # two are the constants of norms
+    # A row with reductions is one part's work and its values stay in scratch: longer ones are left to own kernels.
+    reduced=16384,
+)
 
 
 @dataclass(slots=True)
@@ -91,7 +102,7 @@ def _node_ops(lowering: Lowering, node: Node, column: bool) -> list[_Op]:
     """What a node becomes: the arithmetic of its own kernel, step by step."""
     name, out, operands = node.op.name, node.output, [str(o) for o in node.operands if o is not None]
     if name in REDUCTIONS:
-        return [_Op(REDUCTIONS[name], out, operands, True)]
+        return [_Op(name.removeprefix("reduce_"), out, operands, True)]
     if (kernel := vector_kernel(node)) is not None:
         return [_Op(kernel.op, out, operands, column, *scalars(node), kernel.is_costly)]
     return _norm_ops(lowering, node, operands[0])
@@ -150,7 +161,7 @@ class _Memory:
         made = {op.out for op in ops}
         operands = list(dict.fromkeys(o for op in ops for o in op.operands if o not in made))
         results = escaping(lowering.graph, group)
-        assert len(operands) + len(results) <= MAX_MEMORY
+        assert len(operands) + len(results) <= _MEMORY
         reads = [lowering.view(value) for value in operands]
         reduces = any(op.reduces for op in ops)
         order = None if reduces else image_order(reads, len(group.space))
@@ -279,17 +290,17 @@ class _Slots:
                 if not self._free[kind]:
                     self._free[kind].append(len(self.kinds))
                     self.kinds.append(kind)
-                self.places[op.out] = MAX_MEMORY + self._free[kind].pop()
+                self.places[op.out] = _MEMORY + self._free[kind].pop()
             for value in dying.get(i, []):
                 if value not in before:
                     self._release(value)
 
     def _release(self, value: str) -> None:
-        slot = self.places[value] - MAX_MEMORY
+        slot = self.places[value] - _MEMORY
         self._free[self.kinds[slot]].append(slot)
 
     def _is_strip(self, value: str) -> bool:
-        return value in self.places and self.kinds[self.places[value] - MAX_MEMORY] == _SLOT
+        return value in self.places and self.kinds[self.places[value] - _MEMORY] == _SLOT
 
     def _kind(self, op: _Op) -> int:
         if op.column:
