@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from ingot.dtype import DType
 from ingot.errors import LimitError, ShapeError
 
 MAX_BYTES = 1 << 46  # of one value; strides count beside a dim of 0
@@ -329,18 +330,18 @@ def symbols_of(value: Dim) -> set[str]:
     return names
 
 
-def check_shape(where: str, shape: Sequence[Dim], itemsize: int, max_rank: int) -> None:
+def check_shape(where: str, shape: Sequence[Dim], dtype: DType, max_rank: int) -> None:
     """Raises LimitError for too high a rank or too many bytes of the known dims, ShapeError for a negative dim."""
     if len(shape) > max_rank:
         raise LimitError(f"{where}: rank too high, got {len(shape)}, expected at most {max_rank}")
-    nbytes = itemsize
+    elements = 1
     for dim in shape:
         if not isinstance(dim, int):
             continue
         if dim < 0:
             raise ShapeError(f"{where}: negative dim, got {list(shape)}, expected 0 or more")
-        nbytes *= int(dim) or 1
-    if nbytes > MAX_BYTES:
+        elements *= int(dim) or 1
+    if dtype.nbytes(elements) > MAX_BYTES:
         raise LimitError(f"{where}: too large, got {list(shape)}, expected at most {MAX_BYTES} bytes")
 
 

@@ -8,15 +8,29 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """An element type; `numpy` is None for types that need ml_dtypes (see `numpy_dtype`)."""
+    """An element type. bits: of an element; those of less than a byte lie one after another, the first in low bits."""
 
     name: str
-    itemsize: int
+    bits: int
     kind: str  # "f" float, "i" signed, "u" unsigned, "b" bool
     onnx: str
 
     def __repr__(self) -> str:
         return self.name
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element, where they are whole."""
+        assert self.bits % 8 == 0, f"an element of {self} has {self.bits} bits, not whole bytes"
+        return self.bits // 8
+
+    def nbytes(self, elements: int) -> int:
+        """Bytes that so many elements take, planned ones included; the last one is filled up."""
+        return -(-int(elements) * self.bits // 8)
+
+    def span(self, begin: int, end: int) -> tuple[int, int]:
+        """The bytes that elements from `begin` to `end` touch: the first, and one past the last."""
+        return begin * self.bits // 8, self.nbytes(end)
 
     @property
     def numpy(self) -> np.dtype[Any]:
@@ -35,19 +49,19 @@ class DType:
         return low <= value <= high and value == int(value)
 
 
-f64 = DType("f64", 8, "f", "tensor(double)")
-f32 = DType("f32", 4, "f", "tensor(float)")
-f16 = DType("f16", 2, "f", "tensor(float16)")
-bf16 = DType("bf16", 2, "f", "tensor(bfloat16)")
-i64 = DType("i64", 8, "i", "tensor(int64)")
-i32 = DType("i32", 4, "i", "tensor(int32)")
-i16 = DType("i16", 2, "i", "tensor(int16)")
-i8 = DType("i8", 1, "i", "tensor(int8)")
-u64 = DType("u64", 8, "u", "tensor(uint64)")
-u32 = DType("u32", 4, "u", "tensor(uint32)")
-u16 = DType("u16", 2, "u", "tensor(uint16)")
-u8 = DType("u8", 1, "u", "tensor(uint8)")
-boolean = DType("bool", 1, "b", "tensor(bool)")
+f64 = DType("f64", 64, "f", "tensor(double)")
+f32 = DType("f32", 32, "f", "tensor(float)")
+f16 = DType("f16", 16, "f", "tensor(float16)")
+bf16 = DType("bf16", 16, "f", "tensor(bfloat16)")
+i64 = DType("i64", 64, "i", "tensor(int64)")
+i32 = DType("i32", 32, "i", "tensor(int32)")
+i16 = DType("i16", 16, "i", "tensor(int16)")
+i8 = DType("i8", 8, "i", "tensor(int8)")
+u64 = DType("u64", 64, "u", "tensor(uint64)")
+u32 = DType("u32", 32, "u", "tensor(uint32)")
+u16 = DType("u16", 16, "u", "tensor(uint16)")
+u8 = DType("u8", 8, "u", "tensor(uint8)")
+boolean = DType("bool", 8, "b", "tensor(bool)")
 
 DTYPES = {d.name: d for d in (f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean)}
 

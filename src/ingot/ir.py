@@ -67,7 +67,7 @@ class TensorType:
     @property
     def nbytes(self) -> int:
         """Bytes of a static tensor."""
-        return self.size * self.dtype.itemsize
+        return self.dtype.nbytes(self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,7 +468,7 @@ class Graph:
         value = self.values[name]
         value.type = _narrowed(name, value.type, declared)
         if isinstance(value.type, TensorType):
-            check_shape(f"value {name!r}", value.type.shape, value.type.dtype.itemsize, MAX_RANK)
+            check_shape(f"value {name!r}", value.type.shape, value.type.dtype, MAX_RANK)
 
     def _take_borders(self, source: Graph) -> None:
         self.inputs, self.outputs, self.states = list(source.inputs), dict(source.outputs), dict(source.states)
@@ -478,7 +478,7 @@ class Graph:
         if value.name in self.values:
             raise LoadError(f"graph {self.name!r}: value {value.name!r} is defined twice")
         if isinstance(value.type, TensorType):
-            check_shape(f"value {value.name!r}", value.type.shape, value.type.dtype.itemsize, MAX_RANK)
+            check_shape(f"value {value.name!r}", value.type.shape, value.type.dtype, MAX_RANK)
         if len(self) > MAX_NODES:
             raise LimitError(f"graph {self.name!r}: too many nodes, expected at most {MAX_NODES}")
         self.values[value.name] = value

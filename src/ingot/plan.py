@@ -317,9 +317,8 @@ def _barriers(lowered: Lowered, result: Plan) -> list[bool]:
 
 def _byte_range(result: Plan, view: View) -> _Range:
     address = result.addresses[view.tensor]
-    low, high = view.extent
-    size = view.dtype.itemsize
-    return address.region, address.offset + low * size, address.offset + high * size
+    low, high = view.dtype.span(*view.extent)
+    return address.region, address.offset + low, address.offset + high
 
 
 def _overlap(a: list[_Range], b: list[_Range]) -> bool:

@@ -82,7 +82,7 @@ def _verify_views(lowered: Lowered, plan: Plan) -> None:
         for view in (*step.reads, *step.writes):
             tensor = lowered.tensors[view.tensor]
             low, high = _elements(view.shape, view.strides)
-            outside = view.offset + low < 0 or (view.offset + high) * view.dtype.itemsize > tensor.nbytes
+            outside = view.offset + low < 0 or view.dtype.nbytes(view.offset + high) > tensor.nbytes
             if low != high and outside:
                 _fail(f"step {index} {step.kernel}: {view} leaves its tensor of {tensor.nbytes} bytes")
         for view in step.writes:
@@ -115,8 +115,8 @@ def _verify_pointers(lowered: Lowered, plan: Plan) -> None:
         for written, views in ((False, step.reads), (True, step.writes)):
             for view in views:
                 low, high = _elements(view.shape, view.strides)
-                size, known = view.dtype.itemsize, spans.get((view.tensor, written))
-                low, high = (view.offset + low) * size, (view.offset + high) * size
+                known = spans.get((view.tensor, written))
+                low, high = view.dtype.span(view.offset + low, view.offset + high)
                 recipe = lowered.tensors[view.tensor].recipe
                 if recipe is not None and recipe.layout != "raw":  # whose views say what was packed, not how it lies
                     low, high = 0, recipe.nbytes
@@ -132,8 +132,8 @@ def _verify_pointers(lowered: Lowered, plan: Plan) -> None:
                 if not isinstance(pointer, Pointer) or pointer.tensor == FAULT:
                     continue
                 nest = extents[name](step.fields, i) if name in extents else ((), ())
-                size = lowered.tensors[pointer.tensor].dtype.itemsize
-                low, high = (pointer.byte_offset + e * size for e in _elements(*nest))
+                span = lowered.tensors[pointer.tensor].dtype.span(*_elements(*nest))
+                low, high = (pointer.byte_offset + byte for byte in span)
                 around = [spans[key] for key in ((pointer.tensor, True), (pointer.tensor, False)) if key in spans]
                 if not any((begin <= low and high <= end) or low == high or begin == end for begin, end in around):
                     _fail(f"step {index} {step.kernel}: {name} takes {low}..{high} of {pointer.tensor}, not its views")
@@ -242,9 +242,9 @@ def _collide(lowered: Lowered, plan: Plan, a: Step, b: Step) -> bool:
             reach = [(int(d) - 1) * s for d, s in zip(view.shape, view.strides, strict=True)]
             if 0 in view.shape:
                 continue
-            low = start.offset + (view.offset + sum(r for r in reach if r < 0)) * view.dtype.itemsize
-            high = start.offset + (view.offset + sum(r for r in reach if r > 0) + 1) * view.dtype.itemsize
-            found.append((start.region, low, high))
+            below, above = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0)
+            low, high = view.dtype.span(view.offset + below, view.offset + above + 1)
+            found.append((start.region, start.offset + low, start.offset + high))
         if scratch and step.scratch:
             start = plan.addresses[step.scratch]
             found.append((start.region, start.offset, start.offset + lowered.tensors[step.scratch].nbytes))

@@ -34,7 +34,7 @@ def cost(lowered: Lowered, step: Step) -> Cost:
 def view_bytes(view: View) -> int:
     """Bytes of the elements that a view shows, those of a broadcast dim once."""
     distinct = prod(int(dim) for dim, stride in zip(view.shape, view.strides, strict=True) if stride != 0)
-    return distinct * view.dtype.itemsize
+    return view.dtype.nbytes(distinct)
 
 
 Numbers = Mapping[str, Field]

@@ -363,7 +363,7 @@ class Lowering:
         view = self.view(value)
         root = self.lowered.tensors[view.tensor]
         mine = root.kind == "output" and root.name == external
-        if mine and view.is_contiguous and view.size * view.dtype.itemsize == root.nbytes:
+        if mine and view.is_contiguous and view.dtype.nbytes(view.size) == root.nbytes:
             return view
         self.node_name = value
         target = self._root(external, self.graph.type(value), "output")
@@ -452,7 +452,7 @@ class Lowering:
         strides = contiguous_strides(shape) if order is None else ordered_strides(shape, order)
         view = View(self._id(), dtype, 0, shape, strides)
         lying = shape if order is None or view.is_contiguous else tuple(shape[axis] for axis in order)
-        self.lowered.tensors[view.tensor] = Tensor(view.tensor, name, dtype, lying, kind, view.size * dtype.itemsize)
+        self.lowered.tensors[view.tensor] = Tensor(view.tensor, name, dtype, lying, kind, dtype.nbytes(view.size))
         return view
 
     def _find_panel_tables(self) -> set[str]:

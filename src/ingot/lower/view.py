@@ -55,7 +55,9 @@ class View:
 
     @property
     def byte_offset(self) -> int:
-        return self.offset * self.dtype.itemsize
+        """Where its first element lies in the tensor, which must be at the beginning of a byte."""
+        assert self.offset * self.dtype.bits % 8 == 0, f"{self} begins inside a byte"
+        return self.offset * self.dtype.bits // 8
 
     @property
     def is_contiguous(self) -> bool:

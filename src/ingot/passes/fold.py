@@ -40,7 +40,7 @@ def fold_constants(graph: Graph) -> bool:
         if any(o is not None and array is None for o, array in zip(node.operands, operands, strict=True)):
             continue
         types = [graph.type(name) for name in (*node.operands, *node.outputs) if name is not None]
-        work = sum(type.extent * type.dtype.itemsize for type in types)
+        work = sum(type.dtype.nbytes(type.extent) for type in types)
         if worked + work > WORK_BYTES:
             continue
         _replace(graph, node, evaluate(node, operands))
@@ -51,7 +51,7 @@ def fold_constants(graph: Graph) -> bool:
 def known(graph: Graph, name: str, limit_bytes: int = LIMIT_BYTES) -> np.ndarray | None:
     """The array of a constant, of a weight up to the limit, or of a view of one up to TOTAL_BYTES; None for others."""
     type = graph.type(name)
-    if type.extent * type.dtype.itemsize > TOTAL_BYTES:
+    if type.dtype.nbytes(type.extent) > TOTAL_BYTES:
         return None
     views: list[Node] = []
     value = graph.values[name]

@@ -130,10 +130,10 @@ def _holds(wide: DType, narrow: DType) -> bool:
     if narrow is wide or narrow.kind == "b":
         return True
     if wide.kind == "f":
-        return wide.itemsize > narrow.itemsize if narrow.kind == "f" else wide.itemsize >= 2 * narrow.itemsize
+        return wide.bits > narrow.bits if narrow.kind == "f" else wide.bits >= 2 * narrow.bits
     if wide.kind == narrow.kind:
-        return wide.itemsize >= narrow.itemsize
-    return wide.kind == "i" and narrow.kind == "u" and wide.itemsize > narrow.itemsize
+        return wide.bits >= narrow.bits
+    return wide.kind == "i" and narrow.kind == "u" and wide.bits > narrow.bits
 
 
 def _cast(graph: Graph, node: Node) -> bool:

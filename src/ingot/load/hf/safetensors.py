@@ -58,7 +58,7 @@ class StoredTensor:
     @property
     def nbytes(self) -> int:
         """Bytes in the file."""
-        return math.prod(self.shape) * self.dtype.itemsize
+        return self.dtype.nbytes(math.prod(self.shape))
 
     def array(self) -> np.ndarray:
         """The elements where the file is mapped: read-only, nothing is read, and not aligned if the file is not.
@@ -146,10 +146,9 @@ def _checked_rows(header: dict[str, Any], data_bytes: int, path: str) -> list[_R
             unsupported.append(f"tensor {shown(name)} is {shown(entry['dtype'])}")
         elif len(shape) > MAX_RANK:
             unsupported.append(f"tensor {shown(name)} has rank {len(shape)}, expected at most {MAX_RANK}")
-        elif math.prod(max(dim, 1) for dim in shape) * kind.itemsize > _MAX_BYTES:  # strides count beside a dim of 0
+        elif kind.nbytes(math.prod(max(dim, 1) for dim in shape)) > _MAX_BYTES:  # strides count beside a dim of 0
             problems.append(f"tensor {shown(name)}: shape is {shown(list(shape))}, expected at most 2^62 bytes")
-        elif math.prod(shape) * kind.itemsize != end - begin:
-            needed = math.prod(shape) * kind.itemsize
+        elif (needed := kind.nbytes(math.prod(shape))) != end - begin:
             problems.append(f"tensor {shown(name)}: {kind}{list(shape)} takes {needed} bytes, got {end - begin}")
         else:
             rows.append((begin, name, kind, shape))

@@ -31,7 +31,7 @@ def map_external(
     if location not in maps:
         maps[location] = _map_file(folder, location, where)
     mapped = maps[location]
-    offset, needed = tensor.offset or 0, math.prod(tensor.shape.numpy()) * DTYPES[tensor.dtype.value].itemsize
+    offset, needed = tensor.offset or 0, DTYPES[tensor.dtype.value].nbytes(math.prod(tensor.shape.numpy()))
     if offset + needed > len(mapped):
         raise LoadError(
             f"{where}: external data {location!r} is too short, got {len(mapped)} bytes,"

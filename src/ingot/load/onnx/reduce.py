@@ -76,7 +76,7 @@ def log_sum_exp(call: Call) -> str:
 def _log_sum_exp(call: Call, x: str) -> str:
     """Shifted by the largest element; an infinite one would make inf - inf, so the shift is kept finite."""
     over, build = _over(call), call.build
-    limit = float(np.finfo(np.float16 if build.type(x).dtype.itemsize == 2 else np.float32).max)
+    limit = float(np.finfo(np.float16 if build.type(x).dtype.bits == 16 else np.float32).max)
     largest = build.clip(build.reduce_max(x, axes=over["axes"], keepdims=True), minimum=-limit, maximum=limit)
     total = build.reduce_sum(build.exp(build.sub(x, largest)), **over)
     return build.add(build.log(total), call.reshape(largest, build.type(total).shape))

@@ -88,17 +88,17 @@ def check_tensor(tensor: onnx.TensorProto, where: str, raw_bytes: int | None = N
     if is_external(tensor):
         if fields:
             raise LoadError(f"{where}: has external data and {fields[0]}")
-        _check_external(tensor, count * kind.itemsize, where)
+        _check_external(tensor, kind.nbytes(count), where)
         return
     if tensor.external_data:
         raise LoadError(f"{where}: has external_data entries, but its data_location is not EXTERNAL")
     if fields == ["raw_data"]:
         if raw_bytes is None:
-            raw_bytes = len(tensor.raw_data) if tensor.ByteSize() <= _CHEAP_BYTES else count * kind.itemsize
-        if raw_bytes != count * kind.itemsize:
+            raw_bytes = len(tensor.raw_data) if tensor.ByteSize() <= _CHEAP_BYTES else kind.nbytes(count)
+        if raw_bytes != kind.nbytes(count):
             raise LoadError(
                 f"{where}: raw_data has a wrong length, got {raw_bytes} bytes,"
-                f" expected {count * kind.itemsize} for {kind}{list(tensor.dims)}"
+                f" expected {kind.nbytes(count)} for {kind}{list(tensor.dims)}"
             )
         return
     field = _FIELDS.get(kind, "int32_data")
