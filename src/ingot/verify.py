@@ -304,6 +304,10 @@ def _bias(fields: Mapping[str, Any], _: int) -> _Nest:
     return [fields["n"] * (2 if fields.get("gate") else 1)], [1]
 
 
+def _packed(fields: Mapping[str, Any], _: int) -> _Nest:
+    return [-(-fields["n"] // 32) * 32 * fields["k"]], [1]
+
+
 _ROWS = {"x": _strided("rows cols", "x_stride"), "out": _strided("rows cols", "out_stride")}
 _PLACES = {"positions": _dense("rows"), "owners": _dense("rows"), "blocks": _dense("sequences", "blocks_each")}
 _EXTENTS: dict[str, dict[str, _Extent]] = {
@@ -320,6 +324,7 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
         "a": _strided("m k", "a_stride"), "b": _panels, "bias": _bias,
         "residual": _strided("m n", "residual_stride"), "c": _strided("m n", "c_stride"),
     },
+    "pack_args": {"src": _strided("n k", "n_stride k_stride"), "dst": _packed},
     "matmul_args": {
         "a": _strided("batch_shape m k", "a_batch_strides a_stride"),
         "b": _strided("batch_shape k n", "b_batch_strides b_k_stride b_n_stride"), "bias": _dense("n"),

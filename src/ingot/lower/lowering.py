@@ -15,7 +15,7 @@ from ingot.ir import Graph, Node, TensorType
 from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor
-from ingot.lower.recipe import Static, make_recipe, static_value, static_values
+from ingot.lower.recipe import Recipe, Static, make_recipe, static_value, static_values
 from ingot.lower.strip import StripGroup, StripLimits, find_strips
 from ingot.lower.target import Target
 from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides
@@ -42,15 +42,18 @@ class Backend:
     """What one kind of device brings to lowering, which knows none.
 
     rows: the kernels of each op; first match wins. epilogues: what products can apply to their sums. strips: what one
-    step can compute strip by strip; add_strip adds that step. copy, cast: add a step that moves elements from one view
-    to another of its shape, of the same dtype or of another. scratch_floats: what a part of a kernel needs for these
-    fields, where the step's row does not lay it out.
+    step can compute strip by strip; add_strip adds that step. formats: how products may have their matrices; pack adds
+    a step that makes the panels of a matrix, which are a view of one axis. copy, cast: add a step that moves elements
+    from one view to another of its shape, of the same dtype or of another. scratch_floats: what a part of a kernel
+    needs for these fields, where the step's row does not lay it out.
     """
 
     rows: Mapping[str, Sequence[Row]]
     epilogues: EpilogueLimits
     strips: StripLimits
     add_strip: Callable[[Lowering, StripGroup], None]
+    formats: Sequence[Format]
+    pack: Callable[[Lowering, Recipe, View, View], None]
     copy: Callable[[Lowering, View, View], None]
     cast: Callable[[Lowering, View, View], None]
     scratch_floats: Callable[[str, Mapping[str, Field]], int]
@@ -64,11 +67,15 @@ class Lowering:
         self.target = target
         self.backend = backend
         self.static = static_values(graph)
+        # What depends on no input. All steps of a run read the same state, so what is made of it is packed once.
+        self.lasting = static_values(graph, ("weight", "constant", "state")) if graph.states else self.static
         self.groups, self.grouped = find_groups(graph, self.static, backend.epilogues)
         self.lowered = Lowered(target, mode)
         self.node_name = ""
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
         self._statics: dict[str, Static] = {}
+        self._panels: dict[tuple[str, str, bool], View] = {}
+        self._deferred = self._find_deferred()
         self._copies: dict[tuple[View, tuple[int, ...] | None], View] = {}
         self._casts: dict[tuple[View, DType], View] = {}
         self._slots: dict[Node, dict[str | None, int]] = {}  # where each operand of a concat begins
@@ -90,8 +97,7 @@ class Lowering:
             if isinstance(unit, StripGroup):
                 self.backend.add_strip(self, unit)
             else:
-                self.node_name = unit.outputs[0]
-                self.choose(unit).lower(self, unit)
+                self._lower(unit)
         for external, value in self.graph.outputs.items():
             self.lowered.outputs[external] = self._output(external, value)
         self._update_states()
@@ -100,9 +106,14 @@ class Lowering:
         self._cut()
         return self.lowered
 
+    def _lower(self, node: Node) -> None:
+        self.node_name = node.outputs[0]
+        self.choose(node).lower(self, node)
+
     def _units(self) -> list[Node | StripGroup]:
         """What becomes steps together, operands first: strip groups, the last nodes of epilogue groups, other nodes."""
-        alone = [n for n in self.graph.nodes if n not in self.grouped and n.outputs[0] not in self.static]
+        waiting = self.static.union(self._deferred)
+        alone = [n for n in self.graph.nodes if n not in self.grouped and n.outputs[0] not in waiting]
         taken = self.grouped | set(self.groups)
         limits = self.backend.strips
         self.strips = find_strips(self.graph, self.static, taken, limits) if self.target.strips else []
@@ -133,8 +144,12 @@ class Lowering:
     # -- operands -----------------------------------------------------------------------------------------------
 
     def view(self, value: str | None) -> View:
-        """Where a value is; static values become raw weights on first use."""
+        """Where a value is; static values become raw weights on first use, and deferred ones are lowered."""
         assert value is not None
+        if value in self._deferred:
+            reader = self.node_name
+            self._lower(self._deferred.pop(value))
+            self.node_name = reader
         if value not in self.lowered.views:
             assert value in self.static, f"{value} is not lowered yet"
             self._bind(value, self.weight(value))
@@ -176,8 +191,54 @@ class Lowering:
         return static_value(self.graph, name, self._statics)
 
     def matrix(self, value: str, format: Format, layout: str, transposed: bool) -> View:
-        """Static matrices as a file stores them in a format, in a layout."""
-        return self.weight(self.static_value(value).stored(format), layout, transposed, format)
+        """Lasting matrices as a file or state holds them in a format, in a layout; static ones keep their shape."""
+        stored = self.static_value(value).stored(format)
+        if value in self.static:
+            return self.weight(stored, layout, transposed, format)
+        if layout == "raw":
+            return self.contiguous(self._moved(stored))
+        key = value, format.name, transposed
+        if key not in self._panels:
+            self._panels[key] = self._pack(Recipe(value, stored, layout, transposed, format))
+        return self._panels[key]
+
+    def _pack(self, recipe: Recipe) -> View:
+        """The panels of a matrix that reads a state, by steps of the run: those of its recipe, and one that packs."""
+        assert recipe.layout == "panels" and len(recipe.shape) == 2, f"{recipe.key} is no weight"
+        matrix = self._moved(recipe.value)
+        items = recipe.nbytes // recipe.dtype.itemsize
+        panels = self._new(f"{recipe.value.name}.panels", recipe.dtype, (items,), "activation")
+        self.backend.pack(self, recipe, matrix, panels)
+        return panels
+
+    def _moved(self, value: Static) -> View:
+        """Where a value of the graph is, or what the moves of a format make of such values."""
+        node = value.node
+        if node is None or self._statics.get(value.name) is value:
+            return self.view(value.name)
+        sources = [self._moved(operand) for operand in value.inputs]
+        match value.op:
+            case "permute":
+                return sources[0].permute(node.axes)
+            case "slice":
+                return sources[0].slice(node.starts, node.stops, node.steps)
+            case "reshape":
+                moved = sources[0].reshape(value.dims) or self.copy(sources[0]).reshape(value.dims)
+                assert moved is not None
+                return moved
+            case "concat":
+                return self._joined(value, sources, node.axis)
+        raise AssertionError(f"{value.name}: {value.op} moves nothing")
+
+    def _joined(self, value: Static, sources: Sequence[View], axis: int) -> View:
+        whole = self._new(value.name, value.type.dtype, value.dims, "activation")
+        begin = 0
+        for source in sources:
+            starts, stops = [0] * len(whole.shape), list(whole.shape)
+            starts[axis], stops[axis] = begin, begin + source.shape[axis]
+            self.add_copy(source, whole.slice(starts, stops, [1] * len(starts)))
+            begin = stops[axis]
+        return whole
 
     def is_panel_table(self, value: str | None) -> bool:
         """Whether a matmul also reads a table, whose rows are columns there: it is then packed once for both."""
@@ -454,6 +515,19 @@ class Lowering:
         lying = shape if order is None or view.is_contiguous else tuple(shape[axis] for axis in order)
         self.lowered.tensors[view.tensor] = Tensor(view.tensor, name, dtype, lying, kind, dtype.nbytes(view.size))
         return view
+
+    def _find_deferred(self) -> dict[str, Node]:
+        """Values that decode and move what states hold, lowered where they are read: products may take it undecoded."""
+        found: dict[str, Node] = {}
+        formats = self.backend.formats
+        ops = {op for format in formats for op in (format.decoder, *format.moves)} if self.graph.states else set()
+        for node in self.graph.nodes:
+            operands = [str(operand) for operand in node.operands if operand is not None]
+            if node.op.name not in ops or all(operand in self.static for operand in operands):
+                continue
+            if all(o in self.graph.states or o in self.static or o in found for o in operands):
+                found[node.output] = node
+        return found
 
     def _find_panel_tables(self) -> set[str]:
         """Static [n, k] values that some matmul wants packed by rows."""

@@ -27,7 +27,7 @@ _MAX_TEXT = 1 << 20  # of a key: a value that each of many nodes reads twice wou
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Static:
-    """A value that depends on weights and constants alone, with all that it is made of.
+    """A value that depends on no input, with all that it is made of: weights, constants and states.
 
     name: as graphs and keys have it. types: of all results of the op that makes it; of a weight or constant, its own.
     output: which of them it is. node: that op with its attributes, or None. operands: what it reads. data: the array of
@@ -208,7 +208,7 @@ def _digest(constant: np.ndarray | None) -> str:
 
 
 def static_value(graph: Graph, name: str, known: dict[str, Static] | None = None) -> Static:
-    """A static value of a graph, with all that it is made of. known: values that were taken before, by name."""
+    """A value of a graph that depends on no input, with all that it is made of. known: values taken before, by name."""
     known = {} if known is None else known
     if name not in known:
         edge = graph.values[name]
@@ -223,9 +223,9 @@ def static_value(graph: Graph, name: str, known: dict[str, Static] | None = None
     return known[name]
 
 
-def static_values(graph: Graph) -> set[str]:
-    """Values that depend on weights, constants and sources (iota, dims) alone."""
-    static = {name for name, value in graph.values.items() if value.kind in ("weight", "constant")}
+def static_values(graph: Graph, kinds: tuple[str, ...] = ("weight", "constant")) -> set[str]:
+    """Values that depend on values of some kinds and sources (iota, dims) alone."""
+    static = {name for name, value in graph.values.items() if value.kind in kinds}
     for node in graph.nodes:
         if all(o is None or o in static for o in node.operands):
             static.update(node.outputs)
@@ -234,13 +234,13 @@ def static_values(graph: Graph) -> set[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recipe:
-    """How the bytes of a packed weight come about.
+    """How the bytes of a packed matrix come about: once, in a store, or by steps of each run where it reads a state.
 
     layout: "raw" (as it is, row-major), "panels" (a [k, n] matrix as [n/32][k][32], zero-padded; transposed: the
     value is [n, k]; one after another where there are several of them) or "gate_panels" (one [k, 2f] matrix, f a
     multiple of 16, as [f/16][k][32]: panel p holds columns 16p.. of the first half, then 16p.. of the second), for
     panels of 32 columns. format: how elements lie, panels' always; None for those of a dtype, one after another.
-    key: the text of the whole computation.
+    key: the text of the whole computation; the name of the value for one that steps make, which is no store's.
     """
 
     key: str

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ingot.files import is_mapped
+from ingot.lower.cpu.formats import pack_fields
 from ingot.lower.formats import Format
 from ingot.run.library import load
 
@@ -80,11 +81,10 @@ def _arguments(matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: b
     library = load()
     cast = library.cast
     src, *second = (cast("void*", matrix.ctypes.data) for matrix in matrices)
-    order = 1 if transposed else -1  # n and its stride come first in a transposed matrix
-    n, k = matrices[0].shape[::order]
-    n_stride, k_stride = (stride // matrices[0].itemsize for stride in matrices[0].strides[::order])
-    fields = {"src": src, "dst": cast("void*", packed.ctypes.data), "n": n, "k": k}
-    fields |= {"n_stride": n_stride, "k_stride": k_stride, "scale": 1.0}
+    strides = [stride // matrices[0].itemsize for stride in matrices[0].strides]
+    fields = {"src": src, "dst": cast("void*", packed.ctypes.data)} | pack_fields(
+        matrices[0].shape, strides, transposed
+    )
     return library.new("pack_args", fields | ({"second": second[0]} if second else {}))
 
 

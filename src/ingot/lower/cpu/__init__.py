@@ -2,6 +2,7 @@
 
 from ingot import abi
 from ingot.lower.cpu import attention, conv, elementwise, index, kv_cache, linear, norm, shape
+from ingot.lower.cpu.formats import FORMATS
 from ingot.lower.cpu.rows import ROWS
 from ingot.lower.cpu.strip import STRIPS, add_strip
 from ingot.lower.lowering import Backend
@@ -11,6 +12,8 @@ CPU = Backend(
     epilogues=linear.EPILOGUES,
     strips=STRIPS,
     add_strip=add_strip,
+    formats=FORMATS,
+    pack=linear.add_pack,
     copy=elementwise.add_copy,
     cast=elementwise.add_cast,
     scratch_floats=abi.scratch_floats,

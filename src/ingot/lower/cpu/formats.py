@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ingot import abi
 from ingot.dtype import bf16, f32
 from ingot.lower.formats import Block, Dots, Format
@@ -16,3 +18,9 @@ BF16 = Format(
 
 # The last that a matrix is stored in is taken; F32, the first, holds every matrix of floats.
 FORMATS = (F32, BF16)
+
+
+def pack_fields(shape: Sequence[int], strides: Sequence[int], transposed: bool) -> dict[str, int | float]:
+    """The fields of pack_args that say how a matrix lies: [k, n], or [n, k] when transposed. strides: in elements."""
+    n, k = (0, 1) if transposed else (1, 0)
+    return {"n": shape[n], "k": shape[k], "n_stride": strides[n], "k_stride": strides[k], "scale": 1.0}

@@ -7,16 +7,18 @@ import math
 from ingot import abi
 from ingot.dtype import f32
 from ingot.ir import Node
-from ingot.lower.cpu.formats import FORMATS, PANEL
+from ingot.lower.cpu.formats import FORMATS, PANEL, pack_fields
 from ingot.lower.cpu.rows import Condition, both, of, row, stored
 from ingot.lower.epilogue import EpilogueLimits, Group
 from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, broadcast_view, pointer
+from ingot.lower.recipe import Recipe
 from ingot.lower.view import View
 
 # Nanoseconds per multiply-add on one thread in a packed kernel, and per weight byte when weights are streamed.
 _FMA, _BYTE = 0.018, 0.02
+_PACKED = 0.25  # and per element that is packed
 EPILOGUES = EpilogueLimits(
     activations=frozenset(kernel.op for kernel in abi.elementwise().values() if kernel.is_activation),
     gate_columns=PANEL // 2,  # a panel of a gated matmul holds so many of each half
@@ -25,9 +27,9 @@ _GEMV_ROWS = 4
 _DOT_ROWS = 16  # up to so many are a batch that is decoded together, with the bits of a row alone
 
 
-def _static_matrix(lowering: Lowering, node: Node) -> str:
+def _lasting_matrix(lowering: Lowering, node: Node) -> str:
     root = lowering.group(node).root
-    if root.operands[1] not in lowering.static:
+    if root.operands[1] not in lowering.lasting:
         return "the right operand is not constant"
     if lowering.graph.type(str(root.operands[1])).rank != 2:
         return "the right operand is not a matrix"
@@ -72,7 +74,7 @@ def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | No
 
 def _products(format: Format, suffix: str, *conditions: Condition, few: bool) -> None:
     """Declares a format's kernels for products, the most particular first. few: one of them is for few rows."""
-    conditions = (*conditions, _static_matrix, stored(1, format))
+    conditions = (*conditions, _lasting_matrix, stored(1, format))
     if format.dots:
         takes = _takes_dots(format, format.dots)
         _packed(f"gemm_{format.dots.family}_{suffix}", format, *conditions, takes, dots=format.dots)
@@ -130,6 +132,13 @@ def packed_step(
     # The residual of an element is read before that element is written, so the sum may take its place.
     inplace = (len(reads) - 1,) if residual is not None and residual.strides == c.strides else ()
     lowering.step(kernel, "gemm_args", fields, reads, [c], work=work, inplace=inplace)
+
+
+def add_pack(lowering: Lowering, recipe: Recipe, source: View, panels: View) -> None:
+    """A step that packs a matrix which may lie anyhow into the panels of a recipe."""
+    fields: dict[str, Field] = {"src": pointer(source), "dst": pointer(panels)}
+    fields |= pack_fields(source.shape, source.strides, recipe.transposed)
+    lowering.step(recipe.panels.pack, "pack_args", fields, [source], [panels], work=panels.size * _PACKED)
 
 
 def epilogue_fields(lowering: Lowering, group: Group, bias: str | None, reads: list[View]) -> dict[str, Field]:

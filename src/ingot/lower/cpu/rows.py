@@ -55,7 +55,7 @@ def stored(index: int, format: Format) -> Condition:
     def refuse(lowering: Lowering, node: Node) -> str:
         target = lowering.groups[node].root if node in lowering.groups else node
         value = str(target.operands[index])
-        if format.decoder is None or (value in lowering.static and lowering.static_value(value).is_stored(format)):
+        if format.decoder is None or (value in lowering.lasting and lowering.static_value(value).is_stored(format)):
             return ""
         return f"the weights are not stored as {format}"
 
