@@ -473,7 +473,7 @@ class Lowering:
                 self.add_copy(*self._stand_ins.pop(write.tensor))
 
     def _put_aside(self, reads: Sequence[View], writes: Sequence[View], inplace: tuple[int, ...]) -> dict[str, str]:
-        """Updates that must not lie over a state which the same step reads -> a tensor to write them to first."""
+        """For a step that would overwrite a state it still reads: id of the update -> id of a tensor to write instead."""
         aside = {}
         for i, write in enumerate(writes):
             tensor = self.lowered.tensors[write.tensor]
@@ -579,7 +579,7 @@ def _moved(view: View, aside: dict[str, str]) -> View:
 
 
 def _moved_field(field: Field, aside: dict[str, str]) -> Field:
-    """A field whose pointers into some tensors point into others."""
+    """A field with its pointers moved from one tensor to another. aside: old tensor id -> new one."""
     if isinstance(field, Pointer):
         return replace(field, tensor=aside.get(field.tensor, field.tensor))
     if isinstance(field, tuple):

@@ -194,7 +194,7 @@ class Static:
 
 
 def _made(op: str, operands: tuple[Static, ...], name: str, attributes: dict[str, Any]) -> Static:
-    """What an op of one result makes of values."""
+    """The static value that an op of one result makes, such as permute of `w`; its type is inferred."""
     definition = OPS[op]
     values = {k: v for k, v in definition.attributes.items() if v is not REQUIRED} | attributes
     inferred = definition.infer(*(operand.type for operand in operands), **values)

@@ -35,7 +35,7 @@ class BindingTable:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """Argument structs for memory that lies at these addresses."""
+    """The argument structs of a program, filled for one state of the arena: these regions at these addresses."""
 
     arena: dict[str, int]
     state: dict[str, int]

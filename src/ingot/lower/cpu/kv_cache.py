@@ -27,7 +27,10 @@ def _places(
 
 
 def _appended(lowering: Lowering, node: Node, index: int) -> tuple[View, View]:
-    """What an op's result of that index holds before it, which the operand of that index does, and the result."""
+    """The cache before and after an append: views of operand `index` and of result `index`.
+
+    Where the update cannot be made in the operand's own memory, the operand is copied into the result first.
+    """
     cache, out = lowering.view(node.operands[index]), lowering.result(node.outputs[index])
     if lowering.replaces(out, cache):
         return cache, out

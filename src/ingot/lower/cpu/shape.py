@@ -11,9 +11,9 @@ VIEW = "view"  # no kernel: the result is the operand's memory
 
 
 def place(lowering: Lowering, node: Node, view: View | None) -> None:
-    """Makes a view the value of a node, or copies where the value was promised a place elsewhere.
+    """Lowers a node such as reshape: its result becomes `view`, or a copy where it already has a place, as in a concat.
 
-    view: the operand seen as the result; None where no view can be.
+    view: the operand seen in the shape of the result; None where strides cannot say that.
     """
     if view is None:
         _spread(lowering, node)

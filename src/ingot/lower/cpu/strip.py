@@ -99,7 +99,10 @@ def _ops(lowering: Lowering, group: StripGroup) -> list[_Op]:
 
 
 def _node_ops(lowering: Lowering, node: Node, column: bool) -> list[_Op]:
-    """What a node becomes: the arithmetic of its own kernel, step by step."""
+    """The ops of a strip program that one node becomes, such as pivot, offset, ..., normalise for layer_norm.
+
+    Together they are the arithmetic of the node's own kernel, in its order.
+    """
     name, out, operands = node.op.name, node.output, [str(o) for o in node.operands if o is not None]
     if name in REDUCTIONS:
         return [_Op(name.removeprefix("reduce_"), out, operands, True)]
@@ -185,7 +188,7 @@ class _Memory:
         return _Memory({v: i for i, v in enumerate([*operands, *results])}, reads, writes, nest)
 
     def inplace(self, ops: Sequence[_Op]) -> tuple[int, ...]:
-        """Operands that are read for the last time no later than the first result is written, and lie as it does."""
+        """Indices of the reads whose memory the first result may take: read for the last time before it, laid out alike."""
         result = self.writes[0]
         first = len(self.reads)
         written = next(i for i, op in enumerate(ops) if self.numbers.get(op.out) == first)
@@ -206,7 +209,7 @@ def _order(view: View, axes: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def _dense(view: View, axes: tuple[int, ...]) -> View:
-    """How a copy of the view would lie; the view itself where it lies so."""
+    """A view of a dense tensor in the order of `axes`, as a copy of this one would be; itself where it is that."""
     order = _order(view, axes)
     strides = contiguous_strides(view.shape) if order is None else ordered_strides(view.shape, order)
     same = all(dim == 1 or a == b for dim, a, b in zip(view.shape, view.strides, strides, strict=True))
