@@ -130,7 +130,8 @@ def compile_segment(
 ) -> CompiledSegment:
     """Lowers, plans and verifies a static graph all of whose nodes have a kernel.
 
-    mode: the name of the mode, printed in the head of the lowered text. backend: what to choose from; None for all that the device has.
+    mode: the name of the mode, printed in the head of the lowered text. backend: what to choose from; None for all
+    that the device has.
 
     Raises LimitError for a tensor larger than the target allows.
     """

@@ -473,7 +473,7 @@ class Lowering:
                 self.add_copy(*self._stand_ins.pop(write.tensor))
 
     def _put_aside(self, reads: Sequence[View], writes: Sequence[View], inplace: tuple[int, ...]) -> dict[str, str]:
-        """For a step that would overwrite a state it still reads: id of the update -> id of a tensor to write instead."""
+        """For a step that would overwrite a state that it reads: id of the update -> a tensor to write instead."""
         aside = {}
         for i, write in enumerate(writes):
             tensor = self.lowered.tensors[write.tensor]
