@@ -188,7 +188,7 @@ class _Memory:
         return _Memory({v: i for i, v in enumerate([*operands, *results])}, reads, writes, nest)
 
     def inplace(self, ops: Sequence[_Op]) -> tuple[int, ...]:
-        """Indices of the reads whose memory the first result may take: last read before it is written, laid out alike."""
+        """Indices of the reads whose memory the first result may take: last read before it, and laid out alike."""
         result = self.writes[0]
         first = len(self.reads)
         written = next(i for i, op in enumerate(ops) if self.numbers.get(op.out) == first)
