@@ -19,9 +19,15 @@ import ingot
 INSIDE = str(Path(ingot.__file__).parent)
 Place = tuple[CodeType, int]
 
-# As a trace function: sets the signal, and returns to the instruction without executing a line of Python.
-_set_signal = ctypes.PyDLL(None).PyErr_SetInterrupt
-_set_signal.argtypes, _set_signal.restype = [ctypes.py_object] * 3, None
+
+def _in_c(name: str) -> Any:
+    """A C function of CPython's as a trace function: it returns without executing a line of Python."""
+    function = getattr(ctypes.PyDLL(None), name)
+    function.argtypes, function.restype = [ctypes.py_object] * 3, None
+    return function
+
+
+_set_signal, _do_nothing = _in_c("PyErr_SetInterrupt"), _in_c("Py_IsInitialized")
 
 
 def _traced(work: Callable[[], object], each: Callable[[FrameType, str, Any], Any]) -> None:
@@ -59,7 +65,16 @@ def interrupt(work: Callable[[], object], place: Place) -> KeyboardInterrupt | N
     """
 
     def each(frame: FrameType, event: str, argument: Any) -> Any:
-        return _set_signal if event == "opcode" and (frame.f_code, frame.f_lasti) == place else None
+        if event != "opcode" or (frame.f_code, frame.f_lasti) != place:
+            return None
+        # Called for the next instruction of a caller, or for a call, a line of Python would be struck in their stead.
+        sys.settrace(_do_nothing)
+        caller = frame.f_back
+        while caller is not None:
+            if caller.f_trace is each:
+                caller.f_trace = _set_signal
+            caller = caller.f_back
+        return _set_signal
 
     def strike(number: int, frame: FrameType | None) -> None:
         sys.settrace(None)

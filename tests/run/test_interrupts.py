@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+import threading
+from typing import Any
 
 import pytest
 
 import session_interrupts
+from interrupts import INSIDE, interrupt, places
 from places import KIT
 
 STRIDES = {"load": 211, "compile": 211, "run": 19, "bind": 29}
@@ -17,6 +20,28 @@ STRIDES = {"load": 211, "compile": 211, "run": 19, "bind": 29}
 def test_stage(stage: str, model: str) -> None:
     struck = list(session_interrupts.check(stage, model, STRIDES[stage]))
     assert len(struck) > 10 and any(struck)
+
+
+WITH_A_LOCK = """
+def inside():
+    return 1
+
+def outside():
+    with lock:
+        return inside()
+"""
+
+
+def test_a_strike_falls_where_cpython_looks_for_signals() -> None:
+    """As between the last instruction of a call and the one that gives a lock back, where it does not."""
+    lock = threading.Lock()
+    names: dict[str, Any] = {"lock": lock}
+    exec(compile(WITH_A_LOCK, f"{INSIDE}/with_a_lock.py", "exec"), names)
+    struck = 0
+    for place in places(names["outside"]):
+        struck += interrupt(names["outside"], place) is not None
+        assert not lock.locked(), place
+    assert struck
 
 
 IMPORTS = """
