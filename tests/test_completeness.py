@@ -20,12 +20,13 @@ LANGUAGE = {
 }  # fmt: skip
 KNOWN_GAPS: dict[str, set[str]] = {
     "aten": {
+        *("arange", "bitcast", "cumprod", "det", "max_pool_indices", "random_uniform", "scatter_elements"),
         "dims",
         "rotary",
         *LANGUAGE,
     },  # sizes that become data come from the importer itself; rotary is recognised by a pass
     "onnx": {"floor_div", "log1p", "silu", *LANGUAGE},  # no ONNX op means these; silu is recognised by a pass
-    "kernels": {"cumsum", "trilu"},
+    "kernels": {"arange", "cumprod", "cumsum", "det", "max_pool_indices", "scatter_elements", "trilu"},
 }
 
 

@@ -66,9 +66,10 @@ def bools(*shape: int) -> torch.Tensor:
 @case(floats(2, 5, 7), floats(2, 5, 7, low=0.1, high=3.0))
 def unary(x, positive):
     names = ["relu", "neg", "abs", "sign", "silu", "isnan", "isinf", "floor", "ceil", "round"]
-    names += ["exp", "expm1", "sin", "cos", "tanh", "erf", "sigmoid"]
+    names += ["exp", "expm1", "sin", "cos", "tanh", "erf", "sigmoid", "sinh", "cosh", "atan", "asinh"]
     results = {name: getattr(A, name).default(x * 3) for name in names}
-    names = ["log", "log1p", "sqrt", "rsqrt", "reciprocal", "log2", "log10"]
+    results |= {name: getattr(A, name).default(x / 2) for name in ("asin", "acos", "atanh")}
+    names = ["log", "log1p", "sqrt", "rsqrt", "reciprocal", "log2", "log10", "acosh"]
     return results | {name: getattr(A, name).default(positive) for name in names}
 
 
@@ -198,6 +199,11 @@ def logic(x, y, a, b, i):
         results[f"bitwise_{name}_scalar"] = getattr(A, f"bitwise_{name}").Scalar(a, True)
         results[f"operator_{name}"] = getattr(A, f"__{name}__").Tensor(a, b)
         results[f"operator_{name}_scalar"] = getattr(A, f"__{name}__").Scalar(a, True)
+        results[f"bits_{name}"] = getattr(torch, f"bitwise_{name}")(i, 6)
+    for name in ("left", "right"):
+        results[f"shift_{name}"] = getattr(torch, f"bitwise_{name}_shift")(i, i.abs())
+        operator = getattr(A, f"__{name[0]}shift__")
+        results |= {f"operator_{name}": operator.Tensor(i, i.abs()), f"operator_{name}_scalar": operator.Scalar(i, 2)}
     special = torch.where(a, x / 0.0, torch.where(b, float("nan"), x))
     return results | {
         "not": torch.logical_not(y),

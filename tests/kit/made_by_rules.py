@@ -16,6 +16,7 @@ from ingot.load.aten import load_exported
 from ingot.load.made import Made, format_table, recording
 from ingot.load.onnx import load_onnx
 from onnx_cases import INTEGERS, INTEGERS_BY_REFERENCE, NODES, SYMBOLIC
+from onnx_math_cases import MULTINOMIAL, RANDOM
 from onnx_models import one_node, text_model
 
 REWRITE = "`python tests/kit/made_by_rules.py --write` writes the tables anew"
@@ -33,7 +34,7 @@ def made_by_aten() -> Made:
 def made_by_onnx() -> Made:
     """The table of every single node, and of all arithmetic on known and symbolic integers."""
     with recording() as made:
-        for case in NODES:
+        for case in [*NODES, *RANDOM, MULTINOMIAL]:
             load_onnx(one_node(case, np.random.default_rng(0))[0].SerializeToString())
         for body in (INTEGERS | INTEGERS_BY_REFERENCE).values():
             load_onnx(text_model(f"g () => (y) {{ {body} }}"))

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ingot.load.onnx import elementwise, reduce
+from onnx_math_cases import MATH
 from onnx_models import case, ints
 
 F = np.float32
@@ -14,10 +15,14 @@ HIDDEN = np.array([[1] * 7, [0] * 7], np.int32)  # a padding mask whose second r
 BLIND = np.zeros((2, 4, 5, 7), F)  # a bias of scores whose second row of each head hides everything
 BLIND[:, :, 1] = -np.inf
 POSITIVE = ["Log", "Sqrt", "Reciprocal"]
-FLOATS = [op for op in elementwise.UNARY if op not in [*POSITIVE, "Not"]]
+FLOATS = [op for op in elementwise.UNARY if op not in [*POSITIVE, "BitwiseNot", "Not"]]
 FLOATS += ["Celu", "Elu", "HardSigmoid", "Identity", "IsInf", "LeakyRelu", "LogSoftmax"]
 FLOATS += ["Selu", "Softmax", "Softsign", "Tan", "ThresholdedRelu"]
-BINARY = [op for op in elementwise.BINARY if op not in ["And", "Or", "Xor"]] + ["Pow", *elementwise.VARIADIC, "Mean"]
+BINARY = [op for op in elementwise.BINARY if not op.endswith(("And", "Or", "Xor"))] + [
+    "Pow",
+    *elementwise.VARIADIC,
+    "Mean",
+]
 REDUCE = [*reduce.PLAIN, "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceSumSquare"]
 
 ELEMENTWISE = [
@@ -262,7 +267,7 @@ CONTRIB = [
     case("EmbedLayerNormalization", "i:i32<9[2,3] j:i32<2[2,3] w[9,8] p[5,8] s[2,8] g[8] b[8]", domain=MS, outputs=2),
 ]
 
-NODES = [*ELEMENTWISE, *REDUCTIONS, *LINEAR, *NORMS, *SHAPES, *CONVS, *ATTENTION, *CONTRIB]
+NODES = [*ELEMENTWISE, *REDUCTIONS, *LINEAR, *NORMS, *SHAPES, *CONVS, *ATTENTION, *CONTRIB, *MATH]
 
 # Integers that are known at load, each expression in the dtype it has.
 INTEGERS = {

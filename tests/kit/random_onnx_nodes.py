@@ -13,6 +13,7 @@ Pattern = Callable[[OnnxGrowth], object]
 
 _FLOAT = ("Ceil", "Cos", "Erf", "Exp", "Floor", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Elu", "Celu")
 _FLOAT += ("Relu", "Round", "Selu", "Sigmoid", "Sin", "Softplus", "Softsign", "Tanh", "Abs", "Neg", "Sign", "Mish")
+_FLOAT += ("Asinh", "Atan", "Cosh", "Shrink", "Sinh")
 _INTEGER = ("Abs", "Neg", "Sign", "Identity")
 _ARITHMETIC = ("Add", "Add", "Sub", "Mul", "Mul", "Div", "Max", "Min", "Pow", "Mod")
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
@@ -24,6 +25,8 @@ _FAR = (2**63 - 1, -(2**63) + 1, 2**31 - 1, -(2**31))
 def unary(g: OnnxGrowth) -> str:
     if g.chance(0.2):
         return g.add(g.choose(_INTEGER), g.pick(I64, I32))
+    if g.chance(0.1):
+        return g.add(g.choose(("Acos", "Asin", "Atanh")), g.within(g.pick(F), -0.9, 0.9))
     if g.chance(0.2):
         op = g.choose(("Log", "Sqrt", "Reciprocal"))
         return g.add(op, g.within(g.pick(F), 0.125, 50.0))
@@ -60,6 +63,13 @@ def compare(g: OnnxGrowth) -> str:
 def logic(g: OnnxGrowth) -> str:
     x = g.pick(B)
     return g.add("Not", x) if g.chance(0.3) else g.add(g.choose(("And", "Or", "Xor")), x, partner(g, x))
+
+
+def bits(g: OnnxGrowth) -> str:
+    x = g.pick(I64, I32)
+    if g.chance(0.2):
+        return g.add("BitwiseNot", x)
+    return g.add(g.choose(("BitwiseAnd", "BitwiseOr", "BitwiseXor")), x, partner(g, x, -99, 99))
 
 
 def where(g: OnnxGrowth) -> str:
@@ -367,7 +377,9 @@ def pad(g: OnnxGrowth) -> str:
     amounts = [int(g.choose((0, 0, 1, 2, -1))) for _ in range(2 * g.rank(x))]
     if any(min(d + min(a, 0) + min(b, 0) for d in dims) < 0 for dims, a, b in _ends(g, x, amounts)):
         raise Refused("cuts more than there is")
-    value = [g.constant(np.array(g.between(-2, 2), g.dtype(x)), hidden=True)] if g.chance(0.5) else []
+    if g.chance(0.3) and min(min(shape) for shape in g.shapes(x)) > 2:
+        return g.add("Pad", x, g.ints([max(a, 0) for a in amounts]), mode=g.choose(("edge", "reflect")))
+    value = [g.constant(np.array(g.between(-2, 2), g.dtype(x)), hidden=g.chance(0.8))] if g.chance(0.5) else []
     return g.add("Pad", x, g.ints(amounts), *value)
 
 
@@ -394,6 +406,37 @@ def gather_elements(g: OnnxGrowth) -> str:
     wanted = [(*shape[:axis], rows, *shape[axis + 1 :]) for shape in g.shapes(x)]
     low, high = (-size, size - 1) if size else (0, 0)
     return g.add("GatherElements", x, g.like(I64, wanted, low, high), axis=axis)
+
+
+def scatter_elements(g: OnnxGrowth) -> str:
+    x = g.pick(F, I64, low=1, high=4)
+    axis = axis_of(g, g.rank(x)) % g.rank(x)
+    size = min(shape[axis] for shape in g.shapes(x))
+    reduction = g.choose((None, "add", "max", "min"))
+    rows = (g.between(0, 3) if reduction else g.between(0, 1)) if size else 0
+    wanted = [(*shape[:axis], rows, *shape[axis + 1 :]) for shape in g.shapes(x)]
+    low, high = (-size, size - 1) if size else (0, 0)
+    indices, updates = g.like(I64, wanted, low, high), g.like(g.dtype(x), wanted)
+    return g.add("ScatterElements", x, indices, updates, axis=axis, reduction=reduction)
+
+
+def scatter_nd(g: OnnxGrowth) -> str:
+    x = g.pick(F, I64, low=1, high=4)
+    depth = g.between(1, g.rank(x))
+    sizes = [min(shape[i] for shape in g.shapes(x)) for i in range(depth)]
+    reduction = g.choose((None, "add", "max", "min"))
+    rows = (g.between(0, 3) if reduction else g.between(0, 1)) if min(sizes) else 0
+    indices = g.leaf(I64, (rows, depth), 0, max(min(sizes) - 1, 0))
+    updates = g.like(g.dtype(x), [(rows, *shape[depth:]) for shape in g.shapes(x)])
+    return g.add("ScatterND", x, indices, updates, reduction=reduction)
+
+
+def reverse_sequence(g: OnnxGrowth) -> str:
+    x = g.pick(F, I64, low=2, high=4)
+    batch = g.between(0, 1)
+    steps = min(shape[1 - batch] for shape in g.shapes(x))
+    lengths = g.like(I64, [(shape[batch],) for shape in g.shapes(x)], 1 if steps else 0, max(steps, 0))
+    return g.add("ReverseSequence", x, lengths, batch_axis=batch, time_axis=1 - batch)
 
 
 def gather_nd(g: OnnxGrowth) -> str:
@@ -439,6 +482,14 @@ def depth_to_space(g: OnnxGrowth) -> str:
 def softmax(g: OnnxGrowth) -> str:
     x = g.within(g.pick(F, low=1), -20.0, 20.0)
     return g.add(g.choose(("Softmax", "LogSoftmax")), x, axis=axis_of(g, g.rank(x)))
+
+
+def along_axis(g: OnnxGrowth) -> str:
+    x = g.pick(F, low=1)
+    axis = axis_of(g, g.rank(x))
+    if g.chance(0.5):
+        return g.add("Hardmax", x, axis=axis)
+    return g.add("LpNormalization", x, axis=axis, p=g.choose((1, 2)))
 
 
 def layer_norm(g: OnnxGrowth) -> str:
@@ -502,6 +553,10 @@ def pool(g: OnnxGrowth) -> str:
     pads = [g.between(0, k - 1) for k in (*kernel, *kernel)]
     expect_windows(g, x, kernel, pads)
     attributes = {"kernel_shape": kernel, "pads": pads, "strides": [g.between(1, 2) for _ in kernel]}
+    if g.chance(0.2):
+        return g.add("LpPool", x, **attributes, p=g.choose((1, 2, 3)))
+    if g.chance(0.2):
+        return g.add_all("MaxPool", 2, x, **attributes, storage_order=g.choose((0, 1)))[1]
     if g.chance(0.4):
         return g.add("AveragePool", x, **attributes, count_include_pad=g.choose((0, 1)))
     return g.add("MaxPool", x, **attributes)
@@ -516,12 +571,13 @@ def image_norm(g: OnnxGrowth) -> str:
 
 
 PATTERNS: list[tuple[Pattern, float]] = [
-    (unary, 8), (binary, 12), (compare, 3), (logic, 2), (where, 4), (cast, 4), (several, 2), (clip, 2), (reduce, 10),
-    (position, 2), (cumsum, 4), (topk, 2), (linear, 10), (flat_linear, 4), (matmul, 6), (gemm, 4), (einsum, 2),
-    (reshape, 5), (reshape_like, 4), (transpose, 4), (squeeze, 2), (unsqueeze, 3), (concat, 5), (split, 4),
-    (slice_, 8), (slice_to_dim, 4), (expand, 4), (tile, 3), (pad, 4), (trilu, 2), (gather, 4), (gather_elements, 3),
-    (gather_nd, 2), (one_hot, 2), (made, 3), (eye_like, 1), (depth_to_space, 2), (softmax, 4), (layer_norm, 4),
-    (spelled_norm, 3), (spelled_softmax, 3), (conv, 4), (pool, 3), (image_norm, 2),
+    (unary, 8), (binary, 12), (compare, 3), (logic, 2), (bits, 2), (where, 4), (cast, 4), (several, 2), (clip, 2),
+    (reduce, 10), (position, 2), (cumsum, 4), (topk, 2), (linear, 10), (flat_linear, 4), (matmul, 6), (gemm, 4),
+    (einsum, 2), (reshape, 5), (reshape_like, 4), (transpose, 4), (squeeze, 2), (unsqueeze, 3), (concat, 5),
+    (split, 4), (slice_, 8), (slice_to_dim, 4), (expand, 4), (tile, 3), (pad, 4), (trilu, 2), (gather, 4),
+    (gather_elements, 3), (gather_nd, 2), (scatter_elements, 3), (scatter_nd, 2), (reverse_sequence, 2), (one_hot, 2),
+    (made, 3), (eye_like, 1), (depth_to_space, 2), (softmax, 4), (along_axis, 2), (layer_norm, 4), (spelled_norm, 3),
+    (spelled_softmax, 3), (conv, 4), (pool, 3), (image_norm, 2),
 ]  # fmt: skip
 
 

@@ -256,7 +256,6 @@ def test_everything_unsupported_is_listed_at_once():
         (lambda x: x[x > 0], "depends on data"),
         (lambda x: nn.functional.conv_transpose1d(x[None], torch.ones(3, 2, 2)), "transposed convolution"),
         (lambda x: nn.functional.adaptive_avg_pool1d(x[None], 4), "windows differ in size"),
-        (lambda x: x.long() & 3, "bitwise op on i64"),
         (lambda x: nn.functional.batch_norm(x, None, None, training=True), "batch norm in training mode"),
         (
             lambda x: nn.functional.layer_norm(x, (5,)) + torch.native_layer_norm(x, (5,), None, None, 1e-5)[1],

@@ -19,6 +19,7 @@ from ingot.run.interpret import interpret
 from ingot.text import dump, parse
 from made_by_rules import REWRITE, made_by_onnx
 from onnx_cases import INTEGERS, INTEGERS_BY_REFERENCE, NODES, SYMBOLIC
+from onnx_math_cases import MULTINOMIAL, RANDOM
 from onnx_models import Case, model, one_node, run_oracle, text_model, value_info
 
 F = np.float32
@@ -35,6 +36,45 @@ def test_rule(case: Case, rng: np.random.Generator) -> None:
     for got, wanted in zip(results, expected, strict=True):
         assert got.dtype == wanted.dtype and got.shape == wanted.shape
         np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("case", RANDOM, ids=str)
+def test_random_numbers_have_the_moments_asked_for(case: Case, rng: np.random.Generator) -> None:
+    """Within 6 standard deviations of them; the same in every run, other ones from another seed or name."""
+    proto, feeds = one_node(case, rng)
+    (drawn,) = run_all(proto, feeds)
+    np.testing.assert_array_equal(drawn, *run_all(proto, feeds))
+    mean, deviation = MOMENTS[case.op](case.attributes, feeds)
+    drawn = drawn.astype(np.float64)
+    assert abs(drawn.mean() - mean) < 6 * deviation / drawn.size**0.5
+    assert abs(drawn.std() - deviation) < 0.02 * deviation
+    (attribute,) = [a for a in proto.graph.node[0].attribute if a.name == "seed"] or [None]
+    if attribute is None:
+        proto.graph.node[0].output[0] = proto.graph.output[0].name = "another"
+    else:
+        attribute.f += 1
+    assert not np.array_equal(drawn, *run_all(proto, feeds))
+
+
+def run_all(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    return list(interpret(load_onnx(proto.SerializeToString()), feeds).values())
+
+
+# Mean and standard deviation, of a node's attributes and feeds.
+MOMENTS = {
+    "RandomNormal": lambda a, _: (a.get("mean", 0.0), a.get("scale", 1.0)),
+    "RandomNormalLike": lambda a, _: (a.get("mean", 0.0), a.get("scale", 1.0)),
+    "RandomUniform": lambda a, _: ((a["low"] + a["high"]) / 2, (a["high"] - a["low"]) / 12**0.5),
+    "Bernoulli": lambda _, feeds: (p := next(iter(feeds.values())).flat[0], (p * (1 - p)) ** 0.5),
+}
+
+
+def test_multinomial_draws_by_the_probabilities() -> None:
+    wanted = np.exp(MULTINOMIAL.constants["p"])
+    (drawn,) = run_all(*one_node(MULTINOMIAL, np.random.default_rng(0)))
+    found = np.stack([np.bincount(row, minlength=3) / 9000 for row in drawn])
+    assert drawn.shape == (2, 9000) and drawn.dtype == np.int64
+    assert np.abs(found - wanted).max() < 6 * 0.5 / 9000**0.5 and found[1, 2] == 0
 
 
 @pytest.mark.parametrize("name", [*INTEGERS, *INTEGERS_BY_REFERENCE])
@@ -197,17 +237,17 @@ def test_outputs_that_no_node_makes() -> None:
 
 def test_unsupported_nodes_are_listed_together() -> None:
     """Each with its name and why; what only reads their results is not."""
-    content = text_model(
-        """g (float[2, 3] x) => (y) {
-        [Det_1] a = Det(x)  [Relu_2] b = Relu(a)  [NonZero_3] c = NonZero(x)  [Pad_4] d = Pad<mode="edge">(x, p)
-        [Add_5] y = Add(b, d) }""".replace("{\n", "<int64[4] p = {0,0,1,1}> {\n", 1)
-    )
+    content = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 18, "com.example" : 1]> g (float[2, 3] x, int64[4] p) => (y) {
+        [Near_1] a = com.example.Near(x)  [Relu_2] b = Relu(a)  [Far_3] c = com.example.Far(x)  [Pad_4] d = Pad(x, p)
+        [Add_5] y = Add(b, d) }"""
+    ).SerializeToString()
     with pytest.raises(UnsupportedError) as caught:
         load_onnx(content)
     assert str(caught.value).splitlines() == [
-        "onnx node 'Det_1': Det (opset 18): op Det has no rule; see 'ingot ops'",
-        "onnx node 'NonZero_3': NonZero (opset 18): op NonZero has no rule; see 'ingot ops'",
-        "onnx node 'Pad_4': Pad (opset 18): mode 'edge' is not supported",
+        "onnx node 'Near_1': Near (opset 18): op com.example.Near has no rule; see 'ingot ops'",
+        "onnx node 'Far_3': Far (opset 18): op com.example.Far has no rule; see 'ingot ops'",
+        "onnx node 'Pad_4': Pad (opset 18): an input 1 that is not known at load is not supported",
     ]
 
 

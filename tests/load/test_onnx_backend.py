@@ -13,6 +13,8 @@ from ingot.errors import IngotError
 from ingot.load.onnx import load_onnx
 from ingot.run.interpret import interpret
 
+# By ONNX's word "for informational purpose": every implementation draws its own numbers, even from one seed.
+RANDOM = ("test_bernoulli",)
 PASSING = Path(__file__).with_name("onnx_backend_passing.txt")
 
 
@@ -43,9 +45,11 @@ def passes(case: NodeCase) -> bool:
 
 
 def same(got: np.ndarray, want: np.ndarray, case: NodeCase) -> bool:
-    """Equal in dtype and shape, and within the case's tolerance."""
+    """Equal in dtype and shape, and within the case's tolerance; of random numbers, zeros and ones."""
     if got.dtype != want.dtype or got.shape != want.shape:
         return False
+    if case.name.startswith(RANDOM):
+        return bool(np.isin(got, (0, 1)).all())
     return np.allclose(got.astype(np.float64), want.astype(np.float64), case.rtol, case.atol, equal_nan=True)
 
 

@@ -19,7 +19,7 @@ from ingot.passes import optimize
 from ingot.run.interpret import interpret
 from ingot.run.library import load
 
-MOVES = {"cast", "where"}  # act on elements of any type, by kernels of their own in elementwise.c
+MOVES = {"bitcast", "cast", "where"}  # act on elements of any type, by kernels of their own in elementwise.c
 VECTOR = {kernel.op: kernel for kernel in abi.elementwise().values() if kernel.is_vector}
 UNARY = {name: kernel for name, kernel in VECTOR.items() if kernel.operands == 1}
 DTYPE_OF = {"f": f32, "i": i64, "b": boolean}

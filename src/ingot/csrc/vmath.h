@@ -119,6 +119,94 @@ static inline vf v_tanh(vf x) {
   return v_copysign(v_div(m, v_add(m, v_set(2))), x);
 }
 
+/* At most 4 ULP. 2 sinh(x/2) cosh(x/2), both of m = e^|x/2| - 1; the clamp keeps m finite where the result is not. */
+static inline vf v_sinh(vf x) {
+  vf m = v_expm1(v_min(v_set(45), v_mul(v_abs(x), v_set(0.5f))));
+  vf power = v_add(m, v_set(1));
+  vf sine = v_mul(v_add(m, v_div(m, power)), v_set(0.5f));
+  return v_copysign(v_mul(sine, v_add(power, v_div(v_set(1), power))), x);
+}
+
+/* At most 4 ULP. e^|x| is the square of e^|x/2|, halved before it overflows. */
+static inline vf v_cosh(vf x) {
+  vf root = v_exp(v_mul(v_abs(x), v_set(0.5f)));
+  vf half = v_mul(v_mul(root, v_set(0.5f)), root);
+  return v_add(half, v_div(v_set(0.25f), half));
+}
+
+/* At most 3 ULP. |x| above tan(pi/8) is turned by pi/4, above tan(3 pi/8) by pi/2, which leaves |t| <= tan(pi/8). */
+static inline vf v_atan(vf x) {
+  vf u = v_abs(x);
+  vm near = v_le(u, v_set(0x1.a8279ap-2f)), far = v_lt(v_set(0x1.3504f4p+1f), u);
+  vf above = v_select(near, u, v_select(far, v_set(-1), v_sub(u, v_set(1))));
+  vf below = v_select(near, v_set(1), v_select(far, u, v_add(u, v_set(1))));
+  vf turn = v_select(near, v_set(0), v_select(far, v_set(0x1.921fb6p+0f), v_set(0x1.921fb6p-1f)));
+  vf t = v_div(above, below);
+  vf s = v_mul(t, t);
+  vf p = v_fma(v_set(-0x1.f31d54p-5f), s, v_set(0x1.b22ecap-4f));
+  p = v_fma(p, s, v_set(-0x1.23ba42p-3f));
+  p = v_fma(p, s, v_set(0x1.9991e8p-3f));
+  p = v_fma(p, s, v_set(-0x1.55554ap-2f));
+  return v_copysign(v_add(turn, v_fma(v_mul(t, s), p, t)), x);
+}
+
+/* The arcsine of u <= 1/2 itself, of u above that the arcsine of sqrt((1 - u) / 2), which is pi/4 - asin(u) / 2. */
+static inline vf v_asin_part(vf u, vm outer) {
+  vf t = v_select(outer, v_sqrt(v_mul(v_sub(v_set(1), u), v_set(0.5f))), u);
+  vf s = v_mul(t, t);
+  vf p = v_fma(v_set(0x1.59daa8p-5f), s, v_set(0x1.8ba79ep-6f));
+  p = v_fma(p, s, v_set(0x1.748b32p-5f));
+  p = v_fma(p, s, v_set(0x1.330164p-4f));
+  p = v_fma(p, s, v_set(0x1.5555cap-3f));
+  return v_fma(v_mul(t, s), p, t);
+}
+
+/* pi/2 - x, with pi/2 in two parts. */
+static inline vf v_from_right_angle(vf x) { return v_add(v_set(0x1.921fb6p+0f), v_sub(v_set(-0x1.777a5cp-25f), x)); }
+
+/* At most 3 ULP; NaN outside of -1..1, where the square root is. */
+static inline vf v_asin(vf x) {
+  vf u = v_abs(x);
+  vm outer = v_lt(v_set(0.5f), u);
+  vf part = v_asin_part(u, outer);
+  return v_copysign(v_select(outer, v_from_right_angle(v_add(part, part)), part), x);
+}
+
+/* At most 3 ULP; NaN outside of -1..1. */
+static inline vf v_acos(vf x) {
+  vf u = v_abs(x);
+  vm outer = v_lt(v_set(0.5f), u);
+  vf part = v_asin_part(u, outer);
+  vf rest = v_from_right_angle(v_select(outer, part, v_copysign(part, x)));
+  vf half = v_select(v_lt(x, v_set(0)), rest, part);
+  return v_select(outer, v_add(half, half), rest);
+}
+
+/* At most 4 ULP. ln(x + sqrt(x^2 + 1)), and ln 2x where the 1 is lost. */
+static inline vf v_asinh(vf x) {
+  vf u = v_abs(x);
+  vm far = v_lt(v_set(0x1p20f), u);
+  vf root = v_add(v_sqrt(v_fma(u, u, v_set(1))), v_set(1));
+  vf part = v_log1p(v_select(far, u, v_add(u, v_mul(u, v_div(u, root)))));
+  return v_copysign(v_select(far, v_add(part, v_set(0x1.62e430p-1f)), part), x);
+}
+
+/* At most 4 ULP; NaN below 1. ln(1 + t + sqrt(t (t + 2))) with t = x - 1, and ln 2x where the 1 is lost. */
+static inline vf v_acosh(vf x) {
+  vf t = v_sub(x, v_set(1));
+  vm far = v_lt(v_set(0x1p20f), x);
+  vf part = v_log1p(v_select(far, x, v_add(t, v_sqrt(v_mul(t, v_add(t, v_set(2)))))));
+  vf r = v_select(far, v_add(part, v_set(0x1.62e430p-1f)), part);
+  return v_select(v_lt(t, v_set(0)), v_set(NAN), r);
+}
+
+/* At most 4 ULP; NaN outside of -1..1. ln((1 + u) / (1 - u)) / 2. */
+static inline vf v_atanh(vf x) {
+  vf u = v_abs(x);
+  vf r = v_log1p(v_div(v_add(u, u), v_sub(v_set(1), u)));
+  return v_copysign(v_mul(r, v_set(0.5f)), x);
+}
+
 /* At most 3 ULP. erfc is e^(u h(u)) with u = |x| and h a polynomial; from u = 4 on erf is 1. */
 static inline vf v_erf(vf x) {
   vf u = v_min(v_set(4), v_abs(x));

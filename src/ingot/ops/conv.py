@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ingot.dim import Dim
-from ingot.dtype import f32
+from ingot.dtype import f32, i64
 from ingot.errors import ShapeError
 from ingot.ir import TensorType
 from ingot.ops.define import Ints, expect_kind, op, sample, unify
@@ -98,23 +98,43 @@ def _pool_samples(**attributes):
     ]
 
 
-def _infer_pool(name):
+_integer_pool = [sample("x:u8<99[1,2,5,4]", kernel=(2, 3), **_plain(2, strides=(2, 1), pads=(1, 1, 0, 1)))]
+
+
+def _infer_pool(name, kinds="fiu", dtype=None):
     def infer(x, *, kernel, strides, pads, dilations, count_include_pad=False):
-        expect_kind(name, x, "f")
-        return TensorType(x.dtype, (*x.shape[:2], *_spatial(name, x, kernel, strides, pads, dilations)))
+        expect_kind(name, x, kinds)
+        return TensorType(dtype or x.dtype, (*x.shape[:2], *_spatial(name, x, kernel, strides, pads, dilations)))
 
     return infer
 
 
-@op(infer=_infer_pool("max_pool"), samples=_pool_samples())
+@op(infer=_infer_pool("max_pool"), samples=[*_pool_samples(), *_integer_pool])
 def max_pool(x, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints):
-    """The largest in each window of x [N, C, in...], NaN if any is; padding is -inf."""
+    """The largest in each window of x [N, C, in...], NaN if any is; padding is -inf, or the smallest integer."""
     windows = _windows(x, kernel, strides, pads, dilations, lowest(x.dtype))
     return windows.max(tuple(range(-len(kernel), 0)))
 
 
+@op(infer=_infer_pool("max_pool_indices", dtype=i64), samples=[*_pool_samples(), *_integer_pool])
+def max_pool_indices(x, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints):
+    """Where the largest in each window of x [N, C, in...] is: i64, counted row by row over in..., never in the padding.
+
+    Of equal ones it is the first, of any NaN the first NaN.
+    """
+    settings = (kernel, strides, pads, dilations)
+    places = np.arange(math.prod(x.shape[2:])).reshape(1, 1, *x.shape[2:])
+    values, places = _windows(x, *settings, lowest(x.dtype)), _windows(places, *settings, -1)
+    rank, size = len(kernel), math.prod(kernel)
+    values, places = (w.reshape(*w.shape[: 2 + rank], size) for w in (values, places))
+    largest = values.max(-1, keepdims=True)
+    found = np.argmax(((values == largest) | (values != values)) & (places >= 0), -1)
+    places = np.broadcast_to(places, values.shape)
+    return np.take_along_axis(places, found[..., None], -1)[..., 0]
+
+
 @op(
-    infer=_infer_pool("avg_pool"),
+    infer=_infer_pool("avg_pool", "f"),
     samples=[*_pool_samples(count_include_pad=False), *_pool_samples(count_include_pad=True)[:2]],
 )
 def avg_pool(x, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, count_include_pad: bool = False):

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ingot.dtype import DType, boolean, f32
+from ingot.dtype import DType, boolean, f16, f32, f64, u8, u64
+from ingot.errors import ShapeError
 from ingot.ir import Sample, TensorType
 from ingot.ops.define import broadcast, broadcast_shapes, expect_kind, expect_numbers, op, same_as, sample
 
@@ -110,6 +111,14 @@ unary("rsqrt", lambda x: 1 / np.sqrt(x), "1 / sqrt(x); inf at 0.", domain=(0.01,
 unary("reciprocal", lambda x: 1 / x, "1 / x.")
 unary("sin", np.sin, domain=(-30.0, 30.0))
 unary("cos", np.cos, domain=(-30.0, 30.0))
+unary("sinh", np.sinh, domain=(-5.0, 5.0))
+unary("cosh", np.cosh, domain=(-5.0, 5.0))
+unary("asin", np.arcsin, "The arcsine; NaN outside of -1..1.", domain=(-1.0, 1.0))
+unary("acos", np.arccos, "The arccosine; NaN outside of -1..1.", domain=(-1.0, 1.0))
+unary("atan", np.arctan, "The arctangent.", domain=(-30.0, 30.0))
+unary("asinh", np.arcsinh, "The inverse of sinh.", domain=(-100.0, 100.0))
+unary("acosh", np.arccosh, "The inverse of cosh; NaN below 1.", domain=(1.0, 100.0))
+unary("atanh", np.arctanh, "The inverse of tanh; NaN outside of -1..1.", domain=(-0.99, 0.99))
 unary("tanh", np.tanh, domain=(-10.0, 10.0))
 unary("erf", _erf, "The error function.", domain=(-5.0, 5.0))
 unary("sigmoid", _sigmoid, "1 / (1 + exp(-x)).", domain=(-30.0, 30.0))
@@ -144,6 +153,7 @@ unary(
     domain=(-5.0, 5.0),
     expand=lambda g, x: g.mul(g.mul(x, g.clip(g.add(x, 3.0), minimum=0.0, maximum=6.0)), 1 / 6),
 )
+unary("bitwise_not", np.invert, "Every bit of x flipped.", kinds="iu", samples=_ints)
 unary("logical_not", np.logical_not, "not x.", kinds="b", samples=[sample("x:bool[2,5,7]"), sample("x:bool[]")])
 unary("isnan", np.isnan, "True where x is NaN.", result=boolean)
 unary("isinf", np.isinf, "True where x is infinite, of either sign.", result=boolean)
@@ -274,6 +284,26 @@ def cast(x, *, dtype: DType):
     return np.where(inside | np.isnan(whole), result, np.where(whole < 0, limits.min, limits.max).astype(dtype.numpy))
 
 
+def _infer_bitcast(x: TensorType, *, dtype: DType) -> TensorType:
+    if x.dtype.bits != dtype.bits or dtype is boolean:
+        raise ShapeError(f"bitcast: wrong dtype, got {x} as {dtype}, expected one of as many bits, not bool")
+    return TensorType(dtype, x.shape)
+
+
+@elementwise(
+    infer=_infer_bitcast,
+    samples=[
+        sample("x:i64>-9<10[2,5,7]", dtype=u64),
+        sample("x:i16>-9<10[67]", dtype=f16),
+        sample("x:i64[0,3]", dtype=f64),
+        sample("x:bool[5]", dtype=u8),
+    ],
+)
+def bitcast(x, *, dtype: DType):
+    """The bits of x read as another dtype of the same size. In float64, an f32 has no such bits."""
+    return np.ascontiguousarray(x).view(dtype.numpy).reshape(x.shape)
+
+
 def _div(a, b):
     if a.dtype.kind == "f":
         return a / b
@@ -289,6 +319,25 @@ def _pow(a, b):
     return np.where(b < 0, inverse, powers)
 
 
+def _shifted_out(a, b):
+    """Where b is no number of places that a dtype of so many bits can be shifted by."""
+    return (b < 0) | (b >= 8 * a.dtype.itemsize)
+
+
+def _shift_left(a, b):
+    gone = _shifted_out(a, b)
+    return np.where(gone, 0, np.left_shift(a, np.where(gone, 0, b).astype(b.dtype))).astype(a.dtype)
+
+
+def _shift_right(a, b):
+    last = 8 * a.dtype.itemsize - 1
+    places = np.where(_shifted_out(a, b), last, b).astype(b.dtype)
+    sign = np.where(a < 0, -1, 0).astype(a.dtype) if a.dtype.kind == "i" else np.zeros_like(a)
+    return np.where(_shifted_out(a, b), sign, np.right_shift(a, places)).astype(a.dtype)
+
+
+_bits = (sample("a:i64>-9<10[3,5] b:i64>-9<10[5]"), sample("a:i64>-99<100[] b:i64>-99<100[33]"))
+_shifts = (sample("a:i64>-99<100[3,67] b:i64>-9<99[67]"), sample("a:i64>-99<100[5] b:i64<8[]"))
 _bools = (sample("a:bool[2,5] b:bool[5]"), sample("a:bool[] b:bool[3]"))
 _compare = (*BINARY, sample("a:i64[3,5] b:i64[5]"), sample("a:bool[3,5] b:bool[5]"))
 _divide = (*(sample(s.operands.replace("b[", "b>0.5[")) for s in BINARY), sample("a[7] b>-3<-1[7]"), *INTEGER)
@@ -307,6 +356,23 @@ binary(
 )
 binary("maximum", np.maximum, "The larger of a and b; NaN when either is.", samples=(*BINARY, *INTEGER))
 binary("minimum", np.minimum, "The smaller of a and b; NaN when either is.", samples=(*BINARY, *INTEGER))
+binary("bitwise_and", np.bitwise_and, "The bits that a and b both have.", kinds="iu", samples=_bits)
+binary("bitwise_or", np.bitwise_or, "The bits that a or b has.", kinds="iu", samples=_bits)
+binary("bitwise_xor", np.bitwise_xor, "The bits that one of a and b has.", kinds="iu", samples=_bits)
+binary(
+    "shift_left",
+    _shift_left,
+    "a with its bits b places further left; 0 where b is negative or no less than the bits of the dtype.",
+    kinds="iu",
+    samples=_shifts,
+)
+binary(
+    "shift_right",
+    _shift_right,
+    "a with its bits b places further right, copies of the sign before them; any other b shifts all of them out.",
+    kinds="iu",
+    samples=_shifts,
+)
 binary("equal", np.equal, "a == b.", kinds="fiub", result=boolean, samples=_compare)
 binary("not_equal", np.not_equal, "a != b.", kinds="fiub", result=boolean, samples=_compare)
 binary("less", np.less, "a < b.", kinds="fiub", result=boolean, samples=_compare)

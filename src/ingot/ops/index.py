@@ -1,11 +1,13 @@
 """Ops that pick elements by position."""
 
+from typing import Literal
+
 import numpy as np
 
 from ingot.dtype import i32, i64
 from ingot.errors import InputError, ShapeError
 from ingot.ir import TensorType
-from ingot.ops.define import Size, op, sample
+from ingot.ops.define import Size, expect_kind, op, sample, unify
 
 
 def _expect_axis(name: str, x: TensorType, axis: int) -> None:
@@ -81,6 +83,56 @@ def gather_elements(x, indices, *, axis: int):
     _check_range("gather_elements", indices, x.shape[axis])
     part = x[tuple(slice(None if i == axis else n) for i, n in enumerate(indices.shape))]
     return np.take_along_axis(part, indices.astype(np.int64), axis)
+
+
+def _infer_scatter_elements(x, indices, updates, *, axis, reduction):
+    name = "scatter_elements"
+    _expect_axis(name, x, axis)
+    _expect_indices(name, indices)
+    if reduction != "none":
+        expect_kind(name, x, "fiu")
+    sizes = zip(x.shape, indices.shape, strict=False)
+    larger = any(isinstance(a, int) and isinstance(b, int) and b > a for i, (a, b) in enumerate(sizes) if i != axis)
+    if indices.rank != x.rank or updates.rank != x.rank or larger:
+        raise ShapeError(f"{name}: indices or updates do not fit, got {indices} and {updates} on axis {axis} of {x}")
+    if updates.dtype is not x.dtype:
+        raise ShapeError(f"{name}: operands differ in dtype, got {x} and {updates}")
+    for a, b in zip(indices.shape, updates.shape, strict=True):
+        unify(f"{name}: indices {indices} beside updates {updates}", a, b)
+    return x
+
+
+@op(
+    infer=_infer_scatter_elements,
+    inplace=(0,),
+    samples=[
+        sample("x[3,7] i:i64<1[3,1] u[3,1]", axis=1, reduction="none"),
+        sample("x[5,7] i:i64>-5<5[1,7] u[1,7]", axis=0, reduction="none"),
+        sample("x[5,7] i:i64>-5<5[4,5] u[4,5]", axis=0, reduction="add"),
+        sample("x[2,3,4] i:i32<3[2,5,4] u[2,5,4]", axis=1, reduction="mul"),
+        sample("x[2,3,4] i:i64<3[1,5,2] u[1,5,2]", axis=1, reduction="max"),
+        sample("x:i64[6] i:i64<6[9] u:i64[9]", axis=0, reduction="min"),
+        sample("x[4] i:i64<4[0] u[0]", axis=0, reduction="none"),
+        sample("x:bool[4,1] i:i64<4[1,1] u:bool[1,1]", axis=0, reduction="none"),
+    ],
+)
+def scatter_elements(x, indices, updates, *, axis: int, reduction: Literal["none", "add", "mul", "max", "min"]):
+    """x with y[i][indices[i][j]] = updates[i][j] for axis 1, and so on, or the two added, multiplied, compared.
+
+    Of several updates of one element, "none" keeps the last. Other dims of indices may be shorter than x's. Negative
+    indices count from the end; one outside -dim..dim-1 is an error. Floats are added and multiplied in float64.
+    """
+    _check_range("scatter_elements", indices, x.shape[axis])
+    wide = reduction in ("add", "mul") and x.dtype.kind not in "iu"
+    y = x.astype(np.float64) if wide else x.copy()
+    places = np.ix_(*map(np.arange, indices.shape))
+    places = (*places[:axis], indices, *places[axis + 1 :])
+    if reduction == "none":
+        y[places] = updates
+        return y
+    ufunc = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction]
+    ufunc.at(y, places, updates.astype(y.dtype))
+    return y.astype(x.dtype)
 
 
 def _infer_topk(x, *, k, axis, largest):

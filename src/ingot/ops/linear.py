@@ -49,6 +49,25 @@ def matmul(a, b, *, transpose_a: bool = False, transpose_b: bool = False, scale:
     return result if scale == 1.0 else result * scale
 
 
+def _infer_det(x: TensorType) -> TensorType:
+    expect_kind("det", x, "f")
+    if x.rank < 2:
+        raise ShapeError(f"det: rank too low, got {x}, expected 2 or more")
+    unify(f"det of {x}", x.shape[-2], x.shape[-1])
+    return TensorType(x.dtype, x.shape[:-2])
+
+
+@op(
+    infer=_infer_det,
+    samples=[
+        sample("x[3,3]"), sample("x[2,5,4,4]"), sample("x[2,1,1]"), sample("x[0,2,2]"), sample("x[2,0,0]")
+    ],
+)  # fmt: skip
+def det(x):
+    """The determinants of the square matrices in the last two dims, in float64 and rounded once; of no rows, 1."""
+    return np.linalg.det(x.astype(np.float64)).astype(x.dtype)
+
+
 def _infer_expert_matmul(x: TensorType, chosen: TensorType, experts: TensorType) -> TensorType:
     if x.rank != 3 or experts.rank != 3 or chosen.rank != 2 or x.dtype is not experts.dtype or chosen.dtype is not i64:
         got = f"{x}, {chosen} and {experts}"

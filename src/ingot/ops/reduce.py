@@ -126,25 +126,32 @@ def argmin(x, *, axis: int, keepdims: bool):
     return np.argmin(x, axis, keepdims=keepdims).astype(np.int64)
 
 
-def _infer_cumsum(x: TensorType, *, axis: int) -> TensorType:
-    expect_kind("cumsum", x, "fiu")
-    _reduced("cumsum", x, (axis,), True)
-    return x
+def _infer_running(name: str) -> Callable[..., TensorType]:
+    def infer(x: TensorType, *, axis: int) -> TensorType:
+        expect_kind(name, x, "fiu")
+        _reduced(name, x, (axis,), True)
+        return x
+
+    return infer
 
 
-@op(
-    infer=_infer_cumsum,
-    inplace=(0,),
-    tolerance={},
-    samples=[
-        sample("x[2,5,67]", axis=2),
-        sample("x[2,5,7]", axis=0),
-        sample("x[2,5,7]", axis=1),
-        sample("x[1]", axis=0),
-        sample("x[0,3]", axis=1),
-        sample("x:i64[3,5]", axis=1),
-    ],
-)
+_running = [
+    sample("x[2,5,67]", axis=2),
+    sample("x[2,5,7]", axis=0),
+    sample("x[2,5,7]", axis=1),
+    sample("x[1]", axis=0),
+    sample("x[0,3]", axis=1),
+    sample("x:i64[3,5]", axis=1),
+]
+
+
+@op(infer=_infer_running("cumsum"), inplace=(0,), samples=_running)
 def cumsum(x, *, axis: int):
     """Running sum along an axis, the element itself included; integers wrap."""
     return np.cumsum(x, axis, _accumulator(x)).astype(x.dtype)
+
+
+@op(infer=_infer_running("cumprod"), inplace=(0,), domain=(0.5, 1.5), samples=_running)
+def cumprod(x, *, axis: int):
+    """Running product along an axis, the element itself included; integers wrap."""
+    return np.cumprod(x, axis, _accumulator(x)).astype(x.dtype)

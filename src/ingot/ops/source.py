@@ -1,14 +1,17 @@
-"""Ops without operands."""
+"""Ops that make elements of no operands, or of a few numbers."""
 
+import math
 from typing import Annotated, Any
 
 import numpy as np
 
 from ingot.dim import Known
-from ingot.dtype import DType, f32, i64
-from ingot.errors import ShapeError
+from ingot.dtype import DType, f32, f64, i64
+from ingot.errors import InputError, ShapeError
 from ingot.ir import TensorType
-from ingot.ops.define import Size, Sizes, expect_numbers, op, sample
+from ingot.ops.define import Size, Sizes, expect_kind, expect_numbers, op, sample
+
+MAX_RANGE = 2**28  # elements of a range whose bounds are data
 
 Number = Annotated[Any, Known | float]
 
@@ -43,3 +46,46 @@ def iota(*, length: Size, start: Number, step: Number, dtype: DType):
 def dims(*, values: Sizes):
     """The given dims as data: i64[n]."""
     return np.array(values, np.int64)
+
+
+def _infer_arange(start, stop, step):
+    expect_kind("arange", start, "fiu")
+    if any(t.rank or t.dtype is not start.dtype for t in (start, stop, step)):
+        raise ShapeError(f"arange: bad operands, got {start}, {stop}, {step}, expected numbers of one dtype")
+    return TensorType(start.dtype, (None,))
+
+
+@op(
+    infer=_infer_arange,
+    samples=[
+        sample("a:i64>-9<0[] b:i64<9[] c:i64>1<4[]"),
+        sample("a:i64<9[] b:i64>-9<0[] c:i64>-3<-1[]"),
+        sample("a:i64>3<9[] b:i64<3[] c:i64>1<2[]"),
+        sample("a>-2<0[] b>1<2[] c>0.1<0.4[]"),
+    ],
+)
+def arange(start, stop, step):
+    """start, start + step, ... below stop, for a negative step above it; floats in float64, rounded once.
+
+    A step of 0, and a length that is no number or above 2**28, are errors.
+    """
+    first, last, each = (v.item() if v.dtype.kind in "iu" else float(v) for v in (start, stop, step))
+    span = (last - first) / each if each else math.nan
+    if not span <= MAX_RANGE:
+        raise InputError(f"arange: bad range, got {first}:{last}:{each}, expected at most {MAX_RANGE} steps")
+    if start.dtype.kind in "iu":
+        return np.arange(len(range(first, last, each))).astype(start.dtype) * step + start
+    return (np.arange(math.ceil(max(span, 0)), dtype=np.float64) * each + first).astype(start.dtype)
+
+
+@op(
+    infer=lambda *, shape, seed: TensorType(f64, tuple(shape)),
+    samples=[sample("", shape=(2, 5), seed=0), sample("", shape=(), seed=2**32 - 1), sample("", shape=(0, 3), seed=7)],
+)
+def random_uniform(*, shape: Sizes, seed: int):
+    """f64 numbers in 0 <= u < 1, row by row, that a seed in 0..2**32-1 determines.
+
+    53 bits each of the MT19937 stream, as numpy's RandomState draws them. Matsumoto and Nishimura, "Mersenne Twister",
+    1998.
+    """
+    return np.random.RandomState(seed).random_sample(shape)

@@ -298,6 +298,16 @@ TENSORS: list[Attack] = [
     ),
 ]
 
+IMAGE = np.ones((1, 2, 4, 4), np.float32)
+COLUMNS = np.ones((1, 2, 3), np.float32)
+
+
+def scatter(indices: np.ndarray, **attributes: Any) -> Callable[[], bytes]:
+    """A ScatterElements into x, of ones."""
+    updates = np.ones(indices.shape, np.float32)
+    return one("ScatterElements", ["x", "i", "u"], {"i": indices, "u": updates}, **attributes)
+
+
 ATTRIBUTES: list[Attack] = [
     ("missing", one("Concat", ["x", "x"]), LoadError, "attribute 'axis' is missing"),
     ("of wrong type", one("Concat", ["x", "x"], axis=1.5), LoadError, "attribute 'axis' has a wrong type"),
@@ -363,6 +373,47 @@ ATTRIBUTES: list[Attack] = [
     ("pad length", one("Pad", ["x", "p"], {"p": ints(1, 1)}), LoadError, "pads do not fit"),
     ("pad huge", one("Pad", ["x", "p"], {"p": ints(2**62, 0, 2**62, 0)}), LimitError, "too many elements"),
     ("pad cuts", one("Pad", ["x", "p"], {"p": ints(-9, 0, 0, 0)}), LoadError, "cut more than there is"),
+    ("pad mode", one("Pad", ["x", "p"], {"p": ints(1, 0, 0, 0)}, mode="most"), LoadError, "'mode' is 'most'"),
+    (
+        "pad of nothing",
+        one("Pad", ["w", "p"], {"w": np.ones((2, 0), np.float32), "p": ints(0, 1, 0, 0)}, mode="edge"),
+        LoadError,
+        "nothing to repeat",
+    ),
+    ("shift", one("BitShift", ["i", "i"], {"i": np.ones(2, np.uint8)}, direction="UP"), LoadError, "'direction' is"),
+    ("norm of p", one("LpNormalization", ["x"], p=3), LoadError, "attribute 'p' is 3"),
+    ("pool of p", one("LpPool", ["w"], {"w": IMAGE}, kernel_shape=[1, 1], p=0), LoadError, "attribute 'p' is 0"),
+    ("channels", one("LRN", ["w"], {"w": IMAGE}, size=2**40), LoadError, "attribute 'size' is"),
+    ("channels 0", one("LRN", ["w"], {"w": IMAGE}, size=0), LoadError, "attribute 'size' is 0"),
+    ("no square", one("Det", ["x"]), ShapeError, "dims differ"),
+    ("window huge", one("HannWindow", ["i"], {"i": np.array(2**62)}), LimitError, "too large"),
+    ("window below 0", one("HannWindow", ["i"], {"i": np.array(-1)}), LoadError, "a size of -1"),
+    ("range of NaN", one("Range", ["a", "a", "a"], {"a": np.float32(np.nan)}), LoadError, "malformed"),
+    ("random huge", one("RandomNormal", [], shape=[2**30, 2**30]), LimitError, "too many elements"),
+    ("random below 0", one("RandomUniform", [], shape=[-1]), LoadError, "negative dim"),
+    ("random seed", one("RandomUniform", [], shape=[1], seed=float("inf")), LoadError, "attribute 'seed' is inf"),
+    ("draws", one("Multinomial", ["x"], sample_size=0), LoadError, "sample_size is 0"),
+    ("draws huge", one("Multinomial", ["x"], sample_size=2**60), LimitError, "too many elements"),
+    ("ratio", one("Dropout", ["x", "r", "t"], {"r": np.float32(1), "t": np.array(True)}), LoadError, "a ratio of 1.0"),
+    ("scatter by", scatter(ints(0)[None], reduction="most"), LoadError, "attribute 'reduction' is 'most'"),
+    ("scatter more", scatter(ints(0, 1, 2, 0)[None]), ShapeError, "do not fit"),
+    ("scatter tuples", one("ScatterND", ["x", "i", "x"], {"i": ints(0, 0, 0)[None]}), LoadError, "tuples of 3"),
+    ("scatter shape", one("ScatterND", ["x", "i", "x"], {"i": ints(0)[None]}), ShapeError, "dims differ, got 2 and 1"),
+    ("lengths", one("ReverseSequence", ["x", "n"], {"n": ints(1)}), ShapeError, "dims differ, got 1 and 3"),
+    ("time and batch", one("ReverseSequence", ["x", "n"], {"n": ints(1, 1)}, time_axis=1), LoadError, "time_axis 1"),
+    ("columns", one("Col2Im", ["w", "n", "k"], {"w": COLUMNS, "n": ints(9), "k": ints(2)}), LoadError, "does not fit"),
+    (
+        "columns huge",
+        one("Col2Im", ["w", "n", "k"], {"w": COLUMNS, "n": ints(2**50), "k": ints(2)}),
+        LimitError,
+        "too many elements",
+    ),
+    (
+        "unpooled",
+        one("MaxUnpool", ["w", "i"], {"w": IMAGE, "i": ints(0)}, kernel_shape=[1, 1]),
+        LoadError,
+        "do not fit",
+    ),
     (
         "blocksize 0",
         one("DepthToSpace", ["w"], {"w": np.ones((1, 4, 2, 2), np.float32)}, blocksize=0),

@@ -24,7 +24,10 @@ def _rounding(op: str) -> Rule:
 
 for _name in ("relu", "neg", "abs", "sign", "silu", "mish", "isnan", "isinf"):
     aten(f"{_name}.default")(_same_dtype(_name))
-for _name in ("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tanh", "erf", "sigmoid"):
+for _name in (
+    *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "tanh", "erf", "sigmoid"),
+    *("sin", "cos", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh"),
+):
     aten(f"{_name}.default")(_floating(_name))
 for _name in ("floor", "ceil", "round"):
     aten(f"{_name}.default")(_rounding(_name))
@@ -205,9 +208,7 @@ def _logical(op: str) -> Rule:
 def _bitwise(op: str) -> Rule:
     def rule(b: AtenBuilder, x: Tensor, y: Tensor | Number) -> Tensor:
         left, right = b.promote(x, y)
-        if b.dtype(left) is not boolean:
-            raise UnsupportedError(f"torch node {b.hint!r}: bitwise op on {b.dtype(left)}, expected bool")
-        return b.add(f"logical_{op}", left, right)
+        return b.add(f"logical_{op}" if b.dtype(left) is boolean else f"bitwise_{op}", left, right)
 
     return rule
 
@@ -228,7 +229,15 @@ def logical_not(b: AtenBuilder, x: Tensor) -> Tensor:
 def bitwise_not(b: AtenBuilder, x: Tensor) -> Tensor:
     if b.dtype(x) is boolean:
         return b.add("logical_not", x)
-    return b.add("sub", b.add("neg", x), b.scalar(1, b.dtype(x)))
+    return b.add("bitwise_not", x)
+
+
+def _shift(op: str) -> Rule:
+    return lambda b, x, y: b.add(op, *b.promote(x, y))
+
+
+aten("bitwise_left_shift.Tensor", "__lshift__.Tensor", "__lshift__.Scalar")(_shift("shift_left"))
+aten("bitwise_right_shift.Tensor", "__rshift__.Tensor", "__rshift__.Scalar")(_shift("shift_right"))
 
 
 @aten("isfinite.default")

@@ -1,8 +1,21 @@
 """ONNX models: `load_onnx`. Importing this registers every rule."""
 
-from ingot.load.onnx import attention, contrib, conv, elementwise, index, linear, norm, reduce, shape
+from ingot.load.onnx import (
+    attention,
+    contrib,
+    conv,
+    elementwise,
+    index,
+    linear,
+    norm,
+    pad,
+    random,
+    reduce,
+    scatter,
+    shape,
+)
 from ingot.load.onnx.model import load_onnx, load_parsed
 from ingot.load.onnx.parse import parse_model
 
-RULES = (attention, contrib, conv, elementwise, index, linear, norm, reduce, shape)
+RULES = (attention, contrib, conv, elementwise, index, linear, norm, pad, random, reduce, scatter, shape)
 __all__ = ["load_onnx", "load_parsed", "parse_model"]

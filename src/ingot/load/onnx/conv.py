@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from ingot.dim import Expr
+import math
+from collections.abc import Sequence
+
+from ingot.dim import Dim, Expr
+from ingot.dtype import DType, f32, f64, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
+from ingot.load.onnx.shapes import Size, count
 from ingot.load.onnx.tensors import count_elements
 
 MAX_WINDOW = 2**31 - 1
@@ -19,7 +24,7 @@ def conv(call: Call) -> str:
         raise call.malformed(
             f"attribute 'kernel_shape' is {list(call.attr_ints('kernel_shape'))}, filter {call.type(1)}"
         )
-    strides, pads, dilations = _window(call, kernel)
+    strides, pads, dilations = window(call, kernel)
     groups = call.attr_int("group", 1)
     return call.build.conv(
         call[0], call[1], call.get(2), strides=strides, pads=pads, dilations=dilations, groups=groups
@@ -27,14 +32,78 @@ def conv(call: Call) -> str:
 
 
 @onnx("MaxPool")
-def max_pool(call: Call) -> str:
-    if call.attr_int("storage_order", 0) or call.type(0).dtype.kind != "f":
-        raise call.unsupported(f"storage_order=1, or {call.type(0)}")
+def max_pool(call: Call) -> tuple[str | None, ...]:
+    """The largest of each window, and where it is in all of x, its last two dims swapped with storage_order=1."""
+    attributes = _pooling(call)
+    result = call.build.max_pool(call[0], **attributes)
+    if len(call.outputs) == 1:
+        return (result,)
+    build, shape = call.build, call.shape(0)
+    found = build.max_pool_indices(call[0], **attributes)
+    if call.attr_int("storage_order", 0):
+        found = _column_major(call, found)
+    rows, plane = count(shape[:2]), count(shape[2:])
+    first = build.mul(build.iota(length=rows, start=0, step=1, dtype=i64), build.dims(values=(plane,)))
+    return result, build.add(found, call.reshape(first, (*shape[:2], *[1] * (len(shape) - 2))))
+
+
+def _column_major(call: Call, places: str) -> str:
+    """Positions in the spatial dims, counted with the first of them moving fastest."""
+    build, spatial, total = call.build, call.shape(0)[2:], ""
+    before: Size = 1
+    for i, size in enumerate(spatial):
+        after = count(spatial[i + 1 :])
+        place = build.mod(build.div(places, build.dims(values=(after,))), build.dims(values=(size,)))
+        term = build.mul(place, build.dims(values=(before,)))
+        total, before = build.add(total, term) if total else term, before * size
+    return total
+
+
+def _pooling(call: Call) -> dict[str, tuple[int, ...]]:
+    """A pooling op's kernel, strides, pads and dilations, what ceil_mode adds among the pads."""
     kernel = call.attr_ints("kernel_shape")
-    strides, pads, dilations = _window(call, kernel)
+    strides, pads, dilations = window(call, kernel)
     pads, extra = _ceiled(call, kernel, strides, pads, dilations)
     pads = tuple(p + e for p, e in zip(pads, extra, strict=True))
-    return call.build.max_pool(call[0], kernel=kernel, strides=strides, pads=pads, dilations=dilations)
+    return {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations}
+
+
+@onnx("LpPool")
+def lp_pool(call: Call) -> str:
+    """The p-norm of each window: of powers, their mean with the padding's zeros, times the size of the window."""
+    build, dtype, p = call.build, call.type(0).dtype, call.attr_int("p", 2)
+    if p < 1:
+        raise call.malformed(f"attribute 'p' is {p}, expected 1 or more")
+    attributes = _pooling(call)
+    powers = raised(call, call.cast(call[0], accumulator(dtype)), p)
+    mean = build.avg_pool(powers, **attributes, count_include_pad=True)
+    return call.cast(rooted(call, build.mul(mean, float(math.prod(attributes["kernel"]))), p), dtype)
+
+
+@onnx("GlobalLpPool")
+def global_lp_pool(call: Call) -> str:
+    build, dtype, p = call.build, call.type(0).dtype, call.attr_int("p", 2)
+    rank = call.type(0).rank
+    if p < 1 or rank < 3:
+        raise call.malformed(f"attribute 'p' is {p}, operand {call.type(0)}, expected 1 or more and rank 3 or more")
+    powers = raised(call, call.cast(call[0], accumulator(dtype)), p)
+    return call.cast(rooted(call, build.reduce_sum(powers, axes=tuple(range(2, rank)), keepdims=True), p), dtype)
+
+
+def accumulator(dtype: DType) -> DType:
+    """What sums of powers of a float dtype are computed in."""
+    return f64 if dtype is f64 else f32
+
+
+def raised(call: Call, x: str, p: int) -> str:
+    """|x| to the power p."""
+    build = call.build
+    return build.mul(x, x) if p == 2 else build.abs(x) if p == 1 else build.pow(build.abs(x), float(p))
+
+
+def rooted(call: Call, x: str, p: int) -> str:
+    """The p-th root of x >= 0."""
+    return x if p == 1 else call.build.sqrt(x) if p == 2 else call.build.pow(x, 1 / p)
 
 
 @onnx("AveragePool")
@@ -42,7 +111,7 @@ def average_pool(call: Call) -> str:
     """What ceil_mode adds past the padding never counts, so pads that do count are made before and apart from it."""
     build, x = call.build, call[0]
     kernel = call.attr_ints("kernel_shape")
-    strides, pads, dilations = _window(call, kernel)
+    strides, pads, dilations = window(call, kernel)
     included = bool(call.attr_int("count_include_pad", 0))
     pads, extra = _ceiled(call, kernel, strides, pads, dilations)
     if included and any(extra):
@@ -55,24 +124,32 @@ def average_pool(call: Call) -> str:
     return build.avg_pool(x, **attributes, count_include_pad=included)
 
 
-def _window(call: Call, kernel: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+def window(call: Call, kernel: tuple[int, ...]) -> Window:
+    """Strides, pads and dilations of a window over the spatial dims of operand 0."""
+    return expect_window(call, kernel, call.type(0).shape[2:])
+
+
+def expect_window(call: Call, kernel: tuple[int, ...], spatial: Sequence[Dim]) -> Window:
     """Strides, pads and dilations, checked: one per spatial dim, two pads, positive and within 32 bits."""
-    rank = call.type(0).rank - 2
+    rank = len(spatial)
     if rank < 1 or len(kernel) != rank:
         raise call.malformed(f"a kernel of {len(kernel)} dims does not fit {call.type(0)}")
     ones = (1,) * rank
     strides, dilations = call.attr_ints("strides", ones), call.attr_ints("dilations", ones)
     pads = _pads(call, kernel, strides, dilations)
-    for name, values, count, low in (
+    for name, values, length, low in (
         ("kernel_shape", kernel, rank, 1),
         ("strides", strides, rank, 1),
         ("dilations", dilations, rank, 1),
         ("pads", pads, 2 * rank, 0),
     ):
-        if len(values) != count or any(not low <= v <= MAX_WINDOW for v in values):
-            raise call.malformed(f"{name} is {list(values)}, expected {count} values of {low} or more")
-    added = (0, 0, *(before + after for before, after in zip(pads[:rank], pads[rank:], strict=True)))
-    padded = [n + extra for n, extra in zip(call.type(0).shape, added, strict=True) if isinstance(n, int)]
+        if len(values) != length or any(not low <= v <= MAX_WINDOW for v in values):
+            raise call.malformed(f"{name} is {list(values)}, expected {length} values of {low} or more")
+    padded = [n + pads[i] + pads[rank + i] for i, n in enumerate(spatial) if isinstance(n, int)]
+    padded += [n for n in call.type(0).shape[:2] if isinstance(n, int)]
     count_elements(padded, "the padded operand")
     return strides, pads, dilations
 

@@ -10,8 +10,16 @@ from ingot.load.onnx.registry import onnx
 
 UNARY = {
     "Abs": "abs",
+    "Acos": "acos",
+    "Acosh": "acosh",
+    "Asin": "asin",
+    "Asinh": "asinh",
+    "Atan": "atan",
+    "Atanh": "atanh",
+    "BitwiseNot": "bitwise_not",
     "Ceil": "ceil",
     "Cos": "cos",
+    "Cosh": "cosh",
     "Erf": "erf",
     "Exp": "exp",
     "Floor": "floor",
@@ -27,6 +35,7 @@ UNARY = {
     "Sigmoid": "sigmoid",
     "Sign": "sign",
     "Sin": "sin",
+    "Sinh": "sinh",
     "Softplus": "softplus",
     "Sqrt": "sqrt",
     "Tanh": "tanh",
@@ -34,6 +43,9 @@ UNARY = {
 BINARY = {
     "Add": "add",
     "And": "logical_and",
+    "BitwiseAnd": "bitwise_and",
+    "BitwiseOr": "bitwise_or",
+    "BitwiseXor": "bitwise_xor",
     "Div": "div",
     "Equal": "equal",
     "Greater": "greater",
@@ -45,6 +57,7 @@ BINARY = {
     "Sub": "sub",
     "Xor": "logical_xor",
 }
+SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875  # the defaults, as f32
 VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
 
@@ -174,6 +187,41 @@ def celu(call: Call) -> str:
     return build.where(build.less_equal(x, 0.0), below, x)
 
 
+@onnx("Selu")
+def selu(call: Call) -> str:
+    """gamma * (x above 0, else alpha * (exp(x) - 1))."""
+    alpha, gamma = call.attr_float("alpha", SELU_ALPHA), call.attr_float("gamma", SELU_GAMMA)
+    return call.build.mul(call.build.elu(call[0], alpha=alpha), gamma)
+
+
+@onnx("Shrink")
+def shrink(call: Call) -> str:
+    """x moved toward 0 by `bias` where it is further than `lambd` from it, else 0; integers in float64, truncated."""
+    build, dtype = call.build, call.type(0).dtype
+    bias, bound = call.attr_float("bias", 0.0), call.attr_float("lambd", 0.5)
+    x = call[0] if dtype.kind == "f" else call.cast(call[0], f64)
+    above = build.where(build.greater(x, bound), build.sub(x, bias), 0.0)
+    return call.cast(build.where(build.less(x, -bound), build.add(x, bias), above), dtype)
+
+
+@onnx("BitShift")
+def bit_shift(call: Call) -> str:
+    direction = call.attr_text("direction")
+    if direction not in ("LEFT", "RIGHT"):
+        raise call.malformed(f"attribute 'direction' is {direction[:100]!r}, expected 'LEFT' or 'RIGHT'")
+    return getattr(call.build, f"shift_{direction.lower()}")(call[0], call[1])
+
+
+@onnx("BitCast", since=26)
+def bit_cast(call: Call) -> str:
+    dtype = call.attr_dtype("to")
+    if dtype.bits != call.type(0).dtype.bits:
+        raise call.malformed(f"attribute 'to' is {dtype}, expected as many bits as {call.type(0).dtype}")
+    if dtype in (boolean, call.type(0).dtype):
+        return call.cast(call[0], dtype)
+    return call.build.bitcast(call[0], dtype=dtype)
+
+
 @onnx("HardSigmoid")
 def hard_sigmoid(call: Call) -> str:
     return call.build.hard_sigmoid(call[0], alpha=call.attr_float("alpha", 0.2), beta=call.attr_float("beta", 0.5))
@@ -181,6 +229,7 @@ def hard_sigmoid(call: Call) -> str:
 
 @onnx("PRelu")
 def prelu(call: Call) -> str:
+    """x, below 0 times the slope, which broadcasts to x."""
     build, x = call.build, call[0]
     return build.where(build.less(x, 0), build.mul(x, call[1]), x)
 

@@ -41,19 +41,27 @@ def gather_nd(call: Call) -> str:
     if depth == 1 and batch == 0:
         return build.gather(call[0], call.reshape(places, tuples), axis=0)
 
-    def range_of(size: Size) -> str:
-        return build.iota(length=size, start=0, step=1, dtype=i64)
-
-    terms = []
+    flat = flat_positions(call, places, picked)
     if batch:
-        terms.append(build.mul(call.reshape(range_of(rows), (rows, *[1] * len(tuples))), vector(call, [inner])))
-    for i, size in enumerate(picked):
-        place = call.reshape(call.slice(places, len(grid), i, i + 1), grid)
-        place = build.gather(range_of(size), place, axis=0)
-        terms.append(build.mul(place, vector(call, [count(picked[i + 1 :])])) if i + 1 < depth else place)
-    flat = functools.reduce(build.add, terms)
+        first = build.mul(_positions(call, rows), vector(call, [inner]))
+        flat = build.add(call.reshape(first, (rows, *[1] * len(tuples))), flat)
     result = build.gather(call.reshape(call[0], (rows * inner, *rest)), flat, axis=0)
     return call.reshape(result, (*shape[:batch], *tuples, *rest))
+
+
+def flat_positions(call: Call, places: str, shape: Sequence[Size]) -> str:
+    """Index tuples [..., n] into n dims as positions [...] in those dims seen as one."""
+    build, grid = call.build, call.known_shape(call.build.type(places))[:-1]
+    terms = []
+    for i, size in enumerate(shape):
+        place = call.reshape(call.slice(places, len(grid), i, i + 1), grid)
+        place = build.gather(_positions(call, size), place, axis=0)
+        terms.append(build.mul(place, vector(call, [count(shape[i + 1 :])])) if i + 1 < len(shape) else place)
+    return functools.reduce(build.add, terms)
+
+
+def _positions(call: Call, size: Size) -> str:
+    return call.build.iota(length=size, start=0, step=1, dtype=i64)
 
 
 def vector(call: Call, sizes: Sequence[Size]) -> str:
@@ -64,16 +72,40 @@ def vector(call: Call, sizes: Sequence[Size]) -> str:
 @onnx("OneHot")
 def one_hot(call: Call) -> str:
     """A comparison of the indices with a count; negative ones count from the end, others match nothing."""
-    build, (depth,) = call.build, call.sizes(1)
-    shape = call.shape(0)
+    build, shape = call.build, call.shape(0)
     rank = len(shape) + 1
     axis = call.attr_axis("axis", -1, rank)
     indices = call.cast(call[0], i64)
-    indices = build.where(build.less(indices, 0), build.add(indices, vector(call, [depth])), indices)
+    number = call.reshape(call.cast(call[1], i64), ())
+    depth = None if (known := build.known(number)) is None else known.item()
+    if depth is None:
+        places = build.arange(build.scalar(0, i64), number, build.scalar(1, i64))
+    else:
+        places = _positions(call, depth)
+    indices = build.where(build.less(indices, 0), build.add(indices, number), indices)
     indices = call.reshape(indices, (*shape[:axis], 1, *shape[axis:]))
-    places = build.iota(length=depth, start=0, step=1, dtype=i64)
     hot = build.equal(indices, call.reshape(places, (depth, *[1] * (rank - 1 - axis))))
     if call.type(2).shape != (2,):
         raise call.malformed(f"values are {call.type(2)}, expected two")
     off, on = (call.reshape(call.slice(call[2], 0, i, i + 1), ()) for i in range(2))
     return build.where(hot, on, off)
+
+
+@onnx("ReverseSequence")
+def reverse_sequence(call: Call) -> str:
+    """Of each sample, step t of its first n ones is step n - 1 - t of x; time and batch are seen as one axis."""
+    build, shape = call.build, call.shape(0)
+    batch, time = call.attr_int("batch_axis", 1), call.attr_int("time_axis", 0)
+    if {batch, time} != {0, 1} or len(shape) < 2:
+        raise call.malformed(f"batch_axis {batch}, time_axis {time} do not fit {call.type(0)}, expected 0 and 1")
+    samples, steps = shape[batch], shape[time]
+    if call.type(1).rank != 1:
+        raise call.malformed(f"lengths are {call.type(1)}, expected i64[{samples}]")
+    lengths = call.reshape(call[1], (samples, 1))
+    step = _positions(call, steps)
+    turned = build.where(build.less(step, lengths), build.sub(build.add(lengths, -1), step), step)
+    turned = build.gather(step, turned, axis=0)  # which refuses a length beyond the steps
+    base = call.reshape(build.mul(_positions(call, samples), vector(call, [steps])), (samples, 1))
+    axes = (batch, time, *range(2, len(shape)))
+    flat = call.reshape(call.permute(call[0], axes), (samples * steps, *shape[2:]))
+    return call.permute(build.gather(flat, build.add(base, turned), axis=0), axes)

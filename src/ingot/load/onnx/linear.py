@@ -1,4 +1,4 @@
-"""Matrix products: MatMul, Gemm, Einsum of one or two operands."""
+"""Matrix products: MatMul, Gemm, Einsum; determinants."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import Size, count
 from ingot.ops.define import unify
+
+_FIRST_UNDER_ELLIPSIS = 0xE000  # no letter of an equation: characters for private use, more than a rank has dims
 
 
 @onnx("MatMul")
@@ -54,48 +56,97 @@ def gemm(call: Call) -> str:
     return total
 
 
+@onnx("Det")
+def det(call: Call) -> str:
+    return call.build.det(call[0])
+
+
 @onnx("Einsum")
 def einsum(call: Call) -> str:
-    """Two operands become one batched matmul; one operand a sum and a permutation."""
-    inputs, output = _equation(call)
-    if len(call) == 1:
-        return _reorder(call, call[0], inputs[0], output)
-    if len(call) != 2:
-        raise call.unsupported(f"an equation of {len(call)} operands")
-    left, right = inputs
+    """Each operand but the first is one batched matmul more; at the end letters are summed and put in order."""
+    terms, output = _equation(call)
+    x, letters = _diagonal(call, call[0], terms[0])
+    for i in range(1, len(call)):
+        other, added = _diagonal(call, call[i], terms[i])
+        wanted = {c for term in (output, *terms[i + 1 :]) for c in term}
+        x, letters = _contract(call, (x, letters), (other, added), wanted)
+    return _reorder(call, x, letters, output)
+
+
+def _contract(
+    call: Call, left: tuple[str, list[str]], right: tuple[str, list[str]], wanted: set[str]
+) -> tuple[str, list[str]]:
+    """Two operands and their letters as one, without the letters that nobody wants."""
+    (a, first), (b, second) = left, right
     sizes: dict[str, Size] = {}
-    for letters, index in ((left, 0), (right, 1)):
-        for letter, size in zip(letters, call.shape(index), strict=True):
-            sizes[letter] = unify(f"dims of {letter!r}", sizes.get(letter, size), size)  # type: ignore[assignment]
-    batch = [c for c in left if c in right and c in output]
-    summed = [c for c in left if c in right and c not in output]
-    rows = [c for c in left if c not in right and c in output]
-    columns = [c for c in right if c not in left and c in output]
+    for letters, x in ((first, a), (second, b)):
+        for letter, size in zip(letters, call.known_shape(call.build.type(x)), strict=True):
+            known = sizes.get(letter, size)
+            # An ellipsis broadcasts.
+            sizes[letter] = size if known == 1 else known if size == 1 else unify(f"dims of {letter!r}", known, size)  # type: ignore[assignment]
+    a, b = (_stretched(call, x, letters, sizes) for x, letters in ((a, first), (b, second)))
+    batch = [c for c in first if c in second and c in wanted]
+    summed = [c for c in first if c in second and c not in wanted]
+    rows = [c for c in first if c not in second and c in wanted]
+    columns = [c for c in second if c not in first and c in wanted]
     groups = [[sizes[c] for c in group] for group in (batch, rows, summed, columns)]
     dims, m, k, n = groups[0], count(groups[1]), count(groups[2]), count(groups[3])
-    a = call.reshape(_reorder(call, call[0], left, [*batch, *rows, *summed]), (*dims, m, k))
-    b = call.reshape(_reorder(call, call[1], right, [*batch, *summed, *columns]), (*dims, k, n))
-    result = call.reshape(call.build.matmul(a, b), (*dims, *groups[1], *groups[3]))
-    return _reorder(call, result, [*batch, *rows, *columns], output)
+    a = call.reshape(_reorder(call, a, first, [*batch, *rows, *summed]), (*dims, m, k))
+    b = call.reshape(_reorder(call, b, second, [*batch, *summed, *columns]), (*dims, k, n))
+    return call.reshape(call.build.matmul(a, b), (*dims, *groups[1], *groups[3])), [*batch, *rows, *columns]
+
+
+def _stretched(call: Call, x: str, letters: list[str], sizes: dict[str, Size]) -> str:
+    """x with its dims of 1 as long as those that they broadcast to."""
+    shape = tuple(sizes[c] for c in letters)
+    return x if call.build.type(x).shape == shape else call.build.expand(x, shape=shape)
+
+
+def _diagonal(call: Call, x: str, letters: list[str]) -> tuple[str, list[str]]:
+    """x where the axes of a repeated letter have one index, as one axis; every letter is there once."""
+    letters = list(letters)
+    while len(set(letters)) < len(letters):
+        repeated = next(c for c in letters if letters.count(c) > 1)
+        first, second = [i for i, c in enumerate(letters) if c == repeated][:2]
+        rest = [i for i in range(len(letters)) if i not in (first, second)]
+        shape = call.known_shape(call.build.type(x))
+        size = unify(f"dims of {repeated!r}", shape[first], shape[second])
+        if not isinstance(size, int):
+            raise call.unsupported(f"a repeated letter of a symbolic dim, {size},")
+        dims = [shape[i] for i in rest]
+        x = call.reshape(call.permute(x, [*rest, first, second]), (*dims, size * size))
+        x = call.slice(x, len(rest), 0, size * size, size + 1)
+        letters = [*(letters[i] for i in rest), repeated]
+    return x, letters
 
 
 def _equation(call: Call) -> tuple[list[list[str]], list[str]]:
+    """The letters of each operand and of the result; each dim under an ellipsis gets a character of its own."""
     text = call.attr_text("equation").replace(" ", "")
-    if "..." in text:
-        raise call.unsupported(f"an ellipsis, {text!r}")
-    if not re.fullmatch(r"[A-Za-z]*(,[A-Za-z]*)*(->[A-Za-z]*)?", text):
+    term = r"[A-Za-z]*(\.\.\.)?[A-Za-z]*"
+    if not re.fullmatch(rf"{term}(,{term})*(->{term})?", text):
         raise call.malformed(f"not an einsum equation, got {text[:100]!r}")
     head, arrow, tail = text.partition("->")
-    inputs = [list(term) for term in head.split(",")]
-    letters = "".join(head.split(","))
-    output = list(tail) if arrow else sorted(c for c in set(letters) if letters.count(c) == 1)
-    if len(inputs) != len(call) or any(len(t) != call.type(i).rank for i, t in enumerate(inputs)):
+    terms, covered = head.split(","), 0
+    fits = len(terms) == len(call)
+    for i, term in enumerate(terms[: len(call)]):
+        under = call.type(i).rank - len(term.replace("...", ""))
+        fits = fits and (under >= 0 if "..." in term else under == 0)
+        covered = max(covered, under)
+        terms[i] = term.replace("...", _ellipsis(under))
+    if not fits:
         raise call.malformed(f"equation {text!r} does not fit {', '.join(str(call.type(i)) for i in range(len(call)))}")
-    if any(len(set(term)) != len(term) for term in inputs):
-        raise call.unsupported(f"a repeated letter in a term, {text!r}")
+    letters = "".join(terms)
+    alone = sorted(c for c in set(letters) if letters.count(c) == 1 and c.isalpha())
+    output = list(tail.replace("...", _ellipsis(covered))) if arrow else [*_ellipsis(covered), *alone]
     if len(set(output)) != len(output) or not set(output) <= set(letters):
         raise call.malformed(f"a letter of the result is repeated or unknown, got {text!r}")
-    return inputs, output
+    return [list(term) for term in terms], output
+
+
+def _ellipsis(rank: int) -> str:
+    """A character for each dim, the last dim's first in the order of characters, so that dims align at the end."""
+    return "".join(chr(_FIRST_UNDER_ELLIPSIS + i) for i in reversed(range(rank)))
 
 
 def _reorder(call: Call, x: str, letters: list[str], wanted: list[str]) -> str:

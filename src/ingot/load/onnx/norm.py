@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ingot.dtype import boolean
+from ingot.dtype import i64
 from ingot.load.onnx.call import Call
+from ingot.load.onnx.conv import MAX_WINDOW, accumulator, raised, rooted
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import count, normalize_axes
 from ingot.ops.norm import expand_centred
@@ -56,10 +57,72 @@ def normalize(call: Call, op: str, axis: int, eps: float, weight: str | None, bi
 
 
 @onnx("BatchNormalization", since=9)
-def batch_norm(call: Call) -> str:
-    if call.attr_int("training_mode", 0):
-        raise call.unsupported("training_mode=1")
-    return call.build.batch_norm(call[0], call[1], call[2], call[3], call[4], eps=call.attr_float("epsilon", 1e-5))
+def batch_norm(call: Call) -> tuple[str | None, ...]:
+    eps = call.attr_float("epsilon", 1e-5)
+    if not call.attr_int("training_mode", 0):
+        return (call.build.batch_norm(call[0], call[1], call[2], call[3], call[4], eps=eps),)
+    return _trained_batch_norm(call, eps)
+
+
+def _trained_batch_norm(call: Call, eps: float) -> tuple[str | None, ...]:
+    """By the mean and variance of the batch; the other outputs are the running ones, moved towards those."""
+    build, rank, dtype = call.build, call.type(0).rank, call.type(0).dtype
+    if rank < 2:
+        raise call.malformed(f"operand {call.type(0)}, expected rank 2 or more")
+    wide, axes, row = accumulator(dtype), (0, *range(2, rank)), (-1, *[1] * (rank - 2))
+    channels = call.shape(0)[1]
+    x = call.cast(call[0], wide)
+    mean = build.reduce_mean(x, axes=axes, keepdims=False)
+    centred, variance = expand_centred(build, x, axes)
+    scale, bias = (call.reshape(call.cast(call[i], wide), (channels, *row[1:])) for i in (1, 2))
+    y = build.mul(build.div(centred, build.sqrt(build.add(variance, eps))), scale)
+    momentum, updates = call.attr_float("momentum", 0.9), []
+    for index, current in ((3, mean), (4, call.reshape(variance, (channels,)))):
+        moved = build.mul(current, 1 - momentum)
+        update = build.add(build.mul(call.cast(call[index], wide), momentum), moved)
+        updates.append(call.cast(update, call.type(index).dtype))
+    return call.cast(build.add(y, bias), dtype), *updates
+
+
+@onnx("LpNormalization")
+def lp_norm(call: Call) -> str:
+    """x over its p-norm along an axis; of a norm of 0, zeros."""
+    build, dtype, p = call.build, call.type(0).dtype, call.attr_int("p", 2)
+    if p not in (1, 2):
+        raise call.malformed(f"attribute 'p' is {p}, expected 1 or 2")
+    axis = call.attr_axis("axis", -1, call.type(0).rank)
+    x = call.cast(call[0], accumulator(dtype))
+    norm = rooted(call, build.reduce_sum(raised(call, x, p), axes=(axis,), keepdims=True), p)
+    return call.cast(build.where(build.equal(norm, 0.0), norm, build.div(x, norm)), dtype)
+
+
+@onnx("LRN")
+def local_response_norm(call: Call) -> str:
+    """x / (bias + alpha * mean of squares over `size` channels around) ^ beta; missing channels count as zeros."""
+    build, dtype, shape = call.build, call.type(0).dtype, call.shape(0)
+    size = call.attr_int("size")
+    if len(shape) < 2 or not 1 <= size <= MAX_WINDOW:
+        raise call.malformed(
+            f"attribute 'size' is {size}, operand {call.type(0)}, expected 1 or more and rank 2 or more"
+        )
+    x = call.cast(call[0], accumulator(dtype))
+    planes = call.reshape(build.mul(x, x), (shape[0], 1, shape[1], count(shape[2:])))
+    around = {"kernel": (size, 1), "strides": (1, 1), "pads": ((size - 1) // 2, 0, size // 2, 0), "dilations": (1, 1)}
+    mean = call.reshape(build.avg_pool(planes, **around, count_include_pad=True), shape)
+    base = build.add(build.mul(mean, call.attr_float("alpha", 1e-4)), call.attr_float("bias", 1.0))
+    return call.cast(build.div(x, build.pow(base, call.attr_float("beta", 0.75))), dtype)
+
+
+@onnx("Hardmax")
+def hardmax(call: Call) -> str:
+    """1 at the first largest element along an axis, 0 elsewhere."""
+    build, shape = call.build, call.shape(0)
+    axis = call.attr_axis("axis", -1, len(shape))
+    if shape[axis] == 0:
+        return call[0]
+    places = build.iota(length=shape[axis], start=0, step=1, dtype=i64)
+    places = call.reshape(places, (shape[axis], *[1] * (len(shape) - 1 - axis)))
+    return call.cast(build.equal(build.argmax(call[0], axis=axis, keepdims=True), places), call.type(0).dtype)
 
 
 @onnx("InstanceNormalization")
@@ -91,15 +154,3 @@ def group_norm(call: Call) -> str:
         columns = [build.expand(call.reshape(v, (groups, 1)), shape=(groups, channels // groups)) for v in vectors]
         vectors = [call.reshape(c, (channels,)) for c in columns]
     return build.group_norm(call[0], *vectors, groups=groups, eps=call.attr_float("epsilon", 1e-5))
-
-
-@onnx("Dropout")
-def dropout(call: Call) -> tuple[str | None, ...]:
-    """Nothing is dropped outside of training; the mask is all true."""
-    if call.has(2):
-        training = call.known(2)
-        if training is None or training.size != 1 or training.item():
-            raise call.unsupported("training_mode")
-    if len(call.outputs) == 1:
-        return (call[0],)
-    return call[0], call.build.expand(call.build.scalar(True, boolean), shape=call.shape(0))

@@ -99,8 +99,9 @@ def position(call: Call) -> str:
     return build.add(build.neg(found), size - 1)
 
 
+@onnx("CumProd", since=26)
 @onnx("CumSum")
-def cumsum(call: Call) -> str:
+def running(call: Call) -> str:
     """`exclusive` shifts by one element, `reverse` runs from the end."""
     build, x, rank = call.build, call[0], call.type(0).rank
     (axis,) = call.integers(1)
@@ -111,8 +112,8 @@ def cumsum(call: Call) -> str:
         x = call.slice(x, axis, size - 1, -1, -1)
     if call.attr_int("exclusive", 0):
         low = tuple(int(i == axis) for i in range(rank))
-        x = call.slice(build.pad(x, low=low, high=(0,) * rank, value=0), axis, 0, size)
-    total = build.cumsum(x, axis=axis)
+        x = call.slice(build.pad(x, low=low, high=(0,) * rank, value=int(call.op == "CumProd")), axis, 0, size)
+    total = build.cumprod(x, axis=axis) if call.op == "CumProd" else build.cumsum(x, axis=axis)
     return call.slice(total, axis, size - 1, -1, -1) if reverse else total
 
 

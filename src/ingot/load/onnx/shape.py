@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ingot.dim import floordiv, maximum
-from ingot.dtype import f32, i64
+from ingot.dtype import f64, i64
 from ingot.errors import UnsupportedError
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
@@ -22,7 +22,6 @@ from ingot.load.onnx.shapes import (
     squeezed,
     unsqueezed,
 )
-from ingot.load.onnx.tensors import count_elements
 from ingot.ops.define import broadcast_shapes
 
 
@@ -136,34 +135,6 @@ def tile(call: Call) -> str:
     return x
 
 
-@onnx("Pad")
-def pad(call: Call) -> str:
-    """Constant mode; negative amounts cut."""
-    mode = call.attr_text("mode", "constant")
-    if mode != "constant":
-        raise call.unsupported(f"mode {mode!r}")
-    rank, amounts = call.type(0).rank, call.integers(1)
-    axes = normalize_axes(call.integers(3), rank) if call.has(3) else tuple(range(rank))
-    if len(amounts) != 2 * len(axes):
-        raise call.malformed(f"pads do not fit, got {list(amounts)} for {len(axes)} axes")
-    value = call.build.graph.data(call[2]) if call.has(2) else np.zeros((), call.type(0).dtype.numpy)
-    if value is None or value.size != 1:
-        raise call.unsupported("a pad value that is not known at load")
-    before, after = [0] * rank, [0] * rank
-    for i, axis in enumerate(axes):
-        before[axis], after[axis] = amounts[i], amounts[len(axes) + i]
-    count_elements([max(map(abs, amounts), default=0)], "pads")
-    x = call[0]
-    for axis, size in enumerate(call.shape(0)):
-        if before[axis] < 0 or after[axis] < 0:
-            start, stop = max(-before[axis], 0), size + min(after[axis], 0)
-            if is_negative(stop - start):
-                raise call.malformed(f"pads cut more than there is, got {list(amounts)} for {call.type(0)}")
-            x = call.slice(x, axis, start, stop)
-    low, high = (tuple(max(n, 0) for n in side) for side in (before, after))
-    return call.build.pad(x, low=low, high=high, value=value.item()) if any(low + high) else x
-
-
 @onnx("Trilu")
 def trilu(call: Call) -> str:
     diagonals = call.integers(1) if call.has(1) else (0,)
@@ -253,10 +224,12 @@ def eye_like(call: Call) -> str:
 
 @onnx("Range")
 def range_(call: Call) -> str:
-    """Bounds known at load; the start and stop of integers may be symbolic. The length rounds up."""
+    """The start and stop of integers may be symbolic. The length rounds up."""
     dtype = call.type(0).dtype
     if dtype.kind == "f":
         return _float_range(call)
+    if any(call.known(i) is None for i in range(3)):
+        return call.build.arange(*(call.reshape(call[i], ()) for i in range(3)))
     start, stop, (step,) = _one(call, 0), _one(call, 1), call.integers(2)
     if step == 0:
         raise call.malformed("a step of 0")
@@ -274,13 +247,34 @@ def _one(call: Call, index: int) -> Size:
 
 
 def _float_range(call: Call) -> str:
-    known = [call.build.graph.data(call[i]) for i in range(3)]
+    """Of bounds that are not known at load, as long as they say at each run."""
+    build, dtype = call.build, call.type(0).dtype
+    known = [build.graph.data(call[i]) for i in range(3)]
     if any(data is None for data in known):
-        raise call.unsupported("a range of floats that are not known at load")
+        return build.arange(*(call.reshape(call[i], ()) for i in range(3)))
     start, stop, step = (float(data.item()) for data in known if data is not None)
     length = math.ceil((stop - start) / step)
-    build, dtype = call.build, call.type(0).dtype
-    return call.cast(build.iota(length=max(length, 0), start=start, step=step, dtype=f32), dtype)
+    return build.iota(length=max(length, 0), start=start, step=step, dtype=dtype)
+
+
+WINDOWS = {"HannWindow": (0.5, 0.5, 0.0), "HammingWindow": (25 / 46, 21 / 46, 0.0), "BlackmanWindow": (0.42, 0.5, 0.08)}
+
+
+@onnx(*WINDOWS, since=17)
+def window(call: Call) -> str:
+    """a - b cos(2 pi i / n) + c cos(4 pi i / n); n is the size, or one less where the window is not periodic."""
+    build, size = call.build, _one(call, 0)
+    if not isinstance(size, int):
+        raise call.unsupported(f"a symbolic size, {size},")
+    if size < 0:
+        raise call.malformed(f"a size of {size}, expected 0 or more")
+    period = size if call.attr_int("periodic", 1) else size - 1
+    a, b, c = WINDOWS[call.op]
+    step = 2 * math.pi / period if period > 0 else math.inf  # a window of one element is not periodic: NaN
+    turns = build.iota(length=size, start=0, step=step, dtype=f64)
+    y = build.add(build.mul(build.cos(turns), -b), a)
+    y = build.add(y, build.mul(build.cos(build.mul(turns, 2.0)), c)) if c else y
+    return call.cast(y, call.attr_dtype("output_datatype", 1))
 
 
 @onnx("Shape")

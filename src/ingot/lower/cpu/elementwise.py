@@ -81,6 +81,11 @@ for _kernel in elementwise().values():
     _declare(_kernel)
 
 
+@row("bitcast", "copy_b")
+def _bitcast(lowering: Lowering, node: Node) -> None:
+    _emit(lowering, node, f"copy_b{node.dtype.itemsize}", _CHEAP)
+
+
 def _where(itemsize: int) -> None:
     def refuse(lowering: Lowering, node: Node) -> str:
         found = operand_type(lowering, node, 1).dtype.itemsize

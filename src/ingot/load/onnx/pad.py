@@ -1,0 +1,77 @@
+"""Pad, in all its modes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ingot.dtype import boolean, i64
+from ingot.load.onnx.call import Call
+from ingot.load.onnx.registry import onnx
+from ingot.load.onnx.shapes import is_negative, normalize_axes
+from ingot.load.onnx.tensors import count_elements
+
+MODES = ("constant", "edge", "reflect", "wrap")
+
+
+@onnx("Pad")
+def pad(call: Call) -> str:
+    """Negative amounts cut, before the rest is padded."""
+    mode = call.attr_text("mode", "constant")
+    if mode not in MODES:
+        raise call.malformed(f"attribute 'mode' is {mode[:100]!r}, expected one of {', '.join(MODES)}")
+    rank, amounts = call.type(0).rank, call.integers(1)
+    axes = normalize_axes(call.integers(3), rank) if call.has(3) else tuple(range(rank))
+    if len(amounts) != 2 * len(axes):
+        raise call.malformed(f"pads do not fit, got {list(amounts)} for {len(axes)} axes")
+    before, after = [0] * rank, [0] * rank
+    for i, axis in enumerate(axes):
+        before[axis], after[axis] = amounts[i], amounts[len(axes) + i]
+    count_elements([max(map(abs, amounts), default=0)], "pads")
+    x = call[0]
+    for axis, size in enumerate(call.shape(0)):
+        if before[axis] < 0 or after[axis] < 0:
+            start, stop = max(-before[axis], 0), size + min(after[axis], 0)
+            if is_negative(stop - start):
+                raise call.malformed(f"pads cut more than there is, got {list(amounts)} for {call.type(0)}")
+            x = call.slice(x, axis, start, stop)
+    low, high = ([max(n, 0) for n in side] for side in (before, after))
+    if not any(low + high):
+        return x
+    if mode == "constant":
+        return _constant(call, x, low, high)
+    for axis in axes:
+        x = _picked(call, x, axis, low[axis], high[axis], mode) if low[axis] or high[axis] else x
+    return x
+
+
+def _constant(call: Call, x: str, low: Sequence[int], high: Sequence[int]) -> str:
+    """A value that is not known takes the place of what was padded."""
+    build, amounts = call.build, {"low": tuple(low), "high": tuple(high)}
+    value = build.graph.data(call[2]) if call.has(2) else np.zeros((), call.type(0).dtype.numpy)
+    if value is not None and value.size == 1:
+        return build.pad(x, **amounts, value=value.item())
+    if call.type(2).shape not in ((), (1,)):
+        raise call.malformed(f"a pad value {call.type(2)}, expected one element")
+    inside = build.expand(build.scalar(True, boolean), shape=call.known_shape(build.type(x)))
+    zero = False if build.type(x).dtype is boolean else 0
+    padded = build.pad(x, **amounts, value=zero)
+    return build.where(build.pad(inside, **amounts, value=False), padded, call.reshape(call[2], ()))
+
+
+def _picked(call: Call, x: str, axis: int, low: int, high: int, mode: str) -> str:
+    """x along an axis at the positions that a mode repeats: the ends, back and forth between them, or all in turn."""
+    build, size = call.build, call.known_shape(call.build.type(x))[axis]
+    if size == 0:
+        raise call.malformed(f"mode {mode!r} has nothing to repeat, got {build.type(x)} on axis {axis}")
+    places = build.iota(length=size + low + high, start=-low, step=1, dtype=i64)
+    last = build.dims(values=(size - 1,))
+    if mode == "edge":
+        places = build.minimum(build.maximum(places, 0), last)
+    elif mode == "wrap":
+        places = build.mod(places, build.dims(values=(size,)))
+    else:  # last - |p mod (2 last) - last|; of one element, 0
+        turned = build.sub(build.mod(places, build.add(last, last)), last)
+        places = build.sub(last, build.abs(turned))
+    return build.gather(x, places, axis=axis)

@@ -1,0 +1,109 @@
+"""Random ops, of numbers that a seed determines: the model's own, or one of the node's name where it gives none.
+
+A run repeats the last one. All of them start from `random_uniform`.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Sequence
+
+from ingot.dtype import DType, boolean, f64
+from ingot.load.onnx.call import Call
+from ingot.load.onnx.registry import onnx
+from ingot.load.onnx.shapes import Size, is_negative
+from ingot.load.onnx.tensors import count_elements
+
+
+def _uniform(call: Call, shape: Sequence[Size]) -> str:
+    """f64 in 0..1."""
+    if any(is_negative(d) for d in shape):
+        raise call.malformed(f"negative dim, got {list(shape)}")
+    count_elements([d for d in shape if isinstance(d, int)], "random numbers")
+    return call.build.random_uniform(shape=tuple(shape), seed=_seed(call))
+
+
+def _seed(call: Call) -> int:
+    if "seed" not in call.attributes:
+        return zlib.crc32(call.outputs[0].encode())
+    seed = call.attr_int("seed") if call.op == "Dropout" else call.attr_float("seed")
+    if not math.isfinite(seed):
+        raise call.malformed(f"attribute 'seed' is {seed}, expected a number")
+    return int(seed) % 2**32
+
+
+def _shape(call: Call) -> tuple[Size, ...]:
+    return call.shape(0) if call.op.endswith("Like") else call.attr_ints("shape")
+
+
+def _dtype(call: Call) -> DType:
+    """The attribute's, or that of the operand."""
+    if "dtype" in call.attributes:
+        return call.attr_dtype("dtype")
+    return call.type(0).dtype if call.op.endswith("Like") else call.attr_dtype("dtype", 1)
+
+
+@onnx("RandomUniform", "RandomUniformLike")
+def random_uniform(call: Call) -> str:
+    low, high = call.attr_float("low", 0.0), call.attr_float("high", 1.0)
+    scaled = call.build.mul(_uniform(call, _shape(call)), high - low)
+    return call.cast(call.build.add(scaled, low), _dtype(call))
+
+
+@onnx("RandomNormal", "RandomNormalLike")
+def random_normal(call: Call) -> str:
+    """Two uniform numbers make one. Box and Muller, "A note on the generation of random normal deviates", 1958."""
+    build, shape = call.build, _shape(call)
+    pairs = _uniform(call, (2, *shape))
+    first, second = (call.reshape(call.slice(pairs, 0, i, i + 1), shape) for i in range(2))
+    radius = build.sqrt(build.mul(build.log(build.add(build.neg(first), 1.0)), -2.0))
+    normal = build.mul(radius, build.cos(build.mul(second, 2 * math.pi)))
+    moved = build.add(build.mul(normal, call.attr_float("scale", 1.0)), call.attr_float("mean", 0.0))
+    return call.cast(moved, _dtype(call))
+
+
+@onnx("Bernoulli", since=15)
+def bernoulli(call: Call) -> str:
+    """1 where a number below 1 falls below the probability."""
+    drawn = call.build.less(_uniform(call, call.shape(0)), call.cast(call[0], f64))
+    return call.cast(drawn, call.attr_dtype("dtype") if "dtype" in call.attributes else call.type(0).dtype)
+
+
+@onnx("Multinomial")
+def multinomial(call: Call) -> str:
+    """For each draw, how many running sums of the probabilities it reaches; operand 0 holds their logarithms."""
+    build, samples = call.build, call.attr_int("sample_size", 1)
+    if call.type(0).rank != 2 or samples < 1:
+        raise call.malformed(f"sample_size is {samples}, operand {call.type(0)}, expected 1 or more and rank 2")
+    batch, classes = call.shape(0)
+    probabilities = build.softmax(call.cast(call[0], f64), axis=1)
+    sums = call.reshape(call.slice(build.cumsum(probabilities, axis=1), 1, 0, classes - 1), (batch, 1, classes - 1))
+    drawn = _uniform(call, (batch, samples, 1))
+    dtype = call.attr_dtype("dtype", 6)
+    return build.reduce_sum(call.cast(build.less_equal(sums, drawn), dtype), axes=(2,), keepdims=False)
+
+
+@onnx("Dropout")
+def dropout(call: Call) -> tuple[str | None, ...]:
+    """Outside of training, x. In it, elements whose random number is below the ratio become 0, others are scaled."""
+    build, shape, dtype = call.build, call.shape(0), call.type(0).dtype
+    if not _is_training(call):
+        everything = build.expand(build.scalar(True, boolean), shape=shape) if len(call.outputs) > 1 else None
+        return call[0], everything
+    ratio = call.get(1) or build.scalar(0.5, dtype)
+    known = build.graph.data(ratio)
+    if build.type(ratio).rank or (known is not None and not 0 <= known < 1):
+        raise call.malformed(f"a ratio of {build.type(ratio) if known is None else known}, expected 0 <= ratio < 1")
+    kept = build.greater_equal(_uniform(call, shape), call.cast(ratio, f64))
+    scaled = build.div(call[0], call.cast(build.add(build.neg(ratio), 1.0), dtype))
+    return build.where(kept, scaled, 0.0), kept
+
+
+def _is_training(call: Call) -> bool:
+    if not call.has(2):
+        return False
+    training = call.known(2)
+    if training is None or training.size != 1:
+        raise call.unsupported("a training_mode that is not known at load")
+    return bool(training.item())

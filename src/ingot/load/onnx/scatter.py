@@ -1,0 +1,144 @@
+"""Ops that write elements by position: all of them become `scatter_elements`."""
+
+from __future__ import annotations
+
+import math
+
+from ingot.dtype import i64
+from ingot.load.onnx.call import Call
+from ingot.load.onnx.conv import expect_window, window
+from ingot.load.onnx.index import flat_positions, vector
+from ingot.load.onnx.registry import onnx
+from ingot.load.onnx.shapes import Size, count, is_negative
+from ingot.load.onnx.tensors import count_elements
+from ingot.ops.define import normalize_axis, unify
+
+REDUCTIONS = ("none", "add", "mul", "max", "min")
+
+
+def _reduction(call: Call) -> str:
+    reduction = call.attr_text("reduction", "none")
+    if reduction not in REDUCTIONS:
+        raise call.malformed(f"attribute 'reduction' is {reduction[:100]!r}, expected one of {', '.join(REDUCTIONS)}")
+    return reduction
+
+
+def expect_shape(call: Call, index: int, shape: tuple[Size, ...]) -> None:
+    """Raises LoadError or ShapeError unless an operand has this shape."""
+    found = call.shape(index)
+    if len(found) != len(shape):
+        raise call.malformed(f"input {index} is {call.type(index)}, expected shape {list(shape)}")
+    for a, b in zip(found, shape, strict=True):
+        unify(f"input {index}, {call.type(index)} where {list(shape)} is expected", a, b)
+
+
+@onnx("ScatterElements")
+def scatter_elements(call: Call) -> str:
+    axis, reduction = call.attr_axis("axis", 0, call.type(0).rank), _reduction(call)
+    return call.build.scatter_elements(call[0], call[1], call[2], axis=axis, reduction=reduction)
+
+
+@onnx("ScatterND")
+def scatter_nd(call: Call) -> str:
+    """Index tuples become rows of x with its leading dims seen as one."""
+    build, shape, indices = call.build, call.shape(0), call.shape(1)
+    depth = indices[-1] if indices else 0
+    if not isinstance(depth, int) or not 1 <= depth <= len(shape):
+        raise call.malformed(f"tuples of {depth} do not fit {call.type(0)} and {call.type(1)}")
+    expect_shape(call, 2, (*indices[:-1], *shape[depth:]))
+    rows, width, tuples = count(shape[:depth]), count(shape[depth:]), count(indices[:-1])
+    positions = flat_positions(call, call.reshape(call[1], (tuples, depth)), shape[:depth])
+    positions = build.expand(call.reshape(positions, (tuples, 1)), shape=(tuples, width))
+    updates = call.reshape(call[2], (tuples, width))
+    x = call.reshape(call[0], (rows, width))
+    result = build.scatter_elements(x, positions, updates, axis=0, reduction=_reduction(call))
+    return call.reshape(result, shape)
+
+
+@onnx("TensorScatter", since=24)
+def tensor_scatter(call: Call) -> str:
+    """Rows of each sample from its write index on; "circular" goes on at the start."""
+    build, shape, update = call.build, call.shape(0), call.shape(1)
+    rank, mode = len(shape), call.attr_text("mode", "linear")
+    axis = normalize_axis("attribute 'axis'", call.attr_int("axis", -2), rank)
+    if axis == 0 or mode not in ("linear", "circular") or len(update) != rank:
+        raise call.malformed(f"axis {axis}, mode {mode[:100]!r} do not fit {call.type(0)} and {call.type(1)}")
+    expect_shape(call, 1, (*shape[:axis], update[axis], *shape[axis + 1 :]))
+    places = build.iota(length=update[axis], start=0, step=1, dtype=i64)
+    places = call.reshape(places, (update[axis], *[1] * (rank - 1 - axis)))
+    if call.has(2):
+        places = build.add(places, call.reshape(call[2], (update[0], *[1] * (rank - 1))))
+    if mode == "circular":
+        places = build.mod(places, vector(call, [shape[axis]]))
+    places = build.expand(places, shape=update)
+    return build.scatter_elements(call[0], places, call[1], axis=axis, reduction="none")
+
+
+@onnx("MaxUnpool")
+def max_unpool(call: Call) -> str:
+    """Zeros but for the elements at their indices, which count in the shape that the window alone gives.
+
+    A larger shape asked for is filled up with zeros after it.
+    """
+    build, shape = call.build, call.shape(0)
+    kernel = call.attr_ints("kernel_shape")
+    strides, pads, _ = window(call, kernel)
+    rank, rows = len(kernel), (shape[0], shape[1])
+    spatial = [(n - 1) * strides[i] - pads[i] - pads[rank + i] + kernel[i] for i, n in enumerate(shape[2:])]
+    whole = (*rows, *spatial)
+    if call.type(1).shape != call.type(0).shape or any(is_negative(n) for n in spatial):
+        raise call.malformed(f"indices {call.type(1)} and the window do not fit {call.type(0)}")
+    total = count(whole)
+    zeros = build.expand(build.scalar(0.0, call.type(0).dtype), shape=(total,))
+    flat = [call.reshape(v, (count(shape),)) for v in (call[1], call[0])]
+    result = call.reshape(build.scatter_elements(zeros, *flat, axis=0, reduction="none"), whole)
+    if not call.has(2):
+        return result
+    wanted = call.sizes(2)
+    if len(wanted) != len(whole) or any(is_negative(a - b) is not False for a, b in zip(wanted, whole, strict=True)):
+        raise call.malformed(f"an output shape of {list(wanted)}, expected at least {list(whole)}")
+    high = tuple(a - b for a, b in zip(wanted, whole, strict=True))
+    return build.pad(result, low=(0,) * len(whole), high=high, value=0.0) if any(high) else result
+
+
+@onnx("Col2Im", since=18)
+def col2im(call: Call) -> str:
+    """The columns of each block [N, C * block, places] are added where the block lies in the padded image."""
+    build, dtype = call.build, call.type(0).dtype
+    image, block = call.integers(1), call.integers(2)
+    rank = len(image)
+    if call.type(0).rank != 3 or rank < 1:
+        raise call.malformed(f"operand {call.type(0)}, image of {rank} dims, expected rank 3 and 1 or more")
+    strides, pads, dilations = expect_window(call, block, image)
+    padded = [n + pads[i] + pads[rank + i] for i, n in enumerate(image)]
+    steps = [(padded[i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1 for i in range(rank)]
+    batch, columns, places = call.shape(0)
+    taps, plane = math.prod(block), math.prod(padded)
+    if min(steps) < 1 or math.prod(steps) != places or not isinstance(columns, int) or columns % taps:
+        raise call.malformed(f"operand {call.type(0)} does not fit blocks {list(block)} in an image {list(image)}")
+    count_elements([taps, math.prod(steps)], "the places of the columns")
+    positions = _block_positions(call, padded, [block, dilations], [steps, strides])
+    channels: Size = columns // taps
+    rows = batch * channels
+    spread = build.expand(call.reshape(positions, (1, taps * places)), shape=(rows, taps * places))
+    zeros = build.expand(build.scalar(0, dtype), shape=(rows, plane))
+    updates = call.reshape(call[0], (rows, taps * places))
+    y = build.scatter_elements(zeros, spread, updates, axis=1, reduction="add")
+    y = call.reshape(y, (batch, channels, *padded))
+    for i, n in enumerate(image):
+        y = call.slice(y, 2 + i, pads[i], pads[i] + n) if pads[i] + pads[rank + i] else y
+    return y
+
+
+def _block_positions(call: Call, padded: list[int], taps: list, steps: list) -> str:
+    """Where element k of the block at place p lies in a padded plane, as [k..., p...]; each list is (counts, steps)."""
+    build, rank = call.build, len(padded)
+    total = ""
+    for offset, (counts, strides) in enumerate((taps, steps)):
+        for i in range(rank):
+            row = math.prod(padded[i + 1 :])
+            line = build.iota(length=counts[i], start=0, step=strides[i] * row, dtype=i64)
+            axis = offset * rank + i
+            line = call.reshape(line, (*[1] * axis, counts[i], *[1] * (2 * rank - 1 - axis)))
+            total = build.add(total, line) if total else line
+    return total
