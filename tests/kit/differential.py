@@ -231,10 +231,10 @@ def expect_same(kind: str, results: Arrays, expected: Arrays) -> None:
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
-    if a.dtype.kind != "f":
+    if a.dtype.kind in "iub":
         return np.array_equal(a, b)
-    nan = np.isnan(a)
-    return np.array_equal(nan, np.isnan(b)) and np.where(nan, 0, a).tobytes() == np.where(nan, 0, b).tobytes()
+    nan, zero = np.isnan(a), np.zeros((), a.dtype)
+    return np.array_equal(nan, np.isnan(b)) and np.where(nan, zero, a).tobytes() == np.where(nan, zero, b).tobytes()
 
 
 def check_text(graph: Graph, feeds: Arrays) -> None:

@@ -12,6 +12,8 @@ from random_growth import Growth, Refused
 from random_models import MODELS
 from random_patterns import NODES
 
+STATE_BYTES = 2**17  # all states lie in one region, and so does what they become; some runs have small ones
+
 
 def random_graph(seed: int) -> tuple[Graph, dict[str, np.ndarray]]:
     """A valid graph of about 3 to 25 nodes and an array for each of its inputs. Deterministic."""
@@ -47,11 +49,23 @@ def _choose_outputs(growth: Growth) -> None:
         graph.set_output(f"y{i}", name)
 
 
+def _keeps(growth: Growth, name: str, value: str) -> bool:
+    """Whether a state may take a value: integers may be indices, and keep to the range that they are in."""
+    before, after = growth.exact[name], growth.exact.get(value)
+    if before.dtype.kind not in "iu" or not before.size:
+        return True
+    return after is not None and before.min() <= after.min() and after.max() <= before.max()
+
+
 def _choose_states(growth: Growth) -> None:
     """Makes some inputs states, whose updates are values of their types: made ones, their own, each other's."""
     graph = growth.graph
     whole = graph.copy()
+    room = STATE_BYTES
     for name in [name for name in graph.inputs if growth.chance(0.7)]:
+        if growth.feeds[name].nbytes > room:
+            continue
+        room -= growth.feeds[name].nbytes
         graph.inputs.remove(name)
         graph.values[name].kind = "state"
         graph.states[name] = name
@@ -67,7 +81,7 @@ def _choose_states(growth: Growth) -> None:
             made = graph.add(op, [name], **({"axis": type.rank - 1} if op == "softmax" else {}))
             graph.set_state(name, made.output)
             continue
-        fitting = [value for value in graph.values if graph.type(value) == type]
+        fitting = [value for value in graph.values if graph.type(value) == type and _keeps(growth, name, value)]
         made = [value for value in fitting if graph.producer(value) is not None]
         graph.set_state(name, growth.choose(made if made and growth.chance(0.6) else fitting))
         if growth.chance(0.4):

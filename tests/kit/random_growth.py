@@ -23,6 +23,7 @@ from ingot.ops.define import expand_node
 
 LARGEST = 1e4  # absolute value that a result may have
 MOST_ELEMENTS = 20_000  # of one value
+INPUT_BYTES = 2**18  # of one input: some runs have regions no larger
 SENSITIVITY = 1e-4  # the largest error, relative to max(1, |x|), that the errors of all nodes before may add up to
 MARGIN = 2e-3  # an error under which steps must not fall the other way
 
@@ -30,8 +31,8 @@ MARGIN = 2e-3  # an error under which steps must not fall the other way
 ERROR_FREE = {
     "reshape", "permute", "slice", "concat", "expand", "pad", "trilu", "gather", "gather_elements", "topk", "where",
     "neg", "abs", "relu", "sign", "floor", "ceil", "round", "clip", "maximum", "minimum", "reduce_max", "reduce_min",
-    "max_pool", "argmax", "argmin", "iota", "dims", "equal", "not_equal", "less", "less_equal", "greater",
-    "greater_equal", "isnan", "isinf", "logical_not", "logical_and", "logical_or", "logical_xor",
+    "max_pool", "max_pool_indices", "argmax", "argmin", "iota", "dims", "equal", "not_equal", "less", "less_equal",
+    "greater", "greater_equal", "isnan", "isinf", "logical_not", "logical_and", "logical_or", "logical_xor",
 }  # fmt: skip
 STEPS = {"floor", "ceil", "round", "sign", "mod", "floor_div"}
 
@@ -120,6 +121,8 @@ class Growth:
     def leaf(self, data: np.ndarray, kinds: str = "iiiiwc", hidden: bool = False) -> str:
         """An input (i), weight (w) or constant (c) that holds the data; hidden: it stays out of the pool."""
         kind, graph = self.choose(kinds), self.graph
+        if kind == "i" and data.nbytes > INPUT_BYTES:
+            raise Refused(f"an input of {data.nbytes} bytes")
         if kind == "i":
             name = graph.add_input(
                 graph.fresh("x"), TensorType(from_numpy(data.dtype), self.symbolic(data.shape, self.symbols))
