@@ -1,5 +1,6 @@
-"""Element types: one table. A row is (name in text and C, numpy dtype, ONNX Runtime's type string)."""
+"""Element types: one table. A row is (name in text and C, bits, kind, ONNX Runtime's type string)."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,11 +9,17 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """An element type. bits: of an element; those of less than a byte lie one after another, the first in low bits."""
+    """An element type.
+
+    bits: of an element; those of less than a byte lie one after another, the first in low bits, in files and where
+    kernels read them; numpy gives each a byte. kind: "f" float, "i" signed, "u" unsigned, "b" bool; "n" for narrow
+    numbers, which are moved, cast and quantised, but have no arithmetic; "s" for strings, Python's own in arrays of
+    objects.
+    """
 
     name: str
     bits: int
-    kind: str  # "f" float, "i" signed, "u" unsigned, "b" bool
+    kind: str
     onnx: str
 
     def __repr__(self) -> str:
@@ -33,19 +40,33 @@ class DType:
         return begin * self.bits // 8, self.nbytes(end)
 
     @property
-    def numpy(self) -> np.dtype[Any]:
-        """The numpy dtype; bf16 comes from ml_dtypes, imported only when it is asked for."""
-        if self.name == "bf16":
-            import ml_dtypes
+    def is_native(self) -> bool:
+        """Whether kernels may be given such elements."""
+        return self.kind in "fiub"
 
-            return np.dtype(ml_dtypes.bfloat16)
-        return _NUMPY[self.name]
+    @property
+    def limits(self) -> tuple[int, int] | None:
+        """The smallest and largest integer of this type; None for floats and strings."""
+        if self.kind == "b":
+            return 0, 1
+        if self.name[0] == "u":
+            return 0, 2**self.bits - 1
+        return (-(2 ** (self.bits - 1)), 2 ** (self.bits - 1) - 1) if self.name[0] == "i" else None
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The numpy dtype; what numpy lacks comes from ml_dtypes, imported only when it is asked for."""
+        if self.name in _NUMPY:
+            return _NUMPY[self.name]
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, _ML_DTYPES[self.name]))
 
     def holds(self, value: float) -> bool:
         """Whether a number is one of this type's; floats take any, and round it."""
-        if self.kind == "f":
-            return True
-        low, high = (0, 1) if self.kind == "b" else (np.iinfo(self.numpy).min, np.iinfo(self.numpy).max)
+        if self.limits is None:
+            return self.kind != "s"
+        low, high = self.limits
         return low <= value <= high and value == int(value)
 
 
@@ -62,8 +83,21 @@ u32 = DType("u32", 32, "u", "tensor(uint32)")
 u16 = DType("u16", 16, "u", "tensor(uint16)")
 u8 = DType("u8", 8, "u", "tensor(uint8)")
 boolean = DType("bool", 8, "b", "tensor(bool)")
+f8e4m3fn = DType("f8e4m3fn", 8, "n", "tensor(float8e4m3fn)")
+f8e4m3fnuz = DType("f8e4m3fnuz", 8, "n", "tensor(float8e4m3fnuz)")
+f8e5m2 = DType("f8e5m2", 8, "n", "tensor(float8e5m2)")
+f8e5m2fnuz = DType("f8e5m2fnuz", 8, "n", "tensor(float8e5m2fnuz)")
+f8e8m0 = DType("f8e8m0", 8, "n", "tensor(float8e8m0)")
+f4e2m1 = DType("f4e2m1", 4, "n", "tensor(float4e2m1)")
+i4 = DType("i4", 4, "n", "tensor(int4)")
+u4 = DType("u4", 4, "n", "tensor(uint4)")
+i2 = DType("i2", 2, "n", "tensor(int2)")
+u2 = DType("u2", 2, "n", "tensor(uint2)")
+string = DType("string", 64, "s", "tensor(string)")
 
-DTYPES = {d.name: d for d in (f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean)}
+_NATIVE = (f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean)
+NARROW = (f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, f8e8m0, f4e2m1, i4, u4, i2, u2)
+DTYPES = {d.name: d for d in (*_NATIVE, *NARROW, string)}
 
 _NUMPY: dict[str, np.dtype[Any]] = {
     "f64": np.dtype(np.float64),
@@ -78,12 +112,30 @@ _NUMPY: dict[str, np.dtype[Any]] = {
     "u16": np.dtype(np.uint16),
     "u8": np.dtype(np.uint8),
     "bool": np.dtype(np.bool_),
+    "string": np.dtype(object),
+}
+_ML_DTYPES = {
+    "bf16": "bfloat16",
+    "f8e4m3fn": "float8_e4m3fn",
+    "f8e4m3fnuz": "float8_e4m3fnuz",
+    "f8e5m2": "float8_e5m2",
+    "f8e5m2fnuz": "float8_e5m2fnuz",
+    "f8e8m0": "float8_e8m0fnu",
+    "f4e2m1": "float4_e2m1fn",
+    "i4": "int4",
+    "u4": "uint4",
+    "i2": "int2",
+    "u2": "uint2",
 }
 _FROM_NUMPY = {numpy_dtype: DTYPES[name] for name, numpy_dtype in _NUMPY.items()}
+_FROM_ML_DTYPES = {name: DTYPES[own] for own, name in _ML_DTYPES.items()}
 
 
 def from_numpy(dtype: np.dtype) -> DType:
     """The DType of a numpy dtype; raises KeyError for one that Ingot does not have."""
-    if dtype.name == "bfloat16":
-        return bf16
-    return _FROM_NUMPY[dtype.newbyteorder("=")]
+    return _FROM_ML_DTYPES.get(dtype.name) or _FROM_NUMPY[dtype.newbyteorder("=")]
+
+
+def content(array: np.ndarray) -> bytes:
+    """Bytes that tell an array from others of its type and shape."""
+    return json.dumps(array.ravel().tolist()).encode() if array.dtype == object else array.tobytes()

@@ -115,6 +115,7 @@ class Op:
     attribute_types: dict[str, Any]  # name -> annotation
     outputs: int
     view: bool
+    computes: bool
     inplace: tuple[int, ...]
     acts_on: str
     samples: tuple[Sample, ...]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ingot.dim import symbols_of
-from ingot.dtype import DTYPES
+from ingot.dtype import DTYPES, from_numpy, string
 from ingot.errors import LoadError
 from ingot.files import MappedFile, write_arrays, written, written_folder
 from ingot.ir import Graph, TensorType
@@ -56,8 +56,7 @@ def write_files(
     offset = 0
     for key, given in arrays.items():
         array = arrays[key] = np.require(given, requirements=("C", "A"))
-        dtype = "bf16" if array.dtype.name == "bfloat16" else _dtype_name(array.dtype)
-        row = {"dtype": dtype, "shape": list(array.shape), "offset": offset}
+        row = {"dtype": from_numpy(array.dtype).name, "shape": list(array.shape), "offset": offset}
         rows[key] = row | {"hash": row_hash(key, row, content_hash(array))}
         offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
     with written(os.path.join(folder, "weights.bin"), mode, durable=durable) as file:
@@ -81,12 +80,6 @@ def _digest(text: str) -> str:
 def row_hash(key: str, row: Mapping[str, Any], content: str) -> str:
     """What binds an array's bytes to the recipe or weight that they are, and to their dtype and shape."""
     return _digest(json.dumps([key, row["dtype"], row["shape"], content]))[:32]
-
-
-def _dtype_name(dtype: np.dtype) -> str:
-    from ingot.dtype import from_numpy
-
-    return from_numpy(dtype).name
 
 
 def _raw_weights(graph: Graph, program: Program) -> dict[str, np.ndarray]:
@@ -212,6 +205,7 @@ def _slice(path: str, key: str, row: Any, blob: np.ndarray) -> np.ndarray:
         isinstance(row, dict)
         and isinstance(row.get("dtype"), str)
         and row["dtype"] in DTYPES
+        and row["dtype"] != string.name
         and isinstance(row.get("shape"), list)
         and all(type(n) is int and n >= 0 for n in (*row["shape"], row.get("offset")))
         and row["offset"] % _ALIGNMENT == 0

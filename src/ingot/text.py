@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import numpy as np
 
 import ingot.dim as dim
-from ingot.dtype import DTYPES, DType
+from ingot.dtype import DTYPES, DType, string
 from ingot.errors import IngotError, LoadError
 from ingot.ir import OPS, Graph, Node, Op, OptionalType, SequenceType, TensorType, Type, compatible
 
@@ -117,6 +117,8 @@ def _attribute(value: Any) -> str:
 
 
 def _array(data: np.ndarray) -> str:
+    if data.dtype == object:
+        return json.dumps(data.ravel().tolist())
     if data.size > _INLINE_ELEMENTS or data.dtype.kind not in "fiub" or data.dtype == np.float16:
         return f"base64:{base64.b64encode(np.ascontiguousarray(data).tobytes()).decode()}"
     if data.dtype.kind == "f":
@@ -130,6 +132,13 @@ def _float(value: np.floating) -> str:
     if np.isnan(value):
         return "nan"
     return np.format_float_scientific(value, trim="0") if np.isfinite(value) else ("inf" if value > 0 else "-inf")
+
+
+def _strings(items: list[str]) -> np.ndarray:
+    found = [json.loads(item) for item in items]
+    if not all(isinstance(item, str) for item in found):
+        raise ValueError("an element is no string")
+    return np.array(found, object)
 
 
 def parse(text: str, weights: Mapping[str, np.ndarray] | None = None) -> Graph:
@@ -349,9 +358,13 @@ class _Line:
     def array(self, type: TensorType) -> np.ndarray:
         token = self.take()
         if token.startswith("base64:"):
+            if type.dtype is string:
+                raise ValueError("strings are not written as bytes")
             raw = base64.b64decode(token[7:], validate=True)
             return np.frombuffer(raw, type.dtype.numpy).reshape(type.dims)
         items = self.items()
+        if type.dtype is string:
+            return _strings(items).reshape(type.dims)
         if type.dtype.kind == "b":
             return np.array([{"true": True, "false": False}[item] for item in items], bool).reshape(type.dims)
         return np.array(items, type.dtype.numpy).reshape(type.dims)

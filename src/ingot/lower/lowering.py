@@ -544,12 +544,19 @@ def choose_row(lowering: Lowering, node: Node) -> tuple[Row | None, Choice]:
     """The first row for a node's op that accepts it, and what each candidate said."""
     reasons: list[tuple[str, str]] = []
     op = lowering.groups[node].root.op.name if node in lowering.groups else node.op.name
+    foreign = _foreign(lowering.graph, node)
     for row in lowering.backend.rows.get(op, []):
-        reason = row.refuse(lowering, node) or row.avoid(lowering, node)
+        reason = foreign or row.refuse(lowering, node) or row.avoid(lowering, node)
         reasons.append((row.kernel, reason))
         if not reason:
             return row, Choice(node.outputs[0], op, tuple(reasons))
     return None, Choice(node.outputs[0], op, tuple(reasons))
+
+
+def _foreign(graph: Graph, node: Node) -> str:
+    """Why no kernel may be given a node's values, whatever it does with them; or ""."""
+    names = [name for name in (*node.operands, *node.outputs) if name is not None]
+    return next((f"kernels have no {d}" for d in (graph.type(n).dtype for n in names) if not d.is_native), "")
 
 
 def topological(needs: dict[Unit, set[Unit]], position: dict[Unit, int]) -> list[Unit]:

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dtype import DType, f32
+from ingot.dtype import DType, content, f32
 from ingot.errors import LimitError, LoadError, ResourceError
 from ingot.files import release
 from ingot.ir import OPS, REQUIRED, Graph, Node, TensorType, Type
 from ingot.lower.formats import Format
+from ingot.ops.define import evaluate
 from ingot.text import dump_call
 
 _MAX_TEXT = 1 << 20  # of a key: a value that each of many nodes reads twice would take all memory
@@ -111,11 +112,9 @@ class Static:
     def _apply(self, *operands: np.ndarray | None) -> np.ndarray:
         assert self.node is not None
         try:
-            with np.errstate(all="ignore"):
-                result = self.node.op.function(*operands, **self.node.attributes)
+            return evaluate(self.node, operands)[self.output]
         except MemoryError as error:
             raise ResourceError(f"constant {self.name!r}: no memory, {error}") from error
-        return result[self.output] if isinstance(result, tuple) else result
 
     @property
     def is_divisible(self) -> bool:
@@ -204,7 +203,7 @@ def _made(op: str, operands: tuple[Static, ...], name: str, attributes: dict[str
 
 def _digest(constant: np.ndarray | None) -> str:
     assert constant is not None
-    return hashlib.sha256(constant.tobytes()).hexdigest()[:32]
+    return hashlib.sha256(content(constant)).hexdigest()[:32]
 
 
 def static_value(graph: Graph, name: str, known: dict[str, Static] | None = None) -> Static:

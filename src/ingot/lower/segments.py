@@ -19,10 +19,14 @@ class Segment:
 def split(graph: Graph, fallback: set[Node], static: set[str]) -> list[Segment]:
     """Segments in order. A graph without fallback nodes is one segment: itself.
 
-    Raises UnsupportedError where a graph that has to be cut keeps states, which no segment can hand to another.
+    What kernels may not be given is in no native segment, be it only handed through. Raises UnsupportedError where a
+    graph that has to be cut keeps states, which no segment can hand to another.
     """
-    if not fallback:
+    borders = [graph.type(name).dtype for name in (*graph.inputs, *graph.states, *graph.outputs.values())]
+    if not fallback and all(dtype.is_native for dtype in borders):
         return [Segment(True, graph)]
+    if not len(graph):
+        return [Segment(False, graph)]
     if graph.states:
         missing = ", ".join(f"{node.op.name} {node.outputs[0]!r}" for node in graph.nodes if node in fallback)
         kept = ", ".join(map(repr, graph.states))
@@ -40,8 +44,10 @@ def split(graph: Graph, fallback: set[Node], static: set[str]) -> list[Segment]:
             continue
         segments.append(Segment(number % 2 == 0, _extract(graph, nodes, static)))
     fixed = [value for value in graph.outputs.values() if value in static]
-    if fixed:
-        segments.append(Segment(True, _extract_static(graph, fixed, static)))
+    for native in (True, False):
+        values = [value for value in fixed if graph.type(value).dtype.is_native == native]
+        if values:
+            segments.append(Segment(native, _extract_static(graph, values, static)))
     return segments
 
 

@@ -44,7 +44,7 @@ def _windows(x, kernel, strides, pads, dilations, value):
 def _infer_conv(x, w, b=None, *, strides, pads, dilations, groups):
     if w.rank != x.rank or w.dtype is not x.dtype or not all(isinstance(dim, int) for dim in w.shape):
         raise ShapeError(f"conv: bad filter, got {w}, expected {x.dtype} of rank {x.rank} and known dims")
-    expect_kind("conv", x, "f")
+    expect_kind("conv", x, "fi")
     spatial = _spatial("conv", x, w.shape[2:], strides, pads, dilations)
     if groups < 1 or w.shape[0] % groups:
         raise ShapeError(f"conv: bad groups, got {groups}, expected a divisor of {w.shape[0]}")
@@ -71,10 +71,11 @@ def _plain(rank, **attributes):
         sample("x[1,2,4,3,5] w[3,2,2,2,2]", **_plain(3, groups=1)),
         sample("x[0,3,5,5] w[2,3,3,3]", **_plain(2, groups=1)),
         sample("x[1,1,1,1] w[1,1,1,1] b[1]", **_plain(2, groups=1)),
+        sample("x:i32>-9<9[2,3,5,4] w:i32>-9<9[4,3,2,3] b:i32[4]", **_plain(2, groups=1, pads=(1, 0, 1, 2))),
     ],
 )
 def conv(x, w, b=None, *, strides: Ints, pads: Ints, dilations: Ints, groups: int):
-    """Cross-correlation of x [N, C, in...] with w [O, C/groups, kernel...], plus b [O]; pads are zeros."""
+    """Cross-correlation of x [N, C, in...] with w [O, C/groups, kernel...], plus b [O]; pads are zeros, and integers wrap."""
     rank = x.ndim - 2
     windows = _windows(x, w.shape[2:], strides, pads, dilations, 0)
     batch, out = x.shape[0], windows.shape[2 : 2 + rank]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
 from ingot.dim import Dim, Expr, Known
 from ingot.dim import broadcast as broadcast_dims
-from ingot.dtype import DTYPES, DType, boolean, f16, f32, f64, i64
+from ingot.dtype import DTYPES, DType, bf16, boolean, f16, f32, f64, from_numpy, i64
 from ingot.errors import ShapeError
 from ingot.ir import OPS, REQUIRED, Graph, Node, Op, Sample, TensorType
 
@@ -31,6 +31,7 @@ def op(
     samples: Sequence[Sample],
     outputs: int = 1,
     view: bool = False,
+    computes: bool = True,
     inplace: tuple[int, ...] = (),
     acts_on: str = "tensor",
     tolerance: dict[DType, float] | None = None,
@@ -44,6 +45,8 @@ def op(
     their annotations say what a text may give them (see `ingot.text`).
     infer(*types, **attributes) gives the output type, or a tuple of them; it raises ShapeError with values.
     outputs: how many values an op of fixed count makes. view: the result is the operand's memory, seen differently.
+    computes: whether it computes in the dtype of its operands; not so where it only moves elements, or converts them. See
+    `compute`.
     inplace: operands that the result may overwrite; of several results, each the operand of its own index.
     acts_on: "element", where an element of the result is made of the operands' elements at its place, as they
     broadcast; "row", where that is so for rows of the last dim, operands with one dim being shared by all rows;
@@ -76,7 +79,7 @@ def op(
         assert function.__doc__, f"op {label} has no documentation"
         OPS[label] = Op(
             label, function, infer, tuple(operands), frozenset(optional), variadic, attributes,
-            {attribute: hints[attribute] for attribute in attributes}, outputs, view, inplace, acts_on,
+            {attribute: hints[attribute] for attribute in attributes}, outputs, view, computes and not view, inplace, acts_on,
             tuple(samples), {f32: 2e-6, f16: 2e-3, f64: 1e-12} | (tolerance or {}), domain, expand and _bound(expand),
             (function.__doc__ or "").partition("\n")[0],  # `python -OO` leaves none
         )  # fmt: skip
@@ -145,11 +148,34 @@ def expand_node(graph: Graph, node: Node) -> tuple[str, ...]:
     return names
 
 
-def evaluate(node: Node, operands: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-    """The outputs of a node without symbols, by its reference. Raises InputError for an index out of range."""
+def compute(
+    op: Op, operands: Sequence[np.ndarray | None], attributes: Mapping[str, Any], wide: DType = f32
+) -> list[np.ndarray]:
+    """The results of an op without symbols, by its reference. Raises InputError for operands that it has none for.
+
+    Floats of 16 bits are computed in a wide type, and rounded once.
+    """
+    types = [None if a is None else TensorType(from_numpy(a.dtype), a.shape) for a in operands]
+    given = list(operands)
+    if op.computes and any(t is not None and t.dtype in (f16, bf16) for t in types):
+        given = [
+            a.astype(wide.numpy) if a is not None and t is not None and t.dtype in (f16, bf16) else a
+            for a, t in zip(operands, types, strict=True)
+        ]
     with np.errstate(all="ignore"):
-        result = node.op.function(*operands, **node.attributes)
-    return [np.asarray(r) for r in result] if isinstance(result, tuple) else [np.asarray(result)]
+        result = op.function(*given, **attributes)
+        arrays = [np.asarray(r) for r in (result if isinstance(result, tuple) else (result,))]
+        inferred = op.infer(*types, **attributes)
+        inferred = inferred if isinstance(inferred, tuple) else (inferred,)
+        return [
+            array.astype(type.dtype.numpy) if type.dtype in (f16, bf16) else array
+            for array, type in zip(arrays, inferred, strict=True)
+        ]
+
+
+def evaluate(node: Node, operands: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+    """As `compute`, of a node."""
+    return compute(node.op, operands, node.attributes)
 
 
 def sample(operands: str, **attributes: Any) -> Sample:
@@ -183,9 +209,9 @@ def _draw_array(part: str, rng: np.random.Generator, domain: tuple[float, float]
 
 
 def expect_kind(where: str, type: TensorType, kinds: str) -> None:
-    """Raises ShapeError unless the dtype's kind is one of `kinds`: f float, i signed, u unsigned, b bool."""
+    """Raises ShapeError unless the dtype's kind is one of `kinds`; see `DType`."""
     if type.dtype.kind not in kinds:
-        names = {"f": "float", "i": "signed", "u": "unsigned", "b": "bool"}
+        names = {"f": "float", "i": "signed", "u": "unsigned", "b": "bool", "n": "narrow", "s": "string"}
         expected = " or ".join(names[k] for k in kinds)
         raise ShapeError(f"{where}: wrong dtype, got {type}, expected {expected}")
 

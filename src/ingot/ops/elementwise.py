@@ -260,37 +260,14 @@ def clip(x, *, minimum: float = -math.inf, maximum: float = math.inf):
     return x if maximum == math.inf else np.minimum(x, x.dtype.type(maximum))
 
 
-@elementwise(
-    infer=lambda x, *, dtype: TensorType(dtype, x.shape),
-    domain=(-9.0, 9.0),
-    samples=[
-        sample("x:i64>-9<10[2,5,7]", dtype=f32),
-        sample("x:bool[5]", dtype=f32),
-        sample("x[2,5,7]", dtype=boolean),
-        sample("x:i64[0,3]", dtype=boolean),
-    ],
-)
-def cast(x, *, dtype: DType):
-    """x in another dtype; float to integer truncates toward zero and saturates, NaN gives 0; to bool is x != 0.
-
-    Integers wrap into narrower ones; float to a narrower float rounds to nearest even.
-    """
-    if x.dtype.kind != "f" or dtype.kind not in "iu":
-        return x.astype(dtype.numpy)
-    limits = np.iinfo(dtype.numpy)
-    whole = np.trunc(x.astype(np.float64))
-    inside = (whole >= float(limits.min)) & (whole < float(limits.max // 2 + 1) * 2)
-    result = np.where(inside, whole, 0).astype(dtype.numpy)
-    return np.where(inside | np.isnan(whole), result, np.where(whole < 0, limits.min, limits.max).astype(dtype.numpy))
-
-
 def _infer_bitcast(x: TensorType, *, dtype: DType) -> TensorType:
-    if x.dtype.bits != dtype.bits or dtype is boolean:
+    if x.dtype.bits != dtype.bits or dtype is boolean or "s" in (x.dtype.kind, dtype.kind):
         raise ShapeError(f"bitcast: wrong dtype, got {x} as {dtype}, expected one of as many bits, not bool")
     return TensorType(dtype, x.shape)
 
 
 @elementwise(
+    computes=False,
     infer=_infer_bitcast,
     samples=[
         sample("x:i64>-9<10[2,5,7]", dtype=u64),
@@ -373,8 +350,8 @@ binary(
     kinds="iu",
     samples=_shifts,
 )
-binary("equal", np.equal, "a == b.", kinds="fiub", result=boolean, samples=_compare)
-binary("not_equal", np.not_equal, "a != b.", kinds="fiub", result=boolean, samples=_compare)
+binary("equal", np.equal, "a == b.", kinds="fiubs", result=boolean, samples=_compare)
+binary("not_equal", np.not_equal, "a != b.", kinds="fiubs", result=boolean, samples=_compare)
 binary("less", np.less, "a < b.", kinds="fiub", result=boolean, samples=_compare)
 binary("less_equal", np.less_equal, "a <= b.", kinds="fiub", result=boolean, samples=_compare)
 binary("greater", np.greater, "a > b.", kinds="fiub", result=boolean, samples=_compare)
@@ -386,11 +363,12 @@ binary("logical_xor", np.logical_xor, "a or b, not both.", kinds="b", samples=_b
 
 def _infer_where(condition: TensorType, a: TensorType, b: TensorType) -> TensorType:
     expect_kind("where", condition, "b")
-    chosen = broadcast("where")(a, b)
+    chosen = broadcast("where", kinds="fiubns")(a, b)
     return TensorType(chosen.dtype, broadcast_shapes("where", condition.shape, chosen.shape))
 
 
 @elementwise(
+    computes=False,
     infer=_infer_where,
     inplace=(1, 2),
     samples=[

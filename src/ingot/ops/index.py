@@ -33,6 +33,7 @@ def _infer_gather(x, indices, *, axis):
 
 
 @op(
+    computes=False,
     infer=_infer_gather,
     samples=[
         sample("x[7,5] i:i64>-7<7[2,3]", axis=0),
@@ -65,6 +66,7 @@ def _infer_gather_elements(x, indices, *, axis):
 
 
 @op(
+    computes=False,
     infer=_infer_gather_elements,
     samples=[
         sample("x[3,7] i:i64>-7<7[3,4]", axis=1),

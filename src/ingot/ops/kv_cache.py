@@ -105,6 +105,7 @@ _NONE = "p:i32<64[0] o:i32<1[0] b:i32<6[1,3]"
 
 
 @op(
+    computes=False,
     infer=_infer_append("append_keys", 3),
     inplace=(0,),
     samples=[
@@ -127,6 +128,7 @@ def append_keys(cache, x, positions, owners, blocks):
 
 
 @op(
+    computes=False,
     infer=_infer_append("append_values", 2),
     inplace=(0,),
     samples=[
@@ -148,6 +150,7 @@ def append_values(cache, x, positions, owners, blocks):
 
 
 @op(
+    computes=False,
     infer=_infer_append_int8("append_keys_int8", 3),
     outputs=2,
     inplace=(0, 1),
@@ -170,6 +173,7 @@ def append_keys_int8(cache, scales, x, positions, owners, blocks):
 
 
 @op(
+    computes=False,
     infer=_infer_append_int8("append_values_int8", 2),
     outputs=2,
     inplace=(0, 1),

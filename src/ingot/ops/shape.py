@@ -135,6 +135,7 @@ def _infer_concat(*xs, axis):
 
 
 @op(
+    computes=False,
     infer=_infer_concat,
     samples=[
         sample("a[2,5,7] b[2,3,7]", axis=1),
@@ -190,6 +191,7 @@ def _infer_pad(x, *, low, high, value):
 
 
 @op(
+    computes=False,
     infer=_infer_pad,
     samples=[
         sample("x[2,5]", low=(1, 0), high=(0, 2), value=0.0),

@@ -195,7 +195,7 @@ class Indices:
 
     def _cast(self, node: Node) -> Affine | None:
         if self.graph.type(str(node.operands[0])).dtype.kind != "b":
-            return self.value(node.operands[0]) if node.dtype.kind != "b" else None
+            return self.value(node.operands[0]) if node.dtype.kind in "fiu" else None
         condition = self.condition(node.operands[0])
         if condition is None or not (condition.always or condition.never):
             return None

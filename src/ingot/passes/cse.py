@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from ingot.dtype import content
 from ingot.ir import Graph, Node, Value
 from ingot.passes.match import COMMUTATIVE
 
@@ -72,7 +73,7 @@ def _merge_same_content(graph: Graph, values: list[Value]) -> bool:
     changed = False
     for value in values:
         assert value.data is not None
-        kept = first.setdefault(value.data.tobytes(), value)
+        kept = first.setdefault(content(value.data), value)
         if kept is not value:
             graph.replace_uses(value.name, kept.name)
             graph.remove_value(value.name)

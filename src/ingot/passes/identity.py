@@ -127,7 +127,9 @@ def _pad(graph: Graph, node: Node) -> bool:
 
 def _holds(wide: DType, narrow: DType) -> bool:
     """True when every value of `narrow` is a value of `wide`."""
-    if narrow is wide or narrow.kind == "b":
+    if narrow is wide or not (wide.is_native and narrow.is_native):
+        return narrow is wide
+    if narrow.kind == "b":
         return True
     if wide.kind == "f":
         return wide.bits > narrow.bits if narrow.kind == "f" else wide.bits >= 2 * narrow.bits

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from ingot.dim import bind, solve, symbols_of
-from ingot.dtype import DType, bf16, f16, f32, f64, from_numpy
+from ingot.dtype import DType, f32, f64, from_numpy, string
 from ingot.errors import InputError, LoadError, ResourceError, ShapeError
 from ingot.files import mapped_files
 from ingot.ir import Graph, Node, TensorType, Value, bind_attribute, bind_type
+from ingot.ops.define import compute
 
 Watch = Callable[[str, np.ndarray], None]
 
@@ -84,6 +85,8 @@ def _expect_type(name: str, array: np.ndarray, declared: TensorType, float64: bo
     if not isinstance(array, np.ndarray) or array.dtype not in accepted:
         got = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
         raise InputError(f"input {name!r}: wrong dtype, got {got}, expected {declared.dtype} of {declared}")
+    if declared.dtype is string and not all(type(element) is str for element in array.flat):
+        raise InputError(f"input {name!r}: not strings alone, expected {declared}")
     if array.ndim != declared.rank:
         raise InputError(f"input {name!r}: wrong rank, got {list(array.shape)}, expected {declared}")
 
@@ -143,15 +146,11 @@ class _Run:
         types = [None if array is None else _type_of(array) for array in operands]
         try:
             inferred = node.op.infer(*types, **attributes)
-            results = node.op.function(*operands, **attributes)
+            results = compute(node.op, operands, attributes, f64 if self.float64 else f32)
         except (ShapeError, InputError) as error:
             raise InputError(f"node {node.outputs[0]!r}: {error}") from error
-        if not isinstance(results, tuple):
-            inferred, results = (inferred,), (results,)
-        for name, type, result in zip(node.outputs, inferred, results, strict=True):
-            array = np.asarray(result)
-            if type.dtype in (f16, bf16):  # numpy may compute these in a wider type; the result is rounded once
-                array = array.astype(type.dtype.numpy)
+        inferred = inferred if isinstance(inferred, tuple) else (inferred,)
+        for name, type, array in zip(node.outputs, inferred, results, strict=True):
             assert _agrees(type, array), f"{name}: op {node.op.name} made {_type_of(array)}, its inference {type}"
             self._expect_declared(name, array)
             if self.watch is not None:

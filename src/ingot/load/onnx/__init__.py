@@ -9,6 +9,7 @@ from ingot.load.onnx import (
     linear,
     norm,
     pad,
+    quantize,
     random,
     reduce,
     scatter,
@@ -17,5 +18,5 @@ from ingot.load.onnx import (
 from ingot.load.onnx.model import load_onnx, load_parsed
 from ingot.load.onnx.parse import parse_model
 
-RULES = (attention, contrib, conv, elementwise, index, linear, norm, pad, random, reduce, scatter, shape)
+RULES = (attention, contrib, conv, elementwise, index, linear, norm, pad, quantize, random, reduce, scatter, shape)
 __all__ = ["load_onnx", "load_parsed", "parse_model"]

@@ -110,7 +110,7 @@ class OnnxBuilder(Builder):
         """An initializer or Constant: a constant when small, else a weight."""
         kind = data.dtype.kind if data.dtype.kind in "iub" else "f"
         self.facts.stored_bytes += data.nbytes
-        if data.nbytes <= MAX_CONSTANT_BYTES[kind]:
+        if data.dtype == object or data.nbytes <= MAX_CONSTANT_BYTES[kind]:  # what holds weights has bytes alone
             return self.constant(data, hint)
         weight = self.graph.add_weight(self.graph.fresh(hint), data)
         self.facts.constants.add(weight)

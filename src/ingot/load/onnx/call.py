@@ -15,7 +15,7 @@ from ingot.ir import TensorType
 from ingot.load.onnx.builder import OnnxBuilder
 from ingot.load.onnx.dim_values import Array
 from ingot.load.onnx.shapes import Size
-from ingot.load.onnx.tensors import dtype_of
+from ingot.load.onnx.tensors import array_of, dtype_of
 from ingot.ops.define import normalize_axis
 
 _REQUIRED: Any = object()
@@ -164,7 +164,14 @@ class Call:
     def attr_tensor(self, name: str, default: Any = _REQUIRED) -> np.ndarray:
         """A TENSOR attribute."""
         value = self._attribute(name, onnx_ir.AttributeType.TENSOR, default)
-        return value if isinstance(value, np.ndarray) else value.numpy()
+        return value if isinstance(value, np.ndarray) else array_of(value, f"attribute {name!r}")
+
+    def attr_texts(self, name: str, default: Any = _REQUIRED) -> tuple[str, ...]:
+        """A STRINGS attribute."""
+        values = self._attribute(name, onnx_ir.AttributeType.STRINGS, default)
+        if any(not isinstance(value, str) for value in values):
+            raise self.malformed(f"attribute {name!r} is not UTF-8")
+        return tuple(values)
 
     def attr_graph(self, name: str) -> onnx_ir.Graph:
         """A GRAPH attribute."""

@@ -17,18 +17,20 @@ MAX_WINDOW = 2**31 - 1
 
 @onnx("Conv")
 def conv(call: Call) -> str:
-    if not call.type(1).is_static:
-        raise call.unsupported(f"a filter of symbolic dims, {call.type(1)}")
-    kernel = call.type(1).dims[2:]
+    return convolve(call, call[0], call[1], call.get(2))
+
+
+def convolve(call: Call, x: str, filters: str, bias: str | None) -> str:
+    """The convolution that the attributes of a node ask for. x: the node's first operand, or made of it."""
+    type = call.build.type(filters)
+    if not type.is_static:
+        raise call.unsupported(f"a filter of symbolic dims, {type}")
+    kernel = type.dims[2:]
     if "kernel_shape" in call.attributes and call.attr_ints("kernel_shape") != kernel:
-        raise call.malformed(
-            f"attribute 'kernel_shape' is {list(call.attr_ints('kernel_shape'))}, filter {call.type(1)}"
-        )
+        raise call.malformed(f"attribute 'kernel_shape' is {list(call.attr_ints('kernel_shape'))}, filter {type}")
     strides, pads, dilations = window(call, kernel)
     groups = call.attr_int("group", 1)
-    return call.build.conv(
-        call[0], call[1], call.get(2), strides=strides, pads=pads, dilations=dilations, groups=groups
-    )
+    return call.build.conv(x, filters, bias, strides=strides, pads=pads, dilations=dilations, groups=groups)
 
 
 @onnx("MaxPool")

@@ -149,14 +149,16 @@ def clip(call: Call) -> str:
     return call.build.clip(x, **bounds) if bounds else x
 
 
-@onnx("Cast")
+@onnx("Cast", "CastLike")
 def cast(call: Call) -> str:
-    return call.cast(call[0], call.attr_dtype("to"))
-
-
-@onnx("CastLike")
-def cast_like(call: Call) -> str:
-    return call.cast(call[0], call.type(1).dtype)
+    """Both attributes matter for floats of 8 bits alone."""
+    dtype = call.attr_dtype("to") if call.op == "Cast" else call.type(1).dtype
+    mode, saturate = call.attr_text("round_mode", "up"), bool(call.attr_int("saturate", 1))
+    if mode not in ("up", "down", "nearest"):
+        raise call.malformed(f"attribute 'round_mode' is {mode!r}, expected 'up', 'down' or 'nearest'")
+    if dtype is call.type(0).dtype or dtype.kind != "n":
+        return call.cast(call[0], dtype)
+    return call.build.cast(call[0], dtype=dtype, saturate=saturate, round_mode=mode)
 
 
 @onnx("Gelu", since=20)

@@ -15,7 +15,7 @@ import onnx_ir
 
 from ingot.errors import LoadError
 from ingot.files import MappedFile, open_regular
-from ingot.load.onnx.tensors import DTYPES
+from ingot.load.onnx.tensors import DTYPES, unpacked
 
 MAX_LOCATION_CHARACTERS = 1024
 
@@ -31,7 +31,8 @@ def map_external(
     if location not in maps:
         maps[location] = _map_file(folder, location, where)
     mapped = maps[location]
-    offset, needed = tensor.offset or 0, DTYPES[tensor.dtype.value].nbytes(math.prod(tensor.shape.numpy()))
+    offset = tensor.offset or 0
+    needed = DTYPES[tensor.dtype.value].nbytes(math.prod(tensor.shape.numpy()))
     if offset + needed > len(mapped):
         raise LoadError(
             f"{where}: external data {location!r} is too short, got {len(mapped)} bytes,"
@@ -41,10 +42,18 @@ def map_external(
 
 
 def view_of(tensor: onnx_ir.TensorProtocol, content: MappedFile | memoryview | bytes, offset: int) -> onnx_ir.Tensor:
-    """The tensor with its elements where they lie in `content`, from byte `offset`, which need not be aligned."""
-    dtype, shape = DTYPES[tensor.dtype.value].numpy, tensor.shape.numpy()
+    """The tensor with its elements where they lie in `content`, from byte `offset`, which need not be aligned.
+
+    Elements of less than a byte are copied.
+    """
+    dtype, shape = DTYPES[tensor.dtype.value], tensor.shape.numpy()
     count = math.prod(shape)
-    array = np.frombuffer(content, dtype, count, offset).reshape(shape) if count else np.empty(shape, dtype)
+    if not count:
+        array = np.empty(shape, dtype.numpy)
+    elif dtype.bits < 8:
+        array = unpacked(content, dtype, count, offset).reshape(shape)
+    else:
+        array = np.frombuffer(content, dtype.numpy, count, offset).reshape(shape)
     if sys.byteorder == "big":
         array = array.byteswap()
     return onnx_ir.Tensor(array, dtype=tensor.dtype, name=tensor.name)

@@ -27,7 +27,7 @@ from ingot.load.onnx.parse import OLDEST_NATIVE_OPSET, Parsed, parse_model
 from ingot.load.onnx.registry import find_rule, foreign_name
 from ingot.load.onnx.signature import check_call, signature_of
 from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
-from ingot.load.onnx.tensors import count_elements, dtype_of
+from ingot.load.onnx.tensors import array_of, count_elements, dtype_of
 
 MAX_DEPTH = 32
 MAX_INLINED_NODES = 200_000  # nodes of functions and branches; those of the file itself count as nodes of the graph
@@ -110,7 +110,7 @@ class _Loader:
         if value not in frame.values:
             assert value.const_value is not None, value.name
             name = value.name or "constant"
-            frame.values[value] = self.builder(name).literal(value.const_value.numpy(), name)
+            frame.values[value] = self.builder(name).literal(array_of(value.const_value, name), name)
         return frame.values[value]
 
     def walk(self, graph: onnx_ir.Graph | onnx_ir.Function, frame: _Frame) -> None:

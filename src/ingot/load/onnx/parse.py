@@ -302,7 +302,7 @@ def _read_weights(model: onnx_ir.Model, folder: str | None) -> dict[str, MappedF
     for value in [v for graph in graphs for v in graph.initializers.values()]:
         tensor, where = value.const_value, f"onnx initializer {value.name!r}"
         assert tensor is not None
-        if isinstance(tensor, onnx_ir.Tensor):
+        if isinstance(tensor, (onnx_ir.Tensor, onnx_ir.StringTensor)):
             continue
         if not isinstance(tensor, onnx_ir.ExternalTensor):
             try:

@@ -179,8 +179,8 @@ def _image(call: Call, block: int) -> tuple[Size, ...]:
 
 @onnx("Constant")
 def constant(call: Call) -> str:
-    given = [name for name in call.attributes if name != "value_string"]
-    if len(call.attributes) != 1 or not given:
+    given = list(call.attributes)
+    if len(given) != 1:
         raise call.unsupported(f"a constant of attributes {sorted(call.attributes)}")
     match given[0]:
         case "value":
@@ -193,6 +193,10 @@ def constant(call: Call) -> str:
             data = np.array(call.attr_float("value_float"), np.float32)
         case "value_floats":
             data = np.array(call.attr_floats("value_floats"), np.float32)
+        case "value_string":
+            data = np.array(call.attr_text("value_string"), object)
+        case "value_strings":
+            data = np.array(call.attr_texts("value_strings"), object)
         case name:
             raise UnsupportedError(f"attribute {name!r} is not supported")
     return call.build.literal(data, call.outputs[0] or "constant")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import onnx
+import onnx_ir
 
 from ingot import dtype
 from ingot.dtype import DType
@@ -29,11 +31,23 @@ DTYPES: dict[int, DType] = {
     onnx.TensorProto.UINT32: dtype.u32,
     onnx.TensorProto.UINT64: dtype.u64,
     onnx.TensorProto.BFLOAT16: dtype.bf16,
+    onnx.TensorProto.FLOAT8E4M3FN: dtype.f8e4m3fn,
+    onnx.TensorProto.FLOAT8E4M3FNUZ: dtype.f8e4m3fnuz,
+    onnx.TensorProto.FLOAT8E5M2: dtype.f8e5m2,
+    onnx.TensorProto.FLOAT8E5M2FNUZ: dtype.f8e5m2fnuz,
+    onnx.TensorProto.FLOAT8E8M0: dtype.f8e8m0,
+    onnx.TensorProto.FLOAT4E2M1: dtype.f4e2m1,
+    onnx.TensorProto.INT4: dtype.i4,
+    onnx.TensorProto.UINT4: dtype.u4,
+    onnx.TensorProto.INT2: dtype.i2,
+    onnx.TensorProto.UINT2: dtype.u2,
+    onnx.TensorProto.STRING: dtype.string,
 }
 
-# The typed field of each dtype that has one; the others share int32_data, one entry an element.
+# The typed field of each dtype that has one; the others share int32_data, an entry for each element, or for
+# each byte of elements that share one.
 _FIELDS = {dtype.f32: "float_data", dtype.f64: "double_data", dtype.i64: "int64_data"}
-_FIELDS |= {dtype.u32: "uint64_data", dtype.u64: "uint64_data"}
+_FIELDS |= {dtype.u32: "uint64_data", dtype.u64: "uint64_data", dtype.string: "string_data"}
 _VALUE_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 _EXTERNAL_KEYS = ("location", "offset", "length", "checksum")
 
@@ -61,6 +75,31 @@ def count_elements(dims: list[int] | tuple[int, ...], where: str) -> int:
     return total
 
 
+def text_of(element: bytes, where: str) -> str:
+    """The text of a string of the file. Raises LoadError for bytes that are not UTF-8."""
+    try:
+        return element.decode()
+    except UnicodeDecodeError as error:
+        raise LoadError(f"{where}: a string is not UTF-8, got {element[:100]!r}") from error
+
+
+def array_of(tensor: onnx_ir.TensorProtocol, where: str) -> np.ndarray:
+    """The elements of a tensor; strings as `str`. Raises LoadError for strings that are not UTF-8."""
+    array = tensor.numpy()
+    if array.dtype != object:
+        return array
+    texts = np.empty(array.shape, object)
+    texts.ravel()[:] = [e if isinstance(e, str) else text_of(e, where) for e in array.ravel().tolist()]
+    return texts
+
+
+def unpacked(content: Buffer, dtype: DType, count: int, offset: int) -> np.ndarray:
+    """So many elements of less than a byte, from a byte of a file on, which hold the first in their lowest bits."""
+    packed = np.frombuffer(content, np.uint8, dtype.nbytes(count), offset)
+    elements = packed[:, None] >> np.arange(0, 8, dtype.bits, dtype=np.uint8) & (2**dtype.bits - 1)
+    return elements.ravel()[:count].view(dtype.numpy)
+
+
 def is_external(tensor: onnx.TensorProto) -> bool:
     """True when the data is in another file."""
     return tensor.data_location == onnx.TensorProto.EXTERNAL
@@ -69,8 +108,7 @@ def is_external(tensor: onnx.TensorProto) -> bool:
 def check_tensor(tensor: onnx.TensorProto, where: str, raw_bytes: int | None = None) -> None:
     """One value field at most, of the length that shape and dtype ask for; external entries well formed.
 
-    raw_bytes: the length of a raw_data that was cut out of the message. Strings are let through: attributes of ops that
-    Ingot does not have may hold them.
+    raw_bytes: the length of a raw_data that was cut out of the message.
     """
     if tensor.HasField("segment"):
         raise UnsupportedError(f"{where}: segmented tensors are not supported")
@@ -82,33 +120,37 @@ def check_tensor(tensor: onnx.TensorProto, where: str, raw_bytes: int | None = N
         fields.append("raw_data")
     if len(fields) > 1:
         raise LoadError(f"{where}: more than one value field is set, got {', '.join(fields)}")
-    if tensor.data_type == onnx.TensorProto.STRING:
-        raise UnsupportedError(f"{where}: dtype STRING is not supported")
     kind = dtype_of(tensor.data_type, where)
+    if kind is dtype.string and (is_external(tensor) or fields == ["raw_data"]):
+        raise LoadError(f"{where}: strings are in string_data, got other data")
+    expected = kind.nbytes(count)
     if is_external(tensor):
         if fields:
             raise LoadError(f"{where}: has external data and {fields[0]}")
-        _check_external(tensor, kind.nbytes(count), where)
+        _check_external(tensor, expected, where)
         return
     if tensor.external_data:
         raise LoadError(f"{where}: has external_data entries, but its data_location is not EXTERNAL")
     if fields == ["raw_data"]:
         if raw_bytes is None:
-            raw_bytes = len(tensor.raw_data) if tensor.ByteSize() <= _CHEAP_BYTES else kind.nbytes(count)
-        if raw_bytes != kind.nbytes(count):
+            raw_bytes = len(tensor.raw_data) if tensor.ByteSize() <= _CHEAP_BYTES else expected
+        if raw_bytes != expected:
             raise LoadError(
                 f"{where}: raw_data has a wrong length, got {raw_bytes} bytes,"
-                f" expected {kind.nbytes(count)} for {kind}{list(tensor.dims)}"
+                f" expected {expected} for {kind}{list(tensor.dims)}"
             )
         return
     field = _FIELDS.get(kind, "int32_data")
     if fields and fields != [field]:
         raise LoadError(f"{where}: wrong value field for {kind}, got {fields[0]}, expected {field}")
-    if len(getattr(tensor, field)) != count:
+    entries = kind.nbytes(count) if kind.bits < 8 else count
+    if len(getattr(tensor, field)) != entries:
         raise LoadError(
-            f"{where}: {field} has a wrong length, got {len(getattr(tensor, field))}, expected {count}"
+            f"{where}: {field} has a wrong length, got {len(getattr(tensor, field))}, expected {entries}"
             f" for {kind}{list(tensor.dims)}"
         )
+    for element in tensor.string_data:
+        text_of(element, where)
 
 
 def _check_external(tensor: onnx.TensorProto, expected_bytes: int, where: str) -> None:

@@ -1,0 +1,111 @@
+"""Quantisation, and products of quantised numbers: sums of integers, which are exact."""
+
+from __future__ import annotations
+
+from ingot.dtype import DType, f32, i32, u8
+from ingot.load.onnx.call import Call
+from ingot.load.onnx.conv import convolve
+from ingot.load.onnx.linear import multiply
+from ingot.load.onnx.registry import onnx
+from ingot.ops.quantize import FLOATS
+
+
+@onnx("QuantizeLinear")
+def quantize_linear(call: Call) -> str:
+    zero_point = call.get(2)
+    dtype = u8 if zero_point is None else call.type(2).dtype
+    if call.attr_int("output_dtype", 0):
+        dtype = call.attr_dtype("output_dtype")
+        if zero_point is not None and call.type(2).dtype is not dtype:
+            raise call.malformed(f"attribute 'output_dtype' is {dtype}, the zero point {call.type(2)}")
+    precision = call.type(1).dtype if call.type(1).dtype in FLOATS else f32
+    if call.attr_int("precision", 0):
+        precision = call.attr_dtype("precision")
+    axis, block = _granularity(call)
+    saturate = bool(call.attr_int("saturate", 1))
+    return call.build.quantize(
+        call[0], call[1], zero_point, axis=axis, block=block, dtype=dtype, precision=precision, saturate=saturate
+    )
+
+
+@onnx("DequantizeLinear")
+def dequantize_linear(call: Call) -> str:
+    dtype = call.type(1).dtype if call.type(1).dtype in FLOATS else f32
+    if call.attr_int("output_dtype", 0):
+        dtype = call.attr_dtype("output_dtype")
+    axis, block = _granularity(call)
+    return call.build.dequantize(call[0], call[1], call.get(2), axis=axis, block=block, dtype=dtype)
+
+
+def _granularity(call: Call) -> tuple[int, int]:
+    """The axis, 0 where one scale is for all, and the size of blocks, 0 without."""
+    block = call.attr_int("block_size", 0)
+    if not 0 <= block < 2**31:
+        raise call.malformed(f"attribute 'block_size' is {block}, expected 0 or more")
+    if call.type(1).rank == 0 or call.type(1).shape == (1,):
+        return 0, 0
+    return call.attr_axis("axis", 1, call.type(0).rank), block
+
+
+@onnx("MatMulInteger")
+def matmul_integer(call: Call) -> str:
+    return multiply(call, _centred(call, 0, 2, i32, rows=True), _centred(call, 1, 3, i32))
+
+
+@onnx("ConvInteger")
+def conv_integer(call: Call) -> str:
+    return convolve(call, _centred(call, 0, 2, i32), _centred(call, 1, 3, i32, filters=True), None)
+
+
+@onnx("QLinearMatMul")
+def qlinear_matmul(call: Call) -> str:
+    """The scale of the sums is computed from the three scales first."""
+    build, wide = call.build, i32 if call.type(0).dtype.kind in "iu" and call.type(3).dtype.kind in "iu" else f32
+    sums = multiply(call, _centred(call, 0, 2, wide, rows=True), _centred(call, 3, 5, wide))
+    rank = build.type(sums).rank
+    scale = build.mul(_scale(call, 1, rank, rows=True), _scale(call, 4, rank))
+    return _requantised(call, sums, build.div(scale, _scale(call, 6, rank, rows=True)), 7)
+
+
+@onnx("QLinearConv")
+def qlinear_conv(call: Call) -> str:
+    build, rank = call.build, call.type(0).rank
+    x, filters = _centred(call, 0, 2, i32), _centred(call, 3, 5, i32, filters=True)
+    sums = convolve(call, x, filters, call.get(8))
+    scale = build.mul(_scale(call, 1, 0), _scale(call, 4, rank - 1, filters=True))
+    return _requantised(call, sums, build.div(scale, _scale(call, 6, 0)), 7)
+
+
+def _centred(call: Call, index: int, zero: int, dtype: DType, *, rows: bool = False, filters: bool = False) -> str:
+    """An operand less its zero point, in a dtype that both fit. rows, filters: what a vector of zero points is for."""
+    x = call.cast(call[index], dtype)
+    if not call.has(zero):
+        return x
+    rank = call.type(index).rank
+    return call.build.sub(x, _along(call, call.cast(call[zero], dtype), rank, rows=rows, filters=filters))
+
+
+def _scale(call: Call, index: int, rank: int, *, rows: bool = False, filters: bool = False) -> str:
+    return _along(call, call.cast(call[index], f32), rank, rows=rows, filters=filters)
+
+
+def _along(call: Call, x: str, rank: int, *, rows: bool, filters: bool) -> str:
+    """A value for each row, column or filter as it broadcasts; one of one element as a scalar."""
+    shape = call.build.type(x).shape
+    if shape == (1,):
+        return call.reshape(x, ())
+    if len(shape) == 1 and filters:
+        return call.reshape(x, (*shape, *[1] * (rank - 1)))
+    if len(shape) == 1 and rows and rank > 1:
+        return call.reshape(x, (*shape, 1))
+    return x
+
+
+def _requantised(call: Call, sums: str, scale: str, zero: int) -> str:
+    build = call.build
+    scaled = build.mul(call.cast(sums, f32), scale)
+    zero_point = call.reshape(call[zero], ()) if call.type(zero).shape == (1,) else call[zero]
+    if build.type(zero_point).rank:
+        raise call.unsupported(f"zero points of the result of type {call.type(zero)}")
+    one = build.scalar(1.0, f32)
+    return build.quantize(scaled, one, zero_point, axis=0, block=0, dtype=call.type(zero).dtype, precision=f32)

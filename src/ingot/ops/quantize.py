@@ -1,0 +1,122 @@
+"""Quantisation: numbers of few bits that stand for (number - zero point) * scale.
+
+scale, and zero_point of its shape, are of one element for the whole tensor, of one for each index of an axis, or of
+one for each block of so many elements along the axis: then they have the operand's rank.
+"""
+
+import math
+
+import numpy as np
+
+from ingot.dtype import DType, bf16, f4e2m1, f8e4m3fn, f8e8m0, f16, f32, i4, i8, i16, i32, u8
+from ingot.errors import ShapeError
+from ingot.ir import TensorType
+from ingot.ops.cast import cast
+from ingot.ops.define import op, sample, unify
+
+FLOATS = (f32, f16, bf16)
+
+
+def _expect_scales(name: str, x: TensorType, scale: TensorType, zero_point: TensorType | None, axis, block) -> None:
+    fits = scale.rank == 0 or scale.shape == (1,)
+    if not fits and 0 <= axis < x.rank and block >= 0:
+        if block:
+            fits = scale.rank == x.rank
+            for i, (dim, count) in enumerate(zip(x.shape, scale.shape, strict=False)):
+                is_known = isinstance(dim, int) and isinstance(count, int)
+                fits = fits and (not is_known or count == (math.ceil(dim / block) if i == axis else dim))
+        else:
+            fits = scale.rank == 1
+            unify(f"{name}: scales of {x} along axis {axis}", scale.shape[0], x.shape[axis])
+    if not fits:
+        raise ShapeError(f"{name}: scales do not fit, got {scale} for {x}, axis {axis} and blocks of {block}")
+    if zero_point is not None and zero_point.shape != scale.shape and (zero_point.rank, scale.rank) not in ((0, 1), (1, 0)):
+        raise ShapeError(f"{name}: zero point does not fit, got {zero_point}, expected the shape of {scale}")
+
+
+def _spread(values, shape, axis: int, block: int):
+    """Scales or zero points as they broadcast over a tensor."""
+    if values.size == 1 and values.ndim < 2:
+        return values.reshape(())
+    if block:
+        return np.repeat(values, block, axis)[tuple(slice(n) for n in shape)]
+    return values.reshape(-1, *[1] * (len(shape) - axis - 1))
+
+
+def _infer_quantize(x, scale, zero_point=None, *, axis, block, dtype, precision, saturate):
+    if x.dtype not in (*FLOATS, i32) or scale.dtype not in (*FLOATS, i32, f8e8m0) or precision not in FLOATS:
+        raise ShapeError(f"quantize: bad dtypes, got {x} by {scale} in {precision}, expected f32, f16, bf16 or i32")
+    is_integer = dtype.limits is not None and dtype.bits <= 16 and dtype.kind != "b"
+    if not is_integer and (dtype.kind != "n" or dtype is f8e8m0):
+        raise ShapeError(f"quantize: bad dtype, got {dtype}, expected integers of 16 bits at most or narrow floats")
+    if zero_point is not None and zero_point.dtype is not dtype:
+        raise ShapeError(f"quantize: dtypes differ, got zero point {zero_point}, expected {dtype}")
+    _expect_scales("quantize", x, scale, zero_point, axis, block)
+    return TensorType(dtype, x.shape)
+
+
+_TENSOR = {"axis": 0, "block": 0, "precision": f32}
+
+
+@op(
+    computes=False,
+    infer=_infer_quantize,
+    domain=(-3.0, 3.0),
+    samples=[
+        sample("x[2,5,7] s>0.01<0.1[] z:u8<9[]", **_TENSOR, dtype=u8),
+        sample("x[2,5,7] s>0.01<0.1[5] z:i16<9[5]", axis=1, block=0, precision=f32, dtype=i16),
+        sample("x[2,5,7] s>0.01<0.1[2,3,7]", axis=1, block=2, precision=f32, dtype=i8),
+        sample("x:i32<99[7] s>0.5<1[]", **_TENSOR, dtype=i8),
+        sample("x[0,3] s>0.5<1[]", **_TENSOR, dtype=i8),
+        sample("x[4,5] s>0.5<1[4]", **_TENSOR, dtype=i4),
+        sample("x[4,5] s>0.5<1[]", **_TENSOR, dtype=f8e4m3fn),
+        sample("x[4,5] s>0.5<1[]", **_TENSOR, dtype=f4e2m1),
+    ],
+)
+def quantize(
+    x, scale, zero_point=None, *, axis: int, block: int, dtype: DType, precision: DType, saturate: bool = True
+):
+    """round(x / scale) + zero_point, saturated; halves to even. Floats of few bits are rounded to their own steps.
+
+    precision: what the division is computed in. block: 0, or elements of a block along the axis. saturate: see `cast`.
+    NaN becomes the zero point, as far as the dtype has no NaN.
+    """
+    scale = _spread(scale, x.shape, axis, block).astype(np.float32)
+    exact = x.astype(precision.numpy).astype(np.float32) / scale.astype(precision.numpy).astype(np.float32)
+    quotient = exact.astype(precision.numpy).astype(np.float32)
+    zero = 0 if zero_point is None else _spread(zero_point, x.shape, axis, block).astype(np.float32)
+    if dtype.limits is None:
+        return cast(quotient + zero, dtype=dtype, saturate=saturate)
+    steps = np.rint(quotient, dtype=np.float64)
+    return cast(np.clip(np.where(np.isnan(steps), 0, steps) + zero, *dtype.limits), dtype=dtype)
+
+
+def _infer_dequantize(x, scale, zero_point=None, *, axis, block, dtype):
+    if x.dtype.kind not in "iun" or x.dtype is f8e8m0 or scale.dtype not in (*FLOATS, f8e8m0) or dtype not in FLOATS:
+        raise ShapeError(f"dequantize: bad dtypes, got {x} by {scale} to {dtype}, expected f32, f16 or bf16")
+    if zero_point is not None and zero_point.dtype is not x.dtype:
+        raise ShapeError(f"dequantize: dtypes differ, got zero point {zero_point}, expected {x.dtype}")
+    _expect_scales("dequantize", x, scale, zero_point, axis, block)
+    return TensorType(dtype, x.shape)
+
+
+@op(
+    computes=False,
+    infer=_infer_dequantize,
+    samples=[
+        sample("x:u8<200[2,5,7] s>0.01<0.1[] z:u8<9[]", axis=0, block=0, dtype=f32),
+        sample("x:i16<200[2,5,7] s>0.01<0.1[5] z:i16<9[5]", axis=1, block=0, dtype=f32),
+        sample("x:i8<99[2,5,7] s>0.01<0.1[2,3,7]", axis=1, block=2, dtype=f32),
+        sample("x:i32<99[7] s>0.5<1[]", axis=0, block=0, dtype=f32),
+        sample("x:i8[0,3] s>0.5<1[]", axis=0, block=0, dtype=f32),
+        sample("x:u4[4,5] s>0.5<1[4] z:u4[4]", axis=0, block=0, dtype=f32),
+        sample("x:f8e5m2[4,5] s>0.5<1[]", axis=0, block=0, dtype=f32),
+    ],
+)
+def dequantize(x, scale, zero_point=None, *, axis: int, block: int, dtype: DType):
+    """(x - zero_point) * scale, computed in f32 and rounded once; block: 0, or elements of a block along the axis."""
+    scale = _spread(scale, x.shape, axis, block).astype(np.float32)
+    steps = x.astype(np.float32)
+    if zero_point is not None:
+        steps = steps - _spread(zero_point, x.shape, axis, block).astype(np.float32)
+    return (steps * scale).astype(dtype.numpy)
