@@ -13,6 +13,7 @@ from ingot.ops import (
     reduce,
     shape,
     source,
+    strings,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "reduce",
     "shape",
     "source",
+    "strings",
 ]

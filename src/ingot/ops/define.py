@@ -12,7 +12,7 @@ import numpy as np
 
 from ingot.dim import Dim, Expr, Known
 from ingot.dim import broadcast as broadcast_dims
-from ingot.dtype import DTYPES, DType, bf16, boolean, f16, f32, f64, from_numpy, i64
+from ingot.dtype import DTYPES, DType, bf16, boolean, f16, f32, f64, from_numpy, i64, string
 from ingot.errors import ShapeError
 from ingot.ir import OPS, REQUIRED, Graph, Node, Op, Sample, TensorType
 
@@ -164,13 +164,17 @@ def compute(
         ]
     with np.errstate(all="ignore"):
         result = op.function(*given, **attributes)
-        arrays = [np.asarray(r) for r in (result if isinstance(result, tuple) else (result,))]
+        results = result if isinstance(result, tuple) else (result,)
         inferred = op.infer(*types, **attributes)
         inferred = inferred if isinstance(inferred, tuple) else (inferred,)
-        return [
-            array.astype(type.dtype.numpy) if type.dtype in (f16, bf16) else array
-            for array, type in zip(arrays, inferred, strict=True)
-        ]
+        return [_stored(each, type.dtype) for each, type in zip(results, inferred, strict=True)]
+
+
+def _stored(result: Any, dtype: DType) -> np.ndarray:
+    """A result as an array: numpy gives scalars for those of rank 0, and would make text of a fixed length of `str`."""
+    if dtype is string:
+        return np.asarray(result, object)
+    return np.asarray(result).astype(dtype.numpy, copy=False) if dtype in (f16, bf16) else np.asarray(result)
 
 
 def evaluate(node: Node, operands: Sequence[np.ndarray | None]) -> list[np.ndarray]:
@@ -203,6 +207,10 @@ def _draw_array(part: str, rng: np.random.Generator, domain: tuple[float, float]
     shape = tuple(int(d) for d in dims.split(",")) if dims else ()
     if dtype is boolean:
         return np.asarray(rng.random(shape) < 0.5)
+    if dtype is string:
+        array = np.empty(shape, object)
+        array.ravel()[:] = ["".join(word) for word in rng.choice(["a", "b", "B", " "], (array.size, 3))]
+        return array
     if dtype.kind == "f":
         return rng.uniform(float(low or domain[0]), float(high or domain[1]), shape).astype(dtype.numpy)
     return rng.integers(int(low or 0), int(high or 5), shape).astype(dtype.numpy)

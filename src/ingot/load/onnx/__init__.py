@@ -14,9 +14,25 @@ from ingot.load.onnx import (
     reduce,
     scatter,
     shape,
+    strings,
 )
 from ingot.load.onnx.model import load_onnx, load_parsed
 from ingot.load.onnx.parse import parse_model
 
-RULES = (attention, contrib, conv, elementwise, index, linear, norm, pad, quantize, random, reduce, scatter, shape)
+RULES = (
+    attention,
+    contrib,
+    conv,
+    elementwise,
+    index,
+    linear,
+    norm,
+    pad,
+    quantize,
+    random,
+    reduce,
+    scatter,
+    shape,
+    strings,
+)
 __all__ = ["load_onnx", "load_parsed", "parse_model"]

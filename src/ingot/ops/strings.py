@@ -1,0 +1,209 @@
+"""Ops over strings, and what turns strings into numbers."""
+
+from typing import Literal
+
+import numpy as np
+
+from ingot.dtype import boolean, f32, i32, i64, string
+from ingot.errors import LimitError, ShapeError
+from ingot.ir import TensorType
+from ingot.ops.define import Ints, broadcast, expect_kind, op, sample
+from ingot.ops.regex import compile_pattern, full_match
+
+MAX_SUBSTRINGS = 2**26  # of a result whose rows are filled up to the longest
+MAX_FEATURES = 2**28
+
+Strings = tuple[str, ...]
+
+
+def _objects(shape, elements):
+    array = np.empty(shape, object)
+    array.ravel()[:] = elements
+    return array
+
+
+@op(
+    infer=broadcast("string_concat", kinds="s"),
+    acts_on="element",
+    computes=False,
+    samples=[sample("a:string[2,3] b:string[3]"), sample("a:string[] b:string[]"), sample("a:string[0] b:string[1]")],
+)
+def string_concat(a, b):
+    """a followed by b, element by element, broadcast as in numpy."""
+    return np.asarray(a + b, object)
+
+
+def _infer_normalize(x, *, stopwords, ignore_case, case):
+    expect_kind("string_normalize", x, "s")
+    if x.rank not in (1, 2) or (x.rank == 2 and x.shape[0] not in (1, None)):
+        raise ShapeError(f"string_normalize: bad shape, got {x}, expected [n] or [1, n]")
+    return TensorType(string, (*x.shape[:-1], None if stopwords or x.shape[-1] == 0 else x.shape[-1]))
+
+
+@op(
+    infer=_infer_normalize,
+    computes=False,
+    samples=[
+        sample("x:string[5]", stopwords=("a", "B"), ignore_case=True, case="upper"),
+        sample("x:string[1,5]", stopwords=("a",), ignore_case=False, case="none"),
+        sample("x:string[5]", stopwords=(), ignore_case=False, case="lower"),
+    ],
+)
+def string_normalize(x, *, stopwords: Strings, ignore_case: bool, case: Literal["none", "lower", "upper"]):
+    """x [n] or [1, n] without stop words, in another case; one empty string where nothing is left."""
+    stops = {word.lower() if ignore_case else word for word in stopwords}
+    kept = [word for word in x.ravel().tolist() if (word.lower() if ignore_case else word) not in stops] or [""]
+    change = {"none": str, "lower": str.lower, "upper": str.upper}[case]
+    return _objects((*x.shape[:-1], len(kept)), [change(word) for word in kept])
+
+
+def _infer_split(x, *, delimiter, limit):
+    expect_kind("string_split", x, "s")
+    return TensorType(string, (*x.shape, None)), TensorType(i64, x.shape)
+
+
+@op(
+    infer=_infer_split,
+    outputs=2,
+    computes=False,
+    samples=[
+        sample("x:string[2,3]", delimiter="a", limit=-1),
+        sample("x:string[3]", delimiter="", limit=1),
+        sample("x:string[0]", delimiter="a", limit=2),
+        sample("x:string[]", delimiter="a", limit=0),
+    ],
+)
+def string_split(x, *, delimiter: str, limit: int):
+    """The parts of each string [..., longest], filled up with empty ones, and how many there are.
+
+    delimiter: what stands between parts; "" for any white space, which then does not count at the ends. limit: how
+    often a string is split at most; -1 for as often as it can be.
+    """
+    parts = [text.split(delimiter or None, limit) for text in x.ravel().tolist()]
+    counts = np.array([len(part) for part in parts], np.int64).reshape(x.shape)
+    longest = int(counts.max(initial=0))
+    if longest * len(parts) > MAX_SUBSTRINGS:
+        raise LimitError(
+            f"string_split: too many parts, got {len(parts)} strings of up to {longest}, expected {MAX_SUBSTRINGS}"
+        )
+    filled = [text for part in parts for text in [*part, *[""] * (longest - len(part))]]
+    return _objects((*x.shape, longest), filled), counts
+
+
+def _infer_match(x, *, pattern):
+    expect_kind("regex_full_match", x, "s")
+    compile_pattern(pattern)
+    return TensorType(boolean, x.shape)
+
+
+@op(
+    infer=_infer_match,
+    acts_on="element",
+    computes=False,
+    samples=[sample("x:string[2,5]", pattern="[ab ]+"), sample("x:string[0]", pattern=""), sample("x:string[]", pattern=".")],
+)
+def regex_full_match(x, *, pattern: str):
+    """Whether each whole string matches a regular expression; see `ops.regex`."""
+    program = compile_pattern(pattern)
+    return np.array([full_match(program, text) for text in x.flat], bool).reshape(x.shape)
+
+
+def _infer_label(x, keys, values, default):
+    if keys.dtype is not x.dtype or keys.rank != 1 or values.rank != 1 or values.shape != keys.shape:
+        raise ShapeError(f"label_encode: bad table, got {keys} and {values} for {x}, expected vectors of one length")
+    if x.dtype.kind not in "fiubs" or default.rank != 0 or default.dtype is not values.dtype:
+        raise ShapeError(f"label_encode: bad default, got {default} for {values} and {x}, expected one value")
+    return TensorType(values.dtype, x.shape)
+
+
+@op(
+    infer=_infer_label,
+    computes=False,
+    samples=[
+        sample("x:string[2,5] k:string[3] v:i64[3] d:i64[]"),
+        sample("x:i64[7] k:i64[4] v[4] d[]"),
+        sample("x:i64[0] k:i64[4] v:string[4] d:string[]"),
+    ],
+)
+def label_encode(x, keys, values, default):
+    """The value of each element's key, or the default; of equal keys the last counts, and NaN is one key."""
+
+    def spelled(elements):
+        return ["nan" if element != element else element for element in elements.ravel().tolist()]
+
+    places = {key: place for place, key in enumerate(spelled(keys))}
+    found = np.array([places.get(element, len(keys)) for element in spelled(x)], np.int64).reshape(x.shape)
+    return np.append(values, default)[found]
+
+
+def _infer_tfidf(x, *, integers, strings, starts, places, weights, least, most, skips, mode):
+    if x.dtype not in (string, i64, i32) or x.rank not in (1, 2) or (x.dtype is string) != bool(strings):
+        raise ShapeError(f"tfidf: bad operand, got {x}, expected [n] or [rows, n] of what the n-grams are of")
+    pool = strings or integers
+    sizes = [end - start for start, end in zip(starts, [*starts[1:], len(pool)], strict=False)]
+    if any(size < 0 or size % n for n, size in enumerate(sizes, 1)) or not starts or starts[0] != 0:
+        raise ShapeError(f"tfidf: bad starts of n-grams, got {list(starts)[:20]} of {len(pool)}")
+    count = sum(size // n for n, size in enumerate(sizes, 1))
+    if len(places) != count or (weights and len(weights) != count) or not places or min(places) < 0:
+        raise ShapeError(f"tfidf: bad places, got {len(places)}, weights {len(weights)}, expected {count} of 0 or more")
+    if max(places) >= MAX_FEATURES or not 1 <= least <= most <= len(starts) or skips < 0:
+        raise ShapeError(f"tfidf: out of range, got n-grams of {least}..{most}, {skips} skips, place {max(places)}")
+    return TensorType(f32, (*x.shape[:-1], max(places) + 1))
+
+
+_GRAMS = {"starts": (0, 2), "places": (0, 3, 1), "least": 1, "most": 2, "weights": (0.5, 2.0, 3.0)}
+
+
+@op(
+    infer=_infer_tfidf,
+    computes=False,
+    samples=[
+        sample("x:i64[2,9]", integers=(1, 2, 3, 4), strings=(), skips=1, mode="tf", **_GRAMS | {"places": (0, 3, 1)}),
+        sample("x:i32<3[9]", integers=(1, 2, 1, 2), strings=(), skips=0, mode="tfidf", **_GRAMS),
+        sample("x:string[2,9]", integers=(), strings=("a", "b", "a", "b"), skips=2, mode="idf", **_GRAMS),
+        sample("x:string[0]", integers=(), strings=("a", "b", "a", "b"), skips=2, mode="idf", **_GRAMS),
+    ],
+)
+def tfidf(
+    x,
+    *,
+    integers: Ints,
+    strings: Strings,
+    starts: Ints,
+    places: Ints,
+    weights: tuple[float, ...],
+    least: int,
+    most: int,
+    skips: int,
+    mode: Literal["tf", "idf", "tfidf"],
+):
+    """How often each n-gram of a pool is in a row of x [n] or [rows, n]: f32 [rows, 1 + the largest of places].
+
+    integers or strings: the pool, all 1-grams, then all 2-grams, and so on; starts: where each length begins there.
+    places, weights: of each n-gram in turn. least, most: lengths that count; skips: how many elements may lie between
+    neighbours, the same for all of one n-gram. mode: counts, weights of those that are there, or their products.
+    """
+    pool = strings or integers
+    ends = [*starts[1:], len(pool)]
+    known: list[dict] = []
+    number = 0
+    for n, (start, end) in enumerate(zip(starts, ends, strict=True), 1):
+        grams = [pool[i : i + n] for i in range(start, end, n)]
+        known.append({gram: number + i for i, gram in enumerate(grams)})
+        number += len(grams)
+    rows = x.reshape(-1, x.shape[-1]) if x.size else x.reshape(int(np.prod(x.shape[:-1], dtype=np.int64)), x.shape[-1])
+    counts = np.zeros((len(rows), number), np.float32)
+    for row, elements in zip(counts, rows.tolist(), strict=True):
+        for n in range(least, most + 1):
+            for step in range(1, (skips if n > 1 else 0) + 2):
+                if not known[n - 1] or (n - 1) * step >= len(elements):
+                    break
+                for i in range(len(elements) - (n - 1) * step):
+                    found = known[n - 1].get(tuple(elements[i : i + (n - 1) * step + 1 : step]))
+                    if found is not None:
+                        row[found] += 1
+    scale = np.array(weights or [1.0] * number, np.float32)
+    values = {"tf": counts, "idf": (counts > 0) * scale, "tfidf": counts * scale}[mode]
+    result = np.zeros((len(rows), max(places) + 1), np.float32)
+    np.add.at(result, (slice(None), np.array(places)), values)
+    return result.reshape(*x.shape[:-1], -1)
