@@ -259,7 +259,7 @@ class Context:
         inputs = []
         for name, shape, dtype in self._expected:
             array = input_feed.get(name)
-            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype or dtype == object:
+            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype or dtype.hasobject:
                 return None
             flags = array.flags
             if not (flags.c_contiguous and flags.aligned):

@@ -14,6 +14,7 @@ from ingot.ops import (
     shape,
     source,
     strings,
+    trees,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "shape",
     "source",
     "strings",
+    "trees",
 ]

@@ -30,10 +30,11 @@ _SPELLED = {"inf": "INF", "-inf": "-INF", "nan": "NaN", "True": "1", "False": "0
 def cast(x, *, dtype: DType, saturate: bool = True, round_mode: Literal["up", "down", "nearest"] = "up"):
     """x in another dtype; float to integer truncates toward zero and saturates, NaN gives 0; to bool is x != 0.
 
-    Integers wrap into narrower ones, and so do whole parts of floats into less than a byte; float to a narrower float rounds to nearest even. Floats of 8 bits saturate where
-    they are too large, or become what their dtype has for that, an infinity or NaN. To f8e8m0, which has powers of 2,
-    positive floats are rounded as round_mode says; others become the smallest, or NaN. A float as a string is the
-    shortest that reads back as itself. A string that is no number is an error.
+    Integers wrap into narrower ones, and so do whole parts of floats into less than a byte; float to a narrower float
+    rounds to nearest even. Floats of 8 bits saturate where they are too large, or become what their dtype has for that,
+    an infinity or NaN. To f8e8m0, which has powers of 2, positive floats are rounded as round_mode says; others become
+    the smallest, or NaN. A float as a string is the shortest that reads back as itself. A string that is no number is
+    an error.
     """
     if dtype is string:
         return _texts(x)

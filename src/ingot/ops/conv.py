@@ -75,7 +75,7 @@ def _plain(rank, **attributes):
     ],
 )
 def conv(x, w, b=None, *, strides: Ints, pads: Ints, dilations: Ints, groups: int):
-    """Cross-correlation of x [N, C, in...] with w [O, C/groups, kernel...], plus b [O]; pads are zeros, and integers wrap."""
+    """Cross-correlation of x [N, C, in...] with w [O, C/groups, kernel...], plus b [O]; pads are 0, integers wrap."""
     rank = x.ndim - 2
     windows = _windows(x, w.shape[2:], strides, pads, dilations, 0)
     batch, out = x.shape[0], windows.shape[2 : 2 + rank]

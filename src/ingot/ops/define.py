@@ -45,8 +45,8 @@ def op(
     their annotations say what a text may give them (see `ingot.text`).
     infer(*types, **attributes) gives the output type, or a tuple of them; it raises ShapeError with values.
     outputs: how many values an op of fixed count makes. view: the result is the operand's memory, seen differently.
-    computes: whether it computes in the dtype of its operands; not so where it only moves elements, or converts them. See
-    `compute`.
+    computes: whether it computes in the dtype of its operands, so that `compute` may widen them; not so where it only
+    moves elements, or converts them.
     inplace: operands that the result may overwrite; of several results, each the operand of its own index.
     acts_on: "element", where an element of the result is made of the operands' elements at its place, as they
     broadcast; "row", where that is so for rows of the last dim, operands with one dim being shared by all rows;
@@ -79,8 +79,9 @@ def op(
         assert function.__doc__, f"op {label} has no documentation"
         OPS[label] = Op(
             label, function, infer, tuple(operands), frozenset(optional), variadic, attributes,
-            {attribute: hints[attribute] for attribute in attributes}, outputs, view, computes and not view, inplace, acts_on,
-            tuple(samples), {f32: 2e-6, f16: 2e-3, f64: 1e-12} | (tolerance or {}), domain, expand and _bound(expand),
+            {attribute: hints[attribute] for attribute in attributes},
+            outputs, view, computes and not view, inplace, acts_on, tuple(samples),
+            {f32: 2e-6, f16: 2e-3, f64: 1e-12} | (tolerance or {}), domain, expand and _bound(expand),
             (function.__doc__ or "").partition("\n")[0],  # `python -OO` leaves none
         )  # fmt: skip
         return function

@@ -8,13 +8,13 @@ import math
 
 import numpy as np
 
-from ingot.dtype import DType, bf16, f4e2m1, f8e4m3fn, f8e8m0, f16, f32, i4, i8, i16, i32, u8
+from ingot.dtype import DType, bf16, f4e2m1, f8e4m3fn, f8e8m0, f16, f32, f64, i4, i8, i16, i32, u8
 from ingot.errors import ShapeError
 from ingot.ir import TensorType
 from ingot.ops.cast import cast
 from ingot.ops.define import op, sample, unify
 
-FLOATS = (f32, f16, bf16)
+FLOATS = (f64, f32, f16, bf16)
 
 
 def _expect_scales(name: str, x: TensorType, scale: TensorType, zero_point: TensorType | None, axis, block) -> None:
@@ -30,7 +30,11 @@ def _expect_scales(name: str, x: TensorType, scale: TensorType, zero_point: Tens
             unify(f"{name}: scales of {x} along axis {axis}", scale.shape[0], x.shape[axis])
     if not fits:
         raise ShapeError(f"{name}: scales do not fit, got {scale} for {x}, axis {axis} and blocks of {block}")
-    if zero_point is not None and zero_point.shape != scale.shape and (zero_point.rank, scale.rank) not in ((0, 1), (1, 0)):
+    if (
+        zero_point is not None
+        and zero_point.shape != scale.shape
+        and (zero_point.rank, scale.rank) not in ((0, 1), (1, 0))
+    ):
         raise ShapeError(f"{name}: zero point does not fit, got {zero_point}, expected the shape of {scale}")
 
 
@@ -41,6 +45,11 @@ def _spread(values, shape, axis: int, block: int):
     if block:
         return np.repeat(values, block, axis)[tuple(slice(n) for n in shape)]
     return values.reshape(-1, *[1] * (len(shape) - axis - 1))
+
+
+def _wide(dtype: DType) -> type[np.floating]:
+    """What is computed in, before a result is rounded to a float dtype."""
+    return np.float64 if dtype is f64 else np.float32
 
 
 def _infer_quantize(x, scale, zero_point=None, *, axis, block, dtype, precision, saturate):
@@ -81,10 +90,10 @@ def quantize(
     precision: what the division is computed in. block: 0, or elements of a block along the axis. saturate: see `cast`.
     NaN becomes the zero point, as far as the dtype has no NaN.
     """
-    scale = _spread(scale, x.shape, axis, block).astype(np.float32)
-    exact = x.astype(precision.numpy).astype(np.float32) / scale.astype(precision.numpy).astype(np.float32)
-    quotient = exact.astype(precision.numpy).astype(np.float32)
-    zero = 0 if zero_point is None else _spread(zero_point, x.shape, axis, block).astype(np.float32)
+    wide = _wide(precision)
+    x, scale = (a.astype(precision.numpy).astype(wide) for a in (x, _spread(scale, x.shape, axis, block)))
+    quotient = (x / scale).astype(precision.numpy).astype(wide)
+    zero = 0 if zero_point is None else _spread(zero_point, x.shape, axis, block).astype(wide)
     if dtype.limits is None:
         return cast(quotient + zero, dtype=dtype, saturate=saturate)
     steps = np.rint(quotient, dtype=np.float64)
@@ -115,8 +124,8 @@ def _infer_dequantize(x, scale, zero_point=None, *, axis, block, dtype):
 )
 def dequantize(x, scale, zero_point=None, *, axis: int, block: int, dtype: DType):
     """(x - zero_point) * scale, computed in f32 and rounded once; block: 0, or elements of a block along the axis."""
-    scale = _spread(scale, x.shape, axis, block).astype(np.float32)
-    steps = x.astype(np.float32)
+    wide = _wide(dtype)
+    steps = x.astype(wide)
     if zero_point is not None:
-        steps = steps - _spread(zero_point, x.shape, axis, block).astype(np.float32)
-    return (steps * scale).astype(dtype.numpy)
+        steps = steps - _spread(zero_point, x.shape, axis, block).astype(wide)
+    return (steps * _spread(scale, x.shape, axis, block).astype(wide)).astype(dtype.numpy)

@@ -36,6 +36,14 @@ def _is_word(character: str) -> bool:
     return character.isascii() and (character.isalnum() or character == "_")
 
 
+def _is_of(category: str, character: str) -> bool:
+    return unicodedata.category(character).startswith(category)
+
+
+def _negated(test: Test) -> Test:
+    return lambda c: not test(c)
+
+
 def _is_boundary(text: str, at: int) -> bool:
     return (at > 0 and _is_word(text[at - 1])) != (at < len(text) and _is_word(text[at]))
 
@@ -274,7 +282,7 @@ class _Parser:
         character = self.take()
         if character.lower() in _CLASSES:
             test = _CLASSES[character.lower()]
-            return (test if character.islower() else lambda c: not test(c)), ""
+            return (test if character.islower() else _negated(test)), ""
         if character in _CHARACTERS:
             return None, _CHARACTERS[character]
         if character.isascii() and (character.isalnum() or character == "_"):
@@ -288,8 +296,8 @@ class _Parser:
         elif not re.fullmatch(r"L[lmotu]?|M[cen]?|N[dlo]?|P[cdefios]?|S[ckmo]?|Z[lps]?|C[cfos]?", name):
             raise UnsupportedError(f"regex {self.pattern[:100]!r}: the class of {name!r} is not supported")
         else:
-            categories = lambda c: unicodedata.category(c).startswith(name)  # noqa: E731  # beside its neighbour
-        return categories if (found[0][0] == "p") != (found[2] == "^") else lambda c: not categories(c)
+            categories = functools.partial(_is_of, name)
+        return categories if (found[0][0] == "p") != (found[2] == "^") else _negated(categories)
 
     def bracket(self) -> Test:
         """A class in brackets."""
@@ -302,23 +310,25 @@ class _Parser:
             if found := self.match(_POSIX_CLASS):
                 if found[2] not in _POSIX:
                     raise self.refused(f"no such class, got {found[2]!r}")
-                test = _POSIX[found[2]]
-                tests.append((lambda c, test=test: not test(c)) if found[1] else test)
+                tests.append(_negated(_POSIX[found[2]]) if found[1] else _POSIX[found[2]])
                 continue
-            test, low = self.member()
-            if test is not None:
-                tests.append(test)
-                continue
-            high = low
-            if self.peek() == "-" and self.pattern[self.at + 1 : self.at + 2] not in ("]", ""):
-                self.at += 1
-                test, high = self.member()
-                if test is not None or high < low:
-                    raise self.refused("a bad range")
-            tests.append(lambda c, low=low, high=high: low <= c <= high)
+            tests.append(self.range())
         self.at += 1
         folded = [self.folded(test) for test in tests]
         return lambda c: any(test(c) for test in folded) != negated
+
+    def range(self) -> Test:
+        """A class, a character, or all from one to another."""
+        test, low = self.member()
+        if test is not None:
+            return test
+        if self.peek() != "-" or self.pattern[self.at + 1 : self.at + 2] in ("]", ""):
+            return low.__eq__
+        self.at += 1
+        test, high = self.member()
+        if test is not None or high < low:
+            raise self.refused("a bad range")
+        return lambda c: low <= c <= high
 
     def member(self) -> tuple[Test | None, str]:
         character = self.take()

@@ -53,8 +53,9 @@ def string_normalize(x, *, stopwords: Strings, ignore_case: bool, case: Literal[
     """x [n] or [1, n] without stop words, in another case; one empty string where nothing is left."""
     stops = {word.lower() if ignore_case else word for word in stopwords}
     kept = [word for word in x.ravel().tolist() if (word.lower() if ignore_case else word) not in stops] or [""]
-    change = {"none": str, "lower": str.lower, "upper": str.upper}[case]
-    return _objects((*x.shape[:-1], len(kept)), [change(word) for word in kept])
+    if case != "none":
+        kept = [word.lower() if case == "lower" else word.upper() for word in kept]
+    return _objects((*x.shape[:-1], len(kept)), kept)
 
 
 def _infer_split(x, *, delimiter, limit):
@@ -100,7 +101,11 @@ def _infer_match(x, *, pattern):
     infer=_infer_match,
     acts_on="element",
     computes=False,
-    samples=[sample("x:string[2,5]", pattern="[ab ]+"), sample("x:string[0]", pattern=""), sample("x:string[]", pattern=".")],
+    samples=[
+        sample("x:string[2,5]", pattern="[ab ]+"),
+        sample("x:string[0]", pattern=""),
+        sample("x:string[]", pattern="."),
+    ],
 )
 def regex_full_match(x, *, pattern: str):
     """Whether each whole string matches a regular expression; see `ops.regex`."""
@@ -205,5 +210,6 @@ def tfidf(
     scale = np.array(weights or [1.0] * number, np.float32)
     values = {"tf": counts, "idf": (counts > 0) * scale, "tfidf": counts * scale}[mode]
     result = np.zeros((len(rows), max(places) + 1), np.float32)
-    np.add.at(result, (slice(None), np.array(places)), values)
+    for place, column in zip(places, values.T, strict=True):
+        result[:, place] += column
     return result.reshape(*x.shape[:-1], -1)

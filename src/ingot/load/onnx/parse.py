@@ -130,9 +130,15 @@ def _check_header(proto: onnx.ModelProto, where: str) -> int:
     if proto.training_info:
         raise UnsupportedError(f"{where}: training_info is not supported")
     opsets = _opsets(proto.opset_import, where)
-    if "" not in opsets:
+    if "" not in opsets and _uses_default_domain(proto.graph):
         raise LoadError(f"{where}: no opset of the default domain is imported")
-    return opsets[""]
+    return opsets.get("", NEWEST_OPSET)
+
+
+def _uses_default_domain(graph: onnx.GraphProto) -> bool:
+    """Whether a node of the graph, or of one inside it, is of the default domain."""
+    inner = [g for node in graph.node for a in node.attribute for g in (*a.graphs, *([a.g] if a.HasField("g") else []))]
+    return any(node.domain in ("", "ai.onnx") for node in graph.node) or any(map(_uses_default_domain, inner))
 
 
 def _opsets(imports: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str, int]:

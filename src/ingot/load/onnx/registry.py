@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ingot.load.onnx.call import Call
 
 MICROSOFT = "com.microsoft"
+ML = "ai.onnx.ml"
 
 Rule = Callable[["Call"], str | tuple[str | None, ...] | None]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import onnx
@@ -83,17 +84,16 @@ def text_of(element: bytes, where: str) -> str:
         raise LoadError(f"{where}: a string is not UTF-8, got {element[:100]!r}") from error
 
 
-def array_of(tensor: onnx_ir.TensorProtocol, where: str) -> np.ndarray:
+def array_of(tensor: Any, where: str) -> np.ndarray:
     """The elements of a tensor; strings as `str`. Raises LoadError for strings that are not UTF-8."""
-    array = tensor.numpy()
-    if array.dtype != object:
-        return array
-    texts = np.empty(array.shape, object)
-    texts.ravel()[:] = [e if isinstance(e, str) else text_of(e, where) for e in array.ravel().tolist()]
+    if tensor.dtype != onnx_ir.DataType.STRING:
+        return tensor.numpy()
+    texts = np.empty(tensor.shape.numpy(), object)
+    texts.ravel()[:] = [text_of(element, where) for element in tensor.string_data()]
     return texts
 
 
-def unpacked(content: Buffer, dtype: DType, count: int, offset: int) -> np.ndarray:
+def unpacked(content: Any, dtype: DType, count: int, offset: int) -> np.ndarray:
     """So many elements of less than a byte, from a byte of a file on, which hold the first in their lowest bits."""
     packed = np.frombuffer(content, np.uint8, dtype.nbytes(count), offset)
     elements = packed[:, None] >> np.arange(0, 8, dtype.bits, dtype=np.uint8) & (2**dtype.bits - 1)

@@ -1,0 +1,103 @@
+"""Ensembles of decision trees."""
+
+from typing import Literal
+
+import numpy as np
+
+from ingot.dtype import f16, f32, f64, i64
+from ingot.errors import InputError, ShapeError
+from ingot.ir import TensorType
+from ingot.ops.define import op, sample
+
+MODES = ("<=", "<", ">=", ">", "==", "!=", "in")
+FEATURE, MODE, TRUE, FALSE, MISSING, MEMBERS, MEMBERS_END = range(7)  # columns of `nodes`
+
+
+def check_trees(nodes, roots, features: int, leaves: int, targets, count: int, members: int) -> None:
+    """Raises InputError for a number of something that is not there, and for nodes in a cycle."""
+    for what, numbers, low, high in (
+        ("feature", nodes[:, FEATURE], 0, features),
+        ("mode", nodes[:, MODE], 0, len(MODES)),
+        ("node", nodes[:, [TRUE, FALSE]], -leaves, len(nodes)),
+        ("member", nodes[:, [MEMBERS, MEMBERS_END]], 0, members + 1),
+        ("root", roots, -leaves, len(nodes)),
+        ("target", targets, 0, count),
+    ):
+        bad = numbers[(numbers < low) | (numbers >= high)]
+        if bad.size:
+            raise InputError(f"tree_ensemble: {what} out of range, got {bad.flat[0]}, expected {low}..{high - 1}")
+    waits = np.bincount(nodes[:, [TRUE, FALSE]][nodes[:, [TRUE, FALSE]] >= 0], minlength=len(nodes))
+    ready = np.flatnonzero(waits == 0).tolist()
+    done = 0
+    while ready:
+        done += 1
+        for child in nodes[ready.pop(), [TRUE, FALSE]].tolist():
+            if child >= 0:
+                waits[child] -= 1
+                ready += [child] if waits[child] == 0 else []
+    if done < len(nodes):
+        raise InputError(f"tree_ensemble: nodes form a cycle, got {len(nodes) - done} of {len(nodes)} in or behind it")
+
+
+def _infer(x, splits, nodes, weights, leaf_targets, roots, members, *, targets, aggregate):
+    floats = (x, splits, weights, members)
+    fits = x.rank == 2 and all(t.dtype is x.dtype for t in floats) and x.dtype in (f64, f32, f16)
+    fits = fits and all(t.dtype is i64 for t in (nodes, leaf_targets, roots)) and nodes.rank == 2
+    fits = fits and all(t.rank == 1 for t in (splits, weights, leaf_targets, roots, members))
+    fits = fits and nodes.shape == (*splits.shape, 7) and weights.shape == leaf_targets.shape and targets >= 1
+    if not fits:
+        got = ", ".join(map(str, (x, splits, nodes, weights, leaf_targets, roots, members)))
+        raise ShapeError(f"tree_ensemble: bad operands, got {got} and {targets} targets, expected tables that fit")
+    return TensorType(x.dtype, (x.shape[0], targets))
+
+
+@op(
+    infer=_infer,
+    samples=[
+        sample("x[5,3] s[1] n:i64<1[1,7] w[1] t:i64<1[1] r:i64>-1<0[2] m[1]", targets=2, aggregate="sum"),
+        sample("x[0,3] s[1] n:i64<1[1,7] w[1] t:i64<1[1] r:i64>-1<0[2] m[0]", targets=1, aggregate="max"),
+    ],
+)
+def tree_ensemble(
+    x,
+    splits,
+    nodes,
+    weights,
+    leaf_targets,
+    roots,
+    members,
+    *,
+    targets: int,
+    aggregate: Literal["average", "sum", "min", "max"],
+):
+    """The weights of the leaves that rows of x [rows, features] reach, one in each tree, by target: [rows, targets].
+
+    nodes i64 [nodes, 7]: a feature; a comparison with the node's split, one of <= < >= > == != and 6 for "is one of";
+    the nodes that follow where it holds and where not, -1 - leaf for a leaf; 1 if NaN holds; the range of `members`
+    that 6 looks at. roots: a node, or -1 - leaf, for each tree. A target that no leaf names is 0, or the end of the
+    dtype's range for "min" and "max". A table that leads nowhere is an error.
+    """
+    check_trees(nodes, roots, x.shape[1], len(weights), leaf_targets, targets, len(members))
+    start = {"min": np.finfo(x.dtype).max, "max": np.finfo(x.dtype).min}.get(aggregate, 0)
+    result = np.full((len(x), targets), start, x.dtype)
+    rows = np.arange(len(x))
+    for root in roots.tolist():
+        place = np.full(len(x), root, np.int64)
+        while (inner := np.flatnonzero(place >= 0)).size:
+            at = nodes[place[inner]]
+            holds = _compared(x[inner, at[:, FEATURE]], splits[place[inner]], at, members)
+            place[inner] = np.where(holds, at[:, TRUE], at[:, FALSE])
+        leaf = -1 - place
+        combine = {"min": np.minimum, "max": np.maximum}.get(aggregate, np.add)
+        value = weights[leaf] / len(roots) if aggregate == "average" else weights[leaf]
+        result[rows, leaf_targets[leaf]] = combine(result[rows, leaf_targets[leaf]], value)
+    return result
+
+
+def _compared(x, splits, at, members):
+    mode = at[:, MODE]
+    table = [x <= splits, x < splits, x >= splits, x > splits, x == splits, x != splits]
+    holds = np.choose(np.minimum(mode, 5), table)
+    for i in np.flatnonzero(mode == 6).tolist():
+        holds[i] = x[i] in members[at[i, MEMBERS] : at[i, MEMBERS_END]]
+    return holds | (np.isnan(x) & (at[:, MISSING] != 0))
