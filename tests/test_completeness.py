@@ -18,15 +18,21 @@ assert ingot.ops
 LANGUAGE = {
     "append_keys", "append_keys_int8", "append_values", "append_values_int8", "cached_attention", "expert_matmul",
 }  # fmt: skip
+# Quantised numbers, strings, tables and trees, which run on the reference.
+TABLES = {
+    "dequantize", "label_encode", "quantize", "regex_full_match", "string_concat", "string_normalize", "string_split",
+    "tfidf", "tree_ensemble",
+}  # fmt: skip
 KNOWN_GAPS: dict[str, set[str]] = {
     "aten": {
         *("arange", "bitcast", "cumprod", "det", "max_pool_indices", "random_uniform", "scatter_elements"),
         "dims",
         "rotary",
+        *TABLES,
         *LANGUAGE,
     },  # sizes that become data come from the importer itself; rotary is recognised by a pass
     "onnx": {"floor_div", "log1p", "silu", *LANGUAGE},  # no ONNX op means these; silu is recognised by a pass
-    "kernels": {"arange", "cumprod", "cumsum", "det", "max_pool_indices", "scatter_elements", "trilu"},
+    "kernels": {"arange", "cumprod", "cumsum", "det", "max_pool_indices", "scatter_elements", "trilu", *TABLES},
 }
 
 

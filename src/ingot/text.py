@@ -21,12 +21,13 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import numpy as np
 
 import ingot.dim as dim
-from ingot.dtype import DTYPES, DType, string
+from ingot.dtype import DTYPES, NARROW, DType, bf16, f16, from_numpy, string
 from ingot.errors import IngotError, LoadError
 from ingot.ir import OPS, Graph, Node, Op, OptionalType, SequenceType, TensorType, Type, compatible
 
 _BARE = re.compile(r"[A-Za-z_][\w.]*")
 _INLINE_ELEMENTS = 64
+_AS_BYTES = (f16, bf16, *NARROW)
 
 
 def dump(graph: Graph) -> str:
@@ -119,7 +120,7 @@ def _attribute(value: Any) -> str:
 def _array(data: np.ndarray) -> str:
     if data.dtype == object:
         return json.dumps(data.ravel().tolist())
-    if data.size > _INLINE_ELEMENTS or data.dtype.kind not in "fiub" or data.dtype == np.float16:
+    if data.size > _INLINE_ELEMENTS or from_numpy(data.dtype) in _AS_BYTES:
         return f"base64:{base64.b64encode(np.ascontiguousarray(data).tobytes()).decode()}"
     if data.dtype.kind == "f":
         return f"[{', '.join(_float(v) for v in data.ravel())}]"

@@ -80,6 +80,10 @@ def round_trip(graph):
 
 def same_bits(a, b):
     assert a.dtype == b.dtype and a.shape == b.shape
+    if a.dtype == object:
+        assert a.tolist() == b.tolist()
+        return
+    a, b = (x.view(np.uint8) if x.dtype.itemsize == 1 else x for x in (a, b))
     nan = np.isnan(b) if b.dtype.kind == "f" else np.zeros(b.shape, bool)
     np.testing.assert_array_equal(a != a, nan)
     assert a[~nan].tobytes() == b[~nan].tobytes()
@@ -109,13 +113,30 @@ def test_a_strange_name_first_on_its_line(name):
     round_trip(graph)
 
 
-EDGES = {
-    "f32": [0.0, -0.0, np.nan, np.inf, -np.inf, 1e-45, -1e-45, 1.1754942e-38, 3.4028235e38, 0.1, 1 / 3, 16777217.0],
-    "f64": [0.0, -0.0, np.nan, np.inf, -np.inf, 5e-324, 2.2250738585072009e-308, 1.7976931348623157e308, 0.1, 1 / 3],
-    "f16": [0.0, -0.0, np.nan, np.inf, 6e-8, 65504.0, 0.1],
-    "bf16": [0.0, -0.0, np.inf, 1e-40, 3.3895e38, 0.1],
-    "bool": [True, False],
-} | {n: [np.iinfo(d.numpy).min, np.iinfo(d.numpy).max, 0, 1] for n, d in DTYPES.items() if d.kind in "iu"}
+EDGES = (
+    {
+        "f32": [0.0, -0.0, np.nan, np.inf, -np.inf, 1e-45, -1e-45, 1.1754942e-38, 3.4028235e38, 0.1, 1 / 3, 16777217.0],
+        "f64": [
+            0.0,
+            -0.0,
+            np.nan,
+            np.inf,
+            -np.inf,
+            5e-324,
+            2.2250738585072009e-308,
+            1.7976931348623157e308,
+            0.1,
+            1 / 3,
+        ],
+        "f16": [0.0, -0.0, np.nan, np.inf, 6e-8, 65504.0, 0.1],
+        "bf16": [0.0, -0.0, np.inf, 1e-40, 3.3895e38, 0.1],
+        "bool": [True, False],
+        "string": ["", "a", '\n"\\', "\u2028, é]", "nan", "\0"],
+    }
+    | {n: [0.5, 1, 2, 4] for n, d in DTYPES.items() if d.kind == "n" and d.limits is None}
+    | {n: [*d.limits, 1, 0] for n, d in DTYPES.items() if d.kind == "n" and d.limits is not None}
+    | {n: [np.iinfo(d.numpy).min, np.iinfo(d.numpy).max, 0, 1] for n, d in DTYPES.items() if d.kind in "iu"}
+)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

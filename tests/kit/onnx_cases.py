@@ -5,6 +5,7 @@ import numpy as np
 from ingot.load.onnx import elementwise, reduce
 from onnx_math_cases import MATH
 from onnx_models import case, ints
+from onnx_type_cases import TYPED
 
 F = np.float32
 
@@ -267,7 +268,7 @@ CONTRIB = [
     case("EmbedLayerNormalization", "i:i32<9[2,3] j:i32<2[2,3] w[9,8] p[5,8] s[2,8] g[8] b[8]", domain=MS, outputs=2),
 ]
 
-NODES = [*ELEMENTWISE, *REDUCTIONS, *LINEAR, *NORMS, *SHAPES, *CONVS, *ATTENTION, *CONTRIB, *MATH]
+NODES = [*ELEMENTWISE, *REDUCTIONS, *LINEAR, *NORMS, *SHAPES, *CONVS, *ATTENTION, *CONTRIB, *MATH, *TYPED]
 
 # Integers that are known at load, each expression in the dtype it has.
 INTEGERS = {

@@ -18,7 +18,10 @@ NUMBERS = {dtype.name: number for number, dtype in DTYPES.items()}
 
 @dataclass(frozen=True)
 class Case:
-    """One node. operands: as in op samples, `none` leaves one out, `@name` is the constant of that name."""
+    """One node. operands: as in op samples, `none` leaves one out, `@name` is the constant of that name.
+
+    version: of another domain's opset.
+    """
 
     op: str
     operands: str
@@ -26,6 +29,7 @@ class Case:
     constants: dict[str, Any] = field(default_factory=dict)
     opset: int = 18
     domain: str = ""
+    version: int = 1
     outputs: int = 1
     low: float = -2.0
     high: float = 2.0
@@ -38,7 +42,7 @@ class Case:
 
 def case(op: str, operands: str, outputs: int = 1, opset: int = 18, **rest: Any) -> Case:
     """A case; keyword arguments that are no field of it are attributes, arrays are constants."""
-    options = {key: rest.pop(key) for key in ("domain", "low", "high", "oracle") if key in rest}
+    options = {key: rest.pop(key) for key in ("domain", "version", "low", "high", "oracle") if key in rest}
     constants = {key: value for key, value in rest.items() if isinstance(value, np.ndarray)}
     attributes = {key: value for key, value in rest.items() if key not in constants}
     return Case(op, operands, attributes, constants, opset, outputs=outputs, **options)
@@ -82,7 +86,8 @@ def one_node(case: Case, rng: np.random.Generator) -> tuple[onnx.ModelProto, dic
     constants = [numpy_helper.from_array(value, name) for name, value in case.constants.items()]
     inputs = [value_info(name, array) for name, array in feeds.items()]
     outputs = [onnx.ValueInfoProto(name=name) for name in results]
-    return model(helper.make_graph([node], case.op, inputs, outputs, constants), case.opset), feeds
+    domains = {"ai.onnx.ml": case.version} if case.domain == "ai.onnx.ml" else {}
+    return model(helper.make_graph([node], case.op, inputs, outputs, constants), case.opset, **domains), feeds
 
 
 def run_oracle(oracle: str, proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -555,8 +555,9 @@ def choose_row(lowering: Lowering, node: Node) -> tuple[Row | None, Choice]:
 
 def _foreign(graph: Graph, node: Node) -> str:
     """Why no kernel may be given a node's values, whatever it does with them; or ""."""
-    names = [name for name in (*node.operands, *node.outputs) if name is not None]
-    return next((f"kernels have no {d}" for d in (graph.type(n).dtype for n in names) if not d.is_native), "")
+    types = [graph.type(name) for name in (*node.operands, *node.outputs) if name is not None]
+    unknown = [f"the shape of {type} depends on data" for type in types if not type.is_static]
+    return next(iter(unknown + [f"kernels have no {t.dtype}" for t in types if not t.dtype.is_native]), "")
 
 
 def topological(needs: dict[Unit, set[Unit]], position: dict[Unit, int]) -> list[Unit]:

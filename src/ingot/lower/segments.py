@@ -48,7 +48,20 @@ def split(graph: Graph, fallback: set[Node], static: set[str]) -> list[Segment]:
         values = [value for value in fixed if graph.type(value).dtype.is_native == native]
         if values:
             segments.append(Segment(native, _extract_static(graph, values, static)))
+    if all(segment.native for segment in segments):
+        segments.append(Segment(False, _handed_through(graph)))
     return segments
+
+
+def _handed_through(graph: Graph) -> Graph:
+    """A graph of the inputs that kernels may not be given, where no node reads them."""
+    part = Graph(graph.name)
+    for name in graph.inputs:
+        if not graph.type(name).dtype.is_native:
+            part.add_input(name, graph.type(name))
+            if name in graph.outputs.values():
+                part.set_output(name, name)
+    return part
 
 
 def _extract_static(graph: Graph, values: list[str], static: set[str]) -> Graph:

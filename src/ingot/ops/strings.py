@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from ingot.dtype import boolean, f32, i32, i64, string
+from ingot.dtype import DType, boolean, f32, i32, i64, string
 from ingot.errors import LimitError, ShapeError
 from ingot.ir import TensorType
 from ingot.ops.define import Ints, broadcast, expect_kind, op, sample
@@ -141,7 +141,7 @@ def label_encode(x, keys, values, default):
     return np.append(values, default)[found]
 
 
-def _infer_tfidf(x, *, integers, strings, starts, places, weights, least, most, skips, mode):
+def _infer_tfidf(x, *, integers, strings, starts, places, weights, least, most, skips, mode, dtype):
     if x.dtype not in (string, i64, i32) or x.rank not in (1, 2) or (x.dtype is string) != bool(strings):
         raise ShapeError(f"tfidf: bad operand, got {x}, expected [n] or [rows, n] of what the n-grams are of")
     pool = strings or integers
@@ -153,10 +153,10 @@ def _infer_tfidf(x, *, integers, strings, starts, places, weights, least, most, 
         raise ShapeError(f"tfidf: bad places, got {len(places)}, weights {len(weights)}, expected {count} of 0 or more")
     if max(places) >= MAX_FEATURES or not 1 <= least <= most <= len(starts) or skips < 0:
         raise ShapeError(f"tfidf: out of range, got n-grams of {least}..{most}, {skips} skips, place {max(places)}")
-    return TensorType(f32, (*x.shape[:-1], max(places) + 1))
+    return TensorType(dtype, (*x.shape[:-1], max(places) + 1))
 
 
-_GRAMS = {"starts": (0, 2), "places": (0, 3, 1), "least": 1, "most": 2, "weights": (0.5, 2.0, 3.0)}
+_GRAMS = {"starts": (0, 2), "places": (0, 3, 1), "least": 1, "most": 2, "weights": (0.5, 2.0, 3.0), "dtype": f32}
 
 
 @op(
@@ -181,8 +181,9 @@ def tfidf(
     most: int,
     skips: int,
     mode: Literal["tf", "idf", "tfidf"],
+    dtype: DType,
 ):
-    """How often each n-gram of a pool is in a row of x [n] or [rows, n]: f32 [rows, 1 + the largest of places].
+    """How often each n-gram of a pool is in a row of x [n] or [rows, n]: [rows, 1 + the largest of places].
 
     integers or strings: the pool, all 1-grams, then all 2-grams, and so on; starts: where each length begins there.
     places, weights: of each n-gram in turn. least, most: lengths that count; skips: how many elements may lie between
@@ -197,7 +198,7 @@ def tfidf(
         known.append({gram: number + i for i, gram in enumerate(grams)})
         number += len(grams)
     rows = x.reshape(-1, x.shape[-1]) if x.size else x.reshape(int(np.prod(x.shape[:-1], dtype=np.int64)), x.shape[-1])
-    counts = np.zeros((len(rows), number), np.float32)
+    counts = np.zeros((len(rows), number), dtype.numpy)
     for row, elements in zip(counts, rows.tolist(), strict=True):
         for n in range(least, most + 1):
             for step in range(1, (skips if n > 1 else 0) + 2):
@@ -207,9 +208,9 @@ def tfidf(
                     found = known[n - 1].get(tuple(elements[i : i + (n - 1) * step + 1 : step]))
                     if found is not None:
                         row[found] += 1
-    scale = np.array(weights or [1.0] * number, np.float32)
+    scale = np.array(weights or [1.0] * number, dtype.numpy)
     values = {"tf": counts, "idf": (counts > 0) * scale, "tfidf": counts * scale}[mode]
-    result = np.zeros((len(rows), max(places) + 1), np.float32)
+    result = np.zeros((len(rows), max(places) + 1), dtype.numpy)
     for place, column in zip(places, values.T, strict=True):
         result[:, place] += column
     return result.reshape(*x.shape[:-1], -1)

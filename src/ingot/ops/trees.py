@@ -54,8 +54,8 @@ def _infer(x, splits, nodes, weights, leaf_targets, roots, members, *, targets, 
 @op(
     infer=_infer,
     samples=[
-        sample("x[5,3] s[1] n:i64<1[1,7] w[1] t:i64<1[1] r:i64>-1<0[2] m[1]", targets=2, aggregate="sum"),
-        sample("x[0,3] s[1] n:i64<1[1,7] w[1] t:i64<1[1] r:i64>-1<0[2] m[0]", targets=1, aggregate="max"),
+        sample("x[5,3] s[0] n:i64[0,7] w[1] t:i64<1[1] r:i64>-1<0[2] m[1]", targets=2, aggregate="sum"),
+        sample("x[0,3] s[0] n:i64[0,7] w[1] t:i64<1[1] r:i64>-1<0[2] m[0]", targets=1, aggregate="max"),
     ],
 )
 def tree_ensemble(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ingot.dtype import f32
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 
@@ -52,4 +53,5 @@ def tfidf(call: Call) -> str:
         most=call.attr_int("max_gram_length"),
         skips=call.attr_int("max_skip_count"),
         mode=mode.lower(),
+        dtype=f32,
     )
