@@ -83,8 +83,9 @@ def test_weights_of_narrow_numbers_become_weights_of_kernels(tmp_path) -> None:
         "v": rng.standard_normal((300, 40)).astype(f8e4m3fn.numpy),
     }
     graph = parse(
-        "graph g\ninput x: f32[4, 300]\nweight w: i4[300, 300]\nweight v: f8e4m3fn[300, 40]\nconstant s: f32[] = [0.25]\n"
-        "d = dequantize(w, s, axis=0, block=0, dtype=@f32)\nh = matmul(x, d)\nf = cast(v, dtype=@f32)\n"
+        "graph g\ninput x: f32[4, 300]\nweight w: i4[300, 300]\nweight v: f8e4m3fn[300, 40]\n"
+        "constant s: f32[] = [0.25]\nd = dequantize(w, s, axis=0, block=0, dtype=@f32)\nh = matmul(x, d)\n"
+        "f = cast(v, dtype=@f32)\n"
         "y = matmul(h, f)\noutput y = y\n",
         weights,
     )

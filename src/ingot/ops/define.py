@@ -46,7 +46,7 @@ def op(
     infer(*types, **attributes) gives the output type, or a tuple of them; it raises ShapeError with values.
     outputs: how many values an op of fixed count makes. view: the result is the operand's memory, seen differently.
     computes: whether it computes in the dtype of its operands, so that `compute` may widen them; not so where it only
-    moves elements, or converts them.
+    moves elements, converts them, or rounds each step itself.
     inplace: operands that the result may overwrite; of several results, each the operand of its own index.
     acts_on: "element", where an element of the result is made of the operands' elements at its place, as they
     broadcast; "row", where that is so for rows of the last dim, operands with one dim being shared by all rows;

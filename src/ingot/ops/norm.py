@@ -154,9 +154,19 @@ def _shifted(x, axis):
     return x - np.max(x, axis, keepdims=True, initial=-np.inf)
 
 
-@op(infer=_infer_axis("softmax"), inplace=(0,), domain=(-10.0, 10.0), samples=_AXIS, expand=_expand_softmax)
+@op(
+    computes=False,
+    infer=_infer_axis("softmax"),
+    inplace=(0,),
+    domain=(-10.0, 10.0),
+    samples=_AXIS,
+    expand=_expand_softmax,
+)
 def softmax(x, *, axis: int):
-    """exp(x - max) / sum(exp(x - max)) along an axis; a row of only -inf, or with inf or NaN, is NaN."""
+    """exp(x - max) / sum(exp(x - max)) along an axis; a row of only -inf, or with inf or NaN, is NaN.
+
+    Of floats of 16 bits each step is rounded, as in the body that ONNX gives Softmax.
+    """
     power = np.exp(_shifted(x, axis))
     return power / np.sum(power, axis, np.float64, keepdims=True).astype(x.dtype)
 

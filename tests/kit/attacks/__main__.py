@@ -15,6 +15,7 @@ from attacks import (
     hostile_pt2,
     hostile_templates,
     hostile_tokenizers,
+    hostile_types,
 )
 from ingot.errors import IngotError
 from ingot.llm.tokenizer import Tokenizer
@@ -73,6 +74,7 @@ TABLES = (
             *hostile_onnx.TENSORS,
             *hostile_onnx.ATTRIBUTES,
             *hostile_onnx.BOMBS,
+            *hostile_types.TYPES,
         ],
     ),
 )
