@@ -23,7 +23,7 @@ i4 = DType("i4", 4, "i", "tensor(int4)")
 Q4 = Format("q4", i4, 32, Block(32, 18), Block(32, 18), "decode", frozenset(), "pack_q4", "f32_q4", "q4")
 
 
-@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+@pytest.mark.parametrize("dtype", [d for d in DTYPES.values() if d.bits >= 8], ids=str)
 def test_whole_bytes_are_those_of_numpy(dtype: DType) -> None:
     assert dtype.itemsize == dtype.numpy.itemsize
     assert [dtype.nbytes(n) for n in (0, 1, 7)] == [np.empty(n, dtype.numpy).nbytes for n in (0, 1, 7)]
