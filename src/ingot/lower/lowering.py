@@ -16,6 +16,7 @@ from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor
 from ingot.lower.recipe import Recipe, Static, make_recipe, static_value, static_values
+from ingot.lower.segments import kept_out
 from ingot.lower.strip import StripGroup, StripLimits, find_strips
 from ingot.lower.target import Target
 from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides
@@ -544,20 +545,13 @@ def choose_row(lowering: Lowering, node: Node) -> tuple[Row | None, Choice]:
     """The first row for a node's op that accepts it, and what each candidate said."""
     reasons: list[tuple[str, str]] = []
     op = lowering.groups[node].root.op.name if node in lowering.groups else node.op.name
-    foreign = _foreign(lowering.graph, node)
+    foreign = kept_out(lowering.graph, node)
     for row in lowering.backend.rows.get(op, []):
         reason = foreign or row.refuse(lowering, node) or row.avoid(lowering, node)
         reasons.append((row.kernel, reason))
         if not reason:
             return row, Choice(node.outputs[0], op, tuple(reasons))
     return None, Choice(node.outputs[0], op, tuple(reasons))
-
-
-def _foreign(graph: Graph, node: Node) -> str:
-    """Why no kernel may be given a node's values, whatever it does with them; or ""."""
-    types = [graph.type(name) for name in (*node.operands, *node.outputs) if name is not None]
-    unknown = [f"the shape of {type} depends on data" for type in types if not type.is_static]
-    return next(iter(unknown + [f"kernels have no {t.dtype}" for t in types if not t.dtype.is_native]), "")
 
 
 def topological(needs: dict[Unit, set[Unit]], position: dict[Unit, int]) -> list[Unit]:

@@ -16,6 +16,13 @@ class Segment:
     graph: Graph
 
 
+def kept_out(graph: Graph, node: Node) -> str:
+    """Why no kernel may be given a node's values, whatever it does with them; or ""."""
+    types = [graph.type(name) for name in (*node.operands, *node.outputs) if name is not None]
+    unknown = [f"the shape of {type} depends on data" for type in types if not type.is_static]
+    return next(iter(unknown + [f"kernels have no {t.dtype}" for t in types if not t.dtype.is_native]), "")
+
+
 def split(graph: Graph, fallback: set[Node], static: set[str]) -> list[Segment]:
     """Segments in order. A graph without fallback nodes is one segment: itself.
 
