@@ -27,12 +27,20 @@ KNOWN_GAPS: dict[str, set[str]] = {
     "aten": {
         *("arange", "bitcast", "cumprod", "det", "max_pool_indices", "random_uniform", "scatter_elements"),
         "dims",
+        "deform_conv",
+        "grid_sample",
+        "gru",
+        "rnn",
         "rotary",
         *TABLES,
         *LANGUAGE,
-    },  # sizes that become data come from the importer itself; rotary is recognised by a pass
+    },  # sizes that become data come from the importer; a pass finds rotary; torch takes the rest apart
     "onnx": {"floor_div", "log1p", "silu", *LANGUAGE},  # no ONNX op means these; silu is recognised by a pass
-    "kernels": {"arange", "cumprod", "cumsum", "det", "max_pool_indices", "scatter_elements", "trilu", *TABLES},
+    "kernels": {
+        *("arange", "cumprod", "cumsum", "deform_conv", "det", "grid_sample", "gru", "lstm", "max_pool_indices", "rnn"),
+        *("scatter_elements", "trilu"),
+        *TABLES,
+    },
 }
 
 

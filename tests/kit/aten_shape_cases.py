@@ -277,10 +277,75 @@ def pooling(x, line, volume):
         "indices1": A.max_pool1d_with_indices.default(line, [2])[0],
         "core2": A._adaptive_avg_pool2d.default(x, [3, 2]),
         "core3": A._adaptive_avg_pool3d.default(volume, [2, 2, 2]),
+    }
+
+
+@case(floats(2, 4, 5, 6), floats(4, 3, 3, 2), floats(6), floats(2, 4, 7), floats(4, 2, 4))
+def transposed_convolutions(x, w, b, line, w1):
+    return {
+        "plain": F.conv_transpose2d(x, w, b[:3]),
+        "stride": F.conv_transpose2d(x, w, b[:3], (2, 3), (1, 0), (1, 2)),
+        "groups": F.conv_transpose2d(x, w, b, 2, groups=2, dilation=(1, 2)),
+        "unbatched": F.conv_transpose2d(x[0], w),
+        "line": F.conv_transpose1d(line, w1, b[:2], 3, 1),
+        "volume": F.conv_transpose3d(x[:, :, None], w[:, :, None], stride=(1, 2, 2)),
+        "core": A.convolution.default(x, w, b[:3], [2], [1], [1], True, [0], 1),
+    }
+
+
+@case(floats(2, 3, 9, 8), floats(2, 3, 9), floats(1, 2, 4, 6, 6))
+def upsampling(x, line, volume):
+    return {
         "nearest": F.interpolate(x, scale_factor=2),
         "nearest1": F.interpolate(line, 18),
         "nearest3": F.interpolate(volume, scale_factor=2),
         "nearest_op": A.upsample_nearest2d.default(x, [18, 24]),
         "nearest_op1": A.upsample_nearest1d.default(line, [27]),
         "nearest_op3": A.upsample_nearest3d.default(volume, [4, 6, 12]),
+        "fraction": F.interpolate(x, scale_factor=(1.7, 0.6)),
+        "fraction_op": A.upsample_nearest2d.default(x, [15, 4], 1.7, 0.6),
+        "size": F.interpolate(line, 5),
+        "exact": F.interpolate(x, (5, 11), mode="nearest-exact"),
+        "exact1": F.interpolate(line, scale_factor=1.5, mode="nearest-exact"),
+        "exact3": F.interpolate(volume, 3, mode="nearest-exact"),
+        "exact_op": A._upsample_nearest_exact2d.default(x, [5, 11]),
+        "exact_op1": A._upsample_nearest_exact1d.default(line, [5]),
+        "exact_op3": A._upsample_nearest_exact3d.default(volume, [3, 3, 3]),
     }
+
+
+@case(floats(2, 3, 9, 8), floats(2, 3, 9), floats(1, 2, 4, 6, 6))
+def interpolation(x, line, volume):
+    return {
+        "linear": F.interpolate(line, scale_factor=1.5, mode="linear"),
+        "linear_corners": F.interpolate(line, 4, mode="linear", align_corners=True),
+        "bilinear": F.interpolate(x, scale_factor=2, mode="bilinear"),
+        "bilinear_scales": F.interpolate(x, scale_factor=(1.7, 0.6), mode="bilinear"),
+        "bilinear_size": F.interpolate(x, (5, 13), mode="bilinear", recompute_scale_factor=False),
+        "bilinear_corners": F.interpolate(x, (5, 13), mode="bilinear", align_corners=True),
+        "bilinear_one": F.interpolate(x, (1, 8), mode="bilinear", align_corners=True),
+        "trilinear": F.interpolate(volume, (3, 9, 6), mode="trilinear"),
+        "bicubic": F.interpolate(x, scale_factor=1.5, mode="bicubic"),
+        "bicubic_corners": F.interpolate(x, (5, 13), mode="bicubic", align_corners=True),
+        "bilinear_aa": F.interpolate(x, (4, 13), mode="bilinear", antialias=True),
+        "bicubic_aa": F.interpolate(x, (3, 5), mode="bicubic", antialias=True),
+        "linear_op": A.upsample_linear1d.default(line, [12], False),
+        "bilinear_op": A.upsample_bilinear2d.default(x, [12, 5], False, 1.4, None),
+        "trilinear_op": A.upsample_trilinear3d.default(volume, [8, 5, 6], True),
+        "bicubic_op": A.upsample_bicubic2d.default(x, [12, 5], False),
+        "bilinear_aa_op": A._upsample_bilinear2d_aa.default(x, [4, 5], False),
+        "bicubic_aa_op": A._upsample_bicubic2d_aa.default(x, [4, 5], True),
+    }
+
+
+@case(floats(6, 3, 4), floats(4, 3, 5), floats(4, 3, 5), floats(20, 4), floats(20, 10), floats(20, 5), floats(20))
+def recurrent(x, h, c, first, later, own, bias):
+    """Weights of a layer and direction are those of the inputs, of the hidden state, and two biases."""
+    one, two, state = [first, own], [first, own, bias, bias * 0.5], (h[:1], c[:1])
+    deep = [*two, *two, later, own, bias, bias, later, own, bias, bias]
+    results = {
+        "plain": A.lstm.input(x, state, one, False, 1, 0.0, False, False, False),
+        "batch_first": A.lstm.input(x.transpose(0, 1), state, two, True, 1, 0.0, False, False, True),
+        "deep": A.lstm.input(x, (h, c), deep, True, 2, 0.0, False, True, False),
+    }
+    return {f"{name}{i}": part for name, parts in results.items() for i, part in enumerate(parts)}

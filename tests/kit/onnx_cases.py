@@ -3,8 +3,10 @@
 import numpy as np
 
 from ingot.load.onnx import elementwise, reduce
+from onnx_image_cases import IMAGES
 from onnx_math_cases import MATH
 from onnx_models import case, ints
+from onnx_sequence_cases import SEQUENCES
 from onnx_type_cases import TYPED
 
 F = np.float32
@@ -233,6 +235,11 @@ ATTENTION = [
     case("Attention", "q[2,3,5,8] k[2,3,5,8] v[2,3,5,8] none p[2,3,4,8] r[2,3,4,8]", 3, opset=24, is_causal=1,
          oracle="reference"),
     case("Attention", "q[2,3,5,8] k[2,3,7,8] v[2,3,7,6]", opset=23, softcap=2.0),
+    case("Attention", "q[2,4,5,8] k[2,2,7,8] v[2,2,7,6] none none none n:i64>3<8[2]", opset=24, is_causal=1,
+         oracle="reference"),
+    case("Attention", "q[2,3,5,8] k[2,3,5,8] v[2,3,5,8] none p[2,3,4,8] r[2,3,4,8]", 3, opset=25, left_window_size=2,
+         right_window_size=1, oracle="reference"),
+    case("CausalConvWithState", "x[2,3,7] w[3,1,4] none p[2,3,3]", 2, opset=27, activation="silu", oracle="reference"),
     case("RotaryEmbedding", "x[2,3,5,8] c[9,4] s[9,4] p:i64<9[2,5]", opset=23, oracle="reference"),
     case("RotaryEmbedding", "x[2,5,24] c[2,5,4] s[2,5,4]", opset=23, num_heads=3, oracle="reference"),
     case("RotaryEmbedding", "x[2,3,5,8] c[9,2] s[9,2] p:i64<9[2,5]", opset=23, rotary_embedding_dim=4,
@@ -268,7 +275,10 @@ CONTRIB = [
     case("EmbedLayerNormalization", "i:i32<9[2,3] j:i32<2[2,3] w[9,8] p[5,8] s[2,8] g[8] b[8]", domain=MS, outputs=2),
 ]
 
-NODES = [*ELEMENTWISE, *REDUCTIONS, *LINEAR, *NORMS, *SHAPES, *CONVS, *ATTENTION, *CONTRIB, *MATH, *TYPED]
+NODES = [
+    *ELEMENTWISE, *REDUCTIONS, *LINEAR, *NORMS, *SHAPES, *CONVS, *IMAGES, *SEQUENCES, *ATTENTION, *CONTRIB,
+    *MATH, *TYPED,
+]  # fmt: skip
 
 # Integers that are known at load, each expression in the dtype it has.
 INTEGERS = {

@@ -8,6 +8,7 @@ import numpy as np
 
 from random_growth import Refused
 from random_onnx import I32, I64, REDUCE, B, Dims, F, Model, OnnxGrowth
+from random_onnx_images import conv, image_norm, pool, resize, transposed_conv
 
 Pattern = Callable[[OnnxGrowth], object]
 
@@ -521,55 +522,6 @@ def spelled_softmax(g: OnnxGrowth) -> str:
     return g.add("MatMul", g.add("Softmax", scores, axis=-1), v)
 
 
-def image(g: OnnxGrowth) -> tuple[str, int]:
-    """[N, C, ...] with C known, and C."""
-    channels = int(g.choose((0, 1, 1, 2, 3, 4)))
-    dims = (g.dim(), channels, *(g.dim() if g.chance(0.3) else g.between(1, 6) for _ in range(g.choose((1, 2, 2)))))
-    return g.leaf(F, dims), channels
-
-
-def conv(g: OnnxGrowth) -> str:
-    x, channels = image(g)
-    spatial = g.rank(x) - 2
-    groups = int(g.choose((1, 1, max(channels, 1))))
-    out = groups * int(g.choose((0, 1, 1, 2, 17)))
-    kernel = [g.between(1, 3) for _ in range(spatial)]
-    w = g.constant(g.draw(F, (out, channels // groups, *kernel), -1.0, 1.0))
-    b = [g.constant(g.draw(F, (out,), -1.0, 1.0))] if g.chance(0.5) else []
-    pads = [g.between(0, 2) for _ in range(2 * spatial)]
-    expect_windows(g, x, kernel, pads)
-    y = g.add("Conv", x, w, *b, group=groups, pads=pads, strides=[g.between(1, 2) for _ in range(spatial)])
-    if g.chance(0.4):
-        statistics = [g.constant(g.draw(F, (out,), 0.5, 2.0)) for _ in range(4)]
-        y = g.add("BatchNormalization", y, *statistics)
-    return g.add(g.choose(("Relu", "HardSwish", "Sigmoid")), y) if g.chance(0.4) else y
-
-
-def pool(g: OnnxGrowth) -> str:
-    x, _ = image(g)
-    if g.chance(0.3):
-        return g.add(g.choose(("GlobalAveragePool", "GlobalMaxPool")), x)
-    kernel = [g.between(1, 3) for _ in range(g.rank(x) - 2)]
-    pads = [g.between(0, k - 1) for k in (*kernel, *kernel)]
-    expect_windows(g, x, kernel, pads)
-    attributes = {"kernel_shape": kernel, "pads": pads, "strides": [g.between(1, 2) for _ in kernel]}
-    if g.chance(0.2):
-        return g.add("LpPool", x, **attributes, p=g.choose((1, 2, 3)))
-    if g.chance(0.2):
-        return g.add_all("MaxPool", 2, x, **attributes, storage_order=g.choose((0, 1)))[1]
-    if g.chance(0.4):
-        return g.add("AveragePool", x, **attributes, count_include_pad=g.choose((0, 1)))
-    return g.add("MaxPool", x, **attributes)
-
-
-def image_norm(g: OnnxGrowth) -> str:
-    x, channels = image(g)
-    scale, shift, mean, variance = (g.constant(g.draw(F, (channels,), 0.5, 2.0)) for _ in range(4))
-    if g.chance(0.5):
-        return g.add("BatchNormalization", x, scale, shift, mean, variance)
-    return g.add("InstanceNormalization", x, scale, shift)
-
-
 PATTERNS: list[tuple[Pattern, float]] = [
     (unary, 8), (binary, 12), (compare, 3), (logic, 2), (bits, 2), (where, 4), (cast, 4), (several, 2), (clip, 2),
     (reduce, 10), (position, 2), (cumsum, 4), (topk, 2), (linear, 10), (flat_linear, 4), (matmul, 6), (gemm, 4),
@@ -577,7 +529,7 @@ PATTERNS: list[tuple[Pattern, float]] = [
     (split, 4), (slice_, 8), (slice_to_dim, 4), (expand, 4), (tile, 3), (pad, 4), (trilu, 2), (gather, 4),
     (gather_elements, 3), (gather_nd, 2), (scatter_elements, 3), (scatter_nd, 2), (reverse_sequence, 2), (one_hot, 2),
     (made, 3), (eye_like, 1), (depth_to_space, 2), (softmax, 4), (along_axis, 2), (layer_norm, 4), (spelled_norm, 3),
-    (spelled_softmax, 3), (conv, 4), (pool, 3), (image_norm, 2),
+    (spelled_softmax, 3), (conv, 4), (transposed_conv, 2), (resize, 2), (pool, 3), (image_norm, 2),
 ]  # fmt: skip
 
 

@@ -6,7 +6,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+import image_cases
 import kv_cache_cases
+import recurrent_cases
 from ingot.dtype import boolean, f16, f32, f64, i64, u8, u64
 
 
@@ -185,4 +187,4 @@ SAME_NAME = """relu abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos sinh c
     isnan isinf logical_not logical_and logical_or logical_xor add sub mul pow maximum minimum
     less less_equal greater greater_equal"""
 ORACLE |= {name: getattr(torch, name) for name in SAME_NAME.split()}
-ORACLE |= kv_cache_cases.ORACLE
+ORACLE |= image_cases.ORACLE | kv_cache_cases.ORACLE | recurrent_cases.ORACLE

@@ -228,6 +228,24 @@ def test_functions(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(interpret(graph, {"x": x})["y"], np.where(leaky < 0, leaky * 0.7, leaky) * 2, rtol=1e-6)
 
 
+def test_a_schema_body_of_another_domain(rng: np.random.Generator) -> None:
+    """FlexAttention, whose body takes in a graph that the node carries."""
+    doubled = onnx.helper.make_graph(
+        [onnx.helper.make_node("Add", ["scores", "scores"], ["out"])],
+        "score_mod",
+        [onnx.ValueInfoProto(name="scores")],
+        [onnx.ValueInfoProto(name="out")],
+    )
+    feeds = {name: rng.standard_normal((2, heads, 5, 8)).astype(F) for name, heads in (("q", 4), ("k", 2), ("v", 2))}
+    domain = "ai.onnx.preview"
+    node = onnx.helper.make_node("FlexAttention", list(feeds), ["y"], domain=domain, score_mod=doubled)
+    inputs = [value_info(name, array) for name, array in feeds.items()]
+    graph = onnx.helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name="y")])
+    proto = model(graph, 26, **{domain: 1})
+    (expected,) = run_oracle("reference", proto, feeds)
+    np.testing.assert_allclose(interpret(load_onnx(proto.SerializeToString()), feeds)["y"], expected, rtol=1e-5)
+
+
 def test_outputs_that_no_node_makes() -> None:
     """An input, a weight, a shape and one value under two names are all outputs."""
     content = text_model("""g (float[2, 3] x) => (x, w, s, a, b) <float[2] w = {1.0, 2.0}> {

@@ -20,11 +20,16 @@ PASSING = Path(__file__).with_name("onnx_backend_passing.txt")
 
 
 def with_constants(proto: onnx.ModelProto, arrays: dict[str, np.ndarray]) -> onnx.ModelProto:
-    """The model with the integer and bool inputs of at most rank 1 as constants: the tests feed axes and shapes too."""
+    """The model with the integer and bool inputs of at most rank 1 as constants: the tests feed axes and shapes too.
+
+    So they do with the region and the scales of Resize, and the edges of mel bands, which are floats.
+    """
     result = onnx.ModelProto()
     result.CopyFrom(proto)
+    settled = ("MelWeightMatrix", "Resize", "Upsample")
+    scales = {name for node in proto.graph.node if node.op_type in settled for name in node.input[1:]}
     for name, array in arrays.items():
-        if array.dtype.kind in "ib" and array.ndim < 2:
+        if (array.dtype.kind in "ib" and array.ndim < 2) or name in scales:
             result.graph.initializer.append(numpy_helper.from_array(array, name))
     return result
 

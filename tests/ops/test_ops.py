@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+import image_cases
 import ingot.ops  # noqa: F401
 import kv_cache_cases
 import quantize_cases
+import recurrent_cases
 from ingot.dim import bind, symbol
 from ingot.dtype import bf16, boolean, f32, f64, from_numpy, i8, i32, i64, u8
 from ingot.errors import InputError, ShapeError
@@ -115,7 +117,16 @@ def test_views_are_the_operands_memory(op, sample, rng):
 
 
 # Sizes that an op or its attributes fix stay ints; None: attributes fix them all, see test_symbolic_attributes.
-FIXED = {"tree_ensemble": None, "rotary": {8, 34, 2, 4}, "reshape": None, "slice": None, "expand": None}
+FIXED = {
+    "tree_ensemble": None,
+    "rotary": {8, 34, 2, 4},
+    "reshape": None,
+    "slice": None,
+    "expand": None,
+    "grid_sample": {2, 3},
+    "deform_conv": None,
+}
+FIXED |= recurrent_cases.FIXED
 FIXED |= {name: {64} for name in kv_cache_cases.ORACLE}
 
 
@@ -128,7 +139,7 @@ def symbolic_case(op, sample, arrays):
     values = {f"N{size}": size for size in sizes - fixed}
     names = {size: symbol(f"N{size}") for size in sizes - fixed}
     shapes = [None if array is None else tuple(names.get(n, n) for n in array.shape) for array in arrays]
-    if op.name == "conv":
+    if op.name in ("conv", "conv_transpose", "resample"):
         shapes[1:] = [array if array is None else array.shape for array in arrays[1:]]
     return shapes, values
 
@@ -447,7 +458,9 @@ REFUSED = [
     ("avg_pool", "x[1,3,4]", {"kernel": (2, 2), "strides": (1,), "pads": (0, 0), "dilations": (1,)}, r"bad rank"),
     ("rotary", "x[2,8] cos[] sin[2,8]", {}, r"bad last dim of the angles, got f32\[\], expected 8"),
     ("rotary", "x[2,8] cos[2,8] sin[2,1]", {}, r"bad last dim of the angles, got f32\[2, 1\], expected 8"),
+    *image_cases.REFUSED,
     *kv_cache_cases.REFUSED,
+    *recurrent_cases.REFUSED,
 ]  # fmt: skip
 
 
@@ -469,6 +482,7 @@ def test_inference_refuses(name, operands, attributes, message):
         ("arange", [1, 9, 0], {}, r"arange: bad range, got 1:9:0"),
         ("arange", [0, 2**40, 1], {}, r"bad range, got 0:1099511627776:1, expected at most 268435456 steps"),
         ("arange", [0.0, np.nan, 1.0], {}, r"bad range, got 0.0:nan:1.0"),
+        ("resample", [[1.0, 2.0], [[2]], [[1.0]]], {"axis": 0}, r"resample: index out of range, got 2, expected 0..1"),
         *kv_cache_cases.BAD_DATA,
     ],
 )

@@ -106,6 +106,10 @@ def attention(
     zero_nan: every row that would be NaN gives zeros, as the weights that are NaN count as zero.
     Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA", 2023.
     """
+    stored = q.dtype
+    if stored.itemsize == 2:  # rounded once, at the end
+        q, k, v = (x.astype(np.float32) for x in (q, k, v))
+        mask = mask if mask is None or mask.dtype.kind == "b" else mask.astype(np.float32)
     groups = q.shape[1] // max(k.shape[1], 1)
     k, v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
     turned = np.swapaxes(k, -1, -2)
@@ -123,7 +127,7 @@ def attention(
     power = np.exp(scores - np.where(blind, 0, largest))
     total = np.sum(power, -1, np.float64, keepdims=True).astype(power.dtype)
     weights = power / np.where(blind, 1, total)
-    return np.matmul(np.where(np.isnan(weights) & zero_nan, 0, weights), v).astype(q.dtype)
+    return np.matmul(np.where(np.isnan(weights) & zero_nan, 0, weights), v).astype(stored)
 
 
 def _infer_rotary(x, cos, sin):

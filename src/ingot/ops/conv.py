@@ -12,7 +12,7 @@ from ingot.ops.define import Ints, expect_kind, op, sample, unify
 from ingot.ops.reduce import lowest
 
 
-def _spatial(name: str, x: TensorType, kernel, strides, pads, dilations) -> tuple:
+def spatial_dims(name: str, x: TensorType, kernel, strides, pads, dilations) -> tuple:
     """The spatial dims of the result."""
     rank = x.rank - 2
     if rank < 1 or not len(kernel) == len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
@@ -45,7 +45,7 @@ def _infer_conv(x, w, b=None, *, strides, pads, dilations, groups):
     if w.rank != x.rank or w.dtype is not x.dtype or not all(isinstance(dim, int) for dim in w.shape):
         raise ShapeError(f"conv: bad filter, got {w}, expected {x.dtype} of rank {x.rank} and known dims")
     expect_kind("conv", x, "fi")
-    spatial = _spatial("conv", x, w.shape[2:], strides, pads, dilations)
+    spatial = spatial_dims("conv", x, w.shape[2:], strides, pads, dilations)
     if groups < 1 or w.shape[0] % groups:
         raise ShapeError(f"conv: bad groups, got {groups}, expected a divisor of {w.shape[0]}")
     unify(f"conv: channels of x {x} and filter {w} in {groups} groups", x.shape[1], w.shape[1] * groups)
@@ -88,6 +88,158 @@ def conv(x, w, b=None, *, strides: Ints, pads: Ints, dilations: Ints, groups: in
     return result if b is None else result + b.reshape(-1, *[1] * rank)
 
 
+def _infer_conv_transpose(x, w, b=None, *, strides, pads, dilations, groups, output_padding):
+    rank, where = x.rank - 2, "conv_transpose"
+    if rank < 1 or w.rank != x.rank or w.dtype is not x.dtype or not all(isinstance(dim, int) for dim in w.shape):
+        raise ShapeError(f"{where}: bad filter, got {w}, expected {x.dtype} of rank {x.rank} and known dims")
+    expect_kind(where, x, "f")
+    lengths = (len(strides), len(dilations), len(output_padding), len(pads))
+    if lengths != (rank, rank, rank, 2 * rank) or min(*strides, *dilations, *w.shape[2:]) < 1:
+        got = f"strides {list(strides)}, pads {list(pads)}, dilations {list(dilations)}, filter {w}"
+        raise ShapeError(f"{where}: bad window, got {got}, expected one per spatial dim of {x}, pads two")
+    if min(*pads, *output_padding) < 0:
+        raise ShapeError(f"{where}: bad pads, got {list(pads)} and {list(output_padding)}, expected 0 or more")
+    if groups < 1 or w.shape[0] % groups:
+        raise ShapeError(f"{where}: bad groups, got {groups}, expected a divisor of {w.shape[0]}")
+    unify(f"{where}: channels of x {x} and filter {w}", x.shape[1], w.shape[0])
+    out = w.shape[1] * groups
+    if b is not None and (b.rank != 1 or b.dtype is not x.dtype or unify(f"{where}: bias", b.shape[0], out) is None):
+        raise ShapeError(f"{where}: bad bias, got {b}, expected {x.dtype}[{out}]")
+    spatial: list[Dim] = []
+    for i, dim in enumerate(x.shape[2:]):
+        reach = dilations[i] * (w.shape[2 + i] - 1) + 1 + output_padding[i] - pads[i] - pads[rank + i]
+        size = None if dim is None else (dim - 1) * strides[i] + reach
+        if (isinstance(size, int) and size < 0) or dim == 0:
+            raise ShapeError(f"{where}: nothing is left, got pads {list(pads)} for {x} and filter {w}")
+        spatial.append(size)
+    return TensorType(x.dtype, (x.shape[0], out, *spatial))
+
+
+def _filled(g, w, axis, dilation, length):
+    """w with zeros between its elements along an axis, then cut or padded to a length past the last of them."""
+    shape = g.type(w).shape
+    head, size, behind = shape[:axis], shape[axis], shape[axis + 1 :]
+
+    def padded(x, at, amount):
+        low = (0,) * g.type(x).rank
+        return g.pad(x, low=low, high=(*low[:at], amount, *low[at + 1 :]), value=0.0)
+
+    if dilation > 1:
+        w = padded(g.reshape(w, shape=(*head, size, 1, *behind)), axis + 1, dilation - 1)
+        w = g.reshape(w, shape=(*head, size * dilation, *behind))
+    missing = length - size * dilation
+    if missing > 0:
+        w = padded(w, axis, missing)
+    elif missing < 0:
+        shape = (*head, length, *behind)
+        w = g.slice(w, starts=(0,) * len(shape), stops=shape, steps=(1,) * len(shape))
+    return w
+
+
+def _phase_filter(g, w, strides, dilations, groups):
+    """The filter [C, O / groups, kernel...] as that of a convolution, [O * strides.., C / groups, taps...]."""
+    inside, each, *kernel = g.type(w).shape
+    rank, last = len(kernel), 2 + len(kernel)
+    w = g.permute(g.reshape(w, shape=(groups, inside // groups, each, *kernel)), axes=(0, 2, 1, *range(3, 3 + rank)))
+    w = g.reshape(w, shape=(groups * each, inside // groups, *kernel))
+    for axis, stride, dilation in zip(range(2, last), strides, dilations, strict=True):
+        if stride > 1:
+            w = _filled(g, w, axis, dilation, -(-((kernel[axis - 2] - 1) * dilation + 1) // stride) * stride)
+            out, *shape = g.type(w).shape
+            shape[axis - 1] //= stride
+            w = g.reshape(w, shape=(out, *shape[:axis], stride, *shape[axis:]))
+            w = g.permute(w, axes=(0, axis + 1, *(i for i in range(1, last + 1) if i != axis + 1)))
+            w = g.reshape(w, shape=(out * stride, *shape))
+    head, taps = g.type(w).shape[:2], g.type(w).shape[2:]
+    backwards = {"starts": (0, 0, *(t - 1 for t in taps)), "stops": (*head, *[-1] * rank)}
+    return g.slice(w, **backwards, steps=(1, 1, *[-1] * rank)), taps
+
+
+def _expand_conv_transpose(g, x, w, b=None, *, strides, pads, dilations, groups, output_padding):
+    """A convolution that makes the places which an element of x begins as channels; then they are laid out.
+
+    Tap `stride * j + r` of the filter reaches place r from j elements before, so no product is with a zero between
+    elements. Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.
+    """
+    rank, phases = len(strides), math.prod(strides)
+    batch, out, *wanted = g.type(g.node.outputs[0]).shape
+    kernel = g.type(w).shape[2:]
+    w, taps = _phase_filter(g, w, strides, dilations, groups)
+    steps = tuple(1 if s > 1 else d for s, d in zip(strides, dilations, strict=True))
+    if b is not None and phases > 1:
+        b = g.reshape(g.expand(g.reshape(b, shape=(out, 1)), shape=(out, phases)), shape=(out * phases,))
+    low, high, starts = [], [], []
+    for i, size in enumerate(g.type(x).shape[2:]):
+        reach = steps[i] * (taps[i] - 1)
+        lead = min(pads[i] // strides[i], reach)
+        end = (kernel[i] - 1) * dilations[i] + 1 + output_padding[i] - pads[rank + i]
+        least = lead + 1 - size if isinstance(size, int) else 0
+        low.append(reach - lead)
+        high.append(max(-(-end // strides[i]) - 1, least, 0))
+        starts.append(pads[i] - lead * strides[i])
+    y = g.conv(x, w, b, strides=(1,) * rank, pads=(*low, *high), dilations=steps, groups=groups)
+    made = g.type(y).shape[2:]
+    if phases > 1:
+        y = g.reshape(y, shape=(batch, out, *strides, *made))
+        y = g.permute(y, axes=(0, 1, *(axis for i in range(rank) for axis in (2 + rank + i, 2 + i))))
+        made = tuple(n * s for n, s in zip(made, strides, strict=True))
+        y = g.reshape(y, shape=(batch, out, *made))
+    stops = tuple(start + size for start, size in zip(starts, wanted, strict=True))
+    if not any(starts) and stops == tuple(made):
+        return y
+    return g.slice(y, starts=(0, 0, *starts), stops=(batch, out, *stops), steps=(1,) * (2 + rank))
+
+
+def _spread(rank, **attributes):
+    return _plain(rank, output_padding=(0,) * rank, groups=1) | attributes
+
+
+@op(
+    infer=_infer_conv_transpose,
+    expand=_expand_conv_transpose,
+    tolerance={f32: 1e-5},
+    domain=(-1.0, 1.0),
+    samples=[
+        sample("x[2,3,5,4] w[3,4,3,3] b[4]", **_spread(2)),
+        sample("x[2,6,5,4] w[6,4,2,2] b[4]", **_spread(2, strides=(2, 2))),
+        sample("x[1,4,5,6] w[4,3,4,3]", **_spread(2, strides=(2, 3), pads=(1, 0, 1, 2), output_padding=(1, 0))),
+        sample("x[1,6,4,5] w[6,2,3,3] b[4]", **_spread(2, groups=2, strides=(2, 1), dilations=(2, 3))),
+        sample("x[1,3,5,3] w[3,2,1,1]", **_spread(2, strides=(3, 2), output_padding=(2, 4))),
+        sample("x[1,2,3,3] w[2,2,3,3] b[2]", **_spread(2, pads=(2, 4, 2, 0))),
+        sample("x[2,3,7] w[3,5,4] b[5]", **_spread(1, strides=(3,), pads=(1, 2))),
+        sample("x[1,2,3,2,4] w[2,3,2,3,2]", **_spread(3, strides=(2, 1, 2), pads=(0, 1, 0, 1, 0, 1))),
+        sample("x[0,3,5,5] w[3,2,3,3]", **_spread(2)),
+        sample("x[1,1,1,1] w[1,1,1,1] b[1]", **_spread(2)),
+    ],
+)
+def conv_transpose(
+    x, w, b=None, *, strides: Ints, pads: Ints, dilations: Ints, groups: int, output_padding: Ints
+):  # fmt: skip
+    """What `conv` does to gradients: each element of x [N, C, in...] adds a filter w [C, O/groups, kernel...] to y.
+
+    y [N, O, (in - 1) * stride + dilation * (kernel - 1) + 1...], plus b [O]; pads are what is cut off, and
+    output_padding adds places at the ends. Elements of x lie `stride` apart.
+    """
+    rank, (batch, channels, *sizes) = x.ndim - 2, x.shape
+    wide = np.promote_types(x.dtype, np.float32) if x.dtype.itemsize < 4 else x.dtype
+    each, kernel = w.shape[1], w.shape[2:]
+    full = [
+        (n - 1) * s + d * (k - 1) + 1 + extra
+        for n, s, d, k, extra in zip(sizes, strides, dilations, kernel, output_padding, strict=True)
+    ]
+    y = np.zeros((batch, groups, each, *full), wide)
+    rows = x.reshape(batch, groups, channels // groups, math.prod(sizes)).astype(wide)
+    columns = np.swapaxes(w.reshape(groups, channels // groups, each, *kernel), 1, 2).astype(wide)
+    for tap in np.ndindex(*kernel):
+        part = np.matmul(columns[(..., *tap)], rows).reshape(batch, groups, each, *sizes)
+        places = zip(tap, dilations, sizes, strides, strict=True)
+        reached = [slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in places]
+        y[(slice(None), slice(None), slice(None), *reached)] += part
+    kept = [slice(low, n - high) for low, n, high in zip(pads[:rank], full, pads[rank:], strict=True)]
+    y = y.reshape(batch, groups * each, *full)[(slice(None), slice(None), *kept)]
+    return (y if b is None else y + b.reshape(-1, *[1] * rank)).astype(x.dtype)
+
+
 def _pool_samples(**attributes):
     return [
         sample("x[2,3,7,8]", kernel=(2, 2), **_plain(2, strides=(2, 2), **attributes)),
@@ -105,7 +257,7 @@ _integer_pool = [sample("x:u8<99[1,2,5,4]", kernel=(2, 3), **_plain(2, strides=(
 def _infer_pool(name, kinds="fiu", dtype=None):
     def infer(x, *, kernel, strides, pads, dilations, count_include_pad=False):
         expect_kind(name, x, kinds)
-        return TensorType(dtype or x.dtype, (*x.shape[:2], *_spatial(name, x, kernel, strides, pads, dilations)))
+        return TensorType(dtype or x.dtype, (*x.shape[:2], *spatial_dims(name, x, kernel, strides, pads, dilations)))
 
     return infer
 

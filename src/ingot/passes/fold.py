@@ -14,7 +14,9 @@ WORK_BYTES = 1 << 30  # of all operands and results of what is folded, views at 
 _MAX_VIEWS = 16  # between a weight and the node that reads it
 
 # Their references make arrays that are larger than operands and results: padded images, scores.
-_SPACIOUS = frozenset(("attention", "avg_pool", "cached_attention", "conv", "expert_matmul", "max_pool"))
+_SPACIOUS = frozenset(
+    ("attention", "avg_pool", "cached_attention", "conv", "conv_transpose", "expert_matmul", "max_pool")
+)
 
 _LAYOUT = frozenset(("reshape", "permute", "slice", "expand", "concat", "cast"))
 

@@ -1,4 +1,4 @@
-"""Rules: convolution, pooling, and nearest upsampling by whole factors."""
+"""Rules: convolution and pooling."""
 
 from collections.abc import Sequence
 
@@ -52,8 +52,22 @@ def convolution(
     transposed: bool, output_padding: Window, groups: int,
 ) -> Tensor:  # fmt: skip
     if transposed:
-        raise UnsupportedError(f"torch node {b.hint!r}: transposed convolution has no rule")
+        return conv_transpose(b, x, weight, bias, stride, padding, output_padding, groups, dilation)
     return conv(b, x, weight, bias, stride, padding, dilation, groups)
+
+
+@aten("conv_transpose1d.default", "conv_transpose2d.input", "conv_transpose3d.input")
+def conv_transpose(
+    b: AtenBuilder, x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Window = 1, padding: Window = 0,
+    output_padding: Window = 0, groups: int = 1, dilation: Window = 1,
+) -> Tensor:  # fmt: skip
+    spatial = b.rank(weight) - 2
+    pads = _per_axis(padding, spatial)
+    y = b.add(
+        "conv_transpose", _batched(b, x, spatial), weight, bias, strides=_per_axis(stride, spatial), pads=pads + pads,
+        dilations=_per_axis(dilation, spatial), groups=groups, output_padding=_per_axis(output_padding, spatial),
+    )  # fmt: skip
+    return b.reshape(y, b.result.shape)
 
 
 def _conv(
@@ -163,20 +177,3 @@ def _adaptive_kernel(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> t
     if any(size % target for size, target in zip(sizes, targets, strict=True)):
         raise UnsupportedError(f"torch node {b.hint!r}: windows differ in size, got {sizes} to {list(targets)}")
     return tuple(size // target for size, target in zip(sizes, targets, strict=True))
-
-
-# -- upsampling
-
-
-@aten("upsample_nearest1d.default", "upsample_nearest2d.default", "upsample_nearest3d.default")
-@aten("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
-def upsample_nearest(b: AtenBuilder, x: Tensor, *_: object, **__: object) -> Tensor:
-    """Each element repeated: whole factors only."""
-    split, full = list(b.shape(x)[:2]), list(b.shape(x)[:2])
-    for size, target in zip(b.shape(x)[2:], b.result.shape[2:], strict=True):
-        factor = target // size
-        if factor * size != target:
-            raise UnsupportedError(f"torch node {b.hint!r}: upsampling by a fraction, got {size} to {target}")
-        split += [size, 1]
-        full += [size, factor]
-    return b.reshape(b.expand(b.reshape(x, split), full), b.result.shape)

@@ -12,9 +12,12 @@ from ingot.load.onnx import (
     pad,
     quantize,
     random,
+    recurrent,
     reduce,
+    resize,
     scatter,
     shape,
+    signal,
     strings,
 )
 from ingot.load.onnx.model import load_onnx, load_parsed
@@ -32,9 +35,12 @@ RULES = (
     pad,
     quantize,
     random,
+    recurrent,
     reduce,
+    resize,
     scatter,
     shape,
+    signal,
     strings,
 )
 __all__ = ["load_onnx", "load_parsed", "parse_model"]

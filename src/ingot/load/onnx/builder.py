@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dtype import DType, i64
+from ingot.dtype import DType, from_numpy, i64
 from ingot.errors import InputError, LimitError, LoadError
 from ingot.ir import Graph, Node, TensorType
 from ingot.load.onnx import dim_values
@@ -92,7 +92,7 @@ class OnnxBuilder(Builder):
         data = self._data(name)
         return None if data is None else elements(data)
 
-    def add_all(self, op: str, *operands: str, **attributes: Any) -> tuple[str, ...]:
+    def add_all(self, op: str, *operands: str | None, **attributes: Any) -> tuple[str, ...]:
         """The outputs of an op that makes several."""
         return self._insert(op, list(operands), attributes)
 
@@ -106,10 +106,19 @@ class OnnxBuilder(Builder):
         self.facts.constants.add(name)
         return name
 
+    def table(self, data: np.ndarray) -> str:
+        """What a rule computed while the model is loaded: a constant when small, else a weight."""
+        hint = f"{self.hint}.table"
+        self.facts.spend("table", TensorType(from_numpy(data.dtype), data.shape))
+        return self._stored(data, hint)
+
     def literal(self, data: np.ndarray, hint: str) -> str:
         """An initializer or Constant: a constant when small, else a weight."""
-        kind = data.dtype.kind if data.dtype.kind in "iub" else "f"
         self.facts.stored_bytes += data.nbytes
+        return self._stored(data, hint)
+
+    def _stored(self, data: np.ndarray, hint: str) -> str:
+        kind = data.dtype.kind if data.dtype.kind in "iub" else "f"
         if data.dtype == object or data.nbytes <= MAX_CONSTANT_BYTES[kind]:  # what holds weights has bytes alone
             return self.constant(data, hint)
         weight = self.graph.add_weight(self.graph.fresh(hint), data)

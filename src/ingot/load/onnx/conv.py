@@ -22,15 +22,80 @@ def conv(call: Call) -> str:
 
 def convolve(call: Call, x: str, filters: str, bias: str | None) -> str:
     """The convolution that the attributes of a node ask for. x: the node's first operand, or made of it."""
+    kernel = _kernel(call, filters)
+    strides, pads, dilations = window(call, kernel)
+    groups = call.attr_int("group", 1)
+    return call.build.conv(x, filters, bias, strides=strides, pads=pads, dilations=dilations, groups=groups)
+
+
+@onnx("DeformConv", since=19)
+def deform_conv(call: Call) -> str:
+    kernel = _kernel(call, call[1])
+    strides, pads, dilations = window(call, kernel)
+    return call.build.deform_conv(
+        call[0], call[1], call[2], call.get(3), call.get(4), strides=strides, pads=pads, dilations=dilations,
+        groups=call.attr_int("group", 1), offset_groups=call.attr_int("offset_group", 1),
+    )  # fmt: skip
+
+
+def _kernel(call: Call, filters: str) -> tuple[int, ...]:
+    """The spatial dims of the filter."""
     type = call.build.type(filters)
     if not type.is_static:
         raise call.unsupported(f"a filter of symbolic dims, {type}")
     kernel = type.dims[2:]
     if "kernel_shape" in call.attributes and call.attr_ints("kernel_shape") != kernel:
         raise call.malformed(f"attribute 'kernel_shape' is {list(call.attr_ints('kernel_shape'))}, filter {type}")
-    strides, pads, dilations = window(call, kernel)
-    groups = call.attr_int("group", 1)
-    return call.build.conv(x, filters, bias, strides=strides, pads=pads, dilations=dilations, groups=groups)
+    return kernel
+
+
+@onnx("ConvTranspose")
+def conv_transpose(call: Call) -> str:
+    kernel, rank = _kernel(call, call[1]), call.type(0).rank - 2
+    if rank < 1 or len(kernel) != rank:
+        raise call.malformed(f"a kernel of {len(kernel)} dims does not fit {call.type(0)}")
+    ones, zeros = (1,) * rank, (0,) * rank
+    strides, dilations = call.attr_ints("strides", ones), call.attr_ints("dilations", ones)
+    extra = call.attr_ints("output_padding", zeros)
+    _expect_sizes(
+        call, rank, kernel_shape=(kernel, 1), strides=(strides, 1), dilations=(dilations, 1), output_padding=(extra, 0)
+    )
+    pads, extra = _cut(call, kernel, strides, dilations, extra)
+    _expect_sizes(call, rank, pads=(pads, 0), output_padding=(extra, 0))
+    full = [
+        (n - 1) * s + (k - 1) * d + 1 + e + s
+        for n, k, s, d, e in zip(call.shape(0)[2:], kernel, strides, dilations, extra, strict=True)
+    ]
+    count_elements([n for n in (*call.shape(0)[:2], *full) if isinstance(n, int)], "the uncut result")
+    return call.build.conv_transpose(
+        call[0], call[1], call.get(2), strides=strides, pads=pads, dilations=dilations,
+        groups=call.attr_int("group", 1), output_padding=extra,
+    )  # fmt: skip
+
+
+def _cut(
+    call: Call, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...], extra: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Pads, and what is added at the ends: of a wanted size, what is too much is cut on both sides."""
+    rank, mode = len(kernel), call.attr_text("auto_pad", "NOTSET")
+    if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise call.malformed(f"attribute 'auto_pad' is {mode!r}")
+    if "output_shape" in call.attributes:
+        wanted = call.attr_ints("output_shape")
+        _expect_sizes(call, rank, output_shape=(wanted, 1))
+    elif mode.startswith("SAME"):
+        wanted = tuple(n * s for n, s in zip(call.shape(0)[2:], strides, strict=True))
+    else:
+        return (call.attr_ints("pads", (0,) * 2 * rank) if mode == "NOTSET" else (0,) * 2 * rank), extra
+    small, large, added = [], [], []
+    for n, w, k, s, d, e in zip(call.shape(0)[2:], wanted, kernel, strides, dilations, extra, strict=True):
+        total = (n - 1) * s + (k - 1) * d + 1 + e - w
+        if not isinstance(total, int):
+            raise call.unsupported(f"a fixed size {w} of a symbolic dim")
+        small.append(max(total, 0) // 2)
+        large.append(max(total, 0) - small[-1])
+        added.append(e + max(-total, 0))
+    return tuple((*small, *large) if mode == "SAME_UPPER" else (*large, *small)), tuple(added)
 
 
 @onnx("MaxPool")
@@ -142,18 +207,20 @@ def expect_window(call: Call, kernel: tuple[int, ...], spatial: Sequence[Dim]) -
     ones = (1,) * rank
     strides, dilations = call.attr_ints("strides", ones), call.attr_ints("dilations", ones)
     pads = _pads(call, kernel, strides, dilations)
-    for name, values, length, low in (
-        ("kernel_shape", kernel, rank, 1),
-        ("strides", strides, rank, 1),
-        ("dilations", dilations, rank, 1),
-        ("pads", pads, 2 * rank, 0),
-    ):
-        if len(values) != length or any(not low <= v <= MAX_WINDOW for v in values):
-            raise call.malformed(f"{name} is {list(values)}, expected {length} values of {low} or more")
+    sizes = {"kernel_shape": (kernel, 1), "strides": (strides, 1), "dilations": (dilations, 1), "pads": (pads, 0)}
+    _expect_sizes(call, rank, **sizes)
     padded = [n + pads[i] + pads[rank + i] for i, n in enumerate(spatial) if isinstance(n, int)]
     padded += [n for n in call.type(0).shape[:2] if isinstance(n, int)]
     count_elements(padded, "the padded operand")
     return strides, pads, dilations
+
+
+def _expect_sizes(call: Call, rank: int, **given: tuple[tuple[int, ...], int]) -> None:
+    """Raises LoadError unless each has a value for every spatial dim, pads two, of the least one to 32 bits."""
+    for name, (values, low) in given.items():
+        count = 2 * rank if name == "pads" else rank
+        if len(values) != count or any(not low <= v <= MAX_WINDOW for v in values):
+            raise call.malformed(f"{name} is {list(values)}, expected {count} values of {low} or more")
 
 
 def _pads(call: Call, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,11 +10,11 @@ import os
 import re
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import Any
 
 import onnx
 import onnx_ir
-from onnx import inliner
-from onnx_ir.serde import SerdeError, deserialize_model
+from onnx_ir.serde import SerdeError
 
 from ingot import dim
 from ingot.dim import Dim, Expr, symbol, symbols_of
@@ -24,7 +24,7 @@ from ingot.load.made import note
 from ingot.load.onnx.builder import Facts, OnnxBuilder
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.parse import OLDEST_NATIVE_OPSET, Parsed, parse_model
-from ingot.load.onnx.registry import find_rule, foreign_name
+from ingot.load.onnx.registry import PREVIEW, find_rule, foreign_name
 from ingot.load.onnx.signature import check_call, signature_of
 from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
 from ingot.load.onnx.tensors import array_of, count_elements, dtype_of
@@ -167,7 +167,8 @@ class _Loader:
         if function is not None:
             return self.inline(function, call, frame)
         # The opset that a frame knows is that of the default domain; only its schemas are consulted.
-        signature = signature_of(call.op, call.opset) if call.domain == "" else None
+        version = call.opset if call.domain == "" else self.model.opset_imports.get(call.domain, 0)
+        signature = signature_of(call.op, version, call.domain) if call.domain in ("", PREVIEW) else None
         if signature is not None:
             check_call(call, signature)
         if call.domain == "" and call.op == "If":
@@ -178,7 +179,7 @@ class _Loader:
             note(foreign_name(call.domain, call.op), call.build.ops)
             return result if isinstance(result, tuple) else (result,)
         if signature is not None and signature.has_function:
-            return self.expand(call, frame)
+            return self.expand(call, version, frame)
         domain = f"{call.domain}." if call.domain else ""
         raise UnsupportedError(f"op {domain}{call.op} has no rule; see 'ingot ops'")
 
@@ -215,16 +216,17 @@ class _Loader:
         frame.depth -= 1
         return tuple(self.lookup(v, frame) for v in chosen.outputs)
 
-    def expand(self, call: Call, frame: _Frame) -> tuple:
-        """An op without a rule, through the body that its ONNX schema gives it."""
+    def expand(self, call: Call, version: int, frame: _Frame) -> tuple:
+        """An op without a rule, through the body that its ONNX schema gives it at a version of its domain."""
         depth = self.enter(frame, f"op {call.op}")
-        body = _schema_body(call)
-        inner = _Frame(call.opset, depth)
-        given = [call[i] for i in range(len(call)) if call.has(i)]
-        inner.values.update(zip(body.inputs, given, strict=True))
+        schema = onnx.defs.get_schema(call.op, version, call.domain)
+        body, attributes = _schema_body(call, schema, version)
+        inner = _Frame(body.opset_imports.get("", call.opset), depth, attributes=attributes | dict(call.attributes))
+        for i, parameter in enumerate(body.inputs):
+            inner.values[parameter] = call.get(i)
         self.walk(body, inner)
-        by_name = {v.name: self.lookup(v, inner) for v in body.outputs}
-        return tuple(by_name.get(f"output{i}") for i in range(len(call.outputs)))
+        made = {v.name: self.lookup(v, inner) for v in body.outputs}
+        return tuple(made.get(formal.name) for formal, _ in zip(schema.outputs, call.outputs, strict=False))
 
 
 def _resolve(node: onnx_ir.Node, frame: _Frame) -> dict[str, onnx_ir.Attr]:
@@ -239,37 +241,45 @@ def _resolve(node: onnx_ir.Node, frame: _Frame) -> dict[str, onnx_ir.Attr]:
     return resolved
 
 
-def _schema_body(call: Call) -> onnx_ir.Graph:
+def _schema_body(call: Call, schema: Any, version: int) -> tuple[onnx_ir.Function, dict[str, onnx_ir.Attr]]:
+    """The body for the operands that are given, and its attributes' defaults.
+
+    ONNX writes some bodies for the dtypes, ranks and presence of operands, and leaves out outputs nobody asks for.
+    """
     inputs = [f"input{i}" if call.has(i) else "" for i in range(len(call))]
     outputs = [f"output{i}" if name else "" for i, name in enumerate(call.outputs)]
-    node = onnx.helper.make_node(call.op, inputs, outputs)
-    node.attribute.extend(onnx_ir.to_proto(a) for a in call.attributes.values())
-    defaults = onnx.defs.get_schema(call.op, call.opset, "").attributes
-    node.attribute.extend(
-        a.default_value for name, a in defaults.items() if name not in call.attributes and a.default_value.name
-    )
-    types = [_value_info(name, call.type(i)) for i, name in enumerate(inputs) if name]
-    results = [onnx.ValueInfoProto(name=name) for name in outputs if name]
-    model = onnx.helper.make_model(
-        onnx.helper.make_graph([node], call.op, types, results),
-        opset_imports=[onnx.helper.make_opsetid("", call.opset)],
-        ir_version=onnx.IR_VERSION,
-    )
+    defaults = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}
+    given = {name: onnx_ir.to_proto(attribute) for name, attribute in call.attributes.items()}
+    node = onnx.helper.make_node(call.op, inputs, outputs, domain=call.domain)
+    node.attribute.extend((defaults | given).values())
     try:
-        body = inliner.inline_selected_functions(model, [("", call.op)], inline_schema_functions=True)
+        if schema.has_context_dependent_function:
+            types = [_type_proto(call.type(i)) if call.has(i) else onnx.TypeProto() for i in range(len(call))]
+            content = schema.get_context_dependent_function_with_opset_version(
+                _newest(schema.context_dependent_function_opset_versions, version),
+                node.SerializeToString(),
+                [t.SerializeToString() for t in types],
+            )
+        else:
+            content = schema.get_function_with_opset_version(_newest(schema.function_opset_versions, version))
     except (RuntimeError, ValueError) as error:
-        raise UnsupportedError(
-            f"op {call.op} has no rule, and its body cannot be inlined ({str(error)[:200]})"
-        ) from error
-    if any(n.op_type == call.op for n in body.graph.node):
-        raise UnsupportedError(f"op {call.op} has no rule; see 'ingot ops'")
-    return deserialize_model(body).graph
+        raise UnsupportedError(f"op {call.op} has no rule, and no body ({str(error)[:200]})") from error
+    body = onnx.FunctionProto.FromString(content)
+    made = {*body.input, *(name for inner in body.node for name in inner.output)}
+    kept = [name for name in body.output if name in made]
+    del body.output[:]
+    body.output.extend(kept)
+    return onnx_ir.from_proto(body), {name: onnx_ir.serde.deserialize_attribute(a) for name, a in defaults.items()}
 
 
-def _value_info(name: str, type: TensorType) -> onnx.ValueInfoProto:
+def _newest(versions: list[int], opset: int) -> int:
+    return max(version for version in versions if version <= opset)
+
+
+def _type_proto(type: TensorType) -> onnx.TypeProto:
     number = next(n for n, d in TENSOR_DTYPES.items() if d is type.dtype)
     shape = [d if isinstance(d, int) else str(d) for d in type.shape]
-    return onnx.helper.make_tensor_value_info(name, number, shape)
+    return onnx.helper.make_tensor_type_proto(number, shape)
 
 
 def _input_type(value: onnx_ir.Value, symbols: _Symbols) -> TensorType:

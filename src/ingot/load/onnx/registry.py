@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MICROSOFT = "com.microsoft"
 ML = "ai.onnx.ml"
+PREVIEW = "ai.onnx.preview"
 
 Rule = Callable[["Call"], str | tuple[str | None, ...] | None]
 

@@ -34,10 +34,10 @@ class Formal:
 
 
 @functools.lru_cache(maxsize=1024)
-def signature_of(op: str, opset: int) -> Signature | None:
-    """The signature of an op type of the default domain; None when ONNX does not know it."""
+def signature_of(op: str, version: int, domain: str = "") -> Signature | None:
+    """The signature of an op type at a version of its domain; None when ONNX does not know it."""
     try:
-        schema = onnx.defs.get_schema(op, opset, "")
+        schema = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
         return None
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional  # type: ignore[attr-defined]

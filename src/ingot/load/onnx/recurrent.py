@@ -1,0 +1,122 @@
+"""LSTM, GRU and RNN: the directions one by one, and their inputs' share of the gates as one product each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ingot.dtype import f32, f64, i64
+from ingot.load.onnx.call import Call
+from ingot.load.onnx.registry import onnx
+from ingot.load.onnx.shapes import Size
+
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+_DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+# Of each activation: its name in the op, and its parameters where a model gives none.
+_ACTIVATIONS = {
+    "affine": ("affine", 1.0, 0.0),
+    "elu": ("elu", 1.0, 0.0),
+    "hardsigmoid": ("hard_sigmoid", 0.2, 0.5),
+    "leakyrelu": ("leaky_relu", 0.01, 0.0),
+    "relu": ("relu", 0.0, 0.0),
+    "scaledtanh": ("scaled_tanh", 1.0, 1.0),
+    "sigmoid": ("sigmoid", 0.0, 0.0),
+    "softplus": ("softplus", 0.0, 0.0),
+    "softsign": ("softsign", 0.0, 0.0),
+    "tanh": ("tanh", 0.0, 0.0),
+    "thresholdedrelu": ("thresholded_relu", 1.0, 0.0),
+}
+# Those that take an alpha, and those that take a beta, of the lists that a model gives.
+_ALPHA = ("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu")
+_BETA = ("affine", "hardsigmoid", "scaledtanh")
+
+
+@onnx("LSTM", "GRU", "RNN")
+def recurrent(call: Call) -> tuple[str | None, ...]:
+    """Outputs: all hidden states, the last ones and, of LSTM, the last cell states."""
+    directions = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}.get(
+        call.attr_text("direction", "forward")
+    )
+    layout = call.attr_int("layout", 0)
+    if directions is None or layout not in (0, 1):
+        raise call.malformed(f"direction {call.attr_text('direction')!r} or layout {layout} is unknown")
+    if any(call.type(i).rank != 3 for i in range(3)):
+        raise call.malformed(f"operands {', '.join(str(call.type(i)) for i in range(3))}, expected rank 3")
+    hidden = call.shape(2)[2]
+    gates = _GATES[call.op]
+    if not isinstance(hidden, int) or hidden < 1 or call.attr_int("hidden_size", hidden) != hidden:
+        raise call.malformed(f"attribute 'hidden_size' is {call.attr_int('hidden_size', 0)}, weights {call.type(2)}")
+    for i, width in ((1, call.shape(0)[2]), (2, hidden)):
+        if call.shape(i)[:2] != (len(directions), gates * hidden):
+            raise call.malformed(f"weights {call.type(i)}, expected [{len(directions)}, {gates * hidden}, {width}]")
+    dtype = call.type(0).dtype
+    x = call.cast(call.permute(call[0], (1, 0, 2)) if layout else call[0], dtype if dtype is f64 else f32)
+    made = [_direction(call, x, i, reverse, hidden) for i, reverse in enumerate(directions)]
+    return tuple(call.cast(_joined(call, list(parts), layout), dtype) for parts in zip(*made, strict=True))
+
+
+def _joined(call: Call, parts: list[str], layout: int) -> str:
+    """The directions as an axis of their own: before the batch, or behind it in layout 1."""
+    build, shape = call.build, call.known_shape(call.build.type(parts[0]))
+    *steps, batch, hidden = shape
+    parts = [call.reshape(part, (*steps, 1, batch, hidden)) for part in parts]
+    joined = build.concat(*parts, axis=len(steps)) if len(parts) > 1 else parts[0]
+    if not layout:
+        return joined
+    return call.permute(joined, (2, 0, 1, 3) if steps else (1, 0, 2))
+
+
+def _direction(call: Call, x: str, index: int, reverse: bool, hidden: int) -> tuple[str, ...]:
+    build, gates = call.build, _GATES[call.op]
+    (_, batch, _), wide = call.known_shape(build.type(x)), build.type(x).dtype
+
+    def part(i: int, *shape: Size) -> str:
+        """One direction of an operand, in another shape."""
+        if call.type(i).rank != len(shape) + 1:
+            raise call.malformed(f"input {i} is {call.type(i)}, expected rank {len(shape) + 1}")
+        return call.cast(call.reshape(call.slice(call[i], 0, index, index + 1), shape), wide)
+
+    def state(i: int) -> str:
+        if not call.has(i):
+            return build.expand(build.scalar(0.0, wide), shape=(batch, hidden))
+        if not call.attr_int("layout", 0):
+            return part(i, batch, hidden)
+        if call.type(i).rank != 3:
+            raise call.malformed(f"input {i} is {call.type(i)}, expected rank 3")
+        return call.cast(call.reshape(call.slice(call[i], 1, index, index + 1), (batch, hidden)), wide)
+
+    row = build.matmul(x, part(1, gates * hidden, call.shape(1)[2]), transpose_b=True)
+    r = part(2, gates * hidden, hidden)
+    bias = part(3, 2 * gates * hidden) if call.has(3) else None
+    halves = [] if bias is None else [call.slice(bias, 0, i * gates * hidden, (i + 1) * gates * hidden) for i in (0, 1)]
+    lengths = call.cast(call[4], i64) if call.has(4) else None
+    options: dict[str, Any] = {**_activations(call, index), "clip": call.attr_float("clip", 0.0), "reverse": reverse}
+    if call.op == "GRU":
+        row = build.add(row, halves[0]) if halves else row
+        own = halves[1] if halves else build.expand(build.scalar(0.0, wide), shape=(gates * hidden,))
+        reset = bool(call.attr_int("linear_before_reset", 0))
+        return build.add_all("gru", row, r, own, state(5), lengths, linear_before_reset=reset, **options)
+    row = build.add(row, build.add(*halves)) if halves else row
+    if call.op == "RNN":
+        return build.add_all("rnn", row, r, state(5), lengths, **options)
+    peepholes = part(7, 3 * hidden) if call.has(7) else None
+    linked = bool(call.attr_int("input_forget", 0))
+    return build.add_all("lstm", row, r, state(5), state(6), peepholes, lengths, input_forget=linked, **options)
+
+
+def _activations(call: Call, direction: int) -> dict[str, Any]:
+    """A direction's share of the activations; parameters are listed for those that take some."""
+    defaults = _DEFAULTS[call.op]
+    total = len(defaults) * (2 if call.attr_text("direction", "forward") == "bidirectional" else 1)
+    names = call.attr_texts("activations", ()) or defaults * (total // len(defaults))
+    lowered = [name.lower() for name in names]
+    if len(names) != total or any(name not in _ACTIVATIONS for name in lowered):
+        raise call.malformed(f"attribute 'activations' is {list(names)[:8]}, expected {total} known ones")
+    alphas, betas = iter(call.attr_floats("activation_alpha", ())), iter(call.attr_floats("activation_beta", ()))
+    rows = []
+    for name in lowered:
+        label, alpha, beta = _ACTIVATIONS[name]
+        rows.append(
+            (label, next(alphas, alpha) if name in _ALPHA else alpha, next(betas, beta) if name in _BETA else beta)
+        )
+    labels, first, second = zip(*rows[direction * len(defaults) :][: len(defaults)], strict=True)
+    return {"activations": labels, "alphas": first, "betas": second}

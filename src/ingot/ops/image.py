@@ -1,0 +1,238 @@
+"""Ops that read images, or signals and volumes, between their elements."""
+
+import itertools
+import math
+from typing import Literal
+
+import numpy as np
+
+from ingot.dtype import f32, i64
+from ingot.errors import InputError, ShapeError
+from ingot.ir import TensorType
+from ingot.ops.conv import spatial_dims
+from ingot.ops.define import Ints, expect_kind, op, sample, unify
+
+
+def _infer_resample(x, indices, weights, *, axis):
+    if not 0 <= axis < x.rank:
+        raise ShapeError(f"resample: axis out of range, got {axis} for {x}, expected 0..{x.rank - 1}")
+    expect_kind("resample", x, "f")
+    if indices.rank != 2 or indices.dtype is not i64 or weights != TensorType(x.dtype, indices.shape):
+        got = f"{indices} and {weights}"
+        raise ShapeError(f"resample: bad table, got {got}, expected i64 of rank 2 and as many {x.dtype}")
+    return TensorType(x.dtype, (*x.shape[:axis], indices.shape[0], *x.shape[axis + 1 :]))
+
+
+def _expand_resample(g, x, indices, weights, *, axis):
+    """Column by column of the table, so that sums of few terms become one pass over the result."""
+    out, taps = g.type(indices).shape
+    behind = (1,) * (g.type(x).rank - axis - 1)
+    total = None
+    for tap in range(taps):
+        part = {"starts": (0, tap), "stops": (out, tap + 1), "steps": (1, 1)}
+        read = g.gather(x, g.reshape(g.slice(indices, **part), shape=(out,)), axis=axis)
+        term = g.mul(read, g.reshape(g.slice(weights, **part), shape=(out, *behind)))
+        total = term if total is None else g.add(total, term)
+    return total
+
+
+@op(
+    infer=_infer_resample,
+    expand=_expand_resample,
+    samples=[
+        sample("x[2,7,3] i:i64<7[5,2] w[5,2]", axis=1),
+        sample("x[2,3,9] i:i64<9[4,4] w[4,4]", axis=2),
+        sample("x[5,4] i:i64<5[8,1] w[8,1]", axis=0),
+        sample("x[1,1] i:i64<1[3,6] w[3,6]", axis=1),
+        sample("x[0,4] i:i64<4[3,2] w[3,2]", axis=1),
+    ],
+)
+def resample(x, indices, weights, *, axis: int):
+    """Sums of weighted elements along an axis: place i is the sum over j of weights[i, j] times x at indices[i, j].
+
+    indices i64 and weights [out, taps], with at least one tap; an index outside 0..dim-1 is an error. Terms are added
+    in the order of the table.
+    """
+    size = x.shape[axis]
+    bad = indices[(indices < 0) | (indices >= size)]
+    if bad.size:
+        raise InputError(f"resample: index out of range, got {bad.flat[0]}, expected 0..{size - 1}")
+    shape = (-1, *[1] * (x.ndim - axis - 1))
+    columns = zip(indices.T, weights.T, strict=True)
+    terms = (np.take(x, read, axis) * weight.reshape(shape) for read, weight in columns)
+    total = next(terms)
+    for term in terms:
+        total = total + term
+    return total
+
+
+def _infer_grid_sample(x, grid, *, mode, padding, align_corners):
+    expect_kind("grid_sample", x, "f")
+    rank = x.rank - 2
+    if rank < 1 or grid.rank != x.rank or grid.dtype is not x.dtype or grid.shape[-1] != rank:
+        raise ShapeError(
+            f"grid_sample: bad grid, got {grid} for {x}, expected {x.dtype} of rank {x.rank} and {rank} last"
+        )
+    if any(dim == 0 for dim in x.shape[2:]):
+        raise ShapeError(f"grid_sample: an empty image, got {x}")
+    batch = unify(f"grid_sample of {x} and {grid}", x.shape[0], grid.shape[0])
+    return TensorType(x.dtype, (batch, x.shape[1], *grid.shape[1:-1]))
+
+
+def _reflected(c, size, align_corners):
+    """Coordinates mirrored at the centers of the outer elements, or at their outer edges."""
+    low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
+    if span == 0:
+        return np.zeros_like(c)
+    c = np.abs(c - low)
+    inside, turns = np.fmod(c, span), np.floor(c / span)
+    return np.where(turns % 2 == 0, inside, span - inside) + low
+
+
+def _grid_taps(c, size, mode, padding, align_corners):
+    """Index, weight and whether it counts, of each element that an axis is read at."""
+    last = size - 1
+    c = np.clip(np.where(np.isnan(c), -1e9, c), -1e9, 1e9)
+    if mode != "cubic" and padding != "zeros":
+        c = np.clip(_reflected(c, size, align_corners) if padding == "reflection" else c, 0, last)
+    first = np.rint(c) if mode == "nearest" else np.floor(c)
+    part = c - first
+    match mode:
+        case "nearest":
+            taps = [(first, np.ones_like(c))]
+        case "linear":
+            taps = [(first, 1 - part), (first + 1, part)]
+        case _:
+            taps = [(first + i, _keys(part - i)) for i in range(-1, 3)]
+    result = []
+    for place, weight in taps:
+        if padding == "reflection" and mode == "cubic":
+            place = np.rint(_reflected(place, size, align_corners))
+        counts = (place >= 0) & (place <= last) if padding == "zeros" else np.ones(place.shape, bool)
+        result.append((np.clip(place, 0, last).astype(np.int64), weight, counts))
+    return result
+
+
+def _keys(x, a=-0.75):
+    x = np.abs(x)
+    return np.where(x <= 1, ((a + 2) * x - (a + 3)) * x * x + 1, ((a * x - 5 * a) * x + 8 * a) * x - 4 * a)
+
+
+def _read(flat, axes, sizes):
+    """Weighted sums [N, C, points] of elements of flat [N, C, elements] over the taps of all axes."""
+    batch, points = axes[0][0][0].shape
+    total = np.zeros((*flat.shape[:2], points), flat.dtype)
+    for taps in itertools.product(*axes):
+        index = np.zeros((batch, points), np.int64)
+        weight, counts = np.ones((batch, points), flat.dtype), np.ones((batch, points), bool)
+        for (place, part, inside), size in zip(taps, sizes, strict=True):
+            index, weight, counts = index * size + place, weight * part, counts & inside
+        read = np.take_along_axis(flat, index[:, None], 2)
+        total += np.where(counts[:, None], read * weight[:, None], 0)
+    return total
+
+
+@op(
+    infer=_infer_grid_sample,
+    tolerance={f32: 2e-5},
+    samples=[
+        sample("x[2,3,5,4] g>-1.3<1.3[2,6,7,2]", mode="linear", padding="zeros", align_corners=False),
+        sample("x[2,3,5,4] g>-1.9<1.9[2,6,7,2]", mode="linear", padding="reflection", align_corners=True),
+        sample("x[1,1,5,4] g>-3.3<3.3[1,6,7,2]", mode="nearest", padding="border", align_corners=False),
+        sample("x[1,1,5,4] g>-3.3<3.3[1,6,7,2]", mode="nearest", padding="zeros", align_corners=True),
+        sample("x[2,1,5,4] g>-1.3<1.3[2,6,7,2]", mode="cubic", padding="zeros", align_corners=False),
+        sample("x[2,1,5,4] g>-1.9<1.9[2,6,7,2]", mode="cubic", padding="reflection", align_corners=False),
+        sample("x[2,1,5,4] g>-1.9<1.9[2,6,7,2]", mode="cubic", padding="border", align_corners=True),
+        sample("x[1,2,4,5,6] g>-1.3<1.3[1,3,2,7,3]", mode="linear", padding="border", align_corners=False),
+        sample("x[1,2,4,5,6] g>-3.3<3.3[1,3,2,7,3]", mode="nearest", padding="reflection", align_corners=False),
+    ],
+)
+def grid_sample(
+    x, grid, *,
+    mode: Literal["nearest", "linear", "cubic"], padding: Literal["zeros", "border", "reflection"], align_corners: bool,
+):  # fmt: skip
+    """x [N, C, in...] read between its elements at the points of grid [N, out..., dims]: [N, C, out...].
+
+    A point has its coordinates in the order of the last dim first, -1 and 1 being the outer edges of x, or the centers
+    of its outer elements with align_corners; NaN lies outside. Past these, padding says what is there. Cubic weights
+    have a = -0.75. Jaderberg et al., "Spatial transformer networks", 2015.
+    """
+    sizes = x.shape[2:]
+    wide = np.promote_types(np.float32, x.dtype) if x.dtype.itemsize > 2 else np.dtype(np.float32)
+    points = grid.reshape(grid.shape[0], -1, len(sizes)).astype(wide)
+    axes = []
+    for axis, size in enumerate(sizes):
+        place = points[:, :, len(sizes) - 1 - axis]
+        place = (place + 1) / 2 * (size - 1) if align_corners else ((place + 1) * size - 1) / 2
+        axes.append(_grid_taps(place, size, mode, padding, align_corners))
+    total = _read(x.reshape(*x.shape[:2], -1).astype(wide), axes, sizes)
+    return total.reshape(*x.shape[:2], *grid.shape[1:-1]).astype(x.dtype)
+
+
+def _infer_deform_conv(x, w, offset, b=None, mask=None, *, strides, pads, dilations, groups, offset_groups):
+    rank, where = x.rank - 2, "deform_conv"
+    expect_kind(where, x, "f")
+    others = [each for each in (w, offset, b, mask) if each is not None]
+    if rank < 1 or any(each.dtype is not x.dtype for each in others) or not w.is_static:
+        raise ShapeError(f"{where}: bad operands, got {x}, {w} and {offset}, expected one dtype and a known filter")
+    if w.rank != x.rank or offset.rank != x.rank or groups < 1 or w.shape[0] % groups or offset_groups < 1:
+        raise ShapeError(f"{where}: bad groups or ranks, got {groups} and {offset_groups} for {x}, {w} and {offset}")
+    taps = math.prod(w.shape[2:])
+    unify(f"{where}: channels of {x} and {w}", x.shape[1], w.shape[1] * groups)
+    unify(f"{where}: offsets of {offset}", offset.shape[1], offset_groups * taps * rank)
+    if w.shape[1] * groups % offset_groups or (b is not None and b.shape != (w.shape[0],)):
+        raise ShapeError(f"{where}: bad groups or bias, got {offset_groups} and {b} for {x} and {w}")
+    out = spatial_dims(where, x, w.shape[2:], strides, pads, dilations)
+    batch = unify(f"{where}: batch", x.shape[0], offset.shape[0])
+    for given, wanted in zip(offset.shape[2:], out, strict=True):
+        unify(f"{where}: places of {offset} and {list(out)}", given, wanted)
+    if mask is not None:
+        shape = (batch, offset_groups * taps, *out)
+        if mask.rank != x.rank:
+            raise ShapeError(f"{where}: bad mask, got {mask}, expected {list(shape)}")
+        for given, wanted in zip(mask.shape, shape, strict=True):
+            unify(f"{where}: mask {mask}", given, wanted)
+    return TensorType(x.dtype, (batch, w.shape[0], *out))
+
+
+_DEFORMED = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "groups": 1, "offset_groups": 1}
+
+
+@op(
+    infer=_infer_deform_conv,
+    tolerance={f32: 2e-5},
+    domain=(-1.0, 1.0),
+    samples=[
+        sample("x[2,3,5,6] w[4,3,2,2] o[2,8,4,5]", **_DEFORMED),
+        sample("x[1,4,5,6] w[6,2,3,2] o[1,24,5,3] b[6] m[1,12,5,3]",
+               **_DEFORMED | {"strides": (1, 2), "pads": (1, 0, 1, 1), "groups": 2, "offset_groups": 2}),
+        sample("x[1,1,7,7] w[1,1,3,3] o>-4<4[1,18,3,3] b[1]", **_DEFORMED | {"dilations": (2, 2)}),
+    ],
+)  # fmt: skip
+def deform_conv(
+    x, w, offset, b=None, mask=None, *, strides: Ints, pads: Ints, dilations: Ints, groups: int, offset_groups: int
+):  # fmt: skip
+    """`conv` whose filter reads each element where an offset says, between elements of x and as zeros outside.
+
+    offset [N, offset_groups * taps * dims, out...] moves every tap of each place, in units of elements; mask
+    [N, offset_groups * taps, out...] weighs what it reads; the channels of x divide into offset_groups. Dai et al.,
+    "Deformable convolutional networks", 2017; Zhu et al., 2019.
+    """
+    rank, (batch, channels, *sizes), kernel, out = x.ndim - 2, x.shape, w.shape[2:], offset.shape[2:]
+    wide = np.promote_types(np.float32, x.dtype) if x.dtype.itemsize > 2 else np.dtype(np.float32)
+    taps, places = math.prod(kernel), math.prod(out)
+    moved = offset.reshape(batch * offset_groups, taps, rank, *out).astype(wide)
+    axes = []
+    for axis, size in enumerate(sizes):
+        start = np.arange(out[axis]) * strides[axis] - pads[axis]
+        tap = np.indices(kernel)[axis].ravel() * dilations[axis]
+        where = tap.reshape(-1, *[1] * rank) + start.reshape(-1, *[1] * (rank - 1 - axis))
+        point = (where + moved[:, :, axis]).reshape(batch * offset_groups, taps * places)
+        axes.append(_grid_taps(point, size, "linear", "zeros", True))
+    read = _read(x.reshape(batch * offset_groups, channels // offset_groups, -1).astype(wide), axes, sizes)
+    if mask is not None:
+        read = read * mask.reshape(batch * offset_groups, 1, taps * places)
+    columns = read.reshape(batch, groups, channels // groups * taps, places)
+    rows = w.reshape(groups, w.shape[0] // groups, -1).astype(wide)
+    y = np.matmul(rows, columns).reshape(batch, w.shape[0], *out)
+    return (y if b is None else y + b.reshape(-1, *[1] * rank)).astype(x.dtype)

@@ -1,0 +1,222 @@
+"""Recurrent layers, one direction each. What the inputs add to the gates is a product over all steps, made before."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from ingot.dtype import f32, i64
+from ingot.errors import InputError, ShapeError
+from ingot.ir import TensorType
+from ingot.ops.define import expect_kind, op, sample, unify
+
+Activations = tuple[
+    Literal[
+        "affine", "elu", "hard_sigmoid", "leaky_relu", "relu", "scaled_tanh", "sigmoid", "softplus", "softsign", "tanh",
+        "thresholded_relu",
+    ], ...,
+]  # fmt: skip
+Floats = tuple[float, ...]
+
+# What each does to x, with its two parameters.
+ACTIVATIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "affine": lambda x, a, b: a * x + b,
+    "elu": lambda x, a, b: np.where(x < 0, a * np.expm1(x), x),
+    "hard_sigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
+    "leaky_relu": lambda x, a, b: np.where(x < 0, a * x, x),
+    "relu": lambda x, a, b: np.maximum(x, 0),
+    "scaled_tanh": lambda x, a, b: a * np.tanh(b * x),
+    "sigmoid": lambda x, a, b: 1 / (1 + np.exp(-x)),
+    "softplus": lambda x, a, b: np.logaddexp(x, 0),
+    "softsign": lambda x, a, b: x / (1 + np.abs(x)),
+    "tanh": lambda x, a, b: np.tanh(x),
+    "thresholded_relu": lambda x, a, b: np.where(x > a, x, 0),
+}
+
+
+class _Gates:
+    """The activations of a layer, and the bound on what they are given."""
+
+    def __init__(self, activations: Activations, alphas: Floats, betas: Floats, clip: float):
+        self.rows = list(zip(activations, alphas, betas, strict=True))
+        self.clip = clip
+
+    def __call__(self, which: int, x: Any) -> Any:
+        return self.unbounded(which, np.clip(x, -self.clip, self.clip) if self.clip > 0 else x)
+
+    def unbounded(self, which: int, x: Any) -> Any:
+        """The activation alone."""
+        name, alpha, beta = self.rows[which]
+        return ACTIVATIONS[name](x, x.dtype.type(alpha), x.dtype.type(beta)).astype(x.dtype)
+
+
+def _expect(
+    where: str, gates: TensorType, count: int, r: TensorType, h: TensorType, lengths: TensorType | None, **more
+):
+    """The dims of a step, checked: steps, batch, hidden."""
+    expect_kind(where, gates, "f")
+    got = ", ".join(str(each) for each in (gates, r, h, lengths) if each is not None)
+    others = [each for each in (r, h, *more.values()) if each is not None]
+    if gates.rank != 3 or r.rank != 2 or h.rank != 2 or any(each.dtype is not gates.dtype for each in others):
+        raise ShapeError(f"{where}: bad operands, got {got}, expected one dtype and rank 3, 2 and 2")
+    hidden = r.shape[1]
+    if not isinstance(hidden, int) or r.shape[0] != count * hidden:
+        raise ShapeError(f"{where}: bad weights, got {r}, expected {count} square ones")
+    unify(f"{where} of {got}: gates", gates.shape[2], count * hidden)
+    unify(f"{where} of {got}: hidden", h.shape[1], hidden)
+    batch = unify(f"{where} of {got}: batch", gates.shape[1], h.shape[0])
+    if lengths is not None and (lengths.rank != 1 or lengths.dtype is not i64):
+        raise ShapeError(f"{where}: bad lengths, got {lengths}, expected i64[{batch}]")
+    return gates.shape[0], batch, hidden
+
+
+def _expect_activations(where: str, count: int, *lists: tuple) -> None:
+    if any(len(each) != count for each in lists):
+        raise ShapeError(f"{where}: bad activations, got {lists[0]}, expected {count} with two numbers each")
+
+
+def _run(step, gates, states, lengths, reverse):
+    """Applies a step to each row of gates, and keeps the states of sequences that have ended, or not begun yet."""
+    steps, batch = gates.shape[:2]
+    if lengths is not None and ((lengths < 0) | (lengths > steps)).any():
+        raise InputError(f"lengths: out of range, got {lengths.tolist()[:8]}, expected 0..{steps}")
+    out = np.zeros((steps, batch, states[0].shape[1]), gates.dtype)
+    for t in reversed(range(steps)) if reverse else range(steps):
+        made = step(gates[t], *states)
+        if lengths is None:
+            states, out[t] = made, made[0]
+        else:
+            live = (t < lengths)[:, None]
+            states = tuple(np.where(live, new, old) for new, old in zip(made, states, strict=True))
+            out[t] = np.where(live, made[0], 0)
+    return (out, *states)
+
+
+def _layer(activations: tuple[str, ...], **attributes: Any) -> dict[str, Any]:
+    zeros = (0.0,) * len(activations)
+    return {"activations": activations, "alphas": zeros, "betas": zeros, **attributes}
+
+
+_LSTM = ("sigmoid", "tanh", "tanh")
+_TOLERANCE = {f32: 1e-5}
+
+
+def _infer_lstm(gates, r, h, c, peepholes=None, lengths=None, *, activations, alphas, betas, **_):
+    steps, batch, hidden = _expect("lstm", gates, 4, r, h, lengths, c=c, peepholes=peepholes)
+    _expect_activations("lstm", 3, activations, alphas, betas)
+    if c.rank != 2 or (peepholes is not None and peepholes.shape != (3 * hidden,)):
+        raise ShapeError(f"lstm: bad cell or peepholes, got {c} and {peepholes}, expected rank 2 and [{3 * hidden}]")
+    unify("lstm: cell", c.shape[1], hidden)
+    states = TensorType(gates.dtype, (unify("lstm: batch", batch, c.shape[0]), hidden))
+    return TensorType(gates.dtype, (steps, batch, hidden)), states, states
+
+
+@op(
+    infer=_infer_lstm,
+    outputs=3,
+    tolerance=_TOLERANCE,
+    samples=[
+        sample("g[6,3,20] r[20,5] h[3,5] c[3,5]", **_layer(_LSTM)),
+        sample("g[6,3,20] r[20,5] h[3,5] c[3,5] p[15] n:i64<7[3]", **_layer(_LSTM), reverse=True),
+        sample("g[4,1,8] r[8,2] h[1,2] c[1,2] none n:i64<5[1]", **_layer(("softsign", "relu", "tanh")), clip=0.5),
+        sample("g[4,2,12] r[12,3] h[2,3] c[2,3] p[9]", **_layer(_LSTM), input_forget=True),
+        sample("g[0,2,12] r[12,3] h[2,3] c[2,3]", **_layer(_LSTM)),
+    ],
+)
+def lstm(
+    gates, r, h, c, peepholes=None, lengths=None, *,
+    activations: Activations, alphas: Floats, betas: Floats, clip: float = 0.0, input_forget: bool = False,
+    reverse: bool = False,
+):  # fmt: skip
+    """Long short-term memory: all hidden states [T,B,H], and the last hidden and cell state [B,H].
+
+    gates [T,B,4H] are what inputs and biases add to the input, output, forget and cell gate; r [4H,H] weighs the hidden
+    state; h and c are the states before; peepholes [3H] weigh the cell for the first three gates. activations are of
+    the gates, the cell and the result. lengths i64[B] in 0..T: past its length a sequence gives zeros and keeps its
+    state. clip above 0 bounds what the activations of the four gates see; input_forget: the forget gate is 1 minus the
+    input gate.
+    Hochreiter and Schmidhuber, 1997; Gers and Schmidhuber, 2000.
+    """
+    act, hidden = _Gates(activations, alphas, betas, clip), r.shape[1]
+    pi, po, pf = np.split(np.zeros(3 * hidden, gates.dtype) if peepholes is None else peepholes, 3)
+
+    def step(row, h, c):
+        i, o, f, g = np.split(row + h @ r.T, 4, 1)
+        i = act(0, i + pi * c)
+        f = 1 - i if input_forget else act(0, f + pf * c)
+        c = f * c + i * act(1, g)
+        return act(0, o + po * c) * act.unbounded(2, c), c
+
+    return _run(step, gates, (h, c), lengths, reverse)
+
+
+def _infer_gru(gates, r, bias, h, lengths=None, *, activations, alphas, betas, **_):
+    steps, batch, hidden = _expect("gru", gates, 3, r, h, lengths, bias=bias)
+    _expect_activations("gru", 2, activations, alphas, betas)
+    if bias.shape != (3 * hidden,):
+        raise ShapeError(f"gru: bad bias, got {bias}, expected [{3 * hidden}]")
+    return TensorType(gates.dtype, (steps, batch, hidden)), TensorType(gates.dtype, (batch, hidden))
+
+
+@op(
+    infer=_infer_gru,
+    outputs=2,
+    tolerance=_TOLERANCE,
+    samples=[
+        sample("g[6,3,15] r[15,5] b[15] h[3,5]", **_layer(("sigmoid", "tanh"))),
+        sample("g[6,3,15] r[15,5] b[15] h[3,5]", **_layer(("sigmoid", "tanh")), linear_before_reset=True),
+        sample("g[6,3,15] r[15,5] b[15] h[3,5] n:i64<7[3]", **_layer(("sigmoid", "tanh")), reverse=True),
+        sample("g[4,1,6] r[6,2] b[6] h[1,2]", **_layer(("softsign", "relu")), clip=0.5),
+        sample("g[0,2,9] r[9,3] b[9] h[2,3]", **_layer(("sigmoid", "tanh"))),
+    ],
+)
+def gru(
+    gates, r, bias, h, lengths=None, *,
+    activations: Activations, alphas: Floats, betas: Floats, clip: float = 0.0, linear_before_reset: bool = False,
+    reverse: bool = False,
+):  # fmt: skip
+    """Gated recurrent units: all hidden states [T,B,H], and the last one [B,H].
+
+    gates [T,B,3H] are what inputs add to the update, reset and hidden gate; r [3H,H] and bias [3H] are of the hidden
+    state h, which the reset gate scales before the product, or after it with linear_before_reset. activations are of
+    the two gates and of the hidden one; lengths and clip as in `lstm`. Cho et al., 2014.
+    """
+    act, hidden = _Gates(activations, alphas, betas, clip), r.shape[1]
+    both, last = slice(0, 2 * hidden), slice(2 * hidden, None)
+
+    def step(row, h):
+        z, reset = np.split(act(0, row[:, both] + (h @ r[both].T + bias[both])), 2, 1)
+        before, after = (1, reset) if linear_before_reset else (reset, 1)
+        seen = after * ((before * h) @ r[last].T + bias[last])
+        return ((1 - z) * act(1, row[:, last] + seen) + z * h,)
+
+    return _run(step, gates, (h,), lengths, reverse)
+
+
+def _infer_rnn(gates, r, h, lengths=None, *, activations, alphas, betas, **_):
+    steps, batch, hidden = _expect("rnn", gates, 1, r, h, lengths)
+    _expect_activations("rnn", 1, activations, alphas, betas)
+    return TensorType(gates.dtype, (steps, batch, hidden)), TensorType(gates.dtype, (batch, hidden))
+
+
+@op(
+    infer=_infer_rnn,
+    outputs=2,
+    tolerance=_TOLERANCE,
+    samples=[
+        sample("g[6,3,5] r[5,5] h[3,5]", **_layer(("tanh",))),
+        sample("g[6,3,5] r[5,5] h[3,5] n:i64<7[3]", **_layer(("tanh",)), reverse=True),
+        sample("g[4,1,2] r[2,2] h[1,2]", **_layer(("relu",)), clip=0.5),
+        sample("g[0,2,3] r[3,3] h[2,3]", **_layer(("tanh",))),
+    ],
+)
+def rnn(
+    gates, r, h, lengths=None, *,
+    activations: Activations, alphas: Floats, betas: Floats, clip: float = 0.0, reverse: bool = False,
+):  # fmt: skip
+    """A recurrent layer h = activation(gates + h r^T): all hidden states [T,B,H], and the last one [B,H].
+
+    gates [T,B,H] are what inputs and biases add; lengths and clip as in `lstm`. Elman, 1990.
+    """
+    act = _Gates(activations, alphas, betas, clip)
+    return _run(lambda row, h: (act(0, row + h @ r.T),), gates, (h,), lengths, reverse)
