@@ -8,6 +8,12 @@ from random_growth import Refused
 from random_onnx import F, OnnxGrowth
 
 
+def expect_windows(g: OnnxGrowth, x: str, kernel: list[int], pads: list[int]) -> None:
+    """Raises Refused where a window is larger than its padded input, of which ONNX Runtime makes nothing."""
+    if any(min(dims) + a + b < k for k, (dims, a, b) in zip(kernel, _ends(g, x, pads), strict=True)):
+        raise Refused("a window larger than its input")
+
+
 def image(g: OnnxGrowth) -> tuple[str, int]:
     """[N, C, ...] with C known, and C."""
     channels = int(g.choose((0, 1, 1, 2, 3, 4)))

@@ -367,12 +367,6 @@ def _ends(g: OnnxGrowth, x: str, amounts: list[int]) -> Iterator[tuple[Dims, int
     return zip(sizes, amounts[:half], amounts[half:], strict=True)
 
 
-def expect_windows(g: OnnxGrowth, x: str, kernel: list[int], pads: list[int]) -> None:
-    """Raises Refused where a window is larger than its padded input, of which ONNX Runtime makes nothing."""
-    if any(min(dims) + a + b < k for k, (dims, a, b) in zip(kernel, _ends(g, x, pads), strict=True)):
-        raise Refused("a window larger than its input")
-
-
 def pad(g: OnnxGrowth) -> str:
     x = g.pick(F, F, I64, low=1, high=4)
     amounts = [int(g.choose((0, 0, 1, 2, -1))) for _ in range(2 * g.rank(x))]
