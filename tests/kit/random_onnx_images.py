@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from random_growth import Refused
-from random_onnx import F, OnnxGrowth
+from random_onnx import Dims, F, OnnxGrowth
+
+
+def ends(g: OnnxGrowth, x: str, amounts: list[int]) -> Iterator[tuple[Dims, int, int]]:
+    """The sizes of each of the last dims at each binding, and what is added before and after it."""
+    half = len(amounts) // 2
+    sizes = list(zip(*g.shapes(x), strict=True))[g.rank(x) - half :]
+    return zip(sizes, amounts[:half], amounts[half:], strict=True)
 
 
 def expect_windows(g: OnnxGrowth, x: str, kernel: list[int], pads: list[int]) -> None:
     """Raises Refused where a window is larger than its padded input, of which ONNX Runtime makes nothing."""
-    if any(min(dims) + a + b < k for k, (dims, a, b) in zip(kernel, _ends(g, x, pads), strict=True)):
+    if any(min(dims) + a + b < k for k, (dims, a, b) in zip(kernel, ends(g, x, pads), strict=True)):
         raise Refused("a window larger than its input")
 
 

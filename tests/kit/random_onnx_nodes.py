@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
 from random_growth import Refused
-from random_onnx import I32, I64, REDUCE, B, Dims, F, Model, OnnxGrowth
-from random_onnx_images import conv, image_norm, pool, resize, transposed_conv
+from random_onnx import I32, I64, REDUCE, B, F, Model, OnnxGrowth
+from random_onnx_images import conv, ends, image_norm, pool, resize, transposed_conv
 
 Pattern = Callable[[OnnxGrowth], object]
 
@@ -360,17 +360,10 @@ def tile(g: OnnxGrowth) -> str:
     return g.add("Tile", x, g.ints([int(g.choose((0, 1, 1, 1, 2, 3))) for _ in range(g.rank(x))]))
 
 
-def _ends(g: OnnxGrowth, x: str, amounts: list[int]) -> Iterator[tuple[Dims, int, int]]:
-    """The sizes of each of the last dims at each binding, and what is added before and after it."""
-    half = len(amounts) // 2
-    sizes = list(zip(*g.shapes(x), strict=True))[g.rank(x) - half :]
-    return zip(sizes, amounts[:half], amounts[half:], strict=True)
-
-
 def pad(g: OnnxGrowth) -> str:
     x = g.pick(F, F, I64, low=1, high=4)
     amounts = [int(g.choose((0, 0, 1, 2, -1))) for _ in range(2 * g.rank(x))]
-    if any(min(d + min(a, 0) + min(b, 0) for d in dims) < 0 for dims, a, b in _ends(g, x, amounts)):
+    if any(min(d + min(a, 0) + min(b, 0) for d in dims) < 0 for dims, a, b in ends(g, x, amounts)):
         raise Refused("cuts more than there is")
     if g.chance(0.3) and min(min(shape) for shape in g.shapes(x)) > 2:
         return g.add("Pad", x, g.ints([max(a, 0) for a in amounts]), mode=g.choose(("edge", "reflect")))
