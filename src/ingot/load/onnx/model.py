@@ -166,7 +166,7 @@ class _Loader:
         function = self.model.functions.get((call.node.domain, call.op, call.node.overload))
         if function is not None:
             return self.inline(function, call, frame)
-        # The opset that a frame knows is that of the default domain; only its schemas are consulted.
+        # The opset that a frame knows is that of the default domain; another has the version that the model imports.
         version = call.opset if call.domain == "" else self.model.opset_imports.get(call.domain, 0)
         signature = signature_of(call.op, version, call.domain) if call.domain in ("", PREVIEW) else None
         if signature is not None:
