@@ -56,7 +56,7 @@ class Emitted:
     def compiled(self, compiler: str, *flags: str, dispatch: str = "") -> Path:
         """The program. dispatch: as for `object`."""
         model = self.object(compiler, *flags, dispatch=dispatch)
-        program = self.folder / model.parent.name
+        program = self.folder / f"program_{model.parent.name}"
         command([compiler, *flags, str(model), "main.c", "-lm", "-o", str(program)], self.folder)
         return program
 

@@ -323,6 +323,8 @@ def _field(lowered: Lowered, name: str, value: Field) -> str:
             return _float(value)
         case int() if name in _NAMED:
             return abi.constant_names(_NAMED[name])[value]
+        case int() if value == -(2**63):
+            return "-9223372036854775807 - 1"  # C has no literal of it
     return str(value)
 
 
