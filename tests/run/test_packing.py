@@ -92,7 +92,7 @@ def test_threads_share_a_list(
     for matrices in groups:
         expected.append(panels_of(format, [m.T for m in matrices]))
         made.append(np.empty_like(expected[-1]))
-        todo.add(format, matrices, made[-1], True)
+        todo.add(format, matrices, made[-1].view(np.uint8), True)
     with ThreadPoolExecutor(threads) as executor:
         for future in [executor.submit(work) for _, work in todo.jobs(threads)]:
             future.result()

@@ -24,6 +24,7 @@ def _objects(shape, elements):
 
 @op(
     infer=broadcast("string_concat", kinds="s"),
+    acts_on="element",
     computes=False,
     samples=[sample("a:string[2,3] b:string[3]"), sample("a:string[] b:string[]"), sample("a:string[0] b:string[1]")],
 )
@@ -98,6 +99,7 @@ def _infer_match(x, *, pattern):
 
 @op(
     infer=_infer_match,
+    acts_on="element",
     computes=False,
     samples=[
         sample("x:string[2,5]", pattern="[ab ]+"),
