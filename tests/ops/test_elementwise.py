@@ -209,8 +209,6 @@ def acts_on(op: Op, sample: Sample, what: str, rng: np.random.Generator) -> bool
             order = rng.permutation(len(rows))
             moved = [a if is_shared(a, result, what) else spread(a, result, width)[order] for a in arrays]
             got = op.function(*moved, **sample.attributes)
-        if got.dtype == object:
-            return got.tolist() == rows[order].tolist()
         return bool(np.allclose(got, rows[order], rtol=1e-12, atol=1e-12, equal_nan=True))
     except (ValueError, IndexError, TypeError, AssertionError):
         return False
@@ -224,7 +222,10 @@ def spread(array: np.ndarray, result: np.ndarray, width: int) -> np.ndarray:
     return np.broadcast_to(array, result.shape).reshape(-1, width)
 
 
-@pytest.mark.parametrize("name", [op.name for op in OPS.values() if op.outputs == 1 and not op.variadic])
+SINGLE = [op.name for op in OPS.values() if op.outputs == 1 and not op.variadic and op.name not in OF_STRINGS]
+
+
+@pytest.mark.parametrize("name", SINGLE)
 def test_an_op_acts_on_what_it_says(name: str) -> None:
     """By its reference on its samples: what it says holds for all of them, and nothing narrower does."""
     op, rng = OPS[name], np.random.default_rng(4)
