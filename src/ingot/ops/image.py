@@ -159,13 +159,13 @@ def grid_sample(
     """
     sizes = x.shape[2:]
     wide = np.promote_types(np.float32, x.dtype) if x.dtype.itemsize > 2 else np.dtype(np.float32)
-    points = grid.reshape(grid.shape[0], -1, len(sizes)).astype(wide)
+    points = grid.reshape(grid.shape[0], math.prod(grid.shape[1:-1]), len(sizes)).astype(wide)
     axes = []
     for axis, size in enumerate(sizes):
         place = points[:, :, len(sizes) - 1 - axis]
         place = (place + 1) / 2 * (size - 1) if align_corners else ((place + 1) * size - 1) / 2
         axes.append(_grid_taps(place, size, mode, padding, align_corners))
-    total = _read(x.reshape(*x.shape[:2], -1).astype(wide), axes, sizes)
+    total = _read(x.reshape(*x.shape[:2], math.prod(sizes)).astype(wide), axes, sizes)
     return total.reshape(*x.shape[:2], *grid.shape[1:-1]).astype(x.dtype)
 
 
@@ -177,6 +177,8 @@ def _infer_deform_conv(x, w, offset, b=None, mask=None, *, strides, pads, dilati
         raise ShapeError(f"{where}: bad operands, got {x}, {w} and {offset}, expected one dtype and a known filter")
     if w.rank != x.rank or offset.rank != x.rank or groups < 1 or w.shape[0] % groups or offset_groups < 1:
         raise ShapeError(f"{where}: bad groups or ranks, got {groups} and {offset_groups} for {x}, {w} and {offset}")
+    if any(dim == 0 for dim in x.shape[2:]):
+        raise ShapeError(f"{where}: an empty image, got {x}, expected an element or more along each axis")
     taps = math.prod(w.shape[2:])
     unify(f"{where}: channels of {x} and {w}", x.shape[1], w.shape[1] * groups)
     unify(f"{where}: offsets of {offset}", offset.shape[1], offset_groups * taps * rank)
@@ -229,10 +231,11 @@ def deform_conv(
         where = tap.reshape(-1, *[1] * rank) + start.reshape(-1, *[1] * (rank - 1 - axis))
         point = (where + moved[:, :, axis]).reshape(batch * offset_groups, taps * places)
         axes.append(_grid_taps(point, size, "linear", "zeros", True))
-    read = _read(x.reshape(batch * offset_groups, channels // offset_groups, -1).astype(wide), axes, sizes)
+    flat = x.reshape(batch * offset_groups, channels // offset_groups, math.prod(sizes)).astype(wide)
+    read = _read(flat, axes, sizes)
     if mask is not None:
         read = read * mask.reshape(batch * offset_groups, 1, taps * places)
     columns = read.reshape(batch, groups, channels // groups * taps, places)
-    rows = w.reshape(groups, w.shape[0] // groups, -1).astype(wide)
+    rows = w.reshape(groups, w.shape[0] // groups, channels // groups * taps).astype(wide)
     y = np.matmul(rows, columns).reshape(batch, w.shape[0], *out)
     return (y if b is None else y + b.reshape(-1, *[1] * rank)).astype(x.dtype)

@@ -67,6 +67,8 @@ def _expect(
     batch = unify(f"{where} of {got}: batch", gates.shape[1], h.shape[0])
     if lengths is not None and (lengths.rank != 1 or lengths.dtype is not i64):
         raise ShapeError(f"{where}: bad lengths, got {lengths}, expected i64[{batch}]")
+    if lengths is not None:
+        batch = unify(f"{where} of {got}: lengths", batch, lengths.shape[0])
     return gates.shape[0], batch, hidden
 
 
