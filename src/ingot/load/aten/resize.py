@@ -23,8 +23,9 @@ _MODES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], int]] = {
 def upsample_nearest(
     b: AtenBuilder, x: Tensor, output_size: Sequence[Known], *scales: float | None, **named: float | None
 ) -> Tensor:  # fmt: skip
-    """Of a symbolic axis, each element repeated a whole number of times."""
+    """Of a symbolic axis, each element repeated a whole number of times. Repeats of all axes are one expand."""
     places = 0.5 if "exact" in b.target else 0.0
+    factors: list[int] = []
     for axis, (size, out, scale) in enumerate(_axes(b, x, scales, named), 2):
         factor: Known | None
         if isinstance(size, Expr) or isinstance(out, Expr):
@@ -36,12 +37,14 @@ def upsample_nearest(
             indices = nearest(coordinates, size, "floor")
             factor = repeats(indices, size)
             if factor is None:
-                x = b.add("gather", x, b.constant(indices), axis=axis)
-                continue
-        head, behind = b.shape(x)[:axis], b.shape(x)[axis + 1 :]
-        x = b.expand(b.reshape(x, (*head, size, 1, *behind)), (*head, size, factor, *behind))
-        x = b.reshape(x, (*head, out, *behind))
-    return x
+                x, factor = b.add("gather", x, b.constant(indices), axis=axis), 1
+        factors.append(factor)
+    pairs = list(zip(b.shape(x)[2:], factors, strict=True))
+    split = [dim for size, factor in pairs for dim in ((size, 1) if factor != 1 else (size,))]
+    full = [dim for size, factor in pairs for dim in ((size, factor) if factor != 1 else (size,))]
+    head = b.shape(x)[:2]
+    x = b.expand(b.reshape(x, (*head, *split)), (*head, *full))
+    return b.reshape(x, b.result.shape)
 
 
 @aten("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
