@@ -213,4 +213,4 @@ def tfidf(
     result = np.zeros((len(rows), max(places) + 1), dtype.numpy)
     for place, column in zip(places, values.T, strict=True):
         result[:, place] += column
-    return result.reshape(*x.shape[:-1], -1)
+    return result.reshape(*x.shape[:-1], max(places) + 1)
