@@ -66,4 +66,6 @@ REFUSED = [
     ("resample", "x[2,4] i:i64[3,2] w[3,3]", {"axis": 1}, r"bad table"),
     ("grid_sample", "x[1,2,4,4] g[1,3,3,3]", {"mode": "linear", "padding": "zeros", "align_corners": False},
      r"bad grid, got f32\[1, 3, 3, 3\]"),
+    ("deform_conv", "x[1,1,0,5] w[1,1,2,2] o[1,8,3,8]", {"strides": (1, 1), "pads": (2, 2, 2, 2), "dilations": (1, 1),
+     "groups": 1, "offset_groups": 1}, r"an empty image, got f32\[1, 1, 0, 5\]"),
 ]  # fmt: skip

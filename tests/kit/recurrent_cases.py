@@ -76,6 +76,7 @@ REFUSED = [
     ("lstm", "g[6,3,20] r[20,5] h[3,5] c[3,5] p[5]", {}, r"bad cell or peepholes"),
     ("gru", "g[6,3,15] r[15,5] b[5] h[3,5]", {}, r"gru: bad bias, got f32\[5\], expected \[15\]"),
     ("rnn", "g[6,3,5] r[5,5] h[3,5] n[3]", {}, r"rnn: bad lengths"),
+    ("rnn", "g[6,3,5] r[5,5] h[3,5] n:i64[1]", {}, r"lengths: dims differ, got 3 and 1"),
 ]
 REFUSED = [
     (name, operands, {"activations": ("tanh",) * n, "alphas": (0.0,) * n, "betas": (0.0,) * n}, message)
