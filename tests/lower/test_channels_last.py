@@ -147,8 +147,7 @@ def test_close_to_torch_and_the_reference_through_both_doors(name: str, tmp_path
     module, x = built(name)
     with torch.inference_mode():
         expected = module(x).numpy()
-    if name != "upsampled":  # ONNX's Resize has no rule yet
-        torch.onnx.export(module, (x,), tmp_path / "net.onnx", dynamo=True)
+    torch.onnx.export(module, (x,), tmp_path / "net.onnx", dynamo=True)
     graph = load_module(module, (x,))
     expect_close(next(iter(interpret(graph, {next(iter(graph.inputs)): x.numpy()}).values())), expected)
     for source in (graph, *tmp_path.glob("*.onnx")):

@@ -1,6 +1,6 @@
 """ONNX models: `load_onnx`. Importing this registers every rule."""
 
-from ingot.load.onnx import (
+from ingot.load.onnx import (  # noqa: F401  # each declares its rules
     attention,
     contrib,
     conv,
@@ -23,24 +23,4 @@ from ingot.load.onnx import (
 from ingot.load.onnx.model import load_onnx, load_parsed
 from ingot.load.onnx.parse import parse_model
 
-RULES = (
-    attention,
-    contrib,
-    conv,
-    elementwise,
-    index,
-    linear,
-    ml,
-    norm,
-    pad,
-    quantize,
-    random,
-    recurrent,
-    reduce,
-    resize,
-    scatter,
-    shape,
-    signal,
-    strings,
-)
 __all__ = ["load_onnx", "load_parsed", "parse_model"]
