@@ -458,6 +458,12 @@ REFUSED = [
     ("avg_pool", "x[1,3,4]", {"kernel": (2, 2), "strides": (1,), "pads": (0, 0), "dilations": (1,)}, r"bad rank"),
     ("rotary", "x[2,8] cos[] sin[2,8]", {}, r"bad last dim of the angles, got f32\[\], expected 8"),
     ("rotary", "x[2,8] cos[2,8] sin[2,1]", {}, r"bad last dim of the angles, got f32\[2, 1\], expected 8"),
+    (
+        "quantize",
+        "x[2,5,7] s>0.01<0.1[] z:u8<9[7]",
+        {"axis": 0, "block": 0, "precision": f32, "dtype": u8},
+        r"zero point does not fit",
+    ),
     *image_cases.REFUSED,
     *kv_cache_cases.REFUSED,
     *recurrent_cases.REFUSED,

@@ -27,6 +27,9 @@ MODELS: dict[str, tuple[str, tuple[dict[str, int], ...]]] = {
     "k = 0 at run time": (
         "(float[2, N] x, float[N, 3] w) => (y) { y = MatMul(x, w) }", ({"N": 3}, {"N": 0}, {"N": 1})
     ),
+    "the largest of an axis that a run leaves empty": (
+        "(float[2, N] x) => (y) { y = Hardmax(x) }", ({"N": 3}, {"N": 0}, {"N": 1})
+    ),
     "Flatten of nothing, then a product": (
         "(float[N, 0, 2] x) => (y) <float[0, 5] w = {}> { h = Flatten(x) y = MatMul(h, w) }",
         ({"N": 3}, {"N": 0}, {"N": 1}),

@@ -33,7 +33,8 @@ def _expect_scales(name: str, x: TensorType, scale: TensorType, zero_point: Tens
     if (
         zero_point is not None
         and zero_point.shape != scale.shape
-        and (zero_point.rank, scale.rank) not in ((0, 1), (1, 0))
+        and (zero_point.rank, scale.rank) != (0, 1)
+        and (zero_point.shape, scale.rank) != ((1,), 0)
     ):
         raise ShapeError(f"{name}: zero point does not fit, got {zero_point}, expected the shape of {scale}")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ingot.dtype import i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import MAX_WINDOW, accumulator, raised, rooted
@@ -122,7 +124,11 @@ def hardmax(call: Call) -> str:
         return call[0]
     places = build.iota(length=shape[axis], start=0, step=1, dtype=i64)
     places = call.reshape(places, (shape[axis], *[1] * (len(shape) - 1 - axis)))
-    return call.cast(build.equal(build.argmax(call[0], axis=axis, keepdims=True), places), call.type(0).dtype)
+    x = call[0]
+    if not isinstance(shape[axis], int):  # of an axis that a run leaves empty there is no largest element
+        high = tuple(int(i == axis) for i in range(len(shape)))
+        x = build.pad(x, low=(0,) * len(shape), high=high, value=-math.inf)
+    return call.cast(build.equal(build.argmax(x, axis=axis, keepdims=True), places), call.type(0).dtype)
 
 
 @onnx("InstanceNormalization")
