@@ -19,7 +19,7 @@ import numpy as np
 
 from ingot.dim import symbols_of
 from ingot.dtype import DTYPES, from_numpy, string
-from ingot.errors import LoadError
+from ingot.errors import LoadError, UnsupportedError
 from ingot.files import MappedFile, write_arrays, written, written_folder
 from ingot.ir import Graph, TensorType
 from ingot.lower.cpu.formats import PANEL
@@ -49,12 +49,17 @@ def write(folder: str, graph: Graph, program: Program, weights: WeightStore) -> 
 def write_files(
     folder: str, graph: Graph, program: Program, weights: WeightStore, *, mode: int = 0o666, durable: bool = True
 ) -> None:
-    """Writes a program's files into a folder; mode: their permissions, before the umask. Raises OutputError."""
+    """Writes a program's files into a folder; mode: their permissions, before the umask.
+
+    Raises OutputError, and UnsupportedError for a graph that holds strings.
+    """
     arrays = {f"recipe {key}": array for key, array in weights.items()}
     arrays |= {f"weight {name}": data for name, data in _raw_weights(graph, program).items()}
     rows: dict[str, dict[str, Any]] = {}
     offset = 0
     for key, given in arrays.items():
+        if given.dtype == object:
+            raise UnsupportedError(f"save: {key!r} holds strings, expected numbers alone")
         array = arrays[key] = np.require(given, requirements=("C", "A"))
         row = {"dtype": from_numpy(array.dtype).name, "shape": list(array.shape), "offset": offset}
         rows[key] = row | {"hash": row_hash(key, row, content_hash(array))}

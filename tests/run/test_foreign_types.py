@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import ingot
-from ingot.dtype import f8e4m3fn, i4
-from ingot.ir import Graph
+from ingot.dtype import f8e4m3fn, i4, string
+from ingot.errors import UnsupportedError
+from ingot.ir import Graph, TensorType
 from ingot.load.onnx import load_onnx
 from ingot.text import parse
 from onnx_models import text_model
@@ -138,3 +139,12 @@ def test_an_onnx_model_of_words() -> None:
         np.testing.assert_allclose(
             session.run(None, {"x": x})[0], np.exp([float(word + "1.0") for word in words]), rtol=1e-5
         )
+
+
+def test_a_graph_that_holds_strings_is_not_saved(tmp_path) -> None:
+    graph = Graph("words")
+    words = graph.add_weight("w", np.array(["a", "b"], object))
+    graph.add_input("x", TensorType(string, (2,)))
+    graph.set_output("y", graph.add("string_concat", ["x", words]).output)
+    with pytest.raises(UnsupportedError, match="holds strings"):
+        ingot.InferenceSession(graph).save(tmp_path / "program")
