@@ -7,7 +7,6 @@ over `graph.nodes` stays correct while nodes are added and removed.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,81 +15,50 @@ from typing import Any
 import numpy as np
 
 from ingot import abi
-from ingot.dim import AtMost, Dim, Expr, bind, check_shape, symbols_of
+from ingot.dim import Expr, bind, check_shape, symbols_of
 from ingot.dtype import DType, from_numpy
-from ingot.errors import LimitError, LoadError, ShapeError
+from ingot.errors import LimitError, LoadError
+from ingot.types import (
+    OptionalType,
+    SequenceType,
+    TensorType,
+    Type,
+    UnrankedType,
+    bind_type,
+    compatible,
+    forget,
+    join,
+    narrowed,
+    type_symbols,
+)
+
+__all__ = [
+    "KINDS",
+    "MAX_NODES",
+    "MAX_RANK",
+    "OPS",
+    "REQUIRED",
+    "Graph",
+    "Node",
+    "Op",
+    "OptionalType",
+    "Sample",
+    "SequenceType",
+    "TensorType",
+    "Type",
+    "UnrankedType",
+    "Value",
+    "bind_attribute",
+    "bind_type",
+    "compatible",
+    "forget",
+    "join",
+    "type_symbols",
+]
 
 MAX_RANK = abi.constant("INGOT_MAX_RANK")
 MAX_NODES = 1_000_000
 KINDS = ("input", "weight", "constant", "state", "activation")
-
-
-@dataclass(frozen=True, slots=True)
-class TensorType:
-    """Dtype and shape of a dense tensor; a dim may be an int, an `Expr` or None (unknown)."""
-
-    dtype: DType
-    shape: tuple[Dim, ...]
-
-    def __str__(self) -> str:
-        dims = ", ".join("?" if d is None else str(d) for d in self.shape)
-        return f"{self.dtype}[{dims}]"
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-    @property
-    def is_static(self) -> bool:
-        """True when every dim is an int."""
-        return all(isinstance(d, int) for d in self.shape)
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        """The shape of a static tensor."""
-        assert self.is_static, self
-        return self.shape  # type: ignore[return-value]
-
-    @property
-    def size(self) -> int:
-        """Number of elements of a static tensor, planned ones included."""
-        size = 1
-        for dim in self.dims:
-            size *= int(dim)
-        return size
-
-    @property
-    def extent(self) -> int:
-        """The product of the dims that are known and not 0: a bound on strides, and on loops over rows of nothing."""
-        return math.prod(dim for dim in self.shape if isinstance(dim, int) and dim)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of a static tensor."""
-        return self.dtype.nbytes(self.size)
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceType:
-    """A list of values of one type."""
-
-    element: Type
-
-    def __str__(self) -> str:
-        return f"sequence<{self.element}>"
-
-
-@dataclass(frozen=True, slots=True)
-class OptionalType:
-    """A value that may be absent."""
-
-    element: Type
-
-    def __str__(self) -> str:
-        return f"optional<{self.element}>"
-
-
-Type = TensorType | SequenceType | OptionalType
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +81,7 @@ class Op:
     variadic: bool
     attributes: dict[str, Any]  # name -> default, or REQUIRED
     attribute_types: dict[str, Any]  # name -> annotation
-    outputs: int
+    outputs: int  # 0: as many as its inference says
     view: bool
     computes: bool
     inplace: tuple[int, ...]
@@ -121,6 +89,7 @@ class Op:
     samples: tuple[Sample, ...]
     tolerance: dict[DType, float]
     domain: tuple[float, float]
+    any_type: bool
     expand: Callable[..., Any] | None
     doc: str
 
@@ -189,7 +158,8 @@ class Graph:
     """Inputs, weights, constants, states, nodes in a valid order, and outputs (external name -> value name).
 
     `states` pairs a state value with the value that replaces it after the run; the update is functional here and the
-    planner proves it in-place or refuses.
+    planner proves it in-place or refuses. `measured` are symbols that no input gives a value: a node whose result has a
+    shape that depends on data, and the dims of that result, which a run measures before any reader of them.
     """
 
     def __init__(self, name: str = "graph"):
@@ -198,6 +168,7 @@ class Graph:
         self.inputs: list[str] = []
         self.outputs: dict[str, str] = {}
         self.states: dict[str, str] = {}
+        self.measured: dict[str, str] = {}  # symbol -> the value one of whose dims it is
         # The order, as a ring through None. Nodes know no graph and no neighbours, so that nothing here is a cycle of
         # references: arrays leave with the last who holds them.
         self._next: dict[Node | None, Node | None] = {None: None}
@@ -256,9 +227,15 @@ class Graph:
         """Names of the symbols in the types of inputs and states, in order of appearance."""
         found: dict[str, None] = {}
         for name in [*self.inputs, *self.states]:
-            for dim in self.type(name).shape:
-                found.update(dict.fromkeys(sorted(symbols_of(dim))))
+            found.update(dict.fromkeys(type_symbols(self.values[name].type)))
         return list(found)
+
+    def mentioned(self, node: Node) -> set[str]:
+        """The measured symbols that a node uses: in its attributes, and in its results where it does not make them."""
+        found = set().union(*map(_mentioned, node.attributes.values()))
+        for name in node.outputs:
+            found.update(type_symbols(self.values[name].type))
+        return {s for s in found if s in self.measured and self.measured[s] not in node.outputs}
 
     def fresh(self, hint: str = "t") -> str:
         """A value name that is not taken; `hint` itself where possible."""
@@ -354,6 +331,7 @@ class Graph:
             assert not self.values[name].users and not self.is_output(name), f"{name} is still used"
         for name in node.outputs:
             del self.values[name]
+        self.measured = {symbol: name for symbol, name in self.measured.items() if name not in node.outputs}
         for operand in node.operands:
             self._use(operand, node, -1)
         previous, following = self._previous.pop(node), self._next.pop(node)
@@ -402,15 +380,23 @@ class Graph:
         self.inputs = [new if name == old else name for name in self.inputs]
         self.outputs = {k: new if v == old else v for k, v in self.outputs.items()}
         self.states = {new if k == old else k: new if v == old else v for k, v in self.states.items()}
+        self.measured = {k: new if v == old else v for k, v in self.measured.items()}
         del self.values[old]
 
     def sort(self) -> None:
-        """Puts nodes in a topological order, stable where it can be. Raises LoadError naming a cycle."""
+        """Puts nodes in a topological order, stable where it can be. Raises LoadError naming a cycle.
+
+        A node comes after those that make its operands, and after those that measure a dim which it uses.
+        """
         ready: list[Node] = []
         waiting: dict[Node, int] = {}
         order = list(self.nodes)
+        readers: dict[str, dict[Node, int]] = {name: value.users for name, value in self.values.items()}
         for node in order:
             waiting[node] = sum(self.producer(o) is not None for o in node.operands)
+            for name in {self.measured[s] for s in self.mentioned(node)} if self.measured else ():
+                readers[name] = {**readers[name], node: readers[name].get(node, 0) + 1}
+                waiting[node] += 1
         position = {node: i for i, node in enumerate(order)}
         heap = [position[node] for node in order if waiting[node] == 0]
         heapq.heapify(heap)
@@ -418,7 +404,7 @@ class Graph:
             node = order[heapq.heappop(heap)]
             ready.append(node)
             for output in node.outputs:
-                for user, count in self.values[output].users.items():
+                for user, count in readers[output].items():
                     waiting[user] -= count
                     if waiting[user] == 0:
                         heapq.heappush(heap, position[user])
@@ -467,12 +453,17 @@ class Graph:
     def narrow(self, name: str, declared: Type) -> None:
         """Takes unknown and symbolic dims of an inferred type from a declared one. Raises ShapeError."""
         value = self.values[name]
-        value.type = _narrowed(name, value.type, declared)
+        value.type = narrowed(name, inferred := value.type, declared)
+        if isinstance(inferred, TensorType) and isinstance(value.type, TensorType) and value.producer is not None:
+            for before, dim in zip(inferred.shape, value.type.shape, strict=True):
+                if before is None and isinstance(dim, Expr) and len(names := symbols_of(dim)) == 1:
+                    self.measured.setdefault(names.pop(), name)
         if isinstance(value.type, TensorType):
             check_shape(f"value {name!r}", value.type.shape, value.type.dtype, MAX_RANK)
 
     def _take_borders(self, source: Graph) -> None:
         self.inputs, self.outputs, self.states = list(source.inputs), dict(source.outputs), dict(source.states)
+        self.measured = dict(source.measured)
         self._fresh = source._fresh
 
     def _declare(self, value: Value) -> None:
@@ -512,6 +503,8 @@ class Graph:
                 if operand is not None:
                     assert operand in seen, f"{node} reads {operand} before it is made"
                     users[operand][node] = users[operand].get(node, 0) + 1
+            for symbol in self.mentioned(node) if self.measured else ():
+                assert self.measured[symbol] in seen, f"{node} uses {symbol} before it is measured"
             for output in node.outputs:
                 assert self.values[output].producer is node, f"{output} has a wrong producer"
                 assert output not in seen, f"{output} is made twice"
@@ -552,11 +545,14 @@ class Graph:
             assert compatible(declared, type), f"{output} is {declared}, {node.op.name} makes {type}"
 
 
-def bind_type(type: Type, symbols: Mapping[str, int]) -> Type:
-    """A type with the given symbols replaced."""
-    if isinstance(type, TensorType):
-        return type if type.is_static else TensorType(type.dtype, tuple(bind(dim, symbols) for dim in type.shape))
-    return type.__class__(bind_type(type.element, symbols))
+def _mentioned(attribute: Any) -> set[str]:
+    """The names of the symbols in an attribute, those in the types and attributes of a subgraph included."""
+    if isinstance(attribute, tuple):
+        return set().union(*map(_mentioned, attribute))
+    if not isinstance(attribute, Graph):
+        return symbols_of(attribute)
+    found = {name for value in attribute.values.values() for name in type_symbols(value.type)}
+    return found.union(*(_mentioned(each) for node in attribute.nodes for each in node.attributes.values()))
 
 
 def bind_attribute(value: Any, symbols: Mapping[str, int]) -> Any:
@@ -566,24 +562,3 @@ def bind_attribute(value: Any, symbols: Mapping[str, int]) -> Any:
     if isinstance(value, Graph):
         return value.bind(symbols)
     return bind(value, symbols)
-
-
-def _narrowed(name: str, inferred: Type, declared: Type) -> Type:
-    """The inferred type with unknown and symbolic dims taken from the declared one where that knows more."""
-    if not compatible(declared, inferred):
-        raise ShapeError(f"value {name!r}: types differ, got {inferred}, expected {declared}")
-    if not isinstance(inferred, TensorType) or not isinstance(declared, TensorType):
-        return inferred
-    pairs = zip(inferred.shape, declared.shape, strict=True)
-    shape = tuple(a if (isinstance(a, int) and not isinstance(b, AtMost)) or b is None else b for a, b in pairs)
-    return TensorType(inferred.dtype, shape)
-
-
-def compatible(declared: Type, inferred: Type) -> bool:
-    """Equal, where an unknown or symbolic dim may meet anything."""
-    if not isinstance(declared, TensorType) or not isinstance(inferred, TensorType):
-        return declared == inferred
-    if declared.dtype != inferred.dtype or declared.rank != inferred.rank:
-        return False
-    pairs = zip(declared.shape, inferred.shape, strict=True)
-    return all(a == b or a is None or b is None or isinstance(a, Expr) or isinstance(b, Expr) for a, b in pairs)

@@ -163,7 +163,7 @@ def _expect_runnable(graph: Graph, folder: str) -> None:
         type = graph.values[name].type
         if not isinstance(type, TensorType) or None in type.shape:
             raise LoadError(f"{folder}: {name!r} cannot be fed, got {type}, expected a tensor whose dims have names")
-    known = set(graph.symbols)
+    known = {*graph.symbols, *graph.measured}
     for node in graph.nodes:
         unknown = set().union(*map(_symbols, node.attributes.values())) - known
         if unknown:

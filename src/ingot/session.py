@@ -17,7 +17,7 @@ from ingot.cache import Entry, entry_of, folder_of
 from ingot.compile import Mode, compile_mode, simplify
 from ingot.config import debug
 from ingot.errors import InputError, UnsupportedError, bounded
-from ingot.ir import Graph, TensorType
+from ingot.ir import Graph, TensorType, Type
 from ingot.load import is_onnx_file, is_saved_program, load_model
 from ingot.locks import OwnedLock
 from ingot.lower import Target
@@ -41,7 +41,7 @@ MAX_THREADS = 256
 
 @dataclass(frozen=True, slots=True)
 class NodeArg:
-    """An input or output, as ONNX Runtime describes it: dims are ints, names, or None."""
+    """An input or output, as ONNX Runtime describes it: dims are ints, names, or None; a sequence has none."""
 
     name: str
     shape: list[int | str | None]
@@ -111,20 +111,21 @@ class InferenceSession:
         self.target = Target(self.isa, self.threads, reuse=debug() < 5)
         self._context = Context(self)
 
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """Runs once, with ONNX Runtime's signature: names or None for all, and an array for each input.
 
-        Returns fresh arrays. Raises InputError for a wrong name, dtype, rank, dim or index.
+        A sequence is a list, an optional what it holds or None. Returns fresh arrays. Raises InputError for a wrong
+        name, dtype, rank, dim or index.
         """
         return self._context.run(output_names, input_feed)
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs, in order."""
-        return [_node_arg(name, self.graph.type(name)) for name in self.graph.inputs]
+        return [_node_arg(name, self.graph.values[name].type) for name in self.graph.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs, in order."""
-        return [_node_arg(name, self.graph.type(value)) for name, value in self.graph.outputs.items()]
+        return [_node_arg(name, self.graph.values[value].type) for name, value in self.graph.outputs.items()]
 
     def io_binding(self) -> IOBinding:
         """Buffers bound once, for runs without checks or allocation."""
@@ -145,7 +146,7 @@ class InferenceSession:
         """
         return Explanation.of(self._context.current().native, self._context.current().fallback, node)
 
-    def profile(self, input_feed: Mapping[str, np.ndarray], runs: int = 1) -> Profile:
+    def profile(self, input_feed: Mapping[str, Any], runs: int = 1) -> Profile:
         """Runs with a clock around each step, and gives the median of each over `runs` runs."""
         program, inputs = self._context.prepare(input_feed)
         if program.single is None:
@@ -216,15 +217,16 @@ class Context:
         self._debug = debug()
         self.hits = self.misses = 0
         self._names = list(self._graph.inputs)
-        self._types = [self._graph.type(name) for name in self._names]
+        types = [(name, self._graph.values[name].type) for name in self._names]
         self._symbols = self._graph.symbols
-        self._expected = [(name, t.shape, t.dtype.numpy) for name, t in zip(self._names, self._types, strict=True)]
+        self._expected = [(name, t.shape, t.dtype.numpy) for name, t in types if isinstance(t, TensorType)]
+        self._takes_arrays = len(self._expected) == len(types)
         self._outputs = list(self._graph.outputs)
         self._static: Program | None = None
         if not self._symbols and self._executor == "native":
             self._static = self._compile(())
 
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[np.ndarray]:
         """As `InferenceSession.run`."""
         if self._executor == "interpret":
             with bounded("run"):
@@ -237,22 +239,22 @@ class Context:
             return outputs
         return [outputs[self._output_index(name)] for name in output_names]
 
-    def prepare(self, input_feed: Mapping[str, np.ndarray]) -> tuple[Program, list[np.ndarray]]:
+    def prepare(self, input_feed: Mapping[str, Any]) -> tuple[Program, list[np.ndarray]]:
         """The program for these inputs, and the inputs row-major in graph order. Raises InputError."""
-        if self._static is not None:
+        if self._static is not None and self._takes_arrays:
             inputs = self._exact(input_feed)
             if inputs is not None:
                 return self._static, inputs
         with bounded("run"):
             return self._bound(input_feed)
 
-    def _bound(self, input_feed: Mapping[str, np.ndarray]) -> tuple[Program, list[np.ndarray]]:
+    def _bound(self, input_feed: Mapping[str, Any]) -> tuple[Program, list[np.ndarray]]:
         """As `prepare`, for inputs that say what symbols are, or have to be copied or refused."""
         symbols = bind_symbols(self._graph, input_feed)
-        inputs = [np.require(input_feed[name], requirements=("C", "A")) for name in self._names]
+        inputs = [_row_major(input_feed[name]) for name in self._names]
         return self._static or self._program(tuple(symbols[s] for s in self._symbols)), inputs
 
-    def _exact(self, input_feed: Mapping[str, np.ndarray]) -> list[np.ndarray] | None:
+    def _exact(self, input_feed: Mapping[str, Any]) -> list[np.ndarray] | None:
         """The inputs of a static model when they need neither copy nor complaint: the quick way to a run."""
         if len(input_feed) != len(self._expected):
             return None
@@ -384,9 +386,14 @@ def _check_option(name: str, value: str, valid: Iterable[str]) -> None:
         raise InputError(f"option {name}: unknown value, got {value!r}, expected one of {', '.join(valid)}")
 
 
-def _node_arg(name: str, type: TensorType) -> NodeArg:
-    dims: list[int | str | None] = [d if isinstance(d, int) or d is None else str(d) for d in type.shape]
-    return NodeArg(name, dims, type.dtype.onnx)
+def _row_major(value: Any) -> Any:
+    """An array that kernels can read; what is none is left as it is."""
+    return np.require(value, requirements=("C", "A")) if isinstance(value, np.ndarray) else value
+
+
+def _node_arg(name: str, type: Type) -> NodeArg:
+    shape = type.shape if isinstance(type, TensorType) else ()
+    return NodeArg(name, [d if isinstance(d, int) or d is None else str(d) for d in shape], type.onnx)
 
 
 @dataclass(frozen=True, slots=True)

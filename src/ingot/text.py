@@ -23,11 +23,12 @@ import numpy as np
 import ingot.dim as dim
 from ingot.dtype import DTYPES, NARROW, DType, bf16, f16, from_numpy, string
 from ingot.errors import IngotError, LoadError
-from ingot.ir import OPS, Graph, Node, Op, OptionalType, SequenceType, TensorType, Type, compatible
+from ingot.ir import OPS, Graph, Node, Op, OptionalType, SequenceType, TensorType, Type, UnrankedType, compatible
 
 _BARE = re.compile(r"[A-Za-z_][\w.]*")
 _INLINE_ELEMENTS = 64
 _AS_BYTES = (f16, bf16, *NARROW)
+_MAX_DEPTH = 40  # of subgraphs and types in one another
 
 
 def dump(graph: Graph) -> str:
@@ -112,8 +113,10 @@ def _attribute(value: Any) -> str:
             return f"@{value.name}"
         case float():
             return repr(float(value))
+        case TensorType() | UnrankedType() | SequenceType() | OptionalType():
+            return f"<{value}>"
         case Graph():
-            return "{" + dump(value).replace("\n", ";") + "}"
+            return "{" + dump(value).removesuffix("\n").replace("\n", "; ") + "}"
     return str(value)
 
 
@@ -153,7 +156,10 @@ def parse(text: str, weights: Mapping[str, np.ndarray] | None = None) -> Graph:
         if not line.strip():
             continue
         try:
-            _Line(line, graph, states, weights or {}).parse()
+            reader = _Line(_TOKEN.findall(line), graph, states, weights or {})
+            reader.parse()
+            if reader.peek():
+                raise ValueError(f"got {reader.peek()!r} after the end")
         except (*_MALFORMED, IngotError) as error:
             raise LoadError(f"graph text, line {number}: cannot be read, got {line[:200]!r} ({error})") from error
     for name, update in states:
@@ -177,15 +183,18 @@ _TOKEN = re.compile(
 class _Line:
     """A cursor over the tokens of one line."""
 
-    def __init__(self, line: str, graph: Graph, states: list[tuple[str, str]], weights: Mapping[str, np.ndarray]):
-        self.tokens = _TOKEN.findall(line)
+    def __init__(
+        self, tokens: list[str], graph: Graph, states: list[tuple[str, str]], weights: Mapping[str, np.ndarray]
+    ):
+        self.tokens = tokens
         self.at = 0
+        self.depth = 0
         self.graph = graph
         self.states = states
         self.weights = weights
 
-    def peek(self) -> str:
-        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+    def peek(self, ahead: int = 0) -> str:
+        return self.tokens[self.at + ahead] if self.at + ahead < len(self.tokens) else ""
 
     def take(self, expected: str | None = None) -> str:
         token = self.tokens[self.at]
@@ -199,8 +208,7 @@ class _Line:
         return json.loads(token) if token.startswith('"') else token
 
     def parse(self) -> None:
-        following = self.tokens[1] if len(self.tokens) > 1 else ""
-        keyword = self.peek() if following not in ("=", ",") else ""
+        keyword = self.peek() if self.peek(1) not in ("=", ",") else ""
         match keyword:
             case "graph":
                 self.take()
@@ -219,8 +227,6 @@ class _Line:
                 self.graph.set_output(external, value)
             case _:
                 self.node()
-        if self.at != len(self.tokens):
-            raise ValueError(f"got {self.peek()!r} after the end")
 
     def declaration(self, keyword: str) -> None:
         name = self.name()
@@ -283,7 +289,7 @@ class _Line:
         node = self.graph.add(op, operands, outputs, **attributes)
         if node.outputs != tuple(outputs):
             raise ValueError(f"a value of {', '.join(outputs)} is defined twice")
-        if not self.peek():
+        if self.peek() != ":":
             return  # written by hand: the inferred types stand
         for i, output in enumerate(node.outputs):
             self.take("," if i else ":")
@@ -292,7 +298,7 @@ class _Line:
     def expect_use(self, op: Op, operands: list[str | None], attributes: dict[str, Any], outputs: int) -> None:
         """Raises ValueError unless an op may be used so, as far as can be told before its inference."""
         wrong = op.misuse(operands, attributes)
-        if wrong or outputs != op.outputs:
+        if wrong or outputs != (op.outputs or outputs):
             raise ValueError(wrong or f"{op.name} makes {op.outputs} values, {outputs} were named")
         for key, value in attributes.items():
             if not _fits(op.attribute_types[key], value):
@@ -300,19 +306,51 @@ class _Line:
                     r"typing\.|ingot\.\w+\.|Annotated\[Any, |<class '|'>", "", str(op.attribute_types[key])
                 )
                 raise ValueError(f"{op.name}: bad {key}, got {_attribute(value)[:100]}, expected {expected}")
-        for operand in operands:
-            if operand is not None and not isinstance(self.graph.values[operand].type, TensorType):
-                raise ValueError(f"{op.name}: {operand!r} is {self.graph.values[operand].type}, expected a tensor")
+        types = [None if operand is None else self.graph.values[operand].type for operand in operands]
+        for operand, type in zip(operands, types, strict=True):
+            if not op.any_type and type is not None and not isinstance(type, TensorType):
+                raise ValueError(f"{op.name}: {operand!r} is {type}, expected a tensor")
+        if not op.outputs and outputs != len(made := op.infer(*types, **attributes)):
+            raise ValueError(f"{op.name} makes {len(made)} values here, {outputs} were named")
 
     def type(self) -> Type:
         word = self.take()
         if word in ("sequence", "optional"):
             self.take("<")
+            self.enter()
             element = self.type()
+            self.depth -= 1
             self.take(">")
             return SequenceType(element) if word == "sequence" else OptionalType(element)
         self.take("[")
-        return TensorType(DTYPES[word], tuple(dim.parse(text) for text in self.items()))
+        items = self.items()
+        if items == ["..."]:
+            return UnrankedType(DTYPES[word])
+        return TensorType(DTYPES[word], tuple(dim.parse(text) for text in items))
+
+    def enter(self) -> None:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise ValueError(f"nested too deep, expected at most {_MAX_DEPTH} levels")
+
+    def subgraph(self) -> Graph:
+        """A graph in braces, its lines parted by semicolons; it keeps no states, and its data are constants."""
+        self.take("{")
+        self.enter()
+        outer, self.graph = self.graph, Graph()
+        states = len(self.states)
+        while self.peek() != "}":
+            if self.peek() == "weight" and self.peek(1) not in ("=", ","):
+                raise ValueError("a subgraph has no weights, expected constants")
+            self.parse()
+            if self.peek() != "}":
+                self.take(";")
+        self.take("}")
+        self.depth -= 1
+        if len(self.states) != states:
+            raise ValueError("a subgraph keeps no states")
+        inner, self.graph = self.graph, outer
+        return inner
 
     def items(self) -> list[str]:
         """The texts between commas up to the closing bracket, which is taken."""
@@ -347,8 +385,15 @@ class _Line:
             return self.name()
         if token.startswith("@"):
             return DTYPES[self.take()[1:]]
+        if token == "{":
+            return self.subgraph()
+        if token == "<":
+            self.take()
+            type = self.type()
+            self.take(">")
+            return type
         text, depth = "", 0
-        while self.at < len(self.tokens) and (depth or self.peek() not in (",", ")", "]")):
+        while self.at < len(self.tokens) and (depth or self.peek() not in (",", ")", "]", ";", "}")):
             token = self.take()
             depth += (token == "(") - (token == ")")
             text += token

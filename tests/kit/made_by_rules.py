@@ -18,6 +18,7 @@ from ingot.load.onnx import load_onnx
 from onnx_cases import INTEGERS, INTEGERS_BY_REFERENCE, NODES, SYMBOLIC
 from onnx_math_cases import MULTINOMIAL, RANDOM
 from onnx_models import one_node, text_model
+from onnx_value_cases import VALUES, absent_optional, scan_with_batch
 
 REWRITE = "`python tests/kit/made_by_rules.py --write` writes the tables anew"
 
@@ -32,14 +33,16 @@ def made_by_aten() -> Made:
 
 
 def made_by_onnx() -> Made:
-    """The table of every single node, and of all arithmetic on known and symbolic integers."""
+    """The table of every single node, of arithmetic on known and symbolic integers, and of models of other values."""
     with recording() as made:
         for case in [*NODES, *RANDOM, MULTINOMIAL]:
             load_onnx(one_node(case, np.random.default_rng(0))[0].SerializeToString())
         for body in (INTEGERS | INTEGERS_BY_REFERENCE).values():
             load_onnx(text_model(f"g () => (y) {{ {body} }}"))
-        for body in SYMBOLIC.values():
+        for body in [*SYMBOLIC.values(), *(body for body, _ in VALUES.values())]:
             load_onnx(text_model(body))
+        load_onnx(scan_with_batch())
+        load_onnx(absent_optional())
     return made
 
 

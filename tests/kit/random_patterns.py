@@ -13,7 +13,7 @@ from random_growth import Growth, Refused
 
 Pattern = Callable[[Growth], object]
 
-_UNARY = [op for op in OPS.values() if op.operand_names == ("x",) and op.name != "cast"]
+_UNARY = [op for op in OPS.values() if op.operand_names == ("x",) and op.name != "cast" and op.samples]
 _UNARY = [op for op in _UNARY if {s.operands for s in op.samples} >= {"x[2,5,7]", "x[67]"}]
 _ARITHMETIC = ("add", "add", "sub", "mul", "mul", "div", "maximum", "minimum", "pow", "mod", "floor_div")
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
@@ -26,7 +26,8 @@ _ACTIVATIONS = ("relu", "gelu", "silu", "sigmoid", "tanh")
 
 def sampled(g: Growth) -> str:
     """Any op with the operands and attributes of one of its samples."""
-    op = g.choose([op for op in OPS.values() if not any(":string" in sample.operands for sample in op.samples)])
+    fed = [op for op in OPS.values() if op.samples]
+    op = g.choose([op for op in fed if not any(":string" in sample.operands for sample in op.samples)])
     sample = g.choose(op.samples)
     operands = []
     for data in draw(sample.operands, g.rng, op.domain):

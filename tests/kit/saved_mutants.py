@@ -55,10 +55,12 @@ def op_case(name: str, sample: Sample, weights: int, rng: np.random.Generator) -
 
 
 def sources(seed: int) -> list[Case]:
-    """A graph of each op, of one sample of it, and random ones; and arrays for their inputs."""
+    """A graph of each op that has samples, of one of them, and random ones; and arrays for their inputs."""
     rng = np.random.default_rng(seed)
     cases = []
     for name, op in OPS.items():
+        if not op.samples:
+            continue
         sample = op.samples[int(rng.integers(len(op.samples)))]
         if ":string" in sample.operands:
             continue  # such a graph is not saved

@@ -121,6 +121,10 @@ def torch_bitcast(x, *, dtype):
     return x.view({u64: torch.uint64, f16: torch.float16, f64: torch.float64, u8: torch.uint8}[dtype])
 
 
+def torch_reduce_over(x, axes, *, kind, keepdims):
+    return ORACLE[f"reduce_{kind}"](x, axes=tuple(axes.tolist()), keepdims=keepdims)
+
+
 ORACLE = {
     "div": lambda a, b: a / b if a.dtype.is_floating_point else torch.div(a, b, rounding_mode="trunc"),
     "floor_div": torch.floor_divide,
@@ -176,6 +180,10 @@ ORACLE = {
     "trilu": lambda x, *, k, upper: x.triu(k) if upper else x.tril(k),
     "gather": torch_gather,
     "gather_elements": lambda x, i, *, axis: x.gather(axis, torch.remainder(i, x.shape[axis])),
+    "compress": lambda x, condition, *, axis: x.index_select(axis, condition.nonzero()[:, 0]),
+    "nonzero": lambda x: torch.atleast_1d(x).nonzero().T,
+    "measure": lambda sizes: torch.zeros(sizes.tolist(), dtype=torch.bool),
+    "reduce_over": torch_reduce_over,
     "topk": lambda x, *, k, axis, largest: x.sort(dim=axis, descending=largest, stable=True),
     "iota": lambda *, length, start, step, dtype: torch.arange(length, dtype=torch.float64) * step + start,
     "conv": torch_conv,

@@ -261,7 +261,8 @@ def test_unsupported_nodes_are_listed_together() -> None:
     """Each with its name and why; what only reads their results is not."""
     content = parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 18, "com.example" : 1]> g (float[2, 3] x, int64[4] p) => (y) {
-        [Near_1] a = com.example.Near(x)  [Relu_2] b = Relu(a)  [Far_3] c = com.example.Far(x)  [Pad_4] d = Pad(x, p)
+        [Near_1] a = com.example.Near(x)  [Relu_2] b = Relu(a)  [Far_3] c = com.example.Far(x)
+        [Pad_4] d = Pad<mode="wrap">(x, p)
         [Add_5] y = Add(b, d) }"""
     ).SerializeToString()
     with pytest.raises(UnsupportedError) as caught:

@@ -1,13 +1,15 @@
-"""ONNX's own node tests through the loader and the interpreter: the list of those that pass may only grow."""
+"""ONNX's own tests through the loader and the interpreter: the list of those that pass may only grow."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from onnx.backend.test.case.test_case import TestCase as NodeCase
+from onnx.backend.test.case.test_case import TestCase as Case
 from onnx.backend.test.loader import load_model_tests
 
 from ingot.errors import IngotError
@@ -17,50 +19,76 @@ from ingot.run.interpret import interpret
 # By ONNX's word "for informational purpose": every implementation draws its own numbers, even from one seed.
 RANDOM = ("test_bernoulli",)
 PASSING = Path(__file__).with_name("onnx_backend_passing.txt")
+KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
+
+Data = tuple[list[Any], list[Any]]  # inputs and outputs: arrays, lists, None
 
 
-def with_constants(proto: onnx.ModelProto, arrays: dict[str, np.ndarray]) -> onnx.ModelProto:
-    """The model with the integer and bool inputs of at most rank 1 as constants: the tests feed axes and shapes too.
-
-    So they do with the region and the scales of Resize, and the edges of mel bands, which are floats.
-    """
-    result = onnx.ModelProto()
-    result.CopyFrom(proto)
-    settled = ("MelWeightMatrix", "Resize", "Upsample")
-    scales = {name for node in proto.graph.node if node.op_type in settled for name in node.input[1:]}
-    for name, array in arrays.items():
-        if (array.dtype.kind in "ib" and array.ndim < 2) or name in scales:
-            result.graph.initializer.append(numpy_helper.from_array(array, name))
-    return result
+def cases() -> Iterator[tuple[Case, bytes, list[Data]]]:
+    """Every case of ONNX that has a model, with the bytes of its model and its data sets."""
+    for case in chain.from_iterable(load_model_tests(kind=kind) for kind in KINDS):
+        if case.model is not None:
+            yield case, case.model.SerializeToString(), [(list(i), list(o)) for i, o in case.data_sets]
+        elif case.model_dir is not None:
+            folder = Path(case.model_dir)
+            content = (folder / "model.onnx").read_bytes()
+            graph = onnx.load_from_string(content).graph
+            sets = sorted(folder.glob("test_data_set_*"))
+            yield case, content, [(_stored(d, "input", graph.input), _stored(d, "output", graph.output)) for d in sets]
 
 
-def passes(case: NodeCase) -> bool:
+def _stored(folder: Path, kind: str, infos: Any) -> list[Any]:
+    """What a data set holds for inputs or outputs: as many files as there are."""
+    count = len(list(folder.glob(f"{kind}_*.pb")))
+    return [
+        _value((folder / f"{kind}_{i}.pb").read_bytes(), info.type)
+        for i, info in zip(range(count), infos, strict=False)
+    ]
+
+
+def _value(content: bytes, type: onnx.TypeProto) -> Any:
+    match type.WhichOneof("value"):
+        case "sequence_type":
+            return numpy_helper.to_list(onnx.SequenceProto.FromString(content))
+        case "optional_type":
+            return numpy_helper.to_optional(onnx.OptionalProto.FromString(content))
+    return numpy_helper.to_array(onnx.TensorProto.FromString(content))
+
+
+def passes(case: Case, content: bytes, data: list[Data]) -> bool:
     """Whether every data set of a case gives the expected dtypes, shapes and values."""
-    for given, wanted in case.data_sets:
-        inputs, expected = tensors(given), tensors(wanted)
-        if inputs is None or expected is None:
-            return False  # sequences and optionals
-        arrays = {i.name: a for i, a in zip(case.model.graph.input, inputs, strict=False)}
-        try:
-            graph = load_onnx(with_constants(case.model, arrays).SerializeToString())
-            results = interpret(graph, {name: arrays[name] for name in graph.inputs})
-        except IngotError:
-            return False
-        if not all(same(got, want, case) for got, want in zip(results.values(), expected, strict=True)):
-            return False
+    try:
+        graph = load_onnx(content)
+        for inputs, expected in data:
+            feeds = dict(zip(graph.inputs, map(_as_array, inputs), strict=True))
+            results = interpret(graph, feeds)
+            if not all(same(got, want, case) for got, want in zip(results.values(), expected, strict=True)):
+                return False
+    except IngotError:
+        return False
     return True
 
 
-def tensors(values: Sequence[object]) -> list[np.ndarray] | None:
-    """The arrays of a data set; None where a value is no tensor."""
-    if not all(isinstance(v, (np.ndarray, np.generic, onnx.TensorProto)) for v in values):
+def _as_array(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_array(each) for each in value]
+    if value is None:
         return None
-    arrays = [numpy_helper.to_array(v) if isinstance(v, onnx.TensorProto) else np.asarray(v) for v in values]
-    return [a if a.dtype.kind not in "SU" else a.astype(object) for a in arrays]
+    array = numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
+    return array if array.dtype.kind not in "SU" else array.astype(object)
 
 
-def same(got: np.ndarray, want: np.ndarray, case: NodeCase) -> bool:
-    """Equal in dtype and shape, and within the case's tolerance; of random numbers, zeros and ones."""
+def same(got: Any, want: Any, case: Case) -> bool:
+    """Equal in dtype and shape, and within the case's tolerance; of random numbers, 0 and 1. Lists one by one."""
+    if isinstance(want, list):
+        return isinstance(got, list) and len(got) == len(want) and all(map(same, got, want, [case] * len(got)))
+    if want is None or got is None:
+        return want is got
+    want = _as_array(want)
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return False
+    if case.name.startswith(RANDOM):
+        return bool(np.isin(got, (0, 1)).all())
     if got.dtype != want.dtype or got.shape != want.shape:
         return False
     if case.name.startswith(RANDOM):
@@ -71,16 +99,16 @@ def same(got: np.ndarray, want: np.ndarray, case: NodeCase) -> bool:
 
 
 def passing_cases() -> set[str]:
-    """Names of the node tests that pass."""
-    cases = [case for case in load_model_tests(kind="node") if case.model is not None]
-    passing = {case.name for case in cases if passes(case)}
-    print(f"{len(passing)} of {len(cases)} node tests pass")
+    """Names of the cases that pass."""
+    found = list(cases())
+    passing = {case.name for case, content, data in found if passes(case, content, data)}
+    print(f"{len(passing)} of {len(found)} cases pass")
     return passing
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_node_suite() -> None:
+def test_suite() -> None:
     """Another version of onnx brings other cases; `python tests/load/test_onnx_backend.py` writes the list anew."""
     passing, listed = passing_cases(), set(PASSING.read_text().split())
     assert not listed - passing, f"no longer pass: {sorted(listed - passing)}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ingot.ir import Graph, Node
+from ingot.ir import Graph, Node, TensorType
 from ingot.lower.cpu import CPU
 from ingot.lower.lowered import Lowered
 from ingot.lower.lowering import Backend, Lowering, choose_row
+from ingot.lower.recipe import has_shapes, static_values
 from ingot.lower.segments import Segment, split
 from ingot.lower.target import Target
 from ingot.ops.define import expand_node
@@ -28,9 +29,15 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
     """A static graph as `lower` takes it: a copy, prepared, and cut where only the reference can go on.
 
     An op without an accepting row is expanded into simpler ops where it can be; what is left without a kernel goes
-    into interpreted segments. Raises UnsupportedError for one beside states.
+    into interpreted segments, and so do values that are no tensors, and shapes that depend on data. Raises
+    UnsupportedError for one beside states.
     """
     graph = graph.copy()
+    shapeless = {node for node in graph.nodes if not has_shapes(graph, node)}
+    is_plain = all(isinstance(graph.values[name].type, TensorType) for name in graph.inputs)
+    if shapeless or not is_plain:
+        parts = split(graph, shapeless, static_values(graph))
+        return [each for part in parts for each in (segments(part.graph, target) if part.native else [part])]
     expanded = True
     while expanded:
         expanded = False

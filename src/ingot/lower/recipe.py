@@ -18,7 +18,7 @@ import numpy as np
 from ingot.dtype import DType, content, f32
 from ingot.errors import LimitError, LoadError, ResourceError
 from ingot.files import release
-from ingot.ir import OPS, REQUIRED, Graph, Node, TensorType, Type
+from ingot.ir import OPS, REQUIRED, Graph, Node, TensorType, Type, type_symbols
 from ingot.lower.formats import Format
 from ingot.ops.define import evaluate
 from ingot.text import dump_call
@@ -223,12 +223,26 @@ def static_value(graph: Graph, name: str, known: dict[str, Static] | None = None
 
 
 def static_values(graph: Graph, kinds: tuple[str, ...] = ("weight", "constant")) -> set[str]:
-    """Values that depend on values of some kinds and sources (iota, dims) alone."""
+    """Values that depend on values of some kinds and sources (iota, dims) alone, and whose shape depends on no data."""
     static = {name for name, value in graph.values.items() if value.kind in kinds}
     for node in graph.nodes:
-        if all(o is None or o in static for o in node.operands):
+        if all(o is None or o in static for o in node.operands) and has_shapes(graph, node):
             static.update(node.outputs)
     return static
+
+
+def has_shapes(graph: Graph, node: Node) -> bool:
+    """Whether a node makes tensors of tensors without a subgraph, and no run has to measure a dim that it uses."""
+    types = [graph.values[name].type for name in (*node.operands, *node.outputs) if name is not None]
+    if not all(isinstance(type, TensorType) and None not in type.shape for type in types):
+        return False
+    if any(isinstance(value, Graph) for value in node.attributes.values()):
+        return False
+    if not graph.measured:
+        return True
+    return not graph.mentioned(node) and graph.measured.keys().isdisjoint(
+        s for type in types for s in type_symbols(type)
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

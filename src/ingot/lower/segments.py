@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingot.errors import UnsupportedError
-from ingot.ir import Graph, Node
+from ingot.ir import Graph, Node, TensorType, Type
 
 
 @dataclass(slots=True)
@@ -23,14 +23,18 @@ def kept_out(graph: Graph, node: Node) -> str:
     return next(iter(unknown + [f"kernels have no {t.dtype}" for t in types if not t.dtype.is_native]), "")
 
 
+def _is_native(type: Type) -> bool:
+    return isinstance(type, TensorType) and type.dtype.is_native
+
+
 def split(graph: Graph, fallback: set[Node], static: set[str]) -> list[Segment]:
-    """Segments in order. A graph without fallback nodes is one segment: itself.
+    """Segments in order. A graph of tensors without fallback nodes is one segment: itself.
 
     What kernels may not be given is in no native segment, be it only handed through. Raises UnsupportedError where a
     graph that has to be cut keeps states, which no segment can hand to another.
     """
-    borders = [graph.type(name).dtype for name in (*graph.inputs, *graph.states, *graph.outputs.values())]
-    if not fallback and all(dtype.is_native for dtype in borders):
+    borders = [graph.values[name].type for name in (*graph.inputs, *graph.states, *graph.outputs.values())]
+    if not fallback and all(map(_is_native, borders)):
         return [Segment(True, graph)]
     if not len(graph):
         return [Segment(False, graph)]
@@ -40,7 +44,10 @@ def split(graph: Graph, fallback: set[Node], static: set[str]) -> list[Segment]:
         raise UnsupportedError(f"states {kept}: no kernel, got {missing}, expected one for each node beside states")
     level: dict[Node, int] = {}
     for node in graph.nodes:
-        before = [p for o in node.operands if o not in static and (p := graph.producer(o)) is not None]
+        read = [o for o in node.operands if o not in static]
+        if graph.measured:
+            read += [graph.measured[symbol] for symbol in graph.mentioned(node)]
+        before = [p for o in read if (p := graph.producer(o)) is not None]
         # Even levels are native, odd ones are not; a node goes as early as its operands let it.
         earliest = max((level[p] for p in before), default=0)
         level[node] = earliest if earliest % 2 == (node in fallback) else earliest + 1
@@ -52,7 +59,7 @@ def split(graph: Graph, fallback: set[Node], static: set[str]) -> list[Segment]:
         segments.append(Segment(number % 2 == 0, _extract(graph, nodes, static)))
     fixed = [value for value in graph.outputs.values() if value in static]
     for native in (True, False):
-        values = [value for value in fixed if graph.type(value).dtype.is_native == native]
+        values = [value for value in fixed if _is_native(graph.values[value].type) == native]
         if values:
             segments.append(Segment(native, _extract_static(graph, values, static)))
     if all(segment.native for segment in segments):
@@ -64,8 +71,8 @@ def _handed_through(graph: Graph) -> Graph:
     """A graph of the inputs that kernels may not be given, where no node reads them."""
     part = Graph(graph.name)
     for name in graph.inputs:
-        if not graph.type(name).dtype.is_native:
-            part.add_input(name, graph.type(name))
+        if not _is_native(graph.values[name].type):
+            part.add_input(name, graph.values[name].type)
             if name in graph.outputs.values():
                 part.set_output(name, name)
     return part
@@ -88,13 +95,19 @@ def _extract(graph: Graph, nodes: list[Node], static: set[str]) -> Graph:
         for operand in node.operands:
             _bring(graph, part, operand, mine, static)
         if node.outputs[0] not in part.values:
-            part.add(node.op.name, node.operands, node.outputs, **node.attributes)
+            _add(graph, part, node)
     for node in nodes:
         for output in node.outputs:
             leaves = graph.is_output(output) or any(user not in mine for user in graph.values[output].users)
             if leaves and output not in static:
                 part.set_output(output, output)
     return part
+
+
+def _add(graph: Graph, part: Graph, node: Node) -> None:
+    part.add(node.op.name, node.operands, node.outputs, **node.attributes)
+    for name in node.outputs:
+        part.narrow(name, graph.values[name].type)
 
 
 def _bring(graph: Graph, part: Graph, name: str | None, mine: set[Node], static: set[str]) -> None:
@@ -109,6 +122,6 @@ def _bring(graph: Graph, part: Graph, name: str | None, mine: set[Node], static:
     elif value.producer is not None and name in static:
         for operand in value.producer.operands:
             _bring(graph, part, operand, mine, static)
-        part.add(value.producer.op.name, value.producer.operands, value.producer.outputs, **value.producer.attributes)
+        _add(graph, part, value.producer)
     else:
         part.add_input(name, value.type)

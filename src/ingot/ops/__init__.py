@@ -3,6 +3,7 @@
 from ingot.ops import (
     attention,
     cast,
+    control,
     conv,
     elementwise,
     image,
@@ -13,6 +14,8 @@ from ingot.ops import (
     quantize,
     recurrent,
     reduce,
+    select,
+    sequence,
     shape,
     source,
     strings,
@@ -22,6 +25,7 @@ from ingot.ops import (
 __all__ = [
     "attention",
     "cast",
+    "control",
     "conv",
     "elementwise",
     "image",
@@ -32,6 +36,8 @@ __all__ = [
     "quantize",
     "recurrent",
     "reduce",
+    "select",
+    "sequence",
     "shape",
     "source",
     "strings",

@@ -14,13 +14,14 @@ from ingot.dim import Dim, Expr, Known
 from ingot.dim import broadcast as broadcast_dims
 from ingot.dtype import DTYPES, DType, bf16, boolean, f16, f32, f64, from_numpy, i64, string
 from ingot.errors import ShapeError
-from ingot.ir import OPS, REQUIRED, Graph, Node, Op, Sample, TensorType
+from ingot.ir import OPS, REQUIRED, Graph, Node, Op, OptionalType, Sample, SequenceType, TensorType, Type
 
 Reference = Callable[..., Any]
 
 # What attributes may be, beside bool, int, float, DType and Literal words. Dims may be symbolic in a graph; a reference
 # gets them bound.
 Ints = tuple[int, ...]
+Subgraph = Annotated[Any, Graph]
 Size = Annotated[Any, Known]
 Sizes = Annotated[Any, tuple[Known, ...]]
 
@@ -36,6 +37,7 @@ def op(
     acts_on: str = "tensor",
     tolerance: dict[DType, float] | None = None,
     domain: tuple[float, float] = (-2.0, 2.0),
+    any_type: bool = False,
     expand: Callable[..., Any] | None = None,
     name: str | None = None,
 ) -> Callable[[Reference], Reference]:
@@ -44,7 +46,8 @@ def op(
     Positional parameters are operands (default None: optional; `*xs`: variadic); keyword-only ones are attributes, and
     their annotations say what a text may give them (see `ingot.text`).
     infer(*types, **attributes) gives the output type, or a tuple of them; it raises ShapeError with values.
-    outputs: how many values an op of fixed count makes. view: the result is the operand's memory, seen differently.
+    outputs: how many values an op makes; 0 where its inference says how many, in a tuple. view: the result is the
+    operand's memory, seen differently.
     computes: whether it computes in the dtype of its operands, so that `compute` may widen them; not so where it only
     moves elements, converts them, or rounds each step itself.
     inplace: operands that the result may overwrite; of several results, each the operand of its own index.
@@ -52,7 +55,9 @@ def op(
     broadcast; "row", where that is so for rows of the last dim, operands with one dim being shared by all rows;
     "tensor", where there is no telling.
     tolerance: per dtype, relative to max(1, |expected|), for any executor against the float64 reference; default f32
-    2e-6. domain: the range samples draw floats from.
+    2e-6. domain: the range samples draw floats from. any_type: operands may be sequences, optionals and tensors of
+    unknown rank, which its inference looks at; a reference gets a list, None or an array.
+    A graph as an attribute is a function of arrays to its reference; see `ingot.run.interpret`.
     expand(g, *operands, **attributes): the op in simpler ops, written through an `Expansion`; returns the value name,
     or a tuple of them. The record's `expand(graph, node)` adds those nodes before `node`; see `expand_node`.
     """
@@ -81,7 +86,7 @@ def op(
             label, function, infer, tuple(operands), frozenset(optional), variadic, attributes,
             {attribute: hints[attribute] for attribute in attributes},
             outputs, view, computes and not view, inplace, acts_on, tuple(samples),
-            {f32: 2e-6, f16: 2e-3, f64: 1e-12} | (tolerance or {}), domain, expand and _bound(expand),
+            {f32: 2e-6, f16: 2e-3, f64: 1e-12} | (tolerance or {}), domain, any_type, expand and _bound(expand),
             (function.__doc__ or "").partition("\n")[0],  # `python -OO` leaves none
         )  # fmt: skip
         return function
@@ -150,32 +155,48 @@ def expand_node(graph: Graph, node: Node) -> tuple[str, ...]:
 
 
 def compute(
-    op: Op, operands: Sequence[np.ndarray | None], attributes: Mapping[str, Any], wide: DType = f32
-) -> list[np.ndarray]:
+    op: Op,
+    operands: Sequence[Any],
+    attributes: Mapping[str, Any],
+    wide: DType = f32,
+    *,
+    types: Sequence[Type | None] | None = None,
+    bodies: Mapping[str, Callable[..., Any]] = {},
+) -> list[Any]:
     """The results of an op without symbols, by its reference. Raises InputError for operands that it has none for.
 
-    Floats of 16 bits are computed in a wide type, and rounded once.
+    Floats of 16 bits are computed in a wide type, and rounded once. types: of operands, where some are not arrays.
+    bodies: for attributes that are graphs, what the reference gets.
     """
-    types = [None if a is None else TensorType(from_numpy(a.dtype), a.shape) for a in operands]
+    if types is None:
+        types = [None if a is None else TensorType(from_numpy(a.dtype), a.shape) for a in operands]
     given = list(operands)
-    if op.computes and any(t is not None and t.dtype in (f16, bf16) for t in types):
+    if op.computes:
         given = [
-            a.astype(wide.numpy) if a is not None and t is not None and t.dtype in (f16, bf16) else a
-            for a, t in zip(operands, types, strict=True)
+            a.astype(wide.numpy) if isinstance(a, np.ndarray) and from_numpy(a.dtype) in (f16, bf16) else a
+            for a in operands
         ]
     with np.errstate(all="ignore"):
-        result = op.function(*given, **attributes)
+        result = op.function(*given, **{**attributes, **bodies})
         results = result if isinstance(result, tuple) else (result,)
         inferred = op.infer(*types, **attributes)
         inferred = inferred if isinstance(inferred, tuple) else (inferred,)
-        return [_stored(each, type.dtype) for each, type in zip(results, inferred, strict=True)]
+        return [_stored(each, type) for each, type in zip(results, inferred, strict=True)]
 
 
-def _stored(result: Any, dtype: DType) -> np.ndarray:
-    """A result as an array: numpy gives scalars for those of rank 0, and would make text of a fixed length of `str`."""
-    if dtype is string:
+def _stored(result: Any, type: Type) -> Any:
+    """A result as an array: numpy gives scalars for those of rank 0, and would make text of a fixed length of `str`.
+
+    A sequence and what is absent stay as they are.
+    """
+    if result is None or isinstance(result, list):
+        return result
+    while isinstance(type, OptionalType):
+        type = type.element
+    assert not isinstance(type, SequenceType), f"got {result} for {type}"
+    if type.dtype is string:
         return np.asarray(result, object)
-    return np.asarray(result).astype(dtype.numpy, copy=False) if dtype in (f16, bf16) else np.asarray(result)
+    return np.asarray(result).astype(type.dtype.numpy, copy=False) if type.dtype in (f16, bf16) else np.asarray(result)
 
 
 def evaluate(node: Node, operands: Sequence[np.ndarray | None]) -> list[np.ndarray]:

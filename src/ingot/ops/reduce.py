@@ -1,14 +1,14 @@
 """Reductions. Sums of f32 accumulate in float64 and are rounded once."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from ingot.dim import Dim
 from ingot.dtype import i64
-from ingot.errors import ShapeError
-from ingot.ir import TensorType
+from ingot.errors import InputError, ShapeError
+from ingot.ir import OPS, TensorType
 from ingot.ops.define import Ints, expect_kind, op, sample
 
 
@@ -155,3 +155,34 @@ def cumsum(x, *, axis: int):
 def cumprod(x, *, axis: int):
     """Running product along an axis, the element itself included; integers wrap."""
     return np.cumprod(x, axis, _accumulator(x)).astype(x.dtype)
+
+
+def _infer_reduce_over(x, axes, *, kind, keepdims):
+    OPS[f"reduce_{kind}"].infer(x, axes=(), keepdims=keepdims)
+    if axes.dtype is not i64 or axes.rank != 1 or not isinstance(axes.shape[0], int) or axes.shape[0] > x.rank:
+        raise ShapeError(f"reduce_over: bad axes, got {axes}, expected i64 [n] with at most {x.rank} of them")
+    return TensorType(x.dtype, (None,) * (x.rank if keepdims else x.rank - axes.shape[0]))
+
+
+@op(
+    infer=_infer_reduce_over,
+    samples=[
+        sample("x[2,5,67] a:i64>2<3[1]", kind="sum", keepdims=False),
+        sample("x[2,5,7] a:i64>-3<-2[1]", kind="mean", keepdims=True),
+        sample("x[2,0,7] a:i64>1<2[1]", kind="max", keepdims=True),
+        sample("x[2,5] a:i64[0]", kind="min", keepdims=True),
+        sample("x:i64>1<4[2,5] a:i64>0<1[1]", kind="prod", keepdims=False),
+    ],
+)
+def reduce_over(
+    x,
+    axes,
+    *,
+    kind: Literal["max", "mean", "min", "prod", "sum"],
+    keepdims: bool,
+):
+    """A reduction over axes that are an operand and may count from the end, each once. No axes: x itself."""
+    places = [int(axis) + x.ndim * bool(axis < 0) for axis in axes]
+    if len(set(places)) != len(places) or not all(0 <= place < x.ndim for place in places):
+        raise InputError(f"axes are out of range or given twice, got {axes.tolist()} for rank {x.ndim}")
+    return OPS[f"reduce_{kind}"].function(x, axes=tuple(sorted(places)), keepdims=keepdims)

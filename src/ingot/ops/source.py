@@ -6,12 +6,14 @@ from typing import Annotated, Any
 import numpy as np
 
 from ingot.dim import Known
-from ingot.dtype import DType, f32, f64, i64
+from ingot.dtype import DType, boolean, f32, f64, i64
 from ingot.errors import InputError, ShapeError
 from ingot.ir import TensorType
 from ingot.ops.define import Size, Sizes, expect_kind, expect_numbers, op, sample
 
 MAX_RANGE = 2**28  # elements of a range whose bounds are data
+
+MAX_MEASURED = 1 << 40  # elements of what sizes that depend on data may make
 
 Number = Annotated[Any, Known | float]
 
@@ -89,3 +91,20 @@ def random_uniform(*, shape: Sizes, seed: int):
     1998.
     """
     return np.random.RandomState(seed).random_sample(shape)
+
+
+def _infer_measure(sizes):
+    if sizes.dtype is not i64 or sizes.rank != 1 or not isinstance(sizes.shape[0], int):
+        raise ShapeError(f"measure: bad sizes, got {sizes}, expected i64 [n]")
+    return TensorType(boolean, (None,) * sizes.shape[0])
+
+
+@op(infer=_infer_measure, samples=[sample("s:i64>2<5[3]"), sample("s:i64<1[2]"), sample("s:i64[0]")])
+def measure(sizes):
+    """False everywhere, in the given shape: data as dims. It takes the memory of one element."""
+    elements = math.prod(max(int(size), 1) for size in sizes)
+    if (sizes < 0).any() or elements > MAX_MEASURED:
+        raise InputError(
+            f"sizes out of range, got {sizes.tolist()}, expected 0 or more and a product up to {MAX_MEASURED}"
+        )
+    return np.broadcast_to(np.False_, tuple(sizes.tolist()))

@@ -15,7 +15,10 @@ def merge_equal(graph: Graph) -> bool:
     """
     changed = _merge_constants(graph)
     alike: dict[Any, dict[Any, Node]] = {}
+    measured = set(graph.measured.values())
     for node in graph.nodes:
+        if not measured.isdisjoint(node.outputs):
+            continue  # what mentions its dims names them
         kept = _first(alike, node)
         if kept is not node:
             for old, new in zip(node.outputs, kept.outputs, strict=True):

@@ -91,7 +91,7 @@ def _replace(graph: Graph, node: Node, results: list[np.ndarray]) -> None:
 
 
 def _is_static(graph: Graph, node: Node) -> bool:
-    types = [graph.values[name].type for name in node.outputs]
+    types = [graph.values[name].type for name in (*node.operands, *node.outputs) if name is not None]
     return all(isinstance(t, TensorType) and t.is_static for t in types) and not any(
         _is_symbolic(value) for value in node.attributes.values()
     )

@@ -11,41 +11,62 @@ from ingot.dim import bind, solve, symbols_of
 from ingot.dtype import DType, f32, f64, from_numpy, string
 from ingot.errors import InputError, LoadError, ResourceError, ShapeError
 from ingot.files import mapped_files
-from ingot.ir import Graph, Node, TensorType, Value, bind_attribute, bind_type
+from ingot.ir import (
+    Graph,
+    Node,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    Type,
+    UnrankedType,
+    Value,
+    bind_attribute,
+    bind_type,
+)
 from ingot.ops.define import compute
 
-Watch = Callable[[str, np.ndarray], None]
+# A tensor is an array, a sequence a list, an optional what it holds or None.
+Array = Any
+Watch = Callable[[str, Array], None]
 
 
 def interpret(
-    graph: Graph, feeds: Mapping[str, np.ndarray], *, float64: bool = False, watch: Watch | None = None
-) -> dict[str, np.ndarray]:
+    graph: Graph,
+    feeds: Mapping[str, Array],
+    *,
+    float64: bool = False,
+    watch: Watch | None = None,
+    symbols: dict[str, int] | None = None,
+) -> dict[str, Any]:
     """Runs a graph. Returns its outputs by external name and each state's update as `state:<name>`, all fresh arrays.
 
     feeds: an array for every input; states may be fed too and are zeros otherwise. float64: f32 data, feeds and
-    attributes become f64, which makes this the oracle. watch(name, array) sees the result of every node.
+    attributes become f64, which makes this the oracle. watch(name, array) sees the result of every node, those of
+    subgraphs included. symbols: dims that have values already, where this graph is a part of another; it gets those
+    that are measured here.
     Raises InputError for a wrong name, dtype, rank, dim or index, LoadError for a weight without data, and
     ResourceError when a result finds no memory.
     """
-    symbols = bind_symbols(graph, feeds, float64=float64)
+    bound = bind_symbols(graph, feeds, symbols or {}, float64=float64)
     for file in mapped_files(value.data for value in graph.values.values() if value.data is not None):
         file.expect_unchanged()
-    run = _Run(graph, symbols, float64, watch)
+    run = _Run(graph, bound, float64, watch)
     for name in [*graph.inputs, *graph.states]:
         run.arrays[name] = run.fed(name, feeds.get(name))
     try:
         with np.errstate(all="ignore"):
-            for node in graph.nodes:
-                run.step(node)
-        results = {external: run.array(name) for external, name in graph.outputs.items()}
-        results |= {f"state:{name}": run.array(update) for name, update in graph.states.items()}
-        return {name: np.array(array, order="C") for name, array in results.items()}
+            results = run.run()
+        if symbols is not None:
+            symbols.update(run.symbols)
+        return {name: fresh(array) for name, array in results.items()}
     except MemoryError as error:
         raise ResourceError(f"interpret: no memory for a result, {error}") from error
 
 
-def bind_symbols(graph: Graph, feeds: Mapping[str, np.ndarray], *, float64: bool = False) -> dict[str, int]:
-    """The values of a graph's symbols that the shapes of the feeds say.
+def bind_symbols(
+    graph: Graph, feeds: Mapping[str, Array], known: Mapping[str, int] = {}, *, float64: bool = False
+) -> dict[str, int]:
+    """The values of a graph's symbols that the shapes of the feeds say; known: those that have one already.
 
     Raises InputError for a missing or unknown name, a wrong dtype, rank or dim, and symbols that contradict each
     other or follow from no feed. float64 allows f64 where f32 is declared.
@@ -54,11 +75,16 @@ def bind_symbols(graph: Graph, feeds: Mapping[str, np.ndarray], *, float64: bool
     unknown = [name for name in feeds if name not in graph.inputs and name not in graph.states]
     if missing or unknown:
         raise InputError(f"inputs: missing {missing}, unknown {unknown}, expected {[*graph.inputs, *graph.states]}")
-    symbols: dict[str, int] = {}
+    symbols: dict[str, int] = dict(known)
     source: dict[str, str] = {}
+    tensors: dict[str, TensorType] = {}
     for name, array in feeds.items():
-        declared = graph.type(name)
-        _expect_type(name, array, declared, float64)
+        kind = graph.values[name].type
+        _expect_type(name, array, kind, float64)
+        declared = _tensor_in(kind)
+        if declared is None or array is None:
+            continue
+        tensors[name] = declared
         for axis, (dim, size) in enumerate(zip(declared.shape, array.shape, strict=True)):
             try:
                 solved = solve(dim, size)
@@ -68,26 +94,46 @@ def bind_symbols(graph: Graph, feeds: Mapping[str, np.ndarray], *, float64: bool
                 symbol, value = solved
                 if symbols.setdefault(symbol, value) != value:
                     raise InputError(
-                        f"input {name!r}: dim {axis} contradicts input {source[symbol]!r}, "
+                        f"input {name!r}: dim {axis} contradicts input {source.get(symbol, 'of the graph around')!r}, "
                         f"got {symbol} = {value}, expected {symbols[symbol]}"
                     )
                 source.setdefault(symbol, name)
-    for name, array in feeds.items():
-        _expect_shape(name, array, graph.type(name), symbols)
+    for name, declared in tensors.items():
+        _expect_shape(name, feeds[name], declared, symbols)
     unbound = [symbol for symbol in graph.symbols if symbol not in symbols]
     if unbound:
         raise InputError(f"inputs: no feed gives symbols a value, got none for {', '.join(unbound)}")
     return symbols
 
 
-def _expect_type(name: str, array: np.ndarray, declared: TensorType, float64: bool) -> None:
+def _tensor_in(type: Type) -> TensorType | None:
+    """The type of the array that is fed for a tensor, or for an optional that has one."""
+    while isinstance(type, OptionalType):
+        type = type.element
+    return type if isinstance(type, TensorType) else None
+
+
+def _expect_type(name: str, array: Array, declared: Type, float64: bool) -> None:
+    """Raises InputError for a value that is not of a type, dims apart; those of a sequence's elements are looked at."""
+    if isinstance(declared, OptionalType):
+        if array is not None:
+            _expect_type(name, array, declared.element, float64)
+        return
+    if isinstance(declared, SequenceType):
+        if not isinstance(array, (list, tuple)):
+            raise InputError(f"input {name!r}: got {type(array).__name__}, expected a list for {declared}")
+        for each in array:
+            _expect_type(name, each, declared.element, float64)
+            if isinstance(declared.element, TensorType):
+                _expect_shape(name, each, declared.element, {})
+        return
     accepted = {declared.dtype.numpy} | ({f64.numpy} if float64 and declared.dtype is f32 else set())
     if not isinstance(array, np.ndarray) or array.dtype not in accepted:
         got = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
         raise InputError(f"input {name!r}: wrong dtype, got {got}, expected {declared.dtype} of {declared}")
     if declared.dtype is string and not all(type(element) is str for element in array.flat):
         raise InputError(f"input {name!r}: not strings alone, expected {declared}")
-    if array.ndim != declared.rank:
+    if isinstance(declared, TensorType) and array.ndim != declared.rank:
         raise InputError(f"input {name!r}: wrong rank, got {list(array.shape)}, expected {declared}")
 
 
@@ -103,9 +149,10 @@ def _expect_shape(name: str, array: np.ndarray, declared: TensorType, symbols: M
 class _Run:
     """The arrays that are alive while a graph runs, and how many reads each still awaits."""
 
-    def __init__(self, graph: Graph, symbols: Mapping[str, int], float64: bool, watch: Watch | None):
+    def __init__(self, graph: Graph, symbols: dict[str, int], float64: bool, watch: Watch | None):
         self.graph = graph
         self.symbols = symbols
+        self.measured = set(graph.measured.values())
         self.float64 = float64
         self.watch = watch
         self.arrays: dict[str, np.ndarray] = {}
@@ -113,15 +160,22 @@ class _Run:
         for name in [*graph.outputs.values(), *graph.states.values()]:
             self.reads[name] += 1
 
-    def fed(self, name: str, array: np.ndarray | None) -> np.ndarray:
+    def run(self) -> dict[str, Array]:
+        """Runs every node: the outputs, and each state's update as `state:<name>`."""
+        for node in self.graph.nodes:
+            self.step(node)
+        results = {external: self.array(name) for external, name in self.graph.outputs.items()}
+        return results | {f"state:{name}": self.array(update) for name, update in self.graph.states.items()}
+
+    def fed(self, name: str, array: Array) -> Array:
         """A feed, or zeros for a state that was not fed."""
-        if array is None:
+        if array is None and name in self.graph.states:
             type = bind_type(self.graph.type(name), self.symbols)
             assert isinstance(type, TensorType)
             array = np.zeros(type.dims, type.dtype.numpy)
         return self._widened(array)
 
-    def array(self, name: str) -> np.ndarray:
+    def array(self, name: str) -> Array:
         """The array of a value, read for one more time; it is dropped after its last read."""
         if name not in self.arrays:
             self.arrays[name] = self._stored(self.graph.values[name])
@@ -131,27 +185,36 @@ class _Run:
             del self.arrays[name]
         return array
 
-    def _stored(self, value: Value) -> np.ndarray:
+    def _stored(self, value: Value) -> Array:
         if value.data is None:
             raise LoadError(f"{value.kind} {value.name!r}: has no data, got only its type {value.type}")
         return self._widened(value.data)
 
-    def _widened(self, array: np.ndarray) -> np.ndarray:
-        return array.astype(np.float64) if self.float64 and array.dtype == np.float32 else array
+    def _widened(self, array: Array) -> Array:
+        if isinstance(array, (list, tuple)):
+            return [self._widened(each) for each in array]
+        return array.astype(np.float64) if self.float64 and array is not None and array.dtype == np.float32 else array
 
     def step(self, node: Node) -> None:
         """Runs one node."""
         operands = [None if name is None else self.array(name) for name in node.operands]
         attributes = {key: self._attribute(value) for key, value in node.attributes.items()}
-        types = [None if array is None else _type_of(array) for array in operands]
+        types = [
+            None if name is None else _type_of(array) if isinstance(array, np.ndarray) else self._declared(name)
+            for name, array in zip(node.operands, operands, strict=True)
+        ]
+        bodies = {key: _Body(self, value) for key, value in attributes.items() if isinstance(value, Graph)}
         try:
             inferred = node.op.infer(*types, **attributes)
-            results = compute(node.op, operands, attributes, f64 if self.float64 else f32)
+            wide = f64 if self.float64 else f32
+            results = compute(node.op, operands, attributes, wide, types=types, bodies=bodies)
         except (ShapeError, InputError) as error:
             raise InputError(f"node {node.outputs[0]!r}: {error}") from error
         inferred = inferred if isinstance(inferred, tuple) else (inferred,)
         for name, type, array in zip(node.outputs, inferred, results, strict=True):
-            assert _agrees(type, array), f"{name}: op {node.op.name} made {_type_of(array)}, its inference {type}"
+            assert _agrees(type, array), f"{name}: op {node.op.name} made {_described(array)}, its inference {type}"
+            if name in self.measured:
+                self._measure(name, array)
             self._expect_declared(name, array)
             if self.watch is not None:
                 self.watch(name, array)
@@ -161,23 +224,85 @@ class _Run:
     def _attribute(self, value: Any) -> Any:
         if value is f32 and self.float64:
             return f64
-        return value if isinstance(value, DType) else bind_attribute(value, self.symbols)
+        return value if isinstance(value, (DType, Graph)) else bind_attribute(value, self.symbols)
 
-    def _expect_declared(self, name: str, array: np.ndarray) -> None:
-        declared = bind_type(self.graph.type(name), self.symbols)
-        assert isinstance(declared, TensorType)
-        if self.float64 and declared.dtype is f32:
-            declared = TensorType(f64, declared.shape)
+    def _declared(self, name: str) -> Type:
+        declared = bind_type(self.graph.values[name].type, self.symbols)
+        return _widened_type(declared) if self.float64 else declared
+
+    def _measure(self, name: str, array: np.ndarray) -> None:
+        """Gives the symbols that are dims of a result their values."""
+        for dim, size in zip(self.graph.type(name).shape, array.shape, strict=True):
+            try:
+                found = solve(dim, size)
+            except ValueError as error:
+                raise InputError(f"node {name!r}: a dim does not fit, got {size}, expected {dim}") from error
+            if found is not None:
+                self.symbols.setdefault(*found)
+
+    def _expect_declared(self, name: str, array: Array) -> None:
+        declared = self._declared(name)
         if not _agrees(declared, array):
-            raise InputError(f"node {name!r}: wrong shape, got {_type_of(array)}, expected {declared}")
+            raise InputError(f"node {name!r}: wrong shape, got {_described(array)}, expected {declared}")
+
+
+class _Body:
+    """A subgraph as its op's reference sees it: a function of the arrays of its inputs that gives those of its outputs.
+
+    It sees the symbols around it.
+    """
+
+    def __init__(self, around: _Run, graph: Graph):
+        self.around = around
+        self.graph = graph
+        self.inputs = len(graph.inputs)
+        self.outputs = len(graph.outputs)
+        types = [bind_type(graph.values[name].type, around.symbols) for name in graph.outputs.values()]
+        self.types = [_widened_type(type) if around.float64 else type for type in types]
+
+    def __call__(self, *arrays: Array) -> tuple[Array, ...]:
+        """Raises InputError for arrays that are no inputs of it, as `interpret` does."""
+        around, feeds = self.around, dict(zip(self.graph.inputs, arrays, strict=True))
+        symbols = bind_symbols(self.graph, feeds, around.symbols, float64=around.float64)
+        run = _Run(self.graph, symbols, around.float64, around.watch)
+        run.arrays.update(feeds)
+        return tuple(run.run().values())
+
+
+def fresh(array: Array) -> Array:
+    """A row-major copy of a value."""
+    if isinstance(array, list):
+        return [fresh(each) for each in array]
+    return None if array is None else np.array(array, order="C")
+
+
+def _widened_type(type: Type) -> Type:
+    """The type with f64 in the place of f32."""
+    if isinstance(type, TensorType):
+        return TensorType(f64, type.shape) if type.dtype is f32 else type
+    if isinstance(type, UnrankedType):
+        return UnrankedType(f64) if type.dtype is f32 else type
+    return type.__class__(_widened_type(type.element))
 
 
 def _type_of(array: np.ndarray) -> TensorType:
     return TensorType(from_numpy(array.dtype), array.shape)
 
 
-def _agrees(type: TensorType, array: np.ndarray) -> bool:
-    """True when an array has a type's dtype and known dims."""
-    if type.dtype.numpy != array.dtype or type.rank != array.ndim:
+def _described(array: Array) -> str:
+    return str(_type_of(array)) if isinstance(array, np.ndarray) else type(array).__name__
+
+
+def _agrees(type: Type, array: Array) -> bool:
+    """True when a value is of a type: an array of its dtype and known dims."""
+    if isinstance(type, OptionalType):
+        return array is None or _agrees(type.element, array)
+    if isinstance(type, SequenceType):
+        return isinstance(array, list) and all(_agrees(type.element, each) for each in array)
+    if not isinstance(array, np.ndarray) or type.dtype.numpy != array.dtype:
+        return False
+    if isinstance(type, UnrankedType):
+        return True
+    if type.rank != array.ndim:
         return False
     return all(size == dim for size, dim in zip(array.shape, type.shape, strict=True) if isinstance(dim, int))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from ingot.compile import Compiled
 from ingot.config import debug
 from ingot.ir import Graph
 from ingot.run.arena import Arena
-from ingot.run.interpret import interpret
+from ingot.run.interpret import fresh, interpret
 from ingot.run.native import NativeProgram
 from ingot.run.store import WeightStore
 
@@ -23,10 +24,10 @@ class InterpretedSegment:
 
     graph: Graph
 
-    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Runs the nodes; inputs and results in graph order."""
-        results = interpret(self.graph, dict(zip(self.graph.inputs, inputs, strict=True)))
-        return [np.asarray(results[name], order="C") for name in self.graph.outputs]
+    def run(self, inputs: Sequence[Any], symbols: dict[str, int]) -> list[Any]:
+        """Runs the nodes; inputs and results in graph order. symbols: the dims measured so far; it adds its own."""
+        results = interpret(self.graph, dict(zip(self.graph.inputs, inputs, strict=True)), symbols=symbols)
+        return [results[name] for name in self.graph.outputs]
 
 
 class Program:
@@ -54,15 +55,18 @@ class Program:
     def native(self) -> list[NativeProgram]:
         return [s for s in self.segments if isinstance(s, NativeProgram)]
 
-    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Runs every segment. inputs: row-major arrays in graph order; returns fresh arrays in output order."""
         if self.single is not None:
             return self.single.run(inputs)
         values = dict(zip(self.graph.inputs, inputs, strict=True))
+        symbols: dict[str, int] = {}
         for segment in self.segments:
-            results = segment.run([values[name] for name in segment.graph.inputs])
+            operands = [values[name] for name in segment.graph.inputs]
+            is_native = isinstance(segment, NativeProgram)
+            results = segment.run(operands) if is_native else segment.run(operands, symbols)  # type: ignore[call-arg]
             values.update(zip(segment.graph.outputs, results, strict=True))
-        return [np.copy(values[value]) for value in self.graph.outputs.values()]
+        return [fresh(values[value]) for value in self.graph.outputs.values()]
 
 
 def print_checksums(program: Program, outputs: Sequence[np.ndarray]) -> None:

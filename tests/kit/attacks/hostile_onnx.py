@@ -211,8 +211,8 @@ GRAPHS: list[Attack] = [
         lambda: graph(
             [node("Relu", ["x"], ["y"])], inputs=[helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [1])]
         ),
-        UnsupportedError,
-        "only dense tensors",
+        ShapeError,
+        "input 0 has a wrong dtype, got sequence<f32[1]>",
     ),
     (
         "input without type",
@@ -482,16 +482,19 @@ ATTRIBUTES: list[Attack] = [
         "groups",
     ),
     (
-        "condition from data",
-        lambda: graph([_if("b")], inputs=[X, value_info("b", np.array(True))]),
-        UnsupportedError,
-        "a condition that is not known",
+        "condition of many",
+        lambda: graph([_if("b")], inputs=[X, value_info("b", np.array([True, False]))]),
+        ShapeError,
+        "bad condition",
     ),
     (
-        "shape from data",
-        one("Reshape", ["x", "s"], inputs=[X, value_info("s", ints(1, 2))]),
+        "shape of unknown length from data",
+        lambda: graph(
+            [node("Shape", ["x"], ["r"]), node("Expand", ["s", "s"], ["t"]), node("Reshape", ["x", "t"], ["y"])],
+            inputs=[X, value_info("s", ints(1))],
+        ),
         UnsupportedError,
-        "not known at load",
+        "that depend on data",
     ),
 ]
 

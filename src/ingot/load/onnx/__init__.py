@@ -3,6 +3,7 @@
 from ingot.load.onnx import (  # noqa: F401  # each declares its rules
     attention,
     contrib,
+    control,
     conv,
     elementwise,
     index,
@@ -16,6 +17,8 @@ from ingot.load.onnx import (  # noqa: F401  # each declares its rules
     reduce,
     resize,
     scatter,
+    select,
+    sequence,
     shape,
     signal,
     strings,

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ingot.dim import Expr
 from ingot.dtype import DType, from_numpy, i64
-from ingot.errors import InputError, LimitError, LoadError
-from ingot.ir import Graph, Node, TensorType
+from ingot.errors import InputError, LimitError, LoadError, UnsupportedError
+from ingot.ir import Graph, Node, TensorType, Type
 from ingot.load.onnx import dim_values
 from ingot.load.onnx.dim_values import Array, elements, is_symbolic
+from ingot.load.onnx.symbols import Symbols
 from ingot.load.onnx.tensors import MAX_ELEMENTS
 from ingot.ops.define import Builder, evaluate
 
@@ -27,44 +29,67 @@ MAX_KNOWN_BYTES = 64 << 20  # of all operands and results of what is computed at
 
 
 @dataclass(slots=True)
+class Totals:
+    """What a model and its subgraphs share: names of dims, and bytes.
+
+    stored: of the arrays of the file; fixed: of the results that no input reaches; evaluated: of the operands and
+    results of what was computed so far.
+    """
+
+    symbols: Symbols
+    stored_bytes: int = 0
+    fixed_bytes: int = 0
+    evaluated_bytes: int = 0
+
+
+@dataclass(slots=True)
 class Facts:
     """What is known of a graph's values while it is loaded.
 
     constants: values that no graph input reaches. symbolic: the elements of values that hold dims; the graph makes each
-    of them with the `dims` op. Bytes: stored, of the arrays of the file; fixed, of the results that no input reaches;
-    evaluated, of the operands and results of what was computed so far.
+    of them with the `dims` op, or it is an input of a subgraph. sizes: values whose elements have names as dims.
+    nested: a subgraph, whose data are all constants.
     """
 
     graph: Graph
+    totals: Totals
+    nested: bool = False
     constants: set[str] = field(default_factory=set)
     symbolic: dict[str, Array] = field(default_factory=dict)
-    stored_bytes: int = 0
-    fixed_bytes: int = 0
-    evaluated_bytes: int = 0
+    sizes: dict[str, tuple[Expr, ...]] = field(default_factory=dict)
 
     def rename(self, old: str, new: str) -> None:
         """Gives a value of the graph another name."""
         self.graph.rename(old, new)
         if old in self.constants:
             self.constants.add(new)
-        if old in self.symbolic:
-            self.symbolic[new] = self.symbolic.pop(old)
+        for table in (self.symbolic, self.sizes):
+            if old in table:
+                table[new] = table.pop(old)  # type: ignore[index, assignment]
 
     def spend(self, op: str, type: TensorType) -> None:
         """Counts a result that no input reaches. Raises LimitError when the model makes too much of what it holds."""
-        self.fixed_bytes += type.nbytes if type.is_static else 0
-        limit = MAX_FIXED_BYTES + MAX_FIXED_GROWTH * self.stored_bytes
-        if self.fixed_bytes > limit:
+        totals = self.totals
+        totals.fixed_bytes += type.nbytes if type.is_static else 0
+        limit = MAX_FIXED_BYTES + MAX_FIXED_GROWTH * totals.stored_bytes
+        if totals.fixed_bytes > limit:
             raise LimitError(
-                f"{op}: constants too large, got {type} and {self.fixed_bytes} bytes in all, expected at most {limit}"
+                f"{op}: constants too large, got {type} and {totals.fixed_bytes} bytes in all, expected at most {limit}"
             )
+
+    def measure(self, type: Type) -> Type:
+        """A type whose unknown dims have names of their own."""
+        if not isinstance(type, TensorType):
+            return type
+        return TensorType(type.dtype, tuple(self.totals.symbols.measured() if d is None else d for d in type.shape))
 
     def sweep(self) -> None:
         """Removes the constants and the nodes over dims that only arithmetic at load has read."""
         graph, returned = self.graph, set(self.graph.outputs.values())
         for node in reversed(list(graph.nodes)):
             name = node.outputs[0]
-            if name in self.symbolic and name not in returned and not graph.values[name].users:
+            is_needed = name in returned or graph.values[name].users or name in graph.measured.values()
+            if name in self.symbolic and not is_needed:
                 graph.remove(node)
         for name, value in list(graph.values.items()):
             if value.kind == "constant" and not value.users and name not in returned:
@@ -84,6 +109,13 @@ class OnnxBuilder(Builder):
         self.hint = hint
         self.made: set[str] = set()  # values
         self.ops: set[str] = set()  # ops that were asked for, those that were computed at once included
+
+    def type(self, name: str) -> TensorType:
+        """The type of a tensor. Raises UnsupportedError for a value that is none, or has no known rank."""
+        type = self.graph.values[name].type
+        if not isinstance(type, TensorType):
+            raise UnsupportedError(f"a tensor of known rank is needed: {type} is not supported")
+        return type
 
     def known(self, name: str) -> Array | None:
         """The elements of an integer or bool value, symbolic ones included; None when they are not known at load."""
@@ -114,12 +146,13 @@ class OnnxBuilder(Builder):
 
     def literal(self, data: np.ndarray, hint: str) -> str:
         """An initializer or Constant: a constant when small, else a weight."""
-        self.facts.stored_bytes += data.nbytes
+        self.facts.totals.stored_bytes += data.nbytes
         return self._stored(data, hint)
 
     def _stored(self, data: np.ndarray, hint: str) -> str:
         kind = data.dtype.kind if data.dtype.kind in "iub" else "f"
-        if data.dtype == object or data.nbytes <= MAX_CONSTANT_BYTES[kind]:  # what holds weights has bytes alone
+        held = data.dtype == object or self.facts.nested  # what holds weights has bytes alone
+        if held or data.nbytes <= MAX_CONSTANT_BYTES[kind]:
             return self.constant(data, hint)
         weight = self.graph.add_weight(self.graph.fresh(hint), data)
         self.facts.constants.add(weight)
@@ -128,7 +161,8 @@ class OnnxBuilder(Builder):
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _add(self, op: str, *operands: str | float | None, **attributes: Any) -> str:
-        dtypes = [self.graph.type(o).dtype for o in operands if isinstance(o, str)]
+        has_numbers = any(isinstance(o, (int, float)) for o in operands)
+        dtypes = [self.type(o).dtype for o in operands if isinstance(o, str)] if has_numbers else []
         names = [self.scalar(o, dtypes[-1]) if isinstance(o, (int, float)) else o for o in operands]
         (output,) = self._insert(op, names, attributes)
         return output
@@ -138,7 +172,10 @@ class OnnxBuilder(Builder):
         node = self.graph.add(op, names, f"{self.hint}.{op}", **attributes)
         fixed = all(n is None or n in self.facts.constants for n in names)
         for output in node.outputs:
-            type = self.graph.type(output)
+            self.graph.narrow(output, self.facts.measure(self.graph.values[output].type))
+            type = self.graph.values[output].type
+            if not isinstance(type, TensorType):
+                continue
             if type.extent > MAX_ELEMENTS:
                 raise LimitError(f"{op}: result too large, got {type}, expected at most {MAX_ELEMENTS} elements")
             if fixed:
@@ -157,16 +194,18 @@ class OnnxBuilder(Builder):
 
     def _evaluated(self, node: Node) -> tuple[str, ...] | None:
         """The results of a node over known integers, in the place of the node; None when they are not known."""
-        types = [self.graph.type(name) for name in node.outputs]
+        types = [t for name in node.outputs if isinstance(t := self.graph.values[name].type, TensorType)]
+        if len(types) < len(node.outputs) or any(isinstance(value, Graph) for value in node.attributes.values()):
+            return None
         if any(not t.is_static or t.extent > MAX_KNOWN_ELEMENTS or t.dtype.kind not in "iub" for t in types):
             return None
         operands = [None if name is None else self.facts.symbolic.get(name, self._data(name)) for name in node.operands]
         if any(array is None and name is not None for array, name in zip(operands, node.operands, strict=True)):
             return None
         nbytes = sum(array.nbytes for array in operands if array is not None) + sum(t.nbytes for t in types)
-        if self.facts.evaluated_bytes + nbytes > MAX_KNOWN_BYTES:
+        if self.facts.totals.evaluated_bytes + nbytes > MAX_KNOWN_BYTES:
             return None
-        self.facts.evaluated_bytes += nbytes
+        self.facts.totals.evaluated_bytes += nbytes
         try:
             if any(map(is_symbolic, (*operands, *node.attributes.values()))):
                 return self._evaluated_dims(node, [a for a in operands if a is not None], types[0].dtype)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir
 
 from ingot.dim import Dim, Expr
-from ingot.dtype import DType
+from ingot.dtype import DType, i64
 from ingot.errors import LoadError, UnsupportedError
-from ingot.ir import TensorType
+from ingot.ir import MAX_RANK, Graph, TensorType, Type
 from ingot.load.onnx.builder import OnnxBuilder
 from ingot.load.onnx.dim_values import Array
 from ingot.load.onnx.shapes import Size
@@ -21,11 +22,22 @@ from ingot.ops.define import normalize_axis
 _REQUIRED: Any = object()
 
 
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A subgraph, and the values around it that are its last inputs."""
+
+    graph: Graph
+    captured: tuple[str, ...]
+
+
 class Call:
     """A node with its operands looked up and its attributes resolved.
 
     `call[i]` is operand i as a graph value (LoadError when it is missing), `call.get(i)` the same or None.
+    `call.body(attribute, types)` loads a subgraph whose inputs are of these types.
     """
+
+    body: Callable[[str, Sequence[Type]], Body]
 
     def __init__(
         self,
@@ -68,8 +80,12 @@ class Call:
         return [self[i] for i in range(len(self))]
 
     def type(self, index: int) -> TensorType:
-        """The type of operand `index`."""
+        """The type of operand `index`; raises UnsupportedError unless it is a tensor of known rank."""
         return self.build.type(self[index])
+
+    def value_type(self, index: int) -> Type:
+        """The type of operand `index`, whatever it is."""
+        return self.build.graph.values[self[index]].type
 
     def shape(self, index: int) -> tuple[Size, ...]:
         """The shape of operand `index`; raises UnsupportedError when a dim is unknown."""
@@ -95,6 +111,21 @@ class Call:
         if array.ndim > 1:
             raise self.malformed(f"input {index} has rank {array.ndim}, expected 1")
         return tuple(array.ravel())
+
+    def dims(self, index: int) -> tuple[Size, ...]:
+        """The elements of an operand as sizes, 0 or more; those that depend on data are measured by the run."""
+        return self.sizes(index) if self.known(index) is not None else self.measured(self[index])
+
+    def measured(self, x: str) -> tuple[Expr, ...]:
+        """The elements of an integer vector as dims that the run measures; a negative one is an error then."""
+        sizes = self.build.facts.sizes
+        if x not in sizes:
+            shape = self.build.type(x).shape
+            if len(shape) > 1 or not all(isinstance(dim, int) and dim <= MAX_RANK for dim in shape):
+                raise self.unsupported(f"sizes that depend on data, {self.build.type(x)}")
+            vector = self.cast(self.reshape(x, (shape[0] if shape else 1,)), i64)
+            sizes[x] = self.build.type(self.build.measure(vector)).shape  # type: ignore[assignment]
+        return sizes[x]
 
     def integers(self, index: int) -> tuple[int, ...]:
         """`sizes` without symbols."""
@@ -176,6 +207,10 @@ class Call:
     def attr_graph(self, name: str) -> onnx_ir.Graph:
         """A GRAPH attribute."""
         return self._attribute(name, onnx_ir.AttributeType.GRAPH, _REQUIRED)
+
+    def attr_type(self, name: str) -> onnx_ir.TypeAndShape:
+        """A TYPE_PROTO attribute."""
+        return self._attribute(name, onnx_ir.AttributeType.TYPE_PROTO, _REQUIRED)
 
     def attr_axis(self, name: str, default: Any, rank: int) -> int:
         """An axis attribute, counted from the front."""

@@ -82,6 +82,7 @@ def one_hot(call: Call) -> str:
         places = build.arange(build.scalar(0, i64), number, build.scalar(1, i64))
     else:
         places = _positions(call, depth)
+    (depth,) = build.type(places).shape
     indices = build.where(build.less(indices, 0), build.add(indices, number), indices)
     indices = call.reshape(indices, (*shape[:axis], 1, *shape[axis:]))
     hot = build.equal(indices, call.reshape(places, (depth, *[1] * (rank - 1 - axis))))

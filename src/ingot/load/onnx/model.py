@@ -6,8 +6,9 @@ same limits on depth and number of nodes. Unsupported nodes are collected, and r
 
 from __future__ import annotations
 
+import functools
 import os
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -16,21 +17,20 @@ import onnx
 import onnx_ir
 from onnx_ir.serde import SerdeError
 
-from ingot import dim
-from ingot.dim import Dim, Expr, symbol, symbols_of
 from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnsupportedError
-from ingot.ir import Graph, TensorType
+from ingot.ir import Graph, OptionalType, TensorType, Type, forget
 from ingot.load.made import note
-from ingot.load.onnx.builder import Facts, OnnxBuilder
-from ingot.load.onnx.call import Call
+from ingot.load.onnx.builder import Facts, OnnxBuilder, Totals
+from ingot.load.onnx.call import Body, Call
 from ingot.load.onnx.parse import OLDEST_NATIVE_OPSET, Parsed, parse_model
 from ingot.load.onnx.registry import PREVIEW, find_rule, foreign_name
 from ingot.load.onnx.signature import check_call, signature_of
+from ingot.load.onnx.symbols import Symbols
 from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
-from ingot.load.onnx.tensors import array_of, count_elements, dtype_of
+from ingot.load.onnx.tensors import array_of, count_elements, declared_type, dtype_of
 
 MAX_DEPTH = 32
-MAX_INLINED_NODES = 200_000  # nodes of functions and branches; those of the file itself count as nodes of the graph
+MAX_INLINED_NODES = 200_000  # of functions and subgraphs, each time they are walked; others count as the graph's
 MAX_LISTED = 50
 
 
@@ -56,32 +56,44 @@ class _Missing:
 _MISSING = _Missing()
 
 
+class _Noted(UnsupportedError):
+    """Says that a subgraph holds, or reads what comes from, unsupported nodes that are noted already."""
+
+
 @dataclass(slots=True)
 class _Frame:
-    """One activation of a graph or function body: its values, and the attributes that the caller gave."""
+    """One activation of a graph, subgraph or function body: its values, and the attributes that the caller gave.
+
+    outer: of a subgraph, what is around it. captured: values of the graph around it -> the input that stands for each,
+    or the same constant.
+    """
 
     opset: int
+    facts: Facts
     depth: int = 0
     values: dict[onnx_ir.Value, str | _Missing | None] = field(default_factory=dict)
     attributes: dict[str, onnx_ir.Attr] = field(default_factory=dict)
+    outer: _Frame | None = None
+    captured: dict[str, str] = field(default_factory=dict)
 
 
 class _Loader:
     def __init__(self, model: onnx_ir.Model, opset: int):
         self.model = model
-        self.frame = _Frame(opset)
+        shapes = (v.shape for v in model.graph.inputs if v.shape is not None)
+        self.symbols = Symbols(shapes)
         self.graph = Graph(model.graph.name or "onnx")
-        self.facts = Facts(self.graph)
+        self.facts = Facts(self.graph, Totals(self.symbols))
+        self.frame = _Frame(opset, self.facts)
         self.unsupported: list[str] = []
         self.inlined = 0
 
     def load(self) -> Graph:
         source = self.model.graph
-        symbols = _Symbols([v.shape for v in source.inputs if v.shape is not None])
         for value in source.inputs:
             if value.name not in source.initializers:
                 assert value.name is not None
-                self.frame.values[value] = self.graph.add_input(value.name, _input_type(value, symbols))
+                self.frame.values[value] = self.graph.add_input(value.name, _input_type(value, self.symbols))
         self.walk(source, self.frame)
         results = {v.name: self.lookup(v, self.frame) for v in source.outputs}
         if self.unsupported:
@@ -90,10 +102,18 @@ class _Loader:
             assert value.name is not None
             found = results[value.name]
             assert not isinstance(found, _Missing) and found is not None
-            _check_output(value, self.graph.type(found))
-            self.graph.set_output(value.name, found)
+            self.graph.set_output(value.name, self.returned(value, found))
         self.facts.sweep()
         return self.graph
+
+    def returned(self, value: onnx_ir.Value, found: str) -> str:
+        """The value for an output, of the type that is declared: what might be absent is there, or the run fails."""
+        type = self.graph.values[found].type
+        may_be_absent = value.type is None or isinstance(value.type, onnx_ir.OptionalType)
+        if isinstance(type, OptionalType) and not may_be_absent:
+            found = OnnxBuilder(self.facts, f"{value.name}.element").get_element(found)
+        _check_output(value, self.graph.values[found].type)
+        return found
 
     def refuse(self) -> None:
         listed = self.unsupported[:MAX_LISTED]
@@ -101,16 +121,17 @@ class _Loader:
             listed.append(f"and {len(self.unsupported) - MAX_LISTED} more")
         raise UnsupportedError("\n".join(listed))
 
-    def builder(self, hint: str) -> OnnxBuilder:
-        return OnnxBuilder(self.facts, hint)
-
     def lookup(self, value: onnx_ir.Value | None, frame: _Frame) -> str | _Missing | None:
         if value is None:
             return None
         if value not in frame.values:
-            assert value.const_value is not None, value.name
             name = value.name or "constant"
-            frame.values[value] = self.builder(name).literal(array_of(value.const_value, name), name)
+            if frame.outer is not None:
+                found = self.lookup(value, frame.outer)
+                frame.values[value] = _capture(found, frame, frame.outer.facts) if isinstance(found, str) else found
+            else:
+                assert value.const_value is not None, value.name
+                frame.values[value] = OnnxBuilder(frame.facts, name).literal(array_of(value.const_value, name), name)
         return frame.values[value]
 
     def walk(self, graph: onnx_ir.Graph | onnx_ir.Function, frame: _Frame) -> None:
@@ -129,8 +150,10 @@ class _Loader:
 
     def visit(self, node: onnx_ir.Node, operands: list, frame: _Frame, where: str) -> tuple:
         """One node's results. Every error that leaves names the node; an unsupported one is noted, not raised."""
-        build = self.builder(node.outputs[0].name or node.op_type if node.outputs else node.op_type)
+        hint = node.outputs[0].name or node.op_type if node.outputs else node.op_type
+        build = OnnxBuilder(frame.facts, hint)
         call = Call(node, frame.opset, operands, _resolve(node, frame), build)
+        call.body = functools.partial(self.body, call, frame)
         try:
             results = self.apply(call, frame)
             unmade = [
@@ -139,6 +162,8 @@ class _Loader:
             if unmade:
                 raise UnsupportedError(f"output {unmade[0]!r} is not supported")
             results = results[: len(node.outputs)]
+        except _Noted:
+            return (_MISSING,) * len(node.outputs)
         except UnsupportedError as error:
             self.unsupported.append(f"{where}: {node.op_type} (opset {frame.opset}): {error}")
             return (_MISSING,) * len(node.outputs)
@@ -158,8 +183,8 @@ class _Loader:
         if not isinstance(result, str) or result not in build.made or not name:
             return result
         build.made.discard(result)
-        final = self.graph.fresh(name)
-        self.facts.rename(result, final)
+        final = build.graph.fresh(name)
+        build.facts.rename(result, final)
         return final
 
     def apply(self, call: Call, frame: _Frame) -> tuple:
@@ -171,7 +196,7 @@ class _Loader:
         signature = signature_of(call.op, version, call.domain) if call.domain in ("", PREVIEW) else None
         if signature is not None:
             check_call(call, signature)
-        if call.domain == "" and call.op == "If":
+        if call.domain == "" and call.op == "If" and call.known(0) is not None:
             return self.branch(call, frame)
         rule = find_rule(call.domain, call.op, call.opset)
         result = None if rule is None else rule(call)
@@ -197,7 +222,7 @@ class _Loader:
         if len(call) > len(function.inputs) or len(call.outputs) > len(function.outputs):
             raise LoadError(f"function {function.name!r}: called with too many inputs or outputs")
         attributes = {name: a for name, a in function.attributes.items() if a.value is not None} | dict(call.attributes)
-        inner = _Frame(opset, depth, attributes=attributes)
+        inner = _Frame(opset, frame.facts, depth, attributes=attributes)
         for i, parameter in enumerate(function.inputs):
             inner.values[parameter] = call[i] if call.has(i) else None
         self.walk(function, inner)
@@ -207,7 +232,7 @@ class _Loader:
         """The branch that a known condition takes; it sees the values around it."""
         condition = call.known(0)
         if condition is None or condition.size != 1:
-            raise UnsupportedError("a condition that is not known at load is not supported")
+            raise LoadError(f"a condition of {call.type(0)}, expected one bool")
         chosen = call.attr_graph("then_branch" if condition.item() else "else_branch")
         if len(chosen.outputs) != len(call.outputs):
             raise LoadError(f"branch makes {len(chosen.outputs)} values, expected {len(call.outputs)}")
@@ -216,17 +241,61 @@ class _Loader:
         frame.depth -= 1
         return tuple(self.lookup(v, frame) for v in chosen.outputs)
 
+    def body(self, call: Call, frame: _Frame, attribute: str, types: Sequence[Type]) -> Body:
+        """A subgraph with inputs of given types, and the values around it that it reads as inputs after those.
+
+        Raises LoadError where it has another number of inputs.
+        """
+        source = call.attr_graph(attribute)
+        if len(source.inputs) != len(types):
+            raise LoadError(f"attribute {attribute!r} has {len(source.inputs)} inputs, expected {len(types)}")
+        graph = Graph(source.name or attribute)
+        facts = Facts(graph, self.facts.totals, nested=True)
+        depth = self.enter(frame, f"subgraph {attribute!r}")
+        inner = _Frame(frame.opset, facts, depth, attributes=frame.attributes, outer=frame)
+        for value, type in zip(source.inputs, types, strict=True):
+            inner.values[value] = graph.add_input(graph.fresh(value.name or "input"), facts.measure(type))
+        noted = len(self.unsupported)
+        self.walk(source, inner)
+        results = {v.name or "": self.lookup(v, inner) for v in source.outputs}
+        if len(self.unsupported) > noted or any(isinstance(result, _Missing) for result in results.values()):
+            raise _Noted
+        for name, result in results.items():
+            if not isinstance(result, str):
+                raise LoadError(f"attribute {attribute!r}: result {name!r} is not made")
+            graph.set_output(name, result)
+        facts.sweep()
+        captured = [name for name, inside in inner.captured.items() if inside in graph.inputs]
+        return Body(graph, tuple(captured))
+
     def expand(self, call: Call, version: int, frame: _Frame) -> tuple:
         """An op without a rule, through the body that its ONNX schema gives it at a version of its domain."""
         depth = self.enter(frame, f"op {call.op}")
         schema = onnx.defs.get_schema(call.op, version, call.domain)
         body, attributes = _schema_body(call, schema, version)
-        inner = _Frame(body.opset_imports.get("", call.opset), depth, attributes=attributes | dict(call.attributes))
+        inner = _Frame(
+            body.opset_imports.get("", call.opset), frame.facts, depth, attributes=attributes | dict(call.attributes)
+        )
         for i, parameter in enumerate(body.inputs):
             inner.values[parameter] = call.get(i)
         self.walk(body, inner)
         made = {v.name: self.lookup(v, inner) for v in body.outputs}
         return tuple(made.get(formal.name) for formal, _ in zip(schema.outputs, call.outputs, strict=False))
+
+
+def _capture(name: str, frame: _Frame, outer: Facts) -> str:
+    """What stands for a value around a subgraph in it: an input, of which as much is known, or the same constant."""
+    if name not in frame.captured:
+        inner, value = frame.facts, outer.graph.values[name]
+        if value.kind == "constant" and value.data is not None:
+            frame.captured[name] = OnnxBuilder(inner, name).constant(value.data, name)
+            return frame.captured[name]
+        made = frame.captured[name] = inner.graph.add_input(inner.graph.fresh(name), value.type)
+        if name in outer.symbolic:
+            inner.symbolic[made] = outer.symbolic[name]
+        if name in outer.sizes:
+            inner.sizes[made] = outer.sizes[name]
+    return frame.captured[name]
 
 
 def _resolve(node: onnx_ir.Node, frame: _Frame) -> dict[str, onnx_ir.Attr]:
@@ -282,10 +351,10 @@ def _type_proto(type: TensorType) -> onnx.TypeProto:
     return onnx.helper.make_tensor_type_proto(number, shape)
 
 
-def _input_type(value: onnx_ir.Value, symbols: _Symbols) -> TensorType:
+def _input_type(value: onnx_ir.Value, symbols: Symbols) -> Type:
     where = f"onnx input {value.name!r}"
     if not isinstance(value.type, onnx_ir.TensorType):
-        raise UnsupportedError(f"{where}: type {value.type} is not supported, only dense tensors are")
+        return forget(declared_type(value.type, value.shape, where))
     if value.shape is None:
         raise UnsupportedError(f"{where}: has no shape")
     count_elements([d for d in value.shape if isinstance(d, int)], where)
@@ -293,59 +362,10 @@ def _input_type(value: onnx_ir.Value, symbols: _Symbols) -> TensorType:
     return TensorType(dtype_of(value.type.dtype.value, where), tuple(dims))
 
 
-class _Symbols:
-    """dim_params as dims: a name is a symbol; an expression over names that inputs have is that expression."""
-
-    def __init__(self, shapes: list[onnx_ir.Shape]):
-        params = [d.value for shape in shapes for d in shape if isinstance(d, onnx_ir.SymbolicDim)]
-        self.plain = {p for p in params if p and _NAME.fullmatch(p)}
-        self.taken = set(self.plain)
-        self.dims: dict[str, Dim] = {}
-
-    def dim(self, given: int | onnx_ir.SymbolicDim, hint: str) -> Dim:
-        if isinstance(given, int):
-            return given
-        param = given.value
-        if isinstance(param, bytes):
-            raise LoadError(f"onnx input dim: not UTF-8, got {param[:100]!r}")
-        if not param:
-            return symbol(self.fresh(hint))
-        if param in self.plain:
-            return symbol(param)
-        if param not in self.dims:
-            expression = _expression(param)
-            known = isinstance(expression, Expr) and symbols_of(expression) <= self.plain
-            self.dims[param] = expression if known else symbol(self.fresh(param))
-        return self.dims[param]
-
-    def fresh(self, hint: str) -> str:
-        name = re.sub(r"\W", "_", hint, flags=re.ASCII)[:64]
-        name = name if _NAME.fullmatch(name) else f"d_{name}"
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
-        return name
-
-
-_NAME = re.compile(r"(?!(?:min|max|none)$)[A-Za-z_]\w{0,63}", re.ASCII)
-_EXPRESSION = re.compile(r"[\w+*/ ()-]{1,128}", re.ASCII)
-
-
-def _expression(text: str) -> Dim:
-    if not _EXPRESSION.fullmatch(text):
-        return None
-    try:
-        return dim.parse(text)
-    except (ValueError, SyntaxError, ZeroDivisionError):
-        return None
-
-
-def _check_output(value: onnx_ir.Value, type: TensorType) -> None:
+def _check_output(value: onnx_ir.Value, type: Type) -> None:
     where = f"onnx output {value.name!r}"
     if value.type is None:
         return
-    if not isinstance(value.type, onnx_ir.TensorType):
-        raise UnsupportedError(f"{where}: type {value.type} is not supported, only dense tensors are")
-    declared = dtype_of(value.type.dtype.value, where)
-    if declared is not type.dtype:
-        raise ShapeError(f"{where}: declared dtype contradicts the graph, got {declared}, expected {type.dtype}")
+    declared = declared_type(value.type, value.shape, where)
+    if declared.onnx != type.onnx:
+        raise ShapeError(f"{where}: declared dtype contradicts the graph, got {declared.onnx}, expected {type.onnx}")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ingot.dtype import boolean, i64
+from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import is_negative, normalize_axes
@@ -21,6 +22,8 @@ def pad(call: Call) -> str:
     mode = call.attr_text("mode", "constant")
     if mode not in MODES:
         raise call.malformed(f"attribute 'mode' is {mode[:100]!r}, expected one of {', '.join(MODES)}")
+    if mode == "constant" and not computed.is_known(call, 1, 3):
+        return _at_run(call)
     rank, amounts = call.type(0).rank, call.integers(1)
     axes = normalize_axes(call.integers(3), rank) if call.has(3) else tuple(range(rank))
     if len(amounts) != 2 * len(axes):
@@ -44,6 +47,19 @@ def pad(call: Call) -> str:
     for axis in axes:
         x = _picked(call, x, axis, low[axis], high[axis], mode) if low[axis] or high[axis] else x
     return x
+
+
+def _at_run(call: Call) -> str:
+    """Constant padding by amounts, or of axes, that only a run knows."""
+    build, rank, amounts = call.build, call.type(0).rank, computed.vector(call, 1)
+    n = computed.length(call, 1) // 2
+    sides = [call.slice(amounts, 0, side * n, side * n + n) for side in range(2)]
+    if call.has(3):
+        hit = computed.hits(call, computed.vector(call, 3), rank)
+        sides = [computed.spread(call, hit, side, 0) for side in sides]
+    if any(build.type(side).shape != (rank,) for side in sides) or computed.length(call, 1) % 2:
+        raise call.malformed(f"pads do not fit, got {call.type(1)} for {call.type(0)}")
+    return computed.pad(call, *sides)
 
 
 def _constant(call: Call, x: str, low: Sequence[int], high: Sequence[int]) -> str:

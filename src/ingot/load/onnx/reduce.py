@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ingot.dtype import f64
+from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import normalize_axes
@@ -15,40 +16,49 @@ from ingot.load.onnx.shapes import normalize_axes
 PLAIN = {"ReduceMax": "reduce_max", "ReduceMin": "reduce_min", "ReduceProd": "reduce_prod", "ReduceSum": "reduce_sum"}
 
 
-def _over(call: Call) -> dict[str, object]:
-    """The attributes axes and keepdims; no axes means all, or none with noop_with_empty_axes."""
+def _reduced(call: Call, op: str, x: str, keepdims: bool | None = None) -> str:
+    """A reduction of x over the node's axes; no axes means all, or none with noop_with_empty_axes."""
     rank = call.type(0).rank
-    axes = call.axes(1)
+    keepdims = bool(call.attr_int("keepdims", 1)) if keepdims is None else keepdims
+    if "axes" not in call.attributes and call.has(1) and call.known(1) is None and call.type(1).shape != (0,):
+        axes = computed.vector(call, 1)
+        return call.build.reduce_over(x, axes, kind=op.removeprefix("reduce_"), keepdims=keepdims)
+    return getattr(call.build, op)(x, axes=_axes(call, rank), keepdims=keepdims)
+
+
+def _axes(call: Call, rank: int) -> tuple[int, ...]:
+    is_empty = "axes" not in call.attributes and call.has(1) and call.type(1).shape == (0,)
+    axes = None if is_empty else call.axes(1)
     if not axes:
         axes = () if call.attr_int("noop_with_empty_axes", 0) else tuple(range(rank))
-    return {"axes": tuple(sorted(normalize_axes(axes, rank))), "keepdims": bool(call.attr_int("keepdims", 1))}
+    return tuple(sorted(normalize_axes(axes, rank)))
 
 
 @onnx(*PLAIN)
 def plain(call: Call) -> str:
-    return getattr(call.build, PLAIN[call.op])(call[0], **_over(call))
+    return _reduced(call, PLAIN[call.op], call[0])
 
 
 @onnx("ReduceMean")
 def mean(call: Call) -> str:
-    over, build = _over(call), call.build
+    build, shape = call.build, call.type(0).shape
     if call.type(0).dtype.kind == "f":
-        return build.reduce_mean(call[0], **over)
-    shape = call.type(0).shape
-    count = math.prod(shape[axis] if isinstance(shape[axis], int) else 0 for axis in over["axes"])  # type: ignore
+        return _reduced(call, "reduce_mean", call[0])
+    sizes = [shape[axis] for axis in _axes(call, len(shape))]
+    count = math.prod(size if isinstance(size, int) else 0 for size in sizes)
     if count == 0:
         raise call.unsupported(f"an integer mean over {call.type(0)}")
-    return build.div(build.reduce_sum(call[0], **over), count)
+    return build.div(_reduced(call, "reduce_sum", call[0]), count)
 
 
 @onnx("ReduceL1")
 def l1(call: Call) -> str:
-    return call.build.reduce_sum(call.build.abs(call[0]), **_over(call))
+    return _reduced(call, "reduce_sum", call.build.abs(call[0]))
 
 
 @onnx("ReduceSumSquare")
 def sum_square(call: Call) -> str:
-    return call.build.reduce_sum(call.build.mul(call[0], call[0]), **_over(call))
+    return _reduced(call, "reduce_sum", call.build.mul(call[0], call[0]))
 
 
 def _as_float(call: Call, reduced: Callable[[str], str]) -> str:
@@ -60,12 +70,12 @@ def _as_float(call: Call, reduced: Callable[[str], str]) -> str:
 @onnx("ReduceL2")
 def l2(call: Call) -> str:
     build = call.build
-    return _as_float(call, lambda x: build.sqrt(build.reduce_sum(build.mul(x, x), **_over(call))))
+    return _as_float(call, lambda x: build.sqrt(_reduced(call, "reduce_sum", build.mul(x, x))))
 
 
 @onnx("ReduceLogSum")
 def log_sum(call: Call) -> str:
-    return _as_float(call, lambda x: call.build.log(call.build.reduce_sum(x, **_over(call))))
+    return _as_float(call, lambda x: call.build.log(_reduced(call, "reduce_sum", x)))
 
 
 @onnx("ReduceLogSumExp")
@@ -75,10 +85,10 @@ def log_sum_exp(call: Call) -> str:
 
 def _log_sum_exp(call: Call, x: str) -> str:
     """Shifted by the largest element; an infinite one would make inf - inf, so the shift is kept finite."""
-    over, build = _over(call), call.build
+    build = call.build
     limit = float(np.finfo(np.float16 if build.type(x).dtype.bits == 16 else np.float32).max)
-    largest = build.clip(build.reduce_max(x, axes=over["axes"], keepdims=True), minimum=-limit, maximum=limit)
-    total = build.reduce_sum(build.exp(build.sub(x, largest)), **over)
+    largest = build.clip(_reduced(call, "reduce_max", x, keepdims=True), minimum=-limit, maximum=limit)
+    total = _reduced(call, "reduce_sum", build.exp(build.sub(x, largest)))
     return build.add(build.log(total), call.reshape(largest, build.type(total).shape))
 
 
@@ -103,9 +113,15 @@ def position(call: Call) -> str:
 @onnx("CumSum")
 def running(call: Call) -> str:
     """`exclusive` shifts by one element, `reverse` runs from the end."""
-    build, x, rank = call.build, call[0], call.type(0).rank
+    rank = call.type(0).rank
+    if not computed.is_known(call, 1):
+        return computed.along(call, call[1], [_cumsum(call, axis) for axis in range(rank)])
     (axis,) = call.integers(1)
-    (axis,) = normalize_axes((axis,), rank)
+    return _cumsum(call, *normalize_axes((axis,), rank))
+
+
+def _cumsum(call: Call, axis: int) -> str:
+    build, x, rank = call.build, call[0], call.type(0).rank
     size = call.shape(0)[axis]
     reverse = call.attr_int("reverse", 0)
     if reverse:
@@ -120,5 +136,5 @@ def running(call: Call) -> str:
 @onnx("TopK")
 def topk(call: Call) -> tuple[str | None, ...]:
     axis = call.attr_axis("axis", -1, call.type(0).rank)
-    (k,) = call.sizes(1)
+    (k,) = call.dims(1)
     return call.build.add_all("topk", call[0], k=k, axis=axis, largest=bool(call.attr_int("largest", 1)))

@@ -9,6 +9,7 @@ import numpy as np
 from ingot.dim import floordiv, maximum
 from ingot.dtype import f64, i64
 from ingot.errors import UnsupportedError
+from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import (
@@ -27,8 +28,10 @@ from ingot.ops.define import broadcast_shapes
 
 @onnx("Reshape")
 def reshape(call: Call) -> str:
-    target = list(call.sizes(1))
-    return call.reshape(call[0], reshaped(call.shape(0), target, bool(call.attr_int("allowzero", 0))))
+    keeps_zero = bool(call.attr_int("allowzero", 0))
+    if not computed.is_known(call, 1):
+        return computed.reshape(call, keeps_zero)
+    return call.reshape(call[0], reshaped(call.shape(0), list(call.sizes(1)), keeps_zero))
 
 
 @onnx("Transpose")
@@ -39,11 +42,15 @@ def transpose(call: Call) -> str:
 
 @onnx("Squeeze")
 def squeeze(call: Call) -> str:
+    if not computed.is_known(call, 1):
+        return computed.squeeze(call)
     return call.reshape(call[0], squeezed(call.shape(0), call.axes(1)))
 
 
 @onnx("Unsqueeze")
 def unsqueeze(call: Call) -> str:
+    if not computed.is_known(call, 1):
+        return computed.unsqueeze(call)
     axes = call.axes(1)
     if axes is None:
         raise call.malformed("input 1 is missing")
@@ -71,7 +78,7 @@ def split(call: Call) -> tuple[str | None, ...]:
     """Sizes are operand 1; without them the outputs are equal, the last one smaller when the dim does not divide."""
     axis = call.attr_axis("axis", 0, call.type(0).rank)
     dim = call.shape(0)[axis]
-    sizes = call.sizes(1) if call.has(1) else _equal_parts(call, dim)
+    sizes = call.dims(1) if call.has(1) else _equal_parts(call, dim)
     if len(sizes) != len(call.outputs) or any(is_negative(s) for s in sizes):
         raise call.malformed(f"sizes do not fit {len(call.outputs)} outputs, got {list(sizes)}")
     total = added(sizes)
@@ -96,6 +103,8 @@ def _equal_parts(call: Call, dim: Size) -> tuple[Size, ...]:
 
 @onnx("Slice")
 def slice_(call: Call) -> str:
+    if not computed.is_known(call, 1, 2, 3, 4):
+        return computed.slice_(call)
     axes, bounds, steps = call.slice_ranges()
     shape = call.shape(0)
     starts: list[Size] = [0] * len(shape)
@@ -113,6 +122,8 @@ def slice_(call: Call) -> str:
 @onnx("Expand")
 def expand(call: Call) -> str:
     """A dim of 1 in the target keeps the operand's, so the result is the broadcast of both."""
+    if not computed.is_known(call, 1):
+        return computed.expand(call)
     target = call.sizes(1)
     if any(is_negative(d) for d in target):
         raise call.malformed(f"negative dim, got {list(target)}")
@@ -123,7 +134,7 @@ def expand(call: Call) -> str:
 @onnx("Tile")
 def tile(call: Call) -> str:
     """Each repeated axis gets one before it, which is expanded and merged."""
-    x, repeats = call[0], call.sizes(1)
+    x, repeats = call[0], call.dims(1)
     if len(repeats) != call.type(0).rank or any(is_negative(r) for r in repeats):
         raise call.malformed(f"repeats do not fit, got {list(repeats)} for {call.type(0)}")
     for axis, times in enumerate(repeats):
@@ -137,10 +148,13 @@ def tile(call: Call) -> str:
 
 @onnx("Trilu")
 def trilu(call: Call) -> str:
+    upper = bool(call.attr_int("upper", 1))
+    if not computed.is_known(call, 1):
+        return computed.trilu(call, upper)
     diagonals = call.integers(1) if call.has(1) else (0,)
     if len(diagonals) != 1:
         raise call.malformed(f"input 1 has {len(diagonals)} elements, expected 1")
-    return call.build.trilu(call[0], k=diagonals[0], upper=bool(call.attr_int("upper", 1)))
+    return call.build.trilu(call[0], k=diagonals[0], upper=upper)
 
 
 @onnx("DepthToSpace")
@@ -207,7 +221,7 @@ def constant_of_shape(call: Call) -> str:
     value = call.attr_tensor("value", np.zeros(1, np.float32))
     if value.size != 1:
         raise call.malformed(f"attribute 'value' has {value.size} elements, expected 1")
-    shape = call.sizes(0)
+    shape = call.dims(0)
     if any(is_negative(d) for d in shape):
         raise call.malformed(f"negative dim, got {list(shape)}")
     scalar = call.build.constant(value.reshape(()))

@@ -80,9 +80,9 @@ def _check_inputs(call: Call, signature: Signature) -> None:
             if formal.required:
                 raise LoadError(f"input {i} is missing, got '' for {formal.name!r}")
             continue
-        kind = call.type(i).dtype.onnx
+        kind = call.value_type(i).onnx
         if kind not in formal.accepted:
-            raise ShapeError(f"input {i} has a wrong dtype, got {call.type(i)}")
+            raise ShapeError(f"input {i} has a wrong dtype, got {call.value_type(i)}")
         if formal.homogeneous and bound.setdefault(formal.parameter, kind) != kind:
             beside = bound[formal.parameter]
-            raise ShapeError(f"inputs differ in dtype, got {call.type(i)} as input {i} beside {beside}")
+            raise ShapeError(f"inputs differ in dtype, got {call.value_type(i)} as input {i} beside {beside}")

@@ -12,6 +12,7 @@ import onnx_ir
 from ingot import dtype
 from ingot.dtype import DType
 from ingot.errors import LimitError, LoadError, UnsupportedError
+from ingot.ir import OptionalType, SequenceType, TensorType, Type, UnrankedType
 
 MAX_ELEMENTS = 2**40
 
@@ -98,6 +99,22 @@ def unpacked(content: Any, dtype: DType, count: int, offset: int) -> np.ndarray:
     packed = np.frombuffer(content, np.uint8, dtype.nbytes(count), offset)
     elements = packed[:, None] >> np.arange(0, 8, dtype.bits, dtype=np.uint8) & (2**dtype.bits - 1)
     return elements.ravel()[:count].view(dtype.numpy)
+
+
+def declared_type(type: onnx_ir.TypeProtocol | None, shape: onnx_ir.Shape | None, where: str) -> Type:
+    """A type as it is declared; dims that have names are unknown. Raises UnsupportedError for sparse tensors."""
+    match type:
+        case onnx_ir.SequenceType():
+            return SequenceType(declared_type(type.elem_type, shape, where))
+        case onnx_ir.OptionalType():
+            return OptionalType(declared_type(type.elem_type, shape, where))
+        case onnx_ir.TensorType():
+            dtype = dtype_of(type.dtype.value, where)
+            if shape is None:
+                return UnrankedType(dtype)
+            count_elements([d for d in shape if isinstance(d, int)], where)
+            return TensorType(dtype, tuple(d if isinstance(d, int) else None for d in shape))
+    raise UnsupportedError(f"{where}: type {type} is not supported, only dense tensors, sequences and optionals are")
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:

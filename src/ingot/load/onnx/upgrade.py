@@ -12,6 +12,9 @@ from ingot.errors import LoadError, UnsupportedError
 
 _KEPT_BYTES = 1024
 _SLOPES_BROADCAST = 7  # the opset from which PRelu's slope broadcasts as numpy does; before, it was one per channel
+_OPSET_OF_SCAN = 9  # until then Scan had a batch, which the converter leaves as it is
+
+SCAN_WITH_BATCH = "ingot.opset8"  # the domain that such a node gets
 
 
 def upgrade(proto: onnx.ModelProto, opset: int, where: str) -> onnx.ModelProto:
@@ -35,10 +38,13 @@ def upgrade(proto: onnx.ModelProto, opset: int, where: str) -> onnx.ModelProto:
         raise LoadError(f"{where}: malformed, {str(error)[:300]}") from error
     except (RuntimeError, version_converter.ConvertError, ValueError) as error:
         raise UnsupportedError(f"{where}: cannot be converted to opset {opset}, {str(error)[:300]}") from error
-    if max((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), default=0) < _SLOPES_BROADCAST:
+    if _opset_of(proto) < _SLOPES_BROADCAST:
         _spread_slopes(converted.graph, "")
+    if _opset_of(proto) < _OPSET_OF_SCAN:
+        _mark_scans(converted.graph)
     added_names = {t.name for t in added}
-    inputs = [i for i in converted.graph.input if i.name not in added_names]
+    given = {i.name: i for i in proto.graph.input}  # the converter infers shapes anew, of Scan without its batch
+    inputs = [given.get(i.name, i) for i in converted.graph.input if i.name not in added_names]
     del converted.graph.input[:]
     converted.graph.input.extend(inputs)
     converted.graph.initializer.extend(weights)
@@ -76,3 +82,17 @@ def _spread_slope(x: str, slope: str, name: str) -> list[onnx.NodeProto]:
         ("Reshape", [slope, f"{name}/7"], {}),
     ]
     return [helper.make_node(op, inputs, [f"{name}/{i}"], **given) for i, (op, inputs, given) in enumerate(steps)]
+
+
+def _opset_of(proto: onnx.ModelProto) -> int:
+    """The opset of the default domain."""
+    return next(entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx"))
+
+
+def _mark_scans(graph: onnx.GraphProto) -> None:
+    for node in graph.node:
+        if node.op_type == "Scan" and node.domain in ("", "ai.onnx"):
+            node.domain = SCAN_WITH_BATCH
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _mark_scans(attribute.g)

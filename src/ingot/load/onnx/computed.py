@@ -1,0 +1,228 @@
+"""Sizes, bounds and axes that only a run knows: integer arithmetic in the graph, whose results `measure` makes dims.
+
+Every form here takes what a rule takes that knows its operands, and gives the same; a bound out of range is an error of
+the run. What is not as it must be is made a size of -1, which no run takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ingot.dtype import boolean, i64
+from ingot.load.onnx.call import Call
+from ingot.load.onnx.shapes import Size, count, normalize_axes
+
+_FAR = 2**31  # a step of this many passes every dim; its negative is a number too
+
+
+def vector(call: Call, index: int) -> str:
+    """An operand of rank 0 or 1 as i64 [n]. Raises UnsupportedError where n is not known."""
+    return _vector(call, call[index])
+
+
+def _vector(call: Call, x: str) -> str:
+    shape = call.build.type(x).shape
+    if len(shape) > 1 or not all(isinstance(dim, int) for dim in shape):
+        raise call.unsupported(f"sizes or axes that depend on data, {call.build.type(x)}")
+    return call.cast(call.reshape(x, (shape[0] if shape else 1,)), i64)
+
+
+def length(call: Call, index: int) -> int:
+    """How many elements an operand of rank 0 or 1 has."""
+    (size,) = call.build.type(vector(call, index)).shape
+    assert isinstance(size, int)
+    return size
+
+
+def element(call: Call, x: str, place: int) -> str:
+    """One element of a vector: i64 []."""
+    return call.reshape(call.slice(x, 0, place, place + 1), ())
+
+
+def places(call: Call, axes: str, rank: int) -> str:
+    """Axes counted from the front; one out of range is an error of the run."""
+    return call.build.gather(call.build.iota(length=rank, start=0, step=1, dtype=i64), axes, axis=0)
+
+
+def hits(call: Call, axes: str, rank: int) -> str:
+    """Which axis each element of `axes` is: bool [n, rank]."""
+    build = call.build
+    (n,) = build.type(axes).shape
+    columns = build.iota(length=rank, start=0, step=1, dtype=i64)
+    return build.equal(build.reshape(places(call, axes, rank), shape=(n, 1)), columns)
+
+
+def spread(call: Call, hit: str, values: str, default: int) -> str:
+    """i64 [rank]: the value of each axis, where one hits it."""
+    build = call.build
+    (n, _) = build.type(hit).shape
+    column = build.reshape(values, shape=(n, 1))
+    total = build.reduce_sum(build.where(hit, column, build.scalar(0, i64)), axes=(0,), keepdims=False)
+    return build.where(_is_hit(call, hit), total, build.scalar(default, i64))
+
+
+def _is_hit(call: Call, hit: str) -> str:
+    return call.build.greater(_times(call, hit), 0)
+
+
+def _times(call: Call, hit: str) -> str:
+    """How often each axis is hit: i64 [rank]."""
+    return call.build.reduce_sum(call.cast(hit, i64), axes=(0,), keepdims=False)
+
+
+def _each_once(call: Call, hit: str, sizes: str) -> str:
+    """Sizes, made -1 where an axis is hit twice."""
+    build = call.build
+    often = build.reduce_max(_times(call, hit), axes=(0,), keepdims=False)
+    return build.where(build.less_equal(often, 1), sizes, build.scalar(-1, i64))
+
+
+def reshape(call: Call, keeps_zero: bool) -> str:
+    """Reshape: a 0 copies a dim unless `keeps_zero`, one -1 takes what is left."""
+    build, shape, target = call.build, call.shape(0), vector(call, 1)
+    n = length(call, 1)
+    if not keeps_zero:
+        copied = build.dims(values=(*shape[:n], *(-1,) * (n - len(shape))))
+        target = build.where(build.equal(target, 0), copied, target)
+    hole = build.equal(target, -1)
+    one = build.scalar(1, i64)
+    rest = build.reduce_prod(build.where(hole, one, target), axes=(0,), keepdims=False)
+    left = build.div(build.dims(values=(count(shape),)), build.maximum(rest, one))
+    return call.reshape(call[0], call.measured(build.where(hole, left, target)))
+
+
+def expand(call: Call) -> str:
+    """Expand to the broadcast of both shapes, which the run checks."""
+    build, shape, target = call.build, call.shape(0), vector(call, 1)
+    n = length(call, 1)
+    if n < len(shape):
+        target = build.concat(build.dims(values=(1,) * (len(shape) - n)), target, axis=0)
+    own = build.dims(values=(*(1,) * (n - len(shape)), *shape))
+    return build.expand(call[0], shape=call.measured(build.where(build.equal(target, 1), own, target)))
+
+
+def squeeze(call: Call) -> str:
+    """Squeeze along axes; that each is of size 1 the run checks, as the number of elements stays."""
+    build, shape, axes = call.build, call.shape(0), vector(call, 1)
+    hit = hits(call, axes, len(shape))
+    kept = call.cast(build.equal(_times(call, hit), 0), i64)
+    _, order = build.add_all("topk", kept, k=len(shape) - length(call, 1), axis=0, largest=True)
+    sizes = build.gather(build.dims(values=shape), order, axis=0)
+    return call.reshape(call[0], call.measured(_each_once(call, hit, sizes)))
+
+
+def unsqueeze(call: Call) -> str:
+    """Unsqueeze: the dims move to the places that no axis hits."""
+    build, shape, axes = call.build, call.shape(0), vector(call, 1)
+    rank = len(shape) + length(call, 1)
+    hit = hits(call, axes, rank)
+    source = build.sub(build.cumsum(call.cast(build.equal(_times(call, hit), 0), i64), axis=0), 1)
+    source = build.minimum(build.maximum(source, 0), len(shape))
+    dims = build.gather(build.dims(values=(*shape, 1)), source, axis=0)
+    sizes = build.where(_is_hit(call, hit), build.scalar(1, i64), dims)
+    return call.reshape(call[0], call.measured(_each_once(call, hit, sizes)))
+
+
+def slice_(call: Call) -> str:
+    """Slice: known axes one by one, or all of them where a run says which. A known step of 1 moves no element."""
+    build, shape = call.build, call.shape(0)
+    n = length(call, 1)
+    values = [vector(call, 1), vector(call, 2)]
+    values.append(vector(call, 4) if call.has(4) else build.dims(values=(1,) * n))
+    if len({build.type(value).shape for value in values}) > 1:
+        raise call.malformed("starts, ends and steps differ in length")
+    known = call.known(3) if call.has(3) else range(n)
+    if known is None:
+        hit = hits(call, vector(call, 3), len(shape))
+        values = [spread(call, hit, v, default) for v, default in zip(values, (0, 2**63 - 1, 1), strict=True)]
+        axes = tuple(range(len(shape)))
+    else:
+        axes = normalize_axes(tuple(known), len(shape))
+    if build.type(values[0]).shape != (len(axes),):
+        raise call.malformed(f"starts are {build.type(values[0])} for axes {list(axes)}")
+    x = call[0]
+    is_plain = call.known(4) is None if call.has(4) else False
+    for i, axis in enumerate(axes):
+        bounds = (element(call, value, i) for value in values)
+        x = _sliced(call, x, axis, shape[axis], *bounds, has_step=is_plain or _step(call, i) != 1)
+    return x
+
+
+def _step(call: Call, i: int) -> int | None:
+    return 1 if not call.has(4) else None if call.known(4) is None or call.known(3) is None else call.integers(4)[i]
+
+
+def _sliced(call: Call, x: str, axis: int, size: Size, start: str, stop: str, step: str, *, has_step: bool) -> str:
+    """One axis of a slice, its bounds and step scalars; see `shapes.sliced` for what they mean out of range."""
+    build = call.build
+    dim, zero, one = build.reshape(build.dims(values=(size,)), shape=()), build.scalar(0, i64), build.scalar(1, i64)
+    step = build.minimum(build.maximum(step, -_FAR), _FAR)
+    forward = build.greater(step, 0)
+    low = build.where(forward, zero, build.scalar(-1, i64))
+    high = build.where(forward, dim, build.sub(dim, 1))
+    start, stop = (build.where(build.less(v, 0), build.add(v, dim), v) for v in (start, stop))
+    start = build.maximum(build.minimum(start, high), zero)
+    stop = build.maximum(build.minimum(stop, high), low)
+    counted = _counted(call, start, stop, step)
+    if not has_step:
+        first, number = call.measured(build.concat(*(call.reshape(v, (1,)) for v in (start, counted)), axis=0))
+        return call.slice(x, axis, first, first + number)
+    (number,) = call.measured(build.minimum(counted, build.maximum(dim, one)))
+    indices = build.add(build.mul(build.iota(length=number, start=0, step=1, dtype=i64), step), start)
+    return build.gather(x, indices, axis=axis)
+
+
+def _counted(call: Call, start: str, stop: str, step: str) -> str:
+    """How many steps lead from start to before stop; -1 for a step of 0."""
+    build = call.build
+    forward = build.greater(step, 0)
+    span = build.where(forward, build.sub(stop, start), build.sub(start, stop))
+    size = build.abs(step)
+    number = build.floor_div(build.add(span, build.sub(size, 1)), build.maximum(size, 1))
+    number = build.maximum(number, 0)
+    return build.where(build.equal(step, 0), build.scalar(-1, i64), number)
+
+
+def pad(call: Call, *sides: str) -> str:
+    """Constant padding by the amounts before and after, both i64 [rank]; negative ones cut, which comes first.
+
+    A value is put where no element of x is.
+    """
+    build, x, shape = call.build, call[0], call.shape(0)
+    zero, dtype = build.scalar(0, i64), call.type(0).dtype
+    cut = [build.neg(build.minimum(side, zero)) for side in sides]
+    starts = call.measured(cut[0])
+    sizes = call.measured(build.sub(build.sub(build.dims(values=shape), cut[0]), cut[1]))
+    stops = tuple(start + size for start, size in zip(starts, sizes, strict=True))
+    x = build.slice(x, starts=starts, stops=stops, steps=(1,) * len(shape))
+    low, high = (call.measured(build.maximum(side, zero)) for side in sides)
+    padded = build.pad(x, low=low, high=high, value=False if dtype is boolean else 0)
+    if not call.has(2):
+        return padded
+    inside = build.expand(build.scalar(1, boolean), shape=sizes)
+    return build.where(build.pad(inside, low=low, high=high, value=False), padded, call.reshape(call[2], ()))
+
+
+def trilu(call: Call, upper: bool) -> str:
+    """Where the column is at or beyond the row plus k."""
+    build, shape = call.build, call.shape(0)
+    rows, columns = (build.iota(length=size, start=0, step=1, dtype=i64) for size in shape[-2:])
+    distance = build.sub(columns, build.reshape(rows, shape=(shape[-2], 1)))
+    compare = build.greater_equal if upper else build.less_equal
+    kept = compare(distance, call.reshape(call.cast(call[1], i64), ()))
+    return build.where(kept, call[0], build.scalar(0, call.type(0).dtype))
+
+
+def along(call: Call, axis: str, results: Sequence[str]) -> str:
+    """The one of several results of one shape, one for each axis, that an axis picks."""
+    build = call.build
+    place = places(call, call.reshape(call.cast(axis, i64), ()), len(results))
+    chosen = results[0]
+    for i, result in enumerate(results[1:], 1):
+        chosen = build.where(build.equal(place, i), result, chosen)
+    return chosen
+
+
+def is_known(call: Call, *indices: int) -> bool:
+    """Whether each of these operands is known at load, or left out."""
+    return all(not call.has(i) or call.known(i) is not None for i in indices)

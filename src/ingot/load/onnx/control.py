@@ -1,0 +1,146 @@
+"""Ops with subgraphs. What a subgraph reads of the graph around it becomes operands of its op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ingot.dtype import boolean, i64
+from ingot.errors import ShapeError
+from ingot.ir import Graph, SequenceType, TensorType, Type, forget, join
+from ingot.load.onnx.call import Body, Call
+from ingot.load.onnx.registry import onnx
+from ingot.load.onnx.shapes import normalize_axes
+from ingot.load.onnx.upgrade import SCAN_WITH_BATCH
+from ingot.ops.control import result_types
+
+
+@onnx("If")
+def if_(call: Call) -> tuple[str, ...]:
+    """A condition that is known at load takes its branch before this rule is asked."""
+    chosen, other = (call.body(name, ()) for name in ("then_branch", "else_branch"))
+    operands = (call[0], *chosen.captured, *other.captured)
+    return call.build.add_all("if", *operands, then_branch=chosen.graph, else_branch=other.graph)
+
+
+@onnx("Loop")
+def loop(call: Call) -> tuple[str, ...]:
+    given = [TensorType(i64, ()), TensorType(boolean, ())]
+    carried = [call[i] for i in range(2, len(call))]
+    body = _settled(call, given, [call.value_type(i) for i in range(2, len(call))], [], 1)
+    flags = call.get(0), call.get(1)
+    return call.build.add_all("loop", *flags, *carried, *body.captured, body=body.graph, carried=len(carried))
+
+
+def _settled(call: Call, before: Sequence[Type], carried: list[Type], after: Sequence[Type], first: int) -> Body:
+    """The body, where what it carries has the types that it gives on, and those that it begins with.
+
+    Each time round a dim becomes unknown, or a rank, so this ends. first: the result that is carried first.
+    """
+    while True:
+        body = call.body("body", [*before, *carried, *after])
+        around = [*carried, *after, *(call.build.graph.values[name].type for name in body.captured)]
+        results = result_types(body.graph, around)[first:]
+        if len(results) < len(carried):
+            raise call.malformed(f"the body has {len(results)} results, expected at least {len(carried)}")
+        joined = [join(a, b) for a, b in zip(carried, results, strict=False)]
+        if joined == carried:
+            return body
+        carried = joined
+
+
+@onnx("Scan")
+def scan(call: Call) -> tuple[str, ...]:
+    count = _count(call, len(call))
+    states = len(call) - count
+    types = [call.type(i) for i in range(states, len(call))]
+    axes = call.attr_ints("scan_input_axes", (0,) * count)
+    if len(axes) != count:
+        raise call.malformed(f"attribute 'scan_input_axes' has {len(axes)} axes, expected {count}")
+    axes = tuple(normalize_axes((axis,), t.rank)[0] for axis, t in zip(axes, types, strict=True))
+    elements = [without(t, axis) for t, axis in zip(types, axes, strict=True)]
+    body = _settled(call, [], [call.value_type(i) for i in range(states)], elements, 0)
+    made = [body.graph.type(name) for name in list(body.graph.outputs.values())[states:]]
+    outputs = call.attr_ints("scan_output_axes", (0,) * len(made))
+    if len(outputs) != len(made):
+        raise call.malformed(f"attribute 'scan_output_axes' has {len(outputs)} axes, expected {len(made)}")
+    return call.build.add_all(
+        "scan",
+        *call.values(),
+        *body.captured,
+        body=body.graph,
+        carried=states,
+        input_axes=axes,
+        input_backward=_directions(call, "scan_input_directions", count),
+        output_axes=tuple(normalize_axes((a,), t.rank + 1)[0] for a, t in zip(outputs, made, strict=True)),
+        output_backward=_directions(call, "scan_output_directions", len(made)),
+    )
+
+
+def without(type: TensorType, axis: int) -> TensorType:
+    """A type without one of its axes."""
+    return TensorType(type.dtype, (*type.shape[:axis], *type.shape[axis + 1 :]))
+
+
+def _count(call: Call, operands: int) -> int:
+    count = call.attr_int("num_scan_inputs")
+    if not 1 <= count <= operands:
+        raise call.malformed(f"attribute 'num_scan_inputs' is {count}, expected 1..{operands}")
+    return count
+
+
+def _directions(call: Call, name: str, count: int) -> tuple[bool, ...]:
+    directions = call.attr_ints(name, (0,) * count)
+    if len(directions) != count or not set(directions) <= {0, 1}:
+        raise call.malformed(f"attribute {name!r} is {list(directions)}, expected {count} of 0 and 1")
+    return tuple(map(bool, directions))
+
+
+@onnx("Scan", domain=SCAN_WITH_BATCH)
+def scan_with_batch(call: Call) -> tuple[str, ...]:
+    """Scan of opset 8: axis 0 of all values is a batch, axis 1 is scanned. One scan over the batch holds the other.
+
+    The converter drops the first operand, lengths of sequences, where it is left out.
+    """
+    if len(call) != len(call.attr_graph("body").inputs):
+        raise call.unsupported("lengths of sequences")
+    count = _count(call, len(call))
+    states = len(call) - count
+    types = [call.type(i) for i in range(len(call))]
+    if any(type.rank < 1 + (i >= states) for i, type in enumerate(types)):
+        raise ShapeError(f"operands {', '.join(map(str, types))}, expected a batch, and an axis to scan")
+    inner = [without(type, 0) for type in types]
+    body = _settled(call, [], list(inner[:states]), [without(type, 0) for type in inner[states:]], 0)
+    around = [call.build.graph.values[name].type for name in body.captured]
+    outer = Graph(f"{body.graph.name}_of_batch")
+    inputs = [outer.add_input(f"x{i}", call.build.facts.measure(type)) for i, type in enumerate([*inner, *around])]
+    made = len(body.graph.outputs) - states
+    node = outer.add(
+        "scan",
+        inputs,
+        "y",
+        body=body.graph,
+        carried=states,
+        input_axes=(0,) * count,
+        input_backward=_directions(call, "directions", count),
+        output_axes=(0,) * made,
+        output_backward=(False,) * made,
+    )
+    for name in node.outputs:
+        outer.narrow(name, call.build.facts.measure(outer.values[name].type))
+        outer.set_output(name, name)
+    each = {"input_axes": (0,) * len(types), "input_backward": (False,) * len(types)}
+    each |= {"output_axes": (0,) * len(node.outputs), "output_backward": (False,) * len(node.outputs)}
+    return call.build.add_all("scan", *call.values(), *body.captured, body=outer, carried=0, **each)
+
+
+@onnx("SequenceMap")
+def sequence_map(call: Call) -> tuple[str, ...]:
+    """The body at each place; operands that are tensors are the same at each."""
+    kinds = [call.value_type(i) for i in range(len(call))]
+    lists = [i for i, kind in enumerate(kinds) if isinstance(kind, SequenceType)]
+    body = call.body("body", [forget(kind.element) if isinstance(kind, SequenceType) else kind for kind in kinds])
+    order = [*lists, *(i for i in range(len(call)) if i not in lists)]
+    inputs = body.graph.inputs
+    body.graph.inputs = [inputs[i] for i in order] + inputs[len(kinds) :]
+    operands = [call[i] for i in order]
+    return call.build.add_all("sequence_map", *operands, *body.captured, body=body.graph, sequences=len(lists))

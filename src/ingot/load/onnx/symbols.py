@@ -1,0 +1,67 @@
+"""Names of dims: those that a model's inputs have, and those of dims that a run measures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import onnx_ir
+
+from ingot import dim
+from ingot.dim import Dim, Expr, symbol, symbols_of
+from ingot.errors import LoadError
+
+
+class Symbols:
+    """dim_params as dims: a name is a symbol; an expression over names that inputs have is that expression."""
+
+    def __init__(self, shapes: Iterable[onnx_ir.Shape]):
+        params = [d.value for shape in shapes for d in shape if isinstance(d, onnx_ir.SymbolicDim)]
+        self.plain = {p for p in params if p and _NAME.fullmatch(p)}
+        self.taken = set(self.plain)
+        self.dims: dict[str, Dim] = {}
+        self.count = 0
+
+    def dim(self, given: int | onnx_ir.SymbolicDim, hint: str) -> Dim:
+        if isinstance(given, int):
+            return given
+        param = given.value
+        if isinstance(param, bytes):
+            raise LoadError(f"onnx input dim: not UTF-8, got {param[:100]!r}")
+        if not param:
+            return symbol(self.fresh(hint))
+        if param in self.plain:
+            return symbol(param)
+        if param not in self.dims:
+            expression = _expression(param)
+            known = isinstance(expression, Expr) and symbols_of(expression) <= self.plain
+            self.dims[param] = expression if known else symbol(self.fresh(param))
+        return self.dims[param]
+
+    def measured(self) -> Expr:
+        """The name of a dim that a run measures."""
+        name = self.fresh(f"u{self.count}")
+        self.count += 1
+        return symbol(name)
+
+    def fresh(self, hint: str) -> str:
+        """A name that no dim has, made of the hint."""
+        name = re.sub(r"\W", "_", hint, flags=re.ASCII)[:64]
+        name = name if _NAME.fullmatch(name) else f"d_{name}"
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+
+_NAME = re.compile(r"(?!(?:min|max|none)$)[A-Za-z_]\w{0,63}", re.ASCII)
+_EXPRESSION = re.compile(r"[\w+*/ ()-]{1,128}", re.ASCII)
+
+
+def _expression(text: str) -> Dim:
+    if not _EXPRESSION.fullmatch(text):
+        return None
+    try:
+        return dim.parse(text)
+    except (ValueError, SyntaxError, ZeroDivisionError):
+        return None

@@ -1,0 +1,220 @@
+"""Ops over sequences and optionals. At run time a sequence is a list, an absent optional None.
+
+No memory is shared between what is changed: a reference gives a new list of the same elements.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from ingot.dtype import DType, boolean, i32, i64
+from ingot.errors import InputError, LimitError, ShapeError
+from ingot.ir import Graph, OptionalType, SequenceType, TensorType, Type, UnrankedType, forget, join, type_symbols
+from ingot.ops.define import Subgraph, op
+
+MAX_LENGTH = 1 << 20  # of a sequence
+MAX_SEQUENCE_BYTES = 1 << 36  # of all elements, those that are one array counted again
+
+
+def _expect_tensor(where: str, type: Type) -> None:
+    if not isinstance(type, (TensorType, UnrankedType)):
+        raise ShapeError(f"{where}: got {type}, expected a tensor")
+
+
+def _expect_sequence(where: str, type: Type) -> SequenceType:
+    if not isinstance(type, SequenceType):
+        raise ShapeError(f"{where}: got {type}, expected a sequence")
+    return type
+
+
+def is_single(type: Type, *dtypes: DType) -> bool:
+    """Whether a type may be of one element, of one of these dtypes."""
+    is_one = isinstance(type, TensorType) and all(dim == 1 for dim in type.shape if isinstance(dim, int))
+    return is_one and type.dtype in dtypes  # type: ignore[union-attr]
+
+
+def _expect_position(where: str, type: Type | None) -> None:
+    if type is not None and not is_single(type, i32, i64):
+        raise ShapeError(f"{where}: bad position, got {type}, expected one i32 or i64")
+
+
+def _position(where: str, position, length: int, limit: int) -> int:
+    """A position counted from the front. Raises InputError where it is not in -length..limit-1."""
+    place = int(np.asarray(position).reshape(()))
+    if not -length <= place < limit:
+        raise InputError(f"{where}: position out of range, got {place}, expected {-length}..{limit - 1}")
+    return place + length if place < 0 else place
+
+
+def _infer_sequence(*xs, dtype):
+    for x in xs:
+        _expect_tensor("sequence", x)
+        if x.dtype is not dtype:
+            raise ShapeError(f"sequence: wrong dtype, got {x}, expected {dtype}")
+    return SequenceType(functools.reduce(join, map(forget, xs)) if xs else UnrankedType(dtype))
+
+
+@op(infer=_infer_sequence, any_type=True, computes=False, samples=[])
+def sequence(*xs, dtype: DType):
+    """The operands, all of one dtype, as a list."""
+    return list(xs)
+
+
+def _infer_insert(s, x, position=None):
+    element = _expect_sequence("sequence_insert", s).element
+    _expect_position("sequence_insert", position)
+    return SequenceType(join(element, forget(x)))
+
+
+@op(infer=_infer_insert, any_type=True, computes=False, samples=[])
+def sequence_insert(s, x, position=None):
+    """A list with one more element, before a position that may count from the end, or last."""
+    total = sum(a.nbytes for a in (*s, x) if isinstance(a, np.ndarray))
+    if len(s) >= MAX_LENGTH or total > MAX_SEQUENCE_BYTES:
+        raise LimitError(
+            f"sequence: too large, got {len(s) + 1} elements of {total} bytes in all,"
+            f" expected at most {MAX_LENGTH} and {MAX_SEQUENCE_BYTES}"
+        )
+    place = len(s) if position is None else _position("sequence_insert", position, len(s), len(s) + 1)
+    return [*s[:place], x, *s[place:]]
+
+
+def _infer_erase(s, position=None):
+    _expect_position("sequence_erase", position)
+    return _expect_sequence("sequence_erase", s)
+
+
+@op(infer=_infer_erase, any_type=True, computes=False, samples=[])
+def sequence_erase(s, position=None):
+    """A list without the element at a position that may count from the end, or without the last."""
+    place = _position("sequence_erase", -1 if position is None else position, len(s), len(s))
+    return [*s[:place], *s[place + 1 :]]
+
+
+def _infer_at(s, position):
+    _expect_position("sequence_at", position)
+    return forget(_expect_sequence("sequence_at", s).element)
+
+
+@op(infer=_infer_at, any_type=True, computes=False, samples=[])
+def sequence_at(s, position):
+    """The element of a list at a position that may count from the end."""
+    return s[_position("sequence_at", position, len(s), len(s))]
+
+
+def _infer_length(s):
+    _expect_sequence("sequence_length", s)
+    return TensorType(i64, ())
+
+
+@op(infer=_infer_length, any_type=True, computes=False, samples=[])
+def sequence_length(s):
+    """The number of elements of a list: i64[]."""
+    return np.array(len(s), np.int64)
+
+
+def _infer_split(x, sizes=None, *, axis, keepdims):
+    _expect_tensor("split_to_sequence", x)
+    if not isinstance(x, TensorType) or not 0 <= axis < x.rank:
+        raise ShapeError(f"split_to_sequence: axis out of range, got {axis} for {x}")
+    if sizes is not None and (not isinstance(sizes, TensorType) or sizes.dtype not in (i32, i64) or sizes.rank > 1):
+        raise ShapeError(f"split_to_sequence: bad sizes, got {sizes}, expected i32 or i64 of rank 0 or 1")
+    kept = () if sizes is None and not keepdims else (1,) if sizes is None else (None,)
+    return SequenceType(forget(TensorType(x.dtype, (*x.shape[:axis], *kept, *x.shape[axis + 1 :]))))
+
+
+@op(infer=_infer_split, any_type=True, computes=False, samples=[])
+def split_to_sequence(x, sizes=None, *, axis: int, keepdims: bool):
+    """The parts of x along an axis: of the given sizes, of one size but for the last, or of 1.
+
+    Without sizes the axis goes where keepdims is false.
+    """
+    total = x.shape[axis]
+    if sizes is None:
+        parts = np.full(total, 1)
+    elif sizes.ndim == 0:
+        if sizes < 1:
+            raise InputError(f"split_to_sequence: bad size, got {sizes}, expected 1 or more")
+        parts = np.diff([*range(0, total, int(sizes)), total])
+    else:
+        parts = sizes.astype(np.int64)
+        if (parts < 0).any() or parts.sum() != total:
+            raise InputError(f"split_to_sequence: sizes do not fit, got {sizes.tolist()} for a dim of {total}")
+    if len(parts) > MAX_LENGTH:
+        raise LimitError(f"split_to_sequence: too many parts, got {len(parts)}, expected at most {MAX_LENGTH}")
+    made = np.split(x, np.cumsum(parts)[:-1], axis) if len(parts) else []
+    return made if sizes is not None or keepdims else [np.squeeze(part, axis) for part in made]
+
+
+def _infer_concat(s, *, axis, new_axis):
+    element = _expect_sequence("concat_from_sequence", s).element
+    if not isinstance(element, TensorType):
+        return element
+    rank = element.rank + new_axis
+    if not -rank <= axis < rank:
+        raise ShapeError(f"concat_from_sequence: axis out of range, got {axis} for {s}, expected {-rank}..{rank - 1}")
+    place = axis % rank
+    rest = element.shape[:place], element.shape[place + (not new_axis) :]
+    return TensorType(element.dtype, (*rest[0], None, *rest[1]))
+
+
+@op(infer=_infer_concat, any_type=True, computes=False, samples=[])
+def concat_from_sequence(s, *, axis: int, new_axis: bool):
+    """The elements of a list one after the other along an axis, which may count from the end, or along a new one."""
+    if not s:
+        raise InputError("concat_from_sequence: the sequence is empty, expected an element or more")
+    try:
+        return np.stack(s, axis) if new_axis else np.concatenate(s, axis)
+    except ValueError as error:
+        raise InputError(f"concat_from_sequence: elements do not fit on axis {axis}, {error}") from error
+
+
+@op(infer=lambda x: OptionalType(x), any_type=True, computes=False, samples=[])
+def optional(x):
+    """The value, as one that might be absent."""
+    return x
+
+
+def _infer_absent(*, element):
+    if type_symbols(element):
+        raise ShapeError(f"absent: bad type, got {element}, expected one without symbols")
+    return OptionalType(element)
+
+
+@op(infer=_infer_absent, any_type=True, computes=False, samples=[])
+def absent(*, element: Type):
+    """An optional without a value."""
+
+
+@op(infer=lambda x: TensorType(boolean, ()), any_type=True, computes=False, samples=[])
+def has_element(x):
+    """Whether an optional has a value; anything else has: bool[]."""
+    return np.array(x is not None)
+
+
+@op(infer=lambda x: forget(x.element) if isinstance(x, OptionalType) else x, any_type=True, computes=False, samples=[])
+def get_element(x):
+    """The value of an optional; an absent one is an error."""
+    if x is None:
+        raise InputError("get_element: the optional is absent, expected a value")
+    return x
+
+
+def _infer_map(*xs, body: Graph, sequences):
+    if not 1 <= sequences <= len(xs) or len(xs) != len(body.inputs):
+        raise ShapeError(f"sequence_map: bad operands, got {len(xs)} for a body of {len(body.inputs)}")
+    for x in xs[:sequences]:
+        _expect_sequence("sequence_map", x)
+    return tuple(SequenceType(forget(body.values[name].type)) for name in body.outputs.values())
+
+
+@op(infer=_infer_map, outputs=0, any_type=True, computes=False, samples=[])
+def sequence_map(*xs, body: Subgraph, sequences: int):
+    """The body at each place of lists of equal length, which come first; other operands are the same at each place."""
+    lists, shared = xs[:sequences], xs[sequences:]
+    if len({len(each) for each in lists}) > 1:
+        raise InputError(f"sequence_map: lengths differ, got {[len(each) for each in lists]}")
+    rows = [body(*row, *shared) for row in zip(*lists, strict=True)]
+    return tuple([row[i] for row in rows] for i in range(body.outputs))

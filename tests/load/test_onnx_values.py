@@ -1,0 +1,200 @@
+"""Sequences, optionals, subgraphs and shapes that depend on data: the loader, the text form and both executors."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+import ingot.onnx_backend
+from ingot import InferenceSession
+from ingot.dtype import bf16
+from ingot.errors import IngotError, InputError, LimitError, LoadError, UnsupportedError
+from ingot.load.onnx import load_onnx
+from ingot.run.interpret import interpret
+from ingot.text import dump, parse
+from onnx_models import run_oracle, text_model
+from onnx_value_cases import BY_REFERENCE, VALUES, absent_optional, scan_with_batch
+
+F = np.float32
+
+
+def feeds_of(name: str, rng: np.random.Generator) -> dict[str, Any]:
+    return {"x": rng.standard_normal((2, 3, 4)).astype(F), **VALUES[name][1]}
+
+
+def assert_same(got: Any, wanted: Any) -> None:
+    if isinstance(wanted, list):
+        assert isinstance(got, list) and len(got) == len(wanted)
+        for each in zip(got, wanted, strict=True):
+            assert_same(*each)
+        return
+    wanted = np.asarray(wanted)
+    assert got.dtype == wanted.dtype and got.shape == wanted.shape
+    np.testing.assert_allclose(got, wanted, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_both_executors_agree_with_the_oracle(name: str, rng: np.random.Generator) -> None:
+    """So does the graph that its text reads back, and the one after the passes."""
+    content, feeds = text_model(VALUES[name][0]), feeds_of(name, rng)
+    oracle = "reference" if name in BY_REFERENCE else "ort"
+    expected = run_oracle(oracle, onnx.load_from_string(content), feeds)
+    graph = load_onnx(content)
+    graph.validate()
+    again = parse(dump(graph))
+    again.validate()
+    assert dump(again) == dump(graph) == dump(graph.copy())
+    session = InferenceSession(content, threads=1)
+    for results in (interpret(again, feeds).values(), session.run(None, feeds), session.run(None, feeds)):
+        for got, wanted in zip(results, expected, strict=True):
+            assert_same(got, wanted)
+
+
+def test_a_scan_of_opset_8(rng: np.random.Generator) -> None:
+    """Batch by batch, what is carried adds up."""
+    feeds = {"s": rng.standard_normal((2, 4)).astype(F), "x": rng.standard_normal((2, 3, 4)).astype(F)}
+    y, z = interpret(load_onnx(scan_with_batch()), feeds).values()
+    assert_same(z, feeds["s"][:, None] + np.cumsum(feeds["x"], 1))
+    assert_same(y, z[:, -1])
+
+
+def test_an_absent_optional() -> None:
+    (has,) = interpret(load_onnx(absent_optional()), {}).values()
+    assert has.dtype == bool and not has
+
+
+def test_what_has_a_shape_stays_native(rng: np.random.Generator) -> None:
+    """Before and beside a node whose shape depends on data; what runs on the reference is named."""
+    session = InferenceSession(text_model(VALUES["length: what follows a length"][0]), threads=1)
+    program = session.program
+    assert [part.graph.outputs for part in program.native] == [{"r": "r"}]
+    assert any(each.startswith("nonzero ") for each in program.fallback)
+    with pytest.raises(UnsupportedError, match="strict: no kernel, got nonzero"):
+        InferenceSession(text_model(VALUES["length: positions"][0]), strict=True)
+
+
+LOOP = """g (float x, int64[1] s) => (y, z) { y, z = Loop (, , x) <body = b (int64 i, bool k, float v) =>
+    (bool l, float w, float[n] e) { l = Identity(k)  w = Add(v, v)  e = ConstantOfShape(s) }> }"""
+
+
+@pytest.mark.parametrize("name", ["length: what follows a length", "control: a scan", "size: Reshape"])
+def test_saved_programs(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    session, feeds = InferenceSession(text_model(VALUES[name][0]), threads=1), feeds_of(name, rng)
+    session.save(tmp_path / "program")
+    again = InferenceSession(tmp_path / "program", threads=1)
+    for got, wanted in zip(again.run(None, feeds), session.run(None, feeds), strict=True):
+        assert np.array_equal(got, wanted)
+
+
+def test_what_a_loop_scans_is_limited() -> None:
+    """Before the memory for it is taken."""
+    graph = load_onnx(text_model(LOOP))
+    with pytest.raises(LimitError, match="scan outputs too large"):
+        interpret(graph, {"x": np.array(1, F), "s": np.array([2**30])})
+
+
+BAD = {
+    "a position outside": ("s = SequenceConstruct(x, x)  y = SequenceAt(s, i)", InputError, "position out of range"),
+    "joined lists of none": (
+        "e = SequenceEmpty()  y = ConcatFromSequence<axis=0>(e)", InputError, "the sequence is empty",
+    ),
+    "a shape of other size": ("y = Reshape(x, i)", InputError, "number of elements"),
+    "a negative dim": ("m = Constant<value_ints=[-7, -7]>()  a = Mul(m, i)  y = Expand(x, a)", InputError, "sizes out"),
+    "a step of 0": ("z = Sub(i, i)  y = Slice(x, i, i, z, z)", InputError, "sizes out of range"),
+    "shapes that do not broadcast": ("a = Concat<axis=0>(i, i)  y = Expand(x, a)", InputError, "do not broadcast"),
+    "an axis twice": ("a = Concat<axis=0>(i, i)  y = ReduceSum(x, a)", InputError, "given twice"),
+    "an axis outside": ("y = Squeeze(x, i)", InputError, "out of range"),
+    "a body without inputs": (
+        "y = Loop (i, , x) <body = b () => (bool c) { c = Constant<value_int=1>() }>", LoadError, "has 0 inputs",
+    ),
+    "what is carried of another dtype": (
+        "y = Loop (i, , x) <body = b (int64 j, bool k, float[2] v) => (bool k, int64[2] w) { w = Cast<to=7>(v) }>",
+        LoadError, "types differ",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_models_and_runs(name: str) -> None:
+    body, error, message = BAD[name]
+    content = text_model(f"g (float[2, 3] x, int64[1] i) => (y) {{ {body} }}")
+    for executor in ("interpret", "native"):
+        with pytest.raises(error, match=message):
+            session = InferenceSession(content, executor=executor, threads=1)
+            session.run(None, {"x": np.zeros((2, 3), F), "i": np.array([9])})
+
+
+def test_backend_interface() -> None:
+    """What `onnx.backend.base` asks: models and nodes, inputs in order or by name, outputs by name."""
+    backend = ingot.onnx_backend
+    assert backend.supports_device("CPU") and not backend.supports_device("CUDA")
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]> g (float[2] a, float[2] b) => (c) { c = Sub(a, b) }'
+    )
+    a, b = np.array([3, 4], F), np.array([1, 1], F)
+    prepared = backend.prepare(model)
+    assert np.array_equal(prepared.run([a, b]).c, a - b) and np.array_equal(prepared.run({"a": b, "b": a})["c"], b - a)
+    assert np.array_equal(backend.run_model(model, [a, b])[0], a - b)
+    node = onnx.helper.make_node("Clip", ["x", "", "high"], ["y"])
+    (clipped,) = backend.run_node(node, [a, np.array(3.5, F)], outputs_info=[(np.dtype(F), (2,))])
+    assert np.array_equal(clipped, np.array([3, 3.5], F))
+    for call in (lambda: prepared.run([a]), lambda: backend.prepare(model, "CUDA"), lambda: prepared.run([a, b], x=1)):
+        with pytest.raises(IngotError):
+            call()
+
+
+STRINGS: dict[str, tuple[str, dict[str, Any], list[Any]]] = {
+    "in a sequence": (
+        "g (seq(string[N]) s, string[2] t) => (seq(string[N]) q, string[M] y)"
+        " { q = SequenceInsert(s, t) y = ConcatFromSequence<axis=0>(q) }",
+        {"s": [["a"]], "t": ["b", "c"]},
+        [[["a"], ["b", "c"]], ["a", "b", "c"]],
+    ),
+    "handed through beside a sequence": (
+        "g (seq(float[2]) s, string[2] t, float[2] x) => (seq(float[2]) q, string[2] u, float[2] y)"
+        " { q = Identity(s) u = Identity(t) y = Relu(x) }",
+        {"s": [], "t": ["a", "b"], "x": [1, -2]},
+        [[], ["a", "b"], [1.0, 0.0]],
+    ),
+    "captured by a branch": (
+        "g (bool c, string[2] s) => (string[2] y) { y = If(c) <then_branch = a () => (string[2] p) { p = Identity(s) },"
+        ' else_branch = b () => (string[2] q) { q = Constant<value_strings=["u;}", "v"]>() }> }',
+        {"c": False, "s": ["a", "b"]},
+        [["u;}", "v"]],
+    ),
+    "chosen by data": (
+        "g (string[2,2] s, bool[2] c, float[2] x) => (string[K,2] y, string[L,2] u, float[2] z)"
+        " { y = Compress<axis=0>(s, c) u = Unique<axis=0>(s) z = Relu(x) }",
+        {"s": [["b", "c"], ["a", "d"]], "c": [False, True], "x": [1, -2]},
+        [[["a", "d"]], [["a", "d"], ["b", "c"]], [1.0, 0.0]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STRINGS)
+def test_strings_among_other_values(name: str) -> None:
+    body, given, expected = STRINGS[name]
+    dtypes = {"x": F, "c": bool}
+    feeds: dict[str, Any] = {key: np.array(value, dtypes.get(key, object)) for key, value in given.items()}
+    if body.startswith("g (seq"):
+        feeds["s"] = [np.array(each, object) for each in given["s"]]
+    content = text_model(body)
+    graph = parse(dump(load_onnx(content)))
+    for results in (interpret(graph, feeds).values(), InferenceSession(content, threads=1).run(None, feeds)):
+        assert [[e.tolist() for e in r] if isinstance(r, list) else r.tolist() for r in results] == expected
+
+
+def test_bf16_in_a_loop_is_rounded_at_each_node() -> None:
+    """The loop itself moves its values and widens none."""
+    body = """g (bfloat16[2] x, int64 n) => (bfloat16[2] y, bfloat16[K,2] z) {
+        c = Constant<value = bool {1}>()
+        y, z = Loop(n, c, x) <body = b (int64 i, bool before, bfloat16[2] v)
+        => (bool after, bfloat16[2] w, bfloat16[2] s)
+        { after = Identity(before) w = Add(v, v) s = Identity(w) }> }"""
+    x = np.array([1, 3], bf16.numpy)
+    y, z = InferenceSession(text_model(body), threads=1).run(None, {"x": x, "n": np.array(2)})
+    assert y.dtype == z.dtype == bf16.numpy
+    assert y.tolist() == [4, 12] and z.tolist() == [[2, 6], [4, 12]]
