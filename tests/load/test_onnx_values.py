@@ -1,5 +1,7 @@
 """Sequences, optionals, subgraphs and shapes that depend on data: the loader, the text form and both executors."""
 
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -198,3 +200,21 @@ def test_bf16_in_a_loop_is_rounded_at_each_node() -> None:
     y, z = InferenceSession(text_model(body), threads=1).run(None, {"x": x, "n": np.array(2)})
     assert y.dtype == z.dtype == bf16.numpy
     assert y.tolist() == [4, 12] and z.tolist() == [[2, 6], [4, 12]]
+
+
+@pytest.mark.parametrize("executor", ["interpret", "native"])
+def test_a_loop_without_an_end_is_interrupted(executor: str) -> None:
+    """Ctrl-C ends it, and the session runs again."""
+    content = text_model(
+        """m (bool keep, float[1] x) => (float[1] y) {
+            y = Loop (, keep, x) <body = b (int64 i, bool k, float[1] v) => (bool k, float[1] w) { w = Abs (v) }>
+        }"""
+    )
+    session = InferenceSession(content, threads=1, executor=executor)
+    x = np.full(1, -3, F)
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        session.run(None, {"keep": np.array(True), "x": x})
+    (y,) = session.run(None, {"keep": np.array(False), "x": x})
+    assert y == x
