@@ -85,7 +85,8 @@ def unique(x, *, axis: int, in_order: bool):
 def _infer_nms(boxes, scores, *limits, centered):
     has_corners = boxes.rank == 3 and (boxes.shape[2] == 4 or not isinstance(boxes.shape[2], int))
     floats = {boxes.dtype, scores.dtype, limits[1].dtype, limits[2].dtype}
-    if not has_corners or scores.rank != 3 or len(floats) > 1 or not floats <= {f32, f64} or limits[0].dtype is not i64:
+    has_limits = limits[0].dtype is i64 and all(limit.rank == 0 for limit in limits)
+    if not has_corners or scores.rank != 3 or not has_limits or len(floats) > 1 or not floats <= {f32, f64}:
         raise ShapeError(f"non_max_suppression: got {', '.join(map(str, (boxes, scores, *limits)))}")
     for a, b in ((boxes.shape[0], scores.shape[0]), (boxes.shape[1], scores.shape[2])):
         if isinstance(a, int) and isinstance(b, int) and a != b:
