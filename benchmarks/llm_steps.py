@@ -17,7 +17,7 @@ from benchmarks import llm_model, report
 from benchmarks.llm import FOLDER, written
 from benchmarks.llm_engines import CHUNK, prompt
 from benchmarks.side_by_side import THREADS
-from ingot.lower.cost import cost
+from ingot.lower import step_cost
 from ingot.run import probe
 from ingot.run.native import NativeProgram
 
@@ -41,7 +41,7 @@ def totals(program: NativeProgram, nanoseconds: np.ndarray) -> dict[str, Total]:
     for step, time in zip(program.lowered.steps, np.median(nanoseconds, axis=0), strict=True):
         sizes = [str(step.fields[name]) for name in ("m", "k", "n") if name in step.fields]
         total = found.setdefault(f"{step.kernel} x{step.parts} {'x'.join(sizes)}".strip(), Total())
-        least = cost(program.lowered, step)
+        least = step_cost(program.lowered, step)
         total.count += 1
         total.nanoseconds += time
         total.flops += least.flops

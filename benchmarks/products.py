@@ -65,7 +65,8 @@ def compiled(rows: int, shape: str, arithmetic: Arithmetic) -> NativeProgram:
             y = graph.add("mul", [graph.add("silu", halves[:1]).output, halves[1]]).output
         graph.set_output(f"y{i}", y)
     native = load()
-    target = Target(native.isa(), threads(), bf16_dot=arithmetic.dots and native.has_bf16_dots)
+    rounded = (arithmetic.dtype,) if arithmetic.dots and native.has_bf16_dots else ()
+    target = Target(native.isa(), threads(), rounded=rounded)
     program = Program(compile_mode(graph, target), WeightStore(threads()), Arena()).single
     assert program is not None
     return program

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from attacks.hostile_configs import write_llama
+from ingot import abi
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "ingot"
@@ -135,7 +136,10 @@ def test_imports_point_upward():
 
 
 def test_lowering_knows_no_device():
-    """What C declares, and what `lower/cpu/` chooses, comes to the rest of the room in a backend record."""
+    """What C declares, and what `lower/cpu/` chooses, comes to the rest of the room in a backend record.
+
+    Nor is a struct or a kernel of C named there.
+    """
     others = [path for path in MODULES.values() if path.parent == SRC / "lower" and path.name != "__init__.py"]
     assert len(others) > 9
     wrong = [
@@ -145,6 +149,9 @@ def test_lowering_knows_no_device():
         if module == "ingot.abi" or module.startswith("ingot.lower.cpu")
     ]
     assert not wrong, "\n".join(wrong)
+    declared = {*abi.structs(), *abi.kernels()}
+    named = {short(path): declared.intersection(re.findall(r"\w+", path.read_text())) for path in others}
+    assert {path: names for path, names in named.items() if names} == {}
 
 
 def circles(imports: dict[str, set[str]]) -> list[str]:

@@ -12,7 +12,8 @@ from ingot.compile import compile_segment
 from ingot.dtype import f32
 from ingot.errors import ShapeError
 from ingot.ir import Graph, Node, TensorType
-from ingot.lower.cost import Cost, cost
+from ingot.lower import step_cost
+from ingot.lower.cost import Cost
 from ingot.lower.cpu import CPU, ROWS
 from ingot.lower.cpu.rows import accept
 from ingot.lower.lowering import Lowering, Row, choose_row
@@ -123,7 +124,7 @@ class Candidate:
     def cost(self) -> Cost:
         """What its steps cost at least."""
         lowered = self.program.lowered
-        costs = [cost(lowered, self.program.plan.steps[i]) for i in self.steps]
+        costs = [step_cost(lowered, self.program.plan.steps[i]) for i in self.steps]
         return Cost(*(sum(getattr(c, name) for c in costs) for name in ("flops", "weight_bytes", "other_bytes")))
 
     @property

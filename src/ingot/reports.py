@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ingot.errors import InputError
-from ingot.lower.cost import Cost, cost
+from ingot.lower import step_cost
+from ingot.lower.cost import Cost
 from ingot.lower.lowered import Choice
 from ingot.plan import Plan, layout
 from ingot.run.native import NativeProgram
@@ -106,7 +107,7 @@ class Profile:
         medians = np.median(nanoseconds, axis=0).astype(int)
         return Profile(
             tuple(
-                StepTime(step.kernel, step.node, step.parts, int(time), cost(lowered, step))
+                StepTime(step.kernel, step.node, step.parts, int(time), step_cost(lowered, step))
                 for step, time in zip(program.plan.steps, medians, strict=True)
             )
         )

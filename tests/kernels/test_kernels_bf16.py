@@ -202,19 +202,19 @@ def test_dots_are_for_many_rows_and_wanted_ones() -> None:
     exact = interpret(model(40, 64, 80), {"ids": ids}, float64=True)
     first = None
     for isa, threads in itertools.product(DOT_ISAS, (1, 2, 3)):
-        program, kernels = compiled(model(40, 64, 80), isa=isa, threads=threads, bf16_dot=True)
+        program, kernels = compiled(model(40, 64, 80), isa=isa, threads=threads, rounded=(bf16,))
         assert sum(kernel.startswith("gemm_bf16") for kernel in kernels) == 4
         results = program.run([ids])
         for got, wanted in zip(results, exact.values(), strict=True):
             assert abs(got - wanted).max() <= 0.02 * abs(wanted).max()
         first = first or results
         assert [r.tobytes() for r in results] == [r.tobytes() for r in first]
-    for rows, wanted in ((PLAIN_ROWS, True), (40, False)):
-        _, kernels = compiled(model(rows, 64, 80), bf16_dot=wanted)
+    for rows, wanted in ((PLAIN_ROWS, (bf16,)), (40, ())):
+        _, kernels = compiled(model(rows, 64, 80), rounded=wanted)
         assert not any(kernel.startswith("gemm_bf16") for kernel in kernels)
-    _, kernels = compiled(model(40, 33, 48), bf16_dot=True)  # 33 elements are no pairs
+    _, kernels = compiled(model(40, 33, 48), rounded=(bf16,))  # 33 elements are no pairs
     assert [kernel for kernel in kernels if kernel.startswith("gemm_bf16")] == ["gemm_bf16_packed"]
-    (few,) = compiled(model(8, 64, 80), bf16_dot=True)[0].native
+    (few,) = compiled(model(8, 64, 80), rounded=(bf16,))[0].native
     choices = {kernel: why for choice in few.lowered.choices for kernel, why in choice.candidates}
     assert choices["gemm_bf16_packed"] == "8 rows, expected more than 16"
 

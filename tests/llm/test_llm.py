@@ -81,7 +81,7 @@ def test_prefill_and_decode_of_bf16_weights(tmp_path, precision):
     llm, ids = ingot.LLM(tmp_path, precision=precision), tokens(3, 70)
     one_by_one, together = logits_one_by_one(llm, ids, 40), llm.logits(ids)[39:]
     np.testing.assert_allclose(one_by_one, together, atol=0.05 * np.abs(together).max())
-    assert (one_by_one.tobytes() == together.tobytes()) == (not llm.options.target.bf16_dot)
+    assert (one_by_one.tobytes() == together.tobytes()) == (not llm.options.target.rounded)
 
 
 def test_sequences_together_are_as_alone(folder, model, llm):
@@ -268,7 +268,7 @@ def test_explain_says_which_arithmetic(folder, model, precision):
     """Many rows are rounded to bf16 only where that was asked for and the CPU has it; few rows never are."""
     llm = ingot.LLM(folder, precision=precision)
     node = "model.layers.0.residual"
-    rounds = precision == "bf16" and llm.options.target.bf16_dot
+    rounds = precision == "bf16" and bool(llm.options.target.rounded)
     kernels = {mode: llm.explain(node, mode).choices[0].candidates[-1][0] for mode in ("prefill", "decode")}
     assert kernels["prefill"].startswith("gemm_bf16") == rounds
     assert not kernels["decode"].startswith("gemm_bf16")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from ingot import abi
 
 ISAS = ("scalar", "avx2", "avx512")
-# Kernels over instructions that not every CPU of a set has. A target without `bf16_dot` has no use for them.
+# Kernels over instructions that not every CPU of a set has. A target that rounds no rows has no use for them.
 NATIVE_ONLY = frozenset(("gemm_bf16_packed", "gemm_bf16_gated"))
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"

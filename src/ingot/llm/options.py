@@ -52,7 +52,8 @@ class Options:
         library = load()
         isa = library.isa()
         has_dots = isa == "avx512" and library.has_bf16_dots
-        target = Target(isa, threads or usable_threads(), bf16_dot=precision == "bf16" and has_dots)
+        rounded = (bf16,) if precision == "bf16" and has_dots else ()
+        target = Target(isa, threads or usable_threads(), rounded=rounded)
         weights = bf16 if precision == "bf16" and not stored_bf16 else None
         positions = min(longest_context(folder), DEFAULT_CONTEXT) if context is None else context
         return Options(precision, cache_dtype, positions, sequences, weights, target)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from ingot.ir import Graph, Node, TensorType
+from ingot.lower.cost import Cost
 from ingot.lower.cpu import CPU
-from ingot.lower.lowered import Lowered
+from ingot.lower.lowered import Lowered, Step
+from ingot.lower.lowering import Backend, Lowering, choose_row
+from ingot.lower.recipe import has_shapes, static_values
+from ingot.lower.cpu import CPU
+from ingot.lower.lowered import Lowered, Step
 from ingot.lower.lowering import Backend, Lowering, choose_row
 from ingot.lower.recipe import has_shapes, static_values
 from ingot.lower.segments import Segment, split
 from ingot.lower.target import Target
 from ingot.ops.define import expand_node
 
-__all__ = ["Backend", "Lowered", "Segment", "Target", "lower", "segments"]
+__all__ = ["Backend", "Lowered", "Segment", "Target", "lower", "segments", "step_cost"]
 
 
 BACKENDS = {"cpu": CPU}
@@ -53,6 +58,11 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
             elif row is None:
                 fallback.add(node)
     return split(graph, _widen(lowering, fallback), lowering.static)
+
+
+def step_cost(lowered: Lowered, step: Step) -> Cost:
+    """What one step of a lowered program costs at least, as the target's device counts it."""
+    return BACKENDS[lowered.target.device].cost(lowered, step)
 
 
 def _widen(lowering: Lowering, fallback: set[Node]) -> set[Node]:

@@ -24,14 +24,13 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Dots:
-    """Kernels that round the rows of a product to another dtype, for the dot products of a CPU.
+    """Kernels that round the rows of a product to another dtype, where the target says so.
 
-    family: stands in their names. rows: what rows are rounded to. needs: the field of Target that allows them.
+    family: stands in their names. rows: what rows are rounded to.
     """
 
     family: str
     rows: DType
-    needs: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ingot.dtype import DType, f32
 from ingot.ir import Graph, Node, TensorType
+from ingot.lower.cost import Cost
 from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor
@@ -46,7 +47,7 @@ class Backend:
     step can compute strip by strip; add_strip adds that step. formats: how products may have their matrices; pack adds
     a step that makes the panels of a matrix, which are a view of one axis. copy, cast: add a step that moves elements
     from one view to another of its shape, of the same dtype or of another. scratch_floats: what a part of a kernel
-    needs for these fields, where the step's row does not lay it out.
+    needs for these fields, where the step's row does not lay it out. cost: what a step costs at least.
     """
 
     rows: Mapping[str, Sequence[Row]]
@@ -58,6 +59,7 @@ class Backend:
     copy: Callable[[Lowering, View, View], None]
     cast: Callable[[Lowering, View, View], None]
     scratch_floats: Callable[[str, Mapping[str, Field]], int]
+    cost: Callable[[Lowered, Step], Cost]
 
 
 class Lowering:
@@ -75,7 +77,7 @@ class Lowering:
         self.node_name = ""
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
         self._statics: dict[str, Static] = {}
-        self._panels: dict[tuple[str, str, bool], View] = {}
+        self.panels: dict[tuple[str, str, bool], View] = {}  # what `matrix` has packed by steps
         self._deferred = self._find_deferred()
         self._copies: dict[tuple[View, tuple[int, ...] | None], View] = {}
         self._casts: dict[tuple[View, DType], View] = {}
@@ -191,56 +193,6 @@ class Lowering:
         """A static value of the graph or a constant beside it, on its own: what a weight's recipe is made of."""
         return static_value(self.graph, name, self._statics)
 
-    def matrix(self, value: str, format: Format, layout: str, transposed: bool) -> View:
-        """Lasting matrices as a file or state holds them in a format, in a layout; static ones keep their shape."""
-        stored = self.static_value(value).stored(format)
-        if value in self.static:
-            return self.weight(stored, layout, transposed, format)
-        if layout == "raw":
-            return self.contiguous(self._moved(stored))
-        key = value, format.name, transposed
-        if key not in self._panels:
-            self._panels[key] = self._pack(Recipe(value, stored, layout, transposed, format))
-        return self._panels[key]
-
-    def _pack(self, recipe: Recipe) -> View:
-        """The panels of a matrix that reads a state, by steps of the run: those of its recipe, and one that packs."""
-        assert recipe.layout == "panels" and len(recipe.shape) == 2, f"{recipe.key} is no weight"
-        matrix = self._moved(recipe.value)
-        items = recipe.nbytes // recipe.dtype.itemsize
-        panels = self._new(f"{recipe.value.name}.panels", recipe.dtype, (items,), "activation")
-        self.backend.pack(self, recipe, matrix, panels)
-        return panels
-
-    def _moved(self, value: Static) -> View:
-        """Where a value of the graph is, or what the moves of a format make of such values."""
-        node = value.node
-        if node is None or self._statics.get(value.name) is value:
-            return self.view(value.name)
-        sources = [self._moved(operand) for operand in value.inputs]
-        match value.op:
-            case "permute":
-                return sources[0].permute(node.axes)
-            case "slice":
-                return sources[0].slice(node.starts, node.stops, node.steps)
-            case "reshape":
-                moved = sources[0].reshape(value.dims) or self.copy(sources[0]).reshape(value.dims)
-                assert moved is not None
-                return moved
-            case "concat":
-                return self._joined(value, sources, node.axis)
-        raise AssertionError(f"{value.name}: {value.op} moves nothing")
-
-    def _joined(self, value: Static, sources: Sequence[View], axis: int) -> View:
-        whole = self._new(value.name, value.type.dtype, value.dims, "activation")
-        begin = 0
-        for source in sources:
-            starts, stops = [0] * len(whole.shape), list(whole.shape)
-            starts[axis], stops[axis] = begin, begin + source.shape[axis]
-            self.add_copy(source, whole.slice(starts, stops, [1] * len(starts)))
-            begin = stops[axis]
-        return whole
-
     def is_panel_table(self, value: str | None) -> bool:
         """Whether a matmul also reads a table, whose rows are columns there: it is then packed once for both."""
         return value in self._panel_tables
@@ -254,7 +206,7 @@ class Lowering:
         """A copy of a view, row-major or with its axes in another order, made once."""
         if (view, order) not in self._copies:
             source = self.lowered.tensors[view.tensor]
-            target = self._new(f"{source.name}.copy", view.dtype, view.shape, "activation", order)
+            target = self.temporary(f"{source.name}.copy", view.dtype, view.shape, order)
             self.add_copy(view, target)
             self._copies[view, order] = target
         return self._copies[view, order]
@@ -263,7 +215,7 @@ class Lowering:
         """A row-major copy of a view in another dtype, made once."""
         if (view, dtype) not in self._casts:
             name = f"{self.lowered.tensors[view.tensor].name}.{dtype}"
-            self._casts[view, dtype] = self._new(name, dtype, view.shape, "activation")
+            self._casts[view, dtype] = self.temporary(name, dtype, view.shape)
             self.backend.cast(self, view, self._casts[view, dtype])
         return self._casts[view, dtype]
 
@@ -282,6 +234,10 @@ class Lowering:
             self.static.add(name)
             self._scalars[value, dtype] = name
         return self._scalars[value, dtype]
+
+    def temporary(self, name: str, dtype: DType, shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> View:
+        """A tensor for what steps hand to one another, row-major or with its axes in another order."""
+        return self._new(name, dtype, shape, "activation", order)
 
     def add_copy(self, source: View, target: View) -> None:
         """A step that copies elements between two views of one shape."""
@@ -315,7 +271,7 @@ class Lowering:
 
         The step is followed by a copy into the view.
         """
-        view = self._new(f"{value}.rows", target.dtype, target.shape, "activation", order)
+        view = self.temporary(f"{value}.rows", target.dtype, target.shape, order)
         self._stand_ins[view.tensor] = view, target
         return view
 
@@ -326,7 +282,7 @@ class Lowering:
         is_plain = order is None or ordered_strides(type.dims, order) == contiguous_strides(type.dims)
         if names and (is_plain or not self.graph.users(value)):
             return self._root(names[0], type, "output")
-        return self._new(value, type.dtype, type.dims, "activation", order)
+        return self.temporary(value, type.dtype, type.dims, order)
 
     def _replaced_state(self, value: str) -> View | None:
         """The place of a state that a value replaces, where its op may overwrite it and nothing else reads it."""
@@ -481,7 +437,7 @@ class Lowering:
             readers = [k for k, read in enumerate(reads) if read.tensor == tensor.replaces]
             permitted = i == 0 and len(readers) == 1 and readers[0] in inplace
             if readers and not (permitted and self.replaces(write, reads[readers[0]])):
-                own = self._new(f"{self.node_name}.aside", tensor.dtype, tensor.shape, "activation")
+                own = self.temporary(f"{self.node_name}.aside", tensor.dtype, tensor.shape)
                 aside[write.tensor] = own.tensor
         return aside
 

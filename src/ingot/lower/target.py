@@ -2,17 +2,19 @@
 
 from dataclasses import dataclass
 
+from ingot.dtype import DType
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where a plan will run.
 
-    device: the kind of device, which says what lowering chooses from. threads: parts a step may be cut into. alignment:
-    bytes, of every root tensor. region_bytes: the largest region.
+    device: the kind of device, which says what lowering chooses from. isa: its instruction set. threads: parts a step
+    may be cut into. alignment: bytes, of every root tensor. region_bytes: the largest region.
     inplace and reuse: whether memory may be shared at all (off, they are oracles for the planner). strips: whether
     element-wise ops, reductions and norms become strip programs (off, it is their oracle).
-    bf16_dot: whether products of many rows with bf16 weights round their rows to bf16, for hardware dot products, which
-    the CPU must have where isa is avx512.
+    rounded: dtypes such as bf16 to which products of many rows round these for weights of that dtype, by dot products
+    that the device must have.
     part_nanoseconds: the work of a part that is worth its barrier. run_nanoseconds: the work of a whole run that is
     worth waking another thread for.
     """
@@ -24,7 +26,7 @@ class Target:
     inplace: bool = True
     reuse: bool = True
     strips: bool = True
-    bf16_dot: bool = False
+    rounded: tuple[DType, ...] = ()
     part_nanoseconds: int = 1500
     run_nanoseconds: int = 25_000
     device: str = "cpu"

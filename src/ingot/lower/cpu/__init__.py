@@ -2,6 +2,7 @@
 
 from ingot import abi
 from ingot.lower.cpu import attention, conv, elementwise, index, kv_cache, linear, norm, shape
+from ingot.lower.cpu.cost import cost
 from ingot.lower.cpu.formats import FORMATS
 from ingot.lower.cpu.rows import ROWS
 from ingot.lower.cpu.strip import STRIPS, add_strip
@@ -17,6 +18,7 @@ CPU = Backend(
     copy=elementwise.add_copy,
     cast=elementwise.add_cast,
     scratch_floats=abi.scratch_floats,
+    cost=cost,
 )
 
 __all__ = ["CPU", "ROWS", "attention", "conv", "elementwise", "index", "kv_cache", "linear", "norm", "shape"]

@@ -13,7 +13,7 @@ PANEL = abi.constant("INGOT_PANEL")
 F32 = Format("f32", f32, PANEL, Block(1, 4), Block(1, 4), None, frozenset(), "pack_f32", "f32", "f32")
 BF16 = Format(
     "bf16", bf16, PANEL, Block(1, 2), Block(2, 4), "cast", frozenset(("concat", "permute", "reshape", "slice")),
-    "pack_bf16", "f32_bf16", "bf16", Dots("bf16", bf16, "bf16_dot"),
+    "pack_bf16", "f32_bf16", "bf16", Dots("bf16", bf16),
 )  # fmt: skip
 
 # The last that a matrix is stored in is taken; F32, the first, holds every matrix of floats.

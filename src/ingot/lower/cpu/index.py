@@ -11,6 +11,7 @@ from ingot.lower.cpu.rows import Condition, both, last_axis, of, operand_type, r
 from ingot.lower.formats import Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, broadcast_view, pointer
+from ingot.lower.matrix import matrix
 
 _BYTE = 0.1  # nanoseconds per byte moved on one thread
 
@@ -30,7 +31,7 @@ def _gather_rows(kernel: str, format: Format, layout: str, *conditions: Conditio
 
     @row("gather", kernel, both(of(f32), _rows_of_a_matrix, *conditions))
     def lower(lowering: Lowering, node: Node) -> None:
-        table = lowering.matrix(str(node.operands[0]), format, layout, layout == "panels")
+        table = matrix(lowering, str(node.operands[0]), format, layout, layout == "panels")
         indices = lowering.contiguous(node.operands[1])
         out = lowering.result(node.output)
         fields = _gather_fields(4) | {

@@ -13,6 +13,7 @@ from ingot.lower.epilogue import EpilogueLimits, Group
 from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, broadcast_view, pointer
+from ingot.lower.matrix import matrix
 from ingot.lower.recipe import Recipe
 from ingot.lower.view import View
 
@@ -53,7 +54,7 @@ def _takes_dots(format: Format, dots: Dots) -> Condition:
     """Refuses rows that are not to be rounded for dot products, or cannot be."""
 
     def refuse(lowering: Lowering, node: Node) -> str:
-        if not getattr(lowering.target, dots.needs):
+        if dots.rows not in lowering.target.rounded:
             return f"the target has no dot products of {dots.rows}, or they are not wanted"
         count, k = _row_count(lowering, node), lowering.graph.type(str(lowering.group(node).root.operands[0])).dims[-1]
         if count <= _DOT_ROWS:
@@ -95,7 +96,7 @@ def _lower_packed(lowering: Lowering, group: Group, kernel: str, format: Format,
     if dots:
         a = lowering.cast(a, dots.rows)
     layout = "gate_panels" if group.gate else "panels"
-    b = lowering.matrix(str(root.operands[1]), format, layout, root.transpose_b)
+    b = matrix(lowering, str(root.operands[1]), format, layout, root.transpose_b)
     residual = None if group.residual is None else lowering.rows(group.residual)
     c = lowering.result(group.output).rows()
     assert c is not None
@@ -211,7 +212,7 @@ for _format in reversed(FORMATS):
 
 def _lower_experts(lowering: Lowering, node: Node, kernel: str, format: Format) -> None:
     x, chosen = lowering.adjacent(node.operands[0]), lowering.contiguous(node.operands[1])
-    experts = lowering.matrix(str(node.operands[2]), format, "panels", True)
+    experts = matrix(lowering, str(node.operands[2]), format, "panels", True)
     out = lowering.result(node.output)
     (rows, slots), (count, n, k) = chosen.shape, experts.shape
     spread = broadcast_view(x, (rows, slots, k))

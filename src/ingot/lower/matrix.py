@@ -1,0 +1,74 @@
+"""Matrices that depend on no input, as kernels want them: weights that a store packs, or panels that steps make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ingot.lower.formats import Format
+from ingot.lower.lowering import Lowering
+from ingot.lower.recipe import Recipe, Static
+from ingot.lower.view import View
+
+
+def matrix(lowering: Lowering, value: str, format: Format, layout: str, transposed: bool) -> View:
+    """A lasting [k, n] matrix, [n, k] when transposed, as it is stored in a format, in a layout of `Recipe`.
+
+    A static one is a weight and keeps its shape, with as many dims before as it has. One that reads a state is a view
+    of it where the layout is "raw"; otherwise a view of one axis, the panels that a step of each run makes.
+    """
+    held = lowering.static_value(value)
+    stored = held.stored(format)
+    if value in lowering.static:
+        return lowering.weight(stored, layout, transposed, format)
+    if layout == "raw":
+        return lowering.contiguous(_undecoded(lowering, held, stored))
+    key = value, format.name, transposed
+    if key not in lowering.panels:
+        recipe = Recipe(value, stored, layout, transposed, format)
+        lowering.panels[key] = _pack(lowering, recipe, _undecoded(lowering, held, stored))
+    return lowering.panels[key]
+
+
+def _pack(lowering: Lowering, recipe: Recipe, source: View) -> View:
+    """The panels of a recipe that reads a state, by a step that packs what the steps before have made."""
+    assert recipe.layout == "panels" and len(recipe.shape) == 2, f"{recipe.key} is no weight"
+    items = recipe.nbytes // recipe.dtype.itemsize
+    panels = lowering.temporary(f"{recipe.value.name}.panels", recipe.dtype, (items,))
+    lowering.backend.pack(lowering, recipe, source, panels)
+    return panels
+
+
+def _undecoded(lowering: Lowering, value: Static, stored: Static) -> View:
+    """What is stored of a value of the graph: where the graph has it, or what the moves of its format make of it.
+
+    Of permute(cast(state)) that is a permuted view of the state; of a concat it is a copy of each operand.
+    """
+    if stored is value or stored in value.operands:
+        return lowering.view(stored.name)
+    sources = [_undecoded(lowering, *pair) for pair in zip(value.inputs, stored.inputs, strict=True)]
+    node = stored.node
+    assert node is not None
+    match stored.op:
+        case "permute":
+            return sources[0].permute(node.axes)
+        case "slice":
+            return sources[0].slice(node.starts, node.stops, node.steps)
+        case "reshape":
+            moved = sources[0].reshape(stored.dims) or lowering.copy(sources[0]).reshape(stored.dims)
+            assert moved is not None
+            return moved
+        case "concat":
+            return _joined(lowering, stored, sources, node.axis)
+    raise AssertionError(f"{stored.name}: {stored.op} moves nothing")
+
+
+def _joined(lowering: Lowering, value: Static, sources: Sequence[View], axis: int) -> View:
+    """A tensor of the sources one after another along an axis."""
+    whole = lowering.temporary(value.name, value.type.dtype, value.dims)
+    begin = 0
+    for source in sources:
+        starts, stops = [0] * len(whole.shape), list(whole.shape)
+        starts[axis], stops[axis] = begin, begin + source.shape[axis]
+        lowering.add_copy(source, whole.slice(starts, stops, [1] * len(starts)))
+        begin = stops[axis]
+    return whole
