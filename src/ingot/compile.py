@@ -34,7 +34,7 @@ class Mode:
     state: Literal["replace", "append"] = "replace"
 
     def graph(self, whole: Graph, passes: tuple[str, ...] | None = None) -> Graph:
-        """The static graph of this mode: a copy, bound and simplified. `whole` has been through the passes.
+        """The static graph of this mode: a copy, bound and optimised. `whole` has been through the passes.
 
         Raises ShapeError when the sizes contradict an op.
         """
@@ -82,14 +82,6 @@ class Compiled:
         return self.segments[0].native
 
 
-def simplify(graph: Graph, passes: tuple[str, ...] | None = None) -> None:
-    """Runs the passes, in place, on a graph with all its symbols: once, before any mode of it is compiled.
-
-    passes: the names of those to run; None for all. Raises InputError for an unknown name.
-    """
-    optimize(graph, passes)
-
-
 def compile_mode(
     graph: Graph,
     target: Target,
@@ -98,7 +90,7 @@ def compile_mode(
     placement: Placement | None = None,
     passes: tuple[str, ...] | None = None,
 ) -> Compiled:
-    """Compiles one mode of a graph that has been through the passes. Reads no weight.
+    """Compiles one mode of a graph that has been through `passes.optimize`. Reads no weight.
 
     placement: where weights and states lie that other modes have, too; what this mode adds is noted in it. passes: the
     names of those that a mode may repeat; None for all.

@@ -14,7 +14,7 @@ import numpy as np
 import ingot.ops
 from ingot import saved
 from ingot.cache import Entry, entry_of, folder_of
-from ingot.compile import Mode, compile_mode, simplify
+from ingot.compile import Mode, compile_mode
 from ingot.config import debug
 from ingot.errors import InputError, UnsupportedError, bounded
 from ingot.ir import Graph, TensorType, Type
@@ -22,6 +22,7 @@ from ingot.load import is_onnx_file, is_saved_program, load_model
 from ingot.locks import OwnedLock
 from ingot.lower import Target
 from ingot.machine import usable_threads
+from ingot.passes import optimize
 from ingot.plan import Place, Placement
 from ingot.reports import Explanation, PlanReport, Profile
 from ingot.run.arena import Arena
@@ -106,7 +107,7 @@ class InferenceSession:
         if kept is None and dims:
             self._bind(dims)
         if not loaded.is_compiled or (kept is None and (dims or passes is not None)):
-            simplify(self.graph, self.passes)
+            optimize(self.graph, self.passes)
         self.isa = load().isa() if executor == "native" else "interpret"
         self.target = Target(self.isa, self.threads, reuse=debug() < 5)
         self._context = Context(self)

@@ -5,9 +5,10 @@ import pytest
 
 import ingot
 from ingot import text
-from ingot.compile import Mode, compile_mode, simplify
+from ingot.compile import Mode, compile_mode
 from ingot.dim import AtMost
 from ingot.lower import Target
+from ingot.passes import optimize
 from ingot.plan import Placement
 from ingot.run.interpret import interpret
 from ingot.run.modes import BoundModes
@@ -32,7 +33,7 @@ def graph():
     rng = np.random.default_rng(5)
     weights = {"w": rng.standard_normal((4, 6)).astype(np.float32), "b": rng.standard_normal(6).astype(np.float32)}
     made = text.parse(RUNNING, weights)
-    simplify(made)
+    optimize(made)
     return made
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from ingot.compile import Mode, compile_mode, simplify
+from ingot.compile import Mode, compile_mode
 from ingot.dim import AtMost
 from ingot.ir import TensorType
 from ingot.llm.sampling import Sampler
@@ -19,6 +19,7 @@ from ingot.load.hf.decoder import slots_axis
 from ingot.locks import OwnedLock
 from ingot.lower import Target
 from ingot.ops.kv_cache import CACHE_BLOCK
+from ingot.passes import optimize
 from ingot.plan import Placement
 from ingot.run.modes import BoundModes, BoundProgram
 
@@ -60,7 +61,7 @@ class Engine:
         # A fork waits for the steps of other threads: half a step is in no state that a child could go on from.
         self.steps = OwnedLock("language model", is_awaited=True)
         self.sequences = Sequences(sequences, model.blocks_per_sequence)
-        simplify(model.graph)
+        optimize(model.graph)
         self._compile = partial(compile_mode, model.graph, target, placement=Placement())
         self._bound = BoundModes(target.threads)
         self.on_prefill: Callable[[int, int], None] | None = None  # told after each chunk: tokens computed, of how many

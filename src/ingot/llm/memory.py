@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 
-from ingot.compile import compile_mode, simplify
+from ingot.compile import compile_mode
 from ingot.errors import LimitError
 from ingot.llm.engine import Engine, mode_of, modes_of
 from ingot.llm.options import Options, expect_range
 from ingot.load.hf import Folder, longest_context, read_folder
 from ingot.lower import Lowered
 from ingot.ops.kv_cache import CACHE_BLOCK
+from ingot.passes import optimize
 from ingot.plan import Placement, Plan
 
 
@@ -57,7 +58,7 @@ def planned(folder: Folder, options: Options) -> Memory:
     Raises what loading it would raise, and UnsupportedError for a model that has no kernel for some op.
     """
     model = options.load(folder)
-    simplify(model.graph)
+    optimize(model.graph)
     placement = Placement()
     modes, cache = {}, 0
     for name in modes_of(options.sequences):
