@@ -8,9 +8,7 @@ reference decides. `--seed N` prints a seed's model, shrunk when it fails. The e
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import os
 import signal
 import sys
 import traceback
@@ -29,6 +27,7 @@ from ingot.session import InferenceSession
 from random_growth import Refused
 from random_onnx import Feed, Model, pruned, run_node
 from random_onnx_nodes import random_onnx
+from seeds import parse_seeds, print_outcomes
 from shrink import shrink
 
 OUTCOMES = ("agreed", "unsupported", "no model")
@@ -142,26 +141,13 @@ def report(seed: int) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=2_000, help="how many seeds")
-    parser.add_argument("--start", type=int, default=0, help="the first seed")
-    parser.add_argument("--seed", type=int, help="print this seed's model, shrunk when it fails")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes")
-    options = parser.parse_args()
+    options = parse_seeds(__doc__, 2_000, one="print this seed's model, shrunk when it fails", parallel=True)
     if options.seed is not None:
         text = report(options.seed)
         print(text)
         return int(text.startswith("seed"))
     outcomes = judge_seeds(options.start, options.count, options.jobs, judge)
-    findings = {seed: outcome for seed, outcome in outcomes.items() if outcome.startswith("!")}
-    for seed, outcome in sorted(findings.items()):
-        print(f"seed {seed}: {outcome}")
-    for kind in OUTCOMES[1:]:
-        print(f"{kind}:", *(seed for seed, outcome in sorted(outcomes.items()) if outcome == kind))
-    counts = {kind: list(outcomes.values()).count(kind) for kind in OUTCOMES}
-    told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-    print(f"{len(outcomes)} models from seed {options.start}: {told}, {len(findings)} findings")
-    return int(bool(findings) or len(outcomes) < options.count)
+    return print_outcomes(outcomes, options, OUTCOMES, rare=1)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,7 @@ or is refused the same way. `--seed N` repeats one here and raises. The exit cod
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import os
 import signal
 import sys
 
@@ -21,6 +19,7 @@ from ingot.errors import IngotError
 from ingot.ir import Graph
 from ingot.load.onnx import load_onnx
 from onnx_mutations import mutant, originals
+from seeds import parse_seeds, print_outcomes
 
 LOAD_SECONDS = 10
 RUN_SECONDS = 20
@@ -74,25 +73,13 @@ def survive(start: int, count: int, jobs: int) -> dict[int, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=20_000, help="how many seeds")
-    parser.add_argument("--start", type=int, default=0, help="the first seed")
-    parser.add_argument("--seed", type=int, help="load and run this seed only, here")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes")
-    options = parser.parse_args()
+    options = parse_seeds(__doc__, 20_000, one="load and run this seed only, here", parallel=True)
     if options.seed is not None:
         limit_memory()
         print(load_and_run(options.seed))
         return 0
     outcomes = survive(options.start, options.count, options.jobs)
-    findings = {seed: outcome for seed, outcome in outcomes.items() if outcome.startswith("!")}
-    for seed, outcome in sorted(findings.items()):
-        print(f"seed {seed}: {outcome}")
-    print("slow:", *(seed for seed, outcome in sorted(outcomes.items()) if outcome == "slow"))
-    counts = {kind: list(outcomes.values()).count(kind) for kind in ("refused", "loaded", "ran", "slow")}
-    told = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-    print(f"{len(outcomes)} mutants from seed {options.start}: {told}, {len(findings)} findings")
-    return int(bool(findings) or len(outcomes) < options.count)
+    return print_outcomes(outcomes, options, ("refused", "loaded", "ran", "slow"), rare=3)
 
 
 if __name__ == "__main__":

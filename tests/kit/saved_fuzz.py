@@ -7,7 +7,6 @@ one failed.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -26,6 +25,7 @@ from ingot.errors import IngotError, InputError, LimitError, LoadError, Resource
 from ingot.ir import Graph
 from ingot.run.interpret import bind_symbols
 from saved_mutants import Mutation, sources
+from seeds import parse_seeds
 
 TYPED = (LoadError, LimitError, UnsupportedError, InputError, ResourceError)
 UNTYPED = (
@@ -144,11 +144,7 @@ def show(seed: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=30_000, help="how many mutants")
-    parser.add_argument("--start", type=int, default=0, help="the first seed")
-    parser.add_argument("--seed", type=int, help="show this mutant only")
-    options = parser.parse_args()
+    options = parse_seeds(__doc__, 30_000, one="show this mutant only")
     if options.seed is not None:
         show(options.seed)
         return 0

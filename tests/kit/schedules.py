@@ -8,7 +8,6 @@ bits that a session which nobody else uses gives.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 import threading
@@ -21,6 +20,7 @@ import numpy as np
 import ingot
 from ingot.ir import Graph
 from ingot.text import parse
+from seeds import parse_seeds
 
 WIDTH, HIDDEN = 32, 512  # large enough that runs of two threads meet in the arena
 BATCHES = (1, 2, 3, 5, 8, 17, 33, 40, 64, 96, 128, 200)
@@ -188,10 +188,7 @@ def in_threads(works: list[Callable[[], None]]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=500, help="how many schedules")
-    parser.add_argument("--start", type=int, default=0, help="the first seed")
-    options = parser.parse_args()
+    options = parse_seeds(__doc__, 500)
     failed = 0
     for seed in range(options.start, options.start + options.count):
         try:

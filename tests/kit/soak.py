@@ -5,7 +5,6 @@ Seeds run in processes of their own, so that a crash is a finding too. The exit 
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import sys
@@ -19,6 +18,7 @@ from differential import Mismatch, check
 from ingot.errors import IngotError
 from ingot.text import dump
 from random_graphs import random_graph
+from seeds import parse_seeds
 from shrink import Case, shrink, smaller_graphs
 
 # One seed of so many goes through a session and its saved form too, and through C.
@@ -130,12 +130,7 @@ def soak(start: int, count: int, jobs: int) -> dict[int, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=10_000, help="how many seeds")
-    parser.add_argument("--start", type=int, default=0, help="the first seed")
-    parser.add_argument("--seed", type=int, help="shrink and print this seed only")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes")
-    options = parser.parse_args()
+    options = parse_seeds(__doc__, 10_000, one="shrink and print this seed only", parallel=True)
     os.environ.setdefault("INGOT_CHECK", "1")
     if options.seed is not None:
         text = report(options.seed)

@@ -21,7 +21,7 @@ def test_random_models() -> None:
     command = [sys.executable, script, "--count", str(COUNT), "--jobs", "1"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert f"{COUNT} models" in result.stdout
+    assert f"{COUNT} seeds" in result.stdout
 
 
 # A node of each op, and the shapes of its operands, where ONNX Runtime does what WRONG_ON_EMPTY says of it.

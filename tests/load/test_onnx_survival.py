@@ -14,4 +14,4 @@ def test_mutants(flags: tuple[str, ...], start: int) -> None:
     command = [sys.executable, *flags, script, "--count", "150", "--start", str(start), "--jobs", "1"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "150 mutants" in result.stdout
+    assert "150 seeds" in result.stdout
