@@ -1,6 +1,5 @@
 """A mixture of experts: its product and its choice, against float64 and bit for bit among ISAs, parts and batches."""
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from ingot.dtype import f32, i64
 from ingot.ir import Graph, TensorType
 from ingot.ops.linear import expert_matmul
 from ingot.run.interpret import interpret
-from kernel_calls import ISAS, LIBRARY, Guarded, bits, close, element_strides, every_way, run
+from kernel_calls import LIBRARY, bits, close, element_strides, every, run, ways
 
 pytestmark = pytest.mark.native
 
@@ -30,14 +29,13 @@ def multiplied(x: np.ndarray, chosen: np.ndarray, experts: np.ndarray, expected_
     (count, n, k), (rows, slots) = experts.shape, chosen.shape
     panels, fault = packed(experts), LIBRARY.ffi.new("ingot_fault *")
     stride = 48 * (k + 16)
-    scratch = np.full(7 * stride, np.nan, np.float32)
     strides = element_strides(np.broadcast_to(x, (rows, slots, k)))[:2]
     fields: dict[str, Any] = {
         "x": x, "chosen": chosen, "experts": panels,
-        "scratch": scratch, "scratch_stride": stride, "fault": fault, "step": 5, "rows": rows,
+        "fault": fault, "step": 5, "rows": rows,
         "slots": slots, "n": n, "k": k, "count": count, "x_strides": strides,
     }  # fmt: skip
-    result = every_way("expert_matmul_f32_packed", fields, lambda: Guarded(np.float32, (rows, slots, n)))
+    result = every("expert_matmul_f32_packed", fields, "out", (rows, slots, n), scratch=stride)
     assert fault.code == expected_fault
     return result
 
@@ -79,7 +77,7 @@ def test_topk(cols: int, k: int, largest: bool):
     x[rng.random(x.shape) < 0.1] = np.inf
     x[rng.random(x.shape) < 0.1] = -0.0
     values, indices = topk(x, k=k, axis=1, largest=largest)
-    for isa, parts in itertools.product(ISAS, (1, 3)):
+    for isa, parts in ways():
         out, found = np.full((23, k), 7, np.float32), np.full((23, k), -7)
         sizes = {"rows": 23, "cols": cols, "k": k, "x_stride": cols, "largest": int(largest)}
         run("topk_f32", isa, parts, {"x": x, "out": out, "indices": found, **sizes})

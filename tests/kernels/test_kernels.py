@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ingot.lower.view import contiguous_strides
 from ingot.ops import elementwise as elementwise_ops
-from kernel_calls import Guarded, close, element_strides, every_way, floats
+from kernel_calls import close, element_strides, every, floats
 
 pytestmark = pytest.mark.native
 
@@ -27,8 +28,8 @@ def elementwise(
     for name, operand in zip("abc", operands, strict=False):
         fields[name] = operand
         fields[f"{name}_strides"] = element_strides(np.broadcast_to(operand, shape))
-    fields["out_strides"] = Guarded(dtype, shape, out_strides).strides
-    return every_way(kernel, fields, lambda: Guarded(dtype, shape, out_strides))
+    fields["out_strides"] = contiguous_strides(shape) if out_strides is None else out_strides
+    return every(kernel, fields, "out", shape, dtype=dtype, strides=fields["out_strides"])
 
 
 # Operand layouts of one binary call: both adjacent, row and column broadcast, scalar, transposed, flipped, every third.
@@ -53,7 +54,7 @@ LAYOUTS: dict[str, Callable[[int], tuple[np.ndarray, np.ndarray]]] = {
 def test_layouts(layout):
     a, b = LAYOUTS[layout](11)
     shape = np.broadcast_shapes(a.shape, b.shape)
-    holes = [3 * s for s in Guarded(np.float32, shape).strides]
+    holes = [3 * s for s in contiguous_strides(shape)]
     for out_strides in (None, holes):
         result = elementwise("sub_f32", (a, b), np.float32, shape, out_strides)
         np.testing.assert_array_equal(result, a - b)
@@ -77,7 +78,7 @@ def test_layouts(layout):
 def test_copy(bytes_, shape, axes):
     x = np.random.default_rng(3).integers(0, 256, (*shape, bytes_), np.uint8).view(f"u{bytes_}")[..., 0]
     moved = x.transpose(axes)
-    for out_strides in (None, [2 * s for s in Guarded(x.dtype, moved.shape).strides]):
+    for out_strides in (None, [2 * s for s in contiguous_strides(moved.shape)]):
         np.testing.assert_array_equal(
             elementwise(f"copy_b{bytes_}", (moved,), x.dtype, moved.shape, out_strides), moved
         )

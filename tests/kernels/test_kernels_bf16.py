@@ -18,16 +18,13 @@ from ingot.lower.recipe import make_recipe, static_value
 from ingot.passes import optimize
 from ingot.run.arena import Arena
 from ingot.run.interpret import interpret
-from ingot.run.library import load
 from ingot.run.program import Program
 from ingot.run.store import WeightStore
-from kernel_calls import ISAS, PARTS, at_page_end, blank, element_strides, every, run
+from kernel_calls import DOT_ISAS, ISAS, at_page_end, blank, element_strides, every, run, ways
 from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, gamma, gate_packed, packed, random
 
 pytestmark = pytest.mark.native
 
-# avx512's dot products exist on some CPUs only; the other sets follow them one float at a time.
-DOT_ISAS = ISAS if load().has_bf16_dots else ISAS[:2]
 PLAIN_ROWS = 16  # lowering keeps f32 arithmetic for so many
 
 
@@ -133,7 +130,7 @@ def test_pack(n: int, k: int, layout: str) -> None:
     for i, j in np.ndindex(k, n):
         expected[j // 32, i // 2, j % 32, i % 2] = b[i, j]
     k_stride, n_stride = element_strides(placed)
-    for isa, parts in itertools.product(ISAS, PARTS):
+    for isa, parts in ways():
         target = at_page_end(np.full(expected.shape, 0xA5A5, np.uint16))
         fields = {"src": placed, "n": n, "k": k, "k_stride": k_stride, "n_stride": n_stride, "dst": target}
         run("pack_bf16", isa, parts, fields)

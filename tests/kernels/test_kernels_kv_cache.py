@@ -10,7 +10,7 @@ import ingot.ops  # noqa: F401
 from ingot import abi
 from ingot.dtype import DTYPES
 from ingot.ir import OPS
-from kernel_calls import ISAS, LIBRARY, PARTS, at_page_end, element_strides, run
+from kernel_calls import ISAS, LIBRARY, at_page_end, bits, element_strides, run, ways
 
 pytestmark = pytest.mark.native
 
@@ -27,17 +27,6 @@ def call(kernel, isa, parts, fields):
     fault = LIBRARY.ffi.new("ingot_fault *")
     run(kernel, isa, parts, fields | {"fault": fault, "step": 5})
     return fault
-
-
-def raw(array):
-    """An array's bytes with every NaN made equal."""
-    if array.dtype.kind == "f" or array.dtype.name == "bfloat16":
-        array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)
-    return array.view(f"u{array.itemsize}")
-
-
-def every_way():
-    return itertools.product(ISAS, PARTS)
 
 
 # -- append -----------------------------------------------------------------------------------------------------
@@ -95,12 +84,12 @@ def test_append_writes_what_the_reference_does(what, name, size):
         expected = OPS[f"append_{what}_int8"].function(cache, scales, x, *where.values())
     else:
         expected = (OPS[f"append_{what}"].function(cache, x, *where.values()), scales)
-    for isa, parts in every_way():
+    for isa, parts in ways():
         written, with_scales = at_page_end(cache), at_page_end(scales)
         extra = {"cache": written, "scales": with_scales}
         assert call(f"append_{what}_{name}", isa, parts, fields | extra).code == 0
-        np.testing.assert_array_equal(raw(written), raw(expected[0]), err_msg=f"{isa} in {parts}")
-        np.testing.assert_array_equal(raw(with_scales), raw(expected[1]), err_msg=f"{isa} in {parts}")
+        np.testing.assert_array_equal(bits(written), bits(expected[0]), err_msg=f"{isa} in {parts}")
+        np.testing.assert_array_equal(bits(with_scales), bits(expected[1]), err_msg=f"{isa} in {parts}")
 
 
 OUTSIDE = [("positions", -1, 192), ("positions", 192, 192), ("owners", 2, 2), ("owners", -5, 2), ("blocks", 5, 5),
@@ -112,11 +101,11 @@ OUTSIDE = [("positions", -1, 192), ("positions", 192, 192), ("owners", 2, 2), ("
 def test_a_row_that_lies_outside_is_a_fault(table, bad, limit, name):
     x, cache, scales, where, fields = append_case("values", name, 2, 16, rows=1)
     where[table][...] = bad
-    for isa, parts in every_way():
+    for isa, parts in ways():
         written, with_scales = cache.copy(), scales.copy()
         fault = call(f"append_values_{name}", isa, parts, fields | {"cache": written, "scales": with_scales})
         assert (fault.code, fault.step, fault.index, fault.limit) == (2, 5, bad, limit)
-        np.testing.assert_array_equal(raw(written), raw(cache))
+        np.testing.assert_array_equal(bits(written), bits(cache))
     out = np.full((1, 2, 16), np.nan, np.float32)
     scratch = abi.scratch_floats(f"cached_attention_{name}", {"head_dim": 16, "v_dim": 16})
     fields |= {
@@ -223,9 +212,9 @@ def test_attention_is_the_reference(name, dims, spans, attributes):
     expected = sequences.exact(spans, **attributes)
     first = sequences.attend(spans, "scalar", **attributes)
     np.testing.assert_allclose(first, expected, rtol=5e-6, atol=5e-6)
-    for isa, parts in every_way():
+    for isa, parts in ways():
         result = sequences.attend(spans, isa, parts, **attributes)
-        np.testing.assert_array_equal(raw(result), raw(first), err_msg=f"{isa} in {parts}")
+        np.testing.assert_array_equal(bits(result), bits(first), err_msg=f"{isa} in {parts}")
 
 
 CUTS = [
@@ -245,7 +234,7 @@ def test_a_row_has_the_same_bits_in_any_company(name, dims, attributes):
     whole = alone.attend([(0, 0, 600)], isa, **attributes)
     for cut in CUTS:
         pieces = [alone.attend([span], isa, 2, **attributes) for span in cut]
-        np.testing.assert_array_equal(raw(np.concatenate(pieces)), raw(whole))
+        np.testing.assert_array_equal(bits(np.concatenate(pieces)), bits(whole))
     crowd = Sequences(name, [600, 257, 64], *dims, seed=3, gap=3)
     # The first sequence draws the same numbers in both, its blocks lie elsewhere.
     crowd.q[0] = alone.q[0]
@@ -256,5 +245,5 @@ def test_a_row_has_the_same_bits_in_any_company(name, dims, attributes):
             mine[to] = theirs[block]
     together = [(1, 200, 256), (0, 131, 173), (2, 63, 64), (0, 500, 501), (1, 256, 257)]
     result = crowd.attend(together, isa, 3, **attributes)
-    np.testing.assert_array_equal(raw(result[56:98]), raw(whole[131:173]))
-    np.testing.assert_array_equal(raw(result[99]), raw(whole[500]))
+    np.testing.assert_array_equal(bits(result[56:98]), bits(whole[131:173]))
+    np.testing.assert_array_equal(bits(result[99]), bits(whole[500]))

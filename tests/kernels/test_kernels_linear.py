@@ -1,12 +1,10 @@
 """Product-sum kernels against float64, and bit for bit among instruction sets, parts, kernels and batches."""
 
-import itertools
-
 import numpy as np
 import pytest
 
 from ingot import abi
-from kernel_calls import ISAS, PARTS, at_page_end, blank, element_strides, every, run
+from kernel_calls import ISAS, at_page_end, blank, element_strides, every, run, ways
 from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, PANEL, gamma, gate_packed, packed, random
 
 pytestmark = pytest.mark.native
@@ -56,7 +54,7 @@ def test_gemm_in_place_of_its_residual():
     a, b, residual = random(30, 70), random(70, 45, seed=1), random(30, 45, seed=2)
     fields = {"a": a, "b": packed(b), "m": 30, "n": 45, "k": 70, "a_stride": 70, "c_stride": 45, "alpha": 1.0}
     expected = every("gemm_f32_packed", fields | {"residual": residual, "residual_stride": 45}, "c", (30, 45))
-    for isa, parts in itertools.product(ISAS, PARTS):
+    for isa, parts in ways():
         c = residual.copy()
         run("gemm_f32_packed", isa, parts, fields | {"residual": c, "residual_stride": 45, "c": c})
         assert c.tobytes() == expected.tobytes()

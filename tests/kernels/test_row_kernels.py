@@ -9,7 +9,7 @@ import pytest
 from ml_dtypes import bfloat16
 
 from ingot.ops import conv as conv_ops
-from kernel_calls import LIBRARY, Guarded, close, element_strides, every_way, floats
+from kernel_calls import LIBRARY, close, element_strides, every, floats
 
 pytestmark = pytest.mark.native
 
@@ -25,7 +25,7 @@ def reduced(kernel: str, x: np.ndarray, axes: tuple[int, ...], dtype: Any) -> np
         "reduced_rank": len(axes), "reduced_shape": [x.shape[a] for a in axes],
         "reduced_strides": [strides[a] for a in axes],
     }  # fmt: skip
-    return every_way(kernel, fields, lambda: Guarded(dtype, [x.shape[a] for a in kept]))
+    return every(kernel, fields, "out", [x.shape[a] for a in kept], dtype=dtype)
 
 
 REDUCED = [
@@ -95,9 +95,7 @@ def in_rows(kernel: str, x: np.ndarray, out_stride: int, **fields: Any) -> np.nd
     """Rows of x, whose own stride may exceed their length."""
     rows, cols = x.shape
     fields |= {"x": x, "rows": rows, "cols": cols, "x_stride": x.strides[0] // 4}
-    return every_way(
-        kernel, fields | {"out_stride": out_stride}, lambda: Guarded(np.float32, (rows, cols), (out_stride, 1))
-    )
+    return every(kernel, fields | {"out_stride": out_stride}, "out", (rows, cols), row_pad=out_stride - cols)
 
 
 ROWS = [*[(5, n) for n in range(1, 18)], (1, 768), (2, 100), (3, 64), (4, 1000), (9, 33), (2, CHUNK + 3), (0, 8)]
@@ -185,7 +183,7 @@ def gathered(kernel, table, indices, outer, limit, inner, dtype):
         "outer": outer, "limit": limit, "inner": inner, "count": indices.size, "item_bytes": np.dtype(dtype).itemsize,
         "index_bytes": indices.itemsize,
     }  # fmt: skip
-    return every_way(kernel, fields, lambda: Guarded(dtype, (outer, indices.size, inner))), faults
+    return every(kernel, fields, "out", (outer, indices.size, inner), dtype=dtype), faults
 
 
 @pytest.mark.parametrize("dtype", (np.float32, np.int64, np.uint8))
@@ -249,7 +247,7 @@ def test_gather_elements(axis):
         "x": x, "indices": indices, "fault": fault, "step": 3, "rank": 3,
         "axis": axis, "item_bytes": 4, "shape": shape, "x_strides": element_strides(x), "limit": x.shape[axis],
     }  # fmt: skip
-    result = every_way("gather_elements_i64", fields, lambda: Guarded(np.float32, shape))
+    result = every("gather_elements_i64", fields, "out", shape)
     cut = tuple(slice(None) if d == axis else slice(n) for d, n in enumerate(shape))
     np.testing.assert_array_equal(result, np.take_along_axis(x[cut], indices % x.shape[axis], axis))
     assert fault.code == 0
@@ -264,8 +262,8 @@ def test_rotary(head_dim):
     for name, array in {"x": x, "cos": cos, "sin": sin}.items():
         fields[name] = array
         fields[f"{name}_strides"] = element_strides(np.broadcast_to(array, x.shape))[:3]
-    out = lambda: Guarded(np.float32, x.shape, (15 * head_dim + 7, 5 * head_dim + 1, head_dim, 1))  # noqa: E731
-    result = every_way("rotary_f32", fields | {"out_strides": out().strides[:3]}, out)
+    strides = (15 * head_dim + 7, 5 * head_dim + 1, head_dim, 1)
+    result = every("rotary_f32", fields | {"out_strides": strides[:3]}, "out", x.shape, strides=strides)
     wide = x.astype(np.float64)
     turned = np.concatenate([-wide[..., head_dim // 2 :], wide[..., : head_dim // 2]], -1)
     close(result, wide * cos + turned * sin, 1e-6)
@@ -297,5 +295,5 @@ def test_pooling(size, kernel, strides, pads, dilations):
             "pad_left": pads[1], "dilation_h": dilations[0], "dilation_w": dilations[1],
             "count_include_pad": count_include_pad,
         }  # fmt: skip
-        result = every_way(f"{name}_f32", fields, lambda shape=expected.shape: Guarded(np.float32, shape))
+        result = every(f"{name}_f32", fields, "out", expected.shape)
         close(result, expected, 1e-6)

@@ -1,42 +1,28 @@
-"""Calling one kernel on every instruction set and cut into any number of parts, with its output under guard."""
+"""Calling one kernel in every way, on each instruction set and cut into each number of parts, its output guarded."""
 
 import ctypes
 import itertools
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from ingot.lower.view import contiguous_strides
 from ingot.run.library import load
 
-GUARD = 64  # elements before and after each output that no kernel may touch
+GUARD = 64  # elements before each output that no kernel may touch; behind it nothing can be
 PARTS = (1, 2, 3, 7)
 LIBRARY = load()
 ISAS = LIBRARY.isas()
+# avx512's dot products exist on some CPUs only; the other sets follow them one float at a time.
+DOT_ISAS = ISAS if LIBRARY.has_bf16_dots else ISAS[:2]
 GUARD_BYTE = 0xA5
 
 
-class Guarded:
-    """An output of NaN bytes between guard zones; strides count elements and may leave holes."""
-
-    def __init__(self, dtype: Any, shape: Sequence[int], strides: Sequence[int] | None = None):
-        dtype = np.dtype(np.uint8 if dtype is np.bool_ else dtype)
-        if strides is None:
-            strides = [int(np.prod(shape[i + 1 :])) for i in range(len(shape))]
-        self.strides = list(strides)
-        size = 1 + sum((d - 1) * s for d, s in zip(shape, strides, strict=True)) if np.prod(shape) else 0
-        self.bytes = np.full((size + 2 * GUARD) * dtype.itemsize, GUARD_BYTE, np.uint8)
-        flat = self.bytes.view(dtype)[GUARD:]
-        self.array = np.lib.stride_tricks.as_strided(flat, shape, [s * dtype.itemsize for s in strides])
-        self.array[...] = np.nan if dtype.kind == "f" else 0x5A
-
-    def untouched(self) -> bool:
-        """Whether everything but the array's own elements still holds the guard byte."""
-        copy = self.bytes.copy()
-        own = np.lib.stride_tricks.as_strided(copy.view(self.array.dtype)[GUARD:], self.array.shape, self.array.strides)
-        own[...] = np.frombuffer(bytes([GUARD_BYTE]) * self.array.itemsize, self.array.dtype)[0]
-        return bool((copy == GUARD_BYTE).all())
+def ways(isas: Sequence[str] = ISAS) -> Iterator[tuple[str, int]]:
+    """(instruction set, number of parts), for a call that gives the same bits in each."""
+    return itertools.product(isas, PARTS)
 
 
 def at_page_end(array: Any, row_pad: int = 0) -> np.ndarray:
@@ -65,6 +51,25 @@ def at_page_end(array: Any, row_pad: int = 0) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(placed, array.shape, (*strides, array.itemsize))
 
 
+class Output:
+    """An output of NaN at the end of a page, behind a guard zone; strides count elements and may leave holes."""
+
+    def __init__(self, dtype: Any, shape: Sequence[int], strides: Sequence[int]):
+        dtype = np.dtype(np.uint8 if dtype is np.bool_ else dtype)
+        size = 1 + sum((d - 1) * s for d, s in zip(shape, strides, strict=True)) if np.prod(shape) else 0
+        self.bytes = at_page_end(np.full((GUARD + size) * dtype.itemsize, GUARD_BYTE, np.uint8))
+        flat = self.bytes.view(dtype)[GUARD:]
+        self.array = np.lib.stride_tricks.as_strided(flat, shape, [s * dtype.itemsize for s in strides])
+        self.array[...] = np.nan if dtype.kind == "f" else 0x5A
+
+    def untouched(self) -> bool:
+        """Whether everything but the array's own elements still holds the guard byte."""
+        copy = self.bytes.copy()
+        own = np.lib.stride_tricks.as_strided(copy.view(self.array.dtype)[GUARD:], self.array.shape, self.array.strides)
+        own[...] = np.frombuffer(bytes([GUARD_BYTE]) * self.array.itemsize, self.array.dtype)[0]
+        return bool((copy == GUARD_BYTE).all())
+
+
 def blank(shape: Sequence[int], row_pad: int = 0) -> np.ndarray:
     return at_page_end(np.full(shape, np.nan, np.float32), row_pad)
 
@@ -85,53 +90,42 @@ def run(kernel: str, isa: str, parts: int, fields: dict[str, Any]) -> None:
         row.functions[isa](args, part, parts)
 
 
-def every_way(
-    kernel: str, fields: dict[str, Any], output: Callable[[], Guarded], isas: Sequence[str] = ISAS
-) -> np.ndarray:
-    """Runs a kernel on each instruction set and cut into each number of parts; returns the one result that all give,
-    bit for bit."""
-    results = []
-    for isa, parts in itertools.product(isas, PARTS):
-        out = output()
-        run(kernel, isa, parts, fields | {"out": out.array})
-        assert out.untouched(), f"{kernel} on {isa} in {parts} parts wrote outside its output"
-        results.append((isa, parts, out.array.copy()))
-    first = results[0][2]
-    for isa, parts, result in results[1:]:
-        np.testing.assert_array_equal(bits(result), bits(first), err_msg=f"{kernel}: {isa} in {parts} parts differs")
-    return first
-
-
 def every(
-    name: str,
+    kernel: str,
     fields: dict[str, Any],
     out: str,
     shape: Sequence[int],
     row_pad: int = 0,
     scratch: int = 0,
     isas: Sequence[str] = ISAS,
+    dtype: Any = np.float32,
+    strides: Sequence[int] | None = None,
 ) -> np.ndarray:
-    """As `every_way`, with output `out` and its scratch at the end of a page and NaN between the output's rows."""
+    """Calls a kernel in every way; returns the one result that all give, bit for bit.
+
+    out: the field of its output. row_pad: elements between the output's rows, where it has no strides of its own.
+    scratch: floats for each part.
+    """
+    if strides is None:
+        strides = contiguous_strides((*shape[:-1], shape[-1] + row_pad) if shape else ())
     results = []
-    for isa, parts in itertools.product(isas, PARTS):
-        target = blank(shape, row_pad)
-        extra = {out: target}
+    for isa, parts in ways(isas):
+        output = Output(dtype, shape, strides)
+        extra: dict[str, Any] = {out: output.array}
         if scratch:
             extra |= {"scratch": at_page_end(np.full(parts * scratch, np.nan, np.float32)), "scratch_stride": scratch}
-        run(name, isa, parts, fields | extra)
-        results.append(np.array(target))
-        if row_pad and target.size:
-            pitch = shape[-1] + row_pad
-            flat = np.lib.stride_tricks.as_strided(target, (target.size // shape[-1] * pitch - row_pad,), (4,))
-            assert np.isnan(flat[np.arange(flat.size) % pitch >= shape[-1]]).all(), (isa, parts)
-        assert results[-1].tobytes() == results[0].tobytes(), (isa, parts)
+        run(kernel, isa, parts, fields | extra)
+        assert output.untouched(), f"{kernel} on {isa} in {parts} parts wrote outside its output"
+        results.append(output.array.copy())
+        differs = f"{kernel}: {isa} in {parts} parts differs"
+        np.testing.assert_array_equal(bits(results[-1]), bits(results[0]), err_msg=differs)
     return results[0]
 
 
 def bits(array: np.ndarray) -> np.ndarray:
     """The bytes of each element, all NaN made equal: their payloads are no promise."""
     array = np.ascontiguousarray(array)
-    if array.dtype.kind == "f":
+    if array.dtype.kind == "f" or array.dtype.name == "bfloat16":
         array = np.where(np.isnan(array), np.array(np.nan, array.dtype), array)
     return array.view(f"u{array.itemsize}")
 

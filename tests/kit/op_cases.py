@@ -10,12 +10,10 @@ from ingot.ir import OPS, Graph, Op, Sample, TensorType
 from ingot.lower import Target
 from ingot.ops.define import draw
 from ingot.run.arena import Arena
-from ingot.run.library import load
 from ingot.run.program import Program
 from ingot.run.store import WeightStore
 
 CASES = [(op, sample) for op in OPS.values() for sample in op.samples]
-ISAS = load().isas()
 Operands = Sequence[np.ndarray | None]
 
 

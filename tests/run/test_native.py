@@ -6,7 +6,8 @@ import pytest
 from ingot.dtype import f32, i64
 from ingot.ir import OPS, Graph, Op, Sample, TensorType
 from ingot.run.interpret import interpret
-from op_cases import CASES, ISAS, build, case_id, one_node, run, same_bits
+from kernel_calls import ISAS
+from op_cases import CASES, build, case_id, one_node, run, same_bits
 
 pytestmark = [pytest.mark.native, pytest.mark.checked]
 
