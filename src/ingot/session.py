@@ -1,4 +1,4 @@
-"""InferenceSession: the only file that knows the whole pipeline."""
+"""InferenceSession: a model from any source, what is compiled of it for each binding of its dims, and runs of it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ MAX_THREADS = 256
 
 @dataclass(frozen=True, slots=True)
 class NodeArg:
-    """An input or output, as ONNX Runtime describes it: dims are ints, names, or None; a sequence has none."""
+    """An input or output, as ONNX Runtime describes it: a type is "tensor(float)", and dims are ints, names, or None.
+
+    A sequence has no dims.
+    """
 
     name: str
     shape: list[int | str | None]
@@ -53,13 +56,15 @@ class InferenceSession:
     """A loaded model, ready to run.
 
     source: a path (.onnx, .pt2, a folder that `save` wrote, a Hugging Face folder of an encoder), the bytes of an ONNX
-    model, an ExportedProgram, an nn.Module with `example_inputs`, or a Graph. threads: 0 means what the machine allows.
-    executor: "native", or "interpret" for the reference. strict: an op that only the reference can run is an error.
-    dims: values for symbolic dims, bound at load. passes: names of the passes to run; None means all. cache: where the
-    compiled programs of ONNX files are kept between processes: a folder, True for the user's own, False for nowhere,
-    None for INGOT_CACHE.
+    model, an ExportedProgram, an nn.Module with `example_inputs`, or a Graph. example_inputs: the operands of the
+    module's forward, by whose shapes and dtypes it is exported. threads: 1..256; 0 means what the machine allows.
+    executor: "native", or "interpret" for the reference. precision: what floats are computed in; "f32" alone. strict:
+    an op that only the reference can run is an error. dims: values for symbolic dims, bound at load. passes: names of
+    the passes to run; None means all. cache: where the compiled programs of ONNX files are kept between processes: a
+    folder, True for the user's own, False for nowhere, None for INGOT_CACHE.
 
-    Raises LoadError, UnsupportedError or LimitError for a model that cannot be had, InputError for a bad option.
+    Raises FileNotFoundError for a path with nothing there, LoadError, UnsupportedError or LimitError for a model that
+    cannot be had, InputError for a bad option, ResourceError where memory runs out.
     Concurrent `run` calls are correct: they queue; `context()` gives another queue over the same weights.
     """
 
@@ -115,8 +120,9 @@ class InferenceSession:
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
         """Runs once, with ONNX Runtime's signature: names or None for all, and an array for each input.
 
-        A sequence is a list, an optional what it holds or None. Returns fresh arrays. Raises InputError for a wrong
-        name, dtype, rank, dim or index.
+        A sequence is a list, an optional what it holds or None. Returns fresh arrays in the order of the names. Raises
+        InputError for a wrong name, dtype, rank, dim or index, UnsupportedError for an op without a kernel where the
+        session is strict, LoadError for a file of weights that has changed, and ResourceError where memory runs out.
         """
         return self._context.run(output_names, input_feed)
 
@@ -133,7 +139,7 @@ class InferenceSession:
         return IOBinding(self._context)
 
     def run_with_iobinding(self, binding: IOBinding) -> None:
-        """Runs once on the buffers of a binding."""
+        """Runs once on the buffers of a binding; raises what `IOBinding.run` does."""
         binding.run()
 
     def context(self) -> Context:
@@ -148,7 +154,10 @@ class InferenceSession:
         return Explanation.of(self._context.current().native, self._context.current().fallback, node)
 
     def profile(self, input_feed: Mapping[str, Any], runs: int = 1) -> Profile:
-        """Runs with a clock around each step, and gives the median of each over `runs` runs."""
+        """Runs with a clock around each step, and gives the median of each over `runs` runs, in nanoseconds.
+
+        Raises UnsupportedError for a model that runs in several segments, and what `run` raises.
+        """
         program, inputs = self._context.prepare(input_feed)
         if program.single is None:
             raise UnsupportedError(f"profile: the model runs in {len(program.segments)} segments, expected one")
@@ -156,7 +165,7 @@ class InferenceSession:
 
     @property
     def plan(self) -> PlanReport:
-        """Where every byte of a run lies, for the binding used last."""
+        """Where every byte of a run lies, for the binding used last. Raises InputError where there was none."""
         return PlanReport(self._context.current().native)
 
     @property
@@ -165,7 +174,11 @@ class InferenceSession:
         return self._weights.nbytes
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes a program that loads without torch or onnx: graph, packed weights, layout."""
+        """Writes a program that loads without torch or onnx: graph, packed weights, layout.
+
+        Whole or not at all, in place of one that is there. Raises OutputError for a folder that cannot be written or
+        holds other files, InputError for symbolic dims that no run has bound yet.
+        """
         program = self._context.current()
         saved.write(os.fspath(folder), self.graph, program, self._weights)
 
@@ -177,7 +190,10 @@ class InferenceSession:
 
     @property
     def program(self) -> Program:
-        """The compiled program of the binding used last, for tools that print or emit it."""
+        """The compiled program of the binding used last, for tools that print or emit it.
+
+        Raises InputError where dims have no values yet.
+        """
         return self._context.current()
 
     @property
@@ -338,25 +354,32 @@ class IOBinding:
         self._ready: tuple[NativeProgram, BindingTable] | None = None
 
     def bind_input(self, name: str, array: np.ndarray) -> None:
-        """Binds an input. Raises InputError for an array that could not be read in place."""
+        """Binds an input. Raises InputError for an array that is not row-major and aligned: it is read in place."""
         if not isinstance(array, np.ndarray) or not (array.flags.c_contiguous and array.flags.aligned):
             raise InputError(f"bind_input {name!r}: a row-major array is needed, got {type(array).__name__}")
         self._ready = None
         self._inputs[name] = array
 
     def bind_output(self, name: str, array: np.ndarray | None = None) -> None:
-        """Binds an output to an array, or to one that is made at the first run."""
+        """Binds an output to an array, or to one that is made at the first run.
+
+        Raises InputError for an array that is not writable, row-major and aligned.
+        """
         if array is not None and not array.flags.carray:
             raise InputError(f"bind_output {name!r}: a writable row-major array is needed")
         self._ready = None
         self._outputs[name] = array
 
     def get_outputs(self) -> list[np.ndarray]:
-        """The output arrays, in graph order."""
+        """The output arrays that are bound, in graph order; one that the first run is to make is not there before."""
         return [self._outputs[name] for name in self._context._outputs if self._outputs.get(name) is not None]  # type: ignore[misc]
 
     def run(self) -> None:
-        """One run: a single C call after the first."""
+        """One run: a single C call after the first.
+
+        Raises InputError for arrays that are missing, have another dtype or shape, or share memory with an output, and
+        for an index outside; UnsupportedError for a model that runs in several segments.
+        """
         native, table = self._ready or self._prepare()
         native.call(table)
 

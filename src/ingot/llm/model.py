@@ -36,7 +36,10 @@ _SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
 
 @dataclass(frozen=True, slots=True)
 class LogProbs:
-    """Natural logarithms of a token's probability in the model's own distribution, and of the most probable ones."""
+    """Natural logarithms of a token's probability in the model's own distribution, and of the most probable ones.
+
+    top: (token, logarithm) of as many as were asked for, the most probable first.
+    """
 
     token: int
     logprob: float
@@ -45,7 +48,10 @@ class LogProbs:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """An answer. tokens: as drawn, a stop string's included. finish_reason: "stop" or "length"."""
+    """An answer. tokens: as drawn, a stop string's included. finish_reason: "stop" or "length".
+
+    logprobs: of each token, where they were asked for.
+    """
 
     text: str
     tokens: list[int]
@@ -64,8 +70,9 @@ class LLM:
     may be under way at once, in one call or in several, and are kept for prompts that go on from them.
 
     Raises FileNotFoundError for no folder, LoadError, UnsupportedError or LimitError for a model that cannot be had,
-    InputError for a bad option. May be used from several threads, whose steps take turns. An answer is under way until
-    its last token, and a stream that is not read to its end until it is closed; one too many is an InputError.
+    InputError for a bad option, ResourceError where memory runs out. May be used from several threads, whose steps take
+    turns. An answer is under way until its last token, and a stream that is not read to its end until it is closed; one
+    too many is an InputError.
     """
 
     def __init__(
@@ -107,13 +114,13 @@ class LLM:
 
     @property
     def memory(self) -> Memory:
-        """The bytes that are allocated."""
+        """The bytes that are allocated. Raises InputError for an encoder."""
         return allocated(self.engine)
 
     def explain(self, node: str | None = None, mode: str = "prefill") -> Explanation:
         """Which kernel each node got in a mode ("prefill", "decode", "batch") and why; of one node when it is named.
 
-        Raises InputError for an unknown node or mode.
+        Raises InputError for an unknown node or mode, and for an encoder.
         """
         modes = modes_of(self.options.sequences)
         if mode not in modes:
@@ -122,18 +129,18 @@ class LLM:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The folder's tokenizer. Raises LoadError when it has none that can be used."""
+        """The folder's tokenizer. Raises what `Tokenizer.read` does: LoadError where there is none, for one."""
         return Tokenizer.read(self._folder)
 
     @cached_property
     def chat_template(self) -> ChatTemplate:
-        """The folder's chat template. Raises LoadError when it has none."""
+        """The folder's chat template. Raises LoadError where there is none, LimitError for one that is too long."""
         return ChatTemplate.read(self._folder)
 
     # -- text ---------------------------------------------------------------------------------------------------
 
     def complete(self, prompt: str, **options: Any) -> Completion:
-        """Continues a prompt; see `generate` for the options."""
+        """As `generate` for one prompt, with the tokens, why the answer ended, and what it took."""
         return self._completions([self._encode(prompt)], options)[0]
 
     def generate(self, prompt: str | Tokens[str], **options: Any) -> Any:
@@ -154,7 +161,7 @@ class LLM:
     def stream(self, prompt: str, **options: Any) -> Iterator[str]:
         """As `generate`, piece by piece, as soon as the text of each is certain.
 
-        Closing the iterator ends the answer.
+        Closing the iterator ends the answer. Raises as `generate` does, when it is called.
         """
         return self._stream(self._encode(prompt), options)
 
@@ -164,19 +171,20 @@ class LLM:
         Options as in `generate`; `tools`, JSON schemas of functions that the model may call; and `template_options`,
         a mapping of what else the chat template takes, such as {"enable_thinking": False}.
 
-        Raises InputError for messages that are wrong or that the template refuses.
+        Raises InputError for messages that are wrong or that the template refuses, and as `generate` does; LoadError
+        for a template that is wrong, LimitError for one that takes too long.
         """
         prompt, options = self._encode_chat(messages, options)
         return self._completions([prompt], options)[0].text
 
     def stream_chat(self, messages: Tokens[Mapping[str, Any]], **options: Any) -> Iterator[str]:
-        """As `chat`, piece by piece."""
+        """As `chat`, piece by piece, as `stream` gives them."""
         return self._stream(*self._encode_chat(messages, options))
 
     def embed(self, text: str | Tokens[str], pooling: str = "mean") -> np.ndarray:
         """The final hidden states of texts, pooled by "mean" or "last" and of length 1: f32[width], or [texts, width].
 
-        Raises InputError for a text that is longer than the context.
+        Raises InputError for no text, for one that is longer than the context, and for another pooling.
         """
         if pooling not in ("mean", "last"):
             raise InputError(f"option pooling: unknown value, got {pooling!r}, expected mean or last")
@@ -242,7 +250,10 @@ class LLM:
             yield generation
 
     def logits(self, ids: Tokens[int]) -> np.ndarray:
-        """The logits after each of some ids, f32[len(ids), vocabulary]."""
+        """The logits after each of some ids, before any option of sampling: f32[len(ids), vocabulary].
+
+        Raises InputError for no ids, one outside the vocabulary, more than the context has positions, and an encoder.
+        """
         return self._each(self._checked(ids), "score")
 
     def save_sequence(self, path: str | os.PathLike[str]) -> None:

@@ -36,6 +36,7 @@ def _compiled(kind: str, text: str) -> tuple[str, str]:
 
 
 def main() -> None:
+    """Reads {"kind", "text", "seconds", "nbytes"} and writes {"grammar", "error"}, both as JSON; no error is ""."""
     request = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (request["seconds"], request["seconds"]))

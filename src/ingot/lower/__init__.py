@@ -8,10 +8,6 @@ from ingot.lower.cpu import CPU
 from ingot.lower.lowered import Lowered, Step
 from ingot.lower.lowering import Backend, Lowering, choose_row
 from ingot.lower.recipe import has_shapes, static_values
-from ingot.lower.cpu import CPU
-from ingot.lower.lowered import Lowered, Step
-from ingot.lower.lowering import Backend, Lowering, choose_row
-from ingot.lower.recipe import has_shapes, static_values
 from ingot.lower.segments import Segment, split
 from ingot.lower.target import Target
 from ingot.ops.define import expand_node

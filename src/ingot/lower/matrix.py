@@ -13,8 +13,8 @@ from ingot.lower.view import View
 def matrix(lowering: Lowering, value: str, format: Format, layout: str, transposed: bool) -> View:
     """A lasting [k, n] matrix, [n, k] when transposed, as it is stored in a format, in a layout of `Recipe`.
 
-    A static one is a weight and keeps its shape, with as many dims before as it has. One that reads a state is a view
-    of it where the layout is "raw"; otherwise a view of one axis, the panels that a step of each run makes.
+    A static one is a weight and keeps its shape; experts have a dim before. One that reads a state is, row-major, what
+    the state holds where the layout is "raw"; otherwise a view of one axis, the panels that a step of each run makes.
     """
     held = lowering.static_value(value)
     stored = held.stored(format)

@@ -13,7 +13,10 @@ from ingot.ops.reduce import lowest
 
 
 def spatial_dims(name: str, x: TensorType, kernel, strides, pads, dilations) -> tuple:
-    """The spatial dims of the result."""
+    """The dims after [N, C] of the result of windows over x [N, C, *dims].
+
+    pads: 2 * len(dims) of them. Raises ShapeError for a window that does not fit, or numbers that are not one a dim.
+    """
     rank = x.rank - 2
     if rank < 1 or not len(kernel) == len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
         got = f"kernel {list(kernel)}, strides {list(strides)}, pads {list(pads)}, dilations {list(dilations)}"

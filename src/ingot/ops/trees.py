@@ -14,7 +14,11 @@ FEATURE, MODE, TRUE, FALSE, MISSING, MEMBERS, MEMBERS_END = range(7)  # columns 
 
 
 def check_trees(nodes, roots, features: int, leaves: int, targets, count: int, members: int) -> None:
-    """Raises InputError for a number of something that is not there, and for nodes in a cycle."""
+    """Raises InputError for a number of something that is not there, and for nodes in a cycle.
+
+    nodes i64[n, 7], a column for each of FEATURE .. MEMBERS_END; roots i64[trees] and targets i64[leaves]. A node or
+    root below 0 is a leaf: -1 the first. features, leaves, count and members: how many there are of each.
+    """
     for what, numbers, low, high in (
         ("feature", nodes[:, FEATURE], 0, features),
         ("mode", nodes[:, MODE], 0, len(MODES)),
