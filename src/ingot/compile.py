@@ -112,6 +112,23 @@ def compile_mode(
     return compiled
 
 
+class Compiler:
+    """Compiles the modes of one graph. Its passes run once, with all its symbols, and change it.
+
+    placement: where weights and states lie, alike in all modes; it grows with each that is compiled.
+    """
+
+    def __init__(self, graph: Graph, target: Target):
+        optimize(graph)
+        self.graph = graph
+        self.target = target
+        self.placement = Placement()
+
+    def compile(self, mode: Mode) -> Compiled:
+        """One of them. Raises as `compile_mode`."""
+        return compile_mode(self.graph, self.target, mode, placement=self.placement)
+
+
 def compile_segment(
     graph: Graph,
     target: Target,

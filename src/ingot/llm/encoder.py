@@ -6,12 +6,11 @@ from collections.abc import Sequence as Tokens
 
 import numpy as np
 
-from ingot.compile import Mode, compile_mode
+from ingot.compile import Compiler, Mode
 from ingot.dim import AtMost
 from ingot.load.hf import LanguageModel
 from ingot.locks import OwnedLock
 from ingot.lower import Target
-from ingot.passes import optimize
 from ingot.run.modes import BoundModes
 
 
@@ -19,10 +18,9 @@ class Encoder:
     """An encoder with arrays of its own, bound once. May be used from several threads, whose calls take turns."""
 
     def __init__(self, model: LanguageModel, target: Target):
-        optimize(model.graph)
         mode = Mode("encode", {"batch": 1, "length": AtMost(model.context, "length")})
         self._modes = BoundModes(target.threads)
-        self._modes.add([compile_mode(model.graph, target, mode)])
+        self._modes.add([Compiler(model.graph, target).compile(mode)])
         self._program = self._modes["encode"]
         self._program.inputs["attention_mask"][:] = 1
         self._lock = OwnedLock("encoder")

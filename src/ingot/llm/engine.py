@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Tokens
-from functools import partial
 
 import numpy as np
 
-from ingot.compile import Mode, compile_mode
+from ingot.compile import Compiler, Mode
 from ingot.dim import AtMost
 from ingot.ir import TensorType
 from ingot.llm.sampling import Sampler
@@ -19,8 +18,6 @@ from ingot.load.hf.decoder import slots_axis
 from ingot.locks import OwnedLock
 from ingot.lower import Target
 from ingot.ops.kv_cache import CACHE_BLOCK
-from ingot.passes import optimize
-from ingot.plan import Placement
 from ingot.run.modes import BoundModes, BoundProgram
 
 PREFILL_ROWS = 512
@@ -61,8 +58,7 @@ class Engine:
         # A fork waits for the steps of other threads: half a step is in no state that a child could go on from.
         self.steps = OwnedLock("language model", is_awaited=True)
         self.sequences = Sequences(sequences, model.blocks_per_sequence)
-        optimize(model.graph)
-        self._compile = partial(compile_mode, model.graph, target, placement=Placement())
+        self._compiler = Compiler(model.graph, target)
         self._bound = BoundModes(target.threads)
         self.on_prefill: Callable[[int, int], None] | None = None  # told after each chunk: tokens computed, of how many
         self.prepare(modes_of(sequences))  # all memory is had before the first token
@@ -80,7 +76,7 @@ class Engine:
     def prepare(self, names: Iterable[str]) -> None:
         """Compiles modes."""
         modes = (mode_of(name, self.model.context, self.sequences.count) for name in names)
-        self._bound.add(map(self._compile, modes))
+        self._bound.add(map(self._compiler.compile, modes))
         if "batch" in names:  # a row of each sequence
             owners = self._bound["batch"].inputs["owners"]
             owners[:] = np.arange(len(owners))

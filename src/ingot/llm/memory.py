@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 
-from ingot.compile import compile_mode
+from ingot.compile import Compiler
 from ingot.errors import LimitError
 from ingot.llm.engine import Engine, mode_of, modes_of
 from ingot.llm.options import Options, expect_range
 from ingot.load.hf import Folder, longest_context, read_folder
 from ingot.lower import Lowered
 from ingot.ops.kv_cache import CACHE_BLOCK
-from ingot.passes import optimize
-from ingot.plan import Placement, Plan
+from ingot.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +57,14 @@ def planned(folder: Folder, options: Options) -> Memory:
     Raises what loading it would raise, and UnsupportedError for a model that has no kernel for some op.
     """
     model = options.load(folder)
-    optimize(model.graph)
-    placement = Placement()
+    compiler = Compiler(model.graph, options.target)
     modes, cache = {}, 0
     for name in modes_of(options.sequences):
         mode = mode_of(name, model.context, options.sequences)
-        lowered, plan = compile_mode(model.graph, options.target, mode, placement=placement).native
+        lowered, plan = compiler.compile(mode).native
         cache = max(cache, plan.regions.get("state", 0))
         modes[name] = ModeMemory(plan.arena_bytes, _scratch(lowered), _arrays(plan))
-    return Memory(model.context, options.sequences, placement.weight_bytes, cache, modes)
+    return Memory(model.context, options.sequences, compiler.placement.weight_bytes, cache, modes)
 
 
 def fit(
