@@ -1,5 +1,5 @@
 """What C declares, read from csrc/ and not repeated here: argument structs and constants (abi.h), kernels and the
-scratch that each needs (kernels.def), element-wise ops (elementwise.def).
+scratch that each needs (kernels.def), element-wise ops (elementwise.def), the element types of casts (dtypes.def).
 
 Files are read when they are first asked about, as text, in the few forms that they have.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 CSRC = Path(__file__).parent / "csrc"
-DECLARATIONS = ("abi.h", "kernels.def", "elementwise.def")  # what a library must have been built from
+DECLARATIONS = ("abi.h", "kernels.def", "elementwise.def", "dtypes.def")  # what a library must have been built from
 
 _COMMENT = re.compile(r" */\*(?:[^*]|\*(?!/))*\*/")
 _LINES = r"((?:^ *#define \w+\([\w, ]*\) .*\n)+)"

@@ -1,7 +1,7 @@
 """Element types: one table. A row is (name in text and C, bits, kind, ONNX Runtime's type string)."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,10 @@ import numpy as np
 class DType:
     """An element type.
 
-    bits: of an element; those of less than a byte lie one after another, the first in low bits, in files and where
-    kernels read them; numpy gives each a byte. kind: "f" float, "i" signed, "u" unsigned, "b" bool; "n" for narrow
-    numbers, which are moved, cast and quantised, but have no arithmetic; "s" for strings, Python's own in arrays of
-    objects.
+    bits: of an element; those of less than a byte lie one after another, the first in low bits, in files and in blocks
+    of a stored format; arrays and kernels have a byte for each (`held`). kind: "f" float, "i" signed, "u" unsigned, "b"
+    bool; "n" for narrow numbers, which are moved, cast and quantised, but have no arithmetic; "s" for strings, Python's
+    own in arrays of objects.
     """
 
     name: str
@@ -42,7 +42,12 @@ class DType:
     @property
     def is_native(self) -> bool:
         """Whether kernels may be given such elements."""
-        return self.kind in "fiub"
+        return self.kind != "s"
+
+    @property
+    def held(self) -> "DType":
+        """The same numbers as arrays and kernels have them, where a narrow one takes a byte."""
+        return _HELD.get(self, self)
 
     @property
     def limits(self) -> tuple[int, int] | None:
@@ -97,6 +102,7 @@ string = DType("string", 64, "s", "tensor(string)")
 
 _NATIVE = (f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean)
 NARROW = (f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, f8e8m0, f4e2m1, i4, u4, i2, u2)
+_HELD = {d: replace(d, bits=8) for d in NARROW if d.bits < 8}
 DTYPES = {d.name: d for d in (*_NATIVE, *NARROW, string)}
 
 _NUMPY: dict[str, np.dtype[Any]] = {

@@ -40,6 +40,29 @@ enum {
   #include "elementwise.def"
 };
 
+/* The element types of casts. */
+enum {
+  INGOT_DTYPE_none,
+  #define PLAIN(name, type) INGOT_DTYPE_##name,
+  #define WHOLE(name, type, low, high) INGOT_DTYPE_##name,
+  #define SMALL(name, bits, is_signed) INGOT_DTYPE_##name,
+  #define FLAG(name) INGOT_DTYPE_##name,
+  #define CODED(name, type, b, m, e, l, i, q) INGOT_DTYPE_##name,
+  #define POWER(name) INGOT_DTYPE_##name,
+  #include "dtypes.def"
+};
+
+#define INGOT_ROUND_up 0       /* to f8e8m0: the next power, the one before, the nearest */
+#define INGOT_ROUND_down 1
+#define INGOT_ROUND_nearest 2
+
+/* What an update does to the element that it meets. */
+#define INGOT_MERGE_none 0
+#define INGOT_MERGE_add 1
+#define INGOT_MERGE_mul 2
+#define INGOT_MERGE_max 3
+#define INGOT_MERGE_min 4
+
 #define INGOT_SAMPLE_NAN 1         /* a logit is NaN */
 #define INGOT_SAMPLE_INFINITE 2    /* a logit, or what a bias or penalty made of it, is +inf */
 #define INGOT_SAMPLE_NONE 3        /* every logit is -inf or masked */
@@ -79,6 +102,9 @@ typedef struct { int32_t code; int32_t step; int64_t index; int64_t limit; } ing
 typedef struct {
   const void *a; const void *b; const void *c; void *out;
   float alpha; float beta;                 /* the op's float attributes, in signature order */
+  int32_t from; int32_t to;                /* of a cast: INGOT_DTYPE_* */
+  int32_t saturate; int32_t rounding;      /* of a cast to narrow floats: whether what is too large becomes the largest;
+                                              INGOT_ROUND_* */
   int32_t rank;
   int64_t shape[8];
   int64_t a_strides[8]; int64_t b_strides[8]; int64_t c_strides[8]; int64_t out_strides[8];
@@ -116,6 +142,18 @@ typedef struct {
   int64_t reduced_shape[8]; int64_t reduced_strides[8];
 } reduce_args;
 
+/* out[i] = sum over k of a[i, k] b[i, k], in order; a stride may be 0. Integers wrap. */
+typedef struct {
+  const void *a; const void *b; void *out;
+  int32_t rank;
+  int64_t shape[8];
+  int64_t a_strides[8]; int64_t b_strides[8]; int64_t out_strides[8];
+  int64_t k; int64_t a_k_stride; int64_t b_k_stride;
+} product_args;
+
+/* out[o, i, j] = the sum or product of x[o, 0..i, j], all of [outer, count, inner], row-major. */
+typedef struct { const void *x; void *out; int64_t outer; int64_t count; int64_t inner; } running_args;
+
 /* Rows of `cols` adjacent elements. weight and bias: [cols] or null. */
 typedef struct {
   const float *x; const float *weight; const float *bias; float *out;
@@ -131,7 +169,7 @@ typedef struct {
 
 /* The k best of rows of `cols` adjacent elements: out[rows, k] and indices[rows, k], both row-major. */
 typedef struct {
-  const float *x; float *out; int64_t *indices;
+  const void *x; void *out; int64_t *indices;
   int64_t rows; int64_t cols; int64_t k; int64_t x_stride; int32_t largest;
 } topk_args;
 
@@ -252,6 +290,15 @@ typedef struct {
   int64_t limit;
 } gather_elements_args;
 
+/* out[i... with indices[i...] at `axis`] = updates[i...], or that merged with what is there, in row-major order;
+ * indices and updates contiguous, of `shape`. index_bytes: 4 or 8. merge: INGOT_MERGE_*. */
+typedef struct {
+  const void *indices; const void *updates; void *out; ingot_fault *fault;
+  int32_t rank; int32_t axis; int32_t step; int32_t item_bytes; int32_t index_bytes; int32_t merge;
+  int64_t shape[8]; int64_t out_strides[8];
+  int64_t limit;
+} scatter_args;
+
 /* 2-D convolution, NCHW contiguous; weight is [out_channels, channels / groups, kernel_h, kernel_w] contiguous.
  * The epilogue is gemm's. scratch: parts slots of scratch_stride floats (an im2col panel [k][32]). */
 typedef struct {
@@ -285,7 +332,7 @@ typedef struct {
 
 /* 2-D max and average pooling of images whose channels are adjacent; strides are [batch, row, column]. */
 typedef struct {
-  const float *x; float *out;
+  const void *x; void *out;
   int64_t batch; int64_t channels; int64_t height; int64_t width; int64_t out_height; int64_t out_width;
   int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
   int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;

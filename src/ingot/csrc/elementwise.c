@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "bf16.h"
+#include "f16.h"
 #include "kernel.h"
 #include "strided.h"
 #include "vmath.h"
@@ -124,6 +125,7 @@
   }
 
 WHERE(where_b1, uint8_t)
+WHERE(where_b2, uint16_t)
 WHERE(where_b8, uint64_t)
 
 /* Lanes are moved, whatever they mean. */
@@ -175,6 +177,23 @@ static inline int64_t wrapping_floor_div(int64_t x, int64_t y) {
   return y && y != -1 && x % y && (x < 0) != (y < 0) ? q - 1 : q;
 }
 
+static inline uint64_t whole_div(uint64_t x, uint64_t y) { return y ? x / y : 0; }
+static inline uint64_t whole_mod(uint64_t x, uint64_t y) { return y ? x % y : 0; }
+
+/* x^y by squaring; it wraps. */
+static inline uint64_t wrapping_power(uint64_t x, uint64_t y) {
+  uint64_t power = 1;
+  for (; y; y >>= 1, x *= x)
+    if (y & 1) power *= x;
+  return power;
+}
+
+/* A negative exponent truncates: only 1 and -1 leave something. */
+static inline int64_t wrapping_pow(int64_t x, int64_t y) {
+  if (y >= 0) return (int64_t)wrapping_power((uint64_t)x, (uint64_t)y);
+  return x == 1 ? 1 : x == -1 ? (y & 1 ? -1 : 1) : 0;
+}
+
 /* |x| mod |y| exactly, for finite x and y != 0: long division, 28 quotient bits a round, so that each quotient times
  * its 24-bit divisor is exact in double. */
 static inline double remainder_of_magnitudes(float x, float y) {
@@ -205,6 +224,24 @@ static inline double floor_div_exact(float x, float y) {
   return fabs(q) < 0x1p51 ? (q + 0x1.8p52) - 0x1.8p52 : q;
 }
 
+/* x mod y with the sign of y, and floor(x / y), from the exact remainder. */
+static inline double real_mod(double x, double y) {
+  const double r = fmod(x, y);
+  if (r == 0) return copysign(0.0, y);
+  return (r < 0) != (y < 0) ? r + y : r;
+}
+
+static inline double real_floor_div(double x, double y) {
+  if (y == 0) return x / y;
+  const double r = fmod(x, y), q = (x - r) / y;
+  if (q != q) return q;
+  const double whole = r != 0 && (r < 0) != (y < 0) ? q - 1 : q, below = floor(whole);
+  if (whole == 0) return copysign(0.0, x / y);
+  return whole - below > 0.5 ? below + 1 : below;
+}
+
+static inline double real_sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
+
 #define UNARY(op, cost, expression) UNARY_F32(op, expression)
 #define BINARY(op, cost, expression) BINARY_F32(op, expression)
 #define UNARY_OF(op, dtype, cost, from, to, expression) UNARY_SCALAR(op##_##dtype, from, to, expression)
@@ -225,6 +262,8 @@ UNARY_SCALAR(cast_i32_i64, int32_t, int64_t, x)
 UNARY_SCALAR(cast_bool_i64, uint8_t, int64_t, x != 0)
 UNARY_SCALAR(cast_bool_i32, uint8_t, int32_t, x != 0)
 
+UNARY_SCALAR(cast_f32_f16, float, uint16_t, float_to_f16(x))
+UNARY_SCALAR(cast_f16_f32, uint16_t, float, f16_to_float(x))
 UNARY_SCALAR(cast_f32_bf16, float, uint16_t, float_to_bf16(x))
 UNARY_SCALAR(cast_bf16_f32, uint16_t, float, bf16_to_float(x))
 

@@ -3,19 +3,11 @@
 #include <string.h>
 
 #include "bf16.h"
+#include "index.h"
 #include "kernel.h"
 
-/* The index counted from the front, or -1 after a fault. */
-static inline int64_t gather_index(ingot_fault *fault, int32_t step, int64_t index, int64_t limit) {
-  if (index >= 0 && index < limit) return index;
-  if (index < 0 && index >= -limit) return index + limit;
-  report_fault(fault, 1, step, index, limit);
-  return -1;
-}
-
 static inline int64_t gather_row(const gather_args *args, int64_t i) {
-  int64_t index = args->index_bytes == 8 ? ((const int64_t *)args->indices)[i] : ((const int32_t *)args->indices)[i];
-  return gather_index(args->fault, args->step, index, args->limit);
+  return index_from_front(args->fault, args->step, index_at(args->indices, args->index_bytes, i), args->limit);
 }
 
 #define GATHER(name, index_type)                                                                          \
@@ -25,7 +17,7 @@ static inline int64_t gather_row(const gather_args *args, int64_t i) {
     int64_t bytes = args->inner * args->item_bytes, items = args->outer * args->count;                    \
     int64_t end = part_begin(items, part + 1, parts);                                                     \
     for (int64_t i = part_begin(items, part, parts); i < end; i++) {                                      \
-      int64_t row = gather_index(args->fault, args->step, indices[i % args->count], args->limit);         \
+      int64_t row = index_from_front(args->fault, args->step, indices[i % args->count], args->limit);     \
       char *out = (char *)args->out + i * bytes;                                                          \
       const char *table = (const char *)args->table + i / args->count * args->limit * bytes;              \
       if (row < 0)                                                                                        \
@@ -73,7 +65,7 @@ void K(gather_elements_i64)(const void *p, int32_t part, int32_t parts) {
       if (d != args->axis) offset += rest % args->shape[d] * args->x_strides[d];
       rest /= args->shape[d];
     }
-    int64_t index = gather_index(args->fault, args->step, ((const int64_t *)args->indices)[i], args->limit);
+    int64_t index = index_from_front(args->fault, args->step, ((const int64_t *)args->indices)[i], args->limit);
     char *out = (char *)args->out + i * bytes;
     if (index < 0)
       memset(out, 0, (size_t)bytes);

@@ -11,6 +11,24 @@ static inline pooling_taps pooling_inside(int64_t start, int64_t dilation, int64
   return (pooling_taps){begin, end < kernel ? end : kernel};
 }
 
+/* The window of an output pixel: where it begins in x, where the pixel lies in out, and how many elements count. */
+typedef struct { int64_t x; int64_t out; pooling_taps rows; pooling_taps columns; int64_t count; } pooling_window;
+
+static inline pooling_window pooling_window_at(const pool_args *g, int64_t pixel) {
+  const int64_t column = pixel % g->out_width, line = pixel / g->out_width % g->out_height;
+  const int64_t image = pixel / g->out_width / g->out_height;
+  const int64_t top = line * g->stride_h - g->pad_top, left = column * g->stride_w - g->pad_left;
+  pooling_window w;
+  w.rows = pooling_inside(top, g->dilation_h, g->kernel_h, g->height);
+  w.columns = pooling_inside(left, g->dilation_w, g->kernel_w, g->width);
+  const int64_t inside = (w.rows.end > w.rows.begin ? w.rows.end - w.rows.begin : 0) *
+                         (w.columns.end > w.columns.begin ? w.columns.end - w.columns.begin : 0);
+  w.count = g->count_include_pad ? g->kernel_h * g->kernel_w : inside;
+  w.x = image * g->x_strides[0] + top * g->x_strides[1] + left * g->x_strides[2];
+  w.out = image * g->out_strides[0] + line * g->out_strides[1] + column * g->out_strides[2];
+  return w;
+}
+
 #define POOL(name, neutral, combine, finish)                                                                     \
   /* Up to 16 channels of one output pixel; x points to the first of them at the window's first position. */     \
   static inline vf K(name##_window)(const pool_args *g, const float *x, pooling_taps rows, pooling_taps columns, \
@@ -28,20 +46,14 @@ static inline pooling_taps pooling_inside(int64_t start, int64_t dilation, int64
     const pool_args *g = p;                                                                                      \
     const int64_t pixels = g->batch * g->out_height * g->out_width, end = part_begin(pixels, part + 1, parts);   \
     for (int64_t pixel = part_begin(pixels, part, parts); pixel < end; pixel++) {                                \
-      const int64_t column = pixel % g->out_width, line = pixel / g->out_width % g->out_height;                  \
-      const int64_t image = pixel / g->out_width / g->out_height;                                                \
-      const int64_t top = line * g->stride_h - g->pad_top, left = column * g->stride_w - g->pad_left;            \
-      const pooling_taps rows = pooling_inside(top, g->dilation_h, g->kernel_h, g->height);                      \
-      const pooling_taps columns = pooling_inside(left, g->dilation_w, g->kernel_w, g->width);                   \
-      const int64_t inside = (rows.end > rows.begin ? rows.end - rows.begin : 0) *                               \
-                             (columns.end > columns.begin ? columns.end - columns.begin : 0);                    \
-      const vf count = v_set((float)(g->count_include_pad ? g->kernel_h * g->kernel_w : inside));                \
+      const pooling_window w = pooling_window_at(g, pixel);                                                      \
+      const vf count = v_set((float)w.count);                                                                    \
       (void)count;                                                                                               \
-      const float *x = g->x + image * g->x_strides[0] + top * g->x_strides[1] + left * g->x_strides[2];          \
-      float *out = g->out + image * g->out_strides[0] + line * g->out_strides[1] + column * g->out_strides[2];   \
+      const float *x = (const float *)g->x + w.x;                                                                \
+      float *out = (float *)g->out + w.out;                                                                      \
       for (int64_t channel = 0; channel < g->channels; channel += 16) {                                          \
         const int64_t lanes = g->channels - channel < 16 ? g->channels - channel : 16;                           \
-        const vf total = K(name##_window)(g, x + channel, rows, columns, lanes);                                 \
+        const vf total = K(name##_window)(g, x + channel, w.rows, w.columns, lanes);                             \
         if (lanes < 16) v_store_n(out + channel, finish, lanes); else v_store(out + channel, finish);            \
       }                                                                                                          \
     }                                                                                                            \
@@ -50,4 +62,29 @@ static inline pooling_taps pooling_inside(int64_t start, int64_t dilation, int64
 POOL(max_pool_f32, -INFINITY, v_maximum, total)
 POOL(avg_pool_f32, 0, v_add, v_div(total, count))
 
+/* x: an element of the window, total: what came before it. */
+#define POOL_WIDE(name, type, neutral, expression, finish)                                                       \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                     \
+    const pool_args *g = p;                                                                                      \
+    const int64_t pixels = g->batch * g->out_height * g->out_width, end = part_begin(pixels, part + 1, parts);   \
+    for (int64_t pixel = part_begin(pixels, part, parts); pixel < end; pixel++) {                                \
+      const pooling_window w = pooling_window_at(g, pixel);                                                      \
+      for (int64_t channel = 0; channel < g->channels; channel++) {                                              \
+        const type *from = (const type *)g->x + w.x + channel;                                                   \
+        type total = neutral;                                                                                    \
+        for (int64_t i = w.rows.begin; i < w.rows.end; i++)                                                      \
+          for (int64_t j = w.columns.begin; j < w.columns.end; j++) {                                            \
+            const type x = from[i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2]];      \
+            total = expression;                                                                                  \
+          }                                                                                                      \
+        ((type *)g->out)[w.out + channel] = finish;                                                              \
+      }                                                                                                          \
+    }                                                                                                            \
+  }
+
+POOL_WIDE(max_pool_f64, double, -INFINITY, x != x || x > total ? x : total, total)
+POOL_WIDE(max_pool_i64, int64_t, INT64_MIN, x > total ? x : total, total)
+POOL_WIDE(avg_pool_f64, double, 0, total + x, total / (double)w.count)
+
 #undef POOL
+#undef POOL_WIDE

@@ -4,33 +4,8 @@
 #include <string.h>
 
 #include "kernel.h"
+#include "reduce.h"
 #include "vmath.h"
-
-static inline int64_t reduce_count(const int64_t *shape, int32_t rank) {
-  int64_t count = 1;
-  for (int32_t d = 0; d < rank; d++) count *= shape[d];
-  return count;
-}
-
-static inline int64_t reduce_offset(const int64_t *shape, const int64_t *strides, int32_t rank, int64_t i) {
-  int64_t offset = 0;
-  for (int32_t d = rank - 1; d >= 0; d--) {
-    offset += i % shape[d] * strides[d];
-    i /= shape[d];
-  }
-  return offset;
-}
-
-/* Reduced elements [begin, begin + length) lie at `offset`, `step` apart. */
-typedef struct { int64_t offset; int64_t step; int64_t length; } reduce_run;
-
-static inline reduce_run reduce_run_at(const reduce_args *args, int64_t begin, int64_t end) {
-  int32_t rank = args->reduced_rank;
-  if (rank == 0) return (reduce_run){0, 0, 1};
-  int64_t inner = args->reduced_shape[rank - 1], left = inner - begin % inner;
-  return (reduce_run){reduce_offset(args->reduced_shape, args->reduced_strides, rank, begin),
-                      args->reduced_strides[rank - 1], left < end - begin ? left : end - begin};
-}
 
 /* The chunk's elements, gathered into `buffer` unless they are adjacent already. */
 static inline const float *reduce_chunk(const reduce_args *args, const float *x, int64_t begin, int64_t end,
@@ -131,23 +106,6 @@ REDUCE_F32(reduce_mean, 0, v_add, REDUCE_MEAN)
 REDUCE_F32(reduce_max, -INFINITY, v_maximum, REDUCE_TOTAL)
 REDUCE_F32(reduce_min, INFINITY, v_minimum, REDUCE_TOTAL)
 REDUCE_F32(reduce_prod, 1, v_mul, REDUCE_TOTAL)
-
-/* Wraps, so the order is free. */
-void K(reduce_sum_i64)(const void *p, int32_t part, int32_t parts) {
-  const reduce_args *args = p;
-  int64_t outputs = reduce_count(args->outer_shape, args->outer_rank), end = part_begin(outputs, part + 1, parts);
-  int64_t count = reduce_count(args->reduced_shape, args->reduced_rank);
-  for (int64_t i = part_begin(outputs, part, parts); i < end; i++) {
-    const int64_t *x =
-        (const int64_t *)args->x + reduce_offset(args->outer_shape, args->outer_strides, args->outer_rank, i);
-    uint64_t total = 0;
-    for (int64_t k = 0; k < count;) {
-      reduce_run run = reduce_run_at(args, k, count);
-      for (int64_t j = 0; j < run.length; j++, k++) total += (uint64_t)x[run.offset + j * run.step];
-    }
-    ((int64_t *)args->out)[i] = (int64_t)total;
-  }
-}
 
 /* Whether `value` takes the place of `best`: greater, or the first NaN. */
 static inline int reduce_beats(float value, float best) { return value > best || (value != value && best == best); }

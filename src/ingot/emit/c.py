@@ -17,6 +17,7 @@ import numpy as np
 from ingot import abi
 from ingot.compile import compile_mode
 from ingot.config import debug
+from ingot.dtype import NARROW
 from ingot.emit.kernels import ISAS, kernel_source
 from ingot.errors import InputError, UnsupportedError
 from ingot.files import make_folder, written
@@ -32,11 +33,14 @@ LINE = 110
 _C_TYPES = {
     "f32": "float", "f64": "double", "i64": "int64_t", "i32": "int32_t", "i16": "int16_t", "i8": "int8_t",
     "u64": "uint64_t", "u32": "uint32_t", "u16": "uint16_t", "u8": "uint8_t", "bool": "uint8_t",
-    "f16": "uint16_t", "bf16": "uint16_t",
+    "f16": "uint16_t", "bf16": "uint16_t", **dict.fromkeys((dtype.name for dtype in NARROW), "uint8_t"),
 }  # fmt: skip
 
 # Fields whose numbers have names in abi.h.
-_NAMED = {"activation": "INGOT_ACT_", "mask_kind": "INGOT_MASK_", "code": "INGOT_STRIP_OP_"}
+_NAMED = {
+    "activation": "INGOT_ACT_", "mask_kind": "INGOT_MASK_", "code": "INGOT_STRIP_OP_", "merge": "INGOT_MERGE_",
+    "from": "INGOT_DTYPE_", "to": "INGOT_DTYPE_", "rounding": "INGOT_ROUND_",
+}  # fmt: skip
 
 _FEATURES = {"avx2": ("avx2", "fma"), "avx512": ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma")}
 

@@ -8,8 +8,10 @@ from ingot.lower.cpu import CPU
 from ingot.lower.lowered import Lowered, Step
 from ingot.lower.lowering import Backend, Lowering, choose_row
 from ingot.lower.recipe import has_shapes, static_values
+from ingot.lower.restate import RESTATEMENTS, restate_node
 from ingot.lower.segments import Segment, split
 from ingot.lower.target import Target
+from ingot.lower.widen import widen_node, widened_dtype
 from ingot.ops.define import expand_node
 
 __all__ = ["Backend", "Lowered", "Segment", "Target", "lower", "segments", "step_cost"]
@@ -29,9 +31,9 @@ def lower(graph: Graph, target: Target, mode: str = "infer", backend: Backend | 
 def segments(graph: Graph, target: Target) -> list[Segment]:
     """A static graph as `lower` takes it: a copy, prepared, and cut where only the reference can go on.
 
-    An op without an accepting row is expanded into simpler ops where it can be; what is left without a kernel goes
-    into interpreted segments, and so do values that are no tensors, and shapes that depend on data. Raises
-    UnsupportedError for one beside states.
+    An op without an accepting row is widened, expanded into simpler ops or restated, where it can be; what is left
+    without a kernel goes into interpreted segments, and so do values that are no tensors, and shapes that depend on
+    data. Raises UnsupportedError for one beside states.
     """
     graph = graph.copy()
     shapeless = {node for node in graph.nodes if not has_shapes(graph, node)}
@@ -48,10 +50,12 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
             if node in lowering.grouped or node.outputs[0] in lowering.static:
                 continue
             row, _ = choose_row(lowering, node)
-            if row is None and node.op.expand is not None:
-                expand_node(graph, node)
+            if row is not None:
+                continue
+            root = lowering.groups[node].root if node in lowering.groups else node
+            if _is_simpler(lowering, root):
                 expanded = True
-            elif row is None:
+            else:
                 fallback.add(node)
     return split(graph, _widen(lowering, fallback), lowering.static)
 
@@ -59,6 +63,19 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
 def step_cost(lowered: Lowered, step: Step) -> Cost:
     """What one step of a lowered program costs at least, as the target's device counts it."""
     return BACKENDS[lowered.target.device].cost(lowered, step)
+
+
+def _is_simpler(lowering: Lowering, node: Node) -> bool:
+    """Makes a node without a kernel one that may have one, if it can; see `widen`, `Op.expand` and `restate`."""
+    graph, name = lowering.graph, node.op.name
+    is_known = bool(lowering.backend.rows.get(name)) or name in RESTATEMENTS or node.op.expand is not None
+    if widened_dtype(graph, node) is not None and is_known:
+        widen_node(graph, node)
+    elif node.op.expand is not None:
+        expand_node(graph, node)
+    else:
+        return restate_node(graph, node)
+    return True
 
 
 def _widen(lowering: Lowering, fallback: set[Node]) -> set[Node]:

@@ -239,6 +239,10 @@ class Lowering:
         """A tensor for what steps hand to one another, row-major or with its axes in another order."""
         return self._new(name, dtype, shape, "activation", order)
 
+    def move(self, source: View, target: View) -> None:
+        """A step that copies elements between two views of one shape, into another dtype where that differs."""
+        (self.backend.copy if source.dtype is target.dtype else self.backend.cast)(self, source, target)
+
     def add_copy(self, source: View, target: View) -> None:
         """A step that copies elements between two views of one shape."""
         self.backend.copy(self, source, target)
@@ -467,6 +471,7 @@ class Lowering:
         self, name: str, dtype: DType, shape: tuple[int, ...], kind: str, order: tuple[int, ...] | None = None
     ) -> View:
         """A root whose axes lie in memory in `order`: its own shape is in that order, its view's shape is `shape`."""
+        dtype = dtype.held
         strides = contiguous_strides(shape) if order is None else ordered_strides(shape, order)
         view = View(self._id(), dtype, 0, shape, strides)
         lying = shape if order is None or view.is_contiguous else tuple(shape[axis] for axis in order)

@@ -265,7 +265,7 @@ class Recipe:
     @property
     def dtype(self) -> DType:
         """Of the value, and of the array that holds the bytes."""
-        return self.value.type.dtype
+        return self.value.type.dtype.held
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -286,7 +286,7 @@ class Recipe:
             n, k = (k, n) if self.transposed else (n, k)
             return math.prod(several) * self.panels.panel_bytes(k, n)
         if self.format is None:
-            return self.value.type.nbytes
+            return self.dtype.nbytes(self.value.type.size)
         *rows, columns = self.shape
         return math.prod(rows) * self.format.stored.size(columns)
 

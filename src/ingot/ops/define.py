@@ -129,10 +129,18 @@ class Expansion(Builder):
         hint = f"{self.node.outputs[0]}.{op}"
         return self.graph.add(op, names, hint, before=self.node, **attributes).output
 
-    def _constant(self, value: float | int) -> str:
-        dtype = i64 if isinstance(value, int) else self.type(self.node.outputs[0]).dtype
+    def add_all(self, op: str, *operands: str | None, **attributes: Any) -> tuple[str, ...]:
+        """All results of an op of several."""
+        hints = [f"{name}.{op}" for name in self.node.outputs]
+        return self.graph.add(op, operands, hints, before=self.node, **attributes).outputs
+
+    def constant(self, value: float | int | np.ndarray, dtype: DType) -> str:
+        """A number of a dtype, shape [], or an array of such numbers."""
         name = self.graph.fresh(f"{self.node.outputs[0]}.constant")
         return self.graph.add_constant(name, np.array(value, dtype.numpy))
+
+    def _constant(self, value: float | int) -> str:
+        return self.constant(value, i64 if isinstance(value, int) else self.type(self.node.outputs[0]).dtype)
 
 
 def _bound(expand: Callable[..., Any]) -> Callable[[Graph, Node], str | tuple[str, ...]]:
@@ -143,7 +151,11 @@ def expand_node(graph: Graph, node: Node) -> tuple[str, ...]:
     """Replaces a node by simpler ones; its values keep their names, which are returned."""
     assert node.op.expand is not None, f"op {node.op.name} has no expansion"
     results = node.op.expand(graph, node)
-    results = results if isinstance(results, tuple) else (results,)
+    return replace_node(graph, node, results if isinstance(results, tuple) else (results,))
+
+
+def replace_node(graph: Graph, node: Node, results: Sequence[str]) -> tuple[str, ...]:
+    """Puts values in the place of those of a node, whose names they get and which it returns."""
     names, operands = node.outputs, node.operands
     for name, result in zip(names, results, strict=True):
         graph.replace_uses(name, result)

@@ -239,9 +239,17 @@ def _infer_clip(x, *, minimum, maximum):
     return x
 
 
+def _expand_clip(g, x, *, minimum, maximum):
+    dtype = g.type(x).dtype
+    if minimum != -math.inf:
+        x = g.maximum(x, g.constant(minimum, dtype))
+    return x if maximum == math.inf else g.minimum(x, g.constant(maximum, dtype))
+
+
 @elementwise(
     infer=_infer_clip,
     inplace=(0,),
+    expand=_expand_clip,
     samples=[
         *_with(UNARY, minimum=-0.5, maximum=1.25),
         *_with(UNARY[:1], minimum=0.5),

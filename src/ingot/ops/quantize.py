@@ -48,9 +48,52 @@ def _spread(values, shape, axis: int, block: int):
     return values.reshape(-1, *[1] * (len(shape) - axis - 1))
 
 
-def _wide(dtype: DType) -> type[np.floating]:
+def _wide(dtype: DType) -> DType:
     """What is computed in, before a result is rounded to a float dtype."""
-    return np.float64 if dtype is f64 else np.float32
+    return f64 if dtype is f64 else f32
+
+
+def _as(g, x, *dtypes):
+    """x in one dtype after the other."""
+    for dtype in dtypes:
+        x = x if g.type(x).dtype is dtype else g.cast(x, dtype=dtype)
+    return x
+
+
+def _spread_in(g, values, shape, axis: int, block: int):
+    """As `_spread`, in plain ops."""
+    dims = g.type(values).shape
+    if dims in ((), (1,)):
+        return g.reshape(values, shape=())
+    if not block:
+        return g.reshape(values, shape=(*dims, *[1] * (len(shape) - axis - 1)))
+    head, count, behind = dims[:axis], dims[axis], dims[axis + 1 :]
+    values = g.expand(g.reshape(values, shape=(*head, count, 1, *behind)), shape=(*head, count, block, *behind))
+    values = g.reshape(values, shape=(*head, count * block, *behind))
+    return g.slice(values, starts=(0,) * len(shape), stops=shape, steps=(1,) * len(shape))
+
+
+def _expand_quantize(g, x, scale, zero_point=None, *, axis, block, dtype, precision, saturate):
+    wide, shape = _wide(precision), g.type(x).shape
+    scale = _as(g, _spread_in(g, scale, shape, axis, block), precision, wide)
+    quotient = _as(g, g.div(_as(g, x, precision, wide), scale), precision, wide)
+    zero = g.constant(0, wide)
+    point = zero if zero_point is None else _as(g, _spread_in(g, zero_point, shape, axis, block), wide)
+    if dtype.limits is None:
+        return g.cast(g.add(quotient, point), dtype=dtype, saturate=saturate)
+    steps = g.round(quotient)
+    if zero_point is not None:  # else the cast makes 0 of NaN
+        steps = g.add(g.where(g.isnan(steps), zero, steps), point)
+    low, high = dtype.limits
+    return g.cast(g.clip(steps, minimum=float(low), maximum=float(high)), dtype=dtype)
+
+
+def _expand_dequantize(g, x, scale, zero_point=None, *, axis, block, dtype):
+    wide, shape = _wide(dtype), g.type(x).shape
+    steps = _as(g, x, wide)
+    if zero_point is not None:
+        steps = g.sub(steps, _as(g, _spread_in(g, zero_point, shape, axis, block), wide))
+    return _as(g, g.mul(steps, _as(g, _spread_in(g, scale, shape, axis, block), wide)), dtype)
 
 
 def _infer_quantize(x, scale, zero_point=None, *, axis, block, dtype, precision, saturate):
@@ -71,6 +114,7 @@ _TENSOR = {"axis": 0, "block": 0, "precision": f32}
 @op(
     computes=False,
     infer=_infer_quantize,
+    expand=_expand_quantize,
     domain=(-3.0, 3.0),
     samples=[
         sample("x[2,5,7] s>0.01<0.1[] z:u8<9[]", **_TENSOR, dtype=u8),
@@ -91,7 +135,7 @@ def quantize(
     precision: what the division is computed in. block: 0, or elements of a block along the axis. saturate: see `cast`.
     NaN becomes the zero point, as far as the dtype has no NaN.
     """
-    wide = _wide(precision)
+    wide = _wide(precision).numpy
     x, scale = (a.astype(precision.numpy).astype(wide) for a in (x, _spread(scale, x.shape, axis, block)))
     quotient = (x / scale).astype(precision.numpy).astype(wide)
     zero = 0 if zero_point is None else _spread(zero_point, x.shape, axis, block).astype(wide)
@@ -113,6 +157,7 @@ def _infer_dequantize(x, scale, zero_point=None, *, axis, block, dtype):
 @op(
     computes=False,
     infer=_infer_dequantize,
+    expand=_expand_dequantize,
     samples=[
         sample("x:u8<200[2,5,7] s>0.01<0.1[] z:u8<9[]", axis=0, block=0, dtype=f32),
         sample("x:i16<200[2,5,7] s>0.01<0.1[5] z:i16<9[5]", axis=1, block=0, dtype=f32),
@@ -125,7 +170,7 @@ def _infer_dequantize(x, scale, zero_point=None, *, axis, block, dtype):
 )
 def dequantize(x, scale, zero_point=None, *, axis: int, block: int, dtype: DType):
     """(x - zero_point) * scale, computed in f32 and rounded once; block: 0, or elements of a block along the axis."""
-    wide = _wide(dtype)
+    wide = _wide(dtype).numpy
     steps = x.astype(wide)
     if zero_point is not None:
         steps = steps - _spread(zero_point, x.shape, axis, block).astype(wide)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from ingot.dim import Dim, floordiv
+from ingot.dtype import i64
 from ingot.errors import ShapeError
 from ingot.ir import TensorType
 from ingot.ops.define import Ints, Sizes, broadcast_shapes, expect_numbers, op, product, sample, unify
@@ -214,9 +215,18 @@ def _infer_trilu(x, *, k, upper):
     return x
 
 
+def _expand_trilu(g, x, *, k, upper):
+    m, n = g.type(x).shape[-2:]
+    rows = g.reshape(g.iota(length=m, start=0, step=1, dtype=i64), shape=(m, 1))
+    columns = g.iota(length=n, start=0, step=1, dtype=i64)
+    compared = (g.greater_equal if upper else g.less_equal)(g.sub(columns, rows), k)
+    return g.where(compared, x, g.constant(0, g.type(x).dtype))
+
+
 @op(
     infer=_infer_trilu,
     inplace=(0,),
+    expand=_expand_trilu,
     samples=[
         sample("x[5,5]", k=0, upper=False),
         sample("x[5,5]", k=1, upper=True),

@@ -127,7 +127,7 @@ def _pad(graph: Graph, node: Node) -> bool:
 
 def _holds(wide: DType, narrow: DType) -> bool:
     """True when every value of `narrow` is a value of `wide`."""
-    if narrow is wide or not (wide.is_native and narrow.is_native):
+    if narrow is wide or "n" in (wide.kind, narrow.kind) or "s" in (wide.kind, narrow.kind):
         return narrow is wide
     if narrow.kind == "b":
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ingot.dtype import f32
+from ingot.dtype import DType, f32, f64, i64
 from ingot.ir import Node
 from ingot.lower.cpu.formats import F32
 from ingot.lower.cpu.linear import epilogue_fields, packed_step
@@ -197,8 +197,8 @@ def _conv_nchw(lowering: Lowering, node: Node) -> None:
     lowering.step("conv2d_f32", "conv_nchw_args", fields, reads, [out], work=work)
 
 
-def _pool(op: str) -> None:
-    @row(op, f"{op}_f32", both(of(f32), _two_dimensional))
+def _pool(op: str, dtype: DType) -> None:
+    @row(op, f"{op}_{dtype}", both(of(dtype), _two_dimensional))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.image(node.operands[0])
         out = lowering.accepted_result(node.output, lambda view: view.has_adjacent_channels, _LAST)
@@ -208,8 +208,10 @@ def _pool(op: str) -> None:
         if op == "avg_pool":
             fields["count_include_pad"] = int(node.count_include_pad)
         work = out.size * math.prod(node.kernel) * _POOLED
-        lowering.step(f"{op}_f32", "pool_args", fields, [x], [out], work=work)
+        lowering.step(f"{op}_{dtype}", "pool_args", fields, [x], [out], work=work)
 
 
-_pool("max_pool")
-_pool("avg_pool")
+for _dtype in (f32, f64):
+    _pool("max_pool", _dtype)
+    _pool("avg_pool", _dtype)
+_pool("max_pool", i64)

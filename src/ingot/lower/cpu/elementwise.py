@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import ingot.ops  # noqa: F401  fills OPS
-from ingot.abi import Elementwise, elementwise, kernels
+from ingot.abi import Elementwise, constant, elementwise, kernels
 from ingot.dtype import DTYPES, DType
 from ingot.ir import OPS, Node
 from ingot.lower.cpu.rows import of, operand_type, row
@@ -42,11 +42,20 @@ def add_copy(lowering: Lowering, source: View, target: View) -> None:
 
 def add_cast(lowering: Lowering, source: View, target: View) -> None:
     """A step that copies elements into another dtype."""
-    _lower_move(lowering, f"cast_{source.dtype}_{target.dtype}", source, target)
+    direct = f"cast_{source.dtype}_{target.dtype}"
+    if direct in kernels():
+        _lower_move(lowering, direct, source, target)
+    else:
+        _lower_move(lowering, "cast", source, target, **cast_fields(source.dtype, target.dtype))
 
 
-def _lower_move(lowering: Lowering, kernel: str, source: View, target: View) -> None:
-    fields = elementwise_fields([source], target)
+def cast_fields(source: DType, target: DType) -> dict[str, int]:
+    """What the cast of any dtype to any other is told of them."""
+    return {"from": constant(f"INGOT_DTYPE_{source}"), "to": constant(f"INGOT_DTYPE_{target}")}
+
+
+def _lower_move(lowering: Lowering, kernel: str, source: View, target: View, **numbers: int) -> None:
+    fields = elementwise_fields([source], target) | numbers
     lowering.step(kernel, "elementwise_args", fields, [source], [target], work=source.size / 4)
 
 
@@ -83,12 +92,12 @@ for _kernel in elementwise().values():
 
 @row("bitcast", "copy_b")
 def _bitcast(lowering: Lowering, node: Node) -> None:
-    _emit(lowering, node, f"copy_b{node.dtype.itemsize}", _CHEAP)
+    _emit(lowering, node, f"copy_b{node.dtype.held.itemsize}", _CHEAP)
 
 
 def _where(itemsize: int) -> None:
     def refuse(lowering: Lowering, node: Node) -> str:
-        found = operand_type(lowering, node, 1).dtype.itemsize
+        found = operand_type(lowering, node, 1).dtype.held.itemsize
         return "" if found == itemsize else f"elements have {found} bytes, expected {itemsize}"
 
     @row("where", f"where_b{itemsize}", refuse)
@@ -96,7 +105,7 @@ def _where(itemsize: int) -> None:
         _emit(lowering, node, f"where_b{itemsize}", _CHEAP)
 
 
-for _itemsize in (1, 4, 8):
+for _itemsize in (1, 2, 4, 8):
     _where(_itemsize)
 
 
@@ -116,3 +125,11 @@ def _cast(source: DType, target: DType) -> None:
 for _name in kernels():
     if _name.startswith("cast_"):
         _cast(*(DTYPES[_dtype] for _dtype in _name.split("_")[1:]))
+
+
+@row("cast", "cast")
+def _cast_any(lowering: Lowering, node: Node) -> None:
+    source, target = operand_type(lowering, node).dtype, node.dtype
+    fields = cast_fields(source, target) | {"rounding": constant(f"INGOT_ROUND_{node.round_mode}")}
+    fields["saturate"] = int(node.saturate and target.kind == "n")
+    _emit(lowering, node, "cast", _COSTLY, **fields)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ingot.dtype import f32, i32, i64
+from ingot import abi
+from ingot.dtype import DType, f32, f64, i32, i64, u64
 from ingot.ir import Node
 from ingot.lower.cpu.formats import FORMATS
 from ingot.lower.cpu.rows import Condition, both, last_axis, of, operand_type, row, stored
@@ -85,9 +86,10 @@ def _gather_fields(itemsize: int) -> dict[str, Field]:
     return {"fault": Pointer(FAULT), "item_bytes": itemsize}
 
 
-@row("gather_elements", "gather_elements_i64", _indices(i64))
+@row("gather_elements", "gather_elements_i64")
 def _gather_elements(lowering: Lowering, node: Node) -> None:
     x, indices = lowering.view(node.operands[0]), lowering.contiguous(node.operands[1])
+    indices = indices if indices.dtype is i64 else lowering.cast(indices, i64)
     out = lowering.result(node.output)
     fields = _gather_fields(x.dtype.itemsize) | {
         "x": pointer(x), "indices": pointer(indices), "out": pointer(out),
@@ -98,15 +100,64 @@ def _gather_elements(lowering: Lowering, node: Node) -> None:
     lowering.step("gather_elements_i64", "gather_elements_args", fields, [x, indices], [out], work=work)
 
 
-@row("topk", "topk_f32", both(of(f32), last_axis))
-def _topk(lowering: Lowering, node: Node) -> None:
-    x = lowering.rows(node.operands[0])
-    out, indices = (lowering.result(name) for name in node.outputs)
-    fields: dict[str, Field] = {
-        "x": pointer(x), "out": pointer(out), "indices": pointer(indices), "rows": x.shape[0], "cols": x.shape[1],
-        "k": node.k, "x_stride": x.strides[0], "largest": int(node.largest),
-    }  # fmt: skip
-    lowering.step("topk_f32", "topk_args", fields, [x], [out, indices], work=x.size * 2.0)
+def _scatter(kernel: str, accepts: Condition) -> None:
+    """Declares a kernel that writes into what it is given: into x itself, or into a copy in its own dtype of sums."""
+
+    @row("scatter_elements", kernel, accepts)
+    def lower(lowering: Lowering, node: Node) -> None:
+        x, indices, updates = (lowering.view(operand) for operand in node.operands)
+        indices, out = lowering.contiguous(indices), lowering.result(node.output, strided=True)
+        # Floats meet in f64; and nothing else may lie in the memory of a state that is overwritten step by step.
+        dtype = f64 if kernel == "scatter_f64" else out.dtype
+        is_own = dtype is out.dtype and lowering.lowered.tensors[out.tensor].kind != "update"
+        held = out if is_own else lowering.temporary(f"{node.output}.{dtype}", dtype, out.shape)
+        updates = lowering.contiguous(updates if updates.dtype is dtype else lowering.cast(updates, dtype))
+        lowering.move(x, held)
+        fields = _gather_fields(held.dtype.itemsize) | {
+            "indices": pointer(indices), "updates": pointer(updates), "out": pointer(held),
+            "rank": len(indices.shape), "axis": node.axis, "index_bytes": indices.dtype.itemsize,
+            "merge": abi.constant(f"INGOT_MERGE_{node.reduction}"), "shape": indices.shape,
+            "out_strides": held.strides, "limit": held.shape[node.axis],
+        }  # fmt: skip
+        reads = [indices, updates, held]
+        lowering.step(kernel, "scatter_args", fields, reads, [held], work=indices.size * 4.0, keeps=1)
+        if held is not out:
+            lowering.move(held, out)
+
+
+def _merges(*dtypes: DType) -> Condition:
+    def refuse(lowering: Lowering, node: Node) -> str:
+        if node.reduction == "none":
+            return "updates replace what is there"
+        found = operand_type(lowering, node).dtype
+        return "" if found in dtypes else f"elements are {found}, expected one of {', '.join(map(str, dtypes))}"
+
+    return refuse
+
+
+def _replaces(lowering: Lowering, node: Node) -> str:
+    return "" if node.reduction == "none" else "updates are merged with what is there"
+
+
+_scatter("scatter_b", _replaces)
+_scatter("scatter_f64", _merges(f64, f32))
+_scatter("scatter_i64", _merges(i64))
+
+
+def _topk(kernel: str, dtype: DType) -> None:
+    @row("topk", kernel, both(of(dtype), last_axis))
+    def lower(lowering: Lowering, node: Node) -> None:
+        x = lowering.rows(node.operands[0])
+        out, indices = (lowering.result(name) for name in node.outputs)
+        fields: dict[str, Field] = {
+            "x": pointer(x), "out": pointer(out), "indices": pointer(indices), "rows": x.shape[0], "cols": x.shape[1],
+            "k": node.k, "x_stride": x.strides[0], "largest": int(node.largest),
+        }  # fmt: skip
+        lowering.step(kernel, "topk_args", fields, [x], [out, indices], work=x.size * 2.0)
+
+
+for _dtype in (f32, f64, i64, u64):
+    _topk(f"topk_{_dtype}", _dtype)
 
 
 def _few_axes(lowering: Lowering, node: Node) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ingot import abi
-from ingot.dtype import f32
+from ingot.dtype import DType, f32, f64, i64, u64
 from ingot.ir import Node
 from ingot.lower.cpu.formats import FORMATS, PANEL, pack_fields
 from ingot.lower.cpu.rows import Condition, both, of, row, stored
@@ -15,7 +16,7 @@ from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, broadcast_view, pointer
 from ingot.lower.matrix import matrix
 from ingot.lower.recipe import Recipe
-from ingot.lower.view import View
+from ingot.lower.view import View, collapse
 
 # Nanoseconds per multiply-add on one thread in a packed kernel, and per weight byte when weights are streamed.
 _FMA, _BYTE = 0.018, 0.02
@@ -187,6 +188,38 @@ def _matmul(lowering: Lowering, node: Node) -> None:
     fields |= {"c_stride": out.strides[-2]}
     work = out.size * k * _FMA
     lowering.step("matmul_f32", "matmul_args", fields, reads, [out], work=work)
+
+
+def _unscaled(lowering: Lowering, node: Node) -> str:
+    scale = lowering.group(node).root.scale
+    return "" if scale == 1.0 else f"scale is {scale}, expected 1"
+
+
+def _product(kernel: str, dtype: DType) -> None:
+    """Declares the product of a type of 64 bits, which has no epilogue."""
+
+    @row("matmul", kernel, both(of(dtype, dtype), _unscaled))
+    def lower(lowering: Lowering, node: Node) -> None:
+        a, b = lowering.view(node.operands[0]), lowering.view(node.operands[1])
+        a = _swap(a) if node.transpose_a else a
+        b = _swap(b) if node.transpose_b else b
+        out = lowering.result(node.output, strided=True)
+        n = out.shape[-1]
+        k = a.shape[-1]
+        rows = replace(a, shape=(*a.shape[:-1], 1), strides=(*a.strides[:-1], 0)).expand(out.shape)
+        columns = replace(b, shape=(*b.shape[:-2], 1, n), strides=(*b.strides[:-2], 0, b.strides[-1])).expand(out.shape)
+        shape, strides = collapse([rows, columns, out])
+        fields: dict[str, Field] = {
+            "a": pointer(a), "b": pointer(b), "out": pointer(out), "rank": len(shape), "shape": shape,
+            "a_strides": strides[0], "b_strides": strides[1], "out_strides": strides[2],
+            "k": k, "a_k_stride": a.strides[-1], "b_k_stride": b.strides[-2],
+        }  # fmt: skip
+        lowering.step(kernel, "product_args", fields, [a, b], [out], work=out.size * k)
+
+
+_product("product_f64", f64)
+_product("product_i64", i64)
+_product("product_i64", u64)  # which wraps alike
 
 
 def _swap(view: View) -> View:

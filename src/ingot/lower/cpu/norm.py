@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from ingot.dtype import f32, i64
+import math
+from collections.abc import Callable
+
+from ingot.abi import kernels
+from ingot.dtype import DType, f32, f64, i64, u64
 from ingot.ir import Node
 from ingot.lower.cpu.rows import both, last_axis, of, row
 from ingot.lower.lowered import Field
@@ -54,7 +58,7 @@ _softmax("softmax")
 _softmax("log_softmax")
 
 
-def _reduce(op: str, kernel: str, dtype, axes_of) -> None:  # type: ignore[no-untyped-def]
+def _reduce(op: str, kernel: str, dtype: DType, axes_of: Callable[[Node], tuple[int, ...]]) -> None:
     @row(op, kernel, of(dtype))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.view(node.operands[0])
@@ -72,8 +76,29 @@ def _reduce(op: str, kernel: str, dtype, axes_of) -> None:  # type: ignore[no-un
         lowering.step(kernel, "reduce_args", fields, [x], [out], work=x.size * _PER_ELEMENT)
 
 
-for _op in ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"):
-    _reduce(_op, f"{_op}_f32", f32, lambda node: node.axes)
-_reduce("reduce_sum", "reduce_sum_i64", i64, lambda node: node.axes)
-for _op in ("argmax", "argmin"):
-    _reduce(_op, f"{_op}_f32", f32, lambda node: (node.axis,))
+_REDUCTIONS = ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod")
+for _dtype in (f32, f64, i64, u64):
+    for _op in _REDUCTIONS:
+        if (_kernel := f"{_op}_{_dtype}") in kernels():
+            _reduce(_op, _kernel, _dtype, lambda node: node.axes)
+    for _op in ("argmax", "argmin"):
+        _reduce(_op, f"{_op}_{_dtype}", _dtype, lambda node: (node.axis,))
+for _op in ("reduce_sum", "reduce_prod"):
+    _reduce(_op, f"{_op}_i64", u64, lambda node: node.axes)  # they wrap alike
+
+
+def _running(op: str, kernel: str, dtype: DType) -> None:
+    @row(op, kernel, of(dtype))
+    def lower(lowering: Lowering, node: Node) -> None:
+        x, out = lowering.contiguous(node.operands[0]), lowering.result(node.output)
+        fields: dict[str, Field] = {
+            "x": pointer(x), "out": pointer(out), "outer": math.prod(x.shape[: node.axis]),
+            "count": x.shape[node.axis], "inner": math.prod(x.shape[node.axis + 1 :]),
+        }  # fmt: skip
+        lowering.step(kernel, "running_args", fields, [x], [out], work=x.size * _PER_ELEMENT, inplace=(0,))
+
+
+for _op in ("cumsum", "cumprod"):
+    for _dtype in (f32, f64, i64):
+        _running(_op, f"{_op}_{_dtype}", _dtype)
+    _running(_op, f"{_op}_i64", u64)

@@ -1,0 +1,86 @@
+/* scatter.c: elements written at run-time indices along an axis, over or into what is there. A line along the axis is
+ * one part's work, in order. An index outside [-limit, limit) goes to the run's fault slot, and its update nowhere. */
+#include <string.h>
+
+#include "index.h"
+#include "kernel.h"
+
+/* The lines of the indices: how many, how long, and how far apart the elements of one are. */
+typedef struct { int64_t count; int64_t length; int64_t inner; } scatter_lines;
+
+static inline scatter_lines scatter_lines_of(const scatter_args *args) {
+  scatter_lines lines = {1, args->shape[args->axis], 1};
+  for (int32_t d = 0; d < args->rank; d++) {
+    if (d != args->axis) lines.count *= args->shape[d];
+    if (d > args->axis) lines.inner *= args->shape[d];
+  }
+  return lines;
+}
+
+/* Where line i of the result begins, in elements. */
+static inline int64_t scatter_line_begin(const scatter_args *args, int64_t i) {
+  int64_t offset = 0;
+  for (int32_t d = args->rank - 1; d >= 0; d--) {
+    if (d == args->axis) continue;
+    offset += i % args->shape[d] * args->out_strides[d];
+    i /= args->shape[d];
+  }
+  return offset;
+}
+
+/* place: the element of the result, in elements from its first; from: that of the updates. */
+#define SCATTER(name, update)                                                                              \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                               \
+    const scatter_args *args = p;                                                                          \
+    const scatter_lines lines = scatter_lines_of(args);                                                    \
+    const int64_t end = part_begin(lines.count, part + 1, parts), stride = args->out_strides[args->axis];  \
+    for (int64_t i = part_begin(lines.count, part, parts); i < end; i++) {                                 \
+      const int64_t first = i / lines.inner * lines.length * lines.inner + i % lines.inner;                \
+      const int64_t line = scatter_line_begin(args, i);                                                    \
+      for (int64_t k = 0; k < lines.length; k++) {                                                         \
+        const int64_t from = first + k * lines.inner;                                                      \
+        const int64_t index =                                                                              \
+            index_from_front(args->fault, args->step, index_at(args->indices, args->index_bytes, from), args->limit); \
+        if (index < 0) continue;                                                                           \
+        const int64_t place = line + index * stride;                                                       \
+        update;                                                                                            \
+      }                                                                                                    \
+    }                                                                                                      \
+  }
+
+static inline double scatter_merged_f64(double y, double x, int32_t merge) {
+  switch (merge) {
+    case INGOT_MERGE_add: return y + x;
+    case INGOT_MERGE_mul: return y * x;
+    case INGOT_MERGE_max: return y != y || y > x ? y : x;
+    case INGOT_MERGE_min: return y != y || y < x ? y : x;
+    default: return x;
+  }
+}
+
+/* Sums and products wrap. */
+static inline int64_t scatter_merged_i64(int64_t y, int64_t x, int32_t merge) {
+  switch (merge) {
+    case INGOT_MERGE_add: return (int64_t)((uint64_t)y + (uint64_t)x);
+    case INGOT_MERGE_mul: return (int64_t)((uint64_t)y * (uint64_t)x);
+    case INGOT_MERGE_max: return y > x ? y : x;
+    case INGOT_MERGE_min: return y < x ? y : x;
+    default: return x;
+  }
+}
+
+static inline void scatter_move(const scatter_args *args, int64_t from, int64_t place) {
+  const size_t bytes = (size_t)args->item_bytes;
+  memcpy((char *)args->out + (size_t)place * bytes, (const char *)args->updates + (size_t)from * bytes, bytes);
+}
+
+#define SCATTER_MERGE(type, merged)                                    \
+  type *y = (type *)args->out + place;                                 \
+  *y = merged(*y, ((const type *)args->updates)[from], args->merge)
+
+SCATTER(scatter_b, scatter_move(args, from, place))
+SCATTER(scatter_f64, SCATTER_MERGE(double, scatter_merged_f64))
+SCATTER(scatter_i64, SCATTER_MERGE(int64_t, scatter_merged_i64))
+
+#undef SCATTER
+#undef SCATTER_MERGE

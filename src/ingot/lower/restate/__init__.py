@@ -1,0 +1,10 @@
+"""Nodes that have no kernel as they are, in other dims or plainer ops, where kernels compute the same.
+
+An op's own expansion says what it means, whatever runs it; what stands here is known of static graphs, and of what
+kernels take: each restatement gives values that its node's are, or None where it knows no better.
+"""
+
+from ingot.lower.restate import grids, windows
+from ingot.lower.restate.table import RESTATEMENTS, restate_node
+
+__all__ = ["RESTATEMENTS", "grids", "restate_node", "windows"]

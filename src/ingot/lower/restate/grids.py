@@ -1,0 +1,150 @@
+"""What reads an image between its elements, as sums of elements that are gathered and weighed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ingot.dtype import i64
+from ingot.lower.restate.table import restates
+from ingot.ops.define import Expansion
+
+_FAR = 1e9  # elements from an image; what is farther, or NaN, is as far
+
+
+@dataclass(frozen=True, slots=True)
+class _Tap:
+    """Where an axis is read: the index, its weight, and whether it counts, if not always."""
+
+    place: str
+    weight: str | None
+    counts: str | None
+
+
+def _reflected(g: Expansion, c: str, size: int, align_corners: bool) -> str:
+    """Coordinates mirrored at the centers of the outer elements, or at their outer edges."""
+    low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
+    if span == 0:
+        return g.mul(c, 0.0)
+    c = g.abs(g.sub(c, low))
+    inside, turns = g.mod(c, span), g.floor(g.div(c, span))
+    is_even = g.equal(g.mod(turns, 2.0), 0.0)
+    return g.add(g.where(is_even, inside, g.sub(g.constant(span, g.type(c).dtype), inside)), low)
+
+
+def _taps(g: Expansion, c: str, size: int, mode: str, padding: str, align_corners: bool) -> list[_Tap]:
+    """The elements that an axis is read at for coordinates c."""
+    last, dtype = float(size - 1), g.type(c).dtype
+    c = g.where(g.isnan(c), g.constant(-_FAR, dtype), c)
+    c = g.clip(c, minimum=-_FAR, maximum=_FAR)
+    if mode != "cubic" and padding != "zeros":
+        c = _reflected(g, c, size, align_corners) if padding == "reflection" else c
+        c = g.clip(c, minimum=0.0, maximum=last)
+    first = g.round(c) if mode == "nearest" else g.floor(c)
+    part = g.sub(c, first)
+    weighed: list[tuple[str, str | None]]
+    match mode:
+        case "nearest":
+            weighed = [(first, None)]
+        case "linear":
+            weighed = [(first, g.sub(g.constant(1, dtype), part)), (g.add(first, 1.0), part)]
+        case _:
+            weighed = [(g.add(first, float(i)), _keys(g, g.abs(g.sub(part, float(i))))) for i in range(-1, 3)]
+    taps = []
+    for place, weight in weighed:
+        if padding == "reflection" and mode == "cubic":
+            place = g.round(_reflected(g, place, size, align_corners))
+        counts = None
+        if padding == "zeros":
+            counts = g.logical_and(g.greater_equal(place, 0.0), g.less_equal(place, last))
+        taps.append(_Tap(g.cast(g.clip(place, minimum=0.0, maximum=last), dtype=i64), weight, counts))
+    return taps
+
+
+def _keys(g: Expansion, x: str, a: float = -0.75) -> str:
+    """Cubic weights at distances x. Keys, "Cubic convolution interpolation for digital image processing", 1981."""
+    near = g.add(g.mul(g.mul(g.sub(g.mul(x, a + 2), a + 3), x), x), 1.0)
+    far = g.sub(g.mul(g.add(g.mul(g.sub(g.mul(x, a), 5 * a), x), 8 * a), x), 4 * a)
+    return g.where(g.less_equal(x, 1.0), near, far)
+
+
+def _read(g: Expansion, flat: str, axes: list[list[_Tap]], sizes: tuple[int, ...]) -> str:
+    """Weighted sums [N, C, points] of elements of flat [N, C, elements] over the taps [N, points] of all axes."""
+    batch, channels, _ = g.type(flat).dims
+    points = g.type(axes[0][0].place).dims[1]
+
+    def beside_channels(value: str) -> str:
+        return g.reshape(value, shape=(batch, 1, points))
+
+    total = None
+    for taps in itertools.product(*axes):
+        index = taps[0].place
+        for tap, size in zip(taps[1:], sizes[1:], strict=True):
+            index = g.add(g.mul(index, size), tap.place)
+        index = g.expand(beside_channels(index), shape=(batch, channels, points))
+        term = g.gather_elements(flat, index, axis=2)
+        for weight in (tap.weight for tap in taps if tap.weight is not None):
+            term = g.mul(term, beside_channels(weight))
+        for counts in (tap.counts for tap in taps if tap.counts is not None):
+            term = g.where(beside_channels(counts), term, 0.0)
+        total = term if total is None else g.add(total, term)
+    assert total is not None
+    return total
+
+
+@restates("grid_sample")
+def _grid_sample(g: Expansion, x: str, grid: str, *, mode: str, padding: str, align_corners: bool) -> str:
+    batch, channels, *sizes = g.type(x).dims
+    rank, places = len(sizes), g.type(grid).dims[1:-1]
+    points = g.reshape(grid, shape=(batch, math.prod(places), rank))
+    axes = []
+    for axis, size in enumerate(sizes):
+        column = rank - 1 - axis
+        place = g.slice(
+            points, starts=(0, 0, column), stops=(batch, math.prod(places), column + 1), steps=(1, 1, 1)
+        )  # fmt: skip
+        place = g.add(g.reshape(place, shape=(batch, math.prod(places))), 1.0)
+        if align_corners:
+            place = g.mul(g.div(place, 2.0), float(size - 1))
+        else:
+            place = g.div(g.sub(g.mul(place, float(size)), 1.0), 2.0)
+        axes.append(_taps(g, place, size, mode, padding, align_corners))
+    flat = g.reshape(x, shape=(batch, channels, math.prod(sizes)))
+    return g.reshape(_read(g, flat, axes, tuple(sizes)), shape=(batch, channels, *places))
+
+
+@restates("deform_conv")
+def _deform_conv(
+    g: Expansion, x: str, w: str, offset: str, b: str | None = None, mask: str | None = None, *,
+    strides: tuple[int, ...], pads: tuple[int, ...], dilations: tuple[int, ...], groups: int, offset_groups: int,
+) -> str:  # fmt: skip
+    """A product of the filter with what is read for all of its taps."""
+    (batch, channels, *sizes), kernel, out = g.type(x).dims, g.type(w).dims[2:], g.type(offset).dims[2:]
+    rank, taps, places = len(sizes), math.prod(kernel), math.prod(out)
+    images = batch * offset_groups
+    moved = g.reshape(offset, shape=(images, taps, rank, places))
+    axes = []
+    for axis, size in enumerate(sizes):
+        start = np.arange(out[axis]) * strides[axis] - pads[axis]
+        tap = np.indices(kernel)[axis].reshape(-1, *[1] * rank) * dilations[axis]
+        fixed = np.broadcast_to(tap + start.reshape(-1, *[1] * (rank - 1 - axis)), (taps, *out))
+        own = g.slice(
+            moved, starts=(0, 0, axis, 0), stops=(images, taps, axis + 1, places), steps=(1, 1, 1, 1)
+        )  # fmt: skip
+        point = g.add(
+            g.reshape(own, shape=(images, taps * places)), g.constant(fixed.reshape(-1), g.type(x).dtype)
+        )  # fmt: skip
+        axes.append(_taps(g, point, size, "linear", "zeros", True))
+    flat = g.reshape(x, shape=(images, channels // offset_groups, math.prod(sizes)))
+    read = _read(g, flat, axes, tuple(sizes))
+    if mask is not None:
+        read = g.mul(read, g.reshape(mask, shape=(images, 1, taps * places)))
+    columns = g.reshape(read, shape=(batch, groups, channels // groups * taps, places))
+    out_channels = g.type(w).dims[0]
+    rows = g.reshape(w, shape=(groups, out_channels // groups, channels // groups * taps))
+    y = g.matmul(rows, columns, transpose_a=False, transpose_b=False, scale=1.0)
+    y = g.reshape(y, shape=(batch, out_channels, *out))
+    return y if b is None else g.add(y, g.reshape(b, shape=(out_channels, *[1] * rank)))

@@ -1,0 +1,149 @@
+"""Convolution and pooling of dims and dtypes that have no kernel, by those that have one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ingot.dtype import f32, i64
+from ingot.lower.restate.table import restates
+from ingot.ops.define import Expansion
+from ingot.ops.reduce import lowest
+
+Sizes = tuple[int, ...]
+
+
+def _taps(g: Expansion, x: str, axis: int, kernel: int, step: int, pads: Sequence[int], apart: int, value: Any) -> str:
+    """What the taps of a window read along an axis: [.., n, ..] becomes [.., kernel, out, ..]."""
+    if any(pads):
+        low, high = (tuple(pad if i == axis else 0 for i in range(g.type(x).rank)) for pad in pads)
+        x = g.pad(x, low=low, high=high, value=value)
+    dims = g.type(x).dims
+    out = (dims[axis] - apart * (kernel - 1) - 1) // step + 1
+    steps = tuple(step if i == axis else 1 for i in range(len(dims)))
+    rows = []
+    for first in range(0, kernel * apart, apart):
+        starts = tuple(first if i == axis else 0 for i in range(len(dims)))
+        stops = tuple(first + (out - 1) * step + 1 if i == axis else dim for i, dim in enumerate(dims))
+        row = g.slice(x, starts=starts, stops=stops, steps=steps)
+        rows.append(g.reshape(row, shape=(*dims[:axis], 1, out, *dims[axis + 1 :])))
+    return rows[0] if kernel == 1 else g.concat(*rows, axis=axis)
+
+
+def _unrolled(g: Expansion, x: str, count: int, kernel: Sizes, window: dict[str, Sizes], value: Any) -> str:
+    """x [N, C, in..] as [N, out.., C, taps.., in..]: what windows read along the `count` first spatial dims."""
+    rank, pads = len(window["strides"]), window["pads"]
+    for i in range(count):
+        sides = pads[i], pads[rank + i]
+        x = _taps(g, x, 2 + 2 * i, kernel[i], window["strides"][i], sides, window["dilations"][i], value)
+        others = [axis for axis in range(1 + i, g.type(x).rank) if axis != 3 + 2 * i]
+        x = g.permute(x, axes=(*range(1 + i), 3 + 2 * i, *others))
+    return x
+
+
+def _last(window: dict[str, Sizes], count: int) -> dict[str, Sizes]:
+    """The settings of the last `count` spatial dims."""
+    rank, pads = len(window["strides"]), window["pads"]
+    first = rank - count
+    return {
+        "strides": window["strides"][first:], "dilations": window["dilations"][first:],
+        "pads": (*pads[first:rank], *pads[rank + first :]),
+    }  # fmt: skip
+
+
+def _first(window: dict[str, Sizes], count: int) -> dict[str, Sizes]:
+    """The settings of the first `count` spatial dims."""
+    rank, pads = len(window["strides"]), window["pads"]
+    return {
+        "strides": window["strides"][:count], "dilations": window["dilations"][:count],
+        "pads": (*pads[:count], *pads[rank : rank + count]),
+    }  # fmt: skip
+
+
+def _below_one(window: dict[str, Sizes]) -> dict[str, Sizes]:
+    """The settings of one spatial dim, below another of size 1."""
+    low, high = window["pads"]
+    return {"strides": (1, *window["strides"]), "dilations": (1, *window["dilations"]), "pads": (0, low, 0, high)}
+
+
+@restates("conv")
+def _conv(g: Expansion, x: str, w: str, b: str | None = None, *, groups: int, **window: Sizes) -> str | None:
+    """Of f32 in two dims, for which there are kernels: one has another beside it, and the taps of what is more become
+    channels. Of other dtypes all taps are channels of a product.
+    """
+    batch, channels, *_ = g.type(x).dims
+    out_channels, depth, *kernel = g.type(w).dims
+    rank, is_f32 = len(kernel), g.type(x).dtype is f32
+    if rank == 1 and is_f32:
+        x, w = (g.reshape(v, shape=(*g.type(v).dims[:2], 1, g.type(v).dims[2])) for v in (x, w))
+        y = g.conv(x, w, b, groups=groups, **_below_one(window))
+        return g.reshape(y, shape=g.type(g.node.output).dims)
+    left = 2 if is_f32 else 0
+    count = rank - left
+    if count == 0:
+        return None
+    x = _unrolled(g, x, count, tuple(kernel), window, 0)
+    dims = g.type(x).dims
+    out, inner = dims[1 : 1 + count], dims[2 + 2 * count :]
+    images, taps = batch * math.prod(out), math.prod(kernel[:count])
+    if left:
+        x = g.reshape(x, shape=(images, channels * taps, *inner))
+        w = g.reshape(w, shape=(out_channels, depth * taps, *kernel[count:]))
+        y = g.conv(x, w, b, groups=groups, **_last(window, left))
+    else:
+        x = g.permute(g.reshape(x, shape=(images, groups, depth * taps)), axes=(1, 0, 2))
+        w = g.reshape(w, shape=(groups, out_channels // groups, depth * taps))
+        y = g.matmul(x, w, transpose_a=False, transpose_b=True, scale=1.0)
+        y = g.reshape(g.permute(y, axes=(1, 0, 2)), shape=(images, out_channels))
+        y = y if b is None else g.add(y, b)
+    y = g.reshape(y, shape=(batch, *out, *g.type(y).dims[1:]))
+    return g.permute(y, axes=(0, 1 + count, *range(1, 1 + count), *range(2 + count, 2 + rank)))
+
+
+@restates("max_pool", "avg_pool")
+def _pool(
+    g: Expansion, x: str, *, kernel: Sizes, strides: Sizes, pads: Sizes, dilations: Sizes, **counting: bool
+) -> str | None:
+    """In two dims: one has another beside it; of more, the last two are pooled and then the others, each for itself."""
+    window = {"strides": strides, "pads": pads, "dilations": dilations}
+    pool, rank, dims = getattr(g, g.node.op.name), len(kernel), g.type(x).dims
+    if rank == 1:
+        x = g.reshape(x, shape=(*dims[:2], 1, dims[2]))
+        y = pool(x, kernel=(1, *kernel), **_below_one(window), **counting)
+        return g.reshape(y, shape=g.type(g.node.output).dims)
+    if rank == 2:
+        return None
+    batch, channels, outer = dims[0], dims[1], dims[2:-2]
+    x = g.reshape(x, shape=(batch, channels * math.prod(outer), *dims[-2:]))
+    x = pool(x, kernel=kernel[-2:], **_last(window, 2), **counting)
+    inner = g.type(x).dims[2:]
+    x = g.reshape(x, shape=(batch, channels, math.prod(outer), math.prod(inner)))
+    x = g.reshape(g.permute(x, axes=(0, 1, 3, 2)), shape=(batch, channels * math.prod(inner), *outer))
+    x = pool(x, kernel=kernel[:-2], **_first(window, rank - 2), **counting)
+    outer = g.type(x).dims[2:]
+    x = g.permute(g.reshape(x, shape=(batch, channels, math.prod(inner), math.prod(outer))), axes=(0, 1, 3, 2))
+    return g.reshape(x, shape=(batch, channels, *outer, *inner))
+
+
+@restates("max_pool_indices")
+def _max_pool_indices(g: Expansion, x: str, *, kernel: Sizes, **window: Sizes) -> str:
+    """The first tap that has the largest element, NaN before others, and where it reads."""
+    dtype, (batch, channels, *sizes), rank = g.type(x).dtype, g.type(x).dims, len(kernel)
+    count, least = math.prod(kernel), lowest(dtype.numpy)
+    positions = np.arange(math.prod(sizes)).reshape(1, 1, *sizes)
+    values = _unrolled(g, x, rank, kernel, window, least)
+    places = _unrolled(g, g.constant(positions, i64), rank, kernel, window, -1)
+    out = g.type(values).dims[1 : 1 + rank]
+    shape = (batch, *out, channels, count)
+    values = g.reshape(values, shape=shape)
+    places = g.expand(g.reshape(places, shape=(1, *out, 1, count)), shape=shape)
+    matches = g.equal(values, g.reduce_max(values, axes=(rank + 2,), keepdims=True))
+    if dtype.kind == "f":
+        matches = g.logical_or(matches, g.isnan(values))
+    matches = g.logical_and(matches, g.greater_equal(places, 0))
+    found = g.argmax(g.where(matches, g.constant(1, i64), 0), axis=rank + 2, keepdims=True)
+    y = g.reshape(g.gather_elements(places, found, axis=rank + 2), shape=shape[:-1])
+    return g.permute(y, axes=(0, 1 + rank, *range(1, 1 + rank)))

@@ -1,0 +1,44 @@
+"""Nodes of dtypes that have few kernels as the same node of a wider dtype between casts.
+
+It is what the reference does: floats of 16 bits are computed in f32 and rounded once. Integers wrap, so that i64 gives
+the low bits of whatever narrower ones give.
+"""
+
+from __future__ import annotations
+
+from ingot.dtype import DType, bf16, boolean, f16, f32, i8, i16, i32, i64, u8, u16, u32
+from ingot.ir import Graph, Node
+from ingot.ops.define import Expansion, replace_node
+
+WIDER = {f16: f32, bf16: f32} | dict.fromkeys((i32, i16, i8, u32, u16, u8, boolean), i64)
+# What these give where they look at no element is the least or largest of their dtype.
+_OF_NOTHING = {"reduce_max", "reduce_min", "max_pool"}
+
+
+def widened_dtype(graph: Graph, node: Node) -> DType | None:
+    """The dtype that a node can be computed in instead of that of its first operand; None where there is none."""
+    if not node.op.computes or not node.operands or node.operands[0] is None:
+        return None
+    return WIDER.get(graph.type(node.operands[0]).dtype)
+
+
+def widen_node(graph: Graph, node: Node) -> None:
+    """Replaces a node that has a `widened_dtype`; its values keep their names and dtypes."""
+    build, wide = Expansion(graph, node), widened_dtype(graph, node)
+    narrow = graph.type(str(node.operands[0])).dtype
+    assert wide is not None, f"{node} has no wider dtype"
+    operands = [
+        build.cast(name, dtype=wide) if name is not None and graph.type(name).dtype is narrow else name
+        for name in node.operands
+    ]
+    made = build.add_all(node.op.name, *operands, **node.attributes)
+    results = []
+    for name, result in zip(node.outputs, made, strict=True):
+        dtype = graph.type(name).dtype
+        if graph.type(result).dtype is not dtype:
+            if node.op.name in _OF_NOTHING and dtype.limits is not None:
+                low, high = dtype.limits
+                result = build.clip(result, minimum=low, maximum=high)
+            result = build.cast(result, dtype=dtype)
+        results.append(result)
+    replace_node(graph, node, results)
