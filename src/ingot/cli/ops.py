@@ -17,7 +17,8 @@ from ingot.cli.terminal import print_json, print_table, print_text, progress
 def ops(foreign: bool, as_json: bool) -> None:
     """Print the support matrix: each op, the importers that make it, its kernels, or what it expands into.
 
-    An op without a kernel runs on the reference, which --strict refuses.
+    A node that no kernel takes is expanded or restated in simpler ops where it can be, else it runs on the reference,
+    which --strict refuses.
     """
     if foreign:
         with progress("reading the rules"):
@@ -38,11 +39,12 @@ def ops(foreign: bool, as_json: bool) -> None:
 
 
 def matrix() -> list[dict[str, Any]]:
-    """One row per op: whether a rule of an importer makes it, its kernels, what happens without one."""
+    """One row per op: whether a rule of an importer makes it, its kernels, what happens to a node that none takes."""
     import ingot.ops  # noqa: F401  fills OPS
     from ingot.ir import OPS
     from ingot.load.made import read_table
     from ingot.lower.cpu import ROWS
+    from ingot.lower.restate import RESTATEMENTS
 
     made = {importer: set().union(*read_table(importer).values()) for importer in importers()}
     rows = []
@@ -50,7 +52,9 @@ def matrix() -> list[dict[str, Any]]:
         row: dict[str, Any] = {"op": name}
         row |= {importer: name in ops for importer, ops in made.items()}
         row["kernels"] = sorted({r.kernel for r in ROWS.get(name, [])})
-        row["without one"] = "a view" if op.view else "expands" if op.expand is not None else "reference"
+        is_restated = name in RESTATEMENTS
+        simpler = "expands" if op.expand is not None else "restated" if is_restated else "reference"
+        row["without one"] = "a view" if op.view else simpler
         rows.append(row)
     return rows
 

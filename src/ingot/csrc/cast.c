@@ -167,7 +167,7 @@ static const cast_store cast_stores[] = {
   #include "dtypes.def"
 };
 
-void K(cast)(const void *p, int32_t part, int32_t parts) {
+void K(convert)(const void *p, int32_t part, int32_t parts) {
   const elementwise_args *args = p;
   const cast_load load = cast_loads[args->from];
   const cast_store store = cast_stores[args->to];

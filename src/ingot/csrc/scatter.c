@@ -69,6 +69,16 @@ static inline int64_t scatter_merged_i64(int64_t y, int64_t x, int32_t merge) {
   }
 }
 
+static inline uint64_t scatter_merged_u64(uint64_t y, uint64_t x, int32_t merge) {
+  switch (merge) {
+    case INGOT_MERGE_add: return y + x;
+    case INGOT_MERGE_mul: return y * x;
+    case INGOT_MERGE_max: return y > x ? y : x;
+    case INGOT_MERGE_min: return y < x ? y : x;
+    default: return x;
+  }
+}
+
 static inline void scatter_move(const scatter_args *args, int64_t from, int64_t place) {
   const size_t bytes = (size_t)args->item_bytes;
   memcpy((char *)args->out + (size_t)place * bytes, (const char *)args->updates + (size_t)from * bytes, bytes);
@@ -81,6 +91,7 @@ static inline void scatter_move(const scatter_args *args, int64_t from, int64_t 
 SCATTER(scatter_b, scatter_move(args, from, place))
 SCATTER(scatter_f64, SCATTER_MERGE(double, scatter_merged_f64))
 SCATTER(scatter_i64, SCATTER_MERGE(int64_t, scatter_merged_i64))
+SCATTER(scatter_u64, SCATTER_MERGE(uint64_t, scatter_merged_u64))
 
 #undef SCATTER
 #undef SCATTER_MERGE

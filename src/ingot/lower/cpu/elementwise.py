@@ -46,7 +46,7 @@ def add_cast(lowering: Lowering, source: View, target: View) -> None:
     if direct in kernels():
         _lower_move(lowering, direct, source, target)
     else:
-        _lower_move(lowering, "cast", source, target, **cast_fields(source.dtype, target.dtype))
+        _lower_move(lowering, "convert", source, target, **cast_fields(source.dtype, target.dtype))
 
 
 def cast_fields(source: DType, target: DType) -> dict[str, int]:
@@ -127,9 +127,9 @@ for _name in kernels():
         _cast(*(DTYPES[_dtype] for _dtype in _name.split("_")[1:]))
 
 
-@row("cast", "cast")
+@row("cast", "convert")
 def _cast_any(lowering: Lowering, node: Node) -> None:
     source, target = operand_type(lowering, node).dtype, node.dtype
     fields = cast_fields(source, target) | {"rounding": constant(f"INGOT_ROUND_{node.round_mode}")}
     fields["saturate"] = int(node.saturate and target.kind == "n")
-    _emit(lowering, node, "cast", _COSTLY, **fields)
+    _emit(lowering, node, "convert", _COSTLY, **fields)

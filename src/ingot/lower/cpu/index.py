@@ -142,6 +142,7 @@ def _replaces(lowering: Lowering, node: Node) -> str:
 _scatter("scatter_b", _replaces)
 _scatter("scatter_f64", _merges(f64, f32))
 _scatter("scatter_i64", _merges(i64))
+_scatter("scatter_u64", _merges(u64))
 
 
 def _topk(kernel: str, dtype: DType) -> None:

@@ -1,0 +1,187 @@
+"""Kernels of types of 64 bits, tables over kernel and dtype: numbers against the reference, bits with each other."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_row_kernels import reduced
+
+import ingot.ops
+from differential import check_states, expect_same, native
+from ingot import abi
+from ingot.abi import Elementwise
+from ingot.dtype import DTYPES, f32, i64
+from ingot.errors import InputError
+from ingot.ir import OPS, Graph, TensorType
+from ingot.run.interpret import interpret
+from kernel_calls import close, element_strides, every
+
+assert ingot.ops
+pytestmark = pytest.mark.native
+
+WIDE = ("f64", "i64", "u64")
+SPECIAL: dict[str, list[Any]] = {
+    "f64": [0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, 1e300, -1e300, 0.5, 2.5, -7.25, 3.0, 2.0**53],
+    "i64": [0, 1, -1, 2, -3, 7, 63, 64, -(2**63), 2**63 - 1, 2**62],
+    "u64": [0, 1, 2, 3, 7, 63, 64, 2**64 - 1, 2**63, 2**62 + 1],
+}
+
+
+def numbers(dtype: str, shape: tuple[int, ...], seed: int = 4) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    if dtype == "f64":
+        return rng.uniform(0.5, 1.5, shape)
+    return rng.integers(0 if dtype == "u64" else -9, 2**40, shape).astype(DTYPES[dtype].numpy)
+
+
+ELEMENTWISE = [kernel for kernel in abi.elementwise().values() if kernel.dtype in WIDE]
+
+
+@pytest.mark.parametrize("kernel", ELEMENTWISE, ids=lambda kernel: kernel.kernel)
+def test_elements(kernel: Elementwise) -> None:
+    """Every special number with every other."""
+    x = np.array(SPECIAL[kernel.dtype], DTYPES[kernel.dtype].numpy)
+    operands = [x] if kernel.operands == 1 else [x[:, None], x]
+    with np.errstate(all="ignore"):
+        expected = OPS[kernel.op].function(*operands)
+    shape = expected.shape
+    fields: dict[str, Any] = {"rank": len(shape), "shape": shape, "out_strides": element_strides(np.empty(shape))}
+    for name, operand in zip("ab", operands, strict=False):
+        strides = [s // x.itemsize for s in np.broadcast_to(operand, shape).strides]
+        fields |= {name: operand, f"{name}_strides": strides}
+    expected = expected.view(np.uint8) if expected.dtype == np.bool_ else expected
+    result = every(kernel.kernel, fields, "out", shape, dtype=expected.dtype)
+    if expected.dtype.kind != "f":
+        np.testing.assert_array_equal(result, expected)
+        return
+    finite = np.isfinite(expected) & np.isfinite(result)
+    np.testing.assert_array_equal(result[~finite], expected[~finite])
+    near = np.abs(result[finite] - expected[finite]) <= 1e-14 * np.abs(expected[finite])
+    assert near.all(), (result[finite][~near], expected[finite][~near])
+
+
+SHAPES = [((3, 17), (1,)), ((5, 33), (0,)), ((2, 3, 4), (0, 2)), ((4, 7), ()), ((0, 3), (1,)), ((3, 0), (1,))]
+REDUCTIONS = [name for name in abi.kernels() if name.startswith("reduce_") and name[-3:] in WIDE]
+
+
+@pytest.mark.parametrize("shape, axes", SHAPES)
+@pytest.mark.parametrize("kernel", REDUCTIONS)
+def test_reductions(kernel: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    op, _, dtype = kernel.rpartition("_")
+    x = numbers(dtype, shape)
+    with np.errstate(all="ignore"):
+        expected = OPS[op].function(x, axes=axes, keepdims=False)
+    result = reduced(kernel, x, axes, x.dtype)
+    if dtype == "f64":
+        close(result, expected, 1e-14)
+    else:
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+@pytest.mark.parametrize("op", ["argmax", "argmin"])
+def test_positions(op: str, dtype: str) -> None:
+    x = np.array(SPECIAL[dtype], DTYPES[dtype].numpy)
+    for seed in range(8):
+        shuffled = np.random.default_rng(seed).permutation(np.concatenate([x, x]))[: 3 + seed].reshape(1, -1)
+        expected = OPS[op].function(shuffled, axis=1, keepdims=False)
+        np.testing.assert_array_equal(reduced(f"{op}_{dtype}", shuffled, (1,), np.int64), expected)
+
+
+@pytest.mark.parametrize("dtype", ("f32", "f64", "i64"))
+@pytest.mark.parametrize("op", ["cumsum", "cumprod"])
+def test_running(op: str, dtype: str) -> None:
+    for outer, count, inner in ((1, 40, 1), (3, 5, 7), (4, 1, 3), (2, 9, 1)):
+        x = numbers("f64" if dtype == "f32" else dtype, (outer, count, inner)).astype(DTYPES[dtype].numpy)
+        fields = {"x": x, "outer": outer, "count": count, "inner": inner}
+        result = every(f"{op}_{dtype}", fields, "out", x.shape, dtype=x.dtype)
+        np.testing.assert_array_equal(result, OPS[op].function(x, axis=1))
+
+
+@pytest.mark.parametrize("dtype", ("f64", "i64"))
+@pytest.mark.parametrize("m, k, n", [(3, 5, 4), (1, 300, 7), (4, 0, 2), (1, 1, 1)])
+def test_products(dtype: str, m: int, k: int, n: int) -> None:
+    a, b = numbers(dtype, (m, k)), numbers(dtype, (n, k), 5)
+    fields = {
+        "a": a, "b": b, "rank": 2, "shape": (m, n), "a_strides": (k, 0), "b_strides": (0, k), "out_strides": (n, 1),
+        "k": k, "a_k_stride": 1, "b_k_stride": 1,
+    }  # fmt: skip
+    result = every(f"product_{dtype}", fields, "out", (m, n), dtype=a.dtype)
+    if dtype == "f64":
+        close(result, a @ b.T, 1e-13)
+    else:
+        np.testing.assert_array_equal(result, a @ b.T)
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+@pytest.mark.parametrize("largest", [True, False])
+def test_topk(dtype: str, largest: bool) -> None:
+    x = np.tile(np.array(SPECIAL[dtype], DTYPES[dtype].numpy), (3, 2))
+    fields = {"x": x, "rows": 3, "cols": x.shape[1], "k": 9, "x_stride": x.shape[1], "largest": int(largest)}
+    values, indices = OPS["topk"].function(x, k=9, axis=1, largest=largest)
+    scratch = np.empty((3, 9), np.int64)
+    result = every(f"topk_{dtype}", fields | {"indices": scratch}, "out", (3, 9), dtype=x.dtype)
+    np.testing.assert_array_equal(result, values)
+    np.testing.assert_array_equal(scratch, indices)
+
+
+@pytest.mark.parametrize("kernel", ["max_pool_f64", "avg_pool_f64", "max_pool_i64"])
+def test_pools(kernel: str) -> None:
+    op, _, dtype = kernel.rpartition("_")
+    x = numbers(dtype, (2, 3, 7, 5))
+    settings = {"kernel": (3, 2), "strides": (2, 1), "pads": (1, 0, 1, 1), "dilations": (1, 2)}
+    graph = Graph(op)
+    graph.add_input("x", TensorType(DTYPES[dtype], x.shape))
+    graph.set_output("y", graph.add(op, ["x"], **settings).output)
+    expected = OPS[op].function(x, **settings)
+    for isa in ("scalar", "avx2"):
+        result = native(graph, {"x": x}, isa=isa, threads=2, part_nanoseconds=1, run_nanoseconds=0)["y"]
+        close(result.astype(np.float64), expected.astype(np.float64), 1e-14)
+
+
+REDUCED_BY = ("none", "add", "mul", "max", "min")
+
+
+def scatters(dtype: str, reduction: str, indices: np.ndarray) -> tuple[Graph, dict[str, np.ndarray]]:
+    rng, graph = np.random.default_rng(9), Graph("scatter")
+    feeds = {"x": rng.integers(-5, 6, (4, 6, 3)), "i": indices, "u": rng.integers(-5, 6, indices.shape)}
+    feeds = {name: np.abs(array) if dtype[0] == "u" and name != "i" else array for name, array in feeds.items()}
+    feeds = {name: array if name == "i" else array.astype(DTYPES[dtype].numpy) for name, array in feeds.items()}
+    for name, array in feeds.items():
+        kind = i64 if name == "i" and array.dtype == np.int64 else DTYPES["i32"] if name == "i" else DTYPES[dtype]
+        graph.add_input(name, TensorType(kind, array.shape))
+    graph.set_output("y", graph.add("scatter_elements", ["x", "i", "u"], axis=1, reduction=reduction).output)
+    return graph, feeds
+
+
+@pytest.mark.parametrize("dtype", ("f32", "f64", "f16", "i64", "i32", "u64", "u8"))
+@pytest.mark.parametrize("reduction", REDUCED_BY)
+def test_scatter(dtype: str, reduction: str) -> None:
+    """Indices that meet, backwards ones, and those of 4 bytes; lines are parts' work."""
+    for index_dtype in (np.int64, np.int32):
+        indices = np.random.default_rng(3).integers(-6, 6, (3, 9, 2)).astype(index_dtype)
+        graph, feeds = scatters(dtype, reduction, indices)
+        expected = interpret(graph, feeds)
+        for isa, threads in (("scalar", 3), ("avx2", 1), ("avx2", 2)):
+            got = native(graph, feeds, isa=isa, threads=threads, part_nanoseconds=1, run_nanoseconds=0)
+            expect_same(f"{isa}, {threads} threads", got, expected)
+
+
+@pytest.mark.parametrize("bad", [6, -7, 2**40])
+def test_scatter_reports_a_bad_index(bad: int) -> None:
+    indices = np.zeros((3, 9, 2), np.int64)
+    indices[2, 5, 1] = bad
+    with pytest.raises(InputError, match=rf"index out of range, got {bad}, expected -6\.\.5"):
+        native(*scatters("f32", "add", indices))
+
+
+def test_a_state_that_is_scattered_into_is_read_whole_before() -> None:
+    """Updates that are a view of the state are what it was."""
+    graph = Graph("state")
+    graph.add_input("i", TensorType(i64, (6,)))
+    graph.add_state("s", TensorType(f32, (6,)))
+    turned = graph.add("slice", ["s"], starts=(5,), stops=(-1,), steps=(-1,)).output
+    made = graph.add("scatter_elements", ["s", "i", turned], axis=0, reduction="none").output
+    graph.set_state("s", made)
+    graph.set_output("y", made)
+    check_states(graph, {"i": np.arange(6), "s": np.arange(6.0, dtype=np.float32)})
