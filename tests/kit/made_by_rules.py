@@ -18,6 +18,7 @@ from ingot.load.onnx import load_onnx
 from onnx_cases import INTEGERS, INTEGERS_BY_REFERENCE, NODES, SYMBOLIC
 from onnx_math_cases import MULTINOMIAL, RANDOM
 from onnx_models import one_node, text_model
+from onnx_training_cases import GRADIENTS, gradient_model
 from onnx_value_cases import VALUES, absent_optional, scan_with_batch
 
 REWRITE = "`python tests/kit/made_by_rules.py --write` writes the tables anew"
@@ -41,6 +42,8 @@ def made_by_onnx() -> Made:
             load_onnx(text_model(f"g () => (y) {{ {body} }}"))
         for body in [*SYMBOLIC.values(), *(body for body, _ in VALUES.values())]:
             load_onnx(text_model(body))
+        for nodes, _ in GRADIENTS.values():
+            load_onnx(gradient_model(nodes))
         load_onnx(scan_with_batch())
         load_onnx(absent_optional())
     return made

@@ -7,6 +7,7 @@ from onnx_image_cases import IMAGES
 from onnx_math_cases import MATH
 from onnx_models import case, ints
 from onnx_sequence_cases import SEQUENCES
+from onnx_training_cases import PREVIEWS
 from onnx_type_cases import TYPED
 
 F = np.float32
@@ -277,7 +278,7 @@ CONTRIB = [
 
 NODES = [
     *ELEMENTWISE, *REDUCTIONS, *LINEAR, *NORMS, *SHAPES, *CONVS, *IMAGES, *SEQUENCES, *ATTENTION, *CONTRIB,
-    *MATH, *TYPED,
+    *MATH, *TYPED, *PREVIEWS,
 ]  # fmt: skip
 
 # Integers that are known at load, each expression in the dtype it has.

@@ -1,8 +1,10 @@
 """Cases of the ONNX rules that resize, sample and unfold images."""
 
+import io
 import itertools
 
 import numpy as np
+import PIL.Image
 
 from onnx_models import case, ints
 
@@ -96,4 +98,45 @@ DEFORMED = [
     case("DeformConv", "x[1,1,7,7] w[1,1,3,3] o[1,18,3,3] b[1]", opset=19, dilations=[2, 2]),
 ]  # fmt: skip
 
-IMAGES = [*DEFORMED, *RESIZES, *CONV_TRANSPOSES, *SAMPLES]
+# Regions inside, across an edge, outside, of no width, and of one element.
+ROIS = np.array([[0, 0, 5, 4], [-3, 2, 9, 9], [20, 20, 30, 30], [2, 3, 2, 3], [1.4, 0.6, 2.1, 6.3]], F)
+REGIONS = [
+    *(
+        case("RoiAlign", "x[2,3,6,7] @r @b", r=ROIS, b=ints(0, 1, 1, 0, 1), output_height=2, output_width=3,
+             opset=opset, sampling_ratio=ratio, spatial_scale=0.9, mode=mode, oracle=oracle, **how)
+        for ratio in (0, 1, 3)
+        for mode, opset, oracle, how in [
+            ("avg", 13, "ort", {}), ("avg", 16, "ort", {}),
+            *(
+                (mode, opset, "reference", {"coordinate_transformation_mode": f"{how}half_pixel"})
+                for how in ("", "output_")
+                for mode, opset in (("avg", 22), ("max", 16))
+            ),
+        ]
+    ),
+    case("RoiAlign", "x:f64[2,3,6,7] r:f64>0<6[4,4] b:i64<2[4]", opset=16, sampling_ratio=2),
+    case("RoiAlign", "x:f16[2,3,6,7] r:f16>0<6[4,4] b:i64<2[4]", opset=16, sampling_ratio=2, output_height=2),
+    case("RoiAlign", "x[1,2,1,1] r>0<2[4,4] b:i64<1[4]", opset=16, output_height=2, sampling_ratio=2),
+]  # fmt: skip
+
+
+def encoded(format: str, shape: tuple[int, ...] = (6, 9, 3)) -> np.ndarray:
+    """The bytes of a file with an image of random pixels."""
+    pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    with io.BytesIO() as file:
+        PIL.Image.fromarray(pixels).save(file, format=format)
+        return np.frombuffer(file.getvalue(), np.uint8)
+
+
+DECODED = [
+    *(
+        case("ImageDecoder", "@x", x=encoded(format), pixel_format=pixels, opset=20, oracle="reference")
+        for format, pixels in [
+            ("png", "RGB"), ("png", "BGR"), ("png", "Grayscale"), ("bmp", "RGB"), ("jpeg", "RGB"), ("ppm", "BGR"),
+            ("tiff", "RGB"), ("webp", "RGB"), ("jpeg2000", "RGB"), ("jpeg", "Grayscale"),
+        ]
+    ),
+    case("ImageDecoder", "@x", x=encoded("png", (5, 7)), pixel_format="Grayscale", opset=20, oracle="reference"),
+]  # fmt: skip
+
+IMAGES = [*DEFORMED, *RESIZES, *CONV_TRANSPOSES, *SAMPLES, *REGIONS, *DECODED]

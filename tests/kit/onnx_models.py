@@ -86,7 +86,7 @@ def one_node(case: Case, rng: np.random.Generator) -> tuple[onnx.ModelProto, dic
     constants = [numpy_helper.from_array(value, name) for name, value in case.constants.items()]
     inputs = [value_info(name, array) for name, array in feeds.items()]
     outputs = [onnx.ValueInfoProto(name=name) for name in results]
-    domains = {"ai.onnx.ml": case.version} if case.domain == "ai.onnx.ml" else {}
+    domains = {} if case.domain in ("", "com.microsoft") else {case.domain: case.version}
     return model(helper.make_graph([node], case.op, inputs, outputs, constants), case.opset, **domains), feeds
 
 

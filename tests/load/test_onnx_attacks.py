@@ -16,6 +16,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from attacks.hostile_families import FAMILIES
 from attacks.hostile_onnx import ATTRIBUTES, BOMBS, FILES, GRAPHS, TENSORS, Attack, chain, changed, graph, node, one
 from attacks.hostile_types import TYPES
 from ingot.errors import IngotError, LimitError, LoadError
@@ -27,7 +28,9 @@ from onnx_cases import NODES
 from onnx_models import Case, ints, one_node, run_oracle
 
 
-@pytest.mark.parametrize("attack", [*FILES, *GRAPHS, *TENSORS, *ATTRIBUTES, *BOMBS, *TYPES], ids=lambda a: a[0])
+@pytest.mark.parametrize(
+    "attack", [*FILES, *GRAPHS, *TENSORS, *ATTRIBUTES, *BOMBS, *TYPES, *FAMILIES], ids=lambda a: a[0]
+)
 def test_attack(attack: Attack) -> None:
     _, build, error, fragment = attack
     source = build()

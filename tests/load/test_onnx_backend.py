@@ -1,4 +1,4 @@
-"""ONNX's own tests through the loader and the interpreter: the list of those that pass may only grow."""
+"""ONNX's own tests through the loader and the interpreter: all pass but those of a list, each with its reason."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -18,7 +18,8 @@ from ingot.run.interpret import interpret
 
 # By ONNX's word "for informational purpose": every implementation draws its own numbers, even from one seed.
 RANDOM = ("test_bernoulli",)
-PASSING = Path(__file__).with_name("onnx_backend_passing.txt")
+TWO_BF16_ULPS = 2**-6  # what ONNX's own runner gives bf16, whose cases round after each step of attention
+FAILING = Path(__file__).with_name("onnx_backend_failing.txt")
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 
 Data = tuple[list[Any], list[Any]]  # inputs and outputs: arrays, lists, None
@@ -55,18 +56,18 @@ def _value(content: bytes, type: onnx.TypeProto) -> Any:
     return numpy_helper.to_array(onnx.TensorProto.FromString(content))
 
 
-def passes(case: Case, content: bytes, data: list[Data]) -> bool:
-    """Whether every data set of a case gives the expected dtypes, shapes and values."""
+def failure(case: Case, content: bytes, data: list[Data]) -> str:
+    """Why a case fails: an error, or another dtype, shape or value than expected; "" where it passes."""
     try:
         graph = load_onnx(content)
         for inputs, expected in data:
             feeds = dict(zip(graph.inputs, map(_as_array, inputs), strict=True))
             results = interpret(graph, feeds)
             if not all(same(got, want, case) for got, want in zip(results.values(), expected, strict=True)):
-                return False
-    except IngotError:
-        return False
-    return True
+                return "differs"
+    except IngotError as error:
+        return str(error).splitlines()[0]
+    return ""
 
 
 def _as_array(value: Any) -> Any:
@@ -89,31 +90,35 @@ def same(got: Any, want: Any, case: Case) -> bool:
         return False
     if case.name.startswith(RANDOM):
         return bool(np.isin(got, (0, 1)).all())
-    if got.dtype != want.dtype or got.shape != want.shape:
-        return False
-    if case.name.startswith(RANDOM):
-        return bool(np.isin(got, (0, 1)).all())
     if got.dtype == object:
         return got.tolist() == want.tolist()
-    return np.allclose(got.astype(np.float64), want.astype(np.float64), case.rtol, case.atol, equal_nan=True)
+    rtol = max(case.rtol, TWO_BF16_ULPS) if got.dtype.name == "bfloat16" else case.rtol
+    return np.allclose(got.astype(np.float64), want.astype(np.float64), rtol, case.atol, equal_nan=True)
 
 
-def passing_cases() -> set[str]:
-    """Names of the cases that pass."""
-    found = list(cases())
-    passing = {case.name for case, content, data in found if passes(case, content, data)}
-    print(f"{len(passing)} of {len(found)} cases pass")
-    return passing
+def failures() -> dict[str, str]:
+    """The cases that fail, and why."""
+    found = {case.name: failure(case, content, data) for case, content, data in cases()}
+    failing = {name: why for name, why in sorted(found.items()) if why}
+    print(f"{len(found) - len(failing)} of {len(found)} cases pass")
+    return failing
+
+
+def listed() -> dict[str, str]:
+    """The cases that may fail, and why: a line has a name, a colon and the reason."""
+    return dict(line.split(": ", 1) for line in FAILING.read_text().splitlines())
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_suite() -> None:
     """Another version of onnx brings other cases; `python tests/load/test_onnx_backend.py` writes the list anew."""
-    passing, listed = passing_cases(), set(PASSING.read_text().split())
-    assert not listed - passing, f"no longer pass: {sorted(listed - passing)}"
-    assert not passing - listed, f"pass but are not listed: {sorted(passing - listed)}"
+    failing, known = failures(), listed()
+    assert not failing.keys() - known.keys(), {name: why for name, why in failing.items() if name not in known}
+    assert not known.keys() - failing.keys(), f"pass, or are gone, but are listed: {sorted(known.keys() - failing)}"
+    assert all(known.values()), "a reason is missing"
 
 
 if __name__ == "__main__":
-    PASSING.write_text("".join(f"{name}\n" for name in sorted(passing_cases())))
+    known = listed()  # a reason that somebody wrote stays
+    FAILING.write_text("".join(f"{name}: {known.get(name, why)}\n" for name, why in failures().items()))

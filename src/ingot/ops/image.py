@@ -7,10 +7,12 @@ from typing import Literal
 import numpy as np
 
 from ingot.dtype import f32, i64
-from ingot.errors import InputError, ShapeError
+from ingot.errors import InputError, LimitError, ShapeError
 from ingot.ir import TensorType
 from ingot.ops.conv import spatial_dims
 from ingot.ops.define import Ints, expect_kind, op, sample, unify
+
+MAX_ROI_POINTS = 2**22  # that one region is read at along an axis, or in all where each counts for itself
 
 
 def _infer_resample(x, indices, weights, *, axis):
@@ -239,3 +241,97 @@ def deform_conv(
     rows = w.reshape(groups, w.shape[0] // groups, channels // groups * taps).astype(wide)
     y = np.matmul(rows, columns).reshape(batch, w.shape[0], *out)
     return (y if b is None else y + b.reshape(-1, *[1] * rank)).astype(x.dtype)
+
+
+def _infer_roi_align(x, rois, batch, *, height, width, ratio, scale, mode, half_pixel):
+    expect_kind("roi_align", x, "f")
+    if x.rank != 4 or rois.rank != 2 or rois.shape[1] not in (4, None) or rois.dtype is not x.dtype:
+        raise ShapeError(f"roi_align: bad operands, got {x} and {rois}, expected [N, C, H, W] and [regions, 4]")
+    if batch.rank != 1 or batch.dtype is not i64 or any(dim == 0 for dim in x.shape[2:]):
+        raise ShapeError(f"roi_align: bad operands, got {x} and {batch}, expected images of an element or more and i64")
+    if min(height, width) < 1 or ratio < 0 or not math.isfinite(scale):
+        raise ShapeError(f"roi_align: bad sizes, got {height}, {width}, {ratio} and {scale}")
+    if max(height, width) * max(ratio, 1) > MAX_ROI_POINTS:
+        raise LimitError(
+            f"roi_align: too many points, got {max(height, width)} times {ratio}, expected at most {MAX_ROI_POINTS}"
+        )
+    return TensorType(x.dtype, (unify("roi_align: regions", rois.shape[0], batch.shape[0]), x.shape[1], height, width))
+
+
+@op(
+    infer=_infer_roi_align,
+    samples=[
+        sample("x[2,3,6,7] r>0<6[4,4] b:i64<2[4]", height=2, width=3, ratio=2, scale=1.0, mode="avg", half_pixel=True),
+        sample(
+            "x[2,3,6,7] r>-9<9[4,4] b:i64<2[4]", height=2, width=3, ratio=3, scale=0.7, mode="max", half_pixel=False
+        ),
+        sample("x[1,1,6,7] r>0<6[4,4] b:i64<1[4]", height=1, width=2, ratio=0, scale=0.9, mode="avg", half_pixel=True),
+        sample("x[1,2,6,7] r>0<6[0,4] b:i64<1[0]", height=1, width=2, ratio=0, scale=0.9, mode="max", half_pixel=True),
+    ],
+)
+def roi_align(
+    x, rois, batch, *,
+    height: int, width: int, ratio: int, scale: float, mode: Literal["avg", "max"], half_pixel: bool,
+):  # fmt: skip
+    """Regions of images [N, C, H, W] pooled to one size without rounding them to elements: [regions, C, height, width].
+
+    rois [regions, 4]: x1, y1, x2, y2, times `scale` in elements of x; batch i64 [regions]: the image of each. A bin is
+    the mean ("avg") of x at ratio times ratio points between its elements, or the largest weighted element that any of
+    them reads ("max"); a ratio of 0 takes as many as an element of x has. half_pixel: elements have their centers at
+    halves; without it a region is at least one element wide. He et al., "Mask R-CNN", 2017.
+    """
+    bad = batch[(batch < 0) | (batch >= len(x))]
+    if bad.size or not np.isfinite(rois).all():
+        raise InputError(f"roi_align: bad regions, got images {bad[:3].tolist()} of {len(x)}, expected finite regions")
+    result = np.zeros((len(rois), x.shape[1], height, width), x.dtype)
+    for i, (roi, image) in enumerate(zip(rois, batch.tolist(), strict=True)):
+        x1, y1, x2, y2 = roi * roi.dtype.type(scale) - roi.dtype.type(0.5 if half_pixel else 0)
+        down = _bin_taps(y1, y2, height, ratio, x.shape[2], half_pixel)
+        across = _bin_taps(x1, x2, width, ratio, x.shape[3], half_pixel)
+        if mode == "avg":
+            rows, columns = _bin_means(down, x.shape[2]), _bin_means(across, x.shape[3])
+            result[i] = np.matmul(np.matmul(rows, x[image]), columns.T)
+        else:
+            result[i] = _bin_maxima(x[image], down, across)
+    return result
+
+
+def _bin_taps(start, stop, bins: int, ratio: int, size: int, half_pixel: bool):
+    """Indices and weights [bins, points, 2] of the two elements that each point between them reads, along an axis."""
+    length = stop - start if half_pixel else max(stop - start, start.dtype.type(1))
+    step = length / start.dtype.type(bins)
+    points = ratio or max(math.ceil(step), 0)
+    if bins * points > MAX_ROI_POINTS:
+        raise LimitError(f"roi_align: too many points, got {bins} times {points}, expected at most {MAX_ROI_POINTS}")
+    part = (np.arange(points, dtype=start.dtype) + start.dtype.type(0.5)) * step / start.dtype.type(max(points, 1))
+    place = start + np.arange(bins, dtype=start.dtype)[:, None] * step + part
+    counts = (place >= -1) & (place <= size)
+    place = np.clip(place, 0, size - 1)
+    first = np.minimum(np.floor(place), max(size - 2, 0))
+    high = place - first
+    index = first.astype(np.int64)
+    weights = np.stack([1 - high, high], -1) * counts[..., None]
+    return np.stack([index, np.minimum(index + 1, size - 1)], -1), weights
+
+
+def _bin_means(taps, size: int):
+    """The mean over the points of each bin, as a table [bins, size]."""
+    index, weights = taps
+    bins, points, _ = index.shape
+    table = np.zeros((bins, size), weights.dtype)
+    np.add.at(table, (np.arange(bins)[:, None, None], index), weights / weights.dtype.type(max(points, 1)))
+    return table
+
+
+def _bin_maxima(image, down, across):
+    """The largest of what the points of each bin read, each of the four elements for itself; 0 without points."""
+    (rows, of_rows), (columns, of_columns) = down, across
+    points = rows.shape[0] * rows.shape[1] * columns.shape[0] * columns.shape[1] * image.shape[0]
+    if points > 16 * MAX_ROI_POINTS:
+        raise LimitError(f"roi_align: too many points, got {points}, expected at most {16 * MAX_ROI_POINTS}")
+    best = np.full((image.shape[0], len(rows), len(columns)), -np.inf if rows.size and columns.size else 0, image.dtype)
+    for i, j in itertools.product(range(2), range(2)):
+        read = image[:, rows[:, :, None, None, i], columns[None, None, :, :, j]]
+        read = read * of_rows[:, :, None, None, i] * of_columns[None, None, :, :, j]
+        best = np.maximum(best, read.max((2, 4), initial=-np.inf)) if read.size else best
+    return best

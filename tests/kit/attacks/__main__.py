@@ -10,6 +10,7 @@ from pathlib import Path
 
 from attacks import (
     hostile_configs,
+    hostile_families,
     hostile_folders,
     hostile_onnx,
     hostile_pt2,
@@ -75,6 +76,7 @@ TABLES = (
             *hostile_onnx.ATTRIBUTES,
             *hostile_onnx.BOMBS,
             *hostile_types.TYPES,
+            *hostile_families.FAMILIES,
         ],
     ),
 )

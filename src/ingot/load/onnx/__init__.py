@@ -6,6 +6,8 @@ from ingot.load.onnx import (  # noqa: F401  # each declares its rules
     control,
     conv,
     elementwise,
+    gradient,
+    image,
     index,
     linear,
     ml,
@@ -22,6 +24,7 @@ from ingot.load.onnx import (  # noqa: F401  # each declares its rules
     shape,
     signal,
     strings,
+    training,
 )
 from ingot.load.onnx.model import load_onnx, load_parsed
 from ingot.load.onnx.parse import parse_model

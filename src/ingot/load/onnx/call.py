@@ -34,10 +34,12 @@ class Call:
     """A node with its operands looked up and its attributes resolved.
 
     `call[i]` is operand i as a graph value (LoadError when it is missing), `call.get(i)` the same or None.
-    `call.body(attribute, types)` loads a subgraph whose inputs are of these types.
+    `call.body(attribute, types)` loads a subgraph whose inputs are of these types, `call.named(name)` is the value that
+    the graph around the node has under a name.
     """
 
     body: Callable[[str, Sequence[Type]], Body]
+    named: Callable[[str], str]
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from ingot.load.made import note
 from ingot.load.onnx.builder import Facts, OnnxBuilder, Totals
 from ingot.load.onnx.call import Body, Call
 from ingot.load.onnx.parse import OLDEST_NATIVE_OPSET, Parsed, parse_model
-from ingot.load.onnx.registry import PREVIEW, find_rule, foreign_name
+from ingot.load.onnx.registry import DESCRIBED, find_rule, foreign_name
 from ingot.load.onnx.signature import check_call, signature_of
 from ingot.load.onnx.symbols import Symbols
 from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
@@ -154,6 +154,7 @@ class _Loader:
         build = OnnxBuilder(frame.facts, hint)
         call = Call(node, frame.opset, operands, _resolve(node, frame), build)
         call.body = functools.partial(self.body, call, frame)
+        call.named = functools.partial(_value_named, frame)
         try:
             results = self.apply(call, frame)
             unmade = [
@@ -176,7 +177,10 @@ class _Loader:
             raise LoadError(
                 f"{where} ({node.op_type}): malformed, {type(error).__name__}: {str(error)[:200]}"
             ) from error
-        return tuple(self.named(r, o.name, build) for r, o in zip(results, node.outputs, strict=True))
+        final: dict[str | _Missing | None, str | _Missing | None] = {}  # one value may be several outputs
+        for result, output in zip(results, node.outputs, strict=True):
+            final.setdefault(result, self.named(result, output.name, build))
+        return tuple(final[result] for result in results)
 
     def named(self, result: str | _Missing | None, name: str | None, build: OnnxBuilder) -> str | _Missing | None:
         """Gives a value that this node made the name that the model has for it."""
@@ -193,7 +197,7 @@ class _Loader:
             return self.inline(function, call, frame)
         # The opset that a frame knows is that of the default domain; another has the version that the model imports.
         version = call.opset if call.domain == "" else self.model.opset_imports.get(call.domain, 0)
-        signature = signature_of(call.op, version, call.domain) if call.domain in ("", PREVIEW) else None
+        signature = signature_of(call.op, version, call.domain) if call.domain in DESCRIBED else None
         if signature is not None:
             check_call(call, signature)
         if call.domain == "" and call.op == "If" and call.known(0) is not None:
@@ -281,6 +285,14 @@ class _Loader:
         self.walk(body, inner)
         made = {v.name: self.lookup(v, inner) for v in body.outputs}
         return tuple(made.get(formal.name) for formal, _ in zip(schema.outputs, call.outputs, strict=False))
+
+
+def _value_named(frame: _Frame, name: str) -> str:
+    """What a name stands for in a frame. Raises LoadError when nothing before the node has it."""
+    found = next((found for value, found in frame.values.items() if value.name == name), None)
+    if not isinstance(found, str):
+        raise LoadError(f"value {name!r} is not known, expected one that was made before")
+    return found
 
 
 def _capture(name: str, frame: _Frame, outer: Facts) -> str:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 MICROSOFT = "com.microsoft"
 ML = "ai.onnx.ml"
 PREVIEW = "ai.onnx.preview"
+TRAINING = "ai.onnx.preview.training"
+DESCRIBED = ("", PREVIEW, TRAINING)  # domains whose nodes ONNX's schemas are held against
 
 Rule = Callable[["Call"], str | tuple[str | None, ...] | None]
 

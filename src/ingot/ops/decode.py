@@ -1,0 +1,70 @@
+"""Decoding of image files. Pillow does it, which is imported only here, and only when a graph asks for it."""
+
+from __future__ import annotations
+
+import io
+import struct
+from types import ModuleType
+from typing import Literal
+
+import numpy as np
+
+from ingot.dtype import u8
+from ingot.errors import LimitError, ShapeError, UnsupportedError
+from ingot.ir import TensorType
+from ingot.ops.define import op, sample
+
+MAX_ENCODED_BYTES = 2**28  # of a file
+MAX_PIXELS = 2**26  # of the image in it
+FORMATS = ("BMP", "JPEG", "JPEG2000", "TIFF", "PNG", "WEBP", "PPM")
+
+# What Pillow raises, somewhere in its formats, for bytes that are none.
+_BROKEN = (
+    OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, EOFError, AttributeError, RuntimeError,
+    struct.error,
+)  # fmt: skip
+
+
+def pillow() -> ModuleType:
+    """Pillow's module of images. Raises UnsupportedError where it is not installed."""
+    try:
+        import PIL.Image
+    except ImportError as error:
+        raise UnsupportedError("decode_image needs Pillow: pip install 'ingot[image]'") from error
+    return PIL.Image
+
+
+def _infer_decode(x, *, pixels):
+    if x.dtype is not u8 or x.rank != 1:
+        raise ShapeError(f"decode_image: bad operand, got {x}, expected the bytes of a file, u8[n]")
+    return TensorType(u8, (None, None, 1 if pixels == "gray" else 3))
+
+
+@op(
+    infer=_infer_decode, computes=False, samples=[sample("x:u8<255[9]", pixels="rgb"), sample("x:u8[0]", pixels="gray")]
+)
+def decode_image(x, *, pixels: Literal["rgb", "bgr", "gray"]):
+    """The image that a file [n] of one of `FORMATS` holds: u8 [height, width, 1 or 3].
+
+    A broken file has no pixels, as ONNX wants it. Raises LimitError, before memory is taken, for a file or an image
+    that is too large.
+    """
+    images = pillow()
+    if x.size > MAX_ENCODED_BYTES:
+        raise LimitError(f"decode_image: file too large, got {x.size} bytes, expected at most {MAX_ENCODED_BYTES}")
+    try:
+        with images.open(io.BytesIO(x.tobytes()), formats=FORMATS) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise LimitError(
+                    f"decode_image: image too large, got {image.width} x {image.height}, expected at most {MAX_PIXELS}"
+                )
+            decoded = np.asarray(image.convert("L" if pixels == "gray" else "RGB"))
+    except images.DecompressionBombError as error:
+        raise LimitError(f"decode_image: image too large, expected at most {MAX_PIXELS} pixels: {error}") from error
+    except _BROKEN:
+        return np.zeros((0, 0, 1 if pixels == "gray" else 3), np.uint8)
+    return (
+        decoded[:, :, None]
+        if pixels == "gray"
+        else np.ascontiguousarray(decoded[:, :, :: -1 if pixels == "bgr" else 1])
+    )
