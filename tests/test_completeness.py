@@ -20,8 +20,8 @@ LANGUAGE = {
 }  # fmt: skip
 # Quantised numbers, strings, tables and trees, which run on the reference.
 TABLES = {
-    "dequantize", "label_encode", "quantize", "regex_full_match", "string_concat", "string_normalize", "string_split",
-    "tfidf", "tree_ensemble",
+    "dequantize", "label_encode", "pairwise_coupling", "quantize", "regex_full_match", "string_concat",
+    "string_normalize", "string_split", "tfidf", "tree_ensemble",
 }  # fmt: skip
 # Their operands are no tensors, or they run subgraphs: samples cannot say that, and no kernel takes them.
 TRIED_IN_MODELS = {

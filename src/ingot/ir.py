@@ -440,13 +440,24 @@ class Graph:
         for name, value in self.values.items():
             if value.producer is None:
                 bound._declare(Value(name, bind_type(value.type, symbols), value.kind, value.data))
+        known = dict(symbols)  # and measured symbols, where sizes say now what they are
         for node in self.nodes:
-            attributes = {key: bind_attribute(value, symbols) for key, value in node.attributes.items()}
+            attributes = {key: bind_attribute(value, known) for key, value in node.attributes.items()}
             made = bound.add(node.op.name, node.operands, node.outputs, **attributes)
             for name in made.outputs:
-                bound.narrow(name, bind_type(self.values[name].type, symbols))
+                declared = bind_type(self.values[name].type, known)
+                bound.narrow(name, declared)
+                known |= self._told(declared, bound.values[name].type)
         bound._take_borders(self)
+        bound.measured = {symbol: name for symbol, name in bound.measured.items() if symbol not in known}
         return bound
+
+    def _told(self, declared: Type, type: Type) -> dict[str, int]:
+        """The measured symbols that stand alone where another type of the same value has a size."""
+        if not self.measured or not isinstance(declared, TensorType) or not isinstance(type, TensorType):
+            return {}
+        pairs = zip(declared.shape, type.shape, strict=True)
+        return {str(a): b for a, b in pairs if isinstance(b, int) and str(a) in self.measured}
 
     # -- inside -------------------------------------------------------------------------------------------------
 

@@ -320,6 +320,21 @@ def test_bind_keeps_what_a_loader_knew():
     assert graph.bind({}).type("y").shape == (7, 4)
 
 
+def test_bind_tells_a_measured_dim_that_sizes_decide():
+    """A flattened operand is as long as a run measures, until its shape is known: then nothing is measured."""
+    graph = parse("""
+        graph "g"
+        input x: f32[N, 3]
+        flat = reshape(x, shape=[none]): f32[u0]
+        wide = reshape(flat, shape=[1, u0]): f32[1, u0]
+        output wide = wide
+    """)
+    assert graph.measured == {"u0": "flat"}
+    bound = graph.bind({"N": 4})
+    bound.validate()
+    assert not bound.measured and node_of(bound, "wide").shape == (1, 12)
+
+
 def test_copy_is_equal_and_independent(graph):
     graph.add_state("s", graph.type("b"))
     graph.set_state("s", "c")

@@ -5,6 +5,7 @@ import numpy as np
 from ingot.load.onnx import elementwise, reduce
 from onnx_image_cases import IMAGES
 from onnx_math_cases import MATH
+from onnx_ml_cases import CLASSICAL
 from onnx_models import case, ints
 from onnx_sequence_cases import SEQUENCES
 from onnx_training_cases import PREVIEWS
@@ -278,7 +279,7 @@ CONTRIB = [
 
 NODES = [
     *ELEMENTWISE, *REDUCTIONS, *LINEAR, *NORMS, *SHAPES, *CONVS, *IMAGES, *SEQUENCES, *ATTENTION, *CONTRIB,
-    *MATH, *TYPED, *PREVIEWS,
+    *MATH, *TYPED, *PREVIEWS, *CLASSICAL,
 ]  # fmt: skip
 
 # Integers that are known at load, each expression in the dtype it has.

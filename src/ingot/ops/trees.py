@@ -13,18 +13,19 @@ MODES = ("<=", "<", ">=", ">", "==", "!=", "in")
 FEATURE, MODE, TRUE, FALSE, MISSING, MEMBERS, MEMBERS_END = range(7)  # columns of `nodes`
 
 
-def check_trees(nodes, roots, features: int, leaves: int, targets, count: int, members: int) -> None:
+def check_trees(nodes, roots, leaves, features: int, targets, count: int, members: int) -> None:
     """Raises InputError for a number of something that is not there, and for nodes in a cycle.
 
-    nodes i64[n, 7], a column for each of FEATURE .. MEMBERS_END; roots i64[trees] and targets i64[leaves]. A node or
-    root below 0 is a leaf: -1 the first. features, leaves, count and members: how many there are of each.
+    nodes i64[n, 7], a column for each of FEATURE .. MEMBERS_END; roots i64[trees]; a node or root below 0 is a leaf, -1
+    the first. leaves i64[leaves, 2], ranges of targets i64[votes]. features, count and members: how many there are.
     """
     for what, numbers, low, high in (
         ("feature", nodes[:, FEATURE], 0, features),
         ("mode", nodes[:, MODE], 0, len(MODES)),
-        ("node", nodes[:, [TRUE, FALSE]], -leaves, len(nodes)),
+        ("node", nodes[:, [TRUE, FALSE]], -len(leaves), len(nodes)),
         ("member", nodes[:, [MEMBERS, MEMBERS_END]], 0, members + 1),
-        ("root", roots, -leaves, len(nodes)),
+        ("root", roots, -len(leaves), len(nodes)),
+        ("vote", leaves, 0, len(targets) + 1),
         ("target", targets, 0, count),
     ):
         bad = numbers[(numbers < low) | (numbers >= high)]
@@ -43,14 +44,15 @@ def check_trees(nodes, roots, features: int, leaves: int, targets, count: int, m
         raise InputError(f"tree_ensemble: nodes form a cycle, got {len(nodes) - done} of {len(nodes)} in or behind it")
 
 
-def _infer(x, splits, nodes, weights, leaf_targets, roots, members, *, targets, aggregate):
+def _infer(x, splits, nodes, leaves, weights, vote_targets, roots, members, *, targets, aggregate):
     floats = (x, splits, weights, members)
     fits = x.rank == 2 and all(t.dtype is x.dtype for t in floats) and x.dtype in (f64, f32, f16)
-    fits = fits and all(t.dtype is i64 for t in (nodes, leaf_targets, roots)) and nodes.rank == 2
-    fits = fits and all(t.rank == 1 for t in (splits, weights, leaf_targets, roots, members))
-    fits = fits and nodes.shape == (*splits.shape, 7) and weights.shape == leaf_targets.shape and targets >= 1
+    fits = fits and all(t.dtype is i64 for t in (nodes, leaves, vote_targets, roots)) and nodes.rank == 2
+    fits = fits and all(t.rank == 1 for t in (splits, weights, vote_targets, roots, members))
+    fits = fits and nodes.shape == (*splits.shape, 7) and weights.shape == vote_targets.shape and targets >= 1
+    fits = fits and leaves.rank == 2 and leaves.shape[1] == 2
     if not fits:
-        got = ", ".join(map(str, (x, splits, nodes, weights, leaf_targets, roots, members)))
+        got = ", ".join(map(str, (x, splits, nodes, leaves, weights, vote_targets, roots, members)))
         raise ShapeError(f"tree_ensemble: bad operands, got {got} and {targets} targets, expected tables that fit")
     return TensorType(x.dtype, (x.shape[0], targets))
 
@@ -58,43 +60,48 @@ def _infer(x, splits, nodes, weights, leaf_targets, roots, members, *, targets, 
 @op(
     infer=_infer,
     samples=[
-        sample("x[5,3] s[0] n:i64[0,7] w[1] t:i64<1[1] r:i64>-1<0[2] m[1]", targets=2, aggregate="sum"),
-        sample("x[0,3] s[0] n:i64[0,7] w[1] t:i64<1[1] r:i64>-1<0[2] m[0]", targets=1, aggregate="max"),
+        sample("x[5,3] s[0] n:i64[0,7] l:i64>0<2[1,2] w[1] t:i64<1[1] r:i64>-1<0[2] m[1]", targets=2, aggregate="sum"),
+        sample("x[0,3] s[0] n:i64[0,7] l:i64>0<2[1,2] w[1] t:i64<1[1] r:i64>-1<0[2] m[0]", targets=1, aggregate="max"),
     ],
 )
 def tree_ensemble(
     x,
     splits,
     nodes,
+    leaves,
     weights,
-    leaf_targets,
+    vote_targets,
     roots,
     members,
     *,
     targets: int,
     aggregate: Literal["average", "sum", "min", "max"],
 ):
-    """The weights of the leaves that rows of x [rows, features] reach, one in each tree, by target: [rows, targets].
+    """The votes of the leaves that rows of x [rows, features] reach, one in each tree, by target: [rows, targets].
 
     nodes i64 [nodes, 7]: a feature; a comparison with the node's split, one of <= < >= > == != and 6 for "is one of";
     the nodes that follow where it holds and where not, -1 - leaf for a leaf; 1 if NaN holds; the range of `members`
-    that 6 looks at. roots: a node, or -1 - leaf, for each tree. A target that no leaf names is 0, or the end of the
-    dtype's range for "min" and "max". A table that leads nowhere is an error.
+    that 6 looks at. leaves i64 [leaves, 2]: the range of the votes of each, which have a weight and a target. roots: a
+    node, or -1 - leaf, for each tree. A target without votes is 0, or the end of the dtype's range for "min" and "max".
+    A table that leads nowhere is an error.
     """
-    check_trees(nodes, roots, x.shape[1], len(weights), leaf_targets, targets, len(members))
+    check_trees(nodes, roots, leaves, x.shape[1], vote_targets, targets, len(members))
     start = {"min": np.finfo(x.dtype).max, "max": np.finfo(x.dtype).min}.get(aggregate, 0)
     result = np.full((len(x), targets), start, x.dtype)
     rows = np.arange(len(x))
+    combine = {"min": np.minimum, "max": np.maximum}.get(aggregate, np.add)
     for root in roots.tolist():
         place = np.full(len(x), root, np.int64)
         while (inner := np.flatnonzero(place >= 0)).size:
             at = nodes[place[inner]]
             holds = _compared(x[inner, at[:, FEATURE]], splits[place[inner]], at, members)
             place[inner] = np.where(holds, at[:, TRUE], at[:, FALSE])
-        leaf = -1 - place
-        combine = {"min": np.minimum, "max": np.maximum}.get(aggregate, np.add)
-        value = weights[leaf] / len(roots) if aggregate == "average" else weights[leaf]
-        result[rows, leaf_targets[leaf]] = combine(result[rows, leaf_targets[leaf]], value)
+        first, end = leaves[-1 - place].T
+        for vote in range((end - first).max(initial=0)):
+            voting = rows[first + vote < end]
+            at = first[voting] + vote
+            value = weights[at] / len(roots) if aggregate == "average" else weights[at]
+            result[voting, vote_targets[at]] = combine(result[voting, vote_targets[at]], value)
     return result
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from attacks.hostile_onnx import IMAGE, Attack, one
-from ingot.errors import LimitError, LoadError
+from ingot.errors import LimitError, LoadError, UnsupportedError
+from ingot.load.onnx.registry import ML
 from onnx_models import ints
 
 
@@ -15,8 +16,57 @@ def regions(**attributes: Any) -> Callable[[], Any]:
     return one("RoiAlign", list(constants), constants, **attributes)
 
 
+def trees(**changed: Any) -> Callable[[], Any]:
+    """A tree of one comparison."""
+    attributes: dict[str, Any] = {
+        "nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2], "nodes_featureids": [0, 0, 0],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"], "nodes_values": [0.5, 0.0, 0.0],
+        "nodes_truenodeids": [1, 0, 0], "nodes_falsenodeids": [2, 0, 0], "target_treeids": [0, 0],
+        "target_nodeids": [1, 2], "target_ids": [0, 0], "target_weights": [1.0, 2.0],
+    }  # fmt: skip
+    return one("TreeEnsembleRegressor", ["x"], domain=ML, **attributes | changed)
+
+
+def machine(**changed: Any) -> Callable[[], Any]:
+    """A classifier of two support vectors."""
+    attributes: dict[str, Any] = {
+        "vectors_per_class": [1, 1], "support_vectors": [0.5] * 6, "coefficients": [1.0, -1.0], "rho": [0.1],
+        "classlabels_ints": [0, 1],
+    }  # fmt: skip
+    return one("SVMClassifier", ["x"], domain=ML, **attributes | changed)
+
+
 FAMILIES: list[Attack] = [
     ("bins of a region", regions(output_height=2**40), LimitError, "too many points"),
     ("points of a bin", regions(output_width=2, sampling_ratio=2**40), LimitError, "too many points"),
+    *(
+        (f"trees, {name}", trees(**changed), error, what)
+        for name, changed, error, what in [
+            ("a cycle", {"nodes_truenodeids": [0, 0, 0]}, LoadError, "nodes form a cycle"),
+            ("a child that is not there", {"nodes_truenodeids": [9, 0, 0]}, LoadError, "node 9 of tree 0 is not there"),
+            ("a node twice", {"nodes_nodeids": [0, 1, 1]}, LoadError, "a node is given twice"),
+            ("a vote of an inner node", {"target_nodeids": [0, 2]}, LoadError, "no leaf"),
+            ("a target beyond", {"target_ids": [0, 1]}, LoadError, "target out of range, got 1"),
+            ("a feature beyond", {"nodes_featureids": [7, 0, 0]}, LoadError, "feature out of range, got 7"),
+            ("columns differ", {"nodes_values": [0.5]}, LoadError, "differ in length"),
+            ("a mode", {"nodes_modes": ["BRANCH_IN", "LEAF", "LEAF"]}, LoadError, "nodes_modes"),
+            ("many targets", {"n_targets": 2**40}, LoadError, "targets of"),
+            ("transform", {"post_transform": "SQUARE"}, LoadError, "post_transform"),
+        ]
+    ),
+    *(
+        (f"machine, {name}", machine(**changed), error, what)
+        for name, changed, error, what in [
+            ("sizes", {"vectors_per_class": [2**40, 1]}, LoadError, "coefficients, expected 1 for"),
+            ("classes", {"vectors_per_class": [1]}, UnsupportedError, "vectors_per_class for 2 classes"),
+            ("pairs", {"rho": [0.1, 0.2]}, LoadError, "elements of rho, expected 1"),
+            ("kernel", {"kernel_type": "CUBE"}, LoadError, "kernel_type"),
+            ("probabilities", {"prob_a": [1.0]}, LoadError, "0 of prob_b"),
+            ("labels", {"classlabels_strings": ["a", "b"]}, LoadError, "expected one"),
+        ]
+    ),
+    ("categories", one("OneHotEncoder", ["x"], domain=ML, cats_strings=["a"]), LoadError, "'cats_int64s'"),
+    ("imputed", one("Imputer", ["x"], domain=ML, imputed_value_floats=[1.0, 2.0]), LoadError, "2 values"),
+    ("map", one("ZipMap", ["x"], domain=ML, classlabels_int64s=[1]), UnsupportedError, "'zipmap': False"),
     ("mode of a region", regions(mode="most"), LoadError, "mode 'most'"),
 ]

@@ -2,6 +2,7 @@
 
 from ingot.load.onnx import (  # noqa: F401  # each declares its rules
     attention,
+    classify,
     contrib,
     control,
     conv,
@@ -25,6 +26,7 @@ from ingot.load.onnx import (  # noqa: F401  # each declares its rules
     signal,
     strings,
     training,
+    trees,
 )
 from ingot.load.onnx.model import load_onnx, load_parsed
 from ingot.load.onnx.parse import parse_model

@@ -1,24 +1,21 @@
-"""Ops of ai.onnx.ml: tables, trees and linear models. ONNX's schemas of this domain are not consulted: rules check."""
+"""Ops of ai.onnx.ml that look up, scale and encode. ONNX's schemas of this domain are not consulted: rules check."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from ingot.dtype import f32, f64, from_numpy, i64, string
-from ingot.errors import InputError
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import ML, onnx
-from ingot.ops.trees import check_trees
+from ingot.load.onnx.shapes import count
 
 _SPELLED: dict[str, tuple[str, Any]] = {
     "strings": ("string", "_Unused"),
     "int64s": ("int64", -1),
     "floats": ("float", -0.0),
 }
-MAX_TARGETS = 2**20
 
 
 @onnx("ArrayFeatureExtractor", domain=ML)
@@ -27,7 +24,7 @@ def array_feature_extractor(call: Call) -> str:
     x, indices = call[0], call.type(1)
     if call.type(0).rank < 1 or indices.dtype is not i64:
         raise call.malformed(f"operands {call.type(0)} and {indices}, expected a tensor and i64")
-    flat = call.build.reshape(call[1], shape=(None,)) if indices.rank != 1 else call[1]
+    flat = call.reshape(call[1], (count(call.shape(1)),))
     found = call.build.gather(x, flat, axis=call.type(0).rank - 1)
     return call.build.reshape(found, shape=(1, *call.build.type(found).shape)) if call.type(0).rank == 1 else found
 
@@ -65,34 +62,6 @@ def normalizer(call: Call) -> str:
     else:
         total = (build.reduce_max if norm == "MAX" else build.reduce_sum)(build.abs(x), **over)
     return build.div(x, build.maximum(total, 1e-30))
-
-
-@onnx("LinearRegressor", domain=ML)
-def linear_regressor(call: Call) -> str:
-    count = call.attr_int("targets", 1)
-    features = call.shape(0)[-1] if call.type(0).rank == 2 else None
-    coefficients = np.array(call.attr_floats("coefficients"), np.float32)
-    if not isinstance(features, int) or not 1 <= count <= MAX_TARGETS or coefficients.size != count * features:
-        raise call.malformed(f"{coefficients.size} coefficients for {call.type(0)} and {count} targets")
-    weight = call.build.literal(coefficients.reshape(count, features), "coefficients")
-    scores = call.build.matmul(call.cast(call[0], f32), weight, transpose_b=True)
-    intercepts = np.array(call.attr_floats("intercepts", ()), np.float32)
-    if intercepts.size not in (0, count):
-        raise call.malformed(f"{intercepts.size} intercepts for {count} targets")
-    if intercepts.size:
-        scores = call.build.add(scores, call.build.constant(intercepts))
-    return _transformed(call, scores, call.attr_text("post_transform", "NONE"))
-
-
-def _transformed(call: Call, scores: str, transform: str) -> str:
-    match transform:
-        case "NONE":
-            return scores
-        case "SOFTMAX":
-            return call.build.softmax(scores, axis=1)
-        case "LOGISTIC":
-            return call.build.sigmoid(scores)
-    raise call.unsupported(f"post_transform {transform!r}")
 
 
 @onnx("LabelEncoder", domain=ML)
@@ -139,60 +108,65 @@ def _default(call: Call, kind: str, *, own: bool = True) -> np.ndarray:
     return np.array(value, {"strings": object, "int64s": np.int64, "floats": np.float32}[kind])
 
 
-_AGGREGATES = ("average", "sum", "min", "max")
-_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+@onnx("CategoryMapper", domain=ML)
+def category_mapper(call: Call) -> str:
+    """Strings to integers, or back."""
+    words, numbers = (
+        np.array(call.attr_texts("cats_strings"), object),
+        np.array(call.attr_ints("cats_int64s"), np.int64),
+    )
+    if words.shape != numbers.shape:
+        raise call.malformed(f"{words.size} strings and {numbers.size} integers, expected as many")
+    from_words = call.type(0).dtype is string
+    columns = (words, numbers) if from_words else (numbers, words)
+    default = _default(call, "int64s" if from_words else "strings")
+    return call.build.label_encode(call[0], *map(call.build.constant, (*columns, default)))
 
 
-@onnx("TreeEnsemble", domain=ML)
-def tree_ensemble(call: Call) -> str:
-    """Children of a node are nodes or leaves, as flags beside them say; a root whose children are one leaf is that."""
-    x = call.type(0)
-    ints = {name: _ints(call, f"nodes_{name}") for name in ("featureids", "truenodeids", "falsenodeids")}
-    count = len(ints["featureids"])
-    modes = call.attr_tensor("nodes_modes").astype(np.int64).ravel()
-    missing = _ints(call, "nodes_missing_value_tracks_true", np.zeros(count, np.int64))
-    leaves = {name: _ints(call, f"nodes_{name}leafs") for name in ("true", "false")}
-    splits = call.attr_tensor("nodes_splits").ravel()
-    members = call.attr_tensor("membership_values", np.zeros(0, x.dtype.numpy)).ravel()
-    columns = [*ints.values(), modes, missing, *leaves.values(), splits]
-    if any(len(column) != count for column in columns):
-        raise call.malformed(f"attributes 'nodes_*' differ in length, got {[len(column) for column in columns]}")
-    children = [
-        np.where(leaves[name] != 0, -1 - ints[f"{name}nodeids"], ints[f"{name}nodeids"]) for name in ("true", "false")
-    ]
-    wrong = [ints[f"{name}nodeids"].min(initial=0) < 0 for name in ("true", "false")]
-    if any(wrong):
-        raise call.malformed("attributes 'nodes_truenodeids' and 'nodes_falsenodeids': a negative index")
-    nodes = np.stack([ints["featureids"], modes, *children, missing, *_member_ranges(call, modes, members)], 1)
-    weights, targets = call.attr_tensor("leaf_weights").ravel(), _ints(call, "leaf_targetids")
-    number, aggregate = call.attr_int("n_targets", 1), call.attr_int("aggregate_function", 1)
-    transform = call.attr_int("post_transform", 0)
-    if not (1 <= number <= MAX_TARGETS and 0 <= aggregate < len(_AGGREGATES) and 0 <= transform < len(_TRANSFORMS)):
-        raise call.malformed(f"{number} targets, aggregate_function {aggregate}, post_transform {transform}")
-    roots, features = _ints(call, "tree_roots"), x.shape[-1] if x.rank else 0
-    try:
-        bound = features if isinstance(features, int) else 2**31
-        check_trees(nodes, roots, bound, len(weights), targets, number, len(members))
-    except InputError as error:
-        raise call.malformed(str(error)) from error
-    tables = [splits, nodes, weights, targets, roots, np.nan_to_num(members, nan=math.inf)]
-    literals = [call.build.literal(table, "trees") for table in tables]
-    result = call.build.tree_ensemble(call[0], *literals, targets=number, aggregate=_AGGREGATES[aggregate])
-    return _transformed(call, result, _TRANSFORMS[transform])
+@onnx("OneHotEncoder", domain=ML)
+def one_hot_encoder(call: Call) -> str:
+    """A last dim of zeros with a one at the place of the category; another category is all zeros, or an error."""
+    build, x = call.build, call[0]
+    if call.type(0).dtype is string:
+        categories = np.array(call.attr_texts("cats_strings"), object)
+    else:
+        categories, x = np.array(call.attr_ints("cats_int64s"), np.int64), call.cast(x, i64)
+    if not categories.size:
+        raise call.malformed("attributes 'cats_*' are empty, expected a category or more")
+    places = np.arange(categories.size)
+    tables = (categories[::-1], places[::-1], np.array(categories.size))  # of equal categories the first counts
+    place = build.label_encode(x, *map(build.constant, tables))
+    if not call.attr_int("zeros", 1):
+        place = build.gather(build.constant(places), place, axis=0)  # has no place for another one
+    shape = build.type(place).shape
+    return call.cast(build.equal(build.reshape(place, shape=(*shape, 1)), build.constant(places)), f32)
 
 
-def _ints(call: Call, name: str, default: np.ndarray | None = None) -> np.ndarray:
-    if default is not None and name not in call.attributes:
-        return default
-    return np.array(call.attr_ints(name), np.int64)
+@onnx("Imputer", domain=ML)
+def imputer(call: Call) -> str:
+    """What stands for missing values is replaced, by column or by one for all."""
+    build, x, dtype = call.build, call[0], call.type(0).dtype
+    if dtype.kind == "f":
+        missing = call.attr_float("replaced_value_float", 0.0)
+        values = np.array(call.attr_floats("imputed_value_floats"), np.float32).astype(dtype.numpy)
+    else:
+        missing = call.attr_int("replaced_value_int64", 0)
+        values = np.array(call.attr_ints("imputed_value_int64s"), np.int64)
+    columns = call.type(0).shape[-1] if call.type(0).rank else 1
+    if values.size not in (1, columns) or not dtype.holds(missing) or not all(map(dtype.holds, values.tolist())):
+        raise call.malformed(f"{values.size} values of {dtype} in place of {missing} for {call.type(0)}")
+    is_missing = build.isnan(x) if missing != missing else build.equal(x, build.scalar(missing, dtype))
+    return build.where(is_missing, build.constant(values.astype(dtype.numpy)), x)
 
 
-def _member_ranges(call: Call, modes: np.ndarray, members: np.ndarray) -> list[np.ndarray]:
-    """Where the members of each node begin and end: a NaN ends those of a node, in the order of such nodes."""
-    begins, ends = np.zeros((2, len(modes)), np.int64)
-    (stops,), (users,) = np.nonzero(np.isnan(members)), np.nonzero(modes == 6)
-    if len(users) and len(stops) != len(users):
-        raise call.malformed(f"{len(stops)} sets of members for {len(users)} nodes")
-    ends[users] = stops[: len(users)]
-    begins[users] = np.append(0, stops[:-1] + 1)[: len(users)]
-    return [begins, ends]
+@onnx("FeatureVectorizer", domain=ML)
+def feature_vectorizer(call: Call) -> str:
+    """The operands side by side, as many columns of each as the node says; a vector is one row."""
+    build, parts = call.build, []
+    for x, width in zip(call.values(), call.attr_ints("inputdimensions"), strict=True):
+        shape = call.known_shape(build.type(x))
+        x = call.reshape(call.cast(x, f32), (1, *shape)) if len(shape) == 1 else call.cast(x, f32)
+        if build.type(x).rank != 2 or build.type(x).shape[1] != width:
+            raise call.unsupported(f"operand {build.type(x)} for {width} columns")
+        parts.append(x)
+    return build.concat(*parts, axis=1) if len(parts) > 1 else parts[0]

@@ -23,7 +23,7 @@ from ingot.load.made import note
 from ingot.load.onnx.builder import Facts, OnnxBuilder, Totals
 from ingot.load.onnx.call import Body, Call
 from ingot.load.onnx.parse import OLDEST_NATIVE_OPSET, Parsed, parse_model
-from ingot.load.onnx.registry import DESCRIBED, find_rule, foreign_name
+from ingot.load.onnx.registry import DESCRIBED, REFUSED, find_rule, foreign_name
 from ingot.load.onnx.signature import check_call, signature_of
 from ingot.load.onnx.symbols import Symbols
 from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
@@ -210,7 +210,8 @@ class _Loader:
         if signature is not None and signature.has_function:
             return self.expand(call, version, frame)
         domain = f"{call.domain}." if call.domain else ""
-        raise UnsupportedError(f"op {domain}{call.op} has no rule; see 'ingot ops'")
+        why = REFUSED.get((call.domain, call.op), "has no rule; see 'ingot ops'")
+        raise UnsupportedError(f"op {domain}{call.op} {why}")
 
     def enter(self, frame: _Frame, what: str) -> int:
         if frame.depth >= MAX_DEPTH:

@@ -20,6 +20,7 @@ from ingot.errors import LimitError, LoadError, ShapeError, UnsupportedError
 from ingot.files import MappedFile
 from ingot.load.onnx.external import map_external, view_of
 from ingot.load.onnx.message import without_weights
+from ingot.load.onnx.registry import ML, REFUSED
 from ingot.load.onnx.tensors import check_tensor, is_external
 from ingot.load.onnx.upgrade import upgrade
 
@@ -145,7 +146,7 @@ def _opsets(imports: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str,
     versions: dict[str, int] = {}
     for entry in imports:
         domain = "" if entry.domain == "ai.onnx" else entry.domain
-        if domain in versions:
+        if versions.get(domain, entry.version) != entry.version:  # skl2onnx says some twice
             raise LoadError(f"{where}: opset of domain {entry.domain!r} is imported twice")
         versions[domain] = entry.version
     if not 1 <= versions.get("", 1) <= NEWEST_OPSET:
@@ -166,6 +167,20 @@ def _check_model(proto: onnx.ModelProto, where: str, raw_bytes: Mapping[int, int
         _check_graph(function, [], f"{where}, function {function.name!r}")
     _check_graph(proto.graph, [], where, raw_bytes)
     _check_returned_inputs(proto.graph, where)
+    for op, infos in (
+        ("DictVectorizer", proto.graph.input),
+        ("ZipMap", [*proto.graph.output, *proto.graph.value_info]),
+    ):
+        for info in infos:
+            if _has_map(info.type):
+                raise UnsupportedError(f"{where}: {info.name!r} is a map, as op {ML}.{op} {REFUSED[ML, op]}")
+
+
+def _has_map(type: onnx.TypeProto) -> bool:
+    """Whether a type is a map, or holds one."""
+    kind = type.WhichOneof("value")
+    inner = {"sequence_type": type.sequence_type.elem_type, "optional_type": type.optional_type.elem_type}
+    return kind == "map_type" or (kind in inner and _has_map(inner[kind]))
 
 
 def _check_returned_inputs(graph: onnx.GraphProto, where: str) -> None:

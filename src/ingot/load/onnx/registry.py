@@ -22,6 +22,14 @@ Rule = Callable[["Call"], str | tuple[str | None, ...] | None]
 
 RULES: dict[tuple[str, str], list[tuple[int, Rule]]] = {}
 
+# Why there is no rule, and what to do instead.
+_DICTIONARY = "reads a dictionary; feed tensors"
+REFUSED: dict[tuple[str, str], str] = {
+    (ML, "ZipMap"): "makes dictionaries; export with skl2onnx's option {'zipmap': False}, which leaves the tensor",
+    (ML, "DictVectorizer"): _DICTIONARY,
+    (ML, "CastMap"): _DICTIONARY,
+}
+
 
 def onnx(*names: str, since: int = 1, domain: str = "") -> Callable[[Rule], Rule]:
     """Declares a rule for op types of a domain from opset `since` on, until a rule with a later one."""
