@@ -30,7 +30,7 @@ from ingot.run.library import abi_hash
 from ingot.run.program import Program
 from ingot.run.store import WeightStore
 
-MAX_BYTES = 10 << 30
+MAX_BYTES = 10 << 30  # of the cache of compiled models
 # A file system may date a change this coarsely: two changes in one tick look like one.
 SETTLED_NANOSECONDS = 2_000_000_000
 _LOCK_SECONDS = 10

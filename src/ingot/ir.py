@@ -56,8 +56,8 @@ __all__ = [
     "type_symbols",
 ]
 
-MAX_RANK = abi.constant("INGOT_MAX_RANK")
-MAX_NODES = 1_000_000
+MAX_RANK = abi.constant("INGOT_MAX_RANK")  # of a tensor
+MAX_NODES = 1_000_000  # of a graph
 KINDS = ("input", "weight", "constant", "state", "activation")
 
 

@@ -36,8 +36,8 @@ assert ingot.ops  # the import registers every op
 
 EXECUTORS = ("native", "interpret")
 PRECISIONS = ("f32",)
-MAX_BINDINGS = 16
-MAX_THREADS = 256
+MAX_BINDINGS = 16  # sizes of symbols that are kept compiled
+MAX_THREADS = 256  # of a session
 
 
 @dataclass(frozen=True, slots=True)

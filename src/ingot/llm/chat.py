@@ -25,11 +25,11 @@ from ingot.load.hf.folder import Folder
 from ingot.load.hf.strict_json import MAX_DEPTH, shown
 from ingot.locks import OwnedLock
 
-MAX_TEMPLATE_BYTES = 64 << 10
-MAX_TEMPLATES = 16
-MAX_MESSAGES = 1 << 14
-MAX_CONVERSATION_BYTES = 1 << 20
-MAX_OUTPUT_BYTES = 1 << 20
+MAX_TEMPLATE_BYTES = 64 << 10  # of a chat template
+MAX_TEMPLATES = 16  # named templates of a folder
+MAX_MESSAGES = 1 << 14  # of a conversation
+MAX_CONVERSATION_BYTES = 1 << 20  # of all messages
+MAX_OUTPUT_BYTES = 1 << 20  # of the prompt that a template makes
 RENDER_SECONDS = 1.0  # of processor time
 WALL_SECONDS = 10.0
 WORKER_BYTES = 512 << 20

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from ingot.llm.tokenizer import Tokenizer
 
-MAX_TEXT_BYTES = 1 << 16
-MAX_DEPTH = 64
-MAX_VALUES = 10_000
+MAX_TEXT_BYTES = 1 << 16  # of a schema or grammar
+MAX_DEPTH = 64  # of values of a schema in one another
+MAX_VALUES = 10_000  # of a schema
 CHECK_SECONDS = 3  # of processor time, for compiling one grammar
 CHECK_WALL_SECONDS = 30
 CHECK_BYTES = 1 << 30

@@ -14,8 +14,8 @@ from ingot.run.library import load
 PRECISIONS = ("f32", "bf16")
 CACHE_DTYPES = {"f32": f32, "bf16": bf16, "int8": i8}
 DEFAULT_CONTEXT = 4096
-MAX_SEQUENCES = 256
-MAX_THREADS = 256
+MAX_SEQUENCES = 256  # generated at once
+MAX_THREADS = 256  # of a language model
 
 
 @dataclass(frozen=True, slots=True)

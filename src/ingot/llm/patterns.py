@@ -21,8 +21,8 @@ from typing import NamedTuple
 from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.load.hf.strict_json import shown
 
-MAX_PATTERN_CHARACTERS = 4096
-MAX_BRANCHES = 64
+MAX_PATTERN_CHARACTERS = 4096  # of a pattern
+MAX_BRANCHES = 64  # alternatives of a pattern
 _MAX_REPEAT = 16
 _MAX_WAYS = 1024
 _MAX_CLASS_DEPTH = 8

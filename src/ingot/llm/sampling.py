@@ -15,7 +15,7 @@ from ingot import abi
 from ingot.errors import InputError, LimitError
 from ingot.run.sampler import NativeSampler
 
-MAX_BIASES = 1024
+MAX_BIASES = 1024  # tokens with a bias
 MAX_LOGPROBS = 20  # the room that ingot_sampler has
 INT32_MAX = 2**31 - 1
 

@@ -28,7 +28,7 @@ from ingot.ir import TensorType
 from ingot.load.hf.strict_json import parse_object, shown
 
 FORMAT = 1
-MAX_HEADER_BYTES = 64 << 20
+MAX_HEADER_BYTES = 64 << 20  # of a saved state's header
 _MAGIC = b"INGOTSEQ"
 _PREFIX_BYTES = 16
 _ALIGNMENT = 64

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from ingot.errors import InputError, LimitError
 from ingot.llm.tokenizer import Tokenizer
 
-MAX_STOPS = 16
-MAX_STOP_BYTES = 256
+MAX_STOPS = 16  # texts that end a generation
+MAX_STOP_BYTES = 256  # of one of them
 
 # What decoding gives for bytes that are no character, or not yet one.
 _MARK = "\ufffd"

@@ -24,9 +24,9 @@ from ingot.load.hf.strict_json import parse_object, shown
 if TYPE_CHECKING:
     import tokenizers
 
-MAX_FILE_BYTES = 64 << 20
-MAX_SETTINGS_BYTES = 16 << 20
-MAX_TEXT_CHARACTERS = 8 << 20
+MAX_FILE_BYTES = 64 << 20  # of tokenizer.json
+MAX_SETTINGS_BYTES = 16 << 20  # of a file of settings beside it
+MAX_TEXT_CHARACTERS = 8 << 20  # of a text to encode
 
 # A character for use inside a process only: Unicode gives it no meaning. Between two characters of a control token
 # that a message spells, it keeps them text; no id comes of it.

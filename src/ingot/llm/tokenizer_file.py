@@ -10,14 +10,14 @@ from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.llm.patterns import check_linear
 from ingot.load.hf.strict_json import shown
 
-MAX_ID = (1 << 22) - 1
-MAX_TOKENS = 1 << 21
-MAX_MERGES = 1 << 21
-MAX_TOKEN_CHARACTERS = 1024
-MAX_ADDED = 1 << 16
-MAX_PARTS = 64
-MAX_GROWTH = 64
-MAX_WORD_CHARACTERS = 1000
+MAX_ID = (1 << 22) - 1  # the largest id of a token
+MAX_TOKENS = 1 << 21  # of a vocabulary
+MAX_MERGES = 1 << 21  # of a vocabulary
+MAX_TOKEN_CHARACTERS = 1024  # of one token
+MAX_ADDED = 1 << 16  # tokens beside the vocabulary
+MAX_PARTS = 64  # steps of a normalizer, pre-tokenizer or decoder
+MAX_GROWTH = 64  # times that a normalizer may lengthen a text
+MAX_WORD_CHARACTERS = 1000  # of a word that WordPiece looks up
 
 _MODELS = ("BPE", "Unigram", "WordPiece", "WordLevel")
 _BYTE_LIKE = re.compile(r"<0x[^<>]*>")

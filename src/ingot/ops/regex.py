@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from ingot.errors import LimitError, LoadError, UnsupportedError
 
-MAX_PATTERN_CHARACTERS = 4096
-MAX_REPEAT = 1000
-MAX_STEPS = 10_000
+MAX_PATTERN_CHARACTERS = 4096  # of a regular expression
+MAX_REPEAT = 1000  # times that a part is repeated
+MAX_STEPS = 10_000  # of the program that an expression becomes
 _MAX_DEPTH = 100
 
 Test = Callable[[str], bool]

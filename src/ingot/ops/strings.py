@@ -11,7 +11,7 @@ from ingot.ops.define import Ints, broadcast, expect_kind, op, sample
 from ingot.ops.regex import compile_pattern, full_match
 
 MAX_SUBSTRINGS = 2**26  # of a result whose rows are filled up to the longest
-MAX_FEATURES = 2**28
+MAX_FEATURES = 2**28  # places of a TF-IDF result
 
 Strings = tuple[str, ...]
 

@@ -15,7 +15,7 @@ from torch.utils._sympy import functions
 
 from ingot.errors import LimitError, LoadError, UnsupportedError
 
-MAX_CHARACTERS = 1 << 14
+MAX_CHARACTERS = 1 << 14  # of an expression over sizes
 MAX_POWER = 8  # the exponents of one expression multiplied: sums are expanded, term by term
 _INTEGER_BITS = 64
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ingot.load.hf.strict_json import parse_object
 
-MAX_CONFIG_BYTES = 1 << 20
+MAX_CONFIG_BYTES = 1 << 20  # of config.json
 
 
 def parse_config(content: bytes, where: str) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from ingot.load.hf.strict_json import parse_object, shown
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-MAX_INDEX_BYTES = 16 << 20
-MAX_SHARDS = 10_000
+MAX_INDEX_BYTES = 16 << 20  # of the index of weights
+MAX_SHARDS = 10_000  # files of weights
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 

@@ -17,7 +17,7 @@ from ingot.load.hf.template import Template, read_template
 from ingot.load.hf.weights import Weights
 from ingot.ops.kv_cache import CACHE_BLOCK
 
-MAX_CONTEXT = 1 << 22
+MAX_CONTEXT = 1 << 22  # tokens of a context
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from ingot.files import MappedFile
 from ingot.ir import MAX_RANK
 from ingot.load.hf.strict_json import parse_object, shown
 
-MAX_HEADER_BYTES = 8 << 20
-MAX_NAME_BYTES = 1024
+MAX_HEADER_BYTES = 8 << 20  # of a file's header
+MAX_NAME_BYTES = 1024  # of a tensor's name
 _MAX_SHOWN_PROBLEMS = 20
 _LENGTH_BYTES = 8
 _MAX_RANK = 64  # of the format as others read it; Ingot's own is lower

@@ -15,7 +15,7 @@ from ingot.load.hf.expression import Expression
 from ingot.load.hf.template import Key, Template
 
 MAX_SIZE = 1 << 26  # of one dim: the largest vocabularies have 2**18 rows
-MAX_LAYERS = 1024
+MAX_LAYERS = 1024  # of a language model
 ACTIVATIONS = {
     "silu": ("silu", None),
     "swish": ("silu", None),

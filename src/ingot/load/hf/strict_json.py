@@ -17,7 +17,7 @@ from typing import Any
 
 from ingot.errors import LimitError, LoadError
 
-MAX_DEPTH = 64
+MAX_DEPTH = 64  # of values in one another
 _MAX_NUMBER_CHARACTERS = 64
 # How a document names half a character; in itself it holds whole ones, being UTF-8.
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")

@@ -14,7 +14,7 @@ from ingot.errors import LimitError
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import ML, onnx
 
-MAX_TARGETS = 2**20
+MAX_TARGETS = 2**20  # scores of one row
 MAX_MACHINE = 2**26  # elements of what couples support vectors with pairs of classes
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 

@@ -12,7 +12,7 @@ from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import Size, count
 from ingot.load.onnx.tensors import count_elements
 
-MAX_WINDOW = 2**31 - 1
+MAX_WINDOW = 2**31 - 1  # an attribute of a window
 
 
 @onnx("Conv")

@@ -22,7 +22,7 @@ from ingot.errors import LimitError
 from ingot.ir import OPS
 from ingot.load.onnx.shapes import is_negative, sign
 
-MAX_EXPRESSION_CHARACTERS = 512
+MAX_EXPRESSION_CHARACTERS = 512  # of a dim over symbols
 
 Array = np.ndarray  # of Python ints, bools and Exprs
 Element = Any  # int, bool or Expr; None where it is not decided at load

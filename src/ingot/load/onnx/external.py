@@ -17,7 +17,7 @@ from ingot.errors import LoadError
 from ingot.files import MappedFile, open_regular
 from ingot.load.onnx.tensors import DTYPES, unpacked
 
-MAX_LOCATION_CHARACTERS = 1024
+MAX_LOCATION_CHARACTERS = 1024  # of the name of an external file
 
 
 def map_external(

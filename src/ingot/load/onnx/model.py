@@ -29,9 +29,9 @@ from ingot.load.onnx.symbols import Symbols
 from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
 from ingot.load.onnx.tensors import array_of, count_elements, declared_type, dtype_of
 
-MAX_DEPTH = 32
+MAX_DEPTH = 32  # of functions and subgraphs in one another
 MAX_INLINED_NODES = 200_000  # of functions and subgraphs, each time they are walked; others count as the graph's
-MAX_LISTED = 50
+MAX_LISTED = 50  # unsupported nodes in one error
 
 
 def load_onnx(source: str | os.PathLike | bytes) -> Graph:

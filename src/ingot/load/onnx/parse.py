@@ -25,7 +25,7 @@ from ingot.load.onnx.tensors import check_tensor, is_external
 from ingot.load.onnx.upgrade import upgrade
 
 MAX_FILE_BYTES = 2**31 - 1  # protobuf's own limit
-MAX_NAME_BYTES = 1024
+MAX_NAME_BYTES = 1024  # of a name in a model
 OLDEST_NATIVE_OPSET = 13
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 

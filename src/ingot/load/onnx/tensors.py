@@ -14,7 +14,7 @@ from ingot.dtype import DType
 from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.ir import OptionalType, SequenceType, TensorType, Type, UnrankedType
 
-MAX_ELEMENTS = 2**40
+MAX_ELEMENTS = 2**40  # of a tensor, dims of 0 left out
 
 # protobuf copies raw_data whenever it is looked at; the length of a larger one is compared when it is read, once.
 _CHEAP_BYTES = 65536

@@ -1,0 +1,24 @@
+"""The documents that a program writes are what it writes."""
+
+import pytest
+
+from written_docs import DOCS, REWRITE, SOURCE, conformance, described, described_in, limits, limits_of
+
+
+def test_limits() -> None:
+    assert (DOCS / "limits.md").read_text(encoding="utf-8") == limits(), REWRITE
+
+
+def test_every_limit_says_of_what() -> None:
+    silent = [f"{path.name}: {name}" for path in SOURCE.rglob("*.py") for name, _, of in limits_of(path) if not of]
+    assert not silent
+
+
+def test_conformance_has_every_op() -> None:
+    assert described_in((DOCS / "conformance.md").read_text(encoding="utf-8")) == described(), REWRITE
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_conformance() -> None:
+    assert (DOCS / "conformance.md").read_text(encoding="utf-8") == conformance(), REWRITE
