@@ -3,6 +3,7 @@
 import numpy as np
 
 from ingot.load.onnx import elementwise, reduce
+from onnx_contrib_cases import EXPORTED
 from onnx_image_cases import IMAGES
 from onnx_math_cases import MATH
 from onnx_ml_cases import CLASSICAL
@@ -280,6 +281,7 @@ CONTRIB = [
 NODES = [
     *ELEMENTWISE, *REDUCTIONS, *LINEAR, *NORMS, *SHAPES, *CONVS, *IMAGES, *SEQUENCES, *ATTENTION, *CONTRIB,
     *MATH, *TYPED, *PREVIEWS, *CLASSICAL,
+    *EXPORTED,
 ]  # fmt: skip
 
 # Integers that are known at load, each expression in the dtype it has.

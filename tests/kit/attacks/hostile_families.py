@@ -7,7 +7,7 @@ import numpy as np
 
 from attacks.hostile_onnx import IMAGE, Attack, one
 from ingot.errors import LimitError, LoadError, UnsupportedError
-from ingot.load.onnx.registry import ML
+from ingot.load.onnx.registry import MICROSOFT, ML
 from onnx_models import ints
 
 
@@ -34,6 +34,21 @@ def machine(**changed: Any) -> Callable[[], Any]:
         "classlabels_ints": [0, 1],
     }  # fmt: skip
     return one("SVMClassifier", ["x"], domain=ML, **attributes | changed)
+
+
+def few_bits(**changed: Any) -> Callable[[], Any]:
+    """A product with three rows of 4 bits."""
+    constants = {"a": np.ones((2, 16), np.float32), "b": np.zeros((3, 1, 8), np.uint8), "s": np.ones(3, np.float32)}
+    return one(
+        "MatMulNBits", list(constants), constants, domain=MICROSOFT, **{"N": 3, "K": 16, "block_size": 16} | changed
+    )
+
+
+def grouped(**attributes: Any) -> Callable[[], Any]:
+    """Attention of two rows without a cache."""
+    part = np.ones((1, 2, 4), np.float32)
+    constants = {"q": part, "k": part, "v": part, "s": np.ones(1, np.int32), "t": np.array(2, np.int32)}
+    return one("GroupQueryAttention", ["q", "k", "v", "", "", "s", "t"], constants, domain=MICROSOFT, **attributes)
 
 
 FAMILIES: list[Attack] = [
@@ -68,5 +83,24 @@ FAMILIES: list[Attack] = [
     ("categories", one("OneHotEncoder", ["x"], domain=ML, cats_strings=["a"]), LoadError, "'cats_int64s'"),
     ("imputed", one("Imputer", ["x"], domain=ML, imputed_value_floats=[1.0, 2.0]), LoadError, "2 values"),
     ("map", one("ZipMap", ["x"], domain=ML, classlabels_int64s=[1]), UnsupportedError, "'zipmap': False"),
+    *(
+        (f"few bits, {name}", few_bits(**changed), error, what)
+        for name, changed, error, what in [
+            ("rows", {"N": 2**40}, LoadError, "expected u8[1099511627776, 1, 8]"),
+            ("columns", {"K": 2**62}, LoadError, "expected u8[3,"),
+            ("bits", {"bits": 5}, UnsupportedError, "5 bits"),
+            ("block", {"block_size": 17}, UnsupportedError, "blocks of 17"),
+            ("no rows", {"N": 0}, UnsupportedError, "0 x 16"),
+        ]
+    ),
+    *(
+        (f"grouped, {name}", grouped(**changed), error, what)
+        for name, changed, error, what in [
+            ("heads", {"num_heads": 3, "kv_num_heads": 2}, LoadError, "3 heads over 2"),
+            ("no heads", {"num_heads": 0, "kv_num_heads": 0}, LoadError, "0 heads over 0"),
+            ("many heads", {"num_heads": 2**40, "kv_num_heads": 1}, LoadError, "heads"),
+            ("cap", {"num_heads": 1, "kv_num_heads": 1, "softcap": 2.0}, UnsupportedError, "softcap"),
+        ]
+    ),
     ("mode of a region", regions(mode="most"), LoadError, "mode 'most'"),
 ]

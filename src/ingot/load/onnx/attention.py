@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from ingot.dim import floordiv
-from ingot.dtype import boolean, i64
+from ingot.dtype import boolean, f32, i32, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.linear import multiply
+from ingot.load.onnx.quantize import centred
 from ingot.load.onnx.registry import MICROSOFT, onnx
 from ingot.load.onnx.shapes import Size
 
@@ -113,13 +114,30 @@ def multi_head_attention(call: Call) -> tuple[str | None, ...]:
 
 
 @onnx("Attention", domain=MICROSOFT)
-def packed_attention(call: Call) -> str:
+def packed_attention(call: Call) -> tuple[str | None, ...]:
     """One product makes query, key and value: x [B,S,C], weights [C,3*H*D], bias [3*H*D]."""
-    if call.has(4) or call.has(6) or call.attr_int("do_rotary", 0):
-        raise call.unsupported("a cache, or rotation")
-    build, heads = call.build, call.attr_int("num_heads")
+    if call.has(6) or call.attr_int("do_rotary", 0):
+        raise call.unsupported("a shared cache, or rotation")
     fused = multiply(call, call[0], call[1])
-    fused = build.add(fused, call[2]) if call.has(2) else fused
+    fused = call.build.add(fused, call[2]) if call.has(2) else fused
+    return _unpacked(call, fused, mask=3, cache=4, bias=call.get(5))
+
+
+@onnx("QAttention", domain=MICROSOFT)
+def quantised_attention(call: Call) -> tuple[str | None, ...]:
+    """As above, of a product of quantised numbers: scales are operands 3 and 4, zero points 6 and 7."""
+    if call.attr_int("do_rotary", 0):
+        raise call.unsupported("rotation")
+    build = call.build
+    sums = multiply(call, centred(call, 0, 6, i32, rows=True), centred(call, 1, 7, i32))
+    scale = build.mul(call.reshape(call[3], ()), call[4])
+    fused = build.add(build.mul(call.cast(sums, f32), scale), call[2])
+    return _unpacked(call, fused, mask=5, cache=8, bias=None)
+
+
+def _unpacked(call: Call, fused: str, *, mask: int, cache: int, bias: str | None) -> tuple[str | None, ...]:
+    """Attention of query, key and value side by side; a cache [2,B,H,P,D] goes before the keys and values."""
+    build, heads = call.build, call.attr_int("num_heads")
     width = call.known_shape(build.type(fused))[-1]
     sizes = call.attr_ints("qkv_hidden_sizes", (floordiv(width, 3),) * 3)
     if len(sizes) != 3 or sum(sizes) != width:
@@ -127,9 +145,20 @@ def packed_attention(call: Call) -> str:
     stops = (sizes[0], sizes[0] + sizes[1], width)
     parts = [call.slice(fused, 2, start, stop) for start, stop in zip((0, *stops), stops, strict=False)]
     q, k, v = (split_heads(call, p, heads) for p in parts)
-    masks = [_padding_mask(call, call[3], _rank4(call, k)[2])] if call.has(3) else []
-    result = _masked(call, q, k, v, masks, call.get(5), bool(call.attr_int("unidirectional", 0)), 0)
-    return join_heads(call, result)
+    past: Size = 0
+    if call.has(cache):
+        shape = call.shape(cache)
+        if len(shape) != 5:
+            raise call.malformed(f"a cache {call.type(cache)}, expected rank 5")
+        past = shape[3]
+        earlier = [call.reshape(call.slice(call[cache], 0, i, i + 1), shape[1:]) for i in range(2)]
+        k, v = (build.concat(before, each, axis=2) for before, each in zip(earlier, (k, v), strict=True))
+    present = None
+    if len(call.outputs) > 1:
+        present = build.concat(*(call.reshape(each, (1, *_rank4(call, each))) for each in (k, v)), axis=0)
+    masks = [_padding_mask(call, call[mask], _rank4(call, k)[2])] if call.has(mask) else []
+    result = _masked(call, q, k, v, masks, bias, bool(call.attr_int("unidirectional", 0)), past)
+    return join_heads(call, result), present
 
 
 def _padding_mask(call: Call, mask: str, columns: Size) -> str:
@@ -167,11 +196,14 @@ def rotary_embedding(call: Call) -> str:
 
 @onnx("RotaryEmbedding", domain=MICROSOFT)
 def rotary_embedding_microsoft(call: Call) -> str:
-    if call.type(1).rank != 2:
-        raise call.unsupported("positions given as one offset")
     if call.attr_int("is_packed_batching", 0) or call.attr_float("scale", 1.0) != 1.0:
         raise call.unsupported("packed batching, or a scale")
-    return _rotate(call, call[2], call[3], call[1])
+    positions = call[1]
+    if call.type(1).rank == 1:  # where the first row is
+        batch, rows = call.shape(0)[0], call.shape(0)[-2]
+        place = call.build.iota(length=rows, start=0, step=1, dtype=i64)
+        positions = call.build.expand(call.build.add(call.cast(positions, i64), place), shape=(batch, rows))
+    return _rotate(call, call[2], call[3], positions)
 
 
 def _rotate(call: Call, cos: str, sin: str, positions: str | None) -> str:
@@ -183,20 +215,27 @@ def _rotate(call: Call, cos: str, sin: str, positions: str | None) -> str:
             # com.microsoft leaves the count out when the caches tell the head size.
             heads = _head_count(call, call.known_shape(build.type(x))[2], build.type(cos).shape[-1])
         x = split_heads(call, x, heads)
-    *lead, width = _rank4(call, x)
-    part = call.attr_int("rotary_embedding_dim", 0) or width
+    width = _rank4(call, x)[3]
+    result = rotated(
+        call, x, cos, sin, positions, part=call.attr_int("rotary_embedding_dim", 0) or width,
+        interleaved=bool(call.attr_int("interleaved", 0)),
+    )  # fmt: skip
+    return join_heads(call, result) if flat else result
+
+
+def rotated(call: Call, x: str, cos: str, sin: str, positions: str | None, *, part: Size, interleaved: bool) -> str:
+    """x [B,H,S,D] of which the first `part` columns turn: halves, or with interleaved pairs of neighbours."""
+    build, (*lead, width) = call.build, _rank4(call, x)
     if not isinstance(width, int) or not isinstance(part, int) or not 2 <= part <= width or part % 2:
         raise call.malformed(f"rotates {part} of {width}")
     angles = [_angles(call, cache, positions, part // 2) for cache in (cos, sin)]
-    rotated, rest = call.slice(x, 3, 0, part), [call.slice(x, 3, part, width)] if part < width else []
-    interleaved = bool(call.attr_int("interleaved", 0))
+    turned, rest = call.slice(x, 3, 0, part), [call.slice(x, 3, part, width)] if part < width else []
     if interleaved:
-        rotated = _swap_pairs(call, rotated, lead, (part // 2, 2))
-    rotated = build.rotary(rotated, *(build.concat(a, a, axis=3) for a in angles))
+        turned = _swap_pairs(call, turned, lead, (part // 2, 2))
+    turned = build.rotary(turned, *(build.concat(a, a, axis=3) for a in angles))
     if interleaved:
-        rotated = _swap_pairs(call, rotated, lead, (2, part // 2))
-    result = build.concat(rotated, *rest, axis=3) if rest else rotated
-    return join_heads(call, result) if flat else result
+        turned = _swap_pairs(call, turned, lead, (2, part // 2))
+    return build.concat(turned, *rest, axis=3) if rest else turned
 
 
 def _head_count(call: Call, width: Size, half: object) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ingot.dtype import i32, i64
 from ingot.load.onnx.call import Call
+from ingot.load.onnx.conv import convolve
 from ingot.load.onnx.linear import multiply
 from ingot.load.onnx.norm import normalize
 from ingot.load.onnx.registry import MICROSOFT, onnx
@@ -36,6 +37,29 @@ def _biased(call: Call) -> str:
 def quick_gelu(call: Call) -> str:
     build, x = call.build, call[0]
     return build.mul(x, build.sigmoid(build.mul(x, call.attr_float("alpha", 1.702))))
+
+
+_ACTIVATIONS = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid"}
+
+
+@onnx("FusedConv", domain=MICROSOFT)
+def fused_conv(call: Call) -> str:
+    """A convolution, then an operand of its own shape is added, then an activation."""
+    build, result = call.build, convolve(call, call[0], call[1], call.get(2))
+    result = build.add(result, call[3]) if call.has(3) else result
+    kind, numbers = call.attr_text("activation", ""), call.attr_floats("activation_params", ())
+    match kind, *numbers:
+        case [""]:
+            return result
+        case ["LeakyRelu", alpha]:
+            return build.leaky_relu(result, alpha=alpha)
+        case ["Clip", low, high]:
+            return build.clip(result, minimum=low, maximum=high)
+        case ["HardSigmoid", alpha, beta]:
+            return build.clip(build.add(build.mul(result, alpha), beta), minimum=0.0, maximum=1.0)
+    if kind not in _ACTIVATIONS:
+        raise call.unsupported(f"activation {kind!r} of {list(numbers)}")
+    return getattr(build, _ACTIVATIONS[kind])(result)
 
 
 @onnx("SkipLayerNormalization", domain=MICROSOFT)

@@ -1,0 +1,92 @@
+"""Cases of the ops of com.microsoft that exporters of language models and quantisers write, of random shapes."""
+
+import random
+
+import numpy as np
+
+from onnx_models import Case, case
+
+F = np.float32
+MS = "com.microsoft"
+
+
+def product(seed: int) -> Case:
+    """A product with rows of few bits."""
+    chance, rng = random.Random(seed), np.random.default_rng(seed)
+    rows, columns, block = chance.randint(1, 20), chance.choice((16, 24, 32, 40, 64)), chance.choice((16, 32))
+    bits = chance.choice((4, 4, 8))
+    blocks, per = -(-columns // block), 8 // bits
+    constants = {
+        "b": rng.integers(0, 256, (rows, blocks, block // per), np.uint8),
+        "s": rng.uniform(0.01, 0.1, rows * blocks).astype(F),
+    }
+    operands = f"x[{chance.choice(('', '2,'))}3,{columns}] @b @s"
+    if chance.random() < 0.7:
+        constants["z"] = rng.integers(0, 256, rows * -(-blocks // per), np.uint8)
+        operands += " @z"
+    return case("MatMulNBits", operands, domain=MS, N=rows, K=columns, bits=bits, block_size=block, **constants)
+
+
+def grouped(seed: int) -> Case:
+    """Attention with a cache whose length is known, all rows being as long as it."""
+    chance, rng = random.Random(seed), np.random.default_rng(seed)
+    batch, kv_heads, groups, width = (
+        chance.randint(1, 3),
+        chance.randint(1, 2),
+        chance.randint(1, 3),
+        16,
+    )
+    past = chance.choice((0, 0, 1, 5))
+    rows = 1 if past else chance.choice((1, 2, 6))
+    heads, total = kv_heads * groups, past + rows
+    constants = {"s": np.full(batch, total - 1, np.int32), "t": np.array(total, np.int32)}
+    if chance.random() < 0.3:
+        parts = f"q[{batch},{rows},{(heads + 2 * kv_heads) * width}] none none"
+    else:
+        parts = f"q[{batch},{rows},{heads * width}] " + " ".join(
+            f"{x}[{batch},{rows},{kv_heads * width}]" for x in "kv"
+        )
+    cache = " ".join(f"{x}[{batch},{kv_heads},{past},{width}]" for x in "ab")
+    attributes: dict = {"num_heads": heads, "kv_num_heads": kv_heads}
+    if chance.random() < 0.6:
+        angles = rng.uniform(0, 6, (9, width // 2))
+        constants |= {"c": np.cos(angles).astype(F), "d": np.sin(angles).astype(F)}
+        attributes |= {"do_rotary": 1, "rotary_interleaved": chance.randint(0, 1)}
+    if chance.random() < 0.4:
+        attributes["local_window_size"] = chance.randint(1, 4)
+    if chance.random() < 0.3:
+        attributes["scale"] = 0.3
+    rotation = " @c @d" if "c" in constants else ""
+    return case("GroupQueryAttention", f"{parts} {cache} @s @t{rotation}", 3, domain=MS, **attributes, **constants)
+
+
+PADDED = np.array([[1] * 8, [1] * 5 + [0] * 3], np.int32)
+QUANTISED = "x:u8<200[2,5,16] w:{}[16,96] b[96] @s @t {} @z {}"
+SCALES = {"s": np.array(0.02, F), "t": np.array(0.01, F), "z": np.array(97, np.uint8)}
+EXPORTED = [
+    case("Attention", "x[2,5,16] w[16,96] b[96] none p[2,2,4,3,8]", 2, domain=MS, num_heads=4),
+    case("Attention", "x[2,5,16] w[16,96] b[96] none p[2,2,4,3,8]", 2, domain=MS, num_heads=4, unidirectional=1),
+    case("Attention", "x[2,5,16] w[16,96] b[96] @m p[2,2,4,3,8]", 2, domain=MS, num_heads=4, m=PADDED),
+    case("Attention", "x[2,5,16] w[16,96] b[96] none none q[2,4,5,5]", domain=MS, num_heads=4),
+    case("QAttention", QUANTISED.format("i8>-99<99", "none", ""), domain=MS, num_heads=4, **SCALES),
+    case("QAttention", QUANTISED.format("u8<200", "@m", "@y"), domain=MS, num_heads=4, y=np.array(101, np.uint8),
+         m=PADDED[:, 3:], **SCALES),
+    case("QAttention", QUANTISED.format("i8>-99<99", "none", "@y p[2,2,4,3,8]"), 2, domain=MS, num_heads=4,
+         y=np.array(3, np.int8), unidirectional=1, **SCALES),
+    *(
+        case("RotaryEmbedding", f"x[2,{shape}] @p c[9,4] d[9,4]", domain=MS, p=np.array([3], np.int64))
+        for shape in ("4,5,8", "5,32")
+    ),
+    *(product(seed) for seed in range(12)),
+    *(grouped(seed) for seed in range(24)),
+    *(
+        case("FusedConv", "x[1,3,5,6] w[4,3,3,3] b[4]", domain=MS, activation=kind, activation_params=numbers,
+             pads=[1] * 4)
+        for kind, numbers in (("LeakyRelu", [0.2]), ("Clip", [-0.3, 0.4]), ("HardSigmoid", [0.2, 0.5]))
+    ),
+    *(
+        case("FusedConv", "x[1,3,5,6] w[4,3,3,3] b[4]", domain=MS, activation=kind)
+        for kind in ("Relu", "Tanh", "Sigmoid")
+    ),
+    case("FusedConv", "x[1,3,5,6] w[4,3,3,3] b[4] z[1,4,3,4]", domain=MS, activation="Relu"),
+]  # fmt: skip

@@ -1,0 +1,51 @@
+"""Attention with a cache of com.microsoft, where rows or runs differ in length."""
+
+import numpy as np
+import onnx
+
+from ingot.load.onnx import load_onnx
+from ingot.run.interpret import interpret
+from ingot.session import InferenceSession
+from onnx_models import case, one_node, run_oracle
+
+ROOM = "q[2,1,32] k[2,1,16] v[2,1,16] a[2,1,7,16] b[2,1,7,16] @s @t"
+
+
+def test_a_cache_with_room_whose_rows_differ_in_length(rng: np.random.Generator) -> None:
+    """What is new goes behind each row's own; behind that the cache stays as it is, where ONNX Runtime has no value."""
+    lengths = np.array([5, 3], np.int32)
+    proto, feeds = one_node(
+        case("GroupQueryAttention", ROOM, 3, domain="com.microsoft", num_heads=2, kv_num_heads=1, s=lengths - 1,
+             t=np.array(lengths.max())), rng,
+    )  # fmt: skip
+    results = list(interpret(load_onnx(proto.SerializeToString()), feeds).values())
+    expected = run_oracle("ort", proto, feeds)
+    np.testing.assert_allclose(results[0], expected[0], rtol=2e-5, atol=2e-6)
+    for given, got, wanted in zip((feeds["a3"], feeds["b4"]), results[1:], expected[1:], strict=True):
+        for row, length in enumerate(lengths):
+            np.testing.assert_array_equal(got[row, :, :length], wanted[row, :, :length])
+            np.testing.assert_array_equal(got[row, :, length:], given[row, :, length:])
+
+
+def test_lengths_that_only_a_run_knows(rng: np.random.Generator) -> None:
+    """One load serves the prompt and each step after it; lengths are inputs."""
+    sizes = "q[1,2,32] k[1,2,16] v[1,2,16] a[1,1,3,16] b[1,1,3,16] @s @t"
+    proto, _ = one_node(
+        case("GroupQueryAttention", sizes, 3, domain="com.microsoft", num_heads=2, kv_num_heads=1,
+             s=np.array([0], np.int32), t=np.array(0, np.int32)), rng,
+    )  # fmt: skip
+    for tensor in proto.graph.initializer:
+        proto.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+    del proto.graph.initializer[:]
+    for info in proto.graph.input[:3]:
+        info.type.tensor_type.shape.dim[1].dim_param = "rows"
+    for info in proto.graph.input[3:5]:
+        info.type.tensor_type.shape.dim[2].dim_param = "past"
+    session = InferenceSession(proto.SerializeToString())
+    for rows, past in ((4, 0), (1, 4), (1, 5)):
+        shapes = [(1, rows, 32), *[(1, rows, 16)] * 2, *[(1, 1, past, 16)] * 2]
+        names = [info.name for info in proto.graph.input]
+        feeds = {name: rng.standard_normal(s).astype(np.float32) for name, s in zip(names, shapes, strict=False)}
+        feeds |= {"s": np.array([rows + past - 1], np.int32), "t": np.array(rows + past, np.int32)}
+        for got, wanted in zip(session.run(None, feeds), run_oracle("ort", proto, feeds), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-6)
