@@ -21,6 +21,7 @@ MAX_BYTES = 1 << 46  # of one value; strides count beside a dim of 0
 _MAX_TEXT = 10_000
 _MAX_TERMS = 256
 _MAX_INT = 2**63
+_MAX_FRACTION = 2**8
 
 
 class AtMost(int):
@@ -221,6 +222,17 @@ def floordiv(a: Known, b: Known) -> Known:
         if quotient is not None:
             return quotient
     return Expr((((Atom("floordiv", (a, b)),), 1),))
+
+
+def scaled(value: Known, factor: float) -> Known | None:
+    """A product of a dim with a positive fraction of few bits, rounded down; None for other factors.
+
+    Floats compute the product exactly, whoever rounds it.
+    """
+    numerator, denominator = factor.as_integer_ratio()
+    if not 0 < numerator <= _MAX_FRACTION or denominator > _MAX_FRACTION:
+        return None
+    return floordiv(value * numerator, denominator)
 
 
 def _exact_quotient(a: Expr, b: Expr) -> Known | None:

@@ -91,6 +91,13 @@ SAMPLES = [
     case("GridSample", "x[1,2,4,5,6] g>-1.3<1.3[1,3,2,7,3]", opset=20, padding_mode="reflection"),
     case("GridSample", "x[1,2,4,5,6] g>-1.3<1.3[1,3,2,7,3]", opset=20, mode="nearest", align_corners=1),
 ]
+GRIDS = [
+    case("AffineGrid", "x[2,2,3] @s", opset=20, s=ints(2, 3, 4, 5), oracle="reference"),
+    case("AffineGrid", "x[2,2,3] @s", opset=20, s=ints(2, 3, 4, 5), align_corners=1, oracle="reference"),
+    case("AffineGrid", "x:f64[1,3,4] @s", opset=20, s=ints(1, 2, 3, 4, 5)),
+    case("AffineGrid", "x[3,3,4] @s", opset=20, s=ints(3, 1, 1, 2, 3)),
+    case("AffineGrid", "x[2,3,4] @s", opset=20, s=ints(2, 2, 3, 4, 5), align_corners=1),
+]
 DEFORMED = [
     case("DeformConv", "x[2,3,5,6] w[4,3,2,2] o[2,8,4,5]", opset=19),
     case("DeformConv", "x[1,4,5,6] w[6,2,3,2] o[1,24,5,3] b[6] m[1,12,5,3]", opset=19, group=2, offset_group=2,
@@ -139,4 +146,4 @@ DECODED = [
     case("ImageDecoder", "@x", x=encoded("png", (5, 7)), pixel_format="Grayscale", opset=20, oracle="reference"),
 ]  # fmt: skip
 
-IMAGES = [*DEFORMED, *RESIZES, *CONV_TRANSPOSES, *SAMPLES, *REGIONS, *DECODED]
+IMAGES = [*DEFORMED, *RESIZES, *CONV_TRANSPOSES, *SAMPLES, *GRIDS, *REGIONS, *DECODED]

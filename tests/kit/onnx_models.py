@@ -70,8 +70,10 @@ def text_model(body: str, opset: int = 18) -> bytes:
     return parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {body}').SerializeToString()
 
 
-def one_node(case: Case, rng: np.random.Generator) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """The model of a case and its inputs."""
+def one_node(
+    case: Case, rng: np.random.Generator, fed: bool = False
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:  # fmt: skip
+    """The model of a case and its inputs; the constants among them when they are fed."""
     names, feeds = [], {}
     for i, part in enumerate(case.operands.split()):
         if part == "none":
@@ -83,7 +85,8 @@ def one_node(case: Case, rng: np.random.Generator) -> tuple[onnx.ModelProto, dic
             (feeds[names[-1]],) = draw(part, rng, (case.low, case.high))
     results = [f"result{i}" for i in range(case.outputs)]
     node = helper.make_node(case.op, names, results, "tested", domain=case.domain, **case.attributes)
-    constants = [numpy_helper.from_array(value, name) for name, value in case.constants.items()]
+    constants = [numpy_helper.from_array(value, name) for name, value in case.constants.items() if not fed]
+    feeds |= case.constants if fed else {}
     inputs = [value_info(name, array) for name, array in feeds.items()]
     outputs = [onnx.ValueInfoProto(name=name) for name in results]
     domains = {} if case.domain in ("", "com.microsoft") else {case.domain: case.version}

@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch import nn
 from torch.export import Dim
+from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
 from aten_cases import CASES, Function, export, exported
+from ingot import InferenceSession
 from ingot.dim import symbol
 from ingot.errors import InputError, LoadError, UnsupportedError
 from ingot.ir import Graph
@@ -103,6 +105,36 @@ def test_dynamic_batch_and_sequence(build):
     assert graph.type(graph.inputs[0]).shape == (symbol("batch"), symbol("tokens"))
     for batch, rows in ((2, 7), (1, 12), (5, 3), (1, 1)):
         check_model(graph, module, build(batch=batch, rows=rows)[1])
+
+
+@pytest.mark.parametrize("wanted", ["half", "more"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"mode": "nearest"},
+        {"mode": "nearest-exact"},
+        *({"mode": mode, "align_corners": align} for mode in ("bilinear", "bicubic") for align in (False, True)),
+        *({"mode": mode, "antialias": True} for mode in ("bilinear", "bicubic")),
+    ],
+    ids=str,
+)
+def test_images_of_symbolic_size_are_resized(how, wanted):
+    """Natively: a table that depends on sizes is made where they are bound."""
+
+    def function(x):
+        if wanted == "half":
+            return functional.interpolate(x, scale_factor=(0.5, 2.0), **how)
+        return functional.interpolate(x, (x.shape[2] + 3, x.shape[3] // 2), **how)
+
+    x = torch.randn(2, 3, 12, 10)
+    sizes = {2: Dim.DYNAMIC, 3: Dim.DYNAMIC}
+    session = InferenceSession(export(Function(function), (x,), dynamic_shapes=((sizes,),)), threads=1, strict=True)
+    for height, width in ((12, 10), (5, 17), (33, 8)):
+        x = torch.randn(2, 3, height, width)
+        (result,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+        expected = function(x).numpy()
+        assert result.shape == expected.shape
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=2e-5)
 
 
 def test_sizes_become_dims_and_data():

@@ -12,12 +12,15 @@ from onnx import parser
 
 import ingot.onnx_backend
 from ingot import InferenceSession
+from ingot.dim import scaled
 from ingot.dtype import bf16
 from ingot.errors import IngotError, InputError, LimitError, LoadError, UnsupportedError
 from ingot.load.onnx import load_onnx
 from ingot.run.interpret import interpret
 from ingot.text import dump, parse
-from onnx_models import run_oracle, text_model
+from onnx_cases import NODES
+from onnx_image_cases import RESIZES
+from onnx_models import Case, one_node, run_oracle, text_model
 from onnx_value_cases import BY_REFERENCE, VALUES, absent_optional, scan_with_batch
 
 F = np.float32
@@ -53,6 +56,45 @@ def test_both_executors_agree_with_the_oracle(name: str, rng: np.random.Generato
     for results in (interpret(again, feeds).values(), session.run(None, feeds), session.run(None, feeds)):
         for got, wanted in zip(results, expected, strict=True):
             assert_same(got, wanted)
+
+
+# What is a constant in cases of these may as well be fed.
+RUNTIME = {
+    "AffineGrid", "BlackmanWindow", "Col2Im", "DFT", "Dropout", "HammingWindow", "HannWindow", "MaxUnpool",
+    "MelWeightMatrix", "Pad", "Resize", "STFT",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [case for case in NODES if case.op in RUNTIME and case.constants], ids=str)
+def test_constants_that_are_fed(case: Case, rng: np.random.Generator) -> None:
+    """What rules make of parameters that only a run knows gives what they make of constants."""
+    state = rng.bit_generator.state
+    proto, feeds = one_node(case, rng)
+    expected = interpret(load_onnx(proto.SerializeToString()), feeds)
+    rng.bit_generator.state = state
+    proto, feeds = one_node(case, rng, fed=True)
+    graph = parse(dump(load_onnx(proto.SerializeToString())))
+    for got, wanted in zip(interpret(graph, feeds).values(), expected.values(), strict=True):
+        assert got.dtype == wanted.dtype and got.shape == wanted.shape
+        np.testing.assert_allclose(got.astype(np.float64), wanted.astype(np.float64), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", [case for case in RESIZES if "x[1,2" in case.operands], ids=str)
+def test_images_of_symbolic_size_are_resized(case: Case, rng: np.random.Generator) -> None:
+    """Natively, where the sizes wanted are integers, or those of images times fractions of few bits."""
+    proto, feeds = one_node(case, rng)
+    spatial = proto.graph.input[0].type.tensor_type.shape.dim[2:]
+    for i, dim in enumerate(spatial):
+        dim.dim_param = f"s{i}"
+    scales = case.constants["s"] if case.constants["s"].dtype == F else np.ones(1, F)
+    is_exact = all(scaled(1, scale.item()) is not None for scale in scales)
+    strict = is_exact and "keep_aspect_ratio_policy" not in case.attributes
+    session = InferenceSession(proto.SerializeToString(), threads=1, strict=strict)
+    for more in (0, 2):
+        x = rng.standard_normal([1, 2, *(size + more for size in feeds["x0"].shape[2:])]).astype(F)
+        for got, wanted in zip(session.run(None, {"x0": x}), run_oracle(case.oracle, proto, {"x0": x}), strict=True):
+            assert got.shape == wanted.shape
+            np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
 
 
 def test_a_scan_of_opset_8(rng: np.random.Generator) -> None:
@@ -108,6 +150,34 @@ BAD = {
     "a step of 0": ("z = Sub(i, i)  y = Slice(x, i, i, z, z)", InputError, "sizes out of range"),
     "shapes that do not broadcast": ("a = Concat<axis=0>(i, i)  y = Expand(x, a)", InputError, "do not broadcast"),
     "an axis twice": ("a = Concat<axis=0>(i, i)  y = ReduceSum(x, a)", InputError, "given twice"),
+    "a window below nothing": ("n = Neg(i)  y = HannWindow(n)", InputError, "sizes out of range"),
+    "frames that do not move": (
+        "d = Constant<value_ints=[1, 6, 1]>()  r = Reshape(x, d)  z = Sub(i, i)  n = Div(i, i)  y = STFT(r, z, , n)",
+        InputError, "sizes out of range",
+    ),
+    "frames longer than the signal": (
+        "d = Constant<value_ints=[1, 6, 1]>()  r = Reshape(x, d)  n = Div(i, i)  y = STFT(r, n, , i)",
+        InputError, "iota: bad length",
+    ),
+    "a transform over the parts": (
+        "d = Constant<value_ints=[2, 3, 1]>()  r = Reshape(x, d)  q = Sub(i, i)  t = Constant<value_int=2>()"
+        "  w = Squeeze(q)  a = Add(w, t)  y = DFT(r, , a)", InputError, "sizes out of range",
+    ),
+    "a shape that an unpooling exceeds": (
+        "d = Constant<value_ints=[1, 1, 2, 3]>()  r = Reshape(x, d)  z = Cast<to=7>(r)  q = Div(i, i)"
+        "  o = Concat<axis=0>(q, q, q, q)  y = MaxUnpool<kernel_shape=[1, 1]>(r, z, o)", InputError, "sizes out of",
+    ),
+    "an empty block": (
+        "d = Constant<value_ints=[1, 2, 3]>()  r = Reshape(x, d)  z = Sub(i, i)  b = Concat<axis=0>(i, i)"
+        "  e = Concat<axis=0>(z, z)  y = Col2Im(r, b, e)", InputError, "sizes out of range",
+    ),
+    "an image of negative size": (
+        "n = Neg(i)  s = Concat<axis=0>(n, n)  y = Resize(x, , , s)", InputError, "sizes out of range",
+    ),
+    "an image of infinite size": (
+        "c = Constant<value_floats=[inf, 1.0]>()  f = Cast<to=1>(i)  s = Mul(c, f)  y = Resize(x, , s)",
+        InputError, "sizes out of range",
+    ),
     "an axis outside": ("y = Squeeze(x, i)", InputError, "out of range"),
     "a body without inputs": (
         "y = Loop (i, , x) <body = b () => (bool c) { c = Constant<value_int=1>() }>", LoadError, "has 0 inputs",
@@ -122,7 +192,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_models_and_runs(name: str) -> None:
     body, error, message = BAD[name]
-    content = text_model(f"g (float[2, 3] x, int64[1] i) => (y) {{ {body} }}")
+    content = text_model(f"g (float[2, 3] x, int64[1] i) => (y) {{ {body} }}", opset=20)
     for executor in ("interpret", "native"):
         with pytest.raises(error, match=message):
             session = InferenceSession(content, executor=executor, threads=1)

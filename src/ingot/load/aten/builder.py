@@ -10,7 +10,8 @@ from ingot.dim import Expr, Known
 from ingot.dtype import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from ingot.errors import UnsupportedError
 from ingot.ir import Graph, TensorType
-from ingot.ops.define import broadcast_shapes
+from ingot.load.eager import Value
+from ingot.ops.define import Builder, broadcast_shapes
 
 Tensor = str  # the name of a tensor value
 Number = bool | int | float | Expr
@@ -124,6 +125,10 @@ class AtenBuilder:
     def constant(self, array: np.ndarray, hint: str = "constant") -> Tensor:
         return self.graph.add_constant(self.graph.fresh(hint), array)
 
+    def table(self, value: Value) -> Tensor:
+        """What a rule computed as a constant; a tensor is itself."""
+        return self.constant(value) if isinstance(value, np.ndarray) else value
+
     def scalar(self, value: Number, dtype: DType) -> Tensor:
         """A rank-0 value; a symbolic size becomes data through the `dims` op."""
         if isinstance(value, Expr):
@@ -154,3 +159,20 @@ class AtenBuilder:
         if isinstance(operand, str):
             return torch.empty((1,) * min(self.rank(operand), 1), dtype=TO_TORCH[self.dtype(operand)], device="meta")
         return 1 if isinstance(operand, Expr) else operand
+
+
+class AtenPen(Builder):
+    """What writes formulas over sizes into the graph of a rule; numbers and sizes take the dtype of the last tensor."""
+
+    def __init__(self, rule: AtenBuilder):
+        super().__init__(rule.graph)
+        self.rule = rule
+
+    def scalar(self, value: Number, dtype: DType) -> Tensor:
+        """A value of rank 0."""
+        return self.rule.scalar(value, dtype)
+
+    def _add(self, op: str, *operands: Any, **attributes: Any) -> Tensor:
+        dtypes = [self.type(o).dtype for o in operands if isinstance(o, str)]
+        names = [self.scalar(o, dtypes[-1]) if isinstance(o, (int, float, Expr)) else o for o in operands]
+        return self.rule.add(op, *names, **attributes)

@@ -5,17 +5,28 @@ from functools import partial
 
 import numpy as np
 
-from ingot.dim import Expr, Known, floordiv
+from ingot.dim import Known, floordiv, maximum
 from ingot.dtype import f32, f64
-from ingot.load.aten.builder import AtenBuilder, Tensor
+from ingot.load.aten.builder import AtenBuilder, AtenPen, Tensor
 from ingot.load.aten.registry import aten
-from ingot.load.resample import Axis, align_corners, cubic, half_pixel, linear, nearest, repeats, taps
+from ingot.load.eager import Eager, Value, is_known
+from ingot.load.resample import Axis, align_corners, cubic, half_pixel, linear, nearest, repeat, repeats, taps
+from ingot.ops.define import Builder
 
-_MODES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], int]] = {
+_MODES: dict[str, tuple[Callable[[Builder, Value], Value], int]] = {
     "linear": (linear, 1),
     "bicubic": (partial(cubic, a=-0.75), 2),
     "bicubic_aa": (partial(cubic, a=-0.5), 2),
 }
+
+
+def _pen(b: AtenBuilder, *sizes: Known) -> Builder:
+    return Eager() if is_known(*sizes) else AtenPen(b)
+
+
+def _apart(pen: Builder, size: Known, out: Known) -> Value:
+    """How far apart results lie in the operand: f64."""
+    return pen.div(pen.scalar(size, f64), pen.scalar(out, f64))
 
 
 @aten("upsample_nearest1d.default", "upsample_nearest2d.default", "upsample_nearest3d.default")
@@ -23,28 +34,23 @@ _MODES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], int]] = {
 def upsample_nearest(
     b: AtenBuilder, x: Tensor, output_size: Sequence[Known], *scales: float | None, **named: float | None
 ) -> Tensor:  # fmt: skip
-    """Of a symbolic axis, each element repeated a whole number of times. Repeats of all axes are one expand."""
+    """An axis that repeats each element equally often is expanded, all such axes at once; of others, rows are read."""
     places = 0.5 if "exact" in b.target else 0.0
-    factors: list[int] = []
+    factors: dict[int, int] = {}
     for axis, (size, out, scale) in enumerate(_axes(b, x, scales, named), 2):
-        factor: Known | None
-        if isinstance(size, Expr) or isinstance(out, Expr):
-            factor = floordiv(out, size)
-            if factor * size != out or not isinstance(factor, int):
-                return NotImplemented
-        else:
-            coordinates = (np.arange(out, dtype=np.float32) + np.float32(places)) * np.float32(scale or size / out)
-            indices = nearest(coordinates, size, "floor")
-            factor = repeats(indices, size)
-            if factor is None:
-                x, factor = b.add("gather", x, b.constant(indices), axis=axis), 1
-        factors.append(factor)
-    pairs = list(zip(b.shape(x)[2:], factors, strict=True))
-    split = [dim for size, factor in pairs for dim in ((size, 1) if factor != 1 else (size,))]
-    full = [dim for size, factor in pairs for dim in ((size, factor) if factor != 1 else (size,))]
-    head = b.shape(x)[:2]
-    x = b.expand(b.reshape(x, (*head, *split)), (*head, *full))
-    return b.reshape(x, b.result.shape)
+        factor = floordiv(out, size) if size != 0 else 0
+        if is_known(size, out) or not isinstance(factor, int) or factor * size != out:
+            pen = _pen(b, size, out)
+            apart = pen.scalar(scale, f64) if scale else _apart(pen, size, out)
+            position = pen.add(pen.iota(length=out, start=0, step=1, dtype=f32), places)
+            indices = nearest(pen, pen.mul(position, pen.cast(apart, dtype=f32)), size, "floor")
+            read = repeats(indices, size) if isinstance(indices, np.ndarray) and isinstance(size, int) else None
+            if read is None:
+                x, read = b.add("gather", x, b.table(indices), axis=axis), 1
+            factor = read
+        if factor != 1:
+            factors[axis] = factor
+    return repeat(AtenPen(b), x, factors)
 
 
 @aten("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")
@@ -69,17 +75,21 @@ def interpolate(
     kernel, support = _MODES[("bicubic_aa" if antialias else "bicubic") if "cubic" in b.target else "linear"]
     x = b.cast(x, dtype if dtype is f64 else f32)
     for axis, (size, out, scale) in enumerate(axes, 2):
-        if isinstance(size, Expr) or isinstance(out, Expr):
-            return NotImplemented
-        scale = (size - 1) / max(out - 1, 1) if align else scale or size / out
-        if size == out and scale == 1:
+        if size == out and (align or scale in (None, 1)):
             continue
-        each = Axis(size, out, float(out), 1 / scale if scale else 1.0)
-        coordinates = align_corners(each) if align and not antialias else half_pixel(each)
-        stretch = max(scale, 1.0) if antialias else 1.0
-        indices, weights = taps(coordinates, size, kernel, support, stretch=stretch, exclude_outside=antialias)
-        table = b.constant(weights.astype(b.dtype(x).numpy))
-        x = b.add("resample", x, b.constant(indices), table, axis=axis)
+        pen = _pen(b, size, out)
+        if align:
+            apart = _apart(pen, size - 1, maximum(out - 1, 1))
+        else:
+            apart = pen.scalar(scale, f64) if scale else _apart(pen, size, out)
+        inverse = pen.where(pen.equal(apart, 0.0), 1.0, pen.div(1.0, apart))
+        each = Axis(size, out, pen.scalar(out, f64), inverse)
+        coordinates = (align_corners if align and not antialias else half_pixel)(pen, each)
+        stretch = pen.maximum(apart, 1.0) if antialias else None
+        indices, weights = taps(
+            pen, coordinates, each, kernel, support, stretch=stretch, exclude_outside=antialias
+        )  # fmt: skip
+        x = b.add("resample", x, b.table(indices), b.table(pen.cast(weights, dtype=b.dtype(x))), axis=axis)
     return b.cast(x, dtype)
 
 

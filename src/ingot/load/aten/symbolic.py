@@ -37,7 +37,19 @@ class Symbols:
         for kinds, combine in _FUNCTIONS:
             if isinstance(expression, kinds):
                 return self._fold(combine, expression.args)
+        product = self._scaled(expression)
+        if product is not None:
+            return product
         raise UnsupportedError(f"torch size: no such dim, got {expression}, expected + * // % min max over symbols")
+
+    def _scaled(self, expression: sympy.Expr) -> Known | None:
+        """A size times a fraction, rounded down; None for what is no such product."""
+        if not isinstance(expression, (functions.TruncToInt, functions.FloorToInt)):
+            return None
+        match expression.args[0].args:
+            case (sympy.Float() as factor, functions.ToFloat() as size):
+                return dim.scaled(self.convert(size.args[0]), float(factor))
+        return None
 
     def _fold(self, combine: Any, arguments: Any) -> Known:
         first, *rest = (self.convert(argument) for argument in arguments)

@@ -8,6 +8,7 @@ from ingot.load.onnx import (  # noqa: F401  # each declares its rules
     conv,
     elementwise,
     gradient,
+    grid,
     grouped,
     image,
     index,

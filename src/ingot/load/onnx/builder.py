@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dim import Expr
+from ingot.dim import Expr, Known
 from ingot.dtype import DType, from_numpy, i64
 from ingot.errors import InputError, LimitError, LoadError, UnsupportedError
 from ingot.ir import Graph, Node, TensorType, Type
@@ -97,7 +97,7 @@ class Facts:
 
 
 class OnnxBuilder(Builder):
-    """Adds ops to the graph; numbers take the dtype of the last operand that is a value.
+    """Adds ops to the graph; numbers and dims take the dtype of the last operand that is none, arrays are constants.
 
     Where every operand is known, and the result is a few integers or bools, the op is computed instead: by its
     reference in the dtype it has, or by `dim_values` where an element is symbolic.
@@ -128,8 +128,11 @@ class OnnxBuilder(Builder):
         """The outputs of an op that makes several."""
         return self._insert(op, list(operands), attributes)
 
-    def scalar(self, value: float, dtype: DType) -> str:
-        """A constant of rank 0."""
+    def scalar(self, value: Known | float, dtype: DType) -> str:
+        """A value of rank 0: a constant, or a symbolic dim as data."""
+        if isinstance(value, Expr):
+            size = self.reshape(self.dims(values=(value,)), shape=())
+            return size if dtype is i64 else self.cast(size, dtype=dtype)
         return self.constant(np.array(value, dtype.numpy))
 
     def constant(self, data: np.ndarray, hint: str = "") -> str:
@@ -138,8 +141,10 @@ class OnnxBuilder(Builder):
         self.facts.constants.add(name)
         return name
 
-    def table(self, data: np.ndarray) -> str:
-        """What a rule computed while the model is loaded: a constant when small, else a weight."""
+    def table(self, data: np.ndarray | str) -> str:
+        """What a rule computed while the model is loaded: a constant when small, else a weight; a value is itself."""
+        if isinstance(data, str):
+            return data
         hint = f"{self.hint}.table"
         self.facts.spend("table", TensorType(from_numpy(data.dtype), data.shape))
         return self._stored(data, hint)
@@ -160,10 +165,11 @@ class OnnxBuilder(Builder):
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _add(self, op: str, *operands: str | float | None, **attributes: Any) -> str:
-        has_numbers = any(isinstance(o, (int, float)) for o in operands)
-        dtypes = [self.type(o).dtype for o in operands if isinstance(o, str)] if has_numbers else []
-        names = [self.scalar(o, dtypes[-1]) if isinstance(o, (int, float)) else o for o in operands]
+    def _add(self, op: str, *operands: str | np.ndarray | Known | float | None, **attributes: Any) -> str:
+        values = [self.constant(o) if isinstance(o, np.ndarray) else o for o in operands]
+        has_numbers = any(isinstance(o, (int, float, Expr)) for o in values)
+        dtypes = [self.type(o).dtype for o in values if isinstance(o, str)] if has_numbers else []
+        names = [self.scalar(o, dtypes[-1]) if isinstance(o, (int, float, Expr)) else o for o in values]
         (output,) = self._insert(op, names, attributes)
         return output
 

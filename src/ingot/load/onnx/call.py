@@ -13,11 +13,12 @@ from ingot.dim import Dim, Expr
 from ingot.dtype import DType, i64
 from ingot.errors import LoadError, UnsupportedError
 from ingot.ir import MAX_RANK, Graph, TensorType, Type
+from ingot.load.eager import Eager, Value, is_known
 from ingot.load.onnx.builder import OnnxBuilder
 from ingot.load.onnx.dim_values import Array
-from ingot.load.onnx.shapes import Size
+from ingot.load.onnx.shapes import Size, is_negative
 from ingot.load.onnx.tensors import array_of, dtype_of
-from ingot.ops.define import normalize_axis
+from ingot.ops.define import Builder, normalize_axis
 
 _REQUIRED: Any = object()
 
@@ -114,12 +115,47 @@ class Call:
             raise self.malformed(f"input {index} has rank {array.ndim}, expected 1")
         return tuple(array.ravel())
 
-    def dims(self, index: int) -> tuple[Size, ...]:
-        """The elements of an operand as sizes, 0 or more; those that depend on data are measured by the run."""
-        return self.sizes(index) if self.known(index) is not None else self.measured(self[index])
+    def dims(self, index: int, least: int = 0) -> tuple[Size, ...]:
+        """The elements of an operand as sizes; of those that depend on data, a run refuses one below the least."""
+        if self.known(index) is not None:
+            return self.sizes(index)
+        sizes = self.cast(self[index], i64)
+        return self.measured(self.build.where(self.build.less(sizes, least), -1, sizes) if least else self[index])
 
-    def measured(self, x: str) -> tuple[Expr, ...]:
-        """The elements of an integer vector as dims that the run measures; a negative one is an error then."""
+    def size(self, index: int, least: int = 0) -> Size:
+        """The only element of an operand as a size, which is refused below the least; see `dims`."""
+        sizes = self.dims(index, least)
+        if len(sizes) != 1 or is_negative(sizes[0] - least):
+            raise self.malformed(f"a size of {', '.join(map(str, sizes))}, expected one of {least} or more")
+        return sizes[0]
+
+    def value(self, index: int) -> Value:
+        """The elements of an operand where they are constant, else its name."""
+        data = self.build.graph.data(self[index])
+        return self[index] if data is None else data
+
+    def number(self, index: int, dtype: DType) -> Value:
+        """The only element of an operand, in a dtype and of rank 0; see `value`."""
+        value = self.value(index)
+        pen = self.pen(value)
+        if pen.type(value).shape not in ((), (1,)):
+            raise self.malformed(f"input {index} is {self.type(index)}, expected one element")
+        return pen.cast(pen.reshape(value, shape=()), dtype=dtype)
+
+    def pen(self, *values: Any) -> Builder:
+        """What writes a formula over sizes and values: one that computes it at once where all of them are known."""
+        return Eager() if is_known(*values) else self.build
+
+    def measured(self, x: Value) -> tuple[Size, ...]:
+        """The elements of an integer vector as dims that the run measures; a negative one is an error then.
+
+        Where they are known at load, they are numbers.
+        """
+        if isinstance(x, np.ndarray):
+            return tuple(x.ravel().tolist())
+        known = self.build.known(x)
+        if known is not None:
+            return tuple(known.ravel())
         sizes = self.build.facts.sizes
         if x not in sizes:
             shape = self.build.type(x).shape
@@ -205,6 +241,13 @@ class Call:
         if any(not isinstance(value, str) for value in values):
             raise self.malformed(f"attribute {name!r} is not UTF-8")
         return tuple(values)
+
+    def word(self, name: str, default: str, known: Sequence[str]) -> str:
+        """A STRING attribute that is one of some words."""
+        word = self.attr_text(name, default)
+        if word not in known:
+            raise self.malformed(f"attribute {name!r} is {word[:100]!r}, expected one of {', '.join(known)}")
+        return word
 
     def attr_graph(self, name: str) -> onnx_ir.Graph:
         """A GRAPH attribute."""

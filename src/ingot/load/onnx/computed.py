@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingot.dtype import boolean, i64
+from ingot.dtype import i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.shapes import Size, count, normalize_axes
 
@@ -183,24 +183,13 @@ def _counted(call: Call, start: str, stop: str, step: str) -> str:
     return build.where(build.equal(step, 0), build.scalar(-1, i64), number)
 
 
-def pad(call: Call, *sides: str) -> str:
-    """Constant padding by the amounts before and after, both i64 [rank]; negative ones cut, which comes first.
-
-    A value is put where no element of x is.
-    """
-    build, x, shape = call.build, call[0], call.shape(0)
-    zero, dtype = build.scalar(0, i64), call.type(0).dtype
-    cut = [build.neg(build.minimum(side, zero)) for side in sides]
-    starts = call.measured(cut[0])
-    sizes = call.measured(build.sub(build.sub(build.dims(values=shape), cut[0]), cut[1]))
+def cut(call: Call, low: str, high: str) -> str:
+    """x without so many elements before and after on each axis, both i64 [rank] of 0 or more."""
+    build, shape = call.build, call.shape(0)
+    starts = call.measured(low)
+    sizes = call.measured(build.sub(build.sub(build.dims(values=shape), low), high))
     stops = tuple(start + size for start, size in zip(starts, sizes, strict=True))
-    x = build.slice(x, starts=starts, stops=stops, steps=(1,) * len(shape))
-    low, high = (call.measured(build.maximum(side, zero)) for side in sides)
-    padded = build.pad(x, low=low, high=high, value=False if dtype is boolean else 0)
-    if not call.has(2):
-        return padded
-    inside = build.expand(build.scalar(1, boolean), shape=sizes)
-    return build.where(build.pad(inside, low=low, high=high, value=False), padded, call.reshape(call[2], ()))
+    return build.slice(call[0], starts=starts, stops=stops, steps=(1,) * len(shape))
 
 
 def trilu(call: Call, upper: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from ingot.dim import Dim, Expr
 from ingot.dtype import DType, f32, f64, i64
@@ -199,8 +200,11 @@ def window(call: Call, kernel: tuple[int, ...]) -> Window:
     return expect_window(call, kernel, call.type(0).shape[2:])
 
 
-def expect_window(call: Call, kernel: tuple[int, ...], spatial: Sequence[Dim]) -> Window:
-    """Strides, pads and dilations, checked: one per spatial dim, two pads, positive and within 32 bits."""
+def expect_window(call: Call, kernel: tuple[Size, ...], spatial: Sequence[Dim]) -> Window:
+    """Strides, pads and dilations, checked: one per spatial dim, two pads, positive and within 32 bits.
+
+    What only a run knows of a kernel is not looked at.
+    """
     rank = len(spatial)
     if rank < 1 or len(kernel) != rank:
         raise call.malformed(f"a kernel of {len(kernel)} dims does not fit {call.type(0)}")
@@ -215,15 +219,15 @@ def expect_window(call: Call, kernel: tuple[int, ...], spatial: Sequence[Dim]) -
     return strides, pads, dilations
 
 
-def _expect_sizes(call: Call, rank: int, **given: tuple[tuple[int, ...], int]) -> None:
+def _expect_sizes(call: Call, rank: int, **given: tuple[tuple[Size, ...], int]) -> None:
     """Raises LoadError unless each has a value for every spatial dim, pads two, of the least one to 32 bits."""
     for name, (values, low) in given.items():
         count = 2 * rank if name == "pads" else rank
-        if len(values) != count or any(not low <= v <= MAX_WINDOW for v in values):
+        if len(values) != count or any(isinstance(v, int) and not low <= v <= MAX_WINDOW for v in values):
             raise call.malformed(f"{name} is {list(values)}, expected {count} values of {low} or more")
 
 
-def _pads(call: Call, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[int, ...]:
+def _pads(call: Call, kernel: Sequence[Any], strides: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[int, ...]:
     rank = len(kernel)
     mode = call.attr_text("auto_pad", "NOTSET")
     if mode == "NOTSET":

@@ -10,7 +10,7 @@ from ingot.dtype import boolean, i64
 from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
-from ingot.load.onnx.shapes import is_negative, normalize_axes
+from ingot.load.onnx.shapes import Size, is_negative, normalize_axes
 from ingot.load.onnx.tensors import count_elements
 
 MODES = ("constant", "edge", "reflect", "wrap")
@@ -22,8 +22,21 @@ def pad(call: Call) -> str:
     mode = call.attr_text("mode", "constant")
     if mode not in MODES:
         raise call.malformed(f"attribute 'mode' is {mode[:100]!r}, expected one of {', '.join(MODES)}")
-    if mode == "constant" and not computed.is_known(call, 1, 3):
-        return _at_run(call)
+    x, low, high = _cut(call) if computed.is_known(call, 1, 3) else _cut_at_run(call)
+    if not any((*low, *high)):
+        return x
+    if mode == "constant":
+        return _constant(call, x, low, high)
+    for axis in range(call.type(0).rank):
+        x = _picked(call, x, axis, low[axis], high[axis], mode) if low[axis] or high[axis] else x
+    return x
+
+
+Cut = tuple[str, Sequence[Size], Sequence[Size]]
+
+
+def _cut(call: Call) -> Cut:
+    """x without what negative amounts cut, and what is added before and after each axis."""
     rank, amounts = call.type(0).rank, call.integers(1)
     axes = normalize_axes(call.integers(3), rank) if call.has(3) else tuple(range(rank))
     if len(amounts) != 2 * len(axes):
@@ -39,18 +52,11 @@ def pad(call: Call) -> str:
             if is_negative(stop - start):
                 raise call.malformed(f"pads cut more than there is, got {list(amounts)} for {call.type(0)}")
             x = call.slice(x, axis, start, stop)
-    low, high = ([max(n, 0) for n in side] for side in (before, after))
-    if not any(low + high):
-        return x
-    if mode == "constant":
-        return _constant(call, x, low, high)
-    for axis in axes:
-        x = _picked(call, x, axis, low[axis], high[axis], mode) if low[axis] or high[axis] else x
-    return x
+    return x, [max(n, 0) for n in before], [max(n, 0) for n in after]
 
 
-def _at_run(call: Call) -> str:
-    """Constant padding by amounts, or of axes, that only a run knows."""
+def _cut_at_run(call: Call) -> Cut:
+    """As `_cut`, by amounts, or of axes, that only a run knows."""
     build, rank, amounts = call.build, call.type(0).rank, computed.vector(call, 1)
     n = computed.length(call, 1) // 2
     sides = [call.slice(amounts, 0, side * n, side * n + n) for side in range(2)]
@@ -59,10 +65,12 @@ def _at_run(call: Call) -> str:
         sides = [computed.spread(call, hit, side, 0) for side in sides]
     if any(build.type(side).shape != (rank,) for side in sides) or computed.length(call, 1) % 2:
         raise call.malformed(f"pads do not fit, got {call.type(1)} for {call.type(0)}")
-    return computed.pad(call, *sides)
+    x = computed.cut(call, *(build.neg(build.minimum(side, 0)) for side in sides))
+    low, high = (call.measured(build.maximum(side, 0)) for side in sides)
+    return x, low, high
 
 
-def _constant(call: Call, x: str, low: Sequence[int], high: Sequence[int]) -> str:
+def _constant(call: Call, x: str, low: Sequence[Size], high: Sequence[Size]) -> str:
     """A value that is not known takes the place of what was padded."""
     build, amounts = call.build, {"low": tuple(low), "high": tuple(high)}
     value = build.graph.data(call[2]) if call.has(2) else np.zeros((), call.type(0).dtype.numpy)
@@ -76,12 +84,12 @@ def _constant(call: Call, x: str, low: Sequence[int], high: Sequence[int]) -> st
     return build.where(build.pad(inside, **amounts, value=False), padded, call.reshape(call[2], ()))
 
 
-def _picked(call: Call, x: str, axis: int, low: int, high: int, mode: str) -> str:
+def _picked(call: Call, x: str, axis: int, low: Size, high: Size, mode: str) -> str:
     """x along an axis at the positions that a mode repeats: the ends, back and forth between them, or all in turn."""
     build, size = call.build, call.known_shape(call.build.type(x))[axis]
     if size == 0:
         raise call.malformed(f"mode {mode!r} has nothing to repeat, got {build.type(x)} on axis {axis}")
-    places = build.iota(length=size + low + high, start=-low, step=1, dtype=i64)
+    places = build.iota(length=size + low + high, start=low * -1, step=1, dtype=i64)
     last = build.dims(values=(size - 1,))
     if mode == "edge":
         places = build.minimum(build.maximum(places, 0), last)

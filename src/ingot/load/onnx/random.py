@@ -9,6 +9,8 @@ import math
 import zlib
 from collections.abc import Sequence
 
+import numpy as np
+
 from ingot.dtype import DType, boolean, f64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
@@ -86,9 +88,15 @@ def multinomial(call: Call) -> str:
 
 @onnx("Dropout")
 def dropout(call: Call) -> tuple[str | None, ...]:
-    """Outside of training, x. In it, elements whose random number is below the ratio become 0, others are scaled."""
+    """Outside of training, x. In it, elements whose random number is below the ratio become 0, others are scaled.
+
+    Where only a run knows which, it chooses.
+    """
     build, shape, dtype = call.build, call.shape(0), call.type(0).dtype
-    if not _is_training(call):
+    training = call.value(2) if call.has(2) else np.array(False)
+    if training.size != 1 if isinstance(training, np.ndarray) else call.type(2).shape not in ((), (1,)):
+        raise call.malformed(f"a training_mode {call.type(2)}, expected one bool")
+    if isinstance(training, np.ndarray) and not training.item():
         everything = build.expand(build.scalar(True, boolean), shape=shape) if len(call.outputs) > 1 else None
         return call[0], everything
     ratio = call.get(1) or build.scalar(0.5, dtype)
@@ -97,13 +105,8 @@ def dropout(call: Call) -> tuple[str | None, ...]:
         raise call.malformed(f"a ratio of {build.type(ratio) if known is None else known}, expected 0 <= ratio < 1")
     kept = build.greater_equal(_uniform(call, shape), call.cast(ratio, f64))
     scaled = build.div(call[0], call.cast(build.add(build.neg(ratio), 1.0), dtype))
-    return build.where(kept, scaled, 0.0), kept
-
-
-def _is_training(call: Call) -> bool:
-    if not call.has(2):
-        return False
-    training = call.known(2)
-    if training is None or training.size != 1:
-        raise call.unsupported("a training_mode that is not known at load")
-    return bool(training.item())
+    y = build.where(kept, scaled, 0.0)
+    if isinstance(training, np.ndarray):
+        return y, kept
+    training = call.reshape(training, ())
+    return build.where(training, y, call[0]), build.logical_or(kept, build.logical_not(training))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
+from ingot.dim import floordiv
 from ingot.dtype import i64
+from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import expect_window, window
 from ingot.load.onnx.index import flat_positions, vector
@@ -94,31 +94,36 @@ def max_unpool(call: Call) -> str:
     result = call.reshape(build.scatter_elements(zeros, *flat, axis=0, reduction="none"), whole)
     if not call.has(2):
         return result
-    wanted = call.sizes(2)
-    if len(wanted) != len(whole) or any(is_negative(a - b) is not False for a, b in zip(wanted, whole, strict=True)):
-        raise call.malformed(f"an output shape of {list(wanted)}, expected at least {list(whole)}")
-    high = tuple(a - b for a, b in zip(wanted, whole, strict=True))
-    return build.pad(result, low=(0,) * len(whole), high=high, value=0.0) if any(high) else result
+    wanted = call.dims(2)
+    if len(wanted) != len(whole):
+        raise call.malformed(f"an output shape of {len(wanted)} dims, expected {len(whole)}")
+    more = [a - b for a, b in zip(wanted, whole, strict=True)]
+    if any(is_negative(n) is not False for n in more):
+        if call.known(2) is not None:
+            raise call.malformed(f"an output shape of {list(wanted)}, expected at least {list(whole)}")
+        more = list(call.measured(build.sub(computed.vector(call, 2), build.dims(values=whole))))
+    return build.pad(result, low=(0,) * len(whole), high=tuple(more), value=0.0) if any(more) else result
 
 
 @onnx("Col2Im", since=18)
 def col2im(call: Call) -> str:
     """The columns of each block [N, C * block, places] are added where the block lies in the padded image."""
     build, dtype = call.build, call.type(0).dtype
-    image, block = call.integers(1), call.integers(2)
+    image, block = call.dims(1), call.dims(2, least=1)
     rank = len(image)
     if call.type(0).rank != 3 or rank < 1:
         raise call.malformed(f"operand {call.type(0)}, image of {rank} dims, expected rank 3 and 1 or more")
     strides, pads, dilations = expect_window(call, block, image)
     padded = [n + pads[i] + pads[rank + i] for i, n in enumerate(image)]
-    steps = [(padded[i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1 for i in range(rank)]
+    steps = [floordiv(padded[i] - dilations[i] * (block[i] - 1) - 1, strides[i]) + 1 for i in range(rank)]
     batch, columns, places = call.shape(0)
-    taps, plane = math.prod(block), math.prod(padded)
-    if min(steps) < 1 or math.prod(steps) != places or not isinstance(columns, int) or columns % taps:
+    taps, plane = count(block), count(padded)
+    channels = floordiv(columns, taps)
+    pairs = ((count(steps), places), (channels * taps, columns))
+    if any(isinstance(a - b, int) and a != b for a, b in pairs) or any(is_negative(n - 1) for n in steps):
         raise call.malformed(f"operand {call.type(0)} does not fit blocks {list(block)} in an image {list(image)}")
-    count_elements([taps, math.prod(steps)], "the places of the columns")
+    count_elements([n for n in (taps, count(steps)) if isinstance(n, int)], "the places of the columns")
     positions = _block_positions(call, padded, [block, dilations], [steps, strides])
-    channels: Size = columns // taps
     rows = batch * channels
     spread = build.expand(call.reshape(positions, (1, taps * places)), shape=(rows, taps * places))
     zeros = build.expand(build.scalar(0, dtype), shape=(rows, plane))
@@ -130,13 +135,13 @@ def col2im(call: Call) -> str:
     return y
 
 
-def _block_positions(call: Call, padded: list[int], taps: list, steps: list) -> str:
+def _block_positions(call: Call, padded: list[Size], taps: list, steps: list) -> str:
     """Where element k of the block at place p lies in a padded plane, as [k..., p...]; each list is (counts, steps)."""
     build, rank = call.build, len(padded)
     total = ""
     for offset, (counts, strides) in enumerate((taps, steps)):
         for i in range(rank):
-            row = math.prod(padded[i + 1 :])
+            row = count(padded[i + 1 :])
             line = build.iota(length=counts[i], start=0, step=strides[i] * row, dtype=i64)
             axis = offset * rank + i
             line = call.reshape(line, (*[1] * axis, counts[i], *[1] * (2 * rank - 1 - axis)))

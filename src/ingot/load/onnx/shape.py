@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ingot.dim import floordiv, maximum
+from ingot.dim import floordiv, maximum, minimum
 from ingot.dtype import f64, i64
 from ingot.errors import UnsupportedError
 from ingot.load.onnx import computed
@@ -92,13 +92,10 @@ def _equal_parts(call: Call, dim: Size) -> tuple[Size, ...]:
     parts = call.attr_int("num_outputs", len(call.outputs))
     if parts != len(call.outputs) or parts < 1:
         raise call.malformed(f"attribute 'num_outputs' is {parts}, expected {len(call.outputs)}")
-    if isinstance(dim, int):
-        full = -(-dim // parts)
-        return tuple(min(full, max(dim - i * full, 0)) for i in range(parts))
-    each = floordiv(dim, parts)
-    if each * parts != dim:
-        raise call.unsupported(f"a split of {dim} into {parts} parts")
-    return (each,) * parts
+    full = floordiv(dim + (parts - 1), parts)
+    if full * parts == dim:
+        return (full,) * parts
+    return tuple(minimum(full, maximum(dim - full * i, 0)) for i in range(parts))
 
 
 @onnx("Slice")
@@ -281,18 +278,14 @@ WINDOWS = {"HannWindow": (0.5, 0.5, 0.0), "HammingWindow": (25 / 46, 21 / 46, 0.
 @onnx(*WINDOWS, since=17)
 def window(call: Call) -> str:
     """a - b cos(2 pi i / n) + c cos(4 pi i / n); n is the size, or one less where the window is not periodic."""
-    build, size = call.build, _one(call, 0)
-    if not isinstance(size, int):
-        raise call.unsupported(f"a symbolic size, {size},")
-    if size < 0:
-        raise call.malformed(f"a size of {size}, expected 0 or more")
-    period = size if call.attr_int("periodic", 1) else size - 1
+    size = call.size(0)
+    period, pen = size if call.attr_int("periodic", 1) else size - 1, call.pen(size)
     a, b, c = WINDOWS[call.op]
-    step = 2 * math.pi / period if period > 0 else math.inf  # a window of one element is not periodic: NaN
-    turns = build.iota(length=size, start=0, step=step, dtype=f64)
-    y = build.add(build.mul(build.cos(turns), -b), a)
-    y = build.add(y, build.mul(build.cos(build.mul(turns, 2.0)), c)) if c else y
-    return call.cast(y, call.attr_dtype("output_datatype", 1))
+    step = pen.div(2 * math.pi, pen.scalar(period, f64))  # a window of one element is not periodic: NaN
+    turns = pen.mul(pen.iota(length=size, start=0, step=1, dtype=f64), step)
+    y = pen.add(pen.mul(pen.cos(turns), -b), a)
+    y = pen.add(y, pen.mul(pen.cos(pen.mul(turns, 2.0)), c)) if c else y
+    return call.build.table(pen.cast(y, dtype=call.attr_dtype("output_datatype", 1)))
 
 
 @onnx("Shape")

@@ -1,0 +1,59 @@
+"""GridSample, and AffineGrid, which makes what that reads."""
+
+from __future__ import annotations
+
+from ingot.dtype import DType, f32, f64
+from ingot.load.eager import Value
+from ingot.load.onnx.call import Call
+from ingot.load.onnx.registry import onnx
+from ingot.load.onnx.shapes import Size, count, is_negative
+from ingot.ops.define import Builder, unify
+
+
+@onnx("GridSample")
+def grid_sample(call: Call) -> str:
+    """Points are computed in their own dtype, elements in theirs, and both in the wider of the two."""
+    modes = {"linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic", "nearest": "nearest"}
+    mode = call.word("mode", "linear" if call.opset >= 20 else "bilinear", tuple(modes))
+    padding = call.word("padding_mode", "zeros", ("zeros", "border", "reflection"))
+    dtype, grid = call.type(0).dtype, call.type(1).dtype
+    wide = f64 if f64 in (dtype, grid) or dtype.kind != "f" else f32
+    y = call.build.grid_sample(
+        call.cast(call[0], wide), call.cast(call[1], wide), mode=modes[mode], padding=padding,
+        align_corners=bool(call.attr_int("align_corners", 0)),
+    )  # fmt: skip
+    return call.cast(y, dtype)
+
+
+@onnx("AffineGrid", since=20)
+def affine_grid(call: Call) -> str:
+    """Where theta [N, d, d + 1] moves the centers of a grid of elements: [N, sizes..., d], from -1 to 1.
+
+    With align_corners, those are the centers of the outer elements, and a dim of one element lies at -1.
+    """
+    build, dtype, (batch, rank, columns) = call.build, call.type(0).dtype, call.shape(0)
+    sizes = call.dims(1)
+    if rank not in (2, 3) or columns != rank + 1 or len(sizes) != rank + 2 or any(is_negative(n) for n in sizes):
+        raise call.malformed(f"operand {call.type(0)}, sizes {list(sizes)}, expected [N, d, d + 1] and d + 2 sizes")
+    unify("AffineGrid: samples", batch, sizes[0])
+    spatial = sizes[2:]
+    wide = f64 if dtype is f64 else f32
+    pen = call.pen(*spatial)
+    lines = [_centers(call, pen, size, wide) for size in spatial]
+    shapes = [(*[1] * i, size, *[1] * (rank - 1 - i)) for i, size in enumerate(spatial)]
+    grid = [
+        pen.reshape(pen.expand(pen.reshape(line, shape=shape), shape=spatial), shape=(1, count(spatial)))
+        for line, shape in zip(lines, shapes, strict=True)
+    ]
+    ones = pen.expand(pen.scalar(1, wide), shape=(1, count(spatial)))
+    table = build.table(pen.concat(*reversed(grid), ones, axis=0))
+    moved = build.matmul(call.cast(call[0], wide), table)
+    return call.cast(call.reshape(build.permute(moved, axes=(0, 2, 1)), (batch, *spatial, rank)), dtype)
+
+
+def _centers(call: Call, pen: Builder, size: Size, dtype: DType) -> Value:
+    places = pen.iota(length=size, start=0, step=1, dtype=dtype)
+    if call.attr_int("align_corners", 0):
+        return pen.sub(pen.mul(places, pen.div(2.0, pen.maximum(pen.scalar(size - 1, dtype), 1.0))), 1.0)
+    step = pen.div(2.0, pen.scalar(size, dtype))
+    return pen.add(pen.mul(places, step), pen.sub(pen.div(step, 2.0), 1.0))
