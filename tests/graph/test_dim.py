@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot import dim
-from ingot.dim import Expr, bind, floordiv, maximum, minimum, solve, symbol, symbols_of
+from ingot.dim import Expr, bind, floordiv, maximum, minimum, scaled, solve, symbol, symbols_of
 from ingot.errors import ShapeError
 
 A, B, S = symbol("A"), symbol("B"), symbol("S")
@@ -33,6 +33,14 @@ def build(tree):
     if isinstance(tree, int):
         return tree
     return symbol(tree) if isinstance(tree, str) else OPERATIONS[tree[0]][0](build(tree[1]), build(tree[2]))
+
+
+@given(st.integers(1, 256), st.sampled_from([1, 2, 4, 64, 256]), st.integers(0, 5000))
+def test_products_with_fractions(numerator, denominator, size):
+    """Of few bits they are what floats compute; others are none."""
+    factor = numerator / denominator
+    assert bind(scaled(A, factor), {"A": size}) == scaled(size, factor) == int(size * factor)
+    assert scaled(A, 1 / 3) is scaled(A, 257.0) is scaled(A, -0.5) is scaled(A, 0.0) is None
 
 
 def evaluate(tree, symbols):

@@ -245,6 +245,13 @@ class OnnxGrowth:
         self.pool += [] if hidden else [name]
         return name
 
+    def fed(self, data: np.ndarray) -> str:
+        """What might be a constant as an input, which no later node reads."""
+        name = f"x{len(self.inputs)}"
+        self.inputs[name] = data.shape
+        self.values[name] = (data,) * self.bindings
+        return name
+
     def ints(self, values: Sequence[int], dtype: np.dtype = I64) -> str:
         """A vector that is known at load: axes, sizes, indices."""
         return self.constant(np.asarray(values, dtype), hidden=True)

@@ -62,11 +62,14 @@ def resize(g: OnnxGrowth) -> str:
     x, _ = image(g)
     if any(0 in shape for shape in g.shapes(x)):
         raise Refused("nothing to resize")
-    whole = bool(g.symbols) or g.rank(x) != 4 or g.chance(0.5)
+    whole = g.rank(x) != 4 or g.chance(0.5)
     factors = (1.0, 2.0, 3.0) if whole else (0.75, 1.0, 1.5, 2.0)
-    scales = g.constant(np.array([1, 1, *(g.choose(factors) for _ in range(g.rank(x) - 2))], F), hidden=True)
+    scales = np.array([1, 1, *(g.choose(factors) for _ in range(g.rank(x) - 2))], F)
     mode = "nearest" if whole else "linear"
-    return g.add("Resize", x, "", scales, mode=mode, coordinate_transformation_mode="half_pixel")
+    given = [g.constant(scales, hidden=True)]
+    if not whole and not g.symbols and g.chance(0.3):
+        given = ["", g.fed(np.int64(np.array(g.shape(x)) * scales))]
+    return g.add("Resize", x, "", *given, mode=mode, coordinate_transformation_mode="half_pixel")
 
 
 def pool(g: OnnxGrowth) -> str:
