@@ -253,6 +253,39 @@ def test_gather_elements(axis):
     assert fault.code == 0
 
 
+def resampled(x: np.ndarray, indices: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, Any]:
+    fault = LIBRARY.ffi.new("ingot_fault *")
+    (outer, limit, inner), (count, taps) = x.shape, indices.shape
+    fields = {
+        "x": x, "indices": indices, "weights": weights, "fault": fault, "step": 5,
+        "outer": outer, "limit": limit, "inner": inner, "count": count, "taps": taps,
+    }  # fmt: skip
+    return every("resample_f32", fields, "out", (outer, count, inner)), fault
+
+
+@pytest.mark.parametrize("taps", (1, 2, 5))
+@pytest.mark.parametrize("outer, count, inner", ((5, 9, 1), (1, 4, 3), (2, 3, 16), (3, 7, 35), (2, 0, 3), (0, 4, 1)))
+def test_resample(outer, count, inner, taps):
+    """To the bit: products are rounded before they are added, tap by tap."""
+    x, weights = floats(55, (outer, 6, inner)), floats(56, (count, taps))
+    indices = np.random.default_rng(57).integers(0, 6, (count, taps))
+    result, fault = resampled(x, indices, weights)
+    expected = np.zeros((outer, count, inner), np.float32)
+    for tap in range(taps):
+        term = x[:, indices[:, tap]] * weights[:, tap, None]
+        expected = term if tap == 0 else expected + term
+    assert fault.code == 0
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("inner", (1, 4))
+@pytest.mark.parametrize("bad", (6, -1, 2**62, -(2**63)))
+def test_resample_reports_a_bad_index_and_reads_nothing(bad, inner):
+    indices = np.array([[0, 5], [1, bad]])
+    _, fault = resampled(floats(58, (1, 6, inner)), indices, floats(59, (2, 2)))
+    assert (fault.code, fault.step, fault.index, fault.limit) == (1, 5, bad, 6)
+
+
 @pytest.mark.parametrize("head_dim", (2, 10, 32, 64, 66))
 def test_rotary(head_dim):
     x = floats(61, (2, 5, 3, head_dim)).transpose(0, 2, 1, 3)  # [B, S, H, D] in memory

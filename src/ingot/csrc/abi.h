@@ -282,6 +282,13 @@ typedef struct {
   int32_t step; int32_t item_bytes; int32_t index_bytes;
 } gather_args;
 
+/* out[outer, i, inner] = the sum over taps t, in order, of weights[i, t] * x[outer, indices[i, t], inner]. */
+typedef struct {
+  const float *x; const int64_t *indices; const float *weights; float *out; ingot_fault *fault;
+  int64_t outer; int64_t limit; int64_t inner; int64_t count; int64_t taps;
+  int32_t step;
+} resample_args;
+
 /* out[i...] = x[i... with indices[i...] at `axis`]; x strided, indices and out contiguous, of `shape`. */
 typedef struct {
   const void *x; const void *indices; void *out; ingot_fault *fault;

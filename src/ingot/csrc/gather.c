@@ -1,10 +1,11 @@
-/* gather.c: rows and elements of a table by run-time index, bf16 ones as floats. An index outside [-limit, limit) goes
- * to the run's fault slot, and zeros to the output. */
+/* gather.c: rows and elements of a table by run-time index, bf16 ones as floats, and weighted sums of rows. An index
+ * outside [-limit, limit), of sums outside [0, limit), goes to the run's fault slot. */
 #include <string.h>
 
 #include "bf16.h"
 #include "index.h"
 #include "kernel.h"
+#include "strided.h"
 
 static inline int64_t gather_row(const gather_args *args, int64_t i) {
   return index_from_front(args->fault, args->step, index_at(args->indices, args->index_bytes, i), args->limit);
@@ -76,3 +77,58 @@ void K(gather_elements_i64)(const void *p, int32_t part, int32_t parts) {
 
 #undef GATHER
 #undef GATHER_FLOATS
+
+/* Whether all indices of a table of taps lie in [0, limit). */
+static inline int resample_fits(const resample_args *args) {
+  for (int64_t i = 0; i < args->count * args->taps; i++)
+    if (args->indices[i] < 0 || args->indices[i] >= args->limit) {
+      report_fault(args->fault, 1, args->step, args->indices[i], args->limit);
+      return 0;
+    }
+  return 1;
+}
+
+/* One place of one row: `inner` sums, each over the taps in order. */
+static inline void resample_place(const resample_args *args, const float *x, int64_t place, float *out) {
+  const int64_t *indices = args->indices + place * args->taps;
+  const float *weights = args->weights + place * args->taps;
+  for (int64_t k = 0; k < args->inner; k += 16) {
+    int64_t n = args->inner - k < 16 ? args->inner - k : 16;
+    vf sum = v_mul(load_lanes(x + indices[0] * args->inner + k, 1, n), v_set(weights[0]));
+    for (int64_t j = 1; j < args->taps; j++)
+      sum = v_add(sum, v_mul(load_lanes(x + indices[j] * args->inner + k, 1, n), v_set(weights[j])));
+    store_lanes(out + k, 1, n, sum);
+  }
+}
+
+/* A whole row of single elements. */
+static inline void resample_line(const resample_args *args, const float *x, float *out) {
+  const int64_t *indices = args->indices;
+  const float *weights = args->weights;
+  if (args->taps == 2) {
+    for (int64_t i = 0; i < args->count; i++)
+      out[i] = x[indices[2 * i]] * weights[2 * i] + x[indices[2 * i + 1]] * weights[2 * i + 1];
+    return;
+  }
+  for (int64_t i = 0; i < args->count; i++, indices += args->taps, weights += args->taps) {
+    float sum = x[indices[0]] * weights[0];
+    for (int64_t j = 1; j < args->taps; j++) sum += x[indices[j]] * weights[j];
+    out[i] = sum;
+  }
+}
+
+void K(resample_f32)(const void *p, int32_t part, int32_t parts) {
+  const resample_args *args = p;
+  if (!resample_fits(args)) return;
+  if (args->inner == 1) {
+    int64_t end = part_begin(args->outer, part + 1, parts);
+    for (int64_t i = part_begin(args->outer, part, parts); i < end; i++)
+      resample_line(args, args->x + i * args->limit, args->out + i * args->count);
+    return;
+  }
+  int64_t end = part_begin(args->outer * args->count, part + 1, parts);
+  for (int64_t i = part_begin(args->outer * args->count, part, parts); i < end; i++) {
+    const float *x = args->x + i / args->count * args->limit * args->inner;
+    resample_place(args, x, i % args->count, args->out + i * args->inner);
+  }
+}

@@ -13,6 +13,7 @@ from ingot.lower.formats import Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, broadcast_view, pointer
 from ingot.lower.matrix import matrix
+from ingot.lower.view import image_order, ordered_strides
 
 _BYTE = 0.1  # nanoseconds per byte moved on one thread
 
@@ -98,6 +99,23 @@ def _gather_elements(lowering: Lowering, node: Node) -> None:
     }  # fmt: skip
     work = out.size * 4.0
     lowering.step("gather_elements_i64", "gather_elements_args", fields, [x, indices], [out], work=work)
+
+
+@row("resample", "resample_f32", of(f32))
+def _resample(lowering: Lowering, node: Node) -> None:
+    """An image whose channels lie side by side keeps them so."""
+    x, indices, weights = lowering.view(node.operands[0]), *map(lowering.contiguous, node.operands[1:])
+    order = image_order([x]) or tuple(range(len(x.shape)))
+    x = x if x.strides == ordered_strides(x.shape, order) else lowering.copy(x, order)
+    out = lowering.accepted_result(node.output, lambda v: v.strides == ordered_strides(v.shape, order), order)
+    (count, taps), place = indices.shape, order.index(node.axis)
+    fields: dict[str, Field] = {
+        "x": pointer(x), "indices": pointer(indices), "weights": pointer(weights), "out": pointer(out),
+        "fault": Pointer(FAULT), "outer": math.prod(x.shape[axis] for axis in order[:place]),
+        "limit": x.shape[node.axis], "inner": math.prod(x.shape[axis] for axis in order[place + 1 :]),
+        "count": count, "taps": taps,
+    }  # fmt: skip
+    lowering.step("resample_f32", "resample_args", fields, [x, indices, weights], [out], work=out.size * taps * 0.5)
 
 
 def _scatter(kernel: str, accepts: Condition) -> None:
