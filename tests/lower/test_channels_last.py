@@ -80,16 +80,17 @@ class Branches(nn.Module):
 
 
 class Upsampled(nn.Module):
-    """A decoder: nearest upsampling beside a skip connection; the result is an image of one channel."""
+    """A decoder: upsampling beside a skip connection; the result is an image of one channel."""
 
-    def __init__(self):
+    def __init__(self, mode="nearest"):
         super().__init__()
+        self.mode = mode
         self.down, self.deep = nn.Sequential(conv(3, 20), nn.ReLU()), nn.Sequential(conv(20, 36, stride=2), nn.ReLU())
         self.up = nn.Sequential(conv(56, 24), nn.ReLU(), nn.Conv2d(24, 1, 1))
 
     def forward(self, x):
         x = self.down(x)
-        deep = F.interpolate(self.deep(x), scale_factor=2)
+        deep = F.interpolate(self.deep(x), scale_factor=2, mode=self.mode)
         return self.up(torch.cat([x, deep], 1))
 
 
@@ -112,6 +113,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, int], int]] = {  # ima
     "inverted": (Inverted, (19, 24), 0),
     "branches": (Branches, (9, 14), 2),
     "upsampled": (Upsampled, (12, 10), 2),
+    "interpolated": (functools.partial(Upsampled, "bilinear"), (12, 10), 2),
     "patches": (Patches, (16, 16), 1),
 }
 
