@@ -73,6 +73,17 @@ class Field(nn.Module):
         return getattr(self.model(**{self.model.main_input_name: x}), self.field)
 
 
+class Recurrent(nn.Module):
+    """Recurrent layers without their last states."""
+
+    def __init__(self, layers: nn.RNNBase) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)[0]
+
+
 class Attention(nn.Module):
     """Scaled dot-product attention on its inputs: q, k, v f32[batch, heads, rows, width]."""
 
@@ -120,6 +131,16 @@ def block(spelling: str, batch: int, seq: int, width: int) -> Workload:
 def matvec(k: int, n: int) -> Workload:
     """One row times a matrix."""
     return Workload(f"matvec 1x{k}x{n}", lambda: (nn.Linear(k, n, bias=False), (torch.randn(1, k),)))
+
+
+def recurrent(kind: str, batch: int, steps: int, width: int) -> Workload:
+    """Two layers of an LSTM, GRU or RNN, batch first."""
+
+    def make() -> Made:
+        layers = getattr(nn, kind.upper())(width, width, num_layers=2, batch_first=True)
+        return Recurrent(layers), (torch.randn(batch, steps, width),)
+
+    return Workload(f"{kind} {batch}x{steps}x{width}", make)
 
 
 def chain(rows: int, cols: int) -> Workload:
@@ -227,6 +248,7 @@ WORKLOADS = {
         image_model("mobilenetv2", mobilenetv2, "pooler_output"),
         sdpa((12, 512, 64), causal=False),
         sdpa((2, 8, 777, 80), causal=True),
+        *(recurrent(kind, batch, 50, 256) for kind in ("lstm", "gru") for batch in (1, 8)),
         chain(300, 1000),
         noop(),
         steps(1),

@@ -35,8 +35,6 @@ KNOWN_GAPS: dict[str, set[str]] = {
         "deform_conv",
         "grid_sample",
         *("decode_image", "roi_align"),
-        "gru",
-        "rnn",
         "rotary",
         *("compress", "measure", "non_max_suppression", "nonzero", "reduce_over", "unique"),
         *TRIED_IN_MODELS,
@@ -45,7 +43,7 @@ KNOWN_GAPS: dict[str, set[str]] = {
     },  # sizes that become data come from the importer; a pass finds rotary; torch takes the rest apart
     "onnx": {"log1p", "silu", *LANGUAGE},  # no ONNX op means these; silu is recognised by a pass
     "kernels": {
-        *("arange", "det", "gru", "lstm", "rnn", "roi_align"),
+        *("arange", "det", "roi_align"),
         # Shapes that depend on data.
         *("compress", "decode_image", "measure", "non_max_suppression", "nonzero", "reduce_over", "unique"),
         *(TRIED_IN_MODELS - {"absent"}),

@@ -35,7 +35,7 @@ static ingot_kernel reading_kernel(void) {
 /* Seconds of one run of `steps` steps, each cut into `parts` and behind a barrier. */
 static double measure_run(ingot_kernel kernel, const void *args, int64_t steps, int32_t parts, int32_t threads) {
   ingot_step *list = calloc((size_t)steps + 1, sizeof *list);
-  for (int64_t i = 0; i < steps; i++) list[i] = (ingot_step){kernel, args, parts, 1};
+  for (int64_t i = 0; i < steps; i++) list[i] = (ingot_step){kernel, args, parts, 1, 1};
   ingot_program program = {.steps = list, .step_count = steps, .threads = threads};
   double best = 1e9;
   int64_t calls = steps ? 20 : 100000;

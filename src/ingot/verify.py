@@ -308,6 +308,10 @@ def _packed(fields: Mapping[str, Any], _: int) -> _Nest:
     return [-(-fields["n"] // 32) * 32 * fields["k"]], [1]
 
 
+def _shared_state(fields: Mapping[str, Any], _: int) -> _Nest:
+    return [(2 if fields["linear_before_reset"] else 4) * fields["batch"] * fields["hidden"]], [1]
+
+
 _ROWS = {"x": _strided("rows cols", "x_stride"), "out": _strided("rows cols", "out_stride")}
 _PLACES = {"positions": _dense("rows"), "owners": _dense("rows"), "blocks": _dense("sequences", "blocks_each")}
 _EXTENTS: dict[str, dict[str, _Extent]] = {
@@ -351,6 +355,14 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
     },
     "rotary_args": {
         name: _strided("batch heads rows head_dim", f"{name}_strides") for name in ("x", "cos", "sin", "out")
+    },
+    "recurrent_args": {
+        "gates": _strided("steps batch columns", "gates_strides"),
+        "weights": lambda fields, i: _packed({"n": fields["columns"], "k": fields["hidden"]}, i),
+        "out": _strided("steps batch hidden", "out_strides"),
+        **{name: _dense("batch", "hidden") for name in ("h", "c", "last_h", "last_c")},
+        "bias": _dense("columns"), "peepholes": _dense("3", "hidden"), "lengths": _dense("batch"),
+        "state": _shared_state,
     },
     "expert_args": {
         "x": _strided("rows slots k", "x_strides"), "chosen": _dense("rows", "slots"),

@@ -225,6 +225,7 @@ MODELS: dict[str, Callable[[], models.Built]] = {
     "block sdpa causal": lambda: models.block("sdpa", True, rows=29),
     "gpt2": models.gpt2,
     "conv net": models.convnet,
+    "LSTM tagger": lambda: models.tagger("LSTM"),
     "contractible": contractible,
     "gated": gated,
     "several": several,

@@ -60,6 +60,19 @@ class ConvNet(nn.Module):
         return self.classifier(torch.flatten(self.features(x), 1))
 
 
+class Tagger(nn.Module):
+    """A class for each token, by two recurrent layers in both directions."""
+
+    def __init__(self, kind: str):
+        super().__init__()
+        self.embedding = nn.Embedding(61, 24)
+        self.layers = getattr(nn, kind)(24, 40, num_layers=2, bidirectional=True, batch_first=True)
+        self.classifier = nn.Linear(80, 9)
+
+    def forward(self, ids):
+        return self.classifier(self.layers(self.embedding(ids))[0])
+
+
 class SentenceEmbedding(nn.Module):
     """The mean of the token vectors that the mask keeps, at unit length."""
 
@@ -96,6 +109,11 @@ def convnet(batch: int = 2) -> Built:
             layer.running_mean.normal_()
             layer.running_var.uniform_(0.5, 2.0)
     return module, (torch.randn(batch, 3, 16, 16),)
+
+
+def tagger(kind: str, batch: int = 2, rows: int = 7) -> Built:
+    """Tokens tagged by an LSTM, GRU or RNN."""
+    return seeded(lambda: Tagger(kind)), (torch.randint(0, 61, (batch, rows)),)
 
 
 def gpt2(attention: str = "sdpa", batch: int = 2, rows: int = 7, full: bool = False) -> Built:

@@ -24,7 +24,7 @@ class Chain:
             if i:
                 self.args[i].a = ffi.cast("void *", self.values[i - 1].ctypes.data + 4 * (LENGTH - 1))
             pieces = 1 if i % 4 == 3 else parts
-            rows[i] = (self.native.kernel("neg_f32", self.native.isa()), ffi.addressof(self.args, i), pieces, i > 0)
+            rows[i] = (self.native.kernel("neg_f32", self.native.isa()), ffi.addressof(self.args, i), pieces, i > 0, 1)
         where = ffi.cast("void **", ffi.addressof(self.args[0], "a"))
         patches = ffi.new("ingot_patch[]", [(where, 0, 4 * (LENGTH - 1))])
         self.bindings = ffi.new("void *[]", [ffi.cast("void *", self.x.ctypes.data)])

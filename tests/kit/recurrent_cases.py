@@ -69,7 +69,11 @@ def rnn(gates, r, h, lengths=None, *, activations, alphas, betas, clip=0, revers
 
 ORACLE = {"lstm": lstm, "gru": gru, "rnn": rnn}
 # Sizes of the weights.
-FIXED = {"lstm": {2, 3, 5, 8, 9, 12, 15, 20}, "gru": {2, 3, 5, 6, 9, 15}, "rnn": {2, 3, 5}}
+FIXED = {
+    "lstm": {2, 3, 5, 8, 9, 12, 15, 20, 40, 120, 160, 300, 1200},
+    "gru": {2, 3, 5, 6, 9, 15, 40, 96, 120, 288},
+    "rnn": {2, 3, 5, 80},
+}
 REFUSED = [
     ("lstm", "g[6,3,20] r[20,4] h[3,5] c[3,5]", {}, r"lstm: bad weights, got f32\[20, 4\], expected 4 square ones"),
     ("lstm", "g[6,3,20] r[20,5] h[2,5] c[3,5]", {}, r"batch: dims differ, got 3 and 2"),

@@ -40,8 +40,10 @@ def test_sample(case: tuple[Op, Sample]) -> None:
         assert all(same_bits(a, b) for a, b in zip(results[0], other, strict=True))
 
 
-STATIC_CASES = [(OPS["matmul"], s, (1,)) for s in OPS["matmul"].samples] + [
-    (OPS["conv"], s, (1, 2)) for s in OPS["conv"].samples
+STATIC_CASES = [
+    (OPS[name], sample, static)
+    for name, static in {"matmul": (1,), "conv": (1, 2), "lstm": (1,), "gru": (1, 2), "rnn": (1,)}.items()
+    for sample in OPS[name].samples
 ]
 
 
@@ -50,8 +52,9 @@ def test_sample_with_weights(op: Op, sample: Sample, static: tuple[int, ...]) ->
     graph, feeds = one_node(op, sample, static)
     reference = interpret(graph, feeds, float64=True)
     for isa in ISAS:
-        (got,) = run(build(graph, isa=isa, threads=2), feeds)
-        assert_close(op, got, reference["y0"])
+        results = run(build(graph, isa=isa, threads=2), feeds)
+        for name, got in zip(graph.outputs, results, strict=True):
+            assert_close(op, got, reference[name])
 
 
 @pytest.mark.parametrize("name", ["div", "floor_div", "mod"])

@@ -131,7 +131,7 @@ def test_a_bad_index_is_reported_and_then_forgotten() -> None:
     args = ffi.new("gather_args *", {"outer": 1, "limit": 10, "inner": 4, "count": 3, "step": 7, "item_bytes": 4})
     args.table, args.out = ffi.cast("void *", table.ctypes.data), ffi.cast("void *", out.ctypes.data)
     args.indices, args.fault = ffi.cast("void *", indices.ctypes.data), fault
-    steps = ffi.new("ingot_step[]", [(native.kernel("gather_i64", native.isa()), args, 2, 0)])
+    steps = ffi.new("ingot_step[]", [(native.kernel("gather_i64", native.isa()), args, 2, 0, 1)])
     program = ffi.new("ingot_program *", {"steps": steps, "fault": fault, "step_count": 1, "threads": 2})
     assert native.entry.ingot_run(program, ffi.NULL, ffi.NULL) == 1
     assert (fault.code, fault.step, fault.index, fault.limit) == (1, 7, 10, 10)

@@ -30,6 +30,7 @@ MODELS = {
     "block manual causal": functools.partial(models.block, "manual", True),
     "conv net": models.convnet,
     "mlp": models.mlp,
+    **{f"{kind} tagger": functools.partial(models.tagger, kind) for kind in ("LSTM", "GRU", "RNN")},
     **{kind: functools.partial(models.image, kind) for kind in models.IMAGE_SIZES},
 }
 FULL = {
@@ -96,7 +97,10 @@ def test_same_bits_for_every_thread_count_and_instruction_set(build, monkeypatch
         assert all(np.array_equal(a.view(np.uint8), b.view(np.uint8)) for a, b in zip(reference, other, strict=True))
 
 
-@pytest.mark.parametrize("build", [models.bert, models.gpt2, models.convnet, models.block, MODELS["mobilenet_v2"]])
+@pytest.mark.parametrize(
+    "build",
+    [models.bert, models.gpt2, models.convnet, models.block, MODELS["mobilenet_v2"], MODELS["GRU tagger"]],
+)
 def test_a_row_of_a_batch_has_the_bits_it_has_alone(build) -> None:
     module, inputs = build(batch=5)
     whole = ingot.InferenceSession(module, example_inputs=inputs, threads=2)
@@ -113,7 +117,7 @@ DOORS = [
     pytest.param(models.gpt2, id="gpt2"),
     pytest.param(models.bert, id="bert"),
     pytest.param(models.convnet, id="conv net"),
-    *(pytest.param(MODELS[kind], id=kind) for kind in models.IMAGE_SIZES),
+    *(pytest.param(MODELS[kind], id=kind) for kind in (*models.IMAGE_SIZES, "LSTM tagger", "GRU tagger")),
     pytest.param(FULL["gpt2 small 16"], id="gpt2 small", marks=pytest.mark.slow),
     pytest.param(FULL["bert 6x384 32"], id="bert 6x384", marks=pytest.mark.slow),
 ]

@@ -305,6 +305,22 @@ typedef struct {
   int64_t shape[8]; int64_t out_strides[8];
   int64_t limit;
 } scatter_args;
+/* One direction of a recurrent layer: LSTM, GRU or plain, whose op in ops/ says what is computed. columns: `hidden` for
+ * each gate. gates[steps, batch, columns] is what the input adds to them. weights: [columns, hidden], packed by rows as
+ * gemm's b, 32 units of all gates after the next 32, so that the panels of a unit's gates are neighbours.
+ * bias[columns], peepholes[3 * hidden] and lengths[batch] may be null. h, c, last_h and last_c: [batch, hidden], dense;
+ * c and last_c are LSTM's alone. out[steps, batch, hidden]. Strides are [step, batch]; the last dim is adjacent.
+ * activation: the op's, with their attributes. clip: 0 for none.
+ * Each turn of the call is a step of time, or half of one where a GRU's reset gate comes before its product. state:
+ * what turns leave for each other, [2][batch][hidden], for halves twice that; all parts share it. */
+typedef struct {
+  const float *gates; const void *weights; const float *bias; const float *peepholes; const int64_t *lengths;
+  const float *h; const float *c; float *out; float *last_h; float *last_c; float *state; ingot_fault *fault;
+  int64_t steps; int64_t batch; int64_t hidden; int64_t columns;
+  int64_t gates_strides[2]; int64_t out_strides[2];
+  int32_t reverse; int32_t input_forget; int32_t linear_before_reset; int32_t step;
+  float clip; float act_alpha[3]; float act_beta[3]; int32_t activation[3];
+} recurrent_args;
 
 /* 2-D convolution, NCHW contiguous; weight is [out_channels, channels / groups, kernel_h, kernel_w] contiguous.
  * The epilogue is gemm's. scratch: parts slots of scratch_stride floats (an im2col panel [k][32]). */
@@ -351,6 +367,7 @@ typedef struct {
  * x[count], count a multiple of INGOT_PROBE_GRAIN. out: parts slots of INGOT_PROBE_LANES floats. */
 typedef struct { const float *x; float *out; int64_t count; } probe_args;
 
+/* Does one part of the work. A call of several turns counts on: part 1 of 4 is part 5 in its second turn. */
 typedef void (*ingot_kernel)(const void *args, int32_t part, int32_t parts);
 
 /* Draws the tokens of one sequence (sample.c); the caller owns all memory, arrays of `vocab`, NULL where not needed:
@@ -379,8 +396,9 @@ typedef struct {
   ingot_kernel scalar; ingot_kernel avx2; ingot_kernel avx512;
 } ingot_kernel_row;
 
-/* One kernel call. parts: how many pieces it is cut into; barrier: every thread waits before it. */
-typedef struct { ingot_kernel kernel; const void *args; int32_t parts; int32_t barrier; } ingot_step;
+/* One kernel call. parts: how many pieces it is cut into; barrier: every thread waits before it. turns: all parts are
+ * done so many times, one turn after the other, so that a part reads what others wrote in the turn before. */
+typedef struct { ingot_kernel kernel; const void *args; int32_t parts; int32_t barrier; int32_t turns; } ingot_step;
 
 /* A matrix to pack, and the pages of mapped files that are let go of afterwards: so many bytes from each, or 0. */
 typedef struct {

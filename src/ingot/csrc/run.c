@@ -14,10 +14,13 @@ typedef struct {
   int64_t *nanoseconds;
 } profiled_run;
 
-/* Part p of a step belongs to thread p % threads: a step of one part is thread 0's. */
-static inline void run_step(const ingot_step *step, const pool_member *member) {
-  for (int32_t part = member->thread; part < step->parts; part += member->threads)
-    step->kernel(step->args, part, step->parts);
+/* Part p of a step belongs to thread p % threads: a step of one part is thread 0's, and its turns need no waiting. */
+static inline void run_step(const ingot_step *step, pool_member *member) {
+  for (int32_t turn = 0; turn < step->turns; turn++) {
+    if (turn > 0 && step->parts > 1) pool_barrier(member);
+    for (int32_t part = member->thread; part < step->parts; part += member->threads)
+      step->kernel(step->args, turn * step->parts + part, step->parts);
+  }
 }
 
 static void run_steps(void *state, pool_member *member) {

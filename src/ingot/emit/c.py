@@ -245,8 +245,8 @@ def _steps(lowered: Lowered, planned: Plan) -> str:
     ]
     body = "\n".join(filter(None, blocks))
     return f"""\
-/* The model's steps. A kernel computes part 0 of 1: all of it. noinline keeps the arithmetic between the changes of
- * floating-point mode around the call. */
+/* The model's steps. A kernel computes part 0 of 1: all of it, or of a turn. noinline keeps the arithmetic between the
+ * changes of floating-point mode around the call. */
 static __attribute__((noinline)) void K(model_steps)(
 {parameters or "    void"}) {{
 {body}}}
@@ -282,9 +282,15 @@ def _step(lowered: Lowered, index: int, step: Step) -> str:
     const {step.args_type} s = {{
 {_wrapped(fields, ", ", " " * 8)}
     }};
-    K({step.kernel})(&s, 0, 1);
+{_calls(step)}
   }}
 """
+
+
+def _calls(step: Step) -> str:
+    if step.turns == 1:
+        return f"    K({step.kernel})(&s, 0, 1);"
+    return f"    for (int32_t turn = 0; turn < {step.turns}; turn++) K({step.kernel})(&s, turn, 1);"
 
 
 def _operand(view: View) -> str:

@@ -48,7 +48,8 @@ class Step:
     reads[i] for i in `inplace` may share the memory of writes[0]: the kernel reads each element before it writes it.
     The last `keeps` reads are what writes[0], writes[1] ... hold before the call, which changes only some elements of
     what lies there.
-    `parts` is how many pieces the call is cut into; `scratch` is the tensor that holds a slot for each.
+    `parts` is how many pieces the call is cut into; `scratch` is the tensor that holds a slot for each. `turns`: all
+    pieces are done so many times, and threads wait for each other in between.
     """
 
     kernel: str
@@ -61,6 +62,7 @@ class Step:
     parts: int = 1
     scratch: str | None = None
     keeps: int = 0
+    turns: int = 1
 
     @property
     def pointers(self) -> list[Pointer]:

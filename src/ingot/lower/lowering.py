@@ -77,7 +77,8 @@ class Lowering:
         self.node_name = ""
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
         self._statics: dict[str, Static] = {}
-        self.panels: dict[tuple[str, str, bool], View] = {}  # what `matrix` has packed by steps
+        # What `matrix` has packed by steps.
+        self.panels: dict[tuple[str, str, bool, Callable[[Static], Static] | None], View] = {}
         self._deferred = self._find_deferred()
         self._copies: dict[tuple[View, tuple[int, ...] | None], View] = {}
         self._casts: dict[tuple[View, DType], View] = {}
@@ -406,8 +407,9 @@ class Lowering:
         inplace: tuple[int, ...] = (),
         keeps: int = 0,
         scratch_floats: int = 0,
+        turns: int = 1,
     ) -> None:
-        """Adds a step. `work` is an estimate in nanoseconds on one thread, for `_cut`. keeps: see `Step`.
+        """Adds a step. `work` is an estimate in nanoseconds on one thread, for `_cut`. keeps, turns: see `Step`.
 
         scratch_floats: f32 scratch per part, where the step's row lays it out; otherwise the backend says how much.
         The kernel gets it as `scratch` and `scratch_stride`.
@@ -423,8 +425,9 @@ class Lowering:
             scratch = self._new(f"{self.node_name}.scratch", f32, (slot,), "scratch").tensor
             fields = fields | {"scratch": Pointer(scratch), "scratch_stride": slot}
         self._work.append(work)
+        views = tuple(reads), tuple(written)
         self.lowered.steps.append(
-            Step(kernel, args_type, fields, tuple(reads), tuple(written), self.node_name, inplace, 1, scratch, keeps)
+            Step(kernel, args_type, fields, *views, self.node_name, inplace, 1, scratch, keeps, turns)
         )
         for view, own in zip(writes, written, strict=True):
             if own != view:
@@ -450,7 +453,8 @@ class Lowering:
         if sum(self._work) < self.target.run_nanoseconds:
             return
         for step, work in zip(self.lowered.steps, self._work, strict=True):
-            step.parts = max(1, min(self.target.threads, int(work / self.target.part_nanoseconds)))
+            worth = int(work / step.turns / self.target.part_nanoseconds)  # each turn has a barrier of its own
+            step.parts = max(1, min(self.target.threads, worth))
             if step.scratch is not None:
                 tensor = self.lowered.tensors[step.scratch]
                 tensor.shape = (tensor.shape[0] * step.parts,)

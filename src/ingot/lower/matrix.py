@@ -1,36 +1,43 @@
-"""Matrices that depend on no input, as kernels want them: weights that a store packs, or panels that steps make."""
+"""Matrices as kernels want them: weights that a store packs, or panels that steps of a run make."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ingot.lower.formats import Format
 from ingot.lower.lowering import Lowering
 from ingot.lower.recipe import Recipe, Static
 from ingot.lower.view import View
 
+Moves = Callable[[Static], Static]
 
-def matrix(lowering: Lowering, value: str, format: Format, layout: str, transposed: bool) -> View:
-    """A lasting [k, n] matrix, [n, k] when transposed, as it is stored in a format, in a layout of `Recipe`.
+
+def matrix(
+    lowering: Lowering, value: str, format: Format, layout: str, transposed: bool, order: Moves | None = None
+) -> View:
+    """A [k, n] matrix, [n, k] when transposed, as it is stored in a format, in a layout of `Recipe`.
 
     A static one is a weight and keeps its shape; experts have a dim before. One that reads a state is, row-major, what
     the state holds where the layout is "raw"; otherwise a view of one axis, the panels that a step of each run makes.
+    So is one that a run computes, of floats. order: how its elements are moved before they are packed.
     """
-    held = lowering.static_value(value)
+    held = lowering.static_value(value) if value in lowering.lasting else Static(value, (lowering.graph.type(value),))
     stored = held.stored(format)
+    packed = order(stored) if order else stored
     if value in lowering.static:
-        return lowering.weight(stored, layout, transposed, format)
+        return lowering.weight(packed, layout, transposed, format)
     if layout == "raw":
         return lowering.contiguous(_undecoded(lowering, held, stored))
-    key = value, format.name, transposed
+    key = value, format.name, transposed, order
     if key not in lowering.panels:
-        recipe = Recipe(value, stored, layout, transposed, format)
-        lowering.panels[key] = _pack(lowering, recipe, _undecoded(lowering, held, stored))
+        recipe = Recipe(value, packed, layout, transposed, format)
+        source = _reordered(lowering, packed, stored, _undecoded(lowering, held, stored))
+        lowering.panels[key] = _pack(lowering, recipe, source)
     return lowering.panels[key]
 
 
 def _pack(lowering: Lowering, recipe: Recipe, source: View) -> View:
-    """The panels of a recipe that reads a state, by a step that packs what the steps before have made."""
+    """The panels of a recipe that is no weight's, by a step that packs what the steps before have made."""
     assert recipe.layout == "panels" and len(recipe.shape) == 2, f"{recipe.key} is no weight"
     items = recipe.nbytes // recipe.dtype.itemsize
     panels = lowering.temporary(f"{recipe.value.name}.panels", recipe.dtype, (items,))
@@ -46,20 +53,32 @@ def _undecoded(lowering: Lowering, value: Static, stored: Static) -> View:
     if stored is value or stored in value.operands:
         return lowering.view(stored.name)
     sources = [_undecoded(lowering, *pair) for pair in zip(value.inputs, stored.inputs, strict=True)]
-    node = stored.node
+    return _moved(lowering, stored, sources)
+
+
+def _reordered(lowering: Lowering, value: Static, stored: Static, view: View) -> View:
+    """What moves make of what is stored, which is `view`."""
+    if value is stored:
+        return view
+    return _moved(lowering, value, [_reordered(lowering, operand, stored, view) for operand in value.inputs])
+
+
+def _moved(lowering: Lowering, value: Static, sources: Sequence[View]) -> View:
+    """What the op of a value that only moves elements makes of views."""
+    node = value.node
     assert node is not None
-    match stored.op:
+    match value.op:
         case "permute":
             return sources[0].permute(node.axes)
         case "slice":
             return sources[0].slice(node.starts, node.stops, node.steps)
         case "reshape":
-            moved = sources[0].reshape(stored.dims) or lowering.copy(sources[0]).reshape(stored.dims)
+            moved = sources[0].reshape(value.dims) or lowering.copy(sources[0]).reshape(value.dims)
             assert moved is not None
             return moved
         case "concat":
-            return _joined(lowering, stored, sources, node.axis)
-    raise AssertionError(f"{stored.name}: {stored.op} moves nothing")
+            return _joined(lowering, value, sources, node.axis)
+    raise AssertionError(f"{value.name}: {value.op} moves nothing")
 
 
 def _joined(lowering: Lowering, value: Static, sources: Sequence[View], axis: int) -> View:

@@ -72,9 +72,9 @@ class Static:
         """The name of the op that makes it; None for a weight or constant."""
         return None if self.node is None else self.node.op.name
 
-    def derive(self, op: str, **attributes: Any) -> Static:
-        """What an op of one operand and one result makes of the value."""
-        return _made(op, (self,), f"{self.name}.{op}", attributes)
+    def derive(self, op: str, *others: Static, **attributes: Any) -> Static:
+        """What an op of one result makes of the value, and of others behind it."""
+        return _made(op, (self, *others), f"{self.name}.{op}", attributes)
 
     def text(self) -> str:
         """The text of the computation, down to the names of weights and the contents of constants.

@@ -7,7 +7,7 @@ import numpy as np
 
 from ingot.dtype import f32, i64
 from ingot.errors import InputError, ShapeError
-from ingot.ir import TensorType
+from ingot.ir import OPS, TensorType
 from ingot.ops.define import expect_kind, op, sample, unify
 
 Activations = tuple[
@@ -18,18 +18,11 @@ Activations = tuple[
 ]  # fmt: skip
 Floats = tuple[float, ...]
 
-# What each does to x, with its two parameters.
-ACTIVATIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
+# What those that are no ops of their own do to x, with their two parameters.
+_FORMULAS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "affine": lambda x, a, b: a * x + b,
-    "elu": lambda x, a, b: np.where(x < 0, a * np.expm1(x), x),
-    "hard_sigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
-    "leaky_relu": lambda x, a, b: np.where(x < 0, a * x, x),
-    "relu": lambda x, a, b: np.maximum(x, 0),
     "scaled_tanh": lambda x, a, b: a * np.tanh(b * x),
-    "sigmoid": lambda x, a, b: 1 / (1 + np.exp(-x)),
-    "softplus": lambda x, a, b: np.logaddexp(x, 0),
     "softsign": lambda x, a, b: x / (1 + np.abs(x)),
-    "tanh": lambda x, a, b: np.tanh(x),
     "thresholded_relu": lambda x, a, b: np.where(x > a, x, 0),
 }
 
@@ -46,8 +39,12 @@ class _Gates:
 
     def unbounded(self, which: int, x: Any) -> Any:
         """The activation alone."""
-        name, alpha, beta = self.rows[which]
-        return ACTIVATIONS[name](x, x.dtype.type(alpha), x.dtype.type(beta)).astype(x.dtype)
+        name, *numbers = self.rows[which]
+        alpha, beta = map(x.dtype.type, numbers)
+        if name in _FORMULAS:
+            return _FORMULAS[name](x, alpha, beta).astype(x.dtype)
+        op = OPS[name]
+        return op.function(x, **dict(zip(op.attributes, (alpha, beta), strict=False)))
 
 
 def _expect(
@@ -122,6 +119,8 @@ def _infer_lstm(gates, r, h, c, peepholes=None, lengths=None, *, activations, al
         sample("g[6,3,20] r[20,5] h[3,5] c[3,5] p[15] n:i64<7[3]", **_layer(_LSTM), reverse=True),
         sample("g[4,1,8] r[8,2] h[1,2] c[1,2] none n:i64<5[1]", **_layer(("softsign", "relu", "tanh")), clip=0.5),
         sample("g[4,2,12] r[12,3] h[2,3] c[2,3] p[9]", **_layer(_LSTM), input_forget=True),
+        sample("g[3,13,160] r[160,40] h[13,40] c[13,40] p[120] n:i64<4[13]", **_layer(_LSTM), clip=0.5),
+        sample("g[2,2,1200] r>-0.1<0.1[1200,300] h[2,300] c[2,300]", **_layer(("sigmoid", "tanh", "relu"))),
         sample("g[0,2,12] r[12,3] h[2,3] c[2,3]", **_layer(_LSTM)),
     ],
 )
@@ -169,6 +168,8 @@ def _infer_gru(gates, r, bias, h, lengths=None, *, activations, alphas, betas, *
         sample("g[6,3,15] r[15,5] b[15] h[3,5]", **_layer(("sigmoid", "tanh")), linear_before_reset=True),
         sample("g[6,3,15] r[15,5] b[15] h[3,5] n:i64<7[3]", **_layer(("sigmoid", "tanh")), reverse=True),
         sample("g[4,1,6] r[6,2] b[6] h[1,2]", **_layer(("softsign", "relu")), clip=0.5),
+        sample("g[3,13,120] r[120,40] b[120] h[13,40] n:i64<4[13]", **_layer(("sigmoid", "tanh"))),
+        sample("g[2,2,288] r>-0.2<0.2[288,96] b[288] h[2,96]", **_layer(("sigmoid", "tanh")), linear_before_reset=True),
         sample("g[0,2,9] r[9,3] b[9] h[2,3]", **_layer(("sigmoid", "tanh"))),
     ],
 )
@@ -209,6 +210,7 @@ def _infer_rnn(gates, r, h, lengths=None, *, activations, alphas, betas, **_):
         sample("g[6,3,5] r[5,5] h[3,5]", **_layer(("tanh",))),
         sample("g[6,3,5] r[5,5] h[3,5] n:i64<7[3]", **_layer(("tanh",)), reverse=True),
         sample("g[4,1,2] r[2,2] h[1,2]", **_layer(("relu",)), clip=0.5),
+        sample("g[3,13,80] r[80,80] h[13,80] n:i64<4[13]", **_layer(("tanh",)), reverse=True),
         sample("g[0,2,3] r[3,3] h[2,3]", **_layer(("tanh",))),
     ],
 )

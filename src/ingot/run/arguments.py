@@ -45,7 +45,7 @@ class Arguments:
             row = steps[index]
             row.kernel = library.kernel(step.kernel, isa)
             row.args = self._arguments(step, index)
-            row.parts, row.barrier = step.parts, self._plan.barriers[index]
+            row.parts, row.barrier, row.turns = step.parts, self._plan.barriers[index], step.turns
         patches = library.new("ingot_patch[]", max(1, len(self._patches)))
         for row, (where, slot, offset) in zip(patches, self._patches, strict=False):
             row.where, row.slot, row.byte_offset = where, slot, offset

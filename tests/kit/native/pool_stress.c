@@ -79,7 +79,7 @@ static chain *chain_make(int32_t threads, int32_t parts, int32_t seed) {
   for (int32_t s = 0; s < STEPS; s++) {
     int32_t pieces = (s + seed) % 4 == 0 ? 1 : parts;
     c->args[s] = (mix_args){s == 0 ? NULL : c->values[s - 1], c->values[s], count};
-    c->steps[s] = (ingot_step){mix, &c->args[s], pieces, s > 0};
+    c->steps[s] = (ingot_step){mix, &c->args[s], pieces, s > 0, 1};
     count = pieces;
   }
   c->patch = (ingot_patch){(void **)&c->args[0].x, 0, 0};
@@ -188,6 +188,42 @@ static void profiled(void) {
   free(c);
 }
 
+typedef struct {
+  int64_t values[65][MAX_PARTS];
+  int64_t x[MAX_PARTS];
+} ripple_args;
+
+/* values[turn][part] = 31 * the sum of the turn before + part. */
+static void ripple(const void *args, int32_t part, int32_t parts) {
+  ripple_args *a = (void *)args;
+  const int32_t turn = part / parts;
+  const mix_args row = {turn ? a->values[turn - 1] : a->x, a->values[turn], turn ? parts : MAX_PARTS};
+  mix(&row, part % parts, parts);
+}
+
+/* One step of many turns, in which each part needs what all others made in the turn before. */
+static void turns(void) {
+  ripple_args *args = calloc(1, sizeof *args);
+  REQUIRE(args != NULL);
+  for (int32_t i = 0; i < MAX_PARTS; i++) args->x[i] = 77 * i;
+  for (int32_t i = 0; i < rounds; i++) {
+    const int32_t parts = 1 + i % MAX_PARTS, count = 1 + i % 64;
+    memset(args->values, 0xff, sizeof args->values);
+    ingot_step step = {ripple, args, parts, 0, count};
+    ingot_program program = {.steps = &step, .step_count = 1, .threads = 1 + i % 5};
+    int64_t nanoseconds;
+    REQUIRE((i % 3 ? ingot_run(&program, NULL, NULL) : ingot_run_profiled(&program, NULL, NULL, &nanoseconds)) == 0);
+    for (int32_t turn = 0; turn < count; turn++) {
+      uint64_t sum = 0;
+      for (int32_t k = 0; k < (turn ? parts : MAX_PARTS); k++)
+        sum += (uint64_t)(turn ? args->values[turn - 1][k] : args->x[k]);
+      for (int32_t k = 0; k < parts; k++) REQUIRE(args->values[turn][k] == (int64_t)(sum * 31 + (uint64_t)k));
+    }
+    for (int32_t k = 0; k < MAX_PARTS; k++) REQUIRE(args->values[count][k] == -1);
+  }
+  free(args);
+}
+
 /* In a child, which has no workers yet: no thread can be had, then two. */
 static void refusals(void) {
   pid_t child = fork();
@@ -214,7 +250,7 @@ static void host_modes(void) {
   float expected[64], x[64], *pointer = expected;
   divide(&pointer, 0, 1);
   pointer = x;
-  ingot_step step = {divide, &pointer, 4, 0};
+  ingot_step step = {divide, &pointer, 4, 0, 1};
   for (int32_t threads = 1; threads <= 4; threads++)
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
       ingot_program program = {.steps = &step, .step_count = 1, .threads = threads};
@@ -247,7 +283,7 @@ static const struct {
   const char *name;
   void (*run)(void);
 } scenarios[] = {
-    {"regions", regions}, {"concurrent", concurrent}, {"profiled", profiled},
+    {"regions", regions}, {"concurrent", concurrent}, {"profiled", profiled}, {"turns", turns},
     {"host_modes", host_modes}, {"refusals", refusals}, {"forks", forks}, {"exits", exits},
 };
 

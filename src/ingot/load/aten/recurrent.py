@@ -1,6 +1,8 @@
-"""Rules: LSTM. Torch's own decompositions unroll the other recurrent layers."""
+"""Rules: LSTM, GRU and RNN, layer by layer and direction by direction."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from ingot.dtype import f32, f64
 from ingot.errors import UnsupportedError
@@ -8,53 +10,83 @@ from ingot.load.aten.builder import AtenBuilder, Tensor
 from ingot.load.aten.registry import aten
 
 
-@aten("lstm.input")
-def lstm(
-    b: AtenBuilder, x: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool, num_layers: int,
-    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+@dataclass(frozen=True)
+class _Cell:
+    """A kind of layer. gates: which of torch's are the op's, in its order. own_bias: that of the hidden state is not
+    added to the input's, because a gate stands between them.
+    """
+
+    op: str
+    gates: tuple[int, ...]
+    activations: tuple[str, ...]
+    own_bias: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+_CELLS = {
+    "aten.lstm.input": _Cell("lstm", (0, 3, 1, 2), ("sigmoid", "tanh", "tanh")),
+    "aten.gru.input": _Cell("gru", (1, 0, 2), ("sigmoid", "tanh"), True, {"linear_before_reset": True}),
+    "aten.rnn_tanh.input": _Cell("rnn", (0,), ("tanh",)),
+    "aten.rnn_relu.input": _Cell("rnn", (0,), ("relu",)),
+}
+
+
+@aten("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
+def recurrent(
+    b: AtenBuilder, x: Tensor, hx: Tensor | Sequence[Tensor], params: Sequence[Tensor], has_biases: bool,
+    num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """All outputs of the last layer, and the last states of every layer and direction."""
+    cell, befores = _CELLS[b.target], [hx] if isinstance(hx, str) else hx
     directions = 2 if bidirectional else 1
     each = len(params) // (num_layers * directions)
     if each != (4 if has_biases else 2) or (train and dropout):
-        raise UnsupportedError(f"torch node {b.hint!r}: lstm with projections, or dropout in training mode")
+        raise UnsupportedError(f"torch node {b.hint!r}: {cell.op} with projections, or dropout in training mode")
     dtype = b.dtype(x)
     wide = dtype if dtype is f64 else f32
-    x = b.permute(x, (1, 0, 2)) if batch_first else x
-    groups = [params[i : i + each] for i in range(0, len(params), each)]
-    states: list[tuple[Tensor, Tensor]] = []
+    by_time = (1, 0, 2) if batch_first else (0, 1, 2)
+    lasts: list[list[Tensor]] = []
     for layer in range(num_layers):
-        made = []
+        x, made = b.cast(x, wide), []
         for direction in range(directions):
             place = layer * directions + direction
-            weights = [b.cast(w, wide) for w in groups[place]]
-            state = [b.cast(_one(b, h, place), wide) for h in hx]
-            y, h, c = _layer(b, b.cast(x, wide), state, weights, reverse=direction == 1)
+            weights = [_ordered(b, b.cast(p, wide), cell) for p in params[place * each : (place + 1) * each]]
+            states = [b.cast(_one(b, before, place), wide) for before in befores]
+            y, *last = _direction(b, cell, x, weights, states, by_time, reverse=direction == 1)
             made.append(y)
-            states.append((h, c))
+            lasts.append([b.reshape(state, (1, *b.shape(state))) for state in last])
         x = made[0] if directions == 1 else b.add("concat", *made, axis=2)
-    last = [[b.reshape(s, (1, *b.shape(s))) for s in each] for each in zip(*states, strict=True)]
-    h, c = (b.add("concat", *parts, axis=0) for parts in last)
-    y = b.cast(b.permute(x, (1, 0, 2)) if batch_first else x, dtype)
-    return y, b.cast(h, dtype), b.cast(c, dtype)
+    stacked = (b.add("concat", *parts, axis=0) for parts in zip(*lasts, strict=True))
+    return b.cast(x, dtype), *(b.cast(state, dtype) for state in stacked)
+
+
+def _ordered(b: AtenBuilder, w: Tensor, cell: _Cell) -> Tensor:
+    """Weights or a bias with the gates along their first axis in the op's order."""
+    if len(cell.gates) == 1:
+        return w
+    hidden = b.static(b.shape(w)[0], "the hidden size") // len(cell.gates)
+    return b.add("concat", *(b.slice(w, 0, gate * hidden, (gate + 1) * hidden) for gate in cell.gates), axis=0)
 
 
 def _one(b: AtenBuilder, x: Tensor, place: int) -> Tensor:
     return b.reshape(b.slice(x, 0, place, place + 1), b.shape(x)[1:])
 
 
-def _layer(b: AtenBuilder, x: Tensor, state: list[Tensor], weights: list[Tensor], reverse: bool) -> tuple[Tensor, ...]:
-    """torch orders gates as input, forget, cell, output."""
-    hidden = b.static(b.shape(weights[1])[1], "the hidden size")
-
-    def ordered(w: Tensor) -> Tensor:
-        return b.add("concat", *(b.slice(w, 0, i * hidden, (i + 1) * hidden) for i in (0, 3, 1, 2)), axis=0)
-
-    w, r, *biases = map(ordered, weights)
+def _direction(
+    b: AtenBuilder, cell: _Cell, x: Tensor, weights: list[Tensor], states: list[Tensor], by_time: tuple[int, ...],
+    reverse: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """The outputs, which lie as x does, and the last states. by_time: the axes of x, time first."""
+    w, r, *biases = weights
+    own = []
+    if cell.own_bias:
+        own = [biases.pop() if biases else b.expand(b.scalar(0.0, b.dtype(r)), b.shape(r)[:1])]
     gates = b.add("matmul", x, w, transpose_b=True)
     if biases:
-        gates = b.add("add", gates, b.add("add", *biases))
-    return b.add(
-        "lstm", gates, r, *state, activations=("sigmoid", "tanh", "tanh"), alphas=(0.0,) * 3, betas=(0.0,) * 3,
-        reverse=reverse,
+        gates = b.add("add", gates, biases[0] if len(biases) == 1 else b.add("add", *biases))
+    zeros = (0.0,) * len(cell.activations)
+    y, *last = b.add(
+        cell.op, b.permute(gates, by_time), r, *own, *states,
+        activations=cell.activations, alphas=zeros, betas=zeros, reverse=reverse, **cell.options,
     )  # fmt: skip
+    return b.permute(y, by_time), *last

@@ -50,6 +50,11 @@ def _gemm(fields: Numbers) -> int:
     return (4 if fields.get("gate") else 2) * _product(fields, "m", "n", "k")
 
 
+@_flops("recurrent_args")
+def _recurrent(fields: Numbers) -> int:
+    return 2 * _product(fields, "steps", "batch", "columns", "hidden")
+
+
 @_flops("matmul_args")
 def _matmul(fields: Numbers) -> int:
     batch = fields["batch_shape"]

@@ -1,0 +1,95 @@
+"""Rows of recurrent layers: a kernel call of a turn for each step of time, with weights packed unit by unit."""
+
+from __future__ import annotations
+
+from ingot import abi
+from ingot.dtype import f32
+from ingot.ir import Node
+from ingot.lower.cpu.formats import FORMATS, PANEL
+from ingot.lower.cpu.linear import EPILOGUES
+from ingot.lower.cpu.rows import both, of, row, stored
+from ingot.lower.formats import Format
+from ingot.lower.lowered import FAULT, Field, Pointer
+from ingot.lower.lowering import Lowering, pointer
+from ingot.lower.matrix import matrix
+from ingot.lower.recipe import Static
+from ingot.lower.view import View
+
+# Nanoseconds on one thread: per multiply-add, per byte of weights, per activation.
+_FMA, _BYTE, _ACTIVATION = 0.018, 0.02, 1.0
+_MAX_STEPS = 1 << 22  # turns and parts are counted together, in 32 bits
+
+
+def _activations(lowering: Lowering, node: Node) -> str:
+    unknown = [name for name in node.activations if name not in EPILOGUES.activations]
+    return f"no kernel applies {unknown[0]}" if unknown else ""
+
+
+def _countable(lowering: Lowering, node: Node) -> str:
+    steps = lowering.graph.type(str(node.operands[0])).dims[0]
+    return "" if steps <= _MAX_STEPS else f"{steps} steps, expected at most {_MAX_STEPS}"
+
+
+def _recurrent(op: str, format: Format) -> None:
+    kernel = f"{op}_{format.products}_packed"
+
+    @row(op, kernel, both(of(f32, f32), stored(1, format), _activations, _countable))
+    def lower(lowering: Lowering, node: Node) -> None:
+        _lower_recurrent(lowering, node, kernel, format)
+
+
+for _op in ("lstm", "gru", "rnn"):
+    for _format in reversed(FORMATS):
+        _recurrent(_op, _format)
+
+
+def _by_units(r: Static) -> Static:
+    """[gates * hidden, hidden] with the rows of 32 units together, gate by gate, before those of the next 32."""
+    rows, hidden = r.dims
+    gates, whole = rows // hidden, hidden - hidden % PANEL
+    cube = r.derive("reshape", shape=(gates, hidden, hidden))
+
+    def units(start: int, stop: int) -> Static:
+        return cube.derive("slice", starts=(0, start, 0), stops=(gates, stop, hidden), steps=(1, 1, 1))
+
+    rest = units(whole, hidden).derive("reshape", shape=(gates * (hidden - whole), hidden))
+    if not whole:
+        return rest
+    tiles = units(0, whole).derive("reshape", shape=(gates, whole // PANEL, PANEL, hidden))
+    tiles = tiles.derive("permute", axes=(1, 0, 2, 3)).derive("reshape", shape=(gates * whole, hidden))
+    return tiles if whole == hidden else tiles.derive("concat", rest, axis=0)
+
+
+def _lower_recurrent(lowering: Lowering, node: Node, kernel: str, format: Format) -> None:
+    """Reads what the op's operands are called; the results are out, last_h and, of LSTM, last_c."""
+    given = dict(zip(node.op.operand_names, node.operands, strict=False))
+    gates = lowering.adjacent(given.pop("gates"))
+    weights = matrix(lowering, str(given.pop("r")), format, "panels", True, _by_units)
+    dense = {name: lowering.contiguous(value) for name, value in given.items() if value is not None}
+    out = lowering.accepted_result(node.outputs[0], lambda view: view.has_adjacent_columns)
+    last = {f"last_{name}": lowering.result(value) for name, value in zip("hc", node.outputs[1:], strict=False)}
+    steps, batch, hidden = out.shape
+    halves = node.op.name == "gru" and not node.linear_before_reset
+    state = lowering.temporary(f"{node.outputs[0]}.state", f32, (4 if halves else 2, batch, hidden))
+    fields: dict[str, Field] = {
+        "gates": pointer(gates), "weights": pointer(weights), "out": pointer(out), "state": pointer(state),
+        "steps": steps, "batch": batch, "hidden": hidden, "columns": gates.shape[2],
+        "gates_strides": gates.strides[:2], "out_strides": out.strides[:2], "clip": node.clip,
+        "activation": tuple(abi.constant(f"INGOT_ACT_{name}") for name in node.activations),
+        "act_alpha": node.alphas, "act_beta": node.betas,
+    }  # fmt: skip
+    fields |= {name: pointer(view) for name, view in (dense | last).items()}
+    fields |= {name: int(node.attributes.get(name, False)) for name in ("reverse", "input_forget")}
+    fields["linear_before_reset"] = int(not halves)
+    if "lengths" in dense:
+        fields["fault"] = Pointer(FAULT)
+    reads, writes = [gates, weights, *dense.values()], [out, *last.values(), state]
+    work, turns = _nanoseconds(gates, hidden, format), max(1, int(steps)) * (2 if halves else 1)
+    lowering.step(kernel, "recurrent_args", fields, reads, writes, work=work, turns=turns)
+
+
+def _nanoseconds(gates: View, hidden: int, format: Format) -> float:
+    """An estimate for one thread."""
+    steps, batch, columns = map(int, gates.shape)
+    product = max(batch * columns * hidden * _FMA, columns * hidden * format.element_bytes * _BYTE)
+    return steps * (product + batch * columns * _ACTIVATION)

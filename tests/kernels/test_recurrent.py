@@ -1,0 +1,153 @@
+"""Recurrent layers in the kernel that takes a turn for each step of time: the same bits however they are cut."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ingot import InferenceSession, InputError, UnsupportedError, text
+from ingot.dim import AtMost
+from ingot.dtype import f32
+from ingot.ir import OPS, Graph
+from ingot.ops.define import sample
+from ingot.run.interpret import interpret
+from kernel_calls import ISAS
+from op_cases import build, one_node, run
+
+pytestmark = [pytest.mark.native, pytest.mark.checked]
+
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+ACTIVATIONS = {"lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh"), "rnn": ("tanh",)}
+LAYERS = [("lstm", {}), ("gru", {}), ("gru", {"linear_before_reset": True}), ("rnn", {})]
+# Steps, batch and hidden: units in one panel and several, with and without a rest; rows of one tile and of more.
+SIZES = [(5, 1, 1), (3, 4, 31), (4, 1, 32), (3, 13, 33), (2, 3, 64), (3, 30, 70), (2, 2, 300)]
+EAGER = {"part_nanoseconds": 1, "run_nanoseconds": 0}  # one nanosecond of work is worth a part
+
+
+def layer(
+    op: str, steps: int, batch: int, hidden: int, lengths: bool = False, **options: Any
+) -> tuple[Graph, dict[str, np.ndarray]]:
+    """A layer whose weights are fixed, and what it is fed."""
+    count = len(ACTIVATIONS[op])
+    numbers = {"activations": ACTIVATIONS[op], "alphas": (0.0,) * count, "betas": (0.0,) * count}
+    columns, scale = GATES[op] * hidden, 1 / max(1, hidden) ** 0.5
+    states = f"h[{batch},{hidden}]" + (f" c[{batch},{hidden}]" if op == "lstm" else "")
+    text = f"g[{steps},{batch},{columns}] r>-{scale}<{scale}[{columns},{hidden}]"
+    text += (f" b[{columns}]" if op == "gru" else "") + f" {states}" + (" none" if op == "lstm" else "")
+    text += f" n:i64<{steps + 1}[{batch}]" if lengths else ""
+    return one_node(OPS[op], sample(text, **numbers | options), static=(1,))
+
+
+def rows(op: str, feeds: dict[str, np.ndarray], first: int, last: int) -> dict[str, np.ndarray]:
+    """Some of the sequences: all operands have one dim for them but a bias, the last of fixed size."""
+    axes = {"x0": 1, "x2": None if op == "gru" else 0}
+    return {
+        name: array if (axis := axes.get(name, 0)) is None else array.take(range(first, last), axis)
+        for name, array in feeds.items()
+    }
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("lengths", [False, True], ids=["whole", "lengths"])
+@pytest.mark.parametrize("op, options", LAYERS, ids=str)
+def test_bits_do_not_depend_on_parts_sets_or_batch(op, options, lengths, size):
+    steps, batch, hidden = size
+    graph, feeds = layer(op, *size, lengths, reverse=lengths, **options)
+    expected = run(build(graph, isa=ISAS[0], threads=1), feeds)
+    for name, got in zip(graph.outputs, expected, strict=True):
+        np.testing.assert_allclose(got, interpret(graph, feeds, float64=True)[name], rtol=0, atol=1e-5)
+    for isa in ISAS:
+        for threads in (1, 2, 3, 7):
+            program = build(graph, isa=isa, threads=threads, **EAGER)
+            (step,) = program.native[0].plan.steps
+            assert step.parts > 1 or threads == 1 or hidden == 1
+            for got, wanted in zip(run(program, feeds), expected, strict=True):
+                np.testing.assert_array_equal(got, wanted, err_msg=f"{isa}, {threads} parts")
+    first, last = batch // 2, batch // 2 + 1
+    alone = layer(op, steps, 1, hidden, lengths, reverse=lengths, **options)[0]
+    alone.values["w1"].data = graph.values["w1"].data
+    for got, wanted in zip(run(build(alone), rows(op, feeds, first, last)), expected, strict=True):
+        np.testing.assert_array_equal(got, wanted.take(range(first, last), wanted.ndim - 2))
+
+
+@pytest.mark.parametrize("op, options", LAYERS, ids=str)
+def test_weights_that_a_run_computes_are_packed_by_it(op, options):
+    graph, feeds = layer(op, 3, 5, 40, **options)
+    given = Graph("given")
+    for name in ("x0", "w1", *list(feeds)[1:]):
+        given.add_input(name, graph.type(name))
+    (node,) = graph.nodes
+    for i, output in enumerate(given.add(op, node.operands, **node.attributes).outputs):
+        given.set_output(f"y{i}", output)
+    program = build(given, threads=2, **EAGER)
+    assert not program.fallback and "pack_f32" in [step.kernel for step in program.native[0].plan.steps]
+    fed = {name: feeds.get(name, graph.values["w1"].data) for name in given.inputs}
+    for got, wanted in zip(run(program, fed), run(build(graph), feeds), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("hidden", [5, 32, 75])
+@pytest.mark.parametrize("op, options", LAYERS, ids=str)
+def test_weights_of_bf16_stay_so(op, options, hidden):
+    """The bits are those of the same numbers as floats."""
+    graph, feeds = layer(op, 3, 5, hidden, **options)
+    wide = graph.values["w1"].data
+    assert wide is not None
+    graph.values["w1"].data = wide = wide.astype(ml_dtypes.bfloat16).astype(np.float32)
+    narrow, names = Graph("narrow"), {}
+    for name in graph.inputs:
+        names[name] = narrow.add_input(name, graph.type(name))
+    stored = narrow.add_weight("w1", wide.astype(ml_dtypes.bfloat16))
+    names["w1"] = narrow.add("cast", [stored], dtype=f32).output
+    (node,) = graph.nodes
+    operands = [None if operand is None else names[operand] for operand in node.operands]
+    for i, output in enumerate(narrow.add(op, operands, **node.attributes).outputs):
+        narrow.set_output(f"y{i}", output)
+    for isa in ISAS:
+        program = build(narrow, isa=isa)
+        assert [step.kernel for step in program.native[0].plan.steps] == [f"{op}_f32_bf16_packed"]
+        for got, wanted in zip(run(program, feeds), run(build(graph, isa=isa), feeds), strict=True):
+            np.testing.assert_array_equal(got, wanted)
+
+
+PLANNED = """graph g
+input x: f32[T, 5, 160]
+input h: f32[5, 40]
+input c: f32[5, 40]
+weight r: f32[160, 40]
+y, last_h, last_c = lstm(x, r, h, c, activations=["sigmoid", "tanh", "tanh"], alphas=[0.0, 0.0, 0.0], betas=[0.0, 0.0, 0.0], REVERSE): f32[T, 5, 40], f32[5, 40], f32[5, 40]
+output y = y
+output h = last_h
+output c = last_c
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("reverse", ["reverse=false", "reverse=true"])
+def test_a_run_may_use_fewer_steps_than_planned(reverse, rng):
+    weights = {"r": rng.standard_normal((160, 40), np.float32) / 9}
+    graph = text.parse(PLANNED.replace("REVERSE", reverse), weights)
+    program = build(graph.bind({"T": AtMost(6, "T")}), threads=2, **EAGER)
+    x, h, c = (rng.standard_normal(shape, np.float32) for shape in ((6, 5, 160), (5, 40), (5, 40)))
+    for steps in (6, 0, 1, 4, 5):
+        program.native[0].resize("T", steps)
+        got = program.run([x, h, c])
+        expected = run(build(graph.bind({"T": steps})), {"x": x[:steps], "h": h, "c": c})
+        for result, wanted in zip(got, expected, strict=True):
+            np.testing.assert_array_equal(result[: len(wanted)], wanted)
+
+
+@pytest.mark.parametrize("steps, wrong", [(0, -1), (0, 1), (4, -1), (4, 5), (4, 1 << 40)])
+def test_a_length_that_no_sequence_has_is_an_input_error(steps, wrong):
+    graph, feeds = layer("gru", steps, 3, 5, lengths=True)
+    name = list(feeds)[-1]
+    feeds[name][1] = wrong
+    with pytest.raises(InputError, match=rf"node 't': index out of range, got {wrong}, expected 0..{steps}$"):
+        run(build(graph), feeds)
+
+
+def test_an_activation_without_a_kernel_runs_on_the_reference():
+    graph, feeds = layer("rnn", 3, 2, 5, activations=("softsign",))
+    with pytest.raises(UnsupportedError, match="rnn 't'"):
+        InferenceSession(graph, strict=True)
+    np.testing.assert_array_equal(InferenceSession(graph).run(None, feeds)[0], interpret(graph, feeds)["y0"])
