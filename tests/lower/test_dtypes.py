@@ -26,12 +26,11 @@ FLOATS = [DTYPES[name] for name in ("f64", "f16", "bf16")]
 WHOLE = [DTYPES[name] for name in ("i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool")]
 # Last places of a result, relative to max(1, |x|).
 PLACE = {"f64": 1e-11, "f16": 2e-3, "bf16": 1.6e-2}
-# Ops that run on the reference, and what is left of others: shapes that data say, tables, and language models, whose
-# loader makes f32.
+# Ops that run on the reference, recurrent layers of f64, and language models, whose loader makes f32.
 REFERENCE = {
     "arange", "compress", "det", "measure", "non_max_suppression", "nonzero", "reduce_over", "unique", "tree_ensemble",
-    "tfidf", "label_encode", "gru", "lstm", "rnn", "append_keys", "append_values", "append_keys_int8",
-    "append_values_int8", "cached_attention", "expert_matmul",
+    "tfidf", "label_encode", "pairwise_coupling", "roi_align", "decode_image", "gru", "lstm", "rnn", "append_keys",
+    "append_values", "append_keys_int8", "append_values_int8", "cached_attention", "expert_matmul",
 }  # fmt: skip
 
 
