@@ -217,8 +217,8 @@ def floordiv(a: Known, b: Known) -> Known:
     if isinstance(b, int):
         if all(c % b == 0 for _, c in _terms(a)):
             return _canonical({m: c // b for m, c in _terms(a)})
-    elif isinstance(a, Expr) and len(b.terms) == 1:
-        quotient = _exact_quotient(a, b)
+    elif isinstance(a, Expr):
+        quotient = _exact_quotient(a, b) if len(b.terms) == 1 else _whole_factor(a, b)
         if quotient is not None:
             return quotient
     return Expr((((Atom("floordiv", (a, b)),), 1),))
@@ -248,6 +248,12 @@ def _exact_quotient(a: Expr, b: Expr) -> Known | None:
             return None
         result[tuple(rest)] = coefficient // scale
     return _canonical(result)
+
+
+def _whole_factor(a: Expr, b: Expr) -> int | None:
+    """How many times b is a; None where it is no whole number."""
+    factor = a.terms[0][1] // b.terms[0][1]
+    return factor if a == b * factor else None
 
 
 def minimum(a: Known, b: Known) -> Known:

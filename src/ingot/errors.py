@@ -30,6 +30,10 @@ class UnsupportedError(IngotError):
     exit_code = 69
 
 
+class UnboundError(UnsupportedError):
+    """The model cannot be loaded before its symbolic dims have values: its form depends on them."""
+
+
 class InputError(IngotError):
     """A run was given a wrong name, dtype, rank, dim or index."""
 

@@ -13,12 +13,13 @@ import numpy as np
 
 import ingot.ops
 from ingot import saved
+from ingot.bindings import MAX_BINDINGS, GraphEach, OneGraph, bindings_of, unbound
 from ingot.cache import Entry, entry_of, folder_of
-from ingot.compile import Mode, compile_mode
+from ingot.compile import compile_mode
 from ingot.config import debug
 from ingot.errors import InputError, UnsupportedError, bounded
 from ingot.ir import Graph, TensorType, Type
-from ingot.load import is_onnx_file, is_saved_program, load_model
+from ingot.load import Deferred, is_onnx_file, is_saved_program, load_model
 from ingot.locks import OwnedLock
 from ingot.lower import Target
 from ingot.machine import usable_threads
@@ -36,7 +37,6 @@ assert ingot.ops  # the import registers every op
 
 EXECUTORS = ("native", "interpret")
 PRECISIONS = ("f32",)
-MAX_BINDINGS = 16  # sizes of symbols that are kept compiled
 MAX_THREADS = 256  # of a session
 
 
@@ -88,7 +88,6 @@ class InferenceSession:
         self.executor = executor
         self.strict = strict
         self.threads = threads or usable_threads()
-        self._weights = WeightStore(self.threads)
         self.passes = None if passes is None else tuple(passes)
         with bounded(str(source) if isinstance(source, (str, os.PathLike)) else f"source {type(source).__name__}"):
             self._open(source, example_inputs, dims, cache)
@@ -101,17 +100,17 @@ class InferenceSession:
         cache: str | os.PathLike[str] | bool | None,
     ) -> None:
         """Loads, binds, runs the passes, and compiles what has no symbols."""
-        passes, executor = self.passes, self.executor
+        passes, executor, weights = self.passes, self.executor, WeightStore(self.threads)
         root = folder_of(cache) if executor == "native" and is_onnx_file(source) else None
         entry = None if root is None else entry_of(root, source, passes, dims)
-        kept = None if entry is None else entry.read(self._weights)
-        loaded = _load(source, example_inputs, self._weights) if kept is None else _Loaded(kept, is_compiled=True)
-        self.graph = loaded.graph
+        kept = None if entry is None else entry.read(weights)
+        loaded = _load(source, example_inputs, weights) if kept is None else _Loaded(kept, is_compiled=True)
+        given = dict(dims or {}) if kept is None else {}
+        self._bindings = bindings_of(loaded.graph, given, passes, weights)
         self._keeping = _Keeping(None if kept is not None else entry, loaded.files)
-        self.source_node_count = len(self.graph)
-        if kept is None and dims:
-            self._bind(dims)
-        if not loaded.is_compiled or (kept is None and (dims or passes is not None)):
+        self.source_node_count = len(self._bindings.interface)
+        has_graph = isinstance(self._bindings, OneGraph)
+        if has_graph and (not loaded.is_compiled or (kept is None and (dims or passes is not None))):
             optimize(self.graph, self.passes)
         self.isa = load().isa() if executor == "native" else "interpret"
         self.target = Target(self.isa, self.threads, reuse=debug() < 5)
@@ -128,11 +127,12 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs, in order."""
-        return [_node_arg(name, self.graph.values[name].type) for name in self.graph.inputs]
+        interface = self._bindings.interface
+        return [_node_arg(name, interface.values[name].type) for name in interface.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs, in order."""
-        return [_node_arg(name, self.graph.values[value].type) for name, value in self.graph.outputs.items()]
+        return [_node_arg(name, type) for name, type in self._bindings.outputs.items()]
 
     def io_binding(self) -> IOBinding:
         """Buffers bound once, for runs without checks or allocation."""
@@ -171,22 +171,25 @@ class InferenceSession:
     @property
     def weight_bytes(self) -> int:
         """Bytes of the packed weights so far."""
-        return self._weights.nbytes
+        return self._bindings.weight_bytes
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes a program that loads without torch or onnx: graph, packed weights, layout.
 
         Whole or not at all, in place of one that is there. Raises OutputError for a folder that cannot be written or
-        holds other files, InputError for symbolic dims that no run has bound yet.
+        holds other files, InputError for symbolic dims that no run has bound yet, UnsupportedError for a model that has
+        another graph for other dims.
         """
+        if isinstance(self._bindings, GraphEach):
+            symbols = ", ".join(self._bindings.interface.symbols)
+            raise UnsupportedError(f"save: the model has another graph for other dims, expected values of {symbols}")
         program = self._context.current()
-        saved.write(os.fspath(folder), self.graph, program, self._weights)
+        saved.write(os.fspath(folder), self.graph, program, self.weights)
 
-    def _bind(self, dims: Mapping[str, int]) -> None:
-        unknown = set(dims) - set(self.graph.symbols)
-        if unknown:
-            raise InputError(f"option dims: no such dim, got {sorted(unknown)}, expected {self.graph.symbols}")
-        self.graph = self.graph.bind(dict(dims))
+    @property
+    def graph(self) -> Graph:
+        """What is computed; of a model that has another graph for other dims, that of the binding used last."""
+        return self._bindings.graph
 
     @property
     def program(self) -> Program:
@@ -198,8 +201,8 @@ class InferenceSession:
 
     @property
     def weights(self) -> WeightStore:
-        """The packed weights, for tools that write them."""
-        return self._weights
+        """The packed weights of `graph`, for tools that write them."""
+        return self._bindings.weights
 
 
 @dataclass(slots=True)
@@ -224,8 +227,8 @@ class Context:
 
     def __init__(self, session: InferenceSession):
         self._executor, self._target, self._passes = session.executor, session.target, session.passes
-        self._weights, self._strict, self._keeping = session.weights, session.strict, session._keeping
-        self._graph = session.graph
+        self._bindings, self._strict, self._keeping = session._bindings, session.strict, session._keeping
+        self._interface = self._bindings.interface
         self._arena, self._state = Arena(), Arena()
         self._states: dict[str, Place] = {}  # where each state lies, in whichever binding
         self._programs: OrderedDict[tuple[int, ...], Program] = OrderedDict()
@@ -233,12 +236,12 @@ class Context:
         self._printing = OwnedLock("run")
         self._debug = debug()
         self.hits = self.misses = 0
-        self._names = list(self._graph.inputs)
-        types = [(name, self._graph.values[name].type) for name in self._names]
-        self._symbols = self._graph.symbols
+        self._names = list(self._interface.inputs)
+        types = [(name, self._interface.values[name].type) for name in self._names]
+        self._symbols = self._interface.symbols
         self._expected = [(name, t.shape, t.dtype.numpy) for name, t in types if isinstance(t, TensorType)]
         self._takes_arrays = len(self._expected) == len(types)
-        self._outputs = list(self._graph.outputs)
+        self._outputs = list(self._bindings.outputs)
         self._static: Program | None = None
         if not self._symbols and self._executor == "native":
             self._static = self._compile(())
@@ -247,7 +250,7 @@ class Context:
         """As `InferenceSession.run`."""
         if self._executor == "interpret":
             with bounded("run"):
-                results = interpret(self._graph, input_feed)
+                results = interpret(self._interpreted(input_feed), input_feed)
             outputs = [results[name] for name in self._outputs]
         else:
             program, inputs = self.prepare(input_feed)
@@ -267,7 +270,7 @@ class Context:
 
     def _bound(self, input_feed: Mapping[str, Any]) -> tuple[Program, list[np.ndarray]]:
         """As `prepare`, for inputs that say what symbols are, or have to be copied or refused."""
-        symbols = bind_symbols(self._graph, input_feed)
+        symbols = bind_symbols(self._interface, input_feed)
         inputs = [_row_major(input_feed[name]) for name in self._names]
         return self._static or self._program(tuple(symbols[s] for s in self._symbols)), inputs
 
@@ -296,9 +299,7 @@ class Context:
         if self._static is not None:
             return self._static
         if not self._programs:
-            raise InputError(
-                f"dims have no values yet, got none, expected {', '.join(self._symbols)}: run once or give dims"
-            )
+            raise unbound(self._symbols)
         return next(reversed(self._programs.values()))
 
     # -- inside -------------------------------------------------------------------------------------------------
@@ -317,14 +318,21 @@ class Context:
             return program
 
     def _compile(self, values: tuple[int, ...]) -> Program:
-        mode = Mode(sizes=dict(zip(self._symbols, values, strict=True)))
+        bound = self._bindings.bound(dict(zip(self._symbols, values, strict=True)))
         placement = Placement(states=self._states)
-        compiled = compile_mode(self._graph, self._target, mode, placement=placement, passes=self._passes)
-        program = Program(compiled, self._weights, self._arena, self._state)
+        compiled = compile_mode(bound.graph, self._target, bound.mode, placement=placement, passes=self._passes)
+        program = Program(compiled, bound.weights, self._arena, self._state)
         if self._strict and program.fallback:
             raise UnsupportedError(f"strict: no kernel, got {', '.join(program.fallback)}, expected one for each node")
-        self._keeping.keep(self._graph, program, self._weights)
+        if isinstance(self._bindings, OneGraph):
+            self._keeping.keep(bound.graph, program, bound.weights)
         return program
+
+    def _interpreted(self, input_feed: Mapping[str, Any]) -> Graph:
+        """The graph that the reference runs for these inputs."""
+        if isinstance(self._bindings, OneGraph):
+            return self._bindings.graph
+        return self._bindings.bound(bind_symbols(self._interface, input_feed)).graph
 
     def _output_index(self, name: str) -> int:
         if name not in self._outputs:
@@ -422,9 +430,9 @@ def _node_arg(name: str, type: Type) -> NodeArg:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A graph. is_compiled: its passes have run. files: identities of the files that it was read from, if known."""
+    """A model. is_compiled: its passes have run. files: identities of the files that it was read from, if known."""
 
-    graph: Graph
+    graph: Graph | Deferred
     is_compiled: bool = False
     files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 

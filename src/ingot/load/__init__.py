@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from ingot.errors import InputError
-from ingot.ir import Graph
+from ingot.errors import InputError, UnboundError
+from ingot.ir import Graph, Type
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A model that has a graph only once its dims have values, and another one for other values.
+
+    interface: a graph of its inputs alone. outputs: their types as they are declared. load: the graph for sizes of
+    symbols, which may be some of them; raises what the format's loader raises.
+    """
+
+    interface: Graph
+    outputs: Mapping[str, Type]
+    load: Callable[[Mapping[str, int]], Graph]
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A graph, and the identities of the files that it was read from, by location, where the format tells."""
+    """A model, and the identities of the files that it was read from, by location, where the format tells."""
 
-    graph: Graph
+    graph: Graph | Deferred
     files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
@@ -32,15 +46,13 @@ def is_saved_program(source: Any) -> bool:
 
 
 def load_model(source: Any, example_inputs: tuple[Any, ...] | None = None) -> Loaded:
-    """The graph of a foreign model: see `ingot.session.InferenceSession` for what a source may be.
+    """A foreign model, with its graph where it has one without sizes: see `ingot.session.InferenceSession` for what a source may be.
 
     Raises FileNotFoundError for a path that does not exist, InputError for what is no model, and what the format's
     loader raises.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
-        from ingot.load.onnx import load_onnx
-
-        return Loaded(load_onnx(bytes(source)))
+        return _load_onnx(bytes(source))
     if isinstance(source, (str, os.PathLike)):
         return _load_path(os.fspath(source))
     kind = type(source)
@@ -64,10 +76,17 @@ def _load_path(path: str) -> Loaded:
         from ingot.load.aten import load_pt2
 
         return Loaded(load_pt2(path))
-    from ingot.load.onnx import load_parsed, parse_model
+    return _load_onnx(path)
 
-    parsed = parse_model(path)
-    return Loaded(load_parsed(parsed), parsed.files)
+
+def _load_onnx(source: str | bytes) -> Loaded:
+    from ingot.load.onnx import interface_of, load_parsed, parse_model
+
+    parsed = parse_model(source)
+    try:
+        return Loaded(load_parsed(parsed), parsed.files)
+    except UnboundError:
+        return Loaded(Deferred(*interface_of(parsed), partial(load_parsed, parsed)), parsed.files)
 
 
 def _load_encoder(folder: str) -> Graph:

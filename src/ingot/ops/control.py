@@ -11,7 +11,7 @@ import numpy as np
 
 from ingot.dtype import boolean, i64
 from ingot.errors import InputError, LimitError, ShapeError
-from ingot.ir import Graph, OptionalType, TensorType, Type, UnrankedType, compatible, forget, join, type_symbols
+from ingot.ir import Graph, Node, OptionalType, TensorType, Type, UnrankedType, compatible, forget, join, type_symbols
 from ingot.ops.define import Ints, Subgraph, op
 from ingot.ops.sequence import is_single
 
@@ -64,6 +64,25 @@ def if_(condition, *operands, then_branch: Subgraph, else_branch: Subgraph):
     """The results of one of two subgraphs; the operands are those of the first, then those of the second."""
     count = then_branch.inputs
     return then_branch(*operands[:count]) if condition.item() else else_branch(*operands[count:])
+
+
+def branches(node: Node) -> tuple[tuple[Graph, tuple[str, ...]], tuple[Graph, tuple[str, ...]]]:
+    """The subgraphs of an `if` for true and for false, each with the values that its inputs are."""
+    chosen, other = node.then_branch, node.else_branch
+    first = 1 + len(chosen.inputs)
+    return (chosen, node.operands[1:first]), (other, node.operands[first:])
+
+
+def _infer_refuse(condition, *, why, result):
+    if type_symbols(result):
+        raise ShapeError(f"refuse: bad type, got {result}, expected one without symbols")
+    return result
+
+
+@op(infer=_infer_refuse, any_type=True, computes=False, samples=[])
+def refuse(condition, *, why: str, result: Type):
+    """No result: an error. It is a branch that cannot be what it says with the dims that the graph has."""
+    raise InputError(f"condition {condition.item()}: takes a branch that does not fit these dims, {why}")
 
 
 def _infer_loop(trips, condition, *operands, body, carried):

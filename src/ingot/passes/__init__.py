@@ -27,6 +27,7 @@ from ingot.passes.identity import eliminate_identities
 from ingot.passes.mask import recognise_masks
 from ingot.passes.merge_matmul import merge_matmuls
 from ingot.passes.sink import sink_reshapes
+from ingot.passes.take_branch import take_known_branches
 from ingot.passes.take_rows import take_rows_first
 
 Pass = Callable[[Graph], bool]
@@ -40,6 +41,7 @@ PASSES: dict[str, Pass] = {
     "identity": eliminate_identities,
     "cse": merge_equal,
     "fold": fold_constants,
+    "take_branch": take_known_branches,
     "fuse_norm": fuse_norms,
     "fuse_activation": fuse_activations,
     "fuse_rotary": fuse_rotary,

@@ -30,7 +30,7 @@ from ingot.load.onnx import (  # noqa: F401  # each declares its rules
     training,
     trees,
 )
-from ingot.load.onnx.model import load_onnx, load_parsed
+from ingot.load.onnx.model import interface_of, load_onnx, load_parsed
 from ingot.load.onnx.parse import parse_model
 
-__all__ = ["load_onnx", "load_parsed", "parse_model"]
+__all__ = ["interface_of", "load_onnx", "load_parsed", "parse_model"]

@@ -71,7 +71,7 @@ def attend(
             raise call.unsupported(f"a head size of {width}")
         scale = 1 / math.sqrt(width)
     if not isinstance(offset, int):
-        raise call.unsupported("a causal mask over a cache of symbolic length")
+        raise call.unbound("a causal mask over a cache of symbolic length")
     return call.build.attention(q, k, v, mask, scale=scale, causal=causal, causal_offset=offset, safe=safe)
 
 

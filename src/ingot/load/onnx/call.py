@@ -11,7 +11,7 @@ import onnx_ir
 
 from ingot.dim import Dim, Expr
 from ingot.dtype import DType, i64
-from ingot.errors import LoadError, UnsupportedError
+from ingot.errors import IngotError, LoadError, UnboundError, UnsupportedError
 from ingot.ir import MAX_RANK, Graph, TensorType, Type
 from ingot.load.eager import Eager, Value, is_known
 from ingot.load.onnx.builder import OnnxBuilder
@@ -35,11 +35,13 @@ class Call:
     """A node with its operands looked up and its attributes resolved.
 
     `call[i]` is operand i as a graph value (LoadError when it is missing), `call.get(i)` the same or None.
-    `call.body(attribute, types)` loads a subgraph whose inputs are of these types, `call.named(name)` is the value that
-    the graph around the node has under a name.
+    `call.body(attribute, types)` loads a subgraph whose inputs are of these types, `call.branch(attribute)` one without
+    inputs; where dims were given values that it does not fit, it is the error. `call.named(name)` is the value that the
+    graph around the node has under a name.
     """
 
     body: Callable[[str, Sequence[Type]], Body]
+    branch: Callable[[str], Body | IngotError]
     named: Callable[[str], str]
 
     def __init__(
@@ -169,7 +171,7 @@ class Call:
         """`sizes` without symbols."""
         sizes = self.sizes(index)
         if any(isinstance(v, Expr) for v in sizes):
-            raise self.unsupported(f"a symbolic input {index}, {list(sizes)}")
+            raise self.unbound(f"a symbolic input {index}, {list(sizes)}")
         return sizes  # type: ignore[return-value]
 
     def axes(self, index: int, name: str = "axes") -> tuple[int, ...] | None:
@@ -292,6 +294,10 @@ class Call:
     def malformed(self, what: str) -> LoadError:
         """The error for content that no reader could accept; raise it."""
         return LoadError(what)
+
+    def unbound(self, what: str) -> UnboundError:
+        """The error for content that can only be loaded once symbolic dims have values; raise it."""
+        return UnboundError(f"{what} is not supported")
 
     def unsupported(self, what: str) -> UnsupportedError:
         """The error for content that Ingot does not implement; raise it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ingot.dtype import boolean, i64
-from ingot.errors import ShapeError
+from ingot.errors import IngotError, ShapeError
 from ingot.ir import Graph, SequenceType, TensorType, Type, forget, join
 from ingot.load.onnx.call import Body, Call
 from ingot.load.onnx.registry import onnx
@@ -17,9 +17,22 @@ from ingot.ops.control import result_types
 @onnx("If")
 def if_(call: Call) -> tuple[str, ...]:
     """A condition that is known at load takes its branch before this rule is asked."""
-    chosen, other = (call.body(name, ()) for name in ("then_branch", "else_branch"))
+    found = [call.branch(name) for name in ("then_branch", "else_branch")]
+    fitting = next((branch for branch in found if isinstance(branch, Body)), None)
+    if fitting is None:
+        raise found[0]  # type: ignore[misc]
+    chosen, other = (each if isinstance(each, Body) else _refused(call, each, fitting) for each in found)
     operands = (call[0], *chosen.captured, *other.captured)
     return call.build.add_all("if", *operands, then_branch=chosen.graph, else_branch=other.graph)
+
+
+def _refused(call: Call, error: IngotError, other: Body) -> Body:
+    """A branch that does not fit the dims that the model is loaded for: to take it is an error of the run."""
+    graph = Graph("refused")
+    condition = graph.add_input("condition", call.value_type(0))
+    for external, type in zip(other.graph.outputs, result_types(other.graph, []), strict=True):
+        graph.set_output(external, graph.add("refuse", [condition], external, why=str(error), result=type).output)
+    return Body(graph, (call[0],))
 
 
 @onnx("Loop")

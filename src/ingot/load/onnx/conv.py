@@ -43,7 +43,7 @@ def _kernel(call: Call, filters: str) -> tuple[int, ...]:
     """The spatial dims of the filter."""
     type = call.build.type(filters)
     if not type.is_static:
-        raise call.unsupported(f"a filter of symbolic dims, {type}")
+        raise call.unbound(f"a filter of symbolic dims, {type}")
     kernel = type.dims[2:]
     if "kernel_shape" in call.attributes and call.attr_ints("kernel_shape") != kernel:
         raise call.malformed(f"attribute 'kernel_shape' is {list(call.attr_ints('kernel_shape'))}, filter {type}")
@@ -92,7 +92,7 @@ def _cut(
     for n, w, k, s, d, e in zip(call.shape(0)[2:], wanted, kernel, strides, dilations, extra, strict=True):
         total = (n - 1) * s + (k - 1) * d + 1 + e - w
         if not isinstance(total, int):
-            raise call.unsupported(f"a fixed size {w} of a symbolic dim")
+            raise call.unbound(f"a fixed size {w} of a symbolic dim")
         small.append(max(total, 0) // 2)
         large.append(max(total, 0) - small[-1])
         added.append(e + max(-total, 0))
@@ -242,7 +242,7 @@ def _pads(call: Call, kernel: Sequence[Any], strides: tuple[int, ...], dilations
     for size, k, s, d in zip(call.shape(0)[2:], kernel, strides, dilations, strict=True):
         if isinstance(size, Expr):
             if s != 1:
-                raise call.unsupported(f"auto_pad {mode} with a stride over a symbolic dim")
+                raise call.unbound(f"auto_pad {mode} with a stride over a symbolic dim")
             total = d * (k - 1)
         else:
             total = max((-(-size // s) - 1) * s + d * (k - 1) + 1 - size, 0)
@@ -261,7 +261,7 @@ def _ceiled(
     extra = []
     for i, size in enumerate(call.shape(0)[2:]):
         if isinstance(size, Expr):
-            raise call.unsupported("ceil_mode over a symbolic dim")
+            raise call.unbound("ceil_mode over a symbolic dim")
         room = size + pads[i] + pads[rank + i] - dilations[i] * (kernel[i] - 1) - 1
         windows = -(-room // strides[i]) + 1
         if (windows - 1) * strides[i] >= size + pads[i]:

@@ -31,7 +31,7 @@ def gather_nd(call: Call) -> str:
     batch = call.attr_int("batch_dims", 0)
     depth = indices[-1] if indices else 0
     if not isinstance(depth, int):
-        raise call.unsupported(f"index tuples of symbolic length, {call.type(1)}")
+        raise call.unbound(f"index tuples of symbolic length, {call.type(1)}")
     if not 0 <= batch < len(indices) or depth < 1 or batch + depth > len(shape):
         raise call.malformed(f"batch_dims {batch} and tuples of {depth} do not fit {call.type(0)} and {call.type(1)}")
     picked, rest = shape[batch : batch + depth], shape[batch + depth :]

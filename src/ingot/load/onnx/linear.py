@@ -112,7 +112,7 @@ def _diagonal(call: Call, x: str, letters: list[str]) -> tuple[str, list[str]]:
         shape = call.known_shape(call.build.type(x))
         size = unify(f"dims of {repeated!r}", shape[first], shape[second])
         if not isinstance(size, int):
-            raise call.unsupported(f"a repeated letter of a symbolic dim, {size},")
+            raise call.unbound(f"a repeated letter of a symbolic dim, {size},")
         dims = [shape[i] for i in rest]
         x = call.reshape(call.permute(x, [*rest, first, second]), (*dims, size * size))
         x = call.slice(x, len(rest), 0, size * size, size + 1)

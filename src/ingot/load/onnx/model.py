@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -17,7 +17,7 @@ import onnx
 import onnx_ir
 from onnx_ir.serde import SerdeError
 
-from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnsupportedError
+from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnboundError, UnsupportedError
 from ingot.ir import Graph, OptionalType, TensorType, Type, forget
 from ingot.load.made import note
 from ingot.load.onnx.builder import Facts, OnnxBuilder, Totals
@@ -27,7 +27,7 @@ from ingot.load.onnx.registry import DESCRIBED, REFUSED, find_rule, foreign_name
 from ingot.load.onnx.signature import check_call, signature_of
 from ingot.load.onnx.symbols import Symbols
 from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
-from ingot.load.onnx.tensors import array_of, count_elements, declared_type, dtype_of
+from ingot.load.onnx.tensors import UNNAMED, array_of, count_elements, declared_type, dtype_of
 
 MAX_DEPTH = 32  # of functions and subgraphs in one another
 MAX_INLINED_NODES = 200_000  # of functions and subgraphs, each time they are walked; others count as the graph's
@@ -39,14 +39,22 @@ def load_onnx(source: str | os.PathLike | bytes) -> Graph:
 
     Raises FileNotFoundError for a missing path, LoadError for malformed content (ShapeError when shapes or dtypes
     contradict each other), LimitError beyond a documented limit, and one UnsupportedError for all nodes that have no
-    rule.
+    rule, which is an UnboundError where each of them could be loaded if symbolic dims had values.
     """
     return load_parsed(parse_model(source))
 
 
-def load_parsed(parsed: Parsed) -> Graph:
-    """As `load_onnx`, of a model that is parsed already."""
-    return _Loader(parsed.model, parsed.opset).load()
+def load_parsed(parsed: Parsed, sizes: Mapping[str, int] = {}) -> Graph:
+    """As `load_onnx`, of a model that is parsed already; sizes: values of its symbolic dims."""
+    return _Loader(parsed.model, parsed.opset, sizes).load()
+
+
+def interface_of(parsed: Parsed) -> tuple[Graph, dict[str, Type]]:
+    """A graph of a model's inputs alone, and the types of its outputs as they are declared."""
+    loader = _Loader(parsed.model, parsed.opset, {})
+    loader.take_inputs()
+    outputs = parsed.model.graph.outputs
+    return loader.graph, {v.name or "": declared_type(v.type, v.shape, f"onnx output {v.name!r}") for v in outputs}
 
 
 class _Missing:
@@ -78,22 +86,19 @@ class _Frame:
 
 
 class _Loader:
-    def __init__(self, model: onnx_ir.Model, opset: int):
+    def __init__(self, model: onnx_ir.Model, opset: int, sizes: Mapping[str, int]):
         self.model = model
         shapes = (v.shape for v in model.graph.inputs if v.shape is not None)
-        self.symbols = Symbols(shapes)
+        self.symbols = Symbols(shapes, sizes)
         self.graph = Graph(model.graph.name or "onnx")
         self.facts = Facts(self.graph, Totals(self.symbols))
         self.frame = _Frame(opset, self.facts)
-        self.unsupported: list[str] = []
+        self.unsupported: list[UnsupportedError] = []
         self.inlined = 0
 
     def load(self) -> Graph:
         source = self.model.graph
-        for value in source.inputs:
-            if value.name not in source.initializers:
-                assert value.name is not None
-                self.frame.values[value] = self.graph.add_input(value.name, _input_type(value, self.symbols))
+        self.take_inputs()
         self.walk(source, self.frame)
         results = {v.name: self.lookup(v, self.frame) for v in source.outputs}
         if self.unsupported:
@@ -106,6 +111,13 @@ class _Loader:
         self.facts.sweep()
         return self.graph
 
+    def take_inputs(self) -> None:
+        source = self.model.graph
+        for value in source.inputs:
+            if value.name not in source.initializers:
+                assert value.name is not None
+                self.frame.values[value] = self.graph.add_input(value.name, _input_type(value, self.symbols))
+
     def returned(self, value: onnx_ir.Value, found: str) -> str:
         """The value for an output, of the type that is declared: what might be absent is there, or the run fails."""
         type = self.graph.values[found].type
@@ -116,10 +128,11 @@ class _Loader:
         return found
 
     def refuse(self) -> None:
-        listed = self.unsupported[:MAX_LISTED]
+        listed = [str(error) for error in self.unsupported[:MAX_LISTED]]
         if len(self.unsupported) > MAX_LISTED:
             listed.append(f"and {len(self.unsupported) - MAX_LISTED} more")
-        raise UnsupportedError("\n".join(listed))
+        is_unbound = self.graph.symbols and all(isinstance(error, UnboundError) for error in self.unsupported)
+        raise (UnboundError if is_unbound else UnsupportedError)("\n".join(listed))
 
     def lookup(self, value: onnx_ir.Value | None, frame: _Frame) -> str | _Missing | None:
         if value is None:
@@ -154,6 +167,7 @@ class _Loader:
         build = OnnxBuilder(frame.facts, hint)
         call = Call(node, frame.opset, operands, _resolve(node, frame), build)
         call.body = functools.partial(self.body, call, frame)
+        call.branch = functools.partial(self.fitting_branch, call, frame)
         call.named = functools.partial(_value_named, frame)
         try:
             results = self.apply(call, frame)
@@ -166,7 +180,7 @@ class _Loader:
         except _Noted:
             return (_MISSING,) * len(node.outputs)
         except UnsupportedError as error:
-            self.unsupported.append(f"{where}: {node.op_type} (opset {frame.opset}): {error}")
+            self.unsupported.append(type(error)(f"{where}: {node.op_type} (opset {frame.opset}): {error}"))
             return (_MISSING,) * len(node.outputs)
         except IngotError as error:
             if str(error).startswith("onnx "):
@@ -273,6 +287,18 @@ class _Loader:
         captured = [name for name, inside in inner.captured.items() if inside in graph.inputs]
         return Body(graph, tuple(captured))
 
+    def fitting_branch(self, call: Call, frame: _Frame, attribute: str) -> Body | IngotError:
+        """A subgraph without inputs; or what is wrong with it, where that may be due to the dims that were given."""
+        noted = len(self.unsupported)
+        try:
+            return self.body(call, frame, attribute, ())
+        except (LoadError, UnsupportedError) as error:
+            if not self.symbols.sizes:
+                raise
+            found = self.unsupported[noted:]
+            del self.unsupported[noted:]
+            return found[0] if found else error
+
     def expand(self, call: Call, version: int, frame: _Frame) -> tuple:
         """An op without a rule, through the body that its ONNX schema gives it at a version of its domain."""
         depth = self.enter(frame, f"op {call.op}")
@@ -370,7 +396,7 @@ def _input_type(value: onnx_ir.Value, symbols: Symbols) -> Type:
         return forget(declared_type(value.type, value.shape, where))
     if value.shape is None:
         raise UnsupportedError(f"{where}: has no shape")
-    count_elements([d for d in value.shape if isinstance(d, int)], where)
+    count_elements([d for d in value.shape if isinstance(d, int) and d != UNNAMED], where)
     dims = [symbols.dim(d, f"{value.name}_{i}") for i, d in enumerate(value.shape)]
     return TensorType(dtype_of(value.type.dtype.value, where), tuple(dims))
 

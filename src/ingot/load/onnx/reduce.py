@@ -105,7 +105,7 @@ def position(call: Call) -> str:
     if not last:
         return found
     if not isinstance(size, int):
-        raise call.unsupported("select_last_index over a symbolic dim")
+        raise call.unbound("select_last_index over a symbolic dim")
     return build.add(build.neg(found), size - 1)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ingot import dim
 from ingot.dim import Expr
-from ingot.errors import ShapeError, UnsupportedError
+from ingot.errors import ShapeError, UnboundError
 from ingot.ops.define import normalize_axis
 
 Size = int | Expr
@@ -63,12 +63,12 @@ def added(sizes: Sequence[Size]) -> Size:
 def squeezed(shape: Sequence[Size], axes: Sequence[int] | None) -> tuple[Size, ...]:
     """The shape without the given axes, which must be 1; without all that are 1 when none are given.
 
-    Raises UnsupportedError where no axes are given and a symbolic dim may be 1, so that the rank is not known.
+    Raises UnboundError where no axes are given and a symbolic dim may be 1, so that the rank is not known.
     """
     if axes is None:
         unsure = [d for d in shape if isinstance(d, Expr) and is_negative(d - 2) is not False]
         if unsure:
-            raise UnsupportedError(f"squeeze without axes: a dim that may be 1, got {unsure[0]} of {list(shape)}")
+            raise UnboundError(f"squeeze without axes: a dim that may be 1, got {unsure[0]} of {list(shape)}")
         return tuple(d for d in shape if d != 1)
     dropped = normalize_axes(axes, len(shape))
     for axis in dropped:
@@ -102,7 +102,7 @@ def sliced(size: Size, start: Size, stop: Size, step: int) -> tuple[Size, Size]:
         from_the_end = isinstance(start, int) and (start == -1 or start >= _FAR)
         if from_the_end and isinstance(stop, int) and stop <= -_FAR:
             return size - 1, -1
-        raise UnsupportedError(f"slice: backwards over a symbolic dim, got {start}:{stop}:{step} of {size}")
+        raise UnboundError(f"slice: backwards over a symbolic dim, got {start}:{stop}:{step} of {size}")
     start, stop = _bound(start, size), _bound(stop, size)
     is_ordered = start == 0 or stop == size or is_negative(stop - start) is False
     return start, stop if is_ordered else dim.maximum(start, stop)
@@ -116,7 +116,7 @@ def _bound(bound: Size, size: Size) -> Size:
         return size
     negative = is_negative(bound)
     if negative is None:
-        raise UnsupportedError(f"slice: a bound of unknown sign, got {bound} of {size}")
+        raise UnboundError(f"slice: a bound of unknown sign, got {bound} of {size}")
     if negative:
         moved = bound + size
         return moved if is_negative(moved) is False else dim.maximum(moved, 0)

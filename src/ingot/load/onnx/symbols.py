@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import onnx_ir
 
 from ingot import dim
 from ingot.dim import Dim, Expr, symbol, symbols_of
 from ingot.errors import LoadError
+from ingot.load.onnx.tensors import UNNAMED
 
 
 class Symbols:
-    """dim_params as dims: a name is a symbol; an expression over names that inputs have is that expression."""
+    """dim_params as dims: a name is a symbol; an expression over names that inputs have is that expression.
 
-    def __init__(self, shapes: Iterable[onnx_ir.Shape]):
+    "?" is no name: two of them are two dims. sizes: the values of symbols that have one already.
+    """
+
+    def __init__(self, shapes: Iterable[onnx_ir.Shape], sizes: Mapping[str, int] = {}):
+        self.sizes = sizes
         params = [d.value for shape in shapes for d in shape if isinstance(d, onnx_ir.SymbolicDim)]
         self.plain = {p for p in params if p and _NAME.fullmatch(p)}
         self.taken = set(self.plain)
@@ -23,12 +28,16 @@ class Symbols:
         self.count = 0
 
     def dim(self, given: int | onnx_ir.SymbolicDim, hint: str) -> Dim:
-        if isinstance(given, int):
+        """The dim of an input; hint: what names one that has no name."""
+        return dim.bind(self._named(given, hint), self.sizes)
+
+    def _named(self, given: int | onnx_ir.SymbolicDim, hint: str) -> Dim:
+        if isinstance(given, int) and given != UNNAMED:
             return given
-        param = given.value
+        param = None if isinstance(given, int) else given.value
         if isinstance(param, bytes):
             raise LoadError(f"onnx input dim: not UTF-8, got {param[:100]!r}")
-        if not param:
+        if not param or param == "?":
             return symbol(self.fresh(hint))
         if param in self.plain:
             return symbol(param)

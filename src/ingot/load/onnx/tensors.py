@@ -15,6 +15,7 @@ from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.ir import OptionalType, SequenceType, TensorType, Type, UnrankedType
 
 MAX_ELEMENTS = 2**40  # of a tensor, dims of 0 left out
+UNNAMED = -1  # a dim that some exporters write for one without a name
 
 # protobuf copies raw_data whenever it is looked at; the length of a larger one is compared when it is read, once.
 _CHEAP_BYTES = 65536
@@ -102,7 +103,7 @@ def unpacked(content: Any, dtype: DType, count: int, offset: int) -> np.ndarray:
 
 
 def declared_type(type: onnx_ir.TypeProtocol | None, shape: onnx_ir.Shape | None, where: str) -> Type:
-    """A type as it is declared; dims that have names are unknown. Raises UnsupportedError for sparse tensors."""
+    """A type as it is declared; dims that have names, or are -1, are unknown. Raises UnsupportedError for sparse tensors."""
     match type:
         case onnx_ir.SequenceType():
             return SequenceType(declared_type(type.elem_type, shape, where))
@@ -112,8 +113,9 @@ def declared_type(type: onnx_ir.TypeProtocol | None, shape: onnx_ir.Shape | None
             dtype = dtype_of(type.dtype.value, where)
             if shape is None:
                 return UnrankedType(dtype)
-            count_elements([d for d in shape if isinstance(d, int)], where)
-            return TensorType(dtype, tuple(d if isinstance(d, int) else None for d in shape))
+            dims = tuple(d if isinstance(d, int) and d != UNNAMED else None for d in shape)
+            count_elements([d for d in dims if d is not None], where)
+            return TensorType(dtype, dims)
     raise UnsupportedError(f"{where}: type {type} is not supported, only dense tensors, sequences and optionals are")
 
 

@@ -1,0 +1,38 @@
+"""Branches whose condition is known: the nodes of the one that is taken come in the place of the `if`."""
+
+from __future__ import annotations
+
+from ingot.ir import Graph, Node
+from ingot.ops.control import branches
+
+
+def take_known_branches(graph: Graph) -> bool:
+    """Replaces each `if` over a constant by its branch, where that has results of the very types of the `if`."""
+    changed = False
+    for node in graph.nodes:
+        condition = graph.data(node.operands[0]) if node.op.name == "if" else None
+        if condition is None:
+            continue
+        chosen, other = branches(node)
+        body, operands = chosen if condition.item() else other
+        declared = [graph.values[name].type for name in node.outputs]
+        if [body.values[name].type for name in body.outputs.values()] == declared:
+            _inline(graph, node, body, operands)
+            changed = True
+    return changed
+
+
+def _inline(graph: Graph, node: Node, body: Graph, operands: tuple[str, ...]) -> None:
+    names = dict(zip(body.inputs, operands, strict=True))
+    for name, value in body.values.items():
+        if value.data is not None:
+            names[name] = graph.add_constant(graph.fresh(name), value.data)
+    for inner in body.nodes:
+        inputs = [None if name is None else names[name] for name in inner.operands]
+        made = graph.add(inner.op.name, inputs, inner.outputs, before=node, **inner.attributes)
+        names.update(zip(inner.outputs, made.outputs, strict=True))
+        for name, final in zip(inner.outputs, made.outputs, strict=True):
+            graph.narrow(final, body.values[name].type)
+    for name, result in zip(node.outputs, body.outputs.values(), strict=True):
+        graph.replace_uses(name, names[result])
+    graph.remove(node)
