@@ -25,8 +25,9 @@ TABLES = {
 }  # fmt: skip
 # Their operands are no tensors, or they run subgraphs: samples cannot say that, and no kernel takes them.
 TRIED_IN_MODELS = {
-    "absent", "concat_from_sequence", "get_element", "has_element", "if", "loop", "optional", "refuse", "scan", "sequence",
-    "sequence_at", "sequence_erase", "sequence_insert", "sequence_length", "sequence_map", "split_to_sequence",
+    "absent", "concat_from_sequence", "get_element", "has_element", "if", "loop", "optional", "refuse", "scan",
+    "sequence", "sequence_at", "sequence_erase", "sequence_insert", "sequence_length", "sequence_map",
+    "split_to_sequence",
 }  # fmt: skip
 KNOWN_GAPS: dict[str, set[str]] = {
     "aten": {

@@ -10,8 +10,9 @@ from typing import Literal
 
 from ingot.config import check
 from ingot.errors import UnsupportedError
-from ingot.ir import Graph
+from ingot.ir import Graph, TensorType
 from ingot.lower import Backend, Lowered, Target, lower, segments
+from ingot.ops.control import inner_graphs
 from ingot.passes import optimize
 from ingot.plan import Placement, Plan, plan
 from ingot.verify import verify
@@ -53,10 +54,15 @@ class Mode:
 
 @dataclass(frozen=True, slots=True)
 class CompiledSegment:
-    """A part of a static graph. native: its steps and their places, or None where only the reference can compute it."""
+    """A part of a static graph. native: its steps and their places, or None where only the reference can compute it.
+
+    inner: then, the subgraphs of its nodes whose shapes are known, each as a program of its own; by the first result of
+    the node and the attribute. Their inputs may be fewer: weights are weights there.
+    """
 
     graph: Graph
     native: tuple[Lowered, Plan] | None
+    inner: Mapping[tuple[str, str], Compiled] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,8 @@ def compile_mode(
     parts = []
     for segment in segments(static, target):
         if not segment.native:
-            parts.append(CompiledSegment(segment.graph, None))
+            inner = _compile_inner(segment.graph, target, mode.name, placement, passes)
+            parts.append(CompiledSegment(segment.graph, None, inner))
             continue
         parts.append(compile_segment(segment.graph, target, mode.name, placement=placement))
     compiled = Compiled(mode, static, tuple(parts))
@@ -127,6 +134,25 @@ class Compiler:
     def compile(self, mode: Mode) -> Compiled:
         """One of them. Raises as `compile_mode`."""
         return compile_mode(self.graph, self.target, mode, placement=self.placement)
+
+
+def _compile_inner(
+    graph: Graph, target: Target, mode: str, placement: Placement, passes: tuple[str, ...] | None
+) -> dict[tuple[str, str], Compiled]:
+    """Compiles the subgraphs of a graph's nodes; those with a dim that a run measures are left to the reference."""
+    compiled = {}
+    for node in graph.nodes:
+        for inner in inner_graphs(node):
+            if not all(isinstance(v.type, TensorType) and v.type.is_static for v in inner.graph.values.values()):
+                continue
+            body = inner.graph.copy()
+            for name, operand in inner.captured.items():
+                if graph.values[operand].data is not None:
+                    body.fix_input(name, graph.values[operand])
+            optimize(body, passes)
+            key = (node.outputs[0], inner.attribute)
+            compiled[key] = compile_mode(body, target, Mode(mode), placement=placement, passes=passes)
+    return compiled
 
 
 def compile_segment(

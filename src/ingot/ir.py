@@ -383,6 +383,15 @@ class Graph:
         self.measured = {k: new if v == old else v for k, v in self.measured.items()}
         del self.values[old]
 
+    def fix_input(self, name: str, source: Value) -> None:
+        """Makes an input the weight or constant that another graph has, under the name that it has there."""
+        if name != source.name and source.name in self.values:
+            self.rename(source.name, self.fresh(f"{source.name}.inner"))
+        self.rename(name, source.name)
+        self.inputs.remove(source.name)
+        value = self.values[source.name]
+        value.kind, value.type, value.data = source.kind, source.type, source.data
+
     def sort(self) -> None:
         """Puts nodes in a topological order, stable where it can be. Raises LoadError naming a cycle.
 

@@ -46,7 +46,7 @@ def is_saved_program(source: Any) -> bool:
 
 
 def load_model(source: Any, example_inputs: tuple[Any, ...] | None = None) -> Loaded:
-    """A foreign model, with its graph where it has one without sizes: see `ingot.session.InferenceSession` for what a source may be.
+    """A foreign model, with its graph if it has one without sizes: see `ingot.session.InferenceSession` for sources.
 
     Raises FileNotFoundError for a path that does not exist, InputError for what is no model, and what the format's
     loader raises.

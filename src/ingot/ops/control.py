@@ -6,6 +6,7 @@ To a reference a subgraph is a function of arrays that gives a tuple of them; `o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -66,11 +67,33 @@ def if_(condition, *operands, then_branch: Subgraph, else_branch: Subgraph):
     return then_branch(*operands[:count]) if condition.item() else else_branch(*operands[count:])
 
 
-def branches(node: Node) -> tuple[tuple[Graph, tuple[str, ...]], tuple[Graph, tuple[str, ...]]]:
-    """The subgraphs of an `if` for true and for false, each with the values that its inputs are."""
-    chosen, other = node.then_branch, node.else_branch
-    first = 1 + len(chosen.inputs)
-    return (chosen, node.operands[1:first]), (other, node.operands[first:])
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """A subgraph of a node. captured: the inputs that are the same whenever it runs, and the operands that they are."""
+
+    attribute: str
+    graph: Graph
+    captured: dict[str, str]
+
+
+def inner_graphs(node: Node) -> list[Inner]:
+    """The subgraphs of a node; those of an `if` are its branch for true, then the other."""
+    if node.op.name == "if":
+        starts = {"then_branch": (0, 1), "else_branch": (0, 1 + len(node.then_branch.inputs))}
+    elif node.op.name == "loop":
+        starts = {"body": (2 + node.carried, 2 + node.carried)}
+    elif node.op.name == "scan":
+        first = node.carried + len(node.input_axes)
+        starts = {"body": (first, first)}
+    elif node.op.name == "sequence_map":
+        starts = {"body": (node.sequences, node.sequences)}
+    else:
+        return []
+    found = []
+    for name, (first, operand) in starts.items():
+        graph: Graph = node.attributes[name]
+        found.append(Inner(name, graph, dict(zip(graph.inputs[first:], node.operands[operand:], strict=False))))
+    return found
 
 
 def _infer_refuse(condition, *, why, result):

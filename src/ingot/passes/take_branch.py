@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ingot.ir import Graph, Node
-from ingot.ops.control import branches
+from ingot.ops.control import inner_graphs
 
 
 def take_known_branches(graph: Graph) -> bool:
@@ -13,17 +13,17 @@ def take_known_branches(graph: Graph) -> bool:
         condition = graph.data(node.operands[0]) if node.op.name == "if" else None
         if condition is None:
             continue
-        chosen, other = branches(node)
-        body, operands = chosen if condition.item() else other
+        chosen, other = inner_graphs(node)
+        taken = chosen if condition.item() else other
         declared = [graph.values[name].type for name in node.outputs]
-        if [body.values[name].type for name in body.outputs.values()] == declared:
-            _inline(graph, node, body, operands)
+        if [taken.graph.values[name].type for name in taken.graph.outputs.values()] == declared:
+            _inline(graph, node, taken.graph, dict(taken.captured))
             changed = True
     return changed
 
 
-def _inline(graph: Graph, node: Node, body: Graph, operands: tuple[str, ...]) -> None:
-    names = dict(zip(body.inputs, operands, strict=True))
+def _inline(graph: Graph, node: Node, body: Graph, names: dict[str, str]) -> None:
+    """names: of values of the body, what they are in the graph; its inputs to begin with."""
     for name, value in body.values.items():
         if value.data is not None:
             names[name] = graph.add_constant(graph.fresh(name), value.data)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -30,6 +30,20 @@ Array = Any
 Watch = Callable[[str, Array], None]
 
 
+class Inner(Protocol):
+    """A subgraph as its op's reference sees it: a function of the arrays of its inputs that gives those of its outputs.
+
+    types: of the outputs, as much as is known of them.
+    """
+
+    inputs: int
+    outputs: int
+    types: Sequence[Type]
+
+    def __call__(self, *arrays: Array) -> tuple[Array, ...]:
+        """Raises InputError for arrays that are no inputs of it."""
+
+
 def interpret(
     graph: Graph,
     feeds: Mapping[str, Array],
@@ -37,20 +51,22 @@ def interpret(
     float64: bool = False,
     watch: Watch | None = None,
     symbols: dict[str, int] | None = None,
+    inner: Mapping[tuple[str, str], Inner] = {},
 ) -> dict[str, Any]:
     """Runs a graph. Returns its outputs by external name and each state's update as `state:<name>`, all fresh arrays.
 
     feeds: an array for every input; states may be fed too and are zeros otherwise. float64: f32 data, feeds and
     attributes become f64, which makes this the oracle. watch(name, array) sees the result of every node, those of
     subgraphs included. symbols: dims that have values already, where this graph is a part of another; it gets those
-    that are measured here.
+    that are measured here. inner: what runs subgraphs in the place of the reference, by the first result of the node
+    and the attribute.
     Raises InputError for a wrong name, dtype, rank, dim or index, LoadError for a weight without data, and
     ResourceError when a result finds no memory.
     """
     bound = bind_symbols(graph, feeds, symbols or {}, float64=float64)
     for file in mapped_files(value.data for value in graph.values.values() if value.data is not None):
         file.expect_unchanged()
-    run = _Run(graph, bound, float64, watch)
+    run = _Run(graph, bound, float64, watch, inner)
     for name in [*graph.inputs, *graph.states]:
         run.arrays[name] = run.fed(name, feeds.get(name))
     try:
@@ -149,12 +165,20 @@ def _expect_shape(name: str, array: np.ndarray, declared: TensorType, symbols: M
 class _Run:
     """The arrays that are alive while a graph runs, and how many reads each still awaits."""
 
-    def __init__(self, graph: Graph, symbols: dict[str, int], float64: bool, watch: Watch | None):
+    def __init__(
+        self,
+        graph: Graph,
+        symbols: dict[str, int],
+        float64: bool,
+        watch: Watch | None,
+        inner: Mapping[tuple[str, str], Inner],
+    ):
         self.graph = graph
         self.symbols = symbols
         self.measured = set(graph.measured.values())
         self.float64 = float64
         self.watch = watch
+        self.inner = inner
         self.arrays: dict[str, np.ndarray] = {}
         self.reads = {name: sum(value.users.values()) for name, value in graph.values.items()}
         for name in [*graph.outputs.values(), *graph.states.values()]:
@@ -203,7 +227,7 @@ class _Run:
             None if name is None else _type_of(array) if isinstance(array, np.ndarray) else self._declared(name)
             for name, array in zip(node.operands, operands, strict=True)
         ]
-        bodies = {key: _Body(self, value) for key, value in attributes.items() if isinstance(value, Graph)}
+        bodies = {key: self._inner(node, key, value) for key, value in attributes.items() if isinstance(value, Graph)}
         try:
             inferred = node.op.infer(*types, **attributes)
             wide = f64 if self.float64 else f32
@@ -220,6 +244,9 @@ class _Run:
                 self.watch(name, array)
             if self.reads[name]:
                 self.arrays[name] = array
+
+    def _inner(self, node: Node, attribute: str, graph: Graph) -> Inner:
+        return self.inner.get((node.outputs[0], attribute)) or _Body(self, graph)
 
     def _attribute(self, value: Any) -> Any:
         if value is f32 and self.float64:
@@ -247,10 +274,7 @@ class _Run:
 
 
 class _Body:
-    """A subgraph as its op's reference sees it: a function of the arrays of its inputs that gives those of its outputs.
-
-    It sees the symbols around it.
-    """
+    """An `Inner` that the reference runs. It sees the symbols around it."""
 
     def __init__(self, around: _Run, graph: Graph):
         self.around = around
@@ -264,7 +288,7 @@ class _Body:
         """Raises InputError for arrays that are no inputs of it, as `interpret` does."""
         around, feeds = self.around, dict(zip(self.graph.inputs, arrays, strict=True))
         symbols = bind_symbols(self.graph, feeds, around.symbols, float64=around.float64)
-        run = _Run(self.graph, symbols, around.float64, around.watch)
+        run = _Run(self.graph, symbols, around.float64, around.watch, {})
         run.arrays.update(feeds)
         return tuple(run.run().values())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,21 +13,42 @@ from ingot.compile import Compiled
 from ingot.config import debug
 from ingot.ir import Graph
 from ingot.run.arena import Arena
-from ingot.run.interpret import fresh, interpret
+from ingot.run.interpret import bind_symbols, fresh, interpret
 from ingot.run.native import NativeProgram
 from ingot.run.store import WeightStore
 
 
 @dataclass(slots=True)
 class InterpretedSegment:
-    """Nodes that only the reference can compute."""
+    """Nodes that only the reference can compute. inner: those of their subgraphs that are programs."""
 
     graph: Graph
+    inner: Mapping[tuple[str, str], InnerProgram]
 
     def run(self, inputs: Sequence[Any], symbols: dict[str, int]) -> list[Any]:
         """Runs the nodes; inputs and results in graph order. symbols: the dims measured so far; it adds its own."""
-        results = interpret(self.graph, dict(zip(self.graph.inputs, inputs, strict=True)), symbols=symbols)
+        feeds = dict(zip(self.graph.inputs, inputs, strict=True))
+        results = interpret(self.graph, feeds, symbols=symbols, inner=self.inner)
         return [results[name] for name in self.graph.outputs]
+
+
+class InnerProgram:
+    """A subgraph as its op's reference sees it, compiled: a function of the arrays of its inputs; see `interpret`."""
+
+    def __init__(self, graph: Graph, program: Program):
+        """graph: the subgraph. program: of the same, though with fewer inputs."""
+        self.program = program
+        self.inputs, self.outputs = len(graph.inputs), len(graph.outputs)
+        self.types = [graph.type(name) for name in graph.outputs.values()]
+        self._graph = graph
+        self._expected = [(graph.type(name).dims, graph.type(name).dtype.numpy) for name in graph.inputs]
+        self._taken = [graph.inputs.index(name) for name in program.graph.inputs]
+
+    def __call__(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Raises InputError for arrays that are no inputs of it."""
+        if [(array.shape, array.dtype) for array in arrays] != self._expected:
+            bind_symbols(self._graph, dict(zip(self._graph.inputs, arrays, strict=True)))
+        return tuple(self.program.run([np.require(arrays[i], requirements=("C", "A")) for i in self._taken]))
 
 
 class Program:
@@ -42,7 +63,12 @@ class Program:
         self.segments: list[NativeProgram | InterpretedSegment] = []
         for segment in compiled.segments:
             if segment.native is None:
-                self.segments.append(InterpretedSegment(segment.graph))
+                attributes = {n.outputs[0]: n.attributes for n in segment.graph.nodes}
+                inner = {
+                    (name, key): InnerProgram(attributes[name][key], Program(each, weights, arena))
+                    for (name, key), each in segment.inner.items()
+                }
+                self.segments.append(InterpretedSegment(segment.graph, inner))
             else:
                 lowered, plan = segment.native
                 self.segments.append(NativeProgram(segment.graph, lowered, plan, weights, arena, state))

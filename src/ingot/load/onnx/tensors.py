@@ -103,7 +103,10 @@ def unpacked(content: Any, dtype: DType, count: int, offset: int) -> np.ndarray:
 
 
 def declared_type(type: onnx_ir.TypeProtocol | None, shape: onnx_ir.Shape | None, where: str) -> Type:
-    """A type as it is declared; dims that have names, or are -1, are unknown. Raises UnsupportedError for sparse tensors."""
+    """A type as it is declared; dims that have names, or are -1, are unknown.
+
+    Raises UnsupportedError for sparse tensors.
+    """
     match type:
         case onnx_ir.SequenceType():
             return SequenceType(declared_type(type.elem_type, shape, where))
