@@ -165,6 +165,14 @@ def _neutral(right: float, *, commutes: bool) -> Callable[[Graph, Node], bool]:
     return rule
 
 
+def _power(graph: Graph, node: Node) -> bool:
+    """x ** 1 is x, x ** 2 a product, which is exact and needs no logarithm."""
+    base, exponent = node.operands
+    if _neutral(1.0, commutes=False)(graph, node):
+        return True
+    return scalar(graph, exponent) == 2.0 and substitute(graph, node, "mul", [base, base], {}) is not None
+
+
 def _commutative(neutral: float) -> Callable[[Graph, Node], bool]:
     drop = _neutral(neutral, commutes=True)
     return lambda graph, node: drop(graph, node) or _order(graph, node)
@@ -339,7 +347,7 @@ _RULES: dict[str, Callable[[Graph, Node], bool]] = {
     "mul": _commutative(1.0),
     "sub": _neutral(0.0, commutes=False),
     "div": _neutral(1.0, commutes=False),
-    "pow": _neutral(1.0, commutes=False),
+    "pow": _power,
     "reduce_sum": _reduce,
     "reduce_mean": _reduce,
     "reduce_max": _reduce,

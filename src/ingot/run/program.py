@@ -12,6 +12,7 @@ import numpy as np
 from ingot.compile import Compiled
 from ingot.config import debug
 from ingot.ir import Graph
+from ingot.ops.control import inner_graphs
 from ingot.run.arena import Arena
 from ingot.run.interpret import bind_symbols, fresh, interpret
 from ingot.run.native import NativeProgram
@@ -30,6 +31,32 @@ class InterpretedSegment:
         feeds = dict(zip(self.graph.inputs, inputs, strict=True))
         results = interpret(self.graph, feeds, symbols=symbols, inner=self.inner)
         return [results[name] for name in self.graph.outputs]
+
+
+class BranchSegment:
+    """An `if` both of whose branches are programs: a run is one of theirs."""
+
+    def __init__(self, graph: Graph, inner: Mapping[tuple[str, str], InnerProgram]):
+        """graph: of one node, an `if`. inner: as in InterpretedSegment."""
+        (node,) = graph.nodes
+        self.graph = graph
+        self._condition = graph.inputs.index(str(node.operands[0]))
+        self._branches: list[tuple[Program, list[int]]] = []  # the one for false first, and the inputs that it takes
+        for branch in reversed(inner_graphs(node)):
+            program = inner[node.outputs[0], branch.attribute].program
+            taken = [graph.inputs.index(branch.captured[name]) for name in program.graph.inputs]
+            self._branches.append((program, taken))
+
+    @staticmethod
+    def fits(graph: Graph, inner: Mapping[tuple[str, str], InnerProgram]) -> bool:
+        """Whether a segment is such an `if`, and no run has to measure its results."""
+        nodes = list(graph.nodes)
+        return len(nodes) == 1 and nodes[0].op.name == "if" and len(inner) == 2 and not graph.measured
+
+    def run(self, inputs: Sequence[Any], symbols: dict[str, int]) -> list[Any]:
+        """As `InterpretedSegment.run`."""
+        program, taken = self._branches[bool(inputs[self._condition].item())]
+        return program.run([inputs[i] for i in taken])
 
 
 class InnerProgram:
@@ -60,7 +87,7 @@ class Program:
     def __init__(self, compiled: Compiled, weights: WeightStore, arena: Arena, state: Arena | None = None):
         """arena: the memory of runs, which programs may share. state: where states lie; in the arena unless given."""
         self.graph, self.fallback = compiled.graph, compiled.fallback
-        self.segments: list[NativeProgram | InterpretedSegment] = []
+        self.segments: list[NativeProgram | BranchSegment | InterpretedSegment] = []
         for segment in compiled.segments:
             if segment.native is None:
                 attributes = {n.outputs[0]: n.attributes for n in segment.graph.nodes}
@@ -68,7 +95,8 @@ class Program:
                     (name, key): InnerProgram(attributes[name][key], Program(each, weights, arena))
                     for (name, key), each in segment.inner.items()
                 }
-                self.segments.append(InterpretedSegment(segment.graph, inner))
+                kind = BranchSegment if BranchSegment.fits(segment.graph, inner) else InterpretedSegment
+                self.segments.append(kind(segment.graph, inner))
             else:
                 lowered, plan = segment.native
                 self.segments.append(NativeProgram(segment.graph, lowered, plan, weights, arena, state))

@@ -47,7 +47,8 @@ def _pointwise(lowering: Lowering, node: Node) -> str:
 def _depthwise(lowering: Lowering, node: Node) -> str:
     out_channels, channels = operand_type(lowering, node, 1).dims[:2]
     groups = _root(lowering, node).groups
-    return "" if channels == 1 and groups == out_channels else f"{groups} groups of {channels} channels, expected of 1"
+    fits = channels == 1 and groups == out_channels > 1  # one channel alone fills no vector
+    return "" if fits else f"{groups} groups of {channels} channels, expected several of 1"
 
 
 def _planes(lowering: Lowering, node: Node) -> str:
