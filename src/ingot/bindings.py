@@ -31,7 +31,9 @@ class OneGraph:
 
     def __init__(self, graph: Graph, weights: WeightStore):
         self.interface = self.graph = graph
-        self.outputs: Mapping[str, Type] = {name: graph.values[value].type for name, value in graph.outputs.items()}
+        self.outputs: Mapping[str, Type | None] = {
+            name: graph.values[value].type for name, value in graph.outputs.items()
+        }
         self.weights = weights
 
     def bound(self, sizes: Mapping[str, int]) -> Bound:

@@ -64,6 +64,22 @@ class CompiledSegment:
     native: tuple[Lowered, Plan] | None
     inner: Mapping[tuple[str, str], Compiled] = field(default_factory=dict)
 
+    @property
+    def fallback(self) -> list[str]:
+        """What the reference computes: `op 'value'` for each node. An `if` of two programs is what these fall back to,
+        and a branch that refuses computes nothing.
+        """
+        if self.native is not None:
+            return []
+        found = []
+        for node in self.graph.nodes:
+            branches = [self.inner.get((node.outputs[0], each.attribute)) for each in inner_graphs(node)]
+            if node.op.name == "if" and None not in branches:
+                found += [text for branch in branches if branch is not None for text in branch.fallback]
+            elif node.op.name != "refuse":
+                found.append(f"{node.op.name} {node.outputs[0]!r}")
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
@@ -76,14 +92,13 @@ class Compiled:
     @property
     def fallback(self) -> list[str]:
         """What runs on the reference: `op 'value'` for each node."""
-        parts = [segment.graph for segment in self.segments if segment.native is None]
-        return [f"{node.op.name} {node.outputs[0]!r}" for graph in parts for node in graph.nodes]
+        return [text for segment in self.segments for text in segment.fallback]
 
     @property
     def native(self) -> tuple[Lowered, Plan]:
         """The steps and places of the only segment. Raises UnsupportedError where an op has no kernel."""
         if len(self.segments) > 1 or self.segments[0].native is None:
-            missing = ", ".join(self.fallback)
+            missing = ", ".join(self.fallback) or "a choice of programs"
             raise UnsupportedError(f"{self.mode.name}: no kernel, got {missing}, expected one for each node")
         return self.segments[0].native
 

@@ -44,7 +44,8 @@ MAX_THREADS = 256  # of a session
 class NodeArg:
     """An input or output, as ONNX Runtime describes it: a type is "tensor(float)", and dims are ints, names, or None.
 
-    A sequence has no dims.
+    A sequence has no dims. The type of an output is "undefined" where the model does not declare it, and has another
+    graph for other dims.
     """
 
     name: str
@@ -423,9 +424,10 @@ def _row_major(value: Any) -> Any:
     return np.require(value, requirements=("C", "A")) if isinstance(value, np.ndarray) else value
 
 
-def _node_arg(name: str, type: Type) -> NodeArg:
+def _node_arg(name: str, type: Type | None) -> NodeArg:
     shape = type.shape if isinstance(type, TensorType) else ()
-    return NodeArg(name, [d if isinstance(d, int) or d is None else str(d) for d in shape], type.onnx)
+    dims = [d if isinstance(d, int) or d is None else str(d) for d in shape]
+    return NodeArg(name, dims, "undefined" if type is None else type.onnx)
 
 
 @dataclass(frozen=True, slots=True)

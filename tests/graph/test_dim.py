@@ -121,6 +121,9 @@ def test_equality_is_sympys(left, right):
         (maximum(S, B), "max(B, S)"),
         (floordiv(S, S), "1"),
         (floordiv(0, S), "0"),
+        (floordiv(2 * S + 2, S + 1), "2"),
+        (floordiv(3 * floordiv(S, 2) + 6, floordiv(S, 2) + 2), "3"),
+        (floordiv(2 * S + 1, S + 1), "((2*S+1)//(S+1))"),
     ],
 )
 def test_canonical_text(built, text):

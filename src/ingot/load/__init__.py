@@ -17,12 +17,12 @@ from ingot.ir import Graph, Type
 class Deferred:
     """A model that has a graph only once its dims have values, and another one for other values.
 
-    interface: a graph of its inputs alone. outputs: their types as they are declared. load: the graph for sizes of
-    symbols, which may be some of them; raises what the format's loader raises.
+    interface: a graph of its inputs alone. outputs: their types, None where they are not declared. load: the graph for
+    sizes of symbols, which may be some of them; raises what the format's loader raises.
     """
 
     interface: Graph
-    outputs: Mapping[str, Type]
+    outputs: Mapping[str, Type | None]
     load: Callable[[Mapping[str, int]], Graph]
 
 

@@ -92,7 +92,8 @@ def inner_graphs(node: Node) -> list[Inner]:
     found = []
     for name, (first, operand) in starts.items():
         graph: Graph = node.attributes[name]
-        found.append(Inner(name, graph, dict(zip(graph.inputs[first:], node.operands[operand:], strict=False))))
+        operands = [str(each) for each in node.operands[operand:]]
+        found.append(Inner(name, graph, dict(zip(graph.inputs[first:], operands, strict=False))))
     return found
 
 

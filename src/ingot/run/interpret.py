@@ -38,7 +38,9 @@ class Inner(Protocol):
 
     inputs: int
     outputs: int
-    types: Sequence[Type]
+
+    @property
+    def types(self) -> Sequence[Type]: ...
 
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
         """Raises InputError for arrays that are no inputs of it."""

@@ -26,6 +26,11 @@ class InterpretedSegment:
     graph: Graph
     inner: Mapping[tuple[str, str], InnerProgram]
 
+    @property
+    def programs(self) -> list[Program]:
+        """Those of subgraphs."""
+        return [inner.program for inner in self.inner.values()]
+
     def run(self, inputs: Sequence[Any], symbols: dict[str, int]) -> list[Any]:
         """Runs the nodes; inputs and results in graph order. symbols: the dims measured so far; it adds its own."""
         feeds = dict(zip(self.graph.inputs, inputs, strict=True))
@@ -46,6 +51,11 @@ class BranchSegment:
             program = inner[node.outputs[0], branch.attribute].program
             taken = [graph.inputs.index(branch.captured[name]) for name in program.graph.inputs]
             self._branches.append((program, taken))
+
+    @property
+    def programs(self) -> list[Program]:
+        """Those of the branches."""
+        return [program for program, _ in self._branches]
 
     @staticmethod
     def fits(graph: Graph, inner: Mapping[tuple[str, str], InnerProgram]) -> bool:
@@ -107,7 +117,14 @@ class Program:
 
     @property
     def native(self) -> list[NativeProgram]:
-        return [s for s in self.segments if isinstance(s, NativeProgram)]
+        """The native segments, those of subgraphs included."""
+        found = []
+        for segment in self.segments:
+            if isinstance(segment, NativeProgram):
+                found.append(segment)
+            else:
+                found += [native for program in segment.programs for native in program.native]
+        return found
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Runs every segment. inputs: row-major arrays in graph order; returns fresh arrays in output order."""
@@ -127,7 +144,8 @@ def print_checksums(program: Program, outputs: Sequence[np.ndarray]) -> None:
     """One line per tensor of the last run; meaningful when the plan shares no memory."""
     tensors = [
         (part.lowered.tensors[id].name, part.tensor(id))
-        for part in program.native
+        for part in program.segments
+        if isinstance(part, NativeProgram)
         for id in part.plan.live
         if part.lowered.tensors[id].kind == "activation"
     ]

@@ -49,12 +49,15 @@ def load_parsed(parsed: Parsed, sizes: Mapping[str, int] = {}) -> Graph:
     return _Loader(parsed.model, parsed.opset, sizes).load()
 
 
-def interface_of(parsed: Parsed) -> tuple[Graph, dict[str, Type]]:
-    """A graph of a model's inputs alone, and the types of its outputs as they are declared."""
+def interface_of(parsed: Parsed) -> tuple[Graph, dict[str, Type | None]]:
+    """A graph of a model's inputs alone, and the types of its outputs as they are declared, None where they are not."""
     loader = _Loader(parsed.model, parsed.opset, {})
     loader.take_inputs()
-    outputs = parsed.model.graph.outputs
-    return loader.graph, {v.name or "": declared_type(v.type, v.shape, f"onnx output {v.name!r}") for v in outputs}
+    outputs: dict[str, Type | None] = {}
+    for v in parsed.model.graph.outputs:
+        where = f"onnx output {v.name!r}"
+        outputs[v.name or ""] = None if v.type is None else declared_type(v.type, v.shape, where)
+    return loader.graph, outputs
 
 
 class _Missing:
