@@ -42,7 +42,8 @@ KNOWN_GAPS: dict[str, set[str]] = {
         *TABLES,
         *LANGUAGE,
     },  # sizes that become data come from the importer; a pass finds rotary; torch takes the rest apart
-    "onnx": {"log1p", "silu", *LANGUAGE},  # no ONNX op means these; silu is recognised by a pass
+    # No ONNX op means these; silu is recognised by a pass, and refuse is made of a branch where dims were given.
+    "onnx": {"log1p", "refuse", "silu", *LANGUAGE},
     "kernels": {
         *("arange", "det", "roi_align"),
         # Shapes that depend on data.

@@ -29,7 +29,7 @@ ROOMS = (
     ("compile",),
     ("run",),
     ("emit",),
-    ("reports", "saved", "cache", "candidates"),
+    ("bindings", "reports", "saved", "cache", "candidates"),
     ("session",),
     ("llm", "dynamo", "onnx_backend"),
     ("cli",),
