@@ -84,7 +84,9 @@ class GraphEach:
     @property
     def weight_bytes(self) -> int:
         """Bytes of all packed weights that programs hold."""
-        return sum(bound.weights.nbytes for bound in self._kept.values())
+        with self._lock.once():
+            kept = list(self._kept.values())
+        return sum(bound.weights.nbytes for bound in kept)
 
     @property
     def _latest(self) -> Bound:
