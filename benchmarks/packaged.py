@@ -28,8 +28,7 @@ interleaved, each engine in a process of its own that is stopped while the other
 `tests/whole/test_packaged_models.py`. Differences are relative to the largest output or 1.
 
 Where Ingot is slower: basic-pitch has convolutions to 1 and to 8 channels, which fill a sixteenth and half of a panel.
-DNSMOS and PLCMOS are 3 x 3 convolutions over large images, as ResNet-50 is. magika compares its bytes with all classes
-in i32, which has no kernel."""
+DNSMOS and PLCMOS are 3 x 3 convolutions over large images, as ResNet-50 is."""
 
 
 def measure(name: str, threads: int, rounds: int) -> tuple[dict[str, float], float]:
