@@ -47,7 +47,8 @@ output y = y
 """
 MODELS = {
     "whole": f"{HEAD}e = softmax(g, axis=1): f32[B, {HIDDEN}]\n{TAIL}",
-    "cut": f"{HEAD}c = cumsum(g, axis=0): f32[B, {HIDDEN}]\ne = tanh(c): f32[B, {HIDDEN}]\n{TAIL}",
+    "cut": f"{HEAD}m = reshape(g, shape=[B, {HIDDEN}, 1, 1]): f32[B, {HIDDEN}, 1, 1]\n"
+    f"c = det(m): f32[B, {HIDDEN}]\ne = tanh(c): f32[B, {HIDDEN}]\n{TAIL}",
 }
 MODELS["static"] = MODELS["cut"].replace("[B,", "[40,")
 
