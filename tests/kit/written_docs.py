@@ -20,9 +20,8 @@ import onnx.defs
 import ingot
 import onnx_backend_cases as backend
 from ingot.dtype import DTYPES, from_numpy
-from ingot.errors import IngotError
 from ingot.load.onnx.registry import ML, REFUSED, RULES
-from ingot.session import InferenceSession
+from onnx_backend_native import reference_steps
 from onnx_cases import NODES
 from onnx_models import one_node
 
@@ -110,20 +109,6 @@ def op_of(case: Any, content: bytes, names: dict[str, Op]) -> Op:
     return names.setdefault(case.name.partition("_expanded")[0], own)
 
 
-def runs_natively(case: Any, content: bytes, data: list) -> bool:
-    """Whether a case passes without a step on the reference."""
-    try:
-        session = InferenceSession(content, strict=True)
-        names = [each.name for each in session.get_inputs()]
-        for inputs, expected in data:
-            found = session.run(None, dict(zip(names, map(backend.as_array, inputs), strict=True)))
-            if not all(backend.same(got, want, case) for got, want in zip(found, expected, strict=True)):
-                return False
-    except IngotError:
-        return False
-    return True
-
-
 def counted() -> tuple[dict[Op, list[int]], dict[Op, set[str]]]:
     """Of each op: how many cases there are, pass, and run natively; and the dtypes of first operands that are tried."""
     failing, names = backend.listed(), {}
@@ -132,7 +117,7 @@ def counted() -> tuple[dict[Op, list[int]], dict[Op, set[str]]]:
     # Cases come before their expansions.
     for case, content, data in sorted(backend.cases(), key=lambda each: len(each[0].name)):
         op, passes = op_of(case, content, names), case.name not in failing
-        native = passes and runs_natively(case, content, data)
+        native = passes and not reference_steps(case, content, data)
         counts[op] = [a + b for a, b in zip(counts[op], (1, passes, native), strict=True)]
         if passes and data and data[0][0]:
             dtypes[op].update(dtype_names(backend.as_array(data[0][0][0])))

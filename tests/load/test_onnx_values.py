@@ -110,6 +110,11 @@ def test_an_absent_optional() -> None:
     assert has.dtype == bool and not has
 
 
+def test_a_scan_of_a_known_length_is_its_turns() -> None:
+    session = InferenceSession(text_model(VALUES["control: a scan"][0]), threads=1, strict=True)
+    assert not session.program.fallback
+
+
 def test_what_has_a_shape_stays_native(rng: np.random.Generator) -> None:
     """Before and beside a node whose shape depends on data; what runs on the reference is named."""
     session = InferenceSession(text_model(VALUES["length: what follows a length"][0]), threads=1)

@@ -36,6 +36,9 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
     data. Raises UnsupportedError for one beside states.
     """
     graph = graph.copy()
+    for node in list(graph.nodes):
+        if any(isinstance(value, Graph) for value in node.attributes.values()):
+            restate_node(graph, node)
     shapeless = {node for node in graph.nodes if not has_shapes(graph, node)}
     is_plain = all(isinstance(graph.values[name].type, TensorType) for name in graph.inputs)
     if shapeless or not is_plain:
