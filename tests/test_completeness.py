@@ -31,7 +31,7 @@ TRIED_IN_MODELS = {
 }  # fmt: skip
 KNOWN_GAPS: dict[str, set[str]] = {
     "aten": {
-        *("arange", "bitcast", "cumprod", "det", "max_pool_indices", "random_uniform", "scatter_elements"),
+        *("arange", "bitcast", "cumprod", "det", "max_pool_indices", "random_uniform"),
         "dims",
         "deform_conv",
         "grid_sample",

@@ -286,8 +286,9 @@ def test_everything_unsupported_is_listed_at_once():
     [
         (lambda x: x.add_(1) * 2, "writes into"),
         (lambda x: x[x > 0], "depends on data"),
-        (lambda x: nn.functional.adaptive_avg_pool1d(x[None], 4), "windows differ in size"),
-        (lambda x: nn.functional.batch_norm(x, None, None, training=True), "batch norm in training mode"),
+        (lambda x: nn.functional.batch_norm(x, x[0], x[1], training=True), "batch norm in training mode"),
+        (lambda x: x.index_put((x > 0,), x[0]), "one mask and one value"),
+        (lambda x: x.scatter_reduce(0, x.long(), x, "mean"), "scatter_reduce by 'mean'"),
         (
             lambda x: nn.functional.layer_norm(x, (5,)) + torch.native_layer_norm(x, (5,), None, None, 1e-5)[1],
             "result 1",

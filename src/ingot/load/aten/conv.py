@@ -1,8 +1,10 @@
 """Rules: convolution and pooling."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from ingot.dim import Known
+import numpy as np
+
+from ingot.dim import Expr, Known
 from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Tensor
 from ingot.load.aten.registry import aten
@@ -160,20 +162,55 @@ def _pads(
     "_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default",
 )  # fmt: skip
 def adaptive_avg_pool(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> Tensor:
+    """One window over a symbolic axis is the mean of it."""
+    spatial = _spatial(b)
+    axes = tuple(range(b.rank(x) - spatial, b.rank(x)))
+    if set(_per_axis(output_size, spatial)) == {1} and any(isinstance(b.shape(x)[axis], Expr) for axis in axes):
+        return b.add("reduce_mean", x, axes=axes, keepdims=True)
     kernel = _adaptive_kernel(b, x, output_size)
-    return avg_pool(b, x, kernel, kernel)
+    if kernel is not None:
+        return avg_pool(b, x, kernel, kernel)
+    for axis, places, inside in _adaptive_windows(b, x, output_size):
+        weights = inside / inside.sum(1, keepdims=True)
+        table = b.constant(weights.astype(b.dtype(x).numpy))
+        x = b.add("resample", x, b.constant(places), table, axis=axis)
+    return x
 
 
 @aten("adaptive_max_pool1d.default", "adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
 def adaptive_max_pool(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> tuple[Tensor, None]:
     kernel = _adaptive_kernel(b, x, output_size)
-    return max_pool(b, x, kernel, kernel), None
+    if kernel is not None:
+        return max_pool(b, x, kernel, kernel), None
+    for axis, places, _ in _adaptive_windows(b, x, output_size):
+        x = b.add("reduce_max", b.add("gather", x, b.constant(places), axis=axis), axes=(axis + 1,), keepdims=False)
+    return x, None
 
 
-def _adaptive_kernel(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
+def _adaptive_sizes(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> list[tuple[int, int]]:
+    """The size of each pooled axis, and how many windows it has."""
     spatial = _spatial(b)
     sizes = [b.static(d, "an adaptively pooled axis") for d in b.shape(x)[-spatial:]]
-    targets = _per_axis(output_size, spatial)
-    if any(size % target for size, target in zip(sizes, targets, strict=True)):
-        raise UnsupportedError(f"torch node {b.hint!r}: windows differ in size, got {sizes} to {list(targets)}")
-    return tuple(size // target for size, target in zip(sizes, targets, strict=True))
+    return list(zip(sizes, _per_axis(output_size, spatial), strict=True))
+
+
+def _adaptive_kernel(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> tuple[int, ...] | None:
+    """The window where all are of one size, side by side; None where they differ or overlap."""
+    pairs = _adaptive_sizes(b, x, output_size)
+    return None if any(size % count for size, count in pairs) else tuple(size // count for size, count in pairs)
+
+
+def _adaptive_windows(
+    b: AtenBuilder, x: Tensor, output_size: Sequence[int]
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Of each axis: which elements its windows hold, i64[windows, longest], and which of these count, bool.
+
+    Window i of n holds the elements from floor(i * size / n) to ceil((i + 1) * size / n); a shorter one repeats its
+    last.
+    """
+    pairs = _adaptive_sizes(b, x, output_size)
+    for axis, (size, count) in enumerate(pairs, b.rank(x) - len(pairs)):
+        window = np.arange(count)
+        first, stop = window * size // count, -(-(window + 1) * size // count)
+        places = first[:, None] + np.arange((stop - first).max(initial=1))
+        yield axis, np.minimum(places, stop[:, None] - 1), places < stop[:, None]

@@ -81,10 +81,10 @@ def index(b: AtenBuilder, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor
     sizes = [shape[axis] for axis in axes]
     current = b.shape(x)
     flat = b.reshape(x, (*current[:front], element_count(sizes), *current[front + len(axes) :]))
-    return b.add("gather", flat, _position(b, list(chosen.values()), sizes), axis=front)
+    return b.add("gather", flat, joined_position(b, list(chosen.values()), sizes), axis=front)
 
 
-def _position(b: AtenBuilder, indices: list[Tensor], sizes: list[Known]) -> Tensor:
+def joined_position(b: AtenBuilder, indices: list[Tensor], sizes: list[Known]) -> Tensor:
     """Row-major position of an index tuple: ((i0 * n1 + i1) * n2 + i2) ..."""
     position = ""
     for tensor, size in zip(indices, sizes, strict=True):

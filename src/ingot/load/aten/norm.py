@@ -90,11 +90,33 @@ def batch_norm(
     b: AtenBuilder, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor | None, variance: Tensor | None,
     training: bool, momentum: float, eps: float, cudnn_enabled: bool = True,
 ) -> Tensor:  # fmt: skip
-    if training or mean is None or variance is None:
+    if mean is None or variance is None:
+        return _batch_norm_of_its_own(b, x, weight, bias, eps)
+    if training:
         raise UnsupportedError(f"torch node {b.hint!r}: batch norm in training mode, expected module.eval()")
     channels = b.static(b.shape(mean)[0], "the channel count")
     scale = weight or _filled(b, channels, 1, b.dtype(mean))
     return b.add("batch_norm", x, scale, bias or _filled(b, channels, 0, b.dtype(mean)), mean, variance, eps=float(eps))
+
+
+@aten("_native_batch_norm_legit.no_stats")
+def native_batch_norm_of_its_own(
+    b: AtenBuilder, x: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
+) -> tuple[Tensor, None, None]:
+    return _batch_norm_of_its_own(b, x, weight, bias, eps), None, None
+
+
+def _batch_norm_of_its_own(b: AtenBuilder, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    """Each channel by the mean and variance that it has in x: a layer norm of all there is of it."""
+    batch, channels, *spatial = b.shape(x)
+    order = (1, 0, *range(2, b.rank(x)))
+    rows = b.reshape(b.permute(x, order), (channels, element_count([batch, *spatial])))
+    y = b.reshape(b.add("layer_norm", rows, eps=float(eps)), (channels, batch, *spatial))
+    y = b.permute(y, order)
+    for op, parameter in (("mul", weight), ("add", bias)):
+        if parameter is not None:
+            y = b.add(op, y, b.reshape(parameter, (channels, *[1] * len(spatial))))
+    return y
 
 
 def _filled(b: AtenBuilder, size: int, value: int, dtype: DType) -> Tensor:

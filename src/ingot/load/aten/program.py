@@ -24,7 +24,19 @@ from ingot.dim import Expr, symbols_of
 from ingot.dtype import i64
 from ingot.errors import InputError, LoadError, ShapeError, UnsupportedError
 from ingot.ir import Graph, TensorType
-from ingot.load.aten import attention, conv, elementwise, index, linear, norm, recurrent, reduce, resize, shape  # noqa: F401  # rules
+from ingot.load.aten import (  # noqa: F401  # rules
+    attention,
+    conv,
+    elementwise,
+    index,
+    linear,
+    norm,
+    recurrent,
+    reduce,
+    resize,
+    scatter,
+    shape,
+)  # fmt: skip
 from ingot.load.aten.archive import CONTRADICTION, read_archive
 from ingot.load.aten.builder import AtenBuilder, from_torch
 from ingot.load.aten.names import dim_names, output_names, value_name

@@ -1,0 +1,123 @@
+"""Rules: elements replaced, or added to, where index tensors say."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ingot.dtype import boolean
+from ingot.errors import UnsupportedError
+from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count
+from ingot.load.aten.index import joined_position
+from ingot.load.aten.registry import aten
+
+_REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+
+
+@aten("scatter.src", "scatter.value", "scatter_add.default")
+def scatter(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor | Number) -> Tensor:
+    return _scattered(b, x, dim, index, source, "add" if "add" in b.target else "none")
+
+
+@aten("scatter_reduce.two")
+def scatter_reduce(
+    b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True
+) -> Tensor:
+    if reduce not in _REDUCTIONS or not include_self:
+        got = f"{reduce!r} and include_self={include_self}"
+        raise UnsupportedError(f"torch node {b.hint!r}: scatter_reduce by {got}, expected {list(_REDUCTIONS)} and True")
+    return _scattered(b, x, dim, index, source, _REDUCTIONS[reduce])
+
+
+def _scattered(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor | Number, reduction: str) -> Tensor:
+    """Of a source larger than the index, torch reads only the part that the index covers."""
+    shape, axis = b.shape(x), b.axis(x, dim)
+    x, index = (b.reshape(t, b.shape(t) or (1,)) for t in (x, index))
+    if isinstance(source, str):
+        updates = b.reshape(source, b.shape(source) or (1,))
+        for each, size in enumerate(b.shape(index)):
+            updates = b.slice(updates, each, 0, size)
+    else:
+        updates = b.expand(b.scalar(source, b.dtype(x)), b.shape(index))
+    return b.reshape(b.add("scatter_elements", x, index, updates, axis=axis, reduction=reduction), shape)
+
+
+@aten("index_add.default", "index_copy.default")
+def index_add(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Number = 1) -> Tensor:
+    """Slices of x along an axis, added to or replaced."""
+    shape, axis = b.shape(x), b.axis(x, dim)
+    x, source = (b.reshape(t, b.shape(t) or (1,)) for t in (x, source))
+    if alpha != 1:
+        source = b.add("mul", source, b.scalar(alpha, b.dtype(source)))
+    count = element_count(b.shape(index))
+    alone = tuple(count if i == axis else 1 for i in range(b.rank(source)))
+    index = b.expand(b.reshape(index, alone), b.shape(source))
+    reduction = "add" if "add" in b.target else "none"
+    return b.reshape(b.add("scatter_elements", x, index, source, axis=axis, reduction=reduction), shape)
+
+
+@aten("index_put.default", "_unsafe_index_put.default")
+def index_put(
+    b: AtenBuilder, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """A mask with one value is a choice between it and x. Integers: the axes that they index are joined into one."""
+    chosen = {axis: tensor for axis, tensor in enumerate(indices) if tensor is not None}
+    masks = [tensor for tensor in chosen.values() if b.dtype(tensor) is boolean]
+    if masks:
+        (axis,) = chosen if len(chosen) == 1 else (None,)
+        if axis is None or accumulate or element_count(b.shape(values)) != 1:
+            raise UnsupportedError(
+                f"torch node {b.hint!r}: how many elements are put depends on data, got a mask and values "
+                f"{b.type(values)}, expected integers, or one mask and one value"
+            )
+        behind = b.rank(x) - axis - b.rank(masks[0])
+        mask = b.reshape(masks[0], (*b.shape(masks[0]), *[1] * behind))
+        return b.add("where", mask, b.reshape(values, ()), x)
+    axes, shape = list(chosen), b.shape(x)
+    rest = [axis for axis in range(len(shape)) if axis not in chosen]
+    order = [*axes, *rest]
+    joined, beside = element_count([shape[a] for a in axes]), tuple(shape[a] for a in rest)
+    place = joined_position(b, list(chosen.values()), [shape[a] for a in axes])
+    front = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+    # Values stand as the result of indexing does: the index's axes where the indexed ones stood.
+    indexed = b.shape(place)
+    whole = (*beside[:front], *indexed, *beside[front:])
+    values = b.expand(b.reshape(values, (*[1] * (len(whole) - b.rank(values)), *b.shape(values))), whole)
+    first = range(front, front + len(indexed))
+    values = b.permute(values, [*first, *(i for i in range(len(whole)) if i not in first)])
+    count = element_count(indexed)
+    flat = b.reshape(b.permute(x, order), (joined, *beside))
+    place = b.expand(b.reshape(place, (count, *[1] * len(beside))), (count, *beside))
+    reduction = "add" if accumulate else "none"
+    y = b.add("scatter_elements", flat, place, b.reshape(values, (count, *beside)), axis=0, reduction=reduction)
+    y = b.reshape(y, tuple(shape[a] for a in order))
+    return b.permute(y, [order.index(a) for a in range(len(shape))])
+
+
+@aten("col2im.default")
+def col2im(
+    b: AtenBuilder, x: Tensor, output_size: Sequence[int], kernel_size: Sequence[int], dilation: Sequence[int],
+    padding: Sequence[int], stride: Sequence[int],
+) -> Tensor:  # fmt: skip
+    """Columns [N, C * kernel, places] added where their block lies: a transposed convolution with filters of one 1.
+
+    Blocks side by side only change places.
+    """
+    kernel, steps = tuple(kernel_size), tuple(stride)
+    taps, batched = math.prod(kernel), b.shape(x)[:-2] or (1,)
+    channels = b.static(b.shape(x)[-2], "the channel count") // taps
+    sizes = [b.static(size, "an image") for size in output_size]
+    counts, extra = [], []
+    for n, k, d, p, s in zip(sizes, kernel, dilation, padding, steps, strict=True):
+        room = n + 2 * p - d * (k - 1) - 1
+        counts.append(room // s + 1)
+        extra.append(room % s)
+    if steps == kernel and not any((*padding, *extra)) and set(dilation) == {1}:
+        blocks = b.reshape(x, (*batched, channels, *kernel, *counts))
+        return b.reshape(b.permute(blocks, (0, 1, 4, 2, 5, 3)), b.result.shape)
+    one = np.tile(np.eye(taps).reshape(taps, 1, *kernel), (channels, 1, 1, 1)).astype(b.dtype(x).numpy)
+    y = b.add(
+        "conv_transpose", b.reshape(x, (*batched, channels * taps, *counts)), b.constant(one), None, strides=steps,
+        pads=(*padding, *padding), dilations=tuple(dilation), groups=channels, output_padding=tuple(extra),
+    )  # fmt: skip
+    return b.reshape(y, b.result.shape)
