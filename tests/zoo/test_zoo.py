@@ -1,0 +1,58 @@
+"""The zoo: networks people run, from torch.export and from torch.onnx.export, on native steps alone, beside torch.
+
+`python tests/zoo/test_zoo.py [NAME...]` prints what becomes of each way, and how many there are of each outcome.
+"""
+
+import collections
+import sys
+
+import pytest
+from architecture import Architecture
+from marks import MARKS
+from sound_models import SERIES_MODELS, SOUND
+from text_models import TEXT
+from torch_models import PLAIN
+from vision_models import VISION
+from ways import SHAPES, WAYS, why_not
+
+ZOO = [*TEXT, *VISION, *SOUND, *SERIES_MODELS, *PLAIN]
+ROWS = [
+    pytest.param(row, shapes, id=f"{row.name} {shapes}", marks=() if row.quick == shapes else pytest.mark.slow)
+    for row in ZOO
+    for shapes in SHAPES
+]
+
+
+@pytest.mark.parametrize(("row", "shapes"), ROWS)
+def test_native_and_as_torch_computes_it(row: Architecture, shapes: str) -> None:
+    """Through both doors: torch's numbers without a reference step, or the error that the table names."""
+    for way, found in why_not(row, shapes).items():
+        expected = MARKS.get(row.name, {}).get(way)
+        if expected is None or found is None:
+            assert found == expected, f"{way}: {found or 'works'}"
+            continue
+        assert (found.whose, found.error) == (expected.whose, expected.error), f"{way}: {found}"
+        assert expected.piece in found.piece, f"{way}: {found}"
+
+
+def test_the_table_is_whole() -> None:
+    names = [row.name for row in ZOO]
+    assert len(names) == len(set(names)) >= 60
+    assert set(MARKS) <= set(names)
+    assert {way for ways in MARKS.values() for way in ways} <= set(WAYS)
+    assert len([row for row in ZOO if row.quick in SHAPES]) >= 12
+
+
+def main(names: list[str]) -> None:
+    counts: collections.Counter[tuple[str, str]] = collections.Counter()
+    for row in ZOO:
+        for shapes in SHAPES if not names or row.name in names else ():
+            for way, found in why_not(row, shapes).items():
+                counts[way, "works" if found is None else found.whose] += 1
+                print(f"{row.name}, {way}: {found or 'works'}", flush=True)
+    for (way, outcome), count in sorted(counts.items()):
+        print(f"{way:16} {outcome:6} {count:4}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,96 @@
+"""A model of the zoo by every way: exported static and symbolic, through torch's door and ONNX's, beside torch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from architecture import Architecture, Mark
+from torch.utils._pytree import tree_leaves
+
+import ingot
+from ingot.errors import IngotError
+
+SHAPES = ("static", "symbolic")
+DOORS = ("torch", "onnx")
+WAYS = [f"{shapes} {door}" for shapes in SHAPES for door in DOORS]
+TOLERANCE = 1e-4
+
+
+def export(row: Architecture, module: torch.nn.Module, symbolic: bool) -> torch.export.ExportedProgram:
+    """The row's module at its first sizes. Raises what torch.export raises."""
+    feeds = inputs_of(row, 0)
+    dims = {name: dict(row.dims.get(name, {})) for name in feeds} if symbolic else None
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.export.export(module, (), feeds, dynamic_shapes=dims, strict=False)
+
+
+def inputs_of(row: Architecture, which: int) -> dict[str, torch.Tensor]:
+    """The row's inputs at one of its sizes."""
+    torch.manual_seed(which)
+    return row.inputs(*row.sizes[which])
+
+
+def as_onnx(program: torch.export.ExportedProgram) -> bytes:
+    """The bytes of the ONNX model that torch makes of a program. Raises what torch.onnx.export raises."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.onnx.export(program, dynamo=True, verbose=False).model_proto.SerializeToString()
+
+
+def why_not(row: Architecture, shapes: str, doors: Sequence[str] = DOORS) -> dict[str, Mark | None]:
+    """Way -> why it does not work, or None: with these shapes, through each of the doors."""
+    module = row.build()
+    try:
+        program = export(row, module, shapes == "symbolic")
+    except RuntimeError as error:
+        return {f"{shapes} {door}": _mark("torch", error) for door in doors}
+    results = [
+        (feeds, _answers(module, feeds)) for feeds in (inputs_of(row, i) for i in range(1 + (shapes != "static")))
+    ]
+    through = {"torch": _compare, "onnx": _through_onnx}
+    return {f"{shapes} {door}": through[door](program, results) for door in doors}
+
+
+def _through_onnx(program: torch.export.ExportedProgram, results: list) -> Mark | None:
+    try:
+        model = as_onnx(program)
+    except RuntimeError as error:
+        return _mark("torch", error)
+    return _compare(model, results)
+
+
+def _compare(source: Any, results: list) -> Mark | None:
+    """None if the native steps alone give torch's numbers."""
+    try:
+        session = ingot.InferenceSession(source, threads=1, strict=True)
+        outputs = [session.run(None, {name: x.numpy() for name, x in feeds.items()}) for feeds, _ in results]
+    except IngotError as error:
+        return _mark("ingot", error)
+    for got, (_, expected) in zip(outputs, results, strict=True):
+        assert [x.shape for x in got] == [x.shape for x in expected]
+        worst = max(relative(a, b) for a, b in zip(got, expected, strict=True))
+        if not worst < TOLERANCE:
+            return Mark("ingot", "Difference", f"{worst:.1e} from torch's numbers")
+    return None
+
+
+def _answers(module: torch.nn.Module, feeds: dict[str, torch.Tensor]) -> list[np.ndarray]:
+    with torch.inference_mode():
+        return [leaf.numpy() for leaf in tree_leaves(module(**feeds)) if isinstance(leaf, torch.Tensor)]
+
+
+def relative(got: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference beside the largest number expected."""
+    got, expected = (np.where(np.isfinite(x), x, 0).astype(np.float64) for x in (got, expected))
+    return float(np.abs(got - expected).max(initial=0.0) / max(np.abs(expected).max(initial=0.0), 1e-30))
+
+
+def _mark(whose: str, error: BaseException) -> Mark:
+    while whose == "torch" and error.__cause__ is not None:
+        error = error.__cause__
+    return Mark(whose, type(error).__name__, str(error))
