@@ -334,6 +334,16 @@ SYMBOLIC = {
         g (float[B, S, 12] x) => (y, z) {
             s = Shape<start=1, end=2>(x)  two = Constant<value_ints=[2]>()  o = Constant<value_ints=[0]>()
             a = Constant<value_ints=[1]>()  h = Div(s, two)  y = Slice(x, o, h, a)  z = Slice(x, h, s, a) }""",
+    "half of a dim less one": """
+        g (float[B, S, 12] x) => (y) {
+            s = Shape<start=1, end=2>(x)  two = Constant<value_ints=[2]>()  o = Constant<value_ints=[0]>()
+            a = Constant<value_ints=[1]>()  t = Sub(s, a)  h = Div(t, two)  y = Slice(x, o, h, a) }""",
+    "padded to a multiple, and cut by half": """
+        g (float[B, S, 12] x) => (y, z) {
+            s = Shape<start=1, end=2>(x)  n = Constant<value_ints=[5]>()  a = Constant<value_ints=[1]>()
+            two = Constant<value_ints=[2]>()  o = Constant<value_ints=[0]>()  empty = Constant<value_float=0.0>()
+            r = Mod(s, n)  d = Sub(n, r)  p = Concat<axis=0>(o, d)  y = Pad(x, p, empty, a)
+            h = Div(s, two)  m = Neg(h)  q = Concat<axis=0>(m, a)  z = Pad(x, q, empty, a) }""",
     "the last rows": """
         g (float[B, S, 12] x) => (y) {
             a = Constant<value_ints=[1]>()  o = Constant<value_ints=[-1]>()

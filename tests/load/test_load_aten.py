@@ -150,6 +150,7 @@ def test_sizes_become_dims_and_data():
             "last": x[:, -1],
             "heads": x.repeat(1, 4).view(batch, 4, rows).transpose(0, 1),
             "held": (x * 9).clamp(-batch, rows - 1),
+            "filled": nn.functional.pad(x, (rows - 1, (5 - rows % 5) % 5)),
             "indices": (x * 9).long().clamp(0, rows - 1),
         }
 

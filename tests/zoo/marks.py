@@ -39,6 +39,7 @@ MARKS: dict[str, Marks] = {
     "GRU tagger": _gap(ONNX, "gru 'val_"),
     "LSTM tagger": _gap(EVERY, "lstm '"),
     "MPNet": _gap(EVERY, _POSITIONS),
+    "Mamba-2": {"symbolic onnx": Mark("ingot", "LimitError", "a dim expression is too long")},
     "Mask2Former": _torch(ONNX, "ValueError", "Cannot view a tensor with shape"),
     "Mixtral": {
         **_gap(TORCH, "aten.histc.default"),
@@ -51,5 +52,9 @@ MARKS: dict[str, Marks] = {
     "RoBERTa": _gap(EVERY, _POSITIONS),
     "SpeechT5": _gap(EVERY, _POSITIONS),
     "XLNet": _torch(ONNX, "RuntimeError", "Cannot find a compatible OpOverload for aten.sub"),
+    "super-resolution": {
+        "symbolic torch": Mark("ingot", "UnsupportedError", "no such dim, got TruncToInt"),
+        "symbolic onnx": Mark("ingot", "UnsupportedError", "mode 'cubic'"),
+    },
     "spectrogram net": _gap(TORCH, _COMPLEX),
 }

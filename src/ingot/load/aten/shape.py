@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ingot.dim import Expr, Known, floordiv
+from ingot.dim import Expr, Known, floordiv, maximum, minimum
 from ingot.dtype import f32, i64
 from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count
@@ -284,15 +284,16 @@ def copy(b: AtenBuilder, x: Tensor, src: Tensor, non_blocking: bool = False) -> 
 
 
 @aten("constant_pad_nd.default")
-def constant_pad(b: AtenBuilder, x: Tensor, pad: Sequence[int], value: Number = 0) -> Tensor:
+def constant_pad(b: AtenBuilder, x: Tensor, pad: Sequence[Known], value: Number = 0) -> Tensor:
     """`pad` counts from the last axis; a negative amount crops."""
     rank = b.rank(x)
-    low, high = [0] * rank, [0] * rank
+    low: list[Known] = [0] * rank
+    high = list(low)
     for i in range(len(pad) // 2):
         axis = rank - 1 - i
         first, last, size = pad[2 * i], pad[2 * i + 1], b.shape(x)[axis]
-        x = b.slice(x, axis, max(-first, 0), size + min(last, 0))
-        low[axis], high[axis] = max(first, 0), max(last, 0)
+        x = b.slice(x, axis, maximum(-first, 0), size + minimum(last, 0))
+        low[axis], high[axis] = maximum(first, 0), maximum(last, 0)
     if not any(low) and not any(high):
         return x
     if isinstance(value, Expr):
@@ -302,7 +303,7 @@ def constant_pad(b: AtenBuilder, x: Tensor, pad: Sequence[int], value: Number = 
 
 
 @aten("pad.default")
-def pad(b: AtenBuilder, x: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Any:
+def pad(b: AtenBuilder, x: Tensor, pad: Sequence[Known], mode: str = "constant", value: Number | None = None) -> Any:
     return constant_pad(b, x, pad, value or 0) if mode == "constant" else NotImplemented
 
 

@@ -112,7 +112,10 @@ def _reduced(function: Callable[..., Element], x: Array, axes: tuple[int, ...], 
 def _truncated(a: int | Expr, b: int | Expr) -> int | Expr | None:
     if isinstance(a, int) and isinstance(b, int):
         return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) if b else None
-    return dim.floordiv(a, b) if is_negative(a) is False and sign(b) == 1 else None
+    if sign(b) != 1 or is_negative(a + b - 1) is not False:
+        return None
+    floored = dim.floordiv(a, b)
+    return floored if is_negative(a) is False else dim.maximum(floored, 0)  # from -b + 1 to -1 it is -1
 
 
 def _floored(a: int | Expr, b: int | Expr) -> int | Expr | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ingot import dim
 from ingot.dtype import boolean, i64
 from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
@@ -18,7 +19,7 @@ MODES = ("constant", "edge", "reflect", "wrap")
 
 @onnx("Pad")
 def pad(call: Call) -> str:
-    """Negative amounts cut, before the rest is padded."""
+    """Negative amounts cut, before the rest is padded; symbolic ones are what a run has."""
     mode = call.attr_text("mode", "constant")
     if mode not in MODES:
         raise call.malformed(f"attribute 'mode' is {mode[:100]!r}, expected one of {', '.join(MODES)}")
@@ -37,22 +38,23 @@ Cut = tuple[str, Sequence[Size], Sequence[Size]]
 
 def _cut(call: Call) -> Cut:
     """x without what negative amounts cut, and what is added before and after each axis."""
-    rank, amounts = call.type(0).rank, call.integers(1)
+    rank, amounts = call.type(0).rank, call.sizes(1)
     axes = normalize_axes(call.integers(3), rank) if call.has(3) else tuple(range(rank))
     if len(amounts) != 2 * len(axes):
         raise call.malformed(f"pads do not fit, got {list(amounts)} for {len(axes)} axes")
-    before, after = [0] * rank, [0] * rank
+    before: list[Size] = [0] * rank
+    after = list(before)
     for i, axis in enumerate(axes):
         before[axis], after[axis] = amounts[i], amounts[len(axes) + i]
-    count_elements([max(map(abs, amounts), default=0)], "pads")
+    count_elements([max((abs(n) for n in amounts if isinstance(n, int)), default=0)], "pads")
     x = call[0]
     for axis, size in enumerate(call.shape(0)):
-        if before[axis] < 0 or after[axis] < 0:
-            start, stop = max(-before[axis], 0), size + min(after[axis], 0)
+        start, stop = dim.maximum(before[axis] * -1, 0), size + dim.minimum(after[axis], 0)
+        if (start, stop) != (0, size):
             if is_negative(stop - start):
                 raise call.malformed(f"pads cut more than there is, got {list(amounts)} for {call.type(0)}")
             x = call.slice(x, axis, start, stop)
-    return x, [max(n, 0) for n in before], [max(n, 0) for n in after]
+    return x, [dim.maximum(n, 0) for n in before], [dim.maximum(n, 0) for n in after]
 
 
 def _cut_at_run(call: Call) -> Cut:

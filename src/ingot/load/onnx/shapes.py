@@ -145,5 +145,10 @@ def is_negative(value: Size) -> bool | None:
 
 
 def _has_non_negative_atoms(value: Expr) -> bool:
+    """One argument is enough for a maximum."""
     atoms = {atom for monomial, _ in value.terms for atom in monomial}
-    return all(is_negative(argument) is False for atom in atoms for argument in atom.args)
+    return all(
+        (any if atom.name == "max" else all)(is_negative(argument) is False for argument in atom.args)
+        for atom in atoms
+        if atom.args
+    )
