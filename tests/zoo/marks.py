@@ -28,17 +28,12 @@ def _gap(ways: Iterable[str], piece: str) -> Marks:
 
 
 _DEPENDS = ("GuardOnDataDependentSymNode", "Could not guard on data-dependent expression")
-_POSITIONS = "no kernel, got mul"  # of i32, in numbering tokens that are no padding
 _COMPLEX = "got torch.complex64"
 
 MARKS: dict[str, Marks] = {
-    "CLIP text tower": _gap(EVERY, "no kernel, got argmax"),  # of i32
     "EnCodec decoder": _torch(EVERY, *_DEPENDS),
     "EnCodec encoder": _torch(EVERY, *_DEPENDS),
     "FNet": _gap(TORCH, _COMPLEX),
-    "GRU tagger": _gap(ONNX, "gru 'val_"),
-    "LSTM tagger": _gap(EVERY, "lstm '"),
-    "MPNet": _gap(EVERY, _POSITIONS),
     "Mamba-2": {"symbolic onnx": Mark("ingot", "LimitError", "a dim expression is too long")},
     "Mask2Former": _torch(ONNX, "ValueError", "Cannot view a tensor with shape"),
     "Mixtral": {
@@ -49,8 +44,6 @@ MARKS: dict[str, Marks] = {
         **_torch(STATIC, "RuntimeError", "Attempting to broadcast a dimension of length"),
         **_torch(SYMBOLIC, "RuntimeError", "The size of tensor a"),
     },
-    "RoBERTa": _gap(EVERY, _POSITIONS),
-    "SpeechT5": _gap(EVERY, _POSITIONS),
     "XLNet": _torch(ONNX, "RuntimeError", "Cannot find a compatible OpOverload for aten.sub"),
     "super-resolution": {
         "symbolic torch": Mark("ingot", "UnsupportedError", "no such dim, got TruncToInt"),

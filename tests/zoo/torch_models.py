@@ -6,7 +6,7 @@ import functools
 
 import torch
 import torch_modules as modules
-from architecture import BATCH, LENGTH, PROMPTS, Architecture, prompts
+from architecture import BATCH, LENGTH, Architecture, prompts
 
 _IMAGES = ((2, 32), (3, 48))
 
@@ -54,7 +54,8 @@ PLAIN = [
                  {"x": {0: BATCH}}, sizes=((2, 8), (3, 8))),
     Architecture("LSTM tagger", functools.partial(modules.Tagger, torch.nn.LSTM, 2), prompts, {"input_ids": {0: BATCH}},
                  sizes=((2, 12), (3, 12))),
-    Architecture("GRU tagger", functools.partial(modules.Tagger, torch.nn.GRU, 1), prompts, PROMPTS),
+    Architecture("GRU tagger", functools.partial(modules.Tagger, torch.nn.GRU, 1), prompts, {"input_ids": {0: BATCH}},
+                 sizes=((2, 12), (3, 12))),
     Architecture("recommender", modules.Recommender,
                  lambda b, n: {"numbers": torch.randn(b, 6), "categories": torch.randint(0, 50, (b, 3, 4))},
                  {"numbers": {0: BATCH}, "categories": {0: BATCH}}),
