@@ -44,6 +44,7 @@ def puts(x, rows, columns, source, some, mask):
         "outer": x.index_put((columns, torch.arange(4)[None]), one),
         "last_two": A.index_put.default(x, [None, torch.arange(3), torch.arange(3)], source[:4]),
         "apart": A.index_put.default(x, [torch.arange(3), None, torch.arange(3)], source[:3, :1]),
+        "unchecked": A._unsafe_index_put.default(x, [rows], source[:, None], True),
         "mask": x.index_put((mask,), one),
         "first_axes": x.index_put((some,), one),
         "written": x.masked_fill(mask, 1.0).index_put((rows % 4,), one),
