@@ -82,12 +82,12 @@ def tree_ensemble(
     nodes i64 [nodes, 7]: a feature; a comparison with the node's split, one of <= < >= > == != and 6 for "is one of";
     the nodes that follow where it holds and where not, -1 - leaf for a leaf; 1 if NaN holds; the range of `members`
     that 6 looks at. leaves i64 [leaves, 2]: the range of the votes of each, which have a weight and a target. roots: a
-    node, or -1 - leaf, for each tree. A target without votes is 0, or the end of the dtype's range for "min" and "max".
-    A table that leads nowhere is an error.
+    node, or -1 - leaf, for each tree. A target without votes is 0. A table that leads nowhere is an error.
     """
     check_trees(nodes, roots, leaves, x.shape[1], vote_targets, targets, len(members))
-    start = {"min": np.finfo(x.dtype).max, "max": np.finfo(x.dtype).min}.get(aggregate, 0)
+    start = {"min": np.inf, "max": -np.inf}.get(aggregate, 0)
     result = np.full((len(x), targets), start, x.dtype)
+    has_votes = np.zeros(result.shape, np.bool_)
     rows = np.arange(len(x))
     combine = {"min": np.minimum, "max": np.maximum}.get(aggregate, np.add)
     for root in roots.tolist():
@@ -102,7 +102,8 @@ def tree_ensemble(
             at = first[voting] + vote
             value = weights[at] / len(roots) if aggregate == "average" else weights[at]
             result[voting, vote_targets[at]] = combine(result[voting, vote_targets[at]], value)
-    return result
+            has_votes[voting, vote_targets[at]] = True
+    return np.where(has_votes, result, x.dtype.type(0))
 
 
 def _compared(x, splits, at, members):
