@@ -179,9 +179,9 @@ def test_attack(attack: Attack, tmp_path: Path) -> None:
     assert messages[0].isprintable()
 
 
-@pytest.mark.parametrize("flag", ["-O", "-OO"])
+@pytest.mark.parametrize("flag", [pytest.param("-O", marks=pytest.mark.slow), "-OO"])
 def test_attacks_without_asserts(flag: str) -> None:
-    """No `assert` guards input: interpreters that drop them refuse the same."""
+    """No `assert` guards input: interpreters that drop them refuse the same. -OO drops all that -O does."""
     tests = KIT
     result = subprocess.run(
         [sys.executable, flag, "-m", "attacks"],
