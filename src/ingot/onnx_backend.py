@@ -38,7 +38,7 @@ class IngotRep(BackendRep):
             if len(given) != len(names):
                 raise InputError(f"run: wrong number of inputs, got {len(given)}, expected {names}")
             inputs = dict(zip(names, given, strict=True))
-        results = self.session.run(None, {name: _as_array(value) for name, value in inputs.items()})
+        results = self.session.run(None, {name: as_array(value) for name, value in inputs.items()})
         return namedtupledict("Outputs", [each.name for each in self.session.get_outputs()])(*results)
 
 
@@ -74,7 +74,7 @@ class IngotBackend(Backend):
         opset = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         names = list(dict.fromkeys(name for name in node.input if name))
         given = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
-        feeds = dict(zip(names, map(_as_array, given), strict=True))
+        feeds = dict(zip(names, map(as_array, given), strict=True))
         declared = [_value_info(name, array.dtype, array.shape) for name, array in feeds.items()]
         infos = zip(node.output, outputs_info or [], strict=False)
         results = [_value_info(name, np.dtype(dtype), shape) for name, (dtype, shape) in infos]
@@ -101,10 +101,10 @@ def _value_info(name: str, dtype: np.dtype, shape: Sequence[int]) -> onnx.ValueI
     return onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(dtype), shape)
 
 
-def _as_array(value: Any) -> Any:
+def as_array(value: Any) -> Any:
     """A value as sessions take it: numbers and ONNX tensors are arrays, a list is a sequence, text is `str`."""
     if isinstance(value, list):
-        return [_as_array(each) for each in value]
+        return [as_array(each) for each in value]
     if value is None:
         return None
     array = numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)

@@ -16,6 +16,7 @@ from onnx.backend.test.loader import load_model_tests
 
 from ingot.errors import IngotError
 from ingot.load.onnx import load_onnx
+from ingot.onnx_backend import as_array
 from ingot.run.interpret import interpret
 
 # By ONNX's word "for informational purpose": every implementation draws its own numbers, even from one seed.
@@ -70,15 +71,6 @@ def failure(case: Case, content: bytes, data: list[Data]) -> str:
     except IngotError as error:
         return str(error).splitlines()[0]
     return ""
-
-
-def as_array(value: Any) -> Any:
-    if isinstance(value, list):
-        return [as_array(each) for each in value]
-    if value is None:
-        return None
-    array = numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
-    return array if array.dtype.kind not in "SU" else array.astype(object)
 
 
 def same(got: Any, want: Any, case: Case) -> bool:

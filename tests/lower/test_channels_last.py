@@ -1,4 +1,4 @@
-"""Images in lowered programs: channels last from the first convolution to the last, and no copies between."""
+"""Images and signals in lowered programs: channels last from first to last, and no copies between."""
 
 import functools
 from collections.abc import Callable
@@ -108,13 +108,28 @@ class Patches(nn.Module):
         return self.head(self.norm(rows))
 
 
-NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, int], int]] = {  # image size, copies that must be
+class Signal(nn.Module):
+    """Along one dim: strided, depthwise and pointwise convolutions, a residual sum and pools."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.deep = nn.Conv1d(3, 16, 5, stride=2, padding=2), nn.Conv1d(16, 16, 3, padding=2, dilation=2)
+        self.depthwise, self.head = nn.Conv1d(16, 16, 7, padding=3, groups=16), nn.Conv1d(16, 24, 1)
+
+    def forward(self, x):
+        x = F.max_pool1d(F.gelu(self.stem(x)), 2)
+        x = torch.relu(self.deep(x) + x)
+        return F.avg_pool1d(torch.tanh(self.head(self.depthwise(x))), 3, 2, 1).mean(2)
+
+
+NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {  # image size, copies that must be
     "residual": (Residual, (33, 18), 0),
     "inverted": (Inverted, (19, 24), 0),
     "branches": (Branches, (9, 14), 2),
     "upsampled": (Upsampled, (12, 10), 2),
     "interpolated": (functools.partial(Upsampled, "bilinear"), (12, 10), 2),
     "patches": (Patches, (16, 16), 1),
+    "signal": (Signal, (41,), 0),
 }
 
 

@@ -6,55 +6,6 @@ from pass_case import Case, check_pass
 
 CASES: list[Case] = [
     (
-        "convolutions of a signal, with what acts on each element between them",
-        ("lift_signal", "identity", "dce"),
-        """
-        input x: f32[B, 3, 19]
-        weight w: f32[4, 3, 5]
-        weight v: f32[6, 2, 3]
-        weight b: f32[6]
-        a = conv(x, w, strides=[2], pads=[1, 2], dilations=[1], groups=1)
-        r = relu(a)
-        s = mul(r, r)
-        y = conv(s, v, b, strides=[1], pads=[0, 1], dilations=[2], groups=2)
-        output y = y
-        """,
-        """
-        input x: f32[B, 3, 19]
-        weight w: f32[4, 3, 5]
-        weight v: f32[6, 2, 3]
-        weight b: f32[6]
-        x.image = reshape(x, shape=[B, 3, 1, 19])
-        w.image = reshape(w, shape=[4, 3, 1, 5])
-        a.image = conv(x.image, w.image, strides=[1, 2], pads=[0, 1, 0, 2], dilations=[1, 1], groups=1)
-        r.image = relu(a.image)
-        s.image = mul(r.image, r.image)
-        v.image = reshape(v, shape=[6, 2, 1, 3])
-        y.image = conv(s.image, v.image, b, strides=[1, 1], pads=[0, 0, 0, 1], dilations=[1, 2], groups=2)
-        y = reshape(y.image, shape=[B, 6, 6])
-        output y = y
-        """,
-    ),
-    (
-        "pools of a signal",
-        ("lift_signal", "identity", "dce"),
-        """
-        input x: f32[2, 3, 11]
-        m = max_pool(x, kernel=[3], strides=[2], pads=[1, 1], dilations=[2])
-        y = avg_pool(m, kernel=[2], strides=[1], pads=[0, 1], dilations=[1], count_include_pad=false)
-        output y = y
-        """,
-        """
-        input x: f32[2, 3, 11]
-        x.image = reshape(x, shape=[2, 3, 1, 11])
-        m.image = max_pool(x.image, kernel=[1, 3], strides=[1, 2], pads=[0, 1, 0, 1], dilations=[1, 2])
-        y.image = avg_pool(m.image, kernel=[1, 2], strides=[1, 1], pads=[0, 0, 0, 1], dilations=[1, 1], \
-count_include_pad=false)
-        y = reshape(y.image, shape=[2, 3, 5])
-        output y = y
-        """,
-    ),
-    (
         "zeros around a convolution",
         ("absorb_pad", "dce"),
         """

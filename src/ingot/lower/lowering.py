@@ -199,9 +199,9 @@ class Lowering:
         return value in self._panel_tables
 
     def image(self, value: str | None) -> View:
-        """The value [N, C, H, W] with its channels side by side; copied where they are not."""
+        """The value [N, C, H, W] with its channels side by side; copied where they are not. [N, C, W] has one row."""
         view = self.view(value)
-        return view if view.has_adjacent_channels else self.copy(view, channels_last(4))
+        return (view if view.has_adjacent_channels else self.copy(view, channels_last(len(view.shape)))).as_image()
 
     def copy(self, view: View, order: tuple[int, ...] | None = None) -> View:
         """A copy of a view, row-major or with its axes in another order, made once."""

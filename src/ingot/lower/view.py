@@ -76,7 +76,7 @@ class View:
 
     @property
     def has_adjacent_channels(self) -> bool:
-        """True for an image [N, C, H, W] whose channels lie side by side."""
+        """True for an image [N, C, H, W] or a sequence [N, C, W] whose channels lie side by side."""
         return self.shape[1] == 1 or self.strides[1] == 1
 
     @property
@@ -100,6 +100,13 @@ class View:
     def permute(self, axes: Sequence[int]) -> View:
         """Axis i of the result is axis axes[i] of this."""
         shape, strides = tuple(self.shape[a] for a in axes), tuple(self.strides[a] for a in axes)
+        return View(self.tensor, self.dtype, self.offset, shape, strides)
+
+    def as_image(self) -> View:
+        """An image [N, C, H, W] as it is; a sequence [N, C, W] as an image of one row."""
+        if len(self.shape) == 4:
+            return self
+        shape, strides = (*self.shape[:2], 1, *self.shape[2:]), (*self.strides[:2], self.strides[2], *self.strides[2:])
         return View(self.tensor, self.dtype, self.offset, shape, strides)
 
     def slice(self, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> View:
@@ -172,9 +179,10 @@ class View:
         return View(flat.tensor, flat.dtype, flat.offset, flat.shape, (flat.strides[0], 1))
 
 
-def image_order(views: Sequence[View], rank: int = 4) -> tuple[int, ...] | None:
-    """Channels last, where one of the operands is an image that lies so; None, for row-major, where none is."""
-    found = any(len(v.shape) == rank == 4 and v.has_adjacent_channels and not v.is_contiguous for v in views)
+def image_order(views: Sequence[View], rank: int) -> tuple[int, ...] | None:
+    """Channels last, where an operand is an image or a sequence that lies so; None, for row-major, where none is."""
+    images = [view for view in views if len(view.shape) == rank and rank in (3, 4)]
+    found = any(view.has_adjacent_channels and not view.is_contiguous for view in images)
     return channels_last(rank) if found else None
 
 

@@ -72,6 +72,10 @@ def _plain(rank, **attributes):
         sample("x[2,5,4,4] w[7,5,1,1]", **_plain(2, groups=1)),
         sample("x[2,3,11] w[5,3,4] b[5]", **_plain(1, groups=1, strides=(2,), pads=(1, 2))),
         sample("x[1,2,4,3,5] w[3,2,2,2,2]", **_plain(3, groups=1)),
+        sample("x[2,4,5,3,4] w[6,2,2,3,1] b[6]", **_plain(3, groups=2, strides=(2, 1, 1), pads=(1, 1, 0, 0, 1, 1))),
+        sample("x[1,2,7,3,4] w[2,1,3,2,2]", **_plain(3, groups=2, dilations=(2, 1, 2))),
+        sample("x[2,6,9] w[6,1,3] b[6]", **_plain(1, groups=6, pads=(1, 1))),
+        sample("x[2,5,9] w[7,5,1] b[7]", **_plain(1, groups=1)),
         sample("x[0,3,5,5] w[2,3,3,3]", **_plain(2, groups=1)),
         sample("x[1,1,1,1] w[1,1,1,1] b[1]", **_plain(2, groups=1)),
         sample("x:i32>-9<9[2,3,5,4] w:i32>-9<9[4,3,2,3] b:i32[4]", **_plain(2, groups=1, pads=(1, 0, 1, 2))),
@@ -250,6 +254,7 @@ def _pool_samples(**attributes):
         sample("x[1,2,9,9]", kernel=(2, 3), **_plain(2, dilations=(2, 2), **attributes)),
         sample("x[2,3,11]", kernel=(3,), **_plain(1, strides=(2,), pads=(1, 2), **attributes)),
         sample("x[1,2,3,4,3]", kernel=(2, 2, 2), **_plain(3, **attributes)),
+        sample("x[2,2,5,4,3]", kernel=(2, 3, 2), **_plain(3, strides=(2, 1, 1), pads=(1, 1, 0, 0, 1, 1), **attributes)),
         sample("x[0,2,3,3]", kernel=(3, 3), **_plain(2, **attributes)),
     ]
 

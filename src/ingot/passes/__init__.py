@@ -24,7 +24,6 @@ from ingot.passes.fuse_attention import fuse_attention
 from ingot.passes.fuse_norm import fuse_norms
 from ingot.passes.fuse_rotary import fuse_rotary
 from ingot.passes.identity import eliminate_identities
-from ingot.passes.lift_signal import lift_signals
 from ingot.passes.mask import recognise_masks
 from ingot.passes.merge_matmul import merge_matmuls
 from ingot.passes.sink import sink_reshapes
@@ -38,7 +37,6 @@ PASSES: dict[str, Pass] = {
     "absorb_transpose": absorb_transpose,
     "absorb_scale": absorb_scale,
     "absorb_pad": absorb_pad,
-    "lift_signal": lift_signals,
     "sink_reshape": sink_reshapes,
     "identity": eliminate_identities,
     "cse": merge_equal,

@@ -1,8 +1,12 @@
-"""Rows of convolution and pooling: images lie with their channels last, and products take them as rows of pixels."""
+"""Rows of convolution and pooling: images lie with their channels last, and products take them as rows of pixels.
+
+A sequence is an image of one row.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ingot.dtype import DType, f32, f64, i64
 from ingot.ir import Node
@@ -11,6 +15,7 @@ from ingot.lower.cpu.linear import epilogue_fields, packed_step
 from ingot.lower.cpu.rows import Condition, both, of, operand_type, row
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
+from ingot.lower.recipe import Static
 from ingot.lower.view import View, channels_last
 
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per multiply-add of a depthwise one, per element read
@@ -25,9 +30,14 @@ def _root(lowering: Lowering, node: Node) -> Node:
     return lowering.groups[node].root if node in lowering.groups else node
 
 
-def _two_dimensional(lowering: Lowering, node: Node) -> str:
+def _flat(lowering: Lowering, node: Node) -> str:
     rank = operand_type(lowering, node).rank
-    return "" if rank == 4 else f"rank is {rank}, expected 4"
+    return "" if rank in (3, 4) else f"rank is {rank}, expected 3 or 4"
+
+
+def _two(values: Sequence[int], rowwise: int) -> tuple[int, ...]:
+    """Numbers of a window for rows and columns; for a sequence, the one for its row of columns."""
+    return tuple(values) if len(values) > 1 else (rowwise, *values)
 
 
 def _fixed_filter(lowering: Lowering, node: Node) -> str:
@@ -37,9 +47,9 @@ def _fixed_filter(lowering: Lowering, node: Node) -> str:
 def _pointwise(lowering: Lowering, node: Node) -> str:
     root = _root(lowering, node)
     kernel = operand_type(lowering, node, 1).dims[2:]
-    if kernel != (1, 1) or root.groups != 1:
-        return f"kernel is {list(kernel)} in {root.groups} groups, expected [1, 1] in 1"
-    if root.strides != (1, 1) or any(root.pads):
+    if set(kernel) != {1} or root.groups != 1:
+        return f"kernel is {list(kernel)} in {root.groups} groups, expected ones in 1"
+    if set(root.strides) != {1} or any(root.pads):
         return f"strides are {list(root.strides)}, pads {list(root.pads)}, expected ones and zeros"
     return ""
 
@@ -56,18 +66,18 @@ def _planes(lowering: Lowering, node: Node) -> str:
     if channels > _FEW_CHANNELS:
         return f"{channels} channels, expected at most {_FEW_CHANNELS}"
     x = lowering.lowered.views.get(str(_root(lowering, node).operands[0]))
-    if x is not None and (x.has_adjacent_channels or x.strides[3] != 1):
+    if x is not None and (x.has_adjacent_channels or x.strides[-1] != 1):
         return "channels lie side by side" if x.has_adjacent_channels else "columns do not lie side by side"
     return ""
 
 
 def _few_pixels(lowering: Lowering, node: Node) -> str:
-    batch, _, height, width = lowering.graph.type(node.output).dims
-    count = batch * height * width
+    batch, _, *spatial = lowering.graph.type(node.output).dims
+    count = batch * math.prod(spatial)
     return "" if count <= _GEMV_PIXELS else f"{count} pixels, expected at most {_GEMV_PIXELS}"
 
 
-_CONV: Condition = both(of(f32, f32), _two_dimensional, _fixed_filter)
+_CONV: Condition = both(of(f32, f32), _flat, _fixed_filter)
 
 
 def _product(kernel: str, condition: Condition) -> None:
@@ -77,8 +87,9 @@ def _product(kernel: str, condition: Condition) -> None:
         group = lowering.group(node)
         x = _pixels(lowering, group.root.operands[0])
         residual = None if group.residual is None else _pixels(lowering, group.residual)
-        out = lowering.accepted_result(group.output, lambda view: view.permute(_LAST).rows() is not None, _LAST)
-        c = out.permute(_LAST).rows()
+        order = channels_last(lowering.graph.type(group.output).rank)
+        out = lowering.accepted_result(group.output, lambda view: _as_rows(view) is not None, order)
+        c = _as_rows(out)
         assert c is not None
         packed_step(
             lowering, kernel, F32, group, x, _packed_filter(lowering, group.root, _LAST), _bias(group.root), residual, c
@@ -92,11 +103,14 @@ _product("gemm_f32_packed", both(_CONV, _pointwise))
 def _pixels(lowering: Lowering, value: str | None) -> View:
     """An image [N, C, H, W] as [N * H * W, C] with adjacent channels; copied where its pixels do not lie evenly."""
     image = lowering.image(value)
-    rows = image.permute(_LAST).rows()
-    if rows is None:
-        rows = lowering.copy(image, _LAST).permute(_LAST).rows()
+    rows = _as_rows(image) or _as_rows(lowering.copy(image, _LAST))
     assert rows is not None
     return rows
+
+
+def _as_rows(view: View) -> View | None:
+    """An image or a sequence as rows of channels; None where its pixels do not lie evenly."""
+    return view.as_image().permute(_LAST).rows()
 
 
 def _bias(conv: Node) -> str | None:
@@ -105,7 +119,7 @@ def _bias(conv: Node) -> str | None:
 
 def _packed_filter(lowering: Lowering, conv: Node, order: tuple[int, ...]) -> View:
     """The filter [O, C / groups, kh, kw] as panels of a product for each group, its dims in `order`."""
-    weight = lowering.static_value(str(conv.operands[1]))
+    weight = _filter(lowering, conv)
     shape = weight.dims
     if order != (0, 1, 2, 3):
         weight = weight.derive("permute", axes=order)
@@ -114,10 +128,17 @@ def _packed_filter(lowering: Lowering, conv: Node, order: tuple[int, ...]) -> Vi
     return lowering.weight(weight, "panels", True, F32)
 
 
+def _filter(lowering: Lowering, conv: Node) -> Static:
+    """The fixed filter [O, C / groups, kh, kw]."""
+    weight = lowering.static_value(str(conv.operands[1]))
+    out, channels, *kernel = weight.dims
+    return weight if len(kernel) == 2 else weight.derive("reshape", shape=(out, channels, 1, *kernel))
+
+
 @row("conv", "conv2d_f32_depthwise", both(_CONV, _depthwise))
 def _conv_depthwise(lowering: Lowering, node: Node) -> None:
     root = lowering.group(node).root
-    weight = lowering.static_value(str(root.operands[1])).derive("permute", axes=(2, 3, 1, 0))
+    weight = _filter(lowering, root).derive("permute", axes=(2, 3, 1, 0))
     taps = math.prod(weight.dims[:2])
     work = math.prod(lowering.graph.type(root.output).dims) * taps * _DEPTHWISE
     _emit(lowering, node, "conv2d_f32_depthwise", lowering.image(root.operands[0]), lowering.weight(weight), work)
@@ -126,7 +147,7 @@ def _conv_depthwise(lowering: Lowering, node: Node) -> None:
 @row("conv", "conv2d_f32_planes", both(_CONV, _planes))
 def _conv_planes(lowering: Lowering, node: Node) -> None:
     root = lowering.group(node).root
-    _lower_product(lowering, node, "conv2d_f32_planes", lowering.view(root.operands[0]), (0, 1, 2, 3))
+    _lower_product(lowering, node, "conv2d_f32_planes", lowering.view(root.operands[0]).as_image(), (0, 1, 2, 3))
 
 
 @row("conv", "conv2d_f32_packed", _CONV)
@@ -150,7 +171,7 @@ def _emit(lowering: Lowering, node: Node, kernel: str, x: View, weight: View, wo
     fields: dict[str, Field] = {"x": pointer(x), "weight": pointer(weight), "groups": root.groups}
     fields |= epilogue_fields(lowering, group, _bias(root), reads)
     inplace: tuple[int, ...] = ()
-    out = lowering.accepted_result(group.output, lambda view: view.has_adjacent_channels, _LAST)
+    out = _image_result(lowering, group.output)
     if group.residual is not None:
         residual = lowering.image(group.residual)
         # The residual of an element is read before that element is written, so the sum may take its place.
@@ -158,7 +179,7 @@ def _emit(lowering: Lowering, node: Node, kernel: str, x: View, weight: View, wo
         reads.append(residual)
         fields |= {"residual": pointer(residual), "residual_strides": _image_strides(residual)}
     fields |= _image_fields(x, out, root) | {"channels": x.shape[1], "out_channels": out.shape[1]}
-    kernel_h, kernel_w = lowering.graph.type(str(root.operands[1])).dims[2:]
+    kernel_h, kernel_w = _two(lowering.graph.type(str(root.operands[1])).dims[2:], 1)
     fields |= {"out": pointer(out), "kernel_h": kernel_h, "kernel_w": kernel_w}
     fields |= {"x_strides": (*_image_strides(x), x.strides[1]), "out_strides": _image_strides(out)}
     lowering.step(kernel, "conv_args", fields, reads, [out], work=work, inplace=inplace)
@@ -169,21 +190,29 @@ def _image_strides(view: View) -> tuple[int, ...]:
     return view.strides[0], view.strides[2], view.strides[3]
 
 
+def _image_result(lowering: Lowering, value: str) -> View:
+    """Where a value is written as an image with its channels last."""
+    order = channels_last(lowering.graph.type(value).rank)
+    return lowering.accepted_result(value, lambda view: view.has_adjacent_channels, order).as_image()
+
+
 def _image_fields(x: View, out: View, node: Node) -> dict[str, Field]:
+    (stride_h, stride_w), (dilation_h, dilation_w) = _two(node.strides, 1), _two(node.dilations, 1)
+    pad_top, pad_left = _two(node.pads[: len(node.pads) // 2], 0)
     return {
         "batch": x.shape[0], "height": x.shape[2], "width": x.shape[3],
         "out_height": out.shape[2], "out_width": out.shape[3],
-        "stride_h": node.strides[0], "stride_w": node.strides[1], "pad_top": node.pads[0], "pad_left": node.pads[1],
-        "dilation_h": node.dilations[0], "dilation_w": node.dilations[1],
+        "stride_h": stride_h, "stride_w": stride_w, "pad_top": pad_top, "pad_left": pad_left,
+        "dilation_h": dilation_h, "dilation_w": dilation_w,
     }  # fmt: skip
 
 
-@row("conv", "conv2d_f32", both(of(f32, f32), _two_dimensional))
+@row("conv", "conv2d_f32", both(of(f32, f32), _flat))
 def _conv_nchw(lowering: Lowering, node: Node) -> None:
     """For a filter that is computed in the same run."""
     group = lowering.group(node)
     root = group.root
-    x, weight = lowering.contiguous(root.operands[0]), lowering.contiguous(root.operands[1])
+    x, weight = (lowering.contiguous(operand).as_image() for operand in root.operands[:2])
     reads = [x, weight]
     fields: dict[str, Field] = {"x": pointer(x), "weight": pointer(weight), "groups": root.groups}
     fields |= epilogue_fields(lowering, group, _bias(root), reads)
@@ -191,7 +220,7 @@ def _conv_nchw(lowering: Lowering, node: Node) -> None:
         residual = lowering.contiguous(group.residual)
         reads.append(residual)
         fields["residual"] = pointer(residual)
-    out = lowering.result(group.output)
+    out = lowering.result(group.output).as_image()
     fields |= _image_fields(x, out, root) | {"channels": x.shape[1], "out_channels": out.shape[1]}
     fields |= {"out": pointer(out), "kernel_h": weight.shape[2], "kernel_w": weight.shape[3]}
     work = out.size * math.prod(weight.shape[1:]) * _FMA * 1.3
@@ -199,12 +228,13 @@ def _conv_nchw(lowering: Lowering, node: Node) -> None:
 
 
 def _pool(op: str, dtype: DType) -> None:
-    @row(op, f"{op}_{dtype}", both(of(dtype), _two_dimensional))
+    @row(op, f"{op}_{dtype}", both(of(dtype), _flat))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.image(node.operands[0])
-        out = lowering.accepted_result(node.output, lambda view: view.has_adjacent_channels, _LAST)
+        out = _image_result(lowering, node.output)
+        kernel_h, kernel_w = _two(node.kernel, 1)
         fields = _image_fields(x, out, node) | {"x": pointer(x), "out": pointer(out), "channels": x.shape[1]}
-        fields |= {"kernel_h": node.kernel[0], "kernel_w": node.kernel[1]}
+        fields |= {"kernel_h": kernel_h, "kernel_w": kernel_w}
         fields |= {"x_strides": _image_strides(x), "out_strides": _image_strides(out)}
         if op == "avg_pool":
             fields["count_include_pad"] = int(node.count_include_pad)

@@ -105,7 +105,7 @@ def _gather_elements(lowering: Lowering, node: Node) -> None:
 def _resample(lowering: Lowering, node: Node) -> None:
     """An image whose channels lie side by side keeps them so."""
     x, indices, weights = lowering.view(node.operands[0]), *map(lowering.contiguous, node.operands[1:])
-    order = image_order([x]) or tuple(range(len(x.shape)))
+    order = image_order([x], len(x.shape)) or tuple(range(len(x.shape)))
     x = x if x.strides == ordered_strides(x.shape, order) else lowering.copy(x, order)
     out = lowering.accepted_result(node.output, lambda v: v.strides == ordered_strides(v.shape, order), order)
     (count, taps), place = indices.shape, order.index(node.axis)

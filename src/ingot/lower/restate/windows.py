@@ -63,27 +63,16 @@ def _first(window: dict[str, Sizes], count: int) -> dict[str, Sizes]:
     }  # fmt: skip
 
 
-def _below_one(window: dict[str, Sizes]) -> dict[str, Sizes]:
-    """The settings of one spatial dim, below another of size 1."""
-    low, high = window["pads"]
-    return {"strides": (1, *window["strides"]), "dilations": (1, *window["dilations"]), "pads": (0, low, 0, high)}
-
-
 @restates("conv")
 def _conv(g: Expansion, x: str, w: str, b: str | None = None, *, groups: int, **window: Sizes) -> str | None:
-    """Of f32 in two dims, for which there are kernels: one has another beside it, and the taps of what is more become
-    channels. Of other dtypes all taps are channels of a product.
+    """Of f32 there are kernels in up to two dims: the taps of what is more become channels. Of other dtypes all taps
+    are channels of a product.
     """
     batch, channels, *_ = g.type(x).dims
     out_channels, depth, *kernel = g.type(w).dims
-    rank, is_f32 = len(kernel), g.type(x).dtype is f32
-    if rank == 1 and is_f32:
-        x, w = (g.reshape(v, shape=(*g.type(v).dims[:2], 1, g.type(v).dims[2])) for v in (x, w))
-        y = g.conv(x, w, b, groups=groups, **_below_one(window))
-        return g.reshape(y, shape=g.type(g.node.output).dims)
-    left = 2 if is_f32 else 0
+    rank, left = len(kernel), 2 if g.type(x).dtype is f32 else 0
     count = rank - left
-    if count == 0:
+    if count <= 0:
         return None
     x = _unrolled(g, x, count, tuple(kernel), window, 0)
     dims = g.type(x).dims
@@ -107,14 +96,10 @@ def _conv(g: Expansion, x: str, w: str, b: str | None = None, *, groups: int, **
 def _pool(
     g: Expansion, x: str, *, kernel: Sizes, strides: Sizes, pads: Sizes, dilations: Sizes, **counting: bool
 ) -> str | None:
-    """In two dims: one has another beside it; of more, the last two are pooled and then the others, each for itself."""
+    """In two dims: of more, the last two are pooled and then the others."""
     window = {"strides": strides, "pads": pads, "dilations": dilations}
     pool, rank, dims = getattr(g, g.node.op.name), len(kernel), g.type(x).dims
-    if rank == 1:
-        x = g.reshape(x, shape=(*dims[:2], 1, dims[2]))
-        y = pool(x, kernel=(1, *kernel), **_below_one(window), **counting)
-        return g.reshape(y, shape=g.type(g.node.output).dims)
-    if rank == 2:
+    if rank <= 2:
         return None
     batch, channels, outer = dims[0], dims[1], dims[2:-2]
     x = g.reshape(x, shape=(batch, channels * math.prod(outer), *dims[-2:]))
