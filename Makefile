@@ -66,6 +66,7 @@ C_TESTS := $(basename $(notdir $(wildcard tests/kit/native/*.c)))
 
 define sanitized_build
 	$(BIN)/cmake -S . -B build/$(2) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_C_COMPILER=gcc \
+		-DPython3_EXECUTABLE=$(abspath $(BIN))/python \
 		-DCMAKE_BUILD_TYPE=Release -DINGOT_SANITIZE=$(1) -DINGOT_NATIVE_TESTS=ON >/dev/null
 	$(BIN)/ninja --quiet -C build/$(2)
 endef

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ def test_the_table_holds_every_kernel(native: library.Library) -> None:
 def test_stale_build(native: library.Library, reload: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stale = tmp_path / "stale.so"
     stale.write_bytes(native.path.read_bytes().replace(library.abi_hash().encode(), b"0123" * 16))
+    shutil.copy(native.path.with_suffix(".py"), stale.with_suffix(".py"))
     reload.setenv("INGOT_LIBRARY", str(stale))
     expected = rf"stale\.so': stale build, got 012301230123, expected {library.abi_hash()[:12]}; run 'pip install \.'"
     with pytest.raises(ResourceError, match=expected):
@@ -60,9 +62,18 @@ def test_unreadable_library(content: bytes, reload: pytest.MonkeyPatch, tmp_path
         library.load()
 
 
-def test_library_of_someone_else(reload: pytest.MonkeyPatch) -> None:
-    reload.setenv("INGOT_LIBRARY", np._core._multiarray_umath.__file__)
+def test_library_of_someone_else(native: library.Library, reload: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shutil.copy(np._core._multiarray_umath.__file__, tmp_path / "other.so")
+    shutil.copy(native.path.with_suffix(".py"), tmp_path / "other.py")
+    reload.setenv("INGOT_LIBRARY", str(tmp_path / "other.so"))
     with pytest.raises(ResourceError, match=r"cannot be opened, got .*ingot_abi_hash"):
+        library.load()
+
+
+def test_library_without_its_declarations(native: library.Library, reload: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shutil.copy(native.path, tmp_path / "alone.so")
+    reload.setenv("INGOT_LIBRARY", str(tmp_path / "alone.so"))
+    with pytest.raises(ResourceError, match=r"cannot be opened, got .*alone\.py"):
         library.load()
 
 

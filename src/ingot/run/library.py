@@ -3,12 +3,14 @@
 import functools
 import hashlib
 import importlib.resources
+import importlib.util
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _cffi_backend import FFI
 
 from ingot import abi
 from ingot.config import knob
@@ -41,8 +43,7 @@ class Kernel:
 class Library:
     """The open library. `ffi` makes argument structs, `entry` has the functions that `abi.h` declares.
 
-    types: a pointer to each struct of `abi.h`, by name, and what else is made, by what it is in C. cffi parses what is
-    given as a text, two milliseconds each.
+    types: a pointer to each struct of `abi.h`, by name, and what else is made, by what it is in C.
     has_bf16_dots: whether this CPU has dot products of bf16; without them gemm_bf16's kernels cannot run on avx512.
     """
 
@@ -103,17 +104,13 @@ def _text(ffi: Any, pointer: Any) -> str:
     return ffi.string(pointer).decode()
 
 
-def _declare(ffi: Any) -> dict[str, Any]:
-    """Reads abi.h, and gives the types by name: they are the members of one more struct, so that it is read at once."""
-    members = [f"{name} *{name};" for name in abi.structs()]
-    for i, type in enumerate(_OTHER_TYPES):
-        element = type.removesuffix("[]")
-        members.append(f"{element} (*other{i}){type[len(element) :]};")
-    ffi.cdef(f"{abi.source('abi.h')}\ntypedef struct {{ {' '.join(members)} }} ingot_types;")
-    fields = ffi.typeof("ingot_types").fields
-    types = {name: field.type for name, field in fields[: len(abi.structs())]}
-    others = (field.type.item for _, field in fields[len(types) :])
-    return types | dict(zip(_OTHER_TYPES, others, strict=True))
+def _declarations(path: Path) -> Any:
+    """The module beside the library that was made of abi.h in the same build."""
+    spec = importlib.util.spec_from_file_location("libingot", path.with_suffix(".py"))
+    assert spec is not None and spec.loader is not None, path
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _kernel_table(ffi: Any, entry: Any, types: dict[str, Any]) -> dict[str, Kernel]:
@@ -144,28 +141,25 @@ def load() -> Library:
 
 
 def _open(path: Path) -> Library:
-    # Parsing the header takes tens of milliseconds: `import ingot` must not pay for it.
-    import cffi
-
-    ffi: Any = cffi.FFI()
-    types = _declare(ffi)
     try:
+        ffi = _declarations(path).ffi
         entry: Any = ffi.dlopen(str(path.absolute()))
         built = _text(ffi, entry.ingot_abi_hash())
-    except (OSError, AttributeError) as error:
+    except (OSError, FFI.error) as error:
         raise ResourceError(f"native library '{path}': cannot be opened, got {error}, expected Ingot's own") from error
     expected = abi_hash()
     if built != expected:
         raise ResourceError(
             f"native library '{path}': stale build, got {built[:12]}, expected {expected[:12]}; run 'pip install .'"
         )
-    _resolve(ffi, entry)
+    _resolve(entry)
+    types = {name: ffi.typeof(f"{name}*") for name in abi.structs()} | {type: ffi.typeof(type) for type in _OTHER_TYPES}
     best_isa = _text(ffi, entry.ingot_best_isa())
     has_bf16_dots = best_isa == "avx512" and bool(entry.ingot_has_bf16_dots())
     return Library(path, ffi, entry, types, _kernel_table(ffi, entry, types), best_isa, has_bf16_dots)
 
 
-def _resolve(ffi: Any, entry: Any) -> None:
+def _resolve(entry: Any) -> None:
     """Looks up what a program needs: cffi does so under a lock of its own, which a fork may leave held."""
     for name in dir(entry):
         getattr(entry, name)
