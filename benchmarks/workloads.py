@@ -211,6 +211,64 @@ def mobilenetv2() -> nn.Module:
     return MobileNetV2Model(MobileNetV2Config())
 
 
+def efficientnet() -> nn.Module:
+    """EfficientNet-B0 without its classifier."""
+    from transformers import EfficientNetConfig, EfficientNetModel
+
+    return EfficientNetModel(EfficientNetConfig(width_coefficient=1.0, depth_coefficient=1.0, hidden_dim=1280))
+
+
+def segformer() -> nn.Module:
+    """The encoder of SegFormer-B0."""
+    from transformers import SegformerConfig, SegformerModel
+
+    return SegformerModel(SegformerConfig())
+
+
+class UNet(nn.Module):
+    """The first U-Net's shape, padded, with a quarter of its widths: x f32[batch, 3, h, w] -> f32[batch, 2, h, w]."""
+
+    WIDTHS = (16, 32, 64, 128, 256)
+
+    def __init__(self) -> None:
+        super().__init__()
+        inputs, wide, narrow = (3, *self.WIDTHS), self.WIDTHS[:0:-1], self.WIDTHS[-2::-1]
+        self.down = nn.ModuleList(map(self.twice, inputs, self.WIDTHS))
+        self.stretch = nn.ModuleList(nn.ConvTranspose2d(a, b, 2, stride=2) for a, b in zip(wide, narrow, strict=True))
+        self.up = nn.ModuleList(map(self.twice, wide, narrow))
+        self.head = nn.Conv2d(self.WIDTHS[0], 2, 1)
+
+    @staticmethod
+    def twice(inputs: int, outputs: int) -> nn.Module:
+        """Two 3 x 3 convolutions."""
+        first, second = nn.Conv2d(inputs, outputs, 3, padding=1), nn.Conv2d(outputs, outputs, 3, padding=1)
+        return nn.Sequential(first, nn.ReLU(), second, nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        skipped = [x := self.down[0](x)]
+        for layers in self.down[1:]:
+            skipped.append(x := layers(F.max_pool2d(x, 2)))
+        for stretch, layers, beside in zip(self.stretch, self.up, skipped[-2::-1], strict=True):
+            x = layers(torch.cat([beside, stretch(x)], 1))
+        return self.head(x)
+
+
+def unet(size: int) -> Workload:
+    """A U-Net on one picture."""
+    return Workload(f"unet {size}", lambda: (UNet(), (torch.randn(1, 3, size, size),)))
+
+
+def wav2vec2_features(samples: int) -> Workload:
+    """The convolutions that Wav2Vec2-base has before its encoder, on a sound."""
+
+    def make() -> Made:
+        from transformers import Wav2Vec2Config, Wav2Vec2Model
+
+        return Wav2Vec2Model(Wav2Vec2Config(num_hidden_layers=1)).feature_extractor, (torch.randn(1, samples),)
+
+    return Workload(f"wav2vec2-features {samples}", make)
+
+
 def sdpa(size: tuple[int, ...], causal: bool) -> Workload:
     """Attention alone; size: batch (1 when left out), heads, rows, width."""
     shape = (1,) * (4 - len(size)) + size
@@ -246,6 +304,10 @@ WORKLOADS = {
         image_model("vit", vit, "last_hidden_state"),
         image_model("resnet50", resnet50, "pooler_output"),
         image_model("mobilenetv2", mobilenetv2, "pooler_output"),
+        image_model("efficientnet-b0", efficientnet, "pooler_output"),
+        image_model("segformer-b0", segformer, "last_hidden_state"),
+        unet(128),
+        wav2vec2_features(16000),
         sdpa((12, 512, 64), causal=False),
         sdpa((2, 8, 777, 80), causal=True),
         *(recurrent(kind, batch, 50, 256) for kind in ("lstm", "gru") for batch in (1, 8)),

@@ -147,11 +147,13 @@ static inline void conv_gathered(const conv_task *t, const conv_block *b) {
 }
 
 /* sums[rows][32] for pixels of one output row whose windows are read in place: x points to the first one, the others
- * lie x_stride apart. `most`, the number of rows, is a constant at every call. */
-static inline __attribute__((always_inline)) void conv_tile(const int most, const conv_task *t, const float *x,
-                                                            int64_t x_stride, const float *panel, float *sums) {
-  const int rows = most < GEMM_ROWS ? most : GEMM_ROWS, width = GEMM_ROWS > 6 ? 2 : 1;
-  for (int half = 0; half < 2; half += width) {
+ * lie x_stride apart. `most`, the number of rows, and `width`, of registers in a row, are constants at every call;
+ * wanted: registers of the panel, 1 or 2. */
+static inline __attribute__((always_inline)) void conv_tile(const int most, const int width, int64_t wanted,
+                                                            const conv_task *t, const float *x, int64_t x_stride,
+                                                            const float *panel, float *sums) {
+  const int rows = most < GEMM_ROWS ? most : GEMM_ROWS;
+  for (int64_t half = 0; half < wanted; half += width) {
     const float *third[(GEMM_ROWS + 2) / 3];
     vf sum[GEMM_ROWS][2];
     INGOT_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] = x + i * x_stride;
@@ -173,23 +175,31 @@ static inline __attribute__((always_inline)) void conv_tile(const int most, cons
   }
 }
 
-/* The same for any number of rows up to GEMM_ROWS. */
-static void K(conv_tile_rows)(int64_t rows, const conv_task *t, const float *x, int64_t x_stride, const float *panel,
-                              float *sums) {
+/* The same for any number of rows up to GEMM_ROWS: two registers in a row where so many fit, unless one is wanted. */
+static void K(conv_tile_rows)(int64_t rows, int64_t wanted, const conv_task *t, const float *x, int64_t x_stride,
+                              const float *panel, float *sums) {
+  #define CONV_TILE(rows)                                                                            \
+    case rows:                                                                                       \
+      if (GEMM_ROWS > 6 && wanted == 2)                                                              \
+        conv_tile(rows, 2, 2, t, x, x_stride, panel, sums);                                          \
+      else                                                                                           \
+        conv_tile(rows, 1, wanted, t, x, x_stride, panel, sums);                                     \
+      break;
   switch (rows) {
-    case 12: conv_tile(12, t, x, x_stride, panel, sums); break;
-    case 11: conv_tile(11, t, x, x_stride, panel, sums); break;
-    case 10: conv_tile(10, t, x, x_stride, panel, sums); break;
-    case 9: conv_tile(9, t, x, x_stride, panel, sums); break;
-    case 8: conv_tile(8, t, x, x_stride, panel, sums); break;
-    case 7: conv_tile(7, t, x, x_stride, panel, sums); break;
-    case 6: conv_tile(6, t, x, x_stride, panel, sums); break;
-    case 5: conv_tile(5, t, x, x_stride, panel, sums); break;
-    case 4: conv_tile(4, t, x, x_stride, panel, sums); break;
-    case 3: conv_tile(3, t, x, x_stride, panel, sums); break;
-    case 2: conv_tile(2, t, x, x_stride, panel, sums); break;
-    default: conv_tile(1, t, x, x_stride, panel, sums);
+    CONV_TILE(12)
+    CONV_TILE(11)
+    CONV_TILE(10)
+    CONV_TILE(9)
+    CONV_TILE(8)
+    CONV_TILE(7)
+    CONV_TILE(6)
+    CONV_TILE(5)
+    CONV_TILE(4)
+    CONV_TILE(3)
+    CONV_TILE(2)
+    CONV_TILE(1)
   }
+  #undef CONV_TILE
 }
 
 /* Pixels of one output row whose windows lie inside the image. */
@@ -202,10 +212,11 @@ static inline void conv_in_place(const conv_task *t, const conv_block *b) {
                    (at.x * g->stride_w - g->pad_left) * g->x_strides[2];
   const int32_t tiles = (int32_t)((b->count + GEMM_ROWS - 1) / GEMM_ROWS);
   for (int64_t panel = b->panel_begin; panel < b->panel_end; panel++) {
+    const int64_t wanted = t->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2 ? 1 : 2;
     for (int32_t tile = 0; tile < tiles; tile++) {
       const int64_t first = part_begin(b->count, tile, tiles);
       const int64_t length = part_begin(b->count, tile + 1, tiles) - first;
-      K(conv_tile_rows)(length, t, x + first * x_stride, x_stride,
+      K(conv_tile_rows)(length, wanted, t, x + first * x_stride, x_stride,
                         g->weight + (b->group * t->panels + panel) * t->k * INGOT_PANEL, t->sums);
       conv_finish(t, b->pixel + first, length, b->group, panel, t->sums);
     }

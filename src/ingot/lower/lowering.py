@@ -20,7 +20,7 @@ from ingot.lower.recipe import Recipe, Static, make_recipe, static_value, static
 from ingot.lower.segments import kept_out
 from ingot.lower.strip import StripGroup, StripLimits, find_strips
 from ingot.lower.target import Target
-from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides
+from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides, reshaped_order
 
 Unit = TypeVar("Unit")
 
@@ -357,8 +357,8 @@ class Lowering:
                 seen = None if dense is None else dense.permute(user.axes)
                 view = self.result(user.output, strided, None if seen is None else seen.order).permute(inverse)
             case "reshape":
-                seen = None if dense is None else dense.reshape(self.graph.type(user.output).dims)
-                reshaped = self.result(user.output, strided, None if seen is None else seen.order).reshape(shape)
+                wanted = None if dense is None else reshaped_order(dense, self.graph.type(user.output).dims)
+                reshaped = self.result(user.output, strided, wanted).reshape(shape)
                 if reshaped is None:
                     return None
                 view = reshaped

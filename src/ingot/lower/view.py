@@ -179,6 +179,19 @@ class View:
         return View(flat.tensor, flat.dtype, flat.offset, flat.shape, (flat.strides[0], 1))
 
 
+def reshaped_order(view: View, shape: Sequence[int]) -> tuple[int, ...] | None:
+    """How a reshaped view lies. Where that needs a copy: channels last for an image or a signal that is made of what has
+    its channels side by side, otherwise None, for row-major.
+    """
+    seen = view.reshape(shape)
+    if seen is not None:
+        return seen.order
+    axes = zip(view.shape[1:], view.strides[1:], strict=True)
+    channels = next((axis for axis in axes if axis[0] != 1), None)
+    is_image = len(shape) in (3, 4) and len(shape) < len(view.shape) and channels == (shape[1], 1)
+    return channels_last(len(shape)) if is_image else None
+
+
 def image_order(views: Sequence[View], rank: int) -> tuple[int, ...] | None:
     """Channels last, where an operand is an image or a sequence that lies so; None, for row-major, where none is."""
     images = [view for view in views if len(view.shape) == rank and rank in (3, 4)]

@@ -144,7 +144,9 @@ def _filled(g, w, axis, dilation, length):
 
 
 def _phase_filter(g, w, strides, dilations, groups):
-    """The filter [C, O / groups, kernel...] as that of a convolution, [O * strides.., C / groups, taps...]."""
+    """The filter [C, O / groups, kernel...] as that of a convolution, [groups * strides.. * O / groups, C / groups,
+    taps...]: the channels of one place lie side by side.
+    """
     inside, each, *kernel = g.type(w).shape
     rank, last = len(kernel), 2 + len(kernel)
     w = g.permute(g.reshape(w, shape=(groups, inside // groups, each, *kernel)), axes=(0, 2, 1, *range(3, 3 + rank)))
@@ -157,7 +159,12 @@ def _phase_filter(g, w, strides, dilations, groups):
             w = g.reshape(w, shape=(out, *shape[:axis], stride, *shape[axis:]))
             w = g.permute(w, axes=(0, axis + 1, *(i for i in range(1, last + 1) if i != axis + 1)))
             w = g.reshape(w, shape=(out * stride, *shape))
-    head, taps = g.type(w).shape[:2], g.type(w).shape[2:]
+    phases, taps = math.prod(strides), g.type(w).shape[2:]
+    if phases > 1:
+        w = g.reshape(w, shape=(groups, each, phases, inside // groups, *taps))
+        w = g.permute(w, axes=(0, 2, 1, *range(3, 4 + rank)))
+        w = g.reshape(w, shape=(groups * phases * each, inside // groups, *taps))
+    head = g.type(w).shape[:2]
     backwards = {"starts": (0, 0, *(t - 1 for t in taps)), "stops": (*head, *[-1] * rank)}
     return g.slice(w, **backwards, steps=(1, 1, *[-1] * rank)), taps
 
@@ -174,7 +181,8 @@ def _expand_conv_transpose(g, x, w, b=None, *, strides, pads, dilations, groups,
     w, taps = _phase_filter(g, w, strides, dilations, groups)
     steps = tuple(1 if s > 1 else d for s, d in zip(strides, dilations, strict=True))
     if b is not None and phases > 1:
-        b = g.reshape(g.expand(g.reshape(b, shape=(out, 1)), shape=(out, phases)), shape=(out * phases,))
+        b = g.expand(g.reshape(b, shape=(groups, 1, out // groups)), shape=(groups, phases, out // groups))
+        b = g.reshape(b, shape=(out * phases,))
     low, high, starts = [], [], []
     for i, size in enumerate(g.type(x).shape[2:]):
         reach = steps[i] * (taps[i] - 1)
@@ -187,8 +195,8 @@ def _expand_conv_transpose(g, x, w, b=None, *, strides, pads, dilations, groups,
     y = g.conv(x, w, b, strides=(1,) * rank, pads=(*low, *high), dilations=steps, groups=groups)
     made = g.type(y).shape[2:]
     if phases > 1:
-        y = g.reshape(y, shape=(batch, out, *strides, *made))
-        y = g.permute(y, axes=(0, 1, *(axis for i in range(rank) for axis in (2 + rank + i, 2 + i))))
+        y = g.reshape(y, shape=(batch * groups, *strides, out // groups, *made))
+        y = g.permute(y, axes=(0, 1 + rank, *(axis for i in range(rank) for axis in (2 + rank + i, 1 + i))))
         made = tuple(n * s for n, s in zip(made, strides, strict=True))
         y = g.reshape(y, shape=(batch, out, *made))
     stops = tuple(start + size for start, size in zip(starts, wanted, strict=True))

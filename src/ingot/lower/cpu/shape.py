@@ -5,7 +5,7 @@ from __future__ import annotations
 from ingot.ir import Node
 from ingot.lower.cpu.rows import row
 from ingot.lower.lowering import Lowering
-from ingot.lower.view import View, channels_last, image_order
+from ingot.lower.view import View, image_order, reshaped_order
 
 VIEW = "view"  # no kernel: the result is the operand's memory
 
@@ -31,8 +31,7 @@ def _spread(lowering: Lowering, node: Node) -> None:
     An image that was stretched or shuffled, with an axis more in between, stays with its channels last.
     """
     source, shape = lowering.view(node.operands[0]), lowering.graph.type(node.output).dims
-    is_image = len(shape) == 4 < len(source.shape) and source.shape[:2] == shape[:2] and source.strides[1] == 1
-    out = lowering.result(node.output, strided=True, order=channels_last(4) if is_image else None)
+    out = lowering.result(node.output, strided=True, order=reshaped_order(source, shape))
     seen = out.reshape(source.shape)
     if seen is not None:
         lowering.add_copy(source, seen)
