@@ -3,6 +3,9 @@
  * that lie inside the image are read in place. */
 #include "gemm.h"
 
+#define CONV_SHORT 1152       /* elements of a window that may be read in place */
+#define CONV_SMALL (1 << 15)  /* and of a filter for which it then is */
+
 /* How the windows lie: `planes` planes `plane_stride` apart, in which a tap is `unit` adjacent elements; k elements
  * altogether. Per group: `channels`, `out_channels`, `panels`. */
 typedef struct {
@@ -10,7 +13,7 @@ typedef struct {
   int64_t planes, plane_stride, unit, k;
   int64_t channels, out_channels, panels;
   float *rows, *sums;               /* scratch: windows, and a panel after the other of [pixels][32] */
-  int64_t offsets[INGOT_K_BLOCK];   /* of a window's elements, when they are read in place */
+  int64_t offsets[CONV_SHORT];      /* of a window's elements, when they are read in place */
 } conv_task;
 
 /* Output pixels that one part computes together, for some panels of a group. Pixels count over the batch. */
@@ -155,22 +158,28 @@ static inline __attribute__((always_inline)) void conv_tile(const int most, cons
   const int rows = most < GEMM_ROWS ? most : GEMM_ROWS;
   for (int64_t half = 0; half < wanted; half += width) {
     const float *third[(GEMM_ROWS + 2) / 3];
-    vf sum[GEMM_ROWS][2];
     INGOT_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] = x + i * x_stride;
-    INGOT_UNROLL for (int i = 0; i < rows; i++) {
-      INGOT_UNROLL for (int j = 0; j < width; j++) sum[i][j] = v_set(0.0f);
-    }
-    for (int64_t s = 0; s < t->k; s++) {
-      const int64_t offset = t->offsets[s];
-      vf w[2];
-      INGOT_UNROLL for (int j = 0; j < width; j++) w[j] = v_load(panel + s * INGOT_PANEL + (half + j) * 16);
+    for (int64_t begin = 0; begin < t->k || !begin; begin += INGOT_K_BLOCK) {
+      const int64_t end = t->k - begin < INGOT_K_BLOCK ? t->k : begin + INGOT_K_BLOCK;
+      vf sum[GEMM_ROWS][2];
       INGOT_UNROLL for (int i = 0; i < rows; i++) {
-        const vf v = v_set(*(third[i / 3] + offset + i % 3 * x_stride));
-        INGOT_UNROLL for (int j = 0; j < width; j++) sum[i][j] = v_fma(v, w[j], sum[i][j]);
+        INGOT_UNROLL for (int j = 0; j < width; j++) sum[i][j] = v_set(0.0f);
       }
-    }
-    INGOT_UNROLL for (int i = 0; i < rows; i++) {
-      INGOT_UNROLL for (int j = 0; j < width; j++) v_store(sums + i * INGOT_PANEL + (half + j) * 16, sum[i][j]);
+      for (int64_t s = begin; s < end; s++) {
+        const int64_t offset = t->offsets[s];
+        vf w[2];
+        INGOT_UNROLL for (int j = 0; j < width; j++) w[j] = v_load(panel + s * INGOT_PANEL + (half + j) * 16);
+        INGOT_UNROLL for (int i = 0; i < rows; i++) {
+          const vf v = v_set(*(third[i / 3] + offset + i % 3 * x_stride));
+          INGOT_UNROLL for (int j = 0; j < width; j++) sum[i][j] = v_fma(v, w[j], sum[i][j]);
+        }
+      }
+      INGOT_UNROLL for (int i = 0; i < rows; i++) {
+        INGOT_UNROLL for (int j = 0; j < width; j++) {
+          float *to = sums + i * INGOT_PANEL + (half + j) * 16;
+          v_store(to, begin ? v_add(v_load(to), sum[i][j]) : sum[i][j]);
+        }
+      }
     }
   }
 }
@@ -253,6 +262,11 @@ static inline void conv_short(const conv_task *t, const conv_block *b) {
   }
 }
 
+/* Whether windows are read in place: gathering them pays where much is made of them. */
+static inline int conv_is_short(const conv_task *t) {
+  return t->k <= INGOT_K_BLOCK || (t->k <= CONV_SHORT && t->k * t->out_channels <= CONV_SMALL);
+}
+
 /* The share of one part, group by group and block by block. */
 static inline void conv_share(conv_task *t, int32_t part, int32_t parts) {
   const conv_args *g = t->g;
@@ -261,7 +275,8 @@ static inline void conv_share(conv_task *t, int32_t part, int32_t parts) {
   const int by_panels = t->k * g->out_channels > 1 << 18;
   gemm_share share = by_panels ? gemm_cut(units, pixels, part, parts) : gemm_cut(pixels, units, part, parts);
   if (by_panels) share = (gemm_share){share.row_begin, share.row_end, share.panel_begin, share.panel_end};
-  const int64_t most = t->k <= INGOT_K_BLOCK ? share.panel_end - share.panel_begin : INGOT_CONV_PIXELS;
+  const int is_short = conv_is_short(t);
+  const int64_t most = is_short ? share.panel_end - share.panel_begin : INGOT_CONV_PIXELS;
   const int32_t blocks = (int32_t)((share.panel_end - share.panel_begin + most - 1) / (most ? most : 1));
   for (int64_t unit = share.row_begin; unit < share.row_end;) {
     const int64_t group = unit / t->panels, left = (group + 1) * t->panels;
@@ -270,7 +285,7 @@ static inline void conv_share(conv_task *t, int32_t part, int32_t parts) {
       const int64_t pixel = share.panel_begin + part_begin(share.panel_end - share.panel_begin, i, blocks);
       const int64_t end = share.panel_begin + part_begin(share.panel_end - share.panel_begin, i + 1, blocks);
       const conv_block block = {pixel, end - pixel, group, unit - group * t->panels, stop - group * t->panels};
-      if (t->k <= INGOT_K_BLOCK)
+      if (is_short)
         conv_short(t, &block);
       else
         conv_gathered(t, &block);
@@ -288,7 +303,7 @@ static inline void conv_perform(conv_task *t, int32_t part, int32_t parts) {
   t->k = t->channels * g->kernel_h * g->kernel_w;
   t->sums = g->scratch + part * g->scratch_stride;
   t->rows = t->sums + INGOT_CONV_PIXELS * t->panels * INGOT_PANEL;
-  if (t->k <= INGOT_K_BLOCK) {
+  if (conv_is_short(t)) {
     int64_t *offset = t->offsets;
     for (int64_t plane = 0; plane < t->planes; plane++)
       for (int64_t i = 0; i < g->kernel_h; i++)
