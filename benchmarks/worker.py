@@ -52,13 +52,14 @@ def build(engine: str, name: str, folder: Path, threads: int) -> tuple[Any, dict
     import numpy as np
 
     from benchmarks.engines import ENGINES, eager
-    from benchmarks.workloads import WORKLOADS
+    from benchmarks.workloads import find
 
+    workload = find(name)
     start = time.perf_counter()
-    call = ENGINES[engine](WORKLOADS[name], folder, threads)
+    call = ENGINES[engine](workload, folder, threads)
     result = np.array(call())
     seconds = time.perf_counter() - start
-    expected = eager(WORKLOADS[name], folder, threads)()
+    expected = eager(workload, folder, threads)()
     return call, {
         "build_seconds": seconds,
         "difference": float(np.abs(result - expected).max() / np.abs(expected).max()),

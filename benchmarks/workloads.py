@@ -317,3 +317,12 @@ WORKLOADS = {
         steps(21),
     )
 }
+
+
+def find(name: str) -> Workload:
+    """One of them by its name, or one of the zoo's."""
+    if name not in WORKLOADS:
+        from benchmarks import zoo
+
+        return zoo.workloads()[name]
+    return WORKLOADS[name]
