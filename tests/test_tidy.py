@@ -39,7 +39,7 @@ LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 
 # Modules that may load these at import time; everyone else does so inside a function.
 HEAVY = {"torch", "onnx", "onnx_ir", "transformers", "safetensors", "jinja2", "rich", "sympy"}
-MAY_BE_HEAVY = ("load/aten/", "load/onnx/", "dynamo.py", "onnx_backend.py")
+MAY_BE_HEAVY = ("load/aten/", "load/onnx/", "emit/onnx/", "dynamo.py", "onnx_backend.py")
 
 BANNED = {
     "manager": "say what it owns: pool, cache, table",

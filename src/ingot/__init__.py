@@ -4,6 +4,7 @@ session = ingot.InferenceSession("model.onnx")
 (y,) = session.run(None, {"x": x})
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from ingot.errors import (
@@ -18,6 +19,7 @@ from ingot.errors import (
 )
 
 if TYPE_CHECKING:
+    from ingot.emit.onnx import export_onnx
     from ingot.llm import LLM
     from ingot.session import InferenceSession
 
@@ -34,16 +36,14 @@ __all__ = [
     "ResourceError",
     "ShapeError",
     "UnsupportedError",
+    "export_onnx",
 ]
+
+# What brings numpy, onnx and the pipeline is imported when it is first wanted: name -> its module.
+_LATE = {"InferenceSession": "ingot.session", "LLM": "ingot.llm", "export_onnx": "ingot.emit.onnx"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "InferenceSession":  # numpy and the pipeline are loaded when they are first wanted
-        from ingot.session import InferenceSession
-
-        return InferenceSession
-    if name == "LLM":
-        from ingot.llm import LLM
-
-        return LLM
-    raise AttributeError(f"module 'ingot' has no attribute {name!r}")
+    if name not in _LATE:
+        raise AttributeError(f"module 'ingot' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATE[name]), name)

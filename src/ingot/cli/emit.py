@@ -1,4 +1,4 @@
-"""`ingot emit-c` and `ingot dot`: the program as a file for another tool."""
+"""`ingot emit-c`, `ingot emit-onnx` and `ingot dot`: the program as a file for another tool."""
 
 from __future__ import annotations
 
@@ -25,6 +25,19 @@ def emit_c(model: Model, output: Path) -> None:
         print_text(path)
 
 
+@click.command("emit-onnx")
+@with_model
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The file to write.")
+@click.option("--before-passes", is_flag=True, help="Write the graph as it was loaded.")
+def emit_onnx(model: Model, output: Path, before_passes: bool) -> None:
+    """Write MODEL's graph, after the passes, as ONNX."""
+    from ingot.emit.onnx import export_onnx
+
+    graph = model.open(passes=() if before_passes else None).graph
+    with progress("writing ONNX"):
+        export_onnx(graph, output)
+
+
 @click.command()
 @with_model
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The file to write; stdout when absent.")
@@ -40,4 +53,4 @@ def dot(model: Model, output: Path | None) -> None:
         file.write(text.encode())
 
 
-COMMANDS = [emit_c, dot]
+COMMANDS = [emit_c, emit_onnx, dot]

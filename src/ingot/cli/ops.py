@@ -15,7 +15,8 @@ from ingot.cli.terminal import print_json, print_table, print_text, progress
 @click.option("--foreign", is_flag=True, help="List the ATen and ONNX ops that can be loaded instead.")
 @as_json
 def ops(foreign: bool, as_json: bool) -> None:
-    """Print the support matrix: each op, the importers that make it, its kernels, or what it expands into.
+    """Print the support matrix: each op, the importers that make it, its kernels, or what it expands into, and whether
+    it can be written as ONNX.
 
     A node that no kernel takes is expanded or restated in simpler ops where it can be, else it runs on the reference,
     which --strict refuses.
@@ -34,13 +35,16 @@ def ops(foreign: bool, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    columns = ["op", *importers(), "kernels", "without one"]
+    columns = ["op", *importers(), "kernels", "without one", "to onnx"]
     print_table(columns, ([_cell(row[column]) for column in columns] for row in rows))
 
 
 def matrix() -> list[dict[str, Any]]:
-    """One row per op: whether a rule of an importer makes it, its kernels, what happens to a node that none takes."""
+    """One row per op: whether a rule of an importer makes it, its kernels, what happens to a node that none takes, and
+    whether it can be written as ONNX."""
+    import ingot.emit.onnx
     import ingot.ops  # noqa: F401  fills OPS
+    from ingot.emit.onnx.registry import RULES
     from ingot.ir import OPS
     from ingot.load.made import read_table
     from ingot.lower.cpu import ROWS
@@ -55,6 +59,7 @@ def matrix() -> list[dict[str, Any]]:
         is_restated = name in RESTATEMENTS
         simpler = "expands" if op.expand is not None else "restated" if is_restated else "reference"
         row["without one"] = "a view" if op.view else simpler
+        row["to onnx"] = name in RULES
         rows.append(row)
     return rows
 

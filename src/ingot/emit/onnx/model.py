@@ -1,0 +1,209 @@
+"""`export_onnx`: a Graph -> ONNX model, node by node through the table of rules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import onnx
+from onnx import helper
+
+import ingot
+from ingot.emit.onnx.pen import INGOT, Names, Pen, value_info
+from ingot.emit.onnx.registry import GAPS, RULES
+from ingot.errors import LoadError, UnsupportedError
+from ingot.files import written
+from ingot.ir import Graph, Node, TensorType
+from ingot.ops.define import expand_node
+from ingot.text import dump
+
+OPSET, IR_VERSION = 26, 13  # the newest that ONNX Runtime 1.31 runs
+INLINE_BYTES = 1 << 30  # of weights: more of them lie in a file of their own; protobuf holds 2 GiB
+_OUTSIDE_BYTES = 1024  # of a tensor that lies there
+
+
+def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onnx.ModelProto:
+    """A Graph as an ONNX model, which is returned, and written to a path where one is given.
+
+    Symbolic dims are dim_params, weights and constants initializers. A state becomes an input and the output
+    `state:<name>`. An op that ONNX does not have is a function of the domain "ingot" with a body of plain ops. Of large
+    models the weights are written beside the path, as `<name>.data`.
+
+    Raises UnsupportedError naming every op that cannot be written, LoadError for a weight without data, and OutputError
+    where the path cannot be written.
+    """
+    model = _Export(graph).model()
+    if path is not None:
+        _write(model, Path(path))
+    return model
+
+
+def _write(model: onnx.ModelProto, path: Path) -> None:
+    if sum(len(tensor.raw_data) for tensor in model.graph.initializer) <= INLINE_BYTES:
+        with written(path) as file:
+            file.write(model.SerializeToString())
+        return
+    outside, offset = f"{path.name}.data", 0
+    inside = onnx.ModelProto()
+    inside.CopyFrom(model)
+    with written(path.with_name(outside)) as file:
+        for tensor in inside.graph.initializer:
+            data = tensor.raw_data
+            if len(data) < _OUTSIDE_BYTES:
+                continue
+            onnx.external_data_helper.set_external_data(tensor, outside, offset, len(data))
+            tensor.ClearField("raw_data")
+            file.write(data)
+            offset += len(data)
+    with written(path) as file:
+        file.write(inside.SerializeToString())
+
+
+class _Export:
+    """One model in the making, with its functions."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.functions: dict[str, onnx.FunctionProto] = {}  # by the text of what they compute
+        self.missing: dict[str, str] = {}  # op -> why
+
+    def model(self) -> onnx.ModelProto:
+        graph = self.graph
+        results = {f"state:{name}": update for name, update in graph.states.items()}
+        results = {**graph.outputs, **results}
+        names = Names([*graph.inputs, *graph.states, *results])
+        pen = self.pen(graph, names)
+        pen.values.update({name: name for name in [*graph.inputs, *graph.states]})
+        for external, name in results.items():
+            if external in pen.values and name != external:
+                raise UnsupportedError(f"export: output {external!r} has the name of an input, expected another")
+            if graph.values[name].producer is not None:
+                pen.values.setdefault(name, external)
+        self.write(pen)
+        for external, name in results.items():
+            if pen.values[name] != external:
+                pen.nodes.append(helper.make_node("Identity", [pen.values[name]], [external], name=external))
+        if self.missing:
+            listed = ", ".join(f"{op} {why}" for op, why in sorted(self.missing.items()))
+            raise UnsupportedError(f"export: ops that ONNX does not have: {listed}")
+        made = helper.make_graph(
+            pen.nodes,
+            graph.name or "graph",
+            [value_info(name, graph.values[name]) for name in [*graph.inputs, *graph.states]],
+            [value_info(external, graph.values[name]) for external, name in results.items()],
+            pen.initializers,
+            value_info=[value_info(pen.values[o], graph.values[o]) for o in self.described(pen, set(results))],
+        )
+        return self.assembled(made)
+
+    def described(self, pen: Pen, declared: set[str]) -> list[str]:
+        """The values whose types are written, beside inputs and outputs."""
+        made = [name for node in self.graph.nodes for name in node.outputs]
+        return [n for n in made if isinstance(self.graph.values[n].type, TensorType) and pen.values[n] not in declared]
+
+    def assembled(self, graph: onnx.GraphProto) -> onnx.ModelProto:
+        opsets = [helper.make_opsetid("", OPSET)]
+        if self.functions:
+            opsets.append(helper.make_opsetid(INGOT, 1))
+        return helper.make_model(
+            graph,
+            functions=list(self.functions.values()),
+            opset_imports=opsets,
+            ir_version=IR_VERSION,
+            producer_name=INGOT,
+            producer_version=ingot.__version__,
+        )
+
+    def pen(self, graph: Graph, names: Names, outer: Pen | None = None, *, is_function: bool = False) -> Pen:
+        pen = Pen(graph, names, outer, is_function=is_function)
+        pen.call = lambda node: self.call(pen, node)
+        pen.body = lambda inner, given: self.body(pen, inner, given)
+        return pen
+
+    def write(self, pen: Pen) -> None:
+        """Every weight, constant and node of a pen's graph."""
+        for name, value in pen.graph.values.items():
+            if value.kind not in ("weight", "constant") or not (value.users or pen.graph.is_output(name)):
+                continue
+            if value.data is None:
+                raise LoadError(f"export: weight {name!r} has no data, got only its type {value.type}")
+            pen.values[name] = pen.store(pen.names.fresh(name), value.data)
+        for node in pen.graph.nodes:
+            self.visit(pen, node)
+
+    def visit(self, pen: Pen, node: Node) -> None:
+        """One node; an error of its rule names it."""
+        names = [pen.values.get(name) or pen.names.fresh(name) for name in node.outputs]
+        pen.values.update(zip(node.outputs, names, strict=True))
+        rule = RULES.get(node.op.name)
+        if rule is None:
+            self.missing[node.op.name] = GAPS[node.op.name]
+            return
+        pen.hint, start = names[0], len(pen.nodes)
+        operands = [None if o is None else pen.values[o] for o in node.operands]
+        try:
+            results = rule(pen, node, *operands)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"export: node {node.outputs[0]!r} ({node.op.name}): {error}") from error
+        for result, name in zip((results,) if isinstance(results, str) else results, names, strict=True):
+            _rename(pen, pen.nodes[start:], result, name)
+
+    def call(self, pen: Pen, node: Node) -> tuple[str, ...]:
+        """A node as the call of a function whose body is what the op expands into."""
+        inner = Graph(node.op.name)
+        operands = []
+        for i, operand in enumerate(node.operands):
+            named = node.op.operand_names[min(i, len(node.op.operand_names) - 1)]
+            kind = None if operand is None else pen.graph.values[operand].type
+            operands.append(None if kind is None else inner.add_input(inner.fresh(named), kind))
+        made = inner.add(node.op.name, operands, "y", **node.attributes)
+        for name in expand_node(inner, made):
+            inner.set_output(name, name)
+        key = dump(inner)
+        if key not in self.functions:
+            self.functions[key] = self.function(node.op.name, inner)
+        given = [None if o is None else pen.values[o] for o in node.operands]
+        given = [name for name in given if name is not None]
+        return pen.add_all(self.functions[key].name, len(node.outputs), *given, domain=INGOT)
+
+    def function(self, name: str, graph: Graph) -> onnx.FunctionProto:
+        pen = self.pen(graph, Names(graph.inputs), is_function=True)
+        pen.values.update({name: name for name in graph.inputs})
+        self.write(pen)
+        taken = {function.name for function in self.functions.values()}
+        return helper.make_function(
+            INGOT,
+            Names(tuple(taken)).fresh(name),
+            graph.inputs,
+            [pen.values[value] for value in graph.outputs.values()],
+            pen.nodes,
+            [helper.make_opsetid("", OPSET), helper.make_opsetid(INGOT, 1)],
+        )
+
+    def body(self, outer: Pen, graph: Graph, given: Mapping[str, str]) -> onnx.GraphProto:
+        """A subgraph. given: the inputs that are values around it; the others are its own."""
+        pen = self.pen(graph, outer.names, outer)
+        own = [name for name in graph.inputs if name not in given]
+        pen.values.update(given)
+        pen.values.update({name: pen.names.fresh(name) for name in own})
+        self.write(pen)
+        results = []
+        for external, name in graph.outputs.items():
+            result = pen.names.fresh(external)
+            pen.nodes.append(helper.make_node("Identity", [pen.values[name]], [result], name=result))
+            results.append(value_info(result, graph.values[name], named=False))
+        inputs = [value_info(pen.values[name], graph.values[name], named=False) for name in own]
+        return helper.make_graph(pen.nodes, pen.names.fresh(graph.name or "body"), inputs, results, pen.initializers)
+
+
+def _rename(pen: Pen, nodes: list[onnx.NodeProto], result: str, name: str) -> None:
+    """Gives what a rule made the name that it should have; a value that is not the rule's own is copied."""
+    if not pen.is_shared(result):
+        for node in nodes:
+            if result in node.output:
+                for other in nodes:
+                    for names in (other.input, other.output):
+                        names[:] = [name if each == result else each for each in names]
+                return
+    pen.nodes.append(helper.make_node("Identity", [result], [name], name=name))

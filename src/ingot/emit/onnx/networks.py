@@ -1,0 +1,305 @@
+"""Ops of layers: products, convolutions, pooling, norms, attention, recurrence, quantised numbers, images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ingot.dim import Dim
+from ingot.dtype import DType, f64, i32, i64
+from ingot.emit.onnx.pen import NUMBERS, Pen
+from ingot.emit.onnx.registry import rule
+from ingot.ir import Node, TensorType
+from ingot.ops.define import product
+
+
+@rule("matmul")
+def matmul(pen: Pen, node: Node, a: str, b: str) -> str:
+    """Of two matrices a Gemm says all of it; ONNX Runtime has none over nothing."""
+    types = pen.type(node, 0), pen.type(node, 1)
+    plain = not node.transpose_a and not node.transpose_b and node.scale == 1.0
+    if not plain and all(t.rank == 2 and 0 not in t.shape for t in types):
+        return pen.Gemm(a, b, transA=node.transpose_a, transB=node.transpose_b, alpha=float(node.scale))
+    a = _turned(pen, a, types[0].rank) if node.transpose_a else a
+    b = _turned(pen, b, types[1].rank) if node.transpose_b else b
+    made = pen.MatMul(a, b)
+    return made if node.scale == 1.0 else pen.Mul(made, pen.number(node.scale, types[0].dtype))
+
+
+def _turned(pen: Pen, x: str, rank: int) -> str:
+    return pen.Transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+@rule("expert_matmul")
+def expert_matmul(pen: Pen, node: Node, x: str, chosen: str, experts: str) -> str:
+    last = np.array([-1], np.int64)
+    return pen.Squeeze(pen.MatMul(pen.Gather(experts, chosen, axis=0), pen.Unsqueeze(x, last)), last)
+
+
+@rule("det")
+def det(pen: Pen, node: Node, x: str) -> str:
+    return pen.Det(x)
+
+
+def _window(node: Node) -> dict[str, Any]:
+    return {name: getattr(node, name) for name in ("strides", "pads", "dilations")}
+
+
+@rule("conv")
+def conv(pen: Pen, node: Node, *operands: str | None) -> str:
+    """ONNX has it of floats alone; those of 64 bits hold sums of products of small integers exactly."""
+    dtype = pen.type(node, 0).dtype
+    if dtype.kind != "f":
+        operands = tuple(each and pen.Cast(each, to=NUMBERS[f64]) for each in operands)
+    made = pen.Conv(*operands, **_window(node), group=node.groups, kernel_shape=pen.type(node, 1).shape[2:])
+    return made if dtype.kind == "f" else pen.Cast(made, to=NUMBERS[dtype])
+
+
+@rule("conv_transpose")
+def conv_transpose(pen: Pen, node: Node, x: str, w: str, b: str | None = None) -> str | tuple[str, ...]:
+    """ONNX adds fewer places than a stride has."""
+    kernel = pen.type(node, 1).shape[2:]
+    if any(added >= stride for added, stride in zip(node.output_padding, node.strides, strict=True)):
+        return pen.call(node)
+    output_padding = node.output_padding if any(node.output_padding) else None
+    return pen.ConvTranspose(
+        x, w, b, **_window(node), group=node.groups, kernel_shape=kernel, output_padding=output_padding
+    )
+
+
+@rule("deform_conv")
+def deform_conv(
+    pen: Pen, node: Node, x: str, w: str, offset: str, b: str | None = None, mask: str | None = None
+) -> str:
+    kernel = pen.type(node, 1).shape[2:]
+    return pen.DeformConv(
+        x, w, offset, b, mask, **_window(node), group=node.groups, offset_group=node.offset_groups, kernel_shape=kernel
+    )
+
+
+@rule("max_pool")
+def max_pool(pen: Pen, node: Node, x: str) -> str:
+    return pen.MaxPool(x, **_window(node), kernel_shape=node.kernel)
+
+
+@rule("max_pool_indices")
+def max_pool_indices(pen: Pen, node: Node, x: str) -> str:
+    """ONNX counts through all images and channels."""
+    _, places = pen.add_all("MaxPool", 2, x, **_window(node), kernel_shape=node.kernel)
+    return pen.Mod(places, pen.sizes([product(pen.type(node, 0).shape[2:])]))
+
+
+@rule("avg_pool")
+def avg_pool(pen: Pen, node: Node, x: str) -> str:
+    return pen.AveragePool(x, **_window(node), kernel_shape=node.kernel, count_include_pad=node.count_include_pad)
+
+
+# -- norms and attention ------------------------------------------------------------------------------------------
+
+
+def _filled(pen: Pen, dim: Dim, value: float, dtype: DType) -> str:
+    """A vector of one number."""
+    if isinstance(dim, int):
+        return pen.constant(np.full(dim, value, dtype.numpy))
+    return pen.Expand(pen.number(value, dtype), pen.size(dim))
+
+
+@rule("layer_norm")
+def layer_norm(pen: Pen, node: Node, x: str, weight: str | None = None, bias: str | None = None) -> str:
+    type = pen.type(node, 0)
+    weight = weight or _filled(pen, type.shape[-1], 1, type.dtype)
+    return pen.LayerNormalization(x, weight, bias, epsilon=float(node.eps), axis=-1)
+
+
+@rule("rms_norm")
+def rms_norm(pen: Pen, node: Node, x: str, weight: str | None = None) -> str:
+    type = pen.type(node, 0)
+    weight = weight or _filled(pen, type.shape[-1], 1, type.dtype)
+    return pen.RMSNormalization(x, weight, epsilon=float(node.eps), axis=-1)
+
+
+@rule("batch_norm")
+def batch_norm(pen: Pen, node: Node, *operands: str) -> str:
+    return pen.BatchNormalization(*operands, epsilon=float(node.eps))
+
+
+@rule("group_norm")
+def group_norm(
+    pen: Pen, node: Node, x: str, weight: str | None = None, bias: str | None = None
+) -> str | tuple[str, ...]:
+    """ONNX's body of it reshapes nothing to an unknown size."""
+    type = pen.type(node, 0)
+    if 0 in type.shape:
+        return pen.call(node)
+    weight = weight or _filled(pen, type.shape[1], 1, type.dtype)
+    bias = bias or _filled(pen, type.shape[1], 0, type.dtype)
+    return pen.GroupNormalization(x, weight, bias, num_groups=node.groups, epsilon=float(node.eps))
+
+
+@rule("softmax", "log_softmax")
+def softmax(pen: Pen, node: Node, x: str) -> str:
+    return (pen.Softmax if node.op.name == "softmax" else pen.LogSoftmax)(x, axis=node.axis)
+
+
+@rule("attention")
+def attention(pen: Pen, node: Node, q: str, k: str, v: str, mask: str | None = None) -> str | tuple[str, ...]:
+    """ONNX's own begins causal rows at the first column, and gives zeros in a row that sees nothing."""
+    types = [pen.type(node, i) for i in range(3)]
+    is_blind = mask is not None and not node.safe  # some row may be
+    shifted = node.causal and node.causal_offset != 0
+    if is_blind or node.zero_nan or shifted or any(0 in type.shape for type in types):
+        return pen.call(node)
+    if mask is not None:
+        mask = _over_scores(pen, mask, pen.type(node, 3), (types[0].shape[2], types[1].shape[2]))
+    return pen.Attention(q, k, v, mask, scale=float(node.scale), is_causal=node.causal)
+
+
+def _over_scores(pen: Pen, mask: str, type: TensorType, scores: tuple[Dim, Dim]) -> str:
+    """A mask with all rows and columns, which ONNX Runtime repeats over heads and batches alone."""
+    shape = (*(1,) * (2 - type.rank), *type.shape)
+    wanted = [1 if own == dim else dim for own, dim in zip(shape[-2:], scores, strict=True)]
+    if type.rank >= 2 and wanted == [1, 1]:
+        return mask
+    return pen.Expand(mask, pen.sizes([*[1] * (len(shape) - 2), *wanted]))
+
+
+@rule("rotary")
+def rotary(pen: Pen, node: Node, *operands: str | None) -> tuple[str, ...]:
+    """ONNX's own has one angle for both halves."""
+    return pen.call(node)
+
+
+# -- recurrence ---------------------------------------------------------------------------------------------------
+
+_ACTIVATIONS = {
+    "affine": "Affine", "elu": "Elu", "hard_sigmoid": "HardSigmoid", "leaky_relu": "LeakyRelu", "relu": "Relu",
+    "scaled_tanh": "ScaledTanh", "sigmoid": "Sigmoid", "softplus": "Softplus", "softsign": "Softsign", "tanh": "Tanh",
+    "thresholded_relu": "ThresholdedRelu",
+}  # fmt: skip
+# Those that take an alpha, and those that take a beta, of ONNX's lists.
+_ALPHA = ("affine", "elu", "hard_sigmoid", "leaky_relu", "scaled_tanh", "thresholded_relu")
+_BETA = ("affine", "hard_sigmoid", "scaled_tanh")
+
+
+@rule("lstm", "gru", "rnn")
+def recurrent(pen: Pen, node: Node, gates: str, r: str, *rest: str | None) -> tuple[str, ...]:
+    """ONNX multiplies its inputs by weights: the gates, which have been, by the unit matrix."""
+    name, first = node.op.name, np.array([0], np.int64)
+    type, (rows, hidden) = pen.type(node, 0), pen.type(node, 1).dims
+    bias, states, peepholes, lengths = _parts(name, rest)
+    if type.shape[0] == 0:  # ONNX Runtime ends the process
+        return (
+            pen.Expand(pen.number(0, type.dtype), pen.sizes([0, type.shape[1], hidden])),
+            *map(pen.Identity, states),
+        )
+    unit = pen.EyeLike(pen.ConstantOfShape(np.array([rows, rows], np.int64)), dtype=NUMBERS[type.dtype])
+    bias = bias and pen.Concat(np.zeros(rows, type.dtype.numpy), bias, axis=0)
+    led = [x and pen.Unsqueeze(x, first) for x in (unit, r, bias)]
+    counts = None if lengths is None else pen.Cast(lengths, to=NUMBERS[i32])
+    begun = [pen.Unsqueeze(state, first) for state in states]
+    made = pen.add_all(
+        name.upper(),
+        1 + len(states),
+        *(gates, *led, counts, *begun),
+        *([pen.Unsqueeze(peepholes, first)] if peepholes else []),
+        activations=[_ACTIVATIONS[each] for each in node.activations],
+        activation_alpha=_listed(node.activations, node.alphas, _ALPHA),
+        activation_beta=_listed(node.activations, node.betas, _BETA),
+        clip=float(node.clip) if node.clip > 0 else None,
+        direction="reverse" if node.reverse else "forward",
+        hidden_size=hidden,
+        **{key: node.attributes[key] for key in ("linear_before_reset", "input_forget") if key in node.attributes},
+    )
+    ended = [pen.Squeeze(state, first) for state in made[1:]]
+    if lengths is not None:  # what a sequence of no steps leaves is open in ONNX
+        empty = pen.Unsqueeze(pen.Equal(lengths, pen.number(0, i64)), np.array([1], np.int64))
+        ended = [pen.Where(empty, *pair) for pair in zip(states, ended, strict=True)]
+    return (pen.Squeeze(made[0], np.array([1], np.int64)), *ended)
+
+
+def _parts(name: str, rest: tuple[str | None, ...]) -> tuple[str | None, list[str], str | None, str | None]:
+    """Bias, states, peepholes and lengths, of the operands behind the weights."""
+    operands = [*rest, None, None]
+    bias = operands.pop(0) if name == "gru" else None
+    states = [str(operands.pop(0)) for _ in range(2 if name == "lstm" else 1)]
+    peepholes = operands.pop(0) if name == "lstm" else None
+    return bias, states, peepholes, operands[0]
+
+
+def _listed(names: tuple[str, ...], numbers: tuple[float, ...], taking: tuple[str, ...]) -> list[float] | None:
+    return [float(n) for name, n in zip(names, numbers, strict=True) if name in taking] or None
+
+
+# -- numbers of few bits ------------------------------------------------------------------------------------------
+
+
+def _plain(pen: Pen, node: Node, operand: int, x: str | None) -> str | None:
+    """A scale or zero point of one element as a scalar."""
+    if x is None or pen.type(node, operand).shape != (1,):
+        return x
+    return pen.Reshape(x, np.array([], np.int64))
+
+
+@rule("quantize")
+def quantize(pen: Pen, node: Node, x: str, scale: str, zero_point: str | None = None) -> str:
+    return pen.QuantizeLinear(
+        x,
+        _plain(pen, node, 1, scale),
+        _plain(pen, node, 2, zero_point) if zero_point else None,
+        axis=node.axis,
+        block_size=node.block or None,
+        output_dtype=NUMBERS[node.dtype],
+        precision=None if node.precision is pen.type(node, 1).dtype else NUMBERS[node.precision],
+        saturate=None if node.saturate else 0,
+    )
+
+
+@rule("dequantize")
+def dequantize(pen: Pen, node: Node, x: str, scale: str, zero_point: str | None = None) -> str:
+    point = _plain(pen, node, 2, zero_point) if zero_point else None
+    return pen.DequantizeLinear(
+        x,
+        _plain(pen, node, 1, scale),
+        point,
+        axis=node.axis,
+        block_size=node.block or None,
+        output_dtype=None if node.dtype is pen.type(node, 1).dtype else NUMBERS[node.dtype],
+    )
+
+
+# -- images -------------------------------------------------------------------------------------------------------
+
+
+@rule("resample")
+def resample(pen: Pen, node: Node, x: str, indices: str, weights: str) -> str:
+    behind = pen.type(node, 0).rank - node.axis - 1
+    if behind:
+        weights = pen.Unsqueeze(weights, np.arange(2, 2 + behind))
+    terms = pen.Mul(pen.Gather(x, indices, axis=node.axis), weights)
+    return pen.ReduceSum(terms, np.array([node.axis + 1], np.int64), keepdims=0)
+
+
+@rule("grid_sample")
+def grid_sample(pen: Pen, node: Node, x: str, grid: str) -> str:
+    return pen.GridSample(x, grid, mode=node.mode, padding_mode=node.padding, align_corners=node.align_corners)
+
+
+@rule("roi_align")
+def roi_align(pen: Pen, node: Node, x: str, rois: str, batch: str) -> str:
+    return pen.RoiAlign(
+        x,
+        rois,
+        batch,
+        output_height=node.height,
+        output_width=node.width,
+        sampling_ratio=node.ratio,
+        spatial_scale=float(node.scale),
+        mode=node.mode,
+        coordinate_transformation_mode="half_pixel" if node.half_pixel else "output_half_pixel",
+    )
+
+
+@rule("decode_image")
+def decode_image(pen: Pen, node: Node, x: str) -> str:
+    return pen.ImageDecoder(x, pixel_format={"rgb": "RGB", "bgr": "BGR", "gray": "Grayscale"}[node.pixels])

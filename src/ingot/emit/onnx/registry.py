@@ -1,0 +1,40 @@
+"""The table of rules back to ONNX: `@rule("name")` says which ONNX nodes are an op.
+
+A rule gets the pen, the node, and the ONNX name of each operand, None for one that is left out; it returns the ONNX
+name of each result: one, or a tuple of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+RULES: dict[str, Callable[..., str | tuple[str, ...]]] = {}
+
+_CACHE = "keeps keys and values in blocks that sequences share, which ONNX does not have"
+
+# Why an op has no rule.
+GAPS = {
+    "append_keys": _CACHE,
+    "append_keys_int8": _CACHE,
+    "append_values": _CACHE,
+    "append_values_int8": _CACHE,
+    "cached_attention": _CACHE,
+    "pairwise_coupling": "iterates inside ONNX's SVMClassifier, which takes no scores",
+    "refuse": "is an error, which ONNX cannot say",
+    "tree_ensemble": "takes tables, which are attributes of ONNX's TreeEnsemble",
+}
+
+
+def rule(*names: str) -> Callable[..., Any]:
+    """Declares the rule of one or more ops."""
+
+    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            known = RULES.get(name, function)
+            # An import that was interrupted and tried again declares its rules again.
+            assert known.__qualname__ == function.__qualname__, f"the rule of {name} is declared twice"
+            RULES[name] = function
+        return function
+
+    return declare
