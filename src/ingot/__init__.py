@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ingot.errors import (
+    ExtensionError,
     IngotError,
     InputError,
     LimitError,
@@ -21,12 +22,17 @@ from ingot.errors import (
 if TYPE_CHECKING:
     from ingot.emit.onnx import export_onnx
     from ingot.llm import LLM
+    from ingot.ops.custom import ExternalKernel, register_op, unregister_op
+    from ingot.passes import register_pass, unregister_pass
     from ingot.session import InferenceSession
+    from ingot.types import TensorType
 
 __version__ = "0.1.0"
 
 __all__ = [
     "LLM",
+    "ExtensionError",
+    "ExternalKernel",
     "InferenceSession",
     "IngotError",
     "InputError",
@@ -35,12 +41,27 @@ __all__ = [
     "OutputError",
     "ResourceError",
     "ShapeError",
+    "TensorType",
     "UnsupportedError",
     "export_onnx",
+    "register_op",
+    "register_pass",
+    "unregister_op",
+    "unregister_pass",
 ]
 
 # What brings numpy, onnx and the pipeline is imported when it is first wanted: name -> its module.
-_LATE = {"InferenceSession": "ingot.session", "LLM": "ingot.llm", "export_onnx": "ingot.emit.onnx"}
+_LATE = {
+    "ExternalKernel": "ingot.ops.custom",
+    "InferenceSession": "ingot.session",
+    "LLM": "ingot.llm",
+    "TensorType": "ingot.types",
+    "export_onnx": "ingot.emit.onnx",
+    "register_op": "ingot.ops.custom",
+    "register_pass": "ingot.passes",
+    "unregister_op": "ingot.ops.custom",
+    "unregister_pass": "ingot.passes",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,9 @@ from ingot.config import check
 from ingot.errors import UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.lower import Backend, Lowered, Target, lower, segments
+from ingot.lower.lowered import Choice
 from ingot.ops.control import inner_graphs
+from ingot.ops.custom import kernel_of
 from ingot.passes import optimize
 from ingot.plan import Placement, Plan, plan
 from ingot.verify import verify
@@ -76,9 +78,18 @@ class CompiledSegment:
             branches = [self.inner.get((node.outputs[0], each.attribute)) for each in inner_graphs(node)]
             if node.op.name == "if" and None not in branches:
                 found += [text for branch in branches if branch is not None for text in branch.fallback]
-            elif node.op.name != "refuse":
+            elif node.op.name != "refuse" and kernel_of(self.graph, node) is None:
                 found.append(f"{node.op.name} {node.outputs[0]!r}")
         return found
+
+    @property
+    def external(self) -> list[Choice]:
+        """The nodes that kernels of shared libraries compute."""
+        if self.native is not None:
+            return []
+        found = ((node, kernel_of(self.graph, node)) for node in self.graph.nodes)
+        made = [Choice(n.outputs[0], n.op.name, ((str(kernel), ""),)) for n, kernel in found if kernel is not None]
+        return made + [choice for inner in self.inner.values() for choice in inner.external]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +106,16 @@ class Compiled:
         return [text for segment in self.segments for text in segment.fallback]
 
     @property
+    def external(self) -> list[Choice]:
+        """What runs by kernels of shared libraries."""
+        return [choice for segment in self.segments for choice in segment.external]
+
+    @property
     def native(self) -> tuple[Lowered, Plan]:
         """The steps and places of the only segment. Raises UnsupportedError where an op has no kernel."""
         if len(self.segments) > 1 or self.segments[0].native is None:
-            missing = ", ".join(self.fallback) or "a choice of programs"
+            external = [f"{choice.op} {choice.node!r}" for choice in self.external]
+            missing = ", ".join([*self.fallback, *external]) or "a choice of programs"
             raise UnsupportedError(f"{self.mode.name}: no kernel, got {missing}, expected one for each node")
         return self.segments[0].native
 

@@ -52,6 +52,12 @@ class OutputError(IngotError):
     exit_code = 73
 
 
+class ExtensionError(IngotError):
+    """A registered op or pass raised an error, or did not do what it promised."""
+
+    exit_code = 65
+
+
 class ResourceError(IngotError):
     """Memory, threads or the native library could not be had."""
 
@@ -74,3 +80,18 @@ def bounded(where: str) -> Iterator[None]:
         if error.errno not in EXHAUSTED:
             raise
         raise ResourceError(f"{error.filename or where}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def guarded(where: str) -> Iterator[None]:
+    """Names the place in whatever a function of the user raises in the block: a typed error keeps its type, any other
+    becomes an ExtensionError.
+    """
+    try:
+        yield
+    except IngotError as error:
+        raise type(error)(f"{where}: {error}") from error
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        raise ExtensionError(f"{where} raised {type(error).__name__}: {error}") from error

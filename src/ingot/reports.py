@@ -27,9 +27,17 @@ class Explanation:
     detailed: bool
 
     @staticmethod
-    def of(programs: Sequence[NativeProgram], fallback: Sequence[str], node: str | None = None) -> Explanation:
-        """Explains compiled programs; `node` is the name of one value. Raises InputError when no choice made it."""
-        choices = [choice for program in programs for choice in program.lowered.choices]
+    def of(
+        programs: Sequence[NativeProgram],
+        fallback: Sequence[str],
+        node: str | None = None,
+        external: Sequence[Choice] = (),
+    ) -> Explanation:
+        """Explains compiled programs; `node` is the name of one value. Raises InputError when no choice made it.
+
+        external: choices of kernels of shared libraries.
+        """
+        choices = [*(choice for program in programs for choice in program.lowered.choices), *external]
         if node is not None:
             choices = [choice for choice in choices if choice.node == node]
             if not choices:

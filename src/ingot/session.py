@@ -23,7 +23,8 @@ from ingot.load import Deferred, is_onnx_file, is_saved_program, load_model
 from ingot.locks import OwnedLock
 from ingot.lower import Target
 from ingot.machine import usable_threads
-from ingot.passes import optimize
+from ingot.ops.custom import CUSTOM
+from ingot.passes import REGISTERED, optimize
 from ingot.plan import Place, Placement
 from ingot.reports import Explanation, PlanReport, Profile
 from ingot.run.arena import Arena
@@ -102,7 +103,9 @@ class InferenceSession:
     ) -> None:
         """Loads, binds, runs the passes, and compiles what has no symbols."""
         passes, executor, weights = self.passes, self.executor, WeightStore(self.threads)
-        root = folder_of(cache) if executor == "native" and is_onnx_file(source) else None
+        # An entry is found by the file and the options, which say nothing of what a registered op or pass does.
+        may_keep = executor == "native" and is_onnx_file(source) and not CUSTOM and not REGISTERED
+        root = folder_of(cache) if may_keep else None
         entry = None if root is None else entry_of(root, source, passes, dims)
         kept = None if entry is None else entry.read(weights)
         loaded = _load(source, example_inputs, weights) if kept is None else _Loaded(kept, is_compiled=True)
@@ -152,7 +155,8 @@ class InferenceSession:
 
         Raises InputError for an unknown node, and for a symbolic model none of whose shapes has been bound yet.
         """
-        return Explanation.of(self._context.current().native, self._context.current().fallback, node)
+        program = self._context.current()
+        return Explanation.of(program.native, program.fallback, node, program.external)
 
     def profile(self, input_feed: Mapping[str, Any], runs: int = 1) -> Profile:
         """Runs with a clock around each step, and gives the median of each over `runs` runs, in nanoseconds.

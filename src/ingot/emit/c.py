@@ -67,6 +67,9 @@ def emit(graph: Graph, weights: WeightSource, folder: str | os.PathLike[str]) ->
     if compiled.fallback:
         missing = ", ".join(compiled.fallback)
         raise UnsupportedError(f"emit: no kernel, got {missing}, expected one for each node")
+    if compiled.external:
+        named = ", ".join(choice.candidates[-1][0] for choice in compiled.external)
+        raise UnsupportedError(f"emit: kernels of shared libraries, got {named}, expected Ingot's own")
     return _write(*compiled.native, weights, os.fspath(folder))
 
 

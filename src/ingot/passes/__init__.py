@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from itertools import cycle, islice
 
 from ingot import config, text
-from ingot.errors import InputError
-from ingot.ir import Graph
+from ingot.errors import ExtensionError, InputError, guarded
+from ingot.ir import Graph, Type, compatible
 from ingot.passes.absorb import absorb_pad, absorb_scale, absorb_transpose
 from ingot.passes.cse import merge_equal
 from ingot.passes.dce import eliminate_dead
@@ -52,7 +52,41 @@ PASSES: dict[str, Pass] = {
     "merge_matmul": merge_matmuls,
 }
 
+REGISTERED: set[str] = set()  # names of those that users added
+
 _MAX_ROUNDS = 64  # far more than any chain of rewrites needs: reaching it means that two passes undo each other
+
+
+def register_pass(name: str, function: Pass, *, before: str | None = None, after: str | None = None) -> None:
+    """Adds a pass to the order, before or after another one, or last.
+
+    function: changes a graph in place, through its methods alone, and says whether it changed anything; what the graph
+    computes, its inputs and its outputs stay. It runs again and again, with the others, until none changes the graph,
+    and on subgraphs too. After each time the graph is checked: types are inferred again, its text is read again.
+
+    Raises InputError for a name that is taken or no identifier, or a place that is not there. What a pass raises names
+    it, and a graph that it leaves broken is an ExtensionError.
+    """
+    where = f"register_pass {name!r}"
+    if not isinstance(name, str) or not name.isidentifier() or name in PASSES or not callable(function):
+        raise InputError(f"{where}: bad or taken name, or no function, expected an identifier and a function")
+    beside = before or after
+    if (before and after) or (beside is not None and beside not in PASSES):
+        raise InputError(f"{where}: bad place, got before={before!r} and after={after!r}, expected one pass or none")
+    rows = list(PASSES.items())
+    place = len(rows) if beside is None else list(PASSES).index(beside) + (after is not None)
+    rows.insert(place, (name, function))
+    PASSES.clear()
+    PASSES.update(rows)
+    REGISTERED.add(name)
+
+
+def unregister_pass(name: str) -> None:
+    """Takes a registered pass back. Raises InputError for another name."""
+    if name not in REGISTERED:
+        raise InputError(f"unregister_pass: no such pass, got {name!r}, expected one of {sorted(REGISTERED)}")
+    REGISTERED.remove(name)
+    del PASSES[name]
 
 
 def optimize(graph: Graph, passes: tuple[str, ...] | None = None) -> None:
@@ -84,14 +118,17 @@ def run_until_stable(graph: Graph, passes: Mapping[str, Pass]) -> bool:
         changed |= idle == 0
         if idle == len(passes):
             return changed
-    raise AssertionError(f"passes do not settle after {_MAX_ROUNDS} rounds: {', '.join(passes)}")
+    message = f"passes do not settle after {_MAX_ROUNDS} rounds: {', '.join(passes)}"
+    if REGISTERED.intersection(passes):
+        raise ExtensionError(message)
+    raise AssertionError(message)
 
 
 def run(graph: Graph, name: str, each: Pass) -> bool:
     """Runs one pass once, with the checks and prints that the INGOT_CHECK and INGOT_DEBUG levels ask for."""
     shows = config.debug() >= 3
     before = text.dump(graph) if shows else ""
-    changed = each(graph)
+    changed = _run_registered(graph, name, each) if name in REGISTERED else each(graph)
     if changed and shows:
         print(f"pass {name}\n{text.diff(before, text.dump(graph))}", file=sys.stderr)
     if changed and config.check() >= 2:
@@ -99,3 +136,30 @@ def run(graph: Graph, name: str, each: Pass) -> bool:
         dumped = text.dump(graph)
         assert text.dump(text.parse(dumped)) == dumped, f"pass {name}: the text form does not round-trip"
     return changed
+
+
+def _run_registered(graph: Graph, name: str, each: Pass) -> bool:
+    """Runs a pass of a user, and holds it to what passes promise."""
+    before = _interface(graph)
+    with guarded(f"pass {name!r}"):
+        changed = each(graph)
+    if not isinstance(changed, bool):
+        raise ExtensionError(f"pass {name!r}: says not whether it changed something, got {changed!r}, expected a bool")
+    with guarded(f"pass {name!r}: the graph that it leaves"):
+        graph.validate()
+        text.parse(text.dump(graph))  # asserts may be off
+        after = _interface(graph)
+    same = before.keys() == after.keys() and all(compatible(type, after[key]) for key, type in before.items())
+    if not same:
+        raise ExtensionError(f"pass {name!r}: changes inputs, outputs or states, got {after}, expected {before}")
+    return changed
+
+
+def _interface(graph: Graph) -> dict[tuple[str, int, str], Type]:
+    """What a graph is to its callers: the types of inputs, states and outputs, by kind, place and name."""
+    named = [
+        *(("input", i, name, name) for i, name in enumerate(graph.inputs)),
+        *(("state", i, name, name) for i, name in enumerate(graph.states)),
+        *(("output", i, external, name) for i, (external, name) in enumerate(graph.outputs.items())),
+    ]
+    return {(kind, i, external): graph.values[name].type for kind, i, external, name in named}

@@ -54,6 +54,7 @@ def interpret(
     watch: Watch | None = None,
     symbols: dict[str, int] | None = None,
     inner: Mapping[tuple[str, str], Inner] = {},
+    kernels: Mapping[str, Callable[..., Any]] = {},
 ) -> dict[str, Any]:
     """Runs a graph. Returns its outputs by external name and each state's update as `state:<name>`, all fresh arrays.
 
@@ -61,14 +62,14 @@ def interpret(
     attributes become f64, which makes this the oracle. watch(name, array) sees the result of every node, those of
     subgraphs included. symbols: dims that have values already, where this graph is a part of another; it gets those
     that are measured here. inner: what runs subgraphs in the place of the reference, by the first result of the node
-    and the attribute.
+    and the attribute. kernels: what computes nodes in the place of their references, by the first result.
     Raises InputError for a wrong name, dtype, rank, dim or index, LoadError for a weight without data, and
     ResourceError when a result finds no memory.
     """
     bound = bind_symbols(graph, feeds, symbols or {}, float64=float64)
     for file in mapped_files(value.data for value in graph.values.values() if value.data is not None):
         file.expect_unchanged()
-    run = _Run(graph, bound, float64, watch, inner)
+    run = _Run(graph, bound, float64, watch, inner, kernels)
     for name in [*graph.inputs, *graph.states]:
         run.arrays[name] = run.fed(name, feeds.get(name))
     try:
@@ -174,6 +175,7 @@ class _Run:
         float64: bool,
         watch: Watch | None,
         inner: Mapping[tuple[str, str], Inner],
+        kernels: Mapping[str, Callable[..., Any]],
     ):
         self.graph = graph
         self.symbols = symbols
@@ -181,6 +183,7 @@ class _Run:
         self.float64 = float64
         self.watch = watch
         self.inner = inner
+        self.kernels = kernels
         self.arrays: dict[str, np.ndarray] = {}
         self.reads = {name: sum(value.users.values()) for name, value in graph.values.items()}
         for name in [*graph.outputs.values(), *graph.states.values()]:
@@ -233,7 +236,8 @@ class _Run:
         try:
             inferred = node.op.infer(*types, **attributes)
             wide = f64 if self.float64 else f32
-            results = compute(node.op, operands, attributes, wide, types=types, bodies=bodies)
+            kernel = self.kernels.get(node.outputs[0])
+            results = compute(node.op, operands, attributes, wide, types=types, bodies=bodies, function=kernel)
         except (ShapeError, InputError) as error:
             raise InputError(f"node {node.outputs[0]!r}: {error}") from error
         inferred = inferred if isinstance(inferred, tuple) else (inferred,)
@@ -290,7 +294,7 @@ class _Body:
         """Raises InputError for arrays that are no inputs of it, as `interpret` does."""
         around, feeds = self.around, dict(zip(self.graph.inputs, arrays, strict=True))
         symbols = bind_symbols(self.graph, feeds, around.symbols, float64=around.float64)
-        run = _Run(self.graph, symbols, around.float64, around.watch, {})
+        run = _Run(self.graph, symbols, around.float64, around.watch, {}, {})
         run.arrays.update(feeds)
         return tuple(run.run().values())
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,9 @@ from ingot.compile import Compiled
 from ingot.config import debug
 from ingot.ir import Graph
 from ingot.ops.control import inner_graphs
+from ingot.ops.custom import kernel_of
 from ingot.run.arena import Arena
+from ingot.run.external import bound
 from ingot.run.interpret import bind_symbols, fresh, interpret
 from ingot.run.native import NativeProgram
 from ingot.run.store import WeightStore
@@ -21,10 +23,18 @@ from ingot.run.store import WeightStore
 
 @dataclass(slots=True)
 class InterpretedSegment:
-    """Nodes that only the reference can compute. inner: those of their subgraphs that are programs."""
+    """Nodes that no kernel of Ingot's computes: the reference does, or a kernel of the user's.
+
+    inner: those of their subgraphs that are programs.
+    """
 
     graph: Graph
     inner: Mapping[tuple[str, str], InnerProgram]
+    kernels: Mapping[str, Callable[..., Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = ((node, kernel_of(self.graph, node)) for node in self.graph.nodes)
+        self.kernels = {node.outputs[0]: bound(node.op, kernel) for node, kernel in found if kernel is not None}
 
     @property
     def programs(self) -> list[Program]:
@@ -34,7 +44,7 @@ class InterpretedSegment:
     def run(self, inputs: Sequence[Any], symbols: dict[str, int]) -> list[Any]:
         """Runs the nodes; inputs and results in graph order. symbols: the dims measured so far; it adds its own."""
         feeds = dict(zip(self.graph.inputs, inputs, strict=True))
-        results = interpret(self.graph, feeds, symbols=symbols, inner=self.inner)
+        results = interpret(self.graph, feeds, symbols=symbols, inner=self.inner, kernels=self.kernels)
         return [results[name] for name in self.graph.outputs]
 
 
@@ -96,7 +106,7 @@ class Program:
 
     def __init__(self, compiled: Compiled, weights: WeightStore, arena: Arena, state: Arena | None = None):
         """arena: the memory of runs, which programs may share. state: where states lie; in the arena unless given."""
-        self.graph, self.fallback = compiled.graph, compiled.fallback
+        self.graph, self.fallback, self.external = compiled.graph, compiled.fallback, compiled.external
         self.segments: list[NativeProgram | BranchSegment | InterpretedSegment] = []
         for segment in compiled.segments:
             if segment.native is None:

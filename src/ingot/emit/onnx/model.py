@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import typing
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import helper
@@ -15,6 +17,7 @@ from ingot.emit.onnx.registry import GAPS, RULES
 from ingot.errors import LoadError, UnsupportedError
 from ingot.files import written
 from ingot.ir import Graph, Node, TensorType
+from ingot.ops.custom import CUSTOM, Custom
 from ingot.ops.define import expand_node
 from ingot.text import dump
 
@@ -67,6 +70,7 @@ class _Export:
         self.graph = graph
         self.functions: dict[str, onnx.FunctionProto] = {}  # by the text of what they compute
         self.missing: dict[str, str] = {}  # op -> why
+        self.domains: set[str] = set()  # of registered ops
 
     def model(self) -> onnx.ModelProto:
         graph = self.graph
@@ -104,8 +108,8 @@ class _Export:
 
     def assembled(self, graph: onnx.GraphProto) -> onnx.ModelProto:
         opsets = [helper.make_opsetid("", OPSET)]
-        if self.functions:
-            opsets.append(helper.make_opsetid(INGOT, 1))
+        domains = sorted(self.domains | ({INGOT} if self.functions else set()))
+        opsets += [helper.make_opsetid(domain, 1) for domain in domains]
         return helper.make_model(
             graph,
             functions=list(self.functions.values()),
@@ -136,10 +140,13 @@ class _Export:
         """One node; an error of its rule names it."""
         names = [pen.values.get(name) or pen.names.fresh(name) for name in node.outputs]
         pen.values.update(zip(node.outputs, names, strict=True))
-        rule = RULES.get(node.op.name)
+        own = CUSTOM.get(node.op.name)
+        rule = RULES.get(node.op.name) if own is None else _custom(own)
         if rule is None:
-            self.missing[node.op.name] = GAPS[node.op.name]
+            self.missing[node.op.name] = GAPS[node.op.name] if own is None else "is registered without an ONNX name"
             return
+        if own is not None and own.onnx is not None:
+            self.domains.add(own.onnx[0])
         pen.hint, start = names[0], len(pen.nodes)
         operands = [None if o is None else pen.values[o] for o in node.operands]
         try:
@@ -195,6 +202,29 @@ class _Export:
             results.append(value_info(result, graph.values[name], named=False))
         inputs = [value_info(pen.values[name], graph.values[name], named=False) for name in own]
         return helper.make_graph(pen.nodes, pen.names.fresh(graph.name or "body"), inputs, results, pen.initializers)
+
+
+def _custom(own: Custom) -> Callable[..., tuple[str, ...]] | None:
+    """The rule of a registered op that has an ONNX name: a node of that name with its attributes."""
+    if own.onnx is None:
+        return None
+    domain, op_type = own.onnx
+
+    def rule(pen: Pen, node: Node, *operands: str | None) -> tuple[str, ...]:
+        kinds = node.op.attribute_types
+        given = {key: _attribute(key, kinds[key], value) for key, value in node.attributes.items()}
+        return pen.add_all(op_type, len(node.outputs), *operands, domain=domain, **given)
+
+    return rule
+
+
+def _attribute(name: str, kind: Any, value: Any) -> onnx.AttributeProto:
+    """An attribute as its annotation has it: an integer may stand for a float, and an empty list tells no type."""
+    if typing.get_origin(kind) is tuple:
+        element = typing.get_args(kind)[0]
+        types = {float: onnx.AttributeProto.FLOATS, str: onnx.AttributeProto.STRINGS}
+        return helper.make_attribute(name, [*map(element, value)], None, types.get(element, onnx.AttributeProto.INTS))
+    return helper.make_attribute(name, int(value) if kind is bool else kind(value))
 
 
 def _rename(pen: Pen, nodes: list[onnx.NodeProto], result: str, name: str) -> None:

@@ -82,7 +82,9 @@ class Pen:
         made = tuple(self.names.fresh(f"{self.hint}.{op.lower()}") for _ in range(outputs))
         made_node = helper.make_node(op, inputs, made, name=made[0], domain=domain)
         for key, value in sorted(attributes.items()):
-            if value is not None:
+            if isinstance(value, onnx.AttributeProto):
+                made_node.attribute.append(value)
+            elif value is not None:
                 given = int(value) if isinstance(value, bool) else value
                 made_node.attribute.append(helper.make_attribute(key, given))
         self.nodes.append(made_node)

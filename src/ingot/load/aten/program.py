@@ -39,10 +39,12 @@ from ingot.load.aten import (  # noqa: F401  # rules
 )  # fmt: skip
 from ingot.load.aten.archive import CONTRADICTION, read_archive
 from ingot.load.aten.builder import AtenBuilder, from_torch
+from ingot.load.aten.custom import registered
 from ingot.load.aten.names import dim_names, output_names, value_name
 from ingot.load.aten.registry import RULES
 from ingot.load.aten.symbolic import Symbols
 from ingot.load.made import note
+from ingot.ops.custom import find_torch
 
 CONSTANT_BYTES_MAX = 64 * 1024
 
@@ -344,6 +346,9 @@ class Importer:
             self.builder.result = self._types(produced)
             self.builder.ops = set()
             keywords = {k: v for k, v in kwargs.items() if k not in IGNORED}
+            own = find_torch(str(target))
+            if own is not None:
+                return registered(self.builder, own, target, args, kwargs)
             result = NotImplemented if rule is None else rule(self.builder, *args, **keywords)
             if result is NotImplemented:
                 return self._decomposed(target, fakes, produced, name)

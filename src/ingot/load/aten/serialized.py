@@ -24,6 +24,7 @@ from torch._export.serde.union import _Union as Union
 from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.load.aten.expression import read_expression
 from ingot.load.hf.strict_json import parse_json, parse_object, shown
+from ingot.ops.custom import find_torch
 
 _INTEGER_BITS = 64
 _NAMED = (
@@ -167,7 +168,8 @@ def _check_argument_name(name: str, where: str) -> None:
 
 
 def _known(target: str) -> bool:
-    """Whether an operator is one of ATen's, a function of sizes, or a region that is part of the graph around it."""
+    """Whether an operator is one of ATen's, a registered op, a function of sizes, or a region that is part of the graph
+    around it."""
     if target in _SIZE_FUNCTIONS:
         return True
     root, *path = target.split(".")
@@ -175,7 +177,9 @@ def _known(target: str) -> bool:
         return False
     if path[1] == "higher_order":
         return len(path) == 3 and path[2] in _REGIONS
-    if len(path) != 4 or path[1] not in _NAMESPACES or path[2] in _READS_FILES:
+    if len(path) != 4 or path[2] in _READS_FILES:
+        return False
+    if path[1] not in _NAMESPACES and find_torch(".".join(path[1:])) is None:
         return False
     packet = getattr(getattr(torch.ops, path[1]), path[2], None)
     overload = getattr(packet, path[3], None) if isinstance(packet, torch._ops.OpOverloadPacket) else None

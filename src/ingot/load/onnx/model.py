@@ -22,12 +22,14 @@ from ingot.ir import Graph, OptionalType, TensorType, Type, forget
 from ingot.load.made import note
 from ingot.load.onnx.builder import Facts, OnnxBuilder, Totals
 from ingot.load.onnx.call import Body, Call
+from ingot.load.onnx.custom import registered
 from ingot.load.onnx.parse import OLDEST_NATIVE_OPSET, Parsed, parse_model
 from ingot.load.onnx.registry import DESCRIBED, REFUSED, find_rule, foreign_name
 from ingot.load.onnx.signature import check_call, signature_of
 from ingot.load.onnx.symbols import Symbols
 from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
 from ingot.load.onnx.tensors import UNNAMED, array_of, count_elements, declared_type, dtype_of
+from ingot.ops.custom import find_onnx
 
 MAX_DEPTH = 32  # of functions and subgraphs in one another
 MAX_INLINED_NODES = 200_000  # of functions and subgraphs, each time they are walked; others count as the graph's
@@ -209,6 +211,9 @@ class _Loader:
         return final
 
     def apply(self, call: Call, frame: _Frame) -> tuple:
+        own = find_onnx(call.domain, call.op)
+        if own is not None:
+            return registered(call, own)
         function = self.model.functions.get((call.node.domain, call.op, call.node.overload))
         if function is not None:
             return self.inline(function, call, frame)

@@ -1,0 +1,239 @@
+"""Ops that users register: a reference in Python, how its types follow, and what they are called elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from ingot.dtype import DTYPES, from_numpy
+from ingot.errors import ExtensionError, InputError, guarded
+from ingot.ir import OPS, Graph, Node, Op, TensorType
+from ingot.ops.define import op
+
+MAX_OP_NAME = 64  # characters of the name of a registered op
+
+# What the annotation of an attribute may be.
+ATTRIBUTES = (bool, int, float, str, tuple[int, ...], tuple[float, ...], tuple[str, ...], tuple[bool, ...])
+
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+_OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ingot")
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalKernel:
+    """A C function of a shared library that computes a registered op; docs/extending.md has its signature.
+
+    dtypes: names of those that it takes, all operands and results being of one of them; elsewhere the reference runs.
+    """
+
+    library: str | os.PathLike[str]
+    symbol: str
+    dtypes: tuple[str, ...] = ("f32",)
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.library)}:{self.symbol}"
+
+
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """What a registered op is called elsewhere, and what else computes it.
+
+    onnx: (domain, op type). torch: `library.name.overload`.
+    """
+
+    onnx: tuple[str, str] | None
+    torch: str | None
+    kernel: ExternalKernel | None
+
+
+CUSTOM: dict[str, Custom] = {}
+
+
+def register_op(
+    name: str,
+    function: Callable[..., Any],
+    *,
+    infer: Callable[..., Any] | None = None,
+    outputs: int = 1,
+    acts_on: str = "tensor",
+    onnx: tuple[str, str] | None = None,
+    torch: str | None = None,
+    kernel: ExternalKernel | None = None,
+) -> None:
+    """Makes a Python function an op that models may use, and that every stage treats like one of Ingot's own.
+
+    name: `swirl` or `mine.swirl`, which no op has. function: the reference. Its positional parameters are the operands
+    (default None: optional; `*xs`: any number), read-only arrays; its keyword-only ones are the attributes, annotated
+    with bool, int, float, str or a tuple of one of these. It returns an array, or a tuple of `outputs` arrays, and the
+    same ones for the same operands, for nodes are merged, folded and left out. infer: the type of the result, or a
+    tuple of them, from those of the operands and the attributes, as `TensorType`; dims may be symbolic. None: the type
+    of the first operand. acts_on: "element" or "row" where an element or row of the result is made of what stands at
+    its place in the operands alone, which lets passes move other ops past it. onnx: domain and op type of the nodes
+    that become this op, and that `export_onnx` writes. torch: `library::name` of a custom op of torch, whose tensors
+    are the operands and whose other arguments the attributes of their names.
+
+    kernel: what runs it in a native session where all shapes are known. Attributes are bool, int and float then.
+
+    Without a kernel the reference runs it, which `explain` says and `strict` refuses. Raises InputError for a name that
+    is taken, or a declaration that is not as above. What the functions raise, or return against their promise, is an
+    ExtensionError.
+    """
+    where = f"register_op {name!r}"
+    _check_names(where, name, onnx, torch)
+    if acts_on not in ("element", "row", "tensor") or outputs < 1:
+        raise InputError(f"{where}: bad acts_on or outputs, got {acts_on!r} and {outputs}")
+    _check_signature(where, function)
+    _check_kernel(where, function, kernel)
+    inferred = _inferring(name, infer or _same_as_first, outputs)
+    declared = op(infer=inferred, samples=(), outputs=outputs, acts_on=acts_on, computes=False, name=name)
+    declared(_referring(name, function, inferred))
+    target = None if torch is None else torch.replace("::", ".")
+    if target is not None and target.count(".") == 1:
+        target += ".default"
+    CUSTOM[name] = Custom(onnx, target, kernel)
+
+
+def unregister_op(name: str) -> None:
+    """Takes a registered op back; graphs that use it must not be used any more. Raises InputError for another name."""
+    if name not in CUSTOM:
+        raise InputError(f"unregister_op: no such op, got {name!r}, expected one of {', '.join(CUSTOM) or 'none'}")
+    del CUSTOM[name], OPS[name]
+
+
+def find_onnx(domain: str, op_type: str) -> Op | None:
+    """The registered op that an ONNX node is."""
+    return next((OPS[name] for name, custom in CUSTOM.items() if custom.onnx == (domain, op_type)), None)
+
+
+def find_torch(target: str) -> Op | None:
+    """The registered op that a call of torch is; target: `library.name.overload`."""
+    return next((OPS[name] for name, custom in CUSTOM.items() if custom.torch == target), None)
+
+
+def _check_names(where: str, name: str, onnx: tuple[str, str] | None, torch: str | None) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_OP_NAME:
+        raise InputError(f"{where}: bad name, expected identifiers joined by dots, at most {MAX_OP_NAME} characters")
+    if name in OPS:
+        raise InputError(f"{where}: the name is taken, expected one that no op has; see 'ingot ops'")
+    if onnx is not None:
+        if not isinstance(onnx, tuple) or len(onnx) != 2 or not all(isinstance(part, str) for part in onnx):
+            raise InputError(f"{where}: bad ONNX name, got {onnx!r}, expected (domain, op type)")
+        if onnx[0] in _OWN_DOMAINS or not onnx[1]:
+            raise InputError(f"{where}: bad ONNX name, got {onnx}, expected a domain that is not ONNX's or Ingot's")
+        if find_onnx(*onnx) is not None:
+            raise InputError(f"{where}: the ONNX name is taken, got {onnx}")
+    if torch is not None:
+        if not isinstance(torch, str) or not re.fullmatch(r"\w+::\w+(\.\w+)?", torch) or torch.startswith("aten::"):
+            raise InputError(f"{where}: bad torch name, got {torch!r}, expected 'library::name' of a custom op")
+        target = torch.replace("::", ".")
+        if find_torch(target) or find_torch(f"{target}.default"):
+            raise InputError(f"{where}: the torch name is taken, got {torch!r}")
+
+
+def _check_signature(where: str, function: Callable[..., Any]) -> None:
+    if not inspect.isroutine(function):
+        raise InputError(f"{where}: not a function, got {type(function).__name__}")
+    hints = get_type_hints(function)
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            raise InputError(f"{where}: attributes have names, got **{parameter.name}")
+        if parameter.kind is parameter.KEYWORD_ONLY and hints.get(parameter.name) not in ATTRIBUTES:
+            got = hints.get(parameter.name, "no annotation")
+            raise InputError(f"{where}: bad attribute {parameter.name!r}, got {got}, expected one of {ATTRIBUTES}")
+        is_operand = parameter.kind not in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+        if is_operand and parameter.default not in (parameter.empty, None):
+            raise InputError(f"{where}: bad operand {parameter.name!r}, got a default, expected none or None")
+
+
+def _check_kernel(where: str, function: Callable[..., Any], kernel: ExternalKernel | None) -> None:
+    if kernel is None:
+        return
+    if not isinstance(kernel, ExternalKernel) or not set(kernel.dtypes) <= {d.name for d in DTYPES.values()} - {
+        "string"
+    }:
+        raise InputError(f"{where}: bad kernel, got {kernel!r}, expected an ExternalKernel of dtypes that Ingot has")
+    hints = get_type_hints(function)
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and hints[parameter.name] not in (bool, int, float):
+            raise InputError(f"{where}: attribute {parameter.name!r} cannot be given to a kernel, expected a number")
+
+
+def kernel_of(graph: Graph, node: Node) -> ExternalKernel | None:
+    """The kernel of a shared library that computes a node, where all types are known and it takes them."""
+    custom = CUSTOM.get(node.op.name)
+    if custom is None or custom.kernel is None:
+        return None
+    types = [graph.values[name].type for name in (*node.operands, *node.outputs) if name is not None]
+    fits = all(isinstance(t, TensorType) and t.is_static and t.dtype.name in custom.kernel.dtypes for t in types)
+    return custom.kernel if fits else None
+
+
+def _same_as_first(*types: TensorType | None, **_: Any) -> TensorType | None:
+    return types[0] if types else None
+
+
+def _inferring(name: str, infer: Callable[..., Any], outputs: int) -> Callable[..., Any]:
+    """The inference of an op, held to what it promises."""
+
+    @functools.wraps(infer)
+    def inferred(*types: TensorType | None, **attributes: Any) -> Any:
+        where = f"op {name!r}: its inference"
+        with guarded(where):
+            made = infer(*types, **attributes)
+        several = made if isinstance(made, tuple) else (made,)
+        if len(several) != outputs or not all(isinstance(type, TensorType) for type in several):
+            raise ExtensionError(f"{where} gives a wrong result, got {made!r}, expected {outputs} of TensorType")
+        return made
+
+    return inferred
+
+
+def _referring(name: str, function: Callable[..., Any], inferred: Callable[..., Any]) -> Callable[..., Any]:
+    """The reference of an op, held to its inference."""
+
+    @functools.wraps(function)
+    def reference(*operands: np.ndarray | None, **attributes: Any) -> Any:
+        where = f"op {name!r}: its reference"
+        with guarded(where):
+            results = function(*map(read_only, operands), **attributes)
+        types = [None if a is None else TensorType(from_numpy(a.dtype), a.shape) for a in operands]
+        expected = inferred(*types, **attributes)
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        results = results if isinstance(results, tuple) else (results,)
+        expect_results(where, results, expected)
+        return tuple(map(np.asarray, results))
+
+    reference.__doc__ = function.__doc__ or f"{name}, a registered op."
+    return reference
+
+
+def read_only(array: np.ndarray | None) -> np.ndarray | None:
+    """A view that cannot be written: operands may be weights, and other nodes read them."""
+    if array is None:
+        return None
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def expect_results(where: str, results: Sequence[Any], expected: Sequence[TensorType]) -> None:
+    """Raises ExtensionError unless results are of the types; dims that these do not know may be any."""
+    fits = len(results) == len(expected) and all(map(_is_of, results, expected))
+    if not fits:
+        got = ", ".join(f"{r.dtype}{list(r.shape)}" if isinstance(r, np.ndarray) else type(r).__name__ for r in results)
+        raise ExtensionError(f"{where} gives a wrong result, got {got}, expected {', '.join(map(str, expected))}")
+
+
+def _is_of(result: Any, type: TensorType) -> bool:
+    if not isinstance(result, (np.ndarray, np.generic)) or type.dtype not in DTYPES.values():
+        return False
+    dims = zip(result.shape, type.shape, strict=False)
+    shaped = result.ndim == type.rank and all(not isinstance(dim, int) or dim == size for size, dim in dims)
+    return shaped and result.dtype == type.dtype.numpy

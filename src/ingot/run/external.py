@@ -1,0 +1,80 @@
+"""Kernels of registered ops: functions of shared libraries of the user, called with arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ingot.dtype import from_numpy
+from ingot.errors import ExtensionError, ResourceError
+from ingot.ir import Op, TensorType
+from ingot.ops.custom import ExternalKernel
+
+
+class _Array(ctypes.Structure):
+    """An array as C sees it: `ingot_array` of docs/extending.md."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("rank", ctypes.c_int64),
+        ("dtype", ctypes.c_char_p),
+    )
+
+
+class _Number(ctypes.Union):
+    """An attribute as C sees it: `ingot_number` of docs/extending.md."""
+
+    _fields_ = (("integer", ctypes.c_int64), ("real", ctypes.c_double))
+
+
+def bound(op: Op, kernel: ExternalKernel) -> Callable[..., tuple[np.ndarray, ...]]:
+    """A kernel as a function in the place of the op's reference.
+
+    Raises ResourceError where the library cannot be opened, or has no such function. A call raises ExtensionError for
+    a kernel that says it failed.
+    """
+    entry = _entry(os.fspath(kernel.library), kernel.symbol)
+
+    def call(*operands: np.ndarray | None, **attributes: Any) -> tuple[np.ndarray, ...]:
+        given = [None if a is None else np.require(a, requirements=("C", "A")) for a in operands]
+        types = [None if a is None else TensorType(from_numpy(a.dtype), a.shape) for a in given]
+        inferred = op.infer(*types, **attributes)
+        made = [np.empty(t.dims, t.dtype.numpy) for t in (inferred if isinstance(inferred, tuple) else (inferred,))]
+        numbers = (_Number * max(len(attributes), 1))(*(_number(attributes[name]) for name in op.attributes))
+        inputs, outputs = (_Array * max(len(given), 1))(*map(_array, given)), (_Array * len(made))(*map(_array, made))
+        code = entry(len(given), inputs, len(made), outputs, numbers)
+        if code:
+            raise ExtensionError(f"op {op.name!r}: its kernel {kernel} failed, got {code}, expected 0")
+        return tuple(made)
+
+    return call
+
+
+@functools.cache
+def _entry(library: str, symbol: str) -> Any:
+    try:
+        entry = getattr(ctypes.CDLL(library), symbol)
+    except (OSError, AttributeError) as error:
+        raise ResourceError(f"kernel {library}:{symbol}: cannot be opened, {error}") from error
+    arrays = ctypes.POINTER(_Array)
+    entry.argtypes = [ctypes.c_int64, arrays, ctypes.c_int64, arrays, ctypes.POINTER(_Number)]
+    entry.restype = ctypes.c_int
+    return entry
+
+
+def _array(array: np.ndarray | None) -> _Array:
+    """What points into an array; null for an operand that is left out."""
+    if array is None:
+        return _Array()
+    shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
+    return _Array(array.ctypes.data, shape, array.ndim, from_numpy(array.dtype).name.encode())
+
+
+def _number(value: float) -> _Number:
+    return _Number(real=value) if isinstance(value, float) else _Number(integer=int(value))
