@@ -52,8 +52,8 @@ KNOWN_GAPS: dict[str, set[str]] = {
         *(TRIED_IN_MODELS - {"absent", "scan"}),
         *(TABLES - {"dequantize", "quantize"}),
     },
-    # A paged cache, an error, an iteration and tables that ONNX cannot say; GAPS has each reason.
-    "to onnx": {"pairwise_coupling", "refuse", "tree_ensemble", *(LANGUAGE - {"expert_matmul"})},
+    # A paged cache, an error and an iteration that ONNX cannot say; GAPS has each reason.
+    "to onnx": {"pairwise_coupling", "refuse", *(LANGUAGE - {"expert_matmul"})},
 }
 
 

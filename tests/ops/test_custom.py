@@ -407,7 +407,7 @@ SCALED = """input x: f32[B, 4]
 input w: f32[4]
 e = exp(x)
 a, told = scale(e, w, by=0.5)
-b, told2 = scale(a, by=-2.0, number=9)
+b, told2 = scale(a, by=-2, number=9)
 y = neg(b)
 output y = y
 output told = told

@@ -46,7 +46,8 @@ def bound(op: Op, kernel: ExternalKernel) -> Callable[..., tuple[np.ndarray, ...
         types = [None if a is None else TensorType(from_numpy(a.dtype), a.shape) for a in given]
         inferred = op.infer(*types, **attributes)
         made = [np.empty(t.dims, t.dtype.numpy) for t in (inferred if isinstance(inferred, tuple) else (inferred,))]
-        numbers = (_Number * max(len(attributes), 1))(*(_number(attributes[name]) for name in op.attributes))
+        packed = (_number(kind, attributes[name]) for name, kind in op.attribute_types.items())
+        numbers = (_Number * max(len(attributes), 1))(*packed)
         inputs, outputs = (_Array * max(len(given), 1))(*map(_array, given)), (_Array * len(made))(*map(_array, made))
         code = entry(len(given), inputs, len(made), outputs, numbers)
         if code:
@@ -76,5 +77,6 @@ def _array(array: np.ndarray | None) -> _Array:
     return _Array(array.ctypes.data, shape, array.ndim, from_numpy(array.dtype).name.encode())
 
 
-def _number(value: float) -> _Number:
-    return _Number(real=value) if isinstance(value, float) else _Number(integer=int(value))
+def _number(kind: type, value: float) -> _Number:
+    """As the annotation has it: an integer may stand for a float."""
+    return _Number(real=float(value)) if kind is float else _Number(integer=int(value))

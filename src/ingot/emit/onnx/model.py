@@ -12,7 +12,7 @@ import onnx
 from onnx import helper
 
 import ingot
-from ingot.emit.onnx.pen import INGOT, Names, Pen, value_info
+from ingot.emit.onnx.pen import INGOT, ML, Names, Pen, value_info
 from ingot.emit.onnx.registry import GAPS, RULES
 from ingot.errors import LoadError, UnsupportedError
 from ingot.files import written
@@ -21,7 +21,8 @@ from ingot.ops.custom import CUSTOM, Custom
 from ingot.ops.define import expand_node
 from ingot.text import dump
 
-OPSET, IR_VERSION = 26, 13  # the newest that ONNX Runtime 1.31 runs
+VERSIONS = {"": 26, ML: 5}  # of domains, with the IR version the newest that ONNX Runtime 1.31 runs; of others 1
+IR_VERSION = 13
 INLINE_BYTES = 1 << 30  # of weights: more of them lie in a file of their own; protobuf holds 2 GiB
 _OUTSIDE_BYTES = 1024  # of a tensor that lies there
 
@@ -70,7 +71,7 @@ class _Export:
         self.graph = graph
         self.functions: dict[str, onnx.FunctionProto] = {}  # by the text of what they compute
         self.missing: dict[str, str] = {}  # op -> why
-        self.domains: set[str] = set()  # of registered ops
+        self.domains: set[str] = set()  # of all nodes
 
     def model(self) -> onnx.ModelProto:
         graph = self.graph
@@ -91,6 +92,7 @@ class _Export:
         if self.missing:
             listed = ", ".join(f"{op} {why}" for op, why in sorted(self.missing.items()))
             raise UnsupportedError(f"export: ops that ONNX does not have: {listed}")
+        _sweep(pen, set(results))
         made = helper.make_graph(
             pen.nodes,
             graph.name or "graph",
@@ -103,24 +105,22 @@ class _Export:
 
     def described(self, pen: Pen, declared: set[str]) -> list[str]:
         """The values whose types are written, beside inputs and outputs."""
+        kept = {name for node in pen.nodes for name in node.output} - declared
         made = [name for node in self.graph.nodes for name in node.outputs]
-        return [n for n in made if isinstance(self.graph.values[n].type, TensorType) and pen.values[n] not in declared]
+        return [n for n in made if isinstance(self.graph.values[n].type, TensorType) and pen.values[n] in kept]
 
     def assembled(self, graph: onnx.GraphProto) -> onnx.ModelProto:
-        opsets = [helper.make_opsetid("", OPSET)]
-        domains = sorted(self.domains | ({INGOT} if self.functions else set()))
-        opsets += [helper.make_opsetid(domain, 1) for domain in domains]
         return helper.make_model(
             graph,
             functions=list(self.functions.values()),
-            opset_imports=opsets,
+            opset_imports=_opsets(self.domains),
             ir_version=IR_VERSION,
             producer_name=INGOT,
             producer_version=ingot.__version__,
         )
 
     def pen(self, graph: Graph, names: Names, outer: Pen | None = None, *, is_function: bool = False) -> Pen:
-        pen = Pen(graph, names, outer, is_function=is_function)
+        pen = Pen(graph, names, self.domains, outer, is_function=is_function)
         pen.call = lambda node: self.call(pen, node)
         pen.body = lambda inner, given: self.body(pen, inner, given)
         return pen
@@ -145,8 +145,6 @@ class _Export:
         if rule is None:
             self.missing[node.op.name] = GAPS[node.op.name] if own is None else "is registered without an ONNX name"
             return
-        if own is not None and own.onnx is not None:
-            self.domains.add(own.onnx[0])
         pen.hint, start = names[0], len(pen.nodes)
         operands = [None if o is None else pen.values[o] for o in node.operands]
         try:
@@ -185,7 +183,7 @@ class _Export:
             graph.inputs,
             [pen.values[value] for value in graph.outputs.values()],
             pen.nodes,
-            [helper.make_opsetid("", OPSET), helper.make_opsetid(INGOT, 1)],
+            _opsets(self.domains),
         )
 
     def body(self, outer: Pen, graph: Graph, given: Mapping[str, str]) -> onnx.GraphProto:
@@ -202,6 +200,11 @@ class _Export:
             results.append(value_info(result, graph.values[name], named=False))
         inputs = [value_info(pen.values[name], graph.values[name], named=False) for name in own]
         return helper.make_graph(pen.nodes, pen.names.fresh(graph.name or "body"), inputs, results, pen.initializers)
+
+
+def _opsets(domains: set[str]) -> list[onnx.OperatorSetIdProto]:
+    """The versions of domains that nodes are of."""
+    return [helper.make_opsetid(domain, VERSIONS.get(domain, 1)) for domain in sorted({"", *domains})]
 
 
 def _custom(own: Custom) -> Callable[..., tuple[str, ...]] | None:
@@ -225,6 +228,24 @@ def _attribute(name: str, kind: Any, value: Any) -> onnx.AttributeProto:
         types = {float: onnx.AttributeProto.FLOATS, str: onnx.AttributeProto.STRINGS}
         return helper.make_attribute(name, [*map(element, value)], None, types.get(element, onnx.AttributeProto.INTS))
     return helper.make_attribute(name, int(value) if kind is bool else kind(value))
+
+
+def _sweep(pen: Pen, wanted: set[str]) -> None:
+    """Removes nodes and initializers that no result needs, such as a product that a recurrent layer took over."""
+    kept = []
+    for node in reversed(pen.nodes):
+        if wanted.intersection(node.output):
+            kept.append(node)
+            wanted.update(_read(node))
+    pen.nodes = kept[::-1]
+    pen.initializers = [tensor for tensor in pen.initializers if tensor.name in wanted]
+
+
+def _read(node: onnx.NodeProto) -> set[str]:
+    """The names that a node reads, and its subgraphs around them."""
+    inner = (each for attribute in node.attribute for each in attribute.g.node)
+    results = (result.name for attribute in node.attribute for result in attribute.g.output)
+    return {*node.input, *results}.union(*map(_read, inner))
 
 
 def _rename(pen: Pen, nodes: list[onnx.NodeProto], result: str, name: str) -> None:

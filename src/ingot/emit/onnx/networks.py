@@ -1,4 +1,4 @@
-"""Ops of layers: products, convolutions, pooling, norms, attention, recurrence, quantised numbers, images."""
+"""Ops of layers: products, convolutions, pooling, norms, attention, quantised numbers, images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ingot.dim import Dim
-from ingot.dtype import DType, f64, i32, i64
+from ingot.dtype import DType, f64
 from ingot.emit.onnx.pen import NUMBERS, Pen
 from ingot.emit.onnx.registry import rule
 from ingot.ir import Node, TensorType
@@ -168,67 +168,6 @@ def _over_scores(pen: Pen, mask: str, type: TensorType, scores: tuple[Dim, Dim])
 def rotary(pen: Pen, node: Node, *operands: str | None) -> tuple[str, ...]:
     """ONNX's own has one angle for both halves."""
     return pen.call(node)
-
-
-# -- recurrence ---------------------------------------------------------------------------------------------------
-
-_ACTIVATIONS = {
-    "affine": "Affine", "elu": "Elu", "hard_sigmoid": "HardSigmoid", "leaky_relu": "LeakyRelu", "relu": "Relu",
-    "scaled_tanh": "ScaledTanh", "sigmoid": "Sigmoid", "softplus": "Softplus", "softsign": "Softsign", "tanh": "Tanh",
-    "thresholded_relu": "ThresholdedRelu",
-}  # fmt: skip
-# Those that take an alpha, and those that take a beta, of ONNX's lists.
-_ALPHA = ("affine", "elu", "hard_sigmoid", "leaky_relu", "scaled_tanh", "thresholded_relu")
-_BETA = ("affine", "hard_sigmoid", "scaled_tanh")
-
-
-@rule("lstm", "gru", "rnn")
-def recurrent(pen: Pen, node: Node, gates: str, r: str, *rest: str | None) -> tuple[str, ...]:
-    """ONNX multiplies its inputs by weights: the gates, which have been, by the unit matrix."""
-    name, first = node.op.name, np.array([0], np.int64)
-    type, (rows, hidden) = pen.type(node, 0), pen.type(node, 1).dims
-    bias, states, peepholes, lengths = _parts(name, rest)
-    if type.shape[0] == 0:  # ONNX Runtime ends the process
-        return (
-            pen.Expand(pen.number(0, type.dtype), pen.sizes([0, type.shape[1], hidden])),
-            *map(pen.Identity, states),
-        )
-    unit = pen.EyeLike(pen.ConstantOfShape(np.array([rows, rows], np.int64)), dtype=NUMBERS[type.dtype])
-    bias = bias and pen.Concat(np.zeros(rows, type.dtype.numpy), bias, axis=0)
-    led = [x and pen.Unsqueeze(x, first) for x in (unit, r, bias)]
-    counts = None if lengths is None else pen.Cast(lengths, to=NUMBERS[i32])
-    begun = [pen.Unsqueeze(state, first) for state in states]
-    made = pen.add_all(
-        name.upper(),
-        1 + len(states),
-        *(gates, *led, counts, *begun),
-        *([pen.Unsqueeze(peepholes, first)] if peepholes else []),
-        activations=[_ACTIVATIONS[each] for each in node.activations],
-        activation_alpha=_listed(node.activations, node.alphas, _ALPHA),
-        activation_beta=_listed(node.activations, node.betas, _BETA),
-        clip=float(node.clip) if node.clip > 0 else None,
-        direction="reverse" if node.reverse else "forward",
-        hidden_size=hidden,
-        **{key: node.attributes[key] for key in ("linear_before_reset", "input_forget") if key in node.attributes},
-    )
-    ended = [pen.Squeeze(state, first) for state in made[1:]]
-    if lengths is not None:  # what a sequence of no steps leaves is open in ONNX
-        empty = pen.Unsqueeze(pen.Equal(lengths, pen.number(0, i64)), np.array([1], np.int64))
-        ended = [pen.Where(empty, *pair) for pair in zip(states, ended, strict=True)]
-    return (pen.Squeeze(made[0], np.array([1], np.int64)), *ended)
-
-
-def _parts(name: str, rest: tuple[str | None, ...]) -> tuple[str | None, list[str], str | None, str | None]:
-    """Bias, states, peepholes and lengths, of the operands behind the weights."""
-    operands = [*rest, None, None]
-    bias = operands.pop(0) if name == "gru" else None
-    states = [str(operands.pop(0)) for _ in range(2 if name == "lstm" else 1)]
-    peepholes = operands.pop(0) if name == "lstm" else None
-    return bias, states, peepholes, operands[0]
-
-
-def _listed(names: tuple[str, ...], numbers: tuple[float, ...], taking: tuple[str, ...]) -> list[float] | None:
-    return [float(n) for name, n in zip(names, numbers, strict=True) if name in taking] or None
 
 
 # -- numbers of few bits ------------------------------------------------------------------------------------------

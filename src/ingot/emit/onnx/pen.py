@@ -16,6 +16,7 @@ from ingot.errors import UnsupportedError
 from ingot.ir import Graph, Node, OptionalType, SequenceType, TensorType, Type, Value
 from ingot.load.onnx.tensors import DTYPES
 
+ML = "ai.onnx.ml"
 INGOT = "ingot"  # the domain of functions whose bodies are plain ONNX ops
 
 # ONNX's number of each dtype.
@@ -43,16 +44,19 @@ class Pen:
 
     Operands are ONNX names, arrays, which become constants, or None for those that are left out; lower-case words are
     attributes. `call(node)` writes a node as the call of a function made of its expansion; `body(graph, given)` writes
-    a subgraph some of whose inputs have ONNX names around it, and gives it as an attribute. is_function: constants are
-    nodes, because a function holds no tensors.
+    a subgraph some of whose inputs have ONNX names around it, and gives it as an attribute. domains: those of nodes,
+    to which it adds its own. is_function: constants are nodes, because a function holds no tensors.
     """
 
     call: Callable[[Node], tuple[str, ...]]
     body: Callable[[Graph, Mapping[str, str]], onnx.GraphProto]
 
-    def __init__(self, graph: Graph, names: Names, outer: Pen | None = None, *, is_function: bool = False):
+    def __init__(
+        self, graph: Graph, names: Names, domains: set[str], outer: Pen | None = None, *, is_function: bool = False
+    ):
         self.graph = graph
         self.names = names
+        self.domains = domains
         self.outer = outer
         self.is_function = is_function
         self.values: dict[str, str] = {}  # of the graph -> ONNX's names
@@ -88,6 +92,7 @@ class Pen:
                 given = int(value) if isinstance(value, bool) else value
                 made_node.attribute.append(helper.make_attribute(key, given))
         self.nodes.append(made_node)
+        self.domains.add(domain)
         return made
 
     def constant(self, array: np.ndarray) -> str:

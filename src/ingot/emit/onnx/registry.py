@@ -22,7 +22,6 @@ GAPS = {
     "cached_attention": _CACHE,
     "pairwise_coupling": "iterates inside ONNX's SVMClassifier, which takes no scores",
     "refuse": "is an error, which ONNX cannot say",
-    "tree_ensemble": "takes tables, which are attributes of ONNX's TreeEnsemble",
 }
 
 

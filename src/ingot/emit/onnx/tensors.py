@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
-from ingot.dim import Expr
+from ingot.dim import Dim, Expr
 from ingot.dtype import bf16, boolean, f32, f64, i16, i32, i64
 from ingot.emit.onnx.pen import NUMBERS, Pen, tensor
 from ingot.emit.onnx.registry import rule
 from ingot.errors import UnsupportedError
 from ingot.ir import Node
-from ingot.ops.define import evaluate
+from ingot.ops.define import evaluate, product
 
 _LAST, _BEFORE_FIRST = 2**63 - 1, -(2**63)  # of a range, as ONNX has them
 
 
 @rule("reshape")
 def reshape(pen: Pen, node: Node, x: str) -> str:
-    """One dim that is no number is left to ONNX, where no other is 0."""
-    free = [i for i, dim in enumerate(node.shape) if not isinstance(dim, int)]
-    if len(free) == 1 and 0 not in node.shape:
-        dims = [-1 if i in free else dim for i, dim in enumerate(node.shape)]
+    """One dim that is no number is left to ONNX, where no other is 0 and whoever reads it again comes to the same."""
+    free = [dim for dim in node.shape if not isinstance(dim, int)]
+    if len(free) == 1 and 0 not in node.shape and _follows(pen.type(node, 0).shape, node.shape):
+        dims = [dim if isinstance(dim, int) else -1 for dim in node.shape]
         return pen.Reshape(x, np.array(dims, np.int64))
     if None in node.shape:
         raise UnsupportedError(f"a dim that is unknown beside others, {list(node.shape)}, is not supported")
-    return pen.Reshape(x, pen.sizes(node.shape), allowzero=None if len(free) == 0 and 0 not in node.shape else 1)
+    return pen.Reshape(x, pen.sizes(node.shape), allowzero=1 if free or 0 in node.shape else None)
+
+
+def _follows(source: Sequence[Dim], shape: Sequence[Dim]) -> bool:
+    """Whether the only dim of a shape that is no number is what elements leave for it, as dims are computed."""
+    (free,) = (dim for dim in shape if not isinstance(dim, int))
+    elements = product(source)
+    return free is None or elements is None or elements // math.prod(d for d in shape if isinstance(d, int)) == free
 
 
 @rule("permute")
