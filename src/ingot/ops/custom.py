@@ -140,7 +140,8 @@ def _check_names(where: str, name: str, onnx: tuple[str, str] | None, torch: str
 def _check_signature(where: str, function: Callable[..., Any]) -> None:
     if not inspect.isroutine(function):
         raise InputError(f"{where}: not a function, got {type(function).__name__}")
-    hints = get_type_hints(function)
+    with guarded(f"{where}: its annotations"):
+        hints = get_type_hints(function)
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             raise InputError(f"{where}: attributes have names, got **{parameter.name}")

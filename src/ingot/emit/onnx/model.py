@@ -44,24 +44,39 @@ def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onn
 
 
 def _write(model: onnx.ModelProto, path: Path) -> None:
-    if sum(len(tensor.raw_data) for tensor in model.graph.initializer) <= INLINE_BYTES:
+    if sum(tensor.ByteSize() for tensor in model.graph.initializer) <= INLINE_BYTES:
         with written(path) as file:
             file.write(model.SerializeToString())
         return
     outside, offset = f"{path.name}.data", 0
     inside = onnx.ModelProto()
-    inside.CopyFrom(model)
+    _copy(model, inside, "graph")
+    _copy(model.graph, inside.graph, "initializer")
     with written(path.with_name(outside)) as file:
-        for tensor in inside.graph.initializer:
-            data = tensor.raw_data
-            if len(data) < _OUTSIDE_BYTES:
+        for tensor in model.graph.initializer:
+            row = inside.graph.initializer.add()
+            if tensor.ByteSize() < _OUTSIDE_BYTES:
+                row.CopyFrom(tensor)
                 continue
-            onnx.external_data_helper.set_external_data(tensor, outside, offset, len(data))
-            tensor.ClearField("raw_data")
-            file.write(data)
-            offset += len(data)
+            _copy(tensor, row, "raw_data")
+            row.data_location = onnx.TensorProto.EXTERNAL
+            count = file.write(tensor.raw_data)
+            for key, value in (("location", outside), ("offset", offset), ("length", count)):
+                row.external_data.add(key=key, value=str(value))
+            offset += count
     with written(path) as file:
         file.write(inside.SerializeToString())
+
+
+def _copy(source: Any, target: Any, left_out: str) -> None:
+    """All fields of a message but one, which may be too large to be copied at once."""
+    for field, value in source.ListFields():
+        if field.name == left_out:
+            continue
+        if isinstance(value, (int, str, bytes)):
+            setattr(target, field.name, value)
+        else:
+            getattr(target, field.name).extend(value)
 
 
 class _Export:
@@ -98,10 +113,11 @@ class _Export:
             graph.name or "graph",
             [value_info(name, graph.values[name]) for name in [*graph.inputs, *graph.states]],
             [value_info(external, graph.values[name]) for external, name in results.items()],
-            pen.initializers,
             value_info=[value_info(pen.values[o], graph.values[o]) for o in self.described(pen, set(results))],
         )
-        return self.assembled(made)
+        model = self.assembled(made)
+        model.graph.initializer.extend(pen.initializers)  # which may be too large to be copied with the graph
+        return model
 
     def described(self, pen: Pen, declared: set[str]) -> list[str]:
         """The values whose types are written, beside inputs and outputs."""

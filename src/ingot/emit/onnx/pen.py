@@ -14,6 +14,7 @@ from ingot.dim import Atom, Dim, Expr, Known
 from ingot.dtype import DType, i64
 from ingot.errors import UnsupportedError
 from ingot.ir import Graph, Node, OptionalType, SequenceType, TensorType, Type, Value
+from ingot.load.onnx.shapes import is_negative, sign
 from ingot.load.onnx.tensors import DTYPES
 
 ML = "ai.onnx.ml"
@@ -157,15 +158,27 @@ class Pen:
     def _atom(self, atom: Atom) -> str:
         if not atom.args:
             return self.symbol(atom.name)
+        if atom.name == "floordiv":
+            return self._quotient(*atom.args)
         first, *rest = map(self.size, atom.args)
         for other in rest:
-            if atom.name == "floordiv":  # ONNX rounds quotients toward zero
-                first = self.Div(self.Sub(first, self.Mod(first, other)), other)
-            elif atom.name == "broadcast":
+            if atom.name == "broadcast":
                 first = self.Where(self.Equal(first, np.array([1], np.int64)), other, first)
             else:
                 first = (self.Min if atom.name == "min" else self.Max)(first, other)
         return first
+
+    def _quotient(self, a: Known, b: Known) -> str:
+        """a // b, which ONNX rounds toward zero: of a that is no number below 0, if multiples of b can make it so."""
+        shift = 0
+        if isinstance(a, Expr) and isinstance(b, int):
+            shift = max(-(dict(a.terms).get((), 0) // b), 0)
+            a = a + shift * b
+        above, below = self.size(a), self.size(b)
+        if is_negative(a) is not False or sign(b) != 1:
+            above = self.Sub(above, self.Mod(above, below))
+        quotient = self.Div(above, below)
+        return self.Sub(quotient, self.size(shift)) if shift else quotient
 
     def symbol(self, name: str) -> str:
         """The value of a symbol, i64[1]: from a dim of an input, of a state or of the value that measures it.
