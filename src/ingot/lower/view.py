@@ -180,7 +180,7 @@ class View:
 
 
 def reshaped_order(view: View, shape: Sequence[int]) -> tuple[int, ...] | None:
-    """How a reshaped view lies. Where that needs a copy: channels last for an image or a signal that is made of what has
+    """How a reshaped view lies. Where that needs a copy: channels last for an image or a signal made of what has
     its channels side by side, otherwise None, for row-major.
     """
     seen = view.reshape(shape)
