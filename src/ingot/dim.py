@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ast
 import keyword
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -207,7 +209,7 @@ def symbol(name: str) -> Expr:
 
 
 def floordiv(a: Known, b: Known) -> Known:
-    """a // b, exact where b divides every coefficient. Raises ZeroDivisionError for b == 0."""
+    """a // b: what b divides stands outside, and no factor is common to both. Raises ZeroDivisionError for b == 0."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     if b == 0:
@@ -215,13 +217,15 @@ def floordiv(a: Known, b: Known) -> Known:
     if a == b or a == 0:
         return int(a == b)
     if isinstance(b, int):
-        if all(c % b == 0 for _, c in _terms(a)):
-            return _canonical({m: c // b for m, c in _terms(a)})
+        whole = _canonical({m: c // b for m, c in _terms(a) if c % b == 0})
+        if whole != 0:
+            return whole + floordiv(a - whole * b, b)
     elif isinstance(a, Expr):
-        quotient = _exact_quotient(a, b) if len(b.terms) == 1 else _whole_factor(a, b)
-        if quotient is not None:
-            return quotient
-    return Expr((((Atom("floordiv", (a, b)),), 1),))
+        factor = _whole_factor(a, b)
+        if factor is not None:
+            return factor
+    reduced = without_common_factor(a, b)
+    return floordiv(*reduced) if reduced != (a, b) else Expr((((Atom("floordiv", (a, b)),), 1),))
 
 
 def scaled(value: Known, factor: float) -> Known | None:
@@ -235,19 +239,14 @@ def scaled(value: Known, factor: float) -> Known | None:
     return floordiv(value * numerator, denominator)
 
 
-def _exact_quotient(a: Expr, b: Expr) -> Known | None:
-    (divisor, scale) = b.terms[0]
-    result: dict[Monomial, int] = {}
-    for monomial, coefficient in a.terms:
-        rest = list(monomial)
-        for atom in divisor:
-            if atom not in rest:
-                return None
-            rest.remove(atom)
-        if coefficient % scale:
-            return None
-        result[tuple(rest)] = coefficient // scale
-    return _canonical(result)
+def without_common_factor(a: Known, b: Known) -> tuple[Known, Known]:
+    """Both divided by the number and the atoms that are in each of their terms."""
+    terms = [*_terms(a), *_terms(b)]
+    number = math.gcd(*(c for _, c in terms))
+    shared = reduce(lambda x, y: x & y, (Counter(m) for m, _ in terms))
+    rest = [(tuple((Counter(m) - shared).elements()), c // number) for m, c in terms]
+    count = len(_terms(a))
+    return _canonical(dict(rest[:count])), _canonical(dict(rest[count:]))
 
 
 def _whole_factor(a: Expr, b: Expr) -> int | None:
@@ -291,12 +290,40 @@ def _broadcast_members(value: Expr) -> tuple[Known, ...]:
 
 
 def _choose(name: str, a: Known, b: Known) -> Known:
-    if a == b:
-        return a
-    difference = a - b
-    if isinstance(difference, int):
-        return a if (difference < 0) == (name == "min") else b
+    if never_negative(a - b):
+        return b if name == "min" else a
+    if never_negative(b - a):
+        return a if name == "min" else b
     return Expr((((Atom(name, tuple(sorted((a, b), key=str))),), 1),))
+
+
+def never_negative(value: Known) -> bool:
+    """Whether a value is known to be 0 or more, whatever sizes the symbols stand for.
+
+    A quotient by a number c is known by its bounds x - c + 1 <= c * (x // c) <= x where its own sign does not say.
+    """
+    if isinstance(value, int):
+        return value >= 0
+    if all(c > 0 and all(map(_is_never_negative, m)) for m, c in value.terms):
+        return True
+    for monomial, coefficient in value.terms:
+        quotient = next((atom for atom in monomial if atom.name == "floordiv" and isinstance(atom.args[1], int)), None)
+        if quotient is None or (coefficient > 0 and _is_never_negative(quotient)):
+            continue
+        rest = list(monomial)
+        rest.remove(quotient)
+        dividend, divisor = quotient.args
+        if not isinstance(divisor, int) or divisor < 0 or not all(map(_is_never_negative, rest)):
+            return False
+        bound = dividend if coefficient < 0 else dividend - (divisor - 1)
+        others = value - Expr(((monomial, coefficient),))
+        return never_negative(others * divisor + _canonical({tuple(rest): coefficient}) * bound)
+    return False
+
+
+def _is_never_negative(atom: Atom) -> bool:
+    """Symbols are sizes. One argument is enough for a maximum."""
+    return not atom.args or (any if atom.name == "max" else all)(map(never_negative, atom.args))
 
 
 def bind(value: Dim, symbols: Mapping[str, int]) -> Dim:

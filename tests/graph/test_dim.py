@@ -75,6 +75,15 @@ def test_binding_in_two_steps(tree, symbols):
     assert bind(partial, symbols) == expected
 
 
+@given(trees, values)
+def test_what_is_never_negative_is_not(tree, symbols):
+    try:
+        expected, built = evaluate(tree, symbols), build(tree)
+    except ZeroDivisionError:
+        return
+    assert expected >= 0 or not dim.never_negative(built)
+
+
 @given(trees)
 def test_text_round_trip(tree):
     try:
@@ -124,6 +133,16 @@ def test_equality_is_sympys(left, right):
         (floordiv(2 * S + 2, S + 1), "2"),
         (floordiv(3 * floordiv(S, 2) + 6, floordiv(S, 2) + 2), "3"),
         (floordiv(2 * S + 1, S + 1), "((2*S+1)//(S+1))"),
+        (floordiv(2 * S + 1, 2), "S"),
+        (floordiv(4 * S + A + 9, 2), "((A+9)//(2))+2*S"),
+        (floordiv(4 * B * S, 6 * B), "((2*S)//(3))"),
+        (floordiv(6, 4 * S), "((3)//(2*S))"),
+        (S + (8 - S % 8) % 8, "-8*((-S)//(8))"),
+        (floordiv(B * (S + (8 - S % 8) % 8), 8 * B), "-((-S)//(8))"),
+        (minimum(S, S + (8 - S % 8) % 8), "S"),
+        (maximum(A * (S // 2 * 2), A * S), "A*S"),
+        (maximum(minimum(A, B), 0), "min(A, B)"),
+        (maximum(S - 3, 0), "max(0, S-3)"),
     ],
 )
 def test_canonical_text(built, text):

@@ -232,6 +232,39 @@ def test_training_mode_is_left_as_it_was():
     assert module.training
 
 
+class Turned(nn.Module):
+    """Pairs of numbers turned by angles in a complex buffer, and mixed by a complex parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("turns", torch.polar(torch.ones(7, 4), torch.randn(7, 4)))
+        self.mix = nn.Parameter(torch.randn(4, 4, dtype=torch.complex64))
+
+    def forward(self, x):
+        return torch.view_as_real((torch.view_as_complex(x) * self.turns) @ self.mix)
+
+
+def test_complex_weights_are_pairs():
+    module, inputs = Turned(), (torch.randn(3, 7, 4, 2),)
+    graph = load_module(module, inputs)
+    assert {name: v.type.dims for name, v in graph.values.items() if v.kind == "weight"} == {
+        "turns": (7, 4, 2), "mix": (4, 4, 2)
+    }  # fmt: skip
+    check_model(graph, module, inputs)
+    session = InferenceSession(export(module, inputs), threads=1, strict=True)
+    (result,) = session.run(None, {session.get_inputs()[0].name: inputs[0].numpy()})
+    np.testing.assert_allclose(result, module(*inputs).detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["complex_arithmetic", "complex_moved", "spectra", "frames", "groups"])
+def test_complex_numbers_and_groups_run_natively(name):
+    function, inputs = CASES[name]
+    session = InferenceSession(exported(name, False), threads=1, strict=True)
+    feeds = {each.name: x.numpy() for each, x in zip(session.get_inputs(), inputs, strict=True)}
+    names = [each.name for each in session.get_outputs()]
+    check(dict(zip(names, session.run(None, feeds), strict=True)), function(*inputs))
+
+
 # -- state
 
 
@@ -267,7 +300,7 @@ def test_everything_unsupported_is_listed_at_once():
     def function(x):
         a = torch.special.bessel_j0(x)
         b = torch.special.bessel_j1(torch.linalg.cholesky(a @ a.T))
-        return nn.functional.dropout(b, training=True) + torch.special.bessel_j0(b), torch.fft.fft(x).real
+        return nn.functional.dropout(b, training=True) + torch.special.bessel_j0(b), torch.fft.fft(x)
 
     with pytest.raises(UnsupportedError) as error:
         load_module(Function(function), (torch.randn(3, 3),))
@@ -277,7 +310,7 @@ def test_everything_unsupported_is_listed_at_once():
         "aten.special_bessel_j1.default (special_bessel_j1)",
         "aten.linalg_cholesky.default (linalg_cholesky)",
         "node 'dropout': dropout in training mode",
-        "got torch.complex64",
+        "output 'output_1': complex numbers",
     ):
         assert part in text
 
@@ -286,6 +319,9 @@ def test_everything_unsupported_is_listed_at_once():
     ("function", "message"),
     [
         (lambda x: x.add_(1) * 2, "writes into"),
+        (lambda x: torch.fft.fft(x), "output 'output': complex numbers"),
+        (lambda x: torch.fft.fft(x).abs() + torch.fft.rfft(x).tanh().abs().sum(), r"tanh.default \(complex\)"),
+        (lambda x: torch.histc(x, 4), "between data's ends"),
         (lambda x: x[x > 0], "depends on data"),
         (lambda x: nn.functional.batch_norm(x, x[0], x[1], training=True), "batch norm in training mode"),
         (lambda x: x.index_put((x > 0,), x[0]), "one mask and one value"),
@@ -299,6 +335,11 @@ def test_everything_unsupported_is_listed_at_once():
 def test_refusals(function, message):
     with pytest.raises(UnsupportedError, match=message):
         load_module(Function(function), (torch.randn(3, 5),))
+
+
+def test_complex_inputs_are_refused():
+    with pytest.raises(UnsupportedError, match="input 'inputs_0': complex numbers"):
+        load_module(Function(torch.abs), (torch.randn(3, dtype=torch.complex64),))
 
 
 def test_a_state_that_does_not_start_at_zero_is_refused():

@@ -1,6 +1,7 @@
 """What rules build with: plain ops, constants, casts after torch's promotion, and sizes that become data."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from ingot.dim import Expr, Known
 from ingot.dtype import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from ingot.errors import UnsupportedError
 from ingot.ir import Graph, TensorType
-from ingot.load.eager import Value
+from ingot.load.eager import Eager, Value, is_known
 from ingot.ops.define import Builder, broadcast_shapes
 
 Tensor = str  # the name of a tensor value
@@ -21,6 +22,7 @@ FROM_TORCH = {
     torch.int64: i64, torch.int32: i32, torch.int16: i16, torch.int8: i8,
     torch.uint64: u64, torch.uint32: u32, torch.uint16: u16, torch.uint8: u8, torch.bool: boolean,
 }  # fmt: skip
+FROM_COMPLEX = {torch.complex128: f64, torch.complex64: f32, torch.complex32: f16}
 TO_TORCH = {ours: theirs for theirs, ours in FROM_TORCH.items()}
 
 
@@ -29,6 +31,19 @@ def from_torch(dtype: torch.dtype) -> DType:
     if dtype not in FROM_TORCH:
         raise UnsupportedError(f"torch dtype: not supported, got {dtype}, expected a real, integer or bool type")
     return FROM_TORCH[dtype]
+
+
+def is_complex(value: Any) -> bool:
+    """Whether a complex number, a tensor of them, or what such a tensor became."""
+    return value.is_complex() if isinstance(value, torch.Tensor) else isinstance(value, (complex, Complex))
+
+
+@dataclass(frozen=True, slots=True)
+class Complex:
+    """What a tensor of complex numbers became: two values of its shape."""
+
+    real: Tensor
+    imaginary: Tensor
 
 
 def element_count(dims: Sequence[Known]) -> Known:
@@ -48,14 +63,15 @@ class AtenBuilder:
     """Adds plain ops to `graph` for one ATen call at a time.
 
     `target` is its overload name, `hint` names its values, `result` is the type that torch gives its result (a list
-    of types when there are several), which spares the rules of views all arithmetic on shapes. `ops` are the names of
-    what was added for it.
+    of types when there are several; of complex numbers, the type of a part, and `makes_complex`), which spares the
+    rules of views all arithmetic on shapes. `ops` are the names of what was added for it.
     """
 
     def __init__(self, graph: Graph):
         self.graph = graph
         self.hint = "t"
         self.result: Any = None
+        self.makes_complex = False
         self.target = ""
         self.ops: set[str] = set()
         self._scalars: dict[tuple[str, str], Tensor] = {}
@@ -91,6 +107,10 @@ class AtenBuilder:
         if not isinstance(size, int):
             raise UnsupportedError(f"torch node {self.hint!r}: {what} is symbolic, got {size}, expected a number")
         return size
+
+    def pen(self, *sizes: Known) -> Builder:
+        """What computes formulas over sizes at once, or writes them into the graph where one is symbolic."""
+        return Eager() if is_known(*sizes) else AtenPen(self)
 
     # -- adding nodes
 

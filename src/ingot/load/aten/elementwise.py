@@ -175,6 +175,18 @@ def pow(b: AtenBuilder, x: Tensor | Number, y: Tensor | Number) -> Tensor:
     return b.add("pow", *b.promote(x, y))
 
 
+@aten("atan2.default")
+def atan2(b: AtenBuilder, y: Tensor, x: Tensor) -> Tensor:
+    """The arctangent of y / x, by half a turn off where x is negative; of two zeros 0."""
+    y, x = b.promote(y, x, floating=True)
+    zero, half_turn = b.scalar(0, b.dtype(x)), b.scalar(math.pi, b.dtype(x))
+    angle = b.add("atan", b.add("div", y, x))
+    opposite = b.add("where", b.add("less", y, zero), b.add("sub", angle, half_turn), b.add("add", angle, half_turn))
+    angle = b.add("where", b.add("less", x, zero), opposite, angle)
+    is_origin = b.add("logical_and", b.add("equal", x, zero), b.add("equal", y, zero))
+    return b.add("where", is_origin, zero, angle)
+
+
 def _promoting(op: str) -> Rule:
     return lambda b, x, y: b.add(op, *b.promote(x, y))
 

@@ -26,8 +26,10 @@ from ingot.errors import InputError, LoadError, ShapeError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.aten import (  # noqa: F401  # rules
     attention,
+    complex,
     conv,
     elementwise,
+    fourier,
     index,
     linear,
     norm,
@@ -38,10 +40,10 @@ from ingot.load.aten import (  # noqa: F401  # rules
     shape,
 )  # fmt: skip
 from ingot.load.aten.archive import CONTRADICTION, read_archive
-from ingot.load.aten.builder import AtenBuilder, from_torch
+from ingot.load.aten.builder import FROM_COMPLEX, AtenBuilder, Complex, from_torch, is_complex
 from ingot.load.aten.custom import registered
 from ingot.load.aten.names import dim_names, output_names, value_name
-from ingot.load.aten.registry import RULES
+from ingot.load.aten.registry import RULES, rule_key
 from ingot.load.aten.symbolic import Symbols
 from ingot.load.made import note
 from ingot.ops.custom import find_torch
@@ -200,12 +202,19 @@ class Importer:
     def input(self, node: Node) -> Any:
         """Declares a graph input; a size or constant argument needs none."""
         value = node.meta.get("val")
+        if is_complex(value):
+            raise UnsupportedError(f"torch input {node.name!r}: complex numbers, expected their torch.view_as_real")
         if isinstance(value, torch.Tensor):
             return self.graph.add_input(self.graph.fresh(node.name), self._type(value))
         return self.value(value)
 
-    def weight(self, name: str, tensor: torch.Tensor, may_be_constant: bool = False) -> str:
-        """Declares a parameter; tensors over the same memory are one weight."""
+    def weight(self, name: str, tensor: torch.Tensor, may_be_constant: bool = False) -> Any:
+        """Declares a parameter; tensors over the same memory are one weight. Complex numbers are parts of one."""
+        if is_complex(tensor):
+            pair = self.weight(name, torch.view_as_real(tensor.resolve_conj()), may_be_constant)
+            b, shape = self.builder, tuple(tensor.shape)
+            b.hint = pair
+            return Complex(*(b.reshape(b.slice(pair, len(shape), i, i + 1), shape) for i in (0, 1)))
         key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
         if key not in self._names or tensor.numel() == 0:
             array, name = to_numpy(tensor), self.graph.fresh(name)
@@ -215,12 +224,17 @@ class Importer:
 
     def state(self, name: str, tensor: torch.Tensor) -> str:
         """Declares a buffer that lives across runs."""
+        if is_complex(tensor):
+            raise UnsupportedError(f"torch buffer {name!r}: is written to and complex, expected real numbers")
         if tensor.any():
             raise UnsupportedError(f"torch buffer {name!r}: is written to and starts with other values than zeros")
         return self.graph.add_state(name, self._type(tensor))
 
     def output(self, name: str, result: Any) -> None:
-        """Declares a graph output; numbers and sizes become data, None is left out."""
+        """Declares a graph output; numbers and sizes become data, None is left out. Complex numbers are refused."""
+        if is_complex(result):
+            self._refused.append(f"torch output {name!r}: complex numbers, expected their torch.view_as_real")
+            return
         if isinstance(result, Expr):
             result = self.builder.scalar(result, i64)
         elif isinstance(result, (bool, int, float)):
@@ -304,7 +318,13 @@ class Importer:
     def _named(self, result: Any) -> Any:
         """Gives the value that a call ends with the call's plain name, where that is free."""
         hint = self.builder.hint
-        if not isinstance(result, str) or not result.startswith(f"{hint}.") or hint in self.graph.values:
+        if isinstance(result, Complex):
+            return Complex(self._renamed(result.real, hint), self._renamed(result.imaginary, f"{hint}.imaginary"))
+        return self._renamed(result, hint)
+
+    def _renamed(self, result: Any, hint: str) -> Any:
+        made_here = isinstance(result, str) and result.startswith(f"{self.builder.hint}.")
+        if not made_here or hint in self.graph.values:
             return result
         self.graph.rename(result, hint)
         return hint
@@ -340,10 +360,13 @@ class Importer:
 
     def translate(self, target: Any, args: list, kwargs: dict, produced: Any, fakes: Fakes, name: str) -> Any:
         """What a call of an op becomes; `produced` is its fake result, `name` its fx node."""
-        rule = RULES.get(str(target))
+        leaves = tree_leaves((args, kwargs, produced))
+        key = rule_key(str(target), any(map(is_complex, leaves)))
+        rule = RULES.get(key)
         try:
             self.builder.target = str(target)
             self.builder.result = self._types(produced)
+            self.builder.makes_complex = is_complex(produced)
             self.builder.ops = set()
             keywords = {k: v for k, v in kwargs.items() if k not in IGNORED}
             own = find_torch(str(target))
@@ -351,19 +374,19 @@ class Importer:
                 return registered(self.builder, own, target, args, kwargs)
             result = NotImplemented if rule is None else rule(self.builder, *args, **keywords)
             if result is NotImplemented:
-                return self._decomposed(target, fakes, produced, name)
-            note(str(target), self.builder.ops)
+                return self._decomposed(target, key, fakes, produced, name)
+            note(key, self.builder.ops)
             return result
         except UnsupportedError as error:
             return self._refuse(str(error), produced)
         except ShapeError as error:
             raise ShapeError(f"torch node {name!r} ({target}): {error}") from error
 
-    def _decomposed(self, target: Any, fakes: Fakes, produced: Any, name: str) -> Any:
+    def _decomposed(self, target: Any, key: str, fakes: Fakes, produced: Any, name: str) -> Any:
         """Runs torch's own decomposition on fake tensors and translates the calls that it makes."""
         decomposition = target.decompose if target._can_decompose() else decomposition_table.get(target)
         if decomposition is None or _mutates(target):
-            nodes = self._missing.setdefault(self._called if self._depth else str(target), [])
+            nodes = self._missing.setdefault(self._called if self._depth else key, [])
             nodes.extend([name] if name not in nodes else [])
             return self._stand_in(produced)
         args, kwargs, names = fakes()
@@ -371,7 +394,7 @@ class Importer:
         assert mode is not None, f"{name} has no fake tensors"
         calls = _Calls(self, names, name)
         if not self._depth:
-            self._called = str(target)
+            self._called = key
         functional = decomposition if self._depth else torch.func.functionalize(decomposition)
         self._depth += 1
         with mode, calls:
@@ -391,7 +414,8 @@ class Importer:
         if not isinstance(produced, torch.Tensor):
             return produced
         try:
-            return self.graph.add_input(self.graph.fresh("missing"), self._type(produced))
+            names = [self.graph.add_input(self.graph.fresh("missing"), self._type(produced)) for _ in "ri"]
+            return Complex(*names) if is_complex(produced) else names[0]
         except UnsupportedError:  # a dtype or size of its own that Ingot does not have; noted already
             return self.builder.constant(np.zeros(produced.ndim * (1,), np.float32))
 
@@ -401,7 +425,8 @@ class Importer:
         return self._type(produced) if isinstance(produced, torch.Tensor) else None
 
     def _type(self, fake: torch.Tensor) -> TensorType:
-        return TensorType(from_torch(fake.dtype), self.symbols.shape(fake.shape))
+        dtype = FROM_COMPLEX[fake.dtype] if is_complex(fake) else from_torch(fake.dtype)
+        return TensorType(dtype, self.symbols.shape(fake.shape))
 
 
 IGNORED = {"layout", "device", "pin_memory", "memory_format", "requires_grad"}  # say where, not what

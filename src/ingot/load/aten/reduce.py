@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
+from ingot.dim import Known
 from ingot.dtype import boolean, i64
 from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count, from_torch
@@ -245,16 +246,16 @@ def cumsum(b: AtenBuilder, x: Tensor, dim: int, dtype: torch.dtype | None = None
 
 @aten("topk.default")
 def topk(
-    b: AtenBuilder, x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+    b: AtenBuilder, x: Tensor, k: Known, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Tensor, Tensor]:
-    values, indices = b.add("topk", x, k=b.static(k, "k"), axis=b.axis(x, dim), largest=bool(largest))
+    values, indices = b.add("topk", x, k=k, axis=b.axis(x, dim), largest=bool(largest))
     return values, indices
 
 
 @aten("sort.default")
 def sort(b: AtenBuilder, x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
     axis = b.axis(x, dim)
-    return topk(b, x, b.static(b.shape(x)[axis], "a sorted axis"), axis, descending)
+    return topk(b, x, b.shape(x)[axis], axis, descending)
 
 
 @aten("sort.stable")

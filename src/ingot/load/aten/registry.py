@@ -3,7 +3,8 @@
 A rule is called as `rule(b, *args, **kwargs)` with the arguments of the ATen call, and its Python signature repeats
 the schema's defaults. Tensors arrive as value names, sizes as dims, everything else as it was; a rule returns the
 value name of its result, or a tuple of them (None for a result that Ingot does not compute), or NotImplemented: then
-torch's own decomposition of the op is translated.
+torch's own decomposition of the op is translated. A call with complex numbers among its arguments or results has a
+rule of its own.
 """
 
 from collections.abc import Callable
@@ -13,13 +14,20 @@ Rule = Callable[..., Any]
 
 RULES: dict[str, Rule] = {}
 
+OTHER_NAMESPACES = ("prims.", "transformers.")
 
-def aten(*targets: str) -> Callable[[Rule], Rule]:
+
+def rule_key(target: str, is_complex: bool) -> str:
+    """The key in `RULES` of an overload, called with complex numbers or without."""
+    return f"{target} (complex)" if is_complex else target
+
+
+def aten(*targets: str, is_complex: bool = False) -> Callable[[Rule], Rule]:
     """Declares the rule for some overloads; `linear.default` means `aten.linear.default`."""
 
     def declare(rule: Rule) -> Rule:
         for target in targets:
-            name = target if target.startswith("prims.") else f"aten.{target}"
+            name = rule_key(target if target.startswith(OTHER_NAMESPACES) else f"aten.{target}", is_complex)
             # An import that was interrupted and tried again declares its rules again.
             assert RULES.get(name, rule).__qualname__ == rule.__qualname__, f"{target} has two rules"
             RULES[name] = rule

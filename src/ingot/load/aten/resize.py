@@ -9,7 +9,7 @@ from ingot.dim import Known, floordiv, maximum
 from ingot.dtype import f32, f64
 from ingot.load.aten.builder import AtenBuilder, AtenPen, Tensor
 from ingot.load.aten.registry import aten
-from ingot.load.eager import Eager, Value, is_known
+from ingot.load.eager import Value, is_known
 from ingot.load.resample import Axis, align_corners, cubic, half_pixel, linear, nearest, repeat, repeats, taps
 from ingot.ops.define import Builder
 
@@ -18,10 +18,6 @@ _MODES: dict[str, tuple[Callable[[Builder, Value], Value], int]] = {
     "bicubic": (partial(cubic, a=-0.75), 2),
     "bicubic_aa": (partial(cubic, a=-0.5), 2),
 }
-
-
-def _pen(b: AtenBuilder, *sizes: Known) -> Builder:
-    return Eager() if is_known(*sizes) else AtenPen(b)
 
 
 def _apart(pen: Builder, size: Known, out: Known) -> Value:
@@ -40,7 +36,7 @@ def upsample_nearest(
     for axis, (size, out, scale) in enumerate(_axes(b, x, scales, named), 2):
         factor = floordiv(out, size) if size != 0 else 0
         if is_known(size, out) or not isinstance(factor, int) or factor * size != out:
-            pen = _pen(b, size, out)
+            pen = b.pen(size, out)
             apart = pen.scalar(scale, f64) if scale else _apart(pen, size, out)
             position = pen.add(pen.iota(length=out, start=0, step=1, dtype=f32), places)
             indices = nearest(pen, pen.mul(position, pen.cast(apart, dtype=f32)), size, "floor")
@@ -77,7 +73,7 @@ def interpolate(
     for axis, (size, out, scale) in enumerate(axes, 2):
         if size == out and (align or scale in (None, 1)):
             continue
-        pen = _pen(b, size, out)
+        pen = b.pen(size, out)
         if align:
             apart = _apart(pen, size - 1, maximum(out - 1, 1))
         else:

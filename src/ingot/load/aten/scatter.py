@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ingot.dtype import boolean
+from ingot.dtype import boolean, i64
 from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count
 from ingot.load.aten.index import joined_position
@@ -92,6 +92,22 @@ def index_put(
     y = b.add("scatter_elements", flat, place, b.reshape(values, (count, *beside)), axis=0, reduction=reduction)
     y = b.reshape(y, tuple(shape[a] for a in order))
     return b.permute(y, [order.index(a) for a in range(len(shape))])
+
+
+@aten("histc.default")
+def histc(b: AtenBuilder, x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many elements lie in each bin, of which the last one holds its end; others are counted aside and cut off."""
+    if min >= max:
+        raise UnsupportedError(f"torch node {b.hint!r}: bins between data's ends, got {min} to {max}, expected a range")
+    flat, dtype = b.reshape(x, (element_count(b.shape(x)),)), b.dtype(x)
+    low, high = b.scalar(float(min), dtype), b.scalar(float(max), dtype)
+    scaled = b.add("mul", b.add("sub", flat, low), b.scalar(bins, dtype))
+    place = b.cast(b.add("div", scaled, b.scalar(float(max) - float(min), dtype)), i64)
+    place = b.add("minimum", place, b.scalar(bins - 1, i64))
+    inside = b.add("logical_and", b.add("greater_equal", flat, low), b.add("less_equal", flat, high))
+    place = b.add("where", inside, place, b.scalar(bins, i64))
+    counts = b.expand(b.scalar(0, dtype), (bins + 1,))
+    return b.slice(_scattered(b, counts, 0, place, 1, "add"), 0, 0, bins)
 
 
 @aten("col2im.default")

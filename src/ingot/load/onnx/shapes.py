@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ingot import dim
-from ingot.dim import Expr
+from ingot.dim import Expr, never_negative
 from ingot.errors import ShapeError, UnboundError
 from ingot.ops.define import normalize_axis
 
@@ -125,30 +125,11 @@ def _bound(bound: Size, size: Size) -> Size:
 
 def sign(value: Size) -> int | None:
     """-1, 0 or 1 when it is the same for all non-negative values of the symbols, else None."""
-    if isinstance(value, int):
-        return (value > 0) - (value < 0)
-    if not _has_non_negative_atoms(value) or () not in [monomial for monomial, _ in value.terms]:
-        return None
-    signs = {coefficient > 0 for _, coefficient in value.terms}
-    return None if len(signs) > 1 else 1 if True in signs else -1
+    if value == 0:
+        return 0
+    return 1 if never_negative(value - 1) else -1 if never_negative(-1 - value) else None
 
 
 def is_negative(value: Size) -> bool | None:
     """Whether a value is below zero for all non-negative values of the symbols; None when that depends on them."""
-    if isinstance(value, int):
-        return value < 0
-    if not _has_non_negative_atoms(value):
-        return None
-    if all(coefficient > 0 for _, coefficient in value.terms):
-        return False
-    return True if sign(value) == -1 else None
-
-
-def _has_non_negative_atoms(value: Expr) -> bool:
-    """One argument is enough for a maximum."""
-    atoms = {atom for monomial, _ in value.terms for atom in monomial}
-    return all(
-        (any if atom.name == "max" else all)(is_negative(argument) is False for argument in atom.args)
-        for atom in atoms
-        if atom.args
-    )
+    return False if never_negative(value) else True if never_negative(-1 - value) else None

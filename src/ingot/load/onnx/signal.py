@@ -7,6 +7,7 @@ import math
 from ingot.dim import floordiv, minimum
 from ingot.dtype import f32, f64, i64
 from ingot.load.eager import Value, is_known
+from ingot.load.fourier import frame_places, waves
 from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
@@ -101,16 +102,7 @@ def _fourier(call: Call, x: str, length: Size, inverse: bool, onesided: bool) ->
 
 def _table(pen: Builder, read: Size, parts: int, made: Size, results: int, length: Size, inverse: bool) -> Value:
     """What each part of each element adds to each part of each result: f64[read * parts, made * results]."""
-    element = pen.reshape(pen.iota(length=read, start=0, step=1, dtype=i64), shape=(read, 1))
-    turns = pen.mul(element, pen.iota(length=made, start=0, step=1, dtype=i64))
-    turns = pen.cast(pen.mod(turns, pen.scalar(length, i64)), dtype=f64)  # whole turns do not matter
-    around = pen.div(2 * math.pi if inverse else -2 * math.pi, pen.scalar(length, f64))
-    angle = pen.mul(turns, around)
-    cosine, sine = pen.cos(angle), pen.sin(angle)
-    if results == 1:  # the half that is not given mirrors the one that is
-        is_own = pen.logical_or(pen.equal(element, 0), pen.equal(pen.mul(element, 2), pen.scalar(length, i64)))
-        twice = pen.where(is_own, pen.scalar(1, f64), 2.0)
-        cosine, sine = pen.mul(cosine, twice), pen.mul(sine, twice)
+    cosine, sine = waves(pen, read, made, length, inverse=inverse, is_half=results == 1)
     cells = [[cosine, sine], [pen.neg(sine), cosine]]
     columns = [[pen.reshape(cell, shape=(read, 1, made, 1)) for cell in row[:results]] for row in cells[:parts]]
     rows = [row[0] if results == 1 else pen.concat(*row, axis=3) for row in columns]
@@ -138,10 +130,7 @@ def stft(call: Call) -> str:
     if onesided and parts != 1:
         raise call.malformed(f"operand {call.type(0)}, expected a real signal for one side")
     frames = floordiv(size - length, step) + 1
-    pen = call.pen(frames, length, step)
-    starts = pen.mul(pen.iota(length=frames, start=0, step=1, dtype=i64), pen.scalar(step, i64))
-    places = pen.add(pen.reshape(starts, shape=(frames, 1)), pen.iota(length=length, start=0, step=1, dtype=i64))
-    x = build.gather(x, build.table(places), axis=1)
+    x = build.gather(x, build.table(frame_places(call.pen(frames, length, step), frames, length, step)), axis=1)
     if call.has(2):
         x = build.mul(x, call.reshape(call[2], (length, 1)))
     return _fourier(call, x, length, inverse=False, onesided=onesided)
