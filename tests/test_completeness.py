@@ -35,13 +35,12 @@ KNOWN_GAPS: dict[str, set[str]] = {
         *("arange", "bitcast", "cumprod", "det", "max_pool_indices", "random_uniform"),
         "dims",
         "deform_conv",
-        "grid_sample",
         *("decode_image", "roi_align"),
         "rotary",
         *("compress", "measure", "non_max_suppression", "nonzero", "reduce_over", "unique"),
         *TRIED_IN_MODELS,
         *TABLES,
-        *LANGUAGE,
+        *(LANGUAGE - {"expert_matmul"}),
     },  # sizes that become data come from the importer; a pass finds rotary; torch takes the rest apart
     # No ONNX op means these; silu is recognised by a pass, and refuse is made of a branch where dims were given.
     "onnx": {"log1p", "refuse", "silu", *LANGUAGE},
@@ -50,7 +49,7 @@ KNOWN_GAPS: dict[str, set[str]] = {
         # Shapes that depend on data.
         *("compress", "decode_image", "measure", "non_max_suppression", "nonzero", "reduce_over", "unique"),
         *(TRIED_IN_MODELS - {"absent", "scan"}),
-        *(TABLES - {"dequantize", "quantize"}),
+        *(TABLES - {"dequantize", "quantize", "tree_ensemble"}),
     },
     # A paged cache, an error and an iteration that ONNX cannot say; GAPS has each reason.
     "to onnx": {"pairwise_coupling", "refuse", *(LANGUAGE - {"expert_matmul"})},

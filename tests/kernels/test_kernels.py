@@ -84,6 +84,18 @@ def test_copy(bytes_, shape, axes):
         )
 
 
+@pytest.mark.parametrize("bytes_", (1, 2, 4, 8))
+@pytest.mark.parametrize("times", (2, 3, 15, 16))
+@pytest.mark.parametrize("step", (1, 2))
+def test_copy_repeats_elements_of_rows(bytes_, times, step):
+    """As an enlarged image does: each element of a row several times, and each row."""
+    x = np.arange(3 * 37 * step).astype(f"u{bytes_}").reshape(3, 37 * step)[:, ::step]
+    repeated = np.broadcast_to(x[:, None, :, None], (3, 2, 37, times))
+    for out_strides in (None, [200 * times, 80 * times, times, 1]):
+        result = elementwise(f"copy_b{bytes_}", (repeated,), x.dtype, repeated.shape, out_strides)
+        np.testing.assert_array_equal(result, repeated)
+
+
 def test_copy_fills_from_one_element():
     x = np.array([7.5], np.float32)
     np.testing.assert_array_equal(elementwise("copy_b4", (x,), np.float32, (3, 21)), np.full((3, 21), 7.5))

@@ -91,7 +91,7 @@ def test_positions(op: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ("f32", "f64", "i64"))
 @pytest.mark.parametrize("op", ["cumsum", "cumprod"])
 def test_running(op: str, dtype: str) -> None:
-    for outer, count, inner in ((1, 40, 1), (3, 5, 7), (4, 1, 3), (2, 9, 1)):
+    for outer, count, inner in ((1, 40, 1), (3, 5, 7), (4, 1, 3), (2, 9, 1), (2, 3, 300)):
         x = numbers("f64" if dtype == "f32" else dtype, (outer, count, inner)).astype(DTYPES[dtype].numpy)
         fields = {"x": x, "outer": outer, "count": count, "inner": inner}
         result = every(f"{op}_{dtype}", fields, "out", x.shape, dtype=x.dtype)
@@ -158,8 +158,8 @@ def scatters(dtype: str, reduction: str, indices: np.ndarray) -> tuple[Graph, di
 @pytest.mark.parametrize("reduction", REDUCED_BY)
 def test_scatter(dtype: str, reduction: str) -> None:
     """Indices that meet, backwards ones, and those of 4 bytes; lines are parts' work."""
-    for index_dtype in (np.int64, np.int32):
-        indices = np.random.default_rng(3).integers(-6, 6, (3, 9, 2)).astype(index_dtype)
+    for index_dtype, lines in ((np.int64, 2), (np.int32, 3)):
+        indices = np.random.default_rng(3).integers(-6, 6, (3, 9, lines)).astype(index_dtype)
         graph, feeds = scatters(dtype, reduction, indices)
         expected = interpret(graph, feeds)
         for isa, threads in (("scalar", 3), ("avx2", 1), ("avx2", 2)):

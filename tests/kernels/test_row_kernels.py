@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
+from ingot.ir import OPS
 from ingot.ops import conv as conv_ops
 from kernel_calls import LIBRARY, close, element_strides, every, floats
 
@@ -188,11 +189,12 @@ def gathered(kernel, table, indices, outer, limit, inner, dtype):
 
 @pytest.mark.parametrize("dtype", (np.float32, np.int64, np.uint8))
 @pytest.mark.parametrize("index_type", (np.int64, np.int32))
-def test_gather(dtype, index_type):
-    table = np.random.default_rng(51).integers(0, 200, (3, 9, 5)).astype(dtype)
+@pytest.mark.parametrize("inner", (5, 1))
+def test_gather(dtype, index_type, inner):
+    table = np.random.default_rng(51).integers(0, 200, (3, 9, inner)).astype(dtype)
     indices = np.array([0, 8, -1, -9, 3, 3], index_type)
     kernel = f"gather_i{indices.itemsize * 8}"
-    result, fault = gathered(kernel, table, indices, 3, 9, 5, dtype)
+    result, fault = gathered(kernel, table, indices, 3, 9, inner, dtype)
     assert fault.code == 0
     np.testing.assert_array_equal(result, np.take(table, indices, axis=1))
 
@@ -236,21 +238,50 @@ def test_gather_from_a_matrix(kernel, index_type, rows, inner):
 
 
 @pytest.mark.parametrize("axis", (0, 1, 2))
-def test_gather_elements(axis):
+@pytest.mark.parametrize("dtype", (np.float32, np.float64))
+def test_gather_elements(axis, dtype):
     rng = np.random.default_rng(54)
-    x = floats(54, (5, 12, 4))[:, ::2]
+    x = floats(54, (5, 12, 4)).astype(dtype)[:, ::2]
     shape = [3, 2, 4]
     shape[axis] = 7
     indices = rng.integers(-x.shape[axis], x.shape[axis], shape)
     fault = LIBRARY.ffi.new("ingot_fault *")
     fields = {
         "x": x, "indices": indices, "fault": fault, "step": 3, "rank": 3,
-        "axis": axis, "item_bytes": 4, "shape": shape, "x_strides": element_strides(x), "limit": x.shape[axis],
+        "axis": axis, "item_bytes": x.itemsize, "shape": shape, "x_strides": element_strides(x), "limit": x.shape[axis],
     }  # fmt: skip
-    result = every("gather_elements_i64", fields, "out", shape)
+    result = every("gather_elements_i64", fields, "out", shape, dtype=dtype)
     cut = tuple(slice(None) if d == axis else slice(n) for d, n in enumerate(shape))
     np.testing.assert_array_equal(result, np.take_along_axis(x[cut], indices % x.shape[axis], axis))
     assert fault.code == 0
+
+
+@pytest.mark.parametrize("mode", ("linear", "nearest"))
+@pytest.mark.parametrize("padding", ("zeros", "border"))
+@pytest.mark.parametrize("align_corners", (False, True))
+@pytest.mark.parametrize("channels, is_last", ((5, False), (5, True), (33, True)))
+def test_grid_sample(mode, padding, align_corners, channels, is_last):
+    """Points inside, on borders, far outside and nowhere; what is not read may be infinite."""
+    x = floats(55, (2, channels, 4, 7))
+    x[0, 0, 0, 0] = np.inf
+    x = x.transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2) if is_last else x
+    grid = np.round(floats(56, (2, 9, 15, 2), -1.4, 1.4) * 4) / 4
+    grid[:, ::2] += floats(57, (2, 5, 15, 2), -0.1, 0.1)
+    grid[0, 0, :3] = [[np.nan, 0], [1e30, -np.inf], [-1, -1]]
+    grid[1, 4:] *= 0.5
+    points = grid.reshape(2, 135, 2)
+    strides = (135 * channels, 1, channels) if is_last else (135 * channels, 135, 1)
+    fields = {
+        "x": x, "grid": points, "batch": 2, "channels": channels, "height": 4, "width": 7, "points": 135,
+        "x_strides": element_strides(x), "out_strides": strides, "linear": int(mode == "linear"),
+        "border": int(padding == "border"), "align_corners": int(align_corners),
+    }  # fmt: skip
+    result = every("grid_sample_f32", fields, "out", (2, channels, 135), strides=strides)
+    with np.errstate(invalid="ignore"):
+        expected = OPS["grid_sample"].function(
+            x.astype(np.float64), grid.astype(np.float64), mode=mode, padding=padding, align_corners=align_corners
+        )  # fmt: skip
+    close(result, expected.reshape(2, channels, 135), 2e-5)
 
 
 def resampled(x: np.ndarray, indices: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, Any]:

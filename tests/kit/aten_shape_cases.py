@@ -338,6 +338,22 @@ def interpolation(x, line, volume):
     }
 
 
+@case(floats(2, 3, 5, 4), floats(2, 6, 3, 2), floats(1, 2, 4, 3, 5), floats(1, 3, 2, 4, 3))
+def sampled(x, grid, volume, places):
+    """Points beyond the borders too."""
+    results = {
+        f"{mode}_{padding}_{align}": F.grid_sample(x, grid, mode, padding, align)
+        for mode in ("bilinear", "nearest", "bicubic")
+        for padding in ("zeros", "border", "reflection")
+        for align in (False, True)
+    }
+    return results | {
+        "volume": F.grid_sample(volume, places, align_corners=False),
+        "op": A.grid_sampler_2d.default(x, grid, 0, 1, True),
+        "volume_op": A.grid_sampler_3d.default(volume, places, 1, 0, False),
+    }
+
+
 @case(floats(6, 3, 4), floats(4, 3, 5), floats(4, 3, 5), floats(20, 4), floats(20, 10), floats(20, 5), floats(20))
 def recurrent(x, h, c, first, later, own, bias):
     """Weights of a layer and direction are those of the inputs, of the hidden state, and two biases."""

@@ -305,6 +305,29 @@ typedef struct {
   int64_t shape[8]; int64_t out_strides[8];
   int64_t limit;
 } scatter_args;
+
+/* out[batch, channels, points] = x[batch, channels, height, width] at grid[batch, points, 2], whose points are columns,
+ * then rows, from -1 to 1. Strides are [batch, channel, row, column] of x and [batch, channel, point] of out. linear: or
+ * else the nearest element; border: the outer elements go on for ever, or else zeros do. */
+typedef struct {
+  const float *x; const float *grid; float *out;
+  int64_t batch; int64_t channels; int64_t height; int64_t width; int64_t points;
+  int64_t x_strides[4]; int64_t out_strides[3];
+  int32_t linear; int32_t border; int32_t align_corners;
+} grid_args;
+
+/* out[rows, target_count] = the sums of the votes of the leaves that rows of x reach, each weight divided by `divisor`.
+ * nodes[node_count][7] and splits[node_count], leaves[leaf_count][2], weights and targets[vote_count],
+ * roots[tree_count] and members[member_count] are the tables of the op tree_ensemble. */
+typedef struct {
+  const void *x; const void *splits; const int64_t *nodes; const int64_t *leaves; const void *weights;
+  const int64_t *targets; const int64_t *roots; const void *members; void *out; ingot_fault *fault;
+  int64_t rows; int64_t features; int64_t x_stride; int64_t divisor;
+  int64_t node_count; int64_t leaf_count; int64_t vote_count; int64_t target_count; int64_t tree_count;
+  int64_t member_count;
+  int32_t step;
+} tree_args;
+
 /* One direction of a recurrent layer: LSTM, GRU or plain, whose op in ops/ says what is computed. columns: `hidden` for
  * each gate. gates[steps, batch, columns] is what the input adds to them. weights: [columns, hidden], packed by rows as
  * gemm's b, 32 units of all gates after the next 32, so that the panels of a unit's gates are neighbours.

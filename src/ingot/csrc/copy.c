@@ -38,6 +38,29 @@ static inline int64_t copy_band_count(const elementwise_args *args, int32_t adja
   return args->shape[args->rank - 1] ? count : 0;
 }
 
+/* How often each element of the dim before the last one is repeated, when that is all that the last one does; else 1. */
+static inline int64_t copy_repeats(const elementwise_args *args) {
+  int32_t last = args->rank - 1;
+  if (last < 1 || args->a_strides[last] != 0 || args->out_strides[last] != 1 || args->shape[last] >= 16) return 1;
+  return args->out_strides[last - 1] == args->shape[last] ? args->shape[last] : 1;
+}
+
+/* A row of which each element is repeated. Restricted pointers let two repetitions be one shuffle. */
+#define COPY_REPEATED(name, type)                                                                       \
+  static inline void K(name##_repeated)(const type *restrict a, int64_t a_step, type *restrict out,     \
+                                        int64_t count, int64_t times) {                                 \
+    if (times == 2 && a_step == 1)                                                                      \
+      for (int64_t i = 0; i < count; i++) out[2 * i] = out[2 * i + 1] = a[i];                           \
+    else                                                                                                \
+      for (int64_t i = 0; i < count; i++)                                                               \
+        for (int64_t j = 0; j < times; j++) out[i * times + j] = a[i * a_step];                         \
+  }
+
+COPY_REPEATED(copy_b1, uint8_t)
+COPY_REPEATED(copy_b2, uint16_t)
+COPY_REPEATED(copy_b4, uint32_t)
+COPY_REPEATED(copy_b8, uint64_t)
+
 /* A block of 16 x 16 reads each cache line of `a` 16 times while it is near. */
 #define COPY(name, type)                                                                                \
   static inline void K(name##_band)(const elementwise_args *args, int32_t adjacent, int64_t band) {     \
@@ -61,10 +84,15 @@ static inline int64_t copy_band_count(const elementwise_args *args, int32_t adja
       for (int64_t i = part_begin(bands, part, parts); i < end; i++) K(name##_band)(args, adjacent, i); \
       return;                                                                                           \
     }                                                                                                   \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                   \
+    const int64_t times = copy_repeats(args);                                                           \
+    elementwise_args walked = *args;                                                                    \
+    if (times > 1) walked.rank--;                                                                       \
+    for (row_walk w = row_walk_begin(&walked, part, parts); w.rows; row_walk_next(&w)) {                \
       const type *a = (const type *)args->a + w.a;                                                      \
       type *out = (type *)args->out + w.out;                                                            \
-      if (w.a_step == 1 && w.out_step == 1)                                                             \
+      if (times > 1)                                                                                    \
+        K(name##_repeated)(a, w.a_step, out, w.count, times);                                           \
+      else if (w.a_step == 1 && w.out_step == 1)                                                        \
         memcpy(out, a, (size_t)w.count * sizeof(type));                                                 \
       else                                                                                              \
         for (int64_t i = 0; i < w.count; i++) out[i * w.out_step] = a[i * w.a_step];                    \
@@ -77,3 +105,4 @@ COPY(copy_b4, uint32_t)
 COPY(copy_b8, uint64_t)
 
 #undef COPY
+#undef COPY_REPEATED

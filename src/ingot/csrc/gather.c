@@ -11,21 +11,36 @@ static inline int64_t gather_row(const gather_args *args, int64_t i) {
   return index_from_front(args->fault, args->step, index_at(args->indices, args->index_bytes, i), args->limit);
 }
 
-#define GATHER(name, index_type)                                                                          \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                              \
-    const gather_args *args = p;                                                                          \
-    const index_type *indices = args->indices;                                                            \
-    int64_t bytes = args->inner * args->item_bytes, items = args->outer * args->count;                    \
-    int64_t end = part_begin(items, part + 1, parts);                                                     \
-    for (int64_t i = part_begin(items, part, parts); i < end; i++) {                                      \
-      int64_t row = index_from_front(args->fault, args->step, indices[i % args->count], args->limit);     \
-      char *out = (char *)args->out + i * bytes;                                                          \
-      const char *table = (const char *)args->table + i / args->count * args->limit * bytes;              \
-      if (row < 0)                                                                                        \
-        memset(out, 0, (size_t)bytes);                                                                    \
-      else                                                                                                \
-        memcpy(out, table + row * bytes, (size_t)bytes);                                                  \
-    }                                                                                                     \
+/* Rows of a table, one after the other; `bytes` is a constant where rows are single elements. */
+#define GATHER(name, index_type)                                                                       \
+  static inline void K(name##_rows)(const gather_args *args, const index_type *indices, int64_t count, \
+                                    const char *table, char *out, int64_t bytes) {                     \
+    for (int64_t i = 0; i < count; i++) {                                                              \
+      int64_t row = index_from_front(args->fault, args->step, indices[i], args->limit);                \
+      if (row < 0)                                                                                     \
+        memset(out + i * bytes, 0, (size_t)bytes);                                                     \
+      else                                                                                             \
+        memcpy(out + i * bytes, table + row * bytes, (size_t)bytes);                                   \
+    }                                                                                                  \
+  }                                                                                                    \
+                                                                                                       \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                           \
+    const gather_args *args = p;                                                                       \
+    int64_t bytes = args->inner * args->item_bytes, items = args->outer * args->count, count = 0;      \
+    int64_t end = part_begin(items, part + 1, parts);                                                  \
+    for (int64_t i = part_begin(items, part, parts); i < end; i += count) {                            \
+      const int64_t first = i % args->count;                                                           \
+      count = args->count - first < end - i ? args->count - first : end - i;                           \
+      const index_type *indices = (const index_type *)args->indices + first;                           \
+      const char *table = (const char *)args->table + i / args->count * args->limit * bytes;           \
+      char *out = (char *)args->out + i * bytes;                                                       \
+      if (bytes == 4)                                                                                  \
+        K(name##_rows)(args, indices, count, table, out, 4);                                           \
+      else if (bytes == 8)                                                                             \
+        K(name##_rows)(args, indices, count, table, out, 8);                                           \
+      else                                                                                             \
+        K(name##_rows)(args, indices, count, table, out, bytes);                                       \
+    }                                                                                                  \
   }
 
 GATHER(gather_i64, int64_t)
@@ -55,23 +70,39 @@ GATHER_FLOATS(gather_bf16_panels, uint16_t,
               bf16_to_float(table[((row / INGOT_PANEL * ((inner + 1) / 2) + k / 2) * INGOT_PANEL + row % INGOT_PANEL)
                                   * 2 + k % 2]))
 
+/* `count` elements of the result from its element i on, all of one row, for which x is read at `offset` and every `step`
+ * elements behind; `bytes` is a constant where that is faster. */
+static inline void gather_elements_row(const gather_elements_args *args, int64_t i, int64_t count, int64_t offset,
+                                       int64_t step, int64_t bytes) {
+  const int64_t *indices = (const int64_t *)args->indices + i, stride = args->x_strides[args->axis];
+  char *out = (char *)args->out + i * bytes;
+  for (int64_t j = 0; j < count; j++) {
+    const int64_t index = index_from_front(args->fault, args->step, indices[j], args->limit);
+    if (index < 0)
+      memset(out + j * bytes, 0, (size_t)bytes);
+    else
+      memcpy(out + j * bytes, (const char *)args->x + (offset + j * step + index * stride) * bytes, (size_t)bytes);
+  }
+}
+
 void K(gather_elements_i64)(const void *p, int32_t part, int32_t parts) {
   const gather_elements_args *args = p;
-  int64_t count = 1, bytes = args->item_bytes;
-  for (int32_t d = 0; d < args->rank; d++) count *= args->shape[d];
-  int64_t end = part_begin(count, part + 1, parts);
-  for (int64_t i = part_begin(count, part, parts); i < end; i++) {
-    int64_t offset = 0, rest = i;
-    for (int32_t d = args->rank - 1; d >= 0; d--) {
+  const int32_t last = args->rank - 1;
+  int64_t items = 1, count = 0;
+  for (int32_t d = 0; d < args->rank; d++) items *= args->shape[d];
+  const int64_t end = part_begin(items, part + 1, parts), step = args->axis == last ? 0 : args->x_strides[last];
+  for (int64_t i = part_begin(items, part, parts); i < end; i += count) {
+    const int64_t first = i % args->shape[last];
+    int64_t offset = first * step, rest = i / args->shape[last];
+    count = args->shape[last] - first < end - i ? args->shape[last] - first : end - i;
+    for (int32_t d = last - 1; d >= 0; d--) {
       if (d != args->axis) offset += rest % args->shape[d] * args->x_strides[d];
       rest /= args->shape[d];
     }
-    int64_t index = index_from_front(args->fault, args->step, ((const int64_t *)args->indices)[i], args->limit);
-    char *out = (char *)args->out + i * bytes;
-    if (index < 0)
-      memset(out, 0, (size_t)bytes);
+    if (args->item_bytes == 4)
+      gather_elements_row(args, i, count, offset, step, 4);
     else
-      memcpy(out, (const char *)args->x + (offset + index * args->x_strides[args->axis]) * bytes, (size_t)bytes);
+      gather_elements_row(args, i, count, offset, step, args->item_bytes);
   }
 }
 

@@ -65,22 +65,46 @@ POSITION(argmin_i64, int64_t, x < best)
 POSITION(argmax_u64, uint64_t, x > best)
 POSITION(argmin_u64, uint64_t, x < best)
 
-/* total is of `wide`; it is rounded for each element. */
-#define RUNNING(name, type, wide, neutral, expression)                                                               \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                         \
-    const running_args *args = p;                                                                                    \
-    const int64_t end = part_begin(args->outer * args->inner, part + 1, parts);                                      \
-    for (int64_t i = part_begin(args->outer * args->inner, part, parts); i < end; i++) {                             \
-      const int64_t first = i / args->inner * args->count * args->inner + i % args->inner;                           \
-      const type *from = (const type *)args->x + first;                                                              \
-      type *out = (type *)args->out + first;                                                                         \
-      wide total = neutral;                                                                                          \
-      for (int64_t k = 0; k < args->count; k++) {                                                                    \
-        const wide x = (wide)from[k * args->inner];                                                                  \
-        total = expression;                                                                                          \
-        out[k * args->inner] = (type)total;                                                                          \
-      }                                                                                                              \
-    }                                                                                                                \
+#define RUNNING_LINES 256
+
+/* total is of `wide`; it is rounded for each element. Lines that lie side by side go on together, RUNNING_LINES at
+ * most; one alone keeps its total in a register. */
+#define RUNNING(name, type, wide, neutral, expression)                                                          \
+  static inline void K(name##_line)(const type *from, type *out, int64_t step, int64_t count) {                 \
+    wide total = neutral;                                                                                       \
+    for (int64_t k = 0; k < count; k++) {                                                                       \
+      const wide x = (wide)from[k * step];                                                                      \
+      total = expression;                                                                                       \
+      out[k * step] = (type)total;                                                                              \
+    }                                                                                                           \
+  }                                                                                                             \
+                                                                                                                \
+  static inline void K(name##_lines)(const type *from, type *out, int64_t step, int64_t count, int64_t lines) { \
+    wide totals[RUNNING_LINES];                                                                                 \
+    for (int64_t j = 0; j < lines; j++) totals[j] = neutral;                                                    \
+    for (int64_t k = 0; k < count; k++) {                                                                       \
+      for (int64_t j = 0; j < lines; j++) {                                                                     \
+        const wide x = (wide)from[k * step + j], total = totals[j];                                             \
+        totals[j] = expression;                                                                                 \
+        out[k * step + j] = (type)totals[j];                                                                    \
+      }                                                                                                         \
+    }                                                                                                           \
+  }                                                                                                             \
+                                                                                                                \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                    \
+    const running_args *args = p;                                                                               \
+    const int64_t end = part_begin(args->outer * args->inner, part + 1, parts), inner = args->inner;            \
+    for (int64_t i = part_begin(args->outer * inner, part, parts), lines = 0; i < end; i += lines) {            \
+      const int64_t first = i / inner * args->count * inner + i % inner;                                        \
+      const type *from = (const type *)args->x + first;                                                         \
+      type *out = (type *)args->out + first;                                                                    \
+      lines = inner - i % inner < end - i ? inner - i % inner : end - i;                                        \
+      if (lines > RUNNING_LINES) lines = RUNNING_LINES;                                                         \
+      if (lines == 1)                                                                                           \
+        K(name##_line)(from, out, inner, args->count);                                                          \
+      else                                                                                                      \
+        K(name##_lines)(from, out, inner, args->count, lines);                                                  \
+    }                                                                                                           \
   }
 
 RUNNING(cumsum_f32, float, double, 0, total + x)
@@ -93,3 +117,4 @@ RUNNING(cumprod_i64, int64_t, uint64_t, 1, total * x)
 #undef REDUCE_WIDE
 #undef POSITION
 #undef RUNNING
+#undef RUNNING_LINES

@@ -28,24 +28,29 @@ static inline int64_t scatter_line_begin(const scatter_args *args, int64_t i) {
   return offset;
 }
 
-/* place: the element of the result, in elements from its first; from: that of the updates. */
-#define SCATTER(name, update)                                                                              \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                               \
-    const scatter_args *args = p;                                                                          \
-    const scatter_lines lines = scatter_lines_of(args);                                                    \
-    const int64_t end = part_begin(lines.count, part + 1, parts), stride = args->out_strides[args->axis];  \
-    for (int64_t i = part_begin(lines.count, part, parts); i < end; i++) {                                 \
-      const int64_t first = i / lines.inner * lines.length * lines.inner + i % lines.inner;                \
-      const int64_t line = scatter_line_begin(args, i);                                                    \
-      for (int64_t k = 0; k < lines.length; k++) {                                                         \
-        const int64_t from = first + k * lines.inner;                                                      \
-        const int64_t index =                                                                              \
-            index_from_front(args->fault, args->step, index_at(args->indices, args->index_bytes, from), args->limit); \
-        if (index < 0) continue;                                                                           \
-        const int64_t place = line + index * stride;                                                       \
-        update;                                                                                            \
-      }                                                                                                    \
-    }                                                                                                      \
+/* Lines that lie side by side take their updates together, step by step, so that memory is read as it lies. place: the
+ * element of the result, in elements from its first; from: that of the updates. */
+#define SCATTER(name, update)                                                                                         \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                          \
+    const scatter_args *args = p;                                                                                     \
+    const scatter_lines lines = scatter_lines_of(args);                                                               \
+    const int32_t last = args->rank - 1;                                                                              \
+    const int64_t end = part_begin(lines.count, part + 1, parts), stride = args->out_strides[args->axis];             \
+    const int64_t beside = args->axis == last ? 1 : args->shape[last], step = args->out_strides[last];                \
+    for (int64_t i = part_begin(lines.count, part, parts), count = 0; i < end; i += count) {                          \
+      const int64_t first = i / lines.inner * lines.length * lines.inner + i % lines.inner;                           \
+      const int64_t line = scatter_line_begin(args, i);                                                               \
+      count = beside - i % beside < end - i ? beside - i % beside : end - i;                                          \
+      for (int64_t k = 0; k < lines.length; k++) {                                                                    \
+        for (int64_t j = 0; j < count; j++) {                                                                         \
+          const int64_t from = first + k * lines.inner + j, found = index_at(args->indices, args->index_bytes, from); \
+          const int64_t index = index_from_front(args->fault, args->step, found, args->limit);                        \
+          if (index < 0) continue;                                                                                    \
+          const int64_t place = line + j * step + index * stride;                                                     \
+          update;                                                                                                     \
+        }                                                                                                             \
+      }                                                                                                               \
+    }                                                                                                                 \
   }
 
 static inline double scatter_merged_f64(double y, double x, int32_t merge) {

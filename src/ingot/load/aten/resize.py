@@ -33,7 +33,7 @@ def upsample_nearest(
     """An axis that repeats each element equally often is expanded, all such axes at once; of others, rows are read."""
     places = 0.5 if "exact" in b.target else 0.0
     factors: dict[int, int] = {}
-    for axis, (size, out, scale) in enumerate(_axes(b, x, scales, named), 2):
+    for axis, (size, out, scale) in reversed([*enumerate(_axes(b, x, scales, named), 2)]):  # single elements while few
         factor = floordiv(out, size) if size != 0 else 0
         if is_known(size, out) or not isinstance(factor, int) or factor * size != out:
             pen = b.pen(size, out)
@@ -87,6 +87,14 @@ def interpolate(
         )  # fmt: skip
         x = b.add("resample", x, b.table(indices), b.table(pen.cast(weights, dtype=b.dtype(x))), axis=axis)
     return b.cast(x, dtype)
+
+
+@aten("grid_sampler.default", "grid_sampler_2d.default", "grid_sampler_3d.default")
+def grid_sampler(b: AtenBuilder, x: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> Tensor:
+    return b.add(
+        "grid_sample", x, grid, mode=("linear", "nearest", "cubic")[mode],
+        padding=("zeros", "border", "reflection")[padding], align_corners=bool(align),
+    )  # fmt: skip
 
 
 @aten("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec")

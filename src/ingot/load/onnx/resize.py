@@ -144,7 +144,7 @@ def _coordinates(call: Call, axes: tuple[int, ...], axis: int, each: Axis) -> Va
 
 def _nearest(call: Call, axes: tuple[int, ...], wanted: dict[int, Axis]) -> str:
     x, factors = call[0], {}
-    for axis, each in wanted.items():
+    for axis, each in reversed(wanted.items()):  # single elements while there are few
         factor = None if is_known(each.size, each.out) else _even_factor(call, each)
         if factor is None:
             coordinates = _coordinates(call, axes, axis, each)

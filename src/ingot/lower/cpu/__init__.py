@@ -1,7 +1,7 @@
 """What lowering takes for a CPU: rows by family, which fill `rows.ROWS` as they are imported, and the rest of `CPU`."""
 
 from ingot import abi
-from ingot.lower.cpu import attention, conv, elementwise, index, kv_cache, linear, norm, recurrent, shape
+from ingot.lower.cpu import attention, conv, elementwise, index, kv_cache, linear, norm, recurrent, shape, trees
 from ingot.lower.cpu.cost import cost
 from ingot.lower.cpu.formats import FORMATS
 from ingot.lower.cpu.rows import ROWS
@@ -23,4 +23,5 @@ CPU = Backend(
 
 __all__ = [
     "CPU", "ROWS", "attention", "conv", "elementwise", "index", "kv_cache", "linear", "norm", "recurrent", "shape",
+    "trees",
 ]  # fmt: skip

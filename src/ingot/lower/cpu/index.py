@@ -118,6 +118,30 @@ def _resample(lowering: Lowering, node: Node) -> None:
     lowering.step("resample_f32", "resample_args", fields, [x, indices, weights], [out], work=out.size * taps * 0.5)
 
 
+def _between_elements(lowering: Lowering, node: Node) -> str:
+    if operand_type(lowering, node).rank != 4:
+        return f"x is {operand_type(lowering, node)}, expected an image"
+    if node.mode == "cubic" or node.padding == "reflection":
+        return f"mode and padding are {node.mode} and {node.padding}, expected linear or nearest, zeros or border"
+    return ""
+
+
+@row("grid_sample", "grid_sample_f32", both(of(f32), _between_elements))
+def _grid_sample(lowering: Lowering, node: Node) -> None:
+    """An image whose channels lie side by side keeps them so."""
+    x, grid = lowering.view(node.operands[0]), lowering.contiguous(node.operands[1])
+    order = image_order([x]) or (0, 1, 2, 3)
+    out = lowering.accepted_result(node.output, lambda v: v.strides == ordered_strides(v.shape, order), order)
+    batch, channels, height, width = x.shape
+    fields: dict[str, Field] = {
+        "x": pointer(x), "grid": pointer(grid), "out": pointer(out), "batch": batch, "channels": channels,
+        "height": height, "width": width, "points": out.shape[2] * out.shape[3], "x_strides": x.strides,
+        "out_strides": (out.strides[0], out.strides[1], out.strides[3]), "linear": int(node.mode == "linear"),
+        "border": int(node.padding == "border"), "align_corners": int(node.align_corners),
+    }  # fmt: skip
+    lowering.step("grid_sample_f32", "grid_args", fields, [x, grid], [out], work=out.size * 4.0)
+
+
 def _scatter(kernel: str, accepts: Condition) -> None:
     """Declares a kernel that writes into what it is given: into x itself, or into a copy in its own dtype of sums."""
 
