@@ -1,4 +1,4 @@
-"""Ensembles of trees: the kernel's votes are the reference's, bit for bit, and a table that leads nowhere is a fault."""
+"""Ensembles of trees: the votes are the reference's, bit for bit, and a table that leads nowhere is a fault."""
 
 from typing import Any
 
@@ -73,8 +73,9 @@ def test_votes(dtype, trees, depth, targets, rows):
     ("table", "place", "value"),
     [
         ("nodes", (0, FEATURE), 6), ("nodes", (0, FEATURE), -1), ("nodes", (0, TRUE), 99), ("nodes", (0, FALSE), -99),
-        ("nodes", (0, slice(TRUE, FALSE + 1)), 0), ("roots", 0, 99), ("roots", 0, -99), ("leaves", (slice(None), 1), 99),
-        ("leaves", (slice(None), 0), -3), ("targets", slice(None), 3), ("targets", slice(None), -1),
+        ("nodes", (0, slice(TRUE, FALSE + 1)), 0), ("roots", 0, 99), ("roots", 0, -99),
+        ("leaves", (slice(None), 1), 99), ("leaves", (slice(None), 0), -3), ("targets", slice(None), 3),
+        ("targets", slice(None), -1),
         ("nodes", (0, slice(MODE, None)), [6, -1, -1, 0, 7, 9]),
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import torch
 from torch.nn import functional as F
+from transformers.integrations import moe  # noqa: F401  # declares an op
 
 from aten_cases import A, case, floats
 
@@ -96,8 +97,6 @@ _WHOLE = F.pad(floats(4, 5, 6).round(), (0, 2)).bfloat16().mT  # columns adjacen
 @case(floats(9, 6), floats(40, low=-1.0, high=3.0))
 def groups(x, values):
     """Rows in groups, one of them empty and one row in none, and the counts that groups come from."""
-    from transformers.integrations import moe  # noqa: F401  # declares the op
-
     ends = torch.tensor([3, 3, 7, 8], dtype=torch.int32)
     return {
         "grouped": torch.ops.transformers.grouped_mm_fallback(x, _MATRICES, ends),
