@@ -224,7 +224,7 @@ def floordiv(a: Known, b: Known) -> Known:
         factor = _whole_factor(a, b)
         if factor is not None:
             return factor
-    reduced = without_common_factor(a, b)
+    reduced = cancelled(a, b)
     return floordiv(*reduced) if reduced != (a, b) else Expr((((Atom("floordiv", (a, b)),), 1),))
 
 
@@ -239,7 +239,7 @@ def scaled(value: Known, factor: float) -> Known | None:
     return floordiv(value * numerator, denominator)
 
 
-def without_common_factor(a: Known, b: Known) -> tuple[Known, Known]:
+def cancelled(a: Known, b: Known) -> tuple[Known, Known]:
     """Both divided by the number and the atoms that are in each of their terms."""
     terms = [*_terms(a), *_terms(b)]
     number = math.gcd(*(c for _, c in terms))

@@ -306,9 +306,9 @@ typedef struct {
   int64_t limit;
 } scatter_args;
 
-/* out[batch, channels, points] = x[batch, channels, height, width] at grid[batch, points, 2], whose points are columns,
- * then rows, from -1 to 1. Strides are [batch, channel, row, column] of x and [batch, channel, point] of out. linear: or
- * else the nearest element; border: the outer elements go on for ever, or else zeros do. */
+/* out[batch, channels, points] = x[batch, channels, height, width] at grid[batch, points, 2], whose points are
+ * columns, then rows, from -1 to 1. Strides are [batch, channel, row, column] of x and [batch, channel, point] of out.
+ * linear: or else the nearest element; border: the outer elements go on for ever, or else zeros do. */
 typedef struct {
   const float *x; const float *grid; float *out;
   int64_t batch; int64_t channels; int64_t height; int64_t width; int64_t points;

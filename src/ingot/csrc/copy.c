@@ -38,30 +38,15 @@ static inline int64_t copy_band_count(const elementwise_args *args, int32_t adja
   return args->shape[args->rank - 1] ? count : 0;
 }
 
-/* How often each element of the dim before the last one is repeated, when that is all that the last one does; else 1. */
+/* How often each element of the dim before the last one is repeated, if that is all that the last one does; else 1. */
 static inline int64_t copy_repeats(const elementwise_args *args) {
   int32_t last = args->rank - 1;
   if (last < 1 || args->a_strides[last] != 0 || args->out_strides[last] != 1 || args->shape[last] >= 16) return 1;
   return args->out_strides[last - 1] == args->shape[last] ? args->shape[last] : 1;
 }
 
-/* A row of which each element is repeated. Restricted pointers let two repetitions be one shuffle. */
-#define COPY_REPEATED(name, type)                                                                       \
-  static inline void K(name##_repeated)(const type *restrict a, int64_t a_step, type *restrict out,     \
-                                        int64_t count, int64_t times) {                                 \
-    if (times == 2 && a_step == 1)                                                                      \
-      for (int64_t i = 0; i < count; i++) out[2 * i] = out[2 * i + 1] = a[i];                           \
-    else                                                                                                \
-      for (int64_t i = 0; i < count; i++)                                                               \
-        for (int64_t j = 0; j < times; j++) out[i * times + j] = a[i * a_step];                         \
-  }
-
-COPY_REPEATED(copy_b1, uint8_t)
-COPY_REPEATED(copy_b2, uint16_t)
-COPY_REPEATED(copy_b4, uint32_t)
-COPY_REPEATED(copy_b8, uint64_t)
-
-/* A block of 16 x 16 reads each cache line of `a` 16 times while it is near. */
+/* A block of 16 x 16 reads each cache line of `a` 16 times while it is near. In a row of which each element is
+ * repeated, restricted pointers let two repetitions be one shuffle. */
 #define COPY(name, type)                                                                                \
   static inline void K(name##_band)(const elementwise_args *args, int32_t adjacent, int64_t band) {     \
     copy_band s = copy_band_at(args, adjacent, band);                                                   \
@@ -74,6 +59,15 @@ COPY_REPEATED(copy_b8, uint64_t)
       for (int64_t row = 0; row < s.height; row++)                                                      \
         for (int64_t i = 0; i < n; i++) out[row * out_row + i] = a[row + i * a_step];                   \
     }                                                                                                   \
+  }                                                                                                     \
+                                                                                                        \
+  static inline void K(name##_repeated)(const type *restrict a, int64_t a_step, type *restrict out,     \
+                                        int64_t count, int64_t times) {                                 \
+    if (times == 2 && a_step == 1)                                                                      \
+      for (int64_t i = 0; i < count; i++) out[2 * i] = out[2 * i + 1] = a[i];                           \
+    else                                                                                                \
+      for (int64_t i = 0; i < count; i++)                                                               \
+        for (int64_t j = 0; j < times; j++) out[i * times + j] = a[i * a_step];                         \
   }                                                                                                     \
                                                                                                         \
   void K(name)(const void *p, int32_t part, int32_t parts) {                                            \
@@ -105,4 +99,3 @@ COPY(copy_b4, uint32_t)
 COPY(copy_b8, uint64_t)
 
 #undef COPY
-#undef COPY_REPEATED

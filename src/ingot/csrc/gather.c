@@ -70,8 +70,8 @@ GATHER_FLOATS(gather_bf16_panels, uint16_t,
               bf16_to_float(table[((row / INGOT_PANEL * ((inner + 1) / 2) + k / 2) * INGOT_PANEL + row % INGOT_PANEL)
                                   * 2 + k % 2]))
 
-/* `count` elements of the result from its element i on, all of one row, for which x is read at `offset` and every `step`
- * elements behind; `bytes` is a constant where that is faster. */
+/* `count` elements of the result from its element i on, all of one row, for which x is read at `offset` and every
+ * `step` elements behind; `bytes` is a constant where that is faster. */
 static inline void gather_elements_row(const gather_elements_args *args, int64_t i, int64_t count, int64_t offset,
                                        int64_t step, int64_t bytes) {
   const int64_t *indices = (const int64_t *)args->indices + i, stride = args->x_strides[args->axis];

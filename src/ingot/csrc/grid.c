@@ -1,5 +1,5 @@
-/* grid.c: images read between their elements at points of a grid. Elements are added in the order of rows, then columns,
- * each times the product of its row's weight and its column's; what lies outside is not read. */
+/* grid.c: images read between their elements at points of a grid. Elements are added in the order of rows, then
+ * columns, each times the product of its row's weight and its column's; what lies outside is not read. */
 #include "kernel.h"
 #include "strided.h"
 
@@ -76,7 +76,8 @@ static inline void grid_pixel(const grid_args *args, const grid_chunk *chunk, in
 }
 
 /* Some points of one channel. */
-static inline void grid_line(const grid_args *args, const grid_chunk *chunk, int64_t points, const float *x, float *out) {
+static inline void grid_line(const grid_args *args, const grid_chunk *chunk, int64_t points, const float *x,
+                             float *out) {
   const int32_t taps = args->linear ? 4 : 1;
   const int64_t step = args->out_strides[2];
   for (int64_t k = 0; k < points; k++) {

@@ -1,10 +1,10 @@
 /* trees.c: the votes of ensembles of decision trees. Rows are walked tree by tree, some of them step by step together,
- * so that what one waits for is near or on its way for the others. A number in the tables of something that is not there
- * goes to the run's fault slot when a row meets it, and that row votes no further in that tree. */
+ * so that one waits while others go on. A number in the tables of something that is not there goes to the run's fault
+ * slot when a row meets it, and that row votes no further in that tree. */
 #include "kernel.h"
 
 #define TREE_ROWS 16   /* that are walked together */
-#define TREE_COLUMNS 7 /* of nodes: feature, comparison, next where it holds and where not, NaN, first and end of a set */
+#define TREE_COLUMNS 7 /* of nodes: feature, comparison, next where it holds, where not, NaN, first and end of a set */
 
 /* Whether `number` is one of `count`; if not, that is a fault. */
 static inline int tree_has(const tree_args *args, int64_t number, int64_t count) {

@@ -112,7 +112,7 @@ def _reduced(function: Callable[..., Element], x: Array, axes: tuple[int, ...], 
 def _truncated(a: int | Expr, b: int | Expr) -> int | Expr | None:
     if b == 0:
         return None
-    a, b = dim.without_common_factor(a, b)  # a dim that both are multiples of counts nothing: were it 0, so were both
+    a, b = dim.cancelled(a, b)  # a dim that both are multiples of counts nothing: were it 0, so were both
     if isinstance(a, int) and isinstance(b, int):
         return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
     if sign(b) != 1 or is_negative(a + b - 1) is not False:

@@ -130,7 +130,7 @@ def _between_elements(lowering: Lowering, node: Node) -> str:
 def _grid_sample(lowering: Lowering, node: Node) -> None:
     """An image whose channels lie side by side keeps them so."""
     x, grid = lowering.view(node.operands[0]), lowering.contiguous(node.operands[1])
-    order = image_order([x]) or (0, 1, 2, 3)
+    order = image_order([x], 4) or (0, 1, 2, 3)
     out = lowering.accepted_result(node.output, lambda v: v.strides == ordered_strides(v.shape, order), order)
     batch, channels, height, width = x.shape
     fields: dict[str, Field] = {
