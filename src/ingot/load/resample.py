@@ -67,6 +67,11 @@ def asymmetric(pen: Builder, axis: Axis) -> Value:
     return pen.div(positions(pen, axis), pen.cast(axis.scale, dtype=f32))
 
 
+def half_pixel_unmoved(pen: Builder, axis: Axis) -> Value:
+    """Coordinates with centers of places at a half, and not those of elements, as TensorFlow takes the nearest one."""
+    return pen.div(pen.add(positions(pen, axis), 0.5), pen.cast(axis.scale, dtype=f32))
+
+
 def align_corners(pen: Builder, axis: Axis) -> Value:
     """Coordinates with the first elements upon each other, and the last ones."""
     apart = pen.div(pen.scalar(axis.size - 1, f64), pen.sub(axis.width, 1.0))
@@ -88,6 +93,7 @@ COORDINATES: dict[str, Callable[[Builder, Axis], Value]] = {
     "half_pixel_symmetric": half_pixel_symmetric,
     "pytorch_half_pixel": pytorch_half_pixel,
     "asymmetric": asymmetric,
+    "tf_half_pixel_for_nn": half_pixel_unmoved,
     "align_corners": align_corners,
 }
 NEAREST: dict[str, Callable[[Builder, Value], Value]] = {

@@ -6,6 +6,7 @@ from ingot.load.onnx import (  # noqa: F401  # each declares its rules
     contrib,
     control,
     conv,
+    earlier,
     elementwise,
     gradient,
     grid,

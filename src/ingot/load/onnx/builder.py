@@ -1,4 +1,4 @@
-"""The pen of the loading rules: it adds plain ops to a graph, and computes those over few known integers at once."""
+"""The pen of the loading rules: it adds plain ops to a graph, and computes those over few known numbers at once."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ class Facts:
 class OnnxBuilder(Builder):
     """Adds ops to the graph; numbers and dims take the dtype of the last operand that is none, arrays are constants.
 
-    Where every operand is known, and the result is a few integers or bools, the op is computed instead: by its
-    reference in the dtype it has, or by `dim_values` where an element is symbolic.
+    Where every operand is known, and the result is a few numbers, the op is computed instead: by its reference in the
+    dtype it has, or by `dim_values` where an element is symbolic.
     """
 
     def __init__(self, facts: Facts, hint: str):
@@ -123,7 +123,7 @@ class OnnxBuilder(Builder):
         if name in self.facts.symbolic:
             return self.facts.symbolic[name]
         data = self._data(name)
-        return None if data is None else elements(data)
+        return None if data is None or data.dtype.kind == "f" else elements(data)
 
     def add_all(self, op: str, *operands: str | None, **attributes: Any) -> tuple[str, ...]:
         """The outputs of an op that makes several."""
@@ -195,16 +195,16 @@ class OnnxBuilder(Builder):
 
     def _data(self, name: str) -> np.ndarray | None:
         data = self.graph.data(name)
-        if data is None or data.dtype.kind not in "iub" or self.type(name).extent > MAX_READ_ELEMENTS:
+        if data is None or data.dtype.kind not in "iubf" or self.type(name).extent > MAX_READ_ELEMENTS:
             return None
         return data
 
     def _evaluated(self, node: Node) -> tuple[str, ...] | None:
-        """The results of a node over known integers, in the place of the node; None when they are not known."""
+        """The results of a node over known numbers, in the place of the node; None when they are not known."""
         types = [t for name in node.outputs if isinstance(t := self.graph.values[name].type, TensorType)]
         if len(types) < len(node.outputs) or any(isinstance(value, Graph) for value in node.attributes.values()):
             return None
-        if any(not t.is_static or t.extent > MAX_KNOWN_ELEMENTS or t.dtype.kind not in "iub" for t in types):
+        if any(not t.is_static or t.extent > MAX_KNOWN_ELEMENTS or t.dtype.kind not in "iubf" for t in types):
             return None
         operands = [None if name is None else self.facts.symbolic.get(name, self._data(name)) for name in node.operands]
         if any(array is None and name is not None for array, name in zip(operands, node.operands, strict=True)):

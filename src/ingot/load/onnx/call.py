@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir
+from onnx_ir.convenience import convert_attribute
 
 from ingot.dim import Dim, Expr
 from ingot.dtype import DType, i64
@@ -60,6 +62,13 @@ class Call:
         self.attributes = attributes
         self.outputs = [o.name or "" for o in node.outputs]
         self.build = build
+
+    def restated(self, *operands: str | np.ndarray | None, **attributes: int | str | Sequence[int]) -> Call:
+        """The same node of other operands, where arrays become constants, and with some attributes set."""
+        other = copy.copy(self)
+        other.operands = [self.build.constant(o) if isinstance(o, np.ndarray) else o for o in operands]
+        other.attributes = {**self.attributes, **{name: convert_attribute(name, v) for name, v in attributes.items()}}
+        return other
 
     # -- operands -----------------------------------------------------------------------------------------------
 

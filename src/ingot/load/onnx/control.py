@@ -10,7 +10,6 @@ from ingot.ir import Graph, SequenceType, TensorType, Type, forget, join
 from ingot.load.onnx.call import Body, Call
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import normalize_axes
-from ingot.load.onnx.upgrade import SCAN_WITH_BATCH
 from ingot.ops.control import result_types
 
 
@@ -61,7 +60,7 @@ def _settled(call: Call, before: Sequence[Type], carried: list[Type], after: Seq
         carried = joined
 
 
-@onnx("Scan")
+@onnx("Scan", since=9)
 def scan(call: Call) -> tuple[str, ...]:
     count = _count(call, len(call))
     states = len(call) - count
@@ -108,14 +107,12 @@ def _directions(call: Call, name: str, count: int) -> tuple[bool, ...]:
     return tuple(map(bool, directions))
 
 
-@onnx("Scan", domain=SCAN_WITH_BATCH)
+@onnx("Scan", since=8)
 def scan_with_batch(call: Call) -> tuple[str, ...]:
-    """Scan of opset 8: axis 0 of all values is a batch, axis 1 is scanned. One scan over the batch holds the other.
-
-    The converter drops the first operand, lengths of sequences, where it is left out.
-    """
-    if len(call) != len(call.attr_graph("body").inputs):
+    """Operand 0 is lengths of sequences. Axis 0 of all values is a batch, axis 1 is scanned: a scan holds the other."""
+    if call.has(0):
         raise call.unsupported("lengths of sequences")
+    call = call.restated(*call.operands[1:])
     count = _count(call, len(call))
     states = len(call) - count
     types = [call.type(i) for i in range(len(call))]

@@ -136,7 +136,7 @@ def _pooling(call: Call) -> dict[str, tuple[int, ...]]:
     return {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations}
 
 
-@onnx("LpPool")
+@onnx("LpPool", since=2)
 def lp_pool(call: Call) -> str:
     """The p-norm of each window: of powers, their mean with the padding's zeros, times the size of the window."""
     build, dtype, p = call.build, call.type(0).dtype, call.attr_int("p", 2)
@@ -148,7 +148,7 @@ def lp_pool(call: Call) -> str:
     return call.cast(rooted(call, build.mul(mean, float(math.prod(attributes["kernel"]))), p), dtype)
 
 
-@onnx("GlobalLpPool")
+@onnx("GlobalLpPool", since=2)
 def global_lp_pool(call: Call) -> str:
     build, dtype, p = call.build, call.type(0).dtype, call.attr_int("p", 2)
     rank = call.type(0).rank

@@ -1,4 +1,4 @@
-"""What plain ops do to small integer arrays that hold dims: the shapes of symbolic inputs, and arithmetic on them.
+"""What plain ops do to small arrays that hold dims: the shapes of symbolic inputs, and arithmetic on them.
 
 Arrays of numbers alone are computed by the ops' references, in the dtype they have. Where an element is a dim
 expression, this table says what the op makes of it. Expressions are exact, not modulo 2**64: the dims that a run binds,
@@ -9,6 +9,7 @@ not fit is not decided here: the node stays, and computes as it does for any dat
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 
 from ingot import dim
 from ingot.dim import Expr
-from ingot.dtype import DType, boolean, i32, i64
+from ingot.dtype import DType, boolean, f32, f64, i32, i64
 from ingot.errors import LimitError
 from ingot.ir import OPS
 from ingot.load.onnx.shapes import is_negative, sign
@@ -25,14 +26,14 @@ from ingot.load.onnx.shapes import is_negative, sign
 MAX_EXPRESSION_CHARACTERS = 512  # of a dim over symbols
 
 Array = np.ndarray  # of Python ints, bools and Exprs
-Element = Any  # int, bool or Expr; None where it is not decided at load
+Element = Any  # int, bool, float or Expr; None where it is not decided at load
 
 # Their references move elements and compute nothing, so they move expressions too.
 _MOVES = frozenset(("concat", "expand", "gather", "permute", "reshape", "slice"))
 
 
 def elements(data: np.ndarray) -> Array:
-    """A numpy integer or bool array as an array of Python ints or bools."""
+    """A numpy array as an array of Python's numbers."""
     array = np.empty(data.shape, object)
     array.ravel()[:] = data.ravel().tolist()
     return array
@@ -50,13 +51,18 @@ def evaluate(op: str, attributes: Mapping[str, Any], operands: list[Array], dtyp
 
     Raises LimitError for an expression that has become too long, InputError for an index out of range.
     """
-    result = _apply(op, attributes, operands)
+    if dtype in _FLOATS or any(isinstance(v, float) for operand in operands for v in operand.flat):
+        result = _apply_to_floats(op, attributes, operands)
+    else:
+        result = _apply(op, attributes, operands)
     if result is None or dtype not in _RANGES or not all(_fits(v, dtype) for v in result.flat):
         return None
     return result
 
 
-_RANGES = {i64: (-(2**63), 2**63 - 1), i32: (-(2**31), 2**31 - 1), boolean: (0, 1)}
+_RANGES = {i64: (-(2**63), 2**63 - 1), i32: (-(2**31), 2**31 - 1), boolean: (0, 1), f32: (-math.inf, math.inf)}
+_RANGES |= {f64: _RANGES[f32]}
+_FLOATS = (f32, f64)
 
 
 def _fits(value: Element, dtype: DType) -> bool:
@@ -87,6 +93,16 @@ def _apply(op: str, attributes: Mapping[str, Any], operands: list[Array]) -> Arr
     if op in _REDUCTIONS:
         return _reduced(_REDUCTIONS[op], operands[0], attributes["axes"], attributes["keepdims"])
     return None
+
+
+def _apply_to_floats(op: str, attributes: Mapping[str, Any], operands: list[Array]) -> Array | None:
+    """Whole numbers are taken for integers; of others, elements only move."""
+    whole = [_mapped(lambda v: int(v) if isinstance(v, float) and v.is_integer() else v, [x]) for x in operands]
+    if op in _MOVES or (op == "cast" and not any(isinstance(v, float) for v in whole[0].flat)):
+        return _apply(op, attributes, whole)
+    if op not in _OF_WHOLE:
+        return None
+    return _mapped(lambda *values: None if float in map(type, values) else _OF_WHOLE[op](*values), whole)
 
 
 def _filled(shape: tuple[int, ...], values: list[Element]) -> Array:
@@ -123,6 +139,11 @@ def _truncated(a: int | Expr, b: int | Expr) -> int | Expr | None:
 
 def _floored(a: int | Expr, b: int | Expr) -> int | Expr | None:
     return dim.floordiv(a, b) if sign(b) == 1 else None
+
+
+def _quotient(a: int | Expr, b: int | Expr) -> int | Expr | None:
+    floored = _floored(a, b)
+    return floored if floored is not None and floored * b == a else None
 
 
 def _remainder(a: int | Expr, b: int | Expr) -> int | Expr | None:
@@ -165,6 +186,12 @@ _ELEMENTWISE: dict[str, Callable[..., Element]] = {
     "not_equal": lambda a, b: _not(_equal(a, b)),
     "sub": operator.sub,
     "where": lambda condition, a, b: a if condition else b,
+}
+# Of floats that are whole numbers; where the result is none, it is not decided.
+_OF_WHOLE: dict[str, Callable[..., Element]] = {
+    **{op: _ELEMENTWISE[op] for op in ("add", "maximum", "minimum", "mul", "neg", "sub")},
+    **{op: lambda a: a for op in ("ceil", "floor", "round")},
+    "div": _quotient,
 }
 _REDUCTIONS: dict[str, Callable[..., Element]] = {
     "reduce_max": dim.maximum,

@@ -68,7 +68,7 @@ def unary(call: Call) -> str:
     return getattr(call.build, UNARY[call.op])(call[0])
 
 
-@onnx(*BINARY)
+@onnx(*BINARY, since=7)
 def binary(call: Call) -> str:
     return getattr(call.build, BINARY[call.op])(call[0], call[1])
 
@@ -95,7 +95,7 @@ def where(call: Call) -> str:
     return call.build.where(call[0], call[1], call[2])
 
 
-@onnx("Pow")
+@onnx("Pow", since=7)
 def pow_(call: Call) -> str:
     """The result has the base's dtype; the exponent's may differ."""
     base, exponent = call[0], call[1]
@@ -129,7 +129,7 @@ def mod(call: Call) -> str:
     return build.where(moves, build.sub(remainder, b), remainder)
 
 
-@onnx("Clip")
+@onnx("Clip", since=11)
 def clip(call: Call) -> str:
     """Bounds that are known become attributes."""
     x, bounds, left = call[0], {}, {}
@@ -149,7 +149,8 @@ def clip(call: Call) -> str:
     return call.build.clip(x, **bounds) if bounds else x
 
 
-@onnx("Cast", "CastLike")
+@onnx("Cast", since=6)
+@onnx("CastLike")
 def cast(call: Call) -> str:
     """Both attributes matter for floats of 8 bits alone."""
     dtype = call.attr_dtype("to") if call.op == "Cast" else call.type(1).dtype
@@ -172,6 +173,12 @@ def gelu(call: Call) -> str:
 @onnx("LeakyRelu")
 def leaky_relu(call: Call) -> str:
     return call.build.leaky_relu(call[0], alpha=call.attr_float("alpha", 0.01))
+
+
+@onnx("ThresholdedRelu")
+def thresholded_relu(call: Call) -> str:
+    """x above alpha, else 0."""
+    return call.build.where(call.build.greater(call[0], call.attr_float("alpha", 1.0)), call[0], 0.0)
 
 
 @onnx("Elu")
@@ -229,7 +236,7 @@ def hard_sigmoid(call: Call) -> str:
     return call.build.hard_sigmoid(call[0], alpha=call.attr_float("alpha", 0.2), beta=call.attr_float("beta", 0.5))
 
 
-@onnx("PRelu")
+@onnx("PRelu", since=7)
 def prelu(call: Call) -> str:
     """x, below 0 times the slope, which broadcasts to x."""
     build, x = call.build, call[0]

@@ -23,7 +23,7 @@ from ingot.load.made import note
 from ingot.load.onnx.builder import Facts, OnnxBuilder, Totals
 from ingot.load.onnx.call import Body, Call
 from ingot.load.onnx.custom import registered
-from ingot.load.onnx.parse import OLDEST_NATIVE_OPSET, Parsed, parse_model
+from ingot.load.onnx.parse import Parsed, parse_model
 from ingot.load.onnx.registry import DESCRIBED, REFUSED, find_rule, foreign_name
 from ingot.load.onnx.signature import check_call, signature_of
 from ingot.load.onnx.symbols import Symbols
@@ -37,7 +37,7 @@ MAX_LISTED = 50  # unsupported nodes in one error
 
 
 def load_onnx(source: str | os.PathLike | bytes) -> Graph:
-    """The graph of an ONNX model, given as a path or its bytes; opsets before 13 go through ONNX's converter.
+    """The graph of an ONNX model, given as a path or its bytes.
 
     Raises FileNotFoundError for a missing path, LoadError for malformed content (ShapeError when shapes or dtypes
     contradict each other), LimitError beyond a documented limit, and one UnsupportedError for all nodes that have no
@@ -244,8 +244,6 @@ class _Loader:
         """A model-local function's body, with the call's operands and attributes."""
         depth = self.enter(frame, f"function {function.name!r}")
         opset = function.opset_imports.get("", frame.opset)
-        if opset < OLDEST_NATIVE_OPSET:
-            raise UnsupportedError(f"a function of opset {opset} is not supported")
         if len(call) > len(function.inputs) or len(call.outputs) > len(function.outputs):
             raise LoadError(f"function {function.name!r}: called with too many inputs or outputs")
         attributes = {name: a for name, a in function.attributes.items() if a.value is not None} | dict(call.attributes)
@@ -389,7 +387,8 @@ def _schema_body(call: Call, schema: Any, version: int) -> tuple[onnx_ir.Functio
 
 
 def _newest(versions: list[int], opset: int) -> int:
-    return max(version for version in versions if version <= opset)
+    """The newest version of a body that an opset has; where ONNX wrote the first one later, that one."""
+    return max((version for version in versions if version <= opset), default=min(versions))
 
 
 def _type_proto(type: TensorType) -> onnx.TypeProto:

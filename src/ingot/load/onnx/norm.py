@@ -12,12 +12,12 @@ from ingot.load.onnx.shapes import count, normalize_axes
 from ingot.ops.norm import expand_centred
 
 
-@onnx("Softmax")
+@onnx("Softmax", since=13)
 def softmax(call: Call) -> str:
     return call.build.softmax(call[0], axis=call.attr_axis("axis", -1, call.type(0).rank))
 
 
-@onnx("LogSoftmax")
+@onnx("LogSoftmax", since=13)
 def log_softmax(call: Call) -> str:
     return call.build.log_softmax(call[0], axis=call.attr_axis("axis", -1, call.type(0).rank))
 
@@ -115,7 +115,7 @@ def local_response_norm(call: Call) -> str:
     return call.cast(build.div(x, build.pow(base, call.attr_float("beta", 0.75))), dtype)
 
 
-@onnx("Hardmax")
+@onnx("Hardmax", since=13)
 def hardmax(call: Call) -> str:
     """1 at the first largest element along an axis, 0 elsewhere."""
     build, shape = call.build, call.shape(0)
@@ -140,7 +140,7 @@ def instance_norm(call: Call) -> str:
     return call.build.group_norm(call[0], call[1], call[2], groups=max(channels, 1), eps=eps)
 
 
-@onnx("MeanVarianceNormalization")
+@onnx("MeanVarianceNormalization", since=9)
 def mean_variance_norm(call: Call) -> str:
     """(x - mean) / (standard deviation + 1e-9). The body in ONNX subtracts squares, which cancel."""
     build, axes = call.build, normalize_axes(call.attr_ints("axes", (0, 2, 3)), call.type(0).rank)

@@ -17,7 +17,7 @@ from ingot.load.onnx.tensors import count_elements
 MODES = ("constant", "edge", "reflect", "wrap")
 
 
-@onnx("Pad")
+@onnx("Pad", since=11)
 def pad(call: Call) -> str:
     """Negative amounts cut, before the rest is padded; symbolic ones are what a run has."""
     mode = call.attr_text("mode", "constant")

@@ -22,12 +22,12 @@ from ingot.load.onnx.external import map_external, view_of
 from ingot.load.onnx.message import without_weights
 from ingot.load.onnx.registry import ML, REFUSED
 from ingot.load.onnx.tensors import check_tensor, is_external
-from ingot.load.onnx.upgrade import upgrade
 
 MAX_FILE_BYTES = 2**31 - 1  # protobuf's own limit
 MAX_NAME_BYTES = 1024  # of a name in a model
-OLDEST_NATIVE_OPSET = 13
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
+
+_IR_WITH_OPSETS = 3  # before, a file names none and is of opset 1
 
 Graph = onnx.GraphProto | onnx.FunctionProto
 _NOTHING: Mapping[int, int] = {}
@@ -60,9 +60,6 @@ def parse_model(source: str | os.PathLike | bytes) -> Parsed:
     try:
         opset = _check_header(proto, where)
         _check_model(proto, where, {i: nbytes for i, (_, nbytes) in raw.items()})
-        if opset < OLDEST_NATIVE_OPSET:
-            proto = upgrade(_parse(content, where), OLDEST_NATIVE_OPSET, where)
-            opset, raw = OLDEST_NATIVE_OPSET, {}
         weights = {proto.graph.initializer[i].name: offset for i, (offset, _) in raw.items()}
         model = deserialize_model(proto)
     except (SerdeError, UnicodeDecodeError, RecursionError) as error:
@@ -130,6 +127,8 @@ def _check_header(proto: onnx.ModelProto, where: str) -> int:
         raise UnsupportedError(f"{where}: ir_version {proto.ir_version}, expected 1..{onnx.IR_VERSION}")
     if proto.training_info:
         raise UnsupportedError(f"{where}: training_info is not supported")
+    if proto.ir_version < _IR_WITH_OPSETS and not proto.opset_import:
+        return 1
     opsets = _opsets(proto.opset_import, where)
     if "" not in opsets and _uses_default_domain(proto.graph):
         raise LoadError(f"{where}: no opset of the default domain is imported")

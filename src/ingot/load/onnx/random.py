@@ -86,7 +86,7 @@ def multinomial(call: Call) -> str:
     return build.reduce_sum(call.cast(build.less_equal(sums, drawn), dtype), axes=(2,), keepdims=False)
 
 
-@onnx("Dropout")
+@onnx("Dropout", since=10)
 def dropout(call: Call) -> tuple[str | None, ...]:
     """Outside of training, x. In it, elements whose random number is below the ratio become 0, others are scaled.
 

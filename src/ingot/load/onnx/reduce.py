@@ -133,7 +133,7 @@ def _cumsum(call: Call, axis: int) -> str:
     return call.slice(total, axis, size - 1, -1, -1) if reverse else total
 
 
-@onnx("TopK")
+@onnx("TopK", since=10)
 def topk(call: Call) -> tuple[str | None, ...]:
     axis = call.attr_axis("axis", -1, call.type(0).rank)
     (k,) = call.dims(1)

@@ -7,7 +7,7 @@ them; None passes a form that the rule does not cover on to the body that ONNX's
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from ingot.load.onnx.call import Call
@@ -19,6 +19,7 @@ TRAINING = "ai.onnx.preview.training"
 DESCRIBED = ("", PREVIEW, TRAINING)  # domains whose nodes ONNX's schemas are held against
 
 Rule = Callable[["Call"], str | tuple[str | None, ...] | None]
+Declared = TypeVar("Declared", bound=Rule)
 
 RULES: dict[tuple[str, str], list[tuple[int, Rule]]] = {}
 
@@ -31,16 +32,16 @@ REFUSED: dict[tuple[str, str], str] = {
 }
 
 
-def onnx(*names: str, since: int = 1, domain: str = "") -> Callable[[Rule], Rule]:
+def onnx(*names: str, since: int = 1, domain: str = "") -> Callable[[Declared], Declared]:
     """Declares a rule for op types of a domain from opset `since` on, until a rule with a later one."""
 
-    def declare(rule: Rule) -> Rule:
+    def declare(rule: Declared) -> Declared:
         for name in names:
             rows = RULES.setdefault((domain, name), [])
-            known = dict(rows).get(since, rule)
+            known: Rule = dict(rows).get(since, rule)
             # An import that was interrupted and tried again declares its rules again.
             assert known.__qualname__ == rule.__qualname__, f"onnx {name} since {since} is declared twice"
-            rows[:] = sorted({**dict(rows), since: rule}.items())
+            rows[:] = sorted((dict(rows) | {since: rule}).items())
         return rule
 
     return declare

@@ -21,7 +21,7 @@ _CROP = "tf_crop_and_resize"
 _EVEN = ("asymmetric", "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
 
 
-@onnx("Resize")
+@onnx("Resize", since=11)
 def resize(call: Call) -> str:
     mode = call.word("mode", "nearest", ("nearest", "linear", "cubic"))
     x, dtype = call[0], call.type(0).dtype

@@ -33,6 +33,7 @@ def expect_shape(call: Call, index: int, shape: tuple[Size, ...]) -> None:
 
 
 @onnx("ScatterElements")
+@onnx("Scatter", since=9)
 def scatter_elements(call: Call) -> str:
     axis, reduction = call.attr_axis("axis", 0, call.type(0).rank), _reduction(call)
     return call.build.scatter_elements(call[0], call[1], call[2], axis=axis, reduction=reduction)

@@ -26,7 +26,7 @@ from ingot.load.onnx.shapes import (
 from ingot.ops.define import broadcast_shapes
 
 
-@onnx("Reshape")
+@onnx("Reshape", since=5)
 def reshape(call: Call) -> str:
     keeps_zero = bool(call.attr_int("allowzero", 0))
     if not computed.is_known(call, 1):
@@ -67,13 +67,13 @@ def flatten(call: Call) -> str:
     return call.reshape(call[0], (count(shape[:axis]), count(shape[axis:])))
 
 
-@onnx("Concat")
+@onnx("Concat", since=4)
 def concat(call: Call) -> str:
     axis = normalize_axes((call.attr_int("axis"),), call.type(0).rank)[0]
     return call[0] if len(call) == 1 else call.build.concat(*call.values(), axis=axis)
 
 
-@onnx("Split")
+@onnx("Split", since=13)
 def split(call: Call) -> tuple[str | None, ...]:
     """Sizes are operand 1; without them the outputs are equal, the last one smaller when the dim does not divide."""
     axis = call.attr_axis("axis", 0, call.type(0).rank)
@@ -98,7 +98,7 @@ def _equal_parts(call: Call, dim: Size) -> tuple[Size, ...]:
     return tuple(minimum(full, maximum(dim - full * i, 0)) for i in range(parts))
 
 
-@onnx("Slice")
+@onnx("Slice", since=10)
 def slice_(call: Call) -> str:
     if not computed.is_known(call, 1, 2, 3, 4):
         return computed.slice_(call)
@@ -128,7 +128,7 @@ def expand(call: Call) -> str:
     return call[0] if shape == call.type(0).shape else call.build.expand(call[0], shape=shape)
 
 
-@onnx("Tile")
+@onnx("Tile", since=6)
 def tile(call: Call) -> str:
     """Each repeated axis gets one before it, which is expanded and merged."""
     x, repeats = call[0], call.dims(1)

@@ -10,6 +10,9 @@ import onnx
 from ingot.errors import LoadError, ShapeError
 from ingot.load.onnx.call import Call
 
+# Operands that exporters leave out though the op's first versions wanted them; later ones do not.
+OPTIONAL_SOON = {("Resize", "roi"), ("Resize", "scales")}
+
 
 @dataclass(frozen=True, slots=True)
 class Signature:
@@ -46,7 +49,13 @@ def signature_of(op: str, version: int, domain: str = "") -> Signature | None:
         (schema.min_output, schema.max_output),
         {name: (int(a.type.value), a.required) for name, a in schema.attributes.items()},  # type: ignore[attr-defined]
         tuple(
-            Formal(f.name, f.type_str, frozenset(f.types), f.is_homogeneous, f.option != optional)
+            Formal(
+                f.name,
+                f.type_str,
+                frozenset(f.types),
+                f.is_homogeneous,
+                f.option != optional and (op, f.name) not in OPTIONAL_SOON,
+            )
             for f in schema.inputs
         ),
         schema.has_function or schema.has_context_dependent_function,  # type: ignore[attr-defined]
