@@ -64,7 +64,7 @@ def batch(seeds: range, judge: Judge) -> dict[int, str]:
     """The outcome of each seed, findings begin with `!`."""
     outcomes: dict[int, str] = {}
     while len(outcomes) < len(seeds):
-        left = range(seeds.start + len(outcomes), seeds.stop)
+        left = seeds[len(outcomes) :]
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
@@ -85,7 +85,7 @@ def batch(seeds: range, judge: Judge) -> dict[int, str]:
             os.kill(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
         states = dict(line.split(" ", 1) for line in text.decode().splitlines())
-        for seed, state in (states or {str(left.start): "starting"}).items():
+        for seed, state in (states or {str(left[0]): "starting"}).items():
             ended = state.startswith("= ")
             alarmed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM and state != "starting"
             died = f"! died while {state}, wait status {status}"

@@ -154,7 +154,7 @@ def paddle(batch: int | str, opset: int = 11) -> onnx.ModelProto:
     return w.finished(w.add("Softmax", x, axis=2), [batch, 3, 8, 20])
 
 
-def pytorch(batch: int | str, opset: int = 9) -> onnx.ModelProto:
+def pytorch(batch: int | str, opset: int = 9, sides: tuple[int | str, int | str] = (12, 12)) -> onnx.ModelProto:
     """Sizes by Shape, Gather and Floor; norms and activations spelled out; attributes where operands are now."""
     w = Writer(opset, nodes_of_constants=True)
 
@@ -211,7 +211,7 @@ def pytorch(batch: int | str, opset: int = 9) -> onnx.ModelProto:
     rows = w.add("Add", rows, linear(viewed(mixed, normed, 16), 16, 16))
     rows = w.add("Add", rows, linear(gelu(linear(norm(rows, 16), 16, 64)), 64, 16))
     result = w.add("Gather", rows, w.constant(0), axis=1)
-    return w.finished(w.add("LogSoftmax", result, axis=1), [batch, 3, 12, 12])
+    return w.finished(w.add("LogSoftmax", result, axis=1), [batch, 3, *sides])
 
 
 def pytorch_of_opset_6(batch: int | str) -> onnx.ModelProto:
@@ -244,7 +244,8 @@ def recurrent(batch: int | str, opset: int = 9) -> onnx.ModelProto:
     return w.finished(w.add("LogSoftmax", y, axis=2), [batch, 7, 12])
 
 
-def feeds_of(proto: onnx.ModelProto, batch: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """A batch of noise."""
-    dims = [d.dim_value or batch for d in proto.graph.input[0].type.tensor_type.shape.dim]
+def feeds_of(proto: onnx.ModelProto, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Noise: a batch of two, images of 12 rows and columns where they may have any size."""
+    sizes = {"n": 2, "h": 12, "w": 12}
+    dims = [d.dim_value or sizes[d.dim_param] for d in proto.graph.input[0].type.tensor_type.shape.dim]
     return {"x": rng.standard_normal(dims).astype(F)}

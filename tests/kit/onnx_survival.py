@@ -16,7 +16,7 @@ import ingot
 from forked import Say, judge_seeds, limit_memory
 from ingot.dim import bind
 from ingot.errors import IngotError
-from ingot.ir import Graph
+from ingot.ir import Graph, TensorType
 from ingot.load.onnx import load_onnx
 from onnx_mutations import mutant, originals
 from seeds import parse_seeds, print_outcomes
@@ -30,6 +30,8 @@ def feeds_of(graph: Graph, size: int) -> dict[str, np.ndarray] | None:
     """Small inputs, every symbol bound to `size`; None when they cannot be small."""
     feeds, symbols = {}, dict.fromkeys(graph.symbols, size)
     for name in graph.inputs:
+        if not isinstance(graph.values[name].type, TensorType):
+            return None
         shape = [bind(dim, symbols) for dim in graph.type(name).shape]
         if (
             not all(isinstance(dim, int) and dim >= 0 for dim in shape)
@@ -37,13 +39,19 @@ def feeds_of(graph: Graph, size: int) -> dict[str, np.ndarray] | None:
         ):
             return None
         feeds[name] = np.ones(shape, graph.type(name).dtype.numpy)  # type: ignore[arg-type]
+        if graph.type(name).dtype.kind == "s":
+            feeds[name] = feeds[name].astype(str).astype(object)
     return feeds
 
 
-def load_and_run(seed: int, say: Say = print) -> str:
-    """What became of a mutant; raises what is not an error of Ingot. An alarm ends what takes too long."""
+def judge_mutant(seed: int, say: Say = print) -> str:
+    """What became of the mutant of a seed; see `load_and_run`."""
+    return load_and_run(mutant(seed), say)
+
+
+def load_and_run(content: bytes, say: Say = print, seconds: int = RUN_SECONDS) -> str:
+    """What became of a file; raises what is not an error of Ingot. An alarm ends what takes too long."""
     say("! slow to load")
-    content = mutant(seed)
     signal.alarm(LOAD_SECONDS)
     try:
         graph = load_onnx(content)
@@ -56,7 +64,7 @@ def load_and_run(seed: int, say: Say = print) -> str:
         feeds = feeds_of(graph, size)
         if feeds is None:
             continue
-        signal.alarm(RUN_SECONDS)
+        signal.alarm(seconds)
         with contextlib.suppress(IngotError):
             ingot.InferenceSession(graph, threads=1).run(None, feeds)
             outcome = "ran"
@@ -69,14 +77,14 @@ def survive(start: int, count: int, jobs: int) -> dict[int, str]:
     """Outcomes of many seeds, by several processes."""
     originals()  # once for all children
     ingot.InferenceSession(load_onnx(originals()[0]), threads=1)
-    return judge_seeds(start, count, jobs, load_and_run)
+    return judge_seeds(start, count, jobs, judge_mutant)
 
 
 def main() -> int:
     options = parse_seeds(__doc__, 20_000, one="load and run this seed only, here", parallel=True)
     if options.seed is not None:
         limit_memory()
-        print(load_and_run(options.seed))
+        print(judge_mutant(options.seed))
         return 0
     outcomes = survive(options.start, options.count, options.jobs)
     return print_outcomes(outcomes, options, ("refused", "loaded", "ran", "slow"), rare=3)

@@ -26,7 +26,7 @@ from ingot.load.onnx.signature import OPTIONAL_SOON
 from ingot.run.interpret import interpret
 from ingot.session import InferenceSession
 from onnx_cases import NODES
-from onnx_models import Case, ints, one_node, run_oracle
+from onnx_models import Case, ints, one_node, run_oracle, value_info
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,41 @@ def test_required_input_left_out(known: bool, rng: np.random.Generator) -> None:
             assert type(caught.value) is LoadError and message in str(caught.value), f"{case}: {caught.value}"
             tried += 1
     assert tried > 200
+
+
+def branches_of_two_ranks(name: str, opset: int) -> tuple[onnx.NodeProto, list]:
+    """A node that makes `u`, of unknown rank, of a value; and the constant that it reads."""
+    axes = {"axes": [0]} if opset < 13 else {}
+    names = [name] if axes else [name, "front"]
+    bodies = [
+        helper.make_graph([node(op, operands, [made], **given)], made, [], [onnx.ValueInfoProto(name=made)])
+        for op, operands, made, given in (("Identity", [name], "same", {}), ("Unsqueeze", names, "more", axes))
+    ]
+    constants = [] if axes else [numpy_helper.from_array(ints(0), "front")]
+    return node("If", ["either"], ["u"], then_branch=bodies[0], else_branch=bodies[1]), constants
+
+
+def test_operands_of_unknown_rank(rng: np.random.Generator) -> None:
+    """Every op takes them, or says that it does not."""
+    told = 0
+    for case in NODES:
+        for index, name in enumerate(one_node(case, rng)[0].graph.node[0].input):
+            proto, feeds = one_node(case, rng)
+            if name not in feeds or index > 2:
+                continue
+            branches, constants = branches_of_two_ranks(name, case.opset)
+            proto.graph.node[0].input[index] = "u"
+            nodes = [branches, *proto.graph.node]
+            del proto.graph.node[:]
+            proto.graph.node.extend(nodes)
+            proto.graph.initializer.extend(constants)
+            proto.graph.input.append(value_info("either", np.array(True)))
+            try:
+                load_onnx(proto.SerializeToString())
+            except IngotError as error:
+                assert "onnx node " in str(error), case
+                told += "a tensor of known rank is needed" in str(error)
+    assert told > 900
 
 
 LARGEST, SMALLEST = 2**63 - 1, -(2**63)

@@ -14,7 +14,7 @@ from itertools import cycle, islice
 from ingot import config, text
 from ingot.errors import ExtensionError, InputError, guarded
 from ingot.ir import Graph, Type, compatible
-from ingot.passes.absorb import absorb_pad, absorb_scale, absorb_transpose
+from ingot.passes.absorb import absorb_bias, absorb_pad, absorb_scale, absorb_transpose
 from ingot.passes.cse import merge_equal
 from ingot.passes.dce import eliminate_dead
 from ingot.passes.fold import fold_constants
@@ -26,7 +26,7 @@ from ingot.passes.fuse_rotary import fuse_rotary
 from ingot.passes.identity import eliminate_identities
 from ingot.passes.mask import recognise_masks
 from ingot.passes.merge_matmul import merge_matmuls
-from ingot.passes.sink import sink_reshapes
+from ingot.passes.sink import sink_permutes, sink_reshapes
 from ingot.passes.take_branch import take_known_branches
 from ingot.passes.take_rows import take_rows_first
 
@@ -38,7 +38,9 @@ PASSES: dict[str, Pass] = {
     "absorb_scale": absorb_scale,
     "absorb_pad": absorb_pad,
     "sink_reshape": sink_reshapes,
+    "sink_permute": sink_permutes,
     "identity": eliminate_identities,
+    "absorb_bias": absorb_bias,
     "cse": merge_equal,
     "fold": fold_constants,
     "take_branch": take_known_branches,

@@ -1,5 +1,5 @@
 """Absorption into matmul and attention: transposes become flags, scalar factors become `scale`. Into convolution and
-pooling: pads become theirs.
+pooling: pads and biases become theirs.
 """
 
 from __future__ import annotations
@@ -7,9 +7,11 @@ from __future__ import annotations
 import math
 
 from ingot.ir import Graph, Node
-from ingot.passes.match import has_known_type, is_float, same_type, scalar, substitute
+from ingot.passes.dce import eliminate_dead
+from ingot.passes.match import has_known_type, is_fixed, is_float, same_type, scalar, substitute
 
 _VIEWS = frozenset(("reshape", "permute", "slice", "expand"))
+_CONVOLUTIONS = ("conv", "conv_transpose")
 
 
 def absorb_transpose(graph: Graph) -> bool:
@@ -134,3 +136,34 @@ def absorb_pad(graph: Graph) -> bool:
         if all(isinstance(amount, int) for amount in attributes["pads"]):
             changed |= substitute(graph, node, node.op.name, operands, attributes) is not None
     return changed
+
+
+def absorb_bias(graph: Graph) -> bool:
+    """conv(x, w) + b with an element of b for each channel becomes conv(x, w, b), where nothing else reads the conv."""
+    if not any(node.op.name in _CONVOLUTIONS for node in graph.nodes):
+        return False
+    changed = eliminate_dead(graph)  # which would read it
+    for node in graph.nodes:
+        if node.op.name != "add" or not has_known_type(graph, node.output):
+            continue
+        conv = next((found for o in node.operands if (found := _without_bias(graph, o)) is not None), None)
+        if conv is None:
+            continue
+        (bias,) = [o for o in node.operands if o != conv.output]
+        shape, image = graph.type(str(bias)).shape, graph.type(conv.output)
+        vector = (image.shape[1], *[1] * (image.rank - 2))
+        if shape not in (vector, (1, *vector)) or not is_fixed(graph, bias):
+            continue
+        flat = graph.add("reshape", [bias], f"{node.output}.bias", before=node, shape=vector[:1]).output
+        added = substitute(graph, node, conv.op.name, [*conv.operands[:2], flat], conv.attributes)
+        assert added is not None
+        changed = True
+    return changed
+
+
+def _without_bias(graph: Graph, name: str | None) -> Node | None:
+    """A convolution without a bias that makes a value for one reader."""
+    node = graph.producer(name)
+    if node is None or node.op.name not in _CONVOLUTIONS or graph.only_user(node.output) is None:
+        return None
+    return node if node.operands[2:] in ((), (None,)) else None

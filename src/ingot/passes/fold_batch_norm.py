@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingot.ir import Graph, Node
-from ingot.passes.match import add_scalar, has_known_type
-
-_FIXED = ("weight", "constant")
-_MAX_DEPTH = 4  # of nodes over parameters that count as a parameter
+from ingot.passes.dce import eliminate_dead
+from ingot.passes.match import add_scalar, has_known_type, is_fixed
 
 
 def fold_batch_norm(graph: Graph) -> bool:
@@ -18,23 +16,15 @@ def fold_batch_norm(graph: Graph) -> bool:
     weight and the shift into the bias. They are nodes over the parameters: folding evaluates the small ones, and a
     large weight times its factor stays as a recipe of the weight store.
     """
-    changed = False
+    if not any(node.op.name == "batch_norm" for node in graph.nodes):
+        return False
+    changed = eliminate_dead(graph)  # which would read what comes before
     for node in graph.nodes:
         if node.op.name != "batch_norm" or not has_known_type(graph, node.output):
             continue
-        if all(_is_fixed(graph, o) for o in node.operands[1:]):
+        if all(is_fixed(graph, o) for o in node.operands[1:]):
             changed |= _fold(graph, node)
     return changed
-
-
-def _is_fixed(graph: Graph, name: str | None, depth: int = 0) -> bool:
-    """True for a weight, a constant, or a few nodes over such only."""
-    if name is None or graph.values[name].kind in _FIXED:
-        return True
-    producer = graph.producer(name)
-    if producer is None or not producer.operands or depth > _MAX_DEPTH:
-        return False
-    return all(_is_fixed(graph, o, depth + 1) for o in producer.operands)
 
 
 @dataclass(frozen=True)
@@ -51,7 +41,7 @@ def _fold(graph: Graph, node: Node) -> bool:
     producer = graph.producer(x)
     result: str | None = None
     if producer is not None and graph.only_user(x) is node:
-        if producer.op.name == "conv" and _is_fixed(graph, producer.operands[1]):
+        if producer.op.name == "conv" and is_fixed(graph, producer.operands[1]):
             result = _into_conv(graph, node, producer)
         elif producer.op.name in ("matmul", "add") and graph.type(x).rank == 2:
             result = _into_linear(graph, node, producer)
@@ -113,14 +103,14 @@ def _into_linear(graph: Graph, node: Node, producer: Node) -> str | None:
     if producer.op.name == "add":
         product, bias = producer.operands
         matmul = graph.producer(product)
-        if bias is None or graph.type(bias).rank != 1 or not _is_fixed(graph, bias):
+        if bias is None or graph.type(bias).rank != 1 or not is_fixed(graph, bias):
             return None
         if product is None or graph.only_user(product) is None:
             return None
     if matmul is None or matmul.op.name != "matmul":
         return None
     x, weight = matmul.operands
-    if weight is None or graph.type(weight).rank != 2 or not _is_fixed(graph, weight):
+    if weight is None or graph.type(weight).rank != 2 or not is_fixed(graph, weight):
         return None
     affine = _affine(graph, node)
     factor = _shaped(graph, node, affine.factor, (-1, 1) if matmul.transpose_b else (-1,))

@@ -75,6 +75,8 @@ def _permute(graph: Graph, node: Node) -> bool:
     if inner is None:
         return False
     axes = tuple(inner.axes[a] for a in node.axes)
+    if axes == tuple(range(len(axes))):
+        return replace(graph, node, str(inner.operands[0]))
     return substitute(graph, node, "permute", inner.operands, {"axes": axes}) is not None
 
 

@@ -26,6 +26,7 @@ COMMUTATIVE = frozenset(
 _TWO_ROUNDINGS = 2.5e-7  # relative; a factor that a model computed from two f32 constants is off by this much at most
 _MAX_POWER = 4
 _FACTORED = ("mul", "div", "neg", "pow")  # the ops that make products
+_MAX_FIXED_DEPTH = 4  # of nodes over parameters that count as a parameter
 _MAX_DEPTH = 6  # of the multiplications in a product, and of the views of a number
 
 
@@ -318,6 +319,16 @@ def same_type(a: TensorType, b: TensorType) -> bool:
 def has_known_type(graph: Graph, name: str) -> bool:
     """True for a tensor none of whose dims is unknown; others cannot be compared, so they are left alone."""
     return None not in graph.type(name).shape
+
+
+def is_fixed(graph: Graph, name: str | None, depth: int = 0) -> bool:
+    """True for a weight, a constant, or a few nodes over such only."""
+    if name is None or graph.values[name].kind in ("weight", "constant"):
+        return True
+    producer = graph.producer(name)
+    if producer is None or not producer.operands or depth > _MAX_FIXED_DEPTH:
+        return False
+    return all(is_fixed(graph, o, depth + 1) for o in producer.operands)
 
 
 def is_float(graph: Graph, name: str) -> bool:

@@ -1,13 +1,22 @@
-"""Sinking: a reshape that only merges rows moves below what treats rows alike, where it meets the one that splits them.
+"""Sinking: what only moves elements goes below what does not mind, where it meets its inverse.
 
-Models written with 2-D layers (GPT-2's Conv1D, addmm) wrap each in such a pair; without it, bias, activation and
-residual follow the matmul directly.
+A reshape that merges rows moves below what treats rows alike. Models written with 2-D layers (GPT-2's Conv1D, addmm)
+wrap each in such a pair; without it, bias, activation and residual follow the matmul directly. A permute that puts the
+channels of images last moves below what acts on each element. Models that come from TensorFlow wrap every convolution
+in such a pair, and add its bias outside.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from ingot.ir import Graph, Node
 from ingot.ops.define import product
+from ingot.passes.match import has_known_type, is_fixed
+
+_OF_IMAGES = frozenset(("avg_pool", "batch_norm", "conv", "conv_transpose", "max_pool", "resample"))
+_STILL_IMAGES = frozenset(("concat", "expand", "pad", "reshape", "slice"))
 
 
 def sink_reshapes(graph: Graph) -> bool:
@@ -55,3 +64,144 @@ def _merges_rows(graph: Graph, name: str | None) -> bool:
     known = None not in source and None not in target
     columns_kept = known and len(target) == 2 and len(source) > 2 and source[-1] == target[-1]
     return columns_kept and product(source[:-1]) == target[0]
+
+
+def sink_permutes(graph: Graph) -> bool:
+    """op(permute(x)) becomes permute(op(x)) where the permute puts the channels of an image last.
+
+    That is for ops on elements beside operands that are permuted alike or fixed, for concat, pad, slice and reductions
+    of other dims than the channels: a norm over these wants them last. A permute that puts channels first goes above a
+    pad instead, where a convolution takes it.
+    """
+    images: set[str] = set()
+    changed = False
+    for node in graph.nodes:
+        if node.op.name == "permute":
+            changed |= _lift(graph, node)
+            continue
+        axes = _axes_below(graph, node, images)
+        moved = None if axes is None else _below(graph, node, axes)
+        if moved is not None:
+            changed = True
+            node = moved
+        if _makes_image(graph, node, images):
+            images.update(node.outputs)
+    return changed
+
+
+def _makes_image(graph: Graph, node: Node, images: set[str]) -> bool:
+    """Whether a node makes an image, maybe of others; what has fewer dims than one of two is a sequence."""
+    if node.op.name in _OF_IMAGES:
+        return True
+    inherits = node.op.acts_on == "element" or (node.op.name in _STILL_IMAGES and graph.type(node.output).rank >= 4)
+    return inherits and not images.isdisjoint(o for o in node.operands if o)
+
+
+def _channels_last(rank: int) -> tuple[int, ...]:
+    return (0, *range(2, rank), 1)
+
+
+def _lift(graph: Graph, node: Node) -> bool:
+    """permute(pad(x)) becomes pad(permute(x))."""
+    pad = graph.producer(node.operands[0])
+    rank = len(node.axes)
+    if pad is None or pad.op.name != "pad" or graph.only_user(pad.output) is None:
+        return False
+    if rank < 3 or node.axes != (0, rank - 1, *range(1, rank - 1)):
+        return False
+    above = graph.add("permute", pad.operands[:1], f"{node.output}.first", before=node, axes=node.axes)
+    amounts = {name: tuple(getattr(pad, name)[axis] for axis in node.axes) for name in ("low", "high")}
+    _put(graph, node, graph.add("pad", [above.output], node.output, before=node, **pad.attributes | amounts).output)
+    return True
+
+
+def _put(graph: Graph, node: Node, result: str) -> None:
+    """Another value takes the place of a node's, and its name."""
+    name = node.output
+    graph.replace(node, result)
+    graph.rename(result, name)
+
+
+def _axes_below(graph: Graph, node: Node, images: set[str]) -> tuple[int, ...] | None:
+    """How images that a node reads are permuted, where it may read them as they were; None where it may not."""
+    reduces = _reduces(node)
+    if not (node.op.acts_on == "element" or node.op.name in ("concat", "pad", "slice") or reduces):
+        return None
+    if len(node.outputs) != 1 or not has_known_type(graph, node.output):
+        return None
+    ranks = [graph.type(o).rank for o in node.operands if o is not None]
+    axes = _channels_last(max(ranks, default=0))
+    if len(axes) < 3 or (reduces and len(axes) - 1 in node.axes):
+        return None
+    permutes = [_permute_of(graph, o, axes, images) for o in node.operands]
+    if not any(permutes):
+        return None
+    beside = [o for o, permute in zip(node.operands, permutes, strict=True) if o is not None and permute is None]
+    shared = node.op.acts_on == "element" and all(graph.type(o).rank == 0 or is_fixed(graph, o) for o in beside)
+    return axes if shared or not beside else None
+
+
+def _reduces(node: Node) -> bool:
+    return node.op.name.startswith("reduce_") and "axes" in node.attributes
+
+
+def _permute_of(graph: Graph, name: str | None, axes: tuple[int, ...], images: set[str]) -> Node | None:
+    node = graph.producer(name)
+    if node is None or node.op.name != "permute" or node.axes != axes or node.operands[0] not in images:
+        return None
+    return node
+
+
+def _below(graph: Graph, node: Node, axes: tuple[int, ...]) -> Node:
+    """The node over what the permutes read; one below it puts its result in the order that it had."""
+    operands = [None if o is None else _unpermuted(graph, node, o, axes) for o in node.operands]
+    attributes, order = _of_other_axes(graph, node, axes)
+    moved = graph.add(node.op.name, operands, f"{node.output}.first", before=node, **attributes)
+    result = moved.output
+    if order != tuple(range(len(order))):
+        result = graph.add("permute", [result], f"{node.output}.last", before=node, axes=order).output
+    _put(graph, node, result)
+    return moved
+
+
+def _unpermuted(graph: Graph, node: Node, name: str, axes: tuple[int, ...]) -> str:
+    """What an operand is before its permute; what is fixed is turned back, its dims of 1 in front left out."""
+    shape = graph.type(name).shape
+    producer = graph.producer(name)
+    if producer is not None and producer.op.name == "permute" and producer.axes == axes:
+        return str(producer.operands[0])
+    if not shape:
+        return name
+    rank = len(axes)
+    full = (*[1] * (rank - len(shape)), *shape)
+    back = tuple(axes.index(i) for i in range(rank))
+    wide = [i for i in range(rank) if full[i] != 1]
+    target = tuple(full[i] for i in back)
+    if sorted(wide, key=back.index) != wide:
+        if full != shape:
+            name = graph.add("reshape", [name], f"{node.output}.wide", before=node, shape=full).output
+        return graph.add("permute", [name], f"{node.output}.fixed", before=node, axes=back).output
+    while len(target) > 1 and target[0] == 1:
+        target = target[1:]
+    return graph.add("reshape", [name], f"{node.output}.fixed", before=node, shape=target).output
+
+
+def _of_other_axes(graph: Graph, node: Node, axes: tuple[int, ...]) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """The node's attributes over what a permute of these axes reads, and how its result is permuted then."""
+    attributes = dict(node.attributes)
+
+    def moved(values: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(values[axes.index(i)] for i in range(len(axes)))
+
+    match node.op.name:
+        case "concat":
+            attributes["axis"] = axes[node.axis]
+        case "pad" | "slice":
+            each = ("low", "high") if node.op.name == "pad" else ("starts", "stops", "steps")
+            attributes |= {name: moved(getattr(node, name)) for name in each}
+        case _ if _reduces(node):
+            attributes["axes"] = tuple(sorted(axes[axis] for axis in node.axes))
+            if not node.keepdims:
+                kept = [axis for i, axis in enumerate(axes) if i not in node.axes]
+                return attributes, tuple(sorted(kept).index(axis) for axis in kept)
+    return attributes, axes

@@ -176,7 +176,12 @@ class OnnxBuilder(Builder):
 
     def _insert(self, op: str, names: list[str | None], attributes: Mapping[str, Any]) -> tuple[str, ...]:
         self.ops.add(op)
-        node = self.graph.add(op, names, f"{self.hint}.{op}", **attributes)
+        try:
+            node = self.graph.add(op, names, f"{self.hint}.{op}", **attributes)
+        except AttributeError:  # of a type without a shape
+            for name in filter(None, names):
+                self.type(name)
+            raise
         fixed = all(n is None or n in self.facts.constants for n in names)
         for output in node.outputs:
             self.graph.narrow(output, self.facts.measure(self.graph.values[output].type))

@@ -142,6 +142,10 @@ def _floored(a: int | Expr, b: int | Expr) -> int | Expr | None:
 
 
 def _quotient(a: int | Expr, b: int | Expr) -> int | Expr | None:
+    """A multiple of a dim by the dim is a number, though a run's dim of 0 would make it NaN."""
+    if isinstance(a, Expr) and isinstance(b, Expr):
+        times = a.terms[0][1] // b.terms[0][1]
+        return times if b * times == a else None
     floored = _floored(a, b)
     return floored if floored is not None and floored * b == a else None
 

@@ -6,9 +6,10 @@ same limits on depth and number of nodes. Unsupported nodes are collected, and r
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -48,18 +49,31 @@ def load_onnx(source: str | os.PathLike | bytes) -> Graph:
 
 def load_parsed(parsed: Parsed, sizes: Mapping[str, int] = {}) -> Graph:
     """As `load_onnx`, of a model that is parsed already; sizes: values of its symbolic dims."""
-    return _Loader(parsed.model, parsed.opset, sizes).load()
+    with _named(parsed):
+        return _Loader(parsed.model, parsed.opset, sizes).load()
 
 
 def interface_of(parsed: Parsed) -> tuple[Graph, dict[str, Type | None]]:
     """A graph of a model's inputs alone, and the types of its outputs as they are declared, None where they are not."""
     loader = _Loader(parsed.model, parsed.opset, {})
-    loader.take_inputs()
+    with _named(parsed):
+        loader.take_inputs()
     outputs: dict[str, Type | None] = {}
     for v in parsed.model.graph.outputs:
         where = f"onnx output {v.name!r}"
         outputs[v.name or ""] = None if v.type is None else declared_type(v.type, v.shape, where)
     return loader.graph, outputs
+
+
+@contextlib.contextmanager
+def _named(parsed: Parsed) -> Iterator[None]:
+    """Puts the file of a model before errors."""
+    try:
+        yield
+    except IngotError as error:
+        if not parsed.file:
+            raise
+        raise type(error)(f"onnx file {parsed.file!r}: {error}") from error
 
 
 class _Missing:

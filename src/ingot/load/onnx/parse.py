@@ -37,12 +37,14 @@ _NOTHING: Mapping[int, int] = {}
 class Parsed:
     """A model that passed the checks; `opset` is that of the default domain.
 
-    files: those that were read, by location, "" for the model file itself; see `ingot.files.identity`.
+    files: those that were read, by location, "" for the model file itself; see `ingot.files.identity`. file: the
+    path that the model came from, "" of bytes.
     """
 
     model: onnx_ir.Model
     opset: int
     files: dict[str, tuple[int, ...]]
+    file: str
 
 
 def parse_model(source: str | os.PathLike | bytes) -> Parsed:
@@ -70,7 +72,7 @@ def parse_model(source: str | os.PathLike | bytes) -> Parsed:
     if isinstance(content.obj, MappedFile):
         maps[""] = content.obj
     files = {location: mapped.identity for location, mapped in maps.items() if isinstance(mapped, MappedFile)}
-    return Parsed(model, opset, files)
+    return Parsed(model, opset, files, "" if isinstance(source, bytes) else os.fspath(source))
 
 
 def _read(path: str | os.PathLike, where: str) -> memoryview:
