@@ -96,7 +96,8 @@ def main() -> int:
         outcomes = survive(name, range(places(files()[name])))
         found = {place: outcome for place, outcome in outcomes.items() if outcome.startswith("!")}
         bad += len(found)
-        told = ", ".join(f"{list(outcomes.values()).count(kind)} {kind}" for kind in ("refused", "loaded", "ran", "slow"))
+        kinds = [*outcomes.values()]
+        told = ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("refused", "loaded", "ran", "slow"))
         print(f"{name}, {len(files()[name])} bytes: {told}", *(f"{p}: {o}" for p, o in found.items()), sep="\n  ")
     return int(bool(bad))
 

@@ -134,4 +134,6 @@ def test_what_is_refused_names_file_node_and_opset(name: str, tmp_path: Path) ->
         InferenceSession(tmp_path / "old.onnx", threads=1)
     told = str(caught.value)
     assert type(caught.value) is error and message in told
-    assert f"onnx file {str(tmp_path / 'old.onnx')!r}: onnx node 'y'" in told and (error is LoadError or f"(opset {opset})" in told)
+    assert f"onnx file {str(tmp_path / 'old.onnx')!r}: onnx node 'y'" in told and (
+        error is LoadError or f"(opset {opset})" in told
+    )

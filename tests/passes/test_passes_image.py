@@ -16,7 +16,8 @@ CASES: list[Case] = [
         constant c: f32[1, 5, 1, 1] = [1.0, 2.0, 3.0, 4.0, 5.0]
         a = conv(x, w, strides=[2, 1], pads=[0, 0, 0, 0], dilations=[1, 1], groups=1)
         d = add(b, a)
-        e = conv_transpose(d, v, strides=[2, 2], pads=[0, 0, 0, 0], dilations=[1, 1], groups=1, output_padding=[0, 0])
+        e = conv_transpose(d, v, strides=[2, 2], pads=[0, 0, 0, 0], dilations=[1, 1], groups=1, \
+output_padding=[0, 0])
         y = add(e, c)
         output y = y
         """,
@@ -28,7 +29,8 @@ CASES: list[Case] = [
         constant y.bias: f32[5] = [1.0, 2.0, 3.0, 4.0, 5.0]
         d.bias = reshape(b, shape=[4])
         d = conv(x, w, d.bias, strides=[2, 1], pads=[0, 0, 0, 0], dilations=[1, 1], groups=1)
-        y = conv_transpose(d, v, y.bias, strides=[2, 2], pads=[0, 0, 0, 0], dilations=[1, 1], groups=1, output_padding=[0, 0])
+        y = conv_transpose(d, v, y.bias, strides=[2, 2], pads=[0, 0, 0, 0], dilations=[1, 1], groups=1, \
+output_padding=[0, 0])
         output y = y
         """,
     ),

@@ -17,6 +17,7 @@ from attacks import (
     hostile_templates,
     hostile_tokenizers,
     hostile_types,
+    hostile_values,
 )
 from ingot.errors import IngotError
 from ingot.llm.tokenizer import Tokenizer
@@ -77,6 +78,7 @@ TABLES = (
             *hostile_onnx.BOMBS,
             *hostile_types.TYPES,
             *hostile_families.FAMILIES,
+            *hostile_values.VALUES,
         ],
     ),
 )

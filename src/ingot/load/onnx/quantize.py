@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ingot.dtype import DType, f32, i32, u8
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import convolve
@@ -22,6 +24,7 @@ def quantize_linear(call: Call) -> str:
     if call.attr_int("precision", 0):
         precision = call.attr_dtype("precision")
     axis, block = _granularity(call)
+    _expect_scale(call, 1, is_divisor=True)
     saturate = bool(call.attr_int("saturate", 1))
     return call.build.quantize(
         call[0], call[1], zero_point, axis=axis, block=block, dtype=dtype, precision=precision, saturate=saturate
@@ -34,6 +37,7 @@ def dequantize_linear(call: Call) -> str:
     if call.attr_int("output_dtype", 0):
         dtype = call.attr_dtype("output_dtype")
     axis, block = _granularity(call)
+    _expect_scale(call, 1)
     return call.build.dequantize(call[0], call[1], call.get(2), axis=axis, block=block, dtype=dtype)
 
 
@@ -64,7 +68,7 @@ def qlinear_matmul(call: Call) -> str:
     sums = multiply(call, centred(call, 0, 2, wide, rows=True), centred(call, 3, 5, wide))
     rank = build.type(sums).rank
     scale = build.mul(_scale(call, 1, rank, rows=True), _scale(call, 4, rank))
-    return _requantised(call, sums, build.div(scale, _scale(call, 6, rank, rows=True)), 7)
+    return _requantised(call, sums, build.div(scale, _scale(call, 6, rank, rows=True, is_divisor=True)), 7)
 
 
 @onnx("QLinearConv")
@@ -73,7 +77,7 @@ def qlinear_conv(call: Call) -> str:
     x, filters = centred(call, 0, 2, i32), centred(call, 3, 5, i32, filters=True)
     sums = convolve(call, x, filters, call.get(8))
     scale = build.mul(_scale(call, 1, 0), _scale(call, 4, rank - 1, filters=True))
-    return _requantised(call, sums, build.div(scale, _scale(call, 6, 0)), 7)
+    return _requantised(call, sums, build.div(scale, _scale(call, 6, 0, is_divisor=True)), 7)
 
 
 def centred(call: Call, index: int, zero: int, dtype: DType, *, rows: bool = False, filters: bool = False) -> str:
@@ -85,7 +89,22 @@ def centred(call: Call, index: int, zero: int, dtype: DType, *, rows: bool = Fal
     return call.build.sub(x, _along(call, call.cast(call[zero], dtype), rank, rows=rows, filters=filters))
 
 
-def _scale(call: Call, index: int, rank: int, *, rows: bool = False, filters: bool = False) -> str:
+def _expect_scale(call: Call, index: int, is_divisor: bool = False) -> None:
+    """Raises LoadError for a known scale that is not finite, or 0 where it divides.
+
+    One below 0 is fine: formats of few bits give the largest element of a block the one code without a counterpart.
+    """
+    data = call.build.graph.data(call[index])
+    if data is None or data.dtype.kind != "f":
+        return
+    if not np.isfinite(data).all() or (is_divisor and (data == 0).any()):
+        raise call.malformed(f"input {index} is {data.ravel()[:8].tolist()}, expected finite scales")
+
+
+def _scale(
+    call: Call, index: int, rank: int, *, rows: bool = False, filters: bool = False, is_divisor: bool = False
+) -> str:
+    _expect_scale(call, index, is_divisor)
     return _along(call, call.cast(call[index], f32), rank, rows=rows, filters=filters)
 
 

@@ -1,0 +1,81 @@
+"""Hostile ONNX files under limits of memory and time, each in a process that a signal would end."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from attacks import hostile_families, hostile_onnx, hostile_types, hostile_values
+from attacks.hostile_values import ENDLESS, RUNS
+from forked import Say, batch
+from ingot.errors import IngotError
+from ingot.load.onnx import load_onnx
+from ingot.session import InferenceSession
+from places import KIT
+
+SECONDS = 20
+LOADED = [
+    *(*hostile_onnx.FILES, *hostile_onnx.GRAPHS, *hostile_onnx.TENSORS, *hostile_onnx.ATTRIBUTES, *hostile_onnx.BOMBS),
+    *(*hostile_types.TYPES, *hostile_families.FAMILIES, *hostile_values.VALUES),
+]
+
+
+def told(error: IngotError, wanted: type, fragment: str) -> str:
+    right = type(error) is wanted and fragment in str(error) and len(str(error)) < 2000
+    return "refused" if right else f"! {type(error).__name__}: {error}"
+
+
+def judge_load(index: int, say: Say) -> str:
+    _, build, error, fragment = LOADED[index]
+    source = build()
+    say("! slow")
+    signal.alarm(SECONDS)
+    try:
+        load_onnx(source if isinstance(source, bytes) else source.SerializeToString())
+    except IngotError as caught:
+        return told(caught, error, fragment)
+    return "! nothing was raised"
+
+
+def judge_run(index: int, say: Say) -> str:
+    _, build, feeds, error, fragment = RUNS[index]
+    say("! slow")
+    signal.alarm(SECONDS)
+    session = InferenceSession(build(), threads=1)
+    try:
+        session.run(None, feeds)
+    except IngotError as caught:
+        return told(caught, error, fragment)
+    return "! nothing was raised"
+
+
+@pytest.mark.parametrize(("attacks", "judge"), [(LOADED, judge_load), (RUNS, judge_run)], ids=["loads", "runs"])
+def test_attacks_end_with_their_error(attacks: list, judge) -> None:
+    outcomes = batch(range(len(attacks)), judge)
+    assert len(outcomes) == len(attacks)
+    assert not {attacks[i][0]: outcome for i, outcome in outcomes.items() if outcome != "refused"}
+
+
+SCRIPT = """
+import signal, sys
+sys.path.insert(0, {kit!r})
+from attacks.hostile_values import ENDLESS, ENDLESS_FEEDS
+from ingot.session import InferenceSession
+session = InferenceSession(ENDLESS[{name!r}](), threads=1, executor={executor!r})
+feeds = {{i.name: ENDLESS_FEEDS[i.name] for i in session.get_inputs()}}
+signal.setitimer(signal.ITIMER_REAL, 0.5)
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+try:
+    session.run(None, feeds)
+except KeyboardInterrupt:
+    sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("executor", ["native", "interpret"])
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_loop_without_end_is_interrupted(name: str, executor: str) -> None:
+    script = SCRIPT.format(kit=str(KIT), name=name, executor=executor)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 7, result.stderr
