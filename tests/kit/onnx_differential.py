@@ -25,7 +25,7 @@ from ingot.load.onnx import load_onnx
 from ingot.run.interpret import interpret
 from ingot.session import InferenceSession
 from random_growth import Refused
-from random_onnx import Feed, Model, pruned, run_node
+from random_onnx import Feed, Model, pruned, reads, run_node
 from random_onnx_nodes import random_onnx
 from seeds import parse_seeds, print_outcomes
 from shrink import shrink
@@ -72,7 +72,7 @@ def by_reference(model: Model, values: Feed) -> tuple[Feed, str | None]:
     for node in model.nodes:
         made = [(values[name],) for name in node.output]
         with contextlib.suppress(Refused):
-            made = run_node(node, {name: (results[name],) for name in node.input if name}, by_reference=True)
+            made = run_node(node, {name: (results[name],) for name in reads(node)}, by_reference=True)
         for name, arrays in zip(node.output, made, strict=True):
             results[name] = arrays[0]
             alike = arrays[0].shape == values[name].shape and np.allclose(*arrays, values[name], 1e-4, 1e-4, True)

@@ -112,6 +112,18 @@ WRONG_ON_EMPTY = {
 }
 
 
+def reads(node: onnx.NodeProto) -> list[str]:
+    """What a node reads, in its subgraphs too."""
+    names = list(filter(None, node.input))
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            made = {value.name for value in attribute.g.input}
+            for inner in attribute.g.node:
+                names += [name for name in reads(inner) if name not in made]
+                made.update(inner.output)
+    return list(dict.fromkeys(names))
+
+
 def model_of(node: onnx.NodeProto, operands: Feed) -> onnx.ModelProto:
     """A model of one node over arrays of any sizes."""
     inputs = [
@@ -289,7 +301,7 @@ class OnnxGrowth:
         names = [f"y{len(self.nodes)}_{i}" for i in range(outputs)]
         given = {key: value for key, value in attributes.items() if value is not None}
         node = helper.make_node(op, operands, names, f"{op}{len(self.nodes)}", **given)
-        results = run_node(node, {name: self.values[name] for name in operands if name})
+        results = run_node(node, {name: self.values[name] for name in reads(node)})
         if not results[0]:
             raise Refused("no results")
         if any(array.size > MOST_ELEMENTS or array.ndim > 6 for arrays in results for array in arrays):
@@ -303,7 +315,7 @@ class OnnxGrowth:
 
     def finished(self) -> Model:
         """The model: what nothing reads is an output, and some of what is read."""
-        read = {name for node in self.nodes for name in node.input}
+        read = {name for node in self.nodes for name in reads(node)}
         made = [name for node in self.nodes for name in node.output]
         outputs = [name for name in made if name not in read or self.chance(0.1)] or list(self.inputs)
         return pruned(Model(tuple(self.nodes), self.inputs, self.constants, tuple(outputs), self.values))
@@ -318,7 +330,7 @@ def pruned(whole: Model) -> Model:
     needed, nodes = set(whole.outputs), []
     for node in reversed(whole.nodes):
         if needed & set(node.output):
-            needed |= set(node.input)
+            needed |= set(reads(node))
             nodes.insert(0, node)
     inputs = {name: dims for name, dims in whole.inputs.items() if name in needed}
     constants = {name: data for name, data in whole.constants.items() if name in needed}

@@ -232,7 +232,8 @@ class _Run:
             None if name is None else _type_of(array) if isinstance(array, np.ndarray) else self._declared(name)
             for name, array in zip(node.operands, operands, strict=True)
         ]
-        bodies = {key: self._inner(node, key, value) for key, value in attributes.items() if isinstance(value, Graph)}
+        graphs = {key: value for key, value in node.attributes.items() if isinstance(value, Graph)}
+        bodies = {key: self._inner(node, key, value) for key, value in graphs.items()}
         try:
             inferred = node.op.infer(*types, **attributes)
             wide = f64 if self.float64 else f32
@@ -257,6 +258,8 @@ class _Run:
     def _attribute(self, value: Any) -> Any:
         if value is f32 and self.float64:
             return f64
+        if isinstance(value, Graph) and self.float64:
+            return _widened_graph(value)
         return value if isinstance(value, (DType, Graph)) else bind_attribute(value, self.symbols)
 
     def _declared(self, name: str) -> Type:
@@ -313,6 +316,14 @@ def _widened_type(type: Type) -> Type:
     if isinstance(type, UnrankedType):
         return UnrankedType(f64) if type.dtype is f32 else type
     return type.__class__(_widened_type(type.element))
+
+
+def _widened_graph(graph: Graph) -> Graph:
+    """A graph whose values have widened types, for an inference that looks at those of a subgraph."""
+    wide = graph.copy()
+    for value in wide.values.values():
+        value.type = _widened_type(value.type)
+    return wide
 
 
 def _type_of(array: np.ndarray) -> TensorType:

@@ -167,10 +167,10 @@ VALUES: list[Attack] = [
     *(
         (f"{op} by {scale}", quantised(op, operands, s=np.array(scale, F)), LoadError, "expected finite scales")
         for op, operands, scales in (
-            ("QuantizeLinear", "x s z", (0, np.nan, np.inf)),
+            ("QuantizeLinear", "x s z", (np.nan, np.inf)),
             ("DequantizeLinear", "a s", (np.nan, -np.inf)),
-            ("QLinearMatMul", _MADE, (0, np.nan)),
-            ("QLinearConv", _CONV, (0, np.inf)),
+            ("QLinearMatMul", _MADE, (np.nan,)),
+            ("QLinearConv", _CONV, (np.inf,)),
         )
         for scale in scales
     ),

@@ -24,7 +24,7 @@ def quantize_linear(call: Call) -> str:
     if call.attr_int("precision", 0):
         precision = call.attr_dtype("precision")
     axis, block = _granularity(call)
-    _expect_scale(call, 1, is_divisor=True)
+    _expect_scale(call, 1)
     saturate = bool(call.attr_int("saturate", 1))
     return call.build.quantize(
         call[0], call[1], zero_point, axis=axis, block=block, dtype=dtype, precision=precision, saturate=saturate
@@ -68,7 +68,7 @@ def qlinear_matmul(call: Call) -> str:
     sums = multiply(call, centred(call, 0, 2, wide, rows=True), centred(call, 3, 5, wide))
     rank = build.type(sums).rank
     scale = build.mul(_scale(call, 1, rank, rows=True), _scale(call, 4, rank))
-    return _requantised(call, sums, build.div(scale, _scale(call, 6, rank, rows=True, is_divisor=True)), 7)
+    return _requantised(call, sums, build.div(scale, _scale(call, 6, rank, rows=True)), 7)
 
 
 @onnx("QLinearConv")
@@ -77,7 +77,7 @@ def qlinear_conv(call: Call) -> str:
     x, filters = centred(call, 0, 2, i32), centred(call, 3, 5, i32, filters=True)
     sums = convolve(call, x, filters, call.get(8))
     scale = build.mul(_scale(call, 1, 0), _scale(call, 4, rank - 1, filters=True))
-    return _requantised(call, sums, build.div(scale, _scale(call, 6, 0, is_divisor=True)), 7)
+    return _requantised(call, sums, build.div(scale, _scale(call, 6, 0)), 7)
 
 
 def centred(call: Call, index: int, zero: int, dtype: DType, *, rows: bool = False, filters: bool = False) -> str:
@@ -89,22 +89,21 @@ def centred(call: Call, index: int, zero: int, dtype: DType, *, rows: bool = Fal
     return call.build.sub(x, _along(call, call.cast(call[zero], dtype), rank, rows=rows, filters=filters))
 
 
-def _expect_scale(call: Call, index: int, is_divisor: bool = False) -> None:
-    """Raises LoadError for a known scale that is not finite, or 0 where it divides.
+def _expect_scale(call: Call, index: int) -> None:
+    """Raises LoadError for a known scale that is not finite.
 
-    One below 0 is fine: formats of few bits give the largest element of a block the one code without a counterpart.
+    One below 0 is fine: formats of few bits give the largest element of a block the one code without a counterpart. So
+    is 0, which numbers that are all 0 have.
     """
     data = call.build.graph.data(call[index])
     if data is None or data.dtype.kind != "f":
         return
-    if not np.isfinite(data).all() or (is_divisor and (data == 0).any()):
+    if not np.isfinite(data).all():
         raise call.malformed(f"input {index} is {data.ravel()[:8].tolist()}, expected finite scales")
 
 
-def _scale(
-    call: Call, index: int, rank: int, *, rows: bool = False, filters: bool = False, is_divisor: bool = False
-) -> str:
-    _expect_scale(call, index, is_divisor)
+def _scale(call: Call, index: int, rank: int, *, rows: bool = False, filters: bool = False) -> str:
+    _expect_scale(call, index)
     return _along(call, call.cast(call[index], f32), rank, rows=rows, filters=filters)
 
 
