@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -94,4 +95,6 @@ def image_norm(g: OnnxGrowth) -> str:
     scale, shift, mean, variance = (g.constant(g.draw(F, (channels,), 0.5, 2.0)) for _ in range(4))
     if g.chance(0.5):
         return g.add("BatchNormalization", x, scale, shift, mean, variance)
+    if any(math.prod(shape[2:]) == 1 for shape in g.shapes(x)):
+        raise Refused("one element, which ONNX Runtime scales before it takes its mean away")
     return g.add("InstanceNormalization", x, scale, shift)
