@@ -73,8 +73,7 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("executor", ["native", "interpret"])
-@pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.parametrize(("name", "executor"), [(name, "native") for name in ENDLESS] + [("by its count", "interpret")])
 def test_a_loop_without_end_is_interrupted(name: str, executor: str) -> None:
     script = SCRIPT.format(kit=str(KIT), name=name, executor=executor)
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
