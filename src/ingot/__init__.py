@@ -20,6 +20,7 @@ from ingot.errors import (
 )
 
 if TYPE_CHECKING:
+    from ingot.dim import at_most
     from ingot.emit.onnx import export_onnx
     from ingot.llm import LLM
     from ingot.ops.custom import ExternalKernel, register_op, unregister_op
@@ -43,6 +44,7 @@ __all__ = [
     "ShapeError",
     "TensorType",
     "UnsupportedError",
+    "at_most",
     "export_onnx",
     "register_op",
     "register_pass",
@@ -56,6 +58,7 @@ _LATE = {
     "InferenceSession": "ingot.session",
     "LLM": "ingot.llm",
     "TensorType": "ingot.types",
+    "at_most": "ingot.dim",
     "export_onnx": "ingot.emit.onnx",
     "register_op": "ingot.ops.custom",
     "register_pass": "ingot.passes",

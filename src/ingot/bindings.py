@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 
 from ingot.compile import Mode
+from ingot.dim import Limit
 from ingot.errors import InputError, UnboundError
 from ingot.ir import Graph, Type
 from ingot.load import Deferred
@@ -99,14 +101,18 @@ Bindings = OneGraph | GraphEach
 
 
 def bindings_of(
-    model: Graph | Deferred, dims: Mapping[str, int], passes: tuple[str, ...] | None, weights: WeightStore
+    model: Graph | Deferred,
+    dims: Mapping[str, int],
+    limits: Mapping[str, int],
+    passes: tuple[str, ...] | None,
+    weights: WeightStore,
 ) -> Bindings:
     """The bindings of a model some of whose symbols have values. Its graph has yet to go through the passes.
 
-    Raises InputError for dims that the model does not have.
+    Raises InputError for dims, and limits of dims, that the model does not have.
     """
     symbols = (model if isinstance(model, Graph) else model.interface).symbols
-    unknown = set(dims) - set(symbols)
+    unknown = {*dims, *limits} - set(symbols)
     if unknown:
         raise InputError(f"option dims: no such dim, got {sorted(unknown)}, expected {symbols}")
     if isinstance(model, Graph):
@@ -116,6 +122,21 @@ def bindings_of(
     except UnboundError:
         rest = Deferred(model.interface.bind(dims), model.outputs, lambda sizes: model.load({**dims, **sizes}))
         return GraphEach(rest, passes, weights.threads)
+
+
+def exact_and_limits(dims: Mapping[str, int | Limit] | None) -> tuple[dict[str, int], dict[str, int]]:
+    """The dims of a session that have values, and the limits of others. Raises InputError for what is neither."""
+    exact: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    for name, dim in (dims or {}).items():
+        if isinstance(dim, Limit):
+            limits[name] = dim.size
+        elif isinstance(dim, bool) or not isinstance(dim, Integral) or dim < 0:
+            expected = "a whole number of at least 0, or ingot.at_most(n)"
+            raise InputError(f"option dims: bad value of {name!r}, got {dim!r}, expected {expected}")
+        else:
+            exact[name] = int(dim)
+    return exact, limits
 
 
 def unbound(symbols: list[str]) -> InputError:

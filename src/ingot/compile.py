@@ -4,13 +4,18 @@ another. Sessions, language models, `fit`, saved programs, emitted C and benchma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import Any, Literal
+
+import numpy as np
 
 from ingot.config import check
-from ingot.errors import UnsupportedError
-from ingot.ir import Graph, TensorType
+from ingot.dim import AtMost, grows, size_at, sizes_in
+from ingot.errors import ShapeError, UnsizedError, UnsupportedError
+from ingot.ir import Graph, Node, TensorType
 from ingot.lower import Backend, Lowered, Target, lower, segments
 from ingot.lower.lowered import Choice
 from ingot.ops.control import inner_graphs
@@ -94,11 +99,15 @@ class CompiledSegment:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """One mode, ready to be run or emitted: its static graph, and that graph's segments in order."""
+    """One mode, ready to be run or emitted: its static graph, and that graph's segments in order.
+
+    least: of sizes that are an AtMost, the smallest that the graph can have, where `compile_at_most` has looked.
+    """
 
     mode: Mode
     graph: Graph
     segments: tuple[CompiledSegment, ...]
+    least: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def fallback(self) -> list[str]:
@@ -149,6 +158,38 @@ def compile_mode(
     if mode.state == "append":
         _expect_in_place(compiled)
     return compiled
+
+
+def compile_at_most(
+    graph: Graph,
+    target: Target,
+    mode: Mode,
+    *,
+    placement: Placement | None = None,
+    passes: tuple[str, ...] | None = None,
+) -> Compiled:
+    """As `compile_mode`, for a mode with an AtMost: one program, all native, for every size from `least` up to what is
+    planned, that gives at each the bits of the mode of exactly that size.
+
+    What is planned for the smallest sizes must be the same graph, else something was computed of the number, or chosen
+    for it. Raises UnsizedError where there is no such program, and says why; and what `compile_mode` raises.
+    """
+    compiled = compile_mode(graph, target, mode, placement=placement, passes=passes)
+    lowered, _ = compiled.native
+    planned = {symbol: size for symbol, size in mode.sizes.items() if isinstance(size, AtMost)}
+    least = _least(graph, mode, planned)
+    small = {symbol: max(least[symbol], 2) for symbol in planned}
+    others = {s: AtMost(small[s] + (small[s] == int(size)), s) for s, size in planned.items()}
+    twin = segments(replace(mode, sizes={**mode.sizes, **others}).graph(graph, passes), target)
+    if difference := _difference(compiled.segments[0].graph, twin[0].graph):
+        raise UnsizedError(f"{mode.name}: {difference}")
+    if lowered.avoided:
+        raise UnsizedError(f"{mode.name}: not {lowered.avoided[0]}")
+    attributes = [tuple(node.attributes.values()) for node in compiled.graph.nodes]
+    for size in {*sizes_in(tuple(attributes)), *_sizes(lowered)}:
+        if not grows(size.dim) or size_at(size, least) < 0:
+            raise UnsizedError(f"{mode.name}: {size.dim} is not largest where its symbols are")
+    return replace(compiled, least=least)
 
 
 class Compiler:
@@ -216,3 +257,56 @@ def _expect_in_place(compiled: Compiled) -> None:
         if copied and step.kernel.startswith("copy_"):
             name = lowered.tensors[copied[0]].name
             raise UnsupportedError(f"{compiled.mode.name}: state {name!r} is copied by {step.node!r}, not updated")
+
+
+def _difference(planned: Graph, other: Graph) -> str:
+    """Where graphs of one form differ that are planned for different sizes; "" where they do not."""
+    for a, b in zip_longest(planned.nodes, other.nodes):
+        if a is None or b is None or _form(planned, a) != _form(other, b):
+            return f"node {(a or b).outputs[0]!r} is another one for another size"
+    for name, value in planned.values.items():
+        data, twin = value.data, other.values[name].data
+        if data is twin or data is None or twin is None:
+            continue
+        if not np.array_equal(data, twin, equal_nan=data.dtype.kind == "f"):
+            return f"constant {name!r} is computed of a size"
+    return ""
+
+
+def _form(graph: Graph, node: Node) -> tuple[Any, ...]:
+    types = tuple(graph.values[name].type for name in node.outputs)
+    return node.op, node.operands, node.outputs, node.attributes, types
+
+
+def _least(graph: Graph, mode: Mode, planned: Mapping[str, int]) -> dict[str, int]:
+    """The smallest size of each planned symbol that the graph can have: 1, but for windows that do not fit.
+
+    Raises UnsizedError where sizes that fit one by one do not fit together.
+    """
+
+    def misfit(**sizes: int) -> str:
+        try:
+            graph.bind({**mode.sizes, **sizes})
+        except ShapeError as error:
+            return str(error)
+        return ""
+
+    least = dict.fromkeys(planned, 1)
+    if misfit(**least):
+        for symbol, size in planned.items():
+            others = {other: int(most) for other, most in planned.items() if other != symbol}
+            fits = bisect_left(range(1, int(size)), True, key=lambda n: not misfit(**{symbol: n, **others}))
+            least[symbol] = 1 + fits
+    if reason := misfit(**least):
+        raise UnsizedError(f"{mode.name}: not every size fits: {reason}")
+    return least
+
+
+def _sizes(lowered: Lowered) -> Iterator[AtMost]:
+    """The sizes of a run in a program: what its memory and its steps are computed of."""
+    for tensor in lowered.tensors.values():
+        yield from sizes_in(tensor.shape)
+    for step in lowered.steps:
+        yield from sizes_in(tuple(step.fields.values()))
+        for view in (*step.reads, *step.writes):
+            yield from sizes_in((view.offset, view.shape, view.strides))

@@ -10,14 +10,16 @@ from __future__ import annotations
 import ast
 import keyword
 import math
+import numbers
+import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 from ingot.dtype import DType
-from ingot.errors import LimitError, ShapeError
+from ingot.errors import InputError, LimitError, ShapeError, UnsizedError
 
 MAX_BYTES = 1 << 46  # of one value; strides count beside a dim of 0
 _MAX_TEXT = 10_000
@@ -26,75 +28,153 @@ _MAX_INT = 2**63
 _MAX_FRACTION = 2**8
 
 
-class AtMost(int):
-    """A size that is planned for but that a run may use only a beginning of: `factor` times what `symbol` is then.
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a user says of a dim in the place of its value: that no run has more."""
 
-    Arithmetic keeps to multiples of the symbol: products with plain ints, sums, differences and whole quotients of
-    multiples of one symbol, and these by each other. Any other result would be a number of which nothing says that it
-    changes at a run, and raises TypeError: who wants the planned size, for a bound or an estimate, says `int(size)`.
+    size: int
+
+    def __str__(self) -> str:
+        return f"at most {self.size}"
+
+
+def at_most(size: int) -> Limit:
+    """For `dims=` of a session: one program for every value of a dim from 1 to `size`, where there can be one.
+
+    Raises InputError for what is no whole number of at least 1.
+    """
+    if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 1:
+        raise InputError(f"at_most: bad size, got {size!r}, expected a whole number of at least 1")
+    return Limit(int(size))
+
+
+class AtMost(int):
+    """A size that is planned for but that a run may use only a beginning of: `dim`, with symbols that runs give values.
+
+    As an int it is the planned size. Arithmetic with ints is carried out on both, so whatever is computed of a size
+    says what it is at a run. It equals only what it equals at every run, thus no plain int. `<` compares planned sizes:
+    who chooses by it must be right for smaller ones. What would lose the dim, such as a shift or a quotient that is no
+    whole number, raises UnsizedError; who wants the planned size, for a bound or an estimate, says `int(size)`.
     """
 
-    symbol: str
-    factor: int
+    dim: Expr
 
-    def __new__(cls, planned: int, symbol: str, factor: int = 1) -> AtMost:
+    def __new__(cls, planned: int, dim: str | Expr) -> AtMost:
         size = super().__new__(cls, planned)
-        size.symbol, size.factor = symbol, factor
+        size.dim = symbol(dim) if isinstance(dim, str) else dim
         return size
 
-    def _is_alike(self, other: Any) -> bool:
-        return isinstance(other, AtMost) and other.symbol == self.symbol
-
-    def _refuse(self, *others: Any) -> Any:
-        if any(isinstance(other, float) for other in others):
+    def _after(self, operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+        if not isinstance(left, int) or not isinstance(right, int):
             return NotImplemented
-        raise TypeError(f"{int(self)}, at most {self.factor} * {self.symbol}, would lose its symbol, got {others}")
+        return _sized(operation(int(left), int(right)), operation(dim_of(left), dim_of(right)))
 
     def __mul__(self, other: Any) -> Any:
-        if isinstance(other, AtMost) or not isinstance(other, int):
-            return self._refuse(other)
-        return AtMost(int(self) * other, self.symbol, self.factor * other) if other else 0
+        return self._after(operator.mul, self, other)
 
     __rmul__ = __mul__
 
     def __add__(self, other: Any) -> Any:
-        if self._is_alike(other):
-            factor = self.factor + other.factor
-            return AtMost(int(self) + int(other), self.symbol, factor) if factor else 0
-        return self if isinstance(other, int) and other == 0 else self._refuse(other)
+        return self._after(operator.add, self, other)
 
     __radd__ = __add__
 
-    def __neg__(self) -> AtMost:
+    def __neg__(self) -> Any:
         return self * -1
 
     def __sub__(self, other: Any) -> Any:
-        return self + other * -1
+        return self._after(operator.sub, self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return self * -1 + other
+        return self._after(operator.sub, other, self)
 
     def __floordiv__(self, other: Any) -> Any:
-        if self % other:
-            return self._refuse(other)
-        quotient = self.factor // (other.factor if isinstance(other, AtMost) else other)
-        return quotient if isinstance(other, AtMost) else AtMost(int(self) // other, self.symbol, quotient)
+        return self._after(floordiv, self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._after(floordiv, other, self)
 
     def __mod__(self, other: Any) -> Any:
-        divisor = other.factor if self._is_alike(other) else other
-        if isinstance(divisor, AtMost) or not isinstance(divisor, int) or self.factor % divisor:
-            return self._refuse(other)
-        return 0
+        return self._after(operator.mod, self, other)
 
-    __rfloordiv__ = __rmod__ = __divmod__ = __rdivmod__ = _refuse
+    def __rmod__(self, other: Any) -> Any:
+        return self._after(operator.mod, other, self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AtMost) and self.dim == other.dim
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.dim)
+
+    def _refuse(self, *others: Any) -> Any:
+        raise UnsizedError(
+            f"dim {self.dim}: would be lost, got {[*others]}, expected sums, products or whole quotients"
+        )
+
+    __truediv__ = __rtruediv__ = __float__ = __pow__ = __rpow__ = __divmod__ = __rdivmod__ = _refuse
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __and__ = __rand__ = __or__ = __ror__ = _refuse
+    __xor__ = __rxor__ = __invert__ = _refuse  # type: ignore[assignment]
+
+
+def _sized(planned: int, dim: Known) -> int:
+    """A size with its dim; a plain int where no run changes it."""
+    return AtMost(planned, dim) if isinstance(dim, Expr) else planned
+
+
+def dim_of(size: int) -> Known:
+    """What a size is at a run: a dim, or the size itself."""
+    return size.dim if isinstance(size, AtMost) else size
+
+
+def has_size(value: Any) -> bool:
+    """Whether an attribute or a shape is a size that each run says, or holds one."""
+    return any(map(has_size, value)) if value.__class__ is tuple else value.__class__ is AtMost
+
+
+def sizes_in(value: Any) -> Iterator[AtMost]:
+    """The sizes that each run says in a shape, an attribute, or a tuple of them, at any depth."""
+    if isinstance(value, AtMost):
+        yield value
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from sizes_in(each)
 
 
 def divides(divisor: int, size: int) -> bool:
     """Whether a size is a whole multiple of another at every run, sizes planned for at most included."""
-    factor = size.factor if isinstance(size, AtMost) else size
-    if isinstance(divisor, AtMost):
-        return isinstance(size, AtMost) and size.symbol == divisor.symbol and factor % divisor.factor == 0
-    return factor % divisor == 0
+    if not isinstance(size, AtMost) and not isinstance(divisor, AtMost):
+        return size % divisor == 0
+    whole, part = dim_of(size), dim_of(divisor)
+    return not part or floordiv(whole, part) * part == whole
+
+
+def size_at(size: int, symbols: Mapping[str, int]) -> int:
+    """What a size is where symbols have these values."""
+    if not isinstance(size, AtMost):
+        return size
+    found = bind(size.dim, symbols)
+    assert isinstance(found, int), f"{size.dim} at {symbols}"
+    return found
+
+
+def content_of(dim: Expr) -> tuple[int, Expr]:
+    """The largest factor of a dim that is a number, and the rest: of 2*n + 4 they are 2 and n + 2."""
+    factor = math.gcd(*(coefficient for _, coefficient in dim.terms))
+    return factor, Expr(tuple((monomial, coefficient // factor) for monomial, coefficient in dim.terms))
+
+
+def grows(dim: Known) -> bool:
+    """Whether a dim is never smaller for larger symbols, as far as its form says that."""
+    if isinstance(dim, int):
+        return True
+    return all(monomial == () or coefficient > 0 for monomial, coefficient in dim.terms) and all(
+        all(map(grows, atom.args)) and (atom.name != "floordiv" or isinstance(atom.args[1], int))
+        for monomial, _ in dim.terms
+        for atom in monomial
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +257,7 @@ Dim = int | Expr | None
 
 
 def _terms(value: Known) -> tuple[tuple[Monomial, int], ...]:
+    value = dim_of(value)  # type: ignore[arg-type]
     if isinstance(value, Expr):
         return value.terms
     return (((), value),) if value else ()
@@ -217,13 +298,34 @@ def floordiv(a: Known, b: Known) -> Known:
     if a == b or a == 0:
         return int(a == b)
     if isinstance(b, int):
-        whole = _canonical({m: c // b for m, c in _terms(a) if c % b == 0})
-        if whole != 0:
-            return whole + floordiv(a - whole * b, b)
+        if b > 0:
+            return _by_number(a, b)
     elif isinstance(a, Expr):
-        factor = _whole_factor(a, b)
-        if factor is not None:
-            return factor
+        quotient = _whole_factor(a, b)
+        if quotient is not None:
+            return quotient
+    return _floor(a, b)
+
+
+def _by_number(a: Known, b: int) -> Known:
+    """a // b for b > 0: multiples of b leave the quotient, and a quotient inside takes b into its divisor.
+
+    Of a coefficient the least is left that can be, above or below 0: a size rounded up is -((-n) // b).
+    """
+    whole = _canonical({monomial: c // b + (monomial != () and 2 * (c % b) > b) for monomial, c in _terms(a)})
+    rest = a - whole * b
+    if isinstance(rest, int):  # less than b
+        return whole
+    (monomial, coefficient), *others = rest.terms
+    if coefficient == 1 and len(monomial) == 1 and monomial[0].name == "floordiv" and all(m == () for m, _ in others):
+        inner, divisor = monomial[0].args
+        if isinstance(divisor, int) and divisor > 0:
+            return whole + floordiv(inner + sum(c for _, c in others) * divisor, divisor * b)
+    return whole + _floor(rest, b)
+
+
+def _floor(a: Known, b: Known) -> Known:
+    """A quotient of what has no factor in common."""
     reduced = cancelled(a, b)
     return floordiv(*reduced) if reduced != (a, b) else Expr((((Atom("floordiv", (a, b)),), 1),))
 
@@ -290,11 +392,31 @@ def _broadcast_members(value: Expr) -> tuple[Known, ...]:
 
 
 def _choose(name: str, a: Known, b: Known) -> Known:
+    if a == b:
+        return a
+    if isinstance(a, AtMost) or isinstance(b, AtMost):
+        assert isinstance(a, int) and isinstance(b, int), f"{name} of {a} and {b}"
+        for less, more in ((a, b), (b, a)):
+            if _most(less) <= _least(more):  # at every run
+                return less if name == "min" else more
+        planned = _choose(name, int(a), int(b))
+        assert isinstance(planned, int)
+        return _sized(planned, _choose(name, dim_of(a), dim_of(b)))
     if never_negative(a - b):
         return b if name == "min" else a
     if never_negative(b - a):
         return a if name == "min" else b
     return Expr((((Atom(name, tuple(sorted((a, b), key=str))),), 1),))
+
+
+def _most(size: int) -> float:
+    return math.inf if isinstance(size, AtMost) and not grows(size.dim) else int(size)
+
+
+def _least(size: int) -> float:
+    if not isinstance(size, AtMost):
+        return size
+    return size_at(size, dict.fromkeys(symbols_of(size.dim), 1)) if grows(size.dim) else -math.inf
 
 
 def never_negative(value: Known) -> bool:

@@ -34,6 +34,10 @@ class UnboundError(UnsupportedError):
     """The model cannot be loaded before its symbolic dims have values: its form depends on them."""
 
 
+class UnsizedError(UnsupportedError):
+    """No one program serves every size of a dim up to a limit: something needs the number before the run."""
+
+
 class InputError(IngotError):
     """A run was given a wrong name, dtype, rank, dim or index."""
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ingot import abi
-from ingot.dim import Expr, bind, check_shape, symbols_of
+from ingot.dim import Expr, bind, check_shape, has_size, symbols_of
 from ingot.dtype import DType, from_numpy
 from ingot.errors import LimitError, LoadError
 from ingot.types import (
@@ -52,6 +52,8 @@ __all__ = [
     "bind_type",
     "compatible",
     "forget",
+    "has_sizes",
+    "is_sized",
     "join",
     "type_symbols",
 ]
@@ -573,6 +575,19 @@ def _mentioned(attribute: Any) -> set[str]:
         return symbols_of(attribute)
     found = {name for value in attribute.values.values() for name in type_symbols(value.type)}
     return found.union(*(_mentioned(each) for node in attribute.nodes for each in node.attributes.values()))
+
+
+def has_sizes(graph: Graph) -> bool:
+    """Whether each run says a size of a graph: an input or a state has it."""
+    types = (graph.values[name].type for name in (*graph.inputs, *graph.states))
+    return any(has_size(type.shape) for type in types if isinstance(type, TensorType))
+
+
+def is_sized(graph: Graph, node: Node) -> bool:
+    """Whether a node uses a size that each run says: in its attributes, or in the shape of a result."""
+    types = (graph.values[name].type for name in node.outputs)
+    shapes = tuple(type.shape for type in types if isinstance(type, TensorType))
+    return has_size(shapes) or has_size(tuple(node.attributes.values()))
 
 
 def bind_attribute(value: Any, symbols: Mapping[str, int]) -> Any:

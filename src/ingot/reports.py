@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,14 @@ from ingot.run.native import NativeProgram
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """For each node with a kernel: the candidates, the chosen one and why the others were refused."""
+    """For each node with a kernel: the candidates, the chosen one and why the others were refused.
+
+    sizes: for each dim with a limit, whether one program serves all its sizes, and why not.
+    """
 
     isa: str
     threads: int
+    sizes: tuple[str, ...]
     choices: tuple[Choice, ...]
     fallback: tuple[str, ...]
     detailed: bool
@@ -30,6 +34,7 @@ class Explanation:
     def of(
         programs: Sequence[NativeProgram],
         fallback: Sequence[str],
+        sizes: Sequence[str] = (),
         node: str | None = None,
         external: Sequence[Choice] = (),
     ) -> Explanation:
@@ -44,7 +49,7 @@ class Explanation:
                 raise InputError(f"explain: no such node, got {node!r}, expected a value that `list-nodes` prints")
         target = programs[0].lowered.target if programs else None
         isa, threads = (target.isa, target.threads) if target else ("", 0)
-        return Explanation(isa, threads, tuple(choices), tuple(fallback), node is not None)
+        return Explanation(isa, threads, tuple(sizes), tuple(choices), tuple(fallback), node is not None)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -57,16 +62,53 @@ class Explanation:
             }
             for choice in self.choices
         ]
-        return {"isa": self.isa, "threads": self.threads, "nodes": nodes, "fallback": list(self.fallback)}
+        rest = {"nodes": nodes, "fallback": list(self.fallback)}
+        return {"isa": self.isa, "threads": self.threads, "sizes": list(self.sizes), **rest}
 
     def __str__(self) -> str:
-        lines = [f"{self.isa}, {self.threads} threads"]
+        lines = [f"{self.isa}, {self.threads} threads", *self.sizes]
         for choice in self.choices:
             lines.append(f"{choice.node}: {choice.op} -> {choice.candidates[-1][0]}")
             if self.detailed:
                 lines += [f"  not {kernel}: {reason}" for kernel, reason in choice.candidates[:-1]]
         lines += [f"on the reference: {text}" for text in self.fallback]
         return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class BindingReport:
+    """The programs that are kept for sizes of symbolic dims.
+
+    limits: of dims that have one. unplanned: why there is no one program for all sizes up to the limits; "" where there
+    is one, or no limit. hits, misses: runs whose program was there, and programs compiled. kept: programs now, at most
+    `most`. arena_bytes: memory that all of them share. weight_bytes: packed weights of all of them.
+    """
+
+    limits: dict[str, int]
+    unplanned: str
+    hits: int
+    misses: int
+    kept: int
+    most: int
+    arena_bytes: int
+    weight_bytes: int
+
+    def plans(self) -> tuple[str, ...]:
+        """A line for each dim with a limit."""
+        what = f"a program for each size, the last {self.most} kept, because {self.unplanned}"
+        return tuple(
+            f"dim {name}, at most {limit}: {what if self.unplanned else 'one program for every size'}"
+            for name, limit in self.limits.items()
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        counts = f"{self.hits} hits, {self.misses} misses, {self.kept} of {self.most} programs kept"
+        held = f"arena {self.arena_bytes} bytes, weights {self.weight_bytes} bytes"
+        return "\n".join([*self.plans(), f"{counts}, {held}"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,12 +13,13 @@ import numpy as np
 
 import ingot.ops
 from ingot import saved
-from ingot.bindings import MAX_BINDINGS, GraphEach, OneGraph, bindings_of, unbound
+from ingot.bindings import MAX_BINDINGS, GraphEach, OneGraph, bindings_of, exact_and_limits, unbound
 from ingot.cache import Entry, entry_of, folder_of
-from ingot.compile import compile_mode
+from ingot.compile import compile_at_most, compile_mode
 from ingot.config import debug
-from ingot.errors import InputError, UnsupportedError, bounded
-from ingot.ir import Graph, TensorType, Type
+from ingot.dim import AtMost, Limit
+from ingot.errors import InputError, LimitError, ShapeError, UnsupportedError, bounded
+from ingot.ir import Graph, TensorType, Type, type_symbols
 from ingot.load import Deferred, is_onnx_file, is_saved_program, load_model
 from ingot.locks import OwnedLock
 from ingot.lower import Target
@@ -26,7 +27,7 @@ from ingot.machine import usable_threads
 from ingot.ops.custom import CUSTOM
 from ingot.passes import REGISTERED, optimize
 from ingot.plan import Place, Placement
-from ingot.reports import Explanation, PlanReport, Profile
+from ingot.reports import BindingReport, Explanation, PlanReport, Profile
 from ingot.run.arena import Arena
 from ingot.run.interpret import bind_symbols, interpret
 from ingot.run.library import load
@@ -61,7 +62,9 @@ class InferenceSession:
     model, an ExportedProgram, an nn.Module with `example_inputs`, or a Graph. example_inputs: the operands of the
     module's forward, by whose shapes and dtypes it is exported. threads: 1..256; 0 means what the machine allows.
     executor: "native", or "interpret" for the reference. precision: what floats are computed in; "f32" alone. strict:
-    an op that only the reference can run is an error. dims: values for symbolic dims, bound at load. passes: names of
+    an op that only the reference can run is an error. dims: values for symbolic dims, bound at load, or
+    `ingot.at_most(n)`: one program for every size of a dim up to n, which computes only what there is; where the model
+    has none, `bindings` says why, and each size gets a program of its own. passes: names of
     the passes to run; None means all. cache: where the compiled programs of ONNX files are kept between processes: a
     folder, True for the user's own, False for nowhere, None for INGOT_CACHE.
 
@@ -79,7 +82,7 @@ class InferenceSession:
         executor: str = "native",
         precision: str = "f32",
         strict: bool = False,
-        dims: Mapping[str, int] | None = None,
+        dims: Mapping[str, int | Limit] | None = None,
         passes: Sequence[str] | None = None,
         cache: str | os.PathLike[str] | bool | None = None,
     ):
@@ -98,23 +101,24 @@ class InferenceSession:
         self,
         source: Any,
         example_inputs: tuple[Any, ...] | None,
-        dims: Mapping[str, int] | None,
+        dims: Mapping[str, int | Limit] | None,
         cache: str | os.PathLike[str] | bool | None,
     ) -> None:
-        """Loads, binds, runs the passes, and compiles what has no symbols."""
+        """Loads, binds, runs the passes, and compiles what has no symbols but those with a limit."""
         passes, executor, weights = self.passes, self.executor, WeightStore(self.threads)
+        exact, self._limits = exact_and_limits(dims)
         # An entry is found by the file and the options, which say nothing of what a registered op or pass does.
         may_keep = executor == "native" and is_onnx_file(source) and not CUSTOM and not REGISTERED
         root = folder_of(cache) if may_keep else None
-        entry = None if root is None else entry_of(root, source, passes, dims)
+        entry = None if root is None else entry_of(root, source, passes, exact)
         kept = None if entry is None else entry.read(weights)
         loaded = _load(source, example_inputs, weights) if kept is None else _Loaded(kept, is_compiled=True)
-        given = dict(dims or {}) if kept is None else {}
-        self._bindings = bindings_of(loaded.graph, given, passes, weights)
+        given = exact if kept is None else {}
+        self._bindings = bindings_of(loaded.graph, given, self._limits, passes, weights)
         self._keeping = _Keeping(None if kept is not None else entry, loaded.files)
         self.source_node_count = len(self._bindings.interface)
         has_graph = isinstance(self._bindings, OneGraph)
-        if has_graph and (not loaded.is_compiled or (kept is None and (dims or passes is not None))):
+        if has_graph and (not loaded.is_compiled or (kept is None and (exact or passes is not None))):
             optimize(self.graph, self.passes)
         self.isa = load().isa() if executor == "native" else "interpret"
         self.target = Target(self.isa, self.threads, reuse=debug() < 5)
@@ -156,17 +160,22 @@ class InferenceSession:
         Raises InputError for an unknown node, and for a symbolic model none of whose shapes has been bound yet.
         """
         program = self._context.current()
-        return Explanation.of(program.native, program.fallback, node, program.external)
+        return Explanation.of(program.native, program.fallback, self.bindings.plans(), node, program.external)
 
     def profile(self, input_feed: Mapping[str, Any], runs: int = 1) -> Profile:
         """Runs with a clock around each step, and gives the median of each over `runs` runs, in nanoseconds.
 
         Raises UnsupportedError for a model that runs in several segments, and what `run` raises.
         """
-        program, inputs = self._context.prepare(input_feed)
+        program, inputs, sizes = self._context.prepare(input_feed)
         if program.single is None:
             raise UnsupportedError(f"profile: the model runs in {len(program.segments)} segments, expected one")
-        return Profile.of(program.single, program.single.profile(inputs, runs))
+        return Profile.of(program.single, program.single.profile(inputs, runs, sizes))
+
+    @property
+    def bindings(self) -> BindingReport:
+        """The programs kept for sizes of symbolic dims: how many, how often one was there, and their bytes."""
+        return self._context.bindings
 
     @property
     def plan(self) -> PlanReport:
@@ -244,12 +253,16 @@ class Context:
         self._names = list(self._interface.inputs)
         types = [(name, self._interface.values[name].type) for name in self._names]
         self._symbols = self._interface.symbols
+        self._limits = session._limits
+        self._unplanned = "" if isinstance(self._bindings, OneGraph) else "the model has another graph for each size"
         self._expected = [(name, t.shape, t.dtype.numpy) for name, t in types if isinstance(t, TensorType)]
         self._takes_arrays = len(self._expected) == len(types)
         self._outputs = list(self._bindings.outputs)
         self._static: Program | None = None
-        if not self._symbols and self._executor == "native":
-            self._static = self._compile(())
+        if self._executor == "native" and not self._symbols:
+            self._static = self._compile({})
+        elif self._executor == "native" and self._limits.keys() >= set(self._symbols):
+            self._planned({})
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[np.ndarray]:
         """As `InferenceSession.run`."""
@@ -258,26 +271,40 @@ class Context:
                 results = interpret(self._interpreted(input_feed), input_feed)
             outputs = [results[name] for name in self._outputs]
         else:
-            program, inputs = self.prepare(input_feed)
-            outputs = program.run(inputs) if self._debug < 2 else self._run_and_print(program, inputs)
+            program, inputs, sizes = self.prepare(input_feed)
+            outputs = program.run(inputs, sizes) if self._debug < 2 else self._run_and_print(program, inputs, sizes)
         if output_names is None:
             return outputs
         return [outputs[self._output_index(name)] for name in output_names]
 
-    def prepare(self, input_feed: Mapping[str, Any]) -> tuple[Program, list[np.ndarray]]:
-        """The program for these inputs, and the inputs row-major in graph order. Raises InputError."""
+    def prepare(self, input_feed: Mapping[str, Any]) -> tuple[Program, list[np.ndarray], Mapping[str, int]]:
+        """The program for these inputs, the inputs row-major in graph order, and the sizes that the run tells it.
+
+        Raises InputError.
+        """
         if self._static is not None and self._takes_arrays:
             inputs = self._exact(input_feed)
             if inputs is not None:
-                return self._static, inputs
+                return self._static, inputs, {}
         with bounded("run"):
-            return self._bound(input_feed)
+            symbols = self._sizes(input_feed)
+            inputs = [_row_major(input_feed[name]) for name in self._names]
+            if self._static is not None:
+                return self._static, inputs, {}
+            program, sizes = self._program(symbols)
+            return program, inputs, sizes
 
-    def _bound(self, input_feed: Mapping[str, Any]) -> tuple[Program, list[np.ndarray]]:
-        """As `prepare`, for inputs that say what symbols are, or have to be copied or refused."""
+    def _sizes(self, input_feed: Mapping[str, Any]) -> dict[str, int]:
+        """The values of the symbols that these inputs say. Raises InputError, also for one above its limit."""
         symbols = bind_symbols(self._interface, input_feed)
-        inputs = [_row_major(input_feed[name]) for name in self._names]
-        return self._static or self._program(tuple(symbols[s] for s in self._symbols)), inputs
+        for symbol, limit in self._limits.items():
+            if symbols[symbol] > limit:
+                name = next(n for n in self._names if symbol in type_symbols(self._interface.values[n].type))
+                raise InputError(
+                    f"input {name!r}: dim {symbol!r} is too large, got {symbols[symbol]}, expected at most {limit}, "
+                    f"the limit that dims= gave"
+                )
+        return symbols
 
     def _exact(self, input_feed: Mapping[str, Any]) -> list[np.ndarray] | None:
         """The inputs of a static model when they need neither copy nor complaint: the quick way to a run."""
@@ -309,23 +336,53 @@ class Context:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _program(self, values: tuple[int, ...]) -> Program:
+    @property
+    def bindings(self) -> BindingReport:
+        """As `InferenceSession.bindings`; bytes of this context's memory and of the weights that all share."""
+        kept, arena_bytes = self.programs_kept, self._arena.nbytes
+        return BindingReport(
+            dict(self._limits), self._unplanned if self._limits else "", self.hits, self.misses, kept, MAX_BINDINGS,
+            arena_bytes, self._bindings.weight_bytes,
+        )  # fmt: skip
+
+    def _program(self, symbols: Mapping[str, int]) -> tuple[Program, Mapping[str, int]]:
+        """The program for values of all symbols, and the sizes that a run tells it."""
+        if self._limits and not self._unplanned:
+            sizes = {name: symbols[name] for name in self._limits}
+            program = self._planned({name: size for name, size in symbols.items() if name not in sizes})
+            if program is not None and all(sizes[name] >= least for name, least in program.least.items()):
+                return program, sizes
+        return self._kept(symbols, lambda: self._compile(symbols)), {}
+
+    def _planned(self, others: Mapping[str, int]) -> Program | None:
+        """The program for every size up to the limits, and values of the other symbols; None where there is none."""
+        sizes = {name: AtMost(limit, name) for name, limit in self._limits.items()}
+        try:
+            return self._kept({**others, **sizes}, lambda: self._compile({**others, **sizes}))
+        except (ShapeError, LimitError, UnsupportedError) as error:  # those of one size follow, if there are any
+            self._unplanned = str(error)
+        return None
+
+    def _kept(self, sizes: Mapping[str, int], compile: Callable[[], Program]) -> Program:
+        key = tuple(sizes[symbol] for symbol in self._symbols)
         with self._compiling.once():
-            program = self._programs.get(values)
+            program = self._programs.get(key)
             if program is not None:
                 self.hits += 1
-                self._programs.move_to_end(values)
+                self._programs.move_to_end(key)
                 return program
+            program = compile()
             self.misses += 1
             while len(self._programs) >= MAX_BINDINGS:
                 self._programs.popitem(last=False)
-            program = self._programs[values] = self._compile(values)
+            self._programs[key] = program
             return program
 
-    def _compile(self, values: tuple[int, ...]) -> Program:
-        bound = self._bindings.bound(dict(zip(self._symbols, values, strict=True)))
-        placement = Placement(states=self._states)
-        compiled = compile_mode(bound.graph, self._target, bound.mode, placement=placement, passes=self._passes)
+    def _compile(self, sizes: Mapping[str, int]) -> Program:
+        """The program for sizes of all symbols. Raises UnsizedError where it cannot be one for all up to a limit."""
+        bound, placement = self._bindings.bound(sizes), Placement(states=self._states)
+        compile = compile_at_most if any(isinstance(size, AtMost) for size in sizes.values()) else compile_mode
+        compiled = compile(bound.graph, self._target, bound.mode, placement=placement, passes=self._passes)
         program = Program(compiled, bound.weights, self._arena, self._state)
         if self._strict and program.fallback:
             raise UnsupportedError(f"strict: no kernel, got {', '.join(program.fallback)}, expected one for each node")
@@ -335,20 +392,21 @@ class Context:
 
     def _interpreted(self, input_feed: Mapping[str, Any]) -> Graph:
         """The graph that the reference runs for these inputs."""
+        symbols = self._sizes(input_feed)
         if isinstance(self._bindings, OneGraph):
             return self._bindings.graph
-        return self._bindings.bound(bind_symbols(self._interface, input_feed)).graph
+        return self._bindings.bound(symbols).graph
 
     def _output_index(self, name: str) -> int:
         if name not in self._outputs:
             raise InputError(f"run: no such output, got {name!r}, expected {self._outputs}")
         return self._outputs.index(name)
 
-    def _run_and_print(self, program: Program, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    def _run_and_print(self, program: Program, inputs: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
         with self._printing.once():  # or the arena that is printed is another run's
-            outputs = program.run(inputs)
+            outputs = program.run(inputs, sizes)
             for part in program.native if program.single is not None else []:
-                print(Profile.of(part, part.profile(inputs)), file=sys.stderr)
+                print(Profile.of(part, part.profile(inputs, 1, sizes)), file=sys.stderr)
             if self._debug >= 5:
                 print_checksums(program, outputs)
         return outputs
@@ -397,24 +455,24 @@ class IOBinding:
         native.call(table)
 
     def _prepare(self) -> tuple[NativeProgram, BindingTable]:
-        program, inputs = self._context.prepare(self._inputs)
+        program, inputs, sizes = self._context.prepare(self._inputs)
         if program.single is None:
             raise UnsupportedError("io_binding: the model runs in several segments, expected one native segment")
         native = program.single
         outputs = []
-        for name, view in native.lowered.outputs.items():
+        for name, (shape, dtype) in zip(native.lowered.outputs, native.output_types(sizes), strict=True):
             array = self._outputs.get(name)
             if array is None:
-                array = np.empty(view.shape, view.dtype.numpy)
+                array = np.empty(shape, dtype)
                 self._outputs[name] = array
-            if array.shape != view.shape or array.dtype != view.dtype.numpy:
-                got, expected = f"{array.dtype}{list(array.shape)}", f"{view.dtype}{list(view.shape)}"
+            if array.shape != shape or array.dtype != dtype:
+                got, expected = f"{array.dtype}{list(array.shape)}", f"{dtype}{list(shape)}"
                 raise InputError(f"bind_output {name!r}: wrong array, got {got}, expected {expected}")
             outputs.append(array)
         for array in outputs:
             if any(np.may_share_memory(array, other) for other in (*inputs, *outputs) if other is not array):
                 raise InputError("io_binding: an output shares memory with another bound array")
-        ready = self._ready = native, native.pointers([*inputs, *outputs])
+        ready = self._ready = native, native.pointers([*inputs, *outputs], sizes)
         return ready
 
 

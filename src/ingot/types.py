@@ -48,7 +48,7 @@ class TensorType:
     @property
     def extent(self) -> int:
         """The product of the dims that are known and not 0: a bound on strides, and on loops over rows of nothing."""
-        return math.prod(dim for dim in self.shape if isinstance(dim, int) and dim)
+        return math.prod(int(dim) for dim in self.shape if isinstance(dim, int) and dim != 0)
 
     @property
     def nbytes(self) -> int:

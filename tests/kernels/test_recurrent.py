@@ -130,11 +130,10 @@ def test_a_run_may_use_fewer_steps_than_planned(reverse, rng):
     program = build(graph.bind({"T": AtMost(6, "T")}), threads=2, **EAGER)
     x, h, c = (rng.standard_normal(shape, np.float32) for shape in ((6, 5, 160), (5, 40), (5, 40)))
     for steps in (6, 0, 1, 4, 5):
-        program.native[0].resize("T", steps)
-        got = program.run([x, h, c])
+        got = program.run([x, h, c], {"T": steps})
         expected = run(build(graph.bind({"T": steps})), {"x": x[:steps], "h": h, "c": c})
         for result, wanted in zip(got, expected, strict=True):
-            np.testing.assert_array_equal(result[: len(wanted)], wanted)
+            np.testing.assert_array_equal(result, wanted)
 
 
 @pytest.mark.parametrize("steps, wrong", [(0, -1), (0, 1), (4, -1), (4, 5), (4, 1 << 40)])

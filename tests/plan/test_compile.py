@@ -40,7 +40,7 @@ def graph():
 def test_modes_share_their_places():
     """In whichever order they are compiled, and however many rows they have."""
     modes = [
-        Mode("all", {"rows": AtMost(40, "rows"), "taken": AtMost(40, "taken")}, ("chosen",), ("take",)),
+        Mode("all", {"rows": AtMost(40, "rows"), "taken": AtMost(40, "rows")}, ("chosen",), ("take",)),
         Mode("one", {"rows": 1, "taken": 1}, ("total",)),
         Mode("some", {"rows": 7, "taken": 2}),
     ]

@@ -13,7 +13,7 @@ from sound_models import SERIES_MODELS, SOUND
 from text_models import TEXT
 from torch_models import PLAIN
 from vision_models import VISION
-from ways import SHAPES, WAYS, why_not
+from ways import SHAPES, WAYS, differs_under_limits, export, why_not
 
 ZOO = [*TEXT, *VISION, *SOUND, *SERIES_MODELS, *PLAIN]
 ROWS = [
@@ -33,6 +33,19 @@ def test_native_and_as_torch_computes_it(row: Architecture, shapes: str) -> None
             continue
         assert (found.whose, found.error) == (expected.whose, expected.error), f"{way}: {found}"
         assert expected.piece in found.piece, f"{way}: {found}"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=row.name, marks=() if row.quick == "symbolic" else pytest.mark.slow)
+        for row in ZOO
+        if row.dims and not MARKS.get(row.name, {}).get("symbolic torch")
+    ],
+)
+def test_bits_of_each_size_under_limits(row: Architecture) -> None:
+    """Whether one program serves every batch and length or each has its own."""
+    assert differs_under_limits(export(row, row.build(), symbolic=True), row) == ""
 
 
 def test_the_table_is_whole() -> None:

@@ -79,6 +79,24 @@ def _compare(source: Any, results: list) -> Mark | None:
     return None
 
 
+def differs_under_limits(program: torch.export.ExportedProgram, row: Architecture) -> str:
+    """Where a session whose dims have limits gives other bits than one without, at any of the row's sizes; or ""."""
+    each = ingot.InferenceSession(program, threads=1)
+    given = [{name: x.numpy() for name, x in inputs_of(row, which).items()} for which in (1, 0)]
+    limits: dict[str, int] = {}
+    for feeds in given:
+        for argument in each.get_inputs():
+            for dim, size in zip(argument.shape, feeds[argument.name].shape, strict=True):
+                if isinstance(dim, str) and dim.isidentifier():
+                    limits[dim] = max(size, limits.get(dim, 1))
+    limited = ingot.InferenceSession(program, threads=1, dims={name: ingot.at_most(n) for name, n in limits.items()})
+    for feeds in given:
+        for got, wanted in zip(limited.run(None, feeds), each.run(None, feeds), strict=True):
+            if got.shape != wanted.shape or got.tobytes() != wanted.tobytes():
+                return f"{limits}: {list(got.shape)}, {limited.bindings}"
+    return ""
+
+
 def _answers(module: torch.nn.Module, feeds: dict[str, torch.Tensor]) -> list[np.ndarray]:
     with torch.inference_mode():
         return [leaf.numpy() for leaf in tree_leaves(module(**feeds)) if isinstance(leaf, torch.Tensor)]

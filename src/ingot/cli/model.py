@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import click
 import numpy as np
 
 from ingot.cli.terminal import progress
+from ingot.dim import Limit, at_most
 from ingot.dtype import DTYPES
 from ingot.errors import InputError
 
@@ -29,7 +30,7 @@ class Model:
     threads: int
     executor: str
     strict: bool
-    dims: dict[str, int]
+    dims: dict[str, int | Limit]
 
     def open(self, **options: Any) -> InferenceSession:
         """A session on the model, compiled anew: a cached program has no weights but packed ones.
@@ -53,7 +54,7 @@ def with_model(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads of a run; 0: from the machine.")
     @click.option("--executor", type=click.Choice(["native", "interpret"]), default="native", show_default=True)
     @click.option("--strict", is_flag=True, help="An op without a kernel is an error, not a slow step.")
-    @click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="Give a symbolic dim its value.")
+    @click.option("--dim", "dims", multiple=True, metavar="NAME=[..]N", help="A symbolic dim's value, or ..limit.")
     @functools.wraps(command)
     def opened(model: str, threads: int, executor: str, strict: bool, dims: tuple[str, ...], **options: Any) -> None:
         command(Model(model, threads, executor, strict, dict(map(_dim, dims))), **options)
@@ -61,11 +62,12 @@ def with_model(command: Callable[..., None]) -> Callable[..., None]:
     return opened
 
 
-def _dim(text: str) -> tuple[str, int]:
+def _dim(text: str) -> tuple[str, int | Limit]:
     name, separator, value = text.partition("=")
-    if not separator or not name or not value.isdecimal():
-        raise click.BadParameter(f"got {text!r}, expected NAME=N", param_hint="--dim")
-    return name, int(value)
+    number = value.removeprefix("..")
+    if not separator or not name or not number.isdecimal() or (number != value and not int(number)):
+        raise click.BadParameter(f"got {text!r}, expected NAME=N or NAME=..N", param_hint="--dim")
+    return name, int(value) if number == value else at_most(int(number))
 
 
 def read_array(path: str) -> np.ndarray:
@@ -80,13 +82,16 @@ def read_array(path: str) -> np.ndarray:
     return array
 
 
-def random_feeds(session: InferenceSession, dims: dict[str, int], seed: int = 0) -> dict[str, np.ndarray]:
-    """Arrays that fit a session's inputs: floats in -1..1, integers 0 and 1, every dim without a value 1."""
+def random_feeds(session: InferenceSession, dims: Mapping[str, int | Limit], seed: int = 0) -> dict[str, np.ndarray]:
+    """Arrays that fit a session's inputs: floats in -1..1, integers 0 and 1, every dim without a value 1; one with a
+    limit is as large as it may be.
+    """
     generator = np.random.default_rng(seed)
+    sizes = {name: dim.size if isinstance(dim, Limit) else dim for name, dim in dims.items()}
     feeds = {}
     for argument in session.get_inputs():
         dtype = next(d for d in DTYPES.values() if d.onnx == argument.type)
-        shape = tuple(d if isinstance(d, int) else dims.get(str(d), 1) for d in argument.shape)
+        shape = tuple(d if isinstance(d, int) else sizes.get(str(d), 1) for d in argument.shape)
         if dtype.kind == "f":
             feeds[argument.name] = generator.uniform(-1, 1, shape).astype(dtype.numpy)
         else:

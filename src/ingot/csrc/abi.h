@@ -432,15 +432,17 @@ typedef struct {
 /* A pointer inside an argument struct that is set at each run: *where = bindings[slot] + byte_offset. */
 typedef struct { void **where; int64_t slot; int64_t byte_offset; } ingot_patch;
 
-/* A size inside an argument struct that is set at each run: *where = factor * sizes[symbol]. */
-typedef struct { int64_t *where; int64_t symbol; int64_t factor; } ingot_resize;
+/* A size inside an argument struct, the address of what lies behind one, or a patch's byte_offset, that is set at each
+ * run: *where = base + factor * sizes[size]. */
+typedef struct { int64_t *where; int64_t size; int64_t factor; int64_t base; } ingot_resize;
 
-/* What one context runs. threads: at most this many take part. sizes: of this run, by symbol. lock: of the memory that
- * the steps use, 0 at first; NULL where no other run can be in it. */
+/* What one context runs. threads: at most this many take part. sizes_slot: of the binding that holds a run's sizes,
+ * an int64_t for each, where there are resizes. lock: of the memory that the steps use, 0 at first; NULL where no
+ * other run can be in it. */
 typedef struct {
-  const ingot_step *steps; const ingot_patch *patches; const ingot_resize *resizes; const int64_t *sizes;
+  const ingot_step *steps; const ingot_patch *patches; const ingot_resize *resizes;
   ingot_fault *fault; uint32_t *lock;
-  int64_t step_count; int64_t patch_count; int64_t resize_count; int32_t threads;
+  int64_t step_count; int64_t patch_count; int64_t resize_count; int64_t sizes_slot; int32_t threads;
 } ingot_program;
 
 const ingot_kernel_row *ingot_kernels(int32_t *count);

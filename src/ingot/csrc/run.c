@@ -77,13 +77,14 @@ static void leave_arithmetic(unsigned host_mode) {
 }
 
 static void run_alone(const ingot_program *program, void *const *bindings, pool_body body, void *state) {
+  const int64_t *sizes = program->resize_count ? bindings[program->sizes_slot] : NULL;
+  for (int64_t i = 0; i < program->resize_count; i++) {
+    const ingot_resize *resize = &program->resizes[i];
+    *resize->where = resize->base + resize->factor * sizes[resize->size];
+  }
   for (int64_t i = 0; i < program->patch_count; i++) {
     const ingot_patch *patch = &program->patches[i];
     *patch->where = (char *)bindings[patch->slot] + patch->byte_offset;
-  }
-  for (int64_t i = 0; i < program->resize_count; i++) {
-    const ingot_resize *resize = &program->resizes[i];
-    *resize->where = resize->factor * program->sizes[resize->symbol];
   }
   if (program->fault) *program->fault = (ingot_fault){0};
 

@@ -41,10 +41,11 @@ def mode_of(name: str, context: int, sequences: int) -> Mode:
         case "decode":
             sizes = {"rows": 1, "taken": 1, "sequences": 1}
         case "batch":
-            sizes = {symbol: AtMost(sequences, symbol) for symbol in ("rows", "taken", "sequences")}
+            rows = AtMost(sequences, "rows")
+            sizes = {"rows": rows, "taken": rows, "sequences": AtMost(sequences, "sequences")}
         case _:
-            rows = min(SCORE_ROWS if name == "score" else PREFILL_ROWS, context)
-            sizes = {"rows": AtMost(rows, "rows"), "taken": AtMost(rows, "taken"), "sequences": 1}
+            rows = AtMost(min(SCORE_ROWS if name == "score" else PREFILL_ROWS, context), "rows")
+            sizes = {"rows": rows, "taken": rows, "sequences": 1}
     outputs = ("hidden",) if name == "embed" else ("logits",)
     return Mode(name, sizes, outputs, every_row=() if name == "prefill" else ("take",), state="append")
 

@@ -125,7 +125,7 @@ class LLM:
         modes = modes_of(self.options.sequences)
         if mode not in modes:
             raise InputError(f"explain: no such mode, got {mode!r}, expected one of {', '.join(modes)}")
-        return Explanation.of([self.engine.mode(mode).native], [], node)
+        return Explanation.of([self.engine.mode(mode).native], [], node=node)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

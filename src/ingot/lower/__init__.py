@@ -7,6 +7,7 @@ from ingot.lower.cost import Cost
 from ingot.lower.cpu import CPU
 from ingot.lower.lowered import Lowered, Step
 from ingot.lower.lowering import Backend, Lowering, choose_row
+from ingot.lower.positions import position_nodes, settle_positions
 from ingot.lower.recipe import has_shapes, static_values
 from ingot.lower.restate import RESTATEMENTS, restate_node
 from ingot.lower.segments import Segment, split
@@ -25,6 +26,10 @@ def lower(graph: Graph, target: Target, mode: str = "infer", backend: Backend | 
 
     backend: what to choose from; None for all that the target's device has.
     """
+    static = static_values(graph)
+    if position_nodes(graph, static):
+        graph = graph.copy()
+        settle_positions(graph, static)
     return Lowering(graph, target, backend or BACKENDS[target.device], mode).build()
 
 
@@ -49,8 +54,9 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
         expanded = False
         lowering = Lowering(graph, target, BACKENDS[target.device])
         fallback: set[Node] = set()
+        settled = position_nodes(graph, lowering.static)
         for node in graph.nodes:
-            if node in lowering.grouped or node.outputs[0] in lowering.static:
+            if node in lowering.grouped or node in settled or node.outputs[0] in lowering.static:
                 continue
             row, _ = choose_row(lowering, node)
             if row is not None:

@@ -85,6 +85,7 @@ class Lowered:
     """Steps in order, root tensors by id, and where graph values are: name -> view.
 
     states: where each state's value lies after the steps: in its own tensor, if nothing changes it, or in its update.
+    avoided: kernels that nodes with sizes of a run did not get because of what is planned for; smaller sizes might.
     """
 
     target: Target
@@ -96,6 +97,7 @@ class Lowered:
     states: dict[str, View] = field(default_factory=dict)
     views: dict[str, View] = field(default_factory=dict)
     choices: list[Choice] = field(default_factory=list)
+    avoided: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         lines = [f"lowered {self.mode} for {self.target.isa}, {self.target.threads} threads"]

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from ingot.dtype import DType, f32
-from ingot.ir import Graph, Node, TensorType
+from ingot.ir import Graph, Node, TensorType, is_sized
 from ingot.lower.cost import Cost
 from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
 from ingot.lower.formats import Format
@@ -512,7 +512,9 @@ def choose_row(lowering: Lowering, node: Node) -> tuple[Row | None, Choice]:
     op = lowering.groups[node].root.op.name if node in lowering.groups else node.op.name
     foreign = kept_out(lowering.graph, node)
     for row in lowering.backend.rows.get(op, []):
-        reason = foreign or row.refuse(lowering, node) or row.avoid(lowering, node)
+        reason = foreign or row.refuse(lowering, node)
+        if not reason and (reason := row.avoid(lowering, node)) and is_sized(lowering.graph, node):
+            lowering.lowered.avoided.append(f"{row.kernel} for {node.outputs[0]!r}: {reason}")
         reasons.append((row.kernel, reason))
         if not reason:
             return row, Choice(node.outputs[0], op, tuple(reasons))

@@ -18,7 +18,7 @@ import numpy as np
 from ingot.dtype import DType, content, f32
 from ingot.errors import LimitError, LoadError, ResourceError
 from ingot.files import release
-from ingot.ir import OPS, REQUIRED, Graph, Node, TensorType, Type, type_symbols
+from ingot.ir import OPS, REQUIRED, Graph, Node, TensorType, Type, has_sizes, is_sized, type_symbols
 from ingot.lower.formats import Format
 from ingot.ops.define import evaluate
 from ingot.text import dump_call
@@ -223,10 +223,15 @@ def static_value(graph: Graph, name: str, known: dict[str, Static] | None = None
 
 
 def static_values(graph: Graph, kinds: tuple[str, ...] = ("weight", "constant")) -> set[str]:
-    """Values that depend on values of some kinds and sources (iota, dims) alone, and whose shape depends on no data."""
+    """Values that depend on values of some kinds and sources (iota, dims) alone, and whose shape depends on no data and
+    on no size of a run.
+    """
     static = {name for name, value in graph.values.items() if value.kind in kinds}
+    may_be_sized = has_sizes(graph)
     for node in graph.nodes:
-        if all(o is None or o in static for o in node.operands) and has_shapes(graph, node):
+        if not all(o is None or o in static for o in node.operands) or not has_shapes(graph, node):
+            continue
+        if not (may_be_sized and is_sized(graph, node)):
             static.update(node.outputs)
     return static
 

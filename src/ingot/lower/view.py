@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ingot.dim import AtMost, divides
+from ingot.dim import divides
 from ingot.dtype import DType
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides, in elements. What is planned for keeps its place, however much of it a run uses."""
+    """Row-major strides, in elements. What a run does not use of a dim takes no place."""
     strides = [1] * len(shape)
     for i in range(len(shape) - 2, -1, -1):
-        strides[i] = strides[i + 1] * max(int(shape[i + 1]), 1)
+        strides[i] = strides[i + 1] * (shape[i + 1] if shape[i + 1] != 0 else 1)
     return tuple(strides)
 
 
@@ -87,14 +87,14 @@ class View:
     @property
     def extent(self) -> tuple[int, int]:
         """The half-open range of element offsets touched; empty for a view of no elements."""
-        low = high = self.offset
+        low = high = int(self.offset)
         for dim, stride in zip(self.shape, self.strides, strict=True):
             if dim == 0:
-                return self.offset, self.offset
+                return low, low
             if stride > 0:
-                high += (int(dim) - 1) * stride
+                high += (int(dim) - 1) * int(stride)
             else:
-                low += (int(dim) - 1) * stride
+                low += (int(dim) - 1) * int(stride)
         return low, high + 1
 
     def permute(self, axes: Sequence[int]) -> View:
@@ -114,7 +114,7 @@ class View:
         offset, shape, strides = self.offset, [], []
         for start, stop, step, stride in zip(starts, stops, steps, self.strides, strict=True):
             if start == 0 and step == 1:
-                length = stop  # which may be an AtMost
+                length = stop
             else:
                 length = max(0, -((start - stop) // step) if step > 0 else -((stop - start) // -step))
             offset += start * stride if length else 0
@@ -139,15 +139,13 @@ class View:
         position = len(shape) - 1
         for length, stride in reversed(runs):
             remaining, step = length, stride
-            while position >= 0 and (remaining > 1 or shape[position] == 1):
+            while position >= 0 and (remaining != 1 or shape[position] == 1):
                 strides.append(step)
                 if shape[position] != 1:
                     if not divides(shape[position], remaining):
                         return None
-                    step *= int(shape[position])
+                    step *= shape[position]
                     remaining //= shape[position]
-                    if isinstance(shape[position], AtMost) and remaining != 1:
-                        return None
                 position -= 1
             if remaining != 1:
                 return None
@@ -160,7 +158,7 @@ class View:
         for dim, stride in zip(self.shape, self.strides, strict=True):
             if dim == 1:
                 continue
-            if runs and not isinstance(dim, AtMost) and runs[-1][1] == stride * dim:
+            if runs and runs[-1][1] == stride * dim:
                 runs[-1] = (runs[-1][0] * dim, stride)
             else:
                 runs.append((dim, stride))
@@ -173,6 +171,8 @@ class View:
         count, columns = 1, self.shape[-1]
         for dim in self.shape[:-1]:
             count *= dim
+        if self.size and self.is_contiguous:  # which needs no division of sizes
+            return View(self.tensor, self.dtype, self.offset, (count, columns), (columns, 1))
         flat = self.reshape((count, columns))
         if flat is None or (columns > 1 and flat.strides[1] != 1):
             return None
@@ -202,8 +202,7 @@ def image_order(views: Sequence[View], rank: int) -> tuple[int, ...] | None:
 def collapse(views: Sequence[View]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
     """The loop nest of views of one shape, with as few dims as possible: (shape, strides of each view).
 
-    Dims of size 1 go; neighbours merge where every view allows it. The innermost dim stays last. A dim that is planned
-    for at most merges with those inside it, never with one outside: what a run does not use lies between.
+    Dims of size 1 go; neighbours merge where every view allows it. The innermost dim stays last.
     """
     shape: list[int] = []
     strides: list[list[int]] = [[] for _ in views]
@@ -211,8 +210,7 @@ def collapse(views: Sequence[View]) -> tuple[tuple[int, ...], list[tuple[int, ..
         if dim == 1:
             continue
         here = [v.strides[axis] for v in views]
-        merges = shape and not isinstance(dim, AtMost)
-        if merges and all(s[-1] == h * dim for s, h in zip(strides, here, strict=True)):
+        if shape and all(s[-1] == h * dim for s, h in zip(strides, here, strict=True)):
             shape[-1] *= dim
             for s, h in zip(strides, here, strict=True):
                 s[-1] = h

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ingot.dim import Expr
-from ingot.ir import Graph, Node, TensorType, Value
+from ingot.ir import Graph, Node, TensorType, Value, is_sized
 from ingot.ops.define import evaluate
 
 LIMIT_BYTES = 1 << 20  # of one folded value, and of a weight that folding may read
@@ -92,8 +92,10 @@ def _replace(graph: Graph, node: Node, results: list[np.ndarray]) -> None:
 
 def _is_static(graph: Graph, node: Node) -> bool:
     types = [graph.values[name].type for name in (*node.operands, *node.outputs) if name is not None]
-    return all(isinstance(t, TensorType) and t.is_static for t in types) and not any(
-        _is_symbolic(value) for value in node.attributes.values()
+    return (
+        all(isinstance(t, TensorType) and t.is_static for t in types)
+        and not any(_is_symbolic(value) for value in node.attributes.values())
+        and not is_sized(graph, node)
     )
 
 

@@ -1,13 +1,13 @@
-"""The argument structs of a Plan, filled for where its memory lies."""
+"""The argument structs of a Plan, filled for where its memory lies; which of their fields each run sets anew."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ingot.dim import AtMost
+from ingot.dim import AtMost, Expr, content_of
 from ingot.lower.lowered import FAULT, Lowered, Pointer, Step
 from ingot.plan import Address, Plan
 from ingot.run.library import Library
@@ -15,9 +15,9 @@ from ingot.run.library import Library
 
 class Arguments:
     """The C program of a Plan. weights: by the keys of their recipes. addresses: of the plan's other regions. slots: of
-    a binding table, by region. symbols: of `sizes`.
+    a binding table, by region, before the one that holds the sizes of a run. sizes: what those are, by their place.
 
-    `program` is ready to run for as long as this, the weights, the regions, `sizes` and `turn` live.
+    `program` is ready to run for as long as this, the weights, the regions and `turn` live.
     """
 
     def __init__(
@@ -28,16 +28,16 @@ class Arguments:
         weights: Mapping[str, np.ndarray],
         addresses: Mapping[str, int],
         slots: Mapping[str, int],
-        symbols: list[str],
+        sizes: Mapping[Expr, int],
     ):
         self._library, self._lowered, self._plan = library, lowered, plan
-        self._weights, self._addresses, self._slots, self._symbols = weights, addresses, slots, symbols
+        self._weights, self._addresses, self._slots, self._sizes = weights, addresses, slots, sizes
         self._held: list[Any] = []
         self._patches: list[tuple[Any, int, int]] = []
-        self._resizes: list[tuple[Any, int, int]] = []
+        self._resizes: list[tuple[Any, int, int, int]] = []
         self._fault = library.new("ingot_fault")
 
-    def program(self, sizes: Any, turn: Any) -> Any:
+    def program(self, turn: Any) -> Any:
         """An `ingot_program *`, which keeps alive what it points to but for the regions. Fills every struct."""
         library, isa = self._library, self._lowered.target.isa
         steps = library.new("ingot_step[]", max(1, len(self._plan.steps)))
@@ -47,18 +47,21 @@ class Arguments:
             row.args = self._arguments(step, index)
             row.parts, row.barrier, row.turns = step.parts, self._plan.barriers[index], step.turns
         patches = library.new("ingot_patch[]", max(1, len(self._patches)))
-        for row, (where, slot, offset) in zip(patches, self._patches, strict=False):
+        for index, (where, slot, offset) in enumerate(self._patches):
+            row = patches[index]
             row.where, row.slot, row.byte_offset = where, slot, offset
+            self._note_size(library.ffi.addressof(row), offset, "byte_offset")
         resizes = library.new("ingot_resize[]", max(1, len(self._resizes)))
-        for row, (where, symbol, factor) in zip(resizes, self._resizes, strict=False):
-            row.where, row.symbol, row.factor = where, symbol, factor
-        self._held += [steps, patches, resizes, sizes, turn]
+        for row, (where, size, factor, base) in zip(resizes, self._resizes, strict=False):
+            row.where, row.size, row.factor, row.base = where, size, factor, base
+        self._held += [steps, patches, resizes, turn]
         return library.new(
             "ingot_program",
             {
-                "steps": steps, "patches": patches, "resizes": resizes, "sizes": sizes, "fault": self._fault,
+                "steps": steps, "patches": patches, "resizes": resizes, "fault": self._fault,
                 "lock": turn, "step_count": len(self._plan.steps), "patch_count": len(self._patches),
-                "resize_count": len(self._resizes), "threads": self._lowered.target.threads,
+                "resize_count": len(self._resizes), "sizes_slot": len(self._slots),
+                "threads": self._lowered.target.threads,
             },
         )  # fmt: skip
 
@@ -81,11 +84,12 @@ class Arguments:
                 self._note_size(args, value, name)
         return args
 
-    def _note_size(self, args: Any, value: Any, *field: str | int) -> None:
-        """A field that counts rows of a run is set at each run."""
+    def _note_size(self, struct: Any, value: Any, *field: str | int, base: int = 0) -> None:
+        """A field that counts what a run uses, or points behind that, is set at each run."""
         if isinstance(value, AtMost):
-            where = self._library.cast("int64_t*", self._field(args, field))
-            self._resizes.append((where, self._symbols.index(value.symbol), value.factor))
+            factor, size = content_of(value.dim)
+            where = self._library.cast("int64_t*", self._field(struct, field))
+            self._resizes.append((where, self._sizes[size], factor, base))
 
     def _field(self, args: Any, field: Sequence[str | int]) -> Any:
         """Where a field of an argument struct lies, or an element of one."""
@@ -103,7 +107,9 @@ class Arguments:
         library = self._library
         tensor, address = self._lowered.tensors[pointer.tensor], self._plan.addresses[pointer.tensor]
         if address.region not in self._slots:
-            return library.cast("void*", self._base(tensor.id, address) + pointer.byte_offset)
+            base = self._base(tensor.id, address)
+            self._note_size(args, pointer.byte_offset, *field, base=base)
+            return library.cast("void*", base + pointer.byte_offset)
         where = library.cast("void**", self._field(args, field))
         self._patches.append((where, self._slots[address.region], pointer.byte_offset))
         return library.ffi.NULL
@@ -113,3 +119,13 @@ class Arguments:
         if recipe is None:
             return self._addresses[address.region] + address.offset
         return self._weights[recipe.key].ctypes.data
+
+
+def sizes_of(lowered: Lowered) -> Iterator[Expr]:
+    """What fields and pointers of a program's steps are multiples of, where each run says how large it is."""
+    for step in lowered.steps:
+        for field in step.fields.values():
+            for value in field if isinstance(field, tuple) else (field,):
+                size = value.byte_offset if isinstance(value, Pointer) else value
+                if isinstance(size, AtMost):
+                    yield content_of(size.dim)[1]

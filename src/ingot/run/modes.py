@@ -30,15 +30,13 @@ class BoundProgram:
         self.output = np.zeros(output.shape, output.dtype.numpy)
         self._table = self.native.pointers([*self.inputs.values(), self.output])
         self._samplers = self.native.library.new("ingot_sampler*[]", max(1, len(self.output)))
-        self._resized = frozenset(self.native.planned)
 
     def run(self, sizes: Mapping[str, int], samplers: Sequence[NativeSampler] = ()) -> None:
-        """One run over the arrays. sizes: how much of each planned dim it uses; those of other symbols are left out.
+        """One run over the arrays. sizes: how much of each planned dim it uses; there may be others.
 
         samplers: each draws from its row of the output, f32[rows, vocabulary], in the same call.
         """
-        for symbol in self._resized:
-            self.native.resize(symbol, sizes[symbol])
+        self.native.resize(self._table, sizes)
         if not samplers:
             self.native.call(self._table)
             return

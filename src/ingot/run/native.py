@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ingot.config import check, debug
-from ingot.dim import AtMost
+from ingot.dim import bind, size_at
 from ingot.errors import InputError, ResourceError
 from ingot.files import mapped_files
 from ingot.ir import Graph
 from ingot.lower.lowered import Lowered
 from ingot.plan import Plan
 from ingot.run.arena import Arena, Memory
-from ingot.run.arguments import Arguments
+from ingot.run.arguments import Arguments, sizes_of
 from ingot.run.library import Library, load
 from ingot.run.store import WeightStore
 
@@ -26,10 +26,11 @@ _CANARY = 0xC5
 
 @dataclass(slots=True)
 class BindingTable:
-    """Where a run finds its inputs and outputs, and leaves what went wrong."""
+    """Where a run finds its inputs and outputs and how large they are, and leaves what went wrong."""
 
     rows: Any
     fault: Any
+    sizes: Any
     held: list[Any]
 
 
@@ -68,11 +69,10 @@ class NativeProgram:
         for view in lowered.outputs.values():
             self._slots[f"output:{lowered.tensors[view.tensor].name}"] = len(self._slots)
         self._sizes = {name: size for name, size in plan.regions.items() if name == "state" or name.startswith("arena")}
-        self._output_types = [(v.shape, v.dtype.numpy) for v in lowered.outputs.values()]
+        self._outputs = list(lowered.outputs.values())
+        self._output_types = [(v.shape, v.dtype.numpy) for v in self._outputs]
         self._tables: list[BindingTable] = []  # that no run uses now
-        self.planned = _planned_sizes(lowered)
-        self._symbols = list(self.planned)
-        self._sizes_now = self.library.new("int64_t[]", list(self.planned.values()) or 1)
+        self._run_sizes = {size: place for place, size in enumerate(dict.fromkeys(sizes_of(lowered)))}
         self._from_buffer = self.library.ffi.from_buffer
         self._run = self.library.entry.ingot_run
         self._run_sampled = self.library.entry.ingot_run_sampled
@@ -84,44 +84,60 @@ class NativeProgram:
         self._mapped = mapped_files(self._weights.values())
         self._prepare()
 
-    def resize(self, symbol: str, size: int) -> None:
-        """Says how much of a dim that was bound to an AtMost the next runs use: rows from there on are left alone."""
-        assert 0 <= size <= self.planned[symbol], f"{symbol}: {size} is more than the planned {self.planned[symbol]}"
-        self._sizes_now[self._symbols.index(symbol)] = size
-
-    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Runs once. inputs: row-major arrays of the bound shapes, in graph order; returns fresh arrays.
+    def run(self, inputs: Sequence[np.ndarray], symbols: Mapping[str, int] = {}) -> list[np.ndarray]:
+        """Runs once. inputs: row-major arrays of the bound shapes, in graph order; returns fresh arrays. symbols: what
+        dims that were bound to an AtMost are in this run.
 
         Raises InputError for an index outside a table, ResourceError when there is no memory for the results.
         """
         try:
-            outputs = [np.empty(shape, dtype) for shape, dtype in self._output_types]
+            outputs = [np.empty(shape, dtype) for shape, dtype in self.output_types(symbols)]
         except MemoryError as error:
             raise ResourceError(f"run: no memory for the results, {error}") from error
-        self.run_into(inputs, outputs)
+        self.run_into(inputs, outputs, symbols)
         return outputs
 
-    def run_into(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    def output_types(self, symbols: Mapping[str, int]) -> list[tuple[tuple[int, ...], np.dtype]]:
+        """The shapes and dtypes of the results of a run, in order; symbols as in `run`."""
+        if not symbols:
+            return self._output_types
+        return [(tuple(size_at(dim, symbols) for dim in v.shape), v.dtype.numpy) for v in self._outputs]
+
+    def run_into(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], symbols: Mapping[str, int] = {}
+    ) -> None:
         """As `run`, into row-major arrays of the output shapes."""
         table = self._tables.pop() if self._tables else self.pointers(())
         rows, from_buffer = table.rows, self._from_buffer
         # The arrays outlive the call, so that their buffers need no holding.
         for slot, array in enumerate((*inputs, *outputs)):
             rows[slot] = from_buffer(array if array.ndim else array.reshape(1))
+        if symbols:
+            self.resize(table, symbols)
         self.call(table)
         self._tables.append(table)
+
+    def resize(self, table: BindingTable, symbols: Mapping[str, int]) -> None:
+        """Says what symbols that were bound to an AtMost are in runs on a table: no more than was planned for."""
+        sizes = table.sizes
+        for size, place in self._run_sizes.items():
+            sizes[place] = bind(size, symbols)
 
     def _buffer(self, array: np.ndarray) -> Any:
         # cffi takes no array without dims.
         return self._from_buffer(array if array.ndim else array.reshape(1))
 
-    def pointers(self, arrays: Sequence[np.ndarray]) -> BindingTable:
-        """A binding table of inputs and outputs, in order; it keeps the arrays alive."""
-        rows = self.library.new("void*[]", max(1, len(self._slots)))
+    def pointers(self, arrays: Sequence[np.ndarray], symbols: Mapping[str, int] = {}) -> BindingTable:
+        """A binding table of inputs and outputs, in order; it keeps the arrays alive. symbols: as in `run`."""
+        rows = self.library.new("void*[]", len(self._slots) + 1)
         held = [self._buffer(array) for array in arrays]
         for slot, buffer in enumerate(held):
             rows[slot] = buffer
-        return BindingTable(rows, self.library.new("ingot_fault"), held)
+        sizes = rows[len(self._slots)] = self.library.new("int64_t[]", max(1, len(self._run_sizes)))
+        table = BindingTable(rows, self.library.new("ingot_fault"), sizes, held)
+        if symbols:
+            self.resize(table, symbols)
+        return table
 
     def call(self, table: BindingTable, samplers: Any = None, sampler_count: int = 0) -> None:
         """The C call, on a table that no other call uses.
@@ -157,10 +173,10 @@ class NativeProgram:
         """The `ingot_program *` of the memory as it lies now."""
         return self._ready.program
 
-    def profile(self, inputs: Sequence[np.ndarray], runs: int = 1) -> np.ndarray:
-        """Nanoseconds of each step, int64[runs, steps], a barrier after each."""
-        outputs = [np.empty(shape, dtype) for shape, dtype in self._output_types]
-        table = self.pointers([*inputs, *outputs])
+    def profile(self, inputs: Sequence[np.ndarray], runs: int = 1, symbols: Mapping[str, int] = {}) -> np.ndarray:
+        """Nanoseconds of each step, int64[runs, steps], a barrier after each. symbols: as in `run`."""
+        outputs = [np.empty(shape, dtype) for shape, dtype in self.output_types(symbols)]
+        table = self.pointers([*inputs, *outputs], symbols)
         times = np.zeros((runs, max(1, len(self.plan.steps))), np.int64)
         ready, *_memory = self._prepare()
         for file in self._mapped:
@@ -191,10 +207,10 @@ class NativeProgram:
             state = self._state.reserve({name: size for name, size in self._sizes.items() if name == "state"})
         arguments = Arguments(
             self.library, self.lowered, self.plan, self._weights,
-            memory.addresses | state.addresses, self._slots, self._symbols,
+            memory.addresses | state.addresses, self._slots, self._run_sizes,
         )  # fmt: skip
         turn = self.library.cast("uint32_t*", self._arena.turn.ctypes.data)
-        ready = _Ready(memory.addresses, state.addresses, arguments.program(self._sizes_now, turn), arguments)
+        ready = _Ready(memory.addresses, state.addresses, arguments.program(turn), arguments)
         self._ready = ready
         return ready, memory, state
 
@@ -242,9 +258,3 @@ class NativeProgram:
             if not any(r == region and low < gap_end and end < high for r, low, high in covered):
                 places.append((region, end))
         return places
-
-
-def _planned_sizes(lowered: Lowered) -> dict[str, int]:
-    """The symbols whose sizes a run may lower, with what was planned for them."""
-    dims = [dim for view in lowered.inputs.values() for dim in view.shape if isinstance(dim, AtMost)]
-    return {dim.symbol: int(dim) // dim.factor for dim in dims}

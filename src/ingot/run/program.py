@@ -101,12 +101,13 @@ class InnerProgram:
 class Program:
     """A compiled mode made ready to run. `graph` is the whole, static; `segments` run in order.
 
-    `single` is the one native segment of a model that needs nothing else.
+    `single` is the one native segment of a model that needs nothing else. `least`: see `Compiled`.
     """
 
     def __init__(self, compiled: Compiled, weights: WeightStore, arena: Arena, state: Arena | None = None):
         """arena: the memory of runs, which programs may share. state: where states lie; in the arena unless given."""
         self.graph, self.fallback, self.external = compiled.graph, compiled.fallback, compiled.external
+        self.least = compiled.least
         self.segments: list[NativeProgram | BranchSegment | InterpretedSegment] = []
         for segment in compiled.segments:
             if segment.native is None:
@@ -136,10 +137,13 @@ class Program:
                 found += [native for program in segment.programs for native in program.native]
         return found
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """Runs every segment. inputs: row-major arrays in graph order; returns fresh arrays in output order."""
+    def run(self, inputs: Sequence[Any], sizes: Mapping[str, int] = {}) -> list[Any]:
+        """Runs every segment. inputs: row-major arrays in graph order; returns fresh arrays in output order.
+
+        sizes: what symbols that were bound to an AtMost are in this run, of a program of one segment.
+        """
         if self.single is not None:
-            return self.single.run(inputs)
+            return self.single.run(inputs, sizes)
         values = dict(zip(self.graph.inputs, inputs, strict=True))
         symbols: dict[str, int] = {}
         for segment in self.segments:

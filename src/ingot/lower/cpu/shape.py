@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ingot.errors import UnsizedError
 from ingot.ir import Node
 from ingot.lower.cpu.rows import row
 from ingot.lower.lowering import Lowering
@@ -37,7 +38,10 @@ def _spread(lowering: Lowering, node: Node) -> None:
         lowering.add_copy(source, seen)
     else:
         copy = lowering.copy(source).reshape(shape)
-        assert copy is not None
+        if copy is None:
+            raise UnsizedError(
+                f"node {node.output!r}: sizes of a run do not divide, got {list(source.shape)} as {list(shape)}"
+            )
         lowering.add_copy(copy, out)
 
 

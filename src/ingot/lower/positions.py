@@ -1,0 +1,109 @@
+"""Values of positions: what depends on no input, but on how much of a dim a run uses.
+
+Each of their elements is computed of the numbers of its place alone, so they are computed once for all that is planned
+for, by the references, as constants are; a run sees a beginning.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ingot.dim import has_size
+from ingot.errors import UnsizedError
+from ingot.ir import Graph, Node, has_sizes, is_sized
+
+
+def position_nodes(graph: Graph, static: set[str]) -> set[Node]:
+    """The nodes that compute such values. static: what depends on no input and no size.
+
+    Raises UnsizedError for a node that computes of positions alone, but not element by element: a kernel would compute
+    at each run what a reference computes where sizes are known, in another order.
+    """
+    found: set[Node] = set()
+    if not has_sizes(graph):
+        return found
+    known, inputless = set(static), set(static)
+    for node in graph.nodes:
+        if not is_sized(graph, node) or not all(o is None or o in inputless for o in node.operands):
+            continue
+        inputless.update(node.outputs)
+        is_known = all(o is None or o in known for o in node.operands)
+        if is_known and _is_of_places(graph, node):
+            found.add(node)
+            known.update(node.outputs)
+        elif node.op.computes:
+            raise UnsizedError(f"node {node.outputs[0]!r}: {node.op.name} computes of sizes alone")
+        elif is_known and node.op.view and _keeps_places(graph, node):
+            known.update(node.outputs)
+    return found
+
+
+def settle_positions(graph: Graph, static: set[str]) -> None:
+    """Computes values of positions for all that is planned for, and gives those who read them a beginning."""
+    nodes = position_nodes(graph, static)
+    planned: dict[str, str] = {}
+    beginnings: dict[str, str] = {}
+    for node in list(graph.nodes):
+        read = [] if node in nodes else [o for o in node.operands if o is not None and graph.producer(o) in nodes]
+        for name in read:
+            if name not in beginnings:
+                beginnings[name] = _beginning(graph, name, node, planned)
+        if read:
+            graph.set_operands(node, [o if o is None else beginnings.get(o, o) for o in node.operands])
+    for external, name in list(graph.outputs.items()):
+        if graph.producer(name) in nodes:
+            graph.set_output(external, beginnings.get(name) or _beginning(graph, name, None, planned))
+    for node in reversed(list(graph.nodes)):
+        if node in nodes and not any(graph.values[name].users or graph.is_output(name) for name in node.outputs):
+            graph.remove(node)
+
+
+def _is_of_places(graph: Graph, node: Node) -> bool:
+    """Whether each element of a result is made of the operands' elements at its place, or of its place alone."""
+    match node.op.name:
+        case "matmul":  # of a column and a row: one product an element
+            return graph.type(str(node.operands[0])).dims[-2 if node.transpose_a else -1] == 1
+        case "iota":
+            return not has_size((node.start, node.step))
+        case "concat":
+            return not has_size(tuple(graph.type(str(operand)).dims[node.axis] for operand in node.operands))
+        case "cumsum" | "cumprod":  # of what stands before it, one after another
+            return True
+        case _:
+            return node.op.acts_on == "element" and not has_size(tuple(node.attributes.values()))
+
+
+def _keeps_places(graph: Graph, node: Node) -> bool:
+    """Whether a view of what is planned for begins with the view of what a run uses."""
+    match node.op.name:
+        case "reshape":
+            before, after = ([d for d in graph.type(str(v)).dims if d != 1] for v in (node.operands[0], node.output))
+            return before == after
+        case "slice":
+            return not has_size(node.starts) and min(node.steps, default=1) > 0
+        case _:
+            return True
+
+
+def _beginning(graph: Graph, name: str, before: Node | None, planned: dict[str, str]) -> str:
+    whole, dims = _planned(graph, name, before, planned), graph.type(name).dims
+    zeros, ones = (0,) * len(dims), (1,) * len(dims)
+    return graph.add("slice", [whole], f"{name}.used", before=before, starts=zeros, stops=dims, steps=ones).output
+
+
+def _planned(graph: Graph, name: str, before: Node | None, planned: dict[str, str]) -> str:
+    """The value for all that is planned for."""
+    node = graph.producer(name)
+    if node is None or not is_sized(graph, node):
+        return name
+    if name not in planned:
+        operands = [None if o is None else _planned(graph, o, before, planned) for o in node.operands]
+        attributes = {key: _without_sizes(value) for key, value in node.attributes.items()}
+        planned[name] = graph.add(node.op.name, operands, f"{name}.planned", before=before, **attributes).output
+    return planned[name]
+
+
+def _without_sizes(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_without_sizes, value))
+    return int(value) if has_size(value) else value
