@@ -20,7 +20,7 @@ from onnx_earlier_cases import FORMULAS, Formula
 from onnx_models import Case, model, one_node, run_oracle, text_model, value_info
 
 
-@pytest.mark.parametrize(("case", "formula"), FORMULAS, ids=str)
+@pytest.mark.parametrize(("case", "formula"), FORMULAS, ids=[str(case) for case, _ in FORMULAS])
 def test_forms_that_nobody_else_runs(case: Case, formula: Formula, rng: np.random.Generator) -> None:
     proto, feeds = one_node(case, rng)
     expected = formula(*feeds.values())
