@@ -310,10 +310,10 @@ def floordiv(a: Known, b: Known) -> Known:
 def _by_number(a: Known, b: int) -> Known:
     """a // b for b > 0: multiples of b leave the quotient, and a quotient inside takes b into its divisor.
 
-    Of a coefficient the least is left that can be, above or below 0: a size rounded up is -((-n) // b).
+    What is left of a coefficient keeps its sign, so that a size rounded up is -((-n) // b); but half of b is above 0.
     """
-    whole = _canonical({monomial: c // b + (monomial != () and 2 * (c % b) > b) for monomial, c in _terms(a)})
-    rest = a - whole * b
+    left = {m: c % b - b * (c < 0 and m != () and 0 < 2 * (c % b) != b) for m, c in _terms(a)}
+    rest, whole = _canonical(left), _canonical({m: (c - left[m]) // b for m, c in _terms(a)})
     if isinstance(rest, int):  # less than b
         return whole
     (monomial, coefficient), *others = rest.terms

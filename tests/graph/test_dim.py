@@ -135,7 +135,7 @@ def test_equality_is_sympys(left, right):
         (floordiv(2 * S + 1, S + 1), "((2*S+1)//(S+1))"),
         (floordiv(2 * S + 1, 2), "S"),
         (floordiv(4 * S + A + 9, 2), "((A+1)//(2))+2*S+4"),
-        (floordiv(4 * B * S, 6 * B), "((-S)//(3))+S"),
+        (floordiv(4 * B * S, 6 * B), "((2*S)//(3))"),
         (floordiv(6, 4 * S), "((3)//(2*S))"),
         (S + (8 - S % 8) % 8, "-8*((-S)//(8))"),
         (floordiv(B * (S + (8 - S % 8) % 8), 8 * B), "-((-S)//(8))"),
