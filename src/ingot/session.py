@@ -64,9 +64,9 @@ class InferenceSession:
     executor: "native", or "interpret" for the reference. precision: what floats are computed in; "f32" alone. strict:
     an op that only the reference can run is an error. dims: values for symbolic dims, bound at load, or
     `ingot.at_most(n)`: one program for every size of a dim up to n, which computes only what there is; where the model
-    has none, `bindings` says why, and each size gets a program of its own. passes: names of
-    the passes to run; None means all. cache: where the compiled programs of ONNX files are kept between processes: a
-    folder, True for the user's own, False for nowhere, None for INGOT_CACHE.
+    has none, `bindings` says why, and each size gets a program of its own. passes: names of the passes to run; None
+    means all. cache: where the compiled programs of ONNX files are kept between processes: a folder, True for the
+    user's own, False for nowhere, None for INGOT_CACHE.
 
     Raises FileNotFoundError for a path with nothing there, LoadError, UnsupportedError or LimitError for a model that
     cannot be had, InputError for a bad option, ResourceError where memory runs out.
