@@ -396,9 +396,10 @@ def _choose(name: str, a: Known, b: Known) -> Known:
         return a
     if isinstance(a, AtMost) or isinstance(b, AtMost):
         assert isinstance(a, int) and isinstance(b, int), f"{name} of {a} and {b}"
-        for less, more in ((a, b), (b, a)):
-            if _most(less) <= _least(more):  # at every run
-                return less if name == "min" else more
+        ordered = [(less, more) for less, more in ((a, b), (b, a)) if _most(less) <= _least(more)]  # at every run
+        chosen = [less if name == "min" else more for less, more in ordered]
+        if chosen:  # of equal ones that which keeps its dim: whether they are may depend on what is planned
+            return next((size for size in chosen if isinstance(size, AtMost)), chosen[0])
         planned = _choose(name, int(a), int(b))
         assert isinstance(planned, int)
         return _sized(planned, _choose(name, dim_of(a), dim_of(b)))

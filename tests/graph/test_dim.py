@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot import dim
-from ingot.dim import Expr, bind, floordiv, maximum, minimum, scaled, solve, symbol, symbols_of
+from ingot.dim import AtMost, Expr, bind, dim_of, floordiv, maximum, minimum, scaled, solve, symbol, symbols_of
 from ingot.errors import ShapeError
 
 A, B, S = symbol("A"), symbol("B"), symbol("S")
@@ -216,3 +216,10 @@ def test_quotients_have_one_form(left, right):
     assert dim.parse(left) == dim.parse(right)
     for n in range(-20, 60):
         assert bind(dim.parse(left), {"n": n}) == eval(left, {"n": n})
+
+
+@pytest.mark.parametrize("planned", [2, 3, 1000])
+def test_a_planned_size_keeps_its_dim_beside_a_bound_that_it_meets(planned):
+    half = floordiv(AtMost(planned, "L") + 1, 2)
+    assert str(dim_of(maximum(half - 1, 0) + 1)) == "((L+1)//(2))"
+    assert str(dim_of(minimum(1500, half))) == "((L+1)//(2))"
