@@ -49,24 +49,31 @@ import ctypes, sys
 import ingot
 from ingot.llm.sampling import Sampler, Sampling
 
-counter = ctypes.CDLL(None)
 llm = ingot.LLM(sys.argv[1], threads=2, sequences=3, cache_dtype=sys.argv[2])
-counter.begin_counting()
-bytes(1 << 20)
-assert counter.end_counting() == 1, "allocations are not counted"
+process = ctypes.PyDLL(None)  # holds the interpreter's lock: no other thread of Python runs during a call
+
+
+def allocations(times, entry, *arguments):
+    # Of so many calls of a function of six arguments.
+    words = (ctypes.c_ssize_t * 6)(*arguments)
+    process.count_allocations.argtypes = ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p
+    return process.count_allocations(times, entry, ctypes.addressof(words))
+
+
+c_malloc = ctypes.cast(process.malloc, ctypes.c_void_p).value
+assert allocations(1, c_malloc, 64, 0, 0, 0, 0, 0) == 1, "allocations are not counted"
 options = eval(sys.argv[3])
 for name, mode in llm.engine.modes.items():
     native, rows = mode.native, mode.output.shape[0]
     samplers = [Sampler(Sampling(**options), llm.model.vocab_size) for _ in range(rows)]
-    pointers = native.library.ffi.new("ingot_sampler *[]", [sampler.native.struct for sampler in samplers])
+    ffi = native.library.ffi
+    pointers = ffi.new("ingot_sampler *[]", [sampler.native.struct for sampler in samplers])
     table = native.pointers([*mode.inputs.values(), mode.output])
-    arguments = (native.program, table.rows, table.fault, len(mode.inputs), pointers, rows)
-    run = native.library.entry.ingot_run_sampled
-    run(*arguments)
-    counter.begin_counting()
-    for _ in range(50):
-        run(*arguments)
-    print(name, counter.end_counting(), all(sampler.token >= 0 for sampler in samplers))
+    addresses = [int(ffi.cast("intptr_t", p)) for p in (native.program, table.rows, table.fault, pointers)]
+    arguments = (*addresses[:3], len(mode.inputs), addresses[3], rows)
+    run = int(ffi.cast("intptr_t", native.library.entry.ingot_run_sampled))
+    allocations(1, run, *arguments)
+    print(name, allocations(50, run, *arguments), all(sampler.token >= 0 for sampler in samplers))
 """
 
 
