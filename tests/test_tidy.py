@@ -23,7 +23,7 @@ ROOMS = (
     ("types", "ir", "text"),
     ("ops",),
     ("load",),
-    ("passes",),
+    ("passes", "precision"),
     ("lower",),
     ("order", "plan", "verify"),
     ("compile",),

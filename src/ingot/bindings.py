@@ -14,6 +14,7 @@ from ingot.ir import Graph, Type
 from ingot.load import Deferred
 from ingot.locks import OwnedLock
 from ingot.passes import optimize
+from ingot.precision import Precision
 from ingot.run.store import WeightStore
 
 MAX_BINDINGS = 16  # sizes of symbols that are kept compiled
@@ -31,16 +32,16 @@ class Bound:
 class OneGraph:
     """A model with one graph for all values of its symbols. All bindings share the weights."""
 
-    def __init__(self, graph: Graph, weights: WeightStore):
+    def __init__(self, graph: Graph, precision: Precision, weights: WeightStore):
         self.interface = self.graph = graph
         self.outputs: Mapping[str, Type | None] = {
             name: graph.values[value].type for name, value in graph.outputs.items()
         }
-        self.weights = weights
+        self._precision, self.weights = precision, weights
 
     def bound(self, sizes: Mapping[str, int]) -> Bound:
         """What to compile for values of all symbols."""
-        return Bound(self.graph, Mode(sizes=sizes), self.weights)
+        return Bound(self.graph, Mode(sizes=sizes, precision=self._precision), self.weights)
 
     @property
     def weight_bytes(self) -> int:
@@ -54,9 +55,9 @@ class GraphEach:
     The graphs used latest are kept. Contexts of a session may ask at the same time.
     """
 
-    def __init__(self, model: Deferred, passes: tuple[str, ...] | None, threads: int):
+    def __init__(self, model: Deferred, precision: Precision, passes: tuple[str, ...] | None, threads: int):
         self.interface, self.outputs = model.interface, model.outputs
-        self._load, self._passes, self._threads = model.load, passes, threads
+        self._load, self._precision, self._passes, self._threads = model.load, precision, passes, threads
         self._kept: OrderedDict[tuple[tuple[str, int], ...], Bound] = OrderedDict()
         self._lock = OwnedLock("load")
 
@@ -69,7 +70,7 @@ class GraphEach:
                 optimize(graph, self._passes)
                 while len(self._kept) >= MAX_BINDINGS:
                     self._kept.popitem(last=False)
-                self._kept[key] = Bound(graph, Mode(), WeightStore(self._threads))
+                self._kept[key] = Bound(graph, Mode(precision=self._precision), WeightStore(self._threads))
             self._kept.move_to_end(key)
             return self._kept[key]
 
@@ -104,6 +105,7 @@ def bindings_of(
     model: Graph | Deferred,
     dims: Mapping[str, int],
     limits: Mapping[str, int],
+    precision: Precision,
     passes: tuple[str, ...] | None,
     weights: WeightStore,
 ) -> Bindings:
@@ -116,12 +118,14 @@ def bindings_of(
     if unknown:
         raise InputError(f"option dims: no such dim, got {sorted(unknown)}, expected {symbols}")
     if isinstance(model, Graph):
-        return OneGraph(model.bind(dims) if dims else model, weights)
+        return OneGraph(model.bind(dims) if dims else model, precision, weights)
     try:
-        return OneGraph(model.load(dims), weights) if dims else GraphEach(model, passes, weights.threads)
+        if dims:
+            return OneGraph(model.load(dims), precision, weights)
+        return GraphEach(model, precision, passes, weights.threads)
     except UnboundError:
         rest = Deferred(model.interface.bind(dims), model.outputs, lambda sizes: model.load({**dims, **sizes}))
-        return GraphEach(rest, passes, weights.threads)
+        return GraphEach(rest, precision, passes, weights.threads)
 
 
 def exact_and_limits(dims: Mapping[str, int | Limit] | None) -> tuple[dict[str, int], dict[str, int]]:

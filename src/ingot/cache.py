@@ -26,6 +26,7 @@ from ingot.config import debug, knob
 from ingot.errors import IngotError
 from ingot.files import identity
 from ingot.ir import Graph
+from ingot.precision import F32, Precision
 from ingot.run.library import abi_hash
 from ingot.run.program import Program
 from ingot.run.store import WeightStore
@@ -41,11 +42,12 @@ Identity = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where the program of one model file is kept, or would be."""
+    """Where the program of one model file is kept, or would be, and what it computes in."""
 
     root: Path
     folder: Path
     model: str
+    precision: Precision
 
     def read(self, weights: WeightStore) -> Graph | None:
         """The graph after its passes, its packed weights put into `weights`; None when there is nothing to be used."""
@@ -57,7 +59,7 @@ class Entry:
             expected = json.loads((self.folder / _SOURCES).read_text())["files"]
             if expected != _identities(self.model, expected):
                 return None
-            graph = saved.read(os.fspath(self.folder), weights)
+            graph, _ = saved.read(os.fspath(self.folder), weights)
             os.utime(self.folder)
         except (OSError, ValueError, LookupError, TypeError, RecursionError, IngotError) as error:
             _note(f"entry of {self.model!r} is not used: {error}")
@@ -90,7 +92,7 @@ class Entry:
             _remove(remains)
         temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=self.root))
         try:
-            saved.write_files(os.fspath(temporary), graph, program, weights, mode=0o600, durable=False)
+            saved.write_files(os.fspath(temporary), graph, self.precision, program, weights, mode=0o600, durable=False)
             sources = {"model": self.model, "files": {name: list(times) for name, times in files.items()}}
             with open(temporary / _SOURCES, "x", opener=_private_file) as file:
                 json.dump(sources, file)
@@ -112,13 +114,17 @@ def folder_of(option: str | os.PathLike[str] | bool | None) -> Path | None:
 
 
 def entry_of(
-    root: Path, model: str | os.PathLike[str], passes: Sequence[str] | None, dims: Mapping[str, int] | None
+    root: Path,
+    model: str | os.PathLike[str],
+    passes: Sequence[str] | None,
+    dims: Mapping[str, int] | None,
+    precision: Precision = F32,
 ) -> Entry:
     """The entry of a model file with these options. Raises FileNotFoundError."""
     facts = [saved.FORMAT, __version__, abi_hash(), _installation(), identity(os.stat(model))]
-    options = [None if passes is None else list(passes), sorted((dims or {}).items())]
+    options = [None if passes is None else list(passes), sorted((dims or {}).items()), precision.name]
     key = hashlib.sha256(json.dumps([*facts, *options]).encode()).hexdigest()
-    return Entry(root, root / key, os.path.abspath(model))
+    return Entry(root, root / key, os.path.abspath(model), precision)
 
 
 def entries(root: Path) -> list[dict[str, object]]:

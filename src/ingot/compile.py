@@ -22,6 +22,7 @@ from ingot.ops.control import inner_graphs
 from ingot.ops.custom import kernel_of
 from ingot.passes import optimize
 from ingot.plan import Placement, Plan, plan
+from ingot.precision import F32, Precision, round_operands
 from ingot.verify import verify
 
 
@@ -33,6 +34,7 @@ class Mode:
     names that it keeps; None for all. every_row: inputs of row indices that are 0, 1, 2, ... in this mode, so that a
     gather by one of them takes every row in order and goes. state: "replace" lets an update take a state's place by a
     copy where it cannot be made in place; "append" refuses that, because the state is too large to be copied each run.
+    precision: what the operands of products are rounded to.
     """
 
     name: str = "infer"
@@ -40,14 +42,18 @@ class Mode:
     outputs: tuple[str, ...] | None = None
     every_row: tuple[str, ...] = ()
     state: Literal["replace", "append"] = "replace"
+    precision: Precision = F32
 
     def graph(self, whole: Graph, passes: tuple[str, ...] | None = None) -> Graph:
-        """The static graph of this mode: a copy, bound and optimised. `whole` has been through the passes.
+        """The static graph of this mode: a copy, bound, optimised and rounded. `whole` has been through the passes.
 
         Raises ShapeError when the sizes contradict an op.
         """
-        if not (self.sizes or self.outputs or self.every_row):
-            return whole.copy()
+        graph = self._bound(whole, passes) if self.sizes or self.outputs or self.every_row else whole.copy()
+        round_operands(graph, self.precision)
+        return graph
+
+    def _bound(self, whole: Graph, passes: tuple[str, ...] | None) -> Graph:
         graph = whole.bind(self.sizes)
         for name in list(graph.outputs):
             if self.outputs is not None and name not in self.outputs:
@@ -150,7 +156,7 @@ def compile_mode(
     parts = []
     for segment in segments(static, target):
         if not segment.native:
-            inner = _compile_inner(segment.graph, target, mode.name, placement, passes)
+            inner = _compile_inner(segment.graph, target, Mode(mode.name, precision=mode.precision), placement, passes)
             parts.append(CompiledSegment(segment.graph, None, inner))
             continue
         parts.append(compile_segment(segment.graph, target, mode.name, placement=placement))
@@ -210,7 +216,7 @@ class Compiler:
 
 
 def _compile_inner(
-    graph: Graph, target: Target, mode: str, placement: Placement, passes: tuple[str, ...] | None
+    graph: Graph, target: Target, mode: Mode, placement: Placement, passes: tuple[str, ...] | None
 ) -> dict[tuple[str, str], Compiled]:
     """Compiles the subgraphs of a graph's nodes; those with a dim that a run measures are left to the reference."""
     compiled = {}
@@ -224,7 +230,7 @@ def _compile_inner(
                     body.fix_input(name, graph.values[operand])
             optimize(body, passes)
             key = (node.outputs[0], inner.attribute)
-            compiled[key] = compile_mode(body, target, Mode(mode), placement=placement, passes=passes)
+            compiled[key] = compile_mode(body, target, mode, placement=placement, passes=passes)
     return compiled
 
 

@@ -4,6 +4,8 @@ graph.ingot    the graph after the passes, as text
 weights.bin    64-byte aligned arrays
 weights.json   key -> dtype, shape, offset, hash; "recipe ..." for packed weights, "weight ..." for raw ones
 layout.json    every byte of a run, for people and tools
+
+weights.json also says what precision the program computes in: that of the graph is in no node of it.
 """
 
 from __future__ import annotations
@@ -25,29 +27,37 @@ from ingot.ir import Graph, TensorType
 from ingot.lower.cpu.formats import PANEL
 from ingot.lower.recipe import static_values
 from ingot.plan import layout
+from ingot.precision import PRECISIONS, Precision
 from ingot.run.library import content_hash, load
 from ingot.run.native import NativeProgram
 from ingot.run.program import Program
 from ingot.run.store import WeightStore
 from ingot.text import dump, parse
 
-FORMAT = {"format": "ingot program", "version": 3, "panel": PANEL}
+FORMAT = {"format": "ingot program", "version": 4, "panel": PANEL}
 FILES = ("graph.ingot", "weights.bin", "weights.json", "layout.json")
 _ALIGNMENT = 64
 _MAX_TEXT_BYTES = 1 << 30
 
 
-def write(folder: str, graph: Graph, program: Program, weights: WeightStore) -> None:
+def write(folder: str, graph: Graph, precision: Precision, program: Program, weights: WeightStore) -> None:
     """Writes a program, whole or not at all, in place of an earlier one of that name.
 
     Raises OutputError, also for a folder that holds anything but a program.
     """
     with written_folder(folder, FILES) as temporary:
-        write_files(os.fspath(temporary), graph, program, weights)
+        write_files(os.fspath(temporary), graph, precision, program, weights)
 
 
 def write_files(
-    folder: str, graph: Graph, program: Program, weights: WeightStore, *, mode: int = 0o666, durable: bool = True
+    folder: str,
+    graph: Graph,
+    precision: Precision,
+    program: Program,
+    weights: WeightStore,
+    *,
+    mode: int = 0o666,
+    durable: bool = True,
 ) -> None:
     """Writes a program's files into a folder; mode: their permissions, before the umask.
 
@@ -67,12 +77,12 @@ def write_files(
     with written(os.path.join(folder, "weights.bin"), mode, durable=durable) as file:
         write_arrays(file, arrays.values(), _ALIGNMENT)
     text = dump(graph)
-    manifest = FORMAT | {"graph_sha256": _digest(text), "bytes": offset, "arrays": rows}
+    facts = {"graph_sha256": _digest(text), "precision": precision.name, "bytes": offset, "arrays": rows}
     layouts = [layout(p.lowered, p.plan) for p in program.segments if isinstance(p, NativeProgram)]
     for name, content in (
         ("graph.ingot", text),
         ("layout.json", json.dumps(layouts, indent=1)),
-        ("weights.json", json.dumps(manifest, indent=1)),
+        ("weights.json", json.dumps(FORMAT | facts, indent=1)),
     ):
         with written(os.path.join(folder, name), mode, durable=durable) as file:
             file.write(content.encode())
@@ -125,8 +135,8 @@ def _is_only_packed(graph: Graph, name: str, static: set[str]) -> bool:
     return not graph.is_output(name)
 
 
-def read(folder: str, weights: WeightStore) -> Graph:
-    """The graph of a saved program; its packed weights go into `weights`, mapped from the file.
+def read(folder: str, weights: WeightStore) -> tuple[Graph, Precision]:
+    """The graph of a saved program and its precision; its packed weights go into `weights`, mapped from the file.
 
     Raises LoadError for a folder that is not one, is damaged, or was packed for another panel width.
     """
@@ -154,7 +164,7 @@ def read(folder: str, weights: WeightStore) -> Graph:
     for key, array in arrays.items():
         if key.startswith("recipe "):
             weights.put(key.partition(" ")[2], array)
-    return graph
+    return graph, PRECISIONS[manifest["precision"]]
 
 
 def _expect_runnable(graph: Graph, folder: str) -> None:
@@ -201,6 +211,9 @@ def _read_manifest(folder: str) -> dict[str, Any]:
         raise LoadError(f"{path}: another format, expected {FORMAT}")
     if not isinstance(manifest.get("arrays"), dict) or type(manifest.get("bytes")) is not int:
         raise LoadError(f"{path}: arrays or bytes missing")
+    if not isinstance(manifest.get("precision"), str) or manifest["precision"] not in PRECISIONS:
+        got = manifest.get("precision")
+        raise LoadError(f"{path}: unknown precision, got {got!r}, expected one of {', '.join(PRECISIONS)}")
     return manifest
 
 

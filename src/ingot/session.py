@@ -27,6 +27,7 @@ from ingot.machine import usable_threads
 from ingot.ops.custom import CUSTOM
 from ingot.passes import REGISTERED, optimize
 from ingot.plan import Place, Placement
+from ingot.precision import F32, Precision, precision_of, round_operands
 from ingot.reports import BindingReport, Explanation, PlanReport, Profile
 from ingot.run.arena import Arena
 from ingot.run.interpret import bind_symbols, interpret
@@ -38,7 +39,6 @@ from ingot.run.store import WeightStore
 assert ingot.ops  # the import registers every op
 
 EXECUTORS = ("native", "interpret")
-PRECISIONS = ("f32",)
 MAX_THREADS = 256  # of a session
 
 
@@ -61,8 +61,9 @@ class InferenceSession:
     source: a path (.onnx, .pt2, a folder that `save` wrote, a Hugging Face folder of an encoder), the bytes of an ONNX
     model, an ExportedProgram, an nn.Module with `example_inputs`, or a Graph. example_inputs: the operands of the
     module's forward, by whose shapes and dtypes it is exported. threads: 1..256; 0 means what the machine allows.
-    executor: "native", or "interpret" for the reference. precision: what floats are computed in; "f32" alone. strict:
-    an op that only the reference can run is an error. dims: values for symbolic dims, bound at load, or
+    executor: "native", or "interpret" for the reference. precision: what products are computed in, "f32"; "bf16", for
+    the CPU's dot products; "bf16w", which rounds fixed matrices alone; None means what a saved program has, else f32.
+    strict: an op that only the reference can run is an error. dims: values for symbolic dims, bound at load, or
     `ingot.at_most(n)`: one program for every size of a dim up to n, which computes only what there is; where the model
     has none, `bindings` says why, and each size gets a program of its own. passes: names of the passes to run; None
     means all. cache: where the compiled programs of ONNX files are kept between processes: a folder, True for the
@@ -80,14 +81,13 @@ class InferenceSession:
         example_inputs: tuple[Any, ...] | None = None,
         threads: int = 0,
         executor: str = "native",
-        precision: str = "f32",
+        precision: str | None = None,
         strict: bool = False,
         dims: Mapping[str, int | Limit] | None = None,
         passes: Sequence[str] | None = None,
         cache: str | os.PathLike[str] | bool | None = None,
     ):
         _check_option("executor", executor, EXECUTORS)
-        _check_option("precision", precision, PRECISIONS)
         if not 0 <= threads <= MAX_THREADS:
             raise InputError(f"option threads: out of range, got {threads}, expected 0..{MAX_THREADS}")
         self.executor = executor
@@ -95,13 +95,14 @@ class InferenceSession:
         self.threads = threads or usable_threads()
         self.passes = None if passes is None else tuple(passes)
         with bounded(str(source) if isinstance(source, (str, os.PathLike)) else f"source {type(source).__name__}"):
-            self._open(source, example_inputs, dims, cache)
+            self._open(source, example_inputs, dims, precision, cache)
 
     def _open(
         self,
         source: Any,
         example_inputs: tuple[Any, ...] | None,
         dims: Mapping[str, int | Limit] | None,
+        precision: str | None,
         cache: str | os.PathLike[str] | bool | None,
     ) -> None:
         """Loads, binds, runs the passes, and compiles what has no symbols but those with a limit."""
@@ -110,18 +111,23 @@ class InferenceSession:
         # An entry is found by the file and the options, which say nothing of what a registered op or pass does.
         may_keep = executor == "native" and is_onnx_file(source) and not CUSTOM and not REGISTERED
         root = folder_of(cache) if may_keep else None
-        entry = None if root is None else entry_of(root, source, passes, exact)
+        wanted = None if precision is None else precision_of(precision)
+        entry = None if root is None else entry_of(root, source, passes, exact, wanted or F32)
         kept = None if entry is None else entry.read(weights)
         loaded = _load(source, example_inputs, weights) if kept is None else _Loaded(kept, is_compiled=True)
         given = exact if kept is None else {}
-        self._bindings = bindings_of(loaded.graph, given, self._limits, passes, weights)
+        self.precision = _agreed(wanted, loaded.precision)
+        self._bindings = bindings_of(loaded.graph, given, self._limits, self.precision, passes, weights)
         self._keeping = _Keeping(None if kept is not None else entry, loaded.files)
         self.source_node_count = len(self._bindings.interface)
         has_graph = isinstance(self._bindings, OneGraph)
         if has_graph and (not loaded.is_compiled or (kept is None and (exact or passes is not None))):
             optimize(self.graph, self.passes)
+        if has_graph and executor == "interpret":
+            round_operands(self.graph, self.precision)
         self.isa = load().isa() if executor == "native" else "interpret"
-        self.target = Target(self.isa, self.threads, reuse=debug() < 5)
+        rounded = self.precision.rounded(load().dots(self.isa)) if executor == "native" else ()
+        self.target = Target(self.isa, self.threads, reuse=debug() < 5, rounded=rounded)
         self._context = Context(self)
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
@@ -198,7 +204,7 @@ class InferenceSession:
             symbols = ", ".join(self._bindings.interface.symbols)
             raise UnsupportedError(f"save: the model has another graph for other dims, expected values of {symbols}")
         program = self._context.current()
-        saved.write(os.fspath(folder), self.graph, program, self.weights)
+        saved.write(os.fspath(folder), self.graph, self.precision, program, self.weights)
 
     @property
     def graph(self) -> Graph:
@@ -395,7 +401,8 @@ class Context:
         symbols = self._sizes(input_feed)
         if isinstance(self._bindings, OneGraph):
             return self._bindings.graph
-        return self._bindings.bound(symbols).graph
+        bound = self._bindings.bound(symbols)
+        return bound.mode.graph(bound.graph)
 
     def _output_index(self, name: str) -> int:
         if name not in self._outputs:
@@ -481,6 +488,13 @@ def _check_option(name: str, value: str, valid: Iterable[str]) -> None:
         raise InputError(f"option {name}: unknown value, got {value!r}, expected one of {', '.join(valid)}")
 
 
+def _agreed(wanted: Precision | None, saved: Precision | None) -> Precision:
+    """What is wanted, or what a program was saved in. Raises InputError where these differ."""
+    if wanted is not None and saved is not None and wanted is not saved:
+        raise InputError(f"option precision: not what was saved, got {wanted.name}, expected {saved.name}")
+    return wanted or saved or F32
+
+
 def _row_major(value: Any) -> Any:
     """An array that kernels can read; what is none is left as it is."""
     return np.require(value, requirements=("C", "A")) if isinstance(value, np.ndarray) else value
@@ -494,10 +508,13 @@ def _node_arg(name: str, type: Type | None) -> NodeArg:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A model. is_compiled: its passes have run. files: identities of the files that it was read from, if known."""
+    """A model. is_compiled: its passes have run. precision: of a saved program. files: identities of the files that it
+    was read from, if known.
+    """
 
     graph: Graph | Deferred
     is_compiled: bool = False
+    precision: Precision | None = None
     files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
@@ -506,6 +523,7 @@ def _load(source: Any, example_inputs: tuple[Any, ...] | None, weights: WeightSt
     if isinstance(source, Graph):
         return _Loaded(source.copy())
     if is_saved_program(source):
-        return _Loaded(saved.read(os.fspath(source), weights), is_compiled=True)
+        graph, precision = saved.read(os.fspath(source), weights)
+        return _Loaded(graph, is_compiled=True, precision=precision)
     loaded = load_model(source, example_inputs)
     return _Loaded(loaded.graph, files=loaded.files)

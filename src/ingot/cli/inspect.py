@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 @with_model
 @click.argument("node", required=False)
 @click.option("--mode", type=click.Choice(["prefill", "decode"]), help="The program of a language model's folder.")
-@click.option("--precision", type=click.Choice(["f32", "bf16"]), help="Of a language model; else as it is stored.")
 @as_json
-def explain(model: Model, node: str | None, mode: str | None, precision: str | None, as_json: bool) -> None:
+def explain(model: Model, node: str | None, mode: str | None, as_json: bool) -> None:
     """Say which kernel runs each step of MODEL, or, for one NODE, which candidates there were and why not those."""
     if mode is None:
         explanation = model.open().explain(node)
     else:
         from ingot.llm import LLM
 
-        explanation = LLM(model.path, threads=model.threads, precision=precision, sequences=1).explain(node, mode)
+        explanation = LLM(model.path, threads=model.threads, precision=model.precision, sequences=1).explain(node, mode)
     if as_json:
         print_json(explanation.to_json())
     else:

@@ -15,6 +15,7 @@ from ingot.cli.terminal import progress
 from ingot.dim import Limit, at_most
 from ingot.dtype import DTYPES
 from ingot.errors import InputError
+from ingot.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from ingot.session import InferenceSession
@@ -31,6 +32,7 @@ class Model:
     executor: str
     strict: bool
     dims: dict[str, int | Limit]
+    precision: str | None
 
     def open(self, **options: Any) -> InferenceSession:
         """A session on the model, compiled anew: a cached program has no weights but packed ones.
@@ -39,12 +41,14 @@ class Model:
         """
         from ingot.session import InferenceSession
 
-        options = {"cache": False} | options
+        own = {name: getattr(self, name) for name in ("threads", "executor", "strict", "dims", "precision")}
+        options = {"cache": False} | own | options
 
         with progress(f"compiling {self.path}"):
-            return InferenceSession(
-                self.path, threads=self.threads, executor=self.executor, strict=self.strict, dims=self.dims, **options
-            )
+            return InferenceSession(self.path, **options)
+
+
+_PRECISION = "What products are computed in; else as a program was saved, a language model is stored, or f32."
 
 
 def with_model(command: Callable[..., None]) -> Callable[..., None]:
@@ -55,9 +59,13 @@ def with_model(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--executor", type=click.Choice(["native", "interpret"]), default="native", show_default=True)
     @click.option("--strict", is_flag=True, help="An op without a kernel is an error, not a slow step.")
     @click.option("--dim", "dims", multiple=True, metavar="NAME=[..]N", help="A symbolic dim's value, or ..limit.")
+    @click.option("--precision", type=click.Choice(list(PRECISIONS)), help=_PRECISION)
     @functools.wraps(command)
-    def opened(model: str, threads: int, executor: str, strict: bool, dims: tuple[str, ...], **options: Any) -> None:
-        command(Model(model, threads, executor, strict, dict(map(_dim, dims))), **options)
+    def opened(
+        model: str, threads: int, executor: str, strict: bool, dims: tuple[str, ...], precision: str | None,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        command(Model(model, threads, executor, strict, dict(map(_dim, dims)), precision), **options)
 
     return opened
 

@@ -9,9 +9,9 @@ from ingot.errors import InputError
 from ingot.load.hf import Folder, LanguageModel, load_language_model, longest_context
 from ingot.lower import Target
 from ingot.machine import usable_threads
+from ingot.precision import precision_of
 from ingot.run.library import load
 
-PRECISIONS = ("f32", "bf16")
 CACHE_DTYPES = {"f32": f32, "bf16": bf16, "int8": i8}
 DEFAULT_CONTEXT = 4096
 MAX_SEQUENCES = 256  # generated at once
@@ -41,9 +41,8 @@ class Options:
     ) -> Options:
         """Raises InputError for an option out of its range, and what reading the folder's description raises."""
         stored_bf16 = _mostly_bf16(folder)
-        precision = precision or ("bf16" if stored_bf16 else "f32")
-        cache_dtype = cache_dtype or precision
-        _expect_one_of("precision", precision, PRECISIONS)
+        chosen = precision_of(precision or ("bf16" if stored_bf16 else "f32"))
+        cache_dtype = cache_dtype or (chosen.weights or f32).name
         _expect_one_of("cache_dtype", cache_dtype, tuple(CACHE_DTYPES))
         expect_range("threads", threads, 0, MAX_THREADS)
         expect_range("sequences", sequences, 1, MAX_SEQUENCES)
@@ -51,12 +50,12 @@ class Options:
             expect_range("context", context, 1, 1 << 31)
         library = load()
         isa = library.isa()
-        has_dots = isa == "avx512" and library.has_bf16_dots
-        rounded = (bf16,) if precision == "bf16" and has_dots else ()
+        # Few rows are never rounded: where the CPU has no dot products, many are not either.
+        rounded = chosen.rounded(library.dots(isa), required=False)
         target = Target(isa, threads or usable_threads(), rounded=rounded)
-        weights = bf16 if precision == "bf16" and not stored_bf16 else None
+        weights = None if stored_bf16 else chosen.weights
         positions = min(longest_context(folder), DEFAULT_CONTEXT) if context is None else context
-        return Options(precision, cache_dtype, positions, sequences, weights, target)
+        return Options(chosen.name, cache_dtype, positions, sequences, weights, target)
 
     def load(self, folder: Folder) -> LanguageModel:
         """The folder's model. Raises LoadError, UnsupportedError or LimitError."""

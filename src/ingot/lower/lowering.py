@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TypeVar
@@ -130,9 +130,17 @@ class Lowering:
         last = {unit_of[node]: position[node] for node in position if node in unit_of}
         needs: dict[Node | StripGroup, set[Node | StripGroup]] = {unit: set() for unit in last}
         for node, unit in unit_of.items():
-            makers = (self.graph.producer(o) for o in node.operands)
-            needs[unit] |= {unit_of[m] for m in makers if m is not None and m in unit_of} - {unit}
+            needs[unit] |= {unit_of[maker] for maker in self._makers(node) if maker in unit_of} - {unit}
         return topological(needs, last)
+
+    def _makers(self, node: Node) -> Iterator[Node]:
+        """The nodes that make what a node reads; for those that are lowered where they are read, what they read."""
+        for operand in node.operands:
+            maker = self.graph.producer(operand)
+            if maker is not None and maker.outputs[0] in self._deferred:
+                yield from self._makers(maker)
+            elif maker is not None:
+                yield maker
 
     def choose(self, node: Node) -> Row:
         """The first row that does not refuse the node; every candidate's reason is kept for `explain`."""
@@ -219,6 +227,13 @@ class Lowering:
             self._casts[view, dtype] = self.temporary(name, dtype, view.shape)
             self.backend.cast(self, view, self._casts[view, dtype])
         return self._casts[view, dtype]
+
+    def undecoded(self, value: str | None, dtype: DType) -> str | None:
+        """The value of a dtype that an f32 value is decoded of; None where it is not."""
+        node = self.graph.producer(value)
+        if node is None or node.op.name != "cast" or self.graph.type(node.output).dtype is not f32:
+            return None
+        return node.operands[0] if self.graph.type(str(node.operands[0])).dtype is dtype else None
 
     def scalar(self, value: float, dtype: DType) -> View:
         """A constant of one element, shape []."""
@@ -483,12 +498,18 @@ class Lowering:
         return view
 
     def _find_deferred(self) -> dict[str, Node]:
-        """Values that decode and move what states hold, lowered where they are read: products may take it undecoded."""
+        """Values that decode rows that were rounded, or decode and move what states hold, lowered where they are read:
+        products may take it undecoded.
+        """
         found: dict[str, Node] = {}
         formats = self.backend.formats
         ops = {op for format in formats for op in (format.decoder, *format.moves)} if self.graph.states else set()
         for node in self.graph.nodes:
             operands = [str(operand) for operand in node.operands if operand is not None]
+            if any(self.undecoded(output, dtype) for output in node.outputs for dtype in self.target.rounded):
+                if operands[0] not in self.static:
+                    found[node.output] = node
+                continue
             if node.op.name not in ops or all(operand in self.static for operand in operands):
                 continue
             if all(o in self.graph.states or o in self.static or o in found for o in operands):

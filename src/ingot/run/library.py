@@ -14,6 +14,7 @@ from _cffi_backend import FFI
 
 from ingot import abi
 from ingot.config import knob
+from ingot.dtype import DType, bf16
 from ingot.errors import ResourceError
 from ingot.locks import OwnedLock
 
@@ -65,6 +66,10 @@ class Library:
         if forced and forced not in self.isas():
             raise ResourceError(f"INGOT_ISA: this CPU lacks it, got {forced}, expected one of {', '.join(self.isas())}")
         return forced or self.best_isa
+
+    def dots(self, isa: str) -> tuple[DType, ...]:
+        """The dtypes that this CPU has dot products of in the kernels of an instruction set."""
+        return (bf16,) if isa == "avx512" and self.has_bf16_dots else ()
 
     def new(self, type: str, *initial: Any) -> Any:
         """A struct or an array of a type of `types`, zeroed where `initial` says no more; it lives as long as this."""

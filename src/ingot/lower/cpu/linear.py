@@ -57,8 +57,9 @@ def _takes_dots(format: Format, dots: Dots) -> Condition:
     def refuse(lowering: Lowering, node: Node) -> str:
         if dots.rows not in lowering.target.rounded:
             return f"the target has no dot products of {dots.rows}, or they are not wanted"
-        count, k = _row_count(lowering, node), lowering.graph.type(str(lowering.group(node).root.operands[0])).dims[-1]
-        if count <= _DOT_ROWS:
+        x = str(lowering.group(node).root.operands[0])
+        count, k = _row_count(lowering, node), lowering.graph.type(x).dims[-1]
+        if count <= _DOT_ROWS and lowering.undecoded(x, dots.rows) is None:
             return f"{count} rows, expected more than {_DOT_ROWS}"
         block = format.packed.elements
         return f"rows have {k} elements, expected a multiple of {block}" if k % block else ""
@@ -93,8 +94,9 @@ for _format in reversed(FORMATS):
 
 def _lower_packed(lowering: Lowering, group: Group, kernel: str, format: Format, dots: Dots | None) -> None:
     root = group.root
-    a = lowering.rows(root.operands[0])
-    if dots:
+    rounded = lowering.undecoded(root.operands[0], dots.rows) if dots else None
+    a = lowering.rows(rounded or root.operands[0])
+    if dots and not rounded:
         a = lowering.cast(a, dots.rows)
     layout = "gate_panels" if group.gate else "panels"
     b = matrix(lowering, str(root.operands[1]), format, layout, root.transpose_b)

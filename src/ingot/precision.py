@@ -1,0 +1,109 @@
+"""What products are computed in: what fixed matrices are rounded to, and whether the rows beside them are, too."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ingot.dtype import DType, bf16, f32
+from ingot.errors import InputError, UnsupportedError
+from ingot.ir import Graph, Node, TensorType
+from ingot.passes.match import is_fixed
+
+_PAIR = 2  # numbers that a dot product takes together
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """name: as options have it. weights: what fixed matrices are rounded to; None leaves them as they are. rows: what
+    their other factors are rounded to, for the device's dot products; None leaves those f32.
+    """
+
+    name: str
+    weights: DType | None = None
+    rows: DType | None = None
+
+    def rounded(self, dots: Collection[DType], *, required: bool = True) -> tuple[DType, ...]:
+        """What `Target.rounded` is on a device that has dot products of some dtypes.
+
+        required: raises UnsupportedError where the device lacks them; otherwise rows stay f32 there.
+        """
+        if self.rows is None or self.rows in dots:
+            return () if self.rows is None else (self.rows,)
+        if required:
+            weights = ", ".join(p.name for p in PRECISIONS.values() if p.weights is self.weights and p.rows is None)
+            expected = f"{weights}, which rounds weights alone, or {F32.name}"
+            raise UnsupportedError(
+                f"option precision: no dot products of {self.rows} here, got {self.name!r}, expected {expected}"
+            )
+        return ()
+
+
+F32 = Precision("f32")
+PRECISIONS = {each.name: each for each in (F32, Precision("bf16", bf16, bf16), Precision("bf16w", bf16))}
+
+
+def precision_of(name: str) -> Precision:
+    """The precision that an option names. Raises InputError."""
+    if name not in PRECISIONS:
+        expected = f"one of {', '.join(PRECISIONS)}"
+        raise InputError(f"option precision: unknown value, got {name!r}, expected {expected}")
+    return PRECISIONS[name]
+
+
+def round_operands(graph: Graph, precision: Precision) -> None:
+    """Rounds what a precision says of the operands of products, by casts there and back; sums stay f32.
+
+    For a graph that has been through the passes: they would take the casts for steps of the model.
+    """
+    if precision.weights is None:
+        return
+    rounding = _Rounding(graph, precision)
+    for node in list(graph.nodes):
+        if node.op.name in ("matmul", "conv") and rounding.takes(node):
+            rounding.round(node)
+
+
+class _Rounding:
+    def __init__(self, graph: Graph, precision: Precision):
+        self.graph = graph
+        self.weights, self.rows = precision.weights, precision.rows
+        self._made: dict[tuple[str, DType], str] = {}
+
+    def takes(self, node: Node) -> bool:
+        """Whether a product has a fixed f32 matrix, which its rows are multiplied with."""
+        x, weight = (self.graph.values[str(operand)].type for operand in node.operands[:2])
+        if not isinstance(weight, TensorType) or weight.dtype is not f32 or not isinstance(x, TensorType):
+            return False
+        if not is_fixed(self.graph, node.operands[1]) or is_fixed(self.graph, node.operands[0]):
+            return False
+        # A convolution whose pairs would reach over the end of its channels gains nothing.
+        return weight.rank == 2 if node.op.name == "matmul" else weight.dims[1] % _PAIR == 0
+
+    def round(self, node: Node) -> None:
+        """Gives a product its rounded operands."""
+        x, weight, *rest = node.operands
+        assert self.weights is not None
+        weight = self._rounded(str(weight), self.weights, node)
+        if self.rows is not None and self._is_even(node):
+            x = self._rounded(str(x), self.rows, node)
+        self.graph.set_operands(node, [x, weight, *rest])
+
+    def _is_even(self, node: Node) -> bool:
+        """Whether the rows of a product are pairs of numbers."""
+        if node.op.name == "conv":
+            return True
+        width = self.graph.type(str(node.operands[1])).dims[1 if node.transpose_b else 0]
+        return not node.transpose_a and width % _PAIR == 0
+
+    def _rounded(self, value: str, dtype: DType, user: Node) -> str:
+        """The f32 value of a value rounded to a dtype, made before its first user; itself where it is of that dtype."""
+        maker = self.graph.producer(value)
+        if maker is not None and maker.op.name == "cast" and self.graph.type(str(maker.operands[0])).dtype is dtype:
+            return value
+        if (value, dtype) not in self._made:
+            there = self.graph.add("cast", [value], f"{value}.{dtype}", before=user, dtype=dtype).output
+            self._made[value, dtype] = self.graph.add(
+                "cast", [there], f"{value}.{dtype}.f32", before=user, dtype=f32
+            ).output
+        return self._made[value, dtype]
