@@ -65,6 +65,16 @@ def test_reduction_bits_do_not_depend_on_the_layout(shape, axes):
         np.testing.assert_array_equal(results[0].view(np.uint32), results[2].view(np.uint32))
 
 
+@pytest.mark.parametrize("count", [1, 7, 16, 17, 40, 48, 49, 100])
+def test_reduction_bits_do_not_depend_on_the_batch(count):
+    """Rows of few elements are read 16 at a time, where there are so many."""
+    x = floats(22, (37, count), -100, 100)
+    x[:, 0] = -0.0
+    for name in REDUCTIONS:
+        results = [reduced(f"reduce_{name}_f32", v, (1,), np.float32) for v in (x, *np.split(x, [3, 6, 9]))]
+        np.testing.assert_array_equal(results[0].view(np.uint32), np.concatenate(results[1:]).view(np.uint32))
+
+
 def test_reductions_keep_nan():
     for at, axis in itertools.product((0, 15, 16, 36), (0, 1)):
         x = floats(23, (37, 37))

@@ -122,6 +122,17 @@ class Signal(nn.Module):
         return F.avg_pool1d(torch.tanh(self.head(self.depthwise(x))), 3, 2, 1).mean(2)
 
 
+class Shuffled(nn.Module):
+    """The pixels of a larger image, made as channels of a smaller one."""
+
+    def __init__(self):
+        super().__init__()
+        self.grow, self.last = nn.Sequential(conv(3, 20), nn.ReLU(), conv(20, 96)), nn.Conv2d(24, 6, 1)
+
+    def forward(self, x):
+        return self.last(F.pixel_shuffle(self.grow(x), 2)).mean((2, 3))
+
+
 NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {  # image size, copies that must be
     "residual": (Residual, (33, 18), 0),
     "inverted": (Inverted, (19, 24), 0),
@@ -130,6 +141,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {  # ima
     "interpolated": (functools.partial(Upsampled, "bilinear"), (12, 10), 2),
     "patches": (Patches, (16, 16), 1),
     "signal": (Signal, (41,), 0),
+    "shuffled": (Shuffled, (9, 8), 1),
 }
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.dtype import f32
-from ingot.lower.view import View, collapse, contiguous_strides
+from ingot.lower.view import View, collapse, contiguous_strides, with_long_rows
 
 
 def positions(view: View) -> np.ndarray:
@@ -78,3 +78,14 @@ def test_extent_and_rows_and_collapse(view: View) -> None:
 def test_expand_repeats() -> None:
     view = root(3, 1).expand((2, 3, 4))
     assert np.array_equal(positions(view), np.broadcast_to(np.arange(3).reshape(3, 1), (2, 3, 4)))
+
+
+@pytest.mark.parametrize(
+    "shape, expected",
+    [((84, 8, 3, 2), (8, 3, 2, 84)), ((99, 40, 3), (99, 3, 40)), ((6, 7, 2), (6, 7, 2)), ((9, 5), (9, 5)), ((), ())],
+)
+def test_a_short_last_dim_changes_places(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """With the last of twice as many elements as rows should have, if there is one; strides go along."""
+    nest, (strides,) = with_long_rows(shape, [contiguous_strides(shape)], 5)
+    assert nest == expected
+    assert sorted(zip(nest, strides, strict=True)) == sorted(zip(shape, contiguous_strides(shape), strict=True))

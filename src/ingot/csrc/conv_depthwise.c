@@ -9,6 +9,7 @@
 #else
 #define DEPTHWISE_PIXELS 4
 #endif
+#define DEPTHWISE_TAPS 7 /* of the widest filter with a body of its own */
 #define DEPTHWISE_CHANNELS 128 /* that go together: their windows stay in the first cache */
 
 /* Up to DEPTHWISE_PIXELS output pixels at (y, x...) of an image, and `vectors` times 16 channels of each; image and
@@ -59,7 +60,7 @@ static inline __attribute__((always_inline)) void depthwise_body(const int taps,
       const int64_t line = top + i * g->dilation_h;
       const int64_t width = inner || (line >= 0 && line < g->height) ? g->width : 0;
       const float *from = row;
-      vf w[5];
+      vf w[DEPTHWISE_TAPS];
       INGOT_UNROLL for (int j = 0; j < taps; j++, weight += channels) w[j] = v_load(weight);
       INGOT_UNROLL for (int c = 0; c < columns; c++, from += x_stride) {
         const vf v = inner || (left + c >= 0 && left + c < width) ? v_load(from) : v_set(0.0f);
@@ -92,6 +93,10 @@ static inline void depthwise_sums(const depthwise_block *b, float *sums) {
     depthwise_body(5, 1, 0, b, sums);
   else if (shape == 52)
     depthwise_body(5, 2, 0, b, sums);
+  else if (shape == 71 && inner)
+    depthwise_body(7, 1, 1, b, sums);
+  else if (shape == 71)
+    depthwise_body(7, 1, 0, b, sums);
   else
     depthwise_any(b, sums);
 }
@@ -131,4 +136,5 @@ void K(conv2d_f32_depthwise)(const void *args, int32_t part, int32_t parts) {
 }
 
 #undef DEPTHWISE_PIXELS
+#undef DEPTHWISE_TAPS
 #undef DEPTHWISE_CHANNELS

@@ -15,12 +15,6 @@
 #define GEMM_ROWS 4
 #endif
 
-#if defined(__clang__)
-#define INGOT_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define INGOT_UNROLL _Pragma("GCC unroll 16")
-#endif
-
 /* What becomes of complete sums in their registers: out = clip(sum + bias) + residual, or clip(sum + bias + residual).
  * bias: [columns] or null; residual: or null. out may be the residual. */
 typedef struct {

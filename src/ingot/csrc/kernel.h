@@ -16,6 +16,12 @@
 #define INGOT_JOIN(a, b) INGOT_JOIN2(a, b)
 #define K(name) INGOT_JOIN(name, ISA)
 
+#if defined(__clang__)
+#define INGOT_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define INGOT_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 #if defined(ISA_avx512)
 #include "simd/avx512.h"
 #elif defined(ISA_avx2)

@@ -5,6 +5,7 @@
 
 #include "kernel.h"
 #include "reduce.h"
+#include "strided.h"
 #include "vmath.h"
 
 /* The chunk's elements, gathered into `buffer` unless they are adjacent already. */
@@ -19,12 +20,14 @@ static inline const float *reduce_chunk(const reduce_args *args, const float *x,
   return buffer;
 }
 
-/* Whether 16 outputs at once read adjacent memory and single outputs do not. */
-static inline int reduce_by_columns(const reduce_args *args) {
+#define REDUCE_FEW 48 /* elements: 16 outputs at once, though gathered, are then quicker than the tree of each */
+
+/* Whether 16 outputs at once read adjacent memory and single outputs do not, or have so little to read that it does not
+ * matter. */
+static inline int reduce_by_columns(const reduce_args *args, int64_t count) {
   int32_t outer = args->outer_rank, reduced = args->reduced_rank;
-  if (outer == 0 || reduced == 0) return 0;
-  return args->outer_strides[outer - 1] == 1 && args->outer_shape[outer - 1] >= 4 &&
-         args->reduced_strides[reduced - 1] != 1;
+  if (outer == 0 || reduced == 0 || args->outer_shape[outer - 1] < 4) return 0;
+  return count <= REDUCE_FEW || (args->outer_strides[outer - 1] == 1 && args->reduced_strides[reduced - 1] != 1);
 }
 
 #define REDUCE_F32(name, neutral, combine, finish)                                                                     \
@@ -60,6 +63,7 @@ static inline int reduce_by_columns(const reduce_args *args) {
                                                                                                                        \
   /* n adjacent outputs; logical lane l of each is acc[l]. */                                                          \
   static inline vf K(name##_columns)(const reduce_args *args, const float *x, int64_t count, int64_t n) {              \
+    const int64_t apart = args->outer_strides[args->outer_rank - 1];                                                   \
     vf acc[16], total = v_set(neutral);                                                                                \
     for (int64_t begin = 0; begin < count; begin += INGOT_REDUCE_CHUNK) {                                              \
       int64_t end = count - begin < INGOT_REDUCE_CHUNK ? count : begin + INGOT_REDUCE_CHUNK;                           \
@@ -68,7 +72,7 @@ static inline int reduce_by_columns(const reduce_args *args) {
         reduce_run run = reduce_run_at(args, i, end);                                                                  \
         for (int64_t j = 0; j < run.length; j++, i++) {                                                                \
           const float *row = x + run.offset + j * run.step;                                                            \
-          acc[i % 16] = combine(acc[i % 16], n == 16 ? v_load(row) : v_load_n(row, n));                                \
+          acc[i % 16] = combine(acc[i % 16], load_lanes(row, apart, n));                                               \
         }                                                                                                              \
       }                                                                                                                \
       for (int half = 8; half; half /= 2)                                                                              \
@@ -83,7 +87,7 @@ static inline int reduce_by_columns(const reduce_args *args) {
     int32_t rank = args->outer_rank;                                                                                   \
     int64_t outputs = reduce_count(args->outer_shape, rank);                                                           \
     int64_t count = reduce_count(args->reduced_shape, args->reduced_rank);                                             \
-    int64_t width = reduce_by_columns(args) ? args->outer_shape[rank - 1] : 1;                                         \
+    int64_t width = reduce_by_columns(args, count) ? args->outer_shape[rank - 1] : 1;                                  \
     int64_t i = part_begin_grain(outputs, 16, part, parts), end = part_begin_grain(outputs, 16, part + 1, parts);      \
     while (i < end) {                                                                                                  \
       const float *x = (const float *)args->x + reduce_offset(args->outer_shape, args->outer_strides, rank, i);        \
@@ -154,6 +158,7 @@ static inline void reduce_positions(const reduce_args *args, int direction, int3
 void K(argmax_f32)(const void *p, int32_t part, int32_t parts) { reduce_positions(p, 1, part, parts); }
 void K(argmin_f32)(const void *p, int32_t part, int32_t parts) { reduce_positions(p, -1, part, parts); }
 
+#undef REDUCE_FEW
 #undef REDUCE_F32
 #undef REDUCE_TOTAL
 #undef REDUCE_MEAN

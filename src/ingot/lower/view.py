@@ -181,15 +181,23 @@ class View:
 
 def reshaped_order(view: View, shape: Sequence[int]) -> tuple[int, ...] | None:
     """How a reshaped view lies. Where that needs a copy: channels last for an image or a signal made of what has
-    its channels side by side, otherwise None, for row-major.
+    its channels in each place, otherwise None, for row-major.
     """
     seen = view.reshape(shape)
     if seen is not None:
         return seen.order
-    axes = zip(view.shape[1:], view.strides[1:], strict=True)
-    channels = next((axis for axis in axes if axis[0] != 1), None)
-    is_image = len(shape) in (3, 4) and len(shape) < len(view.shape) and channels == (shape[1], 1)
+    is_image = len(shape) in (3, 4) and len(shape) < len(view.shape) and _holds_channels(view, shape[1])
     return channels_last(len(shape)) if is_image else None
+
+
+def _holds_channels(view: View, count: int) -> bool:
+    """Whether channels lie side by side, or those of an image whose places hold smaller ones, [N, C, h, r, w, s], each
+    with its r * s places.
+    """
+    axes = zip(view.shape[1:], view.strides[1:], strict=True)
+    size, stride = next((axis for axis in axes if axis[0] != 1), (1, 0))
+    is_shuffled = len(view.shape) == 6 and min(view.strides[2], view.strides[4]) >= stride * size
+    return size == count and (stride == 1 or is_shuffled)
 
 
 def image_order(views: Sequence[View], rank: int) -> tuple[int, ...] | None:
@@ -221,3 +229,17 @@ def collapse(views: Sequence[View]) -> tuple[tuple[int, ...], list[tuple[int, ..
     if not shape:
         return (math.prod(views[0].shape),), [(1,) for _ in views]
     return tuple(shape), [tuple(s) for s in strides]
+
+
+def with_long_rows(
+    shape: tuple[int, ...], strides: Sequence[tuple[int, ...]], least: int
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """A collapsed loop nest whose last dim, where it is shorter than `least`, changes places with a longer one.
+
+    That is the last of at least 2 * `least`, if there is one.
+    """
+    if not shape or shape[-1] >= least:
+        return shape, list(strides)
+    last = max((d for d, size in enumerate(shape) if size >= 2 * least), default=len(shape) - 1)
+    order = [*(d for d in range(len(shape)) if d != last), last]
+    return tuple(shape[d] for d in order), [tuple(stride[d] for d in order) for stride in strides]

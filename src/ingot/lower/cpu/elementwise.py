@@ -12,8 +12,9 @@ from ingot.lower.cpu.rows import of, operand_type, row
 from ingot.lower.elementwise import kernel_op, scalars
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, broadcast_view, pointer
-from ingot.lower.view import View, collapse, image_order
+from ingot.lower.view import View, collapse, image_order, with_long_rows
 
+_SHORT = 5  # elements of a row that cost more to begin with than to be read at a stride
 _CHEAP, _COSTLY = 0.12, 0.8  # estimated nanoseconds per element on one thread
 
 
@@ -23,11 +24,14 @@ def vector_kernel(node: Node) -> Elementwise | None:
     return found if found is not None and found.is_vector else None
 
 
-def elementwise_fields(operands: Sequence[View], out: View) -> dict[str, Field]:
-    """The fields of `elementwise_args`: operands as numpy broadcasts them to the result's shape."""
+def elementwise_fields(operands: Sequence[View], out: View, least: int = 0) -> dict[str, Field]:
+    """The fields of `elementwise_args`: operands as numpy broadcasts them to the result's shape.
+
+    least: elements of a row below which rows go along another dim.
+    """
     order = out.order
     views = [broadcast_view(view, out.shape).permute(order) for view in operands]
-    shape, strides = collapse([out.permute(order), *views])
+    shape, strides = with_long_rows(*collapse([out.permute(order), *views]), least)
     fields: dict[str, Field] = {"out": pointer(out), "rank": len(shape), "shape": shape, "out_strides": strides[0]}
     for name, view, stride in zip("abc", views, strides[1:], strict=False):
         fields[name] = pointer(view)
@@ -63,7 +67,7 @@ def _emit(lowering: Lowering, node: Node, kernel: str, nanoseconds: float, **sca
     """A step whose operands broadcast; it may overwrite an operand of the result's shape and strides."""
     operands = [lowering.view(o) for o in node.operands]
     out = lowering.result(node.output, strided=True, order=image_order(operands, lowering.graph.type(node.output).rank))
-    fields = elementwise_fields(operands, out) | scalars
+    fields = elementwise_fields(operands, out, _SHORT) | scalars
     inplace = tuple(
         i
         for i in node.op.inplace
