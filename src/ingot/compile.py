@@ -16,7 +16,7 @@ from ingot.config import check
 from ingot.dim import AtMost, grows, size_at, sizes_in
 from ingot.errors import ShapeError, UnsizedError, UnsupportedError
 from ingot.ir import Graph, Node, TensorType
-from ingot.lower import Backend, Lowered, Target, lower, segments
+from ingot.lower import Backend, Lowered, Lowering, Target, lower, segments
 from ingot.lower.lowered import Choice
 from ingot.ops.control import inner_graphs
 from ingot.ops.custom import kernel_of
@@ -159,7 +159,8 @@ def compile_mode(
             inner = _compile_inner(segment.graph, target, Mode(mode.name, precision=mode.precision), placement, passes)
             parts.append(CompiledSegment(segment.graph, None, inner))
             continue
-        parts.append(compile_segment(segment.graph, target, mode.name, placement=placement))
+        begun = segment.lowering
+        parts.append(compile_segment(segment.graph, target, mode.name, placement=placement, begun=begun))
     compiled = Compiled(mode, static, tuple(parts))
     if mode.state == "append":
         _expect_in_place(compiled)
@@ -241,15 +242,16 @@ def compile_segment(
     *,
     placement: Placement | None = None,
     backend: Backend | None = None,
+    begun: Lowering | None = None,
 ) -> CompiledSegment:
     """Lowers, plans and verifies a static graph all of whose nodes have a kernel.
 
     mode: the name of the mode, printed in the head of the lowered text. backend: what to choose from; None for all
-    that the device has.
+    that the device has. begun: the graph's lowering as `segments` left it.
 
     Raises LimitError for a tensor larger than the target allows.
     """
-    lowered = lower(graph, target, mode, backend)
+    lowered = lower(graph, target, mode, backend, begun)
     planned = plan(lowered, placement, canaries=check() >= 3)
     verify(lowered, planned)
     return CompiledSegment(graph, (lowered, planned))

@@ -449,10 +449,32 @@ def _is_never_negative(atom: Atom) -> bool:
     return not atom.args or (any if atom.name == "max" else all)(map(never_negative, atom.args))
 
 
+class Values(dict[str, int]):
+    """Values of symbols that remember what dims come to with them, for who asks for the same dims again and again.
+
+    Nobody changes one.
+    """
+
+    def __init__(self, symbols: Mapping[str, int]):
+        super().__init__(symbols)
+        self._known: dict[int, tuple[Expr, Known]] = {}  # by id, with the dim, so that no other one gets it
+
+    def of(self, dim: Expr) -> Known:
+        """What a dim comes to."""
+        known = self._known.get(id(dim))
+        if known is None:
+            known = self._known[id(dim)] = dim, _bound(dim, self)
+        return known[1]
+
+
 def bind(value: Dim, symbols: Mapping[str, int]) -> Dim:
     """`value` with the given symbols replaced; symbols that are not given stay."""
     if not isinstance(value, Expr):
         return value
+    return symbols.of(value) if isinstance(symbols, Values) else _bound(value, symbols)
+
+
+def _bound(value: Expr, symbols: Mapping[str, int]) -> Known:
     total: Known = 0
     for monomial, coefficient in value.terms:
         product: Known = coefficient

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ingot import abi
-from ingot.dim import Expr, bind, check_shape, has_size, symbols_of
+from ingot.dim import Expr, Values, bind, check_shape, has_size, symbols_of
 from ingot.dtype import DType, from_numpy
 from ingot.errors import LimitError, LoadError
 from ingot.types import (
@@ -33,30 +33,10 @@ from ingot.types import (
 )
 
 __all__ = [
-    "KINDS",
-    "MAX_NODES",
-    "MAX_RANK",
-    "OPS",
-    "REQUIRED",
-    "Graph",
-    "Node",
-    "Op",
-    "OptionalType",
-    "Sample",
-    "SequenceType",
-    "TensorType",
-    "Type",
-    "UnrankedType",
-    "Value",
-    "bind_attribute",
-    "bind_type",
-    "compatible",
-    "forget",
-    "has_sizes",
-    "is_sized",
-    "join",
-    "type_symbols",
-]
+    "KINDS", "MAX_NODES", "MAX_RANK", "OPS", "REQUIRED", "Graph", "Node", "Op", "OptionalType", "Sample",
+    "SequenceType", "TensorType", "Type", "UnrankedType", "Value", "bind_attribute", "bind_type", "compatible",
+    "forget", "has_sizes", "is_sized", "join", "type_symbols",
+]  # fmt: skip
 
 MAX_RANK = abi.constant("INGOT_MAX_RANK")  # of a tensor
 MAX_NODES = 1_000_000  # of a graph
@@ -302,14 +282,25 @@ class Graph:
         definition = OPS[op]
         values = {k: v for k, v in definition.attributes.items() if v is not REQUIRED} | attributes
         assert not (wrong := definition.misuse(operands, attributes)), wrong
+        return self._add(definition, operands, outputs, values, before)
+
+    def _add(
+        self,
+        op: Op,
+        operands: Sequence[str | None],
+        outputs: Sequence[str] | str | None,
+        attributes: dict[str, Any],
+        before: Node | None = None,
+    ) -> Node:
+        """As `add`, with all attributes."""
         types = [None if o is None else self.values[o].type for o in operands]
-        inferred = definition.infer(*types, **values)
+        inferred = op.infer(*types, **attributes)
         result_types = inferred if isinstance(inferred, tuple) else (inferred,)
         if outputs is None or isinstance(outputs, str):
             hint = outputs or "t"
             outputs = [hint if i == 0 else f"{hint}.{i}" for i in range(len(result_types))]
-        assert len(outputs) == len(result_types), f"{op} makes {len(result_types)} values, {len(outputs)} were named"
-        node = Node(definition, tuple(operands), (), values)
+        assert len(outputs) == len(result_types), f"{op.name} makes {len(result_types)} values, not {len(outputs)}"
+        node = Node(op, tuple(operands), (), attributes)
         made = []
         for hint, type in zip(outputs, result_types, strict=True):
             name = self.fresh(hint)
@@ -448,17 +439,18 @@ class Graph:
         Raises ShapeError when the values contradict an op or a declared type.
         """
         bound = Graph(self.name)
+        known = Values(symbols)  # and of measured symbols, where sizes say what they are
         for name, value in self.values.items():
             if value.producer is None:
-                bound._declare(Value(name, bind_type(value.type, symbols), value.kind, value.data))
-        known = dict(symbols)  # and measured symbols, where sizes say now what they are
+                bound._declare(Value(name, bind_type(value.type, known), value.kind, value.data))
         for node in self.nodes:
             attributes = {key: bind_attribute(value, known) for key, value in node.attributes.items()}
-            made = bound.add(node.op.name, node.operands, node.outputs, **attributes)
+            made = bound._add(node.op, node.operands, node.outputs, attributes)
             for name in made.outputs:
                 declared = bind_type(self.values[name].type, known)
                 bound.narrow(name, declared)
-                known |= self._told(declared, bound.values[name].type)
+                if told := self._told(declared, bound.values[name].type):
+                    known = Values(known | told)
         bound._take_borders(self)
         bound.measured = {symbol: name for symbol, name in bound.measured.items() if symbol not in known}
         return bound
@@ -475,6 +467,8 @@ class Graph:
     def narrow(self, name: str, declared: Type) -> None:
         """Takes unknown and symbolic dims of an inferred type from a declared one. Raises ShapeError."""
         value = self.values[name]
+        if value.type == declared:
+            return
         value.type = narrowed(name, inferred := value.type, declared)
         if isinstance(inferred, TensorType) and isinstance(value.type, TensorType) and value.producer is not None:
             for before, dim in zip(inferred.shape, value.type.shape, strict=True):
@@ -593,7 +587,7 @@ def is_sized(graph: Graph, node: Node) -> bool:
 def bind_attribute(value: Any, symbols: Mapping[str, int]) -> Any:
     """An attribute with the given symbols replaced in dims, at any depth."""
     if isinstance(value, tuple):
-        return tuple(bind_attribute(item, symbols) for item in value)
+        return tuple([bind_attribute(item, symbols) for item in value])
     if isinstance(value, Graph):
         return value.bind(symbols)
     return bind(value, symbols)

@@ -29,7 +29,10 @@ class TensorType:
     @property
     def is_static(self) -> bool:
         """True when every dim is an int."""
-        return all(isinstance(d, int) for d in self.shape)
+        for dim in self.shape:  # asked for so often that a generator would show
+            if not isinstance(dim, int):
+                return False
+        return True
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -140,7 +143,7 @@ def join(a: Type, b: Type) -> Type:
 def bind_type(type: Type, symbols: Mapping[str, int]) -> Type:
     """A type with the given symbols replaced."""
     if isinstance(type, TensorType):
-        return type if type.is_static else TensorType(type.dtype, tuple(bind(dim, symbols) for dim in type.shape))
+        return type if type.is_static else TensorType(type.dtype, tuple([bind(dim, symbols) for dim in type.shape]))
     return type if isinstance(type, UnrankedType) else type.__class__(bind_type(type.element, symbols))
 
 

@@ -15,22 +15,30 @@ from ingot.lower.target import Target
 from ingot.lower.widen import widen_node, widened_dtype
 from ingot.ops.define import expand_node
 
-__all__ = ["Backend", "Lowered", "Segment", "Target", "lower", "segments", "step_cost"]
+__all__ = ["Backend", "Lowered", "Lowering", "Segment", "Target", "lower", "segments", "step_cost"]
 
 
 BACKENDS = {"cpu": CPU}
 
 
-def lower(graph: Graph, target: Target, mode: str = "infer", backend: Backend | None = None) -> Lowered:
+def lower(
+    graph: Graph,
+    target: Target,
+    mode: str = "infer",
+    backend: Backend | None = None,
+    begun: Lowering | None = None,
+) -> Lowered:
     """Lowers a static graph all of whose nodes have a kernel (see `segments`), and leaves it as it is.
 
-    backend: what to choose from; None for all that the target's device has.
+    backend: what to choose from; None for all that the target's device has. begun: what `segments` has begun of it.
     """
+    if begun is not None:
+        return begun.build(mode)
     static = static_values(graph)
     if position_nodes(graph, static):
         graph = graph.copy()
         settle_positions(graph, static)
-    return Lowering(graph, target, backend or BACKENDS[target.device], mode).build()
+    return Lowering(graph, target, backend or BACKENDS[target.device]).build(mode)
 
 
 def segments(graph: Graph, target: Target) -> list[Segment]:
@@ -38,7 +46,8 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
 
     An op without an accepting row is widened, expanded into simpler ops or restated, where it can be; what is left
     without a kernel goes into interpreted segments, and so do values that are no tensors, and shapes that depend on
-    data. Raises UnsupportedError for one beside states.
+    data. A graph that is one native segment comes with the lowering that has asked the rows. Raises UnsupportedError
+    for an op without a kernel beside states.
     """
     graph = graph.copy()
     for node in list(graph.nodes):
@@ -66,7 +75,10 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
                 expanded = True
             else:
                 fallback.add(node)
-    return split(graph, _widen(lowering, fallback), lowering.static)
+    parts = split(graph, _widen(lowering, fallback), lowering.static)
+    if len(parts) == 1 and parts[0].graph is graph and parts[0].native and not settled:
+        parts[0].lowering = lowering
+    return parts
 
 
 def step_cost(lowered: Lowered, step: Step) -> Cost:

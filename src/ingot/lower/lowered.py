@@ -89,7 +89,7 @@ class Lowered:
     """
 
     target: Target
-    mode: str
+    mode: str = ""
     tensors: dict[str, Tensor] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     inputs: dict[str, View] = field(default_factory=dict)

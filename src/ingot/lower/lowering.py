@@ -17,7 +17,6 @@ from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor
 from ingot.lower.recipe import Recipe, Static, make_recipe, static_value, static_values
-from ingot.lower.segments import kept_out
 from ingot.lower.strip import StripGroup, StripLimits, find_strips
 from ingot.lower.target import Target
 from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides, reshaped_order
@@ -25,11 +24,12 @@ from ingot.lower.view import View, channels_last, contiguous_strides, ordered_st
 Unit = TypeVar("Unit")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Row:
     """What a backend knows about an op: a kernel, when it applies (the reason why not, or ""), how to add the step.
 
-    avoid: why a later row is the better choice, although this kernel could do it; or "".
+    avoid: why a later row is the better choice, although this kernel could do it; or "". misplaced: the same, where
+    that follows from how operands lie in memory, which only the walk knows: the others are asked once for a node.
     """
 
     op: str
@@ -37,6 +37,7 @@ class Row:
     refuse: Callable[[Lowering, Node], str]
     lower: Callable[[Lowering, Node], None]
     avoid: Callable[[Lowering, Node], str]
+    misplaced: Callable[[Lowering, Node], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Backend:
 class Lowering:
     """Turns nodes into steps. Rows ask it for operands (`view`, `rows`, `contiguous`) and results (`result`)."""
 
-    def __init__(self, graph: Graph, target: Target, backend: Backend, mode: str = "infer"):
+    def __init__(self, graph: Graph, target: Target, backend: Backend):
         self.graph = graph
         self.target = target
         self.backend = backend
@@ -73,8 +74,9 @@ class Lowering:
         # What depends on no input. All steps of a run read the same state, so what is made of it is packed once.
         self.lasting = static_values(graph, ("weight", "constant", "state")) if graph.states else self.static
         self.groups, self.grouped = find_groups(graph, self.static, backend.epilogues)
-        self.lowered = Lowered(target, mode)
+        self.lowered = Lowered(target)
         self.node_name = ""
+        self._refusals: dict[tuple[Node, Row], tuple[str, str]] = {}
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
         self._statics: dict[str, Static] = {}
         # What `matrix` has packed by steps.
@@ -90,8 +92,9 @@ class Lowering:
 
     # -- the walk -----------------------------------------------------------------------------------------------
 
-    def build(self) -> Lowered:
-        """Lowers every node, in order."""
+    def build(self, mode: str) -> Lowered:
+        """Lowers every node, in order, once. mode: the name of what is lowered."""
+        self.lowered.mode = mode
         for name in self.graph.inputs:
             type = self.graph.type(name)
             self._bind(name, self._root(name, type, "input"))
@@ -147,7 +150,18 @@ class Lowering:
         row, choice = choose_row(self, node)
         assert row is not None, f"{node} has no kernel; segments should have kept it out"
         self.lowered.choices.append(choice)
+        for each, (kernel, reason) in zip(self.backend.rows[choice.op], choice.candidates, strict=False):
+            if self.refusal(node, each)[1] and is_sized(self.graph, node):
+                self.lowered.avoided.append(f"{kernel} for {choice.node!r}: {reason}")
         return row
+
+    def refusal(self, node: Node, row: Row) -> tuple[str, str]:
+        """Why a row refuses a node, and otherwise why it had rather not take it, or "": asked once."""
+        known = self._refusals.get((node, row))
+        if known is None:
+            refused = _kept_out(self.graph, node) or row.refuse(self, node)
+            known = self._refusals[node, row] = refused, "" if refused else row.avoid(self, node)
+        return known
 
     def group(self, node: Node) -> Group:
         """The matmul or convolution that a group's last node stands for, with its epilogue."""
@@ -531,15 +545,20 @@ def choose_row(lowering: Lowering, node: Node) -> tuple[Row | None, Choice]:
     """The first row for a node's op that accepts it, and what each candidate said."""
     reasons: list[tuple[str, str]] = []
     op = lowering.groups[node].root.op.name if node in lowering.groups else node.op.name
-    foreign = kept_out(lowering.graph, node)
-    for row in lowering.backend.rows.get(op, []):
-        reason = foreign or row.refuse(lowering, node)
-        if not reason and (reason := row.avoid(lowering, node)) and is_sized(lowering.graph, node):
-            lowering.lowered.avoided.append(f"{row.kernel} for {node.outputs[0]!r}: {reason}")
+    for row in lowering.backend.rows.get(op, ()):
+        refused, avoid = lowering.refusal(node, row)
+        reason = refused or avoid or row.misplaced(lowering, node)
         reasons.append((row.kernel, reason))
         if not reason:
             return row, Choice(node.outputs[0], op, tuple(reasons))
     return None, Choice(node.outputs[0], op, tuple(reasons))
+
+
+def _kept_out(graph: Graph, node: Node) -> str:
+    """Why no kernel may be given a node's values, whatever it does with them; or ""."""
+    types = [graph.type(name) for name in (*node.operands, *node.outputs) if name is not None]
+    unknown = [f"the shape of {type} depends on data" for type in types if not type.is_static]
+    return next(iter(unknown + [f"kernels have no {t.dtype}" for t in types if not t.dtype.is_native]), "")
 
 
 def topological(needs: dict[Unit, set[Unit]], position: dict[Unit, int]) -> list[Unit]:

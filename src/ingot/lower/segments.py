@@ -6,21 +6,19 @@ from dataclasses import dataclass
 
 from ingot.errors import UnsupportedError
 from ingot.ir import Graph, Node, TensorType, Type
+from ingot.lower.lowering import Lowering
 
 
 @dataclass(slots=True)
 class Segment:
-    """Part of a graph as a graph of its own; values that cross are its inputs and outputs, by name."""
+    """Part of a graph as a graph of its own; values that cross are its inputs and outputs, by name.
+
+    lowering: of a native part that is the whole graph, as far as it has come: what rows have said of the nodes.
+    """
 
     native: bool
     graph: Graph
-
-
-def kept_out(graph: Graph, node: Node) -> str:
-    """Why no kernel may be given a node's values, whatever it does with them; or ""."""
-    types = [graph.type(name) for name in (*node.operands, *node.outputs) if name is not None]
-    unknown = [f"the shape of {type} depends on data" for type in types if not type.is_static]
-    return next(iter(unknown + [f"kernels have no {t.dtype}" for t in types if not t.dtype.is_native]), "")
+    lowering: Lowering | None = None
 
 
 def _is_native(type: Type) -> bool:

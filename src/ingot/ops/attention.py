@@ -14,11 +14,11 @@ def _infer_attention(q, k, v, mask=None, *, scale, causal, causal_offset, safe, 
     if not q.rank == k.rank == v.rank == 4 or not q.dtype is k.dtype is v.dtype:
         raise ShapeError(f"attention: bad operands, got {q}, {k} and {v}, expected rank 4 and one dtype")
     expect_kind("attention", q, "f")
-    where = f"attention of {q}, {k} and {v}"
-    batch = unify(where, unify(where, q.shape[0], k.shape[0]), v.shape[0])
-    heads, kv_heads = q.shape[1], unify(where, k.shape[1], v.shape[1])
-    unify(where, q.shape[3], k.shape[3])
-    columns = unify(where, k.shape[2], v.shape[2])
+    where, said = "attention of {}, {} and {}", (q, k, v)
+    batch = unify(where, unify(where, q.shape[0], k.shape[0], *said), v.shape[0], *said)
+    heads, kv_heads = q.shape[1], unify(where, k.shape[1], v.shape[1], *said)
+    unify(where, q.shape[3], k.shape[3], *said)
+    columns = unify(where, k.shape[2], v.shape[2], *said)
     if isinstance(heads, int) and isinstance(kv_heads, int) and (heads % kv_heads if kv_heads else heads):
         raise ShapeError(f"attention: heads do not group, got {heads} over {kv_heads}")
     if mask is not None:

@@ -51,7 +51,7 @@ def _infer_conv(x, w, b=None, *, strides, pads, dilations, groups):
     spatial = spatial_dims("conv", x, w.shape[2:], strides, pads, dilations)
     if groups < 1 or w.shape[0] % groups:
         raise ShapeError(f"conv: bad groups, got {groups}, expected a divisor of {w.shape[0]}")
-    unify(f"conv: channels of x {x} and filter {w} in {groups} groups", x.shape[1], w.shape[1] * groups)
+    unify("conv: channels of x {} and filter {} in {} groups", x.shape[1], w.shape[1] * groups, x, w, groups)
     if b is not None and (b.rank != 1 or b.dtype is not x.dtype or unify("conv: bias", b.shape[0], w.shape[0]) is None):
         raise ShapeError(f"conv: bad bias, got {b}, expected {x.dtype}[{w.shape[0]}]")
     return TensorType(x.dtype, (x.shape[0], w.shape[0], *spatial))

@@ -276,13 +276,17 @@ def same_as(index: int, kinds: str = "fiub", name: str = "op") -> Callable[..., 
     return infer
 
 
-def unify(where: str, a: Dim, b: Dim) -> Dim:
-    """The dim that both are; an int is preferred. Raises ShapeError when they cannot be equal."""
+def unify(where: str, a: Dim, b: Dim, *said: object) -> Dim:
+    """The dim that both are; an int is preferred. Raises ShapeError when they cannot be equal.
+
+    said: what stands in the places {} of `where`, which is made text for an error alone.
+    """
     if a is None or b is None:
         return b if a is None else a
     is_known = isinstance(a, int) and isinstance(b, int)
     if a != b and (is_known or isinstance(a - b, int)):
-        raise ShapeError(f"{where}: dims differ, got {a} and {b}")
+        place = where.format(*said) if said else where
+        raise ShapeError(f"{place}: dims differ, got {a} and {b}")
     return a if isinstance(a, int) or not isinstance(b, int) else b
 
 

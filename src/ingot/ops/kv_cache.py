@@ -32,7 +32,7 @@ def _expect_cache(name: str, cache: TensorType, slots: int) -> None:
     """Raises ShapeError unless a cache has rank 4 and 64 positions on axis `slots`."""
     if cache.rank != 4:
         raise ShapeError(f"{name}: bad cache, got {cache}, expected rank 4")
-    unify(f"{name}: positions in a block of {cache}", cache.shape[slots], CACHE_BLOCK)
+    unify("{}: positions in a block of {}", cache.shape[slots], CACHE_BLOCK, name, cache)
 
 
 def _expect_scales(name: str, cache: TensorType, slots: int, scales: TensorType) -> None:
@@ -40,7 +40,7 @@ def _expect_scales(name: str, cache: TensorType, slots: int, scales: TensorType)
     if cache.dtype is not i8 or scales.dtype.kind != "f" or scales.rank != 3:
         raise ShapeError(f"{name}: bad int8 cache, got {cache} with scales {scales}, expected i8 and float of rank 3")
     for i, axis in enumerate((0, 1, slots)):
-        unify(f"{name}: scales {scales} of {cache}", scales.shape[i], cache.shape[axis])
+        unify("{}: scales {} of {}", scales.shape[i], cache.shape[axis], name, scales, cache)
 
 
 def _infer_append(name: str, slots: int):
@@ -67,8 +67,8 @@ def _expect_appended(name: str, cache: TensorType, slots: int, x: TensorType) ->
     _expect_cache(name, cache, slots)
     if x.dtype.kind != "f" or x.rank != 3:
         raise ShapeError(f"{name}: bad x, got {x}, expected float of rank 3")
-    unify(f"{name}: heads of {x} and {cache}", x.shape[1], cache.shape[1])
-    unify(f"{name}: last dim of {x} and {cache}", x.shape[2], cache.shape[5 - slots])
+    unify("{}: heads of {} and {}", x.shape[1], cache.shape[1], name, x, cache)
+    unify("{}: last dim of {} and {}", x.shape[2], cache.shape[5 - slots], name, x, cache)
 
 
 def _slots(name: str, positions, owners, blocks, limit: int):
@@ -209,10 +209,10 @@ def _infer_cached_attention(
     else:
         _expect_scales(name, keys, 3, key_scales)
         _expect_scales(name, values, 2, value_scales)
-    where = f"{name} of {q}, {keys} and {values}"
-    unify(where, keys.shape[0], values.shape[0])
-    unify(where, q.shape[2], keys.shape[2])
-    heads, kv_heads = q.shape[1], unify(where, keys.shape[1], values.shape[1])
+    where, said = "{} of {}, {} and {}", (name, q, keys, values)
+    unify(where, keys.shape[0], values.shape[0], *said)
+    unify(where, q.shape[2], keys.shape[2], *said)
+    heads, kv_heads = q.shape[1], unify(where, keys.shape[1], values.shape[1], *said)
     if isinstance(heads, int) and isinstance(kv_heads, int) and (kv_heads == 0 or heads % kv_heads):
         raise ShapeError(f"{name}: heads do not group, got {heads} over {kv_heads}")
     if window < 0 or not softcap >= 0:

@@ -16,8 +16,8 @@ def _infer_matmul(a: TensorType, b: TensorType, *, transpose_a: bool, transpose_
         expect_kind("matmul with scale", a, "f")
     m, k = (a.shape[-1], a.shape[-2]) if transpose_a else (a.shape[-2], a.shape[-1])
     n, other = (b.shape[-2], b.shape[-1]) if transpose_b else (b.shape[-1], b.shape[-2])
-    flags = f"transpose_a={transpose_a}, transpose_b={transpose_b}"
-    unify(f"matmul of {a} and {b}, {flags}", k, other)
+    where = "matmul of {} and {}, transpose_a={}, transpose_b={}"
+    unify(where, k, other, a, b, transpose_a, transpose_b)
     return TensorType(a.dtype, (*broadcast_shapes("matmul", a.shape[:-2], b.shape[:-2]), m, n))
 
 

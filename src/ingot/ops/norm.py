@@ -26,7 +26,7 @@ def _expect_vectors(name: str, x: TensorType, axis: int, vectors: dict[str, Tens
             continue
         if vector.rank != 1 or vector.dtype is not x.dtype:
             raise ShapeError(f"{name}: bad {operand}, got {vector}, expected {x.dtype}[{x.shape[axis]}]")
-        unify(f"{name}: {operand} {vector} beside x {x}", vector.shape[0], x.shape[axis])
+        unify("{}: {} {} beside x {}", vector.shape[0], x.shape[axis], name, operand, vector, x)
 
 
 def _infer_last(name: str):

@@ -24,7 +24,7 @@ def _infer_reshape(x, *, shape):
         elif isinstance(before, int) and isinstance(known, int):
             raise ShapeError(f"reshape: bad number of elements, got {x} as {list(shape)}")
     if before is not None and after is not None:
-        unify(f"reshape: number of elements of {x} as {list(shape)}", before, after)
+        unify("reshape: number of elements of {} as {}", before, after, x, list(shape))
     return TensorType(x.dtype, tuple(shape))
 
 
@@ -125,11 +125,11 @@ def _infer_concat(*xs, axis):
     if any(x.rank != first.rank or x.dtype is not first.dtype for x in xs) or not 0 <= axis < first.rank:
         raise ShapeError(f"concat: bad operands, got {', '.join(map(str, xs))} on axis {axis}")
     dims = list(first.shape)
-    where = f"concat of {', '.join(map(str, xs))} on axis {axis}"
+    where = f"concat of {', '.join(['{}'] * len(xs))} on axis {axis}"
     for x in xs[1:]:
         for i, dim in enumerate(x.shape):
             if i != axis:
-                dims[i] = unify(where, dims[i], dim)
+                dims[i] = unify(where, dims[i], dim, *xs)
             else:
                 dims[i] = None if dim is None or dims[i] is None else dims[i] + dim
     return TensorType(first.dtype, tuple(dims))

@@ -30,9 +30,12 @@ def fold_constants(graph: Graph) -> bool:
     """
     spent = sum(v.data.nbytes for v in graph.values.values() if v.kind == "constant" and v.data is not None)
     worked, changed = 0, False
+    candidates: set[str | None] = {None, *(name for name, value in graph.values.items() if value.data is not None)}
     for node in graph.nodes:
-        if not all(o is None or _may_be_known(graph, o) for o in node.operands):
-            continue
+        if not candidates.issuperset(node.operands):
+            continue  # most nodes, which need no closer look
+        if node.op.view:
+            candidates.update(node.outputs)
         nbytes = _result_bytes(graph, node)
         if nbytes is None or nbytes > LIMIT_BYTES or spent + nbytes > TOTAL_BYTES:
             continue
@@ -46,6 +49,7 @@ def fold_constants(graph: Graph) -> bool:
         if worked + work > WORK_BYTES:
             continue
         _replace(graph, node, evaluate(node, operands))
+        candidates.update(node.outputs)
         spent, worked, changed = spent + nbytes, worked + work, True
     return changed
 
@@ -70,12 +74,6 @@ def known(graph: Graph, name: str, limit_bytes: int = LIMIT_BYTES) -> np.ndarray
     for view in reversed(views):
         (array,) = evaluate(view, [array])
     return array
-
-
-def _may_be_known(graph: Graph, name: str) -> bool:
-    """False for what a node makes that is no view: most values, which need no closer look."""
-    value = graph.values[name]
-    return value.data is not None or (value.producer is not None and value.producer.op.view)
 
 
 def _replace(graph: Graph, node: Node, results: list[np.ndarray]) -> None:

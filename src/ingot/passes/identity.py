@@ -315,6 +315,9 @@ def _move_expand(graph: Graph, node: Node) -> bool:
         types = [graph.values[o].type for o in operands if o is not None]
         if same_type(node.op.infer(*types, **node.attributes), graph.type(node.output)):
             graph.set_operands(node, operands)
+            made = producer.output
+            if not graph.values[made].users and not graph.is_output(made) and made not in graph.measured.values():
+                graph.remove(producer)  # or all passes would run once more for it
             return True
         if _is_alone(graph, node, i):
             moved = graph.add(node.op.name, operands, f"{node.output}.narrow", before=node, **node.attributes).output

@@ -54,6 +54,11 @@ class Call:
     where: Callable[[Graph, Node], bool] | None = None
     label: str = ""
 
+    @cached_property
+    def roots(self) -> tuple[frozenset[str] | None, ...]:
+        """For each operand the ops of which one makes it, or None where it may be any value."""
+        return tuple(_roots(operand) for operand in self.operands)
+
 
 @dataclass(frozen=True)
 class Either:
@@ -162,12 +167,38 @@ def _match_call(graph: Graph, pattern: Call, name: str, found: Match) -> Iterato
         return
     if pattern.where is not None and not pattern.where(graph, node):
         return
-    operands = node.operands[: len(pattern.operands)]
-    orders = [operands]
-    if pattern.op in COMMUTATIVE and operands[0] != operands[1]:
-        orders.append(operands[::-1])
-    for order in orders:
+    for order in _orders(graph, pattern, node):
         yield from _match_all(graph, pattern.operands, order, _cover(found, [node], pattern.label))
+
+
+def _orders(graph: Graph, pattern: Call, node: Node) -> list[tuple[str | None, ...]]:
+    """The orders of a node's operands in which what makes them may fit: most nodes have none."""
+    operands = node.operands[: len(pattern.operands)]
+    makers = [None if (maker := graph.producer(o)) is None else maker.op.name for o in operands]
+    orders = [operands] if _may_fit(makers, pattern.roots) else []
+    if pattern.op in COMMUTATIVE and operands[0] != operands[1] and _may_fit(makers[::-1], pattern.roots):
+        orders.append(operands[::-1])
+    return orders
+
+
+def _may_fit(makers: Sequence[str | None], roots: Sequence[frozenset[str] | None]) -> bool:
+    for maker, ops in zip(makers, roots, strict=True):
+        if ops is not None and maker not in ops:
+            return False
+    return True
+
+
+def _roots(pattern: Pattern) -> frozenset[str] | None:
+    """The ops of which one makes what a pattern fits; None for any value."""
+    match pattern:
+        case Call():
+            return frozenset((pattern.op,))
+        case Product():
+            return frozenset(_FACTORED)
+        case Either():
+            options = [_roots(option) for option in pattern.options]
+            return None if None in options else frozenset[str]().union(*(ops for ops in options if ops is not None))
+    return None
 
 
 def _match_all(graph: Graph, patterns: Sequence[Pattern], names: Sequence[str | None], found: Match) -> Iterator[Match]:
@@ -260,6 +291,8 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
 
 
 def _apply(graph: Graph, node: Node, pattern: Pattern, rule: Rule) -> Node | None:
+    if isinstance(pattern, Call) and not _orders(graph, pattern, node):
+        return None
     for found in match(graph, pattern, node.output):
         if not found.is_closed(graph):
             continue

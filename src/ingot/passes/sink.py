@@ -46,11 +46,12 @@ def _reshaped_operand(graph: Graph, node: Node) -> int | None:
     if node.op.name == "matmul" and not node.transpose_a and graph.type(str(node.operands[1])).rank == 2:
         return 0 if _merges_rows(graph, node.operands[0]) else None
     if node.op.acts_on in ("element", "row"):
-        shapes = [() if o is None else graph.type(o).shape for o in node.operands]
         for index, name in enumerate(node.operands):
-            shared = ((), (1,), shapes[index][-1:])
-            others = shapes[:index] + shapes[index + 1 :]
-            if all(shape in shared for shape in others) and _merges_rows(graph, name):
+            if not _merges_rows(graph, name):
+                continue
+            shapes = [() if o is None else graph.type(o).shape for o in node.operands]
+            shared = ((), (1,), shapes.pop(index)[-1:])
+            if all(shape in shared for shape in shapes):
                 return index
     return None
 
@@ -79,7 +80,7 @@ def sink_permutes(graph: Graph) -> bool:
         if node.op.name == "permute":
             changed |= _lift(graph, node)
             continue
-        axes = _axes_below(graph, node, images)
+        axes = _axes_below(graph, node, images) if images else None
         moved = None if axes is None else _below(graph, node, axes)
         if moved is not None:
             changed = True

@@ -20,11 +20,13 @@ def accept(lowering: Lowering, node: Node) -> str:
     return ""
 
 
-def row(op: str, kernel: str, refuse: Condition = accept, avoid: Condition = accept) -> Callable[[Lower], Lower]:
+def row(
+    op: str, kernel: str, refuse: Condition = accept, avoid: Condition = accept, misplaced: Condition = accept
+) -> Callable[[Lower], Lower]:
     """Declares a kernel for an op; see `lowering.Row`."""
 
     def declare(lower: Lower) -> Lower:
-        ROWS.setdefault(op, []).append(Row(op, kernel, refuse, lower, avoid))
+        ROWS.setdefault(op, []).append(Row(op, kernel, refuse, lower, avoid, misplaced))
         return lower
 
     return declare
