@@ -11,11 +11,17 @@ from ingot.lower.lowered import Lowered, Step
 
 
 def order_steps(lowered: Lowered) -> list[Step]:
-    """The steps in the better of two orders: the source's, and greedily the step that frees the most."""
+    """The steps in the better of two orders: the source's, and greedily the step that frees the most.
+
+    What one step touches is alive at once in any order: where the source's needs no more, it is not asked for another.
+    """
+    peak = _peak(lowered, lowered.steps)
+    if peak == max((_touched_bytes(lowered, step) for step in lowered.steps), default=0):
+        return list(lowered.steps)
     replaced = {t.id: t.replaces for t in lowered.tensors.values() if t.replaces is not None}
     after = _dependencies(lowered.steps, replaced)
     greedy = _greedy(lowered, after)
-    return greedy if _peak(lowered, greedy) < _peak(lowered, lowered.steps) else list(lowered.steps)
+    return greedy if _peak(lowered, greedy) < peak else list(lowered.steps)
 
 
 class _Touched:
@@ -64,19 +70,22 @@ def _arena_tensors(lowered: Lowered, step: Step) -> set[str]:
     return {t for t in touched if lowered.tensors[t].kind in ("activation", "scratch")}
 
 
+def _touched_bytes(lowered: Lowered, step: Step) -> int:
+    return sum(lowered.tensors[tensor].nbytes for tensor in _arena_tensors(lowered, step))
+
+
 def _peak(lowered: Lowered, steps: list[Step]) -> int:
     """The largest sum of bytes alive at once in an order, in-place merging aside."""
-    last: dict[str, int] = {}
-    for index, step in enumerate(steps):
-        last.update(dict.fromkeys(_arena_tensors(lowered, step), index))
+    touched = [_arena_tensors(lowered, step) for step in steps]
+    last = {tensor: index for index, tensors in enumerate(touched) for tensor in tensors}
     alive: set[str] = set()
     total = peak = 0
-    for index, step in enumerate(steps):
-        for tensor in _arena_tensors(lowered, step) - alive:
+    for index, tensors in enumerate(touched):
+        for tensor in tensors - alive:
             total += lowered.tensors[tensor].nbytes
             alive.add(tensor)
         peak = max(peak, total)
-        for tensor in _arena_tensors(lowered, step):
+        for tensor in tensors:
             if last[tensor] == index:
                 total -= lowered.tensors[tensor].nbytes
                 alive.discard(tensor)

@@ -192,7 +192,10 @@ def _lower_bound(blocks: list[_Block], steps: int, alignment: int, canary_bytes:
 
 
 def _place_blocks(lowered: Lowered, result: Plan, blocks: list[_Block]) -> None:
-    """Places blocks in several orders and keeps the arena that came out smallest; the first of equal ones."""
+    """Places blocks in several orders and keeps the arena that came out smallest; the first of equal ones.
+
+    None comes out smaller than the lower bound.
+    """
     orders: tuple[Callable[[_Block], tuple[int, ...]], ...] = (
         lambda b: (-b.nbytes, b.birth),
         lambda b: (-(b.death - b.birth), -b.nbytes),
@@ -201,6 +204,8 @@ def _place_blocks(lowered: Lowered, result: Plan, blocks: list[_Block]) -> None:
     )
     best: list[_Region] = []
     for order in orders:
+        if best and sum(r.nbytes for r in best) == result.lower_bound_bytes:
+            break
         placed = _place(lowered, sorted(blocks, key=order), result.canary_bytes)
         if not best or sum(r.nbytes for r in placed) < sum(r.nbytes for r in best):
             best = placed

@@ -111,32 +111,40 @@ def _elements(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
 def _verify_pointers(lowered: Lowered, plan: Plan) -> None:
     """What a kernel is given lies in what its step says it reads and writes, as far as its argument struct tells."""
     for index, step in enumerate(plan.steps):
-        spans: dict[tuple[str, bool], tuple[int, int]] = {}
-        for written, views in ((False, step.reads), (True, step.writes)):
-            for view in views:
-                low, high = _elements(view.shape, view.strides)
-                known = spans.get((view.tensor, written))
-                low, high = view.dtype.span(view.offset + low, view.offset + high)
-                recipe = lowered.tensors[view.tensor].recipe
-                if recipe is not None and recipe.layout != "raw":  # whose views say what was packed, not how it lies
-                    low, high = 0, recipe.nbytes
-                spans[view.tensor, written] = (
-                    (low, high) if known is None else (min(low, known[0]), max(high, known[1]))
-                )
-        if step.scratch is not None:
-            spans[step.scratch, True] = 0, lowered.tensors[step.scratch].nbytes
+        spans = _spans(lowered, step)
         extents = _EXTENTS.get(step.args_type, {})
         for name, value in step.fields.items():
             pointers = value if isinstance(value, tuple) and value and isinstance(value[0], Pointer) else (value,)
             for i, pointer in enumerate(pointers):
                 if not isinstance(pointer, Pointer) or pointer.tensor == FAULT:
                     continue
-                nest = extents[name](step.fields, i) if name in extents else ((), ())
-                span = lowered.tensors[pointer.tensor].dtype.span(*_elements(*nest))
-                low, high = (pointer.byte_offset + byte for byte in span)
+                low = high = pointer.byte_offset
+                if name in extents:
+                    span = lowered.tensors[pointer.tensor].dtype.span(*_elements(*extents[name](step.fields, i)))
+                    low, high = low + span[0], high + span[1]
+                else:
+                    high += lowered.tensors[pointer.tensor].dtype.nbytes(1)
                 around = [spans[key] for key in ((pointer.tensor, True), (pointer.tensor, False)) if key in spans]
                 if not any((begin <= low and high <= end) or low == high or begin == end for begin, end in around):
                     _fail(f"step {index} {step.kernel}: {name} takes {low}..{high} of {pointer.tensor}, not its views")
+
+
+def _spans(lowered: Lowered, step: Step) -> dict[tuple[str, bool], tuple[int, int]]:
+    """The bytes of each tensor that a step's views read (False) and write (True)."""
+    spans: dict[tuple[str, bool], tuple[int, int]] = {}
+    for written, views in ((False, step.reads), (True, step.writes)):
+        for view in views:
+            recipe = lowered.tensors[view.tensor].recipe
+            if recipe is not None and recipe.layout != "raw":  # whose views say what was packed, not how it lies
+                spans[view.tensor, written] = 0, recipe.nbytes
+                continue
+            low, high = _elements(view.shape, view.strides)
+            low, high = view.dtype.span(view.offset + low, view.offset + high)
+            known = spans.get((view.tensor, written))
+            spans[view.tensor, written] = (low, high) if known is None else (min(low, known[0]), max(high, known[1]))
+    if step.scratch is not None:
+        spans[step.scratch, True] = 0, lowered.tensors[step.scratch].nbytes
+    return spans
 
 
 def _verify_lifetimes(lowered: Lowered, plan: Plan) -> None:
@@ -270,24 +278,34 @@ _Extent = Callable[[Mapping[str, Any], int], _Nest]
 def _strided(shape: str, strides: str) -> _Extent:
     """Fields of these names; a stride for each dim but a last one that is adjacent. Numbers stand for themselves."""
 
+    dim_names, stride_names = _names(shape), _names(strides)
+
     def nest(fields: Mapping[str, Any], _: int) -> _Nest:
-        dims, steps = _numbers(fields, shape), _numbers(fields, strides)
+        dims, steps = _numbers(fields, dim_names), _numbers(fields, stride_names)
         return dims, [*steps, 1][: len(dims)] if len(steps) < len(dims) else steps
 
     return nest
 
 
-def _numbers(fields: Mapping[str, Any], names: str) -> list[int]:
+def _names(text: str) -> list[str | int]:
+    return [int(name) if name.isdecimal() else name for name in text.split()]
+
+
+def _numbers(fields: Mapping[str, Any], names: Sequence[str | int]) -> list[int]:
     found: list[int] = []
-    for name in names.split():
-        value = int(name) if name.isdecimal() else fields.get(name, 0)
-        found += value if isinstance(value, tuple) else [value]
+    for name in names:
+        value = name if isinstance(name, int) else fields.get(name, 0)
+        if isinstance(value, tuple):
+            found += value
+        else:
+            found.append(value)
     return found
 
 
 def _dense(*names: str) -> _Extent:
     """Elements one after another, as many as the product of the fields."""
-    return lambda fields, _: ([prod(_numbers(fields, " ".join(names)))], [1])
+    each = _names(" ".join(names))
+    return lambda fields, _: ([prod(_numbers(fields, each))], [1])
 
 
 def _strip_memory(fields: Mapping[str, Any], i: int) -> _Nest:

@@ -77,6 +77,7 @@ class Lowering:
         self.lowered = Lowered(target)
         self.node_name = ""
         self._refusals: dict[tuple[Node, Row], tuple[str, str]] = {}
+        self._kept_out: dict[Node, str] = {}
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
         self._statics: dict[str, Static] = {}
         # What `matrix` has packed by steps.
@@ -159,7 +160,9 @@ class Lowering:
         """Why a row refuses a node, and otherwise why it had rather not take it, or "": asked once."""
         known = self._refusals.get((node, row))
         if known is None:
-            refused = _kept_out(self.graph, node) or row.refuse(self, node)
+            if node not in self._kept_out:
+                self._kept_out[node] = _kept_out(self.graph, node)
+            refused = self._kept_out[node] or row.refuse(self, node)
             known = self._refusals[node, row] = refused, "" if refused else row.avoid(self, node)
         return known
 

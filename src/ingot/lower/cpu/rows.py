@@ -68,7 +68,10 @@ def both(*conditions: Condition) -> Condition:
     """Refuses when any of them does, with the first reason."""
 
     def refuse(lowering: Lowering, node: Node) -> str:
-        return next((reason for c in conditions if (reason := c(lowering, node))), "")
+        for condition in conditions:
+            if reason := condition(lowering, node):
+                return reason
+        return ""
 
     return refuse
 
