@@ -16,7 +16,7 @@ from ingot.lower import step_cost
 from ingot.lower.cost import Cost
 from ingot.lower.cpu import CPU, ROWS
 from ingot.lower.cpu.rows import accept
-from ingot.lower.lowering import Lowering, Row, choose_row
+from ingot.lower.lowering import Lowering, Row
 from ingot.lower.target import Target
 from ingot.run.arena import Arena
 from ingot.run.native import NativeProgram
@@ -154,7 +154,7 @@ class Candidates:
         (node,) = graph.nodes
         able, refused = [], []
         lowering = Lowering(graph, Target(threads=threads), CPU)
-        choice, _ = choose_row(lowering, node)
+        choice = lowering.ask(node).row
         names = list(isas)
         for row in ROWS[node.op.name]:
             reason = row.refuse(lowering, node)

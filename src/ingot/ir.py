@@ -587,7 +587,7 @@ def is_sized(graph: Graph, node: Node) -> bool:
 def bind_attribute(value: Any, symbols: Mapping[str, int]) -> Any:
     """An attribute with the given symbols replaced in dims, at any depth."""
     if isinstance(value, tuple):
-        return tuple([bind_attribute(item, symbols) for item in value])
+        return tuple([item if item.__class__ is int else bind_attribute(item, symbols) for item in value])
     if isinstance(value, Graph):
         return value.bind(symbols)
     return bind(value, symbols)

@@ -6,7 +6,7 @@ from ingot.ir import Graph, Node, TensorType
 from ingot.lower.cost import Cost
 from ingot.lower.cpu import CPU
 from ingot.lower.lowered import Lowered, Step
-from ingot.lower.lowering import Backend, Lowering, choose_row
+from ingot.lower.lowering import Backend, Lowering
 from ingot.lower.positions import position_nodes, settle_positions
 from ingot.lower.recipe import has_shapes, static_values
 from ingot.lower.restate import RESTATEMENTS, restate_node
@@ -42,17 +42,20 @@ def lower(
 
 
 def segments(graph: Graph, target: Target) -> list[Segment]:
-    """A static graph as `lower` takes it: a copy, prepared, and cut where only the reference can go on.
+    """A static graph as `lower` takes it: itself, or a copy where it has to be prepared or cut, for the reference to go
+    on there.
 
     An op without an accepting row is widened, expanded into simpler ops or restated, where it can be; what is left
     without a kernel goes into interpreted segments, and so do values that are no tensors, and shapes that depend on
     data. A graph that is one native segment comes with the lowering that has asked the rows. Raises UnsupportedError
     for an op without a kernel beside states.
     """
-    graph = graph.copy()
-    for node in list(graph.nodes):
-        if any(isinstance(value, Graph) for value in node.attributes.values()):
-            restate_node(graph, node)
+    given = graph
+    if any(isinstance(value, Graph) for node in graph.nodes for value in node.attributes.values()):
+        graph = given.copy()
+        for node in list(graph.nodes):
+            if any(isinstance(value, Graph) for value in node.attributes.values()):
+                restate_node(graph, node)
     shapeless = {node for node in graph.nodes if not has_shapes(graph, node)}
     is_plain = all(isinstance(graph.values[name].type, TensorType) for name in graph.inputs)
     if shapeless or not is_plain:
@@ -67,9 +70,11 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
         for node in graph.nodes:
             if node in lowering.grouped or node in settled or node.outputs[0] in lowering.static:
                 continue
-            row, _ = choose_row(lowering, node)
-            if row is not None:
+            if lowering.ask(node).row is not None:
                 continue
+            if graph is given:
+                graph, expanded = given.copy(), True
+                break
             root = lowering.groups[node].root if node in lowering.groups else node
             if _is_simpler(lowering, root):
                 expanded = True

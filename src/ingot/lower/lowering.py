@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,16 @@ class Row:
     lower: Callable[[Lowering, Node], None]
     avoid: Callable[[Lowering, Node], str]
     misplaced: Callable[[Lowering, Node], str]
+
+
+class Asked(NamedTuple):
+    """What the rows of an op say of a node: the first that takes it, all reasons, and the kernels that it had but for
+    `avoid`, where a run says sizes of the node.
+    """
+
+    row: Row | None
+    choice: Choice
+    avoided: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +86,7 @@ class Lowering:
         self.groups, self.grouped = find_groups(graph, self.static, backend.epilogues)
         self.lowered = Lowered(target)
         self.node_name = ""
-        self._refusals: dict[tuple[Node, Row], tuple[str, str]] = {}
-        self._kept_out: dict[Node, str] = {}
+        self._asked: dict[Node, Asked] = {}
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
         self._statics: dict[str, Static] = {}
         # What `matrix` has packed by steps.
@@ -147,24 +156,36 @@ class Lowering:
                 yield maker
 
     def choose(self, node: Node) -> Row:
-        """The first row that does not refuse the node; every candidate's reason is kept for `explain`."""
-        row, choice = choose_row(self, node)
+        """The first row that takes the node as its operands lie; every candidate's reason is kept for `explain`."""
+        row, choice, avoided = self.ask(node)
+        misplaced: dict[Row, str] = {}
+        while row is not None and (reason := row.misplaced(self, node)):
+            misplaced[row] = reason
+            row, choice, avoided = self._ask(node, misplaced)
         assert row is not None, f"{node} has no kernel; segments should have kept it out"
         self.lowered.choices.append(choice)
-        for each, (kernel, reason) in zip(self.backend.rows[choice.op], choice.candidates, strict=False):
-            if self.refusal(node, each)[1] and is_sized(self.graph, node):
-                self.lowered.avoided.append(f"{kernel} for {choice.node!r}: {reason}")
+        self.lowered.avoided += avoided
         return row
 
-    def refusal(self, node: Node, row: Row) -> tuple[str, str]:
-        """Why a row refuses a node, and otherwise why it had rather not take it, or "": asked once."""
-        known = self._refusals.get((node, row))
-        if known is None:
-            if node not in self._kept_out:
-                self._kept_out[node] = _kept_out(self.graph, node)
-            refused = self._kept_out[node] or row.refuse(self, node)
-            known = self._refusals[node, row] = refused, "" if refused else row.avoid(self, node)
-        return known
+    def ask(self, node: Node) -> Asked:
+        """The first row that takes the node however its operands lie, and what each candidate said: asked once."""
+        if node not in self._asked:
+            self._asked[node] = self._ask(node)
+        return self._asked[node]
+
+    def _ask(self, node: Node, misplaced: Mapping[Row, str] = {}) -> Asked:
+        reasons: list[tuple[str, str]] = []
+        avoided: list[str] = []
+        op = self.groups[node].root.op.name if node in self.groups else node.op.name
+        foreign = _kept_out(self.graph, node)
+        for row in self.backend.rows.get(op, ()):
+            reason = foreign or misplaced.get(row) or row.refuse(self, node)
+            if not reason and (reason := row.avoid(self, node)) and is_sized(self.graph, node):
+                avoided.append(f"{row.kernel} for {node.outputs[0]!r}: {reason}")
+            reasons.append((row.kernel, reason))
+            if not reason:
+                return Asked(row, Choice(node.outputs[0], op, tuple(reasons)), avoided)
+        return Asked(None, Choice(node.outputs[0], op, tuple(reasons)), avoided)
 
     def group(self, node: Node) -> Group:
         """The matmul or convolution that a group's last node stands for, with its epilogue."""
@@ -542,19 +563,6 @@ class Lowering:
             if self.graph.type(str(node.operands[1])).rank == 2:
                 found.add(str(node.operands[1]))
         return found
-
-
-def choose_row(lowering: Lowering, node: Node) -> tuple[Row | None, Choice]:
-    """The first row for a node's op that accepts it, and what each candidate said."""
-    reasons: list[tuple[str, str]] = []
-    op = lowering.groups[node].root.op.name if node in lowering.groups else node.op.name
-    for row in lowering.backend.rows.get(op, ()):
-        refused, avoid = lowering.refusal(node, row)
-        reason = refused or avoid or row.misplaced(lowering, node)
-        reasons.append((row.kernel, reason))
-        if not reason:
-            return row, Choice(node.outputs[0], op, tuple(reasons))
-    return None, Choice(node.outputs[0], op, tuple(reasons))
 
 
 def _kept_out(graph: Graph, node: Node) -> str:

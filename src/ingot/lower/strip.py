@@ -78,6 +78,7 @@ class _Finder:
         self.limits = limits
         self.index = {node: i for i, node in enumerate(graph.nodes)}
         self.group_of: dict[Node, StripGroup] = {}
+        self._nests: dict[tuple[Dims, bool, tuple[Dims, ...]], bool] = {}  # by space, reduces, and operands
 
     def place(self, node: Node) -> None:
         """Puts a node into the groups that make its operands, or into a new one."""
@@ -98,9 +99,26 @@ class _Finder:
             return None
         members = sorted((m for p in parents for m in p.members), key=self.index.__getitem__)
         joined = StripGroup(space, [*members, node], set().union(*(p.columns for p in parents)))
-        if not _add_role(self.graph, joined, node) or not _fits(self.graph, joined, self.limits):
+        if not _add_role(self.graph, joined, node) or not self._fits(joined):
             return None
         return None if self._returns(joined, self.index[node]) else joined
+
+    def _fits(self, group: StripGroup) -> bool:
+        """Whether the group keeps the limits of a strip program and its operands broadcast so that one can follow."""
+        if group.reduces and (not group.space or group.space[-1] > self.limits.reduced):
+            return False
+        results = escaping(self.graph, group)
+        operands = external(self.graph, group)
+        copies = sum(value in group.columns for value in results)
+        count = sum(self.limits.costs[kernel_op(node)] for node in group.members) + copies
+        if count > self.limits.ops or len(operands) + len(results) > self.limits.tensors:
+            return False
+        dims = tuple(self.graph.type(value).dims for value in operands)
+        key = group.space, group.reduces, dims  # layers are alike
+        if key not in self._nests:
+            views = [_ideal_view(each).expand(group.space) for each in dims]
+            self._nests[key] = loop_nest([_ideal_view(group.space), *views], group.reduces) is not None
+        return self._nests[key]
 
     def _returns(self, group: StripGroup, last: int) -> bool:
         """Whether something outside the group reads from it and is read by it. Other groups count as one node each."""
@@ -155,20 +173,6 @@ def _add_role(graph: Graph, group: StripGroup, node: Node) -> bool:
 
 def _is_scalar(graph: Graph, value: str) -> bool:
     return graph.type(value).size == 1
-
-
-def _fits(graph: Graph, group: StripGroup, limits: StripLimits) -> bool:
-    """Whether the group keeps the limits of a strip program and its operands broadcast in a way that one can follow."""
-    if group.reduces and (not group.space or group.space[-1] > limits.reduced):
-        return False
-    results = escaping(graph, group)
-    operands = external(graph, group)
-    copies = sum(value in group.columns for value in results)
-    count = sum(limits.costs[kernel_op(node)] for node in group.members) + copies
-    if count > limits.ops or len(operands) + len(results) > limits.tensors:
-        return False
-    views = [_ideal_view(graph.type(value).dims).expand(group.space) for value in operands]
-    return loop_nest([_ideal_view(group.space), *views], group.reduces) is not None
 
 
 def _ideal_view(dims: Dims) -> View:
