@@ -14,12 +14,13 @@ def merge_equal(graph: Graph) -> bool:
     a graph output may be any value.
     """
     changed = _merge_constants(graph)
+    first: dict[Any, Node] = {}
     alike: dict[Any, dict[Any, Node]] = {}
     measured = set(graph.measured.values())
     for node in graph.nodes:
         if not measured.isdisjoint(node.outputs):
             continue  # what mentions its dims names them
-        kept = _first(alike, node)
+        kept = _first(first, alike, node)
         if kept is not node:
             for old, new in zip(node.outputs, kept.outputs, strict=True):
                 graph.replace_uses(old, new)
@@ -28,20 +29,19 @@ def merge_equal(graph: Graph) -> bool:
     return changed
 
 
-def _first(alike: dict[Any, dict[Any, Node]], node: Node) -> Node:
-    """The first of the nodes seen that equals a node, itself perhaps. alike: nodes by op and operands, then attributes.
-
-    Few nodes have the op and operands of another one, so that of the others nobody asks for the attributes.
+def _first(first: dict[Any, Node], alike: dict[Any, dict[Any, Node]], node: Node) -> Node:
+    """The first of the nodes seen that equals a node, itself perhaps. first: nodes by op and operands, which few have in
+    common with another one; alike: of those that have, all different ones by their attributes.
     """
     operands = node.operands
     if node.op.name in COMMUTATIVE:
         operands = tuple(sorted(operands, key=str))
-    same = alike.setdefault((node.op.name, operands), {})
-    if not same:
-        same[None] = node
+    key = node.op.name, operands
+    alone = first.setdefault(key, node)
+    if alone is node:
         return node
-    if None in same:
-        alone = same.pop(None)
+    same = alike.setdefault(key, {})
+    if not same:
         same[_attributes(alone)] = alone
     return same.setdefault(_attributes(node), node)
 

@@ -9,15 +9,16 @@ def eliminate_dead(graph: Graph) -> bool:
     A node some of whose dims are used stays too.
     """
     changed = False
-    measured: set[str] = set()  # values some of whose dims are used
+    kept = {*graph.outputs.values(), *graph.states.values()}  # and values some of whose dims are used
     for node in reversed(list(graph.nodes)):
-        if not any(graph.values[name].users or graph.is_output(name) or name in measured for name in node.outputs):
+        if kept.isdisjoint(node.outputs) and not any([graph.values[name].users for name in node.outputs]):
             graph.remove(node)
             changed = True
         elif graph.measured:
-            measured.update(graph.measured[symbol] for symbol in graph.mentioned(node))
-    for name, value in list(graph.values.items()):
-        if value.kind in ("weight", "constant") and not value.users and not graph.is_output(name):
-            graph.remove_value(name)
+            kept.update(graph.measured[symbol] for symbol in graph.mentioned(node))
+    unread = [value for value in graph.values.values() if not value.users and value.name not in kept]
+    for value in unread:
+        if value.kind in ("weight", "constant"):
+            graph.remove_value(value.name)
             changed = True
     return changed

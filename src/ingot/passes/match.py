@@ -54,11 +54,6 @@ class Call:
     where: Callable[[Graph, Node], bool] | None = None
     label: str = ""
 
-    @cached_property
-    def roots(self) -> tuple[frozenset[str] | None, ...]:
-        """For each operand the ops of which one makes it, or None where it may be any value."""
-        return tuple(_roots(operand) for operand in self.operands)
-
 
 @dataclass(frozen=True)
 class Either:
@@ -163,7 +158,7 @@ def _cover(found: Match, nodes: Sequence[Node], label: str = "") -> Match:
 
 def _match_call(graph: Graph, pattern: Call, name: str, found: Match) -> Iterator[Match]:
     node = graph.producer(name)
-    if node is None or node.op.name != pattern.op or len(node.operands) < len(pattern.operands):
+    if node is None or node.op.name != pattern.op:
         return
     if pattern.where is not None and not pattern.where(graph, node):
         return
@@ -173,32 +168,24 @@ def _match_call(graph: Graph, pattern: Call, name: str, found: Match) -> Iterato
 
 def _orders(graph: Graph, pattern: Call, node: Node) -> list[tuple[str | None, ...]]:
     """The orders of a node's operands in which what makes them may fit: most nodes have none."""
+    if len(node.operands) < len(pattern.operands):
+        return []
     operands = node.operands[: len(pattern.operands)]
-    makers = [None if (maker := graph.producer(o)) is None else maker.op.name for o in operands]
-    orders = [operands] if _may_fit(makers, pattern.roots) else []
-    if pattern.op in COMMUTATIVE and operands[0] != operands[1] and _may_fit(makers[::-1], pattern.roots):
-        orders.append(operands[::-1])
+    orders = [operands] if _may_fit(graph, pattern.operands, operands) else []
+    if pattern.op in COMMUTATIVE and operands[0] != operands[1]:
+        turned = operands[::-1]
+        orders += [turned] if _may_fit(graph, pattern.operands, turned) else []
     return orders
 
 
-def _may_fit(makers: Sequence[str | None], roots: Sequence[frozenset[str] | None]) -> bool:
-    for maker, ops in zip(makers, roots, strict=True):
-        if ops is not None and maker not in ops:
-            return False
+def _may_fit(graph: Graph, patterns: Sequence[Pattern], names: Sequence[str | None]) -> bool:
+    """False where a pattern is a node and the value is not made by one of that op."""
+    for pattern, name in zip(patterns, names, strict=True):
+        if isinstance(pattern, Call):
+            node = graph.producer(name)
+            if node is None or node.op.name != pattern.op or (pattern.where and not pattern.where(graph, node)):
+                return False
     return True
-
-
-def _roots(pattern: Pattern) -> frozenset[str] | None:
-    """The ops of which one makes what a pattern fits; None for any value."""
-    match pattern:
-        case Call():
-            return frozenset((pattern.op,))
-        case Product():
-            return frozenset(_FACTORED)
-        case Either():
-            options = [_roots(option) for option in pattern.options]
-            return None if None in options else frozenset[str]().union(*(ops for ops in options if ops is not None))
-    return None
 
 
 def _match_all(graph: Graph, patterns: Sequence[Pattern], names: Sequence[str | None], found: Match) -> Iterator[Match]:

@@ -13,7 +13,7 @@ from ingot.config import check, debug
 from ingot.dim import bind, size_at
 from ingot.errors import InputError, ResourceError
 from ingot.files import mapped_files
-from ingot.ir import Graph
+from ingot.ir import Graph, has_sizes
 from ingot.lower.lowered import Lowered
 from ingot.plan import Plan
 from ingot.run.arena import Arena, Memory
@@ -72,7 +72,8 @@ class NativeProgram:
         self._outputs = list(lowered.outputs.values())
         self._output_types = [(v.shape, v.dtype.numpy) for v in self._outputs]
         self._tables: list[BindingTable] = []  # that no run uses now
-        self._run_sizes = {size: place for place, size in enumerate(dict.fromkeys(sizes_of(lowered)))}
+        sizes = sizes_of(lowered) if has_sizes(graph) else ()
+        self._run_sizes = {size: place for place, size in enumerate(dict.fromkeys(sizes))}
         self._from_buffer = self.library.ffi.from_buffer
         self._run = self.library.entry.ingot_run
         self._run_sampled = self.library.entry.ingot_run_sampled
