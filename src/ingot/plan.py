@@ -299,6 +299,8 @@ def _barriers(lowered: Lowered, result: Plan) -> list[bool]:
 
     Two steps of one part each run on the same thread, in order, and need none between them.
     """
+    if all(step.parts == 1 for step in result.steps):
+        return [False] * len(result.steps)
     barriers: list[bool] = []
     alone: list[tuple[list[_Range], list[_Range]]] = []  # reads and writes of steps of one part, since the last barrier
     shared: list[tuple[list[_Range], list[_Range]]] = []  # and of the others

@@ -118,12 +118,9 @@ def _verify_pointers(lowered: Lowered, plan: Plan) -> None:
             for i, pointer in enumerate(pointers):
                 if not isinstance(pointer, Pointer) or pointer.tensor == FAULT:
                     continue
-                low = high = pointer.byte_offset
-                if name in extents:
-                    span = lowered.tensors[pointer.tensor].dtype.span(*_elements(*extents[name](step.fields, i)))
-                    low, high = low + span[0], high + span[1]
-                else:
-                    high += lowered.tensors[pointer.tensor].dtype.nbytes(1)
+                nest = extents[name](step.fields, i) if name in extents else ((), ())
+                low, high = lowered.tensors[pointer.tensor].dtype.span(*_elements(*nest))
+                low, high = pointer.byte_offset + low, pointer.byte_offset + high
                 around = [spans[key] for key in ((pointer.tensor, True), (pointer.tensor, False)) if key in spans]
                 if not any((begin <= low and high <= end) or low == high or begin == end for begin, end in around):
                     _fail(f"step {index} {step.kernel}: {name} takes {low}..{high} of {pointer.tensor}, not its views")
