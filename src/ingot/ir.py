@@ -7,6 +7,7 @@ over `graph.nodes` stays correct while nodes are added and removed.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -155,6 +156,7 @@ class Graph:
         # references: arrays leave with the last who holds them.
         self._next: dict[Node | None, Node | None] = {None: None}
         self._previous: dict[Node | None, Node | None] = {None: None}
+        self._uses: Counter[str] = Counter()  # nodes of each op
         self._fresh = 0
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -173,6 +175,11 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self._next) - 1
+
+    @property
+    def ops(self) -> set[str]:
+        """The names of the ops that it uses."""
+        return {op for op, count in self._uses.items() if count}
 
     def type(self, name: str) -> TensorType:
         """The type of a tensor value."""
@@ -292,9 +299,7 @@ class Graph:
         attributes: dict[str, Any],
         before: Node | None = None,
     ) -> Node:
-        """As `add`, with all attributes."""
-        types = [None if o is None else self.values[o].type for o in operands]
-        inferred = op.infer(*types, **attributes)
+        inferred = op.infer(*[None if o is None else self.values[o].type for o in operands], **attributes)
         result_types = inferred if isinstance(inferred, tuple) else (inferred,)
         if outputs is None or isinstance(outputs, str):
             hint = outputs or "t"
@@ -329,6 +334,7 @@ class Graph:
             self._use(operand, node, -1)
         previous, following = self._previous.pop(node), self._next.pop(node)
         self._next[previous], self._previous[following] = following, previous
+        self._uses[node.op.name] -= 1
         node._removed_after = previous
 
     def remove_value(self, name: str) -> None:
@@ -504,6 +510,7 @@ class Graph:
         previous = self._previous[before]
         self._next[previous] = self._previous[before] = node
         self._next[node], self._previous[node] = before, previous
+        self._uses[node.op.name] += 1
 
     # -- checking -----------------------------------------------------------------------------------------------
 
@@ -527,7 +534,8 @@ class Graph:
                 seen.add(output)
             self._validate_types(node)
         is_ring = self._previous[None] is last and self._previous.keys() == self._next.keys()
-        assert is_ring, "the ring of nodes is broken"
+        is_counted = +self._uses == Counter(node.op.name for node in self.nodes)
+        assert is_ring and is_counted, "the ring of nodes is broken, or miscounted"
         assert seen == set(self.values), f"values without a producer: {set(self.values) - seen}"
         for name, value in self.values.items():
             assert users[name] == value.users, f"{name} has a wrong use list"
@@ -553,8 +561,9 @@ class Graph:
             assert actual == value.type, f"{value.name} is {value.type}, its data {actual}"
 
     def _validate_types(self, node: Node) -> None:
-        types = [None if o is None else self.values[o].type for o in node.operands]
-        inferred = node.op.infer(*types, **node.attributes)
+        inferred = node.op.infer(
+            *[None if o is None else self.values[o].type for o in node.operands], **node.attributes
+        )
         inferred = inferred if isinstance(inferred, tuple) else (inferred,)
         for output, type in zip(node.outputs, inferred, strict=True):
             declared = self.values[output].type

@@ -29,7 +29,7 @@ class TensorType:
     @property
     def is_static(self) -> bool:
         """True when every dim is an int."""
-        for dim in self.shape:  # asked for so often that a generator would show
+        for dim in self.shape:  # noqa: SIM110, a generator shows in so frequent a question
             if not isinstance(dim, int):
                 return False
         return True

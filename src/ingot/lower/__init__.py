@@ -51,14 +51,16 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
     for an op without a kernel beside states.
     """
     given = graph
-    if any(isinstance(value, Graph) for node in graph.nodes for value in node.attributes.values()):
+    has_bodies = any(isinstance(value, Graph) for node in graph.nodes for value in node.attributes.values())
+    if has_bodies:
         graph = given.copy()
         for node in list(graph.nodes):
             if any(isinstance(value, Graph) for value in node.attributes.values()):
                 restate_node(graph, node)
-    shapeless = {node for node in graph.nodes if not has_shapes(graph, node)}
-    is_plain = all(isinstance(graph.values[name].type, TensorType) for name in graph.inputs)
-    if shapeless or not is_plain:
+    is_plain = all(isinstance(v.type, TensorType) and v.type.is_static for v in graph.values.values())
+    is_plain = is_plain and not has_bodies and not graph.measured
+    shapeless = set() if is_plain else {node for node in graph.nodes if not has_shapes(graph, node)}
+    if shapeless or not all(isinstance(graph.values[name].type, TensorType) for name in graph.inputs):
         parts = split(graph, shapeless, static_values(graph))
         return [each for part in parts for each in (segments(part.graph, target) if part.native else [part])]
     expanded = True

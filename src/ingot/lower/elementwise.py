@@ -7,7 +7,8 @@ from ingot.ir import Node
 
 def kernel_op(node: Node) -> str:
     """The op's name, with the words among its attributes: gelu with approximate="erf" is gelu_erf."""
-    return "_".join((node.op.name, *(word for word in node.attributes.values() if isinstance(word, str))))
+    words = [word for word in node.attributes.values() if isinstance(word, str)]
+    return "_".join([node.op.name, *words]) if words else node.op.name
 
 
 def scalars(node: Node) -> tuple[float, float]:

@@ -540,9 +540,8 @@ class Lowering:
         products may take it undecoded.
         """
         found: dict[str, Node] = {}
-        formats = self.backend.formats
-        ops = {op for format in formats for op in (format.decoder, *format.moves)} if self.graph.states else set()
-        for node in self.graph.nodes:
+        ops = {op for format in self.backend.formats for op in (format.decoder, *format.moves)}
+        for node in self.graph.nodes if self.graph.states else ():
             operands = [str(operand) for operand in node.operands if operand is not None]
             if any(self.undecoded(output, dtype) for output in node.outputs for dtype in self.target.rounded):
                 if operands[0] not in self.static:
@@ -568,8 +567,10 @@ class Lowering:
 def _kept_out(graph: Graph, node: Node) -> str:
     """Why no kernel may be given a node's values, whatever it does with them; or ""."""
     types = [graph.type(name) for name in (*node.operands, *node.outputs) if name is not None]
-    unknown = [f"the shape of {type} depends on data" for type in types if not type.is_static]
-    return next(iter(unknown + [f"kernels have no {t.dtype}" for t in types if not t.dtype.is_native]), "")
+    for type in types:
+        if not type.is_static:
+            return f"the shape of {type} depends on data"
+    return next((f"kernels have no {type.dtype}" for type in types if not type.dtype.is_native), "")
 
 
 def topological(needs: dict[Unit, set[Unit]], position: dict[Unit, int]) -> list[Unit]:

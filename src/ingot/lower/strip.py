@@ -52,9 +52,12 @@ def find_strips(graph: Graph, static: set[str], taken: Collection[Node], limits:
 
     Greedy, in the graph's order: a node joins all of its operands' groups, or the last that it may join.
     """
+    free = (node for node in graph.nodes if node not in taken and node.outputs[0] not in static)
+    eligible = {node: None for node in free if _is_eligible(graph, node, limits)}
     finder = _Finder(graph, limits)
-    for node in graph.nodes:
-        if node not in taken and node.outputs[0] not in static and _is_eligible(graph, node, limits):
+    for node in eligible:
+        makers = (graph.producer(operand) for operand in node.operands)
+        if any(other in eligible for other in (*makers, *graph.users(node.output))):  # one alone is no group
             finder.place(node)
     groups = dict.fromkeys(finder.group_of.values())
     return [group for group in groups if len(group.members) > 1]

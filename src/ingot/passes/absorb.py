@@ -121,7 +121,7 @@ def absorb_pad(graph: Graph) -> bool:
     -inf before a maximum.
     """
     changed = False
-    for node in graph.nodes:
+    for node in graph.nodes if "pad" in graph.ops else ():
         pad = graph.producer(node.operands[0]) if node.op.name in ("conv", "avg_pool", "max_pool") else None
         if pad is None or pad.op.name != "pad" or any((*pad.low[:2], *pad.high[:2])):
             continue
@@ -140,7 +140,7 @@ def absorb_pad(graph: Graph) -> bool:
 
 def absorb_bias(graph: Graph) -> bool:
     """conv(x, w) + b with an element of b for each channel becomes conv(x, w, b), where nothing else reads the conv."""
-    if not any(node.op.name in _CONVOLUTIONS for node in graph.nodes):
+    if graph.ops.isdisjoint(_CONVOLUTIONS):
         return False
     changed = eliminate_dead(graph)  # which would read it
     for node in graph.nodes:

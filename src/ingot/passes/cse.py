@@ -30,8 +30,10 @@ def merge_equal(graph: Graph) -> bool:
 
 
 def _first(first: dict[Any, Node], alike: dict[Any, dict[Any, Node]], node: Node) -> Node:
-    """The first of the nodes seen that equals a node, itself perhaps. first: nodes by op and operands, which few have in
-    common with another one; alike: of those that have, all different ones by their attributes.
+    """The first of the nodes seen that equals a node, itself perhaps.
+
+    first: nodes by op and operands, which few have in common with another one. alike: of those that have, all that
+    differ, by their attributes.
     """
     operands = node.operands
     if node.op.name in COMMUTATIVE:

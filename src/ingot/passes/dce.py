@@ -11,7 +11,7 @@ def eliminate_dead(graph: Graph) -> bool:
     changed = False
     kept = {*graph.outputs.values(), *graph.states.values()}  # and values some of whose dims are used
     for node in reversed(list(graph.nodes)):
-        if kept.isdisjoint(node.outputs) and not any([graph.values[name].users for name in node.outputs]):
+        if kept.isdisjoint(node.outputs) and not any(graph.values[name].users for name in node.outputs):
             graph.remove(node)
             changed = True
         elif graph.measured:

@@ -16,7 +16,7 @@ def fold_batch_norm(graph: Graph) -> bool:
     weight and the shift into the bias. They are nodes over the parameters: folding evaluates the small ones, and a
     large weight times its factor stays as a recipe of the weight store.
     """
-    if not any(node.op.name == "batch_norm" for node in graph.nodes):
+    if "batch_norm" not in graph.ops:
         return False
     changed = eliminate_dead(graph)  # which would read what comes before
     for node in graph.nodes:

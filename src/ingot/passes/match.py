@@ -266,7 +266,9 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
         for spelling, needs in rule.alternatives:
             for root in (spelling.op,) if isinstance(spelling, Call) else _FACTORED:
                 by_root.setdefault(root, []).append((spelling, needs, rule))
-    present = {node.op.name for node in graph.nodes}
+    present = graph.ops
+    if not any(root in present and needs <= present for root, rows in by_root.items() for _, needs, _ in rows):
+        return False  # nor can anything fit later, since only what fits adds ops
     changed = False
     for node in graph.nodes:
         for pattern, needs, rule in by_root.get(node.op.name, ()):

@@ -9,7 +9,7 @@ from ingot.ops.control import inner_graphs
 def take_known_branches(graph: Graph) -> bool:
     """Replaces each `if` over a constant by its branch, where that has results of the very types of the `if`."""
     changed = False
-    for node in graph.nodes:
+    for node in graph.nodes if "if" in graph.ops else ():
         condition = graph.data(node.operands[0]) if node.op.name == "if" else None
         if condition is None:
             continue

@@ -34,8 +34,8 @@ def row(
 
 def operand_type(lowering: Lowering, node: Node, index: int = 0) -> TensorType:
     """The type of a node's operand; of a group's root for the last node of a group."""
-    target = lowering.groups[node].root if node in lowering.groups else node
-    return lowering.graph.type(str(target.operands[index]))
+    group = lowering.groups.get(node)
+    return lowering.graph.type(str((group.root if group else node).operands[index]))
 
 
 def of(*dtypes: DType) -> Condition:
