@@ -1,0 +1,108 @@
+"""What binding a graph to one more size does, and how often: each thing once, whatever the number of layers."""
+
+import cProfile
+import pstats
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ingot
+from ingot.ir import Graph
+from ingot.passes import PASSES
+from ingot.text import parse
+
+pytestmark = pytest.mark.native
+
+PLACES, WIDTH, HIDDEN, LAYERS = 32, 16, 40, 6
+SIZES = (3, 8, 1, 32, 5)
+SHAPES = {
+    "table": (11, WIDTH), "kinds": (2, WIDTH), "places": (PLACES, WIDTH), "scale": (WIDTH,), "shift": (WIDTH,),
+    "up": (WIDTH, HIDDEN), "bias": (HIDDEN,), "down": (HIDDEN, WIDTH),
+}  # fmt: skip
+
+
+def encoder() -> Graph:
+    """Layers over embeddings as BERT has them: kinds of tokens are expanded to a length that only a binding tells."""
+    few, rows = f"min({PLACES}, n)", f"broadcast(n, min({PLACES}, n))"
+    lines = ["graph encoder", "input ids: i64[1, n]"]
+    lines += [f"weight {name}: f32{list(shape)}" for name, shape in SHAPES.items()]
+    lines += [
+        f"tokens = gather(table, ids, axis=0): f32[1, n, {WIDTH}]",
+        f"kind.row = slice(kinds, starts=[0, 0], stops=[1, {WIDTH}], steps=[1, 1]): f32[1, {WIDTH}]",
+        f"kind.rows = reshape(kind.row, shape=[1, 1, {WIDTH}]): f32[1, 1, {WIDTH}]",
+        f"kind = expand(kind.rows, shape=[1, {few}, {WIDTH}]): f32[1, {few}, {WIDTH}]",
+        f"known = add(tokens, kind): f32[1, {rows}, {WIDTH}]",
+        f"place.rows = slice(places, starts=[0, 0], stops=[{few}, {WIDTH}], steps=[1, 1]): f32[{few}, {WIDTH}]",
+        f"place = reshape(place.rows, shape=[1, {few}, {WIDTH}]): f32[1, {few}, {WIDTH}]",
+        f"x0 = add(known, place): f32[1, {rows}, {WIDTH}]",
+    ]
+    for i in range(LAYERS):
+        lines += [
+            f"n{i} = layer_norm(x{i}, scale, shift, eps=1e-05): f32[1, {rows}, {WIDTH}]",
+            f"h{i} = matmul(n{i}, up): f32[1, {rows}, {HIDDEN}]",
+            f"b{i} = add(h{i}, bias): f32[1, {rows}, {HIDDEN}]",
+            f"r{i} = gelu(b{i}): f32[1, {rows}, {HIDDEN}]",
+            f"m{i} = matmul(r{i}, down): f32[1, {rows}, {WIDTH}]",
+            f"x{i + 1} = add(m{i}, x{i}): f32[1, {rows}, {WIDTH}]",
+        ]
+    rng = np.random.default_rng(0)
+    weights = {name: rng.uniform(-1, 1, shape).astype(np.float32) for name, shape in SHAPES.items()}
+    return parse("\n".join([*lines, f"output y = x{LAYERS}", ""]), weights)
+
+
+def feed(size: int) -> dict[str, np.ndarray]:
+    return {"ids": np.random.default_rng(size).integers(0, 11, (1, size))}
+
+
+def calls(run: Callable[[], object]) -> Counter[str]:
+    """How often each function of Ingot is called by a run: "file.function" -> calls."""
+    profile = cProfile.Profile()
+    profile.runcall(run)
+    found: Counter[str] = Counter()
+    for (file, _, name), (_, count, *_rest) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
+        found[f"{Path(file).parent.name}/{Path(file).stem}.{name}"] += count
+    return found
+
+
+def test_a_new_size_has_the_bits_of_a_session_bound_to_it() -> None:
+    graph = encoder()
+    session, reference = ingot.InferenceSession(graph), ingot.InferenceSession(graph, executor="interpret")
+    for size in SIZES:
+        (found,) = session.run(None, feed(size))
+        (alone,) = ingot.InferenceSession(graph, dims={"n": size}).run(None, feed(size))
+        assert np.array_equal(found.view(np.int32), alone.view(np.int32))
+        np.testing.assert_allclose(found, reference.run(None, feed(size))[0], rtol=1e-4, atol=1e-4)
+
+
+def test_a_binding_does_each_thing_once() -> None:
+    graph = encoder()
+    session = ingot.InferenceSession(graph, threads=1)
+    session.run(None, feed(SIZES[0]))
+    done = calls(lambda: session.run(None, feed(SIZES[1])))
+    assert session.bindings.misses == 2
+    nodes = len(session.graph)
+    # One graph beside the symbolic one, one lowering of it, and one question to the rows for each node.
+    assert done["ingot/ir.bind"] == 1 and done["ingot/ir.copy"] == 0
+    assert done["lower/lowering.__init__"] == 1
+    assert LAYERS < done["lower/lowering._ask"] <= nodes
+    # The expand goes, and all passes look once more at what is left; nothing waits for a third round.
+    assert len(PASSES) < done["passes/__init__.run"] < 2 * len(PASSES)
+    # A dim that many values share is worked out for one of them.
+    assert done["ingot/dim.of"] > 4 * done["ingot/dim._bound"] > 0
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_nothing_is_tried_where_nothing_can_be_better(size: int) -> None:
+    """Layers in a row need, at their peak, what one step touches: other orders of steps are not looked for, nor other
+    orders of placing once the arena is as small as it can be, nor barriers between steps of one part each.
+    """
+    session = ingot.InferenceSession(encoder(), threads=1)
+    done = calls(lambda: session.run(None, feed(size)))
+    assert done["ingot/plan.plan"] == 1
+    assert session.plan.arena_bytes == session.plan.lower_bound_bytes
+    assert done["ingot/order._greedy"] == done["ingot/order._dependencies"] == 0
+    assert done["ingot/plan._place"] == 1
+    assert done["ingot/plan._byte_range"] == 0
