@@ -299,8 +299,7 @@ class Graph:
         attributes: dict[str, Any],
         before: Node | None = None,
     ) -> Node:
-        inferred = op.infer(*[None if o is None else self.values[o].type for o in operands], **attributes)
-        result_types = inferred if isinstance(inferred, tuple) else (inferred,)
+        result_types = self._inferred(op, operands, attributes)
         if outputs is None or isinstance(outputs, str):
             hint = outputs or "t"
             outputs = [hint if i == 0 else f"{hint}.{i}" for i in range(len(result_types))]
@@ -397,8 +396,7 @@ class Graph:
         A node comes after those that make its operands, and after those that measure a dim which it uses.
         """
         ready: list[Node] = []
-        waiting: dict[Node, int] = {}
-        order = list(self.nodes)
+        order, waiting = list(self.nodes), dict[Node, int]()
         readers: dict[str, dict[Node, int]] = {name: value.users for name, value in self.values.items()}
         for node in order:
             waiting[node] = sum(self.producer(o) is not None for o in node.operands)
@@ -451,8 +449,7 @@ class Graph:
                 bound._declare(Value(name, bind_type(value.type, known), value.kind, value.data))
         for node in self.nodes:
             attributes = {key: bind_attribute(value, known) for key, value in node.attributes.items()}
-            made = bound._add(node.op, node.operands, node.outputs, attributes)
-            for name in made.outputs:
+            for name in bound._add(node.op, node.operands, node.outputs, attributes).outputs:
                 declared = bind_type(self.values[name].type, known)
                 bound.narrow(name, declared)
                 if told := self._told(declared, bound.values[name].type):
@@ -482,6 +479,10 @@ class Graph:
                     self.measured.setdefault(names.pop(), name)
         if isinstance(value.type, TensorType):
             check_shape(f"value {name!r}", value.type.shape, value.type.dtype, MAX_RANK)
+
+    def _inferred(self, op: Op, operands: Sequence[str | None], attributes: dict[str, Any]) -> tuple[Type, ...]:
+        types = op.infer(*[None if o is None else self.values[o].type for o in operands], **attributes)
+        return types if isinstance(types, tuple) else (types,)
 
     def _take_borders(self, source: Graph) -> None:
         self.inputs, self.outputs, self.states = list(source.inputs), dict(source.outputs), dict(source.states)
@@ -561,10 +562,7 @@ class Graph:
             assert actual == value.type, f"{value.name} is {value.type}, its data {actual}"
 
     def _validate_types(self, node: Node) -> None:
-        inferred = node.op.infer(
-            *[None if o is None else self.values[o].type for o in node.operands], **node.attributes
-        )
-        inferred = inferred if isinstance(inferred, tuple) else (inferred,)
+        inferred = self._inferred(node.op, node.operands, node.attributes)
         for output, type in zip(node.outputs, inferred, strict=True):
             declared = self.values[output].type
             assert compatible(declared, type), f"{output} is {declared}, {node.op.name} makes {type}"

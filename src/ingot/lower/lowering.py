@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,9 +18,8 @@ from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor
 from ingot.lower.recipe import Recipe, Static, make_recipe, static_value, static_values
 from ingot.lower.strip import StripGroup, StripLimits, find_strips
 from ingot.lower.target import Target
+from ingot.lower.topological import topological
 from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides, reshaped_order
-
-Unit = TypeVar("Unit")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -540,8 +538,11 @@ class Lowering:
         products may take it undecoded.
         """
         found: dict[str, Node] = {}
-        ops = {op for format in self.backend.formats for op in (format.decoder, *format.moves)}
-        for node in self.graph.nodes if self.graph.states else ():
+        if not (self.graph.states or self.target.rounded):
+            return found
+        formats = self.backend.formats
+        ops = {op for format in formats for op in (format.decoder, *format.moves)} if self.graph.states else set()
+        for node in self.graph.nodes:
             operands = [str(operand) for operand in node.operands if operand is not None]
             if any(self.undecoded(output, dtype) for output in node.outputs for dtype in self.target.rounded):
                 if operands[0] not in self.static:
@@ -571,28 +572,6 @@ def _kept_out(graph: Graph, node: Node) -> str:
         if not type.is_static:
             return f"the shape of {type} depends on data"
     return next((f"kernels have no {type.dtype}" for type in types if not type.dtype.is_native), "")
-
-
-def topological(needs: dict[Unit, set[Unit]], position: dict[Unit, int]) -> list[Unit]:
-    """Units in an order in which each comes after those it needs; of those that may come next the first by position."""
-    readers: dict[Unit, list[Unit]] = {unit: [] for unit in needs}
-    for unit, before in needs.items():
-        for other in before:
-            readers[other].append(unit)
-    waiting = {unit: len(before) for unit, before in needs.items()}
-    by_position = {position[unit]: unit for unit in needs}
-    ready = [position[unit] for unit, count in waiting.items() if not count]
-    heapq.heapify(ready)
-    order: list[Unit] = []
-    while ready:
-        unit = by_position[heapq.heappop(ready)]
-        order.append(unit)
-        for reader in readers[unit]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heapq.heappush(ready, position[reader])
-    assert len(order) == len(needs), "groups wait for each other"
-    return order
 
 
 def _moved(view: View, aside: dict[str, str]) -> View:
