@@ -33,6 +33,7 @@ def lower(
     backend: what to choose from; None for all that the target's device has. begun: what `segments` has begun of it.
     """
     if begun is not None:
+        assert begun.graph is graph and backend is None
         return begun.build(mode)
     static = static_values(graph)
     if position_nodes(graph, static):
@@ -42,8 +43,7 @@ def lower(
 
 
 def segments(graph: Graph, target: Target) -> list[Segment]:
-    """A static graph as `lower` takes it: itself, or a copy where it has to be prepared or cut, for the reference to go
-    on there.
+    """A static graph as `lower` takes it, cut where only the reference can go on; what has to be prepared is a copy.
 
     An op without an accepting row is widened, expanded into simpler ops or restated, where it can be; what is left
     without a kernel goes into interpreted segments, and so do values that are no tensors, and shapes that depend on
