@@ -47,6 +47,7 @@ BY_REFERENCE = {
     ("roi_align", "x[1,2,6,7] r>0<6[0,4] b:i64<1[0]"),
     ("where", "c:bool[5] a:bool[5] b:bool[5]"),
 }
+INEXACT = {"fft", "rfft", "irfft"}  # ONNX Runtime's transforms of most lengths are right to four digits
 # What neither computes to the op's tolerance.
 BEYOND = {
     ("decode_image", "x:u8<255[9]"): "the file is broken, which only Ingot's rule takes",
@@ -102,7 +103,7 @@ def test_every_op_computes_the_same(op, sample):
     assert largest_error(results, expected) <= op.tolerance[f32]
     assert [r.dtype for r in results] == [r.dtype for r in expected]
     if case not in BEYOND:
-        oracle = "reference" if case in BY_REFERENCE else "onnxruntime"
+        oracle = "reference" if case in BY_REFERENCE or op.name in INEXACT else "onnxruntime"
         assert largest_error(run_oracle(oracle, model, feeds), exact) <= op.tolerance[f32]
 
 

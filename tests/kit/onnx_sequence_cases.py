@@ -48,6 +48,8 @@ SIGNALS = [
     case("DFT", "x[2,3,8,1] none @a", opset=20, a=np.array(1), onesided=1, oracle="reference"),
     case("DFT", "x[2,3,8,2] none @a", opset=20, a=np.array(-2), inverse=1, oracle="reference"),
     case("DFT", "x:f64[2,8,1]", opset=20, oracle="reference"),
+    case("DFT", "x[1,8192,1]", opset=17, onesided=1, oracle="reference"),
+    case("DFT", "x[2,5,2]", opset=17, inverse=1, onesided=1, oracle="reference"),
     case("STFT", "x[2,20,1] @s w[6]", opset=17, s=np.array(3)),
     case("STFT", "x[2,20,1] @s none @n", opset=17, s=np.array(4), n=np.array(8), onesided=0),
     case("STFT", "x[1,20,2] @s w[6] @n", opset=17, s=np.array(2), n=np.array(6), onesided=0),

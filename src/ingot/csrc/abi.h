@@ -63,6 +63,14 @@ enum {
 #define INGOT_MERGE_max 3
 #define INGOT_MERGE_min 4
 
+#define INGOT_FFT_RADIX 61      /* the largest prime factor of a length that a transform takes apart */
+#define INGOT_FFT_PASSES 32     /* its passes, at most */
+#define INGOT_FFT_LINES 16      /* its lines whose elements lie side by side, at most */
+#define INGOT_FFT_PLAIN 0       /* what it reads is what it transforms, what it makes is the beginning of that */
+#define INGOT_FFT_SPLIT 1       /* it transforms pairs of real elements, and makes half of these elements' spectrum */
+#define INGOT_FFT_JOIN 2        /* the way back */
+#define INGOT_FFT_MIRROR 3      /* it reads half of the spectrum of an odd number of real elements */
+
 #define INGOT_SAMPLE_NAN 1         /* a logit is NaN */
 #define INGOT_SAMPLE_INFINITE 2    /* a logit, or what a bias or penalty made of it, is +inf */
 #define INGOT_SAMPLE_NONE 3        /* every logit is -inf or masked */
@@ -315,6 +323,22 @@ typedef struct {
   int64_t x_strides[4]; int64_t out_strides[3];
   int32_t linear; int32_t border; int32_t align_corners;
 } grid_args;
+
+/* Discrete Fourier transforms of `length` elements of each line, inverse ones without their divisor, by which results
+ * are divided. Lines are [shape], and begin at strides; elements of one are a step apart. Of each line `read` elements
+ * are read, and `made` are written; imaginary may be null for zeros, out_imaginary for what is not wanted.
+ * form: INGOT_FFT_*. radices: 2, 4 and odd numbers up to INGOT_FFT_RADIX, whose product is `length`; factors: what
+ * passes multiply by, as fft.c has it; those of forms SPLIT and JOIN begin at roots_at. block: lines that go together,
+ * 1 or INGOT_FFT_LINES. scratch: parts slots of scratch_stride floats. */
+typedef struct {
+  const void *real; const void *imaginary; void *out_real; void *out_imaginary; const void *factors; float *scratch;
+  int32_t rank; int32_t form; int32_t inverse; int32_t pass_count;
+  int64_t shape[8]; int64_t real_strides[8]; int64_t imaginary_strides[8];
+  int64_t out_real_strides[8]; int64_t out_imaginary_strides[8];
+  int64_t real_step; int64_t imaginary_step; int64_t out_real_step; int64_t out_imaginary_step;
+  int64_t length; int64_t read; int64_t made; int64_t divisor; int64_t block; int64_t roots_at;
+  int64_t radices[32]; int64_t scratch_stride;
+} fft_args;
 
 /* out[rows, target_count] = the sums of the votes of the leaves that rows of x reach, each weight divided by `divisor`.
  * nodes[node_count][7] and splits[node_count], leaves[leaf_count][2], weights and targets[vote_count],

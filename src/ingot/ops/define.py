@@ -131,7 +131,8 @@ class Expansion(Builder):
 
     def add_all(self, op: str, *operands: str | None, **attributes: Any) -> tuple[str, ...]:
         """All results of an op of several."""
-        hints = [f"{name}.{op}" for name in self.node.outputs]
+        names = self.node.outputs
+        hints = [f"{names[min(i, len(names) - 1)]}.{op}" for i in range(OPS[op].outputs or len(names))]
         return self.graph.add(op, operands, hints, before=self.node, **attributes).outputs
 
     def constant(self, value: float | int | np.ndarray, dtype: DType) -> str:

@@ -1,18 +1,17 @@
-"""Transforms of signals: a discrete Fourier transform is one product with a table, which its length determines."""
+"""Transforms of signals."""
 
 from __future__ import annotations
 
 import math
 
 from ingot.dim import floordiv, minimum
-from ingot.dtype import f32, f64, i64
-from ingot.load.eager import Value, is_known
-from ingot.load.fourier import frame_places, waves
+from ingot.dtype import f64, i64
+from ingot.load.eager import is_known
+from ingot.load.fourier import frame_places, whole_spectrum
 from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import Size, is_negative
-from ingot.ops.define import Builder
 
 
 @onnx("DFT", since=17)
@@ -32,15 +31,13 @@ def dft_20(call: Call) -> str:
 
 
 def _transformed(call: Call, axis: int) -> str:
-    """x over a known axis, which goes before the parts and back."""
+    """x over a known axis."""
     rank = call.type(0).rank
     inverse, onesided = _sides(call)
     if axis == rank - 1:
         raise call.malformed(f"operand {call.type(0)} on axis {axis}, expected one or two parts in the last dim")
     length = _length(call, call.shape(0)[axis], inverse and onesided)
-    order = (*(i for i in range(rank) if i not in (axis, rank - 1)), axis, rank - 1)
-    x = _fourier(call, call.permute(call[0], order), length, inverse, onesided)
-    return call.permute(x, tuple(order.index(i) for i in range(rank)))
+    return _fourier(call, call[0], axis, length, inverse, onesided)
 
 
 def _transformed_at_run(call: Call) -> str:
@@ -54,11 +51,11 @@ def _transformed_at_run(call: Call) -> str:
     sizes = [build.reduce_prod(each, axes=(0,), keepdims=True) for each in chosen]
     sizes[1] = build.where(build.equal(axis, len(lead)), -1, sizes[1])  # the parts are no axis to go over
     before, size, behind = call.measured(build.concat(*sizes, axis=0))
-    x = call.permute(call.reshape(call[0], (before, size, behind, parts)), (0, 2, 1, 3))
-    x = _fourier(call, x, _length(call, size, inverse and onesided), inverse, onesided)
-    *_, made, results = call.known_shape(build.type(x))
+    x = call.reshape(call[0], (before, size, behind, parts))
+    x = _fourier(call, x, 1, _length(call, size, inverse and onesided), inverse, onesided)
+    _, made, _, results = call.known_shape(build.type(x))
     wanted = call.measured(build.where(build.equal(places, axis), made, dims))
-    return call.reshape(call.permute(x, (0, 2, 1, 3)), (*wanted, results))
+    return call.reshape(x, (*wanted, results))
 
 
 def _sides(call: Call) -> tuple[bool, bool]:
@@ -79,36 +76,32 @@ def _length(call: Call, size: Size, is_half: bool) -> Size:
     return length
 
 
-def _fourier(call: Call, x: str, length: Size, inverse: bool, onesided: bool) -> str:
-    """x [..., n, parts] transformed over the dim before the last one: a product of rows with real and imaginary parts.
-
-    A signal that is too long is cut, one that is too short is as if zeros followed.
-    """
-    build, dtype = call.build, call.build.type(x).dtype
-    *lead, size, parts = call.known_shape(build.type(x))
-    assert isinstance(parts, int)
-    half = floordiv(length, 2) + 1
-    read = minimum(size, half if onesided and inverse else length)
-    x = call.slice(x, len(lead), 0, read) if read != size else x
-    made = half if onesided and not inverse else length
-    results = 1 if onesided and inverse else 2
-    wide = dtype if dtype is f64 else f32
-    pen = call.pen(read, length)
-    table = build.table(pen.cast(_table(pen, read, parts, made, results, length, inverse), dtype=wide))
-    rows = call.reshape(call.cast(x, wide), (*lead, read * parts))
-    product = build.matmul(call.reshape(rows, (1, read * parts)) if not lead else rows, table)
-    return call.cast(call.reshape(product, (*lead, made, results)), dtype)
-
-
-def _table(pen: Builder, read: Size, parts: int, made: Size, results: int, length: Size, inverse: bool) -> Value:
-    """What each part of each element adds to each part of each result: f64[read * parts, made * results]."""
-    cosine, sine = waves(pen, read, made, length, inverse=inverse, is_half=results == 1)
-    cells = [[cosine, sine], [pen.neg(sine), cosine]]
-    columns = [[pen.reshape(cell, shape=(read, 1, made, 1)) for cell in row[:results]] for row in cells[:parts]]
-    rows = [row[0] if results == 1 else pen.concat(*row, axis=3) for row in columns]
-    table = rows[0] if parts == 1 else pen.concat(*rows, axis=1)
-    table = pen.reshape(table, shape=(read * parts, made * results))
-    return pen.div(table, pen.scalar(length, f64)) if inverse else table
+def _fourier(call: Call, x: str, axis: int, length: Size, inverse: bool, onesided: bool) -> str:
+    """x [..., parts] transformed over an axis. One that is too long is cut, one that is too short has zeros behind."""
+    build = call.build
+    shape = call.known_shape(build.type(x))
+    last, half, is_complex = len(shape) - 1, floordiv(length, 2) + 1, shape[-1] == 2
+    read = half if inverse and onesided else length
+    kept = minimum(shape[axis], read)
+    x = call.slice(x, axis, 0, kept) if kept != shape[axis] else x
+    if kept != read:
+        high = tuple(read - kept if i == axis else 0 for i in range(len(shape)))
+        x = build.pad(x, low=(0,) * len(shape), high=high, value=0.0)
+    shape = (*shape[:axis], read, *shape[axis + 1 : last])
+    real, *rest = (call.reshape(call.slice(x, last, i, i + 1), shape) for i in (0, 1)[: 2 if is_complex else 1])
+    if inverse:
+        imaginary = rest[0] if rest else build.expand(build.scalar(0, build.type(x).dtype), shape=shape)
+        if onesided:
+            made = build.irfft(real, imaginary, axis=axis, length=length)
+            return call.reshape(made, (*call.known_shape(build.type(made)), 1))
+        parts = build.add_all("fft", real, imaginary, axis=axis, inverse=True)
+    elif rest:
+        parts = build.add_all("fft", real, *rest, axis=axis, inverse=False)
+    else:
+        parts = build.add_all("rfft", real, axis=axis)
+        parts = parts if onesided else whole_spectrum(build, parts[0], parts[1], axis, length)
+    pairs = [call.reshape(part, (*call.known_shape(build.type(part)), 1)) for part in parts]
+    return build.concat(*pairs, axis=last)
 
 
 @onnx("STFT", since=17)
@@ -133,7 +126,7 @@ def stft(call: Call) -> str:
     x = build.gather(x, build.table(frame_places(call.pen(frames, length, step), frames, length, step)), axis=1)
     if call.has(2):
         x = build.mul(x, call.reshape(call[2], (length, 1)))
-    return _fourier(call, x, length, inverse=False, onesided=onesided)
+    return _fourier(call, x, 2, length, inverse=False, onesided=onesided)
 
 
 _MELS = 2595 / math.log(10)  # in 1 + f / 700 times e

@@ -1,7 +1,19 @@
 """What lowering takes for a CPU: rows by family, which fill `rows.ROWS` as they are imported, and the rest of `CPU`."""
 
 from ingot import abi
-from ingot.lower.cpu import attention, conv, elementwise, index, kv_cache, linear, norm, recurrent, shape, trees
+from ingot.lower.cpu import (
+    attention,
+    conv,
+    elementwise,
+    fourier,
+    index,
+    kv_cache,
+    linear,
+    norm,
+    recurrent,
+    shape,
+    trees,
+)
 from ingot.lower.cpu.cost import cost
 from ingot.lower.cpu.formats import FORMATS
 from ingot.lower.cpu.rows import ROWS
@@ -22,6 +34,6 @@ CPU = Backend(
 )
 
 __all__ = [
-    "CPU", "ROWS", "attention", "conv", "elementwise", "index", "kv_cache", "linear", "norm", "recurrent", "shape",
-    "trees",
+    "CPU", "ROWS", "attention", "conv", "elementwise", "fourier", "index", "kv_cache", "linear", "norm", "recurrent",
+    "shape", "trees",
 ]  # fmt: skip

@@ -1,0 +1,307 @@
+/* fft.c: discrete Fourier transforms, for each of many lines. Each pass takes apart one factor of the length and leaves
+ * its results in the order in which the next one reads them: Stockham, in Cochran et al., "What is the fast Fourier
+ * transform?", 1967. Elements of `block` lines lie side by side, so that passes go over lanes of lines, or,
+ * where a block is one line, over what earlier passes have made adjacent. An element's operations are the same in
+ * either case. A real line of even length is transformed as one of half the length, whose elements are pairs. */
+#include "kernel.h"
+
+/* What is transformed: `block` lines in planes of real and of imaginary parts, an element of all lines after the
+ * next. Passes read x and write y. */
+typedef struct { float *x_re; float *x_im; float *y_re; float *y_im; } fft_planes_f32;
+
+typedef struct { double *x_re; double *x_im; double *y_re; double *y_im; } fft_planes_f64;
+
+/* A pass: `radix` elements, each `stride * count` behind the last, become as many, each `stride` behind the last; there
+ * are `count` such groups, and `stride` adjacent elements of each. */
+typedef struct { int64_t radix; int64_t count; int64_t stride; } fft_pass;
+
+/* 1 <= n <= 16 lanes. */
+static inline vf fft_load_f32(const float *p, int64_t n) { return n == 16 ? v_load(p) : v_load_n(p, n); }
+
+static inline void fft_store_f32(float *p, vf x, int64_t n) {
+  if (n == 16)
+    v_store(p, x);
+  else
+    v_store_n(p, x, n);
+}
+
+/* A lane. */
+static inline double fft_load_f64(const double *p, int64_t n) { return n == 1 ? *p : 0; }
+
+static inline void fft_store_f64(double *p, double x, int64_t n) {
+  if (n == 1) *p = x;
+}
+
+#define FFT_SET(x) (x)
+#define FFT_ADD(a, b) ((a) + (b))
+#define FFT_SUB(a, b) ((a) - (b))
+#define FFT_MUL(a, b) ((a) * (b))
+
+/* Where the lines of a block begin, in elements. */
+typedef struct { int64_t real[16]; int64_t imaginary[16]; int64_t out_real[16]; int64_t out_imaginary[16]; } fft_lines;
+
+static inline fft_lines fft_lines_of(const fft_args *args, int64_t first, int64_t count) {
+  fft_lines lines = {{0}, {0}, {0}, {0}};
+  for (int64_t i = 0; i < count; i++) {
+    int64_t rest = first + i;
+    for (int32_t d = args->rank - 1; d >= 0; d--) {
+      const int64_t index = rest % args->shape[d];
+      rest /= args->shape[d];
+      lines.real[i] += index * args->real_strides[d];
+      lines.imaginary[i] += index * args->imaginary_strides[d];
+      lines.out_real[i] += index * args->out_real_strides[d];
+      lines.out_imaginary[i] += index * args->out_imaginary_strides[d];
+    }
+  }
+  return lines;
+}
+
+/* The functions of one type, of which passes take `lanes` elements at a time. Factors are in the order in which they
+ * are read: those of an odd radix's roots, [radix][2]; then, where a stride has fewer than `lanes` elements, real and
+ * imaginary parts for each result of a group but the first, [radix - 1][2][count * stride]; otherwise
+ * [count][radix - 1][2]. Before and behind the passes, elements of lines go 16 at a time, because lines that lie a power
+ * of two apart share few places of a cache. roots: those of a real line's length, [elements + 1][2], cosine and sine of
+ * each element's share of a negative turn. */
+#define FFT(name, type, planes_of, vec, lanes, load, store, set, add, sub, mul)                                        \
+  static inline __attribute__((always_inline)) void K(name##_two)(vec *re, vec *im) {                                  \
+    const vec re0 = re[0], im0 = im[0];                                                                                \
+    re[0] = add(re0, re[1]), im[0] = add(im0, im[1]);                                                                  \
+    re[1] = sub(re0, re[1]), im[1] = sub(im0, im[1]);                                                                  \
+  }                                                                                                                    \
+                                                                                                                       \
+  static inline __attribute__((always_inline)) void K(name##_four)(vec *re, vec *im) {                                 \
+    const vec a_re = add(re[0], re[2]), a_im = add(im[0], im[2]), b_re = sub(re[0], re[2]), b_im = sub(im[0], im[2]);  \
+    const vec c_re = add(re[1], re[3]), c_im = add(im[1], im[3]), d_re = sub(re[1], re[3]), d_im = sub(im[1], im[3]);  \
+    re[0] = add(a_re, c_re), im[0] = add(a_im, c_im);                                                                  \
+    re[1] = add(b_re, d_im), im[1] = sub(b_im, d_re);                                                                  \
+    re[2] = sub(a_re, c_re), im[2] = sub(a_im, c_im);                                                                  \
+    re[3] = sub(b_re, d_im), im[3] = add(b_im, d_re);                                                                  \
+  }                                                                                                                    \
+                                                                                                                       \
+  /* Elements j and radix - j meet factors that are conjugate: their sums meet cosines, their differences sines. */    \
+  static inline __attribute__((always_inline)) void K(name##_odd)(const int radix, const type *roots, vec *re,         \
+                                                                  vec *im) {                                           \
+    const int half = radix / 2;                                                                                        \
+    vec sum_re[INGOT_FFT_RADIX / 2 + 1], sum_im[INGOT_FFT_RADIX / 2 + 1];                                              \
+    vec apart_re[INGOT_FFT_RADIX / 2 + 1], apart_im[INGOT_FFT_RADIX / 2 + 1];                                          \
+    const vec first_re = re[0], first_im = im[0];                                                                      \
+    INGOT_UNROLL for (int j = 1; j <= half; j++) {                                                                     \
+      sum_re[j] = add(re[j], re[radix - j]), sum_im[j] = add(im[j], im[radix - j]);                                    \
+      apart_re[j] = sub(re[j], re[radix - j]), apart_im[j] = sub(im[j], im[radix - j]);                                \
+      re[0] = add(re[0], sum_re[j]), im[0] = add(im[0], sum_im[j]);                                                    \
+    }                                                                                                                  \
+    INGOT_UNROLL for (int k = 1; k <= half; k++) {                                                                     \
+      vec even_re = first_re, even_im = first_im, odd_re = set(0), odd_im = set(0);                                    \
+      INGOT_UNROLL for (int j = 1; j <= half; j++) {                                                                   \
+        const vec cosine = set(roots[2 * (j * k % radix)]), sine = set(roots[2 * (j * k % radix) + 1]);                \
+        even_re = add(even_re, mul(cosine, sum_re[j])), even_im = add(even_im, mul(cosine, sum_im[j]));                \
+        odd_re = add(odd_re, mul(sine, apart_re[j])), odd_im = add(odd_im, mul(sine, apart_im[j]));                    \
+      }                                                                                                                \
+      re[k] = sub(even_re, odd_im), im[k] = add(even_im, odd_re);                                                      \
+      re[radix - k] = add(even_re, odd_im), im[radix - k] = sub(even_im, odd_re);                                      \
+    }                                                                                                                  \
+  }                                                                                                                    \
+                                                                                                                       \
+  /* `n` lanes of the results of a group, whose elements lie `apart` from one another. */                              \
+  static inline __attribute__((always_inline)) void K(name##_group)(const int radix, const type *roots,                \
+                                                                    const type *x_re, const type *x_im,                \
+                                                                    int64_t apart, int64_t n, vec *re, vec *im) {      \
+    INGOT_UNROLL for (int j = 0; j < radix; j++) re[j] = load(x_re + j * apart, n), im[j] = load(x_im + j * apart, n); \
+    if (radix == 2)                                                                                                    \
+      K(name##_two)(re, im);                                                                                           \
+    else if (radix == 4)                                                                                               \
+      K(name##_four)(re, im);                                                                                          \
+    else                                                                                                               \
+      K(name##_odd)(radix, roots, re, im);                                                                             \
+  }                                                                                                                    \
+                                                                                                                       \
+  static inline __attribute__((always_inline)) void K(name##_wide)(const int radix, fft_pass pass, const type *roots,  \
+                                                                   const type *factors, planes_of planes) {            \
+    const int64_t s = pass.stride;                                                                                     \
+    vec re[INGOT_FFT_RADIX], im[INGOT_FFT_RADIX];                                                                      \
+    for (int64_t p = 0; p < pass.count; p++, factors += 2 * (radix - 1))                                               \
+      for (int64_t q = 0; q < s; q += lanes) {                                                                         \
+        const int64_t n = s - q < lanes ? s - q : lanes, from = p * s + q, to = p * s * radix + q;                     \
+        K(name##_group)(radix, roots, planes.x_re + from, planes.x_im + from, pass.count * s, n, re, im);              \
+        store(planes.y_re + to, re[0], n);                                                                             \
+        store(planes.y_im + to, im[0], n);                                                                             \
+        INGOT_UNROLL for (int k = 1; k < radix; k++) {                                                                 \
+          const vec cosine = set(factors[2 * k - 2]), sine = set(factors[2 * k - 1]);                                  \
+          store(planes.y_re + to + k * s, sub(mul(re[k], cosine), mul(im[k], sine)), n);                               \
+          store(planes.y_im + to + k * s, add(mul(re[k], sine), mul(im[k], cosine)), n);                               \
+        }                                                                                                              \
+      }                                                                                                                \
+  }                                                                                                                    \
+                                                                                                                       \
+  /* Lanes of several groups, whose results go where they belong one by one. */                                        \
+  static inline __attribute__((always_inline)) void K(name##_narrow)(const int radix, fft_pass pass,                   \
+                                                                     const type *roots, const type *factors,           \
+                                                                     planes_of planes) {                               \
+    const int64_t s = pass.stride, size = pass.count * s;                                                              \
+    vec re[INGOT_FFT_RADIX], im[INGOT_FFT_RADIX];                                                                      \
+    type made_re[INGOT_FFT_RADIX * lanes], made_im[INGOT_FFT_RADIX * lanes];                                           \
+    for (int64_t i = 0; i < size; i += lanes) {                                                                        \
+      const int64_t n = size - i < lanes ? size - i : lanes;                                                           \
+      K(name##_group)(radix, roots, planes.x_re + i, planes.x_im + i, size, n, re, im);                                \
+      store(made_re, re[0], lanes);                                                                                    \
+      store(made_im, im[0], lanes);                                                                                    \
+      INGOT_UNROLL for (int k = 1; k < radix; k++) {                                                                   \
+        const type *factor = factors + 2 * (k - 1) * size + i;                                                         \
+        const vec cosine = load(factor, n), sine = load(factor + size, n);                                             \
+        store(made_re + k * lanes, sub(mul(re[k], cosine), mul(im[k], sine)), lanes);                                  \
+        store(made_im + k * lanes, add(mul(re[k], sine), mul(im[k], cosine)), lanes);                                  \
+      }                                                                                                                \
+      int64_t q = i % s, to = i / s * s * radix + q;                                                                   \
+      for (int64_t lane = 0; lane < n; lane++) {                                                                       \
+        INGOT_UNROLL for (int k = 0; k < radix; k++) {                                                                 \
+          planes.y_re[to + k * s] = made_re[k * lanes + lane];                                                         \
+          planes.y_im[to + k * s] = made_im[k * lanes + lane];                                                         \
+        }                                                                                                              \
+        const int is_last = ++q == s;                                                                                  \
+        to += is_last ? 1 + s * (radix - 1) : 1;                                                                       \
+        q = is_last ? 0 : q;                                                                                           \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }                                                                                                                    \
+                                                                                                                       \
+  /* One pass; gives the factors of the next. */                                                                       \
+  static inline __attribute__((always_inline)) const type *K(name##_pass)(const int radix, fft_pass pass,              \
+                                                                          const type *factors,                         \
+                                                                          planes_of planes) {                          \
+    const type *roots = factors;                                                                                       \
+    if (radix % 2) factors += 2 * radix;                                                                               \
+    if (pass.stride < lanes) {                                                                                         \
+      K(name##_narrow)(radix, pass, roots, factors, planes);                                                           \
+      return factors + 2 * (radix - 1) * pass.count * pass.stride;                                                     \
+    }                                                                                                                  \
+    K(name##_wide)(radix, pass, roots, factors, planes);                                                               \
+    return factors + 2 * (radix - 1) * pass.count;                                                                     \
+  }                                                                                                                    \
+                                                                                                                       \
+  /* All passes; the result is in x. */                                                                                \
+  static inline planes_of K(name##_passes)(const fft_args *args, planes_of planes) {                                   \
+    const type *factors = args->factors;                                                                               \
+    fft_pass pass = {1, args->length, args->block};                                                                    \
+    for (int32_t i = 0; i < args->pass_count; i++) {                                                                   \
+      pass.radix = args->radices[i], pass.count /= pass.radix;                                                         \
+      switch (pass.radix) {                                                                                            \
+        case 2: factors = K(name##_pass)(2, pass, factors, planes); break;                                             \
+        case 3: factors = K(name##_pass)(3, pass, factors, planes); break;                                             \
+        case 4: factors = K(name##_pass)(4, pass, factors, planes); break;                                             \
+        case 5: factors = K(name##_pass)(5, pass, factors, planes); break;                                             \
+        default: factors = K(name##_pass)((int)pass.radix, pass, factors, planes);                                     \
+      }                                                                                                                \
+      pass.stride *= pass.radix;                                                                                       \
+      planes = (planes_of){planes.y_re, planes.y_im, planes.x_re, planes.x_im};                                        \
+    }                                                                                                                  \
+    return planes;                                                                                                     \
+  }                                                                                                                    \
+  static inline void K(name##_gather)(const fft_args *args, const void *from, const int64_t *begin, int64_t step,      \
+                                      int64_t count, type *x) {                                                        \
+    const int64_t block = args->block;                                                                                 \
+    if (!from || count < block)                                                                               \
+      for (int64_t i = 0; i < args->read * block; i++) x[i] = 0;                                                       \
+    for (int64_t first = 0; from && first < args->read; first += 16) {                                         \
+      const int64_t last = args->read - first < 16 ? args->read : first + 16;                                          \
+      for (int64_t line = 0; line < count; line++) {                                                                   \
+        const type *elements = (const type *)from + begin[line];                                                       \
+        for (int64_t j = first; j < last; j++) x[j * block + line] = elements[j * step];                               \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }                                                                                                                    \
+                                                                                                                       \
+  static inline void K(name##_spread)(const fft_args *args, void *to, const int64_t *begin, int64_t step,              \
+                                      int64_t count, const type *x) {                                                  \
+    const int64_t block = args->block;                                                                                 \
+    const type scale = (type)1 / (type)args->divisor;                                                                  \
+    for (int64_t first = 0; to && first < args->made; first += 16) {                                                   \
+      const int64_t last = args->made - first < 16 ? args->made : first + 16;                                          \
+      for (int64_t line = 0; line < count; line++) {                                                                   \
+        type *elements = (type *)to + begin[line];                                                                     \
+        for (int64_t j = first; j < last; j++) elements[j * step] = x[j * block + line] * scale;                       \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }                                                                                                                    \
+                                                                                                                       \
+  /* From the spectrum of pairs of elements to that of the elements, in y. */                                          \
+  static inline void K(name##_split)(const fft_args *args, const type *roots, planes_of p) {                           \
+    const int64_t block = args->block, length = args->length;                                                          \
+    for (int64_t k = 0; k <= length; k++) {                                                                            \
+      const type cosine = roots[2 * k] / 2, sine = roots[2 * k + 1] / 2;                                               \
+      const type *a_re = p.x_re + k % length * block, *a_im = p.x_im + k % length * block;                             \
+      const type *b_re = p.x_re + (length - k) % length * block, *b_im = p.x_im + (length - k) % length * block;       \
+      type *re = p.y_re + k * block, *im = p.y_im + k * block;                                                         \
+      for (int64_t line = 0; line < block; line++) {                                                                   \
+        const type odd_re = a_im[line] + b_im[line], odd_im = b_re[line] - a_re[line];                                 \
+        re[line] = (a_re[line] + b_re[line]) / 2 + (cosine * odd_re - sine * odd_im);                                  \
+        im[line] = (a_im[line] - b_im[line]) / 2 + (cosine * odd_im + sine * odd_re);                                  \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }                                                                                                                    \
+                                                                                                                       \
+  /* The way back, in y: from half of a spectrum, doubled, to that of pairs. The ends of the half are real. */         \
+  static inline void K(name##_join)(const fft_args *args, const type *roots, planes_of p) {                            \
+    const int64_t block = args->block, length = args->length;                                                          \
+    for (int64_t line = 0; line < block; line++) p.x_im[line] = p.x_im[length * block + line] = 0;                     \
+    for (int64_t k = 0; k < length; k++) {                                                                             \
+      const type cosine = roots[2 * k], sine = roots[2 * k + 1];                                                       \
+      const type *a_re = p.x_re + k * block, *a_im = p.x_im + k * block;                                               \
+      const type *b_re = p.x_re + (length - k) * block, *b_im = p.x_im + (length - k) * block;                         \
+      type *re = p.y_re + k * block, *im = p.y_im + k * block;                                                         \
+      for (int64_t line = 0; line < block; line++) {                                                                   \
+        const type odd_re = a_re[line] - b_re[line], odd_im = a_im[line] + b_im[line];                                 \
+        re[line] = (a_re[line] + b_re[line]) - (cosine * odd_im - sine * odd_re);                                      \
+        im[line] = (a_im[line] - b_im[line]) + (cosine * odd_re + sine * odd_im);                                      \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }                                                                                                                    \
+                                                                                                                       \
+  /* The other half of the spectrum of a real line of odd length. */                                                   \
+  static inline void K(name##_mirror)(const fft_args *args, planes_of p) {                                             \
+    const int64_t block = args->block;                                                                                 \
+    for (int64_t line = 0; line < block; line++) p.x_im[line] = 0;                                                     \
+    for (int64_t i = args->read * block; i < args->length * block; i++) {                                              \
+      const int64_t from = (args->length - i / block) * block + i % block;                                             \
+      p.x_re[i] = p.x_re[from], p.x_im[i] = -p.x_im[from];                                                             \
+    }                                                                                                                  \
+  }                                                                                                                    \
+                                                                                                                       \
+  void K(name)(const void *arguments, int32_t part, int32_t parts) {                                                   \
+    const fft_args *args = arguments;                                                                                  \
+    const int64_t plane = (args->length + 1) * args->block;                                                            \
+    const type *roots = (const type *)args->factors + args->roots_at;                                                  \
+    type *scratch = (type *)(args->scratch + part * args->scratch_stride);                                             \
+    int64_t count = 1;                                                                                                 \
+    for (int32_t d = 0; d < args->rank; d++) count *= args->shape[d];                                                  \
+    const int64_t end = part_begin_grain(count, args->block, part + 1, parts);                                         \
+    for (int64_t i = part_begin_grain(count, args->block, part, parts); i < end; i += args->block) {                   \
+      const int64_t n = end - i < args->block ? end - i : args->block;                                                 \
+      const fft_lines lines = fft_lines_of(args, i, n);                                                                \
+      planes_of p = {scratch, scratch + plane, scratch + 2 * plane, scratch + 3 * plane};                              \
+      K(name##_gather)(args, args->real, lines.real, args->real_step, n, p.x_re);                                      \
+      K(name##_gather)(args, args->imaginary, lines.imaginary, args->imaginary_step, n, p.x_im);                       \
+      if (args->form == INGOT_FFT_MIRROR) K(name##_mirror)(args, p);                                                   \
+      if (args->form == INGOT_FFT_JOIN) {                                                                              \
+        K(name##_join)(args, roots, p);                                                                                \
+        p = (planes_of){p.y_re, p.y_im, p.x_re, p.x_im};                                                               \
+      }                                                                                                                \
+      if (args->inverse) p = (planes_of){p.x_im, p.x_re, p.y_im, p.y_re};                                              \
+      p = K(name##_passes)(args, p);                                                                                   \
+      if (args->inverse) p = (planes_of){p.x_im, p.x_re, p.y_im, p.y_re};                                              \
+      if (args->form == INGOT_FFT_SPLIT) {                                                                             \
+        K(name##_split)(args, roots, p);                                                                               \
+        p = (planes_of){p.y_re, p.y_im, p.x_re, p.x_im};                                                               \
+      }                                                                                                                \
+      K(name##_spread)(args, args->out_real, lines.out_real, args->out_real_step, n, p.x_re);                          \
+      K(name##_spread)(args, args->out_imaginary, lines.out_imaginary, args->out_imaginary_step, n, p.x_im);           \
+    }                                                                                                                  \
+  }
+
+FFT(fft_f32, float, fft_planes_f32, vf, 16, fft_load_f32, fft_store_f32, v_set, v_add, v_sub, v_mul)
+FFT(fft_f64, double, fft_planes_f64, double, 1, fft_load_f64, fft_store_f64, FFT_SET, FFT_ADD, FFT_SUB, FFT_MUL)
+
+#undef FFT
+#undef FFT_SET
+#undef FFT_ADD
+#undef FFT_SUB
+#undef FFT_MUL

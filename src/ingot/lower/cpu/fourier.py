@@ -1,0 +1,142 @@
+"""Rows of Fourier transforms, and what their passes multiply by."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ingot import abi
+from ingot.dim import has_size
+from ingot.dtype import DType, f32, f64
+from ingot.ir import Node, TensorType
+from ingot.lower.cpu.rows import both, of, operand_type, row
+from ingot.lower.lowered import Field
+from ingot.lower.lowering import Lowering, pointer
+from ingot.lower.recipe import Static
+from ingot.lower.view import View, collapse
+
+_PASS = 0.35  # nanoseconds of an element in a pass, on one thread
+_LANES = {f32: 16, f64: 1}
+_LINES = abi.constant("INGOT_FFT_LINES")
+_MAX_IN_BLOCKS = 8192  # numbers of a line; a block of longer ones leaves the second-level cache
+_PLAIN, _SPLIT, _JOIN, _MIRROR = (abi.constant(f"INGOT_FFT_{name}") for name in ("PLAIN", "SPLIT", "JOIN", "MIRROR"))
+_SIDES = (("real", "imaginary"), ("out_real", "out_imaginary"))
+_LARGEST = abi.constant("INGOT_FFT_RADIX")
+
+
+def radices(length: int) -> list[int]:
+    """The factors that passes take apart, of any length: fours first, whose strides soon fill all lanes."""
+    found: list[int] = []
+    for factor in (4, 2, *range(3, math.isqrt(length) + 1, 2)):
+        while length % factor == 0:
+            found.append(factor)
+            length //= factor
+    return found if length == 1 else [*found, length]
+
+
+def is_large(length: int) -> bool:
+    """Whether a length has a prime factor that is too large for a pass."""
+    return max(radices(length), default=1) > _LARGEST
+
+
+def _small_factors(lowering: Lowering, node: Node) -> str:
+    size = _size(lowering, node)
+    if has_size(size):
+        return f"the length is {size}, of which only a run knows the factors"
+    length = _passed(node, size)
+    return f"{length} has a prime factor above {_LARGEST}" if is_large(length) else ""
+
+
+def _size(lowering: Lowering, node: Node) -> int:
+    """How many elements a line has."""
+    size = node.length if node.op.name == "irfft" else operand_type(lowering, node).dims[node.axis]
+    assert isinstance(size, int)
+    return size
+
+
+def _passed(node: Node, size: int) -> int:
+    """How many numbers go through passes: of a real line of even length, one for each two elements."""
+    return size if node.op.name == "fft" or size % 2 else size // 2
+
+
+def _factors(length: int, block: int, lanes: int, roots: int) -> tuple[np.ndarray, int]:
+    """The angles whose cosines passes multiply by, as fft.c reads them, and where the roots of a whole line begin."""
+    parts: list[np.ndarray] = []
+    count, stride = length, block
+    for radix in radices(length):
+        if radix % 2:
+            parts.append(_angles(np.arange(radix), radix, -1))
+        over, count = count, count // radix
+        if stride < lanes:
+            turns = np.arange(1, radix)[:, None] * np.repeat(np.arange(count), stride)
+            parts.append(_angles(turns, over, 1))
+        else:
+            parts.append(_angles(np.arange(count)[:, None] * np.arange(1, radix), over, -1))
+        stride *= radix
+    begin = sum(part.size for part in parts)
+    if roots:
+        parts.append(_angles(np.arange(roots // 2 + 1), roots, -1))
+    return np.concatenate([part.reshape(-1) for part in parts] or [np.zeros(1)]), begin
+
+
+def _angles(turns: np.ndarray, over: int, axis: int) -> np.ndarray:
+    """The angles of so many parts of a negative turn, and a quarter ahead, whose cosines are sines, along an axis."""
+    quarters = 4 * (turns % over)
+    return np.stack([quarters, (quarters + over) % (4 * over)], axis) * (2 * math.pi / (4 * over))
+
+
+def _first_elements(view: View, axis: int) -> View:
+    """The first element of each line along an axis."""
+    stops = tuple(1 if i == axis else dim for i, dim in enumerate(view.shape))
+    return view.slice((0,) * len(stops), stops, (1,) * len(stops))
+
+
+def _transform(kernel: str, dtype: DType, op: str) -> None:
+    @row(op, kernel, both(of(dtype), _small_factors))
+    def lower(lowering: Lowering, node: Node) -> None:
+        given = [lowering.view(operand) for operand in node.operands if operand is not None]
+        results = [lowering.result(name, strided=True) for name in node.outputs]
+        size = _size(lowering, node)
+        length, form = _passed(node, size), _form(node, size)
+        is_paired = length != size
+        lines = [_first_elements(view, node.axis) for view in (*given, *results)]
+        shape, strides = collapse(lines)
+        names = (*_SIDES[0][: len(given)], *_SIDES[1][: len(results)])
+        places = {
+            name: (pointer(view), own, view.strides[node.axis])
+            for name, view, own in zip(names, (*given, *results), strides, strict=True)
+        }
+        if is_paired:  # every second element is the imaginary part of the one before
+            real, imaginary = _SIDES[op == "irfft"]
+            first, own, step = places[real]
+            places[real] = first, own, 2 * step
+            places[imaginary] = replace(first, byte_offset=first.byte_offset + step * dtype.itemsize), own, 2 * step
+        block = _LINES if math.prod(map(int, shape)) >= _LINES and length <= _MAX_IN_BLOCKS else 1
+        angles, roots_at = _factors(length, block, _LANES[dtype], size if is_paired else 0)
+        table = Static(f"{op}.{size}", (TensorType(f64, angles.shape),), data=angles).derive("cos")
+        factors = lowering.weight(table if dtype is f64 else table.derive("cast", dtype=dtype))
+        is_inverse = op == "irfft" or (op == "fft" and node.inverse)
+        fields: dict[str, Field] = {
+            "factors": pointer(factors), "rank": len(shape), "shape": shape, "form": form, "inverse": int(is_inverse),
+            "length": length, "divisor": size if is_inverse else 1, "block": block, "roots_at": roots_at,
+            "read": length if form == _SPLIT else given[0].shape[node.axis],
+            "made": length if form == _JOIN else results[0].shape[node.axis],
+            "radices": tuple(radices(length)), "pass_count": len(radices(length)),
+        }  # fmt: skip
+        for name, (first, own, step) in places.items():
+            fields |= {name: first, f"{name}_strides": own, f"{name}_step": step}
+        work = math.prod(map(int, shape)) * length * (3 + len(radices(length))) * _PASS
+        lowering.step(kernel, "fft_args", fields, [*given, factors], results, work=work)
+
+
+def _form(node: Node, size: int) -> int:
+    if node.op.name == "fft" or (node.op.name == "rfft" and size % 2):
+        return _PLAIN
+    return _SPLIT if node.op.name == "rfft" else _MIRROR if size % 2 else _JOIN
+
+
+for _dtype in (f32, f64):
+    for _op in ("fft", "rfft", "irfft"):
+        _transform(f"fft_{_dtype}", _dtype, _op)
