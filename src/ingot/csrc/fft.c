@@ -59,9 +59,9 @@ static inline fft_lines fft_lines_of(const fft_args *args, int64_t first, int64_
 /* The functions of one type, of which passes take `lanes` elements at a time. Factors are in the order in which they
  * are read: those of an odd radix's roots, [radix][2]; then, where a stride has fewer than `lanes` elements, real and
  * imaginary parts for each result of a group but the first, [radix - 1][2][count * stride]; otherwise
- * [count][radix - 1][2]. Before and behind the passes, elements of lines go 16 at a time, because lines that lie a power
- * of two apart share few places of a cache. roots: those of a real line's length, [elements + 1][2], cosine and sine of
- * each element's share of a negative turn. */
+ * [count][radix - 1][2]. Before and behind the passes, elements of lines go 16 at a time, because lines that lie a
+ * power of two apart share few places of a cache. roots: those of a real line's length, [elements + 1][2], cosine and
+ * sine of each element's share of a negative turn. */
 #define FFT(name, type, planes_of, vec, lanes, load, store, set, add, sub, mul)                                        \
   static inline __attribute__((always_inline)) void K(name##_two)(vec *re, vec *im) {                                  \
     const vec re0 = re[0], im0 = im[0];                                                                                \

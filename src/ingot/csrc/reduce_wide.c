@@ -68,7 +68,7 @@ POSITION(argmin_u64, uint64_t, x < best)
 #define RUNNING_LINES 256
 
 /* total is of `wide`; it is rounded for each element. Lines that lie side by side go on together, RUNNING_LINES at
- * most; one alone keeps its total in a register. */
+ * most, 16 of them in loops of known length; one alone keeps its total in a register. */
 #define RUNNING(name, type, wide, neutral, expression)                                                          \
   static inline void K(name##_line)(const type *from, type *out, int64_t step, int64_t count) {                 \
     wide total = neutral;                                                                                       \
@@ -79,11 +79,23 @@ POSITION(argmin_u64, uint64_t, x < best)
     }                                                                                                           \
   }                                                                                                             \
                                                                                                                 \
+  static inline void K(name##_lanes)(const type *from, type *out, wide *totals) {                               \
+    wide found[16];                                                                                             \
+    for (int j = 0; j < 16; j++) found[j] = (wide)from[j];                                                      \
+    for (int j = 0; j < 16; j++) {                                                                              \
+      const wide x = found[j], total = totals[j];                                                               \
+      found[j] = totals[j] = expression;                                                                        \
+    }                                                                                                           \
+    for (int j = 0; j < 16; j++) out[j] = (type)found[j];                                                       \
+  }                                                                                                             \
+                                                                                                                \
   static inline void K(name##_lines)(const type *from, type *out, int64_t step, int64_t count, int64_t lines) { \
     wide totals[RUNNING_LINES];                                                                                 \
     for (int64_t j = 0; j < lines; j++) totals[j] = neutral;                                                    \
     for (int64_t k = 0; k < count; k++) {                                                                       \
-      for (int64_t j = 0; j < lines; j++) {                                                                     \
+      int64_t j = 0;                                                                                            \
+      for (; j + 16 <= lines; j += 16) K(name##_lanes)(from + k * step + j, out + k * step + j, totals + j);    \
+      for (; j < lines; j++) {                                                                                  \
         const wide x = (wide)from[k * step + j], total = totals[j];                                             \
         totals[j] = expression;                                                                                 \
         out[k * step + j] = (type)totals[j];                                                                    \

@@ -1,8 +1,10 @@
 /* topk.c: the k largest or smallest of rows of adjacent elements, in order, and where they are. Equal ones keep their
  * order; NaN is larger than anything. */
+#include <string.h>
+
 #include "kernel.h"
 
-/* The functions of one type, whose elements may be NaN: whether a comes before b, which stands before it in the row;
+/* The functions of one type of 64 bits, whose elements may be NaN: whether a comes before b, which stands before it in the row;
  * whether entry a of a row comes before entry b in its result, an order without ties; an entry of a heap of `count`, in
  * which none comes before those below it, sinks to its place.
  *
@@ -57,9 +59,132 @@
     }                                                                                                                \
   }
 
-TOPK(topk_f32, float)
 TOPK(topk_f64, double)
 TOPK(topk_i64, int64_t)
 TOPK(topk_u64, uint64_t)
+
+/* An element of f32 and its place as one number: the earlier an entry comes in the result, the larger. Zeros are equal,
+ * and so are NaN. */
+static inline uint64_t topk_key(float x, int64_t index, int32_t largest) {
+  const float plain = x + 0.0f;
+  uint32_t bits;
+  memcpy(&bits, &plain, sizeof bits);
+  bits = x != x ? UINT32_MAX : bits >> 31 ? ~bits : bits | 1u << 31;
+  return (uint64_t)(largest ? bits : ~bits) << 32 | (uint32_t)~(uint32_t)index;
+}
+
+static inline int64_t topk_index(uint64_t key) { return (uint32_t)~(uint32_t)key; }
+
+/* A key of a heap of `count` sinks to its place: none is larger than those below it. */
+static inline void topk_sink(uint64_t *keys, int64_t at, int64_t count) {
+  const uint64_t key = keys[at];
+  for (int64_t child = 2 * at + 1; child < count; child = 2 * at + 1) {
+    child += child + 1 < count && keys[child + 1] < keys[child];
+    if (key <= keys[child]) break;
+    keys[at] = keys[child];
+    at = child;
+  }
+  keys[at] = key;
+}
+
+static inline void topk_heap(uint64_t *keys, int64_t count) {
+  for (int64_t i = count / 2; i-- > 0;) topk_sink(keys, i, count);
+}
+
+/* The largest first, from a heap. */
+static inline void topk_sort_heap(uint64_t *keys, int64_t count) {
+  for (int64_t i = count - 1; i > 0; i--) {
+    const uint64_t last = keys[i];
+    keys[i] = keys[0], keys[0] = last;
+    topk_sink(keys, 0, i);
+  }
+}
+
+static inline void topk_insert(uint64_t *keys, int64_t count) {
+  for (int64_t i = 1; i < count; i++) {
+    const uint64_t key = keys[i];
+    int64_t at = i;
+    for (; at > 0 && keys[at - 1] < key; at--) keys[at] = keys[at - 1];
+    keys[at] = key;
+  }
+}
+
+/* Keys before the place that is returned are not smaller than those from it on; neither part is empty. */
+static inline int64_t topk_split(uint64_t *keys, int64_t count) {
+  const uint64_t a = keys[0], b = keys[count / 2], c = keys[count - 1];
+  const uint64_t low = a < b ? a : b, high = a < b ? b : a, middle = c < low ? low : c < high ? c : high;
+  int64_t i = -1, j = count;
+  for (;;) {
+    do i++; while (keys[i] > middle);
+    do j--; while (keys[j] < middle);
+    if (i >= j) return j + 1 < count ? j + 1 : j;
+    const uint64_t key = keys[i];
+    keys[i] = keys[j], keys[j] = key;
+  }
+}
+
+/* The largest first. Parts that do not get shorter soon enough are sorted as heaps: Musser, "Introspective sorting and
+ * selection algorithms", 1997. */
+static inline void topk_sort(uint64_t *keys, int64_t count) {
+  struct { uint64_t *keys; int64_t count; int32_t left; } waiting[64], part = {keys, count, 0};
+  int32_t depth = 0;
+  for (int64_t n = count; n > 1; n /= 2) part.left += 2;
+  for (;;) {
+    while (part.count > 16 && part.left > 0 && depth < 64) {
+      const int64_t first = topk_split(part.keys, part.count);
+      part.left--;
+      waiting[depth] = part;
+      waiting[depth].keys += first, waiting[depth++].count -= first;
+      part.count = first;
+    }
+    if (part.count > 16) {
+      topk_heap(part.keys, part.count);
+      topk_sort_heap(part.keys, part.count);
+    } else {
+      topk_insert(part.keys, part.count);
+    }
+    if (!depth) return;
+    part = waiting[--depth];
+  }
+}
+
+/* Whether any of 1 <= n <= 16 elements comes before one that stands before them. */
+static inline int topk_any_before(const float *x, int64_t n, float last, int32_t largest) {
+  float lanes[16];
+  for (int64_t i = 0; n < 16 && i < 16; i++) lanes[i] = i < n ? x[i] : x[0];
+  const vf found = v_load(n < 16 ? lanes : x);
+  if (last != last) return !largest && v_any(v_eq(found, found));
+  return largest ? v_any(v_lt(v_set(last), found)) || v_any(v_isnan(found)) : v_any(v_lt(found, v_set(last)));
+}
+
+/* The keys of a row lie where its indices will: the k best so far are a heap with the last of them on top. */
+void K(topk_f32)(const void *p, int32_t part, int32_t parts) {
+  const topk_args *args = p;
+  const int64_t end = part_begin(args->rows, part + 1, parts), k = args->k, cols = args->cols;
+  const int32_t largest = args->largest;
+  for (int64_t row = part_begin(args->rows, part, parts); row < end && k > 0; row++) {
+    const float *x = (const float *)args->x + row * args->x_stride;
+    float *out = (float *)args->out + row * k;
+    uint64_t *keys = (uint64_t *)args->indices + row * k;
+    for (int64_t i = 0; i < k; i++) keys[i] = topk_key(x[i], i, largest);
+    if (k < cols) topk_heap(keys, k);
+    for (int64_t i = k, n; i < cols; i += n) {
+      n = cols - i < 16 ? cols - i : 16;
+      if (!topk_any_before(x + i, n, x[topk_index(keys[0])], largest)) continue;
+      for (int64_t j = i; j < i + n; j++) {
+        const uint64_t key = topk_key(x[j], j, largest);
+        if (key <= keys[0]) continue;
+        keys[0] = key;
+        topk_sink(keys, 0, k);
+      }
+    }
+    topk_sort(keys, k);
+    for (int64_t i = 0; i < k; i++) {
+      const int64_t index = topk_index(keys[i]);
+      args->indices[row * k + i] = index;
+      out[i] = x[index];
+    }
+  }
+}
 
 #undef TOPK

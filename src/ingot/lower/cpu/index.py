@@ -15,6 +15,7 @@ from ingot.lower.lowering import Lowering, broadcast_view, pointer
 from ingot.lower.matrix import matrix
 from ingot.lower.view import image_order, ordered_strides
 
+_MAX_COLS = 1 << 32
 _BYTE = 0.1  # nanoseconds per byte moved on one thread
 
 
@@ -187,8 +188,14 @@ _scatter("scatter_i64", _merges(i64))
 _scatter("scatter_u64", _merges(u64))
 
 
+def _countable(lowering: Lowering, node: Node) -> str:
+    """The kernel of f32 keeps an element and its place in 64 bits."""
+    cols = operand_type(lowering, node).dims[-1]
+    return "" if cols <= _MAX_COLS else f"rows of {int(cols)} elements, expected at most {_MAX_COLS}"
+
+
 def _topk(kernel: str, dtype: DType) -> None:
-    @row("topk", kernel, both(of(dtype), last_axis))
+    @row("topk", kernel, both(of(dtype), last_axis, _countable))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.rows(node.operands[0])
         out, indices = (lowering.result(name) for name in node.outputs)
