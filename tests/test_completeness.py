@@ -45,7 +45,7 @@ KNOWN_GAPS: dict[str, set[str]] = {
     # No ONNX op means these; silu is recognised by a pass, and refuse is made of a branch where dims were given.
     "onnx": {"log1p", "refuse", "silu", *LANGUAGE},
     "kernels": {
-        *("arange", "det", "roi_align"),
+        *("arange", "det"),
         # Shapes that depend on data.
         *("compress", "decode_image", "measure", "non_max_suppression", "nonzero", "reduce_over", "unique"),
         *(TRIED_IN_MODELS - {"absent", "scan"}),

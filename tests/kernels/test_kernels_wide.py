@@ -167,6 +167,30 @@ def test_scatter(dtype: str, reduction: str) -> None:
             expect_same(f"{isa}, {threads} threads", got, expected)
 
 
+@pytest.mark.parametrize("reduction", REDUCED_BY)
+@pytest.mark.parametrize("shape", [(9, 1), (1, 70), (1, 1), (9, 70)])
+def test_scatter_by_indices_that_lie_apart(shape: tuple[int, int], reduction: str) -> None:
+    """Repeated along the lines, along an axis of them, and turned about; floats, integers, and what is only moved."""
+    rng = np.random.default_rng(5)
+    for dtype in ("f32", "f64", "i64"):
+        graph = Graph("scatter")
+        feeds = {
+            "x": rng.integers(-5, 6, (8, 70)),
+            "i": rng.integers(-8, 8, shape[::-1]),
+            "u": rng.integers(-5, 6, (9, 70)),
+        }
+        feeds = {name: array.astype(np.int64 if name == "i" else DTYPES[dtype].numpy) for name, array in feeds.items()}
+        for name, array in feeds.items():
+            graph.add_input(name, TensorType(i64 if name == "i" else DTYPES[dtype], array.shape))
+        turned = graph.add("permute", ["i"], axes=(1, 0)).output
+        whole = graph.add("expand", [turned], shape=(9, 70)).output
+        graph.set_output("y", graph.add("scatter_elements", ["x", whole, "u"], axis=0, reduction=reduction).output)
+        expected = interpret(graph, feeds)
+        for isa, threads in (("scalar", 1), ("avx2", 3)):
+            got = native(graph, feeds, isa=isa, threads=threads, part_nanoseconds=1, run_nanoseconds=0)
+            expect_same(f"{dtype}, {isa}, {threads} threads", got, expected)
+
+
 @pytest.mark.parametrize("bad", [6, -7, 2**40])
 def test_scatter_reports_a_bad_index(bad: int) -> None:
     indices = np.zeros((3, 9, 2), np.int64)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
+from ingot.dtype import from_numpy
 from ingot.ir import OPS
 from ingot.ops import conv as conv_ops
-from kernel_calls import LIBRARY, close, element_strides, every, floats
+from kernel_calls import LIBRARY, bits, close, element_strides, every, floats
 
 pytestmark = pytest.mark.native
 
@@ -371,3 +372,30 @@ def test_pooling(size, kernel, strides, pads, dilations):
         }  # fmt: skip
         result = every(f"{name}_f32", fields, "out", expected.shape)
         close(result, expected, 1e-6)
+
+
+def rows_to_sort(count: int) -> np.ndarray:
+    """Rows that are hard on one way or another to sort, and some whose elements are equal in ways of their own."""
+    rng, up = np.random.default_rng(count), np.arange(count)
+    rows = [
+        up, -up, np.minimum(up, count - up), np.maximum(up, count - up), up % 2, up % 17, np.zeros(count),
+        rng.normal(size=count), rng.permutation(count), np.where(rng.random(count) < 0.5, 0.0, -0.0),
+        np.where(rng.random(count) < 0.1, np.nan, rng.integers(-3, 3, count)), np.full(count, np.nan),
+        rng.choice([np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-45, -1e-45], count),
+    ]  # fmt: skip
+    return np.stack(rows).astype(np.float32)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("count, k", [(1, 1), (17, 17), (40, 3), (400, 16), (400, 300), (400, 400), (3000, 3000)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.uint64])
+def test_topk_of_rows_that_are_hard_to_sort(dtype, count, k, largest):
+    rows = rows_to_sort(count)
+    x = rows.astype(dtype) if np.dtype(dtype).kind == "f" else np.nan_to_num(rows).clip(-9, 9999).astype(dtype)
+    values, places = OPS["topk"].function(x, k=k, axis=1, largest=largest)
+    fields = {"x": x, "rows": len(x), "cols": count, "k": k, "x_stride": count, "largest": int(largest)}
+    name = f"topk_{from_numpy(np.dtype(dtype))}"
+    blank = np.empty((len(x), k), dtype)
+    np.testing.assert_array_equal(every(name, fields | {"out": blank}, "indices", places.shape, dtype=np.int64), places)
+    made = every(name, fields | {"indices": np.empty_like(places)}, "out", values.shape, dtype=dtype)
+    np.testing.assert_array_equal(bits(made), bits(values))

@@ -305,12 +305,13 @@ typedef struct {
   int64_t limit;
 } gather_elements_args;
 
-/* out[i... with indices[i...] at `axis`] = updates[i...], or that merged with what is there, in row-major order;
- * indices and updates contiguous, of `shape`. index_bytes: 4 or 8. merge: INGOT_MERGE_*. */
+/* out[i... with indices[i...] at `axis`] = updates[i...], or that merged with what is there, in row-major order; all of
+ * `shape`, updates contiguous. index_bytes: 4 or 8. merge: INGOT_MERGE_*. _f32: updates are floats, out's elements are
+ * doubles. */
 typedef struct {
   const void *indices; const void *updates; void *out; ingot_fault *fault;
   int32_t rank; int32_t axis; int32_t step; int32_t item_bytes; int32_t index_bytes; int32_t merge;
-  int64_t shape[8]; int64_t out_strides[8];
+  int64_t shape[8]; int64_t index_strides[8]; int64_t out_strides[8];
   int64_t limit;
 } scatter_args;
 

@@ -17,39 +17,63 @@ static inline scatter_lines scatter_lines_of(const scatter_args *args) {
   return lines;
 }
 
-/* Where line i of the result begins, in elements. */
-static inline int64_t scatter_line_begin(const scatter_args *args, int64_t i) {
+/* Where line i begins in what has these strides, in elements. */
+static inline int64_t scatter_line_begin(const scatter_args *args, const int64_t *strides, int64_t i) {
   int64_t offset = 0;
   for (int32_t d = args->rank - 1; d >= 0; d--) {
     if (d == args->axis) continue;
-    offset += i % args->shape[d] * args->out_strides[d];
+    offset += i % args->shape[d] * strides[d];
     i /= args->shape[d];
   }
   return offset;
 }
 
-/* Lines that lie side by side take their updates together, step by step, so that memory is read as it lies. place: the
- * element of the result, in elements from its first; from: that of the updates. */
+/* Lines that lie side by side take their updates together, step by step, so that memory is read as it lies; where they
+ * share an index, it is looked at once. update: what is done for one element; place is that of the result, in elements
+ * from its first, and from that of the updates. merge: known when a loop is compiled. */
 #define SCATTER(name, update)                                                                                         \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                          \
-    const scatter_args *args = p;                                                                                     \
+  static inline __attribute__((always_inline)) void K(name##_lines)(const scatter_args *args, const int32_t merge,    \
+                                                                    int32_t part, int32_t parts) {                    \
     const scatter_lines lines = scatter_lines_of(args);                                                               \
     const int32_t last = args->rank - 1;                                                                              \
     const int64_t end = part_begin(lines.count, part + 1, parts), stride = args->out_strides[args->axis];             \
     const int64_t beside = args->axis == last ? 1 : args->shape[last], step = args->out_strides[last];                \
+    const int64_t next = args->index_strides[args->axis], apart = args->axis == last ? 0 : args->index_strides[last]; \
+    (void)merge;                                                                                                      \
     for (int64_t i = part_begin(lines.count, part, parts), count = 0; i < end; i += count) {                          \
       const int64_t first = i / lines.inner * lines.length * lines.inner + i % lines.inner;                           \
-      const int64_t line = scatter_line_begin(args, i);                                                               \
+      const int64_t line = scatter_line_begin(args, args->out_strides, i);                                            \
+      const int64_t indices = scatter_line_begin(args, args->index_strides, i);                                       \
       count = beside - i % beside < end - i ? beside - i % beside : end - i;                                          \
-      for (int64_t k = 0; k < lines.length; k++) {                                                                    \
-        for (int64_t j = 0; j < count; j++) {                                                                         \
-          const int64_t from = first + k * lines.inner + j, found = index_at(args->indices, args->index_bytes, from); \
+      const int64_t run = apart ? 1 : count;                                                                          \
+      for (int64_t k = 0; count == 1 && k < lines.length; k++) {                                                      \
+        const int64_t found = index_at(args->indices, args->index_bytes, indices + k * next);                         \
+        const int64_t index = index_from_front(args->fault, args->step, found, args->limit);                          \
+        if (index < 0) continue;                                                                                      \
+        const int64_t from = first + k * lines.inner, place = line + index * stride;                                  \
+        update;                                                                                                       \
+      }                                                                                                               \
+      for (int64_t k = 0; count > 1 && k < lines.length; k++) {                                                       \
+        for (int64_t j = 0; j < count; j += run) {                                                                    \
+          const int64_t found = index_at(args->indices, args->index_bytes, indices + k * next + j * apart);           \
           const int64_t index = index_from_front(args->fault, args->step, found, args->limit);                        \
           if (index < 0) continue;                                                                                    \
-          const int64_t place = line + j * step + index * stride;                                                     \
-          update;                                                                                                     \
+          for (int64_t e = j; e < j + run; e++) {                                                                     \
+            const int64_t from = first + k * lines.inner + e, place = line + e * step + index * stride;               \
+            update;                                                                                                   \
+          }                                                                                                           \
         }                                                                                                             \
       }                                                                                                               \
+    }                                                                                                                 \
+  }                                                                                                                   \
+                                                                                                                      \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                          \
+    switch (((const scatter_args *)p)->merge) {                                                                       \
+      case INGOT_MERGE_add: K(name##_lines)(p, INGOT_MERGE_add, part, parts); break;                                  \
+      case INGOT_MERGE_mul: K(name##_lines)(p, INGOT_MERGE_mul, part, parts); break;                                  \
+      case INGOT_MERGE_max: K(name##_lines)(p, INGOT_MERGE_max, part, parts); break;                                  \
+      case INGOT_MERGE_min: K(name##_lines)(p, INGOT_MERGE_min, part, parts); break;                                  \
+      default: K(name##_lines)(p, INGOT_MERGE_none, part, parts);                                                     \
     }                                                                                                                 \
   }
 
@@ -89,14 +113,15 @@ static inline void scatter_move(const scatter_args *args, int64_t from, int64_t 
   memcpy((char *)args->out + (size_t)place * bytes, (const char *)args->updates + (size_t)from * bytes, bytes);
 }
 
-#define SCATTER_MERGE(type, merged)                                    \
-  type *y = (type *)args->out + place;                                 \
-  *y = merged(*y, ((const type *)args->updates)[from], args->merge)
+#define SCATTER_MERGE(type, from_type, merged)                                \
+  type *y = (type *)args->out + place;                                        \
+  *y = merged(*y, (type)((const from_type *)args->updates)[from], merge)
 
 SCATTER(scatter_b, scatter_move(args, from, place))
-SCATTER(scatter_f64, SCATTER_MERGE(double, scatter_merged_f64))
-SCATTER(scatter_i64, SCATTER_MERGE(int64_t, scatter_merged_i64))
-SCATTER(scatter_u64, SCATTER_MERGE(uint64_t, scatter_merged_u64))
+SCATTER(scatter_f32, SCATTER_MERGE(double, float, scatter_merged_f64))
+SCATTER(scatter_f64, SCATTER_MERGE(double, double, scatter_merged_f64))
+SCATTER(scatter_i64, SCATTER_MERGE(int64_t, int64_t, scatter_merged_i64))
+SCATTER(scatter_u64, SCATTER_MERGE(uint64_t, uint64_t, scatter_merged_u64))
 
 #undef SCATTER
 #undef SCATTER_MERGE

@@ -4,16 +4,16 @@
 
 #include "kernel.h"
 
-/* The functions of one type of 64 bits, whose elements may be NaN: whether a comes before b, which stands before it in the row;
- * whether entry a of a row comes before entry b in its result, an order without ties; an entry of a heap of `count`, in
- * which none comes before those below it, sinks to its place.
+/* The functions of one type of 64 bits, whose elements may be NaN: whether a comes before b, which stands before it in
+ * the row; whether entry a of a row comes before entry b in its result, an order without ties; an entry of a heap of
+ * `count`, in which none comes before those below it, sinks to its place.
  *
  * The kernel: a heap of the k best so far with the last of them on top, in the place of the result, which is sorted
  * from behind. Williams, "Algorithm 232: Heapsort", 1964. */
 #define TOPK(name, type)                                                                                             \
   static inline int K(name##_before)(type a, type b, int32_t largest) {                                              \
-    if (a != a || b != b) return largest ? a != a && b == b : a == a && b != b;                                      \
-    return largest ? a > b : a < b;                                                                                  \
+    const int above = (a > b) | ((a != a) & (b == b)), below = (a < b) | ((a == a) & (b != b));                      \
+    return largest ? above : below;                                                                                  \
   }                                                                                                                  \
                                                                                                                      \
   static inline int K(name##_entry_before)(const type *values, const int64_t *indices, int64_t a, int64_t b,         \
@@ -47,10 +47,16 @@
       int64_t *indices = args->indices + row * k;                                                                    \
       for (int64_t i = 0; i < k; i++) out[i] = x[i], indices[i] = i;                                                 \
       for (int64_t i = k / 2; i-- > 0;) K(name##_sink)(out, indices, i, k, largest);                                 \
-      for (int64_t i = k; i < args->cols; i++) {                                                                     \
-        if (!K(name##_before)(x[i], out[0], largest)) continue;                                                      \
-        out[0] = x[i], indices[0] = i;                                                                               \
-        K(name##_sink)(out, indices, 0, k, largest);                                                                 \
+      for (int64_t i = k, n; i < args->cols; i += n) {                                                               \
+        int found = args->cols - i < 16;                                                                             \
+        n = found ? args->cols - i : 16;                                                                             \
+        if (!found)                                                                                                  \
+          for (int64_t j = 0; j < 16; j++) found |= K(name##_before)(x[i + j], out[0], largest);                     \
+        for (int64_t j = i; found && j < i + n; j++) {                                                               \
+          if (!K(name##_before)(x[j], out[0], largest)) continue;                                                    \
+          out[0] = x[j], indices[0] = j;                                                                             \
+          K(name##_sink)(out, indices, 0, k, largest);                                                               \
+        }                                                                                                            \
       }                                                                                                              \
       for (int64_t i = k - 1; i > 0; i--) {                                                                          \
         K(name##_swap)(out, indices, 0, i);                                                                          \

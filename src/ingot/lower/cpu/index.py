@@ -149,18 +149,18 @@ def _scatter(kernel: str, accepts: Condition) -> None:
     @row("scatter_elements", kernel, accepts)
     def lower(lowering: Lowering, node: Node) -> None:
         x, indices, updates = (lowering.view(operand) for operand in node.operands)
-        indices, out = lowering.contiguous(indices), lowering.result(node.output, strided=True)
+        out = lowering.result(node.output, strided=True)
         # Floats meet in f64; and nothing else may lie in the memory of a state that is overwritten step by step.
-        dtype = f64 if kernel == "scatter_f64" else out.dtype
+        dtype = f64 if kernel in ("scatter_f32", "scatter_f64") else out.dtype
         is_own = dtype is out.dtype and lowering.lowered.tensors[out.tensor].kind != "update"
         held = out if is_own else lowering.temporary(f"{node.output}.{dtype}", dtype, out.shape)
-        updates = lowering.contiguous(updates if updates.dtype is dtype else lowering.cast(updates, dtype))
+        updates = lowering.contiguous(updates)
         lowering.move(x, held)
         fields = _gather_fields(held.dtype.itemsize) | {
             "indices": pointer(indices), "updates": pointer(updates), "out": pointer(held),
             "rank": len(indices.shape), "axis": node.axis, "index_bytes": indices.dtype.itemsize,
             "merge": abi.constant(f"INGOT_MERGE_{node.reduction}"), "shape": indices.shape,
-            "out_strides": held.strides, "limit": held.shape[node.axis],
+            "index_strides": indices.strides, "out_strides": held.strides, "limit": held.shape[node.axis],
         }  # fmt: skip
         reads = [indices, updates, held]
         lowering.step(kernel, "scatter_args", fields, reads, [held], work=indices.size * 4.0, keeps=1)
@@ -183,7 +183,8 @@ def _replaces(lowering: Lowering, node: Node) -> str:
 
 
 _scatter("scatter_b", _replaces)
-_scatter("scatter_f64", _merges(f64, f32))
+_scatter("scatter_f32", _merges(f32))
+_scatter("scatter_f64", _merges(f64))
 _scatter("scatter_i64", _merges(i64))
 _scatter("scatter_u64", _merges(u64))
 

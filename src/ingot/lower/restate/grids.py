@@ -13,6 +13,7 @@ from ingot.lower.restate.table import restates
 from ingot.ops.define import Expansion
 
 _FAR = 1e9  # elements from an image; what is farther, or NaN, is as far
+_NOWHERE = 2**62  # an image that no batch has
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +149,57 @@ def _deform_conv(
     y = g.matmul(rows, columns, transpose_a=False, transpose_b=False, scale=1.0)
     y = g.reshape(y, shape=(batch, out_channels, *out))
     return y if b is None else g.add(y, g.reshape(b, shape=(out_channels, *[1] * rank)))
+
+
+@restates("roi_align")
+def _roi_align(
+    g: Expansion, x: str, rois: str, batch: str, *, height: int, width: int, ratio: int, scale: float, mode: str,
+    half_pixel: bool,
+) -> str | None:  # fmt: skip
+    """Means of points as two products: with how much each row of an image adds to each bin of a region, and columns.
+
+    How many points a bin has must be known. A region that is an error of the op is given an image that does not exist.
+    """
+    if ratio == 0 or mode != "avg":
+        return None
+    regions = g.type(rois).dims[0]
+    channels, *sizes = g.type(x).dims[1:]
+    scaled = g.sub(g.mul(rois, float(scale)), 0.5 if half_pixel else 0.0)
+    tables = [
+        _bin_means(g, _column(g, scaled, 1 - i), _column(g, scaled, 3 - i), bins, ratio, size, half_pixel)
+        for i, (bins, size) in enumerate(zip((height, width), sizes, strict=True))
+    ]
+    nothing = g.reduce_sum(g.mul(rois, 0.0), axes=(1,), keepdims=False)  # NaN for what is not finite
+    is_good = g.logical_and(g.equal(nothing, 0.0), g.greater_equal(batch, 0))
+    images = g.gather(x, g.where(is_good, batch, g.constant(_NOWHERE, i64)), axis=0)
+    rows, columns = (
+        g.reshape(table, shape=(regions, 1, bins, size))
+        for table, bins, size in zip(tables, (height, width), sizes, strict=True)
+    )
+    plain = {"transpose_a": False, "scale": 1.0}
+    wide = g.matmul(images, g.expand(columns, shape=(regions, channels, width, sizes[1])), transpose_b=True, **plain)
+    return g.matmul(g.expand(rows, shape=(regions, channels, height, sizes[0])), wide, transpose_b=False, **plain)
+
+
+def _column(g: Expansion, table: str, index: int) -> str:
+    """[rows, 1]."""
+    rows = g.type(table).dims[0]
+    return g.slice(table, starts=(0, index), stops=(rows, index + 1), steps=(1, 1))
+
+
+def _bin_means(
+    g: Expansion, start: str, stop: str, bins: int, points: int, size: int, half_pixel: bool
+) -> str:  # fmt: skip
+    """How much each of `size` elements adds to the mean of the points of each bin: [regions, bins, size]."""
+    regions, dtype = g.type(start).dims[0], g.type(start).dtype
+    length = g.sub(stop, start)
+    step = g.div(length if half_pixel else g.maximum(length, 1.0), float(bins))
+    parts = (np.arange(bins)[:, None] + (np.arange(points) + 0.5) / points).reshape(1, bins * points)
+    place = g.add(start, g.mul(step, g.constant(parts, dtype)))
+    is_near = g.logical_and(g.greater_equal(place, -1.0), g.less_equal(place, float(size)))
+    place = g.reshape(g.clip(place, minimum=0.0, maximum=float(size - 1)), shape=(regions, bins * points, 1))
+    apart = g.abs(g.sub(place, g.constant(np.arange(size), dtype)))
+    weight = g.relu(g.sub(1.0, apart))
+    weight = g.mul(weight, g.cast(g.reshape(is_near, shape=(regions, bins * points, 1)), dtype=dtype))
+    whole = g.reshape(weight, shape=(regions, bins, points, size))
+    return g.reduce_mean(whole, axes=(2,), keepdims=False)
