@@ -68,13 +68,17 @@ static inline int64_t scatter_line_begin(const scatter_args *args, const int64_t
   }                                                                                                                   \
                                                                                                                       \
   void K(name)(const void *p, int32_t part, int32_t parts) {                                                          \
-    switch (((const scatter_args *)p)->merge) {                                                                       \
-      case INGOT_MERGE_add: K(name##_lines)(p, INGOT_MERGE_add, part, parts); break;                                  \
-      case INGOT_MERGE_mul: K(name##_lines)(p, INGOT_MERGE_mul, part, parts); break;                                  \
-      case INGOT_MERGE_max: K(name##_lines)(p, INGOT_MERGE_max, part, parts); break;                                  \
-      case INGOT_MERGE_min: K(name##_lines)(p, INGOT_MERGE_min, part, parts); break;                                  \
-      default: K(name##_lines)(p, INGOT_MERGE_none, part, parts);                                                     \
-    }                                                                                                                 \
+    const int32_t merge = ((const scatter_args *)p)->merge;                                                           \
+    if (merge == INGOT_MERGE_add)                                                                                     \
+      K(name##_lines)(p, INGOT_MERGE_add, part, parts);                                                               \
+    else if (merge == INGOT_MERGE_mul)                                                                                \
+      K(name##_lines)(p, INGOT_MERGE_mul, part, parts);                                                               \
+    else if (merge == INGOT_MERGE_max)                                                                                \
+      K(name##_lines)(p, INGOT_MERGE_max, part, parts);                                                               \
+    else if (merge == INGOT_MERGE_min)                                                                                \
+      K(name##_lines)(p, INGOT_MERGE_min, part, parts);                                                               \
+    else                                                                                                              \
+      K(name##_lines)(p, INGOT_MERGE_none, part, parts);                                                              \
   }
 
 static inline double scatter_merged_f64(double y, double x, int32_t merge) {
