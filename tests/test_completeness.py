@@ -22,7 +22,7 @@ LANGUAGE = {
 # Quantised numbers, strings, tables and trees, which run on the reference.
 TABLES = {
     "dequantize", "label_encode", "pairwise_coupling", "quantize", "regex_full_match", "string_concat",
-    "string_normalize", "string_split", "tfidf", "tree_ensemble",
+    "string_normalize", "string_split", "tfidf", "tree_ensemble", "unpack",
 }  # fmt: skip
 # Their operands are no tensors, or they run subgraphs: samples cannot say that, and no kernel takes them.
 TRIED_IN_MODELS = {
@@ -42,8 +42,9 @@ KNOWN_GAPS: dict[str, set[str]] = {
         *TABLES,
         *(LANGUAGE - {"expert_matmul"}),
     },  # sizes that become data come from the importer; a pass finds rotary; torch takes the rest apart
-    # No ONNX op means these; silu is recognised by a pass, and refuse is made of a branch where dims were given.
-    "onnx": {"log1p", "refuse", "silu", *LANGUAGE},
+    # No ONNX op means these; silu is recognised by a pass, refuse is made of a branch where dims were given, and unpack is
+    # what model folders hold.
+    "onnx": {"log1p", "refuse", "silu", "unpack", *LANGUAGE},
     "kernels": {
         *("arange", "det"),
         # Shapes that depend on data.

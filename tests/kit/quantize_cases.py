@@ -23,7 +23,15 @@ def torch_dequantize(x, scale, zero_point=None, *, axis, block, dtype):
     return (x.double() - (0 if zero is None else zero.double())) * scale
 
 
-ORACLE = {"quantize": torch_quantize, "dequantize": torch_dequantize}
+def torch_unpack(x, *, axis, dtype):
+    bits, stored = dtype.bits, 8 * x.element_size()
+    wide = x.long() % 2**stored
+    fields = torch.stack([wide // 2 ** (place * bits) % 2**bits for place in range(stored // bits)], axis + 1)
+    low, high = dtype.limits
+    return torch.where(fields > high, fields - 2**bits, fields).flatten(axis, axis + 1)
+
+
+ORACLE = {"quantize": torch_quantize, "dequantize": torch_dequantize, "unpack": torch_unpack}
 # Samples of types that torch does not have.
 REFUSED = {
     ("quantize", "x[4,5] s>0.5<1[4]"),

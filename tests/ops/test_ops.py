@@ -207,7 +207,7 @@ WITHOUT_ORACLE = {"dims", "random_uniform", "label_encode", "tfidf", "tree_ensem
 WITHOUT_ORACLE |= {"decode_image", "pairwise_coupling", "roi_align"}  # cases of their rules have some
 WITHOUT_ORACLE |= {name for name, op in OPS.items() if not op.samples}
 WITHOUT_ORACLE |= {name for name in OPS if name[:5] in ("strin", "regex")}
-CHOOSING = ("cast", "iota", "quantize", "dequantize", "tfidf", "label_encode")  # their results' dtype
+CHOOSING = ("cast", "iota", "quantize", "dequantize", "tfidf", "label_encode", "unpack")  # their results' dtype
 # torch refuses an empty axis or window, or takes no such dtype.
 REFUSED_BY_TORCH = {
     ("max_pool", "x[0,2,3,3]"),
@@ -247,7 +247,7 @@ def test_torch_computes_the_same(op, sample, rng):
         array = (tensor.double() if tensor.dtype is torch.bfloat16 else tensor).numpy()
         if op.name == "topk":
             array = np.take(array, range(sample.attributes["k"]), sample.attributes["axis"])
-        assert array.dtype.kind == from_numpy(actual[name].dtype).kind or op.name in ("iota", "quantize")
+        assert array.dtype.kind == from_numpy(actual[name].dtype).kind or op.name in ("iota", "quantize", "unpack")
         assert error_of(actual[name], array) <= 1e-11
 
 

@@ -1,14 +1,15 @@
 """Quantisation: numbers of few bits that stand for (number - zero point) * scale.
 
 scale, and zero_point of its shape, are of one element for the whole tensor, of one for each index of an axis, or of
-one for each block of so many elements along the axis: then they have the operand's rank.
+one for each block of so many elements along the axis: then they have the operand's rank. In files, several such numbers
+lie in one integer.
 """
 
 import math
 
 import numpy as np
 
-from ingot.dtype import DType, bf16, f4e2m1, f8e4m3fn, f8e8m0, f16, f32, f64, i4, i8, i16, i32, u8
+from ingot.dtype import DType, bf16, f4e2m1, f8e4m3fn, f8e8m0, f16, f32, f64, i2, i4, i8, i16, i32, u4, u8
 from ingot.errors import ShapeError
 from ingot.ir import TensorType
 from ingot.ops.cast import cast
@@ -175,3 +176,36 @@ def dequantize(x, scale, zero_point=None, *, axis: int, block: int, dtype: DType
     if zero_point is not None:
         steps = steps - _spread(zero_point, x.shape, axis, block).astype(wide)
     return (steps * _spread(scale, x.shape, axis, block).astype(wide)).astype(dtype.numpy)
+
+
+def _infer_unpack(x, *, axis, dtype):
+    is_narrower = dtype.limits is not None and dtype.kind != "b" and dtype.bits < x.dtype.bits
+    if x.dtype.kind not in "iu" or not is_narrower:
+        raise ShapeError(f"unpack: bad dtypes, got {x} to {dtype}, expected integers, and narrower ones in them")
+    if not 0 <= axis < x.rank:
+        raise ShapeError(f"unpack: axis out of range, got {axis}, expected 0..{x.rank - 1}")
+    count, dim = x.dtype.bits // dtype.bits, x.shape[axis]
+    return TensorType(dtype, (*x.shape[:axis], None if dim is None else dim * count, *x.shape[axis + 1 :]))
+
+
+@op(
+    computes=False,
+    infer=_infer_unpack,
+    samples=[
+        sample("x:u8<256[3,5]", axis=1, dtype=u4),
+        sample("x:u8<256[3,5]", axis=0, dtype=i4),
+        sample("x:i32>-2147483648<2147483647[2,5,3]", axis=1, dtype=u4),
+        sample("x:i32>-2147483648<2147483647[4,2]", axis=1, dtype=i8),
+        sample("x:u8<256[0,3]", axis=1, dtype=i2),
+    ],
+)
+def unpack(x, *, axis: int, dtype: DType):
+    """The numbers of fewer bits that lie in integers, the first in the low bits, one after another along an axis."""
+    stored = np.ascontiguousarray(x).view(f"u{x.itemsize}").reshape(x.shape)
+    narrow = np.dtype(f"u{dtype.held.itemsize}")
+    count = 8 * x.itemsize // dtype.bits
+    fields = np.empty((*x.shape[: axis + 1], count, *x.shape[axis + 1 :]), narrow)
+    for place in range(count):
+        field = (stored >> stored.dtype.type(place * dtype.bits)) & stored.dtype.type(2**dtype.bits - 1)
+        fields[(slice(None),) * (axis + 1) + (place,)] = field
+    return fields.reshape(*x.shape[:axis], x.shape[axis] * count, *x.shape[axis + 1 :]).view(dtype.numpy)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ingot.dim import Dim
-from ingot.dtype import DType, f64
+from ingot.dtype import DTYPES, DType, f64, i64, u64
 from ingot.emit.onnx.pen import NUMBERS, Pen
 from ingot.emit.onnx.registry import rule
 from ingot.ir import Node, TensorType
@@ -205,6 +205,26 @@ def dequantize(pen: Pen, node: Node, x: str, scale: str, zero_point: str | None 
         block_size=node.block or None,
         output_dtype=None if node.dtype is pen.type(node, 1).dtype else NUMBERS[node.dtype],
     )
+
+
+@rule("unpack")
+def unpack(pen: Pen, node: Node, x: str) -> str:
+    """ONNX shifts unsigned numbers, and gives an integer too large for a narrow dtype no meaning there."""
+    type, dtype = pen.type(node, 0), node.dtype
+    unsigned = DTYPES[f"u{type.dtype.bits}"]
+    wide = pen.Cast(pen.BitCast(x, to=NUMBERS[unsigned]) if type.dtype.kind == "i" else x, to=NUMBERS[u64])
+    mask = pen.number(2**dtype.bits - 1, u64)
+    fields = []
+    for place in range(type.dtype.bits // dtype.bits):
+        shifted = pen.BitShift(wide, pen.number(place * dtype.bits, u64), direction="RIGHT")
+        fields.append(pen.Unsqueeze(pen.BitwiseAnd(shifted, mask), np.array([node.axis + 1], np.int64)))
+    numbers = pen.Cast(pen.Concat(*fields, axis=node.axis + 1), to=NUMBERS[i64])
+    low, high = dtype.limits
+    if low:
+        numbers = pen.Where(
+            pen.Greater(numbers, pen.number(high, i64)), pen.Sub(numbers, pen.number(2**dtype.bits, i64)), numbers
+        )
+    return pen.Cast(pen.Reshape(numbers, pen.sizes(pen.graph.type(node.output).shape)), to=NUMBERS[dtype])
 
 
 # -- images -------------------------------------------------------------------------------------------------------
