@@ -32,6 +32,7 @@ ROOMS = (
     ("bindings", "reports", "saved", "cache", "candidates"),
     ("session",),
     ("llm", "dynamo", "onnx_backend"),
+    ("quantize",),
     ("cli",),
 )
 STRANGERS = {("run", "emit"), ("emit", "run")}

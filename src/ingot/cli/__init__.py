@@ -8,7 +8,7 @@ from types import TracebackType
 import click
 
 from ingot import __version__
-from ingot.cli import bench, chat, demo, emit, inspect, llm, machine, ops, run
+from ingot.cli import bench, chat, demo, emit, inspect, llm, machine, ops, perplexity, quantize, run
 from ingot.cli.terminal import printable
 from ingot.config import KNOBS, knob
 from ingot.errors import IngotError
@@ -83,7 +83,7 @@ def commands() -> None:
             raise click.UsageError(str(error)) from error
 
 
-for group in (run, llm, chat, bench, demo, inspect, ops, machine, emit):
+for group in (run, llm, chat, perplexity, quantize, bench, demo, inspect, ops, machine, emit):
     for command in group.COMMANDS:
         commands.add_command(command)
 

@@ -91,9 +91,8 @@ class LayerBuilder:
     def linear(self, linear: Linear, x: str, inputs: int, outputs: int, *, prefixed: bool = True) -> str:
         """x [..., inputs] times a weight, with its bias where it has one: [..., outputs]."""
         path = f"{self._path}{linear.path}" if prefixed else linear.path
-        shape = (inputs, outputs) if linear.transposed else (outputs, inputs)
-        weight = self.weights.value(f"{path}.weight", shape, linear.where)
-        result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not linear.transposed)
+        weight, is_turned = self.weights.matrix(f"{path}.weight", inputs, outputs, linear.transposed, linear.where)
+        result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not is_turned)
         if linear.bias.evaluate(self.names):
             bias = self.weights.value(f"{path}.bias", (outputs,), linear.where)
             result = self.add("add", result, bias, hint=f"{linear.path}.biased")

@@ -39,7 +39,7 @@ class Folder:
     @cached_property
     def config(self) -> dict[str, Any]:
         """`config.json`. Raises LoadError, LimitError."""
-        content = self._read("config.json", MAX_CONFIG_BYTES)
+        content = self.content("config.json", MAX_CONFIG_BYTES)
         if content is None:
             raise LoadError(f"{self.path}: not a model folder, it has no config.json")
         return parse_config(content, self._where("config.json"))
@@ -59,6 +59,11 @@ class Folder:
             )
         raise LoadError(f"{self.path}: no weights, expected {SINGLE} or {INDEX}")
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names in it."""
+        return self._names
+
     def has(self, name: str) -> bool:
         """Whether it has a file of that name."""
         return name in self._names
@@ -68,7 +73,7 @@ class Folder:
 
         Raises LoadError when it is not UTF-8 or not a regular file of the folder, LimitError when it is too large.
         """
-        content = self._read(name, limit)
+        content = self.content(name, limit)
         if content is None:
             return None
         try:
@@ -78,7 +83,7 @@ class Folder:
 
     def json(self, name: str, limit: int) -> dict[str, Any] | None:
         """The JSON object in one of its files; None when there is none. Raises as `text`, LoadError if not strict."""
-        content = self._read(name, limit)
+        content = self.content(name, limit)
         return None if content is None else parse_object(content, self._where(name))
 
     def _where(self, name: str) -> str:
@@ -93,7 +98,8 @@ class Folder:
                 return open_regular(root, relative, where)
         raise LoadError(f"{where}: a link that leads outside the folder, to {shown(real)}")
 
-    def _read(self, name: str, limit: int) -> bytes | None:
+    def content(self, name: str, limit: int) -> bytes | None:
+        """The bytes of one of its files, at most `limit`; None when there is none. Raises LoadError, LimitError."""
         if name not in self._names:
             return None
         descriptor = self._open(name)
@@ -113,7 +119,7 @@ class Folder:
 
     def _read_sharded(self) -> dict[str, StoredTensor]:
         where = self._where(INDEX)
-        content = self._read(INDEX, MAX_INDEX_BYTES)
+        content = self.content(INDEX, MAX_INDEX_BYTES)
         assert content is not None
         files = _weight_map(parse_object(content, where), where)
         problems = [

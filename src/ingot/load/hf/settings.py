@@ -48,13 +48,13 @@ def read_settings(template: Template, config: Mapping[str, Any], where: str) -> 
     Raises LoadError for a field that is missing or holds what it cannot mean, LimitError for too many layers,
     UnsupportedError for a choice that the template does not make.
     """
-    if config.get("quantization_config") is not None:
-        raise UnsupportedError(f"{where}: quantization_config: quantised weights, expected f32, f16 or bf16")
     if template.config_in is not None:
         inner = config.get(template.config_in)
         if not isinstance(inner, dict):
             raise LoadError(f"{where}: {template.config_in}: missing or no object, got {inner!r}")
         config, where = inner, f"{where}: {template.config_in}"
+        if config.get("quantization_config") is not None:
+            raise UnsupportedError(f"{where}: quantization_config: got one, expected it beside {template.config_in}")
     for key in ("dtype", "torch_dtype"):
         if config.get(key) is not None and config[key] not in _STORED:
             raise LoadError(f"{where}: {key}: unknown dtype, got {config[key]!r}, expected one of {', '.join(_STORED)}")

@@ -9,6 +9,7 @@ from ingot.dtype import DType, bf16, f16, f32
 from ingot.errors import LoadError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.folder import Folder
+from ingot.load.hf.quantised import quantised_tensors
 from ingot.load.hf.template import Template
 
 _MAX_SHOWN = 40
@@ -17,7 +18,10 @@ _MAX_SHOWN = 40
 class Weights:
     """Puts weights into a graph as f32 values; what is missing or has another shape is noted and stood in for.
 
-    A stored dtype other than f32 is followed by a cast. matrices: the dtype that matrices are rounded to first, if any.
+    A stored dtype other than f32 is followed by a cast, codes of few bits by what decodes them. matrices: the dtype that
+    matrices are rounded to first, if any.
+
+    Raises LoadError, UnsupportedError for a folder's quantisation.
     """
 
     def __init__(self, graph: Graph, folder: Folder, template: Template, matrices: DType | None):
@@ -28,8 +32,17 @@ class Weights:
         self._values: dict[str, str] = {}
         self._problems: list[str] = []
         self._renamed = template.renamed
+        self._quantised = quantised_tensors(graph, folder)
         probe = f"{template.embedding.tokens}.weight"
-        self.prefix = next((p for p in template.prefixes if p + probe in folder.tensors), template.prefixes[0])
+        self.prefix = next((p for p in template.prefixes if self._has(p + probe)), template.prefixes[0])
+
+    def matrix(self, name: str, inputs: int, outputs: int, transposed: bool, where: str) -> tuple[str, bool]:
+        """The f32 value of a linear layer's weight, and whether it is [inputs, outputs].
+
+        transposed: it is, unless it is stored as codes.
+        """
+        is_turned = transposed and not self._is_quantised(name)
+        return self.value(name, (inputs, outputs) if is_turned else (outputs, inputs), where), is_turned
 
     def value(self, name: str, shape: tuple[int, ...], where: str) -> str:
         """The f32 value of a weight, made at the first call. where: the line of the template that asks for it."""
@@ -41,8 +54,11 @@ class Weights:
     def below(self, names: Sequence[str], shape: tuple[int, int], where: str) -> str:
         """The f32 value of several matrices [rows, columns] below each other: [len(names) * rows, columns].
 
-        Few nodes for any number of them, where they are stored in one dtype.
+        Few nodes for any number of them, where they are stored in one dtype of floats.
         """
+        if any(map(self._is_quantised, names)):
+            decoded = [self.value(name, shape, where) for name in names]
+            return self._graph.add("concat", decoded, f"{names[0]}.all", axis=0).output
         parts = [self._load(self._found(name), shape, where) for name in names]
         if len({self._graph.type(part).dtype for part in parts}) > 1:
             parts = [self._cast(part) for part in parts]
@@ -51,7 +67,8 @@ class Weights:
     def finish(self, ignored: Sequence[str]) -> None:
         """Raises LoadError with all that is missing, mis-shaped or not asked for; `ignored` are patterns of names."""
         for name in self._folder.tensors:
-            if name not in self._stored and not any(fnmatchcase(name, pattern) for pattern in ignored):
+            is_used = name in self._stored or (self._quantised is not None and name in self._quantised.used)
+            if not is_used and not any(fnmatchcase(name, pattern) for pattern in ignored):
                 self._problems.append(f"unexpected {name!r}")
         if self._problems:
             rest = len(self._problems) - _MAX_SHOWN
@@ -59,6 +76,12 @@ class Weights:
             raise LoadError(
                 f"{self._folder.path}: {len(self._problems)} weights do not fit the template\n  " + "\n  ".join(lines)
             )
+
+    def _is_quantised(self, name: str) -> bool:
+        return self._quantised is not None and self._quantised.has(name)
+
+    def _has(self, name: str) -> bool:
+        return name in self._folder.tensors or self._is_quantised(name)
 
     def _found(self, name: str) -> str:
         """The name that a weight has in this folder."""
@@ -73,6 +96,8 @@ class Weights:
         return self._stored[name]
 
     def _add(self, name: str, shape: tuple[int, ...], where: str) -> str:
+        if self._quantised is not None and len(shape) == 2 and self._quantised.has(name):
+            return self._quantised.value(name, *shape)
         stored = self._folder.tensors.get(name)
         if stored is None or stored.shape != shape:
             got = f"missing {name!r}" if stored is None else f"shape of {name!r}: got {list(stored.shape)}"
