@@ -150,7 +150,7 @@ class QuantisedTensors(ABC):
 
 
 class _Own(QuantisedTensors):
-    """`<weight>.codes`: I8 [n, k], or U8 [n, k / 2] with two codes each; `.scales`, and `.zeros` of the codes' form."""
+    """`<weight>.codes`: I8 [n, k], or U8 [n, k / 2] with two codes each; `.scales`, and `.zeros` of codes of the latter form."""
 
     def has(self, name: str) -> bool:
         return f"{name}.{CODES}" in self.folder.tensors
@@ -160,8 +160,7 @@ class _Own(QuantisedTensors):
         groups = self.groups(scales, k, 1)
         scale = self.scales(scales, (n, groups))
         if self.folder.tensors[codes].dtype is i8:
-            zero = self.weight(zeros, (i8,), (n, groups)) if zeros in self.folder.tensors else None
-            return Codes(self.weight(codes, (i8,), (n, k)), scale, zero)
+            return Codes(self.weight(codes, (i8,), (n, k)), scale)
         if k % 2:
             raise LoadError(f"{self.folder.tensors[codes].path}: tensor {codes!r} has rows of {k}, expected pairs")
         packed = self.weight(codes, (u8,), (n, k // 2))

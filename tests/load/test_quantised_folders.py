@@ -1,0 +1,183 @@
+"""Folders whose matrices are stored as codes of few bits: every number as the format's documentation has it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import ingot
+from ingot.dtype import f16, f32, i4, i8, u4, u8
+from ingot.errors import IngotError, LoadError, UnsupportedError
+from ingot.load.hf import load_language_model, read_folder
+from ingot.lower.recipe import static_value
+from quantised_folders import CASES, Case, write_case
+
+BY_NAME = {case.name: case for case in CASES}
+every_case = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+
+
+def decoded(folder: Path) -> dict[str, np.ndarray]:
+    """The matrices of a folder's linear layers, by path."""
+    graph = load_language_model(read_folder(folder), context=None).graph
+    found = {}
+    for node in graph.nodes:
+        if node.op.name == "matmul" and "_proj" in node.output:
+            value = static_value(graph, str(node.operands[1]))
+            found[node.output.removesuffix(".1")] = value.evaluate() if node.transpose_b else value.evaluate().T
+    return found
+
+
+@every_case
+def test_matrices_are_exactly_those(case: Case, tmp_path: Path, rng: np.random.Generator) -> None:
+    expected = write_case(case, tmp_path, rng)
+    found = decoded(tmp_path)
+    assert set(found) == set(expected) and len(found) == 7
+    for path, matrix in expected.items():
+        assert found[path].dtype == np.float32
+        np.testing.assert_array_equal(found[path], matrix)
+
+
+@every_case
+def test_the_graph_says_what_kernels_look_for(case: Case, tmp_path: Path, rng: np.random.Generator) -> None:
+    """dequantize(codes [n, k], scales [n, groups] or [n], zero points of the codes' dtype), and codes nothing else."""
+    write_case(case, tmp_path, rng)
+    graph = load_language_model(read_folder(tmp_path), context=None).graph
+    nodes = [node for node in graph.nodes if node.op.name == "dequantize"]
+    assert len(nodes) == 7
+    for node in nodes:
+        codes, scale, *zero = (graph.type(str(operand)) for operand in node.operands)
+        n, k = codes.dims
+        assert codes.dtype in (i8, u8, i4, u4) and scale.dtype in (f16, f32) and node.dtype is f32
+        groups = k // (case.group or k)
+        per_row = (node.axis, node.block, scale.shape) == (0, 0, (n,)) and groups == 1
+        assert per_row or (node.axis, node.block, scale.shape) == (1, case.group, (n, groups))
+        assert [z.shape for z in zero] == [scale.shape] * len(zero) and {z.dtype for z in zero} <= {codes.dtype}
+        assert bool(zero) == (case.zeros == "any")
+
+
+@pytest.mark.parametrize("name", ["int8", "int4 zeros", "compressed 4", "gptq order", "awq"])
+def test_logits_are_those_of_transformers(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    """Of a model with the decoded matrices in the place of its own."""
+    expected = write_case(BY_NAME[name], tmp_path, rng)
+    config = transformers.LlamaConfig.from_pretrained(tmp_path)
+    del config.quantization_config
+    model = transformers.LlamaForCausalLM(config).eval()
+    stored = read_folder(tmp_path).tensors
+    state = {name: torch.from_numpy(tensor.array().copy()) for name, tensor in stored.items() if tensor.dtype is f32}
+    state |= {f"{path}.weight": torch.from_numpy(matrix) for path, matrix in expected.items()}
+    model.load_state_dict({name: state[name] for name in model.state_dict()})
+    ids = rng.integers(0, config.vocab_size, 40).tolist()
+    with torch.inference_mode():
+        logits = model(torch.tensor([ids])).logits[0].numpy()
+    np.testing.assert_allclose(ingot.LLM(tmp_path).logits(ids), logits, atol=2e-4 * np.abs(logits).max(), rtol=0)
+
+
+# -- bad input --------------------------------------------------------------------------------------------------
+
+PATH = "model.layers.0.self_attn.q_proj"
+
+
+def changed(name: str, change: object) -> object:
+    """Changes a tensor of one layer; None takes it away."""
+
+    def apply(tensors: dict[str, np.ndarray]) -> None:
+        array = tensors.pop(f"{PATH}.{name}")
+        if change is not None:
+            tensors[f"{PATH}.{name}"] = change(array)
+
+    return apply
+
+
+BROKEN = [
+    ("int8", "weight.scales", None, "is missing, expected scales"),
+    ("int8", "weight.scales", lambda a: a.astype(np.float64), "is f64[64, 1], expected f16 or bf16 or f32[64, 1]"),
+    ("int8", "weight.scales", lambda a: a[:-1].copy(), "is f32[63, 1], expected f16 or bf16 or f32[64, 1]"),
+    ("int8", "weight.scales", lambda a: a[:, 0].copy(), "expected two dims, and groups that divide 64 columns"),
+    ("int8", "weight.scales", lambda a: np.repeat(a, 3, 1), "expected two dims, and groups that divide 64 columns"),
+    ("int8", "weight.scales", lambda a: a[:, :0].copy(), "expected two dims, and groups that divide 64 columns"),
+    ("int8", "weight.codes", lambda a: a[:, :-1].copy(), "is i8[64, 63], expected i8[64, 64]"),
+    ("int8", "weight.codes", lambda a: a.astype(np.int16), "is i16[64, 64], expected u8[64, 32]"),
+    ("int4", "weight.codes", lambda a: a[:, ::2].copy(), "is u8[64, 16], expected u8[64, 32]"),
+    ("int4 zeros", "weight.zeros", lambda a: np.repeat(a, 2, 1), "is u8[64, 2], expected u8[64, 1]"),
+    ("compressed 4", "weight_packed", lambda a: a.view(np.uint32), "is u32[64, 8], expected i32[64, 8]"),
+    ("compressed 4", "weight_packed", lambda a: a.T.copy(), "is i32[8, 64], expected i32[64, 8]"),
+    ("compressed 4", "weight_shape", lambda a: a + 1, "says [65, 65], expected [64, 64]"),
+    ("compressed 4", "weight_shape", lambda a: a[:1].copy(), "is i64[1], expected i32 or i64[2]"),
+    ("compressed 4 zeros", "weight_zero_point", lambda a: a[1:].copy(), "is i32[7, 2], expected i32[8, 2]"),
+    ("compressed 4 order", "weight_g_idx", lambda a: a * 0, "does not put 64 columns into 2 groups of 32"),
+    ("compressed 8", "weight_scale", None, "is missing, expected scales"),
+    ("gptq", "qzeros", None, "is missing, expected i32[2, 8]"),
+    ("gptq", "qzeros", lambda a: a[:1].copy(), "is i32[1, 8], expected i32[2, 8]"),
+    ("gptq", "g_idx", lambda a: a - 1, "does not put 64 columns into 2 groups of 32"),
+    ("gptq", "g_idx", lambda a: a * 1000, "does not put 64 columns into 2 groups of 32"),
+    ("gptq", "g_idx", lambda a: a[1:].copy(), "is i32[63], expected i32 or i64[64]"),
+    ("gptq", "bias", lambda a: a + 1, "unexpected 'model.layers.0.self_attn.q_proj.bias'"),
+    ("gptq 8", "qweight", lambda a: a[::2].copy(), "is i32[8, 64], expected i32[16, 64]"),
+    ("awq", "qweight", lambda a: a.T.copy(), "is i32[8, 64], expected i32[64, 8]"),
+    ("awq", "scales", lambda a: a.T.copy(), "is f16[64, 2], expected f16 or bf16 or f32[64, 64]"),
+    ("int8", "weight.codes", None, "missing 'model.layers.0.self_attn.q_proj.weight', expected [64, 64]"),
+]
+
+
+@pytest.mark.parametrize(("name", "tensor", "change", "fragment"), BROKEN)
+def test_broken_tensor(
+    name: str, tensor: str, change: object, fragment: str, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    """One error that names the folder and the tensor, the same at the second try."""
+    write_case(BY_NAME[name], tmp_path, rng, [changed(tensor, change)])
+    messages = []
+    for _ in range(2):
+        with pytest.raises(LoadError) as caught:
+            ingot.LLM(tmp_path)
+        messages.append(str(caught.value))
+    assert fragment in messages[0] and messages[0].startswith(str(tmp_path)), messages[0]
+    assert "q_proj" in messages[0] and messages[0] == messages[1]
+
+
+CONFIGS = [
+    (5, LoadError, "expected an object"),
+    ({"quant_method": "bitsandbytes", "load_in_4bit": True}, UnsupportedError, ".quant_method: got 'bitsandbytes'"),
+    ({"bits": 4}, UnsupportedError, ".quant_method: got None"),
+    ({"quant_method": ["gptq"]}, UnsupportedError, ".quant_method: got ['gptq']"),
+    ({"quant_method": "ingot"}, UnsupportedError, ".version: got None, expected 1"),
+    ({"quant_method": "ingot", "version": 2}, UnsupportedError, ".version: got 2, expected 1"),
+    ({"quant_method": "ingot", "version": True}, UnsupportedError, ".version: got True, expected 1"),
+    ({"quant_method": "gptq", "bits": 3}, UnsupportedError, ".bits: got 3, expected 4 or 8"),
+    ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}, UnsupportedError, ".checkpoint_format"),
+    ({"quant_method": "gptq", "bits": 4, "pack_dtype": "int8"}, UnsupportedError, ".pack_dtype: got 'int8'"),
+    ({"quant_method": "gptq", "bits": 4, "dynamic": {"+:x": {"bits": 8}}}, UnsupportedError, ".dynamic: got"),
+    ({"quant_method": "awq", "bits": 8}, UnsupportedError, ".bits: got 8, expected 4"),
+    ({"quant_method": "awq", "bits": 4, "version": "gemv"}, UnsupportedError, ".version: got 'gemv'"),
+    ({"quant_method": "awq", "bits": 4, "version": "gemm", "zero_point": False}, UnsupportedError, ".zero_point"),
+    ({"quant_method": "compressed-tensors", "format": "float-quantized"}, UnsupportedError, ".format: got 'float"),
+    ({"quant_method": "compressed-tensors", "format": "pack-quantized"}, LoadError, ".config_groups: got None"),
+]
+COMPRESSED = [
+    ("config_groups", {"group_0": 1}, LoadError, ".group_0.weights: got None"),
+    ("config_groups", {"g": {"weights": {"num_bits": 2}}}, UnsupportedError, ".g.weights.num_bits: got 2"),
+    ("config_groups", {"g": {"weights": {"num_bits": 4, "type": "float"}}}, UnsupportedError, ".type: got 'float'"),
+    ("config_groups", {"g": {"weights": {"num_bits": 4, "type": "int", "strategy": "block"}}}, UnsupportedError,
+     ".strategy: got 'block'"),
+    ("config_groups", {"g": {"weights": {"num_bits": 8, "type": "int", "strategy": "channel"},
+                             "input_activations": {"dynamic": False}}}, UnsupportedError, ".g.input_activations"),
+    ("kv_cache_scheme", {"num_bits": 8}, UnsupportedError, ".kv_cache_scheme: got"),
+    ("transform_config", {"config_groups": {"u": 1}}, UnsupportedError, ".transform_config: got"),
+    ("sparsity_config", {"format": "sparse-24-bitmask"}, UnsupportedError, ".sparsity_config: got"),
+]  # fmt: skip
+CONFIGS += [(BY_NAME["compressed 4"].config | {key: value}, error, text) for key, value, error, text in COMPRESSED]
+
+
+@pytest.mark.parametrize(("config", "error", "fragment"), CONFIGS)
+def test_refused_config(
+    config: object, error: type[IngotError], fragment: str, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    write_case(BY_NAME["int8"], tmp_path, rng)
+    whole = json.loads((tmp_path / "config.json").read_text()) | {"quantization_config": config}
+    (tmp_path / "config.json").write_text(json.dumps(whole))
+    with pytest.raises(IngotError) as caught:
+        ingot.LLM(tmp_path)
+    assert type(caught.value) is error and fragment in str(caught.value), caught.value
+    assert str(caught.value).startswith(f"{tmp_path}/config.json: quantization_config")
