@@ -42,7 +42,7 @@ KNOWN_GAPS: dict[str, set[str]] = {
         *TABLES,
         *(LANGUAGE - {"expert_matmul"}),
     },  # sizes that become data come from the importer; a pass finds rotary; torch takes the rest apart
-    # No ONNX op means these; silu is recognised by a pass, refuse is made of a branch where dims were given, and unpack is
+    # No ONNX op means these; silu is recognised by a pass, refuse is made of a branch where dims were given, unpack of
     # what model folders hold.
     "onnx": {"log1p", "refuse", "silu", "unpack", *LANGUAGE},
     "kernels": {

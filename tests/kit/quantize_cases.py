@@ -27,8 +27,8 @@ def torch_unpack(x, *, axis, dtype):
     bits, stored = dtype.bits, 8 * x.element_size()
     wide = x.long() % 2**stored
     fields = torch.stack([wide // 2 ** (place * bits) % 2**bits for place in range(stored // bits)], axis + 1)
-    low, high = dtype.limits
-    return torch.where(fields > high, fields - 2**bits, fields).flatten(axis, axis + 1)
+    largest = dtype.limits[1]
+    return torch.where(fields > largest, fields - 2**bits, fields).flatten(axis, axis + 1)
 
 
 ORACLE = {"quantize": torch_quantize, "dequantize": torch_dequantize, "unpack": torch_unpack}

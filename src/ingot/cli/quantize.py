@@ -2,50 +2,101 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ingot.cli.llm import byte_count
 from ingot.cli.model import as_json
-from ingot.cli.terminal import counting, human_bytes, print_json, print_text
+from ingot.cli.perplexity import read_text
+from ingot.cli.terminal import counting, human_bytes, print_json, print_table, print_text
+
+if TYPE_CHECKING:
+    from ingot.quantize import Report
 
 
 @click.command()
 @click.argument("folder", type=click.Path())
 @click.option("--format", "format_", required=True, metavar="int8|int4", help="Of the weights of linear layers.")
-@click.option("-o", "--output", required=True, type=click.Path(), help="The folder to write; its name must be free.")
+@click.option("-o", "--output", type=click.Path(), help="The folder to write; its name must be free.")
 @click.option("--group", type=int, help="Columns that share a scale: 32, 64 or 128; else 32 in int4, all in int8.")
-@click.option("--symmetric/--zero-points", default=True, show_default=True, help="Of int4: codes around 0, or not.")
+@click.option("--zero-points/--symmetric", default=True, show_default=True, help="Of int4.")
 @click.option(
     "--vocabulary", default="int8", show_default=True, metavar="int8|int4|keep", help="Of embedding and logits."
 )
 @click.option("--int8", multiple=True, metavar="PATTERN", help="Weights that are int8, by name, * for any part.")
 @click.option("--keep", multiple=True, metavar="PATTERN", help="Weights that stay as they are.")
+@click.option("--calibrate", metavar="FILE", help="A text to choose codes for; - for stdin.")
+@click.option("--report", "is_report", is_flag=True, help="Only say what is lost, weight by weight.")
+@click.option("--budget", callback=byte_count, metavar="BYTES", help="Of a report: what to store as int8 for it.")
 @as_json
 def quantize(
     folder: str,
     format_: str,
-    output: str,
+    output: str | None,
     group: int | None,
-    symmetric: bool,
+    zero_points: bool,
     vocabulary: str,
     int8: tuple[str, ...],
     keep: tuple[str, ...],
+    calibrate: str | None,
+    is_report: bool,
+    budget: int | None,
     as_json: bool,
 ) -> None:
     """Write the language model or encoder in FOLDER with weights of 8 or 4 bits; norms and biases stay."""
-    from ingot.quantize import Plan, quantize_folder
+    from ingot.quantize import Plan, quantize_folder, report
 
-    plan = Plan(format_, group, not symmetric, vocabulary, int8, keep)
-    with counting(f"quantizing {folder}") as show:
-        written = quantize_folder(folder, output, plan, on_progress=show)
-    if as_json:
+    if is_report == (output is not None):
+        raise click.UsageError("expected either -o or --report")
+    if budget is not None and not is_report:
+        raise click.UsageError("--budget is of a --report")
+    plan = Plan(format_, group, zero_points, vocabulary, int8, keep)
+    given: dict[str, Any] = {"text": None if calibrate is None else read_text(calibrate)}
+    with ExitStack() as bars:
+        given["on_calibration"] = bars.enter_context(counting("running the text"))
+        given["on_progress"] = bars.enter_context(counting(f"quantizing {folder}"))
+        if output is not None:
+            written = quantize_folder(folder, output, plan, **given)
+        else:
+            found = report(folder, plan, **given)
+    if output is None:
+        _print_report(found, budget, as_json)
+    elif as_json:
         print_json(asdict(written) | {"output": output})
+    else:
+        print_text(
+            f"{output}: {written.coded} weights in codes, {written.kept} as they were;"
+            f" {human_bytes(written.before)} became {human_bytes(written.after)}"
+        )
+
+
+def _print_report(found: Report, budget: int | None, as_json: bool) -> None:
+    raised = None if budget is None else found.raised(budget)
+    if as_json:
+        print_json(
+            {
+                "weights": [asdict(loss) for loss in found.losses],
+                "layers": found.layers(),
+                "int8": None if raised is None else [loss.name for loss in raised],
+            }
+        )
         return
-    print_text(
-        f"{output}: {written.coded} weights in codes, {written.kept} as they were;"
-        f" {human_bytes(written.before)} became {human_bytes(written.after)}"
-    )
+    rows = [
+        (loss.name, loss.format, f"{loss.nbytes:,}", _percent(loss.weight_error), _percent(loss.output_error))
+        for loss in found.losses
+    ]
+    print_table(["weight", "", "bytes", "error", "of outputs"], rows, right=["bytes", "error", "of outputs"])
+    layers = [(layer, _percent(error)) for layer, error in found.layers().items()]
+    print_table(["layer", "error"], layers, right=["error"])
+    if raised is not None:
+        print_text(" ".join(f"--int8 {loss.name}" for loss in raised) or "nothing fits the budget")
+
+
+def _percent(error: float | None) -> str:
+    return "" if error is None else f"{100 * error:.2f} %"
 
 
 COMMANDS = [quantize]

@@ -2,5 +2,6 @@
 
 from ingot.quantize.folder import Written, quantize_folder
 from ingot.quantize.matrices import Plan
+from ingot.quantize.report import Report, report
 
-__all__ = ["Plan", "Written", "quantize_folder"]
+__all__ = ["Plan", "Report", "Written", "quantize_folder", "report"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 # Shares of the range of a group that its codes may span; what lies outside is held at their end.
-_RANGES = np.float32([1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 1.05])
+_RANGES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 1.05)
 _SMALLEST_F16 = 2.0**-14  # that has all bits
 
 
@@ -68,7 +68,7 @@ def fit(
     groups = coding.groups(k)
     blocks = matrix.reshape(n, groups, -1)
     weights = None if importance is None else importance.reshape(1, groups, -1)
-    found = [_candidate(blocks, np.float32(share), coding, weights) for share in _RANGES]
+    found = [_candidate(blocks, share, coding, weights) for share in _RANGES]
     errors = np.stack([error for _, _, error in found])
     best = errors.argmin(0)[None]
     scales = np.take_along_axis(np.stack([scale for scale, _, _ in found]), best, 0)[0]
@@ -104,7 +104,7 @@ def _nearest(blocks: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, cod
 
 
 def _candidate(
-    blocks: np.ndarray, share: np.float32, coding: Coding, weights: np.ndarray | None
+    blocks: np.ndarray, share: float, coding: Coding, weights: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scales, zero points and squared errors [n, groups] of codes that span a share of each group's range."""
     low, high = coding.limits
@@ -124,8 +124,8 @@ def _candidate(
     power = (steps * steps).sum(-1) if weights is None else (steps * steps * weights).sum(-1)
     fitted = np.divide((counted * steps).sum(-1), power, out=scale.copy(), where=power > 0)
     held = narrowed(fitted).astype(np.float32)
-    differences = blocks - (
-        _nearest(blocks, held[..., None], zero[..., None], coding) - zero[..., None]
-    ) * held[..., None]
+    differences = (
+        blocks - (_nearest(blocks, held[..., None], zero[..., None], coding) - zero[..., None]) * held[..., None]
+    )
     squares = differences * differences
     return held, zero, (squares if weights is None else squares * weights).sum(-1)

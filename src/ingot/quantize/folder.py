@@ -19,7 +19,9 @@ from ingot.load.hf import Folder, load_language_model, read_folder
 from ingot.load.hf.quantised import CODES, SCALES, VERSION, ZEROS
 from ingot.load.hf.safetensors import DTYPES, StoredTensor
 from ingot.quantize.codes import Coded, Coding, code
+from ingot.quantize.feedback import code_with_feedback
 from ingot.quantize.matrices import Matrix, Plan, matrices_of
+from ingot.quantize.moments import Moments
 
 MAX_COPIED_BYTES = 256 << 20  # of a tokenizer or another file beside the weights
 WEIGHTS = "model.safetensors"
@@ -27,12 +29,10 @@ _COPIED = re.compile(r"(?!\.).*\.(json|jinja|txt|model|md)|LICENSE.*|NOTICE.*")
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _LENGTH_BYTES = 8  # of the header's length
 _ALIGNMENT = 64
-_BLOCK_BYTES = 16 << 20  # of a matrix as f32 that is coded at once, and of a tensor that is copied
+_BLOCK_BYTES = 4 << 20  # of a matrix as f32 that is coded at once, and of a tensor that is copied
 
 # Told how many bytes of the source are done, of how many.
 Progress = Callable[[int, int], None]
-# Codes a whole matrix f32[n, k].
-Coder = Callable[[Matrix, np.ndarray, Coding], Coded]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +50,24 @@ def quantize_folder(
     target: str | os.PathLike[str],
     plan: Plan,
     *,
-    coder: Coder | None = None,
+    text: str | None = None,
     on_progress: Progress | None = None,
+    on_calibration: Progress | None = None,
 ) -> Written:
     """Writes the quantised folder, whole or not at all.
 
-    Of a matrix some rows at a time are in memory, and all of it with a coder, which chooses its codes; each element
-    gets the nearest code unless there is one. Raises OutputError for a target that is there or cannot be written,
-    InputError for a plan that does not fit and a model that is quantised already, and what reading a folder raises.
+    text: the model is run over it, and codes are chosen for what its products are given then; each element gets the
+    nearest code unless there is one. Of a matrix some rows at a time are in memory; with a text, all of it, its moments
+    and the model besides.
+
+    Raises OutputError for a target that is there or cannot be written, InputError for a plan that does not fit, a model
+    that is quantised already and a text that is too short, and what reading a folder raises.
     """
     folder = read_folder(source)
     matrices = plain_matrices(folder)
-    codings = {name: coding for name, matrix in matrices.items() if (coding := plan.coding(matrix)) is not None}
+    codings = codings_of(matrices, plan)
+    coded = [matrices[name] for name in codings]
+    moments = None if text is None else Moments(folder, text, coded, on_calibration)
     if os.path.lexists(target):
         raise OutputError(f"{os.fspath(target)}: exists, expected a free name")
     before, done = sum(tensor.nbytes for tensor in folder.tensors.values()), 0
@@ -70,7 +76,7 @@ def quantize_folder(
             writer = _Writer(file, folder.tensors.values())
             for name, tensor in folder.tensors.items():
                 if name in codings:
-                    _write_coded(writer, tensor, matrices[name], codings[name], coder)
+                    _write_coded(writer, tensor, matrices[name], codings[name], moments)
                 else:
                     writer.add(name, tensor.array())
                 done += tensor.nbytes
@@ -93,6 +99,12 @@ def plain_matrices(folder: Folder) -> Mapping[str, Matrix]:
     return matrices_of(folder, load_language_model(folder, context=None))
 
 
+def codings_of(matrices: Mapping[str, Matrix], plan: Plan) -> dict[str, Coding]:
+    """How matrices are coded, those that are. Raises InputError for a plan that does not fit one."""
+    codings = {name: plan.coding(matrix) for name, matrix in matrices.items()}
+    return {name: coding for name, coding in codings.items() if coding is not None}
+
+
 def rows_of(tensor: StoredTensor, matrix: Matrix) -> Iterator[np.ndarray]:
     """A matrix f32[n, k], some rows at a time; what was read is let go. Raises LoadError for NaN and infinities."""
     stored = tensor.array()
@@ -104,6 +116,15 @@ def rows_of(tensor: StoredTensor, matrix: Matrix) -> Iterator[np.ndarray]:
         if not np.isfinite(block).all():
             raise LoadError(f"{tensor.path}: weight {tensor.name!r} holds NaN or infinities, expected numbers")
         yield block
+
+
+def coded_parts(tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None) -> Iterator[Coded]:
+    """The codes of a matrix, some rows at a time, or all together where there are moments of what it multiplies."""
+    blocks = rows_of(tensor, matrix)
+    if moments is None or matrix.input is None:
+        yield from (code(block, coding) for block in blocks)
+    else:
+        yield code_with_feedback(np.concatenate(list(blocks)), coding, moments.of(matrix.input))
 
 
 class _Writer:
@@ -160,14 +181,11 @@ def _text(rows: Mapping[str, object]) -> bytes:
     return json.dumps(rows, separators=(",", ":")).encode()
 
 
-def _write_coded(writer: _Writer, tensor: StoredTensor, matrix: Matrix, coding: Coding, coder: Coder | None) -> None:
-    blocks = rows_of(tensor, matrix)
-    if coder is None:
-        parts = (code(block, coding) for block in blocks)
-    else:
-        parts = iter([coder(matrix, np.concatenate(list(blocks)), coding)])
+def _write_coded(
+    writer: _Writer, tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None
+) -> None:
     scales, zeros = [], []
-    for part in parts:
+    for part in coded_parts(tensor, matrix, coding, moments):
         writer.write(packed(part.codes, coding))
         scales.append(part.scales)
         zeros += [] if part.zeros is None else [packed(part.zeros, coding)]

@@ -22,7 +22,7 @@ _PASSED = frozenset(("cast", "concat", "permute", "reshape"))
 class Matrix:
     """A weight by its name: [n, k], a row for each output, or the other way round in the file where it is transposed.
 
-    is_vocabulary: a row for each token. input: the value that it is multiplied with; None for a table of rows.
+    is_vocabulary: a row for each token. input: the value that it is multiplied with; None where its rows are taken.
     """
 
     name: str
@@ -38,13 +38,13 @@ class Plan:
     """How matrices are stored, in the words of the command.
 
     format: of linear layers, int8 or int4. group: columns that share a scale; None for 32 in int4, and all in int8.
-    zero_points: codes are counted from one for each group. vocabulary: the format of the embedding and the logits, or
-    keep. int8, keep: patterns of names that are stored so whatever they are.
+    zero_points: int4 codes are counted from one for each group. vocabulary: the format of the embedding and the logits,
+    or keep. int8, keep: patterns of names that are stored so whatever they are.
     """
 
     format: str
     group: int | None = None
-    zero_points: bool = False
+    zero_points: bool = True
     vocabulary: str = "int8"
     int8: Sequence[str] = ()
     keep: Sequence[str] = ()
@@ -57,7 +57,9 @@ class Plan:
             ("group", self.group, (None, *GROUPS)),
         ):
             if value not in known:
-                raise InputError(f"option {name}: unknown value, got {value!r}, expected {' or '.join(map(str, known))}")
+                raise InputError(
+                    f"option {name}: unknown value, got {value!r}, expected {' or '.join(map(str, known))}"
+                )
 
     def coding(self, matrix: Matrix) -> Coding | None:
         """How a matrix is stored; None for as it is. Raises InputError for a group that does not divide its columns."""
@@ -91,25 +93,26 @@ def matrices_of(folder: Folder, model: LanguageModel) -> Mapping[str, Matrix]:
         if name not in graph.values or len(tensor.shape) != 2 or tensor.dtype.kind != "f":
             continue
         uses = list(_uses(graph, name))
-        readers = [node for node, _, _ in uses]
-        transposed = any(is_turned for _, _, is_turned in uses)
+        readers = [node for node, _ in uses]
+        transposed = any(is_turned for _, is_turned in uses)
         n, k = tensor.shape[::-1] if transposed else tensor.shape
         products = [node for node in readers if node.op.name in ("matmul", "expert_matmul")]
         is_vocabulary = n == model.vocab_size and not transposed
         if any(_routes(graph, node) for node in products) or not (products or is_vocabulary):
             continue
-        input = products[0].operands[0] if products else None
+        is_table = any(node.op.name == "gather" for node in readers)
+        input = products[0].operands[0] if products and not is_table else None
         found[name] = Matrix(name, n, k, transposed, is_vocabulary, input)
     return found
 
 
-def _uses(graph: Graph, name: str, is_turned: bool = False) -> Iterator[tuple[Node, str, bool]]:
-    """Each node that reads a matrix, the value that it reads there, and whether its rows are the inputs of a product."""
+def _uses(graph: Graph, name: str, is_turned: bool = False) -> Iterator[tuple[Node, bool]]:
+    """Each node that reads a matrix, and whether it is the matrix's columns that are outputs there."""
     for node in graph.users(name):
         if node.op.name in _PASSED:
             yield from _uses(graph, node.output, is_turned ^ (node.op.name == "permute"))
         else:
-            yield node, name, (is_turned if node.op.name != "matmul" else not node.transpose_b)
+            yield node, (is_turned if node.op.name != "matmul" else not node.transpose_b)
 
 
 def _routes(graph: Graph, product: Node) -> bool:

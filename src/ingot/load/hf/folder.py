@@ -104,8 +104,8 @@ class Folder:
             return None
         descriptor = self._open(name)
         with open(descriptor, "rb") as file:
-            content = file.read(limit + 1)
             size = os.fstat(descriptor).st_size
+            content = file.read(min(size, limit) + 1)  # a buffer of so many is made at once
         if len(content) > limit:
             raise LimitError(f"{self._where(name)}: too large, got {size} bytes, expected at most {limit}")
         return content

@@ -109,7 +109,10 @@ class QuantisedTensors(ABC):
         return self.graph.add_weight(name, self.stored(name, dtypes, shape).array())
 
     def groups(self, name: str, k: int, axis: int) -> int:
-        """How many groups of columns the scales of a matrix are for, by their length along an axis. Raises LoadError."""
+        """How many groups of columns the scales of a matrix are for, by their length along an axis.
+
+        Raises LoadError.
+        """
         tensor = self.folder.tensors.get(name)
         if tensor is None:
             raise LoadError(f"{self.folder.path}: tensor {name!r} is missing, expected scales")
@@ -150,7 +153,7 @@ class QuantisedTensors(ABC):
 
 
 class _Own(QuantisedTensors):
-    """`<weight>.codes`: I8 [n, k], or U8 [n, k / 2] with two codes each; `.scales`, and `.zeros` of codes of the latter form."""
+    """`<weight>.codes`: I8 [n, k], or U8 [n, k / 2] with two codes each; `.scales`; `.zeros` of the latter."""
 
     def has(self, name: str) -> bool:
         return f"{name}.{CODES}" in self.folder.tensors
@@ -263,7 +266,7 @@ class _Gptq(QuantisedTensors):
 
 
 class _Awq(_Gptq):
-    """`qweight` I32 [k, n / 8] and the rest as GPTQ has it; of eight columns in an integer, the even ones come first."""
+    """`qweight` I32 [k, n / 8], the rest as GPTQ has it; of eight columns in an integer, the even ones come first."""
 
     def __init__(self, graph: Graph, folder: Folder):
         super().__init__(graph, folder, 4, 0)
@@ -352,4 +355,6 @@ def _expect_compressed(where: str, config: dict[str, Any]) -> None:
         if inputs and not (isinstance(inputs, dict) and inputs.get("dynamic") is True):
             raise UnsupportedError(f"{here}.input_activations: got {shown(inputs)}, expected none or dynamic ones")
         if group.get("output_activations"):
-            raise UnsupportedError(f"{here}.output_activations: got {shown(group['output_activations'])}, expected none")
+            raise UnsupportedError(
+                f"{here}.output_activations: got {shown(group['output_activations'])}, expected none"
+            )

@@ -18,8 +18,8 @@ _MAX_SHOWN = 40
 class Weights:
     """Puts weights into a graph as f32 values; what is missing or has another shape is noted and stood in for.
 
-    A stored dtype other than f32 is followed by a cast, codes of few bits by what decodes them. matrices: the dtype that
-    matrices are rounded to first, if any.
+    A stored dtype other than f32 is followed by a cast, codes of few bits by what decodes them. matrices: the dtype
+    that matrices are rounded to first, if any.
 
     Raises LoadError, UnsupportedError for a folder's quantisation.
     """

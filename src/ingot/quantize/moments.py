@@ -1,0 +1,102 @@
+"""What a model's matrices are multiplied with, over a text: the second moments of each product's input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from ingot.errors import InputError
+from ingot.llm.tokenizer import Tokenizer
+from ingot.load.hf import Folder, LanguageModel, load_language_model
+from ingot.quantize.matrices import Matrix
+from ingot.session import InferenceSession
+
+MAX_CALIBRATION_WINDOWS = 128  # of a text that a model is run over, spread evenly
+_WINDOW = 512
+_BUDGET_BYTES = 1 << 30  # of moments that are summed in one pass over the text
+
+# Told how many windows are done, of how many.
+Progress = Callable[[int, int], None]
+
+
+class Moments:
+    """Sums of x x^T over the rows x that a text gives each product: f64[k, k] by the value that is multiplied.
+
+    They are made where they are first asked for, as many in one pass as fit in a budget, in the order of `matrices`.
+
+    Raises InputError for a text that is shorter than a window, and what reading the folder's tokenizer raises.
+    """
+
+    def __init__(self, folder: Folder, text: str, matrices: Iterable[Matrix], on_progress: Progress | None = None):
+        self._folder = folder
+        self._on_progress = on_progress
+        self._inputs = {each.input: each.k for each in matrices if each.input is not None}
+        self._sums: dict[str, np.ndarray] = {}
+        tokenizer = Tokenizer.read(folder)
+        ids, prefix = tokenizer.encode(text), list(tokenizer.prefix)
+        context = load_language_model(folder, context=None).context
+        self._length = min(_WINDOW, context)
+        room = self._length - len(prefix)
+        if len(ids) < room:
+            raise InputError(f"text: too short to calibrate with, got {len(ids)} tokens, expected at least {room}")
+        count = min(len(ids) // room, MAX_CALIBRATION_WINDOWS)
+        starts = np.linspace(0, len(ids) - room, count).astype(int).tolist()
+        self._windows = [prefix + ids[start : start + room] for start in starts]
+
+    def of(self, input: str) -> np.ndarray:
+        """The moments of a value."""
+        if input not in self._sums:
+            self._sum(self._next(input))
+        return self._sums[input]
+
+    def _next(self, first: str) -> list[str]:
+        """A value and those after it, as many as the budget allows."""
+        names = list(self._inputs)
+        chosen, spent = [first], 8 * self._inputs[first] ** 2
+        for name in names[names.index(first) + 1 :]:
+            spent += 8 * self._inputs[name] ** 2
+            if spent > _BUDGET_BYTES:
+                break
+            chosen.append(name)
+        return chosen
+
+    def _sum(self, names: Sequence[str]) -> None:
+        model = load_language_model(self._folder, context=self._length)
+        graph = model.graph
+        for output in list(graph.outputs):
+            graph.remove_output(output)
+        for place, name in enumerate(names):
+            graph.set_output(f"input {place}", name)
+        is_encoder = model.kind == "encoder"
+        sizes = {"batch": 1, "length": self._length} if is_encoder else {
+            "rows": self._length, "taken": self._length, "sequences": 1,
+        }  # fmt: skip
+        session = InferenceSession(graph, dims={n: size for n, size in sizes.items() if n in graph.symbols})
+        sums = {name: np.zeros((self._inputs[name],) * 2) for name in names}
+        for done, window in enumerate(self._windows):
+            feeds = _encoder_feeds(window, graph.inputs) if is_encoder else _decoder_feeds(window, model)
+            for name, rows in zip(names, session.run(None, feeds), strict=True):
+                flat = rows.reshape(-1, self._inputs[name])
+                sums[name] += flat.T @ flat
+            if self._on_progress is not None:
+                self._on_progress(done + 1, len(self._windows))
+        self._sums = sums
+
+
+def _encoder_feeds(ids: list[int], inputs: Iterable[str]) -> Mapping[str, np.ndarray]:
+    fed = {name: np.zeros((1, len(ids)), np.int64) for name in inputs}
+    fed["input_ids"][0], fed["attention_mask"][:] = ids, 1
+    return fed
+
+
+def _decoder_feeds(ids: list[int], model: LanguageModel) -> Mapping[str, np.ndarray]:
+    """A sequence from its first position on, in the first blocks of the cache."""
+    rows = np.arange(len(ids), dtype=np.int32)
+    return {
+        "ids": np.array(ids, np.int32),
+        "positions": rows,
+        "owners": np.zeros_like(rows),
+        "blocks": np.arange(model.blocks_per_sequence, dtype=np.int32)[None],
+        "take": rows,
+    }

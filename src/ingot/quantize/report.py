@@ -1,0 +1,133 @@
+"""What a plan loses, weight by weight, and where a budget of bytes is spent best."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ingot.load.hf import read_folder
+from ingot.load.hf.safetensors import StoredTensor
+from ingot.quantize.codes import Coding
+from ingot.quantize.folder import coded_parts, codings_of, plain_matrices, rows_of
+from ingot.quantize.matrices import Matrix, Plan
+from ingot.quantize.moments import Moments
+
+_LAYER = re.compile(r".*?\.\d+(?=\.)")
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What codes lose of a matrix. Errors are relative: root of the squared error over that of the squares.
+
+    weight_error: of the elements. output_error: of what the matrix makes of the rows of a text; None without one.
+    int8: the same as int8, and the bytes that this takes more; None for what is int8.
+    """
+
+    name: str
+    format: str
+    nbytes: int
+    weight_error: float
+    output_error: float | None
+    int8: tuple[float, int] | None
+
+    @property
+    def error(self) -> float:
+        """Of outputs where there is a text, else of weights."""
+        return self.weight_error if self.output_error is None else self.output_error
+
+    @property
+    def layer(self) -> str:
+        """The path of the layer that it belongs to, such as model.layers.0; its own name outside of layers."""
+        found = _LAYER.match(self.name)
+        return self.name if found is None else found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The losses of all coded matrices, in the order of the file."""
+
+    losses: Sequence[Loss]
+
+    def layers(self) -> dict[str, float]:
+        """The error of each layer: root of the mean squared error of its matrices."""
+        squares: dict[str, list[float]] = {}
+        for loss in self.losses:
+            squares.setdefault(loss.layer, []).append(loss.error**2)
+        return {layer: math.sqrt(sum(each) / len(each)) for layer, each in squares.items()}
+
+    def raised(self, budget: int) -> list[Loss]:
+        """The matrices to store as int8 instead for at most so many bytes more, those first that gain most for each."""
+
+        def gain(loss: Loss) -> float:
+            assert loss.int8 is not None
+            return (loss.error**2 - loss.int8[0] ** 2) / max(loss.int8[1], 1)
+
+        chosen = []
+        for loss in sorted((loss for loss in self.losses if loss.int8 is not None), key=gain, reverse=True):
+            assert loss.int8 is not None
+            if gain(loss) > 0 and loss.int8[1] <= budget:
+                chosen.append(loss)
+                budget -= loss.int8[1]
+        return chosen
+
+
+def report(
+    source: str | os.PathLike[str],
+    plan: Plan,
+    *,
+    text: str | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    on_calibration: Callable[[int, int], None] | None = None,
+) -> Report:
+    """What `quantize_folder` would lose with the same arguments. Raises what it does, but for a target."""
+    folder = read_folder(source)
+    matrices = plain_matrices(folder)
+    codings = codings_of(matrices, plan)
+    moments = None
+    if text is not None:
+        moments = Moments(folder, text, [matrices[name] for name in codings], on_calibration)
+    losses = []
+    for name, coding in codings.items():
+        losses.append(_loss(folder.tensors[name], matrices[name], coding, moments, plan))
+        if on_progress is not None:
+            on_progress(len(losses), len(codings))
+    return Report(losses)
+
+
+def _loss(tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None, plan: Plan) -> Loss:
+    weight_error, output_error = _errors(tensor, matrix, coding, moments)
+    nbytes, int8 = _nbytes(matrix, coding), None
+    if coding.bits < 8:
+        wider = Coding(8, plan.group or 0, False)
+        errors = _errors(tensor, matrix, wider, moments)
+        int8 = (errors[0] if errors[1] is None else errors[1], _nbytes(matrix, wider) - nbytes)
+    return Loss(matrix.name, f"int{coding.bits}", nbytes, weight_error, output_error, int8)
+
+
+def _errors(
+    tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None
+) -> tuple[float, float | None]:
+    """The relative errors of elements, and of outputs where there are moments of what is multiplied."""
+    moment = None if moments is None or matrix.input is None else moments.of(matrix.input)
+    decoded = (part.decoded() for part in coded_parts(tensor, matrix, coding, moments))
+    exact = rows_of(tensor, matrix) if moment is None else iter([np.concatenate(list(rows_of(tensor, matrix)))])
+    squares = np.zeros(4)  # of errors and elements, then of what a text makes of them
+    for rows, made in zip(exact, decoded, strict=True):
+        wide, error = rows.astype(np.float64), rows.astype(np.float64) - made
+        squares[:2] += (error * error).sum(), (wide * wide).sum()
+        if moment is not None:
+            squares[2:] += ((error @ moment) * error).sum(), ((wide @ moment) * wide).sum()
+    weight_error, output_error = np.sqrt(squares[::2] / np.maximum(squares[1::2], 1e-300)).tolist()
+    return weight_error, None if moment is None else output_error
+
+
+def _nbytes(matrix: Matrix, coding: Coding) -> int:
+    """Bytes of the codes, scales in f16 and zero points of a matrix."""
+    groups = coding.groups(matrix.k)
+    zeros = -(-groups * coding.bits // 8) if coding.has_zeros else 0
+    return matrix.n * (matrix.k * coding.bits // 8 + 2 * groups + zeros)
