@@ -137,16 +137,19 @@ PLANS = {
     "int8": Plan("int8"),
     "int8 groups": Plan("int8", 32),
     "int4": Plan("int4"),
-    "int4 symmetric": Plan("int4", zero_points=False),
+    "int4 zero points": Plan("int4", 32, zero_points=True),
     "int4 vocabulary": Plan("int4", 32, vocabulary="int4"),
     "some kept": Plan("int4", vocabulary="keep", int8=["*.down_proj.weight"], keep=["model.layers.0.*"]),
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-def test_folder(plan: Plan, dtype: torch.dtype, tmp_path: Path, rng: np.random.Generator) -> None:
+STORED = [(name, torch.float32) for name in PLANS] + [("int8", torch.bfloat16), ("int4", torch.float16)]
+
+
+@pytest.mark.parametrize(("name", "dtype"), STORED)
+def test_folder(name: str, dtype: torch.dtype, tmp_path: Path, rng: np.random.Generator) -> None:
     """Each weight is stored as planned, and the model is the one of the decoded weights."""
+    plan = PLANS[name]
     model = random_llama(tmp_path / "plain", dtype, **SHAPES)
     (tmp_path / "plain" / "tokenizer.json").write_text("{}")
     (tmp_path / "plain" / ".hidden.json").write_text("{}")
@@ -185,8 +188,7 @@ def test_folder(plan: Plan, dtype: torch.dtype, tmp_path: Path, rng: np.random.G
     np.testing.assert_allclose(found, logits, atol=2e-4 * np.abs(logits).max(), rtol=0)
 
 
-KINDS = ["llama, biases and tied", "gpt2", "gpt2, untied and odd scales", "gemma2", "phi3", "gpt_neox", "qwen3_moe",
-         "mixtral"]  # fmt: skip
+KINDS = ["llama, biases and tied", "gpt2, untied and odd scales", "gpt2, bf16", "phi3", "qwen3_moe"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -235,13 +237,13 @@ def test_encoder(tmp_path: Path, rng: np.random.Generator) -> None:
 
 
 def test_memory_is_less_than_a_matrix(tmp_path: Path) -> None:
-    sizes = {"vocab_size": 60_000, "hidden_size": 256, "intermediate_size": 96, "num_hidden_layers": 1}
+    sizes = {"vocab_size": 40_000, "hidden_size": 256, "intermediate_size": 96, "num_hidden_layers": 1}
     random_llama(tmp_path / "plain", torch.bfloat16, **sizes, tie_word_embeddings=True)
     tracemalloc.start()
     quantize_folder(tmp_path / "plain", tmp_path / "few", Plan("int8", 32))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 4 * 60_000 * 256
+    assert peak < 4 * 40_000 * 256
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------
@@ -291,44 +293,51 @@ def test_refused_folders(plain: Path, tmp_path: Path) -> None:
 # -- what is lost -----------------------------------------------------------------------------------------------
 
 
+SKIPPED = {"test", "tests", "idle_test", "site-packages", "encodings", "pydoc_data"}
+
+
 @cache
-def held_out() -> str:
-    """Text that the model which ships has not seen: files of the standard library, by the hash of their paths."""
+def library(is_held_out: bool) -> str:
+    """Pieces of the standard library that the model which ships has not seen, or has: files by the hash of their paths.
+
+    As examples/tiny-lm/train.py chose them.
+    """
     root, texts = Path(sysconfig.get_paths()["stdlib"]), []
-    for path in sorted(root.glob("*.py")):
-        name = hashlib.sha256(path.name.encode()).digest()
-        if int.from_bytes(name[:4], "big") % 25 == 0:
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).parts
+        name = hashlib.sha256("/".join(parts).encode()).digest()
+        if not SKIPPED & set(parts) and (int.from_bytes(name[:4], "big") % 25 == 0) == is_held_out:
             with tokenize.open(path) as file:
                 texts.append(file.read())
-    return "".join(texts)[:60_000]
-
-
-@cache
-def seen() -> str:
-    root = Path(sysconfig.get_paths()["stdlib"])
-    return "".join((root / name).read_text() for name in ("argparse.py", "typing.py", "inspect.py", "ast.py"))
+    whole = "".join(texts)
+    return "".join(whole[len(whole) * piece // 16 :][:1500] for piece in range(16))
 
 
 @cache
 def plain_loss() -> float:
-    return perplexity(ingot.LLM(FOLDER, precision="f32"), held_out()).perplexity
+    return perplexity(ingot.LLM(FOLDER, precision="f32"), library(True), stride=448).perplexity
 
 
 @pytest.mark.parametrize(
     ("plan", "is_calibrated", "most"),
-    [(Plan("int8"), False, 0.005), (Plan("int4"), False, 0.04), (Plan("int4"), True, 0.02)],
-    ids=["int8", "int4", "int4 calibrated"],
+    [
+        (Plan("int8"), False, 0.005),
+        (Plan("int4"), False, 0.04),
+        (Plan("int4", zero_points=True), False, 0.04),
+        (Plan("int4"), True, 0.02),
+    ],
+    ids=["int8", "int4", "int4 zero points", "int4 calibrated"],
 )
 def test_perplexity_of_the_model_that_ships(plan: Plan, is_calibrated: bool, most: float, tmp_path: Path) -> None:
-    quantize_folder(FOLDER, tmp_path / "few", plan, text=seen() if is_calibrated else None)
-    found = perplexity(ingot.LLM(tmp_path / "few", precision="f32"), held_out()).perplexity
+    quantize_folder(FOLDER, tmp_path / "few", plan, text=library(False) if is_calibrated else None)
+    found = perplexity(ingot.LLM(tmp_path / "few", precision="f32"), library(True), stride=448).perplexity
     assert found < plain_loss() * (1 + most)
 
 
 def test_perplexity_is_that_of_the_logits() -> None:
     """Every token once, with as much before it as its window has."""
     llm = ingot.LLM(FOLDER, precision="f32", context=40)
-    text = held_out()[:600]
+    text = library(True)[:600]
     ids, prefix = llm.tokenizer.encode(text), llm.tokenizer.prefix
     room = 40 - len(prefix)
     assert len(ids) > 3 * room
@@ -362,7 +371,7 @@ def test_report(plain: Path) -> None:
     stored, exact = {}, read_folder(FOLDER).tensors
     for loss in found.losses:
         matrix = exact[loss.name].array().astype(np.float32)
-        coded = code(matrix, Coding(8, 0, False) if loss.format == "int8" else Coding(4, 32, True))
+        coded = code(matrix, Coding(8, 0, False) if loss.format == "int8" else Coding(4, 32, False))
         stored[loss.name] = np.linalg.norm(coded.decoded() - matrix) / np.linalg.norm(matrix)
         assert loss.weight_error == pytest.approx(stored[loss.name], rel=1e-5) and loss.output_error is None
         assert (loss.int8 is None) == (loss.format == "int8")
@@ -378,7 +387,7 @@ def test_report(plain: Path) -> None:
 
 def test_report_of_outputs() -> None:
     """With a text, errors are those of the products, and feedback keeps them below those of the elements."""
-    found = report(FOLDER, Plan("int4", keep=["*.mlp.*", "*.[1-4].*"]), text=seen()[:40_000])
+    found = report(FOLDER, Plan("int4", keep=["*.mlp.*", "*.[1-4].*"]), text=library(False)[:10_000])
     linear = [loss for loss in found.losses if loss.format == "int4"]
     assert len(linear) == 4
     for loss in linear:
@@ -386,6 +395,6 @@ def test_report_of_outputs() -> None:
 
 
 def test_a_text_that_is_too_short(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="text: too short to calibrate with, got [34] tokens, expected at least 511"):
+    with pytest.raises(InputError, match=r"text: too short to calibrate with, got \d tokens, expected at least 511"):
         quantize_folder(FOLDER, tmp_path / "out", Plan("int4"), text="a = 3")
     assert not (tmp_path / "out").exists()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--format", "format_", required=True, metavar="int8|int4", help="Of the weights of linear layers.")
 @click.option("-o", "--output", type=click.Path(), help="The folder to write; its name must be free.")
 @click.option("--group", type=int, help="Columns that share a scale: 32, 64 or 128; else 32 in int4, all in int8.")
-@click.option("--zero-points/--symmetric", default=True, show_default=True, help="Of int4.")
+@click.option("--zero-points/--symmetric", help="Of int4: codes from a zero point for each group, or around 0.")
 @click.option(
     "--vocabulary", default="int8", show_default=True, metavar="int8|int4|keep", help="Of embedding and logits."
 )

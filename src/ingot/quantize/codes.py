@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 # Shares of the range of a group that its codes may span; what lies outside is held at their end.
-_RANGES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 1.05)
+_RANGES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 1.05, 1.1)
 _SMALLEST_F16 = 2.0**-14  # that has all bits
 
 

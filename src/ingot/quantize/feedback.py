@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.quantize.codes import Coded, Coding, assigned, fit
+from ingot.quantize.codes import Coded, Coding, fit
 
 _DAMPING = 0.01  # of the mean moment, added to each column's own
 _BLOCK = 128  # columns whose errors are passed on together
@@ -26,22 +26,21 @@ def code_with_feedback(matrix: np.ndarray, coding: Coding, moments: np.ndarray) 
     # Row i of the factor says what an error of column i does to those that are coded later.
     inverse = np.linalg.inv(damped[np.ix_(order, order)])
     factor = np.linalg.cholesky((inverse + inverse.T) / 2).T.astype(np.float32)
-    left = matrix[:, order]
-    codes = np.empty((n, k), np.uint8 if coding.limits[0] == 0 else np.int8)
+    left = matrix.T[order]
+    codes = np.empty((k, n), np.uint8 if coding.limits[0] == 0 else np.int8)
     group_of = order // (coding.group or k)
-    wide = scales.astype(np.float32)
-    points = np.zeros_like(wide) if zeros is None else zeros.astype(np.float32)
+    wide = np.ascontiguousarray(scales.T.astype(np.float32))
+    inverses = np.divide(1, wide, out=np.zeros_like(wide), where=wide != 0)
+    points = np.zeros_like(wide) if zeros is None else np.ascontiguousarray(zeros.T.astype(np.float32))
     for begin in range(0, k, _BLOCK):
         end = min(begin + _BLOCK, k)
-        block, errors = left[:, begin:end], np.empty((n, end - begin), np.float32)
-        for column in range(end - begin):
-            place = begin + column
-            group = slice(group_of[place], group_of[place] + 1)
-            given = block[:, column : column + 1]
-            chosen = assigned(given, scales[:, group], None if zeros is None else zeros[:, group], coding)
-            decoded = (chosen.astype(np.float32) - points[:, group]) * wide[:, group]
-            errors[:, column] = (given - decoded)[:, 0] / factor[place, place]
-            block[:, column:] -= errors[:, column : column + 1] * factor[place, place:end]
-            codes[:, order[place]] = chosen[:, 0]
-        left[:, end:] -= errors @ factor[begin:end, end:]
-    return Coded(codes, scales, zeros)
+        errors = np.empty((end - begin, n), np.float32)
+        for place in range(begin, end):
+            group = group_of[place]
+            steps = np.clip(np.rint(left[place] * inverses[group]) + points[group], *coding.limits)
+            codes[order[place]] = steps
+            error = (left[place] - (steps - points[group]) * wide[group]) / factor[place, place]
+            left[place:end] -= factor[place, place:end, None] * error
+            errors[place - begin] = error
+        left[end:] -= factor[begin:end, end:].T @ errors
+    return Coded(np.ascontiguousarray(codes.T), scales, zeros)

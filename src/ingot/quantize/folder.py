@@ -16,7 +16,7 @@ from ingot.dtype import DType, f32, from_numpy, i8, u8
 from ingot.errors import InputError, LoadError, OutputError
 from ingot.files import release, written, written_folder
 from ingot.load.hf import Folder, load_language_model, read_folder
-from ingot.load.hf.quantised import CODES, SCALES, VERSION, ZEROS
+from ingot.load.hf.coded import CODES, SCALES, VERSION, ZEROS
 from ingot.load.hf.safetensors import DTYPES, StoredTensor
 from ingot.quantize.codes import Coded, Coding, code
 from ingot.quantize.feedback import code_with_feedback

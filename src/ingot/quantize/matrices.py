@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from ingot.errors import InputError
 from ingot.ir import Graph, Node
 from ingot.load.hf import Folder, LanguageModel
-from ingot.load.hf.quantised import GROUPS
+from ingot.load.hf.coded import GROUPS
 from ingot.quantize.codes import Coding
 
 FORMATS = ("int8", "int4")
@@ -44,7 +44,7 @@ class Plan:
 
     format: str
     group: int | None = None
-    zero_points: bool = True
+    zero_points: bool = False
     vocabulary: str = "int8"
     int8: Sequence[str] = ()
     keep: Sequence[str] = ()

@@ -12,7 +12,7 @@ from ingot.load.hf import Folder, LanguageModel, load_language_model
 from ingot.quantize.matrices import Matrix
 from ingot.session import InferenceSession
 
-MAX_CALIBRATION_WINDOWS = 128  # of a text that a model is run over, spread evenly
+MAX_CALIBRATION_WINDOWS = 64  # of a text that a model is run over, spread evenly
 _WINDOW = 512
 _BUDGET_BYTES = 1 << 30  # of moments that are summed in one pass over the text
 

@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from ingot.dtype import DType, bf16, f16, f32
 from ingot.errors import LoadError, UnsupportedError
 from ingot.ir import Graph, TensorType
+from ingot.load.hf.coded import coded_tensors
 from ingot.load.hf.folder import Folder
-from ingot.load.hf.quantised import quantised_tensors
 from ingot.load.hf.template import Template
 
 _MAX_SHOWN = 40
@@ -32,7 +32,7 @@ class Weights:
         self._values: dict[str, str] = {}
         self._problems: list[str] = []
         self._renamed = template.renamed
-        self._quantised = quantised_tensors(graph, folder)
+        self._coded = coded_tensors(graph, folder)
         probe = f"{template.embedding.tokens}.weight"
         self.prefix = next((p for p in template.prefixes if self._has(p + probe)), template.prefixes[0])
 
@@ -41,7 +41,7 @@ class Weights:
 
         transposed: it is, unless it is stored as codes.
         """
-        is_turned = transposed and not self._is_quantised(name)
+        is_turned = transposed and not self._is_coded(name)
         return self.value(name, (inputs, outputs) if is_turned else (outputs, inputs), where), is_turned
 
     def value(self, name: str, shape: tuple[int, ...], where: str) -> str:
@@ -56,7 +56,7 @@ class Weights:
 
         Few nodes for any number of them, where they are stored in one dtype of floats.
         """
-        if any(map(self._is_quantised, names)):
+        if any(map(self._is_coded, names)):
             decoded = [self.value(name, shape, where) for name in names]
             return self._graph.add("concat", decoded, f"{names[0]}.all", axis=0).output
         parts = [self._load(self._found(name), shape, where) for name in names]
@@ -67,7 +67,7 @@ class Weights:
     def finish(self, ignored: Sequence[str]) -> None:
         """Raises LoadError with all that is missing, mis-shaped or not asked for; `ignored` are patterns of names."""
         for name in self._folder.tensors:
-            is_used = name in self._stored or (self._quantised is not None and name in self._quantised.used)
+            is_used = name in self._stored or (self._coded is not None and name in self._coded.used)
             if not is_used and not any(fnmatchcase(name, pattern) for pattern in ignored):
                 self._problems.append(f"unexpected {name!r}")
         if self._problems:
@@ -77,11 +77,11 @@ class Weights:
                 f"{self._folder.path}: {len(self._problems)} weights do not fit the template\n  " + "\n  ".join(lines)
             )
 
-    def _is_quantised(self, name: str) -> bool:
-        return self._quantised is not None and self._quantised.has(name)
+    def _is_coded(self, name: str) -> bool:
+        return self._coded is not None and self._coded.has(name)
 
     def _has(self, name: str) -> bool:
-        return name in self._folder.tensors or self._is_quantised(name)
+        return name in self._folder.tensors or self._is_coded(name)
 
     def _found(self, name: str) -> str:
         """The name that a weight has in this folder."""
@@ -96,8 +96,8 @@ class Weights:
         return self._stored[name]
 
     def _add(self, name: str, shape: tuple[int, ...], where: str) -> str:
-        if self._quantised is not None and len(shape) == 2 and self._quantised.has(name):
-            return self._quantised.value(name, *shape)
+        if self._coded is not None and len(shape) == 2 and self._coded.has(name):
+            return self._coded.value(name, *shape)
         stored = self._folder.tensors.get(name)
         if stored is None or stored.shape != shape:
             got = f"missing {name!r}" if stored is None else f"shape of {name!r}: got {list(stored.shape)}"

@@ -47,7 +47,7 @@ class Codes:
     order: np.ndarray | None = None
 
 
-class QuantisedTensors(ABC):
+class CodedTensors(ABC):
     """The matrices of a folder that are stored in one format, and the tensors that have been used."""
 
     def __init__(self, graph: Graph, folder: Folder):
@@ -152,7 +152,7 @@ class QuantisedTensors(ABC):
         return together
 
 
-class _Own(QuantisedTensors):
+class _Own(CodedTensors):
     """`<weight>.codes`: I8 [n, k], or U8 [n, k / 2] with two codes each; `.scales`; `.zeros` of the latter."""
 
     def has(self, name: str) -> bool:
@@ -176,7 +176,7 @@ class _Own(QuantisedTensors):
         return Codes(self.add("unpack", packed, name=f"{codes}.u4", axis=1, dtype=u4), scale, zero)
 
 
-class _CompressedTensors(QuantisedTensors):
+class _CompressedTensors(CodedTensors):
     """`weight_packed` I32 [n, k / codes in one], or `weight` I8 [n, k]; `weight_scale`, `weight_zero_point` and
     `weight_g_idx` beside them. Packed codes are signed ones and half of their range.
     """
@@ -218,7 +218,7 @@ class _CompressedTensors(QuantisedTensors):
         return self.add("slice", whole, name=f"{value}.all", starts=(0, 0), stops=shape, steps=(1, 1))
 
 
-class _Gptq(QuantisedTensors):
+class _Gptq(CodedTensors):
     """`qweight` I32 [k / codes in one, n], `qzeros` I32 [groups, n / codes in one], `scales` [groups, n], `g_idx` [k].
 
     bits: of a code. offset: what zero points were lessened by, modulo their range.
@@ -287,7 +287,7 @@ class _Awq(_Gptq):
         return np.ascontiguousarray(rows.reshape(n // 8, 2, 4, groups).swapaxes(1, 2)).reshape(n, groups)
 
 
-def quantised_tensors(graph: Graph, folder: Folder) -> QuantisedTensors | None:
+def coded_tensors(graph: Graph, folder: Folder) -> CodedTensors | None:
     """What reads the matrices that a folder's `quantization_config` speaks of; None where there is none.
 
     Raises LoadError for one that is malformed, UnsupportedError for a format that Ingot does not read.
