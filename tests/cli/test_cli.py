@@ -53,7 +53,8 @@ def digits(tmp_path) -> tuple[Path, np.ndarray, np.ndarray]:
 def test_help_names_every_command(call):
     code, out, _ = call("--help")
     assert code == 0
-    names = "run generate chat fit perplexity quantize explain demo inspect list-nodes ops knobs doctor cache emit-c emit-onnx bench dot"
+    names = "run generate chat fit perplexity quantize "
+    names += "explain demo inspect list-nodes ops knobs doctor cache emit-c emit-onnx bench dot"
     for name in names.split():
         assert name in commands.commands and name in out
 

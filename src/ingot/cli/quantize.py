@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -54,14 +53,12 @@ def quantize(
     if budget is not None and not is_report:
         raise click.UsageError("--budget is of a --report")
     plan = Plan(format_, group, zero_points, vocabulary, int8, keep)
-    given: dict[str, Any] = {"text": None if calibrate is None else read_text(calibrate)}
-    with ExitStack() as bars:
-        given["on_calibration"] = bars.enter_context(counting("running the text"))
-        given["on_progress"] = bars.enter_context(counting(f"quantizing {folder}"))
+    text = None if calibrate is None else read_text(calibrate)
+    with counting(f"quantizing {folder}") as show:
         if output is not None:
-            written = quantize_folder(folder, output, plan, **given)
+            written = quantize_folder(folder, output, plan, text=text, on_progress=show)
         else:
-            found = report(folder, plan, **given)
+            found = report(folder, plan, text=text, on_progress=show)
     if output is None:
         _print_report(found, budget, as_json)
     elif as_json:

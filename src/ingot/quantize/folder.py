@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO
 
@@ -21,7 +21,7 @@ from ingot.load.hf.safetensors import DTYPES, StoredTensor
 from ingot.quantize.codes import Coded, Coding, code
 from ingot.quantize.feedback import code_with_feedback
 from ingot.quantize.matrices import Matrix, Plan, matrices_of
-from ingot.quantize.moments import Moments
+from ingot.quantize.moments import Moments, Progress, Work
 
 MAX_COPIED_BYTES = 256 << 20  # of a tokenizer or another file beside the weights
 WEIGHTS = "model.safetensors"
@@ -30,9 +30,6 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _LENGTH_BYTES = 8  # of the header's length
 _ALIGNMENT = 64
 _BLOCK_BYTES = 4 << 20  # of a matrix as f32 that is coded at once, and of a tensor that is copied
-
-# Told how many bytes of the source are done, of how many.
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,6 @@ def quantize_folder(
     *,
     text: str | None = None,
     on_progress: Progress | None = None,
-    on_calibration: Progress | None = None,
 ) -> Written:
     """Writes the quantised folder, whole or not at all.
 
@@ -63,25 +59,23 @@ def quantize_folder(
     Raises OutputError for a target that is there or cannot be written, InputError for a plan that does not fit, a model
     that is quantised already and a text that is too short, and what reading a folder raises.
     """
+    if os.path.lexists(target):
+        raise OutputError(f"{os.fspath(target)}: exists, expected a free name")
     folder = read_folder(source)
     matrices = plain_matrices(folder)
     codings = codings_of(matrices, plan)
-    coded = [matrices[name] for name in codings]
-    moments = None if text is None else Moments(folder, text, coded, on_calibration)
-    if os.path.lexists(target):
-        raise OutputError(f"{os.fspath(target)}: exists, expected a free name")
-    before, done = sum(tensor.nbytes for tensor in folder.tensors.values()), 0
+    moments = None if text is None else Moments(folder, text, [matrices[name] for name in codings])
+    before = sum(tensor.nbytes for tensor in folder.tensors.values())
+    work = Work(before, 0 if moments is None else moments.passes, on_progress)
     with written_folder(target, ()) as temporary:
         with written(temporary / WEIGHTS) as file:
             writer = _Writer(file, folder.tensors.values())
             for name, tensor in folder.tensors.items():
                 if name in codings:
-                    _write_coded(writer, tensor, matrices[name], codings[name], moments)
+                    _write_coded(writer, tensor, matrices[name], codings[name], moments, work)
                 else:
                     writer.add(name, tensor.array())
-                done += tensor.nbytes
-                if on_progress is not None:
-                    on_progress(done, before)
+                work.add(tensor.nbytes)
             writer.finish()
         for name in sorted(filter(_COPIED.fullmatch, folder.names)):
             if not name.endswith(".safetensors.index.json"):
@@ -118,13 +112,15 @@ def rows_of(tensor: StoredTensor, matrix: Matrix) -> Iterator[np.ndarray]:
         yield block
 
 
-def coded_parts(tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None) -> Iterator[Coded]:
+def coded_parts(
+    tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None, work: Work
+) -> Iterator[Coded]:
     """The codes of a matrix, some rows at a time, or all together where there are moments of what it multiplies."""
     blocks = rows_of(tensor, matrix)
     if moments is None or matrix.input is None:
         yield from (code(block, coding) for block in blocks)
     else:
-        yield code_with_feedback(np.concatenate(list(blocks)), coding, moments.of(matrix.input))
+        yield code_with_feedback(np.concatenate(list(blocks)), coding, moments.of(matrix.input, work))
 
 
 class _Writer:
@@ -182,10 +178,10 @@ def _text(rows: Mapping[str, object]) -> bytes:
 
 
 def _write_coded(
-    writer: _Writer, tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None
+    writer: _Writer, tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None, work: Work
 ) -> None:
     scales, zeros = [], []
-    for part in coded_parts(tensor, matrix, coding, moments):
+    for part in coded_parts(tensor, matrix, coding, moments, work):
         writer.write(packed(part.codes, coding))
         scales.append(part.scales)
         zeros += [] if part.zeros is None else [packed(part.zeros, coding)]

@@ -16,8 +16,26 @@ MAX_CALIBRATION_WINDOWS = 64  # of a text that a model is run over, spread evenl
 _WINDOW = 512
 _BUDGET_BYTES = 1 << 30  # of moments that are summed in one pass over the text
 
-# Told how many windows are done, of how many.
+# Told how many bytes are done, of how many.
 Progress = Callable[[int, int], None]
+
+
+class Work:
+    """How far the work is: bytes of weights, and as many once more for each pass over a text."""
+
+    def __init__(self, nbytes: int, passes: int, on_progress: Progress | None):
+        self._pass, self._total, self._done = nbytes, nbytes * (1 + passes), 0.0
+        self._on_progress = on_progress
+
+    def add(self, nbytes: float) -> None:
+        """So much more is done."""
+        self._done += nbytes
+        if self._on_progress is not None:
+            self._on_progress(round(self._done), self._total)
+
+    def add_part(self, parts: int) -> None:
+        """One of so many parts of a pass is done."""
+        self.add(self._pass / parts)
 
 
 class Moments:
@@ -28,9 +46,8 @@ class Moments:
     Raises InputError for a text that is shorter than a window, and what reading the folder's tokenizer raises.
     """
 
-    def __init__(self, folder: Folder, text: str, matrices: Iterable[Matrix], on_progress: Progress | None = None):
+    def __init__(self, folder: Folder, text: str, matrices: Iterable[Matrix]):
         self._folder = folder
-        self._on_progress = on_progress
         self._inputs = {each.input: each.k for each in matrices if each.input is not None}
         self._sums: dict[str, np.ndarray] = {}
         tokenizer = Tokenizer.read(folder)
@@ -44,24 +61,20 @@ class Moments:
         starts = np.linspace(0, len(ids) - room, count).astype(int).tolist()
         self._windows = [prefix + ids[start : start + room] for start in starts]
 
-    def of(self, input: str) -> np.ndarray:
-        """The moments of a value."""
+        self._passes = _fitting(self._inputs)
+
+    @property
+    def passes(self) -> int:
+        """How often the text is run."""
+        return len(self._passes)
+
+    def of(self, input: str, work: Work) -> np.ndarray:
+        """The moments of a value; `work` is told where the text has to be run for them."""
         if input not in self._sums:
-            self._sum(self._next(input))
+            self._sum(next(names for names in self._passes if input in names), work)
         return self._sums[input]
 
-    def _next(self, first: str) -> list[str]:
-        """A value and those after it, as many as the budget allows."""
-        names = list(self._inputs)
-        chosen, spent = [first], 8 * self._inputs[first] ** 2
-        for name in names[names.index(first) + 1 :]:
-            spent += 8 * self._inputs[name] ** 2
-            if spent > _BUDGET_BYTES:
-                break
-            chosen.append(name)
-        return chosen
-
-    def _sum(self, names: Sequence[str]) -> None:
+    def _sum(self, names: Sequence[str], work: Work) -> None:
         model = load_language_model(self._folder, context=self._length)
         graph = model.graph
         for output in list(graph.outputs):
@@ -74,14 +87,26 @@ class Moments:
         }  # fmt: skip
         session = InferenceSession(graph, dims={n: size for n, size in sizes.items() if n in graph.symbols})
         sums = {name: np.zeros((self._inputs[name],) * 2) for name in names}
-        for done, window in enumerate(self._windows):
+        for window in self._windows:
             feeds = _encoder_feeds(window, graph.inputs) if is_encoder else _decoder_feeds(window, model)
             for name, rows in zip(names, session.run(None, feeds), strict=True):
                 flat = rows.reshape(-1, self._inputs[name])
                 sums[name] += flat.T @ flat
-            if self._on_progress is not None:
-                self._on_progress(done + 1, len(self._windows))
+            work.add_part(len(self._windows))
         self._sums = sums
+
+
+def _fitting(inputs: Mapping[str, int]) -> list[list[str]]:
+    """Values of so many columns, put together as far as their moments fit in the budget."""
+    passes: list[list[str]] = []
+    spent = _BUDGET_BYTES
+    for name, k in inputs.items():
+        spent += 8 * k * k
+        if spent > _BUDGET_BYTES:
+            passes.append([])
+            spent = 8 * k * k
+        passes[-1].append(name)
+    return passes
 
 
 def _encoder_feeds(ids: list[int], inputs: Iterable[str]) -> Mapping[str, np.ndarray]:

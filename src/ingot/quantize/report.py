@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from ingot.load.hf.safetensors import StoredTensor
 from ingot.quantize.codes import Coding
 from ingot.quantize.folder import coded_parts, codings_of, plain_matrices, rows_of
 from ingot.quantize.matrices import Matrix, Plan
-from ingot.quantize.moments import Moments
+from ingot.quantize.moments import Moments, Progress, Work
 
 _LAYER = re.compile(r".*?\.\d+(?=\.)")
 
@@ -81,40 +81,39 @@ def report(
     plan: Plan,
     *,
     text: str | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-    on_calibration: Callable[[int, int], None] | None = None,
+    on_progress: Progress | None = None,
 ) -> Report:
     """What `quantize_folder` would lose with the same arguments. Raises what it does, but for a target."""
     folder = read_folder(source)
     matrices = plain_matrices(folder)
     codings = codings_of(matrices, plan)
-    moments = None
-    if text is not None:
-        moments = Moments(folder, text, [matrices[name] for name in codings], on_calibration)
-    losses = []
+    moments = None if text is None else Moments(folder, text, [matrices[name] for name in codings])
+    nbytes = sum(folder.tensors[name].nbytes for name in codings)
+    work, losses = Work(nbytes, 0 if moments is None else moments.passes, on_progress), []
     for name, coding in codings.items():
-        losses.append(_loss(folder.tensors[name], matrices[name], coding, moments, plan))
-        if on_progress is not None:
-            on_progress(len(losses), len(codings))
+        losses.append(_loss(folder.tensors[name], matrices[name], coding, moments, plan, work))
+        work.add(folder.tensors[name].nbytes)
     return Report(losses)
 
 
-def _loss(tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None, plan: Plan) -> Loss:
-    weight_error, output_error = _errors(tensor, matrix, coding, moments)
+def _loss(
+    tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None, plan: Plan, work: Work
+) -> Loss:
+    weight_error, output_error = _errors(tensor, matrix, coding, moments, work)
     nbytes, int8 = _nbytes(matrix, coding), None
     if coding.bits < 8:
         wider = Coding(8, plan.group or 0, False)
-        errors = _errors(tensor, matrix, wider, moments)
+        errors = _errors(tensor, matrix, wider, moments, work)
         int8 = (errors[0] if errors[1] is None else errors[1], _nbytes(matrix, wider) - nbytes)
     return Loss(matrix.name, f"int{coding.bits}", nbytes, weight_error, output_error, int8)
 
 
 def _errors(
-    tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None
+    tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None, work: Work
 ) -> tuple[float, float | None]:
     """The relative errors of elements, and of outputs where there are moments of what is multiplied."""
-    moment = None if moments is None or matrix.input is None else moments.of(matrix.input)
-    decoded = (part.decoded() for part in coded_parts(tensor, matrix, coding, moments))
+    moment = None if moments is None or matrix.input is None else moments.of(matrix.input, work)
+    decoded = (part.decoded() for part in coded_parts(tensor, matrix, coding, moments, work))
     exact = rows_of(tensor, matrix) if moment is None else iter([np.concatenate(list(rows_of(tensor, matrix)))])
     squares = np.zeros(4)  # of errors and elements, then of what a text makes of them
     for rows, made in zip(exact, decoded, strict=True):
