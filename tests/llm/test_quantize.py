@@ -223,17 +223,25 @@ def test_every_kind_of_matrix(kind: str, tmp_path: Path, rng: np.random.Generato
 
 
 def test_encoder(tmp_path: Path, rng: np.random.Generator) -> None:
+    """With a text and without; the program that a session saves computes the same."""
     torch.manual_seed(1)
     config = transformers.BertConfig(
-        vocab_size=99, hidden_size=64, num_hidden_layers=1, num_attention_heads=2, intermediate_size=96
-    )
+        vocab_size=4096, hidden_size=64, num_hidden_layers=1, num_attention_heads=2, intermediate_size=96,
+        max_position_embeddings=64,
+    )  # fmt: skip
     transformers.BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "plain")
-    written = quantize_folder(tmp_path / "plain", tmp_path / "few", Plan("int8"))
-    assert written.coded == 7
-    feeds = {"input_ids": rng.integers(0, 99, (2, 9)), "attention_mask": np.ones((2, 9), np.int64)}
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "plain" / name).write_bytes((Path(FOLDER) / name).read_bytes())
+    feeds = {"input_ids": rng.integers(0, 4096, (2, 9)), "attention_mask": np.ones((2, 9), np.int64)}
     feeds["token_type_ids"] = np.zeros((2, 9), np.int64)
-    plain, few = (ingot.InferenceSession(tmp_path / name).run(None, feeds)[0] for name in ("plain", "few"))
-    assert 0 < np.linalg.norm(few - plain) < 0.02 * np.linalg.norm(plain)
+    (plain,) = ingot.InferenceSession(tmp_path / "plain").run(None, feeds)
+    for name, text in (("few", None), ("calibrated", library(False)[:2000])):
+        assert quantize_folder(tmp_path / "plain", tmp_path / name, Plan("int8"), text=text).coded == 7
+        session = ingot.InferenceSession(tmp_path / name)
+        (few,) = session.run(None, feeds)
+        assert 0 < np.linalg.norm(few - plain) < 0.02 * np.linalg.norm(plain)
+        session.save(tmp_path / f"{name}.ingot")
+        np.testing.assert_array_equal(ingot.InferenceSession(tmp_path / f"{name}.ingot").run(None, feeds)[0], few)
 
 
 def test_memory_is_less_than_a_matrix(tmp_path: Path) -> None:
