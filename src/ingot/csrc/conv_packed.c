@@ -7,9 +7,11 @@
 #define CONV_SMALL (1 << 15)  /* and of a filter for which it then is */
 
 /* How the windows lie: `planes` planes `plane_stride` apart, in which a tap is `unit` adjacent elements; k elements
- * altogether. Per group: `channels`, `out_channels`, `panels`. */
+ * altogether. An element is what `tile` multiplies, a float or a pair of bf16. Per group: `channels`, `out_channels`,
+ * `panels`. */
 typedef struct {
   const conv_args *g;
+  void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
   int64_t planes, plane_stride, unit, k;
   int64_t channels, out_channels, panels;
   float *rows, *sums;               /* scratch: windows, and a panel after the other of [pixels][32] */
@@ -116,7 +118,7 @@ static inline void conv_add_panel(const conv_task *t, const conv_block *b, int64
       .sums_stride = INGOT_PANEL, .more = begin > 0, .ahead_step = ahead_step,
       .ahead = next ? (const char *)next + block * steps * ahead_step : NULL,
       .halved = t->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
-    K(gemm_tile)(length, 1, &product);
+    t->tile(length, 1, &product);
     if (end == t->k) conv_finish(t, b->pixel + first, length, b->group, panel, sums);
   }
 }
@@ -264,6 +266,7 @@ static inline void conv_short(const conv_task *t, const conv_block *b) {
 
 /* Whether windows are read in place: gathering them pays where much is made of them. */
 static inline int conv_is_short(const conv_task *t) {
+  if (t->tile != K(gemm_tile)) return 0;
   return t->k <= INGOT_K_BLOCK || (t->k <= CONV_SHORT && t->k * t->out_channels <= CONV_SMALL);
 }
 
@@ -317,12 +320,21 @@ static inline void conv_perform(conv_task *t, int32_t part, int32_t parts) {
 
 void K(conv2d_f32_packed)(const void *args, int32_t part, int32_t parts) {
   const conv_args *g = args;
-  conv_task task = {.g = g, .planes = 1, .plane_stride = 0, .unit = g->channels / g->groups};
+  conv_task task = {.g = g, .tile = K(gemm_tile), .planes = 1, .unit = g->channels / g->groups};
+  conv_perform(&task, part, parts);
+}
+
+void K(conv2d_bf16_packed)(const void *args, int32_t part, int32_t parts) {
+  conv_args g = *(const conv_args *)args; /* counted in pairs */
+  g.channels /= 2;
+  for (int i = 0; i < 4; i++) g.x_strides[i] /= 2;
+  conv_task task = {.g = &g, .tile = K(gemm_tile_dots), .planes = 1, .unit = g.channels / g.groups};
   conv_perform(&task, part, parts);
 }
 
 void K(conv2d_f32_planes)(const void *args, int32_t part, int32_t parts) {
   const conv_args *g = args;
-  conv_task task = {.g = g, .planes = g->channels / g->groups, .plane_stride = g->x_strides[3], .unit = 1};
+  conv_task task = {.g = g, .tile = K(gemm_tile), .planes = g->channels / g->groups,
+                    .plane_stride = g->x_strides[3], .unit = 1};
   conv_perform(&task, part, parts);
 }

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 from ingot.dtype import DType, f32, f64, i64
 from ingot.ir import Node
-from ingot.lower.cpu.formats import F32
+from ingot.lower.cpu.formats import F32, FORMATS
 from ingot.lower.cpu.linear import epilogue_fields, packed_step
-from ingot.lower.cpu.rows import Condition, both, of, operand_type, row
+from ingot.lower.cpu.rows import Condition, both, of, operand_type, row, stored
+from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.recipe import Static
@@ -80,24 +81,47 @@ def _few_pixels(lowering: Lowering, node: Node) -> str:
 _CONV: Condition = both(of(f32, f32), _flat, _fixed_filter)
 
 
-def _product(kernel: str, condition: Condition) -> None:
-    @row("conv", kernel, condition)
+def _rounded(dots: Dots) -> Condition:
+    """Refuses images that were not rounded for dot products."""
+
+    def refuse(lowering: Lowering, node: Node) -> str:
+        if dots.rows not in lowering.target.rounded:
+            return f"the target has no dot products of {dots.rows}, or they are not wanted"
+        if lowering.undecoded(_root(lowering, node).operands[0], dots.rows) is None:
+            return f"the image is not rounded to {dots.rows}"
+        channels = operand_type(lowering, node, 1).dims[1]
+        return f"{channels} channels, expected an even number" if channels % 2 else ""
+
+    return refuse
+
+
+def _image(lowering: Lowering, value: str | None, dots: Dots | None) -> str | None:
+    """The image that a convolution reads: what its f32 elements are decoded of where these go into dot products."""
+    return lowering.undecoded(value, dots.rows) if dots else value
+
+
+def _product(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
+    @row("conv", kernel, both(_CONV, _pointwise, stored(1, format), *conditions))
     def lower(lowering: Lowering, node: Node) -> None:
         """A product of the filter with the pixels, which are rows of channels."""
         group = lowering.group(node)
-        x = _pixels(lowering, group.root.operands[0])
+        x = _pixels(lowering, _image(lowering, group.root.operands[0], dots))
+        weight = _packed_filter(lowering, group.root, _LAST, format)
         residual = None if group.residual is None else _pixels(lowering, group.residual)
         order = channels_last(lowering.graph.type(group.output).rank)
         out = lowering.accepted_result(group.output, lambda view: _as_rows(view) is not None, order)
         c = _as_rows(out)
         assert c is not None
-        packed_step(
-            lowering, kernel, F32, group, x, _packed_filter(lowering, group.root, _LAST), _bias(group.root), residual, c
-        )
+        packed_step(lowering, kernel, format, group, x, weight, _bias(group.root), residual, c)
 
 
-_product("gemv_f32_packed", both(_CONV, _pointwise, _few_pixels))
-_product("gemm_f32_packed", both(_CONV, _pointwise))
+for _format in reversed(FORMATS):
+    if _format.dots:
+        _takes = _rounded(_format.dots)
+        _product(f"gemv_{_format.dots.family}_packed", _format, _takes, _few_pixels, dots=_format.dots)
+        _product(f"gemm_{_format.dots.family}_packed", _format, _takes, dots=_format.dots)
+    _product(f"gemv_{_format.products}_packed", _format, _few_pixels)
+    _product(f"gemm_{_format.products}_packed", _format)
 
 
 def _pixels(lowering: Lowering, value: str | None) -> View:
@@ -117,20 +141,20 @@ def _bias(conv: Node) -> str | None:
     return conv.operands[2] if len(conv.operands) > 2 else None
 
 
-def _packed_filter(lowering: Lowering, conv: Node, order: tuple[int, ...]) -> View:
+def _packed_filter(lowering: Lowering, conv: Node, order: tuple[int, ...], format: Format) -> View:
     """The filter [O, C / groups, kh, kw] as panels of a product for each group, its dims in `order`."""
-    weight = _filter(lowering, conv)
+    weight = _filter(lowering, conv, format)
     shape = weight.dims
     if order != (0, 1, 2, 3):
         weight = weight.derive("permute", axes=order)
     rows = (shape[0] // conv.groups, math.prod(shape[1:]))
     weight = weight.derive("reshape", shape=rows if conv.groups == 1 else (conv.groups, *rows))
-    return lowering.weight(weight, "panels", True, F32)
+    return lowering.weight(weight, "panels", True, format)
 
 
-def _filter(lowering: Lowering, conv: Node) -> Static:
-    """The fixed filter [O, C / groups, kh, kw]."""
-    weight = lowering.static_value(str(conv.operands[1]))
+def _filter(lowering: Lowering, conv: Node, format: Format) -> Static:
+    """The fixed filter [O, C / groups, kh, kw] as it is stored in a format."""
+    weight = lowering.static_value(str(conv.operands[1])).stored(format)
     out, channels, *kernel = weight.dims
     return weight if len(kernel) == 2 else weight.derive("reshape", shape=(out, channels, 1, *kernel))
 
@@ -138,7 +162,7 @@ def _filter(lowering: Lowering, conv: Node) -> Static:
 @row("conv", "conv2d_f32_depthwise", both(_CONV, _depthwise))
 def _conv_depthwise(lowering: Lowering, node: Node) -> None:
     root = lowering.group(node).root
-    weight = _filter(lowering, root).derive("permute", axes=(2, 3, 1, 0))
+    weight = _filter(lowering, root, F32).derive("permute", axes=(2, 3, 1, 0))
     taps = math.prod(weight.dims[:2])
     work = math.prod(lowering.graph.type(root.output).dims) * taps * _DEPTHWISE
     _emit(lowering, node, "conv2d_f32_depthwise", lowering.image(root.operands[0]), lowering.weight(weight), work)
@@ -147,20 +171,29 @@ def _conv_depthwise(lowering: Lowering, node: Node) -> None:
 @row("conv", "conv2d_f32_planes", both(_CONV, _planes))
 def _conv_planes(lowering: Lowering, node: Node) -> None:
     root = lowering.group(node).root
-    _lower_product(lowering, node, "conv2d_f32_planes", lowering.view(root.operands[0]).as_image(), (0, 1, 2, 3))
+    x = lowering.view(root.operands[0]).as_image()
+    _lower_product(lowering, node, "conv2d_f32_planes", x, _packed_filter(lowering, root, (0, 1, 2, 3), F32))
 
 
-@row("conv", "conv2d_f32_packed", _CONV)
-def _conv_packed(lowering: Lowering, node: Node) -> None:
-    root = lowering.group(node).root
-    _lower_product(lowering, node, "conv2d_f32_packed", lowering.image(root.operands[0]), _LAST)
+def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
+    @row("conv", kernel, both(_CONV, stored(1, format), *conditions))
+    def lower(lowering: Lowering, node: Node) -> None:
+        root = lowering.group(node).root
+        x = lowering.image(_image(lowering, root.operands[0], dots))
+        _lower_product(lowering, node, kernel, x, _packed_filter(lowering, root, _LAST, format))
 
 
-def _lower_product(lowering: Lowering, node: Node, kernel: str, x: View, order: tuple[int, ...]) -> None:
+for _format in reversed(FORMATS):
+    if _format.dots:
+        _packed(f"conv2d_{_format.dots.family}_packed", _format, _rounded(_format.dots), dots=_format.dots)
+_packed("conv2d_f32_packed", F32)
+
+
+def _lower_product(lowering: Lowering, node: Node, kernel: str, x: View, weight: View) -> None:
     root = lowering.group(node).root
     k = math.prod(lowering.graph.type(str(root.operands[1])).dims[1:])
-    work = math.prod(lowering.graph.type(root.output).dims) * k * _FMA * 1.1
-    _emit(lowering, node, kernel, x, _packed_filter(lowering, root, order), work)
+    fma = _FMA if x.dtype is f32 else _FMA / 2
+    _emit(lowering, node, kernel, x, weight, math.prod(lowering.graph.type(root.output).dims) * k * fma * 1.1)
 
 
 def _emit(lowering: Lowering, node: Node, kernel: str, x: View, weight: View, work: float) -> None:

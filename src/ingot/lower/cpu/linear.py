@@ -51,7 +51,7 @@ def _is_gated(lowering: Lowering, node: Node) -> str:
     return "" if lowering.group(node).gate else "no half of its columns gates the other"
 
 
-def _takes_dots(format: Format, dots: Dots) -> Condition:
+def takes_dots(format: Format, dots: Dots) -> Condition:
     """Refuses rows that are not to be rounded for dot products, or cannot be."""
 
     def refuse(lowering: Lowering, node: Node) -> str:
@@ -79,7 +79,9 @@ def _products(format: Format, suffix: str, *conditions: Condition, few: bool) ->
     """Declares a format's kernels for products, the most particular first. few: one of them is for few rows."""
     conditions = (*conditions, _lasting_matrix, stored(1, format))
     if format.dots:
-        takes = _takes_dots(format, format.dots)
+        takes = takes_dots(format, format.dots)
+        if few:
+            _packed(f"gemv_{format.dots.family}_{suffix}", format, *conditions, takes, _few_rows, dots=format.dots)
         _packed(f"gemm_{format.dots.family}_{suffix}", format, *conditions, takes, dots=format.dots)
     if few:
         _packed(f"gemv_{format.products}_{suffix}", format, *conditions, _few_rows)
