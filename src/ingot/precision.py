@@ -62,6 +62,8 @@ def round_operands(graph: Graph, precision: Precision) -> None:
     for node in list(graph.nodes):
         if node.op.name in ("matmul", "conv") and rounding.takes(node):
             rounding.round(node)
+        elif node.op.name == "attention" and rounding.attends(node):
+            rounding.round_rows(node, 3)
 
 
 class _Rounding:
@@ -79,6 +81,18 @@ class _Rounding:
             return False
         # A convolution whose pairs would reach over the end of its channels gains nothing.
         return weight.rank == 2 if node.op.name == "matmul" else weight.dims[1] % _PAIR == 0
+
+    def attends(self, node: Node) -> bool:
+        """Whether queries, keys and values are rounded: rows of pairs."""
+        types = [self.graph.type(str(operand)) for operand in node.operands[:3]]
+        width = types[0].shape[-1]
+        return self.rows is not None and types[0].dtype is f32 and isinstance(width, int) and width % _PAIR == 0
+
+    def round_rows(self, node: Node, count: int) -> None:
+        """Rounds the first operands of a node to what rows are rounded to."""
+        assert self.rows is not None
+        rounded = [self._rounded(str(operand), self.rows, node) for operand in node.operands[:count]]
+        self.graph.set_operands(node, [*rounded, *node.operands[count:]])
 
     def round(self, node: Node) -> None:
         """Gives a product its rounded operands."""

@@ -228,6 +228,8 @@ typedef struct {
  * Strides are [batch, head, row]; the last dim is adjacent. Row i attends to columns <= i + causal_offset when causal.
  * A row whose scores are all -inf gives zeros when `safe`, else NaN, and every row of NaN zeros when `zero_nan`.
  * attention_f32 keeps whole rows of scores, attention_f32_online tiles of INGOT_KV_TILE.
+ * attention_bf16 and its _online: q, k and v are bf16, their rows begin at multiples of 4 bytes where they are q's and
+ * k's, and head_dim is even; products are gemm_bf16's, with weights rounded to bf16, the rest is f32.
  * scratch: parts slots of scratch_stride floats. */
 typedef struct {
   const float *q; const float *k; const float *v; const void *mask; float *out; float *scratch;

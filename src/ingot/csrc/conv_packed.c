@@ -327,7 +327,7 @@ void K(conv2d_f32_packed)(const void *args, int32_t part, int32_t parts) {
 void K(conv2d_bf16_packed)(const void *args, int32_t part, int32_t parts) {
   conv_args g = *(const conv_args *)args; /* counted in pairs */
   g.channels /= 2;
-  for (int i = 0; i < 4; i++) g.x_strides[i] /= 2;
+  for (int i = 0; i < 3; i++) g.x_strides[i] /= 2;
   conv_task task = {.g = &g, .tile = K(gemm_tile_dots), .planes = 1, .unit = g.channels / g.groups};
   conv_perform(&task, part, parts);
 }
