@@ -10,6 +10,7 @@ from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, Node, TensorType
 from ingot.passes.match import is_fixed
 
+_MOVES = ("permute", "reshape", "slice")
 _PAIR = 2  # numbers that a dot product takes together
 
 
@@ -71,6 +72,7 @@ class _Rounding:
         self.graph = graph
         self.weights, self.rows = precision.weights, precision.rows
         self._made: dict[tuple[str, DType], str] = {}
+        self._narrowed: dict[tuple[str, DType], str] = {}
 
     def takes(self, node: Node) -> bool:
         """Whether a product has a fixed f32 matrix, which its rows are multiplied with."""
@@ -116,8 +118,20 @@ class _Rounding:
         if maker is not None and maker.op.name == "cast" and self.graph.type(str(maker.operands[0])).dtype is dtype:
             return value
         if (value, dtype) not in self._made:
-            there = self.graph.add("cast", [value], f"{value}.{dtype}", before=user, dtype=dtype).output
-            self._made[value, dtype] = self.graph.add(
-                "cast", [there], f"{value}.{dtype}.f32", before=user, dtype=f32
-            ).output
+            there = self._narrow(value, dtype, user)
+            back = self.graph.add("cast", [there], f"{value}.{dtype}.f32", before=user, dtype=f32)
+            self._made[value, dtype] = back.output
         return self._made[value, dtype]
+
+    def _narrow(self, value: str, dtype: DType, user: Node) -> str:
+        """A value in a dtype: rounded before it was moved about, so that what made it may write it so."""
+        if (value, dtype) not in self._narrowed:
+            maker = self.graph.producer(value)
+            if maker is not None and maker.op.name in _MOVES and not is_fixed(self.graph, value):
+                source = self._narrow(str(maker.operands[0]), dtype, user)
+                moved = self.graph.add(maker.op.name, [source], f"{value}.{dtype}", before=user, **maker.attributes)
+                self._narrowed[value, dtype] = moved.output
+            else:
+                cast = self.graph.add("cast", [value], f"{value}.{dtype}", before=user, dtype=dtype)
+                self._narrowed[value, dtype] = cast.output
+        return self._narrowed[value, dtype]

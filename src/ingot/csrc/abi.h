@@ -185,7 +185,8 @@ typedef struct {
 
 /* c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias[n]) + residual[m, n]; where residual_first is set, the
  * activation is applied to the whole sum instead. act_alpha, act_beta: the activation's float attributes. b is packed:
- * panel p holds columns 32p..32p+31 as [k][32], zero-padded. bias and residual may be null.
+ * panel p holds columns 32p..32p+31 as [k][32], zero-padded. bias and residual may be null; so may c, where only
+ * rounded, c as bf16, is wanted, or that.
  * _f32_bf16: b is bf16, in the panels of pack_bf16; its elements become floats, so that bits are those of f32 panels.
  * gemm_bf16: so are a's elements, and its rows begin at multiples of 4 bytes; k is even. A sum takes the products of a
  * pair one after the other, the second first, each rounded as a fused multiply-add, with denormals as zeros; pairs are
@@ -194,9 +195,9 @@ typedef struct {
  * alpha * a[m, k] @ b[k, 2n] + bias[2n]; n is a multiple of 16, panel p of b holds columns 16p..16p+15 and
  * n+16p..n+16p+15, and there is no residual. */
 typedef struct {
-  const void *a; const void *b; const float *bias; const float *residual; float *c;
+  const void *a; const void *b; const float *bias; const float *residual; float *c; uint16_t *rounded;
   int64_t m; int64_t n; int64_t k;
-  int64_t a_stride; int64_t residual_stride; int64_t c_stride;
+  int64_t a_stride; int64_t residual_stride; int64_t c_stride; int64_t rounded_stride;
   float alpha; float act_alpha; float act_beta; int32_t activation; int32_t residual_first; int32_t gate;
 } gemm_args;
 
@@ -359,7 +360,7 @@ typedef struct {
   float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
 } conv_nchw_args;
 
-/* 2-D convolution with gemm's epilogue. Element (n, c, y, x) of an image lies at n * strides[0] + y * strides[1]
+/* 2-D convolution with gemm's epilogue, out in the place of c. Element (n, c, y, x) of an image lies at n * strides[0] + y * strides[1]
  * + x * strides[2] + c; x_strides[3] is the stride of x's channels. The taps of padding are zeros and
  * are multiplied, as torch does. weight, with k the elements that one output element sums over, in order:
  * conv2d_f32_packed: [groups][ceil(out_channels / groups / 32)][k][32], zero-padded, k over (kernel row, kernel column,
@@ -370,12 +371,13 @@ typedef struct {
  * conv2d_f32_depthwise: [kernel row][kernel column][channels]; groups == channels == out_channels, x_strides[3] is 1.
  * The depthwise kernel sums in one chain. scratch, none for it: parts slots of scratch_stride floats. */
 typedef struct {
-  const float *x; const float *weight; const float *bias; const float *residual; float *out; float *scratch;
+  const float *x; const float *weight; const float *bias; const float *residual; float *out; uint16_t *rounded;
+  float *scratch;
   int64_t batch; int64_t channels; int64_t height; int64_t width;
   int64_t out_channels; int64_t out_height; int64_t out_width; int64_t groups;
   int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
   int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
-  int64_t x_strides[4]; int64_t out_strides[3]; int64_t residual_strides[3];
+  int64_t x_strides[4]; int64_t out_strides[3]; int64_t residual_strides[3]; int64_t rounded_strides[3];
   int64_t scratch_stride;
   float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
 } conv_args;

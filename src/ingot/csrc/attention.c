@@ -289,7 +289,8 @@ static inline void attention_mix(const attention_slot *s, const attention_block 
         const int64_t row = first + part_begin(rows, (int32_t)t, (int32_t)tiles);
         const int64_t end = first + part_begin(rows, (int32_t)t + 1, (int32_t)tiles);
         const gemm_product product = {
-            .k = s->form.pack_pairs ? (view->reach[half] + 1) / 2 : view->reach[half], .a = s->scores + row * s->score_stride, .a_stride = s->score_stride,
+            .k = s->form.pack_pairs ? (view->reach[half] + 1) / 2 : view->reach[half],
+            .a = s->scores + row * s->score_stride, .a_stride = s->score_stride,
             .b = values + panel * s->value_stride, .b_stride = stride, .panel_stride = s->value_stride,
             .sums = to + row * s->v_stride + panel * INGOT_PANEL, .sums_stride = s->v_stride, .halved = halved};
         s->form.tile(end - row, together, &product);

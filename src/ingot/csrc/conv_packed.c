@@ -91,12 +91,15 @@ static inline void conv_finish(const conv_task *t, int64_t pixel, int64_t count,
     const int64_t length = g->out_width - at.x < count - done ? g->out_width - at.x : count - done;
     const int64_t residual = at.image * g->residual_strides[0] + at.y * g->residual_strides[1] +
                              at.x * g->residual_strides[2];
+    const int64_t out = at.image * g->out_strides[0] + at.y * g->out_strides[1] + at.x * g->out_strides[2];
+    const int64_t rounded = at.image * g->rounded_strides[0] + at.y * g->rounded_strides[1] +
+                            at.x * g->rounded_strides[2];
     const gemm_epilogue epilogue = {g->bias, NULL, g->residual ? g->residual + residual : NULL,
                                     g->residual_strides[2], 1.0f, g->act_alpha, g->act_beta, g->activation,
-                                    g->residual_first};
-    const int64_t out = at.image * g->out_strides[0] + at.y * g->out_strides[1] + at.x * g->out_strides[2];
+                                    g->residual_first, g->rounded ? g->rounded + rounded : NULL,
+                                    g->rounded_strides[2]};
     epilogue_apply(&epilogue, 0, channel, length, columns, sums + done * INGOT_PANEL, INGOT_PANEL,
-                   g->out + out + channel, g->out_strides[2]);
+                   g->out ? g->out + out + channel : NULL, g->out_strides[2]);
     done += length;
   }
 }

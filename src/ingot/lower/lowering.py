@@ -72,7 +72,7 @@ class Lowering:
         self.static = static_values(graph)
         # What depends on no input. All steps of a run read the same state, so what is made of it is packed once.
         self.lasting = static_values(graph, ("weight", "constant", "state")) if graph.states else self.static
-        self.groups, self.grouped = find_groups(graph, self.static, backend.epilogues)
+        self.groups, self.grouped = find_groups(graph, self.static, backend.epilogues, target.rounded)
         self.lowered = Lowered(target, mode)
         self.node_name = ""
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
@@ -126,6 +126,7 @@ class Lowering:
         unit_of: dict[Node, Node | StripGroup] = {node: node for node in alone}
         unit_of |= {member: unit for unit in self.strips for member in unit.members}
         unit_of |= {member: last for last, group in self.groups.items() for member in group.members}
+        unit_of |= {group.rounding: last for last, group in self.groups.items() if group.rounding is not None}
         position = {node: i for i, node in enumerate(self.graph.nodes)}
         last = {unit_of[node]: position[node] for node in position if node in unit_of}
         needs: dict[Node | StripGroup, set[Node | StripGroup]] = {unit: set() for unit in last}
@@ -152,6 +153,10 @@ class Lowering:
     def group(self, node: Node) -> Group:
         """The matmul or convolution that a group's last node stands for, with its epilogue."""
         return self.groups[node]
+
+    def is_only_rounded(self, group: Group) -> bool:
+        """Whether nothing reads the output of a group but its rounding."""
+        return group.rounding is not None and self.graph.only_user(group.output) is group.rounding
 
     # -- operands -----------------------------------------------------------------------------------------------
 

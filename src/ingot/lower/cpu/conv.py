@@ -109,10 +109,13 @@ def _product(kernel: str, format: Format, *conditions: Condition, dots: Dots | N
         weight = _packed_filter(lowering, group.root, _LAST, format)
         residual = None if group.residual is None else _pixels(lowering, group.residual)
         order = channels_last(lowering.graph.type(group.output).rank)
-        out = lowering.accepted_result(group.output, lambda view: _as_rows(view) is not None, order)
-        c = _as_rows(out)
-        assert c is not None
-        packed_step(lowering, kernel, format, group, x, weight, _bias(group.root), residual, c)
+
+        def rows(value: str) -> View | None:
+            return _as_rows(lowering.accepted_result(value, lambda view: _as_rows(view) is not None, order))
+
+        c = None if lowering.is_only_rounded(group) else rows(group.output)
+        rounded = None if group.rounding is None else rows(group.rounding.output)
+        packed_step(lowering, kernel, format, group, x, weight, _bias(group.root), residual, c, rounded)
 
 
 for _format in reversed(FORMATS):
@@ -204,18 +207,22 @@ def _emit(lowering: Lowering, node: Node, kernel: str, x: View, weight: View, wo
     fields: dict[str, Field] = {"x": pointer(x), "weight": pointer(weight), "groups": root.groups}
     fields |= epilogue_fields(lowering, group, _bias(root), reads)
     inplace: tuple[int, ...] = ()
-    out = _image_result(lowering, group.output)
+    out = None if lowering.is_only_rounded(group) else _image_result(lowering, group.output)
+    rounded = None if group.rounding is None else _image_result(lowering, group.rounding.output)
+    writes = [view for view in (out, rounded) if view is not None]
     if group.residual is not None:
         residual = lowering.image(group.residual)
         # The residual of an element is read before that element is written, so the sum may take its place.
-        inplace = (len(reads),) if residual.strides == out.strides else ()
+        inplace = (len(reads),) if out is not None and residual.strides == out.strides else ()
         reads.append(residual)
         fields |= {"residual": pointer(residual), "residual_strides": _image_strides(residual)}
-    fields |= _image_fields(x, out, root) | {"channels": x.shape[1], "out_channels": out.shape[1]}
+    fields |= _image_fields(x, writes[0], root) | {"channels": x.shape[1], "out_channels": writes[0].shape[1]}
     kernel_h, kernel_w = _two(lowering.graph.type(str(root.operands[1])).dims[2:], 1)
-    fields |= {"out": pointer(out), "kernel_h": kernel_h, "kernel_w": kernel_w}
-    fields |= {"x_strides": (*_image_strides(x), x.strides[1]), "out_strides": _image_strides(out)}
-    lowering.step(kernel, "conv_args", fields, reads, [out], work=work, inplace=inplace)
+    fields |= {"kernel_h": kernel_h, "kernel_w": kernel_w, "x_strides": (*_image_strides(x), x.strides[1])}
+    for name, view in (("out", out), ("rounded", rounded)):
+        if view is not None:
+            fields |= {name: pointer(view), f"{name}_strides": _image_strides(view)}
+    lowering.step(kernel, "conv_args", fields, reads, writes, work=work, inplace=inplace)
 
 
 def _image_strides(view: View) -> tuple[int, ...]:
