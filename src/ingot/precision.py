@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ingot.dtype import DType, bf16, f32
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, Node, TensorType
+from ingot.passes.dce import eliminate_dead
 from ingot.passes.match import is_fixed
 
 _MOVES = ("permute", "reshape", "slice")
@@ -65,6 +66,7 @@ def round_operands(graph: Graph, precision: Precision) -> None:
             rounding.round(node)
         elif node.op.name == "attention" and rounding.attends(node):
             rounding.round_rows(node, 3)
+    eliminate_dead(graph)  # moves of values that are moved rounded
 
 
 class _Rounding:

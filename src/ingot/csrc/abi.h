@@ -76,7 +76,7 @@ enum {
 
 /* The ops of a strip program. Reductions go over a row and give one element; the rest are element-wise, but for pivot.
  * squares: the sum of (a - (b + c))^2. offset: the mean of a - b. pivot: a number among a row's elements (norm_pivot).
- * norm_scale: 1 / sqrt(variance + alpha), a being the sum of `beta` squares around b + c. normalise:
+ * narrow: to bf16, which its result in memory is. norm_scale: 1 / sqrt(variance + alpha), a being the sum of `beta` squares around b + c. normalise:
  * (a - (b + f)) c d + e, where b, c and f have one element a row. */
 enum {
   INGOT_STRIP_OP_sum = 1,
@@ -88,6 +88,7 @@ enum {
   INGOT_STRIP_LAST_REDUCTION = INGOT_STRIP_OP_offset,
   INGOT_STRIP_OP_pivot,
   INGOT_STRIP_OP_copy,
+  INGOT_STRIP_OP_narrow,
   INGOT_STRIP_OP_norm_scale,
   INGOT_STRIP_OP_normalise,
   #define UNARY(op, cost, expression) INGOT_STRIP_OP_##op,
@@ -228,7 +229,7 @@ typedef struct {
 /* out = softmax(scale * q @ k^T + mask) @ v; head h of q reads head h / (heads / kv_heads) of k and v.
  * Strides are [batch, head, row]; the last dim is adjacent. Row i attends to columns <= i + causal_offset when causal.
  * A row whose scores are all -inf gives zeros when `safe`, else NaN, and every row of NaN zeros when `zero_nan`.
- * attention_f32 keeps whole rows of scores, attention_f32_online tiles of INGOT_KV_TILE.
+ * rounds: out is bf16. attention_f32 keeps whole rows of scores, attention_f32_online tiles of INGOT_KV_TILE.
  * attention_bf16 and its _online: q, k and v are bf16, their rows begin at multiples of 4 bytes where they are q's and
  * k's, and head_dim is even; products are gemm_bf16's, with weights rounded to bf16, the rest is f32.
  * scratch: parts slots of scratch_stride floats. */
@@ -238,7 +239,7 @@ typedef struct {
   int64_t q_strides[3]; int64_t k_strides[3]; int64_t v_strides[3]; int64_t out_strides[3];
   int64_t mask_strides[4];                 /* batch, head, row, column */
   int64_t scratch_stride; int64_t causal_offset;
-  float scale; int32_t causal; int32_t safe; int32_t zero_nan; int32_t mask_kind;
+  float scale; int32_t causal; int32_t safe; int32_t zero_nan; int32_t mask_kind; int32_t rounds;
 } attention_args;
 
 /* Rows of x written into a cache of keys, [total_blocks][kv_heads][dim][64], or of values, [..][64][dim]: row r of x is

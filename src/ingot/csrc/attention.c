@@ -355,11 +355,13 @@ static inline void attention_finish(const attention_args *g, const attention_blo
     const int is_nan = total != total || (total == 0.0f && !g->safe);
     const vf nothing = v_set(is_nan && !g->zero_nan ? NAN : 0.0f);
     const float *sums = b->sums + r * v_stride;
-    float *out =
-        g->out + b->batch * g->out_strides[0] + b->of[r] * g->out_strides[1] + b->at[r] * g->out_strides[2];
+    const int64_t at = b->batch * g->out_strides[0] + b->of[r] * g->out_strides[1] + b->at[r] * g->out_strides[2];
+    float *out = g->out + at;
     for (int64_t j = 0; j < g->v_dim; j += 16) {
       const vf v = is_nan || total == 0.0f ? nothing : v_div(v_load(sums + j), v_set(total));
-      if (g->v_dim - j < 16)
+      if (g->rounds)
+        epilogue_round(v, g->v_dim - j, (uint16_t *)(void *)g->out + at + j);
+      else if (g->v_dim - j < 16)
         v_store_n(out + j, v, g->v_dim - j);
       else
         v_store(out + j, v);

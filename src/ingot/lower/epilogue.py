@@ -1,4 +1,6 @@
-"""Groups: a matmul or convolution with the bias, activation, residual and gate that its kernel applies to its sums."""
+"""Groups: a matmul or convolution with the bias, activation, residual and gate that its kernel applies to its sums, and
+what rounds its results, or those of attention.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ class EpilogueLimits:
 
 @dataclass(slots=True)
 class Group:
-    """root: the matmul or conv. The epilogue computes activation(root + bias) + residual into `output`.
+    """root: the matmul, conv or attention, which has no epilogue but `rounding`. The epilogue computes
+    activation(root + bias) + residual into `output`.
 
     activation: as `kernel_op` names it, or "". residual_first: it is applied to the whole sum instead. act_alpha,
     act_beta: its float attributes. gate: where it is "first" or "second", the output is activation(that half of the
@@ -59,10 +62,12 @@ def find_groups(
     groups: dict[Node, Group] = {}
     inside: set[Node] = set()
     for node in graph.nodes:
-        if node.op.name not in ("matmul", "conv") or node in groups or node.output in static:
+        if node.op.name not in ("matmul", "conv", "attention") or node in groups or node.output in static:
             continue
         group = Group(node, [node])
-        if graph.type(node.output).dtype is f32:
+        if node.op.name == "attention":
+            _round_attention(graph, rounded, group)
+        elif graph.type(node.output).dtype is f32:
             _grow(graph, static, limits, group, lambda user: user in groups or user in inside)
             _take_gate(graph, static, limits, group)
             _take_rounding(graph, static, rounded, group)
@@ -133,6 +138,13 @@ def _take_gate(graph: Graph, static: set[str], limits: EpilogueLimits, group: Gr
             group.gate = gate
             group.members += [*halves, activation, product]
             return
+
+
+def _round_attention(graph: Graph, rounded: Collection[DType], group: Group) -> None:
+    """Takes a cast that is all that reads an attention."""
+    user = graph.only_user(group.output)
+    if user is not None and user.op.name == "cast" and user.dtype in rounded:
+        group.rounding = user
 
 
 def _take_rounding(graph: Graph, static: set[str], rounded: Collection[DType], group: Group) -> None:

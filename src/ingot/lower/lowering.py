@@ -120,7 +120,8 @@ class Lowering:
         alone = [n for n in self.graph.nodes if n not in self.grouped and n.outputs[0] not in waiting]
         taken = self.grouped | set(self.groups)
         limits = self.backend.strips
-        self.strips = find_strips(self.graph, self.static, taken, limits) if self.target.strips else []
+        rounded = self.target.rounded
+        self.strips = find_strips(self.graph, self.static, taken, limits, rounded) if self.target.strips else []
         if not self.strips:
             return list(alone)
         unit_of: dict[Node, Node | StripGroup] = {node: node for node in alone}
@@ -151,7 +152,7 @@ class Lowering:
         return row
 
     def group(self, node: Node) -> Group:
-        """The matmul or convolution that a group's last node stands for, with its epilogue."""
+        """The matmul, convolution or attention that a group's last node stands for, with its epilogue."""
         return self.groups[node]
 
     def is_only_rounded(self, group: Group) -> bool:

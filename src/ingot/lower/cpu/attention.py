@@ -59,7 +59,9 @@ _declare("attention_f32", f32, accept)
 
 
 def _lower_attention(lowering: Lowering, node: Node, kernel: str, q: View, k: View, v: View) -> None:
-    out = lowering.accepted_result(node.output, lambda view: view.has_adjacent_columns)
+    rounding = lowering.group(node).rounding
+    value = node.output if rounding is None else rounding.output
+    out = lowering.accepted_result(value, lambda view: view.has_adjacent_columns)
     (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, _), v_dim = q.shape, k.shape, v.shape[-1]
     if not heads:
         return
@@ -72,7 +74,7 @@ def _lower_attention(lowering: Lowering, node: Node, kernel: str, q: View, k: Vi
         "out_strides": out.strides[:3], "scale": node.scale, "causal": int(node.causal),
         "causal_offset": node.causal_offset,
         "safe": int(node.safe or kv_len == 0),  # values of no columns sum to zeros, whatever their weights
-        "zero_nan": int(node.zero_nan),
+        "zero_nan": int(node.zero_nan), "rounds": int(rounding is not None),
     }  # fmt: skip
     if len(node.operands) > 3 and node.operands[3] is not None:
         mask = broadcast_view(lowering.view(node.operands[3]), (batch, heads, q_len, kv_len))
