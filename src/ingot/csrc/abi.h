@@ -76,8 +76,8 @@ enum {
 
 /* The ops of a strip program. Reductions go over a row and give one element; the rest are element-wise, but for pivot.
  * squares: the sum of (a - (b + c))^2. offset: the mean of a - b. pivot: a number among a row's elements (norm_pivot).
- * narrow: to bf16, which its result in memory is. norm_scale: 1 / sqrt(variance + alpha), a being the sum of `beta` squares around b + c. normalise:
- * (a - (b + f)) c d + e, where b, c and f have one element a row. */
+ * norm_scale: 1 / sqrt(variance + alpha), a being the sum of `beta` squares around b + c. narrow: to bf16, which its
+ * result in memory is. normalise: (a - (b + f)) c d + e, where b, c and f have one element a row. */
 enum {
   INGOT_STRIP_OP_sum = 1,
   INGOT_STRIP_OP_mean,
@@ -361,8 +361,8 @@ typedef struct {
   float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
 } conv_nchw_args;
 
-/* 2-D convolution with gemm's epilogue, out in the place of c. Element (n, c, y, x) of an image lies at n * strides[0] + y * strides[1]
- * + x * strides[2] + c; x_strides[3] is the stride of x's channels. The taps of padding are zeros and
+/* 2-D convolution with gemm's epilogue, of which out is c. Element (n, c, y, x) of an image lies at n * strides[0]
+ * + y * strides[1] + x * strides[2] + c; x_strides[3] is the stride of x's channels. The taps of padding are zeros and
  * are multiplied, as torch does. weight, with k the elements that one output element sums over, in order:
  * conv2d_f32_packed: [groups][ceil(out_channels / groups / 32)][k][32], zero-padded, k over (kernel row, kernel column,
  *   channel of the group); x_strides[3] is 1.

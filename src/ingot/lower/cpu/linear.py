@@ -96,9 +96,9 @@ for _format in reversed(FORMATS):
 
 def _lower_packed(lowering: Lowering, group: Group, kernel: str, format: Format, dots: Dots | None) -> None:
     root = group.root
-    rounded = lowering.undecoded(root.operands[0], dots.rows) if dots else None
-    a = lowering.rows(rounded or root.operands[0])
-    if dots and not rounded:
+    undecoded = lowering.undecoded(root.operands[0], dots.rows) if dots else None
+    a = lowering.rows(undecoded or root.operands[0])
+    if dots and not undecoded:
         a = lowering.cast(a, dots.rows)
     layout = "gate_panels" if group.gate else "panels"
     b = matrix(lowering, str(root.operands[1]), format, layout, root.transpose_b)
