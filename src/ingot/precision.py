@@ -12,6 +12,7 @@ from ingot.passes.dce import eliminate_dead
 from ingot.passes.match import is_fixed
 
 _MOVES = ("permute", "reshape", "slice")
+_RECURRENT = ("lstm", "gru", "rnn")  # their rows are states, which add up what is rounded
 _PAIR = 2  # numbers that a dot product takes together
 
 
@@ -66,6 +67,8 @@ def round_operands(graph: Graph, precision: Precision) -> None:
             rounding.round(node)
         elif node.op.name == "attention" and rounding.attends(node):
             rounding.round_rows(node, 3)
+        elif node.op.name in _RECURRENT and is_fixed(graph, node.operands[1]):
+            rounding.round_weights(node)
     eliminate_dead(graph)  # moves of values that are moved rounded
 
 
@@ -98,14 +101,17 @@ class _Rounding:
         rounded = [self._rounded(str(operand), self.rows, node) for operand in node.operands[:count]]
         self.graph.set_operands(node, [*rounded, *node.operands[count:]])
 
+    def round_weights(self, node: Node) -> None:
+        """Rounds the second operand of a node, where it is f32."""
+        x, weight, *rest = node.operands
+        if self.weights is not None and self.graph.type(str(weight)).dtype is f32:
+            self.graph.set_operands(node, [x, self._rounded(str(weight), self.weights, node), *rest])
+
     def round(self, node: Node) -> None:
         """Gives a product its rounded operands."""
-        x, weight, *rest = node.operands
-        assert self.weights is not None
-        weight = self._rounded(str(weight), self.weights, node)
+        self.round_weights(node)
         if self.rows is not None and self._is_even(node):
-            x = self._rounded(str(x), self.rows, node)
-        self.graph.set_operands(node, [x, weight, *rest])
+            self.round_rows(node, 1)
 
     def _is_even(self, node: Node) -> bool:
         """Whether the rows of a product are pairs of numbers."""
