@@ -366,7 +366,8 @@ typedef struct {
  * are multiplied, as torch does. weight, with k the elements that one output element sums over, in order:
  * conv2d_f32_packed: [groups][ceil(out_channels / groups / 32)][k][32], zero-padded, k over (kernel row, kernel column,
  *   channel of the group); x_strides[3] is 1.
- * conv2d_bf16_packed: the same of bf16, in the panels of pack_bf16, summed as gemm_bf16 does. x is bf16, too, and its
+ * conv2d_bf16_packed: the same of bf16, in the panels of pack_bf16, summed as gemm_bf16 does, of
+ *   small filters each row of the kernel by itself. x is bf16, too, and its
  *   pixels begin at multiples of 4 bytes; channels of a group are even, and the other strides of x are.
  * conv2d_f32_planes: the same with k over (channel of the group, kernel row, kernel column); x_strides[2] is 1.
  * conv2d_f32_depthwise: [kernel row][kernel column][channels]; groups == channels == out_channels, x_strides[3] is 1.

@@ -216,6 +216,20 @@ static void K(conv_tile_rows)(int64_t rows, int64_t wanted, const conv_task *t, 
   #undef CONV_TILE
 }
 
+/* sums[rows][32] as above of pairs, whose windows lie in one piece for each row of the kernel. */
+static inline void conv_pairs_in_place(const conv_task *t, int64_t rows, int32_t halved, const float *x,
+                                       int64_t x_stride, const float *panel, float *sums) {
+  const conv_args *g = t->g;
+  const int64_t width = g->kernel_w * t->unit;
+  for (int64_t i = 0; i < g->kernel_h; i++) {
+    const gemm_product product = {
+      .k = width, .a = x + i * g->dilation_h * g->x_strides[1], .a_stride = x_stride,
+      .b = panel + i * width * INGOT_PANEL, .b_stride = INGOT_PANEL, .sums = sums, .sums_stride = INGOT_PANEL,
+      .more = i > 0, .halved = halved};
+    t->tile(rows, 1, &product);
+  }
+}
+
 /* Pixels of one output row whose windows lie inside the image. */
 static inline void conv_in_place(const conv_task *t, const conv_block *b) {
   const conv_args *g = t->g;
@@ -230,8 +244,11 @@ static inline void conv_in_place(const conv_task *t, const conv_block *b) {
     for (int32_t tile = 0; tile < tiles; tile++) {
       const int64_t first = part_begin(b->count, tile, tiles);
       const int64_t length = part_begin(b->count, tile + 1, tiles) - first;
-      K(conv_tile_rows)(length, wanted, t, x + first * x_stride, x_stride,
-                        g->weight + (b->group * t->panels + panel) * t->k * INGOT_PANEL, t->sums);
+      const float *weight = g->weight + (b->group * t->panels + panel) * t->k * INGOT_PANEL;
+      if (t->tile == K(gemm_tile))
+        K(conv_tile_rows)(length, wanted, t, x + first * x_stride, x_stride, weight, t->sums);
+      else
+        conv_pairs_in_place(t, length, wanted == 1, x + first * x_stride, x_stride, weight, t->sums);
       conv_finish(t, b->pixel + first, length, b->group, panel, t->sums);
     }
   }
@@ -269,8 +286,9 @@ static inline void conv_short(const conv_task *t, const conv_block *b) {
 
 /* Whether windows are read in place: gathering them pays where much is made of them. */
 static inline int conv_is_short(const conv_task *t) {
-  if (t->tile != K(gemm_tile)) return 0;
-  return t->k <= INGOT_K_BLOCK || (t->k <= CONV_SHORT && t->k * t->out_channels <= CONV_SMALL);
+  const int is_small = t->k * t->out_channels <= CONV_SMALL;
+  if (t->tile != K(gemm_tile)) return is_small && t->g->dilation_w == 1 && t->g->x_strides[2] == t->unit;
+  return t->k <= INGOT_K_BLOCK || (t->k <= CONV_SHORT && is_small);
 }
 
 /* The share of one part, group by group and block by block. */
@@ -309,7 +327,7 @@ static inline void conv_perform(conv_task *t, int32_t part, int32_t parts) {
   t->k = t->channels * g->kernel_h * g->kernel_w;
   t->sums = g->scratch + part * g->scratch_stride;
   t->rows = t->sums + INGOT_CONV_PIXELS * t->panels * INGOT_PANEL;
-  if (conv_is_short(t)) {
+  if (conv_is_short(t) && t->tile == K(gemm_tile)) {
     int64_t *offset = t->offsets;
     for (int64_t plane = 0; plane < t->planes; plane++)
       for (int64_t i = 0; i < g->kernel_h; i++)
