@@ -1,5 +1,7 @@
 """`make bench`: everything, into benchmarks/results.md; with `--only REGEX` those workloads alone, printed.
 
+With `--precision bf16` the workloads that have products, beside OpenVINO told the same precision, printed.
+
 Takes the options of benchmarks.side_by_side.
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -21,6 +24,8 @@ FOLDER = Path(__file__).parent
 SINGLE_THREAD = r"^(mlp|block-sdpa (1x64x128|4x128x256)|bert|vit|resnet50|chain|sdpa)"
 SINGLE_THREAD_ENGINES = ["openvino", "onnxruntime", "ingot"]
 SINGLE_THREAD_ROUNDS = 3
+WITHOUT_PRODUCTS = r"(chain|noop|steps)\b"
+ROUNDED_ENGINES = ["openvino", "ingot"]  # those that compute in bf16
 # The other sections: a heading, words, and the program that prints the section; it may end with 1 for a missed goal.
 SECTIONS = (
     ("Kernels", "The kernel that lowering chooses, alone, beside the machine's limit measured in the same rounds: "
@@ -56,6 +61,11 @@ def main() -> None:
     """Measures and writes results.md."""
     asked = side_by_side.options().parse_args()
     engines = asked.engines.split(",")
+    if asked.precision != "f32":
+        names = [name for name in side_by_side.chosen(asked.only) if not re.match(WITHOUT_PRODUCTS, name)]
+        results = side_by_side.measure(names, ROUNDED_ENGINES, asked.rounds, asked.threads, asked.precision)
+        print(report.side_by_side(results, ROUNDED_ENGINES, asked.precision))
+        return
     if asked.only:
         print(workloads(asked.only, engines, asked.rounds, asked.threads)[0])
         return
@@ -70,7 +80,7 @@ def main() -> None:
         f"{time.strftime('%Y-%m-%d')}, {asked.rounds} rounds, {asked.threads} threads for every engine, f32.",
         "## Side by side",
         "Medians in microseconds of one run through the engine's Python interface; each engine in a process of its "
-        "own, rounds interleaved, the others stopped meanwhile. Differences are from eager torch, relative to the "
+        "own, rounds interleaved, the others stopped meanwhile. Differences are from torch in float64, relative to the "
         "largest output. First the goals: geometric means of Ingot's time over that of the best other engine.",
         text,
         "## One thread",

@@ -1,4 +1,7 @@
-"""The engines that are compared. Each makes one call that runs the workload on its inputs and gives its output."""
+"""The engines that are compared. Each makes one call that runs the workload on its inputs and gives its output.
+
+OpenVINO and Ingot compute in the precision that they are told, the others in f32.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import torch
 from benchmarks.workloads import Workload
 
 Call = Callable[[], np.ndarray]
-Engine = Callable[[Workload, Path, int], Call]
+Engine = Callable[[Workload, Path, int, str], Call]
 
 
 def onnx_file(workload: Workload, folder: Path) -> Path:
@@ -33,7 +36,7 @@ def named(inputs: tuple[torch.Tensor, ...]) -> dict[str, np.ndarray]:
     return {f"input{i}": tensor.numpy() for i, tensor in enumerate(inputs)}
 
 
-def eager(workload: Workload, folder: Path, threads: int) -> Call:
+def eager(workload: Workload, folder: Path, threads: int, precision: str) -> Call:
     """torch as it is."""
     module, inputs = workload.build()
 
@@ -44,7 +47,14 @@ def eager(workload: Workload, folder: Path, threads: int) -> Call:
     return call
 
 
-def compiled(workload: Workload, folder: Path, threads: int) -> Call:
+def exact(workload: Workload) -> np.ndarray:
+    """The output of torch in float64."""
+    module, inputs = workload.build()
+    with torch.inference_mode():
+        return module.double()(*(x.double() if x.is_floating_point() else x for x in inputs)).numpy()
+
+
+def compiled(workload: Workload, folder: Path, threads: int, precision: str) -> Call:
     """torch.compile with Inductor, weights frozen into the program."""
     import torch._inductor.config as inductor
 
@@ -60,7 +70,7 @@ def compiled(workload: Workload, folder: Path, threads: int) -> Call:
     return call
 
 
-def onnxruntime(workload: Workload, folder: Path, threads: int) -> Call:
+def onnxruntime(workload: Workload, folder: Path, threads: int, precision: str) -> Call:
     """ONNX Runtime on the CPU, all its optimisations on."""
     import onnxruntime as ort
 
@@ -73,13 +83,13 @@ def onnxruntime(workload: Workload, folder: Path, threads: int) -> Call:
     return lambda: session.run(None, feeds)[0]
 
 
-def openvino(workload: Workload, folder: Path, threads: int) -> Call:
-    """OpenVINO on the CPU, pinned to f32: by default it may compute in bf16."""
+def openvino(workload: Workload, folder: Path, threads: int, precision: str) -> Call:
+    """OpenVINO on the CPU, told its precision: by default it may compute in bf16."""
     import openvino as ov
 
     _, inputs = workload.build()
     properties = {
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": precision,
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": threads,
         "NUM_STREAMS": 1,
@@ -90,12 +100,12 @@ def openvino(workload: Workload, folder: Path, threads: int) -> Call:
     return lambda: request.infer(feeds, share_inputs=True, share_outputs=True)[0]
 
 
-def ingot(workload: Workload, folder: Path, threads: int) -> Call:
+def ingot(workload: Workload, folder: Path, threads: int, precision: str) -> Call:
     """Ingot from a torch.export program."""
     from ingot import InferenceSession
 
     module, inputs = workload.build()
-    session = InferenceSession(torch.export.export(module, inputs), threads=threads)
+    session = InferenceSession(torch.export.export(module, inputs), threads=threads, precision=precision)
     feeds = {argument.name: tensor.numpy() for argument, tensor in zip(session.get_inputs(), inputs, strict=True)}
     return lambda: session.run(None, feeds)[0]
 
@@ -107,13 +117,13 @@ def matrix_of(workload: Workload) -> tuple[torch.Tensor, torch.Tensor]:
     return x, module.weight
 
 
-def numpy_blas(workload: Workload, folder: Path, threads: int) -> Call:
+def numpy_blas(workload: Workload, folder: Path, threads: int, precision: str) -> Call:
     """numpy's BLAS on a matvec; its threads come from OMP_NUM_THREADS."""
     x, w = (tensor.numpy() for tensor in matrix_of(workload))
     return lambda: x @ w.T
 
 
-def read(workload: Workload, folder: Path, threads: int) -> Call:
+def read(workload: Workload, folder: Path, threads: int, precision: str) -> Call:
     """Reads as many bytes as a matvec's matrix has, and computes nothing: what memory allows."""
     from ingot.run.library import load
     from ingot.run.probe import Probe

@@ -31,18 +31,25 @@ def ratio(measured: dict[str, Measurement]) -> float:
     return math.nan if math.isinf(best) or math.isinf(mine) else mine / best
 
 
-def side_by_side(results: Results, engines: list[str]) -> str:
-    """Medians in microseconds, Ingot's over the best other's, spreads and differences; losses are marked."""
+def side_by_side(results: Results, engines: list[str], precision: str = "f32") -> str:
+    """Medians in microseconds, Ingot's over the best other's, spreads and differences; losses are marked.
+
+    In another precision than f32 every engine's difference is there.
+    """
     head = ["workload", *engines, "Ingot / best other", "", "IQR of Ingot", "largest IQR", "largest difference"]
+    if precision != "f32":
+        head[-1:] = [f"difference of {engine}" for engine in engines]
     rows = []
     for name, measured in results.items():
         r = ratio(measured)
         mine = measured.get("ingot", Measurement())
         spreads = [m.spread for m in measured.values() if not math.isnan(m.spread)]
-        differences = [m.difference for m in measured.values() if not math.isnan(m.difference)]
+        differences = [measured[engine].difference for engine in engines]
+        if precision == "f32":
+            differences = [max((d for d in differences if not math.isnan(d)), default=math.nan)]
         rows.append(
             [name, *(microseconds(measured[e]) for e in engines), f"{r:.2f}", "**loss**" if r > 1 else "",
-             f"{mine.spread:.1%}", f"{max(spreads, default=math.nan):.1%}", f"{max(differences, default=math.nan):.1e}"]
+             f"{mine.spread:.1%}", f"{max(spreads, default=math.nan):.1%}", *(f"{d:.1e}" for d in differences)]
         )  # fmt: skip
     failures = [
         f"- {name} on {engine}: `{m.failure}`" for name, ms in results.items() for engine, m in ms.items() if m.failure

@@ -29,11 +29,13 @@ ENGINES = "eager,compile,onnxruntime,openvino,ingot"
 class Worker:
     """A process of `program`, stopped except while it answers. Its log goes to the folder that it is told."""
 
-    def __init__(self, engine: str, folder: Path, threads: int, program: str = "benchmarks.worker") -> None:
+    def __init__(
+        self, engine: str, folder: Path, threads: int, program: str = "benchmarks.worker", precision: str = "f32"
+    ) -> None:
         self.log = folder / f"{engine}.log"
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", program, engine, str(folder), str(threads)],
+                [sys.executable, "-m", program, engine, str(folder), str(threads), precision],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
                 env=os.environ | {"OMP_NUM_THREADS": str(threads)}, cwd=Path(__file__).parents[1],
             )  # fmt: skip
@@ -98,13 +100,13 @@ Results = dict[str, dict[str, Measurement]]
 class Harness:
     """The workers: each is started when first needed, and again after it died."""
 
-    def __init__(self, engines: list[str], threads: int, folder: Path) -> None:
-        self.engines, self.threads, self.folder = engines, threads, folder
+    def __init__(self, engines: list[str], threads: int, folder: Path, precision: str = "f32") -> None:
+        self.engines, self.threads, self.folder, self.precision = engines, threads, folder, precision
         self.workers: dict[str, Worker] = {}
 
     def worker(self, engine: str) -> Worker:
         if engine not in self.workers:
-            self.workers[engine] = Worker(engine, self.folder, self.threads)
+            self.workers[engine] = Worker(engine, self.folder, self.threads, precision=self.precision)
         return self.workers[engine]
 
     def measure(self, name: str, rounds: int) -> dict[str, Measurement]:
@@ -140,11 +142,11 @@ class Harness:
             worker.close()
 
 
-def measure(names: Iterable[str], engines: list[str], rounds: int, threads: int) -> Results:
+def measure(names: Iterable[str], engines: list[str], rounds: int, threads: int, precision: str = "f32") -> Results:
     """Every workload on every engine; a line on stderr as each is done."""
     results: Results = {}
     with tempfile.TemporaryDirectory() as folder:
-        harness = Harness(engines, threads, Path(folder))
+        harness = Harness(engines, threads, Path(folder), precision)
         try:
             for name in names:
                 results[name] = harness.measure(name, rounds)
@@ -167,6 +169,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--threads", type=int, default=THREADS)
     parser.add_argument("--engines", default=ENGINES)
+    parser.add_argument("--precision", choices=("f32", "bf16"), default="f32", help="of OpenVINO and Ingot")
     return parser
 
 
@@ -183,7 +186,8 @@ def main() -> None:
 
     asked = options().parse_args()
     engines = asked.engines.split(",")
-    print(side_by_side(measure(chosen(asked.only), engines, asked.rounds, asked.threads), engines))
+    results = measure(chosen(asked.only), engines, asked.rounds, asked.threads, asked.precision)
+    print(side_by_side(results, engines, asked.precision))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""One engine in a process of its own: `python -m benchmarks.worker ENGINE FOLDER THREADS`.
+"""One engine in a process of its own: `python -m benchmarks.worker ENGINE FOLDER THREADS PRECISION`.
 
 Reads one JSON request a line and answers with one JSON line: {"build": workload} compiles it and compares the output
-with eager torch's; {"calibrate": seconds} warms up and says how many runs take so long; {"run": n} runs n times and
-gives the seconds of one run.
+with that of torch in float64; {"calibrate": seconds} warms up and says how many runs take so long; {"run": n} runs n
+times and gives the seconds of one run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def serve(engine: str, folder: Path, threads: int) -> None:
+def serve(engine: str, folder: Path, threads: int, precision: str) -> None:
     """Answers requests until stdin ends. What libraries print goes to stderr, not between the answers."""
     die_with_parent()
     answers = os.fdopen(os.dup(1), "w")
@@ -39,7 +39,7 @@ def serve(engine: str, folder: Path, threads: int) -> None:
         answer: dict[str, Any]
         if "build" in request:
             call = None
-            call, answer = build(engine, request["build"], folder, threads)
+            call, answer = build(engine, request["build"], folder, threads, precision)
         elif "calibrate" in request:
             answer = {"runs": max(1, round(request["calibrate"] / timed(call, warm(call))))}
         else:
@@ -47,19 +47,21 @@ def serve(engine: str, folder: Path, threads: int) -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def build(engine: str, name: str, folder: Path, threads: int) -> tuple[Any, dict[str, Any]]:
-    """The engine's call, seconds to the first output, and the largest difference relative to eager's largest value."""
+def build(engine: str, name: str, folder: Path, threads: int, precision: str) -> tuple[Any, dict[str, Any]]:
+    """The engine's call, seconds to the first output, and the largest difference from float64, relative to its largest
+    value.
+    """
     import numpy as np
 
-    from benchmarks.engines import ENGINES, eager
+    from benchmarks.engines import ENGINES, exact
     from benchmarks.workloads import find
 
     workload = find(name)
     start = time.perf_counter()
-    call = ENGINES[engine](workload, folder, threads)
+    call = ENGINES[engine](workload, folder, threads, precision)
     result = np.array(call())
     seconds = time.perf_counter() - start
-    expected = eager(workload, folder, threads)()
+    expected = exact(workload)
     return call, {
         "build_seconds": seconds,
         "difference": float(np.abs(result - expected).max() / np.abs(expected).max()),
@@ -87,4 +89,4 @@ def timed(call: Any, runs: int) -> float:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

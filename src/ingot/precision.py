@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from ingot.dtype import DType, bf16, f32
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, Node, TensorType
+from ingot.passes.dce import eliminate_dead
 from ingot.passes.match import is_fixed
 
+_MOVES = ("permute", "reshape", "slice")
+_RECURRENT = ("lstm", "gru", "rnn")  # their rows are states, which add up what is rounded
 _PAIR = 2  # numbers that a dot product takes together
 
 
@@ -62,6 +65,11 @@ def round_operands(graph: Graph, precision: Precision) -> None:
     for node in list(graph.nodes):
         if node.op.name in ("matmul", "conv") and rounding.takes(node):
             rounding.round(node)
+        elif node.op.name == "attention" and rounding.attends(node):
+            rounding.round_rows(node, 3)
+        elif node.op.name in _RECURRENT and is_fixed(graph, node.operands[1]):
+            rounding.round_weights(node)
+    eliminate_dead(graph)  # moves of values that are moved rounded
 
 
 class _Rounding:
@@ -69,6 +77,7 @@ class _Rounding:
         self.graph = graph
         self.weights, self.rows = precision.weights, precision.rows
         self._made: dict[tuple[str, DType], str] = {}
+        self._narrowed: dict[tuple[str, DType], str] = {}
 
     def takes(self, node: Node) -> bool:
         """Whether a product has a fixed f32 matrix, which its rows are multiplied with."""
@@ -80,14 +89,29 @@ class _Rounding:
         # A convolution whose pairs would reach over the end of its channels gains nothing.
         return weight.rank == 2 if node.op.name == "matmul" else weight.dims[1] % _PAIR == 0
 
+    def attends(self, node: Node) -> bool:
+        """Whether queries, keys and values are rounded: rows of pairs."""
+        types = [self.graph.type(str(operand)) for operand in node.operands[:3]]
+        width = types[0].shape[-1]
+        return self.rows is not None and types[0].dtype is f32 and isinstance(width, int) and width % _PAIR == 0
+
+    def round_rows(self, node: Node, count: int) -> None:
+        """Rounds the first operands of a node to what rows are rounded to."""
+        assert self.rows is not None
+        rounded = [self._rounded(str(operand), self.rows, node) for operand in node.operands[:count]]
+        self.graph.set_operands(node, [*rounded, *node.operands[count:]])
+
+    def round_weights(self, node: Node) -> None:
+        """Rounds the second operand of a node, where it is f32."""
+        x, weight, *rest = node.operands
+        if self.weights is not None and self.graph.type(str(weight)).dtype is f32:
+            self.graph.set_operands(node, [x, self._rounded(str(weight), self.weights, node), *rest])
+
     def round(self, node: Node) -> None:
         """Gives a product its rounded operands."""
-        x, weight, *rest = node.operands
-        assert self.weights is not None
-        weight = self._rounded(str(weight), self.weights, node)
+        self.round_weights(node)
         if self.rows is not None and self._is_even(node):
-            x = self._rounded(str(x), self.rows, node)
-        self.graph.set_operands(node, [x, weight, *rest])
+            self.round_rows(node, 1)
 
     def _is_even(self, node: Node) -> bool:
         """Whether the rows of a product are pairs of numbers."""
@@ -102,8 +126,20 @@ class _Rounding:
         if maker is not None and maker.op.name == "cast" and self.graph.type(str(maker.operands[0])).dtype is dtype:
             return value
         if (value, dtype) not in self._made:
-            there = self.graph.add("cast", [value], f"{value}.{dtype}", before=user, dtype=dtype).output
-            self._made[value, dtype] = self.graph.add(
-                "cast", [there], f"{value}.{dtype}.f32", before=user, dtype=f32
-            ).output
+            there = self._narrow(value, dtype, user)
+            back = self.graph.add("cast", [there], f"{value}.{dtype}.f32", before=user, dtype=f32)
+            self._made[value, dtype] = back.output
         return self._made[value, dtype]
+
+    def _narrow(self, value: str, dtype: DType, user: Node) -> str:
+        """A value in a dtype: rounded before it was moved about, so that what made it may write it so."""
+        if (value, dtype) not in self._narrowed:
+            maker = self.graph.producer(value)
+            if maker is not None and maker.op.name in _MOVES and not is_fixed(self.graph, value):
+                source = self._narrow(str(maker.operands[0]), dtype, user)
+                moved = self.graph.add(maker.op.name, [source], f"{value}.{dtype}", before=user, **maker.attributes)
+                self._narrowed[value, dtype] = moved.output
+            else:
+                cast = self.graph.add("cast", [value], f"{value}.{dtype}", before=user, dtype=dtype)
+                self._narrowed[value, dtype] = cast.output
+        return self._narrowed[value, dtype]

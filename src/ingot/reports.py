@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ingot.dtype import bf16
 from ingot.errors import InputError
 from ingot.lower import step_cost
 from ingot.lower.cost import Cost
@@ -20,12 +21,14 @@ from ingot.run.native import NativeProgram
 class Explanation:
     """For each node with a kernel: the candidates, the chosen one and why the others were refused.
 
-    sizes: for each dim with a limit, whether one program serves all its sizes, and why not.
+    sizes: for each dim with a limit, whether one program serves all its sizes, and why not. rounded: the names of what
+    is kept in bf16, weights and what steps hand to one another; of a node alone it says nothing.
     """
 
     isa: str
     threads: int
     sizes: tuple[str, ...]
+    rounded: tuple[tuple[str, str], ...]
     choices: tuple[Choice, ...]
     fallback: tuple[str, ...]
     detailed: bool
@@ -49,7 +52,9 @@ class Explanation:
                 raise InputError(f"explain: no such node, got {node!r}, expected a value that `list-nodes` prints")
         target = programs[0].lowered.target if programs else None
         isa, threads = (target.isa, target.threads) if target else ("", 0)
-        return Explanation(isa, threads, tuple(sizes), tuple(choices), tuple(fallback), node is not None)
+        tensors = (tensor for program in programs for tensor in program.lowered.tensors.values())
+        rounded = () if node else tuple((t.name, t.kind) for t in tensors if t.dtype is bf16)
+        return Explanation(isa, threads, tuple(sizes), rounded, tuple(choices), tuple(fallback), node is not None)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -63,10 +68,12 @@ class Explanation:
             for choice in self.choices
         ]
         rest = {"nodes": nodes, "fallback": list(self.fallback)}
+        rest["rounded"] = [{"name": name, "kind": kind} for name, kind in self.rounded]
         return {"isa": self.isa, "threads": self.threads, "sizes": list(self.sizes), **rest}
 
     def __str__(self) -> str:
         lines = [f"{self.isa}, {self.threads} threads", *self.sizes]
+        lines += [f"{name}: {kind} in bf16" for name, kind in self.rounded]
         for choice in self.choices:
             lines.append(f"{choice.node}: {choice.op} -> {choice.candidates[-1][0]}")
             if self.detailed:

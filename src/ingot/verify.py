@@ -342,6 +342,7 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
     "gemm_args": {
         "a": _strided("m k", "a_stride"), "b": _panels, "bias": _bias,
         "residual": _strided("m n", "residual_stride"), "c": _strided("m n", "c_stride"),
+        "rounded": _strided("m n", "rounded_stride"),
     },
     "pack_args": {"src": _strided("n k", "n_stride k_stride"), "dst": _packed},
     "matmul_args": {

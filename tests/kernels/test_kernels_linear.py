@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 from ingot import abi
-from kernel_calls import ISAS, at_page_end, blank, element_strides, every, run, ways
+from kernel_calls import DOT_ISAS, ISAS, at_page_end, blank, element_strides, every, run, ways
 from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, PANEL, gamma, gate_packed, packed, random
 
 pytestmark = pytest.mark.native
@@ -244,6 +245,31 @@ def test_attention(name, case):
     if mask is not None:
         one["mask"] = mask[-1]
     assert every(name, one, "out", shape[1:], row_pad=6, scratch=scratch).tobytes() == result[-1].tobytes()
+
+
+@pytest.mark.parametrize("name", ["attention_bf16", "attention_bf16_online"])
+@pytest.mark.parametrize("case", ATTENTIONS, ids=str)
+def test_attention_of_pairs(name, case):
+    """Near float64 on the rounded numbers, but for weights of 8 bits; one definition on every instruction set."""
+    batch, heads, kv_heads, q_len, kv_len, head_dim, v_dim, kind, causal_offset = case
+    head_dim += head_dim % 2
+    q, k, v = (
+        random(batch, *shape, seed=seed).astype(bfloat16)
+        for seed, shape in enumerate(
+            [(q_len, heads, head_dim), (kv_heads, kv_len, head_dim), (kv_len, kv_heads, v_dim)]
+        )
+    )
+    placed = at_page_end(q, 2).swapaxes(1, 2), at_page_end(k, 4), at_page_end(v, 1).swapaxes(1, 2)
+    mask = attention_mask(kind, batch, q_len, kv_len)
+    mask = None if mask is None else at_page_end(mask)
+    fields = attention_fields(*placed, mask, causal_offset)
+    shape = (batch, heads, q_len, v_dim)
+    fields["out_strides"] = element_strides(blank(shape, 6))[:3]
+    scratch = abi.scratch_floats(name, fields)
+    result = every(name, fields, "out", shape, row_pad=6, scratch=scratch, isas=DOT_ISAS)
+    wide = q.swapaxes(1, 2), k, v.swapaxes(1, 2)
+    expected, bound = attention_expected(*(x.astype(float) for x in wide), mask, 0.3, causal_offset)
+    assert (abs(result - expected) <= 2.4 * bound + 2**-8 * abs(wide[2].astype(float)).max(initial=0)).all()
 
 
 CONVS = [  # batch, channels, height, width, out_channels, groups, kernel, stride, pad, dilation

@@ -84,8 +84,8 @@ enum {
 
 /* The ops of a strip program. Reductions go over a row and give one element; the rest are element-wise, but for pivot.
  * squares: the sum of (a - (b + c))^2. offset: the mean of a - b. pivot: a number among a row's elements (norm_pivot).
- * norm_scale: 1 / sqrt(variance + alpha), a being the sum of `beta` squares around b + c. normalise:
- * (a - (b + f)) c d + e, where b, c and f have one element a row. */
+ * norm_scale: 1 / sqrt(variance + alpha), a being the sum of `beta` squares around b + c. narrow: to bf16, which its
+ * result in memory is. normalise: (a - (b + f)) c d + e, where b, c and f have one element a row. */
 enum {
   INGOT_STRIP_OP_sum = 1,
   INGOT_STRIP_OP_mean,
@@ -96,6 +96,7 @@ enum {
   INGOT_STRIP_LAST_REDUCTION = INGOT_STRIP_OP_offset,
   INGOT_STRIP_OP_pivot,
   INGOT_STRIP_OP_copy,
+  INGOT_STRIP_OP_narrow,
   INGOT_STRIP_OP_norm_scale,
   INGOT_STRIP_OP_normalise,
   #define UNARY(op, cost, expression) INGOT_STRIP_OP_##op,
@@ -193,7 +194,8 @@ typedef struct {
 
 /* c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias[n]) + residual[m, n]; where residual_first is set, the
  * activation is applied to the whole sum instead. act_alpha, act_beta: the activation's float attributes. b is packed:
- * panel p holds columns 32p..32p+31 as [k][32], zero-padded. bias and residual may be null.
+ * panel p holds columns 32p..32p+31 as [k][32], zero-padded. bias and residual may be null; so may c, where only
+ * rounded, c as bf16, is wanted, or that.
  * _f32_bf16: b is bf16, in the panels of pack_bf16; its elements become floats, so that bits are those of f32 panels.
  * gemm_bf16: so are a's elements, and its rows begin at multiples of 4 bytes; k is even. A sum takes the products of a
  * pair one after the other, the second first, each rounded as a fused multiply-add, with denormals as zeros; pairs are
@@ -202,9 +204,9 @@ typedef struct {
  * alpha * a[m, k] @ b[k, 2n] + bias[2n]; n is a multiple of 16, panel p of b holds columns 16p..16p+15 and
  * n+16p..n+16p+15, and there is no residual. */
 typedef struct {
-  const void *a; const void *b; const float *bias; const float *residual; float *c;
+  const void *a; const void *b; const float *bias; const float *residual; float *c; uint16_t *rounded;
   int64_t m; int64_t n; int64_t k;
-  int64_t a_stride; int64_t residual_stride; int64_t c_stride;
+  int64_t a_stride; int64_t residual_stride; int64_t c_stride; int64_t rounded_stride;
   float alpha; float act_alpha; float act_beta; int32_t activation; int32_t residual_first; int32_t gate;
 } gemm_args;
 
@@ -235,7 +237,9 @@ typedef struct {
 /* out = softmax(scale * q @ k^T + mask) @ v; head h of q reads head h / (heads / kv_heads) of k and v.
  * Strides are [batch, head, row]; the last dim is adjacent. Row i attends to columns <= i + causal_offset when causal.
  * A row whose scores are all -inf gives zeros when `safe`, else NaN, and every row of NaN zeros when `zero_nan`.
- * attention_f32 keeps whole rows of scores, attention_f32_online tiles of INGOT_KV_TILE.
+ * rounds: out is bf16. attention_f32 keeps whole rows of scores, attention_f32_online tiles of INGOT_KV_TILE.
+ * attention_bf16 and its _online: q, k and v are bf16, their rows begin at multiples of 4 bytes where they are q's and
+ * k's, and head_dim is even; products are gemm_bf16's, with weights rounded to bf16, the rest is f32.
  * scratch: parts slots of scratch_stride floats. */
 typedef struct {
   const float *q; const float *k; const float *v; const void *mask; float *out; float *scratch;
@@ -243,7 +247,7 @@ typedef struct {
   int64_t q_strides[3]; int64_t k_strides[3]; int64_t v_strides[3]; int64_t out_strides[3];
   int64_t mask_strides[4];                 /* batch, head, row, column */
   int64_t scratch_stride; int64_t causal_offset;
-  float scale; int32_t causal; int32_t safe; int32_t zero_nan; int32_t mask_kind;
+  float scale; int32_t causal; int32_t safe; int32_t zero_nan; int32_t mask_kind; int32_t rounds;
 } attention_args;
 
 /* Rows of x written into a cache of keys, [total_blocks][kv_heads][dim][64], or of values, [..][64][dim]: row r of x is
@@ -382,21 +386,25 @@ typedef struct {
   float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
 } conv_nchw_args;
 
-/* 2-D convolution with gemm's epilogue. Element (n, c, y, x) of an image lies at n * strides[0] + y * strides[1]
- * + x * strides[2] + c; x_strides[3] is the stride of x's channels. The taps of padding are zeros and
+/* 2-D convolution with gemm's epilogue, of which out is c. Element (n, c, y, x) of an image lies at n * strides[0]
+ * + y * strides[1] + x * strides[2] + c; x_strides[3] is the stride of x's channels. The taps of padding are zeros and
  * are multiplied, as torch does. weight, with k the elements that one output element sums over, in order:
  * conv2d_f32_packed: [groups][ceil(out_channels / groups / 32)][k][32], zero-padded, k over (kernel row, kernel column,
  *   channel of the group); x_strides[3] is 1.
+ * conv2d_bf16_packed: the same of bf16, in the panels of pack_bf16, summed as gemm_bf16 does, of
+ *   small filters each row of the kernel by itself. x is bf16, too, and its
+ *   pixels begin at multiples of 4 bytes; channels of a group are even, and the other strides of x are.
  * conv2d_f32_planes: the same with k over (channel of the group, kernel row, kernel column); x_strides[2] is 1.
  * conv2d_f32_depthwise: [kernel row][kernel column][channels]; groups == channels == out_channels, x_strides[3] is 1.
  * The depthwise kernel sums in one chain. scratch, none for it: parts slots of scratch_stride floats. */
 typedef struct {
-  const float *x; const float *weight; const float *bias; const float *residual; float *out; float *scratch;
+  const float *x; const float *weight; const float *bias; const float *residual; float *out; uint16_t *rounded;
+  float *scratch;
   int64_t batch; int64_t channels; int64_t height; int64_t width;
   int64_t out_channels; int64_t out_height; int64_t out_width; int64_t groups;
   int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
   int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
-  int64_t x_strides[4]; int64_t out_strides[3]; int64_t residual_strides[3];
+  int64_t x_strides[4]; int64_t out_strides[3]; int64_t residual_strides[3]; int64_t rounded_strides[3];
   int64_t scratch_stride;
   float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
 } conv_args;

@@ -5,8 +5,13 @@
  * 2018). A block is up to 24 rows that read the same keys: rows of one query head, or, where a head has few, whole
  * heads of a group (Ainslie et al., "GQA", 2023). A causal block reads keys up to its last row's diagonal. All of that
  * depends on shapes only. Scores are in units of log2(e), so that a weight is a power of two; a masked score is -inf
- * and its weight exactly 0. */
+ * and its weight exactly 0.
+ *
+ * attention_bf16 multiplies pairs of bf16, which lie in the place of floats: in queries and keys along head_dim, in
+ * weights and values along the columns. Scores are scaled after the product; weights are rounded for the second one,
+ * not for their sum. */
 #include <math.h>
+#include <string.h>
 
 #include "attention.h"
 #include "gemm.h"
@@ -24,15 +29,23 @@ typedef struct {
   int64_t blocks;     /* of a head of keys */
 } attention_cut;
 
-/* A part's scratch slot, and which keys and values it holds. */
+/* What is multiplied: floats, or pairs of bf16, which have a routine that packs them. */
 typedef struct {
-  float *queries;  /* [24][q_stride]: scale * log2(e) * q */
+  void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
+  void (*pack_pairs)(const uint16_t *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride, float *panel);
+} attention_form;
+
+/* A part's scratch slot, and which keys and values it holds. head_dim counts floats or pairs. */
+typedef struct {
+  attention_form form;
+  float *queries;  /* [24][q_stride]: q, of floats scale * log2(e) * q */
   float *keys;     /* packed k^T: [tile / 32][head_dim][32], or a few panels of it */
-  float *values;   /* the last panel of v when it is not whole: [tile][32] */
+  float *values;   /* the last panel of v when it is not whole: [tile][32]; of pairs all: [v_dim / 32][tile / 2][32] */
   float *scores;   /* [24][score_stride] */
   float *sums;     /* [16 * 24][v_stride]: weights @ v so far */
   float *addend;   /* [24][v_stride]: the same of one tile */
   int64_t q_stride, score_stride, v_stride;
+  int64_t value_stride;               /* floats from a panel of values to the next */
   int keep;                           /* whether several blocks read what is packed */
   int64_t head, begin;                /* what is packed: this head of keys from column `begin` on, */
   int64_t packed_keys, packed_values; /* so many of its columns */
@@ -59,13 +72,15 @@ static inline attention_cut attention_plan(const attention_args *g) {
   return c;
 }
 
-static inline attention_slot attention_open(const attention_args *g, int64_t tile, int keep, int32_t part) {
-  attention_slot s = {.keep = keep, .head = -1};
+static inline attention_slot attention_open(const attention_args *g, attention_form form, int64_t tile, int keep,
+                                            int32_t part) {
+  attention_slot s = {.form = form, .keep = keep, .head = -1};
   const int64_t columns = (tile + 31) / 32 * 32;
   const int64_t rows = g->heads / g->kv_heads * g->q_len, few = ATTENTION_FEW * INGOT_PANEL;
   s.v_stride = (g->v_dim + 31) / 32 * 32;
   s.q_stride = (g->head_dim + 15) / 16 * 16;
   s.score_stride = columns + INGOT_ATTENTION_PAD;
+  s.value_stride = form.pack_pairs ? columns / 2 * INGOT_PANEL : INGOT_PANEL;
   s.queries = g->scratch + part * g->scratch_stride;
   s.scores = s.queries + ATTENTION_ROWS * s.q_stride;
   s.addend = s.scores + (rows < ATTENTION_ROWS ? rows : ATTENTION_ROWS) * s.score_stride;
@@ -75,7 +90,7 @@ static inline attention_slot attention_open(const attention_args *g, int64_t til
   return s;
 }
 
-/* The block's rows of q, scaled, into the slot. */
+/* The block's rows of q into the slot, floats scaled. */
 static inline void attention_queries(const attention_args *g, const attention_slot *s, const attention_block *b) {
   const vf scale = v_set(g->scale * INGOT_LOG2E);
   for (int64_t r = 0; r < b->count; r++) {
@@ -83,7 +98,8 @@ static inline void attention_queries(const attention_args *g, const attention_sl
     float *to = s->queries + r * s->q_stride;
     for (int64_t j = 0; j < g->head_dim; j += 16) {
       const int64_t lanes = g->head_dim - j;
-      v_store(to + j, v_mul(lanes < 16 ? v_load_n(q + j, lanes) : v_load(q + j), scale));
+      const vf v = lanes < 16 ? v_load_n(q + j, lanes) : v_load(q + j);
+      v_store(to + j, s->form.pack_pairs ? v : v_mul(v, scale));
     }
   }
 }
@@ -93,12 +109,25 @@ static inline float *attention_keys(const attention_args *g, attention_slot *s, 
                                     int64_t count) {
   const int64_t column = panel * INGOT_PANEL, columns = count - column;
   float *keys = s->keys + (s->keep ? panel : panel % ATTENTION_FEW) * INGOT_PANEL * g->head_dim;
-  if (s->packed_keys <= column) {
+  if (s->packed_keys <= column && s->form.pack_pairs) {
+    s->form.pack_pairs((const uint16_t *)(const void *)(k + column * g->k_strides[2]), 2 * g->head_dim,
+                       columns < INGOT_PANEL ? columns : INGOT_PANEL, 1, 2 * g->k_strides[2], keys);
+    s->packed_keys = column + INGOT_PANEL;
+  } else if (s->packed_keys <= column) {
     K(pack_panel)(k + column * g->k_strides[2], g->head_dim, columns < INGOT_PANEL ? columns : INGOT_PANEL, 1,
                   g->k_strides[2], 1.0f, keys);
     s->packed_keys = column + INGOT_PANEL;
   }
   return keys;
+}
+
+/* The scores of pairs, scaled as queries of floats are. */
+static inline void attention_scale(const attention_args *g, const gemm_product *p, int64_t rows, int64_t panels) {
+  const vf scale = v_set(g->scale * INGOT_LOG2E);
+  for (int64_t i = 0; i < rows; i++) {
+    float *row = p->sums + i * p->sums_stride;
+    for (int64_t j = 0; j < panels * INGOT_PANEL; j += 16) v_store(row + j, v_mul(v_load(row + j), scale));
+  }
 }
 
 /* scores = queries @ k^T where a row of the register tile sees a column of the panel. */
@@ -122,7 +151,8 @@ static inline void attention_scores(const attention_args *g, attention_slot *s, 
         .k = g->head_dim, .a = s->queries + row * s->q_stride, .a_stride = s->q_stride, .b = keys,
         .b_stride = INGOT_PANEL, .panel_stride = INGOT_PANEL * g->head_dim,
         .sums = s->scores + row * s->score_stride + panel * INGOT_PANEL, .sums_stride = s->score_stride};
-      K(gemm_tile)(end - row, width, &product);
+      s->form.tile(end - row, width, &product);
+      if (s->form.pack_pairs) attention_scale(g, &product, end - row, width);
     }
   }
 }
@@ -188,6 +218,15 @@ static inline float attention_weights(float shift, int64_t visible, int64_t colu
   return total + v_sum(sum);
 }
 
+/* A row of weights as pairs, in its own place. */
+static inline void attention_narrow(int64_t columns, float *weights) {
+  for (int64_t j = 0; j < columns; j += 16) {
+    uint16_t pairs[16];
+    v_store_bf16(pairs, v_load(weights + j));
+    memcpy(weights + j / 2, pairs, sizeof pairs);
+  }
+}
+
 /* The block's scores become weights; fade gets what the sums of earlier tiles are to be multiplied with. */
 static inline void attention_softmax(const attention_args *g, const attention_slot *s, attention_block *b,
                                      const attention_view *view, int64_t begin, float *fade) {
@@ -201,8 +240,10 @@ static inline void attention_softmax(const attention_args *g, const attention_sl
       if (largest > b->largest[r]) b->largest[r] = largest;
       if (b->largest[r] != -INFINITY) shift[r] = b->largest[r];
     }
-    for (int64_t r = first; r < end; r++)
+    for (int64_t r = first; r < end; r++) {
       total[r] = attention_weights(shift[r], view->visible[r], columns, s->scores + r * s->score_stride);
+      if (s->form.pack_pairs) attention_narrow(columns, s->scores + r * s->score_stride);
+    }
   }
   for (int64_t i = 0; i < 2; i++) {
     const vf faded = attention_power(before[i], v_load(shift + 16 * i));
@@ -222,6 +263,20 @@ static inline float *attention_values(const attention_args *g, attention_slot *s
   return s->values;
 }
 
+/* All of v as pairs, packed as far as column `count` of the tile. v points to its first element. */
+static inline float *attention_pairs(const attention_args *g, attention_slot *s, const uint16_t *v, int64_t count) {
+  const int64_t from = s->packed_values / 2 * 2;
+  if (s->packed_values < count) {
+    for (int64_t column = 0; column < g->v_dim; column += INGOT_PANEL) {
+      const int64_t columns = g->v_dim - column < INGOT_PANEL ? g->v_dim - column : INGOT_PANEL;
+      s->form.pack_pairs(v + from * g->v_strides[2] + column, count - from, columns, g->v_strides[2], 1,
+                         s->values + column / INGOT_PANEL * s->value_stride + from / 2 * INGOT_PANEL);
+    }
+    s->packed_values = count;
+  }
+  return s->values;
+}
+
 /* to = weights @ panels of values, for the columns that each half of the block sees. */
 static inline void attention_mix(const attention_slot *s, const attention_block *b, const attention_view *view,
                                  int64_t panels, int32_t halved, const float *values, int64_t stride, float *to) {
@@ -234,10 +289,11 @@ static inline void attention_mix(const attention_slot *s, const attention_block 
         const int64_t row = first + part_begin(rows, (int32_t)t, (int32_t)tiles);
         const int64_t end = first + part_begin(rows, (int32_t)t + 1, (int32_t)tiles);
         const gemm_product product = {
-            .k = view->reach[half], .a = s->scores + row * s->score_stride, .a_stride = s->score_stride,
-            .b = values + panel * INGOT_PANEL, .b_stride = stride, .panel_stride = INGOT_PANEL,
+            .k = s->form.pack_pairs ? (view->reach[half] + 1) / 2 : view->reach[half],
+            .a = s->scores + row * s->score_stride, .a_stride = s->score_stride,
+            .b = values + panel * s->value_stride, .b_stride = stride, .panel_stride = s->value_stride,
             .sums = to + row * s->v_stride + panel * INGOT_PANEL, .sums_stride = s->v_stride, .halved = halved};
-        K(gemm_tile)(end - row, together, &product);
+        s->form.tile(end - row, together, &product);
       }
     }
   }
@@ -264,7 +320,7 @@ static inline void attention_tile(const attention_args *g, attention_slot *s, at
   if (begin > 0 && view.reach[0] == 0 && view.reach[1] == 0) return;
   const int64_t kv_head = b->head / (g->heads / g->kv_heads);
   const float *k = g->k + b->batch * g->k_strides[0] + kv_head * g->k_strides[1] + begin * g->k_strides[2];
-  const float *v = g->v + b->batch * g->v_strides[0] + kv_head * g->v_strides[1] + begin * g->v_strides[2];
+  const int64_t v_at = b->batch * g->v_strides[0] + kv_head * g->v_strides[1] + begin * g->v_strides[2];
   if (!s->keep || s->head != b->batch * g->kv_heads + kv_head || s->begin != begin) {
     s->packed_keys = s->packed_values = 0;
     s->head = b->batch * g->kv_heads + kv_head;
@@ -275,11 +331,15 @@ static inline void attention_tile(const attention_args *g, attention_slot *s, at
   attention_scores(g, s, b, &view, k, end - begin);
   attention_softmax(g, s, b, &view, begin, fade);
   float *to = begin == 0 ? b->sums : s->addend;
-  attention_mix(s, b, &view, g->v_dim / INGOT_PANEL, 0, v, g->v_strides[2], to);
+  const int64_t whole = g->v_dim / INGOT_PANEL, reach = view.reach[0] > view.reach[1] ? view.reach[0] : view.reach[1];
+  const float *values =
+      s->form.pack_pairs ? attention_pairs(g, s, (const uint16_t *)(const void *)g->v + v_at, reach) : g->v + v_at;
+  attention_mix(s, b, &view, whole, 0, values, s->form.pack_pairs ? INGOT_PANEL : g->v_strides[2], to);
   if (g->v_dim % INGOT_PANEL) {
-    const float *values = attention_values(g, s, v, view.reach[0] > view.reach[1] ? view.reach[0] : view.reach[1]);
-    attention_mix(s, b, &view, 1, g->v_dim % INGOT_PANEL <= INGOT_PANEL / 2, values, INGOT_PANEL,
-                  to + g->v_dim / INGOT_PANEL * INGOT_PANEL);
+    const float *last = s->form.pack_pairs ? values + whole * s->value_stride
+                                           : attention_values(g, s, g->v + v_at, reach);
+    attention_mix(s, b, &view, 1, g->v_dim % INGOT_PANEL <= INGOT_PANEL / 2, last, INGOT_PANEL,
+                  to + whole * INGOT_PANEL);
   }
   if (begin == 0) return;
   for (int64_t r = 0; r < b->count; r++) {
@@ -295,11 +355,13 @@ static inline void attention_finish(const attention_args *g, const attention_blo
     const int is_nan = total != total || (total == 0.0f && !g->safe);
     const vf nothing = v_set(is_nan && !g->zero_nan ? NAN : 0.0f);
     const float *sums = b->sums + r * v_stride;
-    float *out =
-        g->out + b->batch * g->out_strides[0] + b->of[r] * g->out_strides[1] + b->at[r] * g->out_strides[2];
+    const int64_t at = b->batch * g->out_strides[0] + b->of[r] * g->out_strides[1] + b->at[r] * g->out_strides[2];
+    float *out = g->out + at;
     for (int64_t j = 0; j < g->v_dim; j += 16) {
       const vf v = is_nan || total == 0.0f ? nothing : v_div(v_load(sums + j), v_set(total));
-      if (g->v_dim - j < 16)
+      if (g->rounds)
+        epilogue_round(v, g->v_dim - j, (uint16_t *)(void *)g->out + at + j);
+      else if (g->v_dim - j < 16)
         v_store_n(out + j, v, g->v_dim - j);
       else
         v_store(out + j, v);
@@ -352,9 +414,10 @@ static inline int64_t attention_share(const attention_args *g, const attention_c
 }
 
 /* Blocks in the order batch, head of keys, query head, row; a part takes neighbours, which mostly share packed keys. */
-static inline void attention_run(const attention_args *g, int64_t tile, int32_t part, int32_t parts) {
+static inline void attention_run(const attention_args *g, attention_form form, int64_t tile, int32_t part,
+                                 int32_t parts) {
   const attention_cut cut = attention_plan(g);
-  attention_slot slot = attention_open(g, tile, cut.blocks > 1, part);
+  attention_slot slot = attention_open(g, form, tile, cut.blocks > 1, part);
   const int64_t end = attention_share(g, &cut, part + 1, parts), most = tile < g->kv_len ? ATTENTION_BLOCKS : 1;
   for (int64_t index = attention_share(g, &cut, part, parts); index < end;) {
     attention_block group[ATTENTION_BLOCKS];
@@ -373,12 +436,35 @@ static inline void attention_run(const attention_args *g, int64_t tile, int32_t 
 
 void K(attention_f32)(const void *args, int32_t part, int32_t parts) {
   const attention_args *g = args;
-  attention_run(g, g->kv_len, part, parts);
+  attention_run(g, (attention_form){K(gemm_tile), NULL}, g->kv_len, part, parts);
 }
 
 void K(attention_f32_online)(const void *args, int32_t part, int32_t parts) {
   const attention_args *g = args;
-  attention_run(g, g->kv_len < INGOT_KV_TILE ? g->kv_len : INGOT_KV_TILE, part, parts);
+  const int64_t tile = g->kv_len < INGOT_KV_TILE ? g->kv_len : INGOT_KV_TILE;
+  attention_run(g, (attention_form){K(gemm_tile), NULL}, tile, part, parts);
+}
+
+/* The same, with head_dim and what lies along it counted in pairs. */
+static inline attention_args attention_in_pairs(const attention_args *g) {
+  attention_args pairs = *g;
+  pairs.head_dim /= 2;
+  for (int i = 0; i < 3; i++) {
+    pairs.q_strides[i] /= 2;
+    pairs.k_strides[i] /= 2;
+  }
+  return pairs;
+}
+
+void K(attention_bf16)(const void *args, int32_t part, int32_t parts) {
+  const attention_args g = attention_in_pairs(args);
+  attention_run(&g, (attention_form){K(gemm_tile_dots), K(pack_pairs)}, g.kv_len, part, parts);
+}
+
+void K(attention_bf16_online)(const void *args, int32_t part, int32_t parts) {
+  const attention_args g = attention_in_pairs(args);
+  const int64_t tile = g.kv_len < INGOT_KV_TILE ? g.kv_len : INGOT_KV_TILE;
+  attention_run(&g, (attention_form){K(gemm_tile_dots), K(pack_pairs)}, tile, part, parts);
 }
 
 #undef ATTENTION_ROWS

@@ -105,18 +105,20 @@ static inline void depthwise_sums(const depthwise_block *b, float *sums) {
 static inline void depthwise_row(const conv_args *g, int64_t image, int64_t y, int64_t channel, int64_t count) {
   float sums[DEPTHWISE_PIXELS * DEPTHWISE_CHANNELS + 16];
   const int64_t residual = image * g->residual_strides[0] + y * g->residual_strides[1];
+  const int64_t rounded = image * g->rounded_strides[0] + y * g->rounded_strides[1];
   const gemm_epilogue epilogue = {g->bias, NULL, g->residual ? g->residual + residual : NULL, g->residual_strides[2],
-                                  1.0f, g->act_alpha, g->act_beta, g->activation, g->residual_first};
+                                  1.0f, g->act_alpha, g->act_beta, g->activation, g->residual_first,
+                                  g->rounded ? g->rounded + rounded : NULL, g->rounded_strides[2]};
   /* Channels that do not fill the lanes are computed together with some before them. */
   const int64_t lanes = g->channels < 16 ? g->channels : 16, skip = count < lanes ? lanes - count : 0;
   const float *x = g->x + image * g->x_strides[0] + channel - skip;
-  float *out = g->out + image * g->out_strides[0] + y * g->out_strides[1] + channel;
+  float *out = g->out ? g->out + image * g->out_strides[0] + y * g->out_strides[1] + channel : NULL;
   for (int64_t at = 0; at < g->out_width; at += DEPTHWISE_PIXELS) {
     const int64_t pixels = g->out_width - at < DEPTHWISE_PIXELS ? g->out_width - at : DEPTHWISE_PIXELS;
     const depthwise_block block = {g, x, g->weight + channel - skip, y, at, (count + 15) / 16, lanes};
     depthwise_sums(&block, sums);
     epilogue_apply(&epilogue, at, channel, pixels, count, sums + skip, DEPTHWISE_CHANNELS,
-                   out + at * g->out_strides[2], g->out_strides[2]);
+                   out ? out + at * g->out_strides[2] : NULL, g->out_strides[2]);
   }
 }
 

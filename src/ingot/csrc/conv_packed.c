@@ -7,9 +7,11 @@
 #define CONV_SMALL (1 << 15)  /* and of a filter for which it then is */
 
 /* How the windows lie: `planes` planes `plane_stride` apart, in which a tap is `unit` adjacent elements; k elements
- * altogether. Per group: `channels`, `out_channels`, `panels`. */
+ * altogether. An element is what `tile` multiplies, a float or a pair of bf16. Per group: `channels`, `out_channels`,
+ * `panels`. */
 typedef struct {
   const conv_args *g;
+  void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
   int64_t planes, plane_stride, unit, k;
   int64_t channels, out_channels, panels;
   float *rows, *sums;               /* scratch: windows, and a panel after the other of [pixels][32] */
@@ -89,12 +91,15 @@ static inline void conv_finish(const conv_task *t, int64_t pixel, int64_t count,
     const int64_t length = g->out_width - at.x < count - done ? g->out_width - at.x : count - done;
     const int64_t residual = at.image * g->residual_strides[0] + at.y * g->residual_strides[1] +
                              at.x * g->residual_strides[2];
+    const int64_t out = at.image * g->out_strides[0] + at.y * g->out_strides[1] + at.x * g->out_strides[2];
+    const int64_t rounded = at.image * g->rounded_strides[0] + at.y * g->rounded_strides[1] +
+                            at.x * g->rounded_strides[2];
     const gemm_epilogue epilogue = {g->bias, NULL, g->residual ? g->residual + residual : NULL,
                                     g->residual_strides[2], 1.0f, g->act_alpha, g->act_beta, g->activation,
-                                    g->residual_first};
-    const int64_t out = at.image * g->out_strides[0] + at.y * g->out_strides[1] + at.x * g->out_strides[2];
+                                    g->residual_first, g->rounded ? g->rounded + rounded : NULL,
+                                    g->rounded_strides[2]};
     epilogue_apply(&epilogue, 0, channel, length, columns, sums + done * INGOT_PANEL, INGOT_PANEL,
-                   g->out + out + channel, g->out_strides[2]);
+                   g->out ? g->out + out + channel : NULL, g->out_strides[2]);
     done += length;
   }
 }
@@ -116,7 +121,7 @@ static inline void conv_add_panel(const conv_task *t, const conv_block *b, int64
       .sums_stride = INGOT_PANEL, .more = begin > 0, .ahead_step = ahead_step,
       .ahead = next ? (const char *)next + block * steps * ahead_step : NULL,
       .halved = t->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
-    K(gemm_tile)(length, 1, &product);
+    t->tile(length, 1, &product);
     if (end == t->k) conv_finish(t, b->pixel + first, length, b->group, panel, sums);
   }
 }
@@ -211,6 +216,20 @@ static void K(conv_tile_rows)(int64_t rows, int64_t wanted, const conv_task *t, 
   #undef CONV_TILE
 }
 
+/* sums[rows][32] as above of pairs, whose windows lie in one piece for each row of the kernel. */
+static inline void conv_pairs_in_place(const conv_task *t, int64_t rows, int32_t halved, const float *x,
+                                       int64_t x_stride, const float *panel, float *sums) {
+  const conv_args *g = t->g;
+  const int64_t width = g->kernel_w * t->unit;
+  for (int64_t i = 0; i < g->kernel_h; i++) {
+    const gemm_product product = {
+      .k = width, .a = x + i * g->dilation_h * g->x_strides[1], .a_stride = x_stride,
+      .b = panel + i * width * INGOT_PANEL, .b_stride = INGOT_PANEL, .sums = sums, .sums_stride = INGOT_PANEL,
+      .more = i > 0, .halved = halved};
+    t->tile(rows, 1, &product);
+  }
+}
+
 /* Pixels of one output row whose windows lie inside the image. */
 static inline void conv_in_place(const conv_task *t, const conv_block *b) {
   const conv_args *g = t->g;
@@ -225,8 +244,11 @@ static inline void conv_in_place(const conv_task *t, const conv_block *b) {
     for (int32_t tile = 0; tile < tiles; tile++) {
       const int64_t first = part_begin(b->count, tile, tiles);
       const int64_t length = part_begin(b->count, tile + 1, tiles) - first;
-      K(conv_tile_rows)(length, wanted, t, x + first * x_stride, x_stride,
-                        g->weight + (b->group * t->panels + panel) * t->k * INGOT_PANEL, t->sums);
+      const float *weight = g->weight + (b->group * t->panels + panel) * t->k * INGOT_PANEL;
+      if (t->tile == K(gemm_tile))
+        K(conv_tile_rows)(length, wanted, t, x + first * x_stride, x_stride, weight, t->sums);
+      else
+        conv_pairs_in_place(t, length, wanted == 1, x + first * x_stride, x_stride, weight, t->sums);
       conv_finish(t, b->pixel + first, length, b->group, panel, t->sums);
     }
   }
@@ -264,7 +286,9 @@ static inline void conv_short(const conv_task *t, const conv_block *b) {
 
 /* Whether windows are read in place: gathering them pays where much is made of them. */
 static inline int conv_is_short(const conv_task *t) {
-  return t->k <= INGOT_K_BLOCK || (t->k <= CONV_SHORT && t->k * t->out_channels <= CONV_SMALL);
+  const int is_small = t->k * t->out_channels <= CONV_SMALL;
+  if (t->tile != K(gemm_tile)) return is_small && t->g->dilation_w == 1 && t->g->x_strides[2] == t->unit;
+  return t->k <= INGOT_K_BLOCK || (t->k <= CONV_SHORT && is_small);
 }
 
 /* The share of one part, group by group and block by block. */
@@ -303,7 +327,7 @@ static inline void conv_perform(conv_task *t, int32_t part, int32_t parts) {
   t->k = t->channels * g->kernel_h * g->kernel_w;
   t->sums = g->scratch + part * g->scratch_stride;
   t->rows = t->sums + INGOT_CONV_PIXELS * t->panels * INGOT_PANEL;
-  if (conv_is_short(t)) {
+  if (conv_is_short(t) && t->tile == K(gemm_tile)) {
     int64_t *offset = t->offsets;
     for (int64_t plane = 0; plane < t->planes; plane++)
       for (int64_t i = 0; i < g->kernel_h; i++)
@@ -317,12 +341,21 @@ static inline void conv_perform(conv_task *t, int32_t part, int32_t parts) {
 
 void K(conv2d_f32_packed)(const void *args, int32_t part, int32_t parts) {
   const conv_args *g = args;
-  conv_task task = {.g = g, .planes = 1, .plane_stride = 0, .unit = g->channels / g->groups};
+  conv_task task = {.g = g, .tile = K(gemm_tile), .planes = 1, .unit = g->channels / g->groups};
+  conv_perform(&task, part, parts);
+}
+
+void K(conv2d_bf16_packed)(const void *args, int32_t part, int32_t parts) {
+  conv_args g = *(const conv_args *)args; /* counted in pairs */
+  g.channels /= 2;
+  for (int i = 0; i < 3; i++) g.x_strides[i] /= 2;
+  conv_task task = {.g = &g, .tile = K(gemm_tile_dots), .planes = 1, .unit = g.channels / g.groups};
   conv_perform(&task, part, parts);
 }
 
 void K(conv2d_f32_planes)(const void *args, int32_t part, int32_t parts) {
   const conv_args *g = args;
-  conv_task task = {.g = g, .planes = g->channels / g->groups, .plane_stride = g->x_strides[3], .unit = 1};
+  conv_task task = {.g = g, .tile = K(gemm_tile), .planes = g->channels / g->groups,
+                    .plane_stride = g->x_strides[3], .unit = 1};
   conv_perform(&task, part, parts);
 }

@@ -3,13 +3,15 @@
 
 static inline void gemm_packed(const gemm_args *g, gemm_factors f, int32_t part, int32_t parts) {
   const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha,
-                                  g->act_alpha, g->act_beta, g->activation, g->residual_first};
+                                  g->act_alpha, g->act_beta, g->activation, g->residual_first,
+                                  g->rounded, g->rounded_stride};
   const gemm_share share = gemm_cut_fixed((g->n + INGOT_PANEL - 1) / INGOT_PANEL, g->m, part, parts);
   f.b += share.panel_begin * f.panel_size;
   for (int64_t panel = share.panel_begin; panel < share.panel_end; panel++, f.b += f.panel_size) {
     const int64_t column = panel * INGOT_PANEL;
     const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
-    gemm_panel(&epilogue, share.row_begin, share.row_end, column, columns, &f, INGOT_PANEL, g->c + column, g->c_stride,
+    gemm_panel(&epilogue, share.row_begin, share.row_end, column, columns, &f, INGOT_PANEL,
+               g->c ? g->c + column : NULL, g->c_stride,
                panel + 1 < share.panel_end ? f.b + f.panel_size : NULL);
   }
 }

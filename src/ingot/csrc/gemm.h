@@ -83,6 +83,9 @@ static inline gemm_factors gemm_bf16_factors(const gemm_args *g) {
 void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
                    float scale, float *panel);
 
+/* panel[(k + 1) / 2][32][2] of bf16, whose element (i, j) lies at i * k_stride + j * n_stride; the rest is zeros. */
+void K(pack_pairs)(const uint16_t *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride, float *panel);
+
 /* The rows of a block when `rows` are cut evenly into register tiles. Rows whose addresses are equal modulo 4096 bytes
  * share a set of an 8-way L1 cache, so no more than 8 of them go together. */
 static inline int64_t gemm_blocks(int64_t rows, int64_t a_stride) {
@@ -90,8 +93,8 @@ static inline int64_t gemm_blocks(int64_t rows, int64_t a_stride) {
   return (rows + most - 1) / most;
 }
 
-/* What happens to a sum: activation(alpha * sum + bias) + residual, or activation(alpha * sum + bias + residual). Each
- * pointer may be null. */
+/* What happens to a sum: activation(alpha * sum + bias) + residual, or activation(alpha * sum + bias + residual); where
+ * that goes beside c, rounded to bf16. Each pointer may be null. */
 typedef struct {
   const float *column_bias; /* [columns] */
   const float *row_bias;    /* [rows] */
@@ -101,13 +104,15 @@ typedef struct {
   float act_alpha, act_beta; /* the activation's attributes */
   int32_t activation;
   int32_t residual_first;
+  uint16_t *rounded; /* [rows, columns] */
+  int64_t rounded_stride;
 } gemm_epilogue;
 
 /* Whether the epilogue is at most a bias, a residual and a clip: a few instructions a vector. */
 static inline int epilogue_is_light(const gemm_epilogue *e) {
   const int clips =
       e->activation == INGOT_ACT_none || e->activation == INGOT_ACT_relu || e->activation == INGOT_ACT_clip;
-  return clips && !e->row_bias && e->alpha == 1.0f;
+  return clips && !e->row_bias && !e->rounded && e->alpha == 1.0f;
 }
 
 /* A light epilogue for the tile at (row, column). Infinite bounds change nothing, not even a NaN. */
@@ -121,10 +126,17 @@ static inline gemm_finish epilogue_finish(const gemm_epilogue *e, int64_t row, i
   return f;
 }
 
+/* Up to 16 numbers as bf16. */
+static inline void epilogue_round(vf v, int64_t lanes, uint16_t *to) {
+  uint16_t all[16];
+  v_store_bf16(lanes < 16 ? all : to, v);
+  for (int64_t i = 0; i < lanes && lanes < 16; i++) to[i] = all[i];
+}
+
 /* Up to 16 columns of an epilogue. */
 static inline void epilogue_columns(const gemm_epilogue *e, const float *bias, const float *row_bias, int64_t rows,
                                     int64_t lanes, const float *sums, int64_t sums_stride, const float *residual,
-                                    float *c, int64_t c_stride) {
+                                    float *c, int64_t c_stride, uint16_t *rounded) {
   const vf column_bias = !bias ? v_set(-0.0f) : lanes < 16 ? v_load_n(bias, lanes) : v_load(bias);
   for (int64_t i = 0; i < rows; i++) {
     vf v = v_load(sums + i * sums_stride), rest = v_set(-0.0f);
@@ -136,6 +148,8 @@ static inline void epilogue_columns(const gemm_epilogue *e, const float *bias, c
     if (e->residual_first) v = v_add(v, rest);
     if (e->activation != INGOT_ACT_none) v = v_activate(v, e->activation, e->act_alpha, e->act_beta);
     if (!e->residual_first) v = v_add(v, rest);
+    if (rounded) epilogue_round(v, lanes, rounded + i * e->rounded_stride);
+    if (!c) continue;
     if (lanes < 16)
       v_store_n(c + i * c_stride, v, lanes);
     else
@@ -144,14 +158,15 @@ static inline void epilogue_columns(const gemm_epilogue *e, const float *bias, c
 }
 
 /* c[rows, columns] = the epilogue of sums[rows, columns], which belong at (row, column) of the epilogue's operands.
- * c may be the residual. */
+ * c may be the residual, or null where only the rounded numbers are wanted. */
 static inline void epilogue_apply(const gemm_epilogue *e, int64_t row, int64_t column, int64_t rows, int64_t columns,
                                   const float *sums, int64_t sums_stride, float *c, int64_t c_stride) {
   const float *residual = e->residual ? e->residual + row * e->residual_stride + column : NULL;
+  uint16_t *rounded = e->rounded ? e->rounded + row * e->rounded_stride + column : NULL;
   for (int64_t j = 0; j < columns; j += 16)
     epilogue_columns(e, e->column_bias ? e->column_bias + column + j : NULL, e->row_bias ? e->row_bias + row : NULL,
                      rows, columns - j < 16 ? columns - j : 16, sums + j, sums_stride, residual ? residual + j : NULL,
-                     c + j, c_stride);
+                     c ? c + j : NULL, c_stride, rounded ? rounded + j : NULL);
 }
 
 /* Asks for the rows of a panel that will be wanted when a tile is summed. */
@@ -187,14 +202,14 @@ static inline void gemm_panel(const gemm_epilogue *e, int64_t begin, int64_t end
   for (int64_t block = 0; block < blocks; block++) {
     const int64_t row = begin + part_begin(end - begin, (int32_t)block, (int32_t)blocks);
     const int64_t rows = begin + part_begin(end - begin, (int32_t)block + 1, (int32_t)blocks) - row;
-    float *to = c + row * c_stride;
+    float *to = c ? c + row * c_stride : NULL;
     const gemm_finish finish = epilogue_finish(e, row, column, to, c_stride);
     const gemm_product product = {
       .k = f->k, .a = f->a + row * f->a_stride, .a_stride = f->a_stride, .b = f->b, .b_stride = b_stride,
       .sums = sums, .sums_stride = INGOT_PANEL, .finish = light ? &finish : NULL, .ahead_step = ahead_step,
       .ahead = ahead_step ? (const char *)next + block * f->k * ahead_step : NULL,
       .halved = columns <= INGOT_PANEL / 2};
-    gemm_expect(to, c_stride, rows);
+    if (to) gemm_expect(to, c_stride, rows);
     if (e->residual) gemm_expect(e->residual + row * e->residual_stride + column, e->residual_stride, rows);
     f->tile(rows, 1, &product);
     if (!light) epilogue_apply(e, row, column, rows, columns, sums, INGOT_PANEL, to, c_stride);

@@ -7,10 +7,10 @@
 
 /* c[rows, 16 * panels] of the sums of `panels` panels, which belong at `column`. */
 static inline void gated_columns(const gemm_args *g, int64_t column, int64_t rows, int64_t panels, const float *sums,
-                                 int64_t sums_stride, float *c) {
+                                 int64_t sums_stride, float *c, uint16_t *rounded) {
   const int64_t gate_half = g->gate == INGOT_GATE_SECOND, up_half = 1 - gate_half;
   const vf alpha = v_set(g->alpha);
-  for (int64_t p = 0; p < panels; p++, column += 16, sums += INGOT_PANEL, c += 16) {
+  for (int64_t p = 0; p < panels; p++, column += 16, sums += INGOT_PANEL) {
     const vf gate_bias = g->bias ? v_load(g->bias + gate_half * g->n + column) : v_set(-0.0f);
     const vf up_bias = g->bias ? v_load(g->bias + up_half * g->n + column) : v_set(-0.0f);
     for (int64_t i = 0; i < rows; i++) {
@@ -20,7 +20,9 @@ static inline void gated_columns(const gemm_args *g, int64_t column, int64_t row
         up = v_mul(up, alpha);
       }
       gate = v_activate(v_add(gate, gate_bias), g->activation, g->act_alpha, g->act_beta);
-      v_store(c + i * g->c_stride, v_mul(gate, v_add(up, up_bias)));
+      const vf result = v_mul(gate, v_add(up, up_bias));
+      if (c) v_store(c + i * g->c_stride + p * 16, result);
+      if (rounded) v_store_bf16(rounded + i * g->rounded_stride + p * 16, result);
     }
   }
 }
@@ -43,9 +45,10 @@ static inline void gemm_gated(const gemm_args *g, const gemm_factors *f, int32_t
         .k = f->k, .a = f->a + row * f->a_stride, .a_stride = f->a_stride, .b = b, .b_stride = INGOT_PANEL,
         .panel_stride = f->panel_size, .sums = sums, .sums_stride = most * INGOT_PANEL, .ahead_step = ahead_step,
         .ahead = ahead_step ? (const char *)next + block * f->k * ahead_step : NULL};
-      float *c = g->c + row * g->c_stride + panel * 16;
+      float *c = g->c ? g->c + row * g->c_stride + panel * 16 : NULL;
+      uint16_t *rounded = g->rounded ? g->rounded + row * g->rounded_stride + panel * 16 : NULL;
       f->tile(rows, panels, &product);
-      gated_columns(g, panel * 16, rows, panels, sums, most * INGOT_PANEL, c);
+      gated_columns(g, panel * 16, rows, panels, sums, most * INGOT_PANEL, c, rounded);
     }
   }
 }

@@ -5,7 +5,8 @@
 
 static inline void gemv_packed(const gemm_args *g, gemm_factors f, int32_t part, int32_t parts) {
   const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha,
-                                  g->act_alpha, g->act_beta, g->activation, g->residual_first};
+                                  g->act_alpha, g->act_beta, g->activation, g->residual_first,
+                                  g->rounded, g->rounded_stride};
   const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
   const int64_t end = part_begin(panels, part + 1, parts);
   float sums[4 * GEMV_PANELS * INGOT_PANEL];
@@ -19,7 +20,8 @@ static inline void gemv_packed(const gemm_args *g, gemm_factors f, int32_t part,
       .panel_stride = f.panel_size, .sums = sums, .sums_stride = GEMV_PANELS * INGOT_PANEL,
       .halved = count * INGOT_PANEL - columns >= INGOT_PANEL / 2};
     f.tile(g->m, count, &product);
-    epilogue_apply(&epilogue, 0, column, g->m, columns, sums, GEMV_PANELS * INGOT_PANEL, g->c + column, g->c_stride);
+    epilogue_apply(&epilogue, 0, column, g->m, columns, sums, GEMV_PANELS * INGOT_PANEL,
+                   g->c ? g->c + column : NULL, g->c_stride);
   }
 }
 
@@ -29,6 +31,10 @@ void K(gemv_f32_packed)(const void *args, int32_t part, int32_t parts) {
 
 void K(gemv_f32_bf16_packed)(const void *args, int32_t part, int32_t parts) {
   gemv_packed(args, gemm_f32_bf16_factors(args), part, parts);
+}
+
+void K(gemv_bf16_packed)(const void *args, int32_t part, int32_t parts) {
+  gemv_packed(args, gemm_bf16_factors(args), part, parts);
 }
 
 #undef GEMV_PANELS

@@ -104,6 +104,20 @@ void K(pack_f32)(const void *args, int32_t part, int32_t parts) {
   }
 }
 
+/* Pairs of rows of bf16, the first n / 16 * 16 of their columns. */
+static inline void pack_bf16_rows(const char *src, int64_t k, int64_t n, int64_t k_bytes, uint16_t *panel) {
+  const vi low = vi_set(0xffff);
+  for (int64_t i = 0; i + 2 <= k; i += 2) {
+    for (int64_t j = 0; j + 16 <= n; j += 16) {
+      uint16_t rows[2][16];
+      for (int row = 0; row < 2; row++) memcpy(rows[row], src + (i + row) * k_bytes + 2 * j, sizeof rows[row]);
+      const vi first = vi_and(vi_sar(v_bits(v_load_bf16(rows[0])), 16), low), second = v_bits(v_load_bf16(rows[1]));
+      const vf pairs = v_from_bits(vi_add(second, first));
+      memcpy(panel + (i / 2 * INGOT_PANEL + j) * 2, &pairs, sizeof pairs);
+    }
+  }
+}
+
 /* Columns of bf16 go into the first n of the panel's. Where the elements of a column are adjacent, their pairs are
  * transposed as floats are. */
 static inline void pack_bf16_columns(const char *src, int64_t k, int64_t n, int64_t k_bytes, int64_t n_bytes,
@@ -116,10 +130,17 @@ static inline void pack_bf16_columns(const char *src, int64_t k, int64_t n, int6
       pack_transpose8(r, (float *)panel + i * INGOT_PANEL + j);
     }
   }
+  if (n_bytes == 2) pack_bf16_rows(src, k, n, k_bytes, panel);
   for (int64_t i = 0; i < k; i++) {
-    for (int64_t j = i < 2 * pairs_whole ? n_whole : 0; j < n; j++)
+    const int64_t done = n_bytes == 2 && i < k / 2 * 2 ? n / 16 * 16 : i < 2 * pairs_whole ? n_whole : 0;
+    for (int64_t j = done; j < n; j++)
       memcpy(panel + (i / 2 * INGOT_PANEL + j) * 2 + i % 2, src + i * k_bytes + j * n_bytes, 2);
   }
+}
+
+void K(pack_pairs)(const uint16_t *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride, float *panel) {
+  if (n < INGOT_PANEL || k % 2) memset(panel, 0, (size_t)((k + 1) / 2 * INGOT_PANEL) * sizeof *panel);
+  pack_bf16_columns((const char *)src, k, n, 2 * k_stride, 2 * n_stride, (uint16_t *)(void *)panel);
 }
 
 void K(pack_bf16)(const void *args, int32_t part, int32_t parts) {

@@ -51,6 +51,19 @@ static inline vf strip_load_n(const float *p, int64_t step, int64_t i, int64_t n
 
 STRIP_UNARY(copy, x)
 
+/* Floats as bf16, which `out` is. */
+static void K(narrow_strip)(const strip_call *call) {
+  for (int64_t row = 0; row < call->rows; row++) {
+    const float *a = call->a + row * call->a_row;
+    uint16_t *out = (uint16_t *)(void *)call->out + row * call->out_row, last[16];
+    int64_t i = 0;
+    for (; i + 16 <= call->cols; i += 16) v_store_bf16(out + i, v_load(a + i));
+    if (i == call->cols) continue;
+    v_store_bf16(last, v_load_n(a + i, call->cols - i));
+    memcpy(out + i, last, (size_t)(call->cols - i) * sizeof *out);
+  }
+}
+
 #define STRIP_BINARY_LOOP(load_x, load_y, expression) \
   for (; i + 16 <= cols; i += 16) {                   \
     vf x = load_x, y = load_y;                        \
@@ -228,6 +241,7 @@ static const strip_routine strip_routines[] = {
   [INGOT_STRIP_OP_offset] = K(offset_strip),
   [INGOT_STRIP_OP_pivot] = K(pivot_strip),
   [INGOT_STRIP_OP_copy] = K(copy_strip),
+  [INGOT_STRIP_OP_narrow] = K(narrow_strip),
   [INGOT_STRIP_OP_norm_scale] = K(norm_scale_strip),
   [INGOT_STRIP_OP_normalise] = K(normalise_strip),
   #define UNARY(op, cost, expression) [INGOT_STRIP_OP_##op] = K(op##_strip),
@@ -265,6 +279,10 @@ static inline void strip_run_op(const strip_args *args, float *slots, int32_t op
   strip_view out = strip_view_at(args, slots, args->out[op], at);
   strip_view a = strip_view_at(args, slots, args->a[op], at), b = strip_view_at(args, slots, args->b[op], at);
   strip_view c = strip_view_at(args, slots, args->c[op], at);
+  if (code == INGOT_STRIP_OP_narrow) {
+    const float *memory = args->memory[args->out[op]];
+    out.p = (float *)(void *)((uint16_t *)(void *)memory + (out.p - memory));
+  }
   strip_call call = {.out = out.p, .a = a.p, .b = b.p, .c = c.p, .out_row = out.row, .a_row = a.row, .b_row = b.row,
                     .c_row = c.row, .a_step = a.step, .b_step = b.step, .rows = at->rows, .cols = at->cols,
                     .begin = at->col, .length = args->cols, .alpha = args->alpha[op], .beta = args->beta[op]};

@@ -17,7 +17,12 @@ from ingot import abi
 
 ISAS = ("scalar", "avx2", "avx512")
 # Kernels over instructions that not every CPU of a set has. A target that rounds no rows has no use for them.
-NATIVE_ONLY = frozenset(("gemm_bf16_packed", "gemm_bf16_gated"))
+NATIVE_ONLY = frozenset(
+    f"{kernel}_bf16{form}"
+    for kernel, forms in (("gemm", ("_packed", "_gated")), ("gemv", ("_packed",)), ("conv2d", ("_packed",)),
+                          ("attention", ("", "_online")))
+    for form in forms
+)  # fmt: skip
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"
 # A comment, and below it a conditional region or a definition: its lines after the first are indented, close a brace,

@@ -1,12 +1,14 @@
-"""Groups: a matmul or convolution with the bias, activation, residual and gate that its kernel applies to its sums."""
+"""Groups: a matmul or convolution with the bias, activation, residual and gate that its kernel applies to its sums, and
+what rounds its results, or those of attention.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from ingot.dtype import f32
+from ingot.dtype import DType, f32
 from ingot.ir import Graph, Node
 from ingot.lower.elementwise import kernel_op, scalars
 
@@ -25,12 +27,13 @@ class EpilogueLimits:
 
 @dataclass(slots=True)
 class Group:
-    """root: the matmul or conv. The epilogue computes activation(root + bias) + residual into `output`.
+    """root: the matmul, conv or attention, which has no epilogue but `rounding`. The epilogue computes
+    activation(root + bias) + residual into `output`.
 
     activation: as `kernel_op` names it, or "". residual_first: it is applied to the whole sum instead. act_alpha,
     act_beta: its float attributes. gate: where it is "first" or "second", the output is activation(that half of the
     columns of root + bias) * the other half, without a residual. `members` are the nodes from the root to the last, in
-    order.
+    order. rounding: a cast of the output, which the kernel writes beside it, or in its place.
     """
 
     root: Node
@@ -42,25 +45,36 @@ class Group:
     residual: str | None = None
     residual_first: bool = False
     gate: Literal["", "first", "second"] = ""
+    rounding: Node | None = None
 
     @property
     def output(self) -> str:
         return self.members[-1].output
 
 
-def find_groups(graph: Graph, static: set[str], limits: EpilogueLimits) -> tuple[dict[Node, Group], set[Node]]:
-    """Groups by their last node, and the nodes that are inside a group but not its last."""
+def find_groups(
+    graph: Graph, static: set[str], limits: EpilogueLimits, rounded: Collection[DType] = ()
+) -> tuple[dict[Node, Group], set[Node]]:
+    """Groups by their last node, and the nodes that are inside a group but not its last, or a group's rounding.
+
+    rounded: the dtypes that kernels may round results to.
+    """
     groups: dict[Node, Group] = {}
     inside: set[Node] = set()
     for node in graph.nodes:
-        if node.op.name not in ("matmul", "conv") or node in groups or node.output in static:
+        if node.op.name not in ("matmul", "conv", "attention") or node in groups or node.output in static:
             continue
         group = Group(node, [node])
-        if graph.type(node.output).dtype is f32:
+        if node.op.name == "attention":
+            _round_attention(graph, rounded, group)
+        elif graph.type(node.output).dtype is f32:
             _grow(graph, static, limits, group, lambda user: user in groups or user in inside)
             _take_gate(graph, static, limits, group)
+            _take_rounding(graph, static, rounded, group)
         groups[group.members[-1]] = group
         inside.update(group.members[:-1])
+        if group.rounding is not None:
+            inside.add(group.rounding)
     return groups, inside
 
 
@@ -124,6 +138,24 @@ def _take_gate(graph: Graph, static: set[str], limits: EpilogueLimits, group: Gr
             group.gate = gate
             group.members += [*halves, activation, product]
             return
+
+
+def _round_attention(graph: Graph, rounded: Collection[DType], group: Group) -> None:
+    """Takes a cast that is all that reads an attention."""
+    user = graph.only_user(group.output)
+    if user is not None and user.op.name == "cast" and user.dtype in rounded:
+        group.rounding = user
+
+
+def _take_rounding(graph: Graph, static: set[str], rounded: Collection[DType], group: Group) -> None:
+    """Takes a cast of the output of a product with a fixed matrix or filter."""
+    root = group.root
+    if root.operands[1] not in static:
+        return
+    if root.op.name == "matmul" and (root.transpose_a or graph.type(str(root.operands[1])).rank != 2):
+        return
+    casts = (user for user in graph.users(group.output) if user.op.name == "cast" and user.dtype in rounded)
+    group.rounding = next(casts, None)
 
 
 def _halves(graph: Graph, value: str, unit: int) -> tuple[Node, ...] | None:

@@ -81,7 +81,7 @@ class Lowering:
         self.static = static_values(graph)
         # What depends on no input. All steps of a run read the same state, so what is made of it is packed once.
         self.lasting = static_values(graph, ("weight", "constant", "state")) if graph.states else self.static
-        self.groups, self.grouped = find_groups(graph, self.static, backend.epilogues)
+        self.groups, self.grouped = find_groups(graph, self.static, backend.epilogues, target.rounded)
         self.lowered = Lowered(target)
         self.node_name = ""
         self._asked: dict[Node, Asked] = {}
@@ -131,12 +131,14 @@ class Lowering:
         alone = [n for n in self.graph.nodes if n not in self.grouped and n.outputs[0] not in waiting]
         taken = self.grouped | set(self.groups)
         limits = self.backend.strips
-        self.strips = find_strips(self.graph, self.static, taken, limits) if self.target.strips else []
+        rounded = self.target.rounded
+        self.strips = find_strips(self.graph, self.static, taken, limits, rounded) if self.target.strips else []
         if not self.strips:
             return list(alone)
         unit_of: dict[Node, Node | StripGroup] = {node: node for node in alone}
         unit_of |= {member: unit for unit in self.strips for member in unit.members}
         unit_of |= {member: last for last, group in self.groups.items() for member in group.members}
+        unit_of |= {group.rounding: last for last, group in self.groups.items() if group.rounding is not None}
         position = {node: i for i, node in enumerate(self.graph.nodes)}
         last = {unit_of[node]: position[node] for node in position if node in unit_of}
         needs: dict[Node | StripGroup, set[Node | StripGroup]] = {unit: set() for unit in last}
@@ -186,8 +188,12 @@ class Lowering:
         return Asked(None, Choice(node.outputs[0], op, tuple(reasons)), avoided)
 
     def group(self, node: Node) -> Group:
-        """The matmul or convolution that a group's last node stands for, with its epilogue."""
+        """The matmul, convolution or attention that a group's last node stands for, with its epilogue."""
         return self.groups[node]
+
+    def is_only_rounded(self, group: Group) -> bool:
+        """Whether nothing reads the output of a group but its rounding."""
+        return group.rounding is not None and self.graph.only_user(group.output) is group.rounding
 
     # -- operands -----------------------------------------------------------------------------------------------
 

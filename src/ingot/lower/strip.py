@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ingot.dtype import f32
+from ingot.dtype import DType, f32
 from ingot.ir import Graph, Node
 from ingot.lower.elementwise import kernel_op
 from ingot.lower.view import View, collapse, contiguous_strides
@@ -47,13 +47,16 @@ class StripGroup:
         return bool(self.columns) or any(node.op.name in NORMS for node in self.members)
 
 
-def find_strips(graph: Graph, static: set[str], taken: Collection[Node], limits: StripLimits) -> list[StripGroup]:
+def find_strips(
+    graph: Graph, static: set[str], taken: Collection[Node], limits: StripLimits, rounded: Collection[DType] = ()
+) -> list[StripGroup]:
     """Groups of at least two nodes; no node is in two, none is static or `taken`, and none of them makes a cycle.
 
-    Greedy, in the graph's order: a node joins all of its operands' groups, or the last that it may join.
+    Greedy, in the graph's order: a node joins all of its operands' groups, or the last that it may join. rounded: the
+    dtypes that casts of full values may be members to.
     """
     free = (node for node in graph.nodes if node not in taken and node.outputs[0] not in static)
-    eligible = {node: None for node in free if _is_eligible(graph, node, limits)}
+    eligible = {node: None for node in free if _is_eligible(graph, node, limits, rounded)}
     finder = _Finder(graph, limits)
     for node in eligible:
         makers = (graph.producer(operand) for operand in node.operands)
@@ -63,16 +66,21 @@ def find_strips(graph: Graph, static: set[str], taken: Collection[Node], limits:
     return [group for group in groups if len(group.members) > 1]
 
 
-def _is_eligible(graph: Graph, node: Node, limits: StripLimits) -> bool:
+def _is_eligible(graph: Graph, node: Node, limits: StripLimits, rounded: Collection[DType]) -> bool:
     """Whether a strip program has the op, in f32, and there is something to compute that is read."""
-    if kernel_op(node) not in limits.costs:
+    if kernel_op(node) not in limits.costs or (rounds(node) and node.dtype not in rounded):
         return False
     if not graph.values[node.output].users and not graph.is_output(node.output):
         return False
-    values = [*node.outputs, *(o for o in node.operands if o is not None)]
+    values = [*(() if rounds(node) else node.outputs), *(o for o in node.operands if o is not None)]
     if any(graph.type(v).dtype is not f32 or 0 in graph.type(v).dims for v in values):
         return False
     return node.op.name not in REDUCTIONS or node.axes == (len(graph.type(str(node.operands[0])).dims) - 1,)
+
+
+def rounds(node: Node) -> bool:
+    """Whether a node gives what only memory holds: numbers of another dtype."""
+    return node.op.name == "cast"
 
 
 class _Finder:
@@ -163,6 +171,8 @@ def _add_role(graph: Graph, group: StripGroup, node: Node) -> bool:
     if name in REDUCTIONS:
         group.columns.add(node.output)
         return graph.type(operands[0]).dims == space and operands[0] not in group.columns
+    if rounds(node) and (dims != space or operands[0] in group.columns):
+        return False
     if dims == space:
         narrow = (o for o in operands if o in inside and o in group.columns)
         return all(graph.type(o).dims == column_dims(space) for o in narrow) and (

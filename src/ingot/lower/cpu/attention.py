@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ingot import abi
-from ingot.dtype import f32
+from ingot.dtype import DType, bf16, f32
 from ingot.ir import Node
 from ingot.lower.cpu.formats import PANEL
-from ingot.lower.cpu.rows import of, row
+from ingot.lower.cpu.rows import Condition, accept, both, of, row
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, broadcast_view, pointer
+from ingot.lower.view import View
 
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per weight of the softmax, per element packed.
 _FMA, _WEIGHT, _PACK = 0.018, 0.4, 0.3
@@ -25,19 +26,42 @@ def _many_keys(lowering: Lowering, node: Node) -> str:
     return f"{keys} keys, expected at most {_FULL_ROW_KEYS}"
 
 
-@row("attention", "attention_f32", of(f32, f32, f32), avoid=_many_keys)
-def _attention(lowering: Lowering, node: Node) -> None:
-    _lower_attention(lowering, node, "attention_f32")
+def _rounded(dtype: DType) -> Condition:
+    """Refuses queries, keys and values that were not rounded for dot products."""
+
+    def refuse(lowering: Lowering, node: Node) -> str:
+        if dtype not in lowering.target.rounded:
+            return f"the target has no dot products of {dtype}, or they are not wanted"
+        if any(lowering.undecoded(operand, dtype) is None for operand in node.operands[:3]):
+            return f"queries, keys or values are not rounded to {dtype}"
+        width = lowering.graph.type(str(node.operands[0])).dims[-1]
+        return f"rows have {width} elements, expected an even number" if width % 2 else ""
+
+    return refuse
 
 
-@row("attention", "attention_f32_online", of(f32, f32, f32))
-def _attention_online(lowering: Lowering, node: Node) -> None:
-    _lower_attention(lowering, node, "attention_f32_online")
+def _declare(family: str, dtype: DType, condition: Condition) -> None:
+    """The kernels for queries, keys and values of a dtype; what is not f32 was rounded."""
+
+    def views(lowering: Lowering, node: Node) -> list[View]:
+        read = (o if dtype is f32 else lowering.undecoded(o, dtype) for o in node.operands[:3])
+        return [lowering.adjacent(operand) for operand in read]
+
+    for kernel, avoid in ((family, _many_keys), (f"{family}_online", accept)):
+
+        @row("attention", kernel, both(of(f32, f32, f32), condition), avoid)
+        def lower(lowering: Lowering, node: Node, kernel: str = kernel) -> None:
+            _lower_attention(lowering, node, kernel, *views(lowering, node))
 
 
-def _lower_attention(lowering: Lowering, node: Node, kernel: str) -> None:
-    q, k, v = (lowering.adjacent(o) for o in node.operands[:3])
-    out = lowering.accepted_result(node.output, lambda view: view.has_adjacent_columns)
+_declare("attention_bf16", bf16, _rounded(bf16))
+_declare("attention_f32", f32, accept)
+
+
+def _lower_attention(lowering: Lowering, node: Node, kernel: str, q: View, k: View, v: View) -> None:
+    rounding = lowering.group(node).rounding
+    value = node.output if rounding is None else rounding.output
+    out = lowering.accepted_result(value, lambda view: view.has_adjacent_columns)
     (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, _), v_dim = q.shape, k.shape, v.shape[-1]
     if not heads:
         return
@@ -50,7 +74,7 @@ def _lower_attention(lowering: Lowering, node: Node, kernel: str) -> None:
         "out_strides": out.strides[:3], "scale": node.scale, "causal": int(node.causal),
         "causal_offset": node.causal_offset,
         "safe": int(node.safe or kv_len == 0),  # values of no columns sum to zeros, whatever their weights
-        "zero_nan": int(node.zero_nan),
+        "zero_nan": int(node.zero_nan), "rounds": int(rounding is not None),
     }  # fmt: skip
     if len(node.operands) > 3 and node.operands[3] is not None:
         mask = broadcast_view(lowering.view(node.operands[3]), (batch, heads, q_len, kv_len))

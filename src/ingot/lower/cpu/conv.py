@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 from ingot.dtype import DType, f32, f64, i64
 from ingot.ir import Node
-from ingot.lower.cpu.formats import F32
+from ingot.lower.cpu.formats import F32, FORMATS
 from ingot.lower.cpu.linear import epilogue_fields, packed_step
-from ingot.lower.cpu.rows import Condition, both, of, operand_type, row
+from ingot.lower.cpu.rows import Condition, both, of, operand_type, row, stored
+from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.recipe import Static
@@ -82,24 +83,50 @@ def _few_pixels(lowering: Lowering, node: Node) -> str:
 _CONV: Condition = both(of(f32, f32), _flat, _fixed_filter)
 
 
-def _product(kernel: str, condition: Condition) -> None:
-    @row("conv", kernel, condition)
+def _rounded(dots: Dots) -> Condition:
+    """Refuses images that were not rounded for dot products."""
+
+    def refuse(lowering: Lowering, node: Node) -> str:
+        if dots.rows not in lowering.target.rounded:
+            return f"the target has no dot products of {dots.rows}, or they are not wanted"
+        if lowering.undecoded(_root(lowering, node).operands[0], dots.rows) is None:
+            return f"the image is not rounded to {dots.rows}"
+        channels = operand_type(lowering, node, 1).dims[1]
+        return f"{channels} channels, expected an even number" if channels % 2 else ""
+
+    return refuse
+
+
+def _image(lowering: Lowering, value: str | None, dots: Dots | None) -> str | None:
+    """The image that a convolution reads: what its f32 elements are decoded of where these go into dot products."""
+    return lowering.undecoded(value, dots.rows) if dots else value
+
+
+def _product(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
+    @row("conv", kernel, both(_CONV, _pointwise, stored(1, format), *conditions))
     def lower(lowering: Lowering, node: Node) -> None:
         """A product of the filter with the pixels, which are rows of channels."""
         group = lowering.group(node)
-        x = _pixels(lowering, group.root.operands[0])
+        x = _pixels(lowering, _image(lowering, group.root.operands[0], dots))
+        weight = _packed_filter(lowering, group.root, _LAST, format)
         residual = None if group.residual is None else _pixels(lowering, group.residual)
         order = channels_last(lowering.graph.type(group.output).rank)
-        out = lowering.accepted_result(group.output, lambda view: _as_rows(view) is not None, order)
-        c = _as_rows(out)
-        assert c is not None
-        packed_step(
-            lowering, kernel, F32, group, x, _packed_filter(lowering, group.root, _LAST), _bias(group.root), residual, c
-        )
+
+        def rows(value: str) -> View | None:
+            return _as_rows(lowering.accepted_result(value, lambda view: _as_rows(view) is not None, order))
+
+        c = None if lowering.is_only_rounded(group) else rows(group.output)
+        rounded = None if group.rounding is None else rows(group.rounding.output)
+        packed_step(lowering, kernel, format, group, x, weight, _bias(group.root), residual, c, rounded)
 
 
-_product("gemv_f32_packed", both(_CONV, _pointwise, _few_pixels))
-_product("gemm_f32_packed", both(_CONV, _pointwise))
+for _format in reversed(FORMATS):
+    if _format.dots:
+        _takes = _rounded(_format.dots)
+        _product(f"gemv_{_format.dots.family}_packed", _format, _takes, _few_pixels, dots=_format.dots)
+        _product(f"gemm_{_format.dots.family}_packed", _format, _takes, dots=_format.dots)
+    _product(f"gemv_{_format.products}_packed", _format, _few_pixels)
+    _product(f"gemm_{_format.products}_packed", _format)
 
 
 def _pixels(lowering: Lowering, value: str | None) -> View:
@@ -119,20 +146,20 @@ def _bias(conv: Node) -> str | None:
     return conv.operands[2] if len(conv.operands) > 2 else None
 
 
-def _packed_filter(lowering: Lowering, conv: Node, order: tuple[int, ...]) -> View:
+def _packed_filter(lowering: Lowering, conv: Node, order: tuple[int, ...], format: Format) -> View:
     """The filter [O, C / groups, kh, kw] as panels of a product for each group, its dims in `order`."""
-    weight = _filter(lowering, conv)
+    weight = _filter(lowering, conv, format)
     shape = weight.dims
     if order != (0, 1, 2, 3):
         weight = weight.derive("permute", axes=order)
     rows = (shape[0] // conv.groups, math.prod(shape[1:]))
     weight = weight.derive("reshape", shape=rows if conv.groups == 1 else (conv.groups, *rows))
-    return lowering.weight(weight, "panels", True, F32)
+    return lowering.weight(weight, "panels", True, format)
 
 
-def _filter(lowering: Lowering, conv: Node) -> Static:
-    """The fixed filter [O, C / groups, kh, kw]."""
-    weight = lowering.static_value(str(conv.operands[1]))
+def _filter(lowering: Lowering, conv: Node, format: Format) -> Static:
+    """The fixed filter [O, C / groups, kh, kw] as it is stored in a format."""
+    weight = lowering.static_value(str(conv.operands[1])).stored(format)
     out, channels, *kernel = weight.dims
     return weight if len(kernel) == 2 else weight.derive("reshape", shape=(out, channels, 1, *kernel))
 
@@ -140,7 +167,7 @@ def _filter(lowering: Lowering, conv: Node) -> Static:
 @row("conv", "conv2d_f32_depthwise", both(_CONV, _depthwise))
 def _conv_depthwise(lowering: Lowering, node: Node) -> None:
     root = lowering.group(node).root
-    weight = _filter(lowering, root).derive("permute", axes=(2, 3, 1, 0))
+    weight = _filter(lowering, root, F32).derive("permute", axes=(2, 3, 1, 0))
     taps = math.prod(weight.dims[:2])
     work = math.prod(lowering.graph.type(root.output).dims) * taps * _DEPTHWISE
     _emit(lowering, node, "conv2d_f32_depthwise", lowering.image(root.operands[0]), lowering.weight(weight), work)
@@ -149,20 +176,29 @@ def _conv_depthwise(lowering: Lowering, node: Node) -> None:
 @row("conv", "conv2d_f32_planes", both(_CONV, _few_channels), misplaced=_no_planes)
 def _conv_planes(lowering: Lowering, node: Node) -> None:
     root = lowering.group(node).root
-    _lower_product(lowering, node, "conv2d_f32_planes", lowering.view(root.operands[0]).as_image(), (0, 1, 2, 3))
+    x = lowering.view(root.operands[0]).as_image()
+    _lower_product(lowering, node, "conv2d_f32_planes", x, _packed_filter(lowering, root, (0, 1, 2, 3), F32))
 
 
-@row("conv", "conv2d_f32_packed", _CONV)
-def _conv_packed(lowering: Lowering, node: Node) -> None:
-    root = lowering.group(node).root
-    _lower_product(lowering, node, "conv2d_f32_packed", lowering.image(root.operands[0]), _LAST)
+def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
+    @row("conv", kernel, both(_CONV, stored(1, format), *conditions))
+    def lower(lowering: Lowering, node: Node) -> None:
+        root = lowering.group(node).root
+        x = lowering.image(_image(lowering, root.operands[0], dots))
+        _lower_product(lowering, node, kernel, x, _packed_filter(lowering, root, _LAST, format))
 
 
-def _lower_product(lowering: Lowering, node: Node, kernel: str, x: View, order: tuple[int, ...]) -> None:
+for _format in reversed(FORMATS):
+    if _format.dots:
+        _packed(f"conv2d_{_format.dots.family}_packed", _format, _rounded(_format.dots), dots=_format.dots)
+_packed("conv2d_f32_packed", F32)
+
+
+def _lower_product(lowering: Lowering, node: Node, kernel: str, x: View, weight: View) -> None:
     root = lowering.group(node).root
     k = math.prod(lowering.graph.type(str(root.operands[1])).dims[1:])
-    work = math.prod(lowering.graph.type(root.output).dims) * k * _FMA * 1.1
-    _emit(lowering, node, kernel, x, _packed_filter(lowering, root, order), work)
+    fma = _FMA if x.dtype is f32 else _FMA / 2
+    _emit(lowering, node, kernel, x, weight, math.prod(lowering.graph.type(root.output).dims) * k * fma * 1.1)
 
 
 def _emit(lowering: Lowering, node: Node, kernel: str, x: View, weight: View, work: float) -> None:
@@ -173,18 +209,22 @@ def _emit(lowering: Lowering, node: Node, kernel: str, x: View, weight: View, wo
     fields: dict[str, Field] = {"x": pointer(x), "weight": pointer(weight), "groups": root.groups}
     fields |= epilogue_fields(lowering, group, _bias(root), reads)
     inplace: tuple[int, ...] = ()
-    out = _image_result(lowering, group.output)
+    out = None if lowering.is_only_rounded(group) else _image_result(lowering, group.output)
+    rounded = None if group.rounding is None else _image_result(lowering, group.rounding.output)
+    writes = [view for view in (out, rounded) if view is not None]
     if group.residual is not None:
         residual = lowering.image(group.residual)
         # The residual of an element is read before that element is written, so the sum may take its place.
-        inplace = (len(reads),) if residual.strides == out.strides else ()
+        inplace = (len(reads),) if out is not None and residual.strides == out.strides else ()
         reads.append(residual)
         fields |= {"residual": pointer(residual), "residual_strides": _image_strides(residual)}
-    fields |= _image_fields(x, out, root) | {"channels": x.shape[1], "out_channels": out.shape[1]}
+    fields |= _image_fields(x, writes[0], root) | {"channels": x.shape[1], "out_channels": writes[0].shape[1]}
     kernel_h, kernel_w = _two(lowering.graph.type(str(root.operands[1])).dims[2:], 1)
-    fields |= {"out": pointer(out), "kernel_h": kernel_h, "kernel_w": kernel_w}
-    fields |= {"x_strides": (*_image_strides(x), x.strides[1]), "out_strides": _image_strides(out)}
-    lowering.step(kernel, "conv_args", fields, reads, [out], work=work, inplace=inplace)
+    fields |= {"kernel_h": kernel_h, "kernel_w": kernel_w, "x_strides": (*_image_strides(x), x.strides[1])}
+    for name, view in (("out", out), ("rounded", rounded)):
+        if view is not None:
+            fields |= {name: pointer(view), f"{name}_strides": _image_strides(view)}
+    lowering.step(kernel, "conv_args", fields, reads, writes, work=work, inplace=inplace)
 
 
 def _image_strides(view: View) -> tuple[int, ...]:

@@ -51,7 +51,7 @@ def _is_gated(lowering: Lowering, node: Node) -> str:
     return "" if lowering.group(node).gate else "no half of its columns gates the other"
 
 
-def _takes_dots(format: Format, dots: Dots) -> Condition:
+def takes_dots(format: Format, dots: Dots) -> Condition:
     """Refuses rows that are not to be rounded for dot products, or cannot be."""
 
     def refuse(lowering: Lowering, node: Node) -> str:
@@ -79,7 +79,9 @@ def _products(format: Format, suffix: str, *conditions: Condition, few: bool) ->
     """Declares a format's kernels for products, the most particular first. few: one of them is for few rows."""
     conditions = (*conditions, _lasting_matrix, stored(1, format))
     if format.dots:
-        takes = _takes_dots(format, format.dots)
+        takes = takes_dots(format, format.dots)
+        if few:
+            _packed(f"gemv_{format.dots.family}_{suffix}", format, *conditions, takes, _few_rows, dots=format.dots)
         _packed(f"gemm_{format.dots.family}_{suffix}", format, *conditions, takes, dots=format.dots)
     if few:
         _packed(f"gemv_{format.products}_{suffix}", format, *conditions, _few_rows)
@@ -94,16 +96,16 @@ for _format in reversed(FORMATS):
 
 def _lower_packed(lowering: Lowering, group: Group, kernel: str, format: Format, dots: Dots | None) -> None:
     root = group.root
-    rounded = lowering.undecoded(root.operands[0], dots.rows) if dots else None
-    a = lowering.rows(rounded or root.operands[0])
-    if dots and not rounded:
+    undecoded = lowering.undecoded(root.operands[0], dots.rows) if dots else None
+    a = lowering.rows(undecoded or root.operands[0])
+    if dots and not undecoded:
         a = lowering.cast(a, dots.rows)
     layout = "gate_panels" if group.gate else "panels"
     b = matrix(lowering, str(root.operands[1]), format, layout, root.transpose_b)
     residual = None if group.residual is None else lowering.rows(group.residual)
-    c = lowering.result(group.output).rows()
-    assert c is not None
-    packed_step(lowering, kernel, format, group, a, b, group.bias, residual, c)
+    c = None if lowering.is_only_rounded(group) else lowering.result(group.output).rows()
+    rounded = None if group.rounding is None else lowering.result(group.rounding.output).rows()
+    packed_step(lowering, kernel, format, group, a, b, group.bias, residual, c, rounded)
 
 
 def packed_step(
@@ -115,11 +117,14 @@ def packed_step(
     b: View,
     bias: str | None,
     residual: View | None,
-    c: View,
+    c: View | None,
+    rounded: View | None,
 ) -> None:
     """A product of rows a[m, k] with a packed b, into rows c[m, n], with the group's epilogue; b of a gated one has 2n
-    columns."""
-    (m, k), n = a.shape, c.shape[1]
+    columns. rounded: where c goes as bf16, too; one of them may be missing.
+    """
+    writes = [view for view in (c, rounded) if view is not None]
+    (m, k), n = a.shape, writes[0].shape[1]
     reads = [a, b]
     scale = group.root.scale if group.root.op.name == "matmul" else 1.0
     fields: dict[str, Field] = {"m": m, "n": n, "k": k, "alpha": scale}
@@ -129,13 +134,16 @@ def packed_step(
     if residual is not None:
         reads.append(residual)
         fields |= {"residual": pointer(residual), "residual_stride": residual.strides[0]}
-    fields |= {"a": pointer(a), "a_stride": a.strides[0], "b": pointer(b), "c": pointer(c), "c_stride": c.strides[0]}
+    fields |= {"a": pointer(a), "a_stride": a.strides[0], "b": pointer(b)}
+    for name, view in (("c", c), ("rounded", rounded)):
+        if view is not None:
+            fields |= {name: pointer(view), f"{name}_stride": view.strides[0]}
     columns = 2 * n if group.gate else n
     fma = _FMA if a.dtype is f32 else _FMA / 2
     work = max(m * columns * k * fma, columns * k * format.element_bytes * _BYTE)
     # The residual of an element is read before that element is written, so the sum may take its place.
-    inplace = (len(reads) - 1,) if residual is not None and residual.strides == c.strides else ()
-    lowering.step(kernel, "gemm_args", fields, reads, [c], work=work, inplace=inplace)
+    inplace = (len(reads) - 1,) if residual is not None and c is not None and residual.strides == c.strides else ()
+    lowering.step(kernel, "gemm_args", fields, reads, writes, work=work, inplace=inplace)
 
 
 def add_pack(lowering: Lowering, recipe: Recipe, source: View, panels: View) -> None:

@@ -12,7 +12,7 @@ from ingot.lower.cpu.elementwise import vector_kernel
 from ingot.lower.elementwise import scalars
 from ingot.lower.lowered import Choice, Field
 from ingot.lower.lowering import Lowering, broadcast_view, pointer
-from ingot.lower.strip import REDUCTIONS, LoopNest, StripGroup, StripLimits, column_dims, escaping, loop_nest
+from ingot.lower.strip import REDUCTIONS, LoopNest, StripGroup, StripLimits, column_dims, escaping, loop_nest, rounds
 from ingot.lower.view import View, contiguous_strides, image_order, ordered_strides
 
 _LAST_REDUCTION = abi.constant("INGOT_STRIP_LAST_REDUCTION")
@@ -26,7 +26,7 @@ _MEMORY = abi.constant("INGOT_STRIP_MEMORY")
 STRIPS = StripLimits(
     costs={kernel.op: 1 for kernel in abi.elementwise().values() if kernel.is_vector}
     | dict.fromkeys(REDUCTIONS, 1)
-    | {"layer_norm": 5, "rms_norm": 3},
+    | {"layer_norm": 5, "rms_norm": 3, "cast_up": 1},
     ops=abi.constant("INGOT_STRIP_OPS"),
     tensors=_MEMORY - 2,  # two are the constants of norms
     # A row with reductions is one part's work and its values stay in scratch: longer ones are left to own kernels.
@@ -106,6 +106,8 @@ def _node_ops(lowering: Lowering, node: Node, column: bool) -> list[_Op]:
     name, out, operands = node.op.name, node.output, [str(o) for o in node.operands if o is not None]
     if name in REDUCTIONS:
         return [_Op(name.removeprefix("reduce_"), out, operands, True)]
+    if rounds(node):
+        return [_Op("narrow", out, operands, column)]
     if (kernel := vector_kernel(node)) is not None:
         return [_Op(kernel.op, out, operands, column, *scalars(node), kernel.is_costly)]
     return _norm_ops(lowering, node, operands[0])
@@ -197,6 +199,7 @@ class _Memory:
             i
             for i, view in enumerate(self.reads)
             if view.shape == result.shape
+            and view.dtype is result.dtype
             and view.strides == result.strides
             and self.nest.strides[i] == self.nest.strides[first]
             and max(k for k, op in enumerate(ops) if names[i] in op.operands) <= written
