@@ -82,6 +82,7 @@ class Lowering:
         self._deferred = self._find_deferred()
         self._copies: dict[tuple[View, tuple[int, ...] | None], View] = {}
         self._casts: dict[tuple[View, DType], View] = {}
+        self.rounded: dict[View, View] = {}  # rows, and what `round_rows` has made of them
         self._slots: dict[Node, dict[str | None, int]] = {}  # where each operand of a concat begins
         self._work: list[float] = []  # nanoseconds of each step on one thread, as its row estimates
         self._scalars: dict[tuple[float, DType], str] = {}
@@ -186,11 +187,17 @@ class Lowering:
         return view if view.has_adjacent_columns else self.copy(view)
 
     def weight(
-        self, value: str | Static, layout: str = "raw", transposed: bool = False, format: Format | None = None
+        self,
+        value: str | Static,
+        layout: str = "raw",
+        transposed: bool = False,
+        format: Format | None = None,
+        scales: Static | None = None,
+        group: int = 0,
     ) -> View:
-        """A static value in the layout a kernel wants; raw ones keep their shape."""
+        """A static value in the layout a kernel wants; raw ones keep their shape. scales, group: see `Recipe`."""
         value = self.static_value(value) if isinstance(value, str) else value
-        recipe = make_recipe(value, layout, transposed, format)
+        recipe = make_recipe(value, layout, transposed, format, scales, group)
         if recipe.key not in self._weights:
             tensor = Tensor(self._id(), value.name, recipe.dtype, recipe.shape, "weight", recipe.nbytes, recipe)
             self.lowered.tensors[tensor.id] = tensor

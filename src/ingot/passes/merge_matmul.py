@@ -10,10 +10,16 @@ from ingot.ir import Graph, Node
 from ingot.passes.match import same_type
 
 
+# What may lie between a weight as it is stored and the floats that it stands for.
+_DECODING = frozenset(
+    ("abs", "cast", "dequantize", "greater", "mul", "neg", "quantize", "reduce_max", "reduce_min", "reshape", "where")
+)
+
+
 def merge_matmuls(graph: Graph) -> bool:
     """matmul(x, W1), matmul(x, W2), ... becomes slices of matmul(x, concat(W1, W2, ...)), biases included.
 
-    The weights may be casts. Their concat stays in the graph: it is a recipe of the weight store, not a constant.
+    The weights may be casts, or quantised. Their concat stays in the graph: it is a recipe of the weight store, not a constant.
     Refused: weights that are not rank 2, other scales or flags, a transposed x, another k.
     """
     groups: dict[Any, list[Node]] = {}
@@ -37,26 +43,29 @@ def _is_mergeable(graph: Graph, node: Node) -> bool:
 
 
 def _is_stored(graph: Graph, name: str) -> bool:
-    """Whether a value is a weight or constant, perhaps cast from the dtype that it is stored in."""
+    """Whether a value is a weight or constant, perhaps decoded from how it is stored, or quantised before."""
     node = graph.producer(name)
     if node is not None:
-        return node.op.name == "cast" and _is_stored(graph, str(node.operands[0]))
+        return node.op.name in _DECODING and all(o is not None and _is_stored(graph, o) for o in node.operands)
     return graph.values[name].kind in ("weight", "constant")
 
 
-def _stored(graph: Graph, name: str, before: Node) -> str:
-    """Such a value, computed before a node: a cast may stand further down."""
+def _stored(graph: Graph, name: str, before: Node, made: dict[str, str]) -> str:
+    """Such a value, computed before a node: what decodes it may stand further down. made: those there are, by name."""
     node = graph.producer(name)
     if node is None:
         return name
-    operand = _stored(graph, str(node.operands[0]), before)
-    return graph.add("cast", [operand], f"{name}.early", before=before, **node.attributes).output
+    if name not in made:
+        operands = [_stored(graph, str(operand), before, made) for operand in node.operands]
+        made[name] = graph.add(node.op.name, operands, f"{name}.early", before=before, **node.attributes).output
+    return made[name]
 
 
 def _merge(graph: Graph, nodes: list[Node]) -> None:
     """Replaces the matmuls, or the additions of their biases when one of them has one, by slices."""
     first = nodes[0]
-    weights = [_stored(graph, str(node.operands[1]), first) for node in nodes]
+    made: dict[str, str] = {}
+    weights = [_stored(graph, str(node.operands[1]), first, made) for node in nodes]
     axis = 0 if first.transpose_b else 1
     sizes = [graph.type(w).dims[axis] for w in weights]
     packed = graph.add("concat", weights, f"{weights[0]}.merged", before=first, axis=axis).output
@@ -66,7 +75,7 @@ def _merge(graph: Graph, nodes: list[Node]) -> None:
     replaced = [addition or node for addition, node in zip(additions, nodes, strict=True)]
     if any(additions):
         biases = [
-            _stored(graph, _bias(graph, node, addition, size), first)
+            _stored(graph, _bias(graph, node, addition, size), first, made)
             for node, addition, size in zip(nodes, additions, sizes, strict=True)
         ]
         bias = graph.add("concat", biases, f"{biases[0]}.merged", before=first, axis=0).output

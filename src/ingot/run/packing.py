@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,28 @@ from ingot.run.library import load
 COPY_BYTES = 4 << 20  # that are packed, or copied, before the pages that they came from are let go
 
 
-def pack_panels(format: Format, matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """What lies beside matrices of codes: the scales of each, [n, groups] where they are [n, k], one for so many
+    elements of k."""
+
+    matrices: Sequence[np.ndarray]
+    group: int
+
+
+def pack_panels(
+    format: Format, matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: bool, scales: Scales | None = None
+) -> None:
     """Packs a matrix [k, n] ([n, k] when transposed) of a format into panels, or the halves of one for gates.
 
     Two halves have one shape, whose n is a multiple of 16. packed: the bytes of the panels, and perhaps more.
     """
     library = load()
-    alike = _alike(matrices)
-    library.kernel(format.pack, library.isa())(_arguments(alike, packed, transposed), 0, 1)
+    arguments, held = _arguments(_alike(matrices), packed, transposed), ()
+    if scales is not None:
+        held = _alike(scales.matrices)
+        _set_scales(arguments, format, held, transposed, scales.group)
+    library.kernel(format.pack, library.isa())(arguments, 0, 1)
 
 
 class Packing:
@@ -86,6 +101,17 @@ def _arguments(matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: b
         matrices[0].shape, strides, transposed
     )
     return library.new("pack_args", fields | ({"second": second[0]} if second else {}))
+
+
+def _set_scales(arguments: Any, format: Format, scales: Sequence[np.ndarray], transposed: bool, group: int) -> None:
+    """The fields of codes; `scales` must live as long."""
+    cast = load().cast
+    arguments.flip, arguments.group = format.flip, group
+    arguments.scales = cast("void*", scales[0].ctypes.data)
+    if len(scales) > 1:
+        arguments.second_scales = cast("void*", scales[1].ctypes.data)
+    first, last = (stride // scales[0].itemsize for stride in scales[0].strides)
+    arguments.scale_n_stride, arguments.scale_k_stride = (first, last) if transposed else (last, first)
 
 
 def _pages(array: np.ndarray) -> tuple[int, int]:

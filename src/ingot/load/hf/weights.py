@@ -10,6 +10,7 @@ from ingot.errors import LoadError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.folder import Folder
 from ingot.load.hf.template import Template
+from ingot.load.hf.quantised import GROUPED, quantised
 
 _MAX_SHOWN = 40
 
@@ -17,7 +18,8 @@ _MAX_SHOWN = 40
 class Weights:
     """Puts weights into a graph as f32 values; what is missing or has another shape is noted and stood in for.
 
-    A stored dtype other than f32 is followed by a cast. matrices: the dtype that matrices are rounded to first, if any.
+    A stored dtype other than f32 is followed by a cast. matrices: the dtype that matrices are rounded to first, if any;
+    of integers, they are quantised: each row, which makes one output, in groups of 32.
     """
 
     def __init__(self, graph: Graph, folder: Folder, template: Template, matrices: DType | None):
@@ -35,7 +37,9 @@ class Weights:
         """The f32 value of a weight, made at the first call. where: the line of the template that asks for it."""
         name = self._found(name)
         if name not in self._values:
-            self._values[name] = self._cast(self._load(name, shape, where))
+            stored = self._load(name, shape, where)
+            is_codes = self._matrices in GROUPED and len(shape) == 2
+            self._values[name] = quantised(self._graph, self._cast(stored), self._matrices) if is_codes else self._cast(stored)
         return self._values[name]
 
     def below(self, names: Sequence[str], shape: tuple[int, int], where: str) -> str:
@@ -85,7 +89,7 @@ class Weights:
     def _cast(self, stored: str) -> str:
         """The f32 value of one or more weights; of matrices, after rounding."""
         value, type = stored, self._graph.type(stored)
-        if type.rank >= 2 and self._matrices is not None and type.dtype is not self._matrices:
+        if type.rank >= 2 and self._matrices is bf16 and type.dtype is not bf16:
             value = self._graph.add("cast", [value], f"{stored}.{self._matrices}", dtype=self._matrices).output
         if self._graph.type(value).dtype is not f32:
             value = self._graph.add("cast", [value], f"{stored}.f32", dtype=f32).output

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ingot import abi
-from ingot.dtype import bf16, f32
+from ingot.dtype import bf16, f16, f32, i4, i8
 from ingot.lower.formats import Block, Dots, Format
 
 PANEL = abi.constant("INGOT_PANEL")
@@ -16,8 +16,25 @@ BF16 = Format(
     "pack_bf16", "f32_bf16", "bf16", Dots("bf16", bf16),
 )  # fmt: skip
 
+_CODES = abi.constant("INGOT_CODES_BLOCK")
+_ROW_MOVES = frozenset(("concat", "permute", "slice"))
+INT8 = Format(
+    "int8", i8, PANEL, Block(1, 1), Block(_CODES, _CODES + 2), "dequantize", _ROW_MOVES,
+    "pack_int8", None, "int8", Dots("int8", i8, few=True), scales=f16, flip=128,
+)  # fmt: skip
+INT4 = Format(
+    "int4", i4, PANEL, Block(1, 1), Block(_CODES, _CODES // 2 + 2), "dequantize", _ROW_MOVES,
+    "pack_int4", None, "int4", Dots("int4", i8, few=True), scales=f16, flip=8,
+)  # fmt: skip
+
 # The last that a matrix is stored in is taken; F32, the first, holds every matrix of floats.
-FORMATS = (F32, BF16)
+FORMATS = (F32, BF16, INT8, INT4)
+
+
+def rounded_bytes(k: int) -> int:
+    """The bytes of a row of k elements that `round_rows_i8` has rounded, up to where the next may begin."""
+    blocks, groups = -(-k // _CODES), -(-k // abi.constant("INGOT_ROUND_GROUP"))
+    return -(-(blocks * (_CODES + 4) + 4 * groups) // 64) * 64
 
 
 def pack_fields(shape: Sequence[int], strides: Sequence[int], transposed: bool) -> dict[str, int | float]:

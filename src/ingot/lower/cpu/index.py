@@ -46,6 +46,9 @@ def _gather_rows(kernel: str, format: Format, layout: str, *conditions: Conditio
 
 
 for _format in reversed(FORMATS):
+    if _format.scales:  # which lie in panels alone
+        _gather_rows(f"gather_{_format.tables}_panels", _format, "panels", stored(0, _format))
+        continue
     _gather_rows(f"gather_{_format.tables}_panels", _format, "panels", stored(0, _format), _from_panels)
     if _format.decoder:  # else any table will do
         _gather_rows(f"gather_{_format.tables}", _format, "raw", stored(0, _format))
