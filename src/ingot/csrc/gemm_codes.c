@@ -1,5 +1,6 @@
-/* gemm_codes.c: gemm of rows that were rounded to int8 with panels of codes, for any number of rows. A strip of a panel,
- * one group of the rows, is read by all rows at hand before the next is: their sums wait on the stack. */
+/* gemm_codes.c: gemm of rows that were rounded to int8 with panels of codes, for any number of rows. A strip of a
+ * panel, as long as a group of the rows, is read by all rows at hand before the next is: their sums wait on the stack.
+ */
 #include <string.h>
 
 #include "codes.h"

@@ -34,10 +34,10 @@ def pack_panels(
     Two halves have one shape, whose n is a multiple of 16. packed: the bytes of the panels, and perhaps more.
     """
     library = load()
-    arguments, held = _arguments(_alike(matrices), packed, transposed), ()
+    alike, beside = _alike(matrices), _alike(scales.matrices) if scales is not None else ()
+    arguments = _arguments(alike, packed, transposed)
     if scales is not None:
-        held = _alike(scales.matrices)
-        _set_scales(arguments, format, held, transposed, scales.group)
+        _set_scales(arguments, format, beside, transposed, scales.group)
     library.kernel(format.pack, library.isa())(arguments, 0, 1)
 
 
