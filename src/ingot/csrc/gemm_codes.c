@@ -7,7 +7,8 @@
 
 typedef void (*codes_tile_of)(int64_t rows, const codes_strip *s);
 
-/* Asks for a share of what is read next, `nbytes` in all, when tile `tile` of `tiles` is summed. */
+/* Asks for a share of what is read next, `nbytes` in all, when tile `tile` of `tiles` is summed. One tile alone reads
+ * on without end, which a processor sees by itself. */
 static inline void codes_expect(const uint8_t *next, int64_t nbytes, int64_t tile, int64_t tiles) {
   const int64_t end = nbytes * (tile + 1) / tiles;
   for (int64_t i = nbytes * tile / tiles; i < end; i += 64) __builtin_prefetch(next + i, 0, 2);
@@ -26,7 +27,7 @@ static inline void codes_panel(const gemm_args *g, codes_tile_of tile, int64_t b
       const codes_strip strip = {
         .a = a + begin * g->a_stride, .a_stride = g->a_stride, .offsets = row.offsets, .steps = row.steps,
         .first = first, .count = count, .b = b, .sums = sums + begin * INGOT_PANEL};
-      codes_expect(b + count * block_bytes, count * block_bytes, i, tiles);
+      if (tiles > 1) codes_expect(b + count * block_bytes, count * block_bytes, i, tiles);
       tile(part_begin(rows, (int32_t)i + 1, (int32_t)tiles) - begin, &strip);
     }
     b += count * block_bytes;

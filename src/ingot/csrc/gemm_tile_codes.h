@@ -24,7 +24,7 @@ static inline __attribute__((always_inline)) void codes_body(const int rows, con
     a[i] = s->a + i * s->a_stride;
     INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) inner[i][j] = CODES_ZERO();
   }
-  const uint8_t *b = s->b;
+  const uint8_t *b = s->b + 4 * column, *scales = s->b + code_bytes + 2 * column;
   for (int64_t block = s->first; block < s->first + s->count; block++) {
     CODES_I sum[CODES_ROWS][CODES_WIDTH];
     INGOT_UNROLL for (int i = 0; i < rows; i++) {
@@ -33,7 +33,7 @@ static inline __attribute__((always_inline)) void codes_body(const int rows, con
     INGOT_UNROLL for (int q = 0; q < bits; q++) {
       CODES_I w[CODES_WIDTH], part[CODES_WIDTH];
       INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
-        w[j] = CODES_LOAD(b + 4 * (q * INGOT_PANEL + column + j * CODES_LANES));
+        w[j] = CODES_LOAD(b + 4 * (q * INGOT_PANEL + j * CODES_LANES));
       if (bits == 8) {
         codes_step(rows, w, a, block * INGOT_CODES_BLOCK + 4 * q, sum);
       } else {
@@ -43,13 +43,13 @@ static inline __attribute__((always_inline)) void codes_body(const int rows, con
         codes_step(rows, part, a, block * INGOT_CODES_BLOCK + INGOT_CODES_BLOCK / 2 + 4 * q, sum);
       }
     }
-    const uint16_t *scales = (const uint16_t *)(b + code_bytes) + column;
     INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) {
-      const CODES_F scale = CODES_SCALES(scales + j * CODES_LANES);
+      const CODES_F scale = CODES_SCALES((const uint16_t *)scales + j * CODES_LANES);
       INGOT_UNROLL for (int i = 0; i < rows; i++)
         inner[i][j] = CODES_FMA(CODES_FLOATS(sum[i][j]), scale, inner[i][j]);
     }
     b += code_bytes + INGOT_PANEL * 2;
+    scales += code_bytes + INGOT_PANEL * 2;
   }
   const int64_t at = s->steps + 4 * (s->first / CODES_BLOCKS);
   INGOT_UNROLL for (int i = 0; i < rows; i++) {
