@@ -128,7 +128,9 @@ def _is_only_packed(graph: Graph, name: str, static: set[str]) -> bool:
     """
     for user in graph.users(name):
         if user.outputs[0] in static:
-            if user.op.name not in ("permute", "concat", "cast", "dequantize") or not _is_only_packed(graph, user.output, static):
+            if user.op.name not in ("permute", "concat", "cast", "dequantize") or not _is_only_packed(
+                graph, user.output, static
+            ):
                 return False
         elif user.op.name not in _PACKED_OPERAND or user.operands[_PACKED_OPERAND[user.op.name]] != name:
             return False

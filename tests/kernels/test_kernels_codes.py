@@ -55,7 +55,7 @@ def fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 
 def defined(x: np.ndarray, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """x[m, k] times (codes * scales)[k, n], as abi.h says. codes: signed; scales [blocks, n]."""
+    """x[m, k] times (codes * scales)[k, n], as abi.h says. codes: less their zero points; scales [blocks, n]."""
     rows, steps = rounded(x)
     k, n = codes.shape
     padded = np.zeros((rows.shape[1], n))
@@ -78,13 +78,13 @@ def weights(k: int, n: int, bits: int, seed: int = 1) -> tuple[np.ndarray, np.nd
     return codes, generator.uniform(-0.02, 0.02, (up(k, BLOCK) // BLOCK, n)).astype(np.float16)
 
 
-def panels(codes: np.ndarray, scales: np.ndarray, bits: int) -> np.ndarray:
-    """The bytes of panels of codes [k, n]."""
+def panels(codes: np.ndarray, scales: np.ndarray, bits: int, zeros: np.ndarray | None = None) -> np.ndarray:
+    """The bytes of panels of codes [k, n], signed, or unsigned with zeros [blocks, n]."""
     k, n = codes.shape
     blocks, wide = up(k, BLOCK) // BLOCK, np.zeros((up(k, BLOCK), up(n, 32)), np.uint8)
     count = up(n, 32) // 32
     wide[:, :n] = CENTRE[bits]
-    wide[:k, :n] = codes.astype(np.int16) + CENTRE[bits]
+    wide[:k, :n] = codes.astype(np.int16) + (CENTRE[bits] if zeros is None else 0)
     spread = np.zeros((blocks, up(n, 32)), np.float16)
     spread[:, :n] = scales
     blocked = wide.reshape(blocks, 8, 4, count, 32).transpose(3, 0, 1, 4, 2)  # panel, block, four, column, of the four
@@ -92,7 +92,11 @@ def panels(codes: np.ndarray, scales: np.ndarray, bits: int) -> np.ndarray:
         blocked = blocked[:, :, :4] | blocked[:, :, 4:] << 4
     scaled = np.ascontiguousarray(spread.reshape(blocks, count, 32).transpose(1, 0, 2)).view(np.uint8)
     flat = blocked.reshape(len(scaled), blocks, 128 * bits)
-    return np.concatenate([flat, scaled], axis=2)
+    if zeros is None:
+        return np.concatenate([flat, scaled], axis=2)
+    points = np.zeros((blocks, up(n, 32)), np.uint8)
+    points[:, :n] = zeros * (256 >> bits)
+    return np.concatenate([flat, scaled, points.reshape(blocks, count, 32).transpose(1, 0, 2)], axis=2)
 
 
 @pytest.mark.parametrize("rows, k", [(1, 1), (3, 31), (2, 64), (5, GROUP), (4, GROUP + 1), (7, 3 * GROUP - 5), (0, 8)])
@@ -154,6 +158,46 @@ def test_products(index: int, shape: tuple[int, int, int], bits: int) -> None:
 
 
 @pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("m, n, k", SHAPES)
+def test_products_with_zeros(m: int, n: int, k: int, bits: int) -> None:
+    """Zero points between the codes, and at their ends; gated, two of the plain ones; packed from codes and zeros."""
+    generator = np.random.default_rng([m, n, k, bits])
+    codes = generator.integers(0, 2 * CENTRE[bits], (k, n)).astype(np.uint8)
+    _, scales = weights(k, n, bits)
+    zeros = generator.choice([0, 1, CENTRE[bits], 2 * CENTRE[bits] - 1], scales.shape).astype(np.uint8)
+    spread = np.repeat(zeros, BLOCK, axis=0)[:k].astype(np.int16)
+    x, expected = random(m, k), panels(codes, scales, bits, zeros)
+    fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": row_image(x), "a_stride": row_bytes(k), "c_stride": n + 1}
+    result = every(f"gemm_int{bits}_zeros_packed", fields | {"b": at_page_end(expected)}, "c", (m, n), row_pad=1)
+    np.testing.assert_array_equal(result, defined(x, codes.astype(np.int16) - spread, scales))
+    lying = {"src": codes, "scales": scales, "zeros": zeros, "n": n, "k": k, "group": BLOCK}
+    lying |= {"k_stride": n, "n_stride": 1, "scale_k_stride": n, "scale_n_stride": 1}
+    for isa, parts in ways():
+        target = at_page_end(np.full(expected.shape, 0xA5, np.uint8))
+        run(f"pack_int{bits}_zeros", isa, parts, lying | {"dst": target})
+        cut = 128 * bits + 64
+        assert same_numbers(target[:, :, :cut], expected[:, :, :cut], k, n, bits)
+        points = [
+            each[:, :, cut:].transpose(1, 0, 2).reshape(len(zeros), 32 * len(each))[:, :n]
+            for each in (target, expected)
+        ]
+        np.testing.assert_array_equal(*points)
+    if n and k:
+        table = {"table": expected, "indices": np.arange(n), "limit": n, "inner": k, "outer": 1, "count": n}
+        table |= {"index_bytes": 8, "item_bytes": 4, "fault": np.zeros(8, np.int32)}
+        wide = (codes.astype(np.float32) - spread) * np.repeat(scales, BLOCK, axis=0)[:k].astype(np.float32)
+        gathered = every(f"gather_int{bits}_zeros_panels", table, "out", (n, k))
+        np.testing.assert_array_equal(gathered, wide.T)
+    if n % 32 == 0 and n:
+        half = n // 2
+        columns = np.arange(n).reshape(2, half // 16, 16).transpose(1, 0, 2).reshape(-1)
+        b = panels(codes[:, columns], scales[:, columns], bits, zeros[:, columns])
+        gated = fields | {"n": half, "b": b, "gate": 1, "c_stride": half}
+        product = every(f"gemm_int{bits}_zeros_gated", gated, "c", (m, half))
+        np.testing.assert_array_equal(product, result[:, :half] * result[:, half:])
+
+
+@pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("m, n, k", [(1, 16, 41), (4, 160, 300), (5, 48, 1), (13, 32, 258), (53, 80, 515), (6, 48, 0)])
 @pytest.mark.parametrize("gate", [1, 2])
 def test_gated_products(m: int, n: int, k: int, gate: int, bits: int) -> None:
@@ -194,7 +238,7 @@ def test_pack(n: int, k: int, group: int, transposed: bool, bits: int, signed: b
     held = codes.view(np.uint8) if signed else (codes.astype(np.int16) + CENTRE[bits]).astype(np.uint8)
     placed = at_page_end(np.ascontiguousarray(held.T)).T if transposed else at_page_end(held)
     lying = at_page_end(np.ascontiguousarray(scales.T)).T if transposed else at_page_end(scales)
-    spread = np.repeat(scales, group, axis=0)[: k : BLOCK]
+    spread = np.repeat(scales, group, axis=0)[:k:BLOCK]
     expected = panels(codes, spread, bits)
     k_stride, n_stride = element_strides(placed)
     fields = {"src": placed, "n": n, "k": k, "k_stride": k_stride, "n_stride": n_stride, "group": group}

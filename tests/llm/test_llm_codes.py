@@ -22,16 +22,16 @@ LOSS = {"int8": 0.005, "int4": 0.12}
 
 
 @functools.cache
-def held_out() -> list[int]:
-    """Tokens of a text that the model was not trained on."""
-    text = Path(str(textwrap.__file__)).read_text(encoding="utf-8")
-    return ingot.LLM(FOLDER, precision="f32").tokenizer.encode(text)[: TOKENS + 1]
+def text() -> list[int]:
+    """Tokens of a module of Python's library, which the model is made for."""
+    source = Path(str(textwrap.__file__)).read_text(encoding="utf-8")
+    return ingot.LLM(FOLDER, precision="f32").tokenizer.encode(source)[: TOKENS + 1]
 
 
 @functools.cache
 def perplexity(precision: str) -> float:
     """Of the text in windows that begin without a context."""
-    llm, ids, total = ingot.LLM(FOLDER, precision=precision, cache_dtype="f32"), held_out(), 0.0
+    llm, ids, total = ingot.LLM(FOLDER, precision=precision, cache_dtype="f32"), text(), 0.0
     for begin in range(0, TOKENS, WINDOW):
         logits = llm.logits(ids[begin : begin + WINDOW]).astype(np.float64)
         wanted = logits[np.arange(WINDOW), ids[begin + 1 : begin + WINDOW + 1]]
@@ -48,7 +48,7 @@ def test_little_is_lost(precision: str) -> None:
 def test_a_token_alone_and_with_others(precision: str) -> None:
     """The logits after a token are the same to the bit whether it came alone or with others, on every set and any
     threads."""
-    ids, found = held_out()[:90], set()
+    ids, found = text()[:90], set()
     for isa, threads in [*((isa, 1) for isa in ISAS), (ISAS[-1], 2)]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("INGOT_ISA", isa)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ingot.compile import compile_mode
-from ingot.dtype import f16, f32, i4, i8, i32
+from ingot.dtype import f16, f32, i4, i8, i32, u4, u8
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.quantised import quantised
 from ingot.lower import Target
@@ -20,7 +20,7 @@ from kernel_calls import ISAS
 
 pytestmark = pytest.mark.native
 
-CODES = {"int8": i8, "int4": i4}
+CODES = {"int8": i8, "int4": i4, "int8_zeros": u8, "int4_zeros": u4}
 
 
 def random(name: str, *shape: int) -> np.ndarray:
@@ -28,13 +28,17 @@ def random(name: str, *shape: int) -> np.ndarray:
 
 
 def stored(graph: Graph, name: str, n: int, k: int, dtype: object, group: int = 32, scale: object = np.float16) -> str:
-    """A weight of codes with scales for groups of a row, or, where these are 0, for rows."""
+    """A weight of codes with scales for groups of a row, or, where these are 0, for rows; unsigned with zero points."""
     low, high = dtype.limits  # type: ignore[attr-defined]
     generator = np.random.default_rng([*name.encode()])
     codes = graph.add_weight(name, generator.integers(low, high + 1, (n, k)).astype(dtype.numpy))  # type: ignore[attr-defined]
     shape = (n, -(-k // group)) if group else (n,)
     scales = graph.add_weight(f"{name}.scale", (generator.uniform(0.5, 1, shape) / (4 * high)).astype(scale))
-    return graph.add("dequantize", [codes, scales], axis=1 if group else 0, block=group, dtype=f32).output
+    operands = [codes, scales]
+    if low == 0:
+        zeros = generator.integers(high // 3, high // 2, shape).astype(dtype.numpy)  # type: ignore[attr-defined]
+        operands.append(graph.add_weight(f"{name}.zero", zeros))
+    return graph.add("dequantize", operands, axis=1 if group else 0, block=group, dtype=f32).output
 
 
 def model(rows: int, k: int, half: int, dtype: object, group: int = 32) -> Graph:
@@ -90,7 +94,7 @@ def test_models_of_codes(name: str, k: int, half: int, group: int) -> None:
             assert few.tobytes() == many[:rows].tobytes()
 
 
-@pytest.mark.parametrize("name, nbytes", [("int8", 34), ("int4", 18)])
+@pytest.mark.parametrize("name, nbytes", [("int8", 34), ("int4", 18), ("int8_zeros", 35), ("int4_zeros", 19)])
 def test_nothing_is_kept_wide(name: str, nbytes: int) -> None:
     program, _ = compiled(model(3, 64, 96, CODES[name]))
     assert program.single is not None

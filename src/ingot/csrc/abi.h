@@ -184,10 +184,12 @@ typedef struct {
  * scale_n_stride is the scale of element (i, j); second_scales are those of second. Codes ^ flip stand for
  * (code - 128) * scale, or (code - 8) * scale. A panel is [ceil(k / 32)] blocks of codes and 32 scales behind them:
  * codes [8][32][4], four elements of a column side by side; those of 4 bits [4][32][4], whose upper halves are the
- * elements 16 further on. */
+ * elements 16 further on. pack_int8_zeros, pack_int4_zeros: (code - zero) * scale, and zeros, bytes that lie as scales
+ * do, are codes too; a block has 32 of them at its end, those of 4 bits 16 times as large.
+ */
 typedef struct {
   const void *src; const void *second; void *dst;
-  const void *scales; const void *second_scales;
+  const void *scales; const void *second_scales; const void *zeros; const void *second_zeros;
   int64_t n; int64_t k; int64_t k_stride; int64_t n_stride;
   int64_t group; int64_t scale_k_stride; int64_t scale_n_stride;
   float scale; int32_t flip;
@@ -210,7 +212,7 @@ typedef struct {
  * pair one after the other, the second first, each rounded as a fused multiply-add, with denormals as zeros; pairs are
  * summed in blocks of INGOT_K_BLOCK.
  * gemm_int8, gemm_int4: rows of a are those of round_rows_i8, a_stride counts bytes, and b has the panels of pack_int8
- * or pack_int4. The products of codes are summed exactly in blocks of INGOT_CODES_BLOCK; in groups of INGOT_ROUND_GROUP
+ * or pack_int4, with _zeros of pack_int8_zeros or pack_int4_zeros. The products of codes are summed exactly in blocks of INGOT_CODES_BLOCK; in groups of INGOT_ROUND_GROUP
  * these sums, as floats, are multiplied with their scales and added by one fused multiply-add each, and so are the
  * results with the row's steps, both in order.
  * _gated: c[m, n] = activation(gate) * up, where gate and up are the halves (gate: which is which) of
@@ -298,7 +300,7 @@ typedef struct {
 
 /* out[outer, i, inner] = table[outer, indices[i], inner]; a negative index counts from the end. _panels: table is a
  * packed matrix (gemm's b, transposed), row r of it lying in column r. _bf16: its elements are bf16, and out's are f32;
- * _int8, _int4: codes and scales. index_bytes: 4 or 8, heeded by these. */
+ * _int8, _int4, with or without _zeros: codes and scales. index_bytes: 4 or 8, heeded by these. */
 typedef struct {
   const void *table; const void *indices; void *out; ingot_fault *fault;
   int64_t outer; int64_t limit; int64_t inner; int64_t count;

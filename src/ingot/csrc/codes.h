@@ -35,12 +35,21 @@ typedef struct {
   float *sums; /* [rows][32] */
 } codes_strip;
 
-/* A tile of 1 <= rows <= CODES_ROWS. b has codes of 8 bits, or of 4. */
+/* A tile of 1 <= rows <= CODES_ROWS. b has codes of 8 bits, or of 4, with or without zeros. */
 void K(codes_tile_int8)(int64_t rows, const codes_strip *s);
 void K(codes_tile_int4)(int64_t rows, const codes_strip *s);
+void K(codes_tile_int8_zeros)(int64_t rows, const codes_strip *s);
+void K(codes_tile_int4_zeros)(int64_t rows, const codes_strip *s);
 
 /* The same, for a CPU with AVX-512 but no dot products of int8. */
 void K(codes_tile_int8_widened)(int64_t rows, const codes_strip *s);
 void K(codes_tile_int4_widened)(int64_t rows, const codes_strip *s);
+void K(codes_tile_int8_zeros_widened)(int64_t rows, const codes_strip *s);
+void K(codes_tile_int4_zeros_widened)(int64_t rows, const codes_strip *s);
+
+/* The bytes of a block of a panel: codes of so many bits, scales, and perhaps zeros. */
+static inline int64_t codes_block_bytes(const int bits, const int zeros) {
+  return INGOT_PANEL * (INGOT_CODES_BLOCK * bits / 8 + 2 + zeros);
+}
 
 #endif

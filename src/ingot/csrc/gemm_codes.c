@@ -34,15 +34,14 @@ static inline void codes_panel(const gemm_args *g, codes_tile_of tile, int64_t b
   }
 }
 
-static inline void gemm_codes(const gemm_args *g, codes_tile_of tile, const int bits, const int gated, int32_t part,
-                              int32_t parts) {
+static inline void gemm_codes(const gemm_args *g, codes_tile_of tile, int64_t block_bytes, const int gated,
+                              int32_t part, int32_t parts) {
   const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha,
                                   g->act_alpha, g->act_beta, g->activation, g->residual_first};
   const int64_t width = gated ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of c in a panel */
   const gemm_share share = gemm_cut_fixed((g->n + width - 1) / width, g->m, part, parts);
   const int64_t all_rows = share.row_end - share.row_begin;
   const int64_t chunks = (all_rows + INGOT_CODES_ROWS - 1) / INGOT_CODES_ROWS;
-  const int64_t block_bytes = INGOT_PANEL * (INGOT_CODES_BLOCK * bits / 8 + 2);
   const int64_t panel_bytes = codes_row_of(g->k).blocks * block_bytes;
   float sums[INGOT_CODES_ROWS * INGOT_PANEL];
   for (int64_t panel = share.panel_begin; panel < share.panel_end; panel++) {
@@ -69,19 +68,35 @@ static inline void gemm_codes(const gemm_args *g, codes_tile_of tile, const int 
 #endif
 
 void K(gemm_int8_packed)(const void *args, int32_t part, int32_t parts) {
-  gemm_codes(args, CODES_TILE(codes_tile_int8), 8, 0, part, parts);
+  gemm_codes(args, CODES_TILE(codes_tile_int8), codes_block_bytes(8, 0), 0, part, parts);
 }
 
 void K(gemm_int8_gated)(const void *args, int32_t part, int32_t parts) {
-  gemm_codes(args, CODES_TILE(codes_tile_int8), 8, 1, part, parts);
+  gemm_codes(args, CODES_TILE(codes_tile_int8), codes_block_bytes(8, 0), 1, part, parts);
+}
+
+void K(gemm_int8_zeros_packed)(const void *args, int32_t part, int32_t parts) {
+  gemm_codes(args, CODES_TILE(codes_tile_int8_zeros), codes_block_bytes(8, 1), 0, part, parts);
+}
+
+void K(gemm_int8_zeros_gated)(const void *args, int32_t part, int32_t parts) {
+  gemm_codes(args, CODES_TILE(codes_tile_int8_zeros), codes_block_bytes(8, 1), 1, part, parts);
 }
 
 void K(gemm_int4_packed)(const void *args, int32_t part, int32_t parts) {
-  gemm_codes(args, CODES_TILE(codes_tile_int4), 4, 0, part, parts);
+  gemm_codes(args, CODES_TILE(codes_tile_int4), codes_block_bytes(4, 0), 0, part, parts);
 }
 
 void K(gemm_int4_gated)(const void *args, int32_t part, int32_t parts) {
-  gemm_codes(args, CODES_TILE(codes_tile_int4), 4, 1, part, parts);
+  gemm_codes(args, CODES_TILE(codes_tile_int4), codes_block_bytes(4, 0), 1, part, parts);
+}
+
+void K(gemm_int4_zeros_packed)(const void *args, int32_t part, int32_t parts) {
+  gemm_codes(args, CODES_TILE(codes_tile_int4_zeros), codes_block_bytes(4, 1), 0, part, parts);
+}
+
+void K(gemm_int4_zeros_gated)(const void *args, int32_t part, int32_t parts) {
+  gemm_codes(args, CODES_TILE(codes_tile_int4_zeros), codes_block_bytes(4, 1), 1, part, parts);
 }
 
 #undef CODES_TILE

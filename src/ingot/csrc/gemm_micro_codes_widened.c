@@ -23,6 +23,9 @@
 #define CODES_LOW(w) (int32_t)((uint32_t)(w) << 4 & 0xf0f0f0f0u)
 #define CODES_HIGH(w) (int32_t)((uint32_t)(w) & 0xf0f0f0f0u)
 #define CODES_DOT(sum, w, p) codes_dot(sum, (uint32_t)(w), p)
+#define CODES_NONE() 0
+#define CODES_ZEROS(p) (*(p))
+#define CODES_LESS(sum, z, offset) ((sum) + (z) * (offset) / 128)
 #define CODES_FLOATS(i) (float)(i)
 #define CODES_SCALES(p) f16_to_float(*(p))
 #define CODES_ZERO() 0.0f
@@ -50,6 +53,9 @@ static inline int32_t codes_dot(int32_t sum, uint32_t w, const int8_t *p) {
 #define CODES_LOW(w) _mm256_and_si256(_mm256_slli_epi16(w, 4), _mm256_set1_epi8((char)0xf0))
 #define CODES_HIGH(w) _mm256_and_si256(w, _mm256_set1_epi8((char)0xf0))
 #define CODES_DOT(sum, w, p) codes_dot(sum, w, CODES_SET(p))
+#define CODES_NONE() _mm256_setzero_si256()
+#define CODES_ZEROS(p) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p)))
+#define CODES_LESS(sum, z, offset) _mm256_add_epi32(sum, _mm256_srai_epi32(_mm256_mullo_epi32(z, offset), 7))
 #define CODES_FLOATS(i) _mm256_cvtepi32_ps(i)
 #define CODES_SCALES(p) codes_scales(p)
 #define CODES_ZERO() _mm256_setzero_ps()

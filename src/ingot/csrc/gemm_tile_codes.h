@@ -1,7 +1,7 @@
 /* gemm_tile_codes.h: the bodies of codes_tile_<format>. Included by files that first define CODES_I, the register of
  * CODES_LANES sums, with CODES_SET(p) (one int32 in all), CODES_LOAD(p) (four codes a lane), CODES_LOW(w) and
  * CODES_HIGH(w) (16 x the lower and upper halves of each byte), CODES_DOT(sum, w, p) (sum + the four codes of each lane
- * x four int8 at p); and CODES_F, as many floats, with CODES_FLOATS(i), CODES_SCALES(p) (from f16), CODES_ZERO(),
+ * x four int8 at p), CODES_ZEROS(p) (a byte for each lane) and CODES_LESS(sum, z, offset) (sum + z * offset / 128); and CODES_F, as many floats, with CODES_FLOATS(i), CODES_SCALES(p) (from f16), CODES_ZERO(),
  * CODES_READ(p), CODES_WRITE(p, v), CODES_SPREAD(p), CODES_FMA(x, y, z); and CODES_SHAPES(X): X(rows, width) for every
  * number of rows up to CODES_ROWS, all of one width, CODES_WIDTH registers. */
 
@@ -13,11 +13,11 @@ static inline __attribute__((always_inline)) void codes_step(const int rows, con
   }
 }
 
-/* `rows` and `bits` (of a code) are constants at every call. Codes of 4 bits lie in bytes by halves: the lower are
+/* `rows`, `bits` (of a code) and `zeros` are constants at every call. Codes of 4 bits lie in bytes by halves: the lower are
  * those of the first half of a block. They are taken 16 times as large, which `step` undoes. */
-static inline __attribute__((always_inline)) void codes_body(const int rows, const int bits, const codes_strip *s,
-                                                             int64_t column) {
-  const int64_t code_bytes = INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8;
+static inline __attribute__((always_inline)) void codes_body(const int rows, const int bits, const int zeros,
+                                                             const codes_strip *s, int64_t column) {
+  const int64_t code_bytes = INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8, block_bytes = codes_block_bytes(bits, zeros);
   const int8_t *a[CODES_ROWS];
   CODES_F inner[CODES_ROWS][CODES_WIDTH];
   INGOT_UNROLL for (int i = 0; i < rows; i++) {
@@ -28,7 +28,8 @@ static inline __attribute__((always_inline)) void codes_body(const int rows, con
   for (int64_t block = s->first; block < s->first + s->count; block++) {
     CODES_I sum[CODES_ROWS][CODES_WIDTH];
     INGOT_UNROLL for (int i = 0; i < rows; i++) {
-      INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) sum[i][j] = CODES_SET(a[i] + s->offsets + 4 * block);
+      INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
+        sum[i][j] = zeros ? CODES_NONE() : CODES_SET(a[i] + s->offsets + 4 * block);
     }
     INGOT_UNROLL for (int q = 0; q < bits; q++) {
       CODES_I w[CODES_WIDTH], part[CODES_WIDTH];
@@ -45,11 +46,16 @@ static inline __attribute__((always_inline)) void codes_body(const int rows, con
     }
     INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) {
       const CODES_F scale = CODES_SCALES((const uint16_t *)scales + j * CODES_LANES);
+      if (zeros) {
+        const CODES_I zero = CODES_ZEROS(b + code_bytes + 2 * INGOT_PANEL - 3 * column + j * CODES_LANES);
+        INGOT_UNROLL for (int i = 0; i < rows; i++)
+          sum[i][j] = CODES_LESS(sum[i][j], zero, CODES_SET(a[i] + s->offsets + 4 * block));
+      }
       INGOT_UNROLL for (int i = 0; i < rows; i++)
         inner[i][j] = CODES_FMA(CODES_FLOATS(sum[i][j]), scale, inner[i][j]);
     }
-    b += code_bytes + INGOT_PANEL * 2;
-    scales += code_bytes + INGOT_PANEL * 2;
+    b += block_bytes;
+    scales += block_bytes;
   }
   const int64_t at = s->steps + 4 * (s->first / CODES_BLOCKS);
   INGOT_UNROLL for (int i = 0; i < rows; i++) {
@@ -62,28 +68,46 @@ static inline __attribute__((always_inline)) void codes_body(const int rows, con
   }
 }
 
-#define CODES_INSTANCE(rows)                                                                         \
-  static void K(codes_int8_##rows)(const codes_strip *s, int64_t column) { codes_body(rows, 8, s, column); } \
-  static void K(codes_int4_##rows)(const codes_strip *s, int64_t column) { codes_body(rows, 4, s, column); }
+#define CODES_INSTANCE(rows)                                                                                      \
+  static void K(codes_int8_##rows)(const codes_strip *s, int64_t column) { codes_body(rows, 8, 0, s, column); }       \
+  static void K(codes_int4_##rows)(const codes_strip *s, int64_t column) { codes_body(rows, 4, 0, s, column); }       \
+  static void K(codes_int8_zeros_##rows)(const codes_strip *s, int64_t column) { codes_body(rows, 8, 1, s, column); } \
+  static void K(codes_int4_zeros_##rows)(const codes_strip *s, int64_t column) { codes_body(rows, 4, 1, s, column); }
 CODES_SHAPES(CODES_INSTANCE)
 
 typedef void (*codes_tile)(const codes_strip *s, int64_t column);
 
-#define CODES_ROW8(rows) K(codes_int8_##rows),
-#define CODES_ROW4(rows) K(codes_int4_##rows),
-static const codes_tile codes_tiles_int8[] = {CODES_SHAPES(CODES_ROW8)};
-static const codes_tile codes_tiles_int4[] = {CODES_SHAPES(CODES_ROW4)};
+static inline void codes_run(codes_tile tile, const codes_strip *s) {
+  for (int64_t column = 0; column < INGOT_PANEL; column += CODES_WIDTH * CODES_LANES) tile(s, column);
+}
+
+#define CODES_ROW_int8(rows) K(codes_int8_##rows),
+#define CODES_ROW_int4(rows) K(codes_int4_##rows),
+#define CODES_ROW_int8_zeros(rows) K(codes_int8_zeros_##rows),
+#define CODES_ROW_int4_zeros(rows) K(codes_int4_zeros_##rows),
 
 void CODES_NAME(codes_tile_int8)(int64_t rows, const codes_strip *s) {
-  for (int64_t column = 0; column < INGOT_PANEL; column += CODES_WIDTH * CODES_LANES)
-    codes_tiles_int8[rows - 1](s, column);
+  static const codes_tile tiles[] = {CODES_SHAPES(CODES_ROW_int8)};
+  codes_run(tiles[rows - 1], s);
 }
 
 void CODES_NAME(codes_tile_int4)(int64_t rows, const codes_strip *s) {
-  for (int64_t column = 0; column < INGOT_PANEL; column += CODES_WIDTH * CODES_LANES)
-    codes_tiles_int4[rows - 1](s, column);
+  static const codes_tile tiles[] = {CODES_SHAPES(CODES_ROW_int4)};
+  codes_run(tiles[rows - 1], s);
+}
+
+void CODES_NAME(codes_tile_int8_zeros)(int64_t rows, const codes_strip *s) {
+  static const codes_tile tiles[] = {CODES_SHAPES(CODES_ROW_int8_zeros)};
+  codes_run(tiles[rows - 1], s);
+}
+
+void CODES_NAME(codes_tile_int4_zeros)(int64_t rows, const codes_strip *s) {
+  static const codes_tile tiles[] = {CODES_SHAPES(CODES_ROW_int4_zeros)};
+  codes_run(tiles[rows - 1], s);
 }
 
 #undef CODES_INSTANCE
-#undef CODES_ROW8
-#undef CODES_ROW4
+#undef CODES_ROW_int8
+#undef CODES_ROW_int4
+#undef CODES_ROW_int8_zeros
+#undef CODES_ROW_int4_zeros

@@ -19,7 +19,11 @@ ISAS = ("scalar", "avx2", "avx512")
 # Kernels over instructions that not every CPU of a set has. A target that rounds no rows has no use for them.
 NATIVE_ONLY = frozenset(
     ("gemm_bf16_packed", "gemm_bf16_gated", "round_rows_i8")
-    + tuple(f"gemm_{codes}_{layout}" for codes in ("int8", "int4") for layout in ("packed", "gated"))
+    + tuple(
+        f"gemm_{codes}_{layout}"
+        for codes in ("int8", "int4", "int8_zeros", "int4_zeros")
+        for layout in ("packed", "gated")
+    )
 )
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"

@@ -44,7 +44,8 @@ class Format:
     pack: the kernel that makes panels. products, tables: stand in the names of kernels that multiply f32 rows with
     panels, and that take rows of a table; None where there are none. dots: the family that rounds those rows, if there
     is one. scales: of elements that are codes, the dtype of their scales, an array beside theirs; in panels they lie
-    in the blocks. flip: the bits that a code is xored with, to count from 0.
+    in the blocks. zeros: whether the codes have zero points beside them, which then lie there too. flip: the bits that
+    a code is xored with, to count from 0.
     """
 
     name: str
@@ -59,10 +60,16 @@ class Format:
     tables: str
     dots: Dots | None = None
     scales: DType | None = None
+    zeros: bool = False
     flip: int = 0
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def arrays(self) -> tuple[DType, ...]:
+        """The dtypes of what a file holds of a matrix: its elements, and beside codes their scales and zero points."""
+        return tuple(dtype for dtype in (self.dtype, self.scales, self.dtype if self.zeros else None) if dtype)
 
     @property
     def element_bytes(self) -> float:

@@ -192,12 +192,12 @@ class Lowering:
         layout: str = "raw",
         transposed: bool = False,
         format: Format | None = None,
-        scales: Static | None = None,
+        beside: tuple[Static, ...] = (),
         group: int = 0,
     ) -> View:
-        """A static value in the layout a kernel wants; raw ones keep their shape. scales, group: see `Recipe`."""
+        """A static value in the layout a kernel wants; raw ones keep their shape. beside, group: see `Recipe`."""
         value = self.static_value(value) if isinstance(value, str) else value
-        recipe = make_recipe(value, layout, transposed, format, scales, group)
+        recipe = make_recipe(value, layout, transposed, format, beside, group)
         if recipe.key not in self._weights:
             tensor = Tensor(self._id(), value.name, recipe.dtype, recipe.shape, "weight", recipe.nbytes, recipe)
             self.lowered.tensors[tensor.id] = tensor

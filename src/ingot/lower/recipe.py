@@ -212,7 +212,7 @@ class Static:
         """How scales lie beside the codes of a matrix; None where it is not stored in such a format."""
         if self.op == format.decoder:
             types = tuple(operand.type.dtype for operand in self.inputs)
-            fits = self.type.dtype is f32 and types == (format.dtype, format.scales) and self.type.rank == 2
+            fits = self.type.dtype is f32 and types == format.arrays and self.type.rank == 2
             return Groups.of(self, format.packed.elements) if fits else None
         if self.op not in format.moves:
             return None
@@ -220,11 +220,11 @@ class Static:
         return next(iter(found)).moved(self) if len(found) == 1 and None not in found else None  # type: ignore[union-attr]
 
     def stored(self, format: Format) -> tuple[Static, ...]:
-        """Such a matrix as the file holds it: the same moves, of what is not decoded; with codes, of their scales."""
+        """Such a matrix as the file holds it: the same moves, of what is not decoded; with codes, of all beside them."""
         if format.decoder is None:
             return (self,)
         if self.op == format.decoder:
-            return self.inputs if format.scales is None else (self.source, _as_matrix(self))
+            return (self.source, *(_as_matrix(self, beside) for beside in self.inputs[1:]))
         parts = zip(*(operand.stored(format) for operand in self.inputs), strict=True)
         return tuple(self._moved(operands, f"{self.name}.{format}.{i}") for i, operands in enumerate(parts))
 
@@ -273,14 +273,13 @@ class Groups:
         return self if is_whole else None
 
 
-def _as_matrix(decoded: Static) -> Static:
-    """The scales of a dequantised matrix, of its rank."""
+def _as_matrix(decoded: Static, beside: Static) -> Static:
+    """The scales or zero points of a dequantised matrix, of its rank."""
     assert decoded.node is not None
-    scales = decoded.inputs[1]
-    if scales.type.rank == 2:
-        return scales
-    (count,) = scales.dims
-    return scales.derive("reshape", shape=(count, 1) if decoded.node.axis == 0 else (1, count))
+    if beside.type.rank == 2:
+        return beside
+    (count,) = beside.dims
+    return beside.derive("reshape", shape=(count, 1) if decoded.node.axis == 0 else (1, count))
 
 
 def _made(op: str, operands: tuple[Static, ...], name: str, attributes: dict[str, Any]) -> Static:
@@ -349,7 +348,8 @@ class Recipe:
     value is [n, k]; one after another where there are several of them) or "gate_panels" (one [k, 2f] matrix, f a
     multiple of 16, as [f/16][k][32]: panel p holds columns 16p.. of the first half, then 16p.. of the second), for
     panels of 32 columns. format: how elements lie, panels' always; None for those of a dtype, one after another.
-    scales: of a value that is codes, [columns, groups of `group` elements], transposed as it is.
+    beside: of a value that is codes, the scales and perhaps the zero points, each [columns, groups of `group` elements],
+    transposed as it is.
     key: the text of the whole computation; the name of the value for one that steps make, which is no store's.
     """
 
@@ -358,18 +358,18 @@ class Recipe:
     layout: str
     transposed: bool
     format: Format | None
-    scales: Static | None = None
+    beside: tuple[Static, ...] = ()
     group: int = 0
 
     @property
     def dtype(self) -> DType:
         """Of the value, and of the array that holds the bytes; codes lie one after another, and scales among them."""
-        return self.value.type.dtype.held if self.scales is None else self.value.type.dtype
+        return self.value.type.dtype if self.beside else self.value.type.dtype.held
 
     @property
     def parts(self) -> tuple[Static, ...]:
-        """What is packed: the value, and its scales."""
-        return (self.value,) if self.scales is None else (self.value, self.scales)
+        """What is packed: the value, and what lies beside it."""
+        return (self.value, *self.beside)
 
     def sources(self) -> Iterator[Static]:
         """The weights and constants that it is made of; one that is read twice comes twice."""
@@ -405,10 +405,10 @@ def make_recipe(
     layout: str = "raw",
     transposed: bool = False,
     format: Format | None = None,
-    scales: Static | None = None,
+    beside: tuple[Static, ...] = (),
     group: int = 0,
 ) -> Recipe:
     """The recipe of a value in a layout. Raises LimitError for one that is computed from too much."""
     prefix = f"{layout}{'.transposed' if transposed else ''}"
-    scaled = "" if scales is None else f" by groups of {group} ({scales.text()})"
-    return Recipe(f"{prefix} {value.text()}{scaled}", value, layout, transposed, format, scales, group)
+    scaled = "".join(f" by groups of {group} ({each.text()})" for each in beside)
+    return Recipe(f"{prefix} {value.text()}{scaled}", value, layout, transposed, format, beside, group)

@@ -23,8 +23,9 @@ def merge_matmuls(graph: Graph) -> bool:
     Refused: weights that are not rank 2, other scales or flags, a transposed x, another k.
     """
     groups: dict[Any, list[Node]] = {}
+    stored: dict[str, bool] = {}
     for node in graph.nodes:
-        if node.op.name == "matmul" and _is_mergeable(graph, node):
+        if node.op.name == "matmul" and _is_mergeable(graph, node, stored):
             groups.setdefault((node.operands[0], node.transpose_b, node.scale), []).append(node)
     changed = False
     for nodes in groups.values():
@@ -34,20 +35,26 @@ def merge_matmuls(graph: Graph) -> bool:
     return changed
 
 
-def _is_mergeable(graph: Graph, node: Node) -> bool:
+def _is_mergeable(graph: Graph, node: Node, stored: dict[str, bool]) -> bool:
     x, weight = node.operands
     assert x is not None and weight is not None
-    if node.transpose_a or not _is_stored(graph, weight) or graph.type(weight).rank != 2:
+    if node.transpose_a or not _is_stored(graph, weight, stored) or graph.type(weight).rank != 2:
         return False
     return graph.type(x).rank >= 2 and None not in graph.type(x).shape
 
 
-def _is_stored(graph: Graph, name: str) -> bool:
-    """Whether a value is a weight or constant, perhaps decoded from how it is stored, or quantised before."""
+def _is_stored(graph: Graph, name: str, known: dict[str, bool]) -> bool:
+    """Whether a value is a weight or constant, perhaps decoded from how it is stored, or quantised before.
+
+    known: what was found of others.
+    """
     node = graph.producer(name)
-    if node is not None:
-        return node.op.name in _DECODING and all(o is not None and _is_stored(graph, o) for o in node.operands)
-    return graph.values[name].kind in ("weight", "constant")
+    if node is None:
+        return graph.values[name].kind in ("weight", "constant")
+    if name not in known:
+        operands = [o is not None and _is_stored(graph, o, known) for o in node.operands]
+        known[name] = node.op.name in _DECODING and all(operands)
+    return known[name]
 
 
 def _stored(graph: Graph, name: str, before: Node, made: dict[str, str]) -> str:
@@ -96,7 +103,7 @@ def _bias_addition(graph: Graph, node: Node) -> Node | None:
     if add is None or add.op.name != "add":
         return None
     bias = next((o for o in add.operands if o != node.output), None)
-    if bias is None or not _is_stored(graph, bias) or graph.type(bias).rank != 1:
+    if bias is None or not _is_stored(graph, bias, {}) or graph.type(bias).rank != 1:
         return None
     n = graph.type(node.output).shape[-1]
     is_bias = graph.type(bias).shape == (n,) and same_type(graph.type(add.output), graph.type(node.output))

@@ -19,10 +19,10 @@ COPY_BYTES = 4 << 20  # that are packed, or copied, before the pages that they c
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """What lies beside matrices of codes: the scales of each, [n, groups] where they are [n, k], one for so many
-    elements of k."""
+    """What lies beside matrices of codes: the scales of each, and perhaps the zero points, [n, groups] where they are
+    [n, k], one for so many elements of k."""
 
-    matrices: Sequence[np.ndarray]
+    beside: Sequence[Sequence[np.ndarray]]
     group: int
 
 
@@ -34,9 +34,10 @@ def pack_panels(
     Two halves have one shape, whose n is a multiple of 16. packed: the bytes of the panels, and perhaps more.
     """
     library = load()
-    alike, beside = _alike(matrices), _alike(scales.matrices) if scales is not None else ()
+    alike = _alike(matrices)
     arguments = _arguments(alike, packed, transposed)
     if scales is not None:
+        beside = [[np.ascontiguousarray(array) for array in arrays] for arrays in scales.beside]
         _set_scales(arguments, format, beside, transposed, scales.group)
     library.kernel(format.pack, library.isa())(arguments, 0, 1)
 
@@ -103,15 +104,16 @@ def _arguments(matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: b
     return library.new("pack_args", fields | ({"second": second[0]} if second else {}))
 
 
-def _set_scales(arguments: Any, format: Format, scales: Sequence[np.ndarray], transposed: bool, group: int) -> None:
-    """The fields of codes; `scales` must live as long."""
-    cast = load().cast
+def _set_scales(
+    arguments: Any, format: Format, beside: Sequence[Sequence[np.ndarray]], transposed: bool, group: int
+) -> None:
+    """The fields of codes. beside: row-major, and must live as long."""
     arguments.flip, arguments.group = format.flip, group
-    arguments.scales = cast("void*", scales[0].ctypes.data)
-    if len(scales) > 1:
-        arguments.second_scales = cast("void*", scales[1].ctypes.data)
-    first, last = (stride // scales[0].itemsize for stride in scales[0].strides)
-    arguments.scale_n_stride, arguments.scale_k_stride = (first, last) if transposed else (last, first)
+    for name, arrays in zip(("scales", "zeros"), beside, strict=False):
+        for field, array in zip((name, f"second_{name}"), arrays, strict=False):
+            setattr(arguments, field, load().cast("void*", array.ctypes.data))
+    columns = beside[0][0].shape[1]
+    arguments.scale_n_stride, arguments.scale_k_stride = (columns, 1) if transposed else (1, columns)
 
 
 def _pages(array: np.ndarray) -> tuple[int, int]:

@@ -121,7 +121,7 @@ class WeightStore:
 
         packing: takes those that are there as they are.
         """
-        if recipe.scales is not None:
+        if recipe.beside:
             yield from self._code_jobs(recipe, packed)
             return
         if recipe.layout == "gate_panels":
@@ -167,9 +167,8 @@ class WeightStore:
             ranges = [(value, start + column) for value, start in halves]
             yield here.nbytes, partial(_pack_halves, format, ranges, width, here, axis)
 
-
     def _code_jobs(self, recipe: Recipe, packed: np.ndarray) -> Iterator[_Job]:
-        """Packs codes and their scales, some columns of a matrix or of both halves at a time."""
+        """Packs codes and what lies beside them, some columns of a matrix or of both halves at a time."""
         axis = 0 if recipe.transposed else 1
         format, n = recipe.panels, recipe.shape[axis]
         column_bytes = format.packed.size(recipe.shape[1 - axis])
@@ -192,22 +191,23 @@ class WeightStore:
             begin += width * column_bytes
 
 
-# Codes and scales of a matrix, or of a half, and the first column of each in what it is part of.
+# Codes, scales and zero points of a matrix, or of a half, and the first column of each in what it is part of.
 _Codes = tuple[tuple[Static, int], ...]
 
 
 def _pack_codes(recipe: Recipe, matrices: Sequence[_Codes], column: int, count: int, packed: np.ndarray) -> None:
     """Packs `count` columns of codes from one on; only the rows that hold them are made, where that can be."""
-    axis, arrays, read = 0 if recipe.transposed else 1, [], []
+    axis, read = 0 if recipe.transposed else 1, []
+    made: list[list[np.ndarray]] = [[] for _ in recipe.parts]
     for parts in matrices:
         known: dict[Static, np.ndarray] = {}
-        for part, start in parts:
+        for (part, start), arrays in zip(parts, made, strict=True):
             if axis == 0 and part.is_by_rows:
                 arrays.append(part.rows(slice(start + column, start + column + count), known))
             else:
                 arrays.append(part.evaluate()[_range(start + column, start + column + count, axis)])
         read += [array for value, array in known.items() if value.node is None]
-    pack_panels(recipe.panels, arrays[::2], packed, axis == 0, Scales(arrays[1::2], recipe.group))
+    pack_panels(recipe.panels, made[0], packed, axis == 0, Scales(made[1:], recipe.group))
     for array in read:
         release(array)
 

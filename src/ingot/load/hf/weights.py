@@ -39,7 +39,9 @@ class Weights:
         if name not in self._values:
             stored = self._load(name, shape, where)
             is_codes = self._matrices in GROUPED and len(shape) == 2
-            self._values[name] = quantised(self._graph, self._cast(stored), self._matrices) if is_codes else self._cast(stored)
+            self._values[name] = (
+                quantised(self._graph, self._cast(stored), self._matrices) if is_codes else self._cast(stored)
+            )
         return self._values[name]
 
     def below(self, names: Sequence[str], shape: tuple[int, int], where: str) -> str:
