@@ -117,7 +117,8 @@ def _raw_weights(graph: Graph, program: Program) -> dict[str, np.ndarray]:
     }
 
 
-# Which operand of an op may be packed.
+# Ops on the way to what is packed, and which operand of an op that may be.
+_PACKED_MOVES = frozenset(("permute", "concat", "cast", "dequantize"))
 _PACKED_OPERAND = {"matmul": 1, "gather": 0}
 
 
@@ -128,9 +129,7 @@ def _is_only_packed(graph: Graph, name: str, static: set[str]) -> bool:
     """
     for user in graph.users(name):
         if user.outputs[0] in static:
-            if user.op.name not in ("permute", "concat", "cast", "dequantize") or not _is_only_packed(
-                graph, user.output, static
-            ):
+            if user.op.name not in _PACKED_MOVES or not _is_only_packed(graph, user.output, static):
                 return False
         elif user.op.name not in _PACKED_OPERAND or user.operands[_PACKED_OPERAND[user.op.name]] != name:
             return False

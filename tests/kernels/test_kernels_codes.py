@@ -177,10 +177,8 @@ def test_products_with_zeros(m: int, n: int, k: int, bits: int) -> None:
         run(f"pack_int{bits}_zeros", isa, parts, lying | {"dst": target})
         cut = 128 * bits + 64
         assert same_numbers(target[:, :, :cut], expected[:, :, :cut], k, n, bits)
-        points = [
-            each[:, :, cut:].transpose(1, 0, 2).reshape(len(zeros), 32 * len(each))[:, :n]
-            for each in (target, expected)
-        ]
+        rows = (len(zeros), 32 * len(target))
+        points = [each[:, :, cut:].transpose(1, 0, 2).reshape(rows)[:, :n] for each in (target, expected)]
         np.testing.assert_array_equal(*points)
     if n and k:
         table = {"table": expected, "indices": np.arange(n), "limit": n, "inner": k, "outer": 1, "count": n}

@@ -212,9 +212,9 @@ typedef struct {
  * pair one after the other, the second first, each rounded as a fused multiply-add, with denormals as zeros; pairs are
  * summed in blocks of INGOT_K_BLOCK.
  * gemm_int8, gemm_int4: rows of a are those of round_rows_i8, a_stride counts bytes, and b has the panels of pack_int8
- * or pack_int4, with _zeros of pack_int8_zeros or pack_int4_zeros. The products of codes are summed exactly in blocks of INGOT_CODES_BLOCK; in groups of INGOT_ROUND_GROUP
- * these sums, as floats, are multiplied with their scales and added by one fused multiply-add each, and so are the
- * results with the row's steps, both in order.
+ * or pack_int4, with _zeros of pack_int8_zeros or pack_int4_zeros. The products of codes are summed exactly in blocks
+ * of INGOT_CODES_BLOCK; in groups of INGOT_ROUND_GROUP these sums, as floats, are multiplied with their scales and
+ * added by one fused multiply-add each, and so are the results with the row's steps, both in order.
  * _gated: c[m, n] = activation(gate) * up, where gate and up are the halves (gate: which is which) of
  * alpha * a[m, k] @ b[k, 2n] + bias[2n]; n is a multiple of 16, panel p of b holds columns 16p..16p+15 and
  * n+16p..n+16p+15, and there is no residual. */

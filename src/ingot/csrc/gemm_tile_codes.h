@@ -1,9 +1,10 @@
 /* gemm_tile_codes.h: the bodies of codes_tile_<format>. Included by files that first define CODES_I, the register of
- * CODES_LANES sums, with CODES_SET(p) (one int32 in all), CODES_LOAD(p) (four codes a lane), CODES_LOW(w) and
- * CODES_HIGH(w) (16 x the lower and upper halves of each byte), CODES_DOT(sum, w, p) (sum + the four codes of each lane
- * x four int8 at p), CODES_ZEROS(p) (a byte for each lane) and CODES_LESS(sum, z, offset) (sum + z * offset / 128); and CODES_F, as many floats, with CODES_FLOATS(i), CODES_SCALES(p) (from f16), CODES_ZERO(),
- * CODES_READ(p), CODES_WRITE(p, v), CODES_SPREAD(p), CODES_FMA(x, y, z); and CODES_SHAPES(X): X(rows, width) for every
- * number of rows up to CODES_ROWS, all of one width, CODES_WIDTH registers. */
+ * CODES_LANES sums, with CODES_NONE(), CODES_SET(p) (one int32 in all), CODES_LOAD(p) (four codes a lane), CODES_LOW(w)
+ * and CODES_HIGH(w) (16 x the lower and upper halves of each byte), CODES_DOT(sum, w, p) (sum + the four codes of each
+ * lane x four int8 at p), CODES_ZEROS(p) (a byte for each lane) and CODES_LESS(sum, z, offset) (sum + z * offset / 128);
+ * CODES_F, as many floats, with CODES_FLOATS(i), CODES_SCALES(p) (from f16), CODES_ZERO(), CODES_READ(p),
+ * CODES_WRITE(p, v), CODES_SPREAD(x), CODES_FMA(x, y, z); CODES_SHAPES(X): X(rows) for every number of rows up to
+ * CODES_ROWS; CODES_WIDTH, the registers of a row of a tile; and CODES_NAME(name), a tile's name. */
 
 /* One lane's worth of four elements of k: sums += a x w. */
 static inline __attribute__((always_inline)) void codes_step(const int rows, const CODES_I w[], const int8_t *const a[],
@@ -13,8 +14,8 @@ static inline __attribute__((always_inline)) void codes_step(const int rows, con
   }
 }
 
-/* `rows`, `bits` (of a code) and `zeros` are constants at every call. Codes of 4 bits lie in bytes by halves: the lower are
- * those of the first half of a block. They are taken 16 times as large, which `step` undoes. */
+/* `rows`, `bits` (of a code) and `zeros` are constants at every call. Codes of 4 bits lie in bytes by halves: the lower
+ * are those of the first half of a block. They are taken 16 times as large, which `step` undoes. */
 static inline __attribute__((always_inline)) void codes_body(const int rows, const int bits, const int zeros,
                                                              const codes_strip *s, int64_t column) {
   const int64_t code_bytes = INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8, block_bytes = codes_block_bytes(bits, zeros);

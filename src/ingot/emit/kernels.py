@@ -18,13 +18,10 @@ from ingot import abi
 ISAS = ("scalar", "avx2", "avx512")
 # Kernels over instructions that not every CPU of a set has. A target that rounds no rows has no use for them.
 NATIVE_ONLY = frozenset(
-    ("gemm_bf16_packed", "gemm_bf16_gated", "round_rows_i8")
-    + tuple(
-        f"gemm_{codes}_{layout}"
-        for codes in ("int8", "int4", "int8_zeros", "int4_zeros")
-        for layout in ("packed", "gated")
-    )
-)
+    f"gemm_{numbers}_{layout}"
+    for numbers in ("bf16", "int8", "int4", "int8_zeros", "int4_zeros")
+    for layout in ("packed", "gated")
+) | {"round_rows_i8"}
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"
 # A comment, and below it a conditional region or a definition: its lines after the first are indented, close a brace,

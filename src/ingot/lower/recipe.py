@@ -144,15 +144,16 @@ class Static:
         known = {} if known is None else known
         if self.type.rank == 0:
             return self.evaluate()
-        if self not in known and self.node is None:
+        node = self.node
+        if self not in known and node is None:
             known[self] = self.evaluate()[rows]
-        elif self not in known:
+        elif self not in known and node is not None:
             operands = [operand.rows(rows, known) for operand in self.inputs]
-            attributes = self.node.attributes
+            attributes = node.attributes
             if self.op == "reshape":
                 attributes = attributes | {"shape": (len(operands[0]), *self.dims[1:])}
             with np.errstate(all="ignore"):
-                known[self] = self.node.op.function(*operands, **attributes)
+                known[self] = node.op.function(*operands, **attributes)
         return known[self]
 
     def pieces(self) -> Iterator[np.ndarray]:
@@ -220,7 +221,7 @@ class Static:
         return next(iter(found)).moved(self) if len(found) == 1 and None not in found else None  # type: ignore[union-attr]
 
     def stored(self, format: Format) -> tuple[Static, ...]:
-        """Such a matrix as the file holds it: the same moves, of what is not decoded; with codes, of all beside them."""
+        """Such a matrix as the file holds it: the same moves, of what is not decoded, and of all beside codes."""
         if format.decoder is None:
             return (self,)
         if self.op == format.decoder:
@@ -348,8 +349,8 @@ class Recipe:
     value is [n, k]; one after another where there are several of them) or "gate_panels" (one [k, 2f] matrix, f a
     multiple of 16, as [f/16][k][32]: panel p holds columns 16p.. of the first half, then 16p.. of the second), for
     panels of 32 columns. format: how elements lie, panels' always; None for those of a dtype, one after another.
-    beside: of a value that is codes, the scales and perhaps the zero points, each [columns, groups of `group` elements],
-    transposed as it is.
+    beside: of a value that is codes, the scales and perhaps the zero points, each [columns, groups of `group`
+    elements], transposed as it is.
     key: the text of the whole computation; the name of the value for one that steps make, which is no store's.
     """
 

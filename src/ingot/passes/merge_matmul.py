@@ -9,7 +9,6 @@ import numpy as np
 from ingot.ir import Graph, Node
 from ingot.passes.match import same_type
 
-
 # What may lie between a weight as it is stored and the floats that it stands for.
 _DECODING = frozenset(
     ("abs", "cast", "dequantize", "greater", "mul", "neg", "quantize", "reduce_max", "reduce_min", "reshape", "where")
@@ -19,7 +18,8 @@ _DECODING = frozenset(
 def merge_matmuls(graph: Graph) -> bool:
     """matmul(x, W1), matmul(x, W2), ... becomes slices of matmul(x, concat(W1, W2, ...)), biases included.
 
-    The weights may be casts, or quantised. Their concat stays in the graph: it is a recipe of the weight store, not a constant.
+    The weights may be casts, or quantised. Their concat stays in the graph: it is a recipe of the weight store, not a
+    constant.
     Refused: weights that are not rank 2, other scales or flags, a transposed x, another k.
     """
     groups: dict[Any, list[Node]] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ingot.dtype import DType, f16, f32, i4, i8
@@ -21,7 +23,7 @@ def quantised(graph: Graph, value: str, dtype: DType) -> str:
     if k % GROUP or not n or not k:
         return value
 
-    def add(op: str, *operands: str, **attributes: object) -> str:
+    def add(op: str, *operands: str, **attributes: Any) -> str:
         return graph.add(op, list(operands), f"{value}.{dtype}", **attributes).output
 
     def number(x: float) -> str:

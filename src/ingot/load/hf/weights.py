@@ -9,8 +9,8 @@ from ingot.dtype import DType, bf16, f16, f32
 from ingot.errors import LoadError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.folder import Folder
-from ingot.load.hf.template import Template
 from ingot.load.hf.quantised import GROUPED, quantised
+from ingot.load.hf.template import Template
 
 _MAX_SHOWN = 40
 
@@ -37,11 +37,10 @@ class Weights:
         """The f32 value of a weight, made at the first call. where: the line of the template that asks for it."""
         name = self._found(name)
         if name not in self._values:
-            stored = self._load(name, shape, where)
-            is_codes = self._matrices in GROUPED and len(shape) == 2
-            self._values[name] = (
-                quantised(self._graph, self._cast(stored), self._matrices) if is_codes else self._cast(stored)
-            )
+            value = self._cast(self._load(name, shape, where))
+            if self._matrices in GROUPED and len(shape) == 2:
+                value = quantised(self._graph, value, self._matrices)
+            self._values[name] = value
         return self._values[name]
 
     def below(self, names: Sequence[str], shape: tuple[int, int], where: str) -> str:
