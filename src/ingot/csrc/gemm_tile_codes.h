@@ -1,7 +1,7 @@
 /* gemm_tile_codes.h: the bodies of codes_tile_<format>. Included by files that first define CODES_I, the register of
  * CODES_LANES sums, with CODES_NONE(), CODES_SET(p) (one int32 in all), CODES_LOAD(p) (four codes a lane), CODES_LOW(w)
  * and CODES_HIGH(w) (16 x the lower and upper halves of each byte), CODES_DOT(sum, w, p) (sum + the four codes of each
- * lane x four int8 at p), CODES_ZEROS(p) (a byte for each lane) and CODES_LESS(sum, z, offset) (sum + z * offset / 128);
+ * lane x four int8 at p), CODES_ZEROS(p) (a byte for each lane), CODES_LESS(sum, z, offset) (sum + z * offset / 128);
  * CODES_F, as many floats, with CODES_FLOATS(i), CODES_SCALES(p) (from f16), CODES_ZERO(), CODES_READ(p),
  * CODES_WRITE(p, v), CODES_SPREAD(x), CODES_FMA(x, y, z); CODES_SHAPES(X): X(rows) for every number of rows up to
  * CODES_ROWS; CODES_WIDTH, the registers of a row of a tile; and CODES_NAME(name), a tile's name. */
