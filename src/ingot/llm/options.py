@@ -50,8 +50,9 @@ class Options:
             expect_range("context", context, 1, 1 << 31)
         library = load()
         isa = library.isa()
-        # Few rows are never rounded to bf16: where the CPU has no dot products, many are not either.
-        rounded = chosen.rounded(library.dots(isa), required=False)
+        # Few rows are never rounded to bf16: where the CPU has no dot products, many are not either. To int8 all are, by
+        # every instruction set.
+        rounded = chosen.rounded((*library.dots(isa), i8), required=False)
         target = Target(isa, threads or usable_threads(), rounded=rounded)
         weights = None if stored_bf16 and chosen.weights is bf16 else chosen.weights
         positions = min(longest_context(folder), DEFAULT_CONTEXT) if context is None else context

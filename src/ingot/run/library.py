@@ -14,7 +14,7 @@ from _cffi_backend import FFI
 
 from ingot import abi
 from ingot.config import knob
-from ingot.dtype import DType, bf16, i8
+from ingot.dtype import DType, bf16
 from ingot.errors import ResourceError
 from ingot.locks import OwnedLock
 
@@ -69,7 +69,7 @@ class Library:
 
     def dots(self, isa: str) -> tuple[DType, ...]:
         """The dtypes that this CPU has dot products of in the kernels of an instruction set."""
-        return (bf16, i8) if isa == "avx512" and self.has_bf16_dots else (i8,)
+        return (bf16,) if isa == "avx512" and self.has_bf16_dots else ()
 
     def new(self, type: str, *initial: Any) -> Any:
         """A struct or an array of a type of `types`, zeroed where `initial` says no more; it lives as long as this."""
