@@ -80,7 +80,7 @@ def test_every_op_has_samples_tolerances_and_a_line_of_documentation() -> None:
 
 
 def test_kernels_rows_and_bodies_are_one_list() -> None:
-    """Each kernel of kernels.def has a row (or packs, copies, probes, rounds, samples, runs groups), and each row one."""
+    """Each kernel of kernels.def has a row (or packs, copies, probes, rounds, samples, runs groups); each row, one."""
     declared = set(abi.kernels())
     assert declared == set(load().kernels)
     used = {row.kernel for rows in ROWS.values() for row in rows} - {"view", "copy_b"}

@@ -50,8 +50,8 @@ class Options:
             expect_range("context", context, 1, 1 << 31)
         library = load()
         isa = library.isa()
-        # Few rows are never rounded to bf16: where the CPU has no dot products, many are not either. To int8 all are, by
-        # every instruction set.
+        # Few rows are never rounded to bf16: where the CPU has no dot products, many are not either. All are rounded to
+        # int8, by every instruction set.
         rounded = chosen.rounded((*library.dots(isa), i8), required=False)
         target = Target(isa, threads or usable_threads(), rounded=rounded)
         weights = None if stored_bf16 and chosen.weights is bf16 else chosen.weights
