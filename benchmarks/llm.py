@@ -1,7 +1,7 @@
 """`make bench-llm`: a language model on Ingot and on llama.cpp, into benchmarks/llm.md; with options, printed.
 
-`python -m benchmarks.llm [--precision f32|bf16] [--rounds N] [--threads N] [--engines a,b] [--folder DIR]`. The models
-are written into the folder when they are not there, 5 GB for both precisions.
+`python -m benchmarks.llm [--precision f32|bf16|int8|int4] [--rounds N] [--threads N] [--engines a,b] [--folder DIR]`.
+The models are written into the folder when they are not there, 6 GB for all precisions.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ PROGRAM = "benchmarks.llm_engines"
 GOALS = {
     "f32": {"prefill 128": 1.3, "prefill 512": 1.3, "decode": 0.97},
     "bf16": {"prefill 128": 1.2, "prefill 512": 1.35, "decode": 0.97},
+    "int8": {"prefill 128": 3.8, "prefill 512": 3.8, "decode": 1.5},
+    "int4": {"prefill 128": 2.6, "prefill 512": 2.6, "decode": 1.2},
 }
 READ_GOAL = 0.9  # the least share of the read bandwidth that decode may use
 # The most that logits may differ, of the largest: llama.cpp keeps keys and values in f16.
-TOLERANCE = {"f32": 1e-3, "bf16": 2e-2}
+TOLERANCE = {"f32": 1e-3, "bf16": 2e-2, "int8": 5e-2, "int4": 1e-1}
 
 
 @dataclass
@@ -64,8 +66,8 @@ Runs = dict[str, Run]
 
 def written(folder: Path, precision: str) -> None:
     """Writes the model's files, in a process of its own that gives its memory back, unless they are there."""
-    hf, _ = llm_model.paths(folder, precision)
-    if not (hf / "config.json").exists():
+    hf, gguf = llm_model.paths(folder, precision)
+    if not ((hf / "config.json").exists() and gguf.exists()):
         subprocess.run([sys.executable, "-m", "benchmarks.llm_model", str(folder), precision], check=True)
 
 

@@ -1,7 +1,8 @@
-"""One language model with random weights in four files: `python -m benchmarks.llm_model FOLDER PRECISION`.
+"""One language model with random weights in six files: `python -m benchmarks.llm_model FOLDER PRECISION`.
 
 Llama-shaped, of Qwen2.5-0.5B's size with a vocabulary of 32000: as a Hugging Face folder and as GGUF, the matrices in
-f32 or in bf16 (those of f32, rounded). The output projection has weights of its own: were it the token embedding, such
+f32 or in bf16 (those of f32, rounded), and as GGUF in Q8_0 and Q4_0, those of bf16 quantised: int8 and int4, which
+Ingot makes of the folder in bf16. The output projection has weights of its own: were it the token embedding, such
 a model would answer each token with itself.
 """
 
@@ -20,7 +21,8 @@ LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, FFN_WIDTH, VOCAB_SIZE = 24, 896, 14, 2
 CONTEXT = 2048
 ROPE_THETA, NORM_EPS = 1e6, 1e-6
 SEED = 4
-ITEMSIZE = {"f32": 4, "bf16": 2}
+ITEMSIZE = {"f32": 4, "bf16": 2, "int8": 34 / 32, "int4": 18 / 32}
+QUANTISED = {"int8": "Q8_0", "int4": "Q4_0"}
 
 # Of a layer: Hugging Face's name, GGUF's name, shape.
 MATRICES = (
@@ -62,7 +64,7 @@ CONFIG = {
 
 def streamed_bytes(precision: str) -> int:
     """Bytes of weights that a token's computation must read: every matrix once. The rest is below 1 %."""
-    return MATRIX_PARAMETERS * ITEMSIZE[precision]
+    return int(MATRIX_PARAMETERS * ITEMSIZE[precision])
 
 
 def weights() -> Iterator[tuple[str, str, np.ndarray]]:
@@ -101,7 +103,7 @@ def stored(tensor: np.ndarray, precision: str) -> np.ndarray:
 
 def paths(folder: Path, precision: str) -> tuple[Path, Path]:
     """Where the Hugging Face folder and the GGUF file lie."""
-    return folder / f"llama-{precision}", folder / f"llama-{precision}.gguf"
+    return folder / f"llama-{'bf16' if precision in QUANTISED else precision}", folder / f"llama-{precision}.gguf"
 
 
 def write_safetensors(tensors: dict[str, np.ndarray], path: Path) -> None:
@@ -119,7 +121,7 @@ def write_safetensors(tensors: dict[str, np.ndarray], path: Path) -> None:
             file.write(tensor.data if tensor.dtype == np.float32 else tensor.view(np.uint16).data)
 
 
-def write_gguf(tensors: dict[str, np.ndarray], path: Path) -> None:
+def write_gguf(tensors: dict[str, np.ndarray], path: Path, precision: str) -> None:
     """One GGUF file without a vocabulary: llama.cpp then takes token ids alone."""
     import gguf
 
@@ -138,6 +140,9 @@ def write_gguf(tensors: dict[str, np.ndarray], path: Path) -> None:
     for name, tensor in tensors.items():
         if tensor.dtype == np.float32 or tensor.ndim == 1:  # GGUF has norms in f32
             writer.add_tensor(name, tensor.astype(np.float32))
+        elif precision in QUANTISED:
+            kind = gguf.GGMLQuantizationType[QUANTISED[precision]]
+            writer.add_tensor(name, gguf.quants.quantize(tensor.astype(np.float32), kind), raw_dtype=kind)
         else:
             writer.add_tensor(name, tensor.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
     writer.write_header_to_file()
@@ -151,9 +156,12 @@ def write(folder: Path, precision: str) -> None:
     hf, gguf = paths(folder, precision)
     hf.mkdir(parents=True, exist_ok=True)
     both = [(name, gguf_name, stored(tensor, precision)) for name, gguf_name, tensor in weights()]
-    write_gguf({gguf_name: np.ascontiguousarray(interleaved(gguf_name, tensor)) for _, gguf_name, tensor in both}, gguf)
+    turned = {gguf_name: np.ascontiguousarray(interleaved(gguf_name, tensor)) for _, gguf_name, tensor in both}
+    write_gguf(turned, gguf, precision)
+    if precision in QUANTISED and (hf / "config.json").exists():
+        return
     write_safetensors({name: tensor for name, _, tensor in both}, hf / "model.safetensors")
-    config = CONFIG | {"dtype": {"f32": "float32", "bf16": "bfloat16"}[precision]}
+    config = CONFIG | {"dtype": {"f32": "float32"}.get(precision, "bfloat16")}
     (hf / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 

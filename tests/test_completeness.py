@@ -11,6 +11,7 @@ from ingot.cli.ops import matrix
 from ingot.emit.onnx.registry import GAPS
 from ingot.ir import OPS
 from ingot.lower.cpu import ROWS
+from ingot.lower.cpu.formats import FORMATS
 from ingot.run.library import load
 
 assert ingot.ops
@@ -80,11 +81,12 @@ def test_every_op_has_samples_tolerances_and_a_line_of_documentation() -> None:
 
 
 def test_kernels_rows_and_bodies_are_one_list() -> None:
-    """Each kernel of kernels.def has a row (or packs, copies, probes, samples, runs groups), and each row names one."""
+    """Each kernel of kernels.def has a row (or packs, copies, probes, rounds, samples, runs groups); each row, one."""
     declared = set(abi.kernels())
     assert declared == set(load().kernels)
     used = {row.kernel for rows in ROWS.values() for row in rows} - {"view", "copy_b"}
     copies = {f"copy_b{size}" for size in (1, 2, 4, 8)}
     assert used <= declared
-    alone = {"strip_f32", "pack_f32", "pack_bf16", "probe_fma_f32", "probe_read_f32", "sample_f32"}
+    alone = {"strip_f32", "probe_fma_f32", "probe_read_f32", "round_rows_i8", "sample_f32"}
+    alone |= {format.pack for format in FORMATS}
     assert declared - used == copies | alone

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from ingot.dtype import DType, bf16, f32
+from ingot.dtype import DType, bf16, f32, i4, i8
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, Node, TensorType
 from ingot.passes.dce import eliminate_dead
@@ -44,14 +44,16 @@ class Precision:
 
 F32 = Precision("f32")
 PRECISIONS = {each.name: each for each in (F32, Precision("bf16", bf16, bf16), Precision("bf16w", bf16))}
+# Their loader makes codes with scales for groups, which no cast is; see docs/quantisation.md.
+OF_LANGUAGE_MODELS = PRECISIONS | {each.name: each for each in (Precision("int8", i8, i8), Precision("int4", i4, i8))}
 
 
-def precision_of(name: str) -> Precision:
+def precision_of(name: str, among: Mapping[str, Precision] = PRECISIONS) -> Precision:
     """The precision that an option names. Raises InputError."""
-    if name not in PRECISIONS:
-        expected = f"one of {', '.join(PRECISIONS)}"
+    if name not in among:
+        expected = f"one of {', '.join(among)}"
         raise InputError(f"option precision: unknown value, got {name!r}, expected {expected}")
-    return PRECISIONS[name]
+    return among[name]
 
 
 def round_operands(graph: Graph, precision: Precision) -> None:

@@ -103,7 +103,7 @@ def _raw_weights(graph: Graph, program: Program) -> dict[str, np.ndarray]:
     for part in program.native:
         for tensor in part.lowered.tensors.values():
             if tensor.recipe is not None and (tensor.recipe.layout != "raw" or not graph.symbols):
-                packed.update(source.name for source in tensor.recipe.value.sources())
+                packed.update(source.name for source in tensor.recipe.sources())
     for segment in program.segments:
         if not isinstance(segment, NativeProgram):
             packed -= set(segment.graph.values)
@@ -117,7 +117,8 @@ def _raw_weights(graph: Graph, program: Program) -> dict[str, np.ndarray]:
     }
 
 
-# Which operand of an op may be packed.
+# Ops on the way to what is packed, and which operand of an op that may be.
+_PACKED_MOVES = frozenset(("permute", "concat", "cast", "dequantize"))
 _PACKED_OPERAND = {"matmul": 1, "gather": 0}
 
 
@@ -128,7 +129,7 @@ def _is_only_packed(graph: Graph, name: str, static: set[str]) -> bool:
     """
     for user in graph.users(name):
         if user.outputs[0] in static:
-            if user.op.name not in ("permute", "concat", "cast") or not _is_only_packed(graph, user.output, static):
+            if user.op.name not in _PACKED_MOVES or not _is_only_packed(graph, user.output, static):
                 return False
         elif user.op.name not in _PACKED_OPERAND or user.operands[_PACKED_OPERAND[user.op.name]] != name:
             return False

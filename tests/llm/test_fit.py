@@ -13,6 +13,8 @@ OPTIONS = [
     {"context": 100},
     {"context": 300, "sequences": 3},
     {"precision": "bf16"},
+    {"precision": "int8"},
+    {"precision": "int4"},
     {"cache_dtype": "int8", "sequences": 2},
     {"cache_dtype": "bf16", "context": 64, "threads": 1},
 ]

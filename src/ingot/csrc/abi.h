@@ -20,6 +20,9 @@
 #define INGOT_ATTENTION_PAD 16    /* floats between rows of scores, which are then not 4096 bytes apart */
 #define INGOT_CACHED_PAIRS 24     /* pairs of a row and a head of q that read the same keys and values */
 #define INGOT_CACHED_UNITS 8      /* units of such pairs that share a chunk of widened keys and values */
+#define INGOT_CODES_BLOCK 32      /* elements of k whose codes lie together in a panel, with a scale for each column */
+#define INGOT_ROUND_GROUP 256     /* elements of a row that are rounded to int8 by one step, a multiple of those */
+#define INGOT_CODES_ROWS 48       /* rows whose sums wait beside a panel of codes */
 #define INGOT_REDUCE_CHUNK 4096 /* other reductions: 16 lanes over chunks of this many, chunk results in order */
 
 #define INGOT_PROBE_LANES 32    /* floats of a part's result of a probe: two cache lines */
@@ -185,12 +188,30 @@ typedef struct {
 /* dst = scale * src packed in panels of 32 columns, [ceil(n / 32)][k][32], zero-padded; element (i, j) of the k x n
  * matrix lies at src + i * k_stride + j * n_stride. pack_bf16: both are bf16, and a panel is [ceil(k / 2)][32][2],
  * elements 2i and 2i + 1 of a column side by side; there is no scale. second: NULL, or another matrix that lies like
- * src: then a panel is 16 columns of src and the same 16 of second, and n, a multiple of 16, counts those of one. */
+ * src: then a panel is 16 columns of src and the same 16 of second, and n, a multiple of 16, counts those of one.
+ * pack_int8, pack_int4: src has codes, a byte each, and the f16 at scales + i / group * scale_k_stride + j *
+ * scale_n_stride is the scale of element (i, j); second_scales are those of second. Codes ^ flip stand for
+ * (code - 128) * scale, or (code - 8) * scale. A panel is [ceil(k / 32)] blocks of codes and 32 scales behind them:
+ * codes [8][32][4], four elements of a column side by side; those of 4 bits [4][32][4], whose upper halves are the
+ * elements 16 further on. pack_int8_zeros, pack_int4_zeros: (code - zero) * scale, and zeros, bytes that lie as scales
+ * do, are codes too; a block has 32 of them at its end, those of 4 bits 16 times as large.
+ */
 typedef struct {
   const void *src; const void *second; void *dst;
+  const void *scales; const void *second_scales; const void *zeros; const void *second_zeros;
   int64_t n; int64_t k; int64_t k_stride; int64_t n_stride;
-  float scale;
+  int64_t group; int64_t scale_k_stride; int64_t scale_n_stride;
+  float scale; int32_t flip;
 } pack_args;
+
+/* Rows of `cols` adjacent floats as int8. A row of out, out_stride bytes, has a code for each element and zeros up to a
+ * multiple of INGOT_CODES_BLOCK, then, as int32 for each such block, -128 times the sum of its codes, then a float for
+ * each INGOT_ROUND_GROUP elements: the step that their codes count, max |x| / 127. Halves go to even. A group whose
+ * largest element is below 2^-120 has codes 0, one with an element that is not finite a step of NaN. */
+typedef struct {
+  const float *x; void *out;
+  int64_t rows; int64_t cols; int64_t x_stride; int64_t out_stride;
+} round_rows_args;
 
 /* c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias[n]) + residual[m, n]; where residual_first is set, the
  * activation is applied to the whole sum instead. act_alpha, act_beta: the activation's float attributes. b is packed:
@@ -200,6 +221,10 @@ typedef struct {
  * gemm_bf16: so are a's elements, and its rows begin at multiples of 4 bytes; k is even. A sum takes the products of a
  * pair one after the other, the second first, each rounded as a fused multiply-add, with denormals as zeros; pairs are
  * summed in blocks of INGOT_K_BLOCK.
+ * gemm_int8, gemm_int4: rows of a are those of round_rows_i8, a_stride counts bytes, and b has the panels of pack_int8
+ * or pack_int4, with _zeros of pack_int8_zeros or pack_int4_zeros. The products of codes are summed exactly in blocks
+ * of INGOT_CODES_BLOCK; in groups of INGOT_ROUND_GROUP these sums, as floats, are multiplied with their scales and
+ * added by one fused multiply-add each, and so are the results with the row's steps, both in order.
  * _gated: c[m, n] = activation(gate) * up, where gate and up are the halves (gate: which is which) of
  * alpha * a[m, k] @ b[k, 2n] + bias[2n]; n is a multiple of 16, panel p of b holds columns 16p..16p+15 and
  * n+16p..n+16p+15, and there is no residual. */
@@ -286,8 +311,8 @@ typedef struct {
 } rotary_args;
 
 /* out[outer, i, inner] = table[outer, indices[i], inner]; a negative index counts from the end. _panels: table is a
- * packed matrix (gemm's b, transposed), row r of it lying in column r. _bf16: its elements are bf16, and out's are f32.
- * index_bytes: 4 or 8, heeded by those two. */
+ * packed matrix (gemm's b, transposed), row r of it lying in column r. _bf16: its elements are bf16, and out's are f32;
+ * _int8, _int4, with or without _zeros: codes and scales. index_bytes: 4 or 8, heeded by these. */
 typedef struct {
   const void *table; const void *indices; void *out; ingot_fault *fault;
   int64_t outer; int64_t limit; int64_t inner; int64_t count;

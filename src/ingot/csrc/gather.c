@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "bf16.h"
+#include "codes.h"
+#include "f16.h"
 #include "index.h"
 #include "kernel.h"
 #include "strided.h"
@@ -69,6 +71,26 @@ GATHER_FLOATS(gather_f32_panels, float, table[(row / INGOT_PANEL * inner + k) * 
 GATHER_FLOATS(gather_bf16_panels, uint16_t,
               bf16_to_float(table[((row / INGOT_PANEL * ((inner + 1) / 2) + k / 2) * INGOT_PANEL + row % INGOT_PANEL)
                                   * 2 + k % 2]))
+
+/* Element k of a row of a table in the panels of pack_int8 or pack_int4. */
+static inline float gather_code(const uint8_t *table, int64_t row, int64_t k, int64_t inner, const int bits,
+                                const int zeros) {
+  const int64_t block_bytes = codes_block_bytes(bits, zeros);
+  const int64_t blocks = (inner + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK, column = row % INGOT_PANEL;
+  const uint8_t *block = table + (row / INGOT_PANEL * blocks + k / INGOT_CODES_BLOCK) * block_bytes;
+  const int64_t at = k % INGOT_CODES_BLOCK % (4 * bits), upper = k % INGOT_CODES_BLOCK / (4 * bits);
+  const int code = block[(at / 4 * INGOT_PANEL + column) * 4 + at % 4];
+  const uint8_t *scales = block + INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8;
+  const int zero = (zeros ? scales[2 * INGOT_PANEL + column] : 128) >> (8 - bits);
+  uint16_t scale;
+  memcpy(&scale, scales + 2 * column, sizeof scale);
+  return (float)((bits == 8 ? code : upper ? code >> 4 : code & 15) - zero) * f16_to_float(scale);
+}
+
+GATHER_FLOATS(gather_int8_panels, uint8_t, gather_code(table, row, k, inner, 8, 0))
+GATHER_FLOATS(gather_int4_panels, uint8_t, gather_code(table, row, k, inner, 4, 0))
+GATHER_FLOATS(gather_int8_zeros_panels, uint8_t, gather_code(table, row, k, inner, 8, 1))
+GATHER_FLOATS(gather_int4_zeros_panels, uint8_t, gather_code(table, row, k, inner, 4, 1))
 
 /* `count` elements of the result from its element i on, all of one row, for which x is read at `offset` and every
  * `step` elements behind; `bytes` is a constant where that is faster. */

@@ -5,28 +5,6 @@
 #define GATED_ROWS 4   /* up to so many, several panels are read at once */
 #define GATED_PANELS 4 /* the widest tile of any instruction set */
 
-/* c[rows, 16 * panels] of the sums of `panels` panels, which belong at `column`. */
-static inline void gated_columns(const gemm_args *g, int64_t column, int64_t rows, int64_t panels, const float *sums,
-                                 int64_t sums_stride, float *c, uint16_t *rounded) {
-  const int64_t gate_half = g->gate == INGOT_GATE_SECOND, up_half = 1 - gate_half;
-  const vf alpha = v_set(g->alpha);
-  for (int64_t p = 0; p < panels; p++, column += 16, sums += INGOT_PANEL) {
-    const vf gate_bias = g->bias ? v_load(g->bias + gate_half * g->n + column) : v_set(-0.0f);
-    const vf up_bias = g->bias ? v_load(g->bias + up_half * g->n + column) : v_set(-0.0f);
-    for (int64_t i = 0; i < rows; i++) {
-      vf gate = v_load(sums + i * sums_stride + 16 * gate_half), up = v_load(sums + i * sums_stride + 16 * up_half);
-      if (g->alpha != 1.0f) {
-        gate = v_mul(gate, alpha);
-        up = v_mul(up, alpha);
-      }
-      gate = v_activate(v_add(gate, gate_bias), g->activation, g->act_alpha, g->act_beta);
-      const vf result = v_mul(gate, v_add(up, up_bias));
-      if (c) v_store(c + i * g->c_stride + p * 16, result);
-      if (rounded) v_store_bf16(rounded + i * g->rounded_stride + p * 16, result);
-    }
-  }
-}
-
 static inline void gemm_gated(const gemm_args *g, const gemm_factors *f, int32_t part, int32_t parts) {
   const gemm_share share = gemm_cut_fixed(g->n / 16, g->m, part, parts);
   const int64_t all_rows = share.row_end - share.row_begin;

@@ -22,7 +22,9 @@ NATIVE_ONLY = frozenset(
     for kernel, forms in (("gemm", ("_packed", "_gated")), ("gemv", ("_packed",)), ("conv2d", ("_packed",)),
                           ("attention", ("", "_online")))
     for form in forms
-)  # fmt: skip
+) | frozenset(
+    f"gemm_{codes}_{form}" for codes in ("int8", "int4", "int8_zeros", "int4_zeros") for form in ("packed", "gated")
+) | {"round_rows_i8"}  # fmt: skip
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"
 # A comment, and below it a conditional region or a definition: its lines after the first are indented, close a brace,

@@ -18,11 +18,12 @@ class EpilogueLimits:
     """What a backend's products can do with their sums.
 
     activations: the ops that they apply, as `kernel_op` names them. gate_columns: where one half of the columns gates
-    the other, they take each half by so many.
+    the other, they take each half by so many. rounded: the dtypes that results may be written in, beside f32.
     """
 
     activations: frozenset[str]
     gate_columns: int
+    rounded: frozenset[DType]
 
 
 @dataclass(slots=True)

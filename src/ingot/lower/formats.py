@@ -26,22 +26,26 @@ class Block:
 class Dots:
     """Kernels that round the rows of a product to another dtype, where the target says so.
 
-    family: stands in their names. rows: what rows are rounded to.
+    family: stands in their names. rows: what rows are rounded to. few: whether they are for few rows, too.
     """
 
     family: str
     rows: DType
+    few: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
     """One way to hold a matrix of floats, such as bf16: two bytes an element, by pairs of a column in panels.
 
-    dtype: of arrays that hold its bytes. panel: columns of a panel. stored: the block along a row of a file. packed:
+    dtype: of arrays that hold its elements. panel: columns of a panel. stored: the block along a row of a file. packed:
     the block along a column of a panel, [ceil(k / elements)][panel][elements]. decoder: the op that makes f32 of what
     is stored; None for f32 itself. moves: ops that leave every block whole, so that they may be done before decoding.
     pack: the kernel that makes panels. products, tables: stand in the names of kernels that multiply f32 rows with
-    panels, and that take rows of a table. dots: the family that rounds those rows, if there is one.
+    panels, and that take rows of a table; None where there are none. dots: the family that rounds those rows, if there
+    is one. scales: of elements that are codes, the dtype of their scales, an array beside theirs; in panels they lie
+    in the blocks. zeros: whether the codes have zero points beside them, which then lie there too. flip: the bits that
+    a code is xored with, to count from 0.
     """
 
     name: str
@@ -52,12 +56,20 @@ class Format:
     decoder: str | None
     moves: frozenset[str]
     pack: str
-    products: str
+    products: str | None
     tables: str
     dots: Dots | None = None
+    scales: DType | None = None
+    zeros: bool = False
+    flip: int = 0
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def arrays(self) -> tuple[DType, ...]:
+        """The dtypes of what a file holds of a matrix: its elements, and beside codes their scales and zero points."""
+        return tuple(dtype for dtype in (self.dtype, self.scales, self.dtype if self.zeros else None) if dtype)
 
     @property
     def element_bytes(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ingot.dtype import DType
 from ingot.lower.recipe import Recipe
@@ -116,3 +116,17 @@ def _view_text(view: View) -> str:
     offset = f"+{view.offset}" if view.offset else ""
     strides = "" if view.is_contiguous else f" strides {list(view.strides)}"
     return f"{view.tensor}{offset}{list(view.shape)}{strides}"
+
+
+def moved(view: View, aside: dict[str, str]) -> View:
+    """A view of another tensor. aside: old tensor id -> new one."""
+    return replace(view, tensor=aside.get(view.tensor, view.tensor))
+
+
+def moved_field(field: Field, aside: dict[str, str]) -> Field:
+    """A field with its pointers moved from one tensor to another. aside: old tensor id -> new one."""
+    if isinstance(field, Pointer):
+        return replace(field, tensor=aside.get(field.tensor, field.tensor))
+    if isinstance(field, tuple):
+        return tuple(moved_field(each, aside) for each in field)  # type: ignore[return-value, arg-type]
+    return field

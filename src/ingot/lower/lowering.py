@@ -14,7 +14,7 @@ from ingot.ir import Graph, Node, TensorType, is_sized
 from ingot.lower.cost import Cost
 from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
 from ingot.lower.formats import Format
-from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor
+from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor, moved, moved_field
 from ingot.lower.recipe import Recipe, Static, make_recipe, static_value, static_values
 from ingot.lower.strip import StripGroup, StripLimits, find_strips
 from ingot.lower.target import Target
@@ -79,9 +79,11 @@ class Lowering:
         self.target = target
         self.backend = backend
         self.static = static_values(graph)
+        # What results are written in for dot products.
+        self.narrow = backend.epilogues.rounded.intersection(target.rounded)
         # What depends on no input. All steps of a run read the same state, so what is made of it is packed once.
         self.lasting = static_values(graph, ("weight", "constant", "state")) if graph.states else self.static
-        self.groups, self.grouped = find_groups(graph, self.static, backend.epilogues, target.rounded)
+        self.groups, self.grouped = find_groups(graph, self.static, backend.epilogues, self.narrow)
         self.lowered = Lowered(target)
         self.node_name = ""
         self._asked: dict[Node, Asked] = {}
@@ -92,6 +94,7 @@ class Lowering:
         self._deferred = self._find_deferred()
         self._copies: dict[tuple[View, tuple[int, ...] | None], View] = {}
         self._casts: dict[tuple[View, DType], View] = {}
+        self.rounded: dict[View, View] = {}  # rows, and what `round_rows` has made of them
         self._slots: dict[Node, dict[str | None, int]] = {}  # where each operand of a concat begins
         self._work: list[float] = []  # nanoseconds of each step on one thread, as its row estimates
         self._scalars: dict[tuple[float, DType], str] = {}
@@ -131,8 +134,7 @@ class Lowering:
         alone = [n for n in self.graph.nodes if n not in self.grouped and n.outputs[0] not in waiting]
         taken = self.grouped | set(self.groups)
         limits = self.backend.strips
-        rounded = self.target.rounded
-        self.strips = find_strips(self.graph, self.static, taken, limits, rounded) if self.target.strips else []
+        self.strips = find_strips(self.graph, self.static, taken, limits, self.narrow) if self.target.strips else []
         if not self.strips:
             return list(alone)
         unit_of: dict[Node, Node | StripGroup] = {node: node for node in alone}
@@ -228,11 +230,17 @@ class Lowering:
         return view if view.has_adjacent_columns else self.copy(view)
 
     def weight(
-        self, value: str | Static, layout: str = "raw", transposed: bool = False, format: Format | None = None
+        self,
+        value: str | Static,
+        layout: str = "raw",
+        transposed: bool = False,
+        format: Format | None = None,
+        beside: tuple[Static, ...] = (),
+        group: int = 0,
     ) -> View:
-        """A static value in the layout a kernel wants; raw ones keep their shape."""
+        """A static value in the layout a kernel wants; raw ones keep their shape. beside, group: see `Recipe`."""
         value = self.static_value(value) if isinstance(value, str) else value
-        recipe = make_recipe(value, layout, transposed, format)
+        recipe = make_recipe(value, layout, transposed, format, beside, group)
         if recipe.key not in self._weights:
             tensor = Tensor(self._id(), value.name, recipe.dtype, recipe.shape, "weight", recipe.nbytes, recipe)
             self.lowered.tensors[tensor.id] = tensor
@@ -474,8 +482,8 @@ class Lowering:
         if all(w.size == 0 for w in writes):
             return
         aside = {} if keeps else self._put_aside(reads, writes, inplace)
-        written = [_moved(view, aside) for view in writes]
-        fields = {name: _moved_field(value, aside) for name, value in fields.items()} if aside else fields
+        written = [moved(view, aside) for view in writes]
+        fields = {name: moved_field(value, aside) for name, value in fields.items()} if aside else fields
         scratch = None
         if scratch_floats := scratch_floats or self.backend.scratch_floats(kernel, fields):
             slot = -(-scratch_floats // 16) * 16
@@ -544,13 +552,13 @@ class Lowering:
         products may take it undecoded.
         """
         found: dict[str, Node] = {}
-        if not (self.graph.states or self.target.rounded):
+        if not (self.graph.states or self.narrow):
             return found
         formats = self.backend.formats
         ops = {op for format in formats for op in (format.decoder, *format.moves)} if self.graph.states else set()
         for node in self.graph.nodes:
             operands = [str(operand) for operand in node.operands if operand is not None]
-            if any(self.undecoded(output, dtype) for output in node.outputs for dtype in self.target.rounded):
+            if any(self.undecoded(output, dtype) for output in node.outputs for dtype in self.narrow):
                 if operands[0] not in self.static:
                     found[node.output] = node
                 continue
@@ -580,24 +588,6 @@ def _kept_out(graph: Graph, node: Node) -> str:
     return next((f"kernels have no {type.dtype}" for type in types if not type.dtype.is_native), "")
 
 
-def _moved(view: View, aside: dict[str, str]) -> View:
-    return replace(view, tensor=aside.get(view.tensor, view.tensor))
-
-
-def _moved_field(field: Field, aside: dict[str, str]) -> Field:
-    """A field with its pointers moved from one tensor to another. aside: old tensor id -> new one."""
-    if isinstance(field, Pointer):
-        return replace(field, tensor=aside.get(field.tensor, field.tensor))
-    if isinstance(field, tuple):
-        return tuple(_moved_field(each, aside) for each in field)  # type: ignore[return-value, arg-type]
-    return field
-
-
 def pointer(view: View) -> Pointer:
     """The pointer field of a view's first element."""
     return Pointer(view.tensor, view.byte_offset)
-
-
-def broadcast_view(view: View, shape: tuple[int, ...]) -> View:
-    """The view as numpy broadcasts it to `shape`."""
-    return view if view.shape == shape else view.expand(shape)

@@ -22,7 +22,11 @@ def matrix(
     So is one that a run computes, of floats. order: how its elements are moved before they are packed.
     """
     held = lowering.static_value(value) if value in lowering.lasting else Static(value, (lowering.graph.type(value),))
-    stored = held.stored(format)
+    stored, *beside = held.stored(format)
+    if beside:
+        groups = held.groups(format)
+        assert groups is not None and order is None, f"{value} is not stored as {format}"
+        return lowering.weight(stored, layout, transposed, format, tuple(beside), groups.size)
     packed = order(stored) if order else stored
     if value in lowering.static:
         return lowering.weight(packed, layout, transposed, format)

@@ -130,6 +130,32 @@ class Static:
         release(source)
         return result
 
+    @property
+    def is_by_rows(self) -> bool:
+        """Whether rows of it can be had from the same rows of what it is made of, and constants of one element."""
+        if self.node is None:
+            return True
+        if self.op not in _BY_ROWS or 0 in self.node.attributes.get("axes", ()):
+            return False
+        return all(o.type.rank == 0 or (o.dims[0] == self.dims[0] and o.is_by_rows) for o in self.inputs)
+
+    def rows(self, rows: slice, known: dict[Static, np.ndarray] | None = None) -> np.ndarray:
+        """Some rows of a value that `is_by_rows`. known: those of what it is made of, taken before."""
+        known = {} if known is None else known
+        if self.type.rank == 0:
+            return self.evaluate()
+        node = self.node
+        if self not in known and node is None:
+            known[self] = self.evaluate()[rows]
+        elif self not in known and node is not None:
+            operands = [operand.rows(rows, known) for operand in self.inputs]
+            attributes = node.attributes
+            if self.op == "reshape":
+                attributes = attributes | {"shape": (len(operands[0]), *self.dims[1:])}
+            with np.errstate(all="ignore"):
+                known[self] = node.op.function(*operands, **attributes)
+        return known[self]
+
     def pieces(self) -> Iterator[np.ndarray]:
         """The value piece by piece along its first axis: as the weights that a concat puts there come one by one."""
         node = self.node
@@ -177,19 +203,84 @@ class Static:
         """Whether a matrix of floats is what a file holds in a format, perhaps moved about after it was decoded."""
         if format.decoder is None:
             return True
+        if format.scales is not None:
+            return self.groups(format) is not None
         if self.op == format.decoder:
             return self.type.dtype is f32 and self.source.type.dtype is format.dtype
         return self.op in format.moves and all(operand.is_stored(format) for operand in self.inputs)
 
-    def stored(self, format: Format) -> Static:
-        """Such a matrix as the file holds it: the same moves, of what is not decoded."""
-        if format.decoder is None:
-            return self
+    def groups(self, format: Format) -> Groups | None:
+        """How scales lie beside the codes of a matrix; None where it is not stored in such a format."""
         if self.op == format.decoder:
-            return self.source
+            types = tuple(operand.type.dtype for operand in self.inputs)
+            fits = self.type.dtype is f32 and types == format.arrays and self.type.rank == 2
+            return Groups.of(self, format.packed.elements) if fits else None
+        if self.op not in format.moves:
+            return None
+        found = {operand.groups(format) for operand in self.inputs}
+        return next(iter(found)).moved(self) if len(found) == 1 and None not in found else None  # type: ignore[union-attr]
+
+    def stored(self, format: Format) -> tuple[Static, ...]:
+        """Such a matrix as the file holds it: the same moves, of what is not decoded, and of all beside codes."""
+        if format.decoder is None:
+            return (self,)
+        if self.op == format.decoder:
+            return (self.source, *(_as_matrix(self, beside) for beside in self.inputs[1:]))
+        parts = zip(*(operand.stored(format) for operand in self.inputs), strict=True)
+        return tuple(self._moved(operands, f"{self.name}.{format}.{i}") for i, operands in enumerate(parts))
+
+    def _moved(self, operands: tuple[Static, ...], name: str) -> Static:
+        """What the op of the value makes of others; of scales, of which a row has fewer, a slice takes whole rows."""
         assert self.node is not None and self.op is not None
-        operands = tuple(operand.stored(format) for operand in self.inputs)
-        return _made(self.op, operands, f"{self.name}.{format}", self.node.attributes)
+        attributes = self.node.attributes
+        if self.op == "slice":
+            attributes = attributes | {"stops": tuple(map(min, attributes["stops"], operands[0].dims))}
+        return _made(self.op, operands, name, attributes)
+
+
+# Ops that make rows of a result of the same rows of their operands, where they reduce no first axis.
+_BY_ROWS = frozenset(
+    ("abs", "cast", "div", "greater", "mul", "neg", "quantize", "reduce_max", "reduce_min", "reshape", "where")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """How a matrix of codes has its scales: one for each index of `axis` and each `size` elements along the other."""
+
+    axis: int
+    size: int
+
+    @staticmethod
+    def of(decoded: Static, unit: int) -> Groups | None:
+        """Those of a dequantised matrix, where groups are whole units of a panel, or reach over all."""
+        node = decoded.node
+        assert node is not None
+        axis, size, scales = node.axis, node.block, decoded.inputs[1].type
+        if size == 0:
+            return Groups(axis, decoded.dims[1 - axis]) if scales.rank == 1 and scales.dims[0] > 1 else None
+        return Groups(1 - axis, size) if size % unit == 0 or size >= decoded.dims[axis] else None
+
+    def moved(self, value: Static) -> Groups | None:
+        """What they are behind a move; None where it takes groups apart, or puts them together."""
+        node = value.node
+        assert node is not None
+        if value.op == "permute":
+            return Groups(node.axes.index(self.axis), self.size)
+        if value.op == "concat":
+            return self if node.axis == self.axis else None
+        other = 1 - self.axis
+        is_whole = (node.starts[other], node.stops[other], node.steps[other]) == (0, value.source.dims[other], 1)
+        return self if is_whole else None
+
+
+def _as_matrix(decoded: Static, beside: Static) -> Static:
+    """The scales or zero points of a dequantised matrix, of its rank."""
+    assert decoded.node is not None
+    if beside.type.rank == 2:
+        return beside
+    (count,) = beside.dims
+    return beside.derive("reshape", shape=(count, 1) if decoded.node.axis == 0 else (1, count))
 
 
 def _made(op: str, operands: tuple[Static, ...], name: str, attributes: dict[str, Any]) -> Static:
@@ -258,6 +349,8 @@ class Recipe:
     value is [n, k]; one after another where there are several of them) or "gate_panels" (one [k, 2f] matrix, f a
     multiple of 16, as [f/16][k][32]: panel p holds columns 16p.. of the first half, then 16p.. of the second), for
     panels of 32 columns. format: how elements lie, panels' always; None for those of a dtype, one after another.
+    beside: of a value that is codes, the scales and perhaps the zero points, each [columns, groups of `group`
+    elements], transposed as it is.
     key: the text of the whole computation; the name of the value for one that steps make, which is no store's.
     """
 
@@ -266,11 +359,23 @@ class Recipe:
     layout: str
     transposed: bool
     format: Format | None
+    beside: tuple[Static, ...] = ()
+    group: int = 0
 
     @property
     def dtype(self) -> DType:
-        """Of the value, and of the array that holds the bytes."""
-        return self.value.type.dtype.held
+        """Of the value, and of the array that holds the bytes; codes lie one after another, and scales among them."""
+        return self.value.type.dtype if self.beside else self.value.type.dtype.held
+
+    @property
+    def parts(self) -> tuple[Static, ...]:
+        """What is packed: the value, and what lies beside it."""
+        return (self.value, *self.beside)
+
+    def sources(self) -> Iterator[Static]:
+        """The weights and constants that it is made of; one that is read twice comes twice."""
+        for part in self.parts:
+            yield from part.sources()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -296,7 +401,15 @@ class Recipe:
         return math.prod(rows) * self.format.stored.size(columns)
 
 
-def make_recipe(value: Static, layout: str = "raw", transposed: bool = False, format: Format | None = None) -> Recipe:
+def make_recipe(
+    value: Static,
+    layout: str = "raw",
+    transposed: bool = False,
+    format: Format | None = None,
+    beside: tuple[Static, ...] = (),
+    group: int = 0,
+) -> Recipe:
     """The recipe of a value in a layout. Raises LimitError for one that is computed from too much."""
     prefix = f"{layout}{'.transposed' if transposed else ''}"
-    return Recipe(f"{prefix} {value.text()}", value, layout, transposed, format)
+    scaled = "".join(f" by groups of {group} ({each.text()})" for each in beside)
+    return Recipe(f"{prefix} {value.text()}{scaled}", value, layout, transposed, format, beside, group)

@@ -243,3 +243,8 @@ def with_long_rows(
     last = max((d for d, size in enumerate(shape) if size >= 2 * least), default=len(shape) - 1)
     order = [*(d for d in range(len(shape)) if d != last), last]
     return tuple(shape[d] for d in order), [tuple(stride[d] for d in order) for stride in strides]
+
+
+def broadcast_view(view: View, shape: tuple[int, ...]) -> View:
+    """The view as numpy broadcasts it to `shape`."""
+    return view if view.shape == shape else view.expand(shape)

@@ -142,8 +142,11 @@ def quantize(
     zero = 0 if zero_point is None else _spread(zero_point, x.shape, axis, block).astype(wide)
     if dtype.limits is None:
         return cast(quotient + zero, dtype=dtype, saturate=saturate)
-    steps = np.rint(quotient, dtype=np.float64)
-    return cast(np.clip(np.where(np.isnan(steps), 0, steps) + zero, *dtype.limits), dtype=dtype)
+    steps = np.rint(quotient)
+    steps = np.clip(
+        np.where(np.isnan(steps), wide.type(0), steps) + zero, *dtype.limits
+    )  # exact where it is not clipped: 24 bits hold integers of 16
+    return steps.astype(dtype.numpy) if dtype.bits >= 8 else cast(steps.astype(np.int8), dtype=dtype)
 
 
 def _infer_dequantize(x, scale, zero_point=None, *, axis, block, dtype):

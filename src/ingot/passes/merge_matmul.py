@@ -9,16 +9,23 @@ import numpy as np
 from ingot.ir import Graph, Node
 from ingot.passes.match import same_type
 
+# What may lie between a weight as it is stored and the floats that it stands for.
+_DECODING = frozenset(
+    ("abs", "cast", "dequantize", "greater", "mul", "neg", "quantize", "reduce_max", "reduce_min", "reshape", "where")
+)
+
 
 def merge_matmuls(graph: Graph) -> bool:
     """matmul(x, W1), matmul(x, W2), ... becomes slices of matmul(x, concat(W1, W2, ...)), biases included.
 
-    The weights may be casts. Their concat stays in the graph: it is a recipe of the weight store, not a constant.
+    The weights may be casts, or quantised. Their concat stays in the graph: it is a recipe of the weight store, not a
+    constant.
     Refused: weights that are not rank 2, other scales or flags, a transposed x, another k.
     """
     groups: dict[Any, list[Node]] = {}
+    stored: dict[str, bool] = {}
     for node in graph.nodes:
-        if node.op.name == "matmul" and _is_mergeable(graph, node):
+        if node.op.name == "matmul" and _is_mergeable(graph, node, stored):
             groups.setdefault((node.operands[0], node.transpose_b, node.scale), []).append(node)
     changed = False
     for nodes in groups.values():
@@ -28,35 +35,44 @@ def merge_matmuls(graph: Graph) -> bool:
     return changed
 
 
-def _is_mergeable(graph: Graph, node: Node) -> bool:
+def _is_mergeable(graph: Graph, node: Node, stored: dict[str, bool]) -> bool:
     x, weight = node.operands
     assert x is not None and weight is not None
-    if node.transpose_a or not _is_stored(graph, weight) or graph.type(weight).rank != 2:
+    if node.transpose_a or not _is_stored(graph, weight, stored) or graph.type(weight).rank != 2:
         return False
     return graph.type(x).rank >= 2 and None not in graph.type(x).shape
 
 
-def _is_stored(graph: Graph, name: str) -> bool:
-    """Whether a value is a weight or constant, perhaps cast from the dtype that it is stored in."""
+def _is_stored(graph: Graph, name: str, known: dict[str, bool]) -> bool:
+    """Whether a value is a weight or constant, perhaps decoded from how it is stored, or quantised before.
+
+    known: what was found of others.
+    """
     node = graph.producer(name)
-    if node is not None:
-        return node.op.name == "cast" and _is_stored(graph, str(node.operands[0]))
-    return graph.values[name].kind in ("weight", "constant")
+    if node is None:
+        return graph.values[name].kind in ("weight", "constant")
+    if name not in known:
+        operands = [o is not None and _is_stored(graph, o, known) for o in node.operands]
+        known[name] = node.op.name in _DECODING and all(operands)
+    return known[name]
 
 
-def _stored(graph: Graph, name: str, before: Node) -> str:
-    """Such a value, computed before a node: a cast may stand further down."""
+def _stored(graph: Graph, name: str, before: Node, made: dict[str, str]) -> str:
+    """Such a value, computed before a node: what decodes it may stand further down. made: those there are, by name."""
     node = graph.producer(name)
     if node is None:
         return name
-    operand = _stored(graph, str(node.operands[0]), before)
-    return graph.add("cast", [operand], f"{name}.early", before=before, **node.attributes).output
+    if name not in made:
+        operands = [_stored(graph, str(operand), before, made) for operand in node.operands]
+        made[name] = graph.add(node.op.name, operands, f"{name}.early", before=before, **node.attributes).output
+    return made[name]
 
 
 def _merge(graph: Graph, nodes: list[Node]) -> None:
     """Replaces the matmuls, or the additions of their biases when one of them has one, by slices."""
     first = nodes[0]
-    weights = [_stored(graph, str(node.operands[1]), first) for node in nodes]
+    made: dict[str, str] = {}
+    weights = [_stored(graph, str(node.operands[1]), first, made) for node in nodes]
     axis = 0 if first.transpose_b else 1
     sizes = [graph.type(w).dims[axis] for w in weights]
     packed = graph.add("concat", weights, f"{weights[0]}.merged", before=first, axis=axis).output
@@ -66,7 +82,7 @@ def _merge(graph: Graph, nodes: list[Node]) -> None:
     replaced = [addition or node for addition, node in zip(additions, nodes, strict=True)]
     if any(additions):
         biases = [
-            _stored(graph, _bias(graph, node, addition, size), first)
+            _stored(graph, _bias(graph, node, addition, size), first, made)
             for node, addition, size in zip(nodes, additions, sizes, strict=True)
         ]
         bias = graph.add("concat", biases, f"{biases[0]}.merged", before=first, axis=0).output
@@ -87,7 +103,7 @@ def _bias_addition(graph: Graph, node: Node) -> Node | None:
     if add is None or add.op.name != "add":
         return None
     bias = next((o for o in add.operands if o != node.output), None)
-    if bias is None or not _is_stored(graph, bias) or graph.type(bias).rank != 1:
+    if bias is None or not _is_stored(graph, bias, {}) or graph.type(bias).rank != 1:
         return None
     n = graph.type(node.output).shape[-1]
     is_bias = graph.type(bias).shape == (n,) and same_type(graph.type(add.output), graph.type(node.output))

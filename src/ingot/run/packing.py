@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,29 @@ from ingot.run.library import load
 COPY_BYTES = 4 << 20  # that are packed, or copied, before the pages that they came from are let go
 
 
-def pack_panels(format: Format, matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """What lies beside matrices of codes: the scales of each, and perhaps the zero points, [n, groups] where they are
+    [n, k], one for so many elements of k."""
+
+    beside: Sequence[Sequence[np.ndarray]]
+    group: int
+
+
+def pack_panels(
+    format: Format, matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: bool, scales: Scales | None = None
+) -> None:
     """Packs a matrix [k, n] ([n, k] when transposed) of a format into panels, or the halves of one for gates.
 
     Two halves have one shape, whose n is a multiple of 16. packed: the bytes of the panels, and perhaps more.
     """
     library = load()
     alike = _alike(matrices)
-    library.kernel(format.pack, library.isa())(_arguments(alike, packed, transposed), 0, 1)
+    arguments = _arguments(alike, packed, transposed)
+    if scales is not None:
+        beside = [[np.ascontiguousarray(array) for array in arrays] for arrays in scales.beside]
+        _set_scales(arguments, format, beside, transposed, scales.group)
+    library.kernel(format.pack, library.isa())(arguments, 0, 1)
 
 
 class Packing:
@@ -86,6 +102,18 @@ def _arguments(matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: b
         matrices[0].shape, strides, transposed
     )
     return library.new("pack_args", fields | ({"second": second[0]} if second else {}))
+
+
+def _set_scales(
+    arguments: Any, format: Format, beside: Sequence[Sequence[np.ndarray]], transposed: bool, group: int
+) -> None:
+    """The fields of codes. beside: row-major, and must live as long."""
+    arguments.flip, arguments.group = format.flip, group
+    for name, arrays in zip(("scales", "zeros"), beside, strict=False):
+        for field, array in zip((name, f"second_{name}"), arrays, strict=False):
+            setattr(arguments, field, load().cast("void*", array.ctypes.data))
+    columns = beside[0][0].shape[1]
+    arguments.scale_n_stride, arguments.scale_k_stride = (columns, 1) if transposed else (1, columns)
 
 
 def _pages(array: np.ndarray) -> tuple[int, int]:

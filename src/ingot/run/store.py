@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,7 +15,7 @@ from ingot.files import mapped_files, release
 from ingot.locks import OwnedLock
 from ingot.lower.formats import Format
 from ingot.lower.recipe import Recipe, Static
-from ingot.run.packing import COPY_BYTES, Packing, pack_panels
+from ingot.run.packing import COPY_BYTES, Packing, Scales, pack_panels
 
 _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
@@ -59,7 +59,7 @@ class WeightStore:
             for key, given in made.items():
                 _expect_fit(wanted[key], given)
             missing = [recipe for key, recipe in wanted.items() if key not in made]
-            data = (source.data for recipe in missing for source in recipe.value.sources())
+            data = (source.data for recipe in missing for source in recipe.sources())
             sources = mapped_files(array for array in data if array is not None)
             for file in sources:
                 file.expect_unchanged()
@@ -121,6 +121,9 @@ class WeightStore:
 
         packing: takes those that are there as they are.
         """
+        if recipe.beside:
+            yield from self._code_jobs(recipe, packed)
+            return
         if recipe.layout == "gate_panels":
             yield from self._gate_jobs(recipe, packed, packing)
             return
@@ -163,6 +166,50 @@ class WeightStore:
             here = packed[2 * column * column_bytes : 2 * (column + width) * column_bytes]
             ranges = [(value, start + column) for value, start in halves]
             yield here.nbytes, partial(_pack_halves, format, ranges, width, here, axis)
+
+    def _code_jobs(self, recipe: Recipe, packed: np.ndarray) -> Iterator[_Job]:
+        """Packs codes and what lies beside them, some columns of a matrix or of both halves at a time."""
+        axis = 0 if recipe.transposed else 1
+        format, n = recipe.panels, recipe.shape[axis]
+        column_bytes = format.packed.size(recipe.shape[1 - axis])
+        if recipe.layout == "gate_panels":
+            halves = list(zip(*(part.halves(axis) for part in recipe.parts), strict=True))
+            matrices, widths, beside = [halves], [n // 2], 2
+        else:
+            several = zip(*(part.side_by_side(axis, format.panel) for part in recipe.parts), strict=True)
+            matrices = [[tuple((part, 0) for part in parts)] for parts in several]
+            widths, beside = [parts[0][0][0].dims[axis] for parts in matrices], 1
+        begin = 0
+        for sources, width in zip(matrices, widths, strict=True):
+            is_by_rows = axis == 0 and all(part.is_by_rows for parts in sources for part, _ in parts)
+            step = max(1, COPY_BYTES // (column_bytes * format.panel)) * format.panel if is_by_rows else max(width, 1)
+            for column in range(0, width, step):
+                count = min(step, width - column)
+                here = packed[begin + beside * column * column_bytes :]
+                work = partial(_pack_codes, recipe, sources, column, count, here)
+                yield beside * count * column_bytes, work
+            begin += width * column_bytes
+
+
+# Codes, scales and zero points of a matrix, or of a half, and the first column of each in what it is part of.
+_Codes = tuple[tuple[Static, int], ...]
+
+
+def _pack_codes(recipe: Recipe, matrices: Sequence[_Codes], column: int, count: int, packed: np.ndarray) -> None:
+    """Packs `count` columns of codes from one on; only the rows that hold them are made, where that can be."""
+    axis, read = 0 if recipe.transposed else 1, []
+    made: list[list[np.ndarray]] = [[] for _ in recipe.parts]
+    for parts in matrices:
+        known: dict[Static, np.ndarray] = {}
+        for (part, start), arrays in zip(parts, made, strict=True):
+            if axis == 0 and part.is_by_rows:
+                arrays.append(part.rows(slice(start + column, start + column + count), known))
+            else:
+                arrays.append(part.evaluate()[_range(start + column, start + column + count, axis)])
+        read += [array for value, array in known.items() if value.node is None]
+    pack_panels(recipe.panels, made[0], packed, axis == 0, Scales(made[1:], recipe.group))
+    for array in read:
+        release(array)
 
 
 def _whole(count: int, unit: int) -> int:

@@ -58,6 +58,11 @@ static inline vf v_load_i8(const int8_t *p) {
   return r;
 }
 
+/* 16 lanes that are integers of int8. */
+static inline void v_store_i8(int8_t *p, vf a) {
+  for (int i = 0; i < 16; i++) p[i] = (int8_t)a.lane[i];
+}
+
 static inline vf v_add(vf a, vf b) {
   for (int i = 0; i < 16; i++) a.lane[i] += b.lane[i];
   return a;

@@ -10,6 +10,7 @@ from ingot.errors import LoadError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.coded import coded_tensors
 from ingot.load.hf.folder import Folder
+from ingot.load.hf.quantised import GROUPED, quantised
 from ingot.load.hf.template import Template
 
 _MAX_SHOWN = 40
@@ -19,7 +20,8 @@ class Weights:
     """Puts weights into a graph as f32 values; what is missing or has another shape is noted and stood in for.
 
     A stored dtype other than f32 is followed by a cast, codes of few bits by what decodes them. matrices: the dtype
-    that matrices are rounded to first, if any.
+    that matrices of floats are rounded to first, if any; of integers, they are quantised: each row, which makes one
+    output, in groups of 32.
 
     Raises LoadError, UnsupportedError for a folder's quantisation.
     """
@@ -48,7 +50,10 @@ class Weights:
         """The f32 value of a weight, made at the first call. where: the line of the template that asks for it."""
         name = self._found(name)
         if name not in self._values:
-            self._values[name] = self._cast(self._load(name, shape, where))
+            value = self._cast(self._load(name, shape, where))
+            if self._matrices in GROUPED and len(shape) == 2 and not self._is_coded(name):
+                value = quantised(self._graph, value, self._matrices)
+            self._values[name] = value
         return self._values[name]
 
     def below(self, names: Sequence[str], shape: tuple[int, int], where: str) -> str:
@@ -110,7 +115,7 @@ class Weights:
     def _cast(self, stored: str) -> str:
         """The f32 value of one or more weights; of matrices, after rounding."""
         value, type = stored, self._graph.type(stored)
-        if type.rank >= 2 and self._matrices is not None and type.dtype is not self._matrices:
+        if type.rank >= 2 and self._matrices is bf16 and type.dtype is not bf16:
             value = self._graph.add("cast", [value], f"{stored}.{self._matrices}", dtype=self._matrices).output
         if self._graph.type(value).dtype is not f32:
             value = self._graph.add("cast", [value], f"{stored}.f32", dtype=f32).output

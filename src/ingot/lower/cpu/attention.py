@@ -8,8 +8,8 @@ from ingot.ir import Node
 from ingot.lower.cpu.formats import PANEL
 from ingot.lower.cpu.rows import Condition, accept, both, of, row
 from ingot.lower.lowered import Field
-from ingot.lower.lowering import Lowering, broadcast_view, pointer
-from ingot.lower.view import View
+from ingot.lower.lowering import Lowering, pointer
+from ingot.lower.view import View, broadcast_view
 
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per weight of the softmax, per element packed.
 _FMA, _WEIGHT, _PACK = 0.018, 0.4, 0.3

@@ -24,6 +24,7 @@ from ingot.lower.view import View, channels_last
 _FMA, _DEPTHWISE, _POOLED = 0.018, 0.03, 0.06
 _FEW_CHANNELS = 4  # planes of so few channels are gathered as they lie
 _LAST = channels_last(4)
+_FORMATS = tuple(format for format in reversed(FORMATS) if format.scales is None)  # of filters
 _GEMV_PIXELS = 4
 
 
@@ -120,7 +121,7 @@ def _product(kernel: str, format: Format, *conditions: Condition, dots: Dots | N
         packed_step(lowering, kernel, format, group, x, weight, _bias(group.root), residual, c, rounded)
 
 
-for _format in reversed(FORMATS):
+for _format in _FORMATS:
     if _format.dots:
         _takes = _rounded(_format.dots)
         _product(f"gemv_{_format.dots.family}_packed", _format, _takes, _few_pixels, dots=_format.dots)
@@ -159,7 +160,7 @@ def _packed_filter(lowering: Lowering, conv: Node, order: tuple[int, ...], forma
 
 def _filter(lowering: Lowering, conv: Node, format: Format) -> Static:
     """The fixed filter [O, C / groups, kh, kw] as it is stored in a format."""
-    weight = lowering.static_value(str(conv.operands[1])).stored(format)
+    (weight,) = lowering.static_value(str(conv.operands[1])).stored(format)
     out, channels, *kernel = weight.dims
     return weight if len(kernel) == 2 else weight.derive("reshape", shape=(out, channels, 1, *kernel))
 
@@ -188,7 +189,7 @@ def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | No
         _lower_product(lowering, node, kernel, x, _packed_filter(lowering, root, _LAST, format))
 
 
-for _format in reversed(FORMATS):
+for _format in _FORMATS:
     if _format.dots:
         _packed(f"conv2d_{_format.dots.family}_packed", _format, _rounded(_format.dots), dots=_format.dots)
 _packed("conv2d_f32_packed", F32)

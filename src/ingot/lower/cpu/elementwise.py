@@ -11,8 +11,8 @@ from ingot.ir import OPS, Node
 from ingot.lower.cpu.rows import of, operand_type, row
 from ingot.lower.elementwise import kernel_op, scalars
 from ingot.lower.lowered import Field
-from ingot.lower.lowering import Lowering, broadcast_view, pointer
-from ingot.lower.view import View, collapse, image_order, with_long_rows
+from ingot.lower.lowering import Lowering, pointer
+from ingot.lower.view import View, broadcast_view, collapse, image_order, with_long_rows
 
 _SHORT = 5  # elements of a row that cost more to begin with than to be read at a stride
 _CHEAP, _COSTLY = 0.12, 0.8  # estimated nanoseconds per element on one thread

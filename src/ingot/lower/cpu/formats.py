@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ingot import abi
-from ingot.dtype import bf16, f32
+from ingot.dtype import DType, bf16, f16, f32, i4, i8, u4, u8
 from ingot.lower.formats import Block, Dots, Format
 
 PANEL = abi.constant("INGOT_PANEL")
@@ -16,8 +16,30 @@ BF16 = Format(
     "pack_bf16", "f32_bf16", "bf16", Dots("bf16", bf16),
 )  # fmt: skip
 
+_CODES = abi.constant("INGOT_CODES_BLOCK")
+_ROW_MOVES = frozenset(("concat", "permute", "slice"))
+
+
+def _codes(name: str, dtype: DType, zeros: bool, flip: int) -> Format:
+    """Codes in panels with a scale of f16, and perhaps a zero point, for each block of a column."""
+    block = Block(_CODES, dtype.nbytes(_CODES) + 2 + zeros)
+    return Format(
+        name, dtype, PANEL, Block(1, 1), block, "dequantize", _ROW_MOVES, f"pack_{name}", None, name,
+        Dots(name, i8, few=True), f16, zeros, flip,
+    )  # fmt: skip
+
+
+INT8, INT4 = _codes("int8", i8, False, 128), _codes("int4", i4, False, 8)
+INT8_ZEROS, INT4_ZEROS = _codes("int8_zeros", u8, True, 0), _codes("int4_zeros", u4, True, 0)
+
 # The last that a matrix is stored in is taken; F32, the first, holds every matrix of floats.
-FORMATS = (F32, BF16)
+FORMATS = (F32, BF16, INT8, INT4, INT8_ZEROS, INT4_ZEROS)
+
+
+def rounded_bytes(k: int) -> int:
+    """The bytes of a row of k elements that `round_rows_i8` has rounded, up to where the next may begin."""
+    blocks, groups = -(-k // _CODES), -(-k // abi.constant("INGOT_ROUND_GROUP"))
+    return -(-(blocks * (_CODES + 4) + 4 * groups) // 64) * 64
 
 
 def pack_fields(shape: Sequence[int], strides: Sequence[int], transposed: bool) -> dict[str, int | float]:

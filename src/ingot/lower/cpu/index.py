@@ -11,9 +11,9 @@ from ingot.lower.cpu.formats import FORMATS
 from ingot.lower.cpu.rows import Condition, both, last_axis, of, operand_type, row, stored
 from ingot.lower.formats import Format
 from ingot.lower.lowered import FAULT, Field, Pointer
-from ingot.lower.lowering import Lowering, broadcast_view, pointer
+from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import matrix
-from ingot.lower.view import image_order, ordered_strides
+from ingot.lower.view import broadcast_view, image_order, ordered_strides
 
 _MAX_COLS = 1 << 32
 _BYTE = 0.1  # nanoseconds per byte moved on one thread
@@ -47,6 +47,9 @@ def _gather_rows(kernel: str, format: Format, layout: str, *conditions: Conditio
 
 
 for _format in reversed(FORMATS):
+    if _format.scales:  # which lie in panels alone
+        _gather_rows(f"gather_{_format.tables}_panels", _format, "panels", stored(0, _format))
+        continue
     _gather_rows(f"gather_{_format.tables}_panels", _format, "panels", stored(0, _format), _from_panels)
     if _format.decoder:  # else any table will do
         _gather_rows(f"gather_{_format.tables}", _format, "raw", stored(0, _format))

@@ -6,24 +6,26 @@ import math
 from dataclasses import replace
 
 from ingot import abi
-from ingot.dtype import DType, f32, f64, i64, u64
+from ingot.dtype import DType, bf16, f32, f64, i8, i64, u64
 from ingot.ir import Node
-from ingot.lower.cpu.formats import FORMATS, PANEL, pack_fields
+from ingot.lower.cpu.formats import FORMATS, PANEL, pack_fields, rounded_bytes
 from ingot.lower.cpu.rows import Condition, both, of, row, stored
 from ingot.lower.epilogue import EpilogueLimits, Group
 from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
-from ingot.lower.lowering import Lowering, broadcast_view, pointer
+from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import matrix
 from ingot.lower.recipe import Recipe
-from ingot.lower.view import View, collapse
+from ingot.lower.view import View, broadcast_view, collapse
 
 # Nanoseconds per multiply-add on one thread in a packed kernel, and per weight byte when weights are streamed.
 _FMA, _BYTE = 0.018, 0.02
 _PACKED = 0.25  # and per element that is packed
+_ROUND = 0.1  # and that is rounded to int8
 EPILOGUES = EpilogueLimits(
     activations=frozenset(kernel.op for kernel in abi.elementwise().values() if kernel.is_activation),
     gate_columns=PANEL // 2,  # a panel of a gated matmul holds so many of each half
+    rounded=frozenset((bf16,)),
 )
 _GEMV_ROWS = 4
 _DOT_ROWS = 16  # up to so many are a batch that is decoded together, with the bits of a row alone
@@ -57,6 +59,8 @@ def takes_dots(format: Format, dots: Dots) -> Condition:
     def refuse(lowering: Lowering, node: Node) -> str:
         if dots.rows not in lowering.target.rounded:
             return f"the target has no dot products of {dots.rows}, or they are not wanted"
+        if dots.few:
+            return ""
         x = str(lowering.group(node).root.operands[0])
         count, k = _row_count(lowering, node), lowering.graph.type(x).dims[-1]
         if count <= _DOT_ROWS and lowering.undecoded(x, dots.rows) is None:
@@ -80,9 +84,11 @@ def _products(format: Format, suffix: str, *conditions: Condition, few: bool) ->
     conditions = (*conditions, _lasting_matrix, stored(1, format))
     if format.dots:
         takes = takes_dots(format, format.dots)
-        if few:
+        if few and not format.dots.few:
             _packed(f"gemv_{format.dots.family}_{suffix}", format, *conditions, takes, _few_rows, dots=format.dots)
         _packed(f"gemm_{format.dots.family}_{suffix}", format, *conditions, takes, dots=format.dots)
+    if format.products is None:
+        return
     if few:
         _packed(f"gemv_{format.products}_{suffix}", format, *conditions, _few_rows)
     _packed(f"gemm_{format.products}_{suffix}", format, *conditions)
@@ -96,10 +102,10 @@ for _format in reversed(FORMATS):
 
 def _lower_packed(lowering: Lowering, group: Group, kernel: str, format: Format, dots: Dots | None) -> None:
     root = group.root
-    undecoded = lowering.undecoded(root.operands[0], dots.rows) if dots else None
+    undecoded = lowering.undecoded(root.operands[0], dots.rows) if dots and dots.rows in lowering.narrow else None
     a = lowering.rows(undecoded or root.operands[0])
     if dots and not undecoded:
-        a = lowering.cast(a, dots.rows)
+        a = round_rows(lowering, a) if dots.rows is i8 else lowering.cast(a, dots.rows)
     layout = "gate_panels" if group.gate else "panels"
     b = matrix(lowering, str(root.operands[1]), format, layout, root.transpose_b)
     residual = None if group.residual is None else lowering.rows(group.residual)
@@ -144,6 +150,19 @@ def packed_step(
     # The residual of an element is read before that element is written, so the sum may take its place.
     inplace = (len(reads) - 1,) if residual is not None and c is not None and residual.strides == c.strides else ()
     lowering.step(kernel, "gemm_args", fields, reads, writes, work=work, inplace=inplace)
+
+
+def round_rows(lowering: Lowering, rows: View) -> View:
+    """Rows [m, k] as int8, made once for all that read them; behind the codes of each lie their sums and steps."""
+    if rows not in lowering.rounded:
+        m, k = rows.shape
+        name = f"{lowering.lowered.tensors[rows.tensor].name}.int8"
+        out = lowering.temporary(name, i8, (m, rounded_bytes(k)))
+        fields: dict[str, Field] = {"x": pointer(rows), "out": pointer(out), "rows": m, "cols": k}
+        fields |= {"x_stride": rows.strides[0], "out_stride": out.strides[0]}
+        lowering.step("round_rows_i8", "round_rows_args", fields, [rows], [out], work=rows.size * _ROUND)
+        lowering.rounded[rows] = out.slice((0, 0), (m, k), (1, 1))
+    return lowering.rounded[rows]
 
 
 def add_pack(lowering: Lowering, recipe: Recipe, source: View, panels: View) -> None:
@@ -250,7 +269,8 @@ def _experts(format: Format) -> None:
 
 
 for _format in reversed(FORMATS):
-    _experts(_format)
+    if _format.products is not None:
+        _experts(_format)
 
 
 def _lower_experts(lowering: Lowering, node: Node, kernel: str, format: Format) -> None:

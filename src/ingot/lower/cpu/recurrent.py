@@ -40,7 +40,8 @@ def _recurrent(op: str, format: Format) -> None:
 
 for _op in ("lstm", "gru", "rnn"):
     for _format in reversed(FORMATS):
-        _recurrent(_op, _format)
+        if _format.products is not None:
+            _recurrent(_op, _format)
 
 
 def _by_units(r: Static) -> Static:

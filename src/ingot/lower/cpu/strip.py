@@ -11,9 +11,9 @@ from ingot.ir import Node
 from ingot.lower.cpu.elementwise import vector_kernel
 from ingot.lower.elementwise import scalars
 from ingot.lower.lowered import Choice, Field
-from ingot.lower.lowering import Lowering, broadcast_view, pointer
+from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.strip import REDUCTIONS, LoopNest, StripGroup, StripLimits, column_dims, escaping, loop_nest, rounds
-from ingot.lower.view import View, contiguous_strides, image_order, ordered_strides
+from ingot.lower.view import View, broadcast_view, contiguous_strides, image_order, ordered_strides
 
 _LAST_REDUCTION = abi.constant("INGOT_STRIP_LAST_REDUCTION")
 _TOGETHER = abi.constant("INGOT_STRIP_ROWS")

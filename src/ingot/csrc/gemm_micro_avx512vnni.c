@@ -1,0 +1,28 @@
+/* gemm_micro_avx512vnni.c: codes_tile by the dot products of AVX512_VNNI: 6 rows x 1 panel. */
+#include <immintrin.h>
+#include <string.h>
+
+#include "codes.h"
+
+#define CODES_I __m512i
+#define CODES_F __m512
+#define CODES_LANES 16
+#define CODES_WIDTH 2
+#define CODES_SET(p) _mm512_set1_epi32(*(const int32_t *)(p))
+#define CODES_LOAD(p) _mm512_loadu_si512(p)
+#define CODES_LOW(w) _mm512_and_si512(_mm512_slli_epi16(w, 4), _mm512_set1_epi8((char)0xf0))
+#define CODES_HIGH(w) _mm512_and_si512(w, _mm512_set1_epi8((char)0xf0))
+#define CODES_DOT(sum, w, p) _mm512_dpbusd_epi32(sum, w, CODES_SET(p))
+#define CODES_NONE() _mm512_setzero_si512()
+#define CODES_ZEROS(p) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p)))
+#define CODES_LESS(sum, z, offset) _mm512_add_epi32(sum, _mm512_srai_epi32(_mm512_mullo_epi32(z, offset), 7))
+#define CODES_FLOATS(i) _mm512_cvtepi32_ps(i)
+#define CODES_SCALES(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
+#define CODES_ZERO() _mm512_setzero_ps()
+#define CODES_READ(p) _mm512_loadu_ps(p)
+#define CODES_WRITE(p, v) _mm512_storeu_ps(p, v)
+#define CODES_SPREAD(x) _mm512_set1_ps(x)
+#define CODES_FMA(x, y, z) _mm512_fmadd_ps(x, y, z)
+#define CODES_SHAPES(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define CODES_NAME(name) K(name)
+#include "gemm_tile_codes.h"

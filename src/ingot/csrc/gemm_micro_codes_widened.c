@@ -1,0 +1,85 @@
+/* gemm_micro_codes_widened.c: codes_tile where there are no dot products of int8: codes become int16, whose products
+ * AVX2 sums in pairs. */
+#include <string.h>
+
+#include "codes.h"
+#include "f16.h"
+
+#if defined(ISA_avx512)
+#define CODES_NAME(name) K(name##_widened)
+#define CODES_SHAPES(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#else
+#define CODES_NAME(name) K(name)
+#define CODES_SHAPES(X) X(1) X(2) X(3) X(4)
+#endif
+
+#if defined(ISA_scalar)
+#define CODES_I int32_t
+#define CODES_F float
+#define CODES_LANES 1
+#define CODES_WIDTH 1
+#define CODES_LOAD(p) codes_int(p)
+#define CODES_SET(p) codes_int(p)
+#define CODES_LOW(w) (int32_t)((uint32_t)(w) << 4 & 0xf0f0f0f0u)
+#define CODES_HIGH(w) (int32_t)((uint32_t)(w) & 0xf0f0f0f0u)
+#define CODES_DOT(sum, w, p) codes_dot(sum, (uint32_t)(w), p)
+#define CODES_NONE() 0
+#define CODES_ZEROS(p) (*(p))
+#define CODES_LESS(sum, z, offset) ((sum) + (z) * (offset) / 128)
+#define CODES_FLOATS(i) (float)(i)
+#define CODES_SCALES(p) f16_to_float(*(p))
+#define CODES_ZERO() 0.0f
+#define CODES_READ(p) (*(p))
+#define CODES_WRITE(p, v) (*(p) = (v))
+#define CODES_SPREAD(x) (x)
+#define CODES_FMA(x, y, z) fmaf(x, y, z)
+static inline int32_t codes_int(const void *p) {
+  int32_t four;
+  memcpy(&four, p, sizeof four);
+  return four;
+}
+
+static inline int32_t codes_dot(int32_t sum, uint32_t w, const int8_t *p) {
+  for (int i = 0; i < 4; i++) sum += (int32_t)(w >> 8 * i & 255) * p[i];
+  return sum;
+}
+#else
+#define CODES_I __m256i
+#define CODES_F __m256
+#define CODES_LANES 8
+#define CODES_WIDTH 1
+#define CODES_LOAD(p) _mm256_loadu_si256((const __m256i *)(p))
+#define CODES_SET(p) _mm256_set1_epi32(*(const int32_t *)(p))
+#define CODES_LOW(w) _mm256_and_si256(_mm256_slli_epi16(w, 4), _mm256_set1_epi8((char)0xf0))
+#define CODES_HIGH(w) _mm256_and_si256(w, _mm256_set1_epi8((char)0xf0))
+#define CODES_DOT(sum, w, p) codes_dot(sum, w, CODES_SET(p))
+#define CODES_NONE() _mm256_setzero_si256()
+#define CODES_ZEROS(p) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p)))
+#define CODES_LESS(sum, z, offset) _mm256_add_epi32(sum, _mm256_srai_epi32(_mm256_mullo_epi32(z, offset), 7))
+#define CODES_FLOATS(i) _mm256_cvtepi32_ps(i)
+#define CODES_SCALES(p) codes_scales(p)
+#define CODES_ZERO() _mm256_setzero_ps()
+#define CODES_READ(p) _mm256_loadu_ps(p)
+#define CODES_WRITE(p, v) _mm256_storeu_ps(p, v)
+#define CODES_SPREAD(x) _mm256_set1_ps(x)
+#define CODES_FMA(x, y, z) _mm256_fmadd_ps(x, y, z)
+static inline __m256i codes_dot(__m256i sum, __m256i w, __m256i a) {
+  const __m256i even = _mm256_madd_epi16(_mm256_and_si256(w, _mm256_set1_epi16(255)),
+                                         _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8));
+  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(w, 8), _mm256_srai_epi16(a, 8));
+  return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
+}
+
+/* As f16_to_float, which not every such CPU has an instruction for. */
+static inline __m256 codes_scales(const uint16_t *p) {
+  const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+  const __m256i size = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fff)), top = _mm256_set1_epi32(0x7c00);
+  const __m256 value = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(size, 13)), _mm256_set1_ps(0x1p112f));
+  const __m256i special = _mm256_cmpeq_epi32(_mm256_and_si256(bits, top), top);
+  const __m256i exponent = _mm256_and_si256(special, _mm256_set1_epi32(0x7f800000));
+  const __m256i sign = _mm256_slli_epi32(_mm256_sub_epi32(bits, size), 16);
+  return _mm256_or_ps(value, _mm256_castsi256_ps(_mm256_or_si256(exponent, sign)));
+}
+#endif
+
+#include "gemm_tile_codes.h"

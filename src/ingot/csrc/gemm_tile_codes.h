@@ -1,0 +1,114 @@
+/* gemm_tile_codes.h: the bodies of codes_tile_<format>. Included by files that first define CODES_I, the register of
+ * CODES_LANES sums, with CODES_NONE(), CODES_SET(p) (one int32 in all), CODES_LOAD(p) (four codes a lane), CODES_LOW(w)
+ * and CODES_HIGH(w) (16 x the lower and upper halves of each byte), CODES_DOT(sum, w, p) (sum + the four codes of each
+ * lane x four int8 at p), CODES_ZEROS(p) (a byte for each lane), CODES_LESS(sum, z, offset) (sum + z * offset / 128);
+ * CODES_F, as many floats, with CODES_FLOATS(i), CODES_SCALES(p) (from f16), CODES_ZERO(), CODES_READ(p),
+ * CODES_WRITE(p, v), CODES_SPREAD(x), CODES_FMA(x, y, z); CODES_SHAPES(X): X(rows) for every number of rows up to
+ * CODES_ROWS; CODES_WIDTH, the registers of a row of a tile; and CODES_NAME(name), a tile's name. */
+
+/* One lane's worth of four elements of k: sums += a x w. */
+static inline __attribute__((always_inline)) void codes_step(const int rows, const CODES_I w[], const int8_t *const a[],
+                                                             int64_t at, CODES_I sum[][CODES_WIDTH]) {
+  INGOT_UNROLL for (int i = 0; i < rows; i++) {
+    INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) sum[i][j] = CODES_DOT(sum[i][j], w[j], a[i] + at);
+  }
+}
+
+/* `rows`, `bits` (of a code) and `zeros` are constants at every call. Codes of 4 bits lie in bytes by halves: the lower
+ * are those of the first half of a block. They are taken 16 times as large, which `step` undoes. */
+static inline __attribute__((always_inline)) void codes_body(const int rows, const int bits, const int zeros,
+                                                             const codes_strip *s, int64_t column) {
+  const int64_t code_bytes = INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8, block_bytes = codes_block_bytes(bits, zeros);
+  const int8_t *a[CODES_ROWS];
+  CODES_F inner[CODES_ROWS][CODES_WIDTH];
+  INGOT_UNROLL for (int i = 0; i < rows; i++) {
+    a[i] = s->a + i * s->a_stride;
+    INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) inner[i][j] = CODES_ZERO();
+  }
+  const uint8_t *b = s->b + 4 * column, *scales = s->b + code_bytes + 2 * column;
+  for (int64_t block = s->first; block < s->first + s->count; block++) {
+    CODES_I sum[CODES_ROWS][CODES_WIDTH];
+    INGOT_UNROLL for (int i = 0; i < rows; i++) {
+      INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
+        sum[i][j] = zeros ? CODES_NONE() : CODES_SET(a[i] + s->offsets + 4 * block);
+    }
+    INGOT_UNROLL for (int q = 0; q < bits; q++) {
+      CODES_I w[CODES_WIDTH], part[CODES_WIDTH];
+      INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
+        w[j] = CODES_LOAD(b + 4 * (q * INGOT_PANEL + j * CODES_LANES));
+      if (bits == 8) {
+        codes_step(rows, w, a, block * INGOT_CODES_BLOCK + 4 * q, sum);
+      } else {
+        INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) part[j] = CODES_LOW(w[j]);
+        codes_step(rows, part, a, block * INGOT_CODES_BLOCK + 4 * q, sum);
+        INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) part[j] = CODES_HIGH(w[j]);
+        codes_step(rows, part, a, block * INGOT_CODES_BLOCK + INGOT_CODES_BLOCK / 2 + 4 * q, sum);
+      }
+    }
+    INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) {
+      const CODES_F scale = CODES_SCALES((const uint16_t *)scales + j * CODES_LANES);
+      if (zeros) {
+        const CODES_I zero = CODES_ZEROS(b + code_bytes + 2 * INGOT_PANEL - 3 * column + j * CODES_LANES);
+        INGOT_UNROLL for (int i = 0; i < rows; i++)
+          sum[i][j] = CODES_LESS(sum[i][j], zero, CODES_SET(a[i] + s->offsets + 4 * block));
+      }
+      INGOT_UNROLL for (int i = 0; i < rows; i++)
+        inner[i][j] = CODES_FMA(CODES_FLOATS(sum[i][j]), scale, inner[i][j]);
+    }
+    b += block_bytes;
+    scales += block_bytes;
+  }
+  const int64_t at = s->steps + 4 * (s->first / CODES_BLOCKS);
+  INGOT_UNROLL for (int i = 0; i < rows; i++) {
+    float step;
+    memcpy(&step, a[i] + at, sizeof step);
+    step = bits == 4 ? step * 0.0625f : step;
+    float *to = s->sums + i * INGOT_PANEL + column;
+    INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
+      CODES_WRITE(to + j * CODES_LANES, CODES_FMA(inner[i][j], CODES_SPREAD(step), CODES_READ(to + j * CODES_LANES)));
+  }
+}
+
+#define CODES_INSTANCE(rows)                                                                                      \
+  static void K(codes_int8_##rows)(const codes_strip *s, int64_t column) { codes_body(rows, 8, 0, s, column); }       \
+  static void K(codes_int4_##rows)(const codes_strip *s, int64_t column) { codes_body(rows, 4, 0, s, column); }       \
+  static void K(codes_int8_zeros_##rows)(const codes_strip *s, int64_t column) { codes_body(rows, 8, 1, s, column); } \
+  static void K(codes_int4_zeros_##rows)(const codes_strip *s, int64_t column) { codes_body(rows, 4, 1, s, column); }
+CODES_SHAPES(CODES_INSTANCE)
+
+typedef void (*codes_tile)(const codes_strip *s, int64_t column);
+
+static inline void codes_run(codes_tile tile, const codes_strip *s) {
+  for (int64_t column = 0; column < INGOT_PANEL; column += CODES_WIDTH * CODES_LANES) tile(s, column);
+}
+
+#define CODES_ROW_int8(rows) K(codes_int8_##rows),
+#define CODES_ROW_int4(rows) K(codes_int4_##rows),
+#define CODES_ROW_int8_zeros(rows) K(codes_int8_zeros_##rows),
+#define CODES_ROW_int4_zeros(rows) K(codes_int4_zeros_##rows),
+
+void CODES_NAME(codes_tile_int8)(int64_t rows, const codes_strip *s) {
+  static const codes_tile tiles[] = {CODES_SHAPES(CODES_ROW_int8)};
+  codes_run(tiles[rows - 1], s);
+}
+
+void CODES_NAME(codes_tile_int4)(int64_t rows, const codes_strip *s) {
+  static const codes_tile tiles[] = {CODES_SHAPES(CODES_ROW_int4)};
+  codes_run(tiles[rows - 1], s);
+}
+
+void CODES_NAME(codes_tile_int8_zeros)(int64_t rows, const codes_strip *s) {
+  static const codes_tile tiles[] = {CODES_SHAPES(CODES_ROW_int8_zeros)};
+  codes_run(tiles[rows - 1], s);
+}
+
+void CODES_NAME(codes_tile_int4_zeros)(int64_t rows, const codes_strip *s) {
+  static const codes_tile tiles[] = {CODES_SHAPES(CODES_ROW_int4_zeros)};
+  codes_run(tiles[rows - 1], s);
+}
+
+#undef CODES_INSTANCE
+#undef CODES_ROW_int8
+#undef CODES_ROW_int4
+#undef CODES_ROW_int8_zeros
+#undef CODES_ROW_int4_zeros

@@ -1,0 +1,78 @@
+"""Language models whose matrices are codes of 8 or 4 bits, on the model that ships."""
+
+import functools
+import math
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ingot
+from ingot.cli.demo_language import FOLDER
+from kernel_calls import ISAS
+
+pytestmark = pytest.mark.native
+
+PRECISIONS = ["int8", "int4"]
+TOKENS = 1536
+WINDOW = 384
+# How much more perplexity a model may have than in f32: rounding to the nearest code, without calibration.
+LOSS = {"int8": 0.005, "int4": 0.12}
+
+
+@functools.cache
+def text() -> list[int]:
+    """Tokens of a module of Python's library, which the model is made for."""
+    source = Path(str(textwrap.__file__)).read_text(encoding="utf-8")
+    return ingot.LLM(FOLDER, precision="f32").tokenizer.encode(source)[: TOKENS + 1]
+
+
+@functools.cache
+def perplexity(precision: str) -> float:
+    """Of the text in windows that begin without a context."""
+    llm, ids, total = ingot.LLM(FOLDER, precision=precision, cache_dtype="f32"), text(), 0.0
+    for begin in range(0, TOKENS, WINDOW):
+        logits = llm.logits(ids[begin : begin + WINDOW]).astype(np.float64)
+        wanted = logits[np.arange(WINDOW), ids[begin + 1 : begin + WINDOW + 1]]
+        total += float((np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1)) + logits.max(1) - wanted).sum())
+    return math.exp(total / TOKENS)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_little_is_lost(precision: str) -> None:
+    assert abs(perplexity(precision) / perplexity("f32") - 1) <= LOSS[precision]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_token_alone_and_with_others(precision: str) -> None:
+    """The logits after a token are the same to the bit whether it came alone or with others, on every set and any
+    threads."""
+    ids, found = text()[:90], set()
+    for isa, threads in [*((isa, 1) for isa in ISAS), (ISAS[-1], 2)]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("INGOT_ISA", isa)
+            llm = ingot.LLM(FOLDER, precision=precision, threads=threads)
+        together = llm.logits(ids)
+        engine = llm.engine
+        engine.sequences.forget_all()
+        sequence = engine.sequences.start(ids[:80])
+        rows = [engine.prefill(sequence, ids[:80])[0].copy()]
+        rows += [engine.decode([(sequence, token, None)])[0].copy() for token in ids[80:]]
+        engine.sequences.finish(sequence)
+        assert np.stack(rows).tobytes() == together[79:].tobytes()
+        found.add(together.tobytes())
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_it_says_what_it_does(precision: str) -> None:
+    """Every product reads codes, in each mode; rows are rounded in a step of their own."""
+    llm = ingot.LLM(FOLDER, precision=precision)
+    for name in ("prefill", "decode"):
+        kernels = [step.kernel for step in llm.engine.mode(name).native.lowered.steps]
+        products = {kernel for kernel in kernels if kernel.startswith("gem")}
+        assert products == {f"gemm_{precision}_packed", f"gemm_{precision}_gated"}
+        assert "round_rows_i8" in kernels and f"gather_{precision}_panels" in kernels
+    llm = ingot.LLM(FOLDER, precision="f32")
+    assert f"not gemm_{precision}_packed" in str(llm.explain("model.layers.0.residual", "prefill"))

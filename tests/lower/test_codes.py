@@ -1,0 +1,164 @@
+"""Matrices of codes with scales: what lowering makes of them, however they were moved, and that bits are one."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from ingot.compile import compile_mode
+from ingot.dtype import f16, f32, i4, i8, i32, u4, u8
+from ingot.ir import Graph, TensorType
+from ingot.load.hf.quantised import quantised
+from ingot.lower import Target
+from ingot.ops.quantize import dequantize
+from ingot.passes import optimize
+from ingot.run.arena import Arena
+from ingot.run.interpret import interpret
+from ingot.run.program import Program
+from ingot.run.store import WeightStore
+from kernel_calls import ISAS
+
+pytestmark = pytest.mark.native
+
+CODES = {"int8": i8, "int4": i4, "int8_zeros": u8, "int4_zeros": u4}
+
+
+def random(name: str, *shape: int) -> np.ndarray:
+    return (np.random.default_rng([*name.encode()]).standard_normal(shape) / 4).astype(np.float32)
+
+
+def stored(graph: Graph, name: str, n: int, k: int, dtype: object, group: int = 32, scale: object = np.float16) -> str:
+    """A weight of codes with scales for groups of a row, or, where these are 0, for rows; unsigned with zero points."""
+    low, high = dtype.limits  # type: ignore[attr-defined]
+    generator = np.random.default_rng([*name.encode()])
+    codes = graph.add_weight(name, generator.integers(low, high + 1, (n, k)).astype(dtype.numpy))  # type: ignore[attr-defined]
+    shape = (n, -(-k // group)) if group else (n,)
+    scales = graph.add_weight(f"{name}.scale", (generator.uniform(0.5, 1, shape) / (4 * high)).astype(scale))
+    operands = [codes, scales]
+    if low == 0:
+        zeros = generator.integers(high // 3, high // 2, shape).astype(dtype.numpy)  # type: ignore[attr-defined]
+        operands.append(graph.add_weight(f"{name}.zero", zeros))
+    return graph.add("dequantize", operands, axis=1 if group else 0, block=group, dtype=f32).output
+
+
+def model(rows: int, k: int, half: int, dtype: object, group: int = 32) -> Graph:
+    """A tied and an untied table, parallel products that merge, a gated pair."""
+    graph = Graph("model")
+    ids = graph.add_input("ids", TensorType(i32, (rows,)))
+
+    def product(x: str, name: str, n: int, inputs: int = k) -> str:
+        return graph.add("matmul", [x, stored(graph, name, n, inputs, dtype, group)], transpose_b=True).output
+
+    table, other = (stored(graph, name, 100, k, dtype, group) for name in ("table", "other"))
+    x = graph.add("add", [graph.add("gather", [t, ids], axis=0).output for t in (table, other)]).output
+    graph.set_output("k", product(x, "key", 32))
+    x = graph.add("add", [x, product(x, "query", k)]).output
+    gate, up = product(x, "gate", half), product(x, "up", half)
+    x = graph.add("mul", [graph.add("silu", [gate]).output, up]).output
+    graph.set_output("y", graph.add("matmul", [product(x, "down", k, half), table], transpose_b=True).output)
+    return graph
+
+
+def compiled(graph: Graph, **target: object) -> tuple[Program, list[str]]:
+    graph = graph.copy()
+    optimize(graph)
+    options = {"threads": 2, "run_nanoseconds": 0, "part_nanoseconds": 1, "rounded": (i8,)} | target
+    program = Program(compile_mode(graph, Target(**options)), WeightStore(2), Arena())
+    assert program.single is not None
+    return program, [step.kernel for step in program.single.lowered.steps]
+
+
+@pytest.mark.parametrize("name", CODES)
+@pytest.mark.parametrize("k, half, group", [(64, 96, 32), (128, 64, 64), (40, 48, 0), (320, 544, 32)])
+def test_models_of_codes(name: str, k: int, half: int, group: int) -> None:
+    """One rounding for all that reads the same rows; the same bits on every set, for any threads and rows."""
+    ids = np.random.default_rng(1).integers(-100, 100, 40).astype(np.int32)
+    graph = model(40, k, half, CODES[name], group)
+    exact = interpret(graph, {"ids": ids}, float64=True)
+    first = None
+    for isa, threads in itertools.product(ISAS, (1, 2, 3)):
+        program, kernels = compiled(graph, isa=isa, threads=threads)
+        assert [kernel for kernel in kernels if kernel.startswith("gather")] == [f"gather_{name}_panels"] * 2
+        products = [f"gemm_{name}_packed", f"gemm_{name}_gated", f"gemm_{name}_packed", f"gemm_{name}_packed"]
+        assert [kernel for kernel in kernels if kernel.startswith("gemm")] == products
+        assert kernels.count("round_rows_i8") == 4
+        results = program.run([ids])
+        first = first or results
+        assert [r.tobytes() for r in results] == [r.tobytes() for r in first], (isa, threads)
+    assert first is not None
+    for got, wanted in zip(first, exact.values(), strict=True):
+        assert abs(got - wanted).max() <= 0.04 * abs(wanted).max()  # four roundings, each of up to 1 in 254
+    for rows in (1, 3, 7):
+        program, _ = compiled(model(rows, k, half, CODES[name], group))
+        for few, many in zip(program.run([ids[:rows]]), first, strict=True):
+            assert few.tobytes() == many[:rows].tobytes()
+
+
+@pytest.mark.parametrize("name, nbytes", [("int8", 34), ("int4", 18), ("int8_zeros", 35), ("int4_zeros", 19)])
+def test_nothing_is_kept_wide(name: str, nbytes: int) -> None:
+    program, _ = compiled(model(3, 64, 96, CODES[name]))
+    assert program.single is not None
+    recipes = [t.recipe for t in program.single.lowered.tensors.values() if t.recipe is not None]
+    assert {recipe.dtype for recipe in recipes} == {CODES[name]}
+    elements = 2 * 128 * 64 + 96 * 64 + 192 * 64 + 64 * 96
+    assert sum(recipe.nbytes for recipe in recipes) == elements // 32 * nbytes
+
+
+@pytest.mark.parametrize("axis, group", [(0, 32), (1, 0)])
+def test_columns_of_codes(axis: int, group: int) -> None:
+    """Codes [k, n], as ONNX has them, with scales for groups of a column, or for columns."""
+    graph = Graph("columns")
+    x = graph.add_input("x", TensorType(f32, (5, 96)))
+    codes = np.random.default_rng(0).integers(-128, 128, (96, 40)).astype(np.int8)
+    scales = np.random.default_rng(1).uniform(0.001, 0.002, (3, 40) if group else (40,)).astype(np.float16)
+    operands = [graph.add_weight("w", codes), graph.add_weight("s", scales)]
+    weight = graph.add("dequantize", operands, axis=axis, block=group, dtype=f32).output
+    graph.set_output("y", graph.add("matmul", [x, weight]).output)
+    program, kernels = compiled(graph)
+    assert kernels == ["round_rows_i8", "gemm_int8_packed"]
+    rows = random("x", 5, 96)
+    wide = dequantize(codes, scales, axis=axis, block=group, dtype=f32).astype(float)
+    assert abs(program.run([rows])[0] - rows @ wide).max() <= 0.01 * abs(rows @ wide).max()
+
+
+@pytest.mark.parametrize(
+    "axis, group, scale, rounded",
+    [(1, 32, np.float32, (i8,)), (1, 48, np.float16, (i8,)), (0, 0, np.float16, ()), (0, 32, np.float16, (i8,))],
+)
+def test_what_no_panel_holds_is_made_wide(axis: int, group: int, scale: object, rounded: tuple[object, ...]) -> None:
+    """Other scales, other groups, groups across rows, rows that are not to be rounded: f32, to the last bit."""
+    graph = Graph("wide")
+    x = graph.add_input("x", TensorType(f32, (5, 96)))
+    codes = np.random.default_rng(0).integers(-128, 128, (64, 96)).astype(np.int8)
+    shape = (64,) if not group else (64, 96 // group) if axis == 1 else (64 // group, 96)
+    scales = np.random.default_rng(1).uniform(0.001, 0.002, shape).astype(scale)
+    operands = [graph.add_weight("w", codes), graph.add_weight("s", scales)]
+    weight = graph.add("dequantize", operands, axis=axis, block=group, dtype=f32).output
+    graph.set_output("y", graph.add("matmul", [x, weight], transpose_b=True).output)
+    program, kernels = compiled(graph, rounded=rounded)
+    assert len(kernels) == 1 and "f32_packed" in kernels[0]
+    wide = Graph("plain")
+    x = wide.add_input("x", TensorType(f32, (5, 96)))
+    held = wide.add_weight("w", dequantize(codes, scales, axis=axis, block=group, dtype=f32))
+    wide.set_output("y", wide.add("matmul", [x, held], transpose_b=True).output)
+    rows = random("x", 5, 96)
+    assert program.run([rows])[0].tobytes() == compiled(wide)[0].run([rows])[0].tobytes()
+
+
+@pytest.mark.parametrize("dtype, error", [(i8, 1 / 254), (i4, 1 / 8)])
+def test_matrices_are_quantised(dtype: object, error: float) -> None:
+    """Each element within half a step of its group, or a step where the largest is met by its opposite, which 4 bits do
+    not have; scales are f16."""
+    graph = Graph("quantised")
+    data = random("w", 70, 96)
+    data[3, 32:64] = 0
+    name = quantised(graph, graph.add_weight("w", data), dtype)  # type: ignore[arg-type]
+    graph.set_output("y", name)
+    (made,) = interpret(graph, {}).values()
+    largest = abs(data.reshape(70, 3, 32)).max(2).repeat(32, axis=1)
+    assert (abs(made - data) <= largest * error * 1.02).all()
+    node = graph.producer(name)
+    assert node is not None and graph.type(str(node.operands[1])).dtype is f16
+    odd = Graph("odd")
+    weight = odd.add_weight("w", data[:, :33])
+    assert quantised(odd, weight, dtype) == weight  # type: ignore[arg-type]
