@@ -2,6 +2,7 @@
 
 from ingot.ops import (
     attention,
+    blocks,
     cast,
     control,
     conv,
@@ -27,6 +28,7 @@ from ingot.ops import (
 
 __all__ = [
     "attention",
+    "blocks",
     "cast",
     "control",
     "conv",
