@@ -39,11 +39,11 @@ class ModelFolder:
         """
         from ingot.llm import LLM
         from ingot.load.hf.contents import nonfinite_tensors
-        from ingot.load.hf.folder import read_folder
+        from ingot.load.language import read_model
 
         if self.checks_weights:
             with progress(f"checking {self.path}"):
-                found = list(nonfinite_tensors(read_folder(self.path)))
+                found = list(nonfinite_tensors(read_model(self.path)))
             for tensor in found:
                 click.echo(printable(f"{self.path}: {tensor}"), err=True)
         with progress(f"loading {self.path}"):

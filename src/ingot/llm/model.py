@@ -25,10 +25,10 @@ from ingot.llm.sampling import Sampling
 from ingot.llm.saved_state import read_state, write_state
 from ingot.llm.text import TextStream
 from ingot.llm.tokenizer import Tokenizer, end_ids
-from ingot.load.hf import read_folder
 from ingot.load.hf.config import MAX_CONFIG_BYTES
 from ingot.load.hf.contents import fingerprint
 from ingot.load.hf.strict_json import shown
+from ingot.load.language import read_model
 from ingot.reports import Explanation
 
 _SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
@@ -86,7 +86,7 @@ class LLM:
         sequences: int = 4,
     ):
         with bounded(os.fspath(folder)):
-            self._folder = read_folder(os.fspath(folder))
+            self._folder = read_model(os.fspath(folder))
             self.options = Options.of(
                 self._folder,
                 context=context,
@@ -340,7 +340,7 @@ class LLM:
             return Sampling(**{**self._sampling_defaults, **options})
         except InputError as error:
             Sampling(**options)  # raises where it is the caller's own that are wrong
-            raise LoadError(f"{self._folder.path}/generation_config.json: {error}") from error
+            raise LoadError(f"{self._folder.where('generation_config.json')}: {error}") from error
 
     @cached_property
     def _sampling_defaults(self) -> dict[str, Any]:
