@@ -118,17 +118,37 @@ class Static:
 
     @property
     def is_divisible(self) -> bool:
-        """Whether parts of a matrix can be had without making it whole: it is a file's, or the cast of one."""
-        return self.node is None or (self.op == "cast" and self.source.is_divisible)
+        """Whether parts of a matrix can be had without making it whole: it is a file's, or made of one row by row."""
+        return self.node is None or any(self._is_cut) and all(o.is_divisible for o in self.inputs)
+
+    @property
+    def _is_cut(self) -> tuple[bool, ...]:
+        """Of an op that makes each row of rows: which of its operands have a row for each."""
+        match self.op:
+            case "cast" | "decode_blocks" | "block_codes":
+                return (True,)
+            case "gather" if self.node.axis == 0 and self.source.node is None and len(self.operands[1].dims) == 1:
+                return (False, True)
+            case "dequantize" if len(self.dims) == 2:
+                has_rows = self.node.axis == (1 if self.node.block else 0)
+                is_one = self.operands[1].type.size == 1 and not self.node.block
+                if has_rows or is_one:
+                    return (True, *[has_rows and not is_one] * (len(self.inputs) - 1))
+        return ()
 
     def part(self, ranges: tuple[slice, ...]) -> np.ndarray:
-        """Part of a matrix. Of a cast one, only so much is cast, and the pages of the file behind it are let go."""
-        if self.node is None or self.op != "cast":
+        """Part of a matrix. Of one that is made row by row, only so much is, and the pages of the file are let go."""
+        if self.node is None or not self.is_divisible:
             return self.evaluate()[ranges]
-        source = self.source.part(ranges)
-        result = self.node.op.function(source, **self.node.attributes)
-        release(source)
-        return result
+        rest = ranges[1:] if self.op == "cast" else (slice(None),)
+        operands = [
+            operand.part((ranges[0], *rest)[: len(operand.dims)]) if is_cut else operand.evaluate()
+            for operand, is_cut in zip(self.inputs, self._is_cut, strict=True)
+        ]
+        result = self._apply(*operands)
+        for operand in operands:
+            release(operand)
+        return result if self.op == "cast" else result[(slice(None), *ranges[1:])]
 
     def pieces(self) -> Iterator[np.ndarray]:
         """The value piece by piece along its first axis: as the weights that a concat puts there come one by one."""
