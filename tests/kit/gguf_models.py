@@ -99,16 +99,22 @@ def interleaved(tensor: np.ndarray, heads: int) -> np.ndarray:
 
 
 def write_gguf(
-    folder: Path, path: Path, encode: Encode = stored_as("f32"), pre: str = "ufakzeka", **extra: Any
+    folder: Path,
+    path: Path,
+    encode: Encode = stored_as("f32"),
+    *,
+    pre: str = "ufakzeka",
+    keys: Mapping[str, Any] | None = None,
+    tensors: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
-    """A folder as a file. pre: the name of how words are cut. extra: more keys of the architecture.
+    """A folder as a file. pre: the name of how words are cut. keys, tensors: more of the architecture's.
 
     Gives what matrices are after they are decoded by gguf-py, and the rest, under the folder's names.
     """
     config = json.loads((folder / "config.json").read_text())
     architecture = ARCHITECTURES[config["model_type"]]
     writer = gguf.GGUFWriter(path, architecture)
-    write_config(writer, config, architecture, extra)
+    write_config(writer, config, architecture, keys or {})
     if (folder / "tokenizer.json").exists():
         write_tokenizer(writer, folder, pre)
     decoded: dict[str, np.ndarray] = {}
@@ -124,6 +130,8 @@ def write_gguf(
         if part and architecture == "llama":
             decoded[name] = back.reshape(config[part], -1, 2, *back.shape[1:]).swapaxes(1, 2).reshape(back.shape)
         writer.add_tensor(gguf_name(name, config["model_type"]), data, raw_dtype=kind)
+    for name, tensor in (tensors or {}).items():
+        writer.add_tensor(name, tensor)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -127,8 +127,6 @@ class Static:
         match self.op:
             case "cast" | "decode_blocks" | "block_codes":
                 return (True,)
-            case "gather" if self.node.axis == 0 and self.source.node is None and len(self.operands[1].dims) == 1:
-                return (False, True)
             case "dequantize" if len(self.dims) == 2:
                 has_rows = self.node.axis == (1 if self.node.block else 0)
                 is_one = self.operands[1].type.size == 1 and not self.node.block

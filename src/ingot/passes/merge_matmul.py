@@ -7,13 +7,19 @@ from typing import Any
 import numpy as np
 
 from ingot.ir import Graph, Node
+from ingot.passes.fold import DECODERS
 from ingot.passes.match import same_type
+
+
+# What makes floats of a weight as it is stored, and how it may be moved before.
+_DECODING = DECODERS | {"cast"}
+_MOVES = frozenset(("permute", "reshape"))
 
 
 def merge_matmuls(graph: Graph) -> bool:
     """matmul(x, W1), matmul(x, W2), ... becomes slices of matmul(x, concat(W1, W2, ...)), biases included.
 
-    The weights may be casts. Their concat stays in the graph: it is a recipe of the weight store, not a constant.
+    The weights may be casts, or decoded. Their concat stays in the graph: it is a recipe of the weight store, not a constant.
     Refused: weights that are not rank 2, other scales or flags, a transposed x, another k.
     """
     groups: dict[Any, list[Node]] = {}
@@ -36,21 +42,23 @@ def _is_mergeable(graph: Graph, node: Node) -> bool:
     return graph.type(x).rank >= 2 and None not in graph.type(x).shape
 
 
-def _is_stored(graph: Graph, name: str) -> bool:
-    """Whether a value is a weight or constant, perhaps cast from the dtype that it is stored in."""
+def _is_stored(graph: Graph, name: str, decoded: bool = False) -> bool:
+    """Whether a value is a weight or constant, perhaps decoded from how it is stored. decoded: it is, further on."""
     node = graph.producer(name)
-    if node is not None:
-        return node.op.name == "cast" and _is_stored(graph, str(node.operands[0]))
-    return graph.values[name].kind in ("weight", "constant")
+    if node is None:
+        return graph.values[name].kind in ("weight", "constant")
+    if node.op.name not in _DECODING and not (decoded and node.op.name in _MOVES):
+        return False
+    return all(o is not None and _is_stored(graph, o, True) for o in node.operands)
 
 
 def _stored(graph: Graph, name: str, before: Node) -> str:
-    """Such a value, computed before a node: a cast may stand further down."""
+    """Such a value, computed before a node: what decodes it may stand further down."""
     node = graph.producer(name)
     if node is None:
         return name
-    operand = _stored(graph, str(node.operands[0]), before)
-    return graph.add("cast", [operand], f"{name}.early", before=before, **node.attributes).output
+    operands = [_stored(graph, str(operand), before) for operand in node.operands]
+    return graph.add(node.op.name, operands, f"{name}.early", before=before, **node.attributes).output
 
 
 def _merge(graph: Graph, nodes: list[Node]) -> None:

@@ -208,7 +208,7 @@ TENSORS: list[Attack] = [
     ("G5 no bytes, aligned to 1", written(content([aligned(1)], [tensor()], alignment=1)), LoadError, "goes beyond the end"),
     ("G5 a byte too few", written(content([], [tensor()], bytes(15))), LoadError, "goes beyond the end"),
     ("G5 a byte too few of the last", written(content([], [tensor(), tensor("u", offset=32)], bytes(47))), LoadError, "'u': goes beyond the end"),
-    ("G5 a header cut off", written(content([], [tensor(), tensor("u", offset=32)])[:-40]), LoadError, "beyond the end"),
+    ("G5 a header cut off", written(content([], [tensor("t" * 40), tensor("u" * 40, offset=32)])[:164]), LoadError, "beyond the end"),
 ]  # fmt: skip
 
 TOKENS = ["<unk>", "<s>", "</s>", "a", "b", "ab"]

@@ -155,7 +155,8 @@ def _phi3(file: GgufFile, keys: _Keys) -> dict[str, Any]:
 def _gemma(model_type: str) -> Callable[[GgufFile, _Keys], dict[str, Any]]:
     def config(file: GgufFile, keys: _Keys) -> dict[str, Any]:
         _expect_whole_heads(file, keys)
-        width, heads, layers = (keys.size(n) for n in ("embedding_length", "attention.head_count", "block_count"))
+        width, heads = keys.size("embedding_length"), keys.size("attention.head_count")
+        layers = keys.size("block_count", most=MAX_LAYERS)
         is_largest = layers == _LARGEST_GEMMA[keys.architecture]
         made: dict[str, Any] = {
             "model_type": model_type,
@@ -170,8 +171,9 @@ def _gemma(model_type: str) -> Callable[[GgufFile, _Keys], dict[str, Any]]:
         if model_type == "gemma3_text":
             made["rope_local_base_freq"] = keys.number("rope.freq_base_swa", 10000.0)
             made["rope_theta"] = keys.number("rope.freq_base", 1e6)
-            if keys.has("attention.sliding_window_pattern"):
-                made["sliding_window_pattern"] = keys.size("attention.sliding_window_pattern")
+            pattern = keys.size("attention.sliding_window_pattern", 6)
+            kinds = ["sliding_attention" if (layer + 1) % pattern else "full_attention" for layer in range(layers)]
+            made["layer_types"] = kinds
         return made
 
     return config

@@ -105,10 +105,12 @@ class BlockTensor(StoredTensor):
     def _in_order(self, graph: Graph, stored: str) -> str:
         if not self.pairs:
             return stored
-        rows = np.arange(self.shape[0], dtype=np.int32)
-        order = rows.reshape(self.pairs, -1, 2).swapaxes(1, 2).reshape(-1)
-        index = graph.add_constant(f"{stored}.order", order)
-        return graph.add("gather", [stored, index], f"{stored}.ordered", axis=0).output
+        rows, *rest = graph.type(stored).dims
+        apart = (self.pairs, rows // (2 * self.pairs), 2, *rest)
+        axes = (0, 2, 1, *range(3, len(apart)))
+        found = graph.add("reshape", [stored], f"{stored}.pairs", shape=apart).output
+        found = graph.add("permute", [found], f"{stored}.halves", axes=axes).output
+        return graph.add("reshape", [found], f"{stored}.ordered", shape=(rows, *rest)).output
 
 
 def tensors_of(file: GgufFile, heads: int, kv_heads: int) -> dict[str, BlockTensor]:
