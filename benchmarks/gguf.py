@@ -1,9 +1,10 @@
 """GGUF files beside llama.cpp: `python -m benchmarks.gguf`: ids of texts, and greedy tokens, which must be the same.
 
-The shipped model is written as F16 by `tests/kit/gguf_models.py` and quantised by llama.cpp. Both engines follow the
-tokens that llama.cpp draws, so that one near-tie does not decide all that come after it; llama.cpp rounds activations to
-eight bits where weights are quantised, so that a token counts as a near-tie where its own two best logits lie closer
-than the engines' logits of that step differ.
+Tokenizers are those of the shipped model, with every way to cut words, and small ones of SentencePiece's kind, on the
+documents and on random text. The shipped model is written as F16 by `tests/kit/gguf_models.py` and quantised by
+llama.cpp; a random one is wide enough that all its matrices become k-quants. Both engines follow the tokens that
+llama.cpp draws, so that one near-tie does not decide all that come after it. llama.cpp rounds activations to eight bits
+where weights are quantised: a step whose two best logits differ by less than TIE is a near-tie and does not count.
 """
 
 from __future__ import annotations
@@ -11,18 +12,28 @@ from __future__ import annotations
 import ctypes
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gguf
 import llama_cpp
 import numpy as np
 
-from benchmarks.llm_engines import quiet
 from ingot import LLM
+from ingot.llm.tokenizer import Tokenizer
+from ingot.load.gguf import GgufModel, read_gguf
+from ingot.load.gguf.tokenizer import WAYS_TO_CUT
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kit"))
-from gguf_models import TINY_LM, stored_as, write_gguf
+from gguf_models import TINY_LM, stored_as, write_gguf, write_tokenizer
+from small_tokenizers import KINDS, write_folder
+from tiny_language_models import random_llama
 
+# Words are cut by the models' own expressions, which llama.cpp has without combining marks.
+ORIGINAL = ("tekken", "gpt-4o", "llama4")
+WIDE = {"vocab_size": 4096, "hidden_size": 256, "intermediate_size": 512}
 # Names of llama.cpp's mixtures of types, and their numbers.
 MIXTURES = {
     "F16": 1, "BF16": 32, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q4_0": 2, "Q4_1": 3, "Q2_K": 10, "Q3_K_M": 12,
@@ -38,28 +49,36 @@ PROMPTS = (
 )
 TOKENS = 96  # after each prompt
 CONTEXT = 512
+TIE = 0.1  # between two logits: one token is a tenth more probable than the other
 TEXTS = (Path(__file__).parents[1] / "README.md", *sorted((Path(__file__).parents[1] / "docs").glob("*.md")))
+RANDOM_TEXTS = 2000
+CHARACTERS = "abcdefghij ABC   ''.,!?\n\t\r0123456789éßñ東京日本語привет😀👩‍👧<>|_-+=/\\\"`~^$中ａ１²ⅷ\xa0"  # noqa: RUF001
+WORDS = ("don't", "I'LL", "we've", "naïve", " the", "  two", "\n\n", "1234567", "$5.00", "foo(bar)", "HTTPServer", "'s")
 
 
 class LlamaCpp:
     """A model of llama.cpp, one sequence at a time."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, *, tokens_only: bool = False):
         options = llama_cpp.llama_model_default_params()
+        options.vocab_only = tokens_only
         self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), options)
         assert self.model, f"llama.cpp cannot load {path}"
+        self.vocabulary = llama_cpp.llama_model_get_vocab(self.model)
+        self.context = None if tokens_only else self._context()
+
+    def _context(self) -> Any:
         context = llama_cpp.llama_context_default_params()
         context.n_ctx = context.n_batch = context.n_ubatch = CONTEXT
         context.n_threads = context.n_threads_batch = 2
-        self.context = llama_cpp.llama_init_from_model(self.model, context)
-        self.vocabulary = llama_cpp.llama_model_get_vocab(self.model)
         self.size = llama_cpp.llama_vocab_n_tokens(self.vocabulary)
+        return llama_cpp.llama_init_from_model(self.model, context)
 
-    def ids(self, text: str, special: bool = False) -> list[int]:
-        """The ids of a text, with what stands before it."""
+    def ids(self, text: str) -> list[int]:
+        """The ids of a text, with what stands before it; control tokens in it are text."""
         content = text.encode()
-        found = (llama_cpp.llama_token * (len(content) + 8))()
-        count = llama_cpp.llama_tokenize(self.vocabulary, content, len(content), found, len(found), True, special)
+        found = (llama_cpp.llama_token * (2 * len(content) + 8))()
+        count = llama_cpp.llama_tokenize(self.vocabulary, content, len(content), found, len(found), True, False)
         return list(found[:count])
 
     def greedy(self, ids: list[int], count: int) -> tuple[list[int], np.ndarray]:
@@ -76,7 +95,8 @@ class LlamaCpp:
         return tokens, np.stack(rows)
 
     def close(self) -> None:
-        llama_cpp.llama_free(self.context)
+        if self.context is not None:
+            llama_cpp.llama_free(self.context)
         llama_cpp.llama_model_free(self.model)
 
 
@@ -88,68 +108,107 @@ def quantised(source: Path, path: Path, mixture: int) -> None:
     assert not failed, f"llama.cpp cannot quantise to {path}"
 
 
-def differing_ids(path: Path) -> tuple[int, int]:
-    """Lines of text with other ids than llama.cpp's, and lines."""
-    other, own = LlamaCpp(path), LLM(path).tokenizer
-    lines = [line for file in TEXTS for line in file.read_text().splitlines(keepends=True) if line.strip()]
-    lines += [file.read_text()[start : start + 2000] for file in TEXTS for start in range(0, 8000, 2000)]
-    wrong = sum(other.ids(line) != [*own.prefix, *own.encode(line)] for line in lines)
+def corpus() -> list[str]:
+    """Lines and pages of documents, and random text."""
+    random = np.random.default_rng(3)
+    pages = [file.read_text() for file in TEXTS]
+    texts = [line for page in pages for line in page.splitlines(keepends=True) if line.strip()]
+    texts += [page[start : start + 2000] for page in pages for start in range(0, len(page), 2000)]
+    for _ in range(RANDOM_TEXTS):
+        parts = random.choice([*CHARACTERS * 2, *WORDS], random.integers(1, 60))
+        texts.append("".join(map(str, parts)))
+    return texts
+
+
+def tokenizer_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Files without a model, with each kind of tokenizer."""
+    for kind in WAYS_TO_CUT:
+        yield kind, write_tokens(TINY_LM, folder / f"{kind}.gguf", kind)
+    for kind in ("byte_fallback", "gemma"):
+        names = {"bos_token": "<s>", "eos_token": "</s>"}
+        source = write_folder(folder / kind, KINDS[kind]().to_str(), tokenizer_config=names)
+        yield kind, write_tokens(source, folder / f"{kind}.gguf", kind)
+
+
+def write_tokens(source: Path, path: Path, pre: str) -> Path:
+    """A file that has a tokenizer and nothing else."""
+    writer = gguf.GGUFWriter(path, "llama")
+    write_tokenizer(writer, source, pre)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def differing_ids(path: Path, texts: list[str]) -> int:
+    """Texts with other ids than llama.cpp's."""
+    other, own = LlamaCpp(path, tokens_only=True), Tokenizer.read(GgufModel(path))
+    wrong = sum(other.ids(text) != [*own.prefix, *own.encode(text)] for text in texts)
     other.close()
-    return wrong, len(lines)
+    return wrong
 
 
 def compared(path: Path) -> dict[str, Any]:
     """Tokens that are equal, near-ties and others of both engines on a file."""
     other, own = LlamaCpp(path), LLM(path, precision="f32", context=CONTEXT)
-    counts = {"equal": 0, "near-ties": 0, "others": 0}
+    equal = ties = others = 0
     errors = []
     for prompt in PROMPTS:
         ids = other.ids(prompt)
         tokens, logits = other.greedy(ids, TOKENS)
         ours = own.logits(ids + tokens[:-1])[len(ids) - 1 :]
-        difference = np.abs(ours - logits).max(1)
         errors.append(np.sqrt(np.mean((ours - logits) ** 2)) / logits.std())
-        for token, row, theirs, most in zip(tokens, ours, logits, difference, strict=True):
-            second = np.partition(theirs, -2)[-2]
-            if int(row.argmax()) == token:
-                counts["equal"] += 1
-            else:
-                counts["near-ties" if theirs[token] - second < most else "others"] += 1
+        second, first = np.partition(logits, -2)[:, -2:].T
+        is_tie = first - second < TIE
+        is_equal = ours.argmax(1) == tokens
+        ties += int(is_tie.sum())
+        equal += int((is_equal & ~is_tie).sum())
+        others += int((~is_equal & ~is_tie).sum())
     other.close()
-    return counts | {"error": float(np.mean(errors))}
+    return {"equal": equal, "near-ties": ties, "others": others, "error": float(np.mean(errors))}
 
 
 def main() -> None:
-    """Prints a row for each mixture; ends with 1 where a token or an id differs."""
-    callback = llama_cpp.llama_log_callback(quiet)
+    """Prints the ids of each tokenizer and a row for each mixture; ends with 1 where a token or an id differs."""
+    callback = llama_cpp.llama_log_callback(lambda level, text, data: None)
     llama_cpp.llama_log_set(callback, None)
     llama_cpp.llama_backend_init()
     failed = False
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "F16.gguf"
-        write_gguf(TINY_LM, source, stored_as("f16"))
-        wrong, lines = differing_ids(source)
-        failed |= wrong > 0
-        print(f"ids: {lines - wrong} of {lines} texts as llama.cpp has them\n")
-        print("| mixture | types | equal | near-ties | others | relative difference of logits |")
-        print("|---|---|---|---|---|---|")
-        for name, mixture in MIXTURES.items():
-            path = Path(folder) / f"{name}.gguf"
-            if path != source:
-                quantised(source, path, mixture)
-            found = compared(path)
-            failed |= found["others"] > 0
-            print(f"| {name} | {types_of(path)} | {found['equal']} | {found['near-ties']} | {found['others']} |"
-                  f" {found['error']:.1e} |", flush=True)  # fmt: skip
+    with tempfile.TemporaryDirectory() as name:
+        folder, texts = Path(name), corpus()
+        for kind, path in tokenizer_files(folder):
+            wrong = differing_ids(path, texts)
+            failed |= wrong > 0 and kind not in ORIGINAL
+            print(f"ids, {kind}: {len(texts) - wrong} of {len(texts)} texts as llama.cpp has them", flush=True)
+        random_llama(folder / "wide", **WIDE)
+        for source in (TINY_LM, folder / "wide"):
+            print(f"\n{source.name}\n")
+            failed |= compared_mixtures(source, folder)
     sys.exit(failed)
+
+
+def compared_mixtures(source: Path, folder: Path) -> bool:
+    """Prints a table; whether a token differs."""
+    print("| mixture | types | equal | near-ties | others | relative difference of logits |")
+    print("|---|---|---|---|---|---|")
+    f16, failed = folder / "F16.gguf", False
+    if not (source / "tokenizer.json").exists():
+        write_folder(source, (TINY_LM / "tokenizer.json").read_text())
+    write_gguf(source, f16, stored_as("f16"))
+    for name, mixture in MIXTURES.items():
+        path = folder / f"{name}.gguf"
+        if path != f16:
+            quantised(f16, path, mixture)
+        found = compared(path)
+        failed |= found["others"] > 0
+        row = f"{found['equal']} | {found['near-ties']} | {found['others']} | {found['error']:.1e}"
+        print(f"| {name} | {types_of(path)} | {row} |", flush=True)
+    return failed
 
 
 def types_of(path: Path) -> str:
     """The types of a file's matrices, and how many there are of each."""
-    from collections import Counter
-
-    from ingot.load.gguf import read_gguf
-
     counts = Counter(tensor.type for tensor in read_gguf(path).tensors.values() if len(tensor.shape) > 1)
     return ", ".join(f"{count} {type}" for type, count in counts.most_common())
 

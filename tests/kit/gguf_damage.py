@@ -12,9 +12,22 @@ import sys
 import tempfile
 from pathlib import Path
 
-from attacks.hostile_gguf import F16_TENSOR, F32, F32_TENSOR, I32, PIECES, Q8_0_TENSOR, STRING, U32, array
+from attacks.hostile_gguf import (
+    F16_TENSOR,
+    F32,
+    F32_TENSOR,
+    I32,
+    PIECES,
+    Q8_0_TENSOR,
+    STRING,
+    U32,
+    array,
+    key,
+    llama,
+    tensor,
+    value,
+)
 from attacks.hostile_gguf import content as gguf_content
-from attacks.hostile_gguf import key, llama, tensor, value
 from forked import Say, batch
 from ingot.errors import IngotError
 from ingot.llm.tokenizer import Tokenizer

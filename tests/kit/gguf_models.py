@@ -72,7 +72,7 @@ def random_blocks(type: str, tensor: np.ndarray) -> np.ndarray:
 
 
 # Where a block has its numbers of f16.
-HALVES = {name: (0,) for name in BLOCKS} | {
+HALVES = dict.fromkeys(BLOCKS, (0,)) | {
     "q4_1": (0, 2), "q5_1": (0, 2), "q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,),
 }  # fmt: skip
 
@@ -101,7 +101,7 @@ def interleaved(tensor: np.ndarray, heads: int) -> np.ndarray:
 def write_gguf(
     folder: Path,
     path: Path,
-    encode: Encode = stored_as("f32"),
+    encode: Encode,
     *,
     pre: str = "ufakzeka",
     keys: Mapping[str, Any] | None = None,
@@ -139,7 +139,9 @@ def write_gguf(
     return decoded
 
 
-def write_config(writer: gguf.GGUFWriter, config: Mapping[str, Any], architecture: str, extra: Mapping[str, Any]) -> None:
+def write_config(
+    writer: gguf.GGUFWriter, config: Mapping[str, Any], architecture: str, extra: Mapping[str, Any]
+) -> None:
     """The keys of an architecture."""
     heads = config["num_attention_heads"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads

@@ -1,6 +1,7 @@
 """Language models in GGUF files, beside the folders that they were made of: the same logits, bit for bit."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,13 @@ def scaled(kind: str, theta: float = 500.0, **parameters: object) -> dict[str, o
 # A folder, and the keys and tensors of the file that say the same beside those that all files have.
 FAMILIES = [
     (Case("llama", "llama"), {}, {}),
-    (Case("llama, biases and tied", "llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}), {}, {}),
+    (
+        Case(
+            "llama, biases and tied", "llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}
+        ),
+        {},
+        {},
+    ),
     (Case("llama, head_dim", "llama", {"head_dim": 12, "num_key_value_heads": 4}), {}, {}),
     (
         Case("llama, linear rope", "llama", scaled("linear", factor=4.0)),
@@ -45,10 +52,17 @@ FAMILIES = [
         {},
     ),
     (
-        Case("llama, frequencies", "llama", scaled(
-            "longrope", original_max_position_embeddings=128, attention_factor=1.0,
-            short_factor=FACTORS.tolist(), long_factor=FACTORS.tolist(),
-        )),
+        Case(
+            "llama, frequencies",
+            "llama",
+            scaled(
+                "longrope",
+                original_max_position_embeddings=128,
+                attention_factor=1.0,
+                short_factor=FACTORS.tolist(),
+                long_factor=FACTORS.tolist(),
+            ),
+        ),
         {},
         {"rope_freqs.weight": FACTORS},
     ),
@@ -68,32 +82,46 @@ FAMILIES = [
     (Case("phi3", "phi3", {"sliding_window": 9}), {"attention.sliding_window": 9}, {}),
     (Case("phi3, partial", "phi3", scaled("default", partial_rotary_factor=0.75)), {}, {}),
     (
-        Case("phi3, long", "phi3", {"original_max_position_embeddings": 16, **scaled("longrope", attention_factor=1.25, **LONG)}),
+        Case(
+            "phi3, long",
+            "phi3",
+            {"original_max_position_embeddings": 16, **scaled("longrope", attention_factor=1.25, **LONG)},
+        ),
         {"rope.scaling.original_context_length": 16, "rope.scaling.attn_factor": 1.25},
         {f"rope_factors_{name}.weight": np.array(LONG[f"{name}_factor"], np.float32) for name in ("long", "short")},
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("case", "keys", "tensors"), FAMILIES, ids=lambda each: getattr(each, "name", ""))
 def test_families(case: Case, keys, tensors, tmp_path: Path) -> None:
     save_model(case, tmp_path / "folder")
-    write_gguf(tmp_path / "folder", tmp_path / "model.gguf", keys=keys, tensors=tensors)
+    write_gguf(tmp_path / "folder", tmp_path / "model.gguf", stored_as("f32"), keys=keys, tensors=tensors)
     expected = ingot.LLM(tmp_path / "folder", precision="f32", threads=1).logits(IDS)
     found = ingot.LLM(tmp_path / "model.gguf", threads=1).logits(IDS)
     assert np.ptp(expected) > 1e-3
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("type", ["f32", "f16", "bf16", *BLOCKS])
-@pytest.mark.parametrize("precision", ["f32", "bf16"])
-def test_types(type: str, precision: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with rows of whole blocks of every type."""
+    folder = tmp_path_factory.mktemp("gguf") / "wide"
+    random_llama(folder, hidden_size=256, intermediate_size=512, num_hidden_layers=1)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("type", "precision"),
+    [*((type, "f32") for type in ("f32", "f16", "bf16", *BLOCKS)), *((t, "bf16") for t in ("bf16", "q4_0", "q4_k"))],
+)
+def test_types(type: str, precision: str, wide: Path, tmp_path: Path) -> None:
     """As a folder with the numbers that gguf-py decodes."""
     folder = tmp_path / "folder"
-    random_llama(folder, hidden_size=256, intermediate_size=512)
+    shutil.copytree(wide, folder)
     decoded = write_gguf(folder, tmp_path / "model.gguf", stored_as(type))
     save_file({name: np.ascontiguousarray(tensor) for name, tensor in decoded.items()}, folder / "model.safetensors")
-    options = {"precision": precision, "threads": 2}
+    options = {"precision": precision, "threads": 2, "context": 16}
     found = ingot.LLM(tmp_path / "model.gguf", **options).logits(IDS)
     np.testing.assert_array_equal(found, ingot.LLM(folder, **options).logits(IDS))
 
@@ -123,23 +151,21 @@ def test_ends_of_answers(tiny: Path) -> None:
         assert getattr(file, name) == expected, name
 
 
-def test_contents_of_weights(tmp_path: Path) -> None:
+def test_contents_of_weights(wide: Path, tmp_path: Path) -> None:
     """Files are told apart by what is in them, and numbers that are none are found in blocks too."""
-    folder = tmp_path / "folder"
-    random_llama(folder, hidden_size=256, intermediate_size=512)
     prints = set()
     for type in ("f32", "q8_0", "q4_k"):
         path = tmp_path / f"{type}.gguf"
-        write_gguf(folder, path, stored_as(type))
+        write_gguf(wide, path, stored_as(type))
         model = read_model(path)
         prints.add(fingerprint(model))
         assert not list(nonfinite_tensors(model))
-        tensor = model.file.tensors["blk.1.ffn_down.weight"]
+        tensor = model.file.tensors["blk.0.ffn_down.weight"]
         content = bytearray(path.read_bytes())
         content[tensor.offset : tensor.offset + 4] = b"\x00\x7c\x80\x7f"  # f16's infinity, f32's too
         path.write_bytes(content)
         (found,) = nonfinite_tensors(read_model(path))
-        assert found.name == "model.layers.1.mlp.down_proj.weight" and found.nans + found.infinities > 0
+        assert found.name == "model.layers.0.mlp.down_proj.weight" and found.nans + found.infinities > 0
     assert len(prints) == 3
 
 

@@ -49,7 +49,9 @@ def inspect(model: Model, stage: str | None, as_json: bool) -> None:
 
     if is_gguf(model.path):
         if stage is not None:
-            raise InputError(f"{model.path}: a GGUF file has no stages, got {stage}; expected none, or `explain --mode`")
+            raise InputError(
+                f"{model.path}: a GGUF file has no stages, got {stage}; expected none, or `explain --mode`"
+            )
         print_gguf(model.path, as_json)
         return
     session = model.open()

@@ -1,4 +1,4 @@
-"""LLM: a language model in a folder, for people and programs."""
+"""LLM: a language model in a folder or file, for people and programs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Completion:
 
 
 class LLM:
-    """A Hugging Face folder of a language model, ready to generate; or of an encoder, ready to embed.
+    """A Hugging Face folder or GGUF file of a language model, ready to generate; or a folder of an encoder, to embed.
 
     context: positions that a sequence may have; what the model allows, but at most 4096, unless it is given.
     precision: "f32", or "bf16", which stores weights in bf16 and may round activations to it where the CPU multiplies

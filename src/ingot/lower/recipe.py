@@ -119,30 +119,23 @@ class Static:
     @property
     def is_divisible(self) -> bool:
         """Whether parts of a matrix can be had without making it whole: it is a file's, or made of one row by row."""
-        return self.node is None or any(self._is_cut) and all(o.is_divisible for o in self.inputs)
+        return self.node is None or (self._is_by_rows and all(operand.is_divisible for operand in self.inputs))
 
     @property
-    def _is_cut(self) -> tuple[bool, ...]:
-        """Of an op that makes each row of rows: which of its operands have a row for each."""
-        match self.op:
-            case "cast" | "decode_blocks" | "block_codes":
-                return (True,)
-            case "dequantize" if len(self.dims) == 2:
-                has_rows = self.node.axis == (1 if self.node.block else 0)
-                is_one = self.operands[1].type.size == 1 and not self.node.block
-                if has_rows or is_one:
-                    return (True, *[has_rows and not is_one] * (len(self.inputs) - 1))
-        return ()
+    def _is_by_rows(self) -> bool:
+        """Whether an op makes each row of the same rows of its operands."""
+        node = self.node
+        if node is None or self.op != "dequantize":
+            return self.op in ("cast", "decode_blocks", "block_codes")
+        has_rows = all(operand.dims[:1] == self.dims[:1] for operand in self.inputs)
+        return has_rows and len(self.dims) == 2 and node.axis == (1 if node.block else 0)
 
     def part(self, ranges: tuple[slice, ...]) -> np.ndarray:
         """Part of a matrix. Of one that is made row by row, only so much is, and the pages of the file are let go."""
         if self.node is None or not self.is_divisible:
             return self.evaluate()[ranges]
         rest = ranges[1:] if self.op == "cast" else (slice(None),)
-        operands = [
-            operand.part((ranges[0], *rest)[: len(operand.dims)]) if is_cut else operand.evaluate()
-            for operand, is_cut in zip(self.inputs, self._is_cut, strict=True)
-        ]
+        operands = [operand.part((ranges[0], *rest)[: len(operand.dims)]) for operand in self.inputs]
         result = self._apply(*operands)
         for operand in operands:
             release(operand)

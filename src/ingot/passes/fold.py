@@ -28,7 +28,8 @@ def fold_constants(graph: Graph) -> bool:
 
     A weight's layout is never folded: reshape, permute, slice, expand, concat and cast of a float weight are views, or
     a recipe of the weight store, which packs the weight once instead of keeping a second copy. So is what decodes a
-    matrix from codes or blocks, and how these are moved before. Only concat and cast of vectors (biases) fold. Integer and bool buffers up to the limit count as constants.
+    matrix from codes or blocks, and how these are moved before. Only concat and cast of vectors (biases) fold. Integer
+    and bool buffers up to the limit count as constants.
     """
     spent = sum(v.data.nbytes for v in graph.values.values() if v.kind == "constant" and v.data is not None)
     worked, changed = 0, False
@@ -122,7 +123,7 @@ def _is_weight_layout(graph: Graph, node: Node) -> bool:
 def _decodes(graph: Graph, node: Node) -> bool:
     """Whether a node makes a matrix of floats of fewer bytes, or is one of its operands and nothing else."""
     if node.op.name in DECODERS:
-        return graph.type(node.outputs[0]).rank >= 2
+        return graph.type(node.outputs[0]).rank == 2
     users = graph.users(node.outputs[0]) if node.op.name in _LAYOUT else []
     return bool(users) and all(_decodes(graph, user) for user in users)
 

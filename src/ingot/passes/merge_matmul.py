@@ -10,7 +10,6 @@ from ingot.ir import Graph, Node
 from ingot.passes.fold import DECODERS
 from ingot.passes.match import same_type
 
-
 # What makes floats of a weight as it is stored, and how it may be moved before.
 _DECODING = DECODERS | {"cast"}
 _MOVES = frozenset(("permute", "reshape"))
@@ -19,7 +18,8 @@ _MOVES = frozenset(("permute", "reshape"))
 def merge_matmuls(graph: Graph) -> bool:
     """matmul(x, W1), matmul(x, W2), ... becomes slices of matmul(x, concat(W1, W2, ...)), biases included.
 
-    The weights may be casts, or decoded. Their concat stays in the graph: it is a recipe of the weight store, not a constant.
+    The weights may be casts, or decoded. Their concat stays in the graph: it is a recipe of the weight store, not a
+    constant.
     Refused: weights that are not rank 2, other scales or flags, a transposed x, another k.
     """
     groups: dict[Any, list[Node]] = {}

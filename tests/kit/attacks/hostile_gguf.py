@@ -44,7 +44,11 @@ def key(name: bytes | str, content: bytes) -> bytes:
 
 
 def tensor(
-    name: bytes | str = "t", dims: Sequence[int] = (4,), kind: int = F32_TENSOR, offset: int = 0, rank: int | None = None
+    name: bytes | str = "t",
+    dims: Sequence[int] = (4,),
+    kind: int = F32_TENSOR,
+    offset: int = 0,
+    rank: int | None = None,
 ) -> bytes:
     """What a file says of a tensor; dims as there, the row's length first."""
     numbers = [dim - (1 << 64) if dim >= 1 << 63 else dim for dim in dims]
@@ -103,10 +107,7 @@ HEADERS: list[Attack] = [
     ("G1 an LFS pointer", written(b"version https:" + b"/" * 2 + b"git-lfs.github.com"), LoadError, "Git LFS pointer"),
     ("G1 nothing", written(b""), LoadError, "too short"),
     ("G1 a magic alone", written(b"GGUF"), LoadError, "too short"),
-    *(
-        (f"G1 version {n}", written(content(version=n)), LoadError, f"version {n}")
-        for n in (0, 1, 4, 0x7FFFFFFF)
-    ),
+    *((f"G1 version {n}", written(content(version=n)), LoadError, f"version {n}") for n in (0, 1, 4, 0x7FFFFFFF)),
     ("G1 big-endian", written(content(version=3 << 24)), LoadError, "big-endian"),
     *(
         (f"G2 {n} tensors", written(content(counts=(n, None))), LoadError, "too many tensors for the file")
@@ -122,7 +123,12 @@ HEADERS: list[Attack] = [
         LimitError,
         f"too many keys, got {MAX_KEYS + 1}",
     ),
-    ("G2 more tensors than the limit", sparse(content(counts=(1 << 17, None)), 1 << 24), LimitError, "too many tensors"),
+    (
+        "G2 more tensors than the limit",
+        sparse(content(counts=(1 << 17, None)), 1 << 24),
+        LimitError,
+        "too many tensors",
+    ),
 ]
 
 KEYS: list[Attack] = [
@@ -131,9 +137,24 @@ KEYS: list[Attack] = [
     ("G3 an empty key", written(content([key("", value(U8, 1))] * 2)), LoadError, "key 0 is empty"),
     ("G3 a key that is no text", written(content([key(b"\xff\xfe", value(U8, 1))])), LoadError, "not UTF-8"),
     ("G3 a key twice", written(content([key("k", value(U8, 1)), key("k", value(U8, 2))])), LoadError, "appears twice"),
-    ("G3 a type that is none", written(content([text("k") + struct.pack("<IQ", 13, 0)])), LoadError, "unknown type, got 13"),
-    ("G3 a string beyond the end", written(content([key("k", struct.pack("<I", STRING) + text("x", 99))])), LoadError, "goes beyond the end"),
-    ("G3 a string of 2^63 bytes", written(content([key("k", struct.pack("<I", STRING) + text("x", 1 << 63))])), LoadError, "goes beyond the end"),
+    (
+        "G3 a type that is none",
+        written(content([text("k") + struct.pack("<IQ", 13, 0)])),
+        LoadError,
+        "unknown type, got 13",
+    ),
+    (
+        "G3 a string beyond the end",
+        written(content([key("k", struct.pack("<I", STRING) + text("x", 99))])),
+        LoadError,
+        "goes beyond the end",
+    ),
+    (
+        "G3 a string of 2^63 bytes",
+        written(content([key("k", struct.pack("<I", STRING) + text("x", 1 << 63))])),
+        LoadError,
+        "goes beyond the end",
+    ),
     (
         "G3 a string that is too long",
         sparse(content([key("k", struct.pack("<I", STRING) + text("", MAX_STRING_BYTES + 1))]), MAX_STRING_BYTES + 999),
@@ -141,9 +162,19 @@ KEYS: list[Attack] = [
         "is too long",
     ),
     ("G3 arrays in arrays", written(content([key("k", nested(10_000))])), LoadError, "an array of arrays"),
-    ("G3 an array of no type", written(content([key("k", struct.pack("<IIQ", ARRAY, 13, 1) + bytes(8))])), LoadError, "unknown type, got 13"),
+    (
+        "G3 an array of no type",
+        written(content([key("k", struct.pack("<IIQ", ARRAY, 13, 1) + bytes(8))])),
+        LoadError,
+        "unknown type, got 13",
+    ),
     *(
-        (f"G3 an array of 2^64-1 of type {kind}", written(content([key("k", array(kind, [], MOST))])), LoadError, "for the file")
+        (
+            f"G3 an array of 2^64-1 of type {kind}",
+            written(content([key("k", array(kind, [], MOST))])),
+            LoadError,
+            "for the file",
+        )
         for kind in (U8, U64, F64, STRING)
     ),
     (
@@ -160,18 +191,43 @@ KEYS: list[Attack] = [
     ),
     ("G4 an alignment of another type", written(content([aligned(32, I32)])), LoadError, "expected a uint32"),
     ("G4 an alignment in words", written(content([aligned("32", STRING)])), LoadError, "got string, expected a uint32"),
-    ("G4 several alignments", written(content([key("general.alignment", array(U32, [32]))])), LoadError, "array of uint32"),
-]  # fmt: skip
+    (
+        "G4 several alignments",
+        written(content([key("general.alignment", array(U32, [32]))])),
+        LoadError,
+        "array of uint32",
+    ),
+]
 
 TENSORS: list[Attack] = [
-    ("G5 a name of 64 bytes", written(content([], [tensor("n" * 64)], bytes(32))), LimitError, "name of tensor 0 is too long"),
-    ("G5 a name of 2^64-1 bytes", written(content([], [text("t", MOST) + bytes(40)])), LoadError, "goes beyond the end"),
+    (
+        "G5 a name of 64 bytes",
+        written(content([], [tensor("n" * 64)], bytes(32))),
+        LimitError,
+        "name of tensor 0 is too long",
+    ),
+    (
+        "G5 a name of 2^64-1 bytes",
+        written(content([], [text("t", MOST) + bytes(40)])),
+        LoadError,
+        "goes beyond the end",
+    ),
     ("G5 an empty name", written(content([], [tensor("")], bytes(32))), LoadError, "is empty"),
     ("G5 five dims", written(content([], [tensor(dims=[1] * 5)], bytes(32))), LoadError, "too many dims, got 5"),
     ("G5 2^32-1 dims", written(content([], [tensor(rank=(1 << 32) - 1)], bytes(32))), LoadError, "too many dims"),
     ("G5 a dim of -1", written(content([], [tensor(dims=[MOST])], bytes(32))), LoadError, "bad shape, got [-1]"),
-    ("G5 dims that overflow", written(content([], [tensor(dims=[4 * 0x7FFFFFFF] * 2)], bytes(32))), LoadError, "at most 2^62"),
-    ("G5 bytes that overflow", written(content([], [tensor(dims=[1 << 31, 1 << 30], kind=I64_TENSOR)], bytes(32))), LoadError, "beyond the end"),
+    (
+        "G5 dims that overflow",
+        written(content([], [tensor(dims=[4 * 0x7FFFFFFF] * 2)], bytes(32))),
+        LoadError,
+        "at most 2^62",
+    ),
+    (
+        "G5 bytes that overflow",
+        written(content([], [tensor(dims=[1 << 31, 1 << 30], kind=I64_TENSOR)], bytes(32))),
+        LoadError,
+        "beyond the end",
+    ),
     ("G5 dims that overflow beside 0", written(content([], [tensor(dims=[0, 1 << 62, 8])])), LoadError, "at most 2^62"),
     (
         "G5 two tensors that overflow together",
@@ -183,13 +239,43 @@ TENSORS: list[Attack] = [
         (f"G5 type {n}", written(content([], [tensor(kind=n)], bytes(32))), LoadError, f"unknown type, got {n}")
         for n in (4, 5, 31, 36, 42, (1 << 32) - 1)
     ),
-    ("G5 rows that are no blocks", written(content([], [tensor(dims=[33], kind=Q8_0_TENSOR)], bytes(64))), LoadError, "not whole blocks of q8_0"),
-    ("G5 blocks across rows", written(content([], [tensor(dims=[128, 2], kind=Q4_K_TENSOR)], bytes(160))), LoadError, "not whole blocks of q4_k"),
-    ("G5 blocks of no dims", written(content([], [tensor(dims=[], kind=Q8_0_TENSOR)], bytes(64))), LoadError, "not whole blocks"),
+    (
+        "G5 rows that are no blocks",
+        written(content([], [tensor(dims=[33], kind=Q8_0_TENSOR)], bytes(64))),
+        LoadError,
+        "not whole blocks of q8_0",
+    ),
+    (
+        "G5 blocks across rows",
+        written(content([], [tensor(dims=[128, 2], kind=Q4_K_TENSOR)], bytes(160))),
+        LoadError,
+        "not whole blocks of q4_k",
+    ),
+    (
+        "G5 blocks of no dims",
+        written(content([], [tensor(dims=[], kind=Q8_0_TENSOR)], bytes(64))),
+        LoadError,
+        "not whole blocks",
+    ),
     ("G5 an offset of 2^64-1", written(content([], [tensor(offset=MOST)], bytes(32))), LoadError, "bad offset"),
-    ("G5 an offset that is not aligned", written(content([], [tensor(), tensor("u", offset=16)], bytes(64))), LoadError, "bad offset, got 16, expected 32"),
-    ("G5 an offset with a hole before it", written(content([], [tensor(), tensor("u", offset=64)], bytes(96))), LoadError, "bad offset, got 64, expected 32"),
-    ("G5 an offset into the one before", written(content([], [tensor(), tensor("u", offset=0)], bytes(64))), LoadError, "bad offset, got 0, expected 32"),
+    (
+        "G5 an offset that is not aligned",
+        written(content([], [tensor(), tensor("u", offset=16)], bytes(64))),
+        LoadError,
+        "bad offset, got 16, expected 32",
+    ),
+    (
+        "G5 an offset with a hole before it",
+        written(content([], [tensor(), tensor("u", offset=64)], bytes(96))),
+        LoadError,
+        "bad offset, got 64, expected 32",
+    ),
+    (
+        "G5 an offset into the one before",
+        written(content([], [tensor(), tensor("u", offset=0)], bytes(64))),
+        LoadError,
+        "bad offset, got 0, expected 32",
+    ),
     ("G5 a name twice", written(content([], [tensor(), tensor(offset=32)], bytes(64))), LoadError, "'t' appears twice"),
     (
         "G5 offsets of another alignment than the file says",
@@ -203,13 +289,33 @@ TENSORS: list[Attack] = [
         LoadError,
         "bad offset, got 12, expected 32",
     ),
-    ("G5 an alignment of 13 and tensors", written(content([aligned(13)], [tensor()], bytes(32), alignment=13)), LoadError, "power of two"),
+    (
+        "G5 an alignment of 13 and tensors",
+        written(content([aligned(13)], [tensor()], bytes(32), alignment=13)),
+        LoadError,
+        "power of two",
+    ),
     ("G5 no bytes at all", written(content([], [tensor()])), LoadError, "goes beyond the end, got 16 bytes"),
-    ("G5 no bytes, aligned to 1", written(content([aligned(1)], [tensor()], alignment=1)), LoadError, "goes beyond the end"),
+    (
+        "G5 no bytes, aligned to 1",
+        written(content([aligned(1)], [tensor()], alignment=1)),
+        LoadError,
+        "goes beyond the end",
+    ),
     ("G5 a byte too few", written(content([], [tensor()], bytes(15))), LoadError, "goes beyond the end"),
-    ("G5 a byte too few of the last", written(content([], [tensor(), tensor("u", offset=32)], bytes(47))), LoadError, "'u': goes beyond the end"),
-    ("G5 a header cut off", written(content([], [tensor("t" * 40), tensor("u" * 40, offset=32)])[:164]), LoadError, "beyond the end"),
-]  # fmt: skip
+    (
+        "G5 a byte too few of the last",
+        written(content([], [tensor(), tensor("u", offset=32)], bytes(47))),
+        LoadError,
+        "'u': goes beyond the end",
+    ),
+    (
+        "G5 a header cut off",
+        written(content([], [tensor("t" * 40), tensor("u" * 40, offset=32)])[:164]),
+        LoadError,
+        "beyond the end",
+    ),
+]
 
 TOKENS = ["<unk>", "<s>", "</s>", "a", "b", "ab"]
 
@@ -258,29 +364,65 @@ def tokens(name: str, made: bytes | None) -> Callable[[Path], None]:
 
 
 MODELS: list[Attack] = [
-    ("G6 a number of texts", changed("general.architecture", value(U32, 1)), LoadError, "got uint32, expected a string"),
+    (
+        "G6 a number of texts",
+        changed("general.architecture", value(U32, 1)),
+        LoadError,
+        "got uint32, expected a string",
+    ),
     ("G6 a text for a size", numbered("block_count", "1", STRING), LoadError, "got string, expected an integer"),
     ("G6 a float for a size", numbered("block_count", 1.0, F32), LoadError, "got float32, expected an integer"),
     ("G6 a truth value for a size", numbered("block_count", 1, BOOL), LoadError, "got bool, expected an integer"),
-    ("G6 a size for each of no layers", changed("llama.attention.head_count", array(U32, [])), UnsupportedError, "differs by layer"),
-    ("G6 sizes that differ", changed("llama.attention.head_count_kv", array(U32, [1, 2])), UnsupportedError, "differs by layer"),
+    (
+        "G6 a size for each of no layers",
+        changed("llama.attention.head_count", array(U32, [])),
+        UnsupportedError,
+        "differs by layer",
+    ),
+    (
+        "G6 sizes that differ",
+        changed("llama.attention.head_count_kv", array(U32, [1, 2])),
+        UnsupportedError,
+        "differs by layer",
+    ),
     ("G7 10^9 layers", numbered("block_count", 10**9), LimitError, "too many, got 1000000000"),
     ("G7 more layers than the limit", numbered("block_count", 1025), LimitError, "expected at most 1024"),
     ("G7 513 layers in a file of one", numbered("block_count", 513), LoadError, "do not fit the template"),
     *(
         (f"G7 {name} of {n}", numbered(name, n, I64), LoadError, f"out of range, got {n}")
-        for name in ("attention.head_count", "attention.head_count_kv", "embedding_length", "feed_forward_length", "context_length")
+        for name in (
+            "attention.head_count",
+            "attention.head_count_kv",
+            "embedding_length",
+            "feed_forward_length",
+            "context_length",
+        )
         for n in (0, -1, 1 << 40)
     ),
     ("G7 no layers", numbered("block_count", 0), LoadError, "out of range, got 0"),
     ("G7 a key length of 0", numbered("attention.key_length", 0), LoadError, "out of range, got 0"),
     ("G7 heads that do not divide", numbered("attention.head_count", 3), LoadError, "expected a divisor of 8"),
-    ("G7 heads in no groups", written(llama({"llama.attention.head_count_kv": value(U32, 4)}, tensors=[tensor("token_embd.weight", [8, 6])])), LoadError, "do not divide into groups"),
+    (
+        "G7 heads in no groups",
+        written(llama({"llama.attention.head_count_kv": value(U32, 4)}, tensors=[tensor("token_embd.weight", [8, 6])])),
+        LoadError,
+        "do not divide into groups",
+    ),
     ("G7 an epsilon of 0", numbered("attention.layer_norm_rms_epsilon", 0.0, F32), LoadError, "expected above 0"),
-    ("G7 an epsilon that is none", numbered("attention.layer_norm_rms_epsilon", float("nan"), F32), LoadError, "not finite"),
+    (
+        "G7 an epsilon that is none",
+        numbered("attention.layer_norm_rms_epsilon", float("nan"), F32),
+        LoadError,
+        "not finite",
+    ),
     ("G7 no layers named", changed("llama.block_count", None), LoadError, "'llama.block_count': missing"),
     ("no architecture", changed("general.architecture", None), LoadError, "missing, expected a string"),
-    ("an architecture that is no text", changed("general.architecture", value(STRING, b"\xff")), LoadError, "not UTF-8"),
+    (
+        "an architecture that is no text",
+        changed("general.architecture", value(STRING, b"\xff")),
+        LoadError,
+        "not UTF-8",
+    ),
     ("another architecture", changed("general.architecture", value(STRING, "clip")), UnsupportedError, "got 'clip'"),
     ("experts", numbered("expert_count", 8), UnsupportedError, "experts"),
     ("a part of a model", changed("split.count", value(U16, 3)), UnsupportedError, "one of 3 files"),
@@ -288,12 +430,39 @@ MODELS: list[Attack] = [
     ("half a head turned", numbered("rope.dimension_count", 2), UnsupportedError, "expected whole heads"),
     ("other values than keys", numbered("attention.value_length", 8), UnsupportedError, "differs from the key length"),
     ("no table", written(llama(tensors=[])), LoadError, "no tensor 'token_embd.weight'"),
-    ("fewer rows than tokens", written(llama(tensors=[tensor("token_embd.weight", [8, 5])])), LoadError, "got 5 rows for 6 tokens"),
-    ("a type that nothing decodes", written(llama(tensors=[tensor("token_embd.weight", [256, 6], IQ2_XXS_TENSOR)], data=bytes(512))), UnsupportedError, "is iq2_xxs"),
+    (
+        "fewer rows than tokens",
+        written(llama(tensors=[tensor("token_embd.weight", [8, 5])])),
+        LoadError,
+        "got 5 rows for 6 tokens",
+    ),
+    (
+        "a type that nothing decodes",
+        written(llama(tensors=[tensor("token_embd.weight", [256, 6], IQ2_XXS_TENSOR)], data=bytes(512))),
+        UnsupportedError,
+        "is iq2_xxs",
+    ),
     ("weights that are missing", written(llama()), LoadError, "weights do not fit the template"),
-    ("factors that are none", written(llama(tensors=[tensor("token_embd.weight", [8, 4]), tensor("rope_freqs.weight", [4], F16_TENSOR, 128)])), LoadError, "no tensor 'rope_freqs.weight' of f32"),
-    ("factors of 0", written(llama({"tokenizer.ggml.tokens": None}, tensors=[tensor("token_embd.weight", [8, 4]), tensor("rope_freqs.weight", [2], offset=128)])), LoadError, "expected finite numbers above 0"),
-]  # fmt: skip
+    (
+        "factors that are none",
+        written(
+            llama(tensors=[tensor("token_embd.weight", [8, 4]), tensor("rope_freqs.weight", [4], F16_TENSOR, 128)])
+        ),
+        LoadError,
+        "no tensor 'rope_freqs.weight' of f32",
+    ),
+    (
+        "factors of 0",
+        written(
+            llama(
+                {"tokenizer.ggml.tokens": None},
+                tensors=[tensor("token_embd.weight", [8, 4]), tensor("rope_freqs.weight", [2], offset=128)],
+            )
+        ),
+        LoadError,
+        "expected finite numbers above 0",
+    ),
+]
 
 
 def vocabulary(**changes: bytes | None) -> Callable[[Path], None]:
@@ -304,13 +473,28 @@ def vocabulary(**changes: bytes | None) -> Callable[[Path], None]:
 PIECES = value(STRING, "llama")
 TOKENIZERS: list[Attack] = [
     ("G6 narrow numbers for types", tokens("token_type", array(F32, [1] * 6)), LoadError, "array of float32"),
-    ("G6 truth values for scores", written(llama({"tokenizer.ggml.model": value(STRING, "llama"), "tokenizer.ggml.scores": array(BOOL, [1] * 6)})), LoadError, "array of bool"),
-    ("G6 numbers for tokens", tokens("tokens", array(U8, [1] * 6)), LoadError, "array of uint8, expected an array of strings"),
+    (
+        "G6 truth values for scores",
+        written(llama({"tokenizer.ggml.model": value(STRING, "llama"), "tokenizer.ggml.scores": array(BOOL, [1] * 6)})),
+        LoadError,
+        "array of bool",
+    ),
+    (
+        "G6 numbers for tokens",
+        tokens("tokens", array(U8, [1] * 6)),
+        LoadError,
+        "array of uint8, expected an array of strings",
+    ),
     ("G6 one token", tokens("tokens", value(STRING, "a")), LoadError, "got string, expected an array"),
     ("no tokens", vocabulary(tokens=array(STRING, [])), LoadError, "missing or empty"),
     ("a token twice", vocabulary(tokens=array(STRING, [*TOKENS[:-1], "a"])), LoadError, "token 'a' has the ids"),
     ("a token that is no text", vocabulary(tokens=array(STRING, [*TOKENS[:-1], b"\xff"])), LoadError, "not UTF-8"),
-    ("a token that is too long", vocabulary(tokens=array(STRING, [*TOKENS[:-1], "x" * 1025])), LimitError, "too many characters of a token"),
+    (
+        "a token that is too long",
+        vocabulary(tokens=array(STRING, [*TOKENS[:-1], "x" * 1025])),
+        LimitError,
+        "too many characters of a token",
+    ),
     ("fewer types than tokens", vocabulary(token_type=array(I32, [1])), LoadError, "got 1 values, expected 6"),
     ("another model", vocabulary(model=value(STRING, "t5")), UnsupportedError, "got 't5', expected gpt2 or llama"),
     ("no model", vocabulary(model=None), UnsupportedError, "got None"),
@@ -321,12 +505,27 @@ TOKENIZERS: list[Attack] = [
     ("a merge twice", vocabulary(merges=array(STRING, ["a b", "a b"])), LoadError, "has two ranks"),
     ("an end beyond the tokens", vocabulary(eos_token_id=value(U32, 6)), LoadError, "no id, got 6, expected 0 to 5"),
     ("an end of -1", vocabulary(eos_token_id=value(I32, -1)), LoadError, "no id, got -1"),
-    ("a beginning that is not named", vocabulary(add_bos_token=value(BOOL, 1), bos_token_id=None), LoadError, "no such token"),
+    (
+        "a beginning that is not named",
+        vocabulary(add_bos_token=value(BOOL, 1), bos_token_id=None),
+        LoadError,
+        "no such token",
+    ),
     ("pieces without scores", vocabulary(model=PIECES, scores=None), LoadError, "does not fit the tokens, got nothing"),
     ("pieces with fewer scores", vocabulary(model=PIECES, scores=array(F32, [1])), LoadError, "got 1 values"),
-    ("scores that are none", vocabulary(model=PIECES, scores=array(F32, [float("nan")] * 6)), LoadError, "not a number"),
-    ("a piece that is too long", vocabulary(model=PIECES, tokens=array(STRING, [*TOKENS[:-1], "x" * 257])), LimitError, "too long, got 257"),
-]  # fmt: skip
+    (
+        "scores that are none",
+        vocabulary(model=PIECES, scores=array(F32, [float("nan")] * 6)),
+        LoadError,
+        "not a number",
+    ),
+    (
+        "a piece that is too long",
+        vocabulary(model=PIECES, tokens=array(STRING, [*TOKENS[:-1], "x" * 257])),
+        LimitError,
+        "too long, got 257",
+    ),
+]
 
 ATTACKS = [*HEADERS, *KEYS, *TENSORS, *MODELS]
 
@@ -355,6 +554,11 @@ ACCEPTED: list[tuple[str, bytes, int, dict[str, tuple[int, ...]]]] = [
         1,
         {"t": (3,), "u": (4,)},
     ),
-    ("no filling behind the last", content([], [tensor(), tensor("u", offset=32)], bytes(48)), 0, {"t": (4,), "u": (4,)}),
+    (
+        "no filling behind the last",
+        content([], [tensor(), tensor("u", offset=32)], bytes(48)),
+        0,
+        {"t": (4,), "u": (4,)},
+    ),
     ("bytes behind the last", content([], [tensor()], bytes(999)), 0, {"t": (4,)}),
-]  # fmt: skip
+]

@@ -79,7 +79,9 @@ def config_of(file: GgufFile) -> dict[str, Any]:
         )
     splits = file.metadata.integer("split.count")
     if splits is not None and splits > 1:
-        raise UnsupportedError(f"{file.path}: one of {splits} files, expected a whole model; llama-gguf-split merges them")
+        raise UnsupportedError(
+            f"{file.path}: one of {splits} files, expected a whole model; llama-gguf-split merges them"
+        )
     keys = _Keys(file, architecture)
     if keys.has("expert_count") and keys.metadata.integer(f"{architecture}.expert_count"):
         raise UnsupportedError(f"{keys.where('expert_count')}: experts are not supported, expected none")
@@ -146,7 +148,8 @@ def _phi3(file: GgufFile, keys: _Keys) -> dict[str, Any]:
     if _LONG not in file.tensors:
         return config
     original = keys.size("rope.scaling.original_context_length")
-    scaling = {"rope_type": "longrope", "long_factor": _factors(file, _LONG), "short_factor": _factors(file, _SHORT)}
+    scaling: dict[str, Any] = {"rope_type": "longrope"}
+    scaling |= {"long_factor": _factors(file, _LONG), "short_factor": _factors(file, _SHORT)}
     if keys.has("rope.scaling.attn_factor"):
         scaling["attention_factor"] = keys.number("rope.scaling.attn_factor")
     return config | {"original_max_position_embeddings": original, "rope_scaling": scaling}
@@ -158,10 +161,11 @@ def _gemma(model_type: str) -> Callable[[GgufFile, _Keys], dict[str, Any]]:
         width, heads = keys.size("embedding_length"), keys.size("attention.head_count")
         layers = keys.size("block_count", most=MAX_LAYERS)
         is_largest = layers == _LARGEST_GEMMA[keys.architecture]
+        scalar = width / heads if is_largest else keys.size("attention.key_length", width // heads)
         made: dict[str, Any] = {
             "model_type": model_type,
             "norm_unit_offset": False,  # a file has the offset in its weights
-            "query_pre_attn_scalar": width / heads if is_largest else keys.size("attention.key_length", width // heads),
+            "query_pre_attn_scalar": scalar,
             "sliding_window": keys.size("attention.sliding_window"),
             "rope_scaling": _scaling(file, keys),
         }
@@ -231,4 +235,3 @@ def _factors(file: GgufFile, name: str) -> list[float]:
     if not (np.isfinite(factors).all() and (factors > 0).all()):
         raise LoadError(f"{file.path}: tensor {name!r}: not factors, expected finite numbers above 0")
     return factors.tolist()
-

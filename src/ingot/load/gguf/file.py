@@ -128,7 +128,9 @@ class _Cursor:
     def take(self, nbytes: int, what: str) -> bytes:
         """The next bytes. Raises LoadError where there are not so many."""
         if nbytes > self.left:
-            raise LoadError(f"{self.path}: {what} goes beyond the end, got {nbytes} bytes, expected at most {self.left}")
+            raise LoadError(
+                f"{self.path}: {what} goes beyond the end, got {nbytes} bytes, expected at most {self.left}"
+            )
         start, self.position = self.position, self.position + nbytes
         return self._content[start : self.position]
 
@@ -186,7 +188,7 @@ def _entry(cursor: _Cursor, index: int) -> tuple[str, Entry]:
         return key, Entry("string", cursor.text(MAX_STRING_BYTES, what))
     if kind != _ARRAY:
         dtype = _scalar(cursor, kind, what)
-        (value,) = np.frombuffer(cursor.take(dtype.itemsize, what), np.uint8 if dtype == bool else dtype)
+        (value,) = np.frombuffer(cursor.take(dtype.itemsize, what), np.uint8 if dtype.kind == "b" else dtype)
         return key, Entry(dtype.name, _checked_flags(cursor, dtype, value, what).item())
     kind = cursor.number("I", f"type of {what}")
     count = cursor.number("Q", f"count of {what}")
@@ -197,7 +199,7 @@ def _entry(cursor: _Cursor, index: int) -> tuple[str, Entry]:
         return key, Entry("string", [cursor.text(MAX_STRING_BYTES, f"string {i} of {what}") for i in range(count)])
     dtype = _scalar(cursor, kind, what)
     cursor.expect(count, dtype.itemsize, MAX_ELEMENTS, f"elements of {what}")
-    data = np.frombuffer(cursor.take(count * dtype.itemsize, what), np.uint8 if dtype == bool else dtype)
+    data = np.frombuffer(cursor.take(count * dtype.itemsize, what), np.uint8 if dtype.kind == "b" else dtype)
     return key, Entry(dtype.name, _checked_flags(cursor, dtype, data, what))
 
 
@@ -208,7 +210,7 @@ def _scalar(cursor: _Cursor, kind: int, what: str) -> np.dtype:
 
 
 def _checked_flags(cursor: _Cursor, dtype: np.dtype, data: np.ndarray, what: str) -> np.ndarray:
-    if dtype != bool:
+    if dtype.kind != "b":
         return data
     if data.size and data.max() > 1:
         raise LoadError(f"{cursor.path}: {what}: not a truth value, got {data.max()}, expected 0 or 1")

@@ -14,7 +14,7 @@ from ingot.load.hf.strict_json import shown
 
 STRING = 8
 # The dtypes of values by the number of their type.
-SCALARS = {
+SCALARS: dict[int, np.dtype[Any]] = {
     0: np.dtype("<u1"), 1: np.dtype("<i1"), 2: np.dtype("<u2"), 3: np.dtype("<i2"), 4: np.dtype("<u4"),
     5: np.dtype("<i4"), 6: np.dtype("<f4"), 7: np.dtype("?"), 10: np.dtype("<u8"), 11: np.dtype("<i8"),
     12: np.dtype("<f8"),

@@ -45,7 +45,7 @@ class GgufModel(Folder):
 
     def has(self, name: str) -> bool:
         """Whether the metadata say what a folder's file of that name does."""
-        return name in ("tokenizer.json", "config.json") and "tokenizer.ggml.tokens" in self.file.metadata
+        return name == "tokenizer.json" and "tokenizer.ggml.tokens" in self.file.metadata
 
     def text(self, name: str, limit: int) -> str | None:
         """As that of a folder."""
@@ -60,8 +60,6 @@ class GgufModel(Folder):
 
     def json(self, name: str, limit: int) -> dict[str, Any] | None:
         """As that of a folder."""
-        if name == "config.json":
-            return self.config
         return self._tokenizer_files.get(name) if "tokenizer.ggml.tokens" in self.file.metadata else None
 
     @cached_property

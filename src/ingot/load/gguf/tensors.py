@@ -143,9 +143,7 @@ def tensors_of(file: GgufFile, heads: int, kv_heads: int) -> dict[str, BlockTens
 
 def _stored(tensor: GgufTensor, file: GgufFile, pairs: int) -> BlockTensor:
     dtype = DTYPES.get(tensor.type, f32)
-    return BlockTensor(
-        tensor.name, dtype, tensor.shape, file.path, tensor.offset, file.content, tensor.type, pairs
-    )
+    return BlockTensor(tensor.name, dtype, tensor.shape, file.path, tensor.offset, file.content, tensor.type, pairs)
 
 
 def _named(name: str, in_layers: dict[str, str]) -> tuple[str, str]:

@@ -20,6 +20,7 @@ MAX_SPLITS = 1 << 22  # ways to cut the tokens of a SentencePiece model in two
 MAX_PIECE_CHARACTERS = 256  # of a token of a SentencePiece model
 
 _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6
+_NAMED = ("bos", "eos", "eot", "eom", "unknown", "padding")  # tokens, by keys of their own
 _SPACE = "\u2581"  # what SentencePiece writes for a space
 
 _GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -49,7 +50,7 @@ class _Words:
 
 
 # By the names that files give them.
-_WORDS = {
+WAYS_TO_CUT = {
     "default": _Words((r"[\p{P}\$\+<=>\^~\|]+", _GPT_2, r"\p{N}+", "[0-9][0-9][0-9]")),
     "falcon": _Words((r"[\p{P}\$\+<=>\^~\|`]+", _GPT_2, "[0-9][0-9][0-9]")),
     "ufakzeka": _Words((rf"[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_REST}",)),
@@ -90,11 +91,8 @@ class TokenizerKeys:
             raise LoadError(f"{where}: token {shown(text)} has the ids {index} and {self.ids[text]}")
         types = metadata.integers("tokenizer.ggml.token_type")
         self.types = self._each("token_type", types, np.ones(len(texts), np.int32))
-        self.named = {
-            name: index
-            for name in ("bos", "eos", "eot", "eom", "unknown", "padding")
-            if (index := self._id(f"tokenizer.ggml.{name}_token_id")) is not None
-        }
+        found = {name: self._id(f"tokenizer.ggml.{name}_token_id") for name in _NAMED}
+        self.named = {name: index for name, index in found.items() if index is not None}
         self.control = {index for name, index in self.named.items() if name in ("bos", "eos", "eot", "eom")}
         self.control.update(np.flatnonzero(self.types == _CONTROL).tolist())
 
@@ -172,7 +170,7 @@ def _chat_template(metadata: Metadata) -> Any:
     default = metadata.text(first)
     if not named:
         return default
-    templates = named if default is None else {"default": default} | named
+    templates = named if default is None else named | {"default": default}
     return [{"name": name, "template": template} for name, template in templates.items()]
 
 
@@ -183,10 +181,10 @@ def _byte_pairs(keys: TokenizerKeys) -> dict[str, Any]:
     if merges is None:
         raise LoadError(f"{metadata.where('tokenizer.ggml.merges')}: missing, expected pairs of tokens")
     kind = metadata.text("tokenizer.ggml.pre") or "default"
-    if kind not in _WORDS:
+    if kind not in WAYS_TO_CUT:
         where = metadata.where("tokenizer.ggml.pre")
-        raise UnsupportedError(f"{where}: not supported, got {shown(kind)}, expected one of {', '.join(_WORDS)}")
-    words = _WORDS[kind]
+        raise UnsupportedError(f"{where}: not supported, got {shown(kind)}, expected one of {', '.join(WAYS_TO_CUT)}")
+    words = WAYS_TO_CUT[kind]
     splits = [
         {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
         for pattern in words.patterns

@@ -64,5 +64,3 @@ def nonfinite_tensors(folder: Folder) -> Iterator[Nonfinite]:
             infinities += int(np.count_nonzero(magnitudes == exponent))
         if nans or infinities:
             yield Nonfinite(name, nans, infinities)
-
-
