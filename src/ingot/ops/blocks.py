@@ -10,10 +10,11 @@ from typing import Literal
 
 import numpy as np
 
-from ingot.dtype import f32, i4, i8, u8
+from ingot.dtype import DType, f32, i4, i8, u8
 from ingot.errors import ShapeError
 from ingot.ir import TensorType
 from ingot.ops.define import op, sample
+from ingot.ops.quantize import FLOATS
 
 Type = Literal[
     "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs"
@@ -37,8 +38,9 @@ class BlockType:
 def _planes(packed: np.ndarray, width: int, bits: int) -> np.ndarray:
     """The fields of so many bits in bytes [blocks, n]: of every `width` bytes the lowest ones, then those above."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
-    fields = packed.reshape(len(packed), -1, 1, width) >> shifts & np.uint8(2**bits - 1)
-    return fields.reshape(len(packed), -1)
+    count, nbytes = packed.shape
+    fields = packed.reshape(count, nbytes // width, 1, width) >> shifts & np.uint8(2**bits - 1)
+    return fields.reshape(count, 8 // bits * nbytes)
 
 
 def _half(blocks: np.ndarray, start: int) -> np.ndarray:
@@ -48,7 +50,8 @@ def _half(blocks: np.ndarray, start: int) -> np.ndarray:
 
 def _scaled(scales: np.ndarray, steps: np.ndarray, mins: np.ndarray | None = None) -> np.ndarray:
     """Steps [blocks, elements] by the scales of groups [blocks, groups], less what their mins are."""
-    groups = steps.astype(np.float32).reshape(*scales.shape, -1) * scales[:, :, None]
+    size = steps.shape[1] // scales.shape[1]
+    groups = steps.astype(np.float32).reshape(*scales.shape, size) * scales[:, :, None]
     return (groups if mins is None else groups - mins[:, :, None]).reshape(steps.shape)
 
 
@@ -166,20 +169,23 @@ def _blocks_of(x: np.ndarray, type: str) -> np.ndarray:
     return np.ascontiguousarray(x).reshape(-1, BLOCKS[type].nbytes)
 
 
-def _infer_decode(x, *, type):
-    return TensorType(f32, _rows("decode_blocks", x, type))
+def _infer_decode(x, *, type, dtype):
+    if dtype not in FLOATS:
+        raise ShapeError(f"decode_blocks: bad dtype, got {dtype}, expected f32, f16 or bf16")
+    return TensorType(dtype, _rows("decode_blocks", x, type))
 
 
 @op(
     computes=False,
     infer=_infer_decode,
-    samples=[sample(f"x:u8<60[2,{2 * row.nbytes}]", type=name) for name, row in BLOCKS.items()]
-    + [sample("x:u8<60[0,36]", type="q4_0")],
+    samples=[sample(f"x:u8<60[2,{2 * row.nbytes}]", type=name, dtype=f32) for name, row in BLOCKS.items()]
+    + [sample("x:u8<60[0,36]", type="q4_0", dtype=f32)],
 )
-def decode_blocks(x, *, type: Type):
-    """The f32 elements [..., elements] of rows of blocks of a type that GGUF files have, u8[..., bytes]."""
+def decode_blocks(x, *, type: Type, dtype: DType):
+    """The elements [..., elements] of rows of blocks of a type of GGUF files, u8[..., bytes]: f32, rounded once."""
     with np.errstate(over="ignore", invalid="ignore"):
         elements = BLOCKS[type].decode(_blocks_of(x, type))
+        elements = elements.astype(dtype.numpy, copy=False)
     return elements.reshape(*x.shape[:-1], x.shape[-1] // BLOCKS[type].nbytes * BLOCKS[type].elements)
 
 

@@ -73,7 +73,7 @@ class BlockTensor(StoredTensor):
         rows = self._blocks()
         blocks = self._in_order(graph, graph.add_weight(name, rows))
         if self.type not in CODES:
-            return graph.add("decode_blocks", [blocks], f"{name}.decoded", type=self.type).output
+            return graph.add("decode_blocks", [blocks], f"{name}.decoded", type=self.type, dtype=f32).output
         elements, nbytes = SIZES[self.type]
         halves = rows.reshape(*self.shape[:-1], self.shape[-1] // elements, nbytes)[..., :2].view("<f2")[..., 0]
         scales = self._in_order(graph, graph.add_weight(f"{name}.scales", halves))
@@ -91,7 +91,7 @@ class BlockTensor(StoredTensor):
         flat = rows.reshape(-1, rows.shape[-1])
         step = max(1, _PIECE_BYTES // max(1, rows.shape[-1]))
         for row in range(0, len(flat), step):
-            yield decode_blocks(flat[row : row + step], type=self.type).reshape(-1)
+            yield decode_blocks(flat[row : row + step], type=self.type, dtype=f32).reshape(-1)
             release(flat[row : row + step])
 
     def _blocks(self) -> np.ndarray:
