@@ -160,9 +160,9 @@ def _rows(name: str, x: TensorType, type: str) -> tuple:
     """The shape of the elements."""
     nbytes, elements = BLOCKS[type].nbytes, BLOCKS[type].elements
     last = x.shape[-1] if x.rank else 0
-    if x.dtype is not u8 or not x.rank or not isinstance(last, int) or last % nbytes:
+    if x.dtype is not u8 or not x.rank or (isinstance(last, int) and last % nbytes):
         raise ShapeError(f"{name}: bad operand, got {x}, expected u8 with a multiple of {nbytes} in the last dim")
-    return (*x.shape[:-1], last // nbytes * elements)
+    return (*x.shape[:-1], None if last is None else last // nbytes * elements)
 
 
 def _blocks_of(x: np.ndarray, type: str) -> np.ndarray:
