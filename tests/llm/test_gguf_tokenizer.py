@@ -1,6 +1,7 @@
 """Tokenizers in GGUF files: the ids of the folders that they come from, and SentencePiece's by its own definition."""
 
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import gguf
@@ -70,7 +71,7 @@ def test_pieces(kind: str, tmp_path: Path) -> None:
 def merged(symbols: list[str], ids: dict[str, int], scores) -> list[int]:
     """SentencePiece's pairs, merged one at a time."""
     while True:
-        pairs = [(a + b, i) for i, (a, b) in enumerate(zip(symbols, symbols[1:], strict=False)) if a + b in ids]
+        pairs = [(a + b, i) for i, (a, b) in enumerate(pairwise(symbols)) if a + b in ids]
         if not pairs:
             break
         joined, place = max(pairs, key=lambda pair: (scores[ids[pair[0]]], -pair[1]))
