@@ -20,6 +20,8 @@ assert ingot.ops
 LANGUAGE = {
     "append_keys", "append_keys_int8", "append_values", "append_values_int8", "cached_attention", "expert_matmul",
 }  # fmt: skip
+# What decodes the blocks of GGUF files: their loader alone makes these, of weights, so that nothing runs them.
+BLOCKS = {"block_codes", "decode_blocks"}
 # Quantised numbers, strings, tables and trees, which run on the reference.
 TABLES = {
     "dequantize", "label_encode", "pairwise_coupling", "quantize", "regex_full_match", "string_concat",
@@ -41,20 +43,22 @@ KNOWN_GAPS: dict[str, set[str]] = {
         *("compress", "measure", "non_max_suppression", "nonzero", "reduce_over", "unique"),
         *TRIED_IN_MODELS,
         *TABLES,
+        *BLOCKS,
         *(LANGUAGE - {"expert_matmul"}),
     },  # sizes that become data come from the importer; a pass finds rotary; torch takes the rest apart
     # No ONNX op means these; silu is recognised by a pass, refuse is made of a branch where dims were given, unpack of
     # what model folders hold.
-    "onnx": {"log1p", "refuse", "silu", "unpack", *LANGUAGE},
+    "onnx": {"log1p", "refuse", "silu", "unpack", *BLOCKS, *LANGUAGE},
     "kernels": {
         *("arange", "det"),
         # Shapes that depend on data.
         *("compress", "decode_image", "measure", "non_max_suppression", "nonzero", "reduce_over", "unique"),
         *(TRIED_IN_MODELS - {"absent", "scan"}),
         *(TABLES - {"dequantize", "quantize", "tree_ensemble"}),
+        *BLOCKS,
     },
     # A paged cache, an error and an iteration that ONNX cannot say; GAPS has each reason.
-    "to onnx": {"pairwise_coupling", "refuse", *(LANGUAGE - {"expert_matmul"})},
+    "to onnx": {"pairwise_coupling", "refuse", *BLOCKS, *(LANGUAGE - {"expert_matmul"})},
 }
 
 

@@ -30,7 +30,7 @@ A line that ends in \\ goes on in the next one. Ctrl-C stops the answer; a secon
 @click.option("--system", metavar="TEXT", help="What the model is told before the conversation.")
 @with_generation
 def chat(folder: ModelFolder, system: str | None, generation: dict[str, Any]) -> None:
-    """Talk with the language model in FOLDER. /help lists what one can type besides messages."""
+    """Talk with the language model in FOLDER, or in a GGUF file. /help lists what one can type besides messages."""
     conversation = Conversation(folder.open(), system, generation)
     if sys.stdin.isatty():
         import readline  # noqa: F401  input() then edits lines and remembers them

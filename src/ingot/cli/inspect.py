@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ingot.cli.gguf import print_gguf
 from ingot.cli.model import Model, as_json, with_model
 from ingot.cli.terminal import print_json, print_table, print_text
+from ingot.errors import InputError
 from ingot.ir import Graph, Node
 
 if TYPE_CHECKING:
@@ -36,12 +38,24 @@ def explain(model: Model, node: str | None, mode: str | None, as_json: bool) -> 
 
 @click.command()
 @with_model
-@click.option("--stage", type=click.Choice(["graph", "lowered", "plan"]), default="graph", show_default=True)
+@click.option("--stage", type=click.Choice(["graph", "lowered", "plan"]), help="Else graph; a GGUF file has none.")
 @as_json
-def inspect(model: Model, stage: str, as_json: bool) -> None:
-    """Print MODEL at a stage: the graph after the passes, its lowered steps, or where the plan puts every byte."""
+def inspect(model: Model, stage: str | None, as_json: bool) -> None:
+    """Print MODEL at a stage: the graph after the passes, its lowered steps, or where the plan puts every byte.
+
+    Of a GGUF file: its metadata, and its tensors by type.
+    """
+    from ingot.load.gguf import is_gguf
+
+    if is_gguf(model.path):
+        if stage is not None:
+            raise InputError(
+                f"{model.path}: a GGUF file has no stages, got {stage}; expected none, or `explain --mode`"
+            )
+        print_gguf(model.path, as_json)
+        return
     session = model.open()
-    if stage == "graph":
+    if stage in (None, "graph"):
         from ingot.text import dump
 
         if as_json:

@@ -1,4 +1,4 @@
-"""`ingot generate` and `ingot fit`: language models in ordinary Hugging Face folders; options that `chat` shares."""
+"""`ingot generate` and `ingot fit`: language models in Hugging Face folders and GGUF files; options `chat` shares."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A language model's folder and how to open it."""
+    """A language model's folder or file and how to open it."""
 
     path: str
     options: dict[str, Any]
@@ -39,11 +39,11 @@ class ModelFolder:
         """
         from ingot.llm import LLM
         from ingot.load.hf.contents import nonfinite_tensors
-        from ingot.load.hf.folder import read_folder
+        from ingot.load.language import read_model
 
         if self.checks_weights:
             with progress(f"checking {self.path}"):
-                found = list(nonfinite_tensors(read_folder(self.path)))
+                found = list(nonfinite_tensors(read_model(self.path)))
             for tensor in found:
                 click.echo(printable(f"{self.path}: {tensor}"), err=True)
         with progress(f"loading {self.path}"):
@@ -121,7 +121,7 @@ def read_schema(path: Path) -> Any:
 @with_generation
 @as_json
 def generate(folder: ModelFolder, prompt: str, generation: dict[str, Any], as_json: bool) -> None:
-    """Continue PROMPT with the language model in FOLDER; a PROMPT of - is read from stdin."""
+    """Continue PROMPT with the language model in FOLDER, or in a GGUF file; a PROMPT of - is read from stdin."""
     text = sys.stdin.read() if prompt == "-" else prompt
     llm = folder.open()
     if as_json:
@@ -188,7 +188,7 @@ def byte_count(context: click.Context, option: click.Parameter, text: str | None
 @click.option("--memory", callback=byte_count, metavar="BYTES", help="Find the largest context for it, as in 4GiB.")
 @as_json
 def fit(folder: ModelFolder, sequences: int, memory: int | None, as_json: bool) -> None:
-    """Say how much memory the language model in FOLDER takes, to the byte, without reading its weights."""
+    """Say how much memory the language model in FOLDER, or in a GGUF file, takes, to the byte, from headers alone."""
     from ingot.llm import fit as planned
 
     plan = planned(folder.path, sequences=sequences, budget=memory, **folder.options)

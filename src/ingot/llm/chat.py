@@ -68,10 +68,10 @@ class ChatTemplate:
         Raises LoadError when there is none or it is no text, LimitError for one of more than 64 KiB.
         """
         folder = folder if isinstance(folder, Folder) else Folder(folder)
-        config_path = os.path.join(folder.path, "tokenizer_config.json")
+        config_path = folder.where("tokenizer_config.json")
         config = folder.json("tokenizer_config.json", MAX_SETTINGS_BYTES) or {}
         file = folder.text("chat_template.jinja", MAX_TEMPLATE_BYTES)
-        where = config_path if file is None else os.path.join(folder.path, "chat_template.jinja")
+        where = config_path if file is None else folder.where("chat_template.jinja")
         sources = _sources(config.get("chat_template"), where) if file is None else {"default": file}
         if not sources:
             raise LoadError(

@@ -9,7 +9,8 @@ from ingot.compile import Compiler
 from ingot.errors import LimitError
 from ingot.llm.engine import Engine, mode_of, modes_of
 from ingot.llm.options import Options, expect_range
-from ingot.load.hf import Folder, longest_context, read_folder
+from ingot.load.hf import Folder, longest_context
+from ingot.load.language import read_model
 from ingot.lower import Lowered
 from ingot.ops.kv_cache import CACHE_BLOCK
 from ingot.plan import Plan
@@ -83,7 +84,7 @@ def fit(
 
     Raises what `LLM` raises, and LimitError, with both numbers, when not even a small context fits the budget.
     """
-    source = read_folder(os.fspath(folder))
+    source = read_model(os.fspath(folder))
     if budget is not None:
         expect_range("budget", budget, 1, 1 << 62)
         context = longest_context(source) if context is None else context

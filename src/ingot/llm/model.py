@@ -1,4 +1,4 @@
-"""LLM: a language model in a folder, for people and programs."""
+"""LLM: a language model in a folder or file, for people and programs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from ingot.llm.sampling import Sampling
 from ingot.llm.saved_state import read_state, write_state
 from ingot.llm.text import TextStream
 from ingot.llm.tokenizer import Tokenizer, end_ids
-from ingot.load.hf import read_folder
 from ingot.load.hf.config import MAX_CONFIG_BYTES
 from ingot.load.hf.contents import fingerprint
 from ingot.load.hf.strict_json import shown
+from ingot.load.language import read_model
 from ingot.reports import Explanation
 
 _SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
@@ -61,7 +61,7 @@ class Completion:
 
 
 class LLM:
-    """A Hugging Face folder of a language model, ready to generate; or of an encoder, ready to embed.
+    """A Hugging Face folder or GGUF file of a language model, ready to generate; or a folder of an encoder, to embed.
 
     context: positions that a sequence may have; what the model allows, but at most 4096, unless it is given.
     precision: "f32", or "bf16", which stores weights in bf16 and may round activations to it where the CPU multiplies
@@ -87,7 +87,7 @@ class LLM:
         sequences: int = 4,
     ):
         with bounded(os.fspath(folder)):
-            self._folder = read_folder(os.fspath(folder))
+            self._folder = read_model(os.fspath(folder))
             self.options = Options.of(
                 self._folder,
                 context=context,
@@ -341,7 +341,7 @@ class LLM:
             return Sampling(**{**self._sampling_defaults, **options})
         except InputError as error:
             Sampling(**options)  # raises where it is the caller's own that are wrong
-            raise LoadError(f"{self._folder.path}/generation_config.json: {error}") from error
+            raise LoadError(f"{self._folder.where('generation_config.json')}: {error}") from error
 
     @cached_property
     def _sampling_defaults(self) -> dict[str, Any]:

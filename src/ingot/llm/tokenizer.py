@@ -74,7 +74,7 @@ class Tokenizer:
         are too large, UnsupportedError for parts whose time is not bounded, ResourceError when `tokenizers` is missing.
         """
         folder = folder if isinstance(folder, Folder) else Folder(folder)
-        where = os.path.join(folder.path, "tokenizer.json")
+        where = folder.where("tokenizer.json")
         content = folder.text("tokenizer.json", MAX_FILE_BYTES)
         if content is None:
             raise LoadError(
@@ -204,7 +204,7 @@ class Tokenizer:
     def _name_ends(self, folder: Folder) -> None:
         """bos, eos and pad. `add_bos_token` of older files says nothing: post_processor does."""
         config = folder.json("tokenizer_config.json", MAX_SETTINGS_BYTES) or {}
-        where = os.path.join(folder.path, "tokenizer_config.json")
+        where = folder.where("tokenizer_config.json")
         named = {key: token_text(config, key, where) for key in ("bos_token", "eos_token", "pad_token")}
         ids = {key: self._rust.token_to_id(text) for key, text in named.items() if text is not None}
         ends = end_ids(folder, self.vocab_size)
@@ -242,7 +242,7 @@ def end_ids(folder: Folder, vocab_size: int) -> Ends:
             listed = value if isinstance(value, list) else [value]
             wrong = [v for v in listed if isinstance(v, bool) or not isinstance(v, int) or not 0 <= v < limit]
             if wrong and name != "pad":
-                where = os.path.join(folder.path, file)
+                where = folder.where(file)
                 raise LoadError(f"{where}: {name}_token_id: no id, got {wrong[0]!r}, expected 0 to {limit - 1}")
             found[name] = frozenset() if wrong else frozenset(listed)
     return Ends(**found)

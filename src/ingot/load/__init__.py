@@ -68,10 +68,14 @@ def load_model(source: Any, example_inputs: tuple[Any, ...] | None = None) -> Lo
 
 
 def _load_path(path: str) -> Loaded:
+    from ingot.load.gguf import is_gguf
+
     if not os.path.exists(path):
         raise FileNotFoundError(2, "no such file", path)
     if os.path.isdir(path):
         return Loaded(_load_encoder(path))
+    if is_gguf(path):
+        raise InputError(f"{path}: a language model keeps state between runs, got a GGUF file; use ingot.LLM")
     if path.endswith(".pt2"):
         from ingot.load.aten import load_pt2
 

@@ -118,43 +118,57 @@ class Static:
 
     @property
     def is_divisible(self) -> bool:
-        """Whether parts of a matrix can be had without making it whole: it is a file's, or the cast of one."""
-        return self.node is None or (self.op == "cast" and self.source.is_divisible)
+        """Whether parts of a matrix can be had without making it whole: it is a file's, a cast, or made row by row."""
+        return self.node is None or (self.op == "cast" and self.source.is_divisible) or self.is_by_rows
 
     def part(self, ranges: tuple[slice, ...]) -> np.ndarray:
-        """Part of a matrix. Of a cast one, only so much is cast, and the pages of the file behind it are let go."""
-        if self.node is None or self.op != "cast":
-            return self.evaluate()[ranges]
-        source = self.source.part(ranges)
-        result = self.node.op.function(source, **self.node.attributes)
-        release(source)
-        return result
+        """Part of a matrix. Of one that is cast or made row by row, only so much is made."""
+        if self.node is not None and self.op == "cast":
+            source = self.source.part(ranges)
+            result = self._apply(source)
+            release(source)
+            return result
+        if self.node is not None and self.is_by_rows:
+            return self.rows(ranges[0])[(slice(None), *ranges[1:])]
+        return self.evaluate()[ranges]
 
     @property
     def is_by_rows(self) -> bool:
         """Whether rows of it can be had from the same rows of what it is made of, and constants of one element."""
-        if self.node is None:
+        node = self.node
+        if node is None:
             return True
-        if self.op not in _BY_ROWS or 0 in self.node.attributes.get("axes", ()):
+        if self.op not in _BY_ROWS or 0 in node.attributes.get("axes", ()):
             return False
-        return all(o.type.rank == 0 or (o.dims[0] == self.dims[0] and o.is_by_rows) for o in self.inputs)
+        if self.op in ("quantize", "dequantize") and node.axis != (1 if node.block else 0):
+            return False
+        if self.op == "unpack" and node.axis == 0:
+            return False
+        return all(o.type.rank == 0 or (o.dims[:1] == self.dims[:1] and o.is_by_rows) for o in self.inputs)
 
     def rows(self, rows: slice, known: dict[Static, np.ndarray] | None = None) -> np.ndarray:
-        """Some rows of a value that `is_by_rows`. known: those of what it is made of, taken before."""
-        known = {} if known is None else known
+        """Some rows of a value that `is_by_rows`; the pages of a file that they were made of are let go.
+
+        known: those of what it is made of, taken before and not let go.
+        """
+        taken = {} if known is None else known
         if self.type.rank == 0:
             return self.evaluate()
         node = self.node
-        if self not in known and node is None:
-            known[self] = self.evaluate()[rows]
-        elif self not in known and node is not None:
-            operands = [operand.rows(rows, known) for operand in self.inputs]
+        if self not in taken and node is None:
+            taken[self] = self.evaluate()[rows]
+        elif self not in taken and node is not None:
+            operands = [operand.rows(rows, taken) for operand in self.inputs]
             attributes = node.attributes
             if self.op == "reshape":
                 attributes = attributes | {"shape": (len(operands[0]), *self.dims[1:])}
             with np.errstate(all="ignore"):
-                known[self] = node.op.function(*operands, **attributes)
-        return known[self]
+                taken[self] = node.op.function(*operands, **attributes)
+        if known is None and node is not None:
+            for value, array in taken.items():
+                if value.node is None:
+                    release(array)
+        return taken[self]
 
     def pieces(self) -> Iterator[np.ndarray]:
         """The value piece by piece along its first axis: as the weights that a concat puts there come one by one."""
@@ -240,7 +254,23 @@ class Static:
 
 # Ops that make rows of a result of the same rows of their operands, where they reduce no first axis.
 _BY_ROWS = frozenset(
-    ("abs", "cast", "div", "greater", "mul", "neg", "quantize", "reduce_max", "reduce_min", "reshape", "where")
+    (
+        "abs",
+        "block_codes",
+        "cast",
+        "decode_blocks",
+        "dequantize",
+        "div",
+        "greater",
+        "mul",
+        "neg",
+        "quantize",
+        "reduce_max",
+        "reduce_min",
+        "reshape",
+        "unpack",
+        "where",
+    )
 )
 
 

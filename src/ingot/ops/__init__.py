@@ -2,6 +2,7 @@
 
 from ingot.ops import (
     attention,
+    blocks,
     cast,
     control,
     conv,
@@ -28,6 +29,7 @@ from ingot.ops import (
 
 __all__ = [
     "attention",
+    "blocks",
     "cast",
     "control",
     "conv",

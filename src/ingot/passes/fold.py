@@ -18,6 +18,8 @@ _SPACIOUS = frozenset(
     ("attention", "avg_pool", "cached_attention", "conv", "conv_transpose", "expert_matmul", "max_pool")
 )
 
+# What makes floats of weights that are stored as codes, or in blocks.
+DECODERS = frozenset(("block_codes", "decode_blocks", "dequantize", "unpack"))
 _LAYOUT = frozenset(("reshape", "permute", "slice", "expand", "concat", "cast"))
 
 
@@ -25,9 +27,9 @@ def fold_constants(graph: Graph) -> bool:
     """Replaces nodes over constants, and over small weights, by constants.
 
     A weight's layout is never folded: reshape, permute, slice, expand, concat and cast of a float weight are views, or
-    a recipe of the weight store, which packs the weight once instead of keeping a second copy. So is a matrix that is
-    made of codes. Only concat and cast of vectors (biases) fold. Integer and bool buffers up to the limit count as
-    constants.
+    a recipe of the weight store, which packs the weight once instead of keeping a second copy. So is what decodes a
+    matrix from codes or blocks, and how these are moved before. Only concat and cast of vectors (biases) fold. Integer
+    and bool buffers up to the limit count as constants.
     """
     spent = sum(v.data.nbytes for v in graph.values.values() if v.kind == "constant" and v.data is not None)
     worked, changed = 0, False
@@ -40,7 +42,7 @@ def fold_constants(graph: Graph) -> bool:
         nbytes = _result_bytes(graph, node)
         if nbytes is None or nbytes > LIMIT_BYTES or spent + nbytes > TOTAL_BYTES:
             continue
-        if node.op.name in _SPACIOUS or _is_weight_layout(graph, node) or _decodes_matrix(graph, node):
+        if node.op.name in _SPACIOUS or _is_weight_layout(graph, node) or _decodes(graph, node):
             continue
         operands = [None if o is None else known(graph, o) for o in node.operands]
         if any(o is not None and array is None for o, array in zip(node.operands, operands, strict=True)):
@@ -118,8 +120,12 @@ def _is_weight_layout(graph: Graph, node: Node) -> bool:
     return any(source is not None for source in sources)
 
 
-def _decodes_matrix(graph: Graph, node: Node) -> bool:
-    return node.op.name == "dequantize" and graph.type(node.output).rank == 2
+def _decodes(graph: Graph, node: Node) -> bool:
+    """Whether a node makes a matrix of floats of fewer bytes, or is one of its operands and nothing else."""
+    if node.op.name in DECODERS:
+        return graph.type(node.outputs[0]).rank == 2
+    users = graph.users(node.outputs[0]) if node.op.name in _LAYOUT else []
+    return bool(users) and all(_decodes(graph, user) for user in users)
 
 
 def _float_weight(graph: Graph, name: str) -> Value | None:

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 
 from ingot.ir import Graph, Node
+from ingot.passes.fold import DECODERS
 from ingot.passes.match import same_type
 
-# What may lie between a weight as it is stored and the floats that it stands for.
-_DECODING = frozenset(
-    ("abs", "cast", "dequantize", "greater", "mul", "neg", "quantize", "reduce_max", "reduce_min", "reshape", "where")
-)
+# What makes floats of a weight as it is stored, or codes of floats before; and how it may be moved then.
+_DECODING = DECODERS | {"abs", "cast", "greater", "mul", "neg", "quantize", "reduce_max", "reduce_min", "where"}
+_MOVES = frozenset(("permute", "reshape"))
 
 
 def merge_matmuls(graph: Graph) -> bool:
     """matmul(x, W1), matmul(x, W2), ... becomes slices of matmul(x, concat(W1, W2, ...)), biases included.
 
-    The weights may be casts, or quantised. Their concat stays in the graph: it is a recipe of the weight store, not a
-    constant.
+    The weights may be casts, decoded, or quantised. Their concat stays in the graph: it is a recipe of the weight
+    store, not a constant.
     Refused: weights that are not rank 2, other scales or flags, a transposed x, another k.
     """
     groups: dict[Any, list[Node]] = {}
@@ -43,17 +43,18 @@ def _is_mergeable(graph: Graph, node: Node, stored: dict[str, bool]) -> bool:
     return graph.type(x).rank >= 2 and None not in graph.type(x).shape
 
 
-def _is_stored(graph: Graph, name: str, known: dict[str, bool]) -> bool:
+def _is_stored(graph: Graph, name: str, known: dict[str, bool], decoded: bool = False) -> bool:
     """Whether a value is a weight or constant, perhaps decoded from how it is stored, or quantised before.
 
-    known: what was found of others.
+    known: what was found of others. decoded: it is, further on.
     """
     node = graph.producer(name)
     if node is None:
         return graph.values[name].kind in ("weight", "constant")
+    if node.op.name not in _DECODING and not (decoded and node.op.name in _MOVES):
+        return False
     if name not in known:
-        operands = [o is not None and _is_stored(graph, o, known) for o in node.operands]
-        known[name] = node.op.name in _DECODING and all(operands)
+        known[name] = all(o is not None and _is_stored(graph, o, known, True) for o in node.operands)
     return known[name]
 
 

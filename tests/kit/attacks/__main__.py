@@ -12,6 +12,7 @@ from attacks import (
     hostile_configs,
     hostile_families,
     hostile_folders,
+    hostile_gguf,
     hostile_onnx,
     hostile_pt2,
     hostile_templates,
@@ -23,6 +24,7 @@ from ingot.errors import IngotError
 from ingot.llm.tokenizer import Tokenizer
 from ingot.load.aten import load_pt2
 from ingot.load.hf import load_language_model, read_folder
+from ingot.load.language import read_model
 from ingot.load.onnx import load_onnx
 
 
@@ -36,6 +38,16 @@ def open_folder(build, folder: Path) -> None:
 def open_language_model(build, folder: Path) -> None:
     build(folder)
     load_language_model(read_folder(folder), context=None)
+
+
+def open_gguf(build, folder: Path) -> None:
+    build(folder)
+    load_language_model(read_model(folder / "model.gguf"), context=None)
+
+
+def open_gguf_tokenizer(build, folder: Path) -> None:
+    build(folder)
+    Tokenizer.read(read_model(folder / "model.gguf"))
 
 
 def open_onnx(build, folder: Path) -> None:
@@ -66,6 +78,8 @@ TABLES = (
     (open_folder, hostile_folders.ATTACKS),
     (open_tokenizer, hostile_tokenizers.ATTACKS),
     (open_language_model, hostile_configs.ATTACKS),
+    (open_gguf, hostile_gguf.ATTACKS),
+    (open_gguf_tokenizer, hostile_gguf.TOKENIZERS),
     (render_template, hostile_templates.ATTACKS),
     (open_pt2, hostile_pt2.ATTACKS),
     (

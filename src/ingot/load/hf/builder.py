@@ -104,7 +104,7 @@ class LayerBuilder:
         width = self.graph.type(x).shape[-1]
         assert isinstance(width, int)
         operands = [x, self.weights.value(f"{self._path}{norm.path}.weight", (width,), norm.where)]
-        if norm.unit_offset:
+        if norm.unit_offset.evaluate(self.names):
             operands[1] = self.add("add", operands[1], self._constant(1.0), hint=f"{norm.path}.offset")
         if norm.bias.evaluate(self.names):
             operands.append(self.weights.value(f"{self._path}{norm.path}.bias", (width,), norm.where))

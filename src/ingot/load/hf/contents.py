@@ -11,10 +11,8 @@ import numpy as np
 
 from ingot.files import release
 from ingot.load.hf.folder import Folder
-from ingot.load.hf.safetensors import StoredTensor
 
 _SAMPLE_BYTES = 4096
-_CHUNK_BYTES = 4 << 20
 
 # Bits of a float's exponent: all set for an infinity or NaN, which has a fraction besides.
 _EXPONENTS = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F80_0000, "f64": 0x7FF0_0000_0000_0000}
@@ -30,7 +28,7 @@ def fingerprint(folder: Folder) -> str:
     for name in sorted(folder.tensors):
         tensor = folder.tensors[name]
         digest.update(json.dumps([name, tensor.dtype.name, tensor.shape]).encode())
-        stored = _stored_bytes(tensor)
+        stored = np.frombuffer(tensor.content, np.uint8, tensor.nbytes, tensor.offset)
         last = max(0, stored.size - _SAMPLE_BYTES)
         for start in sorted({0, last // 2, last}):
             sample = stored[start : start + _SAMPLE_BYTES]
@@ -57,18 +55,12 @@ def nonfinite_tensors(folder: Folder) -> Iterator[Nonfinite]:
         exponent = _EXPONENTS.get(tensor.dtype.name)
         if exponent is None:
             continue
-        bits = _stored_bytes(tensor).view(f"u{tensor.dtype.itemsize}")
-        magnitude = np.array((1 << 8 * tensor.dtype.itemsize - 1) - 1, bits.dtype)
+        bits = np.dtype(f"u{tensor.dtype.itemsize}")
+        magnitude = np.array((1 << 8 * tensor.dtype.itemsize - 1) - 1, bits)
         nans = infinities = 0
-        step = _CHUNK_BYTES // tensor.dtype.itemsize
-        for start in range(0, bits.size, step):
-            magnitudes = bits[start : start + step] & magnitude
-            release(bits[start : start + step])
+        for piece in tensor.pieces():
+            magnitudes = piece.view(bits) & magnitude
             nans += int(np.count_nonzero(magnitudes > exponent))
             infinities += int(np.count_nonzero(magnitudes == exponent))
         if nans or infinities:
             yield Nonfinite(name, nans, infinities)
-
-
-def _stored_bytes(tensor: StoredTensor) -> np.ndarray:
-    return np.frombuffer(tensor.content, np.uint8, tensor.nbytes, tensor.offset)

@@ -42,7 +42,7 @@ class Folder:
         content = self.content("config.json", MAX_CONFIG_BYTES)
         if content is None:
             raise LoadError(f"{self.path}: not a model folder, it has no config.json")
-        return parse_config(content, self._where("config.json"))
+        return parse_config(content, self.where("config.json"))
 
     @cached_property
     def tensors(self) -> Mapping[str, StoredTensor]:
@@ -79,18 +79,19 @@ class Folder:
         try:
             return content.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise LoadError(f"{self._where(name)}: not UTF-8, {error.reason} at byte {error.start}") from error
+            raise LoadError(f"{self.where(name)}: not UTF-8, {error.reason} at byte {error.start}") from error
 
     def json(self, name: str, limit: int) -> dict[str, Any] | None:
         """The JSON object in one of its files; None when there is none. Raises as `text`, LoadError if not strict."""
         content = self.content(name, limit)
-        return None if content is None else parse_object(content, self._where(name))
+        return None if content is None else parse_object(content, self.where(name))
 
-    def _where(self, name: str) -> str:
+    def where(self, name: str) -> str:
+        """How errors call one of its files."""
         return os.path.join(self.path, name)
 
     def _open(self, name: str) -> int:
-        where = self._where(name)
+        where = self.where(name)
         real = os.path.realpath(os.path.join(self._folder, name))
         for root in self._roots:
             relative = os.path.relpath(real, root).split(os.sep)
@@ -107,18 +108,18 @@ class Folder:
             size = os.fstat(descriptor).st_size
             content = file.read(min(size, limit) + 1)  # a buffer of so many is made at once
         if len(content) > limit:
-            raise LimitError(f"{self._where(name)}: too large, got {size} bytes, expected at most {limit}")
+            raise LimitError(f"{self.where(name)}: too large, got {size} bytes, expected at most {limit}")
         return content
 
     def _read_shard(self, name: str) -> dict[str, StoredTensor]:
         descriptor = self._open(name)
         try:
-            return read_safetensors(descriptor, self._where(name))
+            return read_safetensors(descriptor, self.where(name))
         finally:
             os.close(descriptor)
 
     def _read_sharded(self) -> dict[str, StoredTensor]:
-        where = self._where(INDEX)
+        where = self.where(INDEX)
         content = self.content(INDEX, MAX_INDEX_BYTES)
         assert content is not None
         files = _weight_map(parse_object(content, where), where)

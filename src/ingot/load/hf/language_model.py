@@ -76,7 +76,7 @@ def longest_context(folder: Folder) -> int:
 def _described(folder: Folder) -> tuple[Template, Settings]:
     """The template of a folder's architecture, and what the config says to it."""
     model_type = folder.config.get("model_type")
-    where = f"{folder.path}/config.json"
+    where = folder.where("config.json")
     if not isinstance(model_type, str):
         raise LoadError(f"{where}: model_type: missing or no text, got {model_type!r}")
     template = read_template(model_type)

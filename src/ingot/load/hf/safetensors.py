@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,14 +17,15 @@ import numpy as np
 from ingot import dtype
 from ingot.dtype import DType
 from ingot.errors import LimitError, LoadError, UnsupportedError
-from ingot.files import MappedFile
-from ingot.ir import MAX_RANK
+from ingot.files import MappedFile, release
+from ingot.ir import MAX_RANK, Graph
 from ingot.load.hf.strict_json import parse_object, shown
 
 MAX_HEADER_BYTES = 8 << 20  # of a file's header
 MAX_NAME_BYTES = 1024  # of a tensor's name
 _MAX_SHOWN_PROBLEMS = 20
 _LENGTH_BYTES = 8
+_PIECE_BYTES = 4 << 20
 _MAX_RANK = 64  # of the format as others read it; Ingot's own is lower
 _MAX_BYTES = 1 << 62
 
@@ -59,6 +61,19 @@ class StoredTensor:
     def nbytes(self) -> int:
         """Bytes in the file."""
         return self.dtype.nbytes(math.prod(self.shape))
+
+    def add_to(self, graph: Graph, name: str) -> str:
+        """The elements as a weight of a graph."""
+        return graph.add_weight(name, self.array())
+
+    def pieces(self) -> Iterator[np.ndarray]:
+        """The elements one after another, some megabytes at a time, whose pages are let go of after each."""
+        elements = self.array().reshape(-1)
+        step = _PIECE_BYTES // self.dtype.itemsize
+        for start in range(0, elements.size, step):
+            piece = elements[start : start + step]
+            yield piece
+            release(piece)
 
     def array(self) -> np.ndarray:
         """The elements where the file is mapped: read-only, nothing is read, and not aligned if the file is not.

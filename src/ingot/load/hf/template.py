@@ -62,7 +62,7 @@ class Norm:
     op: str
     eps: Expression
     bias: Expression
-    unit_offset: bool
+    unit_offset: Expression
     over: str
 
 
@@ -258,7 +258,9 @@ class _Reader:
         self._norm_op = norm["op"].word("rms_norm", "layer_norm")
         self._eps = norm["eps"].expression()
         self._norm_bias = norm["bias"].expression() if "bias" in norm else Expression("false", "template")
-        self._unit_offset = "unit_offset" in norm and norm["unit_offset"].word("true", "false") == "true"
+        self._unit_offset = (
+            norm["unit_offset"].expression() if "unit_offset" in norm else Expression("false", norm["op"].where)
+        )
 
     def template(self, path: Path) -> Template:
         sections = self._sections

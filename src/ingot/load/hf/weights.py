@@ -110,7 +110,7 @@ class Weights:
             return self._graph.add_weight(name, None, TensorType(f32, shape))
         if stored.dtype not in (f32, f16, bf16):
             raise UnsupportedError(f"{stored.path}: weight {name!r} is {stored.dtype}, expected f32, f16 or bf16")
-        return self._graph.add_weight(name, stored.array())
+        return stored.add_to(self._graph, name)
 
     def _cast(self, stored: str) -> str:
         """The f32 value of one or more weights; of matrices, after rounding."""

@@ -1,0 +1,67 @@
+"""A language model in one GGUF file, as what reads model folders takes it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from ingot.errors import LimitError, LoadError
+from ingot.load.gguf.config import config_of
+from ingot.load.gguf.file import read_gguf
+from ingot.load.gguf.tensors import BlockTensor, tensors_of
+from ingot.load.gguf.tokenizer import tokenizer_files
+from ingot.load.hf.folder import Folder
+
+
+class GgufModel(Folder):
+    """A file; the parts that a folder has in files of their own are made of its metadata when they are asked for.
+
+    Raises as `read_gguf` does.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = os.fspath(path)
+        self.file = read_gguf(path)
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """What config.json would say. Raises LoadError, UnsupportedError, LimitError."""
+        return config_of(self.file)
+
+    @cached_property
+    def tensors(self) -> Mapping[str, BlockTensor]:
+        """Every tensor by the name that a template has for it. Raises LoadError, UnsupportedError."""
+        tokens, rows = self.file.metadata.entries.get("tokenizer.ggml.tokens"), self.config["vocab_size"]
+        if tokens is not None and tokens.is_array and len(tokens.value) > rows:
+            raise LoadError(f"{self.path}: tensor 'token_embd.weight': got {rows} rows for {len(tokens.value)} tokens")
+        return tensors_of(self.file, self.config["num_attention_heads"], self.config["num_key_value_heads"])
+
+    def where(self, name: str) -> str:
+        """How errors call what would be one of a folder's files."""
+        return f"{self.path}: metadata as {name}"
+
+    def has(self, name: str) -> bool:
+        """Whether the metadata say what a folder's file of that name does."""
+        return name == "tokenizer.json" and "tokenizer.ggml.tokens" in self.file.metadata
+
+    def text(self, name: str, limit: int) -> str | None:
+        """As that of a folder."""
+        document = self.json(name, limit)
+        if document is None:
+            return None
+        text = json.dumps(document, ensure_ascii=False)
+        size = len(text.encode())
+        if size > limit:
+            raise LimitError(f"{self.where(name)}: too large, got {size} bytes, expected at most {limit}")
+        return text
+
+    def json(self, name: str, limit: int) -> dict[str, Any] | None:
+        """As that of a folder."""
+        return self._tokenizer_files.get(name) if "tokenizer.ggml.tokens" in self.file.metadata else None
+
+    @cached_property
+    def _tokenizer_files(self) -> dict[str, dict[str, Any]]:
+        return tokenizer_files(self.file.metadata)

@@ -1,0 +1,155 @@
+"""Tensors of a GGUF file under the names that templates have for them, decoded by ops of the graph."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ingot.dtype import DTYPES, f32
+from ingot.errors import LoadError, UnsupportedError
+from ingot.files import release
+from ingot.ir import Graph
+from ingot.load.gguf.config import ROPE_TENSORS
+from ingot.load.gguf.file import SIZES, GgufFile, GgufTensor
+from ingot.load.hf.safetensors import StoredTensor, listed
+from ingot.load.hf.strict_json import shown
+from ingot.ops.blocks import BLOCKS, CODES, decode_blocks
+
+_PIECE_BYTES = 1 << 20  # of blocks that are decoded at once, to look at their numbers
+_LAYER = re.compile(r"blk\.(0|[1-9]\d{0,4})\.([a-z_]+)\.(weight|bias)")
+
+_AROUND = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_IN_LAYERS = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_qkv": "self_attn.qkv_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_NORMS_OF_GEMMA = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+_NAMES = {
+    "gemma2": _IN_LAYERS | _NORMS_OF_GEMMA,
+    "gemma3": _IN_LAYERS | _NORMS_OF_GEMMA,
+    "phi3": _IN_LAYERS | {"ffn_up": "mlp.gate_up_proj"},
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockTensor(StoredTensor):
+    """A tensor of f32, bf16, f16 or of blocks, which are decoded to f32.
+
+    type: one of the names of types. pairs: 0; or the heads of a matrix of queries or keys, in whose rows the elements
+    of a pair that is turned together lie side by side and not half a head apart.
+    """
+
+    type: str
+    pairs: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the file."""
+        elements, nbytes = SIZES[self.type]
+        return math.prod(self.shape) // elements * nbytes
+
+    def add_to(self, graph: Graph, name: str) -> str:
+        """The elements as a value of a graph: a weight, or what ops make of the blocks; in the rows' usual order."""
+        if self.type not in BLOCKS:
+            return self._in_order(graph, graph.add_weight(name, self.array()))
+        rows = self._blocks()
+        blocks = self._in_order(graph, graph.add_weight(name, rows))
+        if self.type not in CODES:
+            return graph.add("decode_blocks", [blocks], f"{name}.decoded", type=self.type, dtype=f32).output
+        elements, nbytes = SIZES[self.type]
+        halves = rows.reshape(*self.shape[:-1], self.shape[-1] // elements, nbytes)[..., :2].view("<f2")[..., 0]
+        scales = self._in_order(graph, graph.add_weight(f"{name}.scales", halves))
+        codes = graph.add("block_codes", [blocks], f"{name}.codes", type=self.type).output
+        axis = len(self.shape) - 1
+        made = graph.add("dequantize", [codes, scales], f"{name}.decoded", axis=axis, block=elements, dtype=f32)
+        return made.output
+
+    def pieces(self) -> Iterator[np.ndarray]:
+        """The elements, some megabytes at a time; those of blocks decoded."""
+        if self.type not in BLOCKS:
+            yield from super(BlockTensor, self).pieces()
+            return
+        rows = self._blocks()
+        flat = rows.reshape(-1, rows.shape[-1])
+        step = max(1, _PIECE_BYTES // max(1, rows.shape[-1]))
+        for row in range(0, len(flat), step):
+            yield decode_blocks(flat[row : row + step], type=self.type, dtype=f32).reshape(-1)
+            release(flat[row : row + step])
+
+    def _blocks(self) -> np.ndarray:
+        """u8 [..., bytes], where the file is mapped."""
+        elements, nbytes = SIZES[self.type]
+        shape = (*self.shape[:-1], self.shape[-1] // elements * nbytes)
+        if not self.nbytes:
+            return np.empty(shape, np.uint8)
+        return np.frombuffer(self.content, np.uint8, self.nbytes, self.offset).reshape(shape)
+
+    def _in_order(self, graph: Graph, stored: str) -> str:
+        if not self.pairs:
+            return stored
+        rows, *rest = graph.type(stored).dims
+        apart = (self.pairs, rows // (2 * self.pairs), 2, *rest)
+        axes = (0, 2, 1, *range(3, len(apart)))
+        found = graph.add("reshape", [stored], f"{stored}.pairs", shape=apart).output
+        found = graph.add("permute", [found], f"{stored}.halves", axes=axes).output
+        return graph.add("reshape", [found], f"{stored}.ordered", shape=(rows, *rest)).output
+
+
+def tensors_of(file: GgufFile, heads: int, kv_heads: int) -> dict[str, BlockTensor]:
+    """The tensors of a language model by the names of templates; those of rotary angles are left out.
+
+    Raises UnsupportedError for types that no op decodes, LoadError for two of one name and bad heads.
+    """
+    architecture = file.metadata.text("general.architecture")
+    interleaved = {"attn_q": heads, "attn_k": kv_heads} if architecture == "llama" else {}
+    tensors: dict[str, BlockTensor] = {}
+    unsupported: list[str] = []
+    for tensor in file.tensors.values():
+        if tensor.name in ROPE_TENSORS:
+            continue
+        if tensor.type not in BLOCKS and tensor.type not in ("f32", "f16", "bf16"):
+            unsupported.append(f"tensor {shown(tensor.name)} is {tensor.type}")
+            continue
+        name, part = _named(tensor.name, _NAMES.get(architecture or "", _IN_LAYERS))
+        if name in tensors:
+            raise LoadError(f"{file.path}: tensors {shown(tensors[name].name)} and {shown(tensor.name)} mean the same")
+        pairs = interleaved.get(part, 0)
+        if pairs and (not tensor.shape or tensor.shape[0] % (2 * pairs)):
+            raise LoadError(f"{file.path}: tensor {shown(tensor.name)}: got {list(tensor.shape)} for {pairs} heads")
+        tensors[name] = _stored(tensor, file, pairs)
+    if unsupported:
+        known = ", ".join(("f32", "f16", "bf16", *BLOCKS))
+        raise UnsupportedError(f"{file.path}: {listed(unsupported)}; types are {known}")
+    return tensors
+
+
+def _stored(tensor: GgufTensor, file: GgufFile, pairs: int) -> BlockTensor:
+    dtype = DTYPES.get(tensor.type, f32)
+    return BlockTensor(tensor.name, dtype, tensor.shape, file.path, tensor.offset, file.content, tensor.type, pairs)
+
+
+def _named(name: str, in_layers: dict[str, str]) -> tuple[str, str]:
+    """A template's name of a tensor, and which part of a layer it is; a name that none has stays."""
+    found = _LAYER.fullmatch(name)
+    if found is not None and found[2] in in_layers:
+        return f"model.layers.{found[1]}.{in_layers[found[2]]}.{found[3]}", found[2]
+    path, _, last = name.rpartition(".")
+    return (f"{_AROUND[path]}.{last}", "") if path in _AROUND else (name, "")

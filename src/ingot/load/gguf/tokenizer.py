@@ -1,0 +1,276 @@
+"""The tokenizer of a GGUF file's metadata, as the `tokenizer.json` and its settings that model folders have.
+
+Two models: "gpt2", pairs of bytes merged by rank inside of words that expressions cut, and "llama", SentencePiece's
+pairs of characters, of which those are merged first that make the token with the best score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ingot.errors import LimitError, LoadError, UnsupportedError
+from ingot.load.gguf.metadata import Metadata
+from ingot.load.hf.strict_json import shown
+
+MAX_SPLITS = 1 << 22  # ways to cut the tokens of a SentencePiece model in two
+MAX_PIECE_CHARACTERS = 256  # of a token of a SentencePiece model
+
+_UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6
+_NAMED = ("bos", "eos", "eot", "eom", "unknown", "padding")  # tokens, by keys of their own
+_SPACE = "\u2581"  # what SentencePiece writes for a space
+
+_GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_CONTRACTIONS = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_QWEN_2 = rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_REST}"
+_LLAMA_3 = rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{_REST}"
+_BEGIN, _UPPER, _LOWER = r"[^\r\n\p{L}\p{N}]?", r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_REST_OF_PATHS = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_GPT_4O = (
+    rf"{_BEGIN}{_UPPER}*{_LOWER}+{_CONTRACTIONS}?|{_BEGIN}{_UPPER}+{_LOWER}*{_CONTRACTIONS}?"
+    rf"|\p{{N}}{{1,3}}|{_REST_OF_PATHS}"
+)
+_TEKKEN = rf"{_BEGIN}{_UPPER}*{_LOWER}+|{_BEGIN}{_UPPER}+{_LOWER}*|\p{{N}}|{_REST_OF_PATHS}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """How text is cut into words: by one expression after the other, each of which keeps what it finds whole.
+
+    whole: a word that is a token is that token, whatever the ranks say. begins: texts begin with a control token.
+    """
+
+    patterns: tuple[str, ...]
+    whole: bool = False
+    begins: bool = False
+
+
+# By the names that files give them.
+WAYS_TO_CUT = {
+    "default": _Words((r"[\p{P}\$\+<=>\^~\|]+", _GPT_2, r"\p{N}+", "[0-9][0-9][0-9]")),
+    "falcon": _Words((r"[\p{P}\$\+<=>\^~\|`]+", _GPT_2, "[0-9][0-9][0-9]")),
+    "ufakzeka": _Words((rf"[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_REST}",)),
+    "tekken": _Words((_TEKKEN,), whole=True, begins=True),
+    **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4"), _Words((_GPT_2,))),
+    **dict.fromkeys(
+        ("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"), _Words((r"\p{N}", _GPT_2))
+    ),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan"), _Words((_QWEN_2,))),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), _Words((_LLAMA_3,), True, True)),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), _Words((_LLAMA_3,))),
+    **dict.fromkeys(("gpt-4o", "llama4"), _Words((_GPT_4O,))),
+}
+# Control tokens that end an answer, beside those that the keys name.
+_ENDS = frozenset(
+    """<|eot_id|> <|eom_id|> <|im_end|> <|end|> <end_of_turn> <|endoftext|> <|end_of_text|> <EOT> _<EOT>
+    <|return|> </s> <eos>""".split()
+)
+
+
+class TokenizerKeys:
+    """What the keys say of tokens: texts, types and scores by id, and the ids that have a meaning of their own.
+
+    Raises LoadError that names the key.
+    """
+
+    def __init__(self, metadata: Metadata):
+        self.metadata = metadata
+        texts = metadata.texts("tokenizer.ggml.tokens")
+        if not texts:
+            raise LoadError(f"{metadata.where('tokenizer.ggml.tokens')}: missing or empty, expected texts of tokens")
+        self.texts = [text or f"[EMPTY_{index}]" for index, text in enumerate(texts)]
+        self.ids = {text: index for index, text in enumerate(self.texts)}
+        if len(self.ids) < len(self.texts):
+            index = next(index for index, text in enumerate(self.texts) if self.ids[text] != index)
+            where = metadata.where("tokenizer.ggml.tokens")
+            text = self.texts[index]
+            raise LoadError(f"{where}: token {shown(text)} has the ids {index} and {self.ids[text]}")
+        types = metadata.integers("tokenizer.ggml.token_type")
+        self.types = self._each("token_type", types, np.ones(len(texts), np.int32))
+        found = {name: self._id(f"tokenizer.ggml.{name}_token_id") for name in _NAMED}
+        self.named = {name: index for name, index in found.items() if index is not None}
+        self.control = {index for name, index in self.named.items() if name in ("bos", "eos", "eot", "eom")}
+        self.control.update(np.flatnonzero(self.types == _CONTROL).tolist())
+
+    @property
+    def ends(self) -> list[int]:
+        """The ids that end an answer."""
+        named = {index for name, index in self.named.items() if name in ("eos", "eot", "eom")}
+        return sorted(named | {index for index in self.control if self.texts[index] in _ENDS})
+
+    def of_type(self, type: int) -> list[int]:
+        """The ids of tokens of a type."""
+        return [int(index) for index in np.flatnonzero(self.types == type)]
+
+    def scores(self) -> np.ndarray:
+        """The score of each token."""
+        return self._each("scores", self.metadata.numbers("tokenizer.ggml.scores"), None)
+
+    def _each(self, name: str, values: np.ndarray | None, default: np.ndarray | None) -> np.ndarray:
+        values = default if values is None else values
+        if values is None or len(values) != len(self.texts):
+            got = "nothing" if values is None else f"{len(values)} values"
+            where = self.metadata.where(f"tokenizer.ggml.{name}")
+            raise LoadError(f"{where}: does not fit the tokens, got {got}, expected {len(self.texts)}")
+        return values
+
+    def _id(self, key: str) -> int | None:
+        index = self.metadata.integer(key)
+        if index is not None and not 0 <= index < len(self.texts):
+            raise LoadError(f"{self.metadata.where(key)}: no id, got {index}, expected 0 to {len(self.texts) - 1}")
+        return index
+
+
+def tokenizer_files(metadata: Metadata) -> dict[str, dict[str, Any]]:
+    """tokenizer.json, tokenizer_config.json and generation_config.json as a model folder would have them.
+
+    Raises LoadError, UnsupportedError for another model or way to cut words, LimitError.
+    """
+    keys = TokenizerKeys(metadata)
+    model = metadata.text("tokenizer.ggml.model")
+    if model == "gpt2":
+        document = _byte_pairs(keys)
+    elif model == "llama":
+        document = _sentence_pieces(keys)
+    else:
+        where = metadata.where("tokenizer.ggml.model")
+        raise UnsupportedError(f"{where}: not supported, got {shown(model)}, expected gpt2 or llama")
+    added = sorted({*keys.control, *keys.of_type(_USER_DEFINED), *keys.of_type(_UNKNOWN)})
+    document["added_tokens"] = [
+        {
+            "id": index,
+            "content": keys.texts[index],
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": index in keys.control or int(keys.types[index]) == _UNKNOWN,
+        }
+        for index in added
+    ]
+    names = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+    settings: dict[str, Any] = {names[name]: keys.texts[i] for name, i in keys.named.items() if name in names}
+    template = _chat_template(metadata)
+    generation = {"bos_token_id": keys.named.get("bos"), "pad_token_id": keys.named.get("padding")}
+    return {
+        "tokenizer.json": {"version": "1.0"} | document,
+        "tokenizer_config.json": settings if template is None else settings | {"chat_template": template},
+        "generation_config.json": generation | {"eos_token_id": keys.ends or None},
+    }
+
+
+def _chat_template(metadata: Metadata) -> Any:
+    """The template, or all of them by name; None where there is none."""
+    first, prefix = "tokenizer.chat_template", "tokenizer.chat_template."
+    named = {key.removeprefix(prefix): metadata.text(key) for key in metadata.entries if key.startswith(prefix)}
+    default = metadata.text(first)
+    if not named:
+        return default
+    templates = named if default is None else named | {"default": default}
+    return [{"name": name, "template": template} for name, template in templates.items()]
+
+
+def _byte_pairs(keys: TokenizerKeys) -> dict[str, Any]:
+    """A model of bytes that are merged by rank."""
+    metadata = keys.metadata
+    merges = metadata.texts("tokenizer.ggml.merges")
+    if merges is None:
+        raise LoadError(f"{metadata.where('tokenizer.ggml.merges')}: missing, expected pairs of tokens")
+    kind = metadata.text("tokenizer.ggml.pre") or "default"
+    if kind not in WAYS_TO_CUT:
+        where = metadata.where("tokenizer.ggml.pre")
+        raise UnsupportedError(f"{where}: not supported, got {shown(kind)}, expected one of {', '.join(WAYS_TO_CUT)}")
+    words = WAYS_TO_CUT[kind]
+    splits = [
+        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+        for pattern in words.patterns
+    ]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return {
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, level]},
+        "post_processor": _around(keys, begins=words.begins),
+        "decoder": level,
+        "model": {"type": "BPE", "ignore_merges": words.whole, "vocab": keys.ids, "merges": merges},
+    }
+
+
+def _sentence_pieces(keys: TokenizerKeys) -> dict[str, Any]:
+    """A model of characters that are merged by the score of what they make; those without a token become bytes."""
+    prefix = keys.metadata.flag("tokenizer.ggml.add_space_prefix")
+    prepends = prefix is None or prefix
+    space = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
+    begin = [{"type": "Prepend", "prepend": _SPACE}] if prepends else []
+    end = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prepends else []
+    back = {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}
+    decoders = [back, {"type": "ByteFallback"}, {"type": "Fuse"}, *end]
+    unknown = keys.named.get("unknown", next(iter(keys.of_type(_UNKNOWN)), None))
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": [*begin, space]},
+        "pre_tokenizer": None,
+        "post_processor": _around(keys, begins=True),
+        "decoder": {"type": "Sequence", "decoders": decoders},
+        "model": {
+            "type": "BPE",
+            "unk_token": None if unknown is None else keys.texts[unknown],
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "vocab": keys.ids,
+            "merges": _merges(keys),
+        },
+    }
+
+
+def _merges(keys: TokenizerKeys) -> list[tuple[str, str]]:
+    """The pairs that make tokens, those of better scores first. Raises LimitError for too many to be looked at."""
+    scores = keys.scores()
+    apart = {*keys.control, *keys.of_type(_UNKNOWN), *keys.of_type(_BYTE), *keys.of_type(_USER_DEFINED)}
+    where = keys.metadata.where("tokenizer.ggml.tokens")
+    longest = max(map(len, keys.texts))
+    if longest > MAX_PIECE_CHARACTERS:
+        raise LimitError(f"{where}: a token is too long, got {longest} characters, expected {MAX_PIECE_CHARACTERS}")
+    tried = sum(map(len, keys.texts))
+    if tried > MAX_SPLITS:
+        raise LimitError(f"{where}: too long together, got {tried} characters, expected at most {MAX_SPLITS}")
+    if np.isnan(scores).any():
+        raise LoadError(f"{keys.metadata.where('tokenizer.ggml.scores')}: not a number, expected scores")
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        for index in np.argsort(-scores, kind="stable").tolist():
+            if index in apart:
+                continue
+            text = keys.texts[index]
+            for cut in range(1, len(text)):
+                left, right = text[:cut], text[cut:]
+                if keys.ids.get(left, -1) not in parted and keys.ids.get(right, -1) not in parted:
+                    yield left, right
+
+    parted = apart | {-1}
+    return list(pairs())
+
+
+def _around(keys: TokenizerKeys, *, begins: bool) -> dict[str, Any] | None:
+    """What stands before and after a text."""
+    ids: dict[str, int | None] = {}
+    for name, default in (("bos", begins and "bos" in keys.named), ("eos", False)):
+        key = f"tokenizer.ggml.add_{name}_token"
+        wanted = keys.metadata.flag(key)
+        if wanted and name not in keys.named:
+            raise LoadError(f"{keys.metadata.where(key)}: no such token, expected tokenizer.ggml.{name}_token_id")
+        ids[name] = keys.named[name] if (default if wanted is None else wanted) else None
+    special = {keys.texts[index]: index for index in ids.values() if index is not None}
+    if not special:
+        return None
+
+    def part(index: int | None) -> list[dict[str, Any]]:
+        return [] if index is None else [{"SpecialToken": {"id": keys.texts[index], "type_id": 0}}]
+
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    single = [*part(ids["bos"]), text, *part(ids["eos"])]
+    tokens = {name: {"id": name, "ids": [index], "tokens": [name]} for name, index in special.items()}
+    pair = [*single, {"Sequence": {"id": "B", "type_id": 0}}]
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens}

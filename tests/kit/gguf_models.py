@@ -1,0 +1,207 @@
+"""Model folders as GGUF files, written by the `gguf` package: `python tests/kit/gguf_models.py FOLDER FILE [TYPE]`.
+
+A converter for what tests need: llama-like decoders, tokenizers of bytes and of SentencePiece.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from gguf import GGMLQuantizationType, TokenType
+from gguf.quants import quantize
+from safetensors import safe_open
+
+from ingot.ops.blocks import BLOCKS
+
+TINY_LM = Path(__file__).parents[2] / "src" / "ingot" / "models" / "tiny-lm"
+# What files call an architecture, by what folders do.
+ARCHITECTURES = {
+    "llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma2": "gemma2",
+    "gemma3_text": "gemma3", "phi3": "phi3",
+}  # fmt: skip
+_GEMMA = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_PARTS = {
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "self_attn.qkv_proj": "attn_qkv", "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+    "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}  # fmt: skip
+_AROUND = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+
+Encode = Callable[[str, np.ndarray], tuple[np.ndarray, GGMLQuantizationType]]
+
+
+def stored_as(type: str) -> Encode:
+    """Matrices as a type, by gguf-py's own quantiser where it has one, else random blocks; the rest as f32."""
+
+    def encode(name: str, tensor: np.ndarray) -> tuple[np.ndarray, GGMLQuantizationType]:
+        kind = GGMLQuantizationType[type.upper()]
+        if tensor.ndim < 2 or tensor.shape[1] % gguf.GGML_QUANT_SIZES[kind][0]:
+            return tensor, GGMLQuantizationType.F32
+        try:
+            return quantize(tensor, kind), kind
+        except NotImplementedError:
+            return random_blocks(type, tensor), kind
+
+    return encode
+
+
+def random_blocks(type: str, tensor: np.ndarray) -> np.ndarray:
+    """Blocks of any bits whose numbers are about as large as a matrix's."""
+    random = np.random.default_rng(tensor.size)
+    block = BLOCKS[type]
+    blocks = random.integers(0, 256, (tensor.size // block.elements, block.nbytes), np.uint8)
+    for start in HALVES[type]:
+        blocks[:, start : start + 2] = np.array([1.0], np.float16).view(np.uint8)
+    largest = np.abs(block.decode(blocks)).max(1)
+    for start in HALVES[type]:
+        scales = (2 * np.abs(tensor).std() / largest).astype(np.float16)
+        blocks[:, start : start + 2] = scales[:, None].view(np.uint8)
+    return blocks.reshape(tensor.shape[0], -1)
+
+
+# Where a block has its numbers of f16.
+HALVES = dict.fromkeys(BLOCKS, (0,)) | {
+    "q4_1": (0, 2), "q5_1": (0, 2), "q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,),
+}  # fmt: skip
+
+
+def read_tensors(folder: Path) -> dict[str, np.ndarray]:
+    """The weights of a folder as f32."""
+    with safe_open(folder / "model.safetensors", framework="pt") as file:
+        return {name: file.get_tensor(name).float().numpy() for name in file.keys()}  # noqa: SIM118
+
+
+def gguf_name(name: str, model_type: str) -> str:
+    """What a file calls a tensor of a folder."""
+    path, _, last = name.rpartition(".")
+    if path in _AROUND:
+        return f"{_AROUND[path]}.{last}"
+    _, _, layer, part = path.split(".", 3)
+    parts = _PARTS | _GEMMA if model_type.startswith("gemma") else _PARTS
+    return f"blk.{layer}.{parts[part]}.{last}"
+
+
+def interleaved(tensor: np.ndarray, heads: int) -> np.ndarray:
+    """Rows as llama.cpp turns them: pairs side by side, not half a head apart."""
+    return tensor.reshape(heads, 2, -1, *tensor.shape[1:]).swapaxes(1, 2).reshape(tensor.shape)
+
+
+def write_gguf(
+    folder: Path,
+    path: Path,
+    encode: Encode,
+    *,
+    pre: str = "ufakzeka",
+    keys: Mapping[str, Any] | None = None,
+    tensors: Mapping[str, np.ndarray] | None = None,
+) -> dict[str, np.ndarray]:
+    """A folder as a file. pre: the name of how words are cut. keys, tensors: more of the architecture's.
+
+    Gives what matrices are after they are decoded by gguf-py, and the rest, under the folder's names.
+    """
+    config = json.loads((folder / "config.json").read_text())
+    architecture = ARCHITECTURES[config["model_type"]]
+    writer = gguf.GGUFWriter(path, architecture)
+    write_config(writer, config, architecture, keys or {})
+    if (folder / "tokenizer.json").exists():
+        write_tokenizer(writer, folder, pre)
+    decoded: dict[str, np.ndarray] = {}
+    heads = {"self_attn.q_proj": "num_attention_heads", "self_attn.k_proj": "num_key_value_heads"}
+    for name, tensor in read_tensors(folder).items():
+        part = next((key for part, key in heads.items() if part in name), None)
+        turned = interleaved(tensor, config[part]) if part and architecture == "llama" else tensor
+        if architecture.startswith("gemma") and "norm" in name:
+            turned = turned + np.float32(1)
+        data, kind = encode(name, turned)
+        back = gguf.quants.dequantize(data, kind).reshape(turned.shape)
+        decoded[name] = back
+        if part and architecture == "llama":
+            decoded[name] = back.reshape(config[part], -1, 2, *back.shape[1:]).swapaxes(1, 2).reshape(back.shape)
+        writer.add_tensor(gguf_name(name, config["model_type"]), data, raw_dtype=kind)
+    for name, tensor in (tensors or {}).items():
+        writer.add_tensor(name, tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return decoded
+
+
+def write_config(
+    writer: gguf.GGUFWriter, config: Mapping[str, Any], architecture: str, extra: Mapping[str, Any]
+) -> None:
+    """The keys of an architecture."""
+    heads = config["num_attention_heads"]
+    head_dim = config.get("head_dim") or config["hidden_size"] // heads
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    rope = config.get("rope_parameters") or config
+    writer.add_rope_freq_base(rope.get("full_attention", rope).get("rope_theta", 10000.0))
+    writer.add_rope_dimension_count(int(head_dim * (rope.get("partial_rotary_factor") or 1)))
+    for key, value in extra.items():
+        add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+        add[type(value)](f"{architecture}.{key}", value)
+
+
+def write_tokenizer(writer: gguf.GGUFWriter, folder: Path, pre: str) -> None:
+    """The keys of a tokenizer: of bytes, or of SentencePiece, whose scores are the ranks of what merges make."""
+    document = json.loads((folder / "tokenizer.json").read_text())
+    model, added = document["model"], {token["id"]: token for token in document["added_tokens"]}
+    ids = {**model["vocab"], **{token["content"]: index for index, token in added.items()}}
+    texts = sorted(ids, key=ids.__getitem__)
+    merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+    is_bytes = not model.get("byte_fallback")
+    types = [_type_of(text, added.get(ids[text]), model) for text in texts]
+    writer.add_tokenizer_model("gpt2" if is_bytes else "llama")
+    writer.add_token_list(texts)
+    writer.add_token_types(types)
+    if is_bytes:
+        writer.add_tokenizer_pre(pre)
+        writer.add_token_merges([" ".join(merge) for merge in merges])
+    else:
+        ranks: dict[str, int] = {}
+        for rank, (left, right) in enumerate(merges):
+            ranks.setdefault(left + right, rank)
+        writer.add_token_scores([-float(ranks.get(text, 1e6)) for text in texts])
+        writer.add_add_space_prefix("Prepend" in json.dumps(document["normalizer"]))
+    around = json.dumps(document["post_processor"] or {})
+    settings = folder / "tokenizer_config.json"
+    named = json.loads(settings.read_text()) if settings.exists() else {}
+    for key, add in (("bos", writer.add_bos_token_id), ("eos", writer.add_eos_token_id)):
+        if named.get(f"{key}_token") in ids:
+            add(ids[named[f"{key}_token"]])
+    writer.add_add_bos_token("SpecialToken" in around)
+    if "chat_template" in named:
+        writer.add_chat_template(named["chat_template"])
+
+
+def _type_of(text: str, added: Mapping[str, Any] | None, model: Mapping[str, Any]) -> TokenType:
+    if text == model.get("unk_token"):
+        return TokenType.UNKNOWN
+    if added is not None:
+        return TokenType.CONTROL if added["special"] else TokenType.USER_DEFINED
+    is_byte = model.get("byte_fallback") and text.startswith("<0x") and text.endswith(">")
+    return TokenType.BYTE if is_byte else TokenType.NORMAL
+
+
+if __name__ == "__main__":
+    write_gguf(Path(sys.argv[1]), Path(sys.argv[2]), stored_as(sys.argv[3] if len(sys.argv) > 3 else "f16"))

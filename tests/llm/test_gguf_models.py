@@ -1,0 +1,189 @@
+"""Language models in GGUF files, beside the folders that they were made of: the same logits, bit for bit."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import ingot
+from gguf_models import TINY_LM, stored_as, write_gguf
+from hf_models import Case, save_model
+from ingot.errors import InputError
+from ingot.llm import fit
+from ingot.load.hf.contents import fingerprint, nonfinite_tensors
+from ingot.load.language import read_model
+from ingot.ops.blocks import BLOCKS
+from tiny_language_models import random_llama
+
+PROMPT = "def is_empty(self):\n"
+IDS = [5, 17, 3, 96, 44, 8, 61, 20, 7, 7, 31, 90, 2]
+
+FACTORS = np.array([1.0, 1.5, 4.0, 8.0], np.float32)
+LONG = {"short_factor": [1.0, 1.5, 2.0, 3.0], "long_factor": [1.0, 2.0, 5.0, 9.0]}
+GEMMA = {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 9}
+
+
+def scaled(kind: str, theta: float = 500.0, **parameters: object) -> dict[str, object]:
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **parameters}}
+
+
+# A folder, and the keys and tensors of the file that say the same beside those that all files have.
+FAMILIES = [
+    (Case("llama", "llama"), {}, {}),
+    (
+        Case(
+            "llama, biases and tied", "llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}
+        ),
+        {},
+        {},
+    ),
+    (Case("llama, head_dim", "llama", {"head_dim": 12, "num_key_value_heads": 4}), {}, {}),
+    (
+        Case("llama, linear rope", "llama", scaled("linear", factor=4.0)),
+        {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0},
+        {},
+    ),
+    (
+        Case("llama, yarn rope", "llama", scaled("yarn", factor=4.0, original_max_position_embeddings=32)),
+        {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 32},
+        {},
+    ),
+    (
+        Case(
+            "llama, frequencies",
+            "llama",
+            scaled(
+                "longrope",
+                original_max_position_embeddings=128,
+                attention_factor=1.0,
+                short_factor=FACTORS.tolist(),
+                long_factor=FACTORS.tolist(),
+            ),
+        ),
+        {},
+        {"rope_freqs.weight": FACTORS},
+    ),
+    (Case("mistral", "mistral", {"sliding_window": 9}), {"attention.sliding_window": 9}, {}),
+    (Case("qwen2", "qwen2", {"tie_word_embeddings": True}), {}, {}),
+    (Case("qwen3", "qwen3", {"head_dim": 16}), {}, {}),
+    (
+        Case("gemma2", "gemma2", GEMMA),
+        {"attention.sliding_window": 9, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+        {},
+    ),
+    (
+        Case("gemma3", "gemma3_text", GEMMA | {"layer_types": ["sliding_attention", "full_attention"]}),
+        {"attention.sliding_window": 9, "attention.sliding_window_pattern": 2},
+        {},
+    ),
+    (Case("phi3", "phi3", {"sliding_window": 9}), {"attention.sliding_window": 9}, {}),
+    (Case("phi3, partial", "phi3", scaled("default", partial_rotary_factor=0.75)), {}, {}),
+    (
+        Case(
+            "phi3, long",
+            "phi3",
+            {"original_max_position_embeddings": 16, **scaled("longrope", attention_factor=1.25, **LONG)},
+        ),
+        {"rope.scaling.original_context_length": 16, "rope.scaling.attn_factor": 1.25},
+        {f"rope_factors_{name}.weight": np.array(LONG[f"{name}_factor"], np.float32) for name in ("long", "short")},
+    ),
+]
+
+
+@pytest.mark.parametrize(("case", "keys", "tensors"), FAMILIES, ids=lambda each: getattr(each, "name", ""))
+def test_families(case: Case, keys, tensors, tmp_path: Path) -> None:
+    save_model(case, tmp_path / "folder")
+    write_gguf(tmp_path / "folder", tmp_path / "model.gguf", stored_as("f32"), keys=keys, tensors=tensors)
+    expected = ingot.LLM(tmp_path / "folder", precision="f32", threads=1).logits(IDS)
+    found = ingot.LLM(tmp_path / "model.gguf", threads=1).logits(IDS)
+    assert np.ptp(expected) > 1e-3
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with rows of whole blocks of every type."""
+    folder = tmp_path_factory.mktemp("gguf") / "wide"
+    random_llama(folder, hidden_size=256, intermediate_size=512, num_hidden_layers=1)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("type", "precision"),
+    [*((type, "f32") for type in ("f32", "f16", "bf16", *BLOCKS)), *((t, "bf16") for t in ("bf16", "q4_0", "q4_k"))],
+)
+def test_types(type: str, precision: str, wide: Path, tmp_path: Path) -> None:
+    """As a folder with the numbers that gguf-py decodes."""
+    folder = tmp_path / "folder"
+    shutil.copytree(wide, folder)
+    decoded = write_gguf(folder, tmp_path / "model.gguf", stored_as(type))
+    save_file({name: np.ascontiguousarray(tensor) for name, tensor in decoded.items()}, folder / "model.safetensors")
+    options = {"precision": precision, "threads": 2, "context": 16}
+    found = ingot.LLM(tmp_path / "model.gguf", **options).logits(IDS)
+    np.testing.assert_array_equal(found, ingot.LLM(folder, **options).logits(IDS))
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped model in bf16, as it is."""
+    path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
+    write_gguf(TINY_LM, path, stored_as("bf16"))
+    return path
+
+
+def test_the_shipped_model(tiny: Path) -> None:
+    """Text, tokens, chats and memory are those of its folder."""
+    file, folder = ingot.LLM(tiny), ingot.LLM(TINY_LM)
+    assert file.options == folder.options and file.options.precision == "bf16"
+    assert file.generate(PROMPT, max_tokens=40) == folder.generate(PROMPT, max_tokens=40)
+    messages = [{"role": "user", "content": "import os"}]
+    assert file.chat(messages, max_tokens=20) == folder.chat(messages, max_tokens=20)
+    assert fit(tiny) == fit(TINY_LM)
+
+
+def test_ends_of_answers(tiny: Path) -> None:
+    file, folder = ingot.LLM(tiny).tokenizer, ingot.LLM(TINY_LM).tokenizer
+    for name in ("bos", "pad", "eos", "prefix", "suffix", "special", "added", "vocab_size"):
+        expected = None if name == "pad" else getattr(folder, name)  # which the file does not name
+        assert getattr(file, name) == expected, name
+
+
+def test_contents_of_weights(wide: Path, tmp_path: Path) -> None:
+    """Files are told apart by what is in them, and numbers that are none are found in blocks too."""
+    prints = set()
+    for type in ("f32", "q8_0", "q4_k"):
+        path = tmp_path / f"{type}.gguf"
+        write_gguf(wide, path, stored_as(type))
+        model = read_model(path)
+        prints.add(fingerprint(model))
+        assert not list(nonfinite_tensors(model))
+        tensor = model.file.tensors["blk.0.ffn_down.weight"]
+        content = bytearray(path.read_bytes())
+        content[tensor.offset : tensor.offset + 4] = b"\x00\x7c\x80\x7f"  # f16's infinity, f32's too
+        path.write_bytes(content)
+        (found,) = nonfinite_tensors(read_model(path))
+        assert found.name == "model.layers.0.mlp.down_proj.weight" and found.nans + found.infinities > 0
+    assert len(prints) == 3
+
+
+def test_a_file_is_no_session(tiny: Path) -> None:
+    with pytest.raises(InputError, match="a language model keeps state between runs, got a GGUF file"):
+        ingot.InferenceSession(tiny)
+
+
+def test_commands(tiny: Path, call) -> None:
+    code, out, _ = call("generate", tiny, PROMPT, "--max-tokens", 8)
+    assert (code, out) == (0, ingot.LLM(TINY_LM).generate(PROMPT, max_tokens=8) + "\n")
+    code, out, _ = call("inspect", tiny)
+    assert code == 0 and "general.architecture" in out and "blk.4.ffn_down.weight" in out and "bf16" in out
+    code, out, _ = call("inspect", tiny, "--json")
+    document = json.loads(out)
+    assert (code, document["metadata"]["llama.block_count"], len(document["tensors"])) == (0, 5, 47)
+    assert document["metadata"]["tokenizer.ggml.tokens"]["count"] == 4096
+    code, out, _ = call("fit", tiny, "--json")
+    assert (code, json.loads(out)["total"]) == (0, fit(TINY_LM).total)
+    code, _, err = call("inspect", tiny, "--stage", "plan")
+    assert code == 65 and "a GGUF file has no stages" in err

@@ -1,0 +1,82 @@
+"""Parts of matrices that weights are decoded to: those of the whole, made without making it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ingot.dtype import bf16, f32, from_numpy
+from ingot.ir import TensorType
+from ingot.lower.recipe import Static
+from ingot.ops.blocks import BLOCKS, CODES
+
+ROWS, BLOCKS_OF_ROW = 23, 3
+
+
+def weight(name: str, data: np.ndarray) -> Static:
+    return Static(name, (TensorType(from_numpy(data.dtype), data.shape),), data=data, is_weight=True)
+
+
+def blocks(type: str) -> Static:
+    random = np.random.default_rng(2)
+    return weight("w", random.integers(0, 60, (ROWS, BLOCKS_OF_ROW * BLOCKS[type].nbytes), np.uint8))
+
+
+def scaled(axis: int, block: int, *shape: int) -> Static:
+    """Codes by scales of a shape."""
+    random = np.random.default_rng(3)
+    codes = weight("c", random.integers(-128, 128, (ROWS, 12)).astype(np.int8))
+    scales = weight("s", random.random(shape, np.float32))
+    return codes.derive("dequantize", scales, axis=axis, block=block, dtype=f32)
+
+
+def by_codes(type: str) -> Static:
+    scales = weight("s", np.random.default_rng(4).random((ROWS, BLOCKS_OF_ROW)).astype(np.float16))
+    codes = blocks(type).derive("block_codes", type=type)
+    return codes.derive("dequantize", scales, axis=1, block=BLOCKS[type].elements, dtype=f32)
+
+
+def moved(type: str) -> Static:
+    """All rows but the first."""
+    rows = blocks(type)
+    return rows.derive("slice", starts=(1, 0), stops=rows.dims, steps=(1, 1))
+
+
+# The matrix, and whether it is made row by row.
+CASES = {
+    **{f"{type} decoded": (blocks(type).derive("decode_blocks", type=type, dtype=f32), True) for type in BLOCKS},
+    **{f"{type} codes": (by_codes(type), True) for type in CODES},
+    "rounded": (by_codes("q4_0").derive("cast", dtype=bf16).derive("cast", dtype=f32), True),
+    "a scale a row": (scaled(0, 0, ROWS), True),
+    "a scale for all": (scaled(0, 0), False),
+    "a scale a column": (scaled(1, 0, 12), False),
+    "scales of blocks of a row": (scaled(1, 4, ROWS, 3), True),
+    "scales of blocks of a column": (scaled(0, 4, 6, 12), False),
+    "rows moved": (moved("q6_k").derive("decode_blocks", type="q6_k", dtype=f32), False),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parts_are_those_of_the_whole(name: str) -> None:
+    value, is_divisible = CASES[name]
+    whole = value.evaluate()
+    assert value.is_divisible == is_divisible
+    for rows in (slice(0, 5), slice(5, 6), slice(20, 99), slice(3, 3)):
+        for columns in (slice(None), slice(2, 7)):
+            part = value.part((rows, columns))
+            assert part.dtype == whole.dtype
+            np.testing.assert_array_equal(part, whole[rows, columns])
+
+
+def test_only_the_rows_that_are_asked_for_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = by_codes("q5_0").derive("cast", dtype=bf16)
+    made = []
+    apply = Static._apply
+
+    def counted(self: Static, *operands: np.ndarray) -> np.ndarray:
+        made.append(len(operands[0]))
+        return apply(self, *operands)
+
+    monkeypatch.setattr(Static, "_apply", counted)
+    value.part((slice(4, 9), slice(None)))
+    assert made == [5, 5, 5]

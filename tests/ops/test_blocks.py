@@ -1,0 +1,63 @@
+"""Blocks of GGUF files: every type beside the `gguf` package, bit for bit."""
+
+import gguf
+import numpy as np
+import pytest
+from gguf.quants import dequantize
+
+from ingot.dtype import f32
+from ingot.ops.blocks import BLOCKS, CODES, block_codes, decode_blocks
+from ingot.ops.quantize import dequantize as by_scale
+
+ROWS, BLOCKS_OF_ROW = 61, 9
+
+
+def random_rows(name: str, *, finite: bool = True) -> np.ndarray:
+    """u8 [rows, bytes]: any bits at all, but that the scales of f16 are numbers where that is asked for."""
+    random = np.random.default_rng(list(BLOCKS).index(name))
+    blocks = random.integers(0, 256, (ROWS * BLOCKS_OF_ROW, BLOCKS[name].nbytes), np.uint8)
+    if finite:
+        for start in HALVES[name]:
+            blocks[:, start + 1] &= 0xBB  # an exponent without its third bit: no infinity, no NaN
+    return blocks.reshape(ROWS, -1)
+
+
+# Where a block has its numbers of f16.
+HALVES = dict.fromkeys(BLOCKS, (0,)) | {
+    "q4_1": (0, 2), "q5_1": (0, 2), "q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_decodes_as_the_gguf_package_does(name: str) -> None:
+    rows = random_rows(name)
+    expected = dequantize(rows, gguf.GGMLQuantizationType[name.upper()])
+    found = decode_blocks(rows, type=name, dtype=f32)
+    assert found.dtype == np.float32 and np.isfinite(expected).all() and len(np.unique(expected)) > 1000
+    np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_scales_that_are_no_numbers(name: str) -> None:
+    """Such a file has numbers that are none, at the same places."""
+    rows = random_rows(name, finite=False)
+    with np.errstate(all="ignore"):
+        expected = dequantize(rows, gguf.GGMLQuantizationType[name.upper()])
+    assert not np.isfinite(expected).all()
+    np.testing.assert_array_equal(decode_blocks(rows, type=name, dtype=f32), expected)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_sizes_are_those_of_the_gguf_package(name: str) -> None:
+    sizes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name.upper()]]
+    assert (BLOCKS[name].elements, BLOCKS[name].nbytes) == sizes
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_codes_by_scales_are_the_elements(name: str) -> None:
+    rows = random_rows(name)
+    scales = rows.reshape(ROWS, BLOCKS_OF_ROW, -1)[:, :, :2].view(np.float16)[:, :, 0]
+    codes = block_codes(rows, type=name)
+    assert codes.dtype == CODES[name][1].numpy
+    found = by_scale(codes, scales, axis=1, block=BLOCKS[name].elements, dtype=f32)
+    np.testing.assert_array_equal(found.view(np.uint32), decode_blocks(rows, type=name, dtype=f32).view(np.uint32))
