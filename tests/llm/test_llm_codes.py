@@ -10,6 +10,7 @@ import pytest
 
 import ingot
 from ingot.cli.demo_language import FOLDER
+from ingot.quantize import Plan, quantize_folder
 from kernel_calls import ISAS
 
 pytestmark = pytest.mark.native
@@ -76,3 +77,23 @@ def test_it_says_what_it_does(precision: str) -> None:
         assert "round_rows_i8" in kernels and f"gather_{precision}_panels" in kernels
     llm = ingot.LLM(FOLDER, precision="f32")
     assert f"not gemm_{precision}_packed" in str(llm.explain("model.layers.0.residual", "prefill"))
+
+
+def products(llm: ingot.LLM) -> set[str]:
+    """The kernels of the products of a prompt."""
+    kernels = [step.kernel for step in llm.engine.mode("prefill").native.lowered.steps]
+    return {kernel for kernel in kernels if kernel.startswith("gem")}
+
+
+def test_a_folder_of_codes_keeps_them(tmp_path: Path) -> None:
+    """Its own codes are what products read, and they are those of its floats, unless a precision asks for these."""
+    quantize_folder(FOLDER, tmp_path / "few", Plan("int4"))
+    llm = ingot.LLM(tmp_path / "few")
+    assert llm.options.precision == "int8"
+    assert products(llm) == {"gemm_int4_packed", "gemm_int4_gated", "gemm_int8_packed"}  # the vocabulary has 8 bits
+    decoded = ingot.LLM(tmp_path / "few", precision="f32")
+    assert all("_f32_" in kernel for kernel in products(decoded))
+    ids = text()[:60]
+    found, expected = llm.logits(ids), decoded.logits(ids)
+    assert np.linalg.norm(found - expected) < 0.03 * np.linalg.norm(expected)
+    assert products(ingot.LLM(tmp_path / "few", precision="int4")) == products(llm)

@@ -40,8 +40,8 @@ class Options:
         sequences: int,
     ) -> Options:
         """Raises InputError for an option out of its range, and what reading the folder's description raises."""
-        stored_bf16 = _mostly_bf16(folder)
-        chosen = precision_of(precision or ("bf16" if stored_bf16 else "f32"), OF_LANGUAGE_MODELS)
+        stored = _stored(folder)
+        chosen = precision_of(precision or stored, OF_LANGUAGE_MODELS)
         cache_dtype = cache_dtype or ("f32" if chosen.weights is None else "bf16")
         _expect_one_of("cache_dtype", cache_dtype, tuple(CACHE_DTYPES))
         expect_range("threads", threads, 0, MAX_THREADS)
@@ -54,7 +54,7 @@ class Options:
         # int8, by every instruction set.
         rounded = chosen.rounded((*library.dots(isa), i8), required=False)
         target = Target(isa, threads or usable_threads(), rounded=rounded)
-        weights = None if stored_bf16 and chosen.weights is bf16 else chosen.weights
+        weights = None if OF_LANGUAGE_MODELS[stored].weights is chosen.weights else chosen.weights
         positions = min(longest_context(folder), DEFAULT_CONTEXT) if context is None else context
         return Options(chosen.name, cache_dtype, positions, sequences, weights, target)
 
@@ -69,11 +69,14 @@ class Options:
         )
 
 
-def _mostly_bf16(folder: Folder) -> bool:
+def _stored(folder: Folder) -> str:
+    """The precision that keeps a folder's matrices as they are: codes of any width have their rows rounded to int8."""
+    if folder.config.get("quantization_config") is not None:
+        return "int8"
     sizes = {True: 0, False: 0}
     for tensor in folder.tensors.values():
         sizes[tensor.dtype is bf16] += tensor.nbytes
-    return sizes[True] > sizes[False]
+    return "bf16" if sizes[True] > sizes[False] else "f32"
 
 
 def _expect_one_of(name: str, value: str, valid: tuple[str, ...]) -> None:

@@ -51,7 +51,7 @@ class Weights:
         name = self._found(name)
         if name not in self._values:
             value = self._cast(self._load(name, shape, where))
-            if self._matrices in GROUPED and len(shape) == 2 and not self._is_coded(name):
+            if self._matrices in GROUPED and len(shape) == 2 and not self._is_of_codes(value):
                 value = quantised(self._graph, value, self._matrices)
             self._values[name] = value
         return self._values[name]
@@ -81,6 +81,11 @@ class Weights:
             raise LoadError(
                 f"{self._folder.path}: {len(self._problems)} weights do not fit the template\n  " + "\n  ".join(lines)
             )
+
+    def _is_of_codes(self, value: str) -> bool:
+        """Whether a matrix is made of codes already, which stay as they are."""
+        node = self._graph.producer(value)
+        return node is not None and node.op.name == "dequantize"
 
     def _is_coded(self, name: str) -> bool:
         return self._coded is not None and self._coded.has(name)
