@@ -125,7 +125,16 @@ def torch_reduce_over(x, axes, *, kind, keepdims):
     return ORACLE[f"reduce_{kind}"](x, axes=tuple(axes.tolist()), keepdims=keepdims)
 
 
+def parts(z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return z.real, z.imag
+
+
 ORACLE = {
+    "fft": lambda re, im, *, axis, inverse: parts(
+        (torch.fft.ifft if inverse else torch.fft.fft)(torch.complex(re, im), dim=axis)
+    ),
+    "rfft": lambda x, *, axis: parts(torch.fft.rfft(x, dim=axis)),
+    "irfft": lambda re, im, *, axis, length: torch.fft.irfft(torch.complex(re, im), length, dim=axis),
     "div": lambda a, b: a / b if a.dtype.is_floating_point else torch.div(a, b, rounding_mode="trunc"),
     "floor_div": torch.floor_divide,
     "mod": torch.remainder,

@@ -48,7 +48,7 @@ CASES = {
     **{f"{type} codes": (by_codes(type), True) for type in CODES},
     "rounded": (by_codes("q4_0").derive("cast", dtype=bf16).derive("cast", dtype=f32), True),
     "a scale a row": (scaled(0, 0, ROWS), True),
-    "a scale for all": (scaled(0, 0), False),
+    "a scale for all": (scaled(0, 0), True),
     "a scale a column": (scaled(1, 0, 12), False),
     "scales of blocks of a row": (scaled(1, 4, ROWS, 3), True),
     "scales of blocks of a column": (scaled(0, 4, 6, 12), False),

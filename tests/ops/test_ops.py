@@ -205,6 +205,7 @@ ORACLE |= quantize_cases.ORACLE
 # Cases of ONNX's rules compare strings, tables, trees, boxes, and what has no samples.
 WITHOUT_ORACLE = {"dims", "random_uniform", "label_encode", "tfidf", "tree_ensemble", "unique", "non_max_suppression"}
 WITHOUT_ORACLE |= {"decode_image", "pairwise_coupling", "roi_align"}  # cases of their rules have some
+WITHOUT_ORACLE |= {"block_codes", "decode_blocks"}  # test_blocks.py asks gguf
 WITHOUT_ORACLE |= {name for name, op in OPS.items() if not op.samples}
 WITHOUT_ORACLE |= {name for name in OPS if name[:5] in ("strin", "regex")}
 CHOOSING = ("cast", "iota", "quantize", "dequantize", "tfidf", "label_encode", "unpack")  # their results' dtype
@@ -214,6 +215,9 @@ REFUSED_BY_TORCH = {
     ("max_pool_indices", "x[0,2,3,3]"),
     ("avg_pool", "x[0,2,3,3]"),
     ("group_norm", "x[0,4,2] w[4] b[4]"),
+    ("fft", "x[0,3] y[0,3]"),
+    ("rfft", "x[0,4]"),
+    ("irfft", "x[0,3] y[0,3]"),
 }
 REFUSED_BY_TORCH |= quantize_cases.REFUSED
 

@@ -84,7 +84,8 @@ void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int
                    float scale, float *panel);
 
 /* panel[(k + 1) / 2][32][2] of bf16, whose element (i, j) lies at i * k_stride + j * n_stride; the rest is zeros. */
-void K(pack_pairs)(const uint16_t *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride, float *panel);
+void K(pack_pairs)(const uint16_t *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
+                   float *panel);
 
 /* The rows of a block when `rows` are cut evenly into register tiles. Rows whose addresses are equal modulo 4096 bytes
  * share a set of an 8-way L1 cache, so no more than 8 of them go together. */

@@ -138,7 +138,8 @@ static inline void pack_bf16_columns(const char *src, int64_t k, int64_t n, int6
   }
 }
 
-void K(pack_pairs)(const uint16_t *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride, float *panel) {
+void K(pack_pairs)(const uint16_t *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
+                   float *panel) {
   if (n < INGOT_PANEL || k % 2) memset(panel, 0, (size_t)((k + 1) / 2 * INGOT_PANEL) * sizeof *panel);
   pack_bf16_columns((const char *)src, k, n, 2 * k_stride, 2 * n_stride, (uint16_t *)(void *)panel);
 }

@@ -159,11 +159,10 @@ class Static:
             taken[self] = self.evaluate()[rows]
         elif self not in taken and node is not None:
             operands = [operand.rows(rows, taken) for operand in self.inputs]
-            attributes = node.attributes
             if self.op == "reshape":
-                attributes = attributes | {"shape": (len(operands[0]), *self.dims[1:])}
-            with np.errstate(all="ignore"):
-                taken[self] = node.op.function(*operands, **attributes)
+                taken[self] = operands[0].reshape(len(operands[0]), *self.dims[1:])
+            else:
+                taken[self] = self._apply(*operands)
         if known is None and node is not None:
             for value, array in taken.items():
                 if value.node is None:
