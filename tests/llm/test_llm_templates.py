@@ -1,5 +1,6 @@
 """Every template through LLM, over more than one block of the cache: chunks, single steps and company change no bit."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -34,3 +35,15 @@ def test_same_bits(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for generation in llm.run(generations):
         drawn[generations.index(generation)].append(generation.token)
     assert drawn == alone
+
+
+def test_kinds_of_layers_by_their_pattern(tmp_path: Path):
+    """Folders of Gemma 3 that do not list the kinds of their layers have a full one after so many others."""
+    case = Case("pattern", "gemma3_text", {"head_dim": 16, "sliding_window": 9, "num_hidden_layers": 7})
+    model = save_model(case, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config.pop("layer_types").index("full_attention") == 5
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    ids = np.random.default_rng(0).integers(3, 99, 30).astype(np.int32)
+    found = ingot.LLM(tmp_path, precision="f32").logits(ids.tolist())
+    np.testing.assert_allclose(found, expected_logits(model, ids), atol=1e-3)

@@ -240,10 +240,23 @@ def _sections(path: Path) -> dict[str, Item]:
 
 
 def _joined(path: Path, section: str) -> dict[str, Item]:
-    """The entries of a section by name, with those of the template that the file extends."""
+    """The entries of a section by name, with those of the template that the file extends.
+
+    An entry that replaces one takes its place, and new ones before it go along, so that it may name them.
+    """
     root = read_document(path).entries()
     own = root[section].entries() if section in root else {}
-    return _joined(path.with_name(f"{root['extends'].text()}.yaml"), section) | own if "extends" in root else own
+    if "extends" not in root:
+        return own
+    inherited = _joined(path.with_name(f"{root['extends'].text()}.yaml"), section)
+    new: list[str] = []
+    places = {name: [name] for name in inherited}
+    for name in own:
+        new.append(name)
+        if name in inherited:
+            places[name], new = new, []
+    entries = inherited | own
+    return {name: entries[name] for names in (*places.values(), new) for name in names}
 
 
 class _Reader:
