@@ -48,10 +48,14 @@ def eager(workload: Workload, folder: Path, threads: int, precision: str) -> Cal
 
 
 def exact(workload: Workload) -> np.ndarray:
-    """The output of torch in float64."""
+    """The output of torch in float64, also of what the module makes itself."""
     module, inputs = workload.build()
-    with torch.inference_mode():
-        return module.double()(*(x.double() if x.is_floating_point() else x for x in inputs)).numpy()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.inference_mode():
+            return module.double()(*(x.double() if x.is_floating_point() else x for x in inputs)).numpy()
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def compiled(workload: Workload, folder: Path, threads: int, precision: str) -> Call:
