@@ -8,20 +8,17 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
-from ingot.compile import compile_mode
-from ingot.dtype import bf16, f32, i32, i64
+from ingot.dtype import bf16, f32, i64
 from ingot.emit.c import emit
 from ingot.ir import Graph, TensorType
-from ingot.lower import Target
 from ingot.lower.cpu.formats import BF16
 from ingot.lower.recipe import make_recipe, static_value
 from ingot.passes import optimize
-from ingot.run.arena import Arena
 from ingot.run.interpret import interpret
-from ingot.run.program import Program
 from ingot.run.store import WeightStore
 from kernel_calls import DOT_ISAS, ISAS, at_page_end, blank, element_strides, every, run, ways
 from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, gamma, gate_packed, packed, random
+from stored_products import compiled, products_of
 
 pytestmark = pytest.mark.native
 
@@ -141,39 +138,14 @@ def test_pack(n: int, k: int, layout: str) -> None:
 
 
 def model(rows: int, k: int, half: int, stored: object = bfloat16, seed: int = 0) -> Graph:
-    """A tied and an untied table, parallel products that merge, a gated pair.
+    """stored: the dtype of the file; f32 weights hold the same bf16 numbers."""
 
-    stored: the dtype of the file; f32 weights hold the same bf16 numbers.
-    """
-    graph = Graph("model")
-    ids = graph.add_input("ids", TensorType(i32, (rows,)))
-
-    def weight(name: str, *shape: int) -> str:
+    def weight(graph: Graph, name: str, *shape: int) -> str:
         data = (np.random.default_rng([seed, *name.encode()]).standard_normal(shape) / 4).astype(bfloat16)
         added = graph.add_weight(name, data.astype(stored))
         return added if stored is np.float32 else graph.add("cast", [added], dtype=f32).output
 
-    def product(x: str, name: str, n: int, inputs: int = k) -> str:
-        return graph.add("matmul", [x, weight(name, n, inputs)], transpose_b=True).output
-
-    table = weight("table", 100, k)
-    embedded = [graph.add("gather", [t, ids], axis=0).output for t in (table, weight("other", 100, k))]
-    x = graph.add("add", embedded).output
-    graph.set_output("k", product(x, "key", 32))
-    x = graph.add("add", [x, product(x, "query", k)]).output
-    gate, up = product(x, "gate", half), product(x, "up", half)
-    x = graph.add("mul", [graph.add("silu", [gate]).output, up]).output
-    graph.set_output("y", graph.add("matmul", [product(x, "down", k, half), table], transpose_b=True).output)
-    return graph
-
-
-def compiled(graph: Graph, **target: object) -> tuple[Program, list[str]]:
-    graph = graph.copy()
-    optimize(graph)
-    options = {"threads": 2, "run_nanoseconds": 0, "part_nanoseconds": 1} | target
-    program = Program(compile_mode(graph, Target(**options)), WeightStore(2), Arena())
-    assert program.single is not None
-    return program, [step.kernel for step in program.single.lowered.steps]
+    return products_of(weight, rows, k, half)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 40])

@@ -5,18 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
-from ingot.compile import compile_mode
-from ingot.dtype import f16, f32, i4, i8, i32, u4, u8
+from ingot.dtype import f16, f32, i4, i8, u4, u8
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.quantised import quantised
-from ingot.lower import Target
 from ingot.ops.quantize import dequantize
-from ingot.passes import optimize
-from ingot.run.arena import Arena
 from ingot.run.interpret import interpret
 from ingot.run.program import Program
-from ingot.run.store import WeightStore
 from kernel_calls import ISAS
+from stored_products import compiled, products_of
 
 pytestmark = pytest.mark.native
 
@@ -42,30 +38,11 @@ def stored(graph: Graph, name: str, n: int, k: int, dtype: object, group: int = 
 
 
 def model(rows: int, k: int, half: int, dtype: object, group: int = 32) -> Graph:
-    """A tied and an untied table, parallel products that merge, a gated pair."""
-    graph = Graph("model")
-    ids = graph.add_input("ids", TensorType(i32, (rows,)))
-
-    def product(x: str, name: str, n: int, inputs: int = k) -> str:
-        return graph.add("matmul", [x, stored(graph, name, n, inputs, dtype, group)], transpose_b=True).output
-
-    table, other = (stored(graph, name, 100, k, dtype, group) for name in ("table", "other"))
-    x = graph.add("add", [graph.add("gather", [t, ids], axis=0).output for t in (table, other)]).output
-    graph.set_output("k", product(x, "key", 32))
-    x = graph.add("add", [x, product(x, "query", k)]).output
-    gate, up = product(x, "gate", half), product(x, "up", half)
-    x = graph.add("mul", [graph.add("silu", [gate]).output, up]).output
-    graph.set_output("y", graph.add("matmul", [product(x, "down", k, half), table], transpose_b=True).output)
-    return graph
+    return products_of(lambda graph, name, n, k: stored(graph, name, n, k, dtype, group), rows, k, half)
 
 
-def compiled(graph: Graph, **target: object) -> tuple[Program, list[str]]:
-    graph = graph.copy()
-    optimize(graph)
-    options = {"threads": 2, "run_nanoseconds": 0, "part_nanoseconds": 1, "rounded": (i8,)} | target
-    program = Program(compile_mode(graph, Target(**options)), WeightStore(2), Arena())
-    assert program.single is not None
-    return program, [step.kernel for step in program.single.lowered.steps]
+def rounding(graph: Graph, **target: object) -> tuple[Program, list[str]]:
+    return compiled(graph, **({"rounded": (i8,)} | target))
 
 
 @pytest.mark.parametrize("name", CODES)
@@ -77,7 +54,7 @@ def test_models_of_codes(name: str, k: int, half: int, group: int) -> None:
     exact = interpret(graph, {"ids": ids}, float64=True)
     first = None
     for isa, threads in itertools.product(ISAS, (1, 2, 3)):
-        program, kernels = compiled(graph, isa=isa, threads=threads)
+        program, kernels = rounding(graph, isa=isa, threads=threads)
         assert [kernel for kernel in kernels if kernel.startswith("gather")] == [f"gather_{name}_panels"] * 2
         products = [f"gemm_{name}_packed", f"gemm_{name}_gated", f"gemm_{name}_packed", f"gemm_{name}_packed"]
         assert [kernel for kernel in kernels if kernel.startswith("gemm")] == products
@@ -89,14 +66,14 @@ def test_models_of_codes(name: str, k: int, half: int, group: int) -> None:
     for got, wanted in zip(first, exact.values(), strict=True):
         assert abs(got - wanted).max() <= 0.04 * abs(wanted).max()  # four roundings, each of up to 1 in 254
     for rows in (1, 3, 7):
-        program, _ = compiled(model(rows, k, half, CODES[name], group))
+        program, _ = rounding(model(rows, k, half, CODES[name], group))
         for few, many in zip(program.run([ids[:rows]]), first, strict=True):
             assert few.tobytes() == many[:rows].tobytes()
 
 
 @pytest.mark.parametrize("name, nbytes", [("int8", 34), ("int4", 18), ("int8_zeros", 35), ("int4_zeros", 19)])
 def test_nothing_is_kept_wide(name: str, nbytes: int) -> None:
-    program, _ = compiled(model(3, 64, 96, CODES[name]))
+    program, _ = rounding(model(3, 64, 96, CODES[name]))
     assert program.single is not None
     recipes = [t.recipe for t in program.single.lowered.tensors.values() if t.recipe is not None]
     assert {recipe.dtype for recipe in recipes} == {CODES[name]}
@@ -114,7 +91,7 @@ def test_columns_of_codes(axis: int, group: int) -> None:
     operands = [graph.add_weight("w", codes), graph.add_weight("s", scales)]
     weight = graph.add("dequantize", operands, axis=axis, block=group, dtype=f32).output
     graph.set_output("y", graph.add("matmul", [x, weight]).output)
-    program, kernels = compiled(graph)
+    program, kernels = rounding(graph)
     assert kernels == ["round_rows_i8", "gemm_int8_packed"]
     rows = random("x", 5, 96)
     wide = dequantize(codes, scales, axis=axis, block=group, dtype=f32).astype(float)
@@ -135,14 +112,14 @@ def test_what_no_panel_holds_is_made_wide(axis: int, group: int, scale: object, 
     operands = [graph.add_weight("w", codes), graph.add_weight("s", scales)]
     weight = graph.add("dequantize", operands, axis=axis, block=group, dtype=f32).output
     graph.set_output("y", graph.add("matmul", [x, weight], transpose_b=True).output)
-    program, kernels = compiled(graph, rounded=rounded)
+    program, kernels = rounding(graph, rounded=rounded)
     assert len(kernels) == 1 and "f32_packed" in kernels[0]
     wide = Graph("plain")
     x = wide.add_input("x", TensorType(f32, (5, 96)))
     held = wide.add_weight("w", dequantize(codes, scales, axis=axis, block=group, dtype=f32))
     wide.set_output("y", wide.add("matmul", [x, held], transpose_b=True).output)
     rows = random("x", 5, 96)
-    assert program.run([rows])[0].tobytes() == compiled(wide)[0].run([rows])[0].tobytes()
+    assert program.run([rows])[0].tobytes() == rounding(wide)[0].run([rows])[0].tobytes()
 
 
 @pytest.mark.parametrize("dtype, error", [(i8, 1 / 254), (i4, 1 / 8)])
