@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gguf
 import llama_cpp
 import numpy as np
 
@@ -29,7 +28,7 @@ from ingot.load.gguf import GgufModel, read_gguf
 from ingot.load.gguf.tokenizer import WAYS_TO_CUT
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kit"))
-from gguf_models import TINY_LM, stored_as, write_gguf, write_tokenizer
+from gguf_models import TINY_LM, stored_as, write_gguf, write_tokens
 from small_tokenizers import KINDS, write_folder
 from tiny_language_models import random_llama
 
@@ -131,17 +130,6 @@ def tokenizer_files(folder: Path) -> Iterator[tuple[str, Path]]:
         names = {"bos_token": "<s>", "eos_token": "</s>"}
         source = write_folder(folder / kind, KINDS[kind]().to_str(), tokenizer_config=names)
         yield kind, write_tokens(source, folder / f"{kind}.gguf", kind)
-
-
-def write_tokens(source: Path, path: Path, pre: str) -> Path:
-    """A file that has a tokenizer and nothing else."""
-    writer = gguf.GGUFWriter(path, "llama")
-    write_tokenizer(writer, source, pre)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
 
 
 def differing_ids(path: Path, texts: list[str]) -> int:

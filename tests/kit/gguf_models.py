@@ -162,6 +162,17 @@ def write_config(
         add[type(value)](f"{architecture}.{key}", value)
 
 
+def write_tokens(source: Path, path: Path, pre: str) -> Path:
+    """A file that has the tokenizer of a folder and nothing else."""
+    writer = gguf.GGUFWriter(path, "llama")
+    write_tokenizer(writer, source, pre)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def write_tokenizer(writer: gguf.GGUFWriter, folder: Path, pre: str) -> None:
     """The keys of a tokenizer: of bytes, or of SentencePiece, whose scores are the ranks of what merges make."""
     document = json.loads((folder / "tokenizer.json").read_text())

@@ -7,7 +7,7 @@ from pathlib import Path
 import gguf
 import pytest
 
-from gguf_models import TINY_LM, write_tokenizer
+from gguf_models import TINY_LM, write_tokens
 from ingot.llm.tokenizer import Tokenizer
 from ingot.load.gguf import GgufModel
 from ingot.load.gguf.tokenizer import WAYS_TO_CUT
@@ -24,13 +24,7 @@ def texts() -> list[str]:
 
 
 def tokenizer(source: Path, path: Path, pre: str) -> Tokenizer:
-    writer = gguf.GGUFWriter(path, "llama")
-    write_tokenizer(writer, source, pre)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return Tokenizer.read(GgufModel(path))
+    return Tokenizer.read(GgufModel(write_tokens(source, path, pre)))
 
 
 @pytest.mark.parametrize(
