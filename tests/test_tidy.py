@@ -34,6 +34,7 @@ ROOMS = (
     ("llm", "dynamo", "onnx_backend"),
     ("quantize",),
     ("cli",),
+    ("__main__",),
 )
 STRANGERS = {("run", "emit"), ("emit", "run")}
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
@@ -321,7 +322,7 @@ def test_no_skips():
 
 def test_every_module_is_reachable():
     entry_points = re.findall(r'"(ingot[\w.]*):\w+"', (ROOT / "pyproject.toml").read_text())
-    waiting, seen = ["ingot", "ingot.onnx_backend", *entry_points], set()
+    waiting, seen = ["ingot", "ingot.__main__", "ingot.onnx_backend", *entry_points], set()
     while waiting:
         module = waiting.pop()
         if module in MODULES and module not in seen:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ingot.errors import (
     ExtensionError,
     IngotError,
+    IngotWarning,
     InputError,
     LimitError,
     LoadError,
@@ -36,6 +37,7 @@ __all__ = [
     "ExternalKernel",
     "InferenceSession",
     "IngotError",
+    "IngotWarning",
     "InputError",
     "LimitError",
     "LoadError",
@@ -71,3 +73,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LATE:
         raise AttributeError(f"module 'ingot' has no attribute {name!r}")
     return getattr(importlib.import_module(_LATE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

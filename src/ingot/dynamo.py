@@ -20,7 +20,7 @@ from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule
 
-from ingot.errors import LimitError, UnsupportedError
+from ingot.errors import IngotWarning, LimitError, UnsupportedError
 from ingot.load.aten import load_traced, to_numpy
 from ingot.session import InferenceSession
 
@@ -127,4 +127,4 @@ def _readable(node: torch.fx.Node) -> str:
 
 
 def _warn(reason: str) -> None:
-    warnings.warn(f"ingot: this graph runs in PyTorch: {reason}", UserWarning, stacklevel=2)
+    warnings.warn(f"ingot: this graph runs in PyTorch: {reason}", IngotWarning, stacklevel=2)

@@ -14,6 +14,10 @@ class IngotError(Exception):
     exit_code = 70
 
 
+class IngotWarning(UserWarning):
+    """What the user should know, though it stops nothing."""
+
+
 class LoadError(IngotError):
     """A model file or module is malformed, truncated, cyclic or reaches outside its folder."""
 

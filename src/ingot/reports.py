@@ -10,6 +10,7 @@ import numpy as np
 
 from ingot.dtype import bf16
 from ingot.errors import InputError
+from ingot.ir import Graph
 from ingot.lower import step_cost
 from ingot.lower.cost import Cost
 from ingot.lower.lowered import Choice
@@ -22,7 +23,8 @@ class Explanation:
     """For each node with a kernel: the candidates, the chosen one and why the others were refused.
 
     sizes: for each dim with a limit, whether one program serves all its sizes, and why not. rounded: the names of what
-    is kept in bf16, weights and what steps hand to one another; of a node alone it says nothing.
+    is kept in bf16, weights and what steps hand to one another; of a node alone it says nothing. fused: the values
+    whose kernels compute the one node that is explained, where it has none of its own.
     """
 
     isa: str
@@ -32,6 +34,7 @@ class Explanation:
     choices: tuple[Choice, ...]
     fallback: tuple[str, ...]
     detailed: bool
+    fused: tuple[str, ...] = ()
 
     @staticmethod
     def of(
@@ -41,20 +44,25 @@ class Explanation:
         node: str | None = None,
         external: Sequence[Choice] = (),
     ) -> Explanation:
-        """Explains compiled programs; `node` is the name of one value. Raises InputError when no choice made it.
+        """Explains compiled programs; `node` is the name of one value. Raises InputError when no step computes it.
 
         external: choices of kernels of shared libraries.
         """
         choices = [*(choice for program in programs for choice in program.lowered.choices), *external]
+        fused: tuple[str, ...] = ()
         if node is not None:
-            choices = [choice for choice in choices if choice.node == node]
+            chosen = {choice.node for choice in choices}
+            fused = () if node in chosen else _computed_in(node, [program.graph for program in programs], chosen)
+            choices = [choice for choice in choices if choice.node in (node, *fused)]
             if not choices:
                 raise InputError(f"explain: no such node, got {node!r}, expected a value that `list-nodes` prints")
         target = programs[0].lowered.target if programs else None
         isa, threads = (target.isa, target.threads) if target else ("", 0)
         tensors = (tensor for program in programs for tensor in program.lowered.tensors.values())
         rounded = () if node else tuple((t.name, t.kind) for t in tensors if t.dtype is bf16)
-        return Explanation(isa, threads, tuple(sizes), rounded, tuple(choices), tuple(fallback), node is not None)
+        return Explanation(
+            isa, threads, tuple(sizes), rounded, tuple(choices), tuple(fallback), node is not None, fused
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -69,10 +77,14 @@ class Explanation:
         ]
         rest = {"nodes": nodes, "fallback": list(self.fallback)}
         rest["rounded"] = [{"name": name, "kind": kind} for name, kind in self.rounded]
+        if self.fused:
+            rest["fused_into"] = list(self.fused)
         return {"isa": self.isa, "threads": self.threads, "sizes": list(self.sizes), **rest}
 
     def __str__(self) -> str:
         lines = [f"{self.isa}, {self.threads} threads", *self.sizes]
+        if self.fused:
+            lines.append(f"fused into {', '.join(self.fused)}")
         lines += [f"{name}: {kind} in bf16" for name, kind in self.rounded]
         for choice in self.choices:
             lines.append(f"{choice.node}: {choice.op} -> {choice.candidates[-1][0]}")
@@ -80,6 +92,19 @@ class Explanation:
                 lines += [f"  not {kernel}: {reason}" for kernel, reason in choice.candidates[:-1]]
         lines += [f"on the reference: {text}" for text in self.fallback]
         return "\n".join(lines)
+
+
+def _computed_in(node: str, graphs: Sequence[Graph], chosen: set[str]) -> tuple[str, ...]:
+    """The nearest values with a kernel of their own on the ways from a value to its readers; () for an unknown one."""
+    found: dict[str, None] = {}
+    for graph in graphs:
+        waiting = [node] if node in graph.values and graph.producer(node) is not None else []
+        for value in waiting:
+            if value in chosen:
+                found[value] = None
+            else:
+                waiting += [output for user in graph.users(value) for output in user.outputs if output not in waiting]
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

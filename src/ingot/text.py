@@ -27,12 +27,15 @@ from ingot.ir import OPS, Graph, Node, Op, OptionalType, SequenceType, TensorTyp
 
 _BARE = re.compile(r"[A-Za-z_][\w.]*")
 _INLINE_ELEMENTS = 64
+_SHOWN_ELEMENTS = 8  # of a constant in a short text
 _AS_BYTES = (f16, bf16, *NARROW)
 _MAX_DEPTH = 40  # of subgraphs and types in one another
 
 
-def dump(graph: Graph) -> str:
-    """The text of a graph; data of weights is left out, constants are exact."""
+def dump(graph: Graph, *, is_short: bool = False) -> str:
+    """The text of a graph; data of weights is left out, constants are exact. is_short: long ones are left out, too, and
+    the text is for reading alone.
+    """
     lines = [f"graph {_name(graph.name)}"]
     for name in graph.inputs:
         lines.append(f"input {_name(name)}: {graph.values[name].type}")
@@ -41,7 +44,8 @@ def dump(graph: Graph) -> str:
             lines.append(f"weight {_name(name)}: {value.type}")
         elif value.kind == "constant":
             assert value.data is not None
-            lines.append(f"constant {_name(name)}: {value.type} = {_array(value.data)}")
+            data = "..." if is_short and value.data.size > _SHOWN_ELEMENTS else _array(value.data)
+            lines.append(f"constant {_name(name)}: {value.type} = {data}")
         elif value.kind == "state":
             lines.append(f"state {_name(name)}: {value.type} -> {_name(graph.states[name])}")
     lines += [dump_node(graph, node) for node in graph.nodes]

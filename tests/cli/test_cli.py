@@ -182,8 +182,70 @@ def test_inspect_prints_a_graph_that_parses(call):
     from ingot.text import dump, parse
 
     graph = ingot.InferenceSession(DIGITS).graph
-    _, out, _ = call("inspect", DIGITS)
+    _, out, _ = call("inspect", DIGITS, "--full")
     assert dump(parse(out)) == dump(graph) == out
+
+
+def test_inspect_leaves_long_constants_out(call):
+    _, out, _ = call("inspect", DIGITS)
+    _, full, _ = call("inspect", DIGITS, "--full")
+    assert "constant classifier.features.0.weight: f32[16, 1, 3, 3] = ...\n" in out
+    assert "constant scalar_tensor_default: f32[] = [1.6e+01]\n" in out
+    assert [line.partition(" = ")[0] for line in out.splitlines()] == [
+        line.partition(" = ")[0] for line in full.splitlines()
+    ]
+
+
+def test_a_fused_node_is_explained_by_what_it_is_fused_into(call):
+    _, out, _ = call("explain", DIGITS, "linear.matmul", "--dim", "batch=2", "--json")
+    explained = json.loads(out)
+    assert explained["fused_into"] == ["gelu_2"] == [node["node"] for node in explained["nodes"]]
+    _, out, _ = call("explain", DIGITS, "linear.matmul", "--dim", "batch=2")
+    assert "fused into gelu_2\n" in out
+    _, out, _ = call("explain", DIGITS, "gelu_2", "--dim", "batch=2", "--json")
+    assert "fused_into" not in json.loads(out)
+
+
+def test_a_module_is_the_command_line():
+    assert subprocess.check_output([sys.executable, "-m", "ingot", "--version"], text=True) == f"{ingot.__version__}\n"
+
+
+def test_the_package_lists_what_it_has():
+    assert set(ingot.__all__) < set(dir(ingot))
+    assert all(hasattr(ingot, name) for name in dir(ingot))
+
+
+def test_shells_complete_commands():
+    asked = os.environ | {"_INGOT_COMPLETE": "bash_complete", "COMP_WORDS": "ingot expl", "COMP_CWORD": "1"}
+    asker = process(env=asked)
+    out, err = asker.communicate(timeout=60)
+    assert (out, err, asker.returncode) == ("plain,explain\n", "", 0)
+
+
+@pytest.mark.parametrize(("columns", "is_cut"), [(None, False), ("60", True)])
+def test_tables_in_a_pipe_are_as_wide_as_columns_say(columns, is_cut):
+    env = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    out, _ = process("list-nodes", DIGITS, env=env | ({"COLUMNS": columns} if columns else {})).communicate(timeout=60)
+    assert (max(map(len, out.splitlines())) <= 60) == is_cut
+    assert ("gelu, classifier.features.2.weight, classifier.features.2.bias " in out) != is_cut
+
+
+def test_run_says_what_it_made(call, digits, tmp_path):
+    _, out, _ = call("run", DIGITS, "--input", digits[0], "--json")
+    (row,) = json.loads(out)
+    assert row["shape"] == [360, 10] and row["mean"] == pytest.approx(0.1) and 0 < row["min"] < row["max"] < 1
+    _, out, _ = call("run", DIGITS, "--input", digits[0], "--output", tmp_path / "y.npy")
+    assert out == f"{tmp_path}/y.npy: probabilities float32[360, 10]\n"
+
+
+def test_warnings_are_one_line(tmp_path):
+    for file in (DATA.parent / "models" / "tiny-lm").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": 50256}')
+    out, err = process("generate", tmp_path, "a", "--max-tokens", "1").communicate(timeout=60)
+    where = f"{tmp_path}/generation_config.json: eos_token_id"
+    assert out and err.startswith(f"ingot: warning: {where}: left out, got 50256, expected 0 to ")
+    assert len(err.splitlines()) == 1
 
 
 def test_plan_json_is_the_layout(call):

@@ -121,6 +121,33 @@ def test_named_ids(files, bos, eos, pad, adds_bos, tmp_path):
     assert (read.bos, set(read.eos), read.pad, read.bos in read.prefix) == (bos, eos, pad, adds_bos)
 
 
+# (files, bos, eos, the first that is left out)
+CUT = [
+    ({"config": {"eos_token_id": 500}}, None, set(), "config.json: eos_token_id: left out, got 500, expected 0 to 404"),
+    (
+        {"generation_config": {"eos_token_id": [1, -1]}},
+        None,
+        {1},
+        "generation_config.json: eos_token_id: left out, got -1",
+    ),
+    (
+        {"generation_config": {"eos_token_id": 50256}, "config": {"eos_token_id": 7}},
+        None,
+        {7},
+        "generation_config.json: eos_token_id: left out, got 50256",
+    ),
+    ({"config": {"bos_token_id": 405, "eos_token_id": 404}}, None, {404}, "bos_token_id: left out, got 405"),
+]
+
+
+@pytest.mark.parametrize(("files", "bos", "eos", "warning"), CUT)
+def test_ids_of_a_larger_vocabulary_are_left_out(files, bos, eos, warning, tmp_path):
+    folder = write_folder(tmp_path, trained("byte_level"), **files)
+    with pytest.warns(UserWarning, match=warning):
+        read = Tokenizer.read(folder)
+    assert (read.bos, set(read.eos)) == (bos, eos)
+
+
 @pytest.mark.parametrize("adds", [None, True, False])
 @pytest.mark.parametrize("kind", ["byte_level", "split_byte_level"])
 def test_bos_as_transformers_has_it(kind, adds, tmp_path):

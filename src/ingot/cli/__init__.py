@@ -3,15 +3,18 @@
 import os
 import sys
 import traceback
+import warnings
 from types import TracebackType
+from typing import Any
 
 import click
+from click.shell_completion import shell_complete
 
 from ingot import __version__
 from ingot.cli import bench, chat, demo, emit, inspect, llm, machine, ops, perplexity, quantize, run
 from ingot.cli.terminal import printable
 from ingot.config import KNOBS, knob
-from ingot.errors import IngotError
+from ingot.errors import IngotError, IngotWarning
 
 # What ends a command -> its exit code; the first row that fits. An IngotError knows its own.
 EXIT_CODES: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
@@ -22,6 +25,7 @@ EXIT_CODES: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
     ((OSError,), 74),
 )
 BUG = 70
+COMPLETE = "_INGOT_COMPLETE"  # what a shell asks its completions by
 
 
 class ExitCode:
@@ -72,6 +76,13 @@ def message(error: BaseException, code: int) -> str:
     return printable(f"ingot: {error}")
 
 
+def _show_warning(message: Warning | str, kind: type[Warning], path: str, line: int, *_rest: Any) -> None:
+    if issubclass(kind, IngotWarning):
+        click.echo(printable(f"ingot: warning: {message}"), err=True)
+    else:
+        click.echo(printable(warnings.formatwarning(message, kind, path, line)), err=True, nl=False)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="%(version)s")
 def commands() -> None:
@@ -93,7 +104,10 @@ def main(arguments: list[str] | None = None) -> None:
     70 a bug of Ingot, 73 cannot write, 74 read or write failed, 75 out of resources, 130 interrupted."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     with ExitCode():
+        if COMPLETE in os.environ:
+            raise click.exceptions.Exit(shell_complete(commands, {}, "ingot", COMPLETE, os.environ[COMPLETE]))
         words = sys.argv[1:] if arguments is None else arguments
         with commands.make_context("ingot", list(words)) as context:
             commands.invoke(context)

@@ -39,8 +39,9 @@ def explain(model: Model, node: str | None, mode: str | None, as_json: bool) -> 
 @click.command()
 @with_model
 @click.option("--stage", type=click.Choice(["graph", "lowered", "plan"]), help="Else graph; a GGUF file has none.")
+@click.option("--full", is_flag=True, help="Of a graph, long constants, too: text that can be read back.")
 @as_json
-def inspect(model: Model, stage: str | None, as_json: bool) -> None:
+def inspect(model: Model, stage: str | None, full: bool, as_json: bool) -> None:
     """Print MODEL at a stage: the graph after the passes, its lowered steps, or where the plan puts every byte.
 
     Of a GGUF file: its metadata, and its tensors by type.
@@ -61,7 +62,7 @@ def inspect(model: Model, stage: str | None, as_json: bool) -> None:
         if as_json:
             print_json(graph_document(session.graph))
         else:
-            print_text(dump(session.graph).rstrip("\n"))
+            print_text(dump(session.graph, is_short=not full).rstrip("\n"))
     elif stage == "lowered":
         lowered = [part.lowered for part in session.program.native]
         if as_json:

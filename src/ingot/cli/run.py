@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import click
 import numpy as np
 
 from ingot.cli.model import Model, as_json, read_array, with_model
-from ingot.cli.terminal import print_json, print_table, progress
+from ingot.cli.terminal import print_json, print_table, print_text, progress
 from ingot.files import make_folder, written
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ def run(model: Model, inputs: tuple[str, ...], output: Path | None, as_json: boo
     if as_json:
         print_json(summary)
     elif output is None:
-        print_table(list(summary[0]), (list(row.values()) for row in summary), right=["min", "max", "mean"])
+        rows = ([_shown(value) for value in row.values()] for row in summary)
+        print_table(list(summary[0]), rows, right=["min", "max", "mean"])
+    else:
+        print_text(f"{output}: " + ", ".join(f"{row['output']} {row['dtype']}{row['shape']}" for row in summary))
 
 
 def read_inputs(session: InferenceSession, inputs: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -83,9 +87,15 @@ def summarize(name: str, array: np.ndarray) -> dict[str, object]:
     """Name, dtype, shape, and the range of one result."""
     row: dict[str, object] = {"output": name, "dtype": str(array.dtype), "shape": list(array.shape)}
     if not array.size:
-        return row | {"min": "", "max": "", "mean": ""}
+        return row | {"min": None, "max": None, "mean": None}
     numbers = array.astype(np.float64)
-    return row | {"min": f"{numbers.min():.6g}", "max": f"{numbers.max():.6g}", "mean": f"{numbers.mean():.6g}"}
+    found = {"min": float(numbers.min()), "max": float(numbers.max()), "mean": float(numbers.mean())}
+    return row | {key: number if math.isfinite(number) else str(number) for key, number in found.items()}
+
+
+def _shown(value: object) -> object:
+    """A cell: numbers to six digits."""
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else value
 
 
 COMMANDS = [run]

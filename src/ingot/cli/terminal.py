@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +15,8 @@ import numpy as np
 if TYPE_CHECKING:
     from rich.console import Console
 
-PIPE_COLUMNS = 120
+_PICTURE_COLUMNS = 100  # of what is drawn into a pipe
+_TABLE_COLUMNS = 1 << 16  # of a table there, which nothing folds
 
 
 def printable(text: str) -> str:
@@ -22,13 +24,14 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
-def console() -> Console:
-    """The terminal on stdout. Markup is off: square brackets in names mean nothing."""
+def console(columns: int = _PICTURE_COLUMNS) -> Console:
+    """The terminal on stdout, or a pipe, as wide as COLUMNS says, else `columns`. Markup is off: square brackets in
+    names mean nothing.
+    """
     from rich.console import Console
 
-    return Console(
-        markup=False, emoji=False, highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 100
-    )
+    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal() else columns
+    return Console(markup=False, emoji=False, highlight=False, soft_wrap=False, width=width)
 
 
 def print_json(document: Any) -> None:
@@ -62,7 +65,7 @@ def print_table(
         table.add_column(column, justify=justify, overflow="fold", no_wrap=column in whole)
     for row in rows:
         table.add_row(*(printable(str(cell)) for cell in row))
-    console().print(table)
+    console(_TABLE_COLUMNS).print(table)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from types import ModuleType
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ingot.errors import IngotError, InputError, LimitError, LoadError, ResourceError, UnsupportedError
+from ingot.errors import IngotError, IngotWarning, InputError, LimitError, LoadError, ResourceError, UnsupportedError
 from ingot.llm.tokenizer_file import MAX_ID, checked_tokenizer, highest_id, unknown_id
 from ingot.load.hf.config import MAX_CONFIG_BYTES
 from ingot.load.hf.folder import Folder
@@ -224,9 +225,10 @@ class Ends(NamedTuple):
 def end_ids(folder: Folder, vocab_size: int) -> Ends:
     """Ids that begin, end and fill texts: generation_config.json's, else those of config.json.
 
-    vocab_size: ids are below it, or below config.json's own vocab_size.
+    vocab_size: ids are below it, or below config.json's own vocab_size. Ids that the model does not have, as where its
+    vocabulary was cut, are left out: of bos and eos with an IngotWarning, of pad without, because -1 is common.
 
-    Raises LoadError for a bos or eos that is no id of the model; a pad that is none is left out, -1 is common.
+    Raises LoadError for what is no id of any model.
     """
     found: dict[str, frozenset[int]] = {"bos": frozenset(), "eos": frozenset(), "pad": frozenset()}
     model = folder.json("config.json", MAX_CONFIG_BYTES) or {}
@@ -240,11 +242,14 @@ def end_ids(folder: Folder, vocab_size: int) -> Ends:
             if value is None or found[name]:
                 continue
             listed = value if isinstance(value, list) else [value]
-            wrong = [v for v in listed if isinstance(v, bool) or not isinstance(v, int) or not 0 <= v < limit]
-            if wrong and name != "pad":
-                where = folder.where(file)
-                raise LoadError(f"{where}: {name}_token_id: no id, got {wrong[0]!r}, expected 0 to {limit - 1}")
-            found[name] = frozenset() if wrong else frozenset(listed)
+            where = f"{folder.where(file)}: {name}_token_id"
+            for no_id in (v for v in listed if isinstance(v, bool) or not isinstance(v, int)):
+                raise LoadError(f"{where}: no id, got {no_id!r}, expected 0 to {limit - 1}")
+            found[name] = frozenset(v for v in listed if 0 <= v < limit)
+            left_out = sorted({*listed} - found[name])
+            if left_out and name != "pad":
+                what = f"{where}: left out, got {left_out[0]}, expected 0 to {limit - 1}"
+                warnings.warn(what, IngotWarning, stacklevel=1)  # the same place for all who ask: said once
     return Ends(**found)
 
 

@@ -503,8 +503,6 @@ TOKENIZERS: list[Attack] = [
     ("a merge of three", vocabulary(merges=array(STRING, ["a b c"])), LoadError, "expected two tokens"),
     ("a merge of nothing", vocabulary(merges=array(STRING, ["b a"])), LoadError, "needs 'ba', no token"),
     ("a merge twice", vocabulary(merges=array(STRING, ["a b", "a b"])), LoadError, "has two ranks"),
-    ("an end beyond the tokens", vocabulary(eos_token_id=value(U32, 6)), LoadError, "no id, got 6, expected 0 to 5"),
-    ("an end of -1", vocabulary(eos_token_id=value(I32, -1)), LoadError, "no id, got -1"),
     (
         "a beginning that is not named",
         vocabulary(add_bos_token=value(BOOL, 1), bos_token_id=None),

@@ -1,0 +1,5 @@
+"""`python -m ingot` is the command line."""
+
+from ingot.cli import main
+
+main()
