@@ -43,14 +43,18 @@ def test_stale_build(native: library.Library, reload: pytest.MonkeyPatch, tmp_pa
     stale.write_bytes(native.path.read_bytes().replace(library.abi_hash().encode(), b"0123" * 16))
     shutil.copy(native.path.with_suffix(".py"), stale.with_suffix(".py"))
     reload.setenv("INGOT_LIBRARY", str(stale))
-    expected = rf"stale\.so': stale build, got 012301230123, expected {library.abi_hash()[:12]}; run 'pip install \.'"
+    expected = (
+        rf"stale\.so': stale build, got 012301230123, expected {library.abi_hash()[:12]}; build it anew, or unset INGOT"
+    )
     with pytest.raises(ResourceError, match=expected):
         library.load()
 
 
 def test_missing_library(reload: pytest.MonkeyPatch, tmp_path: Path) -> None:
     reload.setenv("INGOT_LIBRARY", str(tmp_path / "none.so"))
-    with pytest.raises(ResourceError, match=r"no such file, got nothing, expected '.*none\.so'; run 'pip install \.'"):
+    with pytest.raises(
+        ResourceError, match=r"no such file, got nothing, expected '.*none\.so'; build it anew, or unset INGOT"
+    ):
         library.load()
 
 
@@ -119,3 +123,11 @@ def test_import_opens_nothing() -> None:
     code = "import ingot, ingot.run.library, sys; print('cffi' in sys.modules, 'pycparser' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["False", "False"]
+
+
+def test_an_installation_without_its_library_says_how_to_get_one(reload: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    reload.delenv("INGOT_LIBRARY", raising=False)
+    reload.setattr(library.importlib.resources, "files", lambda _: tmp_path)
+    reload.setattr(library.sysconfig, "get_path", lambda _: str(tmp_path))
+    with pytest.raises(ResourceError, match=r"no such file, got nothing, expected .*; run 'pip install \.'"):
+        library.load()

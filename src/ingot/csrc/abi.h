@@ -445,8 +445,8 @@ typedef struct {
 } pool_args;
 
 /* probe_fma_f32: each part does `count` fused multiply-adds on x[128]. probe_read_f32: the parts together read
- * x[count], count a multiple of INGOT_PROBE_GRAIN. out: parts slots of INGOT_PROBE_LANES floats. */
-typedef struct { const float *x; float *out; int64_t count; } probe_args;
+ * x[count], count a multiple of INGOT_PROBE_GRAIN, `passes` times. out: parts slots of INGOT_PROBE_LANES floats. */
+typedef struct { const float *x; float *out; int64_t count; int64_t passes; } probe_args;
 
 /* Does one part of the work. A call of several turns counts on: part 1 of 4 is part 5 in its second turn. */
 typedef void (*ingot_kernel)(const void *args, int32_t part, int32_t parts);

@@ -31,7 +31,7 @@ void K(probe_fma_f32)(const void *args, int32_t part, int32_t parts) {
   v_store(a->out + part * INGOT_PROBE_LANES, chain[0]);
 }
 
-/* The parts together: a->count floats read once, each share as PROBE_STREAMS streams side by side, which fetch more of
+/* The parts together: a->count floats read in each pass, each share as PROBE_STREAMS streams side by side, which fetch more of
  * slow memory at a time than one; the sums keep the reads alive. */
 void K(probe_read_f32)(const void *args, int32_t part, int32_t parts) {
   const probe_args *a = args;
@@ -39,10 +39,12 @@ void K(probe_read_f32)(const void *args, int32_t part, int32_t parts) {
   const int64_t length = (part_begin_grain(a->count, INGOT_PROBE_GRAIN, part + 1, parts) - begin) / PROBE_STREAMS;
   vf sum[2 * PROBE_STREAMS];
   PROBE_UNROLL for (int i = 0; i < 2 * PROBE_STREAMS; i++) sum[i] = v_set(0.0f);
-  for (const float *x = a->x + begin; x < a->x + begin + length; x += 32) {
-    PROBE_UNROLL for (int i = 0; i < PROBE_STREAMS; i++) {
-      sum[2 * i] = v_add(sum[2 * i], v_load(x + i * length));
-      sum[2 * i + 1] = v_add(sum[2 * i + 1], v_load(x + i * length + 16));
+  for (int64_t pass = 0; pass < a->passes; pass++) {
+    for (const float *x = a->x + begin; x < a->x + begin + length; x += 32) {
+      PROBE_UNROLL for (int i = 0; i < PROBE_STREAMS; i++) {
+        sum[2 * i] = v_add(sum[2 * i], v_load(x + i * length));
+        sum[2 * i + 1] = v_add(sum[2 * i + 1], v_load(x + i * length + 16));
+      }
     }
   }
   PROBE_UNROLL for (int i = 1; i < 2 * PROBE_STREAMS; i++) sum[0] = v_add(sum[0], sum[i]);

@@ -102,7 +102,12 @@ def _find() -> Path:
         if path.is_file():
             return path
     tried = " or ".join(f"'{path}'" for path in candidates)
-    raise ResourceError(f"native library: no such file, got nothing, expected {tried}; run 'pip install .'")
+    raise ResourceError(f"native library: no such file, got nothing, expected {tried}; {_remedy()}")
+
+
+def _remedy() -> str:
+    """What brings a library that fits the package."""
+    return "build it anew, or unset INGOT_LIBRARY" if knob("INGOT_LIBRARY") else "run 'pip install .'"
 
 
 def _text(ffi: Any, pointer: Any) -> str:
@@ -155,7 +160,7 @@ def _open(path: Path) -> Library:
     expected = abi_hash()
     if built != expected:
         raise ResourceError(
-            f"native library '{path}': stale build, got {built[:12]}, expected {expected[:12]}; run 'pip install .'"
+            f"native library '{path}': stale build, got {built[:12]}, expected {expected[:12]}; {_remedy()}"
         )
     _resolve(entry)
     types = {name: ffi.typeof(f"{name}*") for name in abi.structs()} | {type: ffi.typeof(type) for type in _OTHER_TYPES}

@@ -14,17 +14,20 @@ LANES = abi.constant("INGOT_PROBE_LANES")
 GRAIN_BYTES = 4 * abi.constant("INGOT_PROBE_GRAIN")
 SECONDS = 0.02  # of one measurement; the best of ROUNDS counts, so that a neighbour spoils it least
 ROUNDS = 7
-LEAST_BYTES, MOST_BYTES = 256 << 10, 256 << 20  # below: the call would be measured; above: memory like any other
+LEAST_BYTES, MOST_BYTES = 16 << 10, 256 << 20  # below: loops would be measured; above: memory like any other
+CALL_BYTES = 1 << 20  # so much is read in a call at least, lest the call be measured
 
 
 class Probe:
     """A probe kernel made ready: `seconds()` is the time of one run on `threads` threads.
 
-    nbytes: the memory that probe_read_f32 reads, rounded up to a multiple of 2048. count: the multiply-adds of each
-    part of probe_fma_f32.
+    nbytes: the memory that probe_read_f32 reads, rounded up to a multiple of 2048, `passes` times in each run. count:
+    the multiply-adds of each part of probe_fma_f32.
     """
 
-    def __init__(self, kernel: str, isa: str, threads: int, *, nbytes: int = GRAIN_BYTES, count: int = 0):
+    def __init__(
+        self, kernel: str, isa: str, threads: int, *, nbytes: int = GRAIN_BYTES, count: int = 0, passes: int = 1
+    ):
         library = load()
         ffi: Any = library.ffi
         self.nbytes = -(-nbytes // GRAIN_BYTES) * GRAIN_BYTES
@@ -32,7 +35,8 @@ class Probe:
         self._memory[:] = 0  # untouched pages are all one page
         self._out = ffi.new("float[]", threads * LANES)
         x = ffi.cast("float*", self._memory.ctypes.data)
-        self._args = ffi.new("probe_args*", {"x": x, "out": self._out, "count": count or self.nbytes // 4})
+        fields = {"x": x, "out": self._out, "count": count or self.nbytes // 4, "passes": passes}
+        self._args = ffi.new("probe_args*", fields)
         self._steps = ffi.new("ingot_step[1]")
         self._steps[0].kernel = library.kernel(kernel, isa)
         self._steps[0].args = self._args
@@ -62,8 +66,9 @@ def fma_per_second(isa: str, threads: int) -> float:
 
 def bytes_per_second(isa: str, threads: int, nbytes: int) -> float:
     """Bytes a second when `threads` threads read `nbytes` of memory again and again, each its share."""
-    probe = Probe("probe_read_f32", isa, threads, nbytes=nbytes)
-    return probe.nbytes / probe.best()
+    passes = max(1, CALL_BYTES * threads // nbytes)
+    probe = Probe("probe_read_f32", isa, threads, nbytes=nbytes, passes=passes)
+    return probe.nbytes * passes / probe.best()
 
 
 @dataclass(frozen=True, slots=True)
