@@ -78,6 +78,18 @@ class CompiledSegment:
     inner: Mapping[tuple[str, str], Compiled] = field(default_factory=dict)
 
     @property
+    def lowered(self) -> Lowered:
+        """The steps, of a native one."""
+        assert self.native is not None
+        return self.native[0]
+
+    @property
+    def plan(self) -> Plan:
+        """Where they find what they read, of a native one."""
+        assert self.native is not None
+        return self.native[1]
+
+    @property
     def fallback(self) -> list[str]:
         """What the reference computes: `op 'value'` for each node. An `if` of two programs is what these fall back to,
         and a branch that refuses computes nothing.

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ingot.compile import CompiledSegment
 from ingot.dtype import bf16
 from ingot.errors import InputError
 from ingot.ir import Graph
@@ -38,7 +39,7 @@ class Explanation:
 
     @staticmethod
     def of(
-        programs: Sequence[NativeProgram],
+        programs: Sequence[CompiledSegment | NativeProgram],
         fallback: Sequence[str],
         sizes: Sequence[str] = (),
         node: str | None = None,
@@ -216,7 +217,7 @@ class Profile:
 class PlanReport:
     """Memory of a compiled program; with several native segments, sums over them."""
 
-    programs: Sequence[NativeProgram]
+    programs: Sequence[CompiledSegment | NativeProgram]
 
     @property
     def _plans(self) -> list[Plan]:

@@ -11,6 +11,7 @@ from test_cli import DIGITS
 import ingot
 from ingot.candidates import FAMILIES, Candidates
 from ingot.cli.bench import expect_close
+from ingot.cli.demo_language import FOLDER as TINY_LM
 from ingot.dtype import f32
 from ingot.ir import Graph, TensorType
 from ingot.run import probe
@@ -170,3 +171,25 @@ WRONG = [
 def test_wrong_use_is_a_usage_error(call, arguments: tuple[str, ...], text: str) -> None:
     code, _, err = call("bench", *arguments)
     assert code == 2 and text in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize(("sequences", "mode"), [(1, "decode of 1"), (3, "batch of 3")])
+def test_bench_of_a_language_model(call, sequences: int, mode: str) -> None:
+    options = ("--prompt", 20, "--tokens", 3, "--threads", 1, "--context", 64, "--sequences", sequences)
+    code, out, err = call("bench", TINY_LM, *options, "--json")
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert document["precision"] == "bf16" and document["memory"]["sequences"] == sequences
+    assert all(seconds > 0 for seconds in document["seconds"].values())
+    assert document["tokens_per_second"]["prefill"] == pytest.approx(20 / document["seconds"]["prefill"])
+    assert set(document["steps"]) == {"prefill of 64", mode}
+    assert all(row["count"] and row["nanoseconds"] for rows in document["steps"].values() for row in rows.values())
+
+
+def test_bench_of_a_language_model_in_words(call) -> None:
+    code, out, err = call("bench", "llm", TINY_LM, "--prompt", 4, "--tokens", 2, "--context", 64, "--top", 2)
+    assert (code, err) == (0, "")
+    for words in ("load", "prefill", "decode", "prefill of 64: kernel", "decode of 1: kernel", "other kinds"):
+        assert words in out
+    code, _, err = call("bench", "llm", TINY_LM, "--context", 64)
+    assert code == 65 and "context of 64, got 128 + 32 tokens" in err

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_cli import process
+from test_cli import DIGITS, process
 
 import ingot
 from ingot.cli.demo_language import FOLDER
@@ -204,3 +204,42 @@ def test_fit_finds_the_largest_context(call):
     less = json.loads(call("fit", FOLDER, "--memory", whole["total"] - 1, "--json")[1])
     assert less["context"] < 512 and less["total"] < whole["total"]
     assert json.loads(call("fit", FOLDER, "--memory", "1GiB", "--json")[1])["context"] == 512
+
+
+# (command, options, what it prints of a program for one row and for many)
+LOOKS = [
+    ("explain", (), "model.norm: rms_norm"),
+    ("explain", ("model.embed_tokens",), "model.embed_tokens: gather"),
+    ("list-nodes", (), "model.embed_tokens"),
+    ("inspect", (), "graph llama"),
+    ("inspect", ("--stage", "lowered"), "model.norm"),
+    ("inspect", ("--stage", "plan"), "arena "),
+    ("dot", (), 'digraph "llama"'),
+]
+
+
+@pytest.mark.parametrize(("command", "options", "words"), LOOKS, ids=[" ".join([c, *o]) for c, o, _ in LOOKS])
+def test_a_language_model_is_looked_at(command, options, words, call):
+    options = (*options, "--threads", 2)
+    code, prefill, err = call(command, FOLDER, *options)
+    assert (code, err) == (0, "") and words in prefill
+    assert call(command, FOLDER, *options, "--mode", "prefill")[1] == prefill
+    decode = call(command, FOLDER, *options, "--mode", "decode")[1]
+    assert words in decode and (decode != prefill or "model.embed_tokens" in options)
+
+
+def test_looking_reads_no_weight(call, monkeypatch):
+    monkeypatch.setattr("ingot.run.store.WeightStore.prepare", None)
+    for command in ("explain", "list-nodes", "inspect", "dot"):
+        assert call(command, FOLDER)[0] == 0
+
+
+@pytest.mark.parametrize("options", [("--dim", "rows=2"), ("--executor", "interpret"), ("--strict",)])
+def test_options_that_language_models_lack(options, call):
+    code, _, err = call("explain", FOLDER, *options)
+    assert code == 65 and "a language model takes no" in err
+
+
+def test_modes_are_those_of_language_models(call):
+    code, _, err = call("explain", DIGITS, "--mode", "decode")
+    assert code == 65 and "no modes, got decode" in err

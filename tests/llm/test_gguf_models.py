@@ -185,5 +185,5 @@ def test_commands(tiny: Path, call) -> None:
     assert document["metadata"]["tokenizer.ggml.tokens"]["count"] == 4096
     code, out, _ = call("fit", tiny, "--json")
     assert (code, json.loads(out)["total"]) == (0, fit(TINY_LM).total)
-    code, _, err = call("inspect", tiny, "--stage", "plan")
-    assert code == 65 and "a GGUF file has no stages" in err
+    code, out, _ = call("inspect", tiny, "--stage", "plan", "--mode", "decode", "--json")
+    assert (code, json.loads(out)["arena_bytes"]) == (0, fit(TINY_LM).modes["decode"].arena)

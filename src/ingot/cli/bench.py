@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ingot.cli.model import Model, as_json, random_feeds, with_model
+from ingot.cli.bench_language import llm
+from ingot.cli.model import Model, as_json, is_language_model, random_feeds, with_model
 from ingot.cli.terminal import human_bytes, human_time, print_json, print_table, print_text, progress, track
 from ingot.errors import ShapeError
 
@@ -30,9 +31,9 @@ class ModelByDefault(click.Group):
     """A group whose first word may be a model instead of a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Puts `model` before what is neither a command nor a request for help."""
+        """Puts `model`, or `llm`, before what is neither a command nor a request for help."""
         if args and args[0] not in (*self.commands, "-h", "--help"):
-            args = ["model", *args]
+            args = ["llm" if is_language_model(args[0]) else "model", *args]
         return super().parse_args(ctx, args)
 
 
@@ -40,8 +41,11 @@ class ModelByDefault(click.Group):
 def bench() -> None:
     """Measure a model, or all kernels that can compute one op.
 
-    `ingot bench MODEL` is short for `ingot bench model MODEL`.
+    `ingot bench MODEL` is short for `ingot bench model MODEL`, or `ingot bench llm MODEL` for a language model.
     """
+
+
+bench.add_command(llm)
 
 
 @bench.command()

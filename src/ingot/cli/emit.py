@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ingot.cli.model import Model, with_model
+from ingot.cli.model import Model, mode_option, with_model
 from ingot.cli.terminal import print_text, progress
 from ingot.files import written
 
@@ -40,12 +40,13 @@ def emit_onnx(model: Model, output: Path, before_passes: bool) -> None:
 
 @click.command()
 @with_model
+@mode_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The file to write; stdout when absent.")
-def dot(model: Model, output: Path | None) -> None:
+def dot(model: Model, mode: str | None, output: Path | None) -> None:
     """Draw MODEL's graph, after the passes, as Graphviz text."""
     from ingot.emit.dot import draw
 
-    text = draw(model.open().graph)
+    text = draw(model.look(mode).graph)
     if output is None:
         print_text(text.rstrip("\n"))
         return

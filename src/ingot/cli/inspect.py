@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ingot.cli.gguf import print_gguf
-from ingot.cli.model import Model, as_json, with_model
+from ingot.cli.model import Model, as_json, mode_option, with_model
 from ingot.cli.terminal import print_json, print_table, print_text
-from ingot.errors import InputError
 from ingot.ir import Graph, Node
 
 if TYPE_CHECKING:
@@ -20,16 +19,11 @@ if TYPE_CHECKING:
 @click.command()
 @with_model
 @click.argument("node", required=False)
-@click.option("--mode", type=click.Choice(["prefill", "decode"]), help="The program of a language model's folder.")
+@mode_option
 @as_json
 def explain(model: Model, node: str | None, mode: str | None, as_json: bool) -> None:
     """Say which kernel runs each step of MODEL, or, for one NODE, which candidates there were and why not those."""
-    if mode is None:
-        explanation = model.open().explain(node)
-    else:
-        from ingot.llm import LLM
-
-        explanation = LLM(model.path, threads=model.threads, precision=model.precision, sequences=1).explain(node, mode)
+    explanation = model.look(mode).explain(node)
     if as_json:
         print_json(explanation.to_json())
     else:
@@ -38,41 +32,44 @@ def explain(model: Model, node: str | None, mode: str | None, as_json: bool) -> 
 
 @click.command()
 @with_model
-@click.option("--stage", type=click.Choice(["graph", "lowered", "plan"]), help="Else graph; a GGUF file has none.")
+@click.option(
+    "--stage", type=click.Choice(["graph", "lowered", "plan"]), help="Else graph, or of a GGUF file its header."
+)
+@mode_option
 @click.option("--full", is_flag=True, help="Of a graph, long constants, too: text that can be read back.")
 @as_json
-def inspect(model: Model, stage: str | None, full: bool, as_json: bool) -> None:
+def inspect(model: Model, stage: str | None, mode: str | None, full: bool, as_json: bool) -> None:
     """Print MODEL at a stage: the graph after the passes, its lowered steps, or where the plan puts every byte.
 
-    Of a GGUF file: its metadata, and its tensors by type.
+    Of a GGUF file without a stage or mode: its metadata, and its tensors by type.
     """
     from ingot.load.gguf import is_gguf
 
-    if is_gguf(model.path):
-        if stage is not None:
-            raise InputError(
-                f"{model.path}: a GGUF file has no stages, got {stage}; expected none, or `explain --mode`"
-            )
+    if stage is None and mode is None and is_gguf(model.path):
         print_gguf(model.path, as_json)
         return
-    session = model.open()
+    look = model.look(mode)
     if stage in (None, "graph"):
         from ingot.text import dump
 
         if as_json:
-            print_json(graph_document(session.graph))
+            print_json(graph_document(look.graph))
         else:
-            print_text(dump(session.graph, is_short=not full).rstrip("\n"))
+            print_text(dump(look.graph, is_short=not full).rstrip("\n"))
     elif stage == "lowered":
-        lowered = [part.lowered for part in session.program.native]
+        lowered = [part.lowered for part in look.programs()]
         if as_json:
             print_json([lowered_document(one) for one in lowered])
         else:
             print_text("\n".join(str(one).rstrip("\n") for one in lowered))
-    elif as_json:
-        print_json(session.plan.to_json())
     else:
-        print_plan(session.plan)
+        from ingot.reports import PlanReport
+
+        report = PlanReport(look.programs())
+        if as_json:
+            print_json(report.to_json())
+        else:
+            print_plan(report)
 
 
 def lowered_document(lowered: Lowered) -> dict[str, Any]:
@@ -108,10 +105,11 @@ def _lifetime(tensor: dict[str, Any]) -> str:
 
 @click.command("list-nodes")
 @with_model
+@mode_option
 @as_json
-def list_nodes(model: Model, as_json: bool) -> None:
+def list_nodes(model: Model, mode: str | None, as_json: bool) -> None:
     """List the nodes of MODEL after the passes."""
-    graph = model.open().graph
+    graph = model.look(mode).graph
     if as_json:
         print_json(graph_document(graph)["nodes"])
         return

@@ -32,8 +32,8 @@ class ModelFolder:
     options: dict[str, Any]
     checks_weights: bool = False
 
-    def open(self) -> LLM:
-        """The model, with room for one sequence. Weights that are no numbers are named, where that was asked for.
+    def open(self, sequences: int = 1) -> LLM:
+        """The model, with room for so many sequences. Weights that are no numbers are named, where that was asked for.
 
         Raises FileNotFoundError, LoadError, UnsupportedError, InputError.
         """
@@ -47,7 +47,7 @@ class ModelFolder:
             for tensor in found:
                 click.echo(printable(f"{self.path}: {tensor}"), err=True)
         with progress(f"loading {self.path}"):
-            return LLM(self.path, sequences=1, **self.options)
+            return LLM(self.path, sequences=sequences, **self.options)
 
 
 def with_folder(command: Callable[..., None]) -> Callable[..., None]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,30 @@ from ingot.errors import InputError
 from ingot.precision import OF_LANGUAGE_MODELS
 
 if TYPE_CHECKING:
+    from ingot.compile import CompiledSegment
+    from ingot.ir import Graph
+    from ingot.reports import Explanation
+    from ingot.run.native import NativeProgram
     from ingot.session import InferenceSession
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+
+@dataclass(frozen=True)
+class Look:
+    """A model to be looked at: its graph after the passes, its programs, and why each kernel is used.
+
+    Programs, and reasons, raise InputError where dims have no values.
+    """
+
+    graph: Graph
+    programs: Callable[[], Sequence[CompiledSegment | NativeProgram]]
+    explain: Callable[[str | None], Explanation]
+
+
+mode_option = click.option(
+    "--mode", type=click.Choice(["prefill", "decode"]), help="The program of a language model; else prefill."
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +55,25 @@ class Model:
     strict: bool
     dims: dict[str, int | Limit]
     precision: str | None
+
+    def look(self, mode: str | None) -> Look:
+        """What there is to see: of a language model, of one of its modes, "prefill" unless it is named.
+
+        Raises what opening does, and InputError for a mode of another model and for options that language models lack.
+        """
+        if not is_language_model(self.path):
+            if mode is not None:
+                raise InputError(f"{self.path}: no modes, got {mode}, expected a language model")
+            session = self.open()
+            return Look(session.graph, lambda: session.program.native, session.explain)
+        if self.dims or self.executor != "native" or self.strict:
+            raise InputError(f"{self.path}: a language model takes no --dim, --executor or --strict")
+        from ingot.llm.compiled import compiled
+        from ingot.reports import Explanation
+
+        with progress(f"compiling {self.path}"):
+            segment = compiled(self.path, mode or "prefill", precision=self.precision, threads=self.threads)
+        return Look(segment.graph, lambda: [segment], lambda node: Explanation.of([segment], [], node=node))
 
     def open(self, **options: Any) -> InferenceSession:
         """A session on the model, compiled anew: a cached program has no weights but packed ones.
@@ -76,6 +117,16 @@ def _dim(text: str) -> tuple[str, int | Limit]:
     if not separator or not name or not number.isdecimal() or (number != value and not int(number)):
         raise click.BadParameter(f"got {text!r}, expected NAME=N or NAME=..N", param_hint="--dim")
     return name, int(value) if number == value else at_most(int(number))
+
+
+def is_language_model(path: str) -> bool:
+    """Whether a path is that of a decoder: a GGUF file, or a folder of one. Raises LoadError, UnsupportedError."""
+    from ingot.load.gguf import is_gguf
+    from ingot.load.hf import kind_of, read_folder
+
+    if os.path.isfile(os.path.join(path, "config.json")):
+        return kind_of(read_folder(path)) == "decoder"
+    return is_gguf(path)
 
 
 def read_array(path: str) -> np.ndarray:

@@ -31,8 +31,8 @@ void K(probe_fma_f32)(const void *args, int32_t part, int32_t parts) {
   v_store(a->out + part * INGOT_PROBE_LANES, chain[0]);
 }
 
-/* The parts together: a->count floats read in each pass, each share as PROBE_STREAMS streams side by side, which fetch more of
- * slow memory at a time than one; the sums keep the reads alive. */
+/* The parts together: a->count floats read in each pass, each share as PROBE_STREAMS streams side by side, which fetch
+ * more of slow memory at a time than one; the sums keep the reads alive. */
 void K(probe_read_f32)(const void *args, int32_t part, int32_t parts) {
   const probe_args *a = args;
   const int64_t begin = part_begin_grain(a->count, INGOT_PROBE_GRAIN, part, parts);

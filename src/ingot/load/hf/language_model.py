@@ -68,6 +68,11 @@ def load_language_model(
     return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config)
 
 
+def kind_of(folder: Folder) -> str:
+    """Whether a folder's model is a "decoder" or an "encoder". Raises LoadError, UnsupportedError."""
+    return _described(folder)[0].kind
+
+
 def longest_context(folder: Folder) -> int:
     """The positions that a folder's model has. Raises LoadError, UnsupportedError, LimitError."""
     return _context(_described(folder)[1], None)

@@ -1,0 +1,139 @@
+"""`ingot bench llm`: how fast a language model reads a prompt and writes an answer here, and where the time goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from ingot.cli.llm import ModelFolder, with_folder
+from ingot.cli.model import as_json
+from ingot.cli.terminal import human_bytes, human_time, print_json, print_table, print_text, progress, track
+from ingot.errors import InputError
+
+if TYPE_CHECKING:
+    from ingot.llm import LLM
+    from ingot.llm.engine import Engine
+    from ingot.reports import StepTime
+
+_ROUNDS = 5
+_PROFILED = 3  # runs whose steps are timed
+
+
+@dataclass(slots=True)
+class _Steps:
+    """Equal steps of all layers together."""
+
+    count: int = 0
+    nanoseconds: int = 0
+    flops: int = 0
+    nbytes: int = 0
+
+    def add(self, step: StepTime) -> None:
+        self.count += 1
+        self.nanoseconds += step.nanoseconds
+        self.flops += step.cost.flops
+        self.nbytes += step.bytes_touched
+
+
+@click.command()
+@with_folder
+@click.option("--prompt", type=click.IntRange(1), default=128, show_default=True, help="Tokens of a prompt.")
+@click.option("--tokens", type=click.IntRange(1), default=32, show_default=True, help="Tokens that follow it.")
+@click.option("--sequences", type=click.IntRange(1, 256), default=1, show_default=True, help="Decoded together.")
+@click.option("--top", type=click.IntRange(0), default=8, show_default=True, help="Kinds of steps to list of a mode.")
+@as_json
+def llm(folder: ModelFolder, prompt: int, tokens: int, sequences: int, top: int, as_json: bool) -> None:
+    """Measure the language model in FOLDER, or in a GGUF file, on random tokens: load, prefill, decode, memory, steps.
+
+    Medians of rounds; decode is the time of a token after the prompt, for all sequences together. Steps are timed with
+    a barrier after each, of a prompt as long as a run takes; equal ones of all layers count as one row.
+    """
+    start = time.perf_counter()
+    model = folder.open(sequences=sequences)
+    loaded = time.perf_counter() - start
+    if prompt + tokens > model.context:
+        raise InputError(f"{folder.path}: context of {model.context}, got {prompt} + {tokens} tokens, expected fewer")
+    with model.engine.lock:
+        prefills, decodes = measured(model, prompt, tokens, sequences)
+        steps = profiles(model.engine, sequences)
+    prefill, decode = float(np.median(prefills)), float(np.median(decodes))
+    speed = {"prefill": prompt / prefill, "decode": sequences / decode}
+    facts: dict[str, Any] = {"seconds": {"load": loaded, "prefill": prefill, "decode": decode}}
+    facts |= {"tokens_per_second": speed, "prompt": prompt, "tokens": tokens, "sequences": sequences}
+    facts |= {"threads": model.options.target.threads, "precision": model.options.precision}
+    if as_json:
+        kinds = {mode: {name: asdict(row) for name, row in rows.items()} for mode, rows in steps.items()}
+        print_json(facts | {"memory": asdict(model.memory) | {"total": model.memory.total}, "steps": kinds})
+        return
+    print_text(f"{folder.path}: {facts['precision']}, {facts['threads']} thread(s)")
+    print_text(f"  load     {human_time(loaded)}, {human_bytes(model.memory.total)}")
+    print_text(f"  prefill  {speed['prefill']:,.0f} tokens/s, {human_time(prefill)} for {prompt} tokens")
+    print_text(f"  decode   {speed['decode']:,.1f} tokens/s, {human_time(decode)} for {sequences} sequence(s)")
+    for mode, rows in steps.items():
+        print_steps(mode, rows, top)
+
+
+def measured(model: LLM, prompt: int, tokens: int, sequences: int) -> tuple[list[float], list[float]]:
+    """Seconds of each prefill of a prompt of random tokens, and of each step of the decode that follows them."""
+    engine, generator = model.engine, np.random.default_rng(0)
+    prefills: list[float] = []
+    decodes: list[float] = []
+    for _ in track(range(_ROUNDS), "measuring"):
+        engine.sequences.forget_all()
+        begun = []
+        for _ in range(sequences):
+            sequence = engine.sequences.start(())
+            ids = generator.integers(0, model.model.vocab_size, prompt).tolist()
+            start = time.perf_counter()
+            engine.prefill(sequence, ids)
+            prefills.append(time.perf_counter() - start)
+            engine.sequences.finish(sequence)  # kept, with all that it holds
+            begun.append(sequence)
+        for token in generator.integers(0, model.model.vocab_size, tokens).tolist():
+            start = time.perf_counter()
+            engine.decode([(sequence, token, None) for sequence in begun])
+            decodes.append(time.perf_counter() - start)
+    return prefills, decodes
+
+
+def profiles(engine: Engine, sequences: int) -> dict[str, dict[str, _Steps]]:
+    """Times by kernel, parts and shape of products: of a prompt's chunk, and of a token of each sequence."""
+    from ingot.reports import Profile
+
+    found = {}
+    with progress("measuring steps"):
+        for name in ("prefill", "decode" if sequences == 1 else "batch"):
+            mode = engine.mode(name)
+            chunk = len(mode.inputs["ids"])
+            taken = 1 if name == "prefill" else sequences
+            sizes = {"rows": chunk, "taken": taken, "sequences": taken}
+            native = mode.native
+            profile = Profile.of(native, native.profile(list(mode.inputs.values()), _PROFILED, sizes))
+            rows: dict[str, _Steps] = {}
+            for step, timed in zip(native.plan.steps, profile.steps, strict=True):
+                shape = "x".join(str(step.fields[axis]) for axis in ("k", "n") if axis in step.fields)
+                rows.setdefault(f"{step.kernel} x{step.parts} {shape}".strip(), _Steps()).add(timed)
+            found[f"{name} of {chunk}"] = rows
+    return found
+
+
+def print_steps(mode: str, rows: dict[str, _Steps], top: int) -> None:
+    """The kinds of steps that take longest, and the rest as one row."""
+    ordered = sorted(rows.items(), key=lambda item: -item[1].nanoseconds)
+    total = max(1, sum(row.nanoseconds for _, row in ordered))
+    shown = [_cells(name, row, total) for name, row in ordered[:top]]
+    if rest := [row for _, row in ordered[top:]]:
+        others = _Steps(sum(row.count for row in rest), sum(row.nanoseconds for row in rest))
+        shown.append(_cells(f"{len(rest)} other kinds", others, total))
+    columns = [f"{mode}: kernel, parts, k x n", "steps", "time", "share", "GFLOP/s", "GB/s"]
+    print_table(columns, shown, right=columns[1:])
+
+
+def _cells(name: str, row: _Steps, total: int) -> Sequence[str]:
+    rates = [f"{amount / max(row.nanoseconds, 1):.1f}" if amount else "" for amount in (row.flops, row.nbytes)]
+    return [name, str(row.count), human_time(row.nanoseconds * 1e-9), f"{row.nanoseconds / total:.1%}", *rates]
