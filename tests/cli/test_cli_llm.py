@@ -173,6 +173,74 @@ def test_an_interrupt_stops_the_answer_and_not_the_program():
     assert rest and len(answer) < len(whole) and whole.startswith(answer.rstrip("\n"))
 
 
+# (options, whether the answer follows what it should)
+CUTS = [
+    (("--regex", "[0-9]{30}"), False),
+    (("--regex", "[0-9]+"), True),
+    (("--schema", "schema.json"), False),
+    ((), True),
+]
+
+
+@pytest.mark.parametrize(("options", "follows"), CUTS)
+def test_an_answer_that_is_cut_says_so(options, follows, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("schema.json").write_text('{"type": "array", "items": {"type": "integer"}, "minItems": 20}')
+    for more in ((), ("--json",)):
+        command = ("generate", FOLDER, "x = ", *options, "--max-tokens", 3, *more)
+        code, out, err = call(*command)
+        said = f"{options[0]}: the answer was cut after 3 tokens and does not follow it" if options else ""
+        assert (code, err) == (0, "" if follows else f"ingot: {said}\n") and out
+        code, again, err = call(*command, "--strict")
+        assert (code == 65 and said in err) != follows
+        if not more:
+            assert again == out
+
+
+def test_chat_sets_saves_and_goes_on(llm, tmp_path):
+    saved = tmp_path / "talk.json"
+    first, second = answers(llm, "import os", "import re", max_tokens=5)
+    code, out, err = chat(f"/set max_tokens 5\nimport os\n/save {saved}\n/reset\n/load {saved}\nimport re\n/set\n")
+    begun = ["max_tokens is 5", first, f"{saved}: 2 messages", "the conversation starts anew", f"{saved}: 2 messages"]
+    assert (code, out, err) == (0, lines(*begun, second, "max_tokens 5"), "")
+    assert json.loads(saved.read_text())["messages"][0] == {"role": "user", "content": "import os"}
+
+
+def test_chat_takes_another_system_message(llm):
+    told = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "import os"}]
+    expected = llm.chat(told, max_tokens=12)
+    _, out, _ = chat("/system\n/system be brief\n/system\nimport os\n")
+    assert out == lines("no system message", "the conversation starts anew", "be brief", expected)
+
+
+def test_chat_takes_lines_between_quotes(llm):
+    (answer,) = answers(llm, "import os\n\n/reset", max_tokens=12)
+    assert chat('"""import os\n\n/reset"""\n/?\n')[1].startswith(lines(answer))
+
+
+MISTAKES = [
+    ("/set temperature -1", "temperature: not allowed, got -1.0"),
+    ("/set temperature hot", "set: temperature: no number, got 'hot'"),
+    ("/set heat 1", "set: unknown option, got 'heat', expected one of max_tokens, temperature"),
+    ("/set max_tokens -1", "set: max_tokens: out of range, got -1"),
+    ("/save", "save: got no name"),
+    ("/load", "load: got no name"),
+    ("/load absent.json", "absent.json"),
+    ("/load wrong.json", "wrong.json: no conversation, got KeyError"),
+    ("/load /", "Is a directory"),
+    ("/save absent/talk.json", "absent/talk.json"),
+]
+
+
+def test_mistakes_do_not_end_a_chat(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("wrong.json").write_text("{}")
+    code, out, err = chat("\n".join(line for line, _ in MISTAKES))
+    assert (code, err, len(out.splitlines())) == (0, "", len(MISTAKES))
+    for line, (_, words) in zip(out.splitlines(), MISTAKES, strict=True):
+        assert line.startswith("ingot: ") and words in line
+
+
 def test_generate_follows_an_expression(call):
     code, out, _ = call("generate", FOLDER, "x = ", "--regex", "[0-9]{3}", "--max-tokens", 60)
     assert code == 0 and len(out.strip()) == 3 and out.strip().isdigit()

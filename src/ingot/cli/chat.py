@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import json
+import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ingot.cli.llm import ModelFolder, stream, summary, with_folder, with_generation
-from ingot.cli.terminal import print_text, printable
-from ingot.errors import InputError, LimitError
+from ingot.cli.terminal import counting, print_text, printable
+from ingot.errors import IngotError, InputError, LimitError
+from ingot.files import make_folder, written
 
 if TYPE_CHECKING:
     from ingot.llm import LLM
 
-HELP = """\
-/reset   forget the conversation
-/exit    leave; so does Ctrl-D
-/help    this text
-A line that ends in \\ goes on in the next one. Ctrl-C stops the answer; a second one leaves."""
+HELP = '''\
+/reset              forget the conversation
+/system [TEXT]      what the model is told before the conversation, which starts anew; without TEXT, show it
+/set [NAME VALUE]   how tokens are chosen, as in /set temperature 0.5; without NAME, show it
+/save FILE          write the conversation as JSON
+/load FILE          go on from one that was written
+/exit               leave; so does Ctrl-D
+/help, /?           this text
+Pasted lines are one message; so are lines between """ and """, and lines that end in \\.
+Ctrl-C stops the answer, or drops the line that is being typed; a second one during an answer leaves.'''
+QUOTES = '"""'
+HISTORY_LINES = 1000
+MAX_SAVED_BYTES = 64 << 20  # of a conversation that is loaded
+# What /set takes, and how its value reads.
+_SETTINGS: dict[str, Callable[[str], float]] = {
+    "max_tokens": int, "temperature": float, "top_k": int, "top_p": float, "min_p": float, "repetition_penalty": float,
+    "presence_penalty": float, "frequency_penalty": float, "seed": int,
+}  # fmt: skip
 
 
 @click.command()
@@ -33,19 +52,23 @@ def chat(folder: ModelFolder, system: str | None, generation: dict[str, Any]) ->
     """Talk with the language model in FOLDER, or in a GGUF file. /help lists what one can type besides messages."""
     conversation = Conversation(folder.open(), system, generation)
     if sys.stdin.isatty():
-        import readline  # noqa: F401  input() then edits lines and remembers them
-
+        remember_lines()
         print_text(f"{folder.path}, context {conversation.llm.context}. /help for help, Ctrl-D to leave.")
     while (line := read_message()) is not None:
+        word, _, rest = line.strip().partition(" ")
+        if word in COMMANDS_OF_CHAT:
+            try:
+                said = COMMANDS_OF_CHAT[word](conversation, rest.strip())
+            except (IngotError, OSError) as error:
+                said = f"ingot: {error}"
+            click.echo(printable(said))
+            continue
         match line.strip():
             case "":
                 continue
             case "/exit":
                 return
-            case "/reset":
-                conversation.reset()
-                click.echo("the conversation starts anew")
-            case "/help":
+            case "/help" | "/?":
                 click.echo(HELP)
             case word if re.fullmatch(r"/[a-z]+", word):
                 click.echo(printable(f"{word}: no such command; /help lists them"))
@@ -53,9 +76,31 @@ def chat(folder: ModelFolder, system: str | None, generation: dict[str, Any]) ->
                 conversation.answer(line)
 
 
+def remember_lines() -> None:
+    """Lets `input` edit lines, take pasted ones together, and remember them beyond this session."""
+    import readline
+
+    import platformdirs
+
+    readline.parse_and_bind("set enable-bracketed-paste on")
+    readline.set_history_length(HISTORY_LINES)
+    path = Path(platformdirs.user_state_dir("ingot", appauthor=False)) / "chat_history"
+    with contextlib.suppress(OSError):  # none yet, or not ours to read
+        readline.read_history_file(path)
+
+    def write() -> None:
+        with contextlib.suppress(OSError, IngotError):  # a chat ends well without
+            make_folder(path.parent)
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+            readline.write_history_file(path)
+
+    atexit.register(write)
+
+
 def read_message() -> str | None:
-    """A line, or several that are joined by a backslash at the end; None when no more come."""
+    """A line, or several between quotes or joined by a backslash at the end; None when no more come."""
     lines: list[str] = []
+    is_quoted = False
     while True:
         try:
             line = input("  " if lines else "> ") if sys.stdin.isatty() else next(sys.stdin).removesuffix("\n")
@@ -65,10 +110,12 @@ def read_message() -> str | None:
             return "\n".join(lines) if lines else None
         except KeyboardInterrupt:
             click.echo("\nCtrl-D leaves")
-            lines = []
+            lines, is_quoted = [], False
             continue
-        lines.append(line.removesuffix("\\"))
-        if not line.endswith("\\"):
+        if not lines and line.startswith(QUOTES):
+            line, is_quoted = line.removeprefix(QUOTES), True
+        lines.append(line.removesuffix(QUOTES) if is_quoted else line.removesuffix("\\"))
+        if line.endswith(QUOTES) if is_quoted else not line.endswith("\\"):
             return "\n".join(lines)
 
 
@@ -81,15 +128,68 @@ class Conversation:
         self.beginning = [] if system is None else [{"role": "system", "content": system}]
         self.messages = list(self.beginning)
 
-    def reset(self) -> None:
+    def reset(self, _: str = "") -> str:
         """Forgets everything but the system message."""
         self.messages = list(self.beginning)
+        return "the conversation starts anew"
+
+    def tell(self, text: str) -> str:
+        """Takes another system message, or says which there is."""
+        if not text:
+            return self.beginning[0]["content"] if self.beginning else "no system message"
+        self.beginning = [{"role": "system", "content": text}]
+        return self.reset()
+
+    def set(self, text: str) -> str:
+        """Changes an option of sampling, or says which are given. Raises InputError for one that is not allowed."""
+        from ingot.llm.sampling import Sampling
+
+        name, _, value = text.partition(" ")
+        if not name:
+            given = [f"{name} {value}" for name, value in self.generation.items() if name in _SETTINGS]
+            return "\n".join(given) or "as the model's folder says"
+        if name not in _SETTINGS:
+            raise InputError(f"set: unknown option, got {name!r}, expected one of {', '.join(_SETTINGS)}")
+        try:
+            number = _SETTINGS[name](value)
+        except ValueError as error:
+            raise InputError(f"set: {name}: no number, got {value!r}, expected one") from error
+        if name == "max_tokens" and number < 0:
+            raise InputError(f"set: max_tokens: out of range, got {value}, expected 0 or more")
+        if name != "max_tokens":
+            option: dict[str, Any] = {name: number}
+            Sampling(**option)  # raises for what is out of range
+        self.generation[name] = number
+        return f"{name} is {number}"
+
+    def save(self, path: str) -> str:
+        """Writes the messages. Raises InputError, OutputError."""
+        with written(_named(path, "save")) as file:
+            file.write(json.dumps({"messages": self.messages}, ensure_ascii=False, indent=1).encode())
+        return f"{path}: {len(self.messages)} messages"
+
+    def load(self, path: str) -> str:
+        """Reads messages that `save` wrote. Raises InputError, OSError."""
+        with open(_named(path, "load"), "rb") as file:
+            content = file.read(MAX_SAVED_BYTES + 1)
+        if len(content) > MAX_SAVED_BYTES:
+            raise LimitError(f"{path}: too long, got more than {MAX_SAVED_BYTES} bytes")
+        try:
+            messages = json.loads(content)["messages"]
+            found = [{"role": str(m["role"]), "content": str(m["content"])} for m in messages]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InputError(
+                f"{path}: no conversation, got {type(error).__name__}, expected what /save wrote"
+            ) from error
+        self.messages = found
+        self.beginning = [message for message in found[:1] if message["role"] == "system"]
+        return f"{path}: {len(found)} messages"
 
     def answer(self, text: str) -> None:
         """Shows the answer to a message, and keeps both; a message that the model cannot take is not kept."""
         self.messages.append({"role": "user", "content": text})
         try:
-            with Interruptible() as interruptible:
+            with Interruptible() as interruptible, counting("reading the message") as self.llm.engine.on_prefill:
                 answer = stream(interruptible.until_stopped(self.llm.stream_chat(self.messages, **self.generation)))
         except (InputError, LimitError) as error:
             self.messages.pop()
@@ -102,6 +202,21 @@ class Conversation:
             click.echo(f"the context of {self.llm.context} tokens is full; /reset starts anew", err=True)
         if sys.stdout.isatty():
             click.secho(f"{'stopped; ' if interruptible.stopped else ''}{summary(usage)}\n", dim=True)
+
+
+def _named(path: str, command: str) -> str:
+    if not path:
+        raise InputError(f"{command}: got no name, expected that of a file")
+    return path
+
+
+COMMANDS_OF_CHAT: dict[str, Callable[[Conversation, str], str]] = {
+    "/reset": Conversation.reset,
+    "/system": Conversation.tell,
+    "/set": Conversation.set,
+    "/save": Conversation.save,
+    "/load": Conversation.load,
+}
 
 
 class Interruptible:

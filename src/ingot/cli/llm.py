@@ -119,8 +119,9 @@ def read_schema(path: Path) -> Any:
 @with_folder
 @click.argument("prompt")
 @with_generation
+@click.option("--strict", is_flag=True, help="An answer that --max-tokens cuts before it follows --schema is an error.")
 @as_json
-def generate(folder: ModelFolder, prompt: str, generation: dict[str, Any], as_json: bool) -> None:
+def generate(folder: ModelFolder, prompt: str, generation: dict[str, Any], strict: bool, as_json: bool) -> None:
     """Continue PROMPT with the language model in FOLDER, or in a GGUF file; a PROMPT of - is read from stdin."""
     text = sys.stdin.read() if prompt == "-" else prompt
     llm = folder.open()
@@ -128,12 +129,25 @@ def generate(folder: ModelFolder, prompt: str, generation: dict[str, Any], as_js
         completion = llm.complete(text, **generation)
         answer = {"text": completion.text, "finish_reason": completion.finish_reason, "tokens": completion.tokens}
         print_json(answer | facts(llm, completion.usage))
+        expect_whole(completion.usage, generation, strict)
         return
     with counting("reading the prompt") as llm.engine.on_prefill:
         stream(llm.stream(text, **generation))
     click.echo()
     if sys.stderr.isatty():
         click.secho(summary(llm.usage), dim=True, err=True)
+    expect_whole(llm.usage, generation, strict)
+
+
+def expect_whole(usage: Usage, generation: dict[str, Any], strict: bool) -> None:
+    """Says that an answer was cut before it followed its schema or expression; strict: raises InputError for it."""
+    if not usage.is_cut:
+        return
+    form = "--schema" if "schema" in generation else "--regex"
+    cut = f"{form}: the answer was cut after {usage.completion_tokens} tokens and does not follow it"
+    if strict:
+        raise InputError(cut)
+    click.echo(f"ingot: {cut}", err=True)
 
 
 def facts(llm: LLM, usage: Usage) -> dict[str, Any]:

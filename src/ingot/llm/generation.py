@@ -17,13 +17,17 @@ from ingot.llm.sequences import Run, Sequence
 
 @dataclass(slots=True)
 class Usage:
-    """What an answer took. reused_tokens: of the prompt, those that a kept sequence began with. Times are seconds."""
+    """What an answer took. reused_tokens: of the prompt, those that a kept sequence began with. Times are seconds.
+
+    is_cut: its length ended it before it followed its schema or expression.
+    """
 
     prompt_tokens: int = 0
     reused_tokens: int = 0
     completion_tokens: int = 0
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
+    is_cut: bool = False
 
     @property
     def prefill_tokens_per_second(self) -> float:
@@ -81,6 +85,7 @@ class Generation:
                 self.finish_reason = "stop"
         if self.usage.completion_tokens >= self.max_tokens:
             self.finish_reason = self.finish_reason or "length"
+            self.usage.is_cut = self.constraint is not None and not self.constraint.may_end
         return True
 
 
