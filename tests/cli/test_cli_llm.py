@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import pty
 import shutil
 import signal
 import sys
@@ -216,6 +217,36 @@ def test_chat_takes_another_system_message(llm):
 def test_chat_takes_lines_between_quotes(llm):
     (answer,) = answers(llm, "import os\n\n/reset", max_tokens=12)
     assert chat('"""import os\n\n/reset"""\n/?\n')[1].startswith(lines(answer))
+
+
+def test_pasted_lines_are_one_message_and_lines_are_remembered(llm, tmp_path):
+    """On a terminal, which says what is pasted."""
+    (answer,) = answers(llm, "import os\nimport re", max_tokens=3)
+    child, terminal = pty.fork()
+    if child == 0:
+        command = [sys.executable, "-c", "from ingot.cli import main; main()", "chat", FOLDER, "--max-tokens", "3"]
+        environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm", "PYTHONPATH": ":".join(sys.path)}
+        os.execvpe(command[0], [str(word) for word in command], environment)
+    seen = read_until(terminal, "> ")
+    os.write(terminal, b"\x1b[200~import os\nimport re\x1b[201~\r")
+    seen = read_until(terminal, "decode 3 tokens").replace("\r", "")
+    assert answer.rstrip("\n") in seen and "reading" not in seen.partition(answer)[2]
+    os.write(terminal, b"/exit\r")
+    read_until(terminal, "")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    remembered = tmp_path / "ingot" / "chat_history"
+    assert remembered.read_text() == "import os\nimport re\n/exit\n" and remembered.stat().st_mode & 0o77 == 0
+
+
+def read_until(terminal: int, words: str) -> str:
+    """What a terminal shows up to some words, or, for none, up to its end."""
+    shown = b""
+    while not words or words.encode() not in shown:
+        try:
+            shown += os.read(terminal, 4096)
+        except OSError:  # the other end is closed
+            break
+    return shown.decode(errors="replace")
 
 
 MISTAKES = [

@@ -56,7 +56,7 @@ def chat(folder: ModelFolder, system: str | None, generation: dict[str, Any]) ->
         print_text(f"{folder.path}, context {conversation.llm.context}. /help for help, Ctrl-D to leave.")
     while (line := read_message()) is not None:
         word, _, rest = line.strip().partition(" ")
-        if word in COMMANDS_OF_CHAT:
+        if word in COMMANDS_OF_CHAT and "\n" not in line:
             try:
                 said = COMMANDS_OF_CHAT[word](conversation, rest.strip())
             except (IngotError, OSError) as error:
