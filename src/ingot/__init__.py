@@ -17,6 +17,7 @@ from ingot.errors import (
     OutputError,
     ResourceError,
     ShapeError,
+    StoppedError,
     UnsupportedError,
 )
 
@@ -44,6 +45,7 @@ __all__ = [
     "OutputError",
     "ResourceError",
     "ShapeError",
+    "StoppedError",
     "TensorType",
     "UnsupportedError",
     "at_most",

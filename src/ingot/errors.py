@@ -48,6 +48,12 @@ class InputError(IngotError):
     exit_code = 65
 
 
+class StoppedError(IngotError):
+    """A run was told to stop before its end."""
+
+    exit_code = 130
+
+
 class LimitError(IngotError):
     """A documented limit (elements, rank, depth, size) is exceeded."""
 

@@ -7,12 +7,14 @@ import pty
 import shutil
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from test_cli import DIGITS, process
 
 import ingot
+from ingot.cli.chat import Interruptible
 from ingot.cli.demo_language import FOLDER
 
 FUNCTION = "def is_empty(self):\n"
@@ -156,6 +158,22 @@ def test_chat_goes_on_after_a_message_that_is_too_long(llm):
     code, out, err = chat(LONG.replace("\n", "\\\n").removesuffix("\\\n") + "\nimport os\n", "--context", 128)
     assert (code, out) == (0, lines(answer))
     assert "128" in err and "/reset" in err
+
+
+def test_an_interrupt_reaches_a_run(llm):
+    """Whose thread is in C, where no handler of Python's is called."""
+    modes, before = llm.engine.modes, signal.getsignal(signal.SIGINT)
+    expected = llm.generate("import os", max_tokens=8)
+    with Interruptible(modes) as interruptible:
+        signal.raise_signal(signal.SIGINT)
+        while not modes.is_stopping:
+            time.sleep(0.001)
+        assert interruptible.stopped
+        assert list(interruptible.until_stopped(llm.stream(RAMBLING))) == []
+        with pytest.raises(ingot.StoppedError, match="run: stopped before node"):
+            llm.generate(RAMBLING, max_tokens=8)
+    assert signal.getsignal(signal.SIGINT) is before and not modes.is_stopping
+    assert llm.generate("import os", max_tokens=8) == expected
 
 
 def test_an_interrupt_stops_the_answer_and_not_the_program():

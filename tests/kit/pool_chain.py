@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ingot import abi
 from ingot.run import library
 
 LENGTH = 1000
@@ -29,7 +30,9 @@ class Chain:
         patches = ffi.new("ingot_patch[]", [(where, 0, 4 * (LENGTH - 1))])
         self.bindings = ffi.new("void *[]", [ffi.cast("void *", self.x.ctypes.data)])
         self.nanoseconds = ffi.new("int64_t[]", steps)
+        self.stop = ffi.new("int32_t *")
         fields = {"steps": rows, "patches": patches, "step_count": steps, "patch_count": 1, "threads": threads}
+        fields |= {"stop": self.stop}
         self.program = ffi.new("ingot_program *", fields)
         self.alive = (rows, patches)
 
@@ -38,6 +41,22 @@ class Chain:
         self.values.fill(np.nan)
         code = self.native.entry.ingot_run(self.program, self.bindings, self.native.ffi.NULL)
         return code == 0 and self.values[-1].tobytes() == self.expected
+
+    def run_stopped(self) -> int | None:
+        """How many steps a run made before it was stopped; None for one that was not, and has its bits.
+
+        Raises AssertionError when a step that was made is not whole, or one behind it was begun.
+        """
+        self.values.fill(np.nan)
+        fault = self.native.ffi.new("ingot_fault *")
+        code = self.native.entry.ingot_run(self.program, self.bindings, fault)
+        if code == 0:
+            assert self.values[-1].tobytes() == self.expected
+            return None
+        assert code == abi.constant("INGOT_STOPPED") == fault.code
+        whole = [i for i, row in enumerate(self.values) if not np.isnan(row).any()]
+        assert whole == list(range(fault.step)) and np.isnan(self.values[fault.step :]).all()
+        return int(fault.step)
 
     def run_profiled(self) -> bool:
         self.values.fill(np.nan)

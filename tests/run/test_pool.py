@@ -1,5 +1,6 @@
 """The pool of threads under Python: every run gives the same bits, in a forked child, in a crowd, and at exit."""
 
+import itertools
 import subprocess
 import sys
 import threading
@@ -139,3 +140,22 @@ def test_a_bad_index_is_reported_and_then_forgotten() -> None:
     assert native.entry.ingot_run(program, ffi.NULL, ffi.NULL) == 0
     assert fault.code == 0
     np.testing.assert_array_equal(out, table[[1, 9, 0]])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_a_run_is_stopped_between_two_steps(threads: int) -> None:
+    chain = Chain(threads, 4, steps=2000)
+    chain.stop[0] = 1
+    made = chain.run_stopped()
+    assert made is not None and made <= 1  # nothing waits before the first step
+    chain.stop[0] = 0
+    assert chain.run_stopped() is None
+    made, pauses = None, itertools.cycle(range(40))
+    while not made:  # until one was stopped on its way
+        chain.stop[0] = 0
+        timer = threading.Timer(next(pauses) * 1e-4, chain.stop.__setitem__, (0, 1))
+        timer.start()
+        made = chain.run_stopped()
+        timer.join()
+    chain.stop[0] = 0
+    assert chain.run()

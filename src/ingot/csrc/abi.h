@@ -107,7 +107,9 @@ enum {
   #include "elementwise.def"
 };
 
-/* The first bad run-time index of a run. code 0: none; 1: index outside [-limit, limit); 2: outside [0, limit). */
+/* The first bad run-time index of a run. code 0: none; 1: index outside [-limit, limit); 2: outside [0, limit). Or
+ * code INGOT_STOPPED: the run ended before `step`, because it was told to. */
+#define INGOT_STOPPED 3
 typedef struct { int32_t code; int32_t step; int64_t index; int64_t limit; } ingot_fault;
 
 /* Unary, binary, ternary, cast and copy. Innermost dim last; a stride may be 0 (broadcast) or negative (flip). */
@@ -496,10 +498,10 @@ typedef struct { int64_t *where; int64_t size; int64_t factor; int64_t base; } i
 
 /* What one context runs. threads: at most this many take part. sizes_slot: of the binding that holds a run's sizes,
  * an int64_t for each, where there are resizes. lock: of the memory that the steps use, 0 at first; NULL where no
- * other run can be in it. */
+ * other run can be in it. stop: not 0 ends a run between two steps, and may be set at any time; NULL where none is. */
 typedef struct {
   const ingot_step *steps; const ingot_patch *patches; const ingot_resize *resizes;
-  ingot_fault *fault; uint32_t *lock;
+  ingot_fault *fault; uint32_t *lock; const int32_t *stop;
   int64_t step_count; int64_t patch_count; int64_t resize_count; int64_t sizes_slot; int32_t threads;
 } ingot_program;
 

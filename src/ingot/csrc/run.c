@@ -1,4 +1,5 @@
 /* run.c: runs a program: patch this call's pointers and sizes, then every step, its parts spread over the threads. */
+#include <stdatomic.h>
 #include <time.h>
 
 #if defined(__x86_64__)
@@ -9,10 +10,12 @@
 #include "lock.h"
 #include "pool.h"
 
+/* ended: the step before which thread 0 has ended the run; more than there are while it goes on. */
 typedef struct {
   const ingot_program *program;
   int64_t *nanoseconds;
-} profiled_run;
+  _Atomic int64_t ended;
+} running;
 
 /* Part p of a step belongs to thread p % threads: a step of one part is thread 0's, and its turns need no waiting. */
 static inline void run_step(const ingot_step *step, pool_member *member) {
@@ -23,10 +26,21 @@ static inline void run_step(const ingot_step *step, pool_member *member) {
   }
 }
 
+/* Whether the run ends before step i. Thread 0 alone looks at `stop`, before a barrier, behind which all threads see
+ * what it saw: they pass the same barriers. It may be further on by then: what ends a later step ends none before. */
+static inline int is_ended(running *run, int64_t i, pool_member *member) {
+  const ingot_program *program = run->program;
+  if (member->thread == 0 && program->stop && __atomic_load_n(program->stop, __ATOMIC_RELAXED))
+    atomic_store_explicit(&run->ended, i, memory_order_relaxed);
+  if (program->steps[i].barrier) pool_barrier(member);
+  return atomic_load_explicit(&run->ended, memory_order_relaxed) <= i;
+}
+
 static void run_steps(void *state, pool_member *member) {
-  const ingot_program *program = state;
+  running *run = state;
+  const ingot_program *program = run->program;
   for (int64_t i = 0; i < program->step_count; i++) {
-    if (program->steps[i].barrier) pool_barrier(member);
+    if ((program->steps[i].barrier || member->threads == 1) && is_ended(run, i, member)) return;
     run_step(&program->steps[i], member);
   }
 }
@@ -38,7 +52,7 @@ static int64_t now_nanoseconds(void) {
 }
 
 static void run_steps_profiled(void *state, pool_member *member) {
-  const profiled_run *run = state;
+  const running *run = state;
   pool_barrier(member);
   int64_t begin = now_nanoseconds();
   for (int64_t i = 0; i < run->program->step_count; i++) {
@@ -99,24 +113,26 @@ static void run_alone(const ingot_program *program, void *const *bindings, pool_
   leave_arithmetic(host_mode);
 }
 
-static int32_t run(const ingot_program *program, void *const *bindings, ingot_fault *fault, pool_body body,
-                   void *state) {
+static int32_t run(void *const *bindings, ingot_fault *fault, pool_body body, running *state) {
+  const ingot_program *program = state->program;
   if (program->lock) lock_take(program->lock);
   run_alone(program, bindings, body, state);
-  int32_t code = program->fault ? program->fault->code : 0;
-  if (code && fault) *fault = *program->fault;
+  ingot_fault found = program->fault ? *program->fault : (ingot_fault){0};
+  if (state->ended < program->step_count) found = (ingot_fault){.code = INGOT_STOPPED, .step = (int32_t)state->ended};
+  if (found.code && fault) *fault = found;
   if (program->lock) lock_give(program->lock);
-  return code;
+  return found.code;
 }
 
 INGOT_EXPORT int32_t ingot_run(const ingot_program *program, void *const *bindings, ingot_fault *fault) {
-  return run(program, bindings, fault, run_steps, (void *)program);
+  running state = {.program = program, .ended = INT64_MAX};
+  return run(bindings, fault, run_steps, &state);
 }
 
 INGOT_EXPORT int32_t ingot_run_profiled(const ingot_program *program, void *const *bindings, ingot_fault *fault,
                                         int64_t *nanoseconds) {
-  profiled_run profiled = {program, nanoseconds};
-  return run(program, bindings, fault, run_steps_profiled, &profiled);
+  running state = {.program = program, .nanoseconds = nanoseconds, .ended = INT64_MAX};
+  return run(bindings, fault, run_steps_profiled, &state);
 }
 
 INGOT_EXPORT int32_t ingot_sample(ingot_sampler *sampler, const float *logits) {

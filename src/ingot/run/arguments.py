@@ -37,8 +37,11 @@ class Arguments:
         self._resizes: list[tuple[Any, int, int, int]] = []
         self._fault = library.new("ingot_fault")
 
-    def program(self, turn: Any) -> Any:
-        """An `ingot_program *`, which keeps alive what it points to but for the regions. Fills every struct."""
+    def program(self, turn: Any, stop: Any) -> Any:
+        """An `ingot_program *`, which keeps alive what it points to but for the regions. Fills every struct.
+
+        stop: an `int32_t *`, or NULL.
+        """
         library, isa = self._library, self._lowered.target.isa
         steps = library.new("ingot_step[]", max(1, len(self._plan.steps)))
         for index, step in enumerate(self._plan.steps):
@@ -54,12 +57,12 @@ class Arguments:
         resizes = library.new("ingot_resize[]", max(1, len(self._resizes)))
         for row, (where, size, factor, base) in zip(resizes, self._resizes, strict=False):
             row.where, row.size, row.factor, row.base = where, size, factor, base
-        self._held += [steps, patches, resizes, turn]
+        self._held += [steps, patches, resizes, turn, stop]
         return library.new(
             "ingot_program",
             {
                 "steps": steps, "patches": patches, "resizes": resizes, "fault": self._fault,
-                "lock": turn, "step_count": len(self._plan.steps), "patch_count": len(self._patches),
+                "lock": turn, "stop": stop, "step_count": len(self._plan.steps), "patch_count": len(self._patches),
                 "resize_count": len(self._resizes), "sizes_slot": len(self._slots),
                 "threads": self._lowered.target.threads,
             },

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
 from ingot.compile import Compiled
 from ingot.run.arena import Arena
+from ingot.run.library import load
 from ingot.run.native import NativeProgram
 from ingot.run.sampler import NativeSampler
 from ingot.run.store import WeightStore
@@ -17,14 +19,14 @@ from ingot.run.store import WeightStore
 class BoundProgram:
     """A mode with arrays of its own, bound once: `inputs` by name, and `output`, the only one.
 
-    Not for several threads at once: the arrays are one run's.
+    Not for several threads at once: the arrays are one run's. stop: see `NativeProgram`.
 
     Raises UnsupportedError where an op has no kernel.
     """
 
-    def __init__(self, compiled: Compiled, weights: WeightStore, state: Arena | None = None):
+    def __init__(self, compiled: Compiled, weights: WeightStore, state: Arena | None = None, stop: Any = None):
         lowered, plan = compiled.native
-        self.native = NativeProgram(compiled.segments[0].graph, lowered, plan, weights, Arena(), state)
+        self.native = NativeProgram(compiled.segments[0].graph, lowered, plan, weights, Arena(), state, stop)
         self.inputs = {name: np.zeros(view.shape, view.dtype.numpy) for name, view in lowered.inputs.items()}
         (output,) = lowered.outputs.values()
         self.output = np.zeros(output.shape, output.dtype.numpy)
@@ -52,6 +54,16 @@ class BoundModes:
         self._weights = WeightStore(threads)
         self._state = Arena()
         self._programs: dict[str, BoundProgram] = {}
+        self._stop = load().new("int32_t*")
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether runs end between two steps, with a StoppedError, until this is False again; any thread may say so."""
+        return bool(self._stop[0])
+
+    @is_stopping.setter
+    def is_stopping(self, value: bool) -> None:
+        self._stop[0] = value
 
     def add(self, modes: Iterable[Compiled]) -> None:
         """Makes modes ready to run. The weights of one are packed while the next is compiled."""
@@ -61,7 +73,7 @@ class BoundModes:
                 recipes = [t.recipe for t in compiled.native[0].tensors.values() if t.recipe is not None]
                 packed.append((compiled, executor.submit(self._weights.prepare, recipes)))
             held = [weights.result() for _, weights in packed]
-        self._programs |= {c.mode.name: BoundProgram(c, self._weights, self._state) for c, _ in packed}
+        self._programs |= {c.mode.name: BoundProgram(c, self._weights, self._state, self._stop) for c, _ in packed}
         del held  # by now the programs hold them
 
     def __getitem__(self, name: str) -> BoundProgram:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ingot import abi
 from ingot.config import check, debug
 from ingot.dim import bind, size_at
-from ingot.errors import InputError, ResourceError
+from ingot.errors import InputError, ResourceError, StoppedError
 from ingot.files import mapped_files
 from ingot.ir import Graph, has_sizes
 from ingot.lower.lowered import Lowered
@@ -22,6 +23,7 @@ from ingot.run.library import Library, load
 from ingot.run.store import WeightStore
 
 _CANARY = 0xC5
+_STOPPED = abi.constant("INGOT_STOPPED")
 
 
 @dataclass(slots=True)
@@ -48,7 +50,8 @@ class NativeProgram:
     """One Lowered and Plan made ready on an arena: argument structs filled, kernels looked up, inputs and outputs late.
 
     Runs of all programs of an arena take turns, inside the C call: while one has the arena, no line of Python of its
-    thread is run. state: where states lie, if they outlive this arena.
+    thread is run. state: where states lie, if they outlive this arena. stop: an `int32_t *` that ends a run between two
+    steps while it is not 0; what the run was to write is then half written.
     """
 
     def __init__(
@@ -59,8 +62,10 @@ class NativeProgram:
         weights: WeightStore,
         arena: Arena,
         state: Arena | None = None,
+        stop: Any = None,
     ):
         self.library: Library = load()
+        self._stop = self.library.ffi.NULL if stop is None else stop
         self.graph, self.lowered, self.plan = graph, lowered, plan
         self._arena, self._state = arena, state or arena
         self._checking = check() >= 3
@@ -211,7 +216,7 @@ class NativeProgram:
             memory.addresses | state.addresses, self._slots, self._run_sizes,
         )  # fmt: skip
         turn = self.library.cast("uint32_t*", self._arena.turn.ctypes.data)
-        ready = _Ready(memory.addresses, state.addresses, arguments.program(turn), arguments)
+        ready = _Ready(memory.addresses, state.addresses, arguments.program(turn, self._stop), arguments)
         self._ready = ready
         return ready, memory, state
 
@@ -223,6 +228,8 @@ class NativeProgram:
     def _raise_fault(self, table: BindingTable) -> None:
         fault = table.fault
         node = self.plan.steps[fault.step].node
+        if fault.code == _STOPPED:
+            raise StoppedError(f"run: stopped before node {node!r}")
         lowest = -fault.limit if fault.code == 1 else 0
         raise InputError(f"node {node!r}: index out of range, got {fault.index}, expected {lowest}..{fault.limit - 1}")
 
