@@ -87,6 +87,8 @@ class Lowering:
         self.lowered = Lowered(target)
         self.node_name = ""
         self._asked: dict[Node, Asked] = {}
+        self._reasons: dict[tuple[Callable[[Lowering, Node], str], Node], str] = {}
+        self._foreign = _foreign_values(graph)
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
         self._statics: dict[str, Static] = {}
         # What `matrix` has packed by steps.
@@ -179,7 +181,7 @@ class Lowering:
         reasons: list[tuple[str, str]] = []
         avoided: list[str] = []
         op = self.groups[node].root.op.name if node in self.groups else node.op.name
-        foreign = _kept_out(self.graph, node)
+        foreign = self._kept_out(node) if self._foreign else ""
         for row in self.backend.rows.get(op, ()):
             reason = foreign or misplaced.get(row) or row.refuse(self, node)
             if not reason and (reason := row.avoid(self, node)) and is_sized(self.graph, node):
@@ -188,6 +190,19 @@ class Lowering:
             if not reason:
                 return Asked(row, Choice(node.outputs[0], op, tuple(reasons)), avoided)
         return Asked(None, Choice(node.outputs[0], op, tuple(reasons)), avoided)
+
+    def reason(self, condition: Callable[[Lowering, Node], str], node: Node) -> str:
+        """What a condition says of a node: asked once, however many rows have it."""
+        key = condition, node
+        reason = self._reasons.get(key)
+        if reason is None:
+            reason = self._reasons[key] = condition(self, node)
+        return reason
+
+    def _kept_out(self, node: Node) -> str:
+        """Why no kernel may be given a node's values, whatever it does with them; or ""."""
+        names = (*node.operands, *node.outputs)
+        return next((self._foreign[name] for name in names if name in self._foreign), "")
 
     def group(self, node: Node) -> Group:
         """The matmul, convolution or attention that a group's last node stands for, with its epilogue."""
@@ -579,13 +594,16 @@ class Lowering:
         return found
 
 
-def _kept_out(graph: Graph, node: Node) -> str:
-    """Why no kernel may be given a node's values, whatever it does with them; or ""."""
-    types = [graph.type(name) for name in (*node.operands, *node.outputs) if name is not None]
-    for type in types:
-        if not type.is_static:
-            return f"the shape of {type} depends on data"
-    return next((f"kernels have no {type.dtype}" for type in types if not type.dtype.is_native), "")
+def _foreign_values(graph: Graph) -> dict[str | None, str]:
+    """The values that no kernel may be given, whatever it does with them, and why."""
+    found: dict[str | None, str] = {}
+    for name, value in graph.values.items():
+        type = value.type
+        if not isinstance(type, TensorType) or not type.is_static:
+            found[name] = f"the shape of {type} depends on data"
+        elif not type.dtype.is_native:
+            found[name] = f"kernels have no {type.dtype}"
+    return found
 
 
 def pointer(view: View) -> Pointer:

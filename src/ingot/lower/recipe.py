@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -370,7 +371,7 @@ def has_shapes(graph: Graph, node: Node) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Recipe:
     """How the bytes of a packed matrix come about: once, in a store, or by steps of each run where it reads a state.
 
@@ -417,7 +418,7 @@ class Recipe:
         assert self.format is not None and self.layout != "raw", f"{self.key}: no panels"
         return self.format
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes that it makes."""
         if self.layout != "raw":

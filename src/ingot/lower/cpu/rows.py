@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from ingot.dtype import DType
@@ -38,6 +39,7 @@ def operand_type(lowering: Lowering, node: Node, index: int = 0) -> TensorType:
     return lowering.graph.type(str((group.root if group else node).operands[index]))
 
 
+@functools.cache  # so that rows share conditions, each of which is asked once for a node
 def of(*dtypes: DType) -> Condition:
     """Refuses unless the operands' dtypes begin with these."""
 
@@ -51,6 +53,7 @@ def of(*dtypes: DType) -> Condition:
     return refuse
 
 
+@functools.cache
 def stored(index: int, format: Format) -> Condition:
     """Refuses unless an operand is what a file holds in a format, decoded where that is not f32."""
 
@@ -73,7 +76,7 @@ def both(*conditions: Condition) -> Condition:
 
     def refuse(lowering: Lowering, node: Node) -> str:
         for condition in conditions:
-            if reason := condition(lowering, node):
+            if reason := lowering.reason(condition, node):
                 return reason
         return ""
 
