@@ -69,7 +69,9 @@ class Arguments:
         args = self._library.new(step.args_type)
         self._held.append(args)
         for name, value in step.fields.items():
-            if isinstance(value, Pointer):
+            if value.__class__ is int or value.__class__ is float:  # as most are
+                setattr(args, name, value)
+            elif isinstance(value, Pointer):
                 self._point(args, name, value, index)
             elif isinstance(value, tuple):
                 array = getattr(args, name)
