@@ -135,9 +135,15 @@ def _verify_pointers(lowered: Lowered, plan: Plan, reaches: _Reaches) -> None:
                 nest = extents[name](step.fields, i) if name in extents else ((), ())
                 low, high = lowered.tensors[pointer.tensor].dtype.span(*_elements(*nest))
                 low, high = pointer.byte_offset + low, pointer.byte_offset + high
-                around = [spans[key] for key in ((pointer.tensor, True), (pointer.tensor, False)) if key in spans]
-                if not any((begin <= low and high <= end) or low == high or begin == end for begin, end in around):
+                for written in (False, True):
+                    begin, end = spans.get((pointer.tensor, written), _NOWHERE)
+                    if (begin <= low and high <= end) or (begin <= end and (low == high or begin == end)):
+                        break
+                else:
                     _fail(f"step {index} {step.kernel}: {name} takes {low}..{high} of {pointer.tensor}, not its views")
+
+
+_NOWHERE = (0, -1)  # no span: what is empty lies in none
 
 
 def _spans(lowered: Lowered, step: Step, reaches: _Reaches) -> dict[tuple[str, bool], tuple[int, int]]:

@@ -497,7 +497,7 @@ class Lowering:
         if all(w.size == 0 for w in writes):
             return
         aside = {} if keeps else self._put_aside(reads, writes, inplace)
-        written = [moved(view, aside) for view in writes]
+        written = [moved(view, aside) for view in writes] if aside else writes
         fields = {name: moved_field(value, aside) for name, value in fields.items()} if aside else fields
         scratch = None
         if scratch_floats := scratch_floats or self.backend.scratch_floats(kernel, fields):
@@ -509,10 +509,10 @@ class Lowering:
         self.lowered.steps.append(
             Step(kernel, args_type, fields, *views, self.node_name, inplace, 1, scratch, keeps, turns)
         )
-        for view, own in zip(writes, written, strict=True):
+        for view, own in zip(writes, written, strict=True) if aside else ():
             if own != view:
                 self.add_copy(own, view)
-        for write in writes:
+        for write in writes if self._stand_ins else ():
             if write.tensor in self._stand_ins:
                 self.add_copy(*self._stand_ins.pop(write.tensor))
 

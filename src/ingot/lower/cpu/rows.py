@@ -60,6 +60,8 @@ def stored(index: int, format: Format) -> Condition:
     def refuse(lowering: Lowering, node: Node) -> str:
         target = lowering.groups[node].root if node in lowering.groups else node
         value = str(target.operands[index])
+        if format.decoder is not None and lowering.graph.producer(value) is None:
+            return f"the weights are not stored as {format}"
         if format.scales is not None:
             groups = lowering.static_value(value).groups(format) if value in lowering.static else None
             columns = 1 if target.op.name == "matmul" and not target.transpose_b else 0
