@@ -311,9 +311,7 @@ class Graph:
             self._declare(Value(name, type, "activation", None, node))
             made.append(name)
         node.outputs = tuple(made)
-        for operand in node.operands:
-            self._use(operand, node, 1)
-        self._insert(node, before)
+        self._link(node, before)
         return node
 
     def remove_output(self, external: str) -> None:
@@ -431,9 +429,7 @@ class Graph:
             made = Node(node.op, node.operands, node.outputs, attributes)
             for name in node.outputs:
                 twin.values[name] = Value(name, self.values[name].type, "activation", None, made)
-            for operand in node.operands:
-                twin._use(operand, made, 1)
-            twin._insert(made, None)
+            twin._link(made)
         twin._take_borders(self)
         return twin
 
@@ -448,19 +444,25 @@ class Graph:
             if value.producer is None:
                 bound._declare(Value(name, bind_type(value.type, known), value.kind, value.data))
         for node in self.nodes:
-            attributes = {key: bind_attribute(value, known) for key, value in node.attributes.items()}
-            for name in bound._add(node.op, node.operands, node.outputs, attributes).outputs:
+            attributes = {
+                key: value if value.__class__ in _PLAIN else bind_attribute(value, known)
+                for key, value in node.attributes.items()
+            }
+            twin = Node(node.op, node.operands, node.outputs, attributes)
+            for name, type in zip(node.outputs, bound._inferred(node.op, node.operands, attributes), strict=True):
                 declared = bind_type(self.values[name].type, known)
+                bound._declare(Value(name, type, "activation", None, twin))
                 bound.narrow(name, declared)
-                if told := self._told(declared, bound.values[name].type):
+                if self.measured and (told := self._told(declared, bound.values[name].type)):
                     known = Values(known | told)
+            bound._link(twin)
         bound._take_borders(self)
         bound.measured = {symbol: name for symbol, name in bound.measured.items() if symbol not in known}
         return bound
 
     def _told(self, declared: Type, type: Type) -> dict[str, int]:
         """The measured symbols that stand alone where another type of the same value has a size."""
-        if not self.measured or not isinstance(declared, TensorType) or not isinstance(type, TensorType):
+        if not isinstance(declared, TensorType) or not isinstance(type, TensorType):
             return {}
         pairs = zip(declared.shape, type.shape, strict=True)
         return {str(a): b for a, b in pairs if isinstance(b, int) and str(a) in self.measured}
@@ -478,7 +480,7 @@ class Graph:
                 if before is None and isinstance(dim, Expr) and len(names := symbols_of(dim)) == 1:
                     self.measured.setdefault(names.pop(), name)
         if isinstance(value.type, TensorType):
-            check_shape(f"value {name!r}", value.type.shape, value.type.dtype, MAX_RANK)
+            check_shape(name, value.type.shape, value.type.dtype, MAX_RANK)
 
     def _inferred(self, op: Op, operands: Sequence[str | None], attributes: dict[str, Any]) -> tuple[Type, ...]:
         types = op.infer(*[None if o is None else self.values[o].type for o in operands], **attributes)
@@ -493,7 +495,7 @@ class Graph:
         if value.name in self.values:
             raise LoadError(f"graph {self.name!r}: value {value.name!r} is defined twice")
         if isinstance(value.type, TensorType):
-            check_shape(f"value {value.name!r}", value.type.shape, value.type.dtype, MAX_RANK)
+            check_shape(value.name, value.type.shape, value.type.dtype, MAX_RANK)
         if len(self) > MAX_NODES:
             raise LimitError(f"graph {self.name!r}: too many nodes, expected at most {MAX_NODES}")
         self.values[value.name] = value
@@ -506,7 +508,10 @@ class Graph:
         if users[node] == 0:
             del users[node]
 
-    def _insert(self, node: Node, before: Node | None) -> None:
+    def _link(self, node: Node, before: Node | None = None) -> None:
+        """Gives a node its place, and notes what it reads."""
+        for operand in node.operands:
+            self._use(operand, node, 1)
         assert before in self._next, f"{before} was removed"
         previous = self._previous[before]
         self._next[previous] = self._previous[before] = node
@@ -591,10 +596,15 @@ def is_sized(graph: Graph, node: Node) -> bool:
     return has_size(shapes) or has_size(tuple(node.attributes.values()))
 
 
+_PLAIN = frozenset((int, float, bool, str, type(None), DType))  # what has no dims
+
+
 def bind_attribute(value: Any, symbols: Mapping[str, int]) -> Any:
     """An attribute with the given symbols replaced in dims, at any depth."""
+    if value.__class__ in _PLAIN:
+        return value
     if isinstance(value, tuple):
-        return tuple([item if item.__class__ is int else bind_attribute(item, symbols) for item in value])
+        return tuple([item if item.__class__ in _PLAIN else bind_attribute(item, symbols) for item in value])
     if isinstance(value, Graph):
         return value.bind(symbols)
     return bind(value, symbols)

@@ -143,7 +143,10 @@ def join(a: Type, b: Type) -> Type:
 def bind_type(type: Type, symbols: Mapping[str, int]) -> Type:
     """A type with the given symbols replaced."""
     if isinstance(type, TensorType):
-        return type if type.is_static else TensorType(type.dtype, tuple([bind(dim, symbols) for dim in type.shape]))
+        if type.is_static:
+            return type
+        shape = [dim if dim.__class__ is int else bind(dim, symbols) for dim in type.shape]
+        return TensorType(type.dtype, tuple(shape))
     return type if isinstance(type, UnrankedType) else type.__class__(bind_type(type.element, symbols))
 
 
