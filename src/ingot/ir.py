@@ -157,6 +157,7 @@ class Graph:
         self._next: dict[Node | None, Node | None] = {None: None}
         self._previous: dict[Node | None, Node | None] = {None: None}
         self._uses: Counter[str] = Counter()  # nodes of each op
+        self._types: dict[Type, Type] = {}  # each once: equal types of its values are one object
         self._fresh = 0
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -440,6 +441,8 @@ class Graph:
         """
         bound = Graph(self.name)
         known = Values(symbols)  # and of measured symbols, where sizes say what they are
+        declared: dict[int, Type] = {}  # by the id of a type here
+        inferred: dict[tuple[Any, ...], tuple[Type, ...]] = {}  # layers are alike
         for name, value in self.values.items():
             if value.producer is None:
                 bound._declare(Value(name, bind_type(value.type, known), value.kind, value.data))
@@ -449,12 +452,18 @@ class Graph:
                 for key, value in node.attributes.items()
             }
             twin = Node(node.op, node.operands, node.outputs, attributes)
-            for name, type in zip(node.outputs, bound._inferred(node.op, node.operands, attributes), strict=True):
-                declared = bind_type(self.values[name].type, known)
+            types = [None if operand is None else id(bound.values[operand].type) for operand in node.operands]
+            alike = (node.op, *types, *attributes.items())
+            if (made := inferred.get(alike)) is None:
+                made = inferred[alike] = bound._inferred(node.op, node.operands, attributes)
+            for name, type in zip(node.outputs, made, strict=True):
+                own = self.values[name].type
+                if (wanted := declared.get(id(own))) is None:
+                    wanted = declared[id(own)] = bound._once(name, bind_type(own, known))
                 bound._declare(Value(name, type, "activation", None, twin))
-                bound.narrow(name, declared)
-                if self.measured and (told := self._told(declared, bound.values[name].type)):
-                    known = Values(known | told)
+                bound.narrow(name, wanted)
+                if self.measured and (told := self._told(wanted, bound.values[name].type)):
+                    known, declared = Values(known | told), {}
             bound._link(twin)
         bound._take_borders(self)
         bound.measured = {symbol: name for symbol, name in bound.measured.items() if symbol not in known}
@@ -472,15 +481,14 @@ class Graph:
     def narrow(self, name: str, declared: Type) -> None:
         """Takes unknown and symbolic dims of an inferred type from a declared one. Raises ShapeError."""
         value = self.values[name]
-        if value.type == declared:
+        if value.type is declared or value.type == declared:
             return
         value.type = narrowed(name, inferred := value.type, declared)
         if isinstance(inferred, TensorType) and isinstance(value.type, TensorType) and value.producer is not None:
             for before, dim in zip(inferred.shape, value.type.shape, strict=True):
                 if before is None and isinstance(dim, Expr) and len(names := symbols_of(dim)) == 1:
                     self.measured.setdefault(names.pop(), name)
-        if isinstance(value.type, TensorType):
-            check_shape(name, value.type.shape, value.type.dtype, MAX_RANK)
+        value.type = self._once(name, value.type)
 
     def _inferred(self, op: Op, operands: Sequence[str | None], attributes: dict[str, Any]) -> tuple[Type, ...]:
         types = op.infer(*[None if o is None else self.values[o].type for o in operands], **attributes)
@@ -494,11 +502,19 @@ class Graph:
     def _declare(self, value: Value) -> None:
         if value.name in self.values:
             raise LoadError(f"graph {self.name!r}: value {value.name!r} is defined twice")
-        if isinstance(value.type, TensorType):
-            check_shape(value.name, value.type.shape, value.type.dtype, MAX_RANK)
+        value.type = self._once(value.name, value.type)
         if len(self) > MAX_NODES:
             raise LimitError(f"graph {self.name!r}: too many nodes, expected at most {MAX_NODES}")
         self.values[value.name] = value
+
+    def _once(self, name: str, type: Type) -> Type:
+        """The one object for a type, which is checked when a first value has it."""
+        known = self._types.get(type)
+        if known is None:
+            if isinstance(type, TensorType):
+                check_shape(name, type.shape, type.dtype, MAX_RANK)
+            known = self._types[type] = type
+        return known
 
     def _use(self, name: str | None, node: Node, change: int) -> None:
         if name is None:
