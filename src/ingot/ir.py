@@ -182,6 +182,11 @@ class Graph:
         """The names of the ops that it uses."""
         return {op for op, count in self._uses.items() if count}
 
+    @property
+    def types(self) -> list[Type]:
+        """The types of its values: few, since equal ones are mostly one object."""
+        return list({id(value.type): value.type for value in self.values.values()}.values())
+
     def type(self, name: str) -> TensorType:
         """The type of a tensor value."""
         kind = self.values[name].type
@@ -422,6 +427,7 @@ class Graph:
     def copy(self) -> Graph:
         """An equal graph; only arrays are shared."""
         twin = Graph(self.name)
+        twin._types = dict(self._types)
         for name, value in self.values.items():
             if value.producer is None:
                 twin.values[name] = Value(name, value.type, value.kind, value.data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ingot.dtype import DType, f32
-from ingot.ir import Graph, Node, TensorType, is_sized
+from ingot.ir import Graph, Node, TensorType, Type, is_sized
 from ingot.lower.cost import Cost
 from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
 from ingot.lower.formats import Format
@@ -147,17 +147,20 @@ class Lowering:
         last = {unit_of[node]: position[node] for node in position if node in unit_of}
         needs: dict[Node | StripGroup, set[Node | StripGroup]] = {unit: set() for unit in last}
         for node, unit in unit_of.items():
-            needs[unit] |= {unit_of[maker] for maker in self._makers(node) if maker in unit_of} - {unit}
+            before = needs[unit]
+            for maker in self._makers(node):
+                if maker in unit_of:
+                    before.add(unit_of[maker])
+            before.discard(unit)
         return topological(needs, last)
 
-    def _makers(self, node: Node) -> Iterator[Node]:
+    def _makers(self, node: Node) -> list[Node]:
         """The nodes that make what a node reads; for those that are lowered where they are read, what they read."""
-        for operand in node.operands:
-            maker = self.graph.producer(operand)
-            if maker is not None and maker.outputs[0] in self._deferred:
-                yield from self._makers(maker)
-            elif maker is not None:
-                yield maker
+        makers = [maker for operand in node.operands if (maker := self.graph.producer(operand)) is not None]
+        if not self._deferred:
+            return makers
+        deferred = [self._makers(maker) if maker.outputs[0] in self._deferred else [maker] for maker in makers]
+        return [maker for each in deferred for maker in each]
 
     def choose(self, node: Node) -> Row:
         """The first row that takes the node as its operands lie; every candidate's reason is kept for `explain`."""
@@ -256,12 +259,12 @@ class Lowering:
         """A static value in the layout a kernel wants; raw ones keep their shape. beside, group: see `Recipe`."""
         value = self.static_value(value) if isinstance(value, str) else value
         recipe = make_recipe(value, layout, transposed, format, beside, group)
-        if recipe.key not in self._weights:
-            tensor = Tensor(self._id(), value.name, recipe.dtype, recipe.shape, "weight", recipe.nbytes, recipe)
-            self.lowered.tensors[tensor.id] = tensor
-            self._weights[recipe.key] = tensor.id
-        strides = contiguous_strides(recipe.shape)
-        return View(self._weights[recipe.key], recipe.dtype, 0, recipe.shape, strides)
+        dtype, shape = recipe.dtype, recipe.shape
+        id = self._weights.get(recipe.key)
+        if id is None:
+            id = self._weights[recipe.key] = self._id()
+            self.lowered.tensors[id] = Tensor(id, value.name, dtype, shape, "weight", recipe.nbytes, recipe)
+        return View(id, dtype, 0, shape, contiguous_strides(shape))
 
     def static_value(self, name: str) -> Static:
         """A static value of the graph or a constant beside it, on its own: what a weight's recipe is made of."""
@@ -596,14 +599,13 @@ class Lowering:
 
 def _foreign_values(graph: Graph) -> dict[str | None, str]:
     """The values that no kernel may be given, whatever it does with them, and why."""
-    found: dict[str | None, str] = {}
-    for name, value in graph.values.items():
-        type = value.type
+    reasons: dict[Type, str] = {}
+    for type in graph.types:
         if not isinstance(type, TensorType) or not type.is_static:
-            found[name] = f"the shape of {type} depends on data"
+            reasons[type] = f"the shape of {type} depends on data"
         elif not type.dtype.is_native:
-            found[name] = f"kernels have no {type.dtype}"
-    return found
+            reasons[type] = f"kernels have no {type.dtype}"
+    return {n: reasons[v.type] for n, v in graph.values.items() if v.type in reasons} if reasons else {}
 
 
 def pointer(view: View) -> Pointer:
