@@ -97,20 +97,17 @@ OPS: dict[str, Op] = {}
 class Node:
     """One use of an op. Attributes are read by name: `node.eps`. Mutated only by `Graph`."""
 
-    __slots__ = ("_removed_after", "attributes", "op", "operands", "outputs")
+    __slots__ = ("__dict__", "_removed_after", "attributes", "op", "operands", "outputs")
 
     def __init__(self, op: Op, operands: tuple[str | None, ...], outputs: tuple[str, ...], attributes: dict[str, Any]):
         self.op = op
         self.operands = operands
         self.outputs = outputs
-        self.attributes = attributes
+        self.attributes = self.__dict__ = attributes  # which are read often
         self._removed_after: Node | None = None  # where an iteration that stands on a removed node finds back
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self.attributes[name]
-        except KeyError:
-            raise AttributeError(f"op {self.op.name} has no attribute {name!r}") from None
+        raise AttributeError(f"op {self.op.name} has no attribute {name!r}")
 
     @property
     def output(self) -> str:

@@ -440,6 +440,7 @@ def make_recipe(
     group: int = 0,
 ) -> Recipe:
     """The recipe of a value in a layout. Raises LimitError for one that is computed from too much."""
-    prefix = f"{layout}{'.transposed' if transposed else ''}"
-    scaled = "".join(f" by groups of {group} ({each.text()})" for each in beside)
-    return Recipe(f"{prefix} {value.text()}{scaled}", value, layout, transposed, format, beside, group)
+    key = f"{layout}{'.transposed' if transposed else ''} {value.text()}"
+    for each in beside:
+        key += f" by groups of {group} ({each.text()})"
+    return Recipe(key, value, layout, transposed, format, beside, group)
