@@ -111,13 +111,12 @@ def _elements(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
     """The half-open range of elements around the first one that a nest of loops touches."""
     low = high = 0
     for dim, stride in zip(shape, strides, strict=True):
-        reach = (int(dim) - 1) * stride
         if dim == 0:
             return 0, 0
-        if reach > 0:
-            high += reach
-        else:
-            low += reach
+        if stride > 0:
+            high += (int(dim) - 1) * stride
+        elif stride:
+            low += (int(dim) - 1) * stride
     return low, high + 1
 
 
@@ -298,7 +297,9 @@ def _strided(shape: str, strides: str) -> _Extent:
 
     def nest(fields: Mapping[str, Any], _: int) -> _Nest:
         dims, steps = _numbers(fields, dim_names), _numbers(fields, stride_names)
-        return dims, [*steps, 1][: len(dims)] if len(steps) < len(dims) else steps
+        if len(steps) < len(dims):
+            steps.append(1)
+        return dims, steps
 
     return nest
 
@@ -310,8 +311,8 @@ def _names(text: str) -> list[str | int]:
 def _numbers(fields: Mapping[str, Any], names: Sequence[str | int]) -> list[int]:
     found: list[int] = []
     for name in names:
-        value = name if isinstance(name, int) else fields.get(name, 0)
-        if isinstance(value, tuple):
+        value = fields.get(name, 0) if name.__class__ is str else name
+        if value.__class__ is tuple:
             found += value
         else:
             found.append(value)

@@ -24,15 +24,15 @@ from ingot.lower.view import View, channels_last, contiguous_strides, ordered_st
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """What a backend knows about an op: a kernel, when it applies (the reason why not, or ""), how to add the step.
+    """What a backend knows about an op: a kernel, when it applies, how to add the step.
 
-    avoid: why a later row is the better choice, although this kernel could do it; or "". misplaced: the same, where
+    conditions: each says why not, or "". avoid: why a later row is the better choice, although this kernel could do it; or "". misplaced: the same, where
     that follows from how operands lie in memory, which only the walk knows: the others are asked once for a node.
     """
 
     op: str
     kernel: str
-    refuse: Callable[[Lowering, Node], str]
+    conditions: tuple[Callable[[Lowering, Node], str], ...]
     lower: Callable[[Lowering, Node], None]
     avoid: Callable[[Lowering, Node], str]
     misplaced: Callable[[Lowering, Node], str]
@@ -87,7 +87,7 @@ class Lowering:
         self.lowered = Lowered(target)
         self.node_name = ""
         self._asked: dict[Node, Asked] = {}
-        self._reasons: dict[tuple[Callable[[Lowering, Node], str], Node], str] = {}
+        self._reasons: dict[Node, dict[Callable[[Lowering, Node], str], str]] = {}
         self._foreign = _foreign_values(graph)
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
         self._statics: dict[str, Static] = {}
@@ -186,7 +186,7 @@ class Lowering:
         op = self.groups[node].root.op.name if node in self.groups else node.op.name
         foreign = self._kept_out(node) if self._foreign else ""
         for row in self.backend.rows.get(op, ()):
-            reason = foreign or misplaced.get(row) or row.refuse(self, node)
+            reason = foreign or misplaced.get(row) or self.refusal(row, node)
             if not reason and (reason := row.avoid(self, node)) and is_sized(self.graph, node):
                 avoided.append(f"{row.kernel} for {node.outputs[0]!r}: {reason}")
             reasons.append((row.kernel, reason))
@@ -194,13 +194,16 @@ class Lowering:
                 return Asked(row, Choice(node.outputs[0], op, tuple(reasons)), avoided)
         return Asked(None, Choice(node.outputs[0], op, tuple(reasons)), avoided)
 
-    def reason(self, condition: Callable[[Lowering, Node], str], node: Node) -> str:
-        """What a condition says of a node: asked once, however many rows have it."""
-        key = condition, node
-        reason = self._reasons.get(key)
-        if reason is None:
-            reason = self._reasons[key] = condition(self, node)
-        return reason
+    def refusal(self, row: Row, node: Node) -> str:
+        """The first reason against a row; each condition is asked once for a node, however many rows have it."""
+        known = self._reasons.setdefault(node, {})
+        for condition in row.conditions:
+            reason = known.get(condition)
+            if reason is None:
+                reason = known[condition] = condition(self, node)
+            if reason:
+                return reason
+        return ""
 
     def _kept_out(self, node: Node) -> str:
         """Why no kernel may be given a node's values, whatever it does with them; or ""."""

@@ -22,12 +22,16 @@ def accept(lowering: Lowering, node: Node) -> str:
 
 
 def row(
-    op: str, kernel: str, refuse: Condition = accept, avoid: Condition = accept, misplaced: Condition = accept
+    op: str,
+    kernel: str,
+    refuse: Condition | tuple[Condition, ...] = (),
+    avoid: Condition = accept,
+    misplaced: Condition = accept,
 ) -> Callable[[Lower], Lower]:
     """Declares a kernel for an op; see `lowering.Row`."""
 
     def declare(lower: Lower) -> Lower:
-        ROWS.setdefault(op, []).append(Row(op, kernel, refuse, lower, avoid, misplaced))
+        ROWS.setdefault(op, []).append(Row(op, kernel, both(refuse), lower, avoid, misplaced))
         return lower
 
     return declare
@@ -73,16 +77,9 @@ def stored(index: int, format: Format) -> Condition:
     return refuse
 
 
-def both(*conditions: Condition) -> Condition:
-    """Refuses when any of them does, with the first reason."""
-
-    def refuse(lowering: Lowering, node: Node) -> str:
-        for condition in conditions:
-            if reason := lowering.reason(condition, node):
-                return reason
-        return ""
-
-    return refuse
+def both(*conditions: Condition | tuple[Condition, ...]) -> tuple[Condition, ...]:
+    """Refuse when any of them does, with the first reason."""
+    return tuple(part for each in conditions for part in (each if isinstance(each, tuple) else (each,)))
 
 
 def last_axis(lowering: Lowering, node: Node) -> str:
