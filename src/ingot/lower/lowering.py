@@ -143,8 +143,7 @@ class Lowering:
         unit_of |= {member: unit for unit in self.strips for member in unit.members}
         unit_of |= {member: last for last, group in self.groups.items() for member in group.members}
         unit_of |= {group.rounding: last for last, group in self.groups.items() if group.rounding is not None}
-        position = {node: i for i, node in enumerate(self.graph.nodes)}
-        last = {unit_of[node]: position[node] for node in position if node in unit_of}
+        last = {unit_of[node]: i for i, node in enumerate(self.graph.nodes) if node in unit_of}
         needs: dict[Node | StripGroup, set[Node | StripGroup]] = {unit: set() for unit in last}
         for node, unit in unit_of.items():
             before = needs[unit]
