@@ -115,14 +115,25 @@ def scratch_floats(kernel: str, fields: Mapping[str, Any]) -> int:
     def size_of(other: str) -> Callable[..., int]:
         return lambda **changes: scratch_floats(other, {**fields, **changes})
 
-    names = {name: int(value) for name, value in fields.items() if isinstance(value, int)}
-    others = {other: size_of(other) for other in sizes}
-    return int(eval(sizes[kernel], {"__builtins__": {}, "min": min, "up": _up, **constants(), **others}, names))
+    names: dict[str, Any] = {}
+    for name in sizes[kernel].co_names:
+        value = fields.get(name)
+        if isinstance(value, int):
+            names[name] = int(value)
+        elif name in sizes:
+            names[name] = size_of(name)
+    return int(eval(sizes[kernel], _scratch_names(), names))
 
 
 def _up(n: int, multiple: int = 0) -> int:
     multiple = multiple or constant("INGOT_PANEL")
     return -(-n // multiple) * multiple
+
+
+@functools.cache
+def _scratch_names() -> dict[str, Any]:
+    """What sizes of scratch are computed with, beside fields and sizes of others."""
+    return {"__builtins__": {}, "min": min, "up": _up, **constants()}
 
 
 @functools.cache

@@ -157,7 +157,7 @@ class Candidates:
         choice = lowering.ask(node).row
         names = list(isas)
         for row in ROWS[node.op.name]:
-            reason = row.refuse(lowering, node)
+            reason = lowering.refusal(row, node)
             if reason:
                 refused.append((row.kernel, reason))
                 continue

@@ -520,19 +520,19 @@ def symbols_of(value: Dim) -> set[str]:
     return names
 
 
-def check_shape(where: str, shape: Sequence[Dim], dtype: DType, max_rank: int) -> None:
-    """Raises LimitError for too high a rank or too many bytes of the known dims, ShapeError for a negative dim."""
+def check_shape(name: str, shape: Sequence[Dim], dtype: DType, max_rank: int) -> None:
+    """Of a value: raises LimitError for too high a rank or too many bytes of the known dims, ShapeError for a negative dim."""
     if len(shape) > max_rank:
-        raise LimitError(f"{where}: rank too high, got {len(shape)}, expected at most {max_rank}")
+        raise LimitError(f"value {name!r}: rank too high, got {len(shape)}, expected at most {max_rank}")
     elements = 1
     for dim in shape:
         if not isinstance(dim, int):
             continue
         if dim < 0:
-            raise ShapeError(f"{where}: negative dim, got {list(shape)}, expected 0 or more")
+            raise ShapeError(f"value {name!r}: negative dim, got {list(shape)}, expected 0 or more")
         elements *= int(dim) or 1
     if dtype.nbytes(elements) > MAX_BYTES:
-        raise LimitError(f"{where}: too large, got {list(shape)}, expected at most {MAX_BYTES} bytes")
+        raise LimitError(f"value {name!r}: too large, got {list(shape)}, expected at most {MAX_BYTES} bytes")
 
 
 def parse(text: str) -> Dim:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
     """An element type.
 
@@ -47,7 +47,7 @@ class DType:
     @property
     def held(self) -> "DType":
         """The same numbers as arrays and kernels have them, where a narrow one takes a byte."""
-        return _HELD.get(self, self)
+        return self if self.bits >= 8 else _HELD[self.name]
 
     @property
     def limits(self) -> tuple[int, int] | None:
@@ -102,7 +102,7 @@ string = DType("string", 64, "s", "tensor(string)")
 
 _NATIVE = (f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean)
 NARROW = (f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, f8e8m0, f4e2m1, i4, u4, i2, u2)
-_HELD = {d: replace(d, bits=8) for d in NARROW if d.bits < 8}
+_HELD = {d.name: replace(d, bits=8) for d in NARROW if d.bits < 8}
 DTYPES = {d.name: d for d in (*_NATIVE, *NARROW, string)}
 
 _NUMPY: dict[str, np.dtype[Any]] = {

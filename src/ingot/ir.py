@@ -97,20 +97,17 @@ OPS: dict[str, Op] = {}
 class Node:
     """One use of an op. Attributes are read by name: `node.eps`. Mutated only by `Graph`."""
 
-    __slots__ = ("_removed_after", "attributes", "op", "operands", "outputs")
+    __slots__ = ("__dict__", "_removed_after", "attributes", "op", "operands", "outputs")
 
     def __init__(self, op: Op, operands: tuple[str | None, ...], outputs: tuple[str, ...], attributes: dict[str, Any]):
         self.op = op
         self.operands = operands
         self.outputs = outputs
-        self.attributes = attributes
+        self.attributes = self.__dict__ = attributes  # which are read often
         self._removed_after: Node | None = None  # where an iteration that stands on a removed node finds back
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self.attributes[name]
-        except KeyError:
-            raise AttributeError(f"op {self.op.name} has no attribute {name!r}") from None
+        raise AttributeError(f"op {self.op.name} has no attribute {name!r}")
 
     @property
     def output(self) -> str:
@@ -157,6 +154,7 @@ class Graph:
         self._next: dict[Node | None, Node | None] = {None: None}
         self._previous: dict[Node | None, Node | None] = {None: None}
         self._uses: Counter[str] = Counter()  # nodes of each op
+        self._types: dict[Type, Type] = {}  # each once: equal types of its values are one object
         self._fresh = 0
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -180,6 +178,11 @@ class Graph:
     def ops(self) -> set[str]:
         """The names of the ops that it uses."""
         return {op for op, count in self._uses.items() if count}
+
+    @property
+    def types(self) -> list[Type]:
+        """The types of its values: few, since equal ones are mostly one object."""
+        return list({id(value.type): value.type for value in self.values.values()}.values())
 
     def type(self, name: str) -> TensorType:
         """The type of a tensor value."""
@@ -311,9 +314,7 @@ class Graph:
             self._declare(Value(name, type, "activation", None, node))
             made.append(name)
         node.outputs = tuple(made)
-        for operand in node.operands:
-            self._use(operand, node, 1)
-        self._insert(node, before)
+        self._link(node, before)
         return node
 
     def remove_output(self, external: str) -> None:
@@ -423,6 +424,7 @@ class Graph:
     def copy(self) -> Graph:
         """An equal graph; only arrays are shared."""
         twin = Graph(self.name)
+        twin._types = dict(self._types)
         for name, value in self.values.items():
             if value.producer is None:
                 twin.values[name] = Value(name, value.type, value.kind, value.data)
@@ -431,9 +433,7 @@ class Graph:
             made = Node(node.op, node.operands, node.outputs, attributes)
             for name in node.outputs:
                 twin.values[name] = Value(name, self.values[name].type, "activation", None, made)
-            for operand in node.operands:
-                twin._use(operand, made, 1)
-            twin._insert(made, None)
+            twin._link(made)
         twin._take_borders(self)
         return twin
 
@@ -444,23 +444,37 @@ class Graph:
         """
         bound = Graph(self.name)
         known = Values(symbols)  # and of measured symbols, where sizes say what they are
+        declared: dict[int, Type] = {}  # by the id of a type here
+        inferred: dict[tuple[Any, ...], tuple[Type, ...]] = {}  # layers are alike
         for name, value in self.values.items():
             if value.producer is None:
                 bound._declare(Value(name, bind_type(value.type, known), value.kind, value.data))
         for node in self.nodes:
-            attributes = {key: bind_attribute(value, known) for key, value in node.attributes.items()}
-            for name in bound._add(node.op, node.operands, node.outputs, attributes).outputs:
-                declared = bind_type(self.values[name].type, known)
-                bound.narrow(name, declared)
-                if told := self._told(declared, bound.values[name].type):
-                    known = Values(known | told)
+            attributes = {
+                key: value if value.__class__ in _PLAIN else bind_attribute(value, known)
+                for key, value in node.attributes.items()
+            }
+            twin = Node(node.op, node.operands, node.outputs, attributes)
+            types = [None if operand is None else id(bound.values[operand].type) for operand in node.operands]
+            alike = (node.op, *types, *attributes.items())
+            if (made := inferred.get(alike)) is None:
+                made = inferred[alike] = bound._inferred(node.op, node.operands, attributes)
+            for name, type in zip(node.outputs, made, strict=True):
+                own = self.values[name].type
+                if (wanted := declared.get(id(own))) is None:
+                    wanted = declared[id(own)] = bound._once(name, bind_type(own, known))
+                bound._declare(Value(name, type, "activation", None, twin))
+                bound.narrow(name, wanted)
+                if self.measured and (told := self._told(wanted, bound.values[name].type)):
+                    known, declared = Values(known | told), {}
+            bound._link(twin)
         bound._take_borders(self)
         bound.measured = {symbol: name for symbol, name in bound.measured.items() if symbol not in known}
         return bound
 
     def _told(self, declared: Type, type: Type) -> dict[str, int]:
         """The measured symbols that stand alone where another type of the same value has a size."""
-        if not self.measured or not isinstance(declared, TensorType) or not isinstance(type, TensorType):
+        if not isinstance(declared, TensorType) or not isinstance(type, TensorType):
             return {}
         pairs = zip(declared.shape, type.shape, strict=True)
         return {str(a): b for a, b in pairs if isinstance(b, int) and str(a) in self.measured}
@@ -470,15 +484,14 @@ class Graph:
     def narrow(self, name: str, declared: Type) -> None:
         """Takes unknown and symbolic dims of an inferred type from a declared one. Raises ShapeError."""
         value = self.values[name]
-        if value.type == declared:
+        if value.type is declared or value.type == declared:
             return
         value.type = narrowed(name, inferred := value.type, declared)
         if isinstance(inferred, TensorType) and isinstance(value.type, TensorType) and value.producer is not None:
             for before, dim in zip(inferred.shape, value.type.shape, strict=True):
                 if before is None and isinstance(dim, Expr) and len(names := symbols_of(dim)) == 1:
                     self.measured.setdefault(names.pop(), name)
-        if isinstance(value.type, TensorType):
-            check_shape(f"value {name!r}", value.type.shape, value.type.dtype, MAX_RANK)
+        value.type = self._once(name, value.type)
 
     def _inferred(self, op: Op, operands: Sequence[str | None], attributes: dict[str, Any]) -> tuple[Type, ...]:
         types = op.infer(*[None if o is None else self.values[o].type for o in operands], **attributes)
@@ -492,11 +505,19 @@ class Graph:
     def _declare(self, value: Value) -> None:
         if value.name in self.values:
             raise LoadError(f"graph {self.name!r}: value {value.name!r} is defined twice")
-        if isinstance(value.type, TensorType):
-            check_shape(f"value {value.name!r}", value.type.shape, value.type.dtype, MAX_RANK)
+        value.type = self._once(value.name, value.type)
         if len(self) > MAX_NODES:
             raise LimitError(f"graph {self.name!r}: too many nodes, expected at most {MAX_NODES}")
         self.values[value.name] = value
+
+    def _once(self, name: str, type: Type) -> Type:
+        """The one object for a type, which is checked when a first value has it."""
+        known = self._types.get(type)
+        if known is None:
+            if isinstance(type, TensorType):
+                check_shape(name, type.shape, type.dtype, MAX_RANK)
+            known = self._types[type] = type
+        return known
 
     def _use(self, name: str | None, node: Node, change: int) -> None:
         if name is None:
@@ -506,7 +527,10 @@ class Graph:
         if users[node] == 0:
             del users[node]
 
-    def _insert(self, node: Node, before: Node | None) -> None:
+    def _link(self, node: Node, before: Node | None = None) -> None:
+        """Gives a node its place, and notes what it reads."""
+        for operand in node.operands:
+            self._use(operand, node, 1)
         assert before in self._next, f"{before} was removed"
         previous = self._previous[before]
         self._next[previous] = self._previous[before] = node
@@ -591,10 +615,15 @@ def is_sized(graph: Graph, node: Node) -> bool:
     return has_size(shapes) or has_size(tuple(node.attributes.values()))
 
 
+_PLAIN = frozenset((int, float, bool, str, type(None), DType))  # what has no dims
+
+
 def bind_attribute(value: Any, symbols: Mapping[str, int]) -> Any:
     """An attribute with the given symbols replaced in dims, at any depth."""
+    if value.__class__ in _PLAIN:
+        return value
     if isinstance(value, tuple):
-        return tuple([item if item.__class__ is int else bind_attribute(item, symbols) for item in value])
+        return tuple([item if item.__class__ in _PLAIN else bind_attribute(item, symbols) for item in value])
     if isinstance(value, Graph):
         return value.bind(symbols)
     return bind(value, symbols)

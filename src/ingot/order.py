@@ -4,24 +4,59 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 from ingot.lower.lowered import Lowered, Step
+from ingot.lower.view import View
 
 
 def order_steps(lowered: Lowered) -> list[Step]:
     """The steps in the better of two orders: the source's, and greedily the step that frees the most.
 
-    What one step touches is alive at once in any order: where the source's needs no more, it is not asked for another.
+    Where no order can need less than the source's, it is not asked for another.
     """
-    peak = _peak(lowered, lowered.steps)
-    if peak == max((_touched_bytes(lowered, step) for step in lowered.steps), default=0):
-        return list(lowered.steps)
+    steps = lowered.steps
+    touched = [_arena_tensors(lowered, step) for step in steps]
+    peak, place, others = _peak(lowered, touched)
+    if not peak or _outlive(steps, touched, place, others):
+        return list(steps)
     replaced = {t.id: t.replaces for t in lowered.tensors.values() if t.replaces is not None}
-    after = _dependencies(lowered.steps, replaced)
-    greedy = _greedy(lowered, after)
-    return greedy if _peak(lowered, greedy) < peak else list(lowered.steps)
+    greedy = _greedy(lowered, touched, _dependencies(steps, replaced))
+    is_better = _peak(lowered, [touched[index] for index in greedy])[0] < peak
+    return [steps[index] for index in greedy] if is_better else list(steps)
+
+
+def _outlive(steps: list[Step], touched: list[set[str]], place: int, tensors: set[str]) -> bool:
+    """Whether tensors are alive at a step in any order: something touches each before it, and something after it."""
+    before, after = set(tensors), set(tensors)
+    needed = defaultdict(list, {view.tensor: [view] for view in steps[place].reads})
+    for index in range(place - 1, -1, -1):
+        if not before:
+            break
+        if _meets(steps[index].writes, needed):
+            before -= touched[index]
+            for view in steps[index].reads:
+                needed[view.tensor].append(view)
+    made = defaultdict(list, {view.tensor: [view] for view in steps[place].writes})
+    for index in range(place + 1, len(steps)):
+        if not after:
+            break
+        if _meets(steps[index].reads, made):
+            after -= touched[index]
+            for view in steps[index].writes:
+                made[view.tensor].append(view)
+    return not before and not after
+
+
+def _meets(views: Sequence[View], others: Mapping[str, list[View]]) -> bool:
+    """Whether a view overlaps another of its tensor."""
+    for view in views:
+        for other in others[view.tensor] if view.tensor in others else ():
+            (low, high), (begin, end) = view.extent, other.extent
+            if low < end and begin < high:
+                return True
+    return False
 
 
 class _Touched:
@@ -70,32 +105,33 @@ def _arena_tensors(lowered: Lowered, step: Step) -> set[str]:
     return {t for t in touched if lowered.tensors[t].kind in ("activation", "scratch")}
 
 
-def _touched_bytes(lowered: Lowered, step: Step) -> int:
-    return sum(lowered.tensors[tensor].nbytes for tensor in _arena_tensors(lowered, step))
-
-
-def _peak(lowered: Lowered, steps: list[Step]) -> int:
-    """The largest sum of bytes alive at once in an order, in-place merging aside."""
-    touched = [_arena_tensors(lowered, step) for step in steps]
+def _peak(lowered: Lowered, touched: list[set[str]]) -> tuple[int, int, set[str]]:
+    """The largest sum of bytes alive at once in an order, in-place merging aside; the step there beside whose own
+    tensors the fewest others live, and those. touched: the tensors of each step of the order.
+    """
     last = {tensor: index for index, tensors in enumerate(touched) for tensor in tensors}
     alive: set[str] = set()
-    total = peak = 0
+    total = peak = place = 0
+    others: set[str] = set()
     for index, tensors in enumerate(touched):
         for tensor in tensors - alive:
             total += lowered.tensors[tensor].nbytes
             alive.add(tensor)
-        peak = max(peak, total)
+        if total > peak or (total == peak and len(alive) - len(tensors) < len(others)):
+            peak, place, others = total, index, alive - tensors
         for tensor in tensors:
             if last[tensor] == index:
                 total -= lowered.tensors[tensor].nbytes
                 alive.discard(tensor)
-    return peak
+    return peak, place, others
 
 
-def _greedy(lowered: Lowered, after: list[set[int]]) -> list[Step]:
-    """List scheduling: of the steps that may come next, the one that grows live memory least; ties in source order."""
+def _greedy(lowered: Lowered, tensors: list[set[str]], after: list[set[int]]) -> list[int]:
+    """List scheduling: of the steps that may come next, the one that grows live memory least; ties in source order.
+
+    tensors: what each step touches. Gives the steps by their places in the source's order.
+    """
     steps = lowered.steps
-    tensors = [_arena_tensors(lowered, step) for step in steps]
     users: defaultdict[str, set[int]] = defaultdict(set)  # steps that are still to come
     for index, touched in enumerate(tensors):
         for tensor in touched:
@@ -115,7 +151,7 @@ def _greedy(lowered: Lowered, after: list[set[int]]) -> list[Step]:
 
     ready = [growth(i) for i, count in enumerate(waiting) if count == 0]
     heapify(ready)
-    order: list[Step] = []
+    order: list[int] = []
     done: set[int] = set()
     while ready:
         entry = heappop(ready)
@@ -123,7 +159,7 @@ def _greedy(lowered: Lowered, after: list[set[int]]) -> list[Step]:
         if chosen in done or entry != growth(chosen):  # what it said is out of date; a later entry knows better
             continue
         done.add(chosen)
-        order.append(steps[chosen])
+        order.append(chosen)
         changed: set[int] = set()
         for tensor in tensors[chosen]:
             born = tensor not in alive

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ingot.dim import AtMost, Dim, Expr, bind, symbols_of
 from ingot.dtype import DType
@@ -13,10 +13,17 @@ from ingot.errors import ShapeError
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Dtype and shape of a dense tensor; a dim may be an int, an `Expr` or None (unknown)."""
+    """Dtype and shape of a dense tensor; a dim may be an int, an `Expr` or None (unknown).
+
+    is_static: whether every dim is an int.
+    """
 
     dtype: DType
     shape: tuple[Dim, ...]
+    is_static: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_static", all([isinstance(dim, int) for dim in self.shape]))
 
     def __str__(self) -> str:
         dims = ", ".join("?" if d is None else str(d) for d in self.shape)
@@ -25,14 +32,6 @@ class TensorType:
     @property
     def rank(self) -> int:
         return len(self.shape)
-
-    @property
-    def is_static(self) -> bool:
-        """True when every dim is an int."""
-        for dim in self.shape:  # noqa: SIM110, a generator shows in so frequent a question
-            if not isinstance(dim, int):
-                return False
-        return True
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -143,7 +142,10 @@ def join(a: Type, b: Type) -> Type:
 def bind_type(type: Type, symbols: Mapping[str, int]) -> Type:
     """A type with the given symbols replaced."""
     if isinstance(type, TensorType):
-        return type if type.is_static else TensorType(type.dtype, tuple([bind(dim, symbols) for dim in type.shape]))
+        if type.is_static:
+            return type
+        shape = [dim if dim.__class__ is int else bind(dim, symbols) for dim in type.shape]
+        return TensorType(type.dtype, tuple(shape))
     return type if isinstance(type, UnrankedType) else type.__class__(bind_type(type.element, symbols))
 
 

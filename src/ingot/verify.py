@@ -23,9 +23,10 @@ def verify(lowered: Lowered, plan: Plan) -> None:
     """Checks a plan against the steps it is for. Raises PlanError saying which step or tensor is wrong."""
     if sorted(map(id, plan.steps)) != sorted(map(id, lowered.steps)):
         _fail(f"the plan has {len(plan.steps)} steps, other ones than the {len(lowered.steps)} that were lowered")
+    reaches = _reaches(plan)
     _verify_places(lowered, plan)
-    _verify_views(lowered, plan)
-    _verify_pointers(lowered, plan)
+    _verify_views(lowered, plan, reaches)
+    _verify_pointers(lowered, plan, reaches)
     _verify_lifetimes(lowered, plan)
     _verify_outputs(lowered, plan)
     _verify_barriers(lowered, plan)
@@ -76,14 +77,26 @@ def _verify_apart(lowered: Lowered, plan: Plan) -> None:
         end[address.region] = address.offset + tensor.nbytes, tensor.id
 
 
-def _verify_views(lowered: Lowered, plan: Plan) -> None:
+# The half-open range of elements that each view of a plan touches, by the view's id.
+_Reaches = Mapping[int, tuple[int, int]]
+
+
+def _reaches(plan: Plan) -> _Reaches:
+    found = {}
+    for step in plan.steps:
+        for view in (*step.reads, *step.writes):
+            low, high = _elements(view.shape, view.strides)
+            found[id(view)] = view.offset + low, view.offset + high
+    return found
+
+
+def _verify_views(lowered: Lowered, plan: Plan, reaches: _Reaches) -> None:
     """Every view lies inside its root (packed weights are bounded by their bytes); writes hit nothing that is given."""
     for index, step in enumerate(plan.steps):
         for view in (*step.reads, *step.writes):
             tensor = lowered.tensors[view.tensor]
-            low, high = _elements(view.shape, view.strides)
-            outside = view.offset + low < 0 or view.dtype.nbytes(view.offset + high) > tensor.nbytes
-            if low != high and outside:
+            low, high = reaches[id(view)]
+            if low != high and (low < 0 or view.dtype.nbytes(high) > tensor.nbytes):
                 _fail(f"step {index} {step.kernel}: {view} leaves its tensor of {tensor.nbytes} bytes")
         for view in step.writes:
             if lowered.tensors[view.tensor].kind in ("input", "weight", "state"):
@@ -98,35 +111,41 @@ def _elements(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
     """The half-open range of elements around the first one that a nest of loops touches."""
     low = high = 0
     for dim, stride in zip(shape, strides, strict=True):
-        reach = (int(dim) - 1) * stride
         if dim == 0:
             return 0, 0
-        if reach > 0:
-            high += reach
-        else:
-            low += reach
+        if stride > 0:
+            high += (int(dim) - 1) * stride
+        elif stride:
+            low += (int(dim) - 1) * stride
     return low, high + 1
 
 
-def _verify_pointers(lowered: Lowered, plan: Plan) -> None:
+def _verify_pointers(lowered: Lowered, plan: Plan, reaches: _Reaches) -> None:
     """What a kernel is given lies in what its step says it reads and writes, as far as its argument struct tells."""
     for index, step in enumerate(plan.steps):
-        spans = _spans(lowered, step)
+        spans = _spans(lowered, step, reaches)
         extents = _EXTENTS.get(step.args_type, {})
         for name, value in step.fields.items():
-            pointers = value if isinstance(value, tuple) and value and isinstance(value[0], Pointer) else (value,)
-            for i, pointer in enumerate(pointers):
+            if value.__class__ is int or value.__class__ is float:  # as most are
+                continue
+            for i, pointer in enumerate(value if isinstance(value, tuple) else (value,)):
                 if not isinstance(pointer, Pointer) or pointer.tensor == FAULT:
                     continue
                 nest = extents[name](step.fields, i) if name in extents else ((), ())
                 low, high = lowered.tensors[pointer.tensor].dtype.span(*_elements(*nest))
                 low, high = pointer.byte_offset + low, pointer.byte_offset + high
-                around = [spans[key] for key in ((pointer.tensor, True), (pointer.tensor, False)) if key in spans]
-                if not any((begin <= low and high <= end) or low == high or begin == end for begin, end in around):
+                for written in (False, True):
+                    begin, end = spans.get((pointer.tensor, written), _NOWHERE)
+                    if (begin <= low and high <= end) or (begin <= end and (low == high or begin == end)):
+                        break
+                else:
                     _fail(f"step {index} {step.kernel}: {name} takes {low}..{high} of {pointer.tensor}, not its views")
 
 
-def _spans(lowered: Lowered, step: Step) -> dict[tuple[str, bool], tuple[int, int]]:
+_NOWHERE = (0, -1)  # no span: what is empty lies in none
+
+
+def _spans(lowered: Lowered, step: Step, reaches: _Reaches) -> dict[tuple[str, bool], tuple[int, int]]:
     """The bytes of each tensor that a step's views read (False) and write (True)."""
     spans: dict[tuple[str, bool], tuple[int, int]] = {}
     for written, views in ((False, step.reads), (True, step.writes)):
@@ -135,8 +154,7 @@ def _spans(lowered: Lowered, step: Step) -> dict[tuple[str, bool], tuple[int, in
             if recipe is not None and recipe.layout != "raw":  # whose views say what was packed, not how it lies
                 spans[view.tensor, written] = 0, recipe.nbytes
                 continue
-            low, high = _elements(view.shape, view.strides)
-            low, high = view.dtype.span(view.offset + low, view.offset + high)
+            low, high = view.dtype.span(*reaches[id(view)])
             known = spans.get((view.tensor, written))
             spans[view.tensor, written] = (low, high) if known is None else (min(low, known[0]), max(high, known[1]))
     if step.scratch is not None:
@@ -279,7 +297,9 @@ def _strided(shape: str, strides: str) -> _Extent:
 
     def nest(fields: Mapping[str, Any], _: int) -> _Nest:
         dims, steps = _numbers(fields, dim_names), _numbers(fields, stride_names)
-        return dims, [*steps, 1][: len(dims)] if len(steps) < len(dims) else steps
+        if len(steps) < len(dims):
+            steps.append(1)
+        return dims, steps
 
     return nest
 
@@ -291,8 +311,8 @@ def _names(text: str) -> list[str | int]:
 def _numbers(fields: Mapping[str, Any], names: Sequence[str | int]) -> list[int]:
     found: list[int] = []
     for name in names:
-        value = name if isinstance(name, int) else fields.get(name, 0)
-        if isinstance(value, tuple):
+        value = fields.get(name, 0) if name.__class__ is str else name
+        if value.__class__ is tuple:
             found += value
         else:
             found.append(value)

@@ -57,7 +57,7 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
         for node in list(graph.nodes):
             if any(isinstance(value, Graph) for value in node.attributes.values()):
                 restate_node(graph, node)
-    is_plain = all(isinstance(v.type, TensorType) and v.type.is_static for v in graph.values.values())
+    is_plain = all(isinstance(type, TensorType) and type.is_static for type in graph.types)
     is_plain = is_plain and not has_bodies and not graph.measured
     shapeless = set() if is_plain else {node for node in graph.nodes if not has_shapes(graph, node)}
     if shapeless or not all(isinstance(graph.values[name].type, TensorType) for name in graph.inputs):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ingot.dtype import DType, f32
-from ingot.ir import Graph, Node, TensorType, is_sized
+from ingot.ir import Graph, Node, TensorType, Type, is_sized
 from ingot.lower.cost import Cost
 from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
 from ingot.lower.formats import Format
@@ -24,15 +24,15 @@ from ingot.lower.view import View, channels_last, contiguous_strides, ordered_st
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """What a backend knows about an op: a kernel, when it applies (the reason why not, or ""), how to add the step.
+    """What a backend knows about an op: a kernel, when it applies, how to add the step.
 
-    avoid: why a later row is the better choice, although this kernel could do it; or "". misplaced: the same, where
+    conditions: each says why not, or "". avoid: why a later row is the better choice, although this kernel could do it; or "". misplaced: the same, where
     that follows from how operands lie in memory, which only the walk knows: the others are asked once for a node.
     """
 
     op: str
     kernel: str
-    refuse: Callable[[Lowering, Node], str]
+    conditions: tuple[Callable[[Lowering, Node], str], ...]
     lower: Callable[[Lowering, Node], None]
     avoid: Callable[[Lowering, Node], str]
     misplaced: Callable[[Lowering, Node], str]
@@ -87,6 +87,8 @@ class Lowering:
         self.lowered = Lowered(target)
         self.node_name = ""
         self._asked: dict[Node, Asked] = {}
+        self._reasons: dict[Node, dict[Callable[[Lowering, Node], str], str]] = {}
+        self._foreign = _foreign_values(graph)
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
         self._statics: dict[str, Static] = {}
         # What `matrix` has packed by steps.
@@ -141,21 +143,23 @@ class Lowering:
         unit_of |= {member: unit for unit in self.strips for member in unit.members}
         unit_of |= {member: last for last, group in self.groups.items() for member in group.members}
         unit_of |= {group.rounding: last for last, group in self.groups.items() if group.rounding is not None}
-        position = {node: i for i, node in enumerate(self.graph.nodes)}
-        last = {unit_of[node]: position[node] for node in position if node in unit_of}
+        last = {unit_of[node]: i for i, node in enumerate(self.graph.nodes) if node in unit_of}
         needs: dict[Node | StripGroup, set[Node | StripGroup]] = {unit: set() for unit in last}
         for node, unit in unit_of.items():
-            needs[unit] |= {unit_of[maker] for maker in self._makers(node) if maker in unit_of} - {unit}
+            before = needs[unit]
+            for maker in self._makers(node):
+                if maker in unit_of:
+                    before.add(unit_of[maker])
+            before.discard(unit)
         return topological(needs, last)
 
-    def _makers(self, node: Node) -> Iterator[Node]:
+    def _makers(self, node: Node) -> list[Node]:
         """The nodes that make what a node reads; for those that are lowered where they are read, what they read."""
-        for operand in node.operands:
-            maker = self.graph.producer(operand)
-            if maker is not None and maker.outputs[0] in self._deferred:
-                yield from self._makers(maker)
-            elif maker is not None:
-                yield maker
+        makers = [maker for operand in node.operands if (maker := self.graph.producer(operand)) is not None]
+        if not self._deferred:
+            return makers
+        deferred = [self._makers(maker) if maker.outputs[0] in self._deferred else [maker] for maker in makers]
+        return [maker for each in deferred for maker in each]
 
     def choose(self, node: Node) -> Row:
         """The first row that takes the node as its operands lie; every candidate's reason is kept for `explain`."""
@@ -179,15 +183,31 @@ class Lowering:
         reasons: list[tuple[str, str]] = []
         avoided: list[str] = []
         op = self.groups[node].root.op.name if node in self.groups else node.op.name
-        foreign = _kept_out(self.graph, node)
+        foreign = self._kept_out(node) if self._foreign else ""
         for row in self.backend.rows.get(op, ()):
-            reason = foreign or misplaced.get(row) or row.refuse(self, node)
+            reason = foreign or misplaced.get(row) or self.refusal(row, node)
             if not reason and (reason := row.avoid(self, node)) and is_sized(self.graph, node):
                 avoided.append(f"{row.kernel} for {node.outputs[0]!r}: {reason}")
             reasons.append((row.kernel, reason))
             if not reason:
                 return Asked(row, Choice(node.outputs[0], op, tuple(reasons)), avoided)
         return Asked(None, Choice(node.outputs[0], op, tuple(reasons)), avoided)
+
+    def refusal(self, row: Row, node: Node) -> str:
+        """The first reason against a row; each condition is asked once for a node, however many rows have it."""
+        known = self._reasons.setdefault(node, {})
+        for condition in row.conditions:
+            reason = known.get(condition)
+            if reason is None:
+                reason = known[condition] = condition(self, node)
+            if reason:
+                return reason
+        return ""
+
+    def _kept_out(self, node: Node) -> str:
+        """Why no kernel may be given a node's values, whatever it does with them; or ""."""
+        names = (*node.operands, *node.outputs)
+        return next((self._foreign[name] for name in names if name in self._foreign), "")
 
     def group(self, node: Node) -> Group:
         """The matmul, convolution or attention that a group's last node stands for, with its epilogue."""
@@ -241,12 +261,12 @@ class Lowering:
         """A static value in the layout a kernel wants; raw ones keep their shape. beside, group: see `Recipe`."""
         value = self.static_value(value) if isinstance(value, str) else value
         recipe = make_recipe(value, layout, transposed, format, beside, group)
-        if recipe.key not in self._weights:
-            tensor = Tensor(self._id(), value.name, recipe.dtype, recipe.shape, "weight", recipe.nbytes, recipe)
-            self.lowered.tensors[tensor.id] = tensor
-            self._weights[recipe.key] = tensor.id
-        strides = contiguous_strides(recipe.shape)
-        return View(self._weights[recipe.key], recipe.dtype, 0, recipe.shape, strides)
+        dtype, shape = recipe.dtype, recipe.shape
+        id = self._weights.get(recipe.key)
+        if id is None:
+            id = self._weights[recipe.key] = self._id()
+            self.lowered.tensors[id] = Tensor(id, value.name, dtype, shape, "weight", recipe.nbytes, recipe)
+        return View(id, dtype, 0, shape, contiguous_strides(shape))
 
     def static_value(self, name: str) -> Static:
         """A static value of the graph or a constant beside it, on its own: what a weight's recipe is made of."""
@@ -482,7 +502,7 @@ class Lowering:
         if all(w.size == 0 for w in writes):
             return
         aside = {} if keeps else self._put_aside(reads, writes, inplace)
-        written = [moved(view, aside) for view in writes]
+        written = [moved(view, aside) for view in writes] if aside else writes
         fields = {name: moved_field(value, aside) for name, value in fields.items()} if aside else fields
         scratch = None
         if scratch_floats := scratch_floats or self.backend.scratch_floats(kernel, fields):
@@ -494,10 +514,10 @@ class Lowering:
         self.lowered.steps.append(
             Step(kernel, args_type, fields, *views, self.node_name, inplace, 1, scratch, keeps, turns)
         )
-        for view, own in zip(writes, written, strict=True):
+        for view, own in zip(writes, written, strict=True) if aside else ():
             if own != view:
                 self.add_copy(own, view)
-        for write in writes:
+        for write in writes if self._stand_ins else ():
             if write.tensor in self._stand_ins:
                 self.add_copy(*self._stand_ins.pop(write.tensor))
 
@@ -579,13 +599,15 @@ class Lowering:
         return found
 
 
-def _kept_out(graph: Graph, node: Node) -> str:
-    """Why no kernel may be given a node's values, whatever it does with them; or ""."""
-    types = [graph.type(name) for name in (*node.operands, *node.outputs) if name is not None]
-    for type in types:
-        if not type.is_static:
-            return f"the shape of {type} depends on data"
-    return next((f"kernels have no {type.dtype}" for type in types if not type.dtype.is_native), "")
+def _foreign_values(graph: Graph) -> dict[str | None, str]:
+    """The values that no kernel may be given, whatever it does with them, and why."""
+    reasons: dict[Type, str] = {}
+    for type in graph.types:
+        if not isinstance(type, TensorType) or not type.is_static:
+            reasons[type] = f"the shape of {type} depends on data"
+        elif not type.dtype.is_native:
+            reasons[type] = f"kernels have no {type.dtype}"
+    return {n: reasons[v.type] for n, v in graph.values.items() if v.type in reasons} if reasons else {}
 
 
 def pointer(view: View) -> Pointer:

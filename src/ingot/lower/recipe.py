@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -370,7 +371,7 @@ def has_shapes(graph: Graph, node: Node) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Recipe:
     """How the bytes of a packed matrix come about: once, in a store, or by steps of each run where it reads a state.
 
@@ -417,7 +418,7 @@ class Recipe:
         assert self.format is not None and self.layout != "raw", f"{self.key}: no panels"
         return self.format
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes that it makes."""
         if self.layout != "raw":
@@ -439,6 +440,7 @@ def make_recipe(
     group: int = 0,
 ) -> Recipe:
     """The recipe of a value in a layout. Raises LimitError for one that is computed from too much."""
-    prefix = f"{layout}{'.transposed' if transposed else ''}"
-    scaled = "".join(f" by groups of {group} ({each.text()})" for each in beside)
-    return Recipe(f"{prefix} {value.text()}{scaled}", value, layout, transposed, format, beside, group)
+    key = f"{layout}{'.transposed' if transposed else ''} {value.text()}"
+    for each in beside:
+        key += f" by groups of {group} ({each.text()})"
+    return Recipe(key, value, layout, transposed, format, beside, group)

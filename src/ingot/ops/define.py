@@ -306,6 +306,8 @@ def broadcast(name: str, dtype: DType | None = None, first: int = 0, kinds: str 
 
 def broadcast_shapes(where: str, *shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """The broadcast shape; a symbolic dim beside an int other than 1 is taken to equal it. Raises ShapeError."""
+    if shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     rank = max(map(len, shapes))
     result: list[Dim] = [1] * rank
     for shape in shapes:

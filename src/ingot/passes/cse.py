@@ -57,6 +57,8 @@ def _content(attribute: Any) -> Any:
     if isinstance(attribute, float):
         return repr(attribute)
     if isinstance(attribute, tuple):
+        if all([v.__class__ is int for v in attribute]):
+            return attribute
         return tuple((type(v), _content(v)) for v in attribute)
     return id(attribute) if isinstance(attribute, Graph) else attribute
 

@@ -69,22 +69,28 @@ class Arguments:
         )  # fmt: skip
 
     def _arguments(self, step: Step, index: int) -> Any:
-        args = self._library.new(step.args_type)
-        self._held.append(args)
+        """The struct of a step: numbers at once, as C lays them out, then pointers, and what each run sets anew."""
+        numbers: dict[str, Any] = {}
+        pointers: list[tuple[str, Any]] = []
         for name, value in step.fields.items():
+            first = value[0] if value.__class__ is tuple and value else value  # type: ignore[index]
+            if first.__class__ is Pointer:
+                pointers.append((name, value))
+            elif value is not None:
+                numbers[name] = value
+        args = self._library.new(step.args_type, numbers)
+        self._held.append(args)
+        for name, value in pointers:
             if isinstance(value, Pointer):
                 self._point(args, name, value, index)
-            elif isinstance(value, tuple):
-                array = getattr(args, name)
-                for i, element in enumerate(value):
-                    if isinstance(element, Pointer):
-                        array[i] = self._address(args, element, name, i)
-                    else:
-                        array[i] = element
-                        self._note_size(args, element, name, i)
-            elif value is not None:
-                setattr(args, name, value)
-                self._note_size(args, value, name)
+                continue
+            array = getattr(args, name)
+            for i, element in enumerate(value):
+                array[i] = self._address(args, element, name, i)
+        for name, value in numbers.items() if self._sizes else ():
+            for i, element in enumerate(value if isinstance(value, tuple) else ()):
+                self._note_size(args, element, name, i)
+            self._note_size(args, value, name)
         return args
 
     def _note_size(self, struct: Any, value: Any, *field: str | int, base: int = 0) -> None:

@@ -41,7 +41,7 @@ class WeightStore:
     def __init__(self, threads: int = 1):
         self.threads = threads
         self._arrays: weakref.WeakValueDictionary[str, np.ndarray] = weakref.WeakValueDictionary()
-        self._saved: list[np.ndarray] = []
+        self._saved: dict[str, np.ndarray] = {}
         self._lock = OwnedLock("weights")  # contexts of one session compile at the same time
 
     def array(self, recipe: Recipe) -> np.ndarray:
@@ -56,8 +56,8 @@ class WeightStore:
         with self._lock.once():
             wanted = {recipe.key: recipe for recipe in recipes}
             made = {key: array for key in wanted if (array := self._arrays.get(key)) is not None}
-            for key, given in made.items():
-                _expect_fit(wanted[key], given)
+            for key in self._saved.keys() & made.keys():
+                _expect_fit(wanted[key], made[key])
             missing = [recipe for key, recipe in wanted.items() if key not in made]
             data = (source.data for recipe in missing for source in recipe.sources())
             sources = mapped_files(array for array in data if array is not None)
@@ -85,7 +85,7 @@ class WeightStore:
 
     def put(self, key: str, array: np.ndarray) -> None:
         """Adds a recipe's bytes, as a saved program holds them: mapped, for good."""
-        self._saved.append(array)
+        self._saved[key] = array
         self._arrays[key] = array
 
     def items(self) -> list[tuple[str, np.ndarray]]:

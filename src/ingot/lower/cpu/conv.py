@@ -81,7 +81,7 @@ def _few_pixels(lowering: Lowering, node: Node) -> str:
     return "" if count <= _GEMV_PIXELS else f"{count} pixels, expected at most {_GEMV_PIXELS}"
 
 
-_CONV: Condition = both(of(f32, f32), _flat, _fixed_filter)
+_CONV = both(of(f32, f32), _flat, _fixed_filter)
 
 
 def _rounded(dots: Dots) -> Condition:

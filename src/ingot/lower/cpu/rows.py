@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from ingot.dtype import DType
@@ -21,12 +22,16 @@ def accept(lowering: Lowering, node: Node) -> str:
 
 
 def row(
-    op: str, kernel: str, refuse: Condition = accept, avoid: Condition = accept, misplaced: Condition = accept
+    op: str,
+    kernel: str,
+    refuse: Condition | tuple[Condition, ...] = (),
+    avoid: Condition = accept,
+    misplaced: Condition = accept,
 ) -> Callable[[Lower], Lower]:
     """Declares a kernel for an op; see `lowering.Row`."""
 
     def declare(lower: Lower) -> Lower:
-        ROWS.setdefault(op, []).append(Row(op, kernel, refuse, lower, avoid, misplaced))
+        ROWS.setdefault(op, []).append(Row(op, kernel, both(refuse), lower, avoid, misplaced))
         return lower
 
     return declare
@@ -38,6 +43,7 @@ def operand_type(lowering: Lowering, node: Node, index: int = 0) -> TensorType:
     return lowering.graph.type(str((group.root if group else node).operands[index]))
 
 
+@functools.cache  # so that rows share conditions, each of which is asked once for a node
 def of(*dtypes: DType) -> Condition:
     """Refuses unless the operands' dtypes begin with these."""
 
@@ -51,12 +57,15 @@ def of(*dtypes: DType) -> Condition:
     return refuse
 
 
+@functools.cache
 def stored(index: int, format: Format) -> Condition:
     """Refuses unless an operand is what a file holds in a format, decoded where that is not f32."""
 
     def refuse(lowering: Lowering, node: Node) -> str:
         target = lowering.groups[node].root if node in lowering.groups else node
         value = str(target.operands[index])
+        if format.decoder is not None and lowering.graph.producer(value) is None:
+            return f"the weights are not stored as {format}"
         if format.scales is not None:
             groups = lowering.static_value(value).groups(format) if value in lowering.static else None
             columns = 1 if target.op.name == "matmul" and not target.transpose_b else 0
@@ -68,16 +77,9 @@ def stored(index: int, format: Format) -> Condition:
     return refuse
 
 
-def both(*conditions: Condition) -> Condition:
-    """Refuses when any of them does, with the first reason."""
-
-    def refuse(lowering: Lowering, node: Node) -> str:
-        for condition in conditions:
-            if reason := condition(lowering, node):
-                return reason
-        return ""
-
-    return refuse
+def both(*conditions: Condition | tuple[Condition, ...]) -> tuple[Condition, ...]:
+    """Refuse when any of them does, with the first reason."""
+    return tuple(part for each in conditions for part in (each if isinstance(each, tuple) else (each,)))
 
 
 def last_axis(lowering: Lowering, node: Node) -> str:
