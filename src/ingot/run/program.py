@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,7 @@ class Program:
                 self.segments.append(NativeProgram(segment.graph, lowered, plan, weights, arena, state))
         first = self.segments[0]
         self.single = first if isinstance(first, NativeProgram) and len(self.segments) == 1 else None
+        self.reference_share = 0.0  # of the last run's time
         if debug() >= 1 and self.fallback:
             print(f"on the reference: {', '.join(self.fallback)}", file=sys.stderr)
 
@@ -146,11 +148,14 @@ class Program:
             return self.single.run(inputs, sizes)
         values = dict(zip(self.graph.inputs, inputs, strict=True))
         symbols: dict[str, int] = {}
+        began, on_reference = perf_counter_ns(), 0
         for segment in self.segments:
             operands = [values[name] for name in segment.graph.inputs]
-            is_native = isinstance(segment, NativeProgram)
+            is_native, entered = isinstance(segment, NativeProgram), perf_counter_ns()
             results = segment.run(operands) if is_native else segment.run(operands, symbols)  # type: ignore[call-arg]
+            on_reference += 0 if is_native else perf_counter_ns() - entered
             values.update(zip(segment.graph.outputs, results, strict=True))
+        self.reference_share = on_reference / max(perf_counter_ns() - began, 1)
         return [fresh(values[value]) for value in self.graph.outputs.values()]
 
 
