@@ -93,9 +93,8 @@ def no_optimization(ort: Any) -> Any:
 
 
 def names(ort: Any) -> Any:
-    session = ort.InferenceSession(
-        LINEAR, None, [("CPUExecutionProvider", {"arena_extend_strategy": "kNextPowerOfTwo"})]
-    )
+    cpu = ("CPUExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"})
+    session = ort.InferenceSession(LINEAR, None, [cpu])
     nodes = [*session.get_inputs(), *session.get_outputs(), *ort.InferenceSession(TWICE).get_outputs()]
     meta = session.get_modelmeta()
     facts = [meta.producer_name, meta.domain, meta.version, meta.description, meta.graph_name, meta.custom_metadata_map]
@@ -131,7 +130,7 @@ def values(ort: Any) -> Any:
         for each in (value, empty, ort.OrtValue.ortvalue_from_shape_and_type([4], 16, "cpu"))
     ] + [
         value.data_ptr() == x.ctypes.data, value.tensor_size_in_bytes(), empty.numpy(), [each.numpy() for each in out],
-        session.run(["y"], {"x": value}), torch.from_dlpack(value).numpy(),
+        session.run(["y"], {"x": value}),
         ort.OrtValue.from_dlpack(torch.arange(3)).numpy(), value.is_sparse_tensor(), value.is_tensor_sequence(),
     ]  # fmt: skip
 
@@ -439,6 +438,14 @@ def test_what_does_nothing_says_so_once_asked(monkeypatch: pytest.MonkeyPatch, c
     made.enable_mem_pattern = False
     made.intra_op_num_threads = 1
     assert capfd.readouterr().err == "onnxruntime: SessionOptions.enable_mem_pattern has no effect\n"
+
+
+def test_a_value_is_an_array_for_others() -> None:
+    x = X.copy()
+    value = ingot.ort.OrtValue.ortvalue_from_numpy(x)
+    for shared in (np.asarray(value), np.from_dlpack(value), torch.from_dlpack(value).numpy()):
+        assert np.array_equal(shared, X) and np.shares_memory(shared, x)
+    assert not np.shares_memory(np.array(value), x)
 
 
 def test_threads_are_those_of_the_options() -> None:

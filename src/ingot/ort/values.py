@@ -56,7 +56,7 @@ class OrtDevice:
 
     @staticmethod
     def make(ort_device_name: str, device_id: int = 0, vendor_id: int = -1) -> OrtDevice:
-        """Raises UnsupportedError for another device."""
+        """The CPU. Raises UnsupportedError for another device."""
         expect_cpu("OrtDevice.make", ort_device_name)
         return OrtDevice()
 
