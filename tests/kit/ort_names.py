@@ -42,23 +42,23 @@ import ingot
 sys.modules["onnxruntime"] = ingot.ort
 ```
 
-silero-vad, rapidocr, magika, and sentence-transformers through optimum run like this and give the same results. Tools that
-ONNX Runtime ships beside itself, such as `onnxruntime.quantization`, are found where it is installed.
+silero-vad, rapidocr, magika, and sentence-transformers through optimum run like this and give the same results. Tools
+that ONNX Runtime ships beside itself, such as `onnxruntime.quantization`, are found where it is installed.
 
 What differs on purpose:
 
 - Options of Ingot's stand beside those of ONNX Runtime: `ort.InferenceSession("model.onnx", sess_options, threads=2)`.
-- A list whose numbers the input's dtype does not hold, such as 1.5 for an int64, is an error and is not cut off. Numbers,
-  tuples, and tensors of torch and of others that speak `__array__` or DLPack are taken as well.
-- Errors are Ingot's. `onnxruntime.capi.onnxruntime_pybind11_state` has them under the names that clients catch: `Fail` is
-  every one, `InvalidArgument` is `ingot.InputError`, `InvalidGraph` and `InvalidProtobuf` are `ingot.LoadError`,
+- A list whose numbers the input's dtype does not hold, such as 1.5 for an int64, is an error and is not cut off.
+  Numbers, tuples, and tensors of torch and of others that speak `__array__` or DLPack are taken as well.
+- Errors are Ingot's. `onnxruntime.capi.onnxruntime_pybind11_state` has them under the names that clients catch: `Fail`
+  is every one, `InvalidArgument` is `ingot.InputError`, `InvalidGraph` and `InvalidProtobuf` are `ingot.LoadError`,
   `NoSuchFile` is also a `FileNotFoundError`, `NotImplemented` is `ingot.UnsupportedError`, `RuntimeException` is
   `ingot.ResourceError`. Wrong inputs are also a `ValueError`.
 - A dim that `add_free_dimension_override_by_name` names and the model does not have is an error.
 - An op without a kernel runs on numpy, with an `ingot.errors.ReferenceWarning`.
 
-The tables have every public name of onnxruntime {version}. *works*: as there, with what is said; *nothing*: taken, without
-effect, with a line on stderr at `INGOT_DEBUG=1`; *refused*: an `ingot.UnsupportedError` that names the call.
+The tables have every public name of onnxruntime {version}. *works*: as there, with what is said; *nothing*: taken,
+without effect, with a line on stderr at `INGOT_DEBUG=1`; *refused*: an `ingot.UnsupportedError` that names the call.
 """
 
 
