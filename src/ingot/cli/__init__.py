@@ -1,9 +1,13 @@
 """The command line: one file per group of commands. This one collects them and turns errors into exit codes."""
 
+import contextlib
 import os
 import sys
 import traceback
+import warnings
+from collections.abc import Iterator
 from types import TracebackType
+from typing import Any
 
 import click
 
@@ -11,7 +15,7 @@ from ingot import __version__
 from ingot.cli import bench, chat, demo, emit, inspect, llm, machine, ops, perplexity, quantize, run
 from ingot.cli.terminal import printable
 from ingot.config import KNOBS, knob
-from ingot.errors import IngotError
+from ingot.errors import IngotError, ReferenceWarning
 
 # What ends a command -> its exit code; the first row that fits. An IngotError knows its own.
 EXIT_CODES: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
@@ -72,6 +76,22 @@ def message(error: BaseException, code: int) -> str:
     return printable(f"ingot: {error}")
 
 
+@contextlib.contextmanager
+def warnings_in_a_line() -> Iterator[None]:
+    """Says Ingot's own warnings as its errors are said; those of others as Python does."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
+            if issubclass(category, ReferenceWarning):
+                click.echo(printable(f"ingot: {message}"), err=True)
+            else:
+                others(message, category, *place, **options)
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="%(version)s")
 def commands() -> None:
@@ -93,7 +113,7 @@ def main(arguments: list[str] | None = None) -> None:
     70 a bug of Ingot, 73 cannot write, 74 read or write failed, 75 out of resources, 130 interrupted."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    with ExitCode():
+    with ExitCode(), warnings_in_a_line():
         words = sys.argv[1:] if arguments is None else arguments
         with commands.make_context("ingot", list(words)) as context:
             commands.invoke(context)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class InterpretedSegment:
     graph: Graph
     inner: Mapping[tuple[str, str], InnerProgram]
     kernels: Mapping[str, Callable[..., Any]] = field(init=False)
+    reference_share: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         found = ((node, kernel_of(self.graph, node)) for node in self.graph.nodes)
@@ -56,6 +57,7 @@ class BranchSegment:
         """graph: of one node, an `if`. inner: as in InterpretedSegment."""
         (node,) = graph.nodes
         self.graph = graph
+        self.reference_share = 0.0
         self._condition = graph.inputs.index(str(node.operands[0]))
         self._branches: list[tuple[Program, list[int]]] = []  # the one for false first, and the inputs that it takes
         for branch in reversed(inner_graphs(node)):
@@ -77,7 +79,9 @@ class BranchSegment:
     def run(self, inputs: Sequence[Any], symbols: dict[str, int]) -> list[Any]:
         """As `InterpretedSegment.run`."""
         program, taken = self._branches[bool(inputs[self._condition].item())]
-        return program.run([inputs[i] for i in taken])
+        results = program.run([inputs[i] for i in taken])
+        self.reference_share = program.reference_share
+        return results
 
 
 class InnerProgram:
@@ -148,12 +152,15 @@ class Program:
             return self.single.run(inputs, sizes)
         values = dict(zip(self.graph.inputs, inputs, strict=True))
         symbols: dict[str, int] = {}
-        began, on_reference = perf_counter_ns(), 0
+        began, on_reference = perf_counter_ns(), 0.0
         for segment in self.segments:
             operands = [values[name] for name in segment.graph.inputs]
-            is_native, entered = isinstance(segment, NativeProgram), perf_counter_ns()
-            results = segment.run(operands) if is_native else segment.run(operands, symbols)  # type: ignore[call-arg]
-            on_reference += 0 if is_native else perf_counter_ns() - entered
+            if isinstance(segment, NativeProgram):
+                results = segment.run(operands)
+            else:
+                entered = perf_counter_ns()
+                results = segment.run(operands, symbols)
+                on_reference += segment.reference_share * (perf_counter_ns() - entered)
             values.update(zip(segment.graph.outputs, results, strict=True))
         self.reference_share = on_reference / max(perf_counter_ns() - began, 1)
         return [fresh(values[value]) for value in self.graph.outputs.values()]
