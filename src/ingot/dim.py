@@ -520,6 +520,12 @@ def symbols_of(value: Dim) -> set[str]:
     return names
 
 
+def given(symbols: Sequence[str]) -> str:
+    """How values are given to symbols, in Python and at the command line, as errors say it."""
+    values, options = ", ".join(f"{name!r}: 1" for name in symbols), " ".join(f"--dim {name}=1" for name in symbols)
+    return f"dims={{{values}}}, or {options} at the command line"
+
+
 def check_shape(where: str, shape: Sequence[Dim], dtype: DType, max_rank: int) -> None:
     """Raises LimitError for too high a rank or too many bytes of the known dims, ShapeError for a negative dim."""
     if len(shape) > max_rank:

@@ -19,7 +19,7 @@ from ingot.bindings import MAX_BINDINGS, GraphEach, OneGraph, bindings_of, exact
 from ingot.cache import Entry, entry_of, folder_of
 from ingot.compile import compile_at_most, compile_mode
 from ingot.config import debug
-from ingot.dim import AtMost, Limit
+from ingot.dim import AtMost, Limit, given
 from ingot.errors import InputError, KindError, LimitError, ReferenceWarning, ShapeError, UnsupportedError, bounded
 from ingot.feeds import arrays
 from ingot.ir import Graph, TensorType, Type, type_symbols
@@ -205,8 +205,8 @@ class InferenceSession:
         another graph for other dims.
         """
         if isinstance(self._bindings, GraphEach):
-            symbols = ", ".join(self._bindings.interface.symbols)
-            raise UnsupportedError(f"save: the model has another graph for other dims, expected values of {symbols}")
+            expected = given(self._bindings.interface.symbols)
+            raise UnsupportedError(f"save: the model has another graph for other dims, got none, expected {expected}")
         program = self._context.current()
         saved.write(os.fspath(folder), self.graph, self.precision, program, self.weights)
 
