@@ -2,6 +2,8 @@
 
 session = ingot.InferenceSession("model.onnx")
 (y,) = session.run(None, {"x": x})
+
+`import ingot as ort` has ONNX Runtime's other names too.
 """
 
 import importlib
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
     from ingot.emit.onnx import export_onnx
     from ingot.llm import LLM
     from ingot.ops.custom import ExternalKernel, register_op, unregister_op
+    from ingot.ort.session import InferenceSession
     from ingot.passes import register_pass, unregister_pass
-    from ingot.session import InferenceSession
     from ingot.types import TensorType
 
 __version__ = "0.1.0"
@@ -59,7 +61,7 @@ __all__ = [
 # What brings numpy, onnx and the pipeline is imported when it is first wanted: name -> its module.
 _LATE = {
     "ExternalKernel": "ingot.ops.custom",
-    "InferenceSession": "ingot.session",
+    "InferenceSession": "ingot.ort.session",
     "LLM": "ingot.llm",
     "TensorType": "ingot.types",
     "at_most": "ingot.dim",
@@ -72,9 +74,15 @@ _LATE = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATE:
+    if name in _LATE:
+        return getattr(importlib.import_module(_LATE[name]), name)
+    # The rest of ONNX Runtime's names, for `import ingot as ort`.
+    others = importlib.import_module("ingot.ort")
+    if name == "ort":
+        return others
+    if name not in others.__all__:
         raise AttributeError(f"module 'ingot' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LATE[name]), name)
+    return getattr(others, name)
 
 
 def __dir__() -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Integral
 
 from ingot.compile import Mode
-from ingot.dim import Limit
+from ingot.dim import Limit, given
 from ingot.errors import InputError, UnboundError
 from ingot.ir import Graph, Type
 from ingot.load import Deferred
@@ -145,4 +145,4 @@ def exact_and_limits(dims: Mapping[str, int | Limit] | None) -> tuple[dict[str, 
 
 def unbound(symbols: list[str]) -> InputError:
     """The error for what is asked of a model before its dims have values."""
-    return InputError(f"dims have no values yet, got none, expected {', '.join(symbols)}: run once or give dims")
+    return InputError(f"dims have no values yet, got none, expected {given(symbols)}; or a run before")

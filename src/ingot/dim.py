@@ -520,8 +520,14 @@ def symbols_of(value: Dim) -> set[str]:
     return names
 
 
+def given(symbols: Sequence[str]) -> str:
+    """How values are given to symbols, in Python and at the command line, as errors say it."""
+    values, options = ", ".join(f"{name!r}: 1" for name in symbols), " ".join(f"--dim {name}=1" for name in symbols)
+    return f"dims={{{values}}}, or {options} at the command line"
+
+
 def check_shape(name: str, shape: Sequence[Dim], dtype: DType, max_rank: int) -> None:
-    """Of a value: raises LimitError for too high a rank or too many bytes of the known dims, ShapeError for a negative dim."""
+    """Of a value: raises LimitError for a rank or known bytes that are too many, ShapeError for a negative dim."""
     if len(shape) > max_rank:
         raise LimitError(f"value {name!r}: rank too high, got {len(shape)}, expected at most {max_rank}")
     elements = 1

@@ -24,6 +24,15 @@ class LoadError(IngotError):
     exit_code = 65
 
 
+class MissingFileError(LoadError, FileNotFoundError):
+    """A path of a model has nothing there."""
+
+    exit_code = 66
+
+    def __str__(self) -> str:
+        return super().__str__() if self.filename is None else f"{self.filename}: {self.strerror}"
+
+
 class ShapeError(LoadError):
     """Shapes or dtypes of a model contradict each other."""
 
@@ -42,10 +51,14 @@ class UnsizedError(UnsupportedError):
     """No one program serves every size of a dim up to a limit: something needs the number before the run."""
 
 
-class InputError(IngotError):
+class InputError(IngotError, ValueError):
     """A run was given a wrong name, dtype, rank, dim or index."""
 
     exit_code = 65
+
+
+class KindError(InputError, TypeError):
+    """An argument is of a type that can never do: a list in the place of feeds, a number in that of a model."""
 
 
 class StoppedError(IngotError):
@@ -76,6 +89,10 @@ class ResourceError(IngotError):
     """Memory, threads or the native library could not be had."""
 
     exit_code = 75
+
+
+class ReferenceWarning(IngotWarning):
+    """An op has no kernel: the numpy reference computes it, slowly."""
 
 
 @contextlib.contextmanager

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,9 @@ from ingot.bindings import MAX_BINDINGS, GraphEach, OneGraph, bindings_of, exact
 from ingot.cache import Entry, entry_of, folder_of
 from ingot.compile import compile_at_most, compile_mode
 from ingot.config import debug
-from ingot.dim import AtMost, Limit
-from ingot.errors import InputError, LimitError, ShapeError, UnsupportedError, bounded
+from ingot.dim import AtMost, Limit, given
+from ingot.errors import InputError, KindError, LimitError, ReferenceWarning, ShapeError, UnsupportedError, bounded
+from ingot.feeds import arrays
 from ingot.ir import Graph, TensorType, Type, type_symbols
 from ingot.load import Deferred, is_onnx_file, is_saved_program, load_model
 from ingot.locks import OwnedLock
@@ -32,7 +35,6 @@ from ingot.reports import BindingReport, Explanation, PlanReport, Profile
 from ingot.run.arena import Arena
 from ingot.run.interpret import bind_symbols, interpret
 from ingot.run.library import load
-from ingot.run.native import BindingTable, NativeProgram
 from ingot.run.program import Program, print_checksums
 from ingot.run.store import WeightStore
 
@@ -69,7 +71,7 @@ class InferenceSession:
     means all. cache: where the compiled programs of ONNX files are kept between processes: a folder, True for the
     user's own, False for nowhere, None for INGOT_CACHE.
 
-    Raises FileNotFoundError for a path with nothing there, LoadError, UnsupportedError or LimitError for a model that
+    Raises MissingFileError for a path with nothing there, LoadError, UnsupportedError or LimitError for a model that
     cannot be had, InputError for a bad option, ResourceError where memory runs out.
     Concurrent `run` calls are correct: they queue; `context()` gives another queue over the same weights.
     """
@@ -128,12 +130,14 @@ class InferenceSession:
         self.isa = load().isa() if executor == "native" else "interpret"
         rounded = self.precision.rounded(load().dots(self.isa)) if executor == "native" else ()
         self.target = Target(self.isa, self.threads, reuse=debug() < 5, rounded=rounded)
+        self._told: set[str] = set()  # ops on the reference that a warning has named
         self._context = Context(self)
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
-        """Runs once, with ONNX Runtime's signature: names or None for all, and an array for each input.
+        """Runs once, with ONNX Runtime's signature: names, or None or none for all, and an array for each input.
 
-        A sequence is a list, an optional what it holds or None. Returns fresh arrays in the order of the names. Raises
+        Lists and numbers are taken as arrays of the input's dtype, tensors of other libraries by `__array__` or DLPack;
+        a sequence is a list, an optional what it holds or None. Returns fresh arrays in the order of the names. Raises
         InputError for a wrong name, dtype, rank, dim or index, UnsupportedError for an op without a kernel where the
         session is strict, LoadError for a file of weights that has changed, and ResourceError where memory runs out.
         """
@@ -201,8 +205,8 @@ class InferenceSession:
         another graph for other dims.
         """
         if isinstance(self._bindings, GraphEach):
-            symbols = ", ".join(self._bindings.interface.symbols)
-            raise UnsupportedError(f"save: the model has another graph for other dims, expected values of {symbols}")
+            expected = given(self._bindings.interface.symbols)
+            raise UnsupportedError(f"save: the model has another graph for other dims, got none, expected {expected}")
         program = self._context.current()
         saved.write(os.fspath(folder), self.graph, self.precision, program, self.weights)
 
@@ -259,6 +263,7 @@ class Context:
         self._names = list(self._interface.inputs)
         types = [(name, self._interface.values[name].type) for name in self._names]
         self._symbols = self._interface.symbols
+        self._told = session._told
         self._limits = session._limits
         self._unplanned = "" if isinstance(self._bindings, OneGraph) else "the model has another graph for each size"
         self._expected = [(name, t.shape, t.dtype.numpy) for name, t in types if isinstance(t, TensorType)]
@@ -274,13 +279,18 @@ class Context:
         """As `InferenceSession.run`."""
         if self._executor == "interpret":
             with bounded("run"):
-                results = interpret(self._interpreted(input_feed), input_feed)
+                feeds = arrays(self._interface, input_feed)
+                results = interpret(self._interpreted(feeds), feeds)
             outputs = [results[name] for name in self._outputs]
         else:
             program, inputs, sizes = self.prepare(input_feed)
             outputs = program.run(inputs, sizes) if self._debug < 2 else self._run_and_print(program, inputs, sizes)
-        if output_names is None:
+            if program.fallback:
+                self._tell(program)
+        if not output_names:
             return outputs
+        if isinstance(output_names, str):
+            raise KindError(f"run: a list of names is needed, got {output_names!r}, expected [{output_names!r}]")
         return [outputs[self._output_index(name)] for name in output_names]
 
     def prepare(self, input_feed: Mapping[str, Any]) -> tuple[Program, list[np.ndarray], Mapping[str, int]]:
@@ -288,13 +298,14 @@ class Context:
 
         Raises InputError.
         """
-        if self._static is not None and self._takes_arrays:
+        if self._static is not None and self._takes_arrays and type(input_feed) is dict:
             inputs = self._exact(input_feed)
             if inputs is not None:
                 return self._static, inputs, {}
         with bounded("run"):
-            symbols = self._sizes(input_feed)
-            inputs = [_row_major(input_feed[name]) for name in self._names]
+            feeds = arrays(self._interface, input_feed)
+            symbols = self._sizes(feeds)
+            inputs = [_row_major(feeds[name]) for name in self._names]
             if self._static is not None:
                 return self._static, inputs, {}
             program, sizes = self._program(symbols)
@@ -341,6 +352,21 @@ class Context:
         return next(reversed(self._programs.values()))
 
     # -- inside -------------------------------------------------------------------------------------------------
+
+    def _tell(self, program: Program) -> None:
+        """Warns of what the reference computed in the run that is over, of each op once in a session."""
+        new = {text.partition(" ")[0] for text in program.fallback} - self._told
+        if not new:
+            return
+        self._told |= new
+        nodes = [text for text in program.fallback if text.partition(" ")[0] in new]
+        more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
+        warnings.warn(
+            f"no kernel for {', '.join(nodes[:3])}{more}: the numpy reference took {program.reference_share:.0%} of the"
+            " run; strict=True makes that an error, `explain` lists all",
+            ReferenceWarning,
+            stacklevel=4,
+        )
 
     @property
     def bindings(self) -> BindingReport:
@@ -428,8 +454,9 @@ class IOBinding:
     def __init__(self, context: Context):
         self._context = context
         self._inputs: dict[str, np.ndarray] = {}
-        self._outputs: dict[str, np.ndarray | None] = {}
-        self._ready: tuple[NativeProgram, BindingTable] | None = None
+        self._bound: dict[str, np.ndarray] = {}  # outputs, by the caller
+        self._made: dict[str, Any] = {}  # outputs, by runs
+        self._ready: Callable[[], None] | None = None
 
     def bind_input(self, name: str, array: np.ndarray) -> None:
         """Binds an input. Raises InputError for an array that is not row-major and aligned: it is read in place."""
@@ -446,41 +473,65 @@ class IOBinding:
         if array is not None and not array.flags.carray:
             raise InputError(f"bind_output {name!r}: a writable row-major array is needed")
         self._ready = None
-        self._outputs[name] = array
+        self._made.pop(name, None)
+        if array is None:
+            self._bound.pop(name, None)
+        else:
+            self._bound[name] = array
 
-    def get_outputs(self) -> list[np.ndarray]:
-        """The output arrays that are bound, in graph order; one that the first run is to make is not there before."""
-        return [self._outputs[name] for name in self._context._outputs if self._outputs.get(name) is not None]  # type: ignore[misc]
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The output arrays by name, in graph order; one that the first run is to make is not there before."""
+        found = self._bound | self._made
+        return {name: found[name] for name in self._context._outputs if name in found}
+
+    def get_outputs(self) -> list[Any]:
+        """The arrays of `outputs`."""
+        return list(self.outputs.values())
 
     def run(self) -> None:
-        """One run: a single C call after the first.
+        """One run: a single C call after the first, where the model is one native segment; else results are copied.
 
         Raises InputError for arrays that are missing, have another dtype or shape, or share memory with an output, and
-        for an index outside; UnsupportedError for a model that runs in several segments.
+        for an index outside.
         """
-        native, table = self._ready or self._prepare()
-        native.call(table)
+        (self._ready or self._prepare())()
 
-    def _prepare(self) -> tuple[NativeProgram, BindingTable]:
+    def _prepare(self) -> Callable[[], None]:
         program, inputs, sizes = self._context.prepare(self._inputs)
-        if program.single is None:
-            raise UnsupportedError("io_binding: the model runs in several segments, expected one native segment")
         native = program.single
+        if native is None:
+            self._expect_apart(list(self._bound.values()))
+            self._ready = self._run_and_copy
+            return self._ready
         outputs = []
         for name, (shape, dtype) in zip(native.lowered.outputs, native.output_types(sizes), strict=True):
-            array = self._outputs.get(name)
-            if array is None:
-                array = np.empty(shape, dtype)
-                self._outputs[name] = array
-            if array.shape != shape or array.dtype != dtype:
-                got, expected = f"{array.dtype}{list(array.shape)}", f"{dtype}{list(shape)}"
-                raise InputError(f"bind_output {name!r}: wrong array, got {got}, expected {expected}")
-            outputs.append(array)
+            if name not in self._bound and name not in self._made:
+                self._made[name] = np.empty(shape, dtype)
+            outputs.append(self._fitting(name, shape, dtype))
+        self._expect_apart(outputs)
+        self._ready = partial(native.call, native.pointers([*inputs, *outputs], sizes))
+        return self._ready
+
+    def _fitting(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        array = self.outputs[name]
+        if array.shape != shape or array.dtype != dtype:
+            got, expected = f"{array.dtype}{list(array.shape)}", f"{dtype}{list(shape)}"
+            raise InputError(f"bind_output {name!r}: wrong array, got {got}, expected {expected}")
+        return array
+
+    def _expect_apart(self, outputs: Sequence[np.ndarray]) -> None:
+        bound = [*self._inputs.values(), *outputs]
         for array in outputs:
-            if any(np.may_share_memory(array, other) for other in (*inputs, *outputs) if other is not array):
+            if any(np.may_share_memory(array, other) for other in bound if other is not array):
                 raise InputError("io_binding: an output shares memory with another bound array")
-        ready = self._ready = native, native.pointers([*inputs, *outputs], sizes)
-        return ready
+
+    def _run_and_copy(self) -> None:
+        for name, result in zip(self._context._outputs, self._context.run(None, self._inputs), strict=True):
+            if name in self._bound:
+                np.copyto(self._fitting(name, result.shape, result.dtype), result)
+            else:
+                self._made[name] = result
 
 
 def _check_option(name: str, value: str, valid: Iterable[str]) -> None:

@@ -369,3 +369,12 @@ def test_the_logits_stay_and_no_memory_is_taken() -> None:
         sample(sampler.native.struct, row)
     assert heap().used - used < 10000
     np.testing.assert_array_equal(logits, before)
+
+
+def test_no_share_at_all_is_refused_by_a_host_that_flushes_subnormals() -> None:
+    torch.set_flush_denormal(True)
+    try:
+        with pytest.raises(InputError, match="top_p: not allowed, got 0"):
+            Sampling(top_p=0)
+    finally:
+        torch.set_flush_denormal(False)

@@ -9,6 +9,7 @@ import ingot
 from ingot.dim import symbol
 from ingot.dtype import f32, i64
 from ingot.ir import Graph, TensorType
+from ingot.session import InferenceSession
 from ingot.text import parse
 
 pytestmark = pytest.mark.checked
@@ -83,7 +84,10 @@ def test_dims_bind_at_load(mlp: Graph) -> None:
         ({"x": np.zeros((2, 24), np.float64)}, "wrong dtype"),
         ({"x": np.zeros((2, 2, 24), np.float32)}, "wrong rank"),
         ({"x": np.zeros((2, 25), np.float32)}, "wrong dim 1, got 25, expected 24"),
-        ({"x": [[0.0] * 24]}, "list"),
+        ({"x": [[0.0] * 24, [0.0]]}, "'x': a list that is no array"),
+        ({"x": [["0.0"] * 24]}, "a list of <U3, expected numbers for f32"),
+        ({"x": [[None] * 24]}, "a list of object, expected numbers for f32"),
+        ({"x": None}, "got NoneType, expected f32"),
         ({"x": np.zeros((2, 24), np.float32), "z": np.zeros(1)}, "z"),
     ],
 )
@@ -160,7 +164,7 @@ def test_outputs_that_are_inputs_views_and_constants() -> None:
 
 
 def test_io_binding(mlp: Graph) -> None:
-    session = ingot.InferenceSession(mlp)
+    session = InferenceSession(mlp)
     x, logits = feed(3)["x"], np.empty((3, 7), np.float32)
     binding = session.io_binding()
     binding.bind_input("x", x)

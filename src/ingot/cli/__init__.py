@@ -1,9 +1,11 @@
 """The command line: one file per group of commands. This one collects them and turns errors into exit codes."""
 
+import contextlib
 import os
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -76,11 +78,20 @@ def message(error: BaseException, code: int) -> str:
     return printable(f"ingot: {error}")
 
 
-def _show_warning(message: Warning | str, kind: type[Warning], path: str, line: int, *_rest: Any) -> None:
-    if issubclass(kind, IngotWarning):
-        click.echo(printable(f"ingot: warning: {message}"), err=True)
-    else:
-        click.echo(printable(warnings.formatwarning(message, kind, path, line)), err=True, nl=False)
+@contextlib.contextmanager
+def warnings_in_a_line() -> Iterator[None]:
+    """Says Ingot's own warnings as its errors are said; those of others as Python does."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
+            if issubclass(category, IngotWarning):
+                click.echo(printable(f"ingot: warning: {message}"), err=True)
+            else:
+                others(message, category, *place, **options)
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -104,8 +115,7 @@ def main(arguments: list[str] | None = None) -> None:
     70 a bug of Ingot, 73 cannot write, 74 read or write failed, 75 out of resources, 130 interrupted."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    warnings.showwarning = _show_warning  # type: ignore[assignment]
-    with ExitCode():
+    with ExitCode(), warnings_in_a_line():
         if COMPLETE in os.environ:
             raise click.exceptions.Exit(shell_complete(commands, {}, "ingot", COMPLETE, os.environ[COMPLETE]))
         words = sys.argv[1:] if arguments is None else arguments

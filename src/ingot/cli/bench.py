@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +16,7 @@ from ingot.errors import ShapeError
 
 if TYPE_CHECKING:
     from ingot.candidates import Candidate, Candidates
+    from ingot.dim import Limit
     from ingot.ir import Graph
     from ingot.reports import Profile, StepTime
     from ingot.run.probe import Roofline
@@ -63,6 +64,9 @@ def model(model: Model, seconds: float, top: int, as_json: bool) -> None:
     """
     session = model.open()
     feeds = random_feeds(session, model.dims)
+    assumed = assumed_dims(session, model.dims)
+    if assumed and not as_json:
+        print_text(f"dims without a value are 1: {' '.join(f'--dim {name}=1' for name in assumed)}")
     start = time.perf_counter()
     session.run(None, feeds)
     first = time.perf_counter() - start
@@ -91,6 +95,12 @@ def model(model: Model, seconds: float, top: int, as_json: bool) -> None:
     print_text(f"  {'memory':<10} " + ", ".join(f"{human_bytes(n)} {what}" for what, n in memory(session).items()))
     print_text(f"  {'limits':<10} {limits_text(steps[1])}")
     print_steps(*steps, top)
+
+
+def assumed_dims(session: InferenceSession, dims: Mapping[str, int | Limit]) -> list[str]:
+    """The symbolic dims of the inputs that no option gave a value."""
+    named = (dim for argument in session.get_inputs() for dim in argument.shape if isinstance(dim, str))
+    return [name for name in dict.fromkeys(named) if name not in dims]
 
 
 def profiled(session: InferenceSession, feeds: dict[str, np.ndarray], seconds: float) -> tuple[Profile, Roofline]:

@@ -17,6 +17,7 @@ import numpy as np
 from ingot import abi
 from ingot.compile import compile_mode
 from ingot.config import debug
+from ingot.dim import given
 from ingot.dtype import NARROW
 from ingot.emit.kernels import ISAS, kernel_source
 from ingot.errors import InputError, UnsupportedError
@@ -59,7 +60,7 @@ def emit(graph: Graph, weights: WeightSource, folder: str | os.PathLike[str]) ->
     values, OutputError when the folder cannot be written.
     """
     if graph.symbols:
-        raise InputError(f"emit: dims have no values, got {', '.join(graph.symbols)}, expected a number for each")
+        raise InputError(f"emit: dims have no values, got none, expected {given(graph.symbols)}")
     if graph.states:
         raise UnsupportedError(f"emit: the model keeps state, got {', '.join(graph.states)}, expected none")
     target = Target("scalar", threads=1)  # kernels and places depend on no instruction set

@@ -107,6 +107,8 @@ def _text(schema: Any) -> str:
             raise InputError(f"{where}: not a JSON object, got {type(schema).__name__}, expected a schema")
         _check_size(schema, where)
         text = json.dumps(schema, allow_nan=False)
+    except InputError:
+        raise
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{where}: not JSON, got {_line(str(error))}, expected JSON values") from error
     if len(text) > MAX_TEXT_BYTES:

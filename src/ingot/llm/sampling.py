@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ INT32_MAX = 2**31 - 1
 _RANGES: dict[str, tuple[type, float, float, str]] = {
     "temperature": (Real, 0, 1000, "0 to 1000"),
     "top_k": (Integral, 0, INT32_MAX, "0 (all) to 2147483647"),
-    "top_p": (Real, math.ulp(0), 1, "above 0, at most 1"),
+    "top_p": (Real, 0, 1, "above 0, at most 1"),
     "min_p": (Real, 0, 1, "0 to 1"),
     "repetition_penalty": (Real, 0.001, 1000, "0.001 to 1000"),
     "presence_penalty": (Real, -2, 2, "-2 to 2"),
@@ -33,6 +32,7 @@ _RANGES: dict[str, tuple[type, float, float, str]] = {
 }
 _LEAST_FLOAT = 2.0**-126  # C's float makes less than this 0, which would be no share of anything
 _MAY_BE_NONE = ("seed", "logprobs")
+_NOT_LEAST = ("top_p",)  # is above; a least number above 0 would be 0 to a host that flushes subnormals
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,8 @@ class Sampling:
             value = getattr(self, name)
             if value is None and name in _MAY_BE_NONE:
                 continue
-            if not _is_number(value, kind) or not least <= value <= greatest:
+            is_in = _is_number(value, kind) and least <= value <= greatest
+            if not is_in or (name in _NOT_LEAST and value == least):
                 number = "an integer" if kind is Integral else "a number"
                 raise InputError(f"{name}: not allowed, got {value!r}, expected {number}, {words}")
         if self.logit_bias is not None:

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import partial
+from itertools import islice
 from typing import Any
 
-from ingot.errors import InputError, UnboundError
+from ingot.errors import InputError, KindError, LoadError, MissingFileError, UnboundError
 from ingot.ir import Graph, Type
+
+_LOOKED_THROUGH = 10_000  # names of a folder, for one like that which is not there
+
+_OF_TORCH = (
+    "weights or a script of torch, expected a whole program: InferenceSession(module, example_inputs=(x,)), or a .pt2:"
+    " torch.export.save(torch.export.export(module, (x,)), 'model.pt2')"
+)
+_EXPORT = "expected an export to ONNX"
+# Suffixes of files that are seldom ONNX -> what one that is none will be, and what to give in its place.
+_NO_MODELS = {
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin", ".ts"), _OF_TORCH),
+    ".safetensors": "weights alone, expected the folder that they lie in, with its config.json",
+    ".ort": "ONNX Runtime's own format, expected the .onnx file that it was made of",
+    **dict.fromkeys((".pb", ".h5", ".keras", ".tflite"), f"TensorFlow's own format, {_EXPORT}: tf2onnx.convert"),
+    ".mlmodel": f"Core ML's own format, {_EXPORT}",
+    ".engine": "a program of TensorRT, expected the .onnx file that it was made of",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +69,42 @@ def is_saved_program(source: Any) -> bool:
 def load_model(source: Any, example_inputs: tuple[Any, ...] | None = None) -> Loaded:
     """A foreign model, with its graph if it has one without sizes: see `ingot.session.InferenceSession` for sources.
 
-    Raises FileNotFoundError for a path that does not exist, InputError for what is no model, and what the format's
+    Raises MissingFileError for a path that does not exist, InputError for what is no model, and what the format's
     loader raises.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _load_onnx(bytes(source))
     if isinstance(source, (str, os.PathLike)):
         return _load_path(os.fspath(source))
-    kind = type(source)
     if "torch" in sys.modules:
         from ingot.load import aten
 
         loaded = aten.load_any(source, example_inputs)
         if loaded is not None:
             return Loaded(loaded)
-    raise InputError(
-        f"source: cannot be read, got {kind.__module__}.{kind.__name__}, expected a path, bytes or a module"
-    )
+    raise KindError(f"source: cannot be read, got {_described(source)}, expected a path, bytes or a module")
+
+
+def _described(source: Any) -> str:
+    """What a source is that is none, and what to write in its place, where that can be told."""
+    kind = type(source)
+    name = f"{kind.__module__}.{kind.__name__}"
+    if isinstance(source, types.ModuleType):
+        return f"the Python module {source.__name__!r}"
+    if isinstance(source, Mapping):
+        return f"{name}; of weights alone, build the module that they belong to"
+    if kind.__name__ == "ModelProto":
+        return f"{name}; give its bytes, SerializeToString()"
+    if isinstance(source, io.IOBase):
+        return f"{name}; give its content, read()"
+    return name
 
 
 def _load_path(path: str) -> Loaded:
     from ingot.load.gguf import is_gguf
 
     if not os.path.exists(path):
-        raise FileNotFoundError(2, "no such file", path)
+        raise MissingFileError(2, f"no such file{_close_to(path)}", path)
     if os.path.isdir(path):
         return Loaded(_load_encoder(path))
     if is_gguf(path):
@@ -80,7 +113,24 @@ def _load_path(path: str) -> Loaded:
         from ingot.load.aten import load_pt2
 
         return Loaded(load_pt2(path))
-    return _load_onnx(path)
+    try:
+        return _load_onnx(path)
+    except LoadError as error:
+        suffix = os.path.splitext(path)[1].lower()
+        if suffix not in _NO_MODELS:
+            raise
+        raise InputError(f"{path}: {_NO_MODELS[suffix]}") from error
+
+
+def _close_to(path: str) -> str:
+    """What a path that has nothing there may have meant."""
+    folder, name = os.path.split(path)
+    if not os.path.isdir(folder or "."):
+        return f", got no folder {folder!r} either" if folder else ""
+    with os.scandir(folder or ".") as found:
+        names = [entry.name for entry in islice(found, _LOOKED_THROUGH)]
+    close = get_close_matches(name, names, n=1)
+    return f", expected perhaps {os.path.join(folder, close[0])!r}" if close else ""
 
 
 def _load_onnx(source: str | bytes) -> Loaded:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from time import perf_counter_ns
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,6 +32,7 @@ class InterpretedSegment:
     graph: Graph
     inner: Mapping[tuple[str, str], InnerProgram]
     kernels: Mapping[str, Callable[..., Any]] = field(init=False)
+    reference_share: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         found = ((node, kernel_of(self.graph, node)) for node in self.graph.nodes)
@@ -55,6 +57,7 @@ class BranchSegment:
         """graph: of one node, an `if`. inner: as in InterpretedSegment."""
         (node,) = graph.nodes
         self.graph = graph
+        self.reference_share = 0.0
         self._condition = graph.inputs.index(str(node.operands[0]))
         self._branches: list[tuple[Program, list[int]]] = []  # the one for false first, and the inputs that it takes
         for branch in reversed(inner_graphs(node)):
@@ -76,7 +79,9 @@ class BranchSegment:
     def run(self, inputs: Sequence[Any], symbols: dict[str, int]) -> list[Any]:
         """As `InterpretedSegment.run`."""
         program, taken = self._branches[bool(inputs[self._condition].item())]
-        return program.run([inputs[i] for i in taken])
+        results = program.run([inputs[i] for i in taken])
+        self.reference_share = program.reference_share
+        return results
 
 
 class InnerProgram:
@@ -123,6 +128,7 @@ class Program:
                 self.segments.append(NativeProgram(segment.graph, lowered, plan, weights, arena, state))
         first = self.segments[0]
         self.single = first if isinstance(first, NativeProgram) and len(self.segments) == 1 else None
+        self.reference_share = 0.0  # of the last run's time
         if debug() >= 1 and self.fallback:
             print(f"on the reference: {', '.join(self.fallback)}", file=sys.stderr)
 
@@ -146,11 +152,17 @@ class Program:
             return self.single.run(inputs, sizes)
         values = dict(zip(self.graph.inputs, inputs, strict=True))
         symbols: dict[str, int] = {}
+        began, on_reference = perf_counter_ns(), 0.0
         for segment in self.segments:
             operands = [values[name] for name in segment.graph.inputs]
-            is_native = isinstance(segment, NativeProgram)
-            results = segment.run(operands) if is_native else segment.run(operands, symbols)  # type: ignore[call-arg]
+            if isinstance(segment, NativeProgram):
+                results = segment.run(operands)
+            else:
+                entered = perf_counter_ns()
+                results = segment.run(operands, symbols)
+                on_reference += segment.reference_share * (perf_counter_ns() - entered)
             values.update(zip(segment.graph.outputs, results, strict=True))
+        self.reference_share = on_reference / max(perf_counter_ns() - began, 1)
         return [fresh(values[value]) for value in self.graph.outputs.values()]
 
 

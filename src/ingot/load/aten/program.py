@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 import ingot.ops  # noqa: F401  # declares the ops that rules make
 from ingot.dim import Expr, symbols_of
 from ingot.dtype import i64
-from ingot.errors import InputError, LoadError, ShapeError, UnsupportedError
+from ingot.errors import KindError, LoadError, ShapeError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.aten import (  # noqa: F401  # rules
     attention,
@@ -56,14 +56,17 @@ Fakes = Callable[[], tuple[Any, Any, dict[int, str]]]  # arguments as fake tenso
 def load_any(source: Any, example_inputs: tuple | dict[str, Any] | None) -> Graph | None:
     """The graph of an ExportedProgram, or of a module with its example inputs; None for anything else.
 
-    Raises InputError for a module without example inputs, and what `load_exported` and `load_module` raise.
+    Raises KindError for a module without example inputs, and what `load_exported` and `load_module` raise.
     """
     if isinstance(source, torch.export.ExportedProgram):
         return load_exported(source)
     if not isinstance(source, torch.nn.Module):
         return None
     if example_inputs is None:
-        raise InputError(f"module {type(source).__name__}: example_inputs missing, expected a tuple of tensors")
+        raise KindError(
+            f"module {type(source).__name__}: example_inputs missing, got none, expected a tuple of"
+            " tensors: InferenceSession(module, example_inputs=(x,))"
+        )
     return load_module(source, example_inputs)
 
 

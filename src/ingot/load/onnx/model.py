@@ -40,7 +40,7 @@ MAX_LISTED = 50  # unsupported nodes in one error
 def load_onnx(source: str | os.PathLike | bytes) -> Graph:
     """The graph of an ONNX model, given as a path or its bytes.
 
-    Raises FileNotFoundError for a missing path, LoadError for malformed content (ShapeError when shapes or dtypes
+    Raises MissingFileError for a missing path, LoadError for malformed content (ShapeError when shapes or dtypes
     contradict each other), LimitError beyond a documented limit, and one UnsupportedError for all nodes that have no
     rule, which is an UnboundError where each of them could be loaded if symbolic dims had values.
     """
@@ -177,6 +177,8 @@ class _Loader:
             results: tuple[str | _Missing | None, ...] = (_MISSING,) * len(node.outputs)
             if not any(isinstance(o, _Missing) for o in operands):
                 results = self.visit(node, operands, frame, where)
+            elif (error := self.unknown(node, frame)) is not None:
+                self.refuse_node(node, frame, where, error)
             for output, result in zip(node.outputs, results, strict=True):
                 frame.values[output] = result
 
@@ -199,7 +201,7 @@ class _Loader:
         except _Noted:
             return (_MISSING,) * len(node.outputs)
         except UnsupportedError as error:
-            self.unsupported.append(type(error)(f"{where}: {node.op_type} (opset {frame.opset}): {error}"))
+            self.refuse_node(node, frame, where, error)
             return (_MISSING,) * len(node.outputs)
         except IngotError as error:
             if str(error).startswith("onnx "):
@@ -214,6 +216,23 @@ class _Loader:
         for result, output in zip(results, node.outputs, strict=True):
             final.setdefault(result, self.named(result, output.name, build))
         return tuple(final[result] for result in results)
+
+    def refuse_node(self, node: onnx_ir.Node, frame: _Frame, where: str, error: UnsupportedError) -> None:
+        """Notes a node that is not supported."""
+        self.unsupported.append(type(error)(f"{where}: {node.op_type} (opset {frame.opset}): {error}"))
+
+    def unknown(self, node: onnx_ir.Node, frame: _Frame) -> UnsupportedError | None:
+        """The error of a node that nothing could load, whatever it is given; None where a rule or a body might."""
+        domain, op = "" if node.domain == "ai.onnx" else node.domain, node.op_type
+        has_function = (node.domain, op, node.overload) in self.model.functions
+        if has_function or find_onnx(domain, op) or find_rule(domain, op, frame.opset):
+            return None
+        signature = signature_of(op, self.version(domain, frame), domain) if domain in DESCRIBED else None
+        return None if signature is not None and signature.has_function else _without_rule(domain, op)
+
+    def version(self, domain: str, frame: _Frame) -> int:
+        """The opset of a domain: a frame knows that of the default one, another has that which the model imports."""
+        return frame.opset if domain == "" else self.model.opset_imports.get(domain, 0)
 
     def named(self, result: str | _Missing | None, name: str | None, build: OnnxBuilder) -> str | _Missing | None:
         """Gives a value that this node made the name that the model has for it."""
@@ -231,8 +250,7 @@ class _Loader:
         function = self.model.functions.get((call.node.domain, call.op, call.node.overload))
         if function is not None:
             return self.inline(function, call, frame)
-        # The opset that a frame knows is that of the default domain; another has the version that the model imports.
-        version = call.opset if call.domain == "" else self.model.opset_imports.get(call.domain, 0)
+        version = self.version(call.domain, frame)
         signature = signature_of(call.op, version, call.domain) if call.domain in DESCRIBED else None
         if signature is not None:
             check_call(call, signature)
@@ -245,9 +263,7 @@ class _Loader:
             return result if isinstance(result, tuple) else (result,)
         if signature is not None and signature.has_function:
             return self.expand(call, version, frame)
-        domain = f"{call.domain}." if call.domain else ""
-        why = REFUSED.get((call.domain, call.op), "has no rule; see 'ingot ops'")
-        raise UnsupportedError(f"op {domain}{call.op} {why}")
+        raise _without_rule(call.domain, call.op)
 
     def enter(self, frame: _Frame, what: str) -> int:
         if frame.depth >= MAX_DEPTH:
@@ -332,6 +348,11 @@ class _Loader:
         self.walk(body, inner)
         made = {v.name: self.lookup(v, inner) for v in body.outputs}
         return tuple(made.get(formal.name) for formal, _ in zip(schema.outputs, call.outputs, strict=False))
+
+
+def _without_rule(domain: str, op: str) -> UnsupportedError:
+    why = REFUSED.get((domain, op), "has no rule; see 'ingot ops'")
+    return UnsupportedError(f"op {domain}.{op} {why}" if domain else f"op {op} {why}")
 
 
 def _value_named(frame: _Frame, name: str) -> str:

@@ -16,7 +16,7 @@ import onnx_ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx_ir.serde import SerdeError, deserialize_model
 
-from ingot.errors import LimitError, LoadError, ShapeError, UnsupportedError
+from ingot.errors import LimitError, LoadError, MissingFileError, ShapeError, UnsupportedError
 from ingot.files import MappedFile
 from ingot.load.onnx.external import map_external, view_of
 from ingot.load.onnx.message import without_weights
@@ -50,14 +50,11 @@ class Parsed:
 def parse_model(source: str | os.PathLike | bytes) -> Parsed:
     """Reads and checks a model. External data is mapped, and only looked for beside a model that came as a path.
 
-    Raises FileNotFoundError for a path that does not exist, LoadError for malformed content, LimitError for sizes
+    Raises MissingFileError for a path that does not exist, LoadError for malformed content, LimitError for sizes
     beyond the documented limits, UnsupportedError for well-formed content that Ingot does not implement.
     """
-    if isinstance(source, bytes):
-        where, folder, content = "onnx bytes", None, memoryview(source)
-    else:
-        where = f"onnx file {os.fspath(source)!r}"
-        folder, content = os.path.dirname(os.path.abspath(source)), _read(source, where)
+    where, content = _content(source)
+    folder = None if isinstance(source, bytes) else os.path.dirname(os.path.abspath(source))
     proto, raw = _decode(content, where)
     try:
         opset = _check_header(proto, where)
@@ -75,12 +72,29 @@ def parse_model(source: str | os.PathLike | bytes) -> Parsed:
     return Parsed(model, opset, files, "" if isinstance(source, bytes) else os.fspath(source))
 
 
+def read_header(source: str | os.PathLike | bytes) -> onnx.ModelProto:
+    """A model's message as it is written, without its large weights: for what it says of itself. Nothing is checked.
+
+    Raises what `parse_model` raises for a file that cannot be read or decoded.
+    """
+    where, content = _content(source)
+    return _decode(content, where)[0]
+
+
+def _content(source: str | os.PathLike | bytes) -> tuple[str, memoryview]:
+    """What errors call a model, and its bytes."""
+    if isinstance(source, bytes):
+        return "onnx bytes", memoryview(source)
+    where = f"onnx file {os.fspath(source)!r}"
+    return where, _read(source, where)
+
+
 def _read(path: str | os.PathLike, where: str) -> memoryview:
     # O_NONBLOCK: opening a FIFO must not wait for a writer.
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        raise
+    except FileNotFoundError as error:
+        raise MissingFileError(2, "no such file", os.fspath(path)) from error
     except (OSError, ValueError) as error:
         raise LoadError(f"{where}: cannot be opened, {error}") from error
     try:

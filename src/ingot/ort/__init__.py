@@ -1,0 +1,93 @@
+"""ONNX Runtime's names over Ingot: `import ingot as ort`, or `sys.modules["onnxruntime"] = ingot.ort` for others' code.
+
+`docs/from-onnxruntime.md` has every name, and what differs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.machinery import PathFinder
+from typing import Any
+
+from ingot.ort.tables import ACCEPTED, REFUSED, of_module
+
+# Tools that ONNX Runtime ships beside itself, such as `onnxruntime.quantization`, are its own, where it is installed.
+_installed = PathFinder.find_spec("onnxruntime")
+if _installed is not None:
+    __path__ += _installed.submodule_search_locations or []
+
+__version__ = "1.31.1"  # whose calls these are
+version = __version__
+package_name = "onnxruntime"
+cuda_version = ""
+
+# Imported when it is first wanted: name -> its module.
+_LATE = {
+    "ExecutionMode": "ingot.ort.options",
+    "ExecutionOrder": "ingot.ort.options",
+    "GraphOptimizationLevel": "ingot.ort.options",
+    "IOBinding": "ingot.ort.binding",
+    "InferenceSession": "ingot.ort.session",
+    "ModelMetadata": "ingot.ort.session",
+    "NodeArg": "ingot.session",
+    "OrtDevice": "ingot.ort.values",
+    "OrtValue": "ingot.ort.values",
+    "RunOptions": "ingot.ort.options",
+    "SessionOptions": "ingot.ort.options",
+}
+
+
+def get_available_providers() -> list[str]:
+    """The CPU's alone."""
+    return ["CPUExecutionProvider"]
+
+
+def get_all_providers() -> list[str]:
+    """The CPU's alone."""
+    return get_available_providers()
+
+
+def get_device() -> str:
+    """ "CPU"."""
+    return "CPU"
+
+
+def get_version_string() -> str:
+    """The version of ONNX Runtime whose calls these are; `ingot.__version__` is Ingot's."""
+    return __version__
+
+
+def get_build_info() -> str:
+    """Names Ingot, its version and the instruction set."""
+    import ingot
+    from ingot.run.library import load
+
+    return f"Ingot {ingot.__version__}, {load().isa()}"
+
+
+def has_collective_ops() -> bool:
+    """False."""
+    return False
+
+
+def print_debug_info() -> None:
+    """Prints `get_build_info()`; `ingot doctor` says more."""
+    print(get_build_info())
+
+
+_OWN = (
+    "get_all_providers", "get_available_providers", "get_build_info", "get_device", "get_version_string",
+    "has_collective_ops", "print_debug_info", "version", "package_name", "cuda_version",
+)  # fmt: skip
+__all__ = sorted({*_LATE, *_OWN, *ACCEPTED[""], *REFUSED[""]})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATE:
+        found = getattr(importlib.import_module(_LATE[name]), name)
+    elif name in ACCEPTED[""] or name in REFUSED[""]:
+        found = of_module(name)
+    else:
+        raise AttributeError(f"module 'ingot.ort' has no attribute {name!r}")
+    globals()[name] = found
+    return found

@@ -1,0 +1,128 @@
+"""IOBinding: buffers bound once, on arrays, values or addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import ingot.session
+from ingot.errors import InputError
+from ingot.ort.options import RunOptions
+from ingot.ort.tables import completed
+from ingot.ort.values import OrtValue, array_at, expect_cpu
+from ingot.session import Context
+
+
+@completed
+class IOBinding:
+    """The buffers of runs. Outputs that are bound without memory get it from a run, anew where shapes have changed.
+
+    Also takes arrays as `ingot.session.IOBinding` does: `bind_input(name, array)`, `bind_output(name, array)`.
+    """
+
+    def __init__(self, session: ingot.session.InferenceSession):
+        self._context: Context = session._context
+        self._names = [[each.name for each in each()] for each in (session.get_inputs, session.get_outputs)]
+        self._inputs: dict[str, np.ndarray] = {}
+        self._outputs: dict[str, np.ndarray | None] = {}
+        self._binding: ingot.session.IOBinding | None = None
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
+        """An array, read in place at each run where it is row-major; else it is copied now."""
+        self._bind_input("bind_cpu_input", name, np.require(np.asarray(arr_on_cpu), requirements=("C", "A")))
+
+    def bind_input(
+        self,
+        name: str,
+        device_type: Any,
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] = (),
+        buffer_ptr: int = 0,
+    ) -> None:
+        """What lies at an address, or, given in the place of the device, an array. The caller keeps both alive."""
+        if isinstance(device_type, str):
+            expect_cpu(f"bind_input {name!r}", device_type)
+            device_type = array_at(f"bind_input {name!r}", element_type, shape, buffer_ptr)
+        self._bind_input("bind_input", name, device_type)
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """The array of a value."""
+        self._bind_input("bind_ortvalue_input", name, ortvalue.numpy())
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: Any = "cpu",
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Memory at an address, an array in the place of the device, or nothing: then a run makes one."""
+        if device_type is None or isinstance(device_type, str):
+            call = f"bind_output {name!r}"
+            expect_cpu(call, device_type or "cpu")
+            device_type = None if buffer_ptr is None else array_at(call, element_type, shape or (), buffer_ptr)
+        self._bind_output(name, device_type)
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """The array of a value, which a run writes."""
+        self._bind_output(name, ortvalue.numpy())
+
+    def clear_binding_inputs(self) -> None:
+        """No input is bound any more."""
+        self._inputs, self._binding = {}, None
+
+    def clear_binding_outputs(self) -> None:
+        """No output is bound any more."""
+        self._outputs, self._binding = {}, None
+
+    def get_outputs(self) -> list[OrtValue]:
+        """What the last run made of the bound outputs, in the order in which they were bound."""
+        return [OrtValue(array) for array in self._arrays()]
+
+    def copy_outputs_to_cpu(self) -> list[np.ndarray]:
+        """Copies of what the last run made of the bound outputs, in the order in which they were bound."""
+        return [array.copy() for array in self._arrays()]
+
+    def run(self, run_options: RunOptions | None = None) -> None:
+        """One run: a single C call after the first. Raises what `ingot.session.IOBinding.run` does, and IngotError
+        where the options say `terminate`.
+        """
+        if run_options is not None:
+            run_options.expect_going("run_with_iobinding")
+        (self._binding or self._begun()).run()
+
+    def _begun(self) -> ingot.session.IOBinding:
+        binding = self._binding = ingot.session.IOBinding(self._context)
+        for name, array in self._inputs.items():
+            binding.bind_input(name, array)
+        for name, output in self._outputs.items():
+            binding.bind_output(name, output)
+        return binding
+
+    def _arrays(self) -> list[np.ndarray]:
+        found = self._binding.outputs if self._binding is not None else self._outputs
+        arrays = [found.get(name) for name in self._outputs]
+        return [array for array in arrays if array is not None]
+
+    def _bind_input(self, call: str, name: str, array: Any) -> None:
+        self._expect_named(call, name, self._names[0])
+        if not isinstance(array, np.ndarray) or not (array.flags.c_contiguous and array.flags.aligned):
+            raise InputError(f"{call} {name!r}: a row-major array is needed, got {type(array).__name__}")
+        self._inputs[name], self._binding = array, None
+
+    def _bind_output(self, name: str, array: Any) -> None:
+        self._expect_named("bind_output", name, self._names[1])
+        if array is not None and not (isinstance(array, np.ndarray) and array.flags.carray):
+            raise InputError(f"bind_output {name!r}: a writable row-major array is needed, got {type(array).__name__}")
+        self._outputs.pop(name, None)
+        self._outputs[name], self._binding = array, None
+
+    @staticmethod
+    def _expect_named(call: str, name: str, names: list[str]) -> None:
+        if name not in names:
+            raise InputError(f"{call}: no such name, got {name!r}, expected one of {names}")

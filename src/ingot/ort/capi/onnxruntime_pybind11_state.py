@@ -1,0 +1,55 @@
+"""The errors that clients catch under ONNX Runtime's names, and whatever else they look for here.
+
+Each is what Ingot raises in its place: `Fail` is every error of Ingot's. The others that are listed are never raised.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ingot.ort
+from ingot.errors import IngotError, InputError, LoadError, MissingFileError, ResourceError, UnsupportedError
+
+Fail = IngotError
+InvalidArgument = InputError
+InvalidGraph = LoadError
+InvalidProtobuf = LoadError
+NoSuchFile = MissingFileError
+NotImplemented = UnsupportedError
+RuntimeException = ResourceError
+
+
+class EngineError(IngotError):
+    """Never raised."""
+
+
+class EPFail(IngotError):
+    """Never raised."""
+
+
+class ModelLoadCanceled(IngotError):
+    """Never raised."""
+
+
+class ModelLoaded(IngotError):
+    """Never raised."""
+
+
+class ModelRequiresCompilation(IngotError):
+    """Never raised."""
+
+
+class NoModel(IngotError):
+    """Never raised."""
+
+
+class NotFound(IngotError):
+    """Never raised."""
+
+
+class DeviceReset(IngotError):
+    """Never raised."""
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(ingot.ort, name)

@@ -1,0 +1,163 @@
+"""Options of sessions and of runs: what each does here, or that it does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, ClassVar
+
+from ingot.errors import IngotError, InputError
+from ingot.ort.tables import AbsentError, completed, unused
+
+
+class GraphOptimizationLevel(IntEnum):
+    """ORT_DISABLE_ALL runs no pass; every other level runs them all."""
+
+    ORT_DISABLE_ALL = 0
+    ORT_ENABLE_BASIC = 1
+    ORT_ENABLE_EXTENDED = 2
+    ORT_ENABLE_LAYOUT = 3
+    ORT_ENABLE_ALL = 99
+
+
+class ExecutionMode(IntEnum):
+    """Steps run in the plan's order, each on all threads."""
+
+    ORT_SEQUENTIAL = 0
+    ORT_PARALLEL = 1
+
+
+class ExecutionOrder(IntEnum):
+    """The order of steps is chosen for memory."""
+
+    DEFAULT = 0
+    PRIORITY_BASED = 1
+    MEMORY_EFFICIENT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An attribute of options: its value before it is set, and what it does; "" where it does nothing."""
+
+    default: Any
+    effect: str = ""
+
+
+SESSION_OPTIONS: dict[str, Option] = {
+    "enable_cpu_mem_arena": Option(True),
+    "enable_mem_pattern": Option(True),
+    "enable_mem_reuse": Option(True),
+    "enable_profiling": Option(False, "times the steps of every run, by a second run; `end_profiling` writes them"),
+    "execution_mode": Option(ExecutionMode.ORT_SEQUENTIAL),
+    "execution_order": Option(ExecutionOrder.DEFAULT),
+    "graph_optimization_level": Option(
+        GraphOptimizationLevel.ORT_ENABLE_ALL, "ORT_DISABLE_ALL runs no pass, as `passes=()`; all others are the same"
+    ),
+    "inter_op_num_threads": Option(0),
+    "intra_op_num_threads": Option(0, "`threads`; 0 means what the machine allows"),
+    "log_severity_level": Option(-1),
+    "log_verbosity_level": Option(0),
+    "logid": Option(""),
+    "optimized_model_filepath": Option("", "the graph after the passes is written there, as ONNX"),
+    "profile_file_prefix": Option("onnxruntime_profile_", "how the name of the file of `end_profiling` begins"),
+    "use_deterministic_compute": Option(False),
+    "use_per_session_threads": Option(True),
+}
+
+RUN_OPTIONS: dict[str, Option] = {
+    "log_severity_level": Option(-1),
+    "log_verbosity_level": Option(0),
+    "logid": Option(""),
+    "only_execute_path_to_fetches": Option(False),
+    "terminate": Option(
+        False, "a run does not begin; of one that has begun in another thread, the results are dropped"
+    ),
+}
+
+
+class Options:
+    """Attributes of a table, and entries that are kept and do nothing."""
+
+    table: ClassVar[Mapping[str, Option]]
+
+    def __init__(self) -> None:
+        self.__dict__.update({name: option.default for name, option in self.table.items()}, _entries={})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        option = self.table.get(name)
+        if option is None:
+            raise AbsentError(f"onnxruntime: no such option, got {type(self).__name__}.{name}")
+        if not option.effect:
+            unused(f"{type(self).__name__}.{name}")
+        self.__dict__[name] = value
+
+    def _add(self, call: str, key: str, value: str) -> None:
+        unused(f"{type(self).__name__}.{call} {key!r}")
+        self.__dict__["_entries"][str(key)] = str(value)
+
+    def _get(self, key: str) -> str:
+        if key not in self.__dict__["_entries"]:
+            raise InputError(f"onnxruntime: no such entry of {type(self).__name__}, got {key!r}")
+        return str(self.__dict__["_entries"][key])
+
+
+@completed
+class SessionOptions(Options):
+    """How a session is made; see `SESSION_OPTIONS`."""
+
+    table = SESSION_OPTIONS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.__dict__["_dims"] = {}
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        """Kept, without effect."""
+        self._add("add_session_config_entry", key, value)
+
+    def get_session_config_entry(self, key: str) -> str:
+        """The entry that was added. Raises InputError where there is none."""
+        return self._get(key)
+
+    def add_free_dimension_override_by_name(self, name: str, value: int) -> None:
+        """The value of a symbolic dim, as `dims={name: value}`; a dim that the model does not have is an error."""
+        self.__dict__["_dims"][name] = value
+
+    def has_providers(self) -> bool:
+        """False."""
+        return False
+
+    def options(self) -> dict[str, Any]:
+        """The same as options of `ingot.InferenceSession`. Raises InputError for a value that is none."""
+        found: dict[str, Any] = {}
+        threads = self.__dict__["intra_op_num_threads"]
+        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
+            raise InputError(f"SessionOptions.intra_op_num_threads: bad value, got {threads!r}, expected 0 or more")
+        if threads:
+            found["threads"] = threads
+        if int(self.__dict__["graph_optimization_level"]) == GraphOptimizationLevel.ORT_DISABLE_ALL:
+            found["passes"] = ()
+        if self.__dict__["_dims"]:
+            found["dims"] = dict(self.__dict__["_dims"])
+        return found
+
+
+@completed
+class RunOptions(Options):
+    """What one run is told; see `RUN_OPTIONS`."""
+
+    table = RUN_OPTIONS
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        """Kept, without effect."""
+        self._add("add_run_config_entry", key, value)
+
+    def get_run_config_entry(self, key: str) -> str:
+        """The entry that was added. Raises InputError where there is none."""
+        return self._get(key)
+
+    def expect_going(self, call: str) -> None:
+        """Raises IngotError where `terminate` is set."""
+        if self.__dict__["terminate"]:
+            raise IngotError(f"{call}: ended, RunOptions.terminate is set")

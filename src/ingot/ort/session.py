@@ -1,0 +1,246 @@
+"""InferenceSession under both sets of options, Ingot's and ONNX Runtime's. `ingot.InferenceSession` is this one."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import ingot.session
+from ingot.errors import IngotError, InputError
+from ingot.load import is_onnx_file
+from ingot.ort import get_available_providers
+from ingot.ort.binding import IOBinding
+from ingot.ort.options import RunOptions, SessionOptions
+from ingot.ort.tables import completed, unused
+from ingot.ort.trace import Trace
+from ingot.ort.values import OrtValue
+from ingot.reports import Profile
+from ingot.session import NodeArg
+
+_UNUSED_KEYWORDS = ("enable_fallback", "read_config_from_model", "disabled_optimizers")
+_NO_VERSION = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetadata:
+    """What an ONNX file says of itself; empty for what is no ONNX."""
+
+    graph_name: str = ""
+    producer_name: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = _NO_VERSION
+    custom_metadata_map: dict[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(proto: Any) -> ModelMetadata:
+        """Of the message of an ONNX model."""
+        return ModelMetadata(
+            proto.graph.name, proto.producer_name, proto.domain, proto.doc_string, proto.graph.doc_string,
+            proto.model_version if proto.HasField("model_version") else _NO_VERSION,
+            {each.key: each.value for each in proto.metadata_props},
+        )  # fmt: skip
+
+
+@completed
+class InferenceSession(ingot.session.InferenceSession):
+    """A loaded model, ready to run: `ingot.session.InferenceSession`, which has the options, with ONNX Runtime's beside
+    them.
+
+    source: also as `path_or_bytes`. sess_options: what of it has an effect says `options.SESSION_OPTIONS`; an option of
+    Ingot's goes before. providers, provider_options: the CPU's is there, any other is passed over with a warning.
+
+    Raises what `ingot.session.InferenceSession` raises, InputError for providers that are none.
+    """
+
+    def __init__(
+        self,
+        source: Any = None,
+        sess_options: SessionOptions | None = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[Any, Any]] | None = None,
+        *,
+        path_or_bytes: Any = None,
+        **options: Any,
+    ):
+        if (source is None) == (path_or_bytes is None):
+            got = "none" if source is None else "source and path_or_bytes"
+            raise InputError(f"source: expected one, a path, bytes or a module, got {got}")
+        if sess_options is not None and not isinstance(sess_options, SessionOptions):
+            raise InputError(f"sess_options: got {type(sess_options).__name__}, expected SessionOptions")
+        for name in _UNUSED_KEYWORDS:
+            if options.pop(name, None) is not None:
+                unused(f"InferenceSession({name}=)")
+        _check_providers(providers, provider_options)
+        self._sess_options = sess_options or SessionOptions()
+        own = vars(self._sess_options)
+        given = source if path_or_bytes is None else path_or_bytes
+        super().__init__(given, **(self._sess_options.options() | options))
+        self._given = bytes(given) if isinstance(given, (bytearray, memoryview)) else given
+        self._model_path = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None  # optimum reads it
+        self._trace = Trace(own["profile_file_prefix"]) if own["enable_profiling"] else None
+        if own["optimized_model_filepath"]:
+            from ingot.emit.onnx import export_onnx
+
+            export_onnx(self.graph, own["optimized_model_filepath"])
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
+    ) -> list[Any]:
+        """Runs once: an array for each name, or for each output where there is no name.
+
+        Raises what `ingot.session.InferenceSession.run` raises, and IngotError where the options say `terminate`.
+        """
+        if run_options is None and self._trace is None:
+            return self._context.run(output_names, input_feed)
+        if run_options is not None:
+            run_options.expect_going("run")
+        begin = time.monotonic_ns()
+        outputs = self._context.run(output_names, input_feed)
+        if self._trace is not None:
+            self._trace.add(begin, time.monotonic_ns(), self._profile_of(input_feed))
+        if run_options is not None:
+            run_options.expect_going("run")
+        return outputs
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], Any],
+        user_data: Any,
+        run_options: RunOptions | None = None,
+    ) -> None:
+        """Runs in a thread of its own, which then calls `callback(results, user_data, error)`: "" where there was none,
+        else no results.
+        """
+
+        def work() -> None:
+            try:
+                results, error = self.run(output_names, input_feed, run_options), ""
+            except IngotError as failure:
+                results, error = [], str(failure)
+            callback(results, user_data, error)
+
+        threading.Thread(target=work, name="ingot-run-async").start()
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: RunOptions | None = None,
+    ) -> list[OrtValue]:
+        """As `run`, with values in and out."""
+        feeds = {name: each.value for name, each in input_dict_ort_values.items()}
+        return [OrtValue(each) for each in self.run(output_names, feeds, run_options)]
+
+    def io_binding(self) -> IOBinding:  # type: ignore[override]
+        """Buffers bound once, for runs without checks or allocation."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:  # type: ignore[override]
+        """Runs once on the buffers of a binding; raises what `IOBinding.run` does."""
+        iobinding.run(run_options)
+
+    def create_ortvalue_from_shape_and_type(
+        self, shape: Sequence[int], element_type: Any, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
+    ) -> OrtValue:
+        """As `OrtValue.ortvalue_from_shape_and_type`."""
+        return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id, vendor_id)
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """What the model says of itself, read when it is first asked for. Raises what loading it raises."""
+        header = self._header
+        return ModelMetadata(graph_name=self._bindings.interface.name) if header is None else ModelMetadata.of(header)
+
+    @functools.cached_property
+    def _header(self) -> Any:
+        """The message of an ONNX model without its weights; None for what is no ONNX."""
+        if not isinstance(self._given, bytes) and not is_onnx_file(self._given):
+            return None
+        from ingot.load.onnx.parse import read_header
+
+        return read_header(self._given)
+
+    def get_outputs(self) -> list[NodeArg]:
+        """The outputs, in order; a dim that is computed of others has the name that an ONNX file gives it, or None."""
+        return list(self._named_outputs)
+
+    @functools.cached_property
+    def _named_outputs(self) -> list[NodeArg]:
+        outputs = super().get_outputs()
+        computed = any(isinstance(dim, str) and not dim.isidentifier() for each in outputs for dim in each.shape)
+        if not computed or self._header is None:
+            return outputs
+        declared = {each.name: each.type.tensor_type.shape.dim for each in self._header.graph.output}
+        return [replace(each, shape=_named(each.shape, declared[each.name])) for each in outputs]
+
+    def get_session_options(self) -> SessionOptions:
+        """Those that were given, or new ones."""
+        return self._sess_options
+
+    def get_providers(self) -> list[str]:
+        """The CPU's alone."""
+        return get_available_providers()
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """None of the CPU's."""
+        return {name: {} for name in get_available_providers()}
+
+    def set_providers(self, providers: Sequence[Any] | None = None, provider_options: Any = None) -> None:
+        """Nothing changes; any but the CPU's is passed over with a warning."""
+        _check_providers(providers, provider_options)
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """None: weights are the model's."""
+        return []
+
+    def end_profiling(self) -> str:
+        """Writes the times of all runs since the session began, as events of Chrome's trace viewer; the file's name.
+
+        Raises InputError where `enable_profiling` is not set, OutputError for a file that cannot be written.
+        """
+        return self._tracing("end_profiling").write()
+
+    def get_profiling_start_time_ns(self) -> int:
+        """When the session began, by `time.monotonic_ns`. Raises InputError where `enable_profiling` is not set."""
+        return self._tracing("get_profiling_start_time_ns").start_ns
+
+    def _profile_of(self, feed: Mapping[str, Any]) -> Profile | None:
+        """The times of the steps; None for a model that is not one native segment."""
+        if self.executor != "native" or self._context.current().single is None:
+            return None
+        return self.profile(feed)
+
+    def _tracing(self, call: str) -> Trace:
+        if self._trace is None:
+            raise InputError(f"{call}: nothing is profiled, expected SessionOptions.enable_profiling")
+        return self._trace
+
+
+def _check_providers(names: Sequence[Any] | None, options: Sequence[Any] | None) -> None:
+    """Warns of what is not there. Raises InputError for what is no list of names, or of names with options."""
+    if isinstance(names, str) or (names is not None and not isinstance(names, Sequence)):
+        raise InputError(f"providers: got {names!r}, expected a list of names")
+    if options is not None and len(options) != len(names or ()):
+        raise InputError(f"provider_options: got {len(options)}, expected one for each of {len(names or ())} providers")
+    for each in names or ():
+        name = each[0] if isinstance(each, tuple) and len(each) == 2 else each
+        if not isinstance(name, str):
+            raise InputError(f"providers: got {each!r}, expected a name, or a name and a dict of options")
+        if name not in get_available_providers():
+            warnings.warn(f"provider {name!r} is not available, the CPU runs everything", stacklevel=3)
+
+
+def _named(shape: Sequence[int | str | None], declared: Sequence[Any]) -> list[int | str | None]:
+    """A shape whose computed dims have the names of ONNX's dims, or none."""
+    names = [dim.dim_param or None for dim in declared] if len(declared) == len(shape) else [None] * len(shape)
+    pairs = zip(shape, names, strict=True)
+    return [name if isinstance(dim, str) and not dim.isidentifier() else dim for dim, name in pairs]

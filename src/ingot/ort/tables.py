@@ -1,0 +1,177 @@
+"""ONNX Runtime's calls that do nothing here, and those that are refused: by class, "" for the module, each with why.
+
+What is neither stands in the modules beside this one. `docs/from-onnxruntime.md` is written from all of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ingot.config import debug
+from ingot.errors import UnsupportedError
+
+_ONE_DEVICE = "there is one device, the CPU"
+_NO_LOG = "Ingot writes no log; INGOT_DEBUG=1..5 prints what it does"
+_NO_TELEMETRY = "there is none"
+_NO_PLUGINS = "kernels of others come by `ingot.register_op`, as docs/extending.md says"
+_SPARSE = "tensors are dense"
+_NO_ADAPTERS = "merge an adapter into the weights before the export"
+_NO_CONTEXT = "`session.save(folder)` keeps a compiled program"
+_NO_VECTOR = "use `run_with_ort_values`"
+_WEIGHTS = "weights are the model's own; external data is read beside the file"
+
+ACCEPTED: dict[str, dict[str, str]] = {
+    "": {
+        "disable_telemetry_events": _NO_TELEMETRY,
+        "enable_telemetry_events": _NO_TELEMETRY,
+        "preload_dlls": _ONE_DEVICE,
+        "set_default_logger_severity": _NO_LOG,
+        "set_default_logger_verbosity": _NO_LOG,
+        "set_global_thread_pool_sizes": "all sessions share a pool of as many threads as the machine allows",
+        "set_seed": "a random op without a seed draws anew in each run",
+    },
+    "InferenceSession": {
+        "disable_fallback": _ONE_DEVICE,
+        "enable_fallback": _ONE_DEVICE,
+        "set_ep_dynamic_options": _ONE_DEVICE,
+        "release_captured_graph": _ONE_DEVICE,
+    },
+    "SessionOptions": {
+        "add_free_dimension_override_by_denotation": "dims are known by their names",
+        "add_provider": _ONE_DEVICE,
+        "add_provider_for_devices": _ONE_DEVICE,
+        "set_provider_selection_policy": _ONE_DEVICE,
+        "set_provider_selection_policy_delegate": _ONE_DEVICE,
+        "clear_ep_context_data_read_func": _NO_CONTEXT,
+    },
+    "IOBinding": {
+        "synchronize_inputs": "inputs are read where they lie",
+        "synchronize_outputs": "a run is over when it returns",
+    },
+}
+
+REFUSED: dict[str, dict[str, str]] = {
+    "": {
+        "AdapterFormat": _NO_ADAPTERS,
+        "LoraAdapter": _NO_ADAPTERS,
+        "ModelCompiler": _NO_CONTEXT,
+        "OrtAllocatorType": _ONE_DEVICE,
+        "OrtArenaCfg": "the arena is planned to the byte; `session.plan` shows it",
+        "OrtCompileApiFlags": _NO_CONTEXT,
+        "OrtDeviceMemoryType": _ONE_DEVICE,
+        "OrtDeviceVendorId": _ONE_DEVICE,
+        "OrtEpAssignedNode": "`session.explain()` names the kernel of each node",
+        "OrtEpAssignedSubgraph": "`session.explain()` names the kernel of each node",
+        "OrtEpContextData": _NO_CONTEXT,
+        "OrtEpContextDataBuffer": _NO_CONTEXT,
+        "OrtEpDevice": _ONE_DEVICE,
+        "OrtExecutionProviderDevicePolicy": _ONE_DEVICE,
+        "OrtExternalInitializerInfo": _WEIGHTS,
+        "OrtHardwareDevice": _ONE_DEVICE,
+        "OrtHardwareDeviceType": _ONE_DEVICE,
+        "OrtMemType": _ONE_DEVICE,
+        "OrtMemoryInfo": _ONE_DEVICE,
+        "OrtMemoryInfoDeviceType": _ONE_DEVICE,
+        "OrtSparseFormat": _SPARSE,
+        "OrtSyncStream": _ONE_DEVICE,
+        "OrtValueVector": _NO_VECTOR,
+        "SessionIOBinding": "use `session.io_binding()`",
+        "SparseTensor": _SPARSE,
+        "copy_tensors": "copy the arrays of values",
+        "create_and_register_allocator": _ONE_DEVICE,
+        "create_and_register_allocator_v2": _ONE_DEVICE,
+        "get_ep_devices": _ONE_DEVICE,
+        "register_execution_provider_library": _NO_PLUGINS,
+        "unregister_execution_provider_library": _NO_PLUGINS,
+    },
+    "InferenceSession": {
+        "get_input_epdevices": _ONE_DEVICE,
+        "get_input_memory_infos": _ONE_DEVICE,
+        "get_output_memory_infos": _ONE_DEVICE,
+        "get_provider_graph_assignment_info": "`session.explain()` names the kernel of each node",
+        "get_tuning_results": "kernels are chosen by rules, not by tuning",
+        "set_tuning_results": "kernels are chosen by rules, not by tuning",
+        "run_with_ortvaluevector": _NO_VECTOR,
+    },
+    "SessionOptions": {
+        "add_external_initializers": _WEIGHTS,
+        "add_external_initializers_from_files_in_memory": _WEIGHTS,
+        "add_initializer": _WEIGHTS,
+        "register_custom_ops_library": _NO_PLUGINS,
+        "set_ep_context_data_read_func": _NO_CONTEXT,
+        "set_load_cancellation_flag": "a load that takes too long is interrupted by a signal",
+    },
+    "RunOptions": {"add_active_adapter": _NO_ADAPTERS},
+    "OrtValue": {
+        "as_sparse_tensor": _SPARSE,
+        "ort_value_from_sparse_tensor": _SPARSE,
+        "ortvalue_from_numpy_with_onnx_type": "make an array of one of ml_dtypes' types",
+    },
+    "IOBinding": {"get_outputs_as_ortvaluevector": _NO_VECTOR},
+    "OrtDevice": {"device_mem_type": _ONE_DEVICE, "device_vendor_id": _ONE_DEVICE},
+}
+
+
+class AbsentError(UnsupportedError, AttributeError):
+    """An attribute that ONNX Runtime has and Ingot has not."""
+
+
+def unused(call: str) -> None:
+    """Says at INGOT_DEBUG=1 that something is taken, and does nothing."""
+    if debug() >= 1:
+        print(f"onnxruntime: {call} has no effect", file=sys.stderr)
+
+
+def refusal(call: str, why: str) -> UnsupportedError:
+    """The error of a call that is refused."""
+    return UnsupportedError(f"onnxruntime: {call} is not supported: {why}")
+
+
+class Refused(type):
+    """A class of ONNX Runtime's that can be imported and is an instance of nothing; whatever is done with it raises."""
+
+    def __call__(cls, *arguments: Any, **options: Any) -> Any:
+        """Raises UnsupportedError."""
+        raise refusal(cls.__name__, REFUSED[""][cls.__name__])
+
+    def __getattr__(cls, name: str) -> Any:
+        raise AbsentError(f"onnxruntime: {cls.__name__}.{name} is not supported: {REFUSED[''][cls.__name__]}")
+
+
+def accepted(call: str, why: str) -> Callable[..., None]:
+    """A function that takes anything and does nothing."""
+
+    def nothing(*arguments: Any, **options: Any) -> None:
+        unused(call)
+
+    nothing.__doc__ = f"Does nothing: {why}."
+    return nothing
+
+
+def _refused(call: str, why: str) -> Callable[..., Any]:
+    def refused(*arguments: Any, **options: Any) -> Any:
+        raise refusal(call, why)
+
+    refused.__doc__ = f"Refused: {why}."
+    return refused
+
+
+C = TypeVar("C", bound=type)
+
+
+def completed(cls: C) -> C:
+    """A class with the methods that the tables say of it."""
+    for make, table in ((accepted, ACCEPTED), (_refused, REFUSED)):
+        for name, why in table.get(cls.__name__, {}).items():
+            setattr(cls, name, make(f"{cls.__name__}.{name}", why))
+    return cls
+
+
+def of_module(name: str) -> Any:
+    """What the tables have under a name of the module. Raises KeyError for one that they do not have."""
+    if name in ACCEPTED[""]:
+        return accepted(name, ACCEPTED[""][name])
+    why = REFUSED[""][name]
+    return Refused(name, (), {"__doc__": f"Refused: {why}."}) if name[0].isupper() else _refused(name, why)

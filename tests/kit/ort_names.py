@@ -1,0 +1,108 @@
+"""docs/from-onnxruntime.md: every public name of the installed onnxruntime, and what Ingot does under it.
+
+`python tests/kit/ort_names.py` writes it anew.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+import ingot
+from ingot.ort.options import RUN_OPTIONS, SESSION_OPTIONS
+from ingot.ort.tables import ACCEPTED, REFUSED
+
+PATH = Path(__file__).parents[2] / "docs" / "from-onnxruntime.md"
+REWRITE = "`python tests/kit/ort_names.py` writes it anew"
+CLASSES = (
+    "InferenceSession", "SessionOptions", "RunOptions", "IOBinding", "OrtValue", "OrtDevice", "NodeArg",
+    "ModelMetadata", "GraphOptimizationLevel", "ExecutionMode", "ExecutionOrder",
+)  # fmt: skip
+OPTIONS = {"SessionOptions": SESSION_OPTIONS, "RunOptions": RUN_OPTIONS}
+
+HEAD = """\
+# From ONNX Runtime
+
+```python
+import ingot as ort  # in the place of: import onnxruntime as ort
+```
+
+For code of others, before it is imported:
+
+```python
+import sys
+import ingot
+
+sys.modules["onnxruntime"] = ingot.ort
+```
+
+silero-vad, rapidocr, magika, and sentence-transformers through optimum run like this and give the same results. Tools
+that ONNX Runtime ships beside itself, such as `onnxruntime.quantization`, are found where it is installed.
+
+What differs on purpose:
+
+- Options of Ingot's stand beside those of ONNX Runtime: `ort.InferenceSession("model.onnx", sess_options, threads=2)`.
+- A list whose numbers the input's dtype does not hold, such as 1.5 for an int64, is an error and is not cut off.
+  Numbers, tuples, and tensors of torch and of others that speak `__array__` or DLPack are taken as well.
+- Errors are Ingot's. `onnxruntime.capi.onnxruntime_pybind11_state` has them under the names that clients catch: `Fail`
+  is every one, `InvalidArgument` is `ingot.InputError`, `InvalidGraph` and `InvalidProtobuf` are `ingot.LoadError`,
+  `NoSuchFile` is also a `FileNotFoundError`, `NotImplemented` is `ingot.UnsupportedError`, `RuntimeException` is
+  `ingot.ResourceError`. Wrong inputs are also a `ValueError`.
+- A dim that `add_free_dimension_override_by_name` names and the model does not have is an error.
+- An op without a kernel runs on numpy, with an `ingot.errors.ReferenceWarning`.
+
+The tables have every public name of onnxruntime {version}. *works*: as there, with what is said; *nothing*: taken,
+without effect, with a line on stderr at `INGOT_DEBUG=1`; *refused*: an `ingot.UnsupportedError` that names the call.
+"""
+
+
+def public(scope: Any) -> list[str]:
+    """The public names of a module or a class, but for modules that it imports."""
+    names = (name for name in dir(scope) if not name.startswith("_"))
+    return [name for name in names if not isinstance(getattr(scope, name), types.ModuleType)]
+
+
+def scopes() -> Iterator[tuple[str, list[str]]]:
+    """Each class that has a table, "" for the module, with the names of onnxruntime's."""
+    yield "", [name for name in public(onnxruntime) if name != "import_capi_exception"]
+    for name in CLASSES:
+        cls = getattr(onnxruntime, name)
+        if hasattr(cls, "__members__"):
+            yield name, list(cls.__members__)
+        else:
+            yield name, public(cls)
+
+
+def row(scope: str, name: str) -> tuple[str, str]:
+    """The status of a name, and what Ingot does."""
+    if name in ACCEPTED.get(scope, {}):
+        return "nothing", ACCEPTED[scope][name]
+    if name in REFUSED.get(scope, {}):
+        return "refused", REFUSED[scope][name]
+    if scope in OPTIONS and name in OPTIONS[scope]:
+        effect = OPTIONS[scope][name].effect
+        return ("works", effect) if effect else ("nothing", "")
+    found = getattr(getattr(ingot.ort, scope) if scope else ingot.ort, name)
+    if not callable(found) or isinstance(found, enum.Enum):
+        return "works", ""
+    text = inspect.cleandoc(found.__doc__ or "").partition("\n\n")[0].replace("\n", " ").strip()
+    return ("nothing" if text.startswith("Kept, without effect") else "works"), text
+
+
+def document() -> str:
+    """docs/from-onnxruntime.md."""
+    parts = [HEAD.format(version=onnxruntime.__version__)]
+    for scope, names in scopes():
+        parts.append(f"\n## {scope or 'The module'}\n\n| call | status | here |\n|---|---|---|\n")
+        parts += [f"| `{name}` | {' | '.join(row(scope, name))} |\n".replace("|  |", "| |") for name in names]
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    PATH.write_text(document(), encoding="utf-8")
