@@ -8,7 +8,6 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -298,7 +297,7 @@ class Context:
 
         Raises InputError.
         """
-        if self._static is not None and self._takes_arrays and type(input_feed) is dict:
+        if self._static is not None and self._takes_arrays:
             inputs = self._exact(input_feed)
             if inputs is not None:
                 return self._static, inputs, {}
@@ -325,17 +324,20 @@ class Context:
 
     def _exact(self, input_feed: Mapping[str, Any]) -> list[np.ndarray] | None:
         """The inputs of a static model when they need neither copy nor complaint: the quick way to a run."""
-        if len(input_feed) != len(self._expected):
-            return None
         inputs = []
-        for name, shape, dtype in self._expected:
-            array = input_feed.get(name)
-            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype or dtype.hasobject:
+        try:
+            if len(input_feed) != len(self._expected):
                 return None
-            flags = array.flags
-            if not (flags.c_contiguous and flags.aligned):
-                return None
-            inputs.append(array)
+            for name, shape, dtype in self._expected:
+                array = input_feed.get(name)
+                if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype or dtype.hasobject:
+                    return None
+                flags = array.flags
+                if not (flags.c_contiguous and flags.aligned):
+                    return None
+                inputs.append(array)
+        except (AttributeError, TypeError):  # no mapping
+            return None
         return inputs
 
     @property
@@ -456,7 +458,7 @@ class IOBinding:
         self._inputs: dict[str, np.ndarray] = {}
         self._bound: dict[str, np.ndarray] = {}  # outputs, by the caller
         self._made: dict[str, Any] = {}  # outputs, by runs
-        self._ready: Callable[[], None] | None = None
+        self._ready: tuple[Callable[[Any], None], Any] | None = None
 
     def bind_input(self, name: str, array: np.ndarray) -> None:
         """Binds an input. Raises InputError for an array that is not row-major and aligned: it is read in place."""
@@ -495,14 +497,16 @@ class IOBinding:
         Raises InputError for arrays that are missing, have another dtype or shape, or share memory with an output, and
         for an index outside.
         """
-        (self._ready or self._prepare())()
+        call, table = self._ready or self.prepare()
+        call(table)
 
-    def _prepare(self) -> Callable[[], None]:
+    def prepare(self) -> tuple[Callable[[Any], None], Any]:
+        """Checks what is bound, and gives what does one run, with its operand. Raises InputError as `run` does."""
         program, inputs, sizes = self._context.prepare(self._inputs)
         native = program.single
         if native is None:
             self._expect_apart(list(self._bound.values()))
-            self._ready = self._run_and_copy
+            self._ready = self._run_and_copy, self._inputs
             return self._ready
         outputs = []
         for name, (shape, dtype) in zip(native.lowered.outputs, native.output_types(sizes), strict=True):
@@ -510,7 +514,7 @@ class IOBinding:
                 self._made[name] = np.empty(shape, dtype)
             outputs.append(self._fitting(name, shape, dtype))
         self._expect_apart(outputs)
-        self._ready = partial(native.call, native.pointers([*inputs, *outputs], sizes))
+        self._ready = native.call, native.pointers([*inputs, *outputs], sizes)
         return self._ready
 
     def _fitting(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -526,8 +530,8 @@ class IOBinding:
             if any(np.may_share_memory(array, other) for other in bound if other is not array):
                 raise InputError("io_binding: an output shares memory with another bound array")
 
-    def _run_and_copy(self) -> None:
-        for name, result in zip(self._context._outputs, self._context.run(None, self._inputs), strict=True):
+    def _run_and_copy(self, inputs: Mapping[str, np.ndarray]) -> None:
+        for name, result in zip(self._context._outputs, self._context.run(None, inputs), strict=True):
             if name in self._bound:
                 np.copyto(self._fitting(name, result.shape, result.dtype), result)
             else:

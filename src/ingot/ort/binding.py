@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,8 @@ class IOBinding:
         self._names = [[each.name for each in each()] for each in (session.get_inputs, session.get_outputs)]
         self._inputs: dict[str, np.ndarray] = {}
         self._outputs: dict[str, np.ndarray | None] = {}
-        self._binding: ingot.session.IOBinding | None = None
+        self._binding: ingot.session.IOBinding | None = None  # what is bound, once it has been checked
+        self._ready: tuple[Callable[[Any], None], Any] | None = None
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """An array, read in place at each run where it is row-major; else it is copied now."""
@@ -74,11 +75,11 @@ class IOBinding:
 
     def clear_binding_inputs(self) -> None:
         """No input is bound any more."""
-        self._inputs, self._binding = {}, None
+        self._inputs, self._ready = {}, None
 
     def clear_binding_outputs(self) -> None:
         """No output is bound any more."""
-        self._outputs, self._binding = {}, None
+        self._outputs, self._ready = {}, None
 
     def get_outputs(self) -> list[OrtValue]:
         """What the last run made of the bound outputs, in the order in which they were bound."""
@@ -94,18 +95,20 @@ class IOBinding:
         """
         if run_options is not None:
             run_options.expect_going("run_with_iobinding")
-        (self._binding or self._begun()).run()
+        call, table = self._ready or self._prepare()
+        call(table)
 
-    def _begun(self) -> ingot.session.IOBinding:
+    def _prepare(self) -> tuple[Callable[[Any], None], Any]:
         binding = self._binding = ingot.session.IOBinding(self._context)
         for name, array in self._inputs.items():
             binding.bind_input(name, array)
         for name, output in self._outputs.items():
             binding.bind_output(name, output)
-        return binding
+        self._ready = binding.prepare()
+        return self._ready
 
     def _arrays(self) -> list[np.ndarray]:
-        found = self._binding.outputs if self._binding is not None else self._outputs
+        found = self._binding.outputs if self._ready is not None and self._binding is not None else self._outputs
         arrays = [found.get(name) for name in self._outputs]
         return [array for array in arrays if array is not None]
 
@@ -113,14 +116,14 @@ class IOBinding:
         self._expect_named(call, name, self._names[0])
         if not isinstance(array, np.ndarray) or not (array.flags.c_contiguous and array.flags.aligned):
             raise InputError(f"{call} {name!r}: a row-major array is needed, got {type(array).__name__}")
-        self._inputs[name], self._binding = array, None
+        self._inputs[name], self._ready = array, None
 
     def _bind_output(self, name: str, array: Any) -> None:
         self._expect_named("bind_output", name, self._names[1])
         if array is not None and not (isinstance(array, np.ndarray) and array.flags.carray):
             raise InputError(f"bind_output {name!r}: a writable row-major array is needed, got {type(array).__name__}")
         self._outputs.pop(name, None)
-        self._outputs[name], self._binding = array, None
+        self._outputs[name], self._ready = array, None
 
     @staticmethod
     def _expect_named(call: str, name: str, names: list[str]) -> None:
