@@ -19,7 +19,7 @@ from torch import nn
 
 import ingot
 import models
-from ingot import abi
+from ingot import InferenceSession, abi, text
 from ingot.dim import symbol
 from ingot.dtype import DTYPES, f32, from_numpy, i64
 from ingot.emit.c import emit
@@ -534,6 +534,33 @@ def test_what_cannot_be_emitted_is_an_error(tmp_path: Path) -> None:
     graph.set_output("z", graph.add("det", (x,)).output)
     with pytest.raises(UnsupportedError, match="det"):
         emit(graph, WeightStore(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+CHOOSES = """graph chooses
+input x: f32[4]
+input c: bool[]
+y = if(c, x, then_branch={
+graph then
+input a: f32[4]
+b = exp(a): f32[4]
+output b = b
+}, else_branch={
+graph other
+input a: f32[4]
+b = neg(a): f32[4]
+output b = b
+}): f32[4]
+output y = y
+"""
+
+
+def test_a_branch_that_a_run_takes_is_named(tmp_path: Path) -> None:
+    assert InferenceSession(text.parse(CHOOSES), strict=True).run(None, {"x": np.ones(4, np.float32), "c": True})
+    with pytest.raises(
+        UnsupportedError, match=r"^emit: a run chooses between programs, got if 'y', expected one program$"
+    ):
+        emit(text.parse(CHOOSES), WeightStore(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
