@@ -138,11 +138,17 @@ class Compiled:
         return [choice for segment in self.segments for choice in segment.external]
 
     @property
+    def choosing(self) -> list[str]:
+        """What takes a branch at a run, of programs that are all native: `op 'value'` for each node."""
+        nodes = (node for segment in self.segments if segment.native is None for node in segment.graph.nodes)
+        return [f"{node.op.name} {node.outputs[0]!r}" for node in nodes if node.op.name in ("if", "refuse")]
+
+    @property
     def native(self) -> tuple[Lowered, Plan]:
         """The steps and places of the only segment. Raises UnsupportedError where an op has no kernel."""
         if len(self.segments) > 1 or self.segments[0].native is None:
             external = [f"{choice.op} {choice.node!r}" for choice in self.external]
-            missing = ", ".join([*self.fallback, *external]) or "a choice of programs"
+            missing = ", ".join([*self.fallback, *external] or self.choosing)
             raise UnsupportedError(f"{self.mode.name}: no kernel, got {missing}, expected one for each node")
         return self.segments[0].native
 

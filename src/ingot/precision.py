@@ -12,7 +12,7 @@ from ingot.passes.dce import eliminate_dead
 from ingot.passes.match import is_fixed
 
 _MOVES = ("permute", "reshape", "slice")
-_RECURRENT = ("lstm", "gru", "rnn")  # their rows are states, which add up what is rounded
+_RECURRENT = ("lstm", "gru", "rnn")
 _PAIR = 2  # numbers that a dot product takes together
 
 
@@ -70,7 +70,7 @@ def round_operands(graph: Graph, precision: Precision) -> None:
         elif node.op.name == "attention" and rounding.attends(node):
             rounding.round_rows(node, 3)
         elif node.op.name in _RECURRENT and is_fixed(graph, node.operands[1]):
-            rounding.round_weights(node)
+            rounding.round_recurrent(node)
     eliminate_dead(graph)  # moves of values that are moved rounded
 
 
@@ -108,6 +108,25 @@ class _Rounding:
         x, weight, *rest = node.operands
         if self.weights is not None and self.graph.type(str(weight)).dtype is f32:
             self.graph.set_operands(node, [x, self._rounded(str(weight), self.weights, node), *rest])
+
+    def round_recurrent(self, node: Node) -> None:
+        """Gives a recurrent layer a rounded matrix and, where its hidden states are pairs of numbers, those rounded.
+
+        Sums, gates and cell states stay f32, and so does the share of a state that a GRU passes on as it is.
+        """
+        if self.graph.type(str(node.operands[1])).dtype is not f32:
+            return
+        self.round_weights(node)
+        if self.rows is None or self.graph.type(str(node.operands[1])).dims[1] % _PAIR:
+            return
+        attributes = {**node.attributes, "rounded": True}
+        made = self.graph.add(node.op.name, node.operands, node.outputs, before=node, **attributes)
+        for old, new in zip(node.outputs, made.outputs, strict=True):
+            self.graph.replace_uses(old, new)
+        names = node.outputs
+        self.graph.remove(node)
+        for old, new in zip(names, made.outputs, strict=True):
+            self.graph.rename(new, old)
 
     def round(self, node: Node) -> None:
         """Gives a product its rounded operands."""

@@ -343,8 +343,12 @@ def _packed(fields: Mapping[str, Any], _: int) -> _Nest:
     return [-(-fields["n"] // 32) * 32 * fields["k"]], [1]
 
 
-def _shared_state(fields: Mapping[str, Any], _: int) -> _Nest:
-    return [(2 if fields["linear_before_reset"] else 4) * fields["batch"] * fields["hidden"]], [1]
+def _shared_state(whole: int, halves: int) -> _Extent:
+    """So many times [batch, hidden], for turns that are steps of time and for halves of them."""
+    return lambda fields, _: (
+        [(whole if fields["linear_before_reset"] else halves) * fields["batch"] * fields["hidden"]],
+        [1],
+    )
 
 
 _ROWS = {"x": _strided("rows cols", "x_stride"), "out": _strided("rows cols", "out_stride")}
@@ -396,9 +400,9 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
         "gates": _strided("steps batch columns", "gates_strides"),
         "weights": lambda fields, i: _packed({"n": fields["columns"], "k": fields["hidden"]}, i),
         "out": _strided("steps batch hidden", "out_strides"),
-        **{name: _dense("batch", "hidden") for name in ("h", "c", "last_h", "last_c")},
+        **{name: _dense("batch", "hidden") for name in ("h", "c", "last_h", "last_c", "rounded_h")},
         "bias": _dense("columns"), "peepholes": _dense("3", "hidden"), "lengths": _dense("batch"),
-        "state": _shared_state,
+        "state": _shared_state(2, 4), "rounded": _shared_state(2, 3),
     },
     "expert_args": {
         "x": _strided("rows slots k", "x_strides"), "chosen": _dense("rows", "slots"),

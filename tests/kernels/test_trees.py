@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ingot.ops.trees import FALSE, FEATURE, MODE, TRUE, tree_ensemble
+from ingot.abi import constant
+from ingot.ops.trees import FALSE, FEATURE, MEMBERS, MISSING, MODE, TRUE, tree_ensemble
 from kernel_calls import LIBRARY, every
 
 pytestmark = pytest.mark.native
@@ -47,7 +48,12 @@ def forest(seed: int, dtype: Any, trees: int, depth: int, features: int, targets
 
 def arguments(x: np.ndarray, tables: dict[str, np.ndarray], targets: int, divisor: int) -> dict[str, Any]:
     counts = {"node": "splits", "leaf": "leaves", "vote": "weights", "tree": "roots", "member": "members"}
+    nodes = tables["nodes"]
+    kinds = 16 * nodes[:, FEATURE] + 8 * nodes[:, MISSING] + nodes[:, MODE]
+    splits = tables["splits"].astype(np.float32).view(np.int32)
+    packed = np.stack([kinds, nodes[:, TRUE], nodes[:, FALSE], splits], 1)
     return tables | {
+        "nodes": np.ascontiguousarray(packed.astype(np.int32)), "sets": np.ascontiguousarray(nodes[:, MEMBERS:]),
         "x": x, "fault": LIBRARY.ffi.new("ingot_fault *"), "rows": len(x), "features": x.shape[1],
         "x_stride": x.shape[1], "divisor": divisor, "target_count": targets,
         **{f"{name}_count": len(tables[table]) for name, table in counts.items()},
@@ -61,9 +67,11 @@ def test_votes(dtype, trees, depth, targets, rows):
     tables = forest(trees * 8 + depth, dtype, trees, depth, 6, targets)
     x = np.random.default_rng(rows).integers(-2, 3, (rows, 6)).astype(dtype)
     x[x == 2] = np.nan
-    for aggregate in ("sum", "average"):
+    for aggregate in ("sum", "average", "min", "max"):
         expected = tree_ensemble(x, *tables.values(), targets=targets, aggregate=aggregate)
         fields = arguments(x, tables, targets, trees if aggregate == "average" else 1)
+        if aggregate in ("min", "max"):
+            fields |= {"voted": np.full((rows, targets), 7, np.uint8), "merge": constant(f"INGOT_MERGE_{aggregate}")}
         name = f"tree_ensemble_f{np.dtype(dtype).itemsize * 8}"
         np.testing.assert_array_equal(every(name, fields, "out", (rows, targets), dtype=dtype), expected)
         assert fields["fault"].code == 0

@@ -18,7 +18,7 @@ import numpy as np
 from ingot.dim import Dim, symbol
 from ingot.dtype import DType, boolean, f32, f64, from_numpy
 from ingot.errors import InputError, ShapeError
-from ingot.ir import Graph, Node, TensorType, bind_attribute
+from ingot.ir import OPS, Graph, Node, Op, TensorType, bind_attribute
 from ingot.ops.define import expand_node
 
 LARGEST = 1e4  # absolute value that a result may have
@@ -75,6 +75,7 @@ class Growth:
 
     def __init__(self, seed: int):
         self.rng = np.random.default_rng(seed)
+        self.turn = seed  # of the ops that are drawn in turn
         self.graph = Graph(f"seed{seed}")
         self.feeds: dict[str, np.ndarray] = {}
         self.pool: list[str] = []
@@ -326,13 +327,14 @@ class Growth:
             if settled:
                 self.settled.add(name)
 
-    def _results(self, node: Node, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+    def _results(self, node: Node, arrays: dict[str, np.ndarray], op: Op | None = None) -> list[np.ndarray]:
+        """What a node makes of values of operands; op: or what another op does of them, with its attributes."""
         operands = [None if o is None else arrays[o] for o in node.operands]
         values = {str(name): value for value, name in self.symbols.items()}
         attributes = {k: f64 if v is f32 else bind_attribute(v, values) for k, v in node.attributes.items()}
         with np.errstate(all="ignore"):
             try:
-                results = node.op.function(*operands, **attributes)
+                results = (op or node.op).function(*operands, **attributes)
             except (InputError, ValueError) as error:  # ValueError: symbols that were taken to be other dims
                 raise Refused(str(error)) from error
         results = results if isinstance(results, tuple) else (results,)
@@ -356,14 +358,19 @@ class Growth:
                 raise Refused("sensitive")
 
     def _check_steps(self, node: Node, exact: list[np.ndarray]) -> None:
-        """Raises Refused when an error of MARGIN in the operands could change a step."""
+        """Raises Refused when an error of MARGIN in the operands could change a step.
+
+        Numbers that are nearly equal show only in which is less: moved by so much, they are as unequal as before.
+        """
+        op = OPS["less"] if node.op.name in ("equal", "not_equal") else node.op
+        exact = exact if op is node.op else self._results(node, self.exact, op)
         floats = {o for o in node.operands if o is not None and self.exact[o].dtype.kind == "f"}
         for _ in range(4):
             moved = dict(self.exact)
             for name in floats - self.settled:
                 sign = self.rng.choice((-1.0, 1.0), self.exact[name].shape)
                 moved[name] = self.exact[name] + sign * MARGIN * np.maximum(1, np.abs(self.exact[name]))
-            for a, b in zip(exact, self._results(node, moved), strict=True):
+            for a, b in zip(exact, self._results(node, moved, op), strict=True):
                 stepped = a.dtype.kind != "f" or node.op.name in STEPS
                 close = MARGIN * 4 * np.maximum(1, np.abs(a)) if a.dtype.kind == "f" else 0
                 if stepped and np.any(np.abs(a.astype(np.float64) - b) > close):

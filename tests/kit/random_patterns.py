@@ -15,6 +15,7 @@ Pattern = Callable[[Growth], object]
 
 _UNARY = [op for op in OPS.values() if op.operand_names == ("x",) and op.name != "cast" and op.samples]
 _UNARY = [op for op in _UNARY if {s.operands for s in op.samples} >= {"x[2,5,7]", "x[67]"}]
+_SAMPLED = [op for op in OPS.values() if op.samples and not any(":string" in s.operands for s in op.samples)]
 _ARITHMETIC = ("add", "add", "sub", "mul", "mul", "div", "maximum", "minimum", "pow", "mod", "floor_div")
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 _CASTS = (f32, f32, f32, i64, i64, i32, boolean, boolean, f64, u8, i8)
@@ -25,9 +26,9 @@ _ACTIVATIONS = ("relu", "gelu", "silu", "sigmoid", "tanh")
 
 
 def sampled(g: Growth) -> str:
-    """Any op with the operands and attributes of one of its samples."""
-    fed = [op for op in OPS.values() if op.samples]
-    op = g.choose([op for op in fed if not any(":string" in sample.operands for sample in op.samples)])
+    """An op with the operands and attributes of one of its samples. All ops take turns, graph after graph."""
+    op = _SAMPLED[g.turn % len(_SAMPLED)]
+    g.turn += 1
     sample = g.choose(op.samples)
     operands = []
     for data in draw(sample.operands, g.rng, op.domain):
@@ -301,7 +302,7 @@ def activated(g: Growth) -> str:
 
 
 NODES: list[tuple[Pattern, float]] = [
-    (sampled, 10), (unary, 9), (binary, 10), (scaled, 4), (compare, 3), (logic, 2), (where, 3), (cast, 3),
+    (sampled, 40), (unary, 9), (binary, 10), (scaled, 4), (compare, 3), (logic, 2), (where, 3), (cast, 3),
     (reduce, 7), (reshape, 5), (permute, 5), (slice_, 5), (concat, 5), (split, 3), (expand, 3), (pad, 3), (trilu, 1),
     (gather, 3), (topk, 1), (iota, 1), (norm, 4), (spelled_norm, 3), (softmax, 5), (activated, 3),
 ]  # fmt: skip

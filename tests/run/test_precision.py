@@ -86,7 +86,27 @@ def encoder() -> Graph:
     return graph
 
 
+def recurrent(op: str, activations: tuple[str, ...], hidden: int, **options: object) -> Graph:
+    """A layer of four steps and three sequences, one of which ends early, whose input is what its gates are given."""
+    graph, gates, zeros = Graph(op), {"lstm": 4, "gru": 3, "rnn": 1}[op], (0.0,) * len(activations)
+    x = graph.add_input("x", TensorType(f32, (4, 3, gates * hidden)))
+    bias = [weight(graph, "bias", gates * hidden)] if op == "gru" else []
+    states = [weight(graph, name, 3, hidden) for name in ("h", "c")[: 2 if op == "lstm" else 1]]
+    lengths = graph.add_constant("lengths", np.array([4, 0, 3]))
+    operands = [x, weight(graph, "r", gates * hidden, hidden), *bias, *states, *([None] if op == "lstm" else [])]
+    made = graph.add(op, [*operands, lengths], alphas=zeros, betas=zeros, activations=activations, **options)
+    last = graph.add("reshape", [made.outputs[1]], shape=(1, 3, hidden))
+    graph.set_output("y", graph.add("concat", [made.outputs[0], last.output], axis=0).output)
+    return graph
+
+
 MODELS = {
+    "lstm": (lambda: recurrent("lstm", ("sigmoid", "tanh", "tanh"), 70), (4, 3, 280)),
+    "lstm, odd": (lambda: recurrent("lstm", ("sigmoid", "tanh", "tanh"), 33, reverse=True), (4, 3, 132)),
+    "lstm, clipped": (lambda: recurrent("lstm", ("sigmoid", "tanh", "relu"), 34, clip=0.5), (4, 3, 136)),
+    "gru": (lambda: recurrent("gru", ("sigmoid", "tanh"), 70), (4, 3, 210)),
+    "gru, reset late": (lambda: recurrent("gru", ("sigmoid", "tanh"), 34, linear_before_reset=True), (4, 3, 102)),
+    "rnn": (lambda: recurrent("rnn", ("tanh",), 70, reverse=True), (4, 3, 70)),
     "linear": (linear, (5, 64)),
     "linear, odd": (lambda: linear(33), (40, 33)),
     "image": (image, (1, 3, 12, 12)),
@@ -173,6 +193,22 @@ def test_dot_products_have_one_definition(name: str) -> None:
         (y,) = Program(compiled, WeightStore(1), Arena()).run([random(*shape, seed=9)])
         results.add(y.tobytes())
     assert len(results) == 1
+
+
+def test_recurrent_layers_multiply_rounded_states() -> None:
+    """Where those are pairs of numbers; names stay, and what is not multiplied is not rounded."""
+    for name, rounded in {"lstm": True, "lstm, odd": False, "gru": True, "rnn": True}.items():
+        whole = MODELS[name][0]()
+        graph = Mode(precision=PRECISIONS["bf16"]).graph(whole)
+        (before,), (node,) = ([n for n in g.nodes if n.op.name in ("lstm", "gru", "rnn")] for g in (whole, graph))
+        assert (node.rounded, before.rounded) == (rounded, False) and node.outputs == before.outputs
+        assert [a for a, b in zip(node.operands, before.operands, strict=True) if a != b] == [node.operands[1]]
+        weights_alone = Mode(precision=PRECISIONS["bf16w"]).graph(whole)
+        assert not any(node.attributes.get("rounded") for node in weights_alone.nodes)
+        if "bf16" in RUNNABLE:
+            session = ingot.InferenceSession(whole, precision="bf16", strict=True)
+            kernels = [step.kernel for step in session.program.native[0].lowered.steps]
+            assert f"{node.op.name}_{'bf16' if rounded else 'f32_bf16'}_packed" in kernels
 
 
 @pytest.mark.parametrize("precision", [name for name in RUNNABLE if PRECISIONS[name].rows])

@@ -69,6 +69,11 @@ FOUND = {
         y = less(x, z)
         output y = y
         """,
+    "a weight of rank 0 that becomes a matrix": """
+        weight w: f32[]
+        y = reshape(w, shape=[1, 1])
+        output y = y
+        """,
     "parallel matmuls, of which only the second has a bias": """
         input x: f32[2, 3]
         weight w: f32[4, 3]

@@ -372,16 +372,20 @@ typedef struct {
   int64_t radices[32]; int64_t scratch_stride;
 } fft_args;
 
-/* out[rows, target_count] = the sums of the votes of the leaves that rows of x reach, each weight divided by `divisor`.
- * nodes[node_count][7] and splits[node_count], leaves[leaf_count][2], weights and targets[vote_count],
- * roots[tree_count] and members[member_count] are the tables of the op tree_ensemble. */
+/* out[rows, target_count] = the votes of the leaves that rows of x reach, each weight divided by `divisor`: their sums,
+ * or by merge, an INGOT_MERGE_min or INGOT_MERGE_max, one of them, with voted[rows, target_count] to remember where
+ * there is one. splits[node_count], leaves[leaf_count][2], weights and targets[vote_count], roots[tree_count] and
+ * members[member_count] are the tables of the op tree_ensemble. nodes[node_count][4]: of its nodes 16 times the feature
+ * plus the comparison, plus 8 where NaN holds; what follows where it holds and where not; the bits of a split of f32.
+ * sets[node_count][2]: the range of members. */
 typedef struct {
-  const void *x; const void *splits; const int64_t *nodes; const int64_t *leaves; const void *weights;
-  const int64_t *targets; const int64_t *roots; const void *members; void *out; ingot_fault *fault;
+  const void *x; const void *splits; const int32_t *nodes; const int64_t *sets; const int64_t *leaves;
+  const void *weights; const int64_t *targets; const int64_t *roots; const void *members; void *out; uint8_t *voted;
+  ingot_fault *fault;
   int64_t rows; int64_t features; int64_t x_stride; int64_t divisor;
   int64_t node_count; int64_t leaf_count; int64_t vote_count; int64_t target_count; int64_t tree_count;
   int64_t member_count;
-  int32_t step;
+  int32_t step; int32_t merge;
 } tree_args;
 
 /* One direction of a recurrent layer: LSTM, GRU or plain, whose op in ops/ says what is computed. columns: `hidden` for
@@ -391,10 +395,13 @@ typedef struct {
  * c and last_c are LSTM's alone. out[steps, batch, hidden]. Strides are [step, batch]; the last dim is adjacent.
  * activation: the op's, with their attributes. clip: 0 for none.
  * Each turn of the call is a step of time, or half of one where a GRU's reset gate comes before its product. state:
- * what turns leave for each other, [2][batch][hidden], for halves twice that; all parts share it. */
+ * what turns leave for each other, [2][batch][hidden], for halves twice that; all parts share it.
+ * The bf16 kernels multiply the state rounded to bf16, as gemm_bf16 does: rounded_h is h so, rounded what turns leave
+ * of it, [2][batch][hidden], for halves half as much again; hidden is even. For the others both are null. */
 typedef struct {
   const float *gates; const void *weights; const float *bias; const float *peepholes; const int64_t *lengths;
   const float *h; const float *c; float *out; float *last_h; float *last_c; float *state; ingot_fault *fault;
+  const uint16_t *rounded_h; uint16_t *rounded;
   int64_t steps; int64_t batch; int64_t hidden; int64_t columns;
   int64_t gates_strides[2]; int64_t out_strides[2];
   int32_t reverse; int32_t input_forget; int32_t linear_before_reset; int32_t step;

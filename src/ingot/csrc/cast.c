@@ -113,13 +113,33 @@ static inline uint8_t cast_to_power(double x, cast_mode mode) {
     }                                                                                                           \
   }
 
-#define PLAIN(name, type) CAST_LOAD(name, type, CAST_REAL, real, (double)x)
+/* Of a float that C has; adjacent ones eight at a time, by vectors. */
+#define CAST_LOAD_PLAIN(name, type)                                                                             \
+  static void K(name##_load)(const void *from, int64_t first, int64_t step, int64_t count, cast_block *block) { \
+    const type *a = (const type *)from + first;                                                                 \
+    int64_t i = 0;                                                                                              \
+    block->kind = CAST_REAL;                                                                                    \
+    for (; step == 1 && i + 8 <= count; i += 8) {                                                               \
+      INGOT_UNROLL for (int64_t lane = 0; lane < 8; lane++) block->real[i + lane] = (double)a[i + lane];        \
+    }                                                                                                           \
+    for (; i < count; i++) block->real[i] = (double)a[i * step];                                                \
+  }
+
+#define PLAIN(name, type) CAST_LOAD_PLAIN(name, type)
 #define WHOLE(name, type, low, high) CAST_LOAD(name, type, (low) < 0 ? CAST_SIGNED : CAST_UNSIGNED, whole, (int64_t)x)
 #define SMALL(name, bits, is_signed) CAST_LOAD(name, uint8_t, CAST_SIGNED, whole, cast_extend(x, bits, is_signed))
 #define FLAG(name) CAST_LOAD(name, uint8_t, CAST_SIGNED, whole, x != 0)
 #define CODED(name, type, b, m, e, l, i, q) CAST_LOAD(name, type, CAST_REAL, real, CAST_DECODE(x, b, m, e, l, i, q))
 #define POWER(name) CAST_LOAD(name, uint8_t, CAST_REAL, real, x == 255 ? NAN : cast_power((int64_t)x - 127))
 #include "dtypes.def"
+
+/* Floats of a block, where they go as they are; adjacent ones eight at a time, by vectors. */
+#define CAST_STORE_REALS(type)                                                                                      \
+  int64_t i = 0;                                                                                                    \
+  for (; step == 1 && i + 8 <= count; i += 8) {                                                                     \
+    INGOT_UNROLL for (int64_t lane = 0; lane < 8; lane++) out[i + lane] = (type)block->real[i + lane];              \
+  }                                                                                                                 \
+  for (; i < count; i++) out[i * step] = (type)block->real[i];
 
 /* Elements of one kind that a block holds. */
 #define CAST_STORE_LOOP(type, held_type, member, expression) \
@@ -139,7 +159,18 @@ static inline uint8_t cast_to_power(double x, cast_mode mode) {
     else CAST_STORE_LOOP(type, uint64_t, whole, expression)                                                        \
   }
 
-#define PLAIN(name, type) CAST_STORE(name, type, x)
+#define CAST_STORE_PLAIN(name, type)                                                                            \
+  static void K(name##_store)(const cast_block *block, void *to, int64_t first, int64_t step, int64_t count,    \
+                              cast_mode mode) {                                                                 \
+    type *out = (type *)to + first;                                                                             \
+    (void)mode;                                                                                                 \
+    if (block->kind == CAST_REAL) {                                                                             \
+      CAST_STORE_REALS(type)                                                                                    \
+    } else if (block->kind == CAST_SIGNED) CAST_STORE_LOOP(type, int64_t, whole, x)                             \
+    else CAST_STORE_LOOP(type, uint64_t, whole, x)                                                              \
+  }
+
+#define PLAIN(name, type) CAST_STORE_PLAIN(name, type)
 #define WHOLE(name, type, low, high) CAST_STORE(name, type, CAST_WHOLE(x, low, high))
 #define SMALL(name, bits, is_signed) CAST_STORE(name, uint8_t, CAST_WHOLE(x, INT64_MIN, INT64_MAX) & ((1 << bits) - 1))
 #define FLAG(name) CAST_STORE(name, uint8_t, x != 0)
@@ -183,7 +214,10 @@ void K(convert)(const void *p, int32_t part, int32_t parts) {
 }
 
 #undef CAST_LOAD
+#undef CAST_LOAD_PLAIN
 #undef CAST_STORE
+#undef CAST_STORE_PLAIN
+#undef CAST_STORE_REALS
 #undef CAST_STORE_LOOP
 #undef CAST_DECODE
 #undef CAST_ENCODE

@@ -1,10 +1,11 @@
-/* trees.c: the votes of ensembles of decision trees. Rows are walked tree by tree, some of them step by step together,
+/* trees.c: the votes of ensembles of decision trees. Some walks, each of a row down a tree, go step by step together,
  * so that one waits while others go on. A number in the tables of something that is not there goes to the run's fault
  * slot when a row meets it, and that row votes no further in that tree. */
+#include <string.h>
+
 #include "kernel.h"
 
-#define TREE_ROWS 16   /* that are walked together */
-#define TREE_COLUMNS 7 /* of nodes: feature, comparison, next where it holds, where not, NaN, first and end of a set */
+#define TREE_WALKS 16 /* that go together */
 
 /* Whether `number` is one of `count`; if not, that is a fault. */
 static inline int tree_has(const tree_args *args, int64_t number, int64_t count) {
@@ -13,76 +14,107 @@ static inline int tree_has(const tree_args *args, int64_t number, int64_t count)
   return 0;
 }
 
+/* The f32 that lies in a node. */
+static inline float tree_split(const int32_t *node) {
+  float split;
+  memcpy(&split, node + 3, sizeof split);
+  return split;
+}
+
 /* What follows when a place in a tree is no node. */
 #define TREE_LEAF(place) (-1 - (place))
 
 /* The functions of one type. A place is a node, or below 0 a leaf; one that is lost has none, and is args->leaf_count
- * leaves behind the first. */
-#define TREES(name, type)                                                                                          \
-  static inline int K(name##_holds)(const tree_args *args, const int64_t *node, type x, type split) {              \
+ * leaves behind the first. of_node: the number that a node compares with.
+ *
+ * Walks of `trees` trees from `tree` on by `rows` rows go together; then each row takes its votes, tree after tree. */
+#define TREES(name, type, of_node)                                                                                  \
+  static inline int K(name##_is_member)(const tree_args *args, int64_t place, type x) {                            \
     int found = 0;                                                                                                 \
-    switch (node[1]) {                                                                                             \
-      case 0: found = x <= split; break;                                                                           \
-      case 1: found = x < split; break;                                                                            \
-      case 2: found = x >= split; break;                                                                           \
-      case 3: found = x > split; break;                                                                            \
-      case 4: found = x == split; break;                                                                           \
-      case 5: found = x != split; break;                                                                           \
-      default:                                                                                                     \
-        for (int64_t i = node[5]; i < node[6] && tree_has(args, i, args->member_count); i++)                       \
-          found |= ((const type *)args->members)[i] == x;                                                          \
+    for (int64_t i = args->sets[2 * place]; i < args->sets[2 * place + 1]; i++) {                                  \
+      if (!tree_has(args, i, args->member_count)) break;                                                           \
+      found |= ((const type *)args->members)[i] == x;                                                              \
     }                                                                                                              \
-    return found || (x != x && node[4]);                                                                           \
+    return found;                                                                                                  \
+  }                                                                                                                \
+                                                                                                                   \
+  static inline int K(name##_holds)(const tree_args *args, int64_t place, type x, type split) {                    \
+    switch (args->nodes[4 * place] % 8) {                                                                          \
+      case 0: return x <= split;                                                                                   \
+      case 1: return x < split;                                                                                    \
+      case 2: return x >= split;                                                                                   \
+      case 3: return x > split;                                                                                    \
+      case 4: return x == split;                                                                                   \
+      case 5: return x != split;                                                                                   \
+      default: return K(name##_is_member)(args, place, x);                                                         \
+    }                                                                                                              \
   }                                                                                                                \
                                                                                                                    \
   static inline int64_t K(name##_next)(const tree_args *args, int64_t place, const type *x) {                      \
-    const int64_t *node = args->nodes + place * TREE_COLUMNS, lost = TREE_LEAF(args->leaf_count);                  \
-    if (!tree_has(args, node[0], args->features)) return lost;                                                     \
-    const int64_t next = node[3 - K(name##_holds)(args, node, x[node[0]], ((const type *)args->splits)[place])];   \
-    return next < 0 || tree_has(args, next, args->node_count) ? next : lost;                                       \
+    const int32_t *node = args->nodes + 4 * place;                                                                 \
+    if (!tree_has(args, place, args->node_count)) return TREE_LEAF(args->leaf_count);                              \
+    const int32_t feature = node[0] >> 4, kind = node[0] & 15;                                                     \
+    if (!tree_has(args, feature, args->features)) return TREE_LEAF(args->leaf_count);                              \
+    const type value = x[feature], split = of_node;                                                                \
+    const int holds = kind == 0 ? value <= split                                                                   \
+                                : K(name##_holds)(args, place, value, split) | (value != value && kind >= 8);      \
+    return node[2 - holds];                                                                                        \
   }                                                                                                                \
                                                                                                                    \
-  static inline void K(name##_vote)(const tree_args *args, int64_t leaf, type *out) {                              \
+  static inline void K(name##_vote)(const tree_args *args, int64_t leaf, int64_t row) {                            \
+    type *out = (type *)args->out + row * args->target_count;                                                      \
+    uint8_t *voted = args->voted ? args->voted + row * args->target_count : NULL;                                  \
     if (!tree_has(args, leaf, args->leaf_count)) return;                                                           \
     for (int64_t i = args->leaves[2 * leaf]; i < args->leaves[2 * leaf + 1]; i++) {                                \
       if (!tree_has(args, i, args->vote_count) || !tree_has(args, args->targets[i], args->target_count)) return;   \
-      out[args->targets[i]] += ((const type *)args->weights)[i] / (type)args->divisor;                             \
+      const int64_t target = args->targets[i];                                                                     \
+      const type vote = ((const type *)args->weights)[i] / (type)args->divisor, found = out[target];               \
+      const int less = vote < found || vote != vote, more = vote > found || vote != vote;                          \
+      if (!voted)                                                                                                  \
+        out[target] = found + vote;                                                                                \
+      else if (!voted[target] || (found == found && (args->merge == INGOT_MERGE_min ? less : more)))               \
+        out[target] = vote;                                                                                        \
+      if (voted) voted[target] = 1;                                                                                \
     }                                                                                                              \
   }                                                                                                                \
                                                                                                                    \
-  static inline void K(name##_rows)(const tree_args *args, int64_t root, const type *x, int64_t rows, type *out) { \
-    int64_t place[TREE_ROWS], walking = root >= 0, steps = 0;                                                      \
-    for (int64_t row = 0; row < rows; row++) place[row] = root;                                                    \
-    for (; walking && tree_has(args, steps, args->node_count); steps++) {                                          \
+  static inline void K(name##_walk)(const tree_args *args, int64_t tree, int64_t trees, int64_t row, int64_t rows) { \
+    int64_t place[TREE_WALKS], walking = 1;                                                                        \
+    for (int64_t t = 0, i = 0; t < trees; t++)                                                                     \
+      for (int64_t r = 0; r < rows; r++) place[i++] = args->roots[tree + t];                                       \
+    for (int64_t steps = 0; walking; steps++) {                                                                    \
       walking = 0;                                                                                                 \
-      for (int64_t row = 0; row < rows; row++) {                                                                   \
-        if (place[row] < 0) continue;                                                                              \
-        place[row] = K(name##_next)(args, place[row], x + row * args->x_stride);                                   \
-        walking |= place[row] >= 0;                                                                                \
+      for (int64_t t = 0, i = 0; t < trees; t++) {                                                                 \
+        const type *x = (const type *)args->x + row * args->x_stride;                                              \
+        for (int64_t r = 0; r < rows; r++, i++, x += args->x_stride) {                                             \
+          if (place[i] < 0) continue;                                                                              \
+          walking = tree_has(args, steps, args->node_count);                                                       \
+          place[i] = walking ? K(name##_next)(args, place[i], x) : TREE_LEAF(args->leaf_count);                    \
+        }                                                                                                          \
       }                                                                                                            \
     }                                                                                                              \
-    for (int64_t row = 0; row < rows; row++)                                                                       \
-      if (place[row] < 0) K(name##_vote)(args, TREE_LEAF(place[row]), out + row * args->target_count);             \
+    for (int64_t t = 0, i = 0; t < trees; t++)                                                                     \
+      for (int64_t r = 0; r < rows; r++) K(name##_vote)(args, TREE_LEAF(place[i++]), row + r);                     \
   }                                                                                                                \
                                                                                                                    \
   void K(name)(const void *p, int32_t part, int32_t parts) {                                                       \
     const tree_args *args = p;                                                                                     \
     const int64_t begin = part_begin(args->rows, part, parts), end = part_begin(args->rows, part + 1, parts);      \
-    type *out = args->out;                                                                                         \
-    for (int64_t i = begin * args->target_count; i < end * args->target_count; i++) out[i] = 0;                    \
-    for (int64_t tree = 0; tree < args->tree_count; tree++) {                                                      \
-      const int64_t root = args->roots[tree];                                                                      \
-      if (root >= 0 && !tree_has(args, root, args->node_count)) continue;                                          \
-      for (int64_t row = begin; row < end; row += TREE_ROWS)                                                       \
-        K(name##_rows)(args, root, (const type *)args->x + row * args->x_stride,                                   \
-                       end - row < TREE_ROWS ? end - row : TREE_ROWS, out + row * args->target_count);             \
+    const int64_t count = end - begin < TREE_WALKS ? end - begin : TREE_WALKS;                                     \
+    const int64_t beside = count ? TREE_WALKS / count : 1;                                                         \
+    for (int64_t i = begin * args->target_count; i < end * args->target_count; i++) {                              \
+      ((type *)args->out)[i] = 0;                                                                                  \
+      if (args->voted) args->voted[i] = 0;                                                                         \
     }                                                                                                              \
+    for (int64_t tree = 0; tree < args->tree_count; tree += beside)                                                \
+      for (int64_t row = begin; row < end; row += count)                                                           \
+        K(name##_walk)(args, tree, args->tree_count - tree < beside ? args->tree_count - tree : beside, row,       \
+                       end - row < count ? end - row : count);                                                     \
   }
 
-TREES(tree_ensemble_f32, float)
-TREES(tree_ensemble_f64, double)
+TREES(tree_ensemble_f32, float, tree_split(node))
+TREES(tree_ensemble_f64, double, ((const double *)args->splits)[place])
 
 #undef TREES
 #undef TREE_LEAF
-#undef TREE_COLUMNS
-#undef TREE_ROWS
+#undef TREE_WALKS

@@ -37,9 +37,8 @@ static inline vf v_reduce_ln2(vf x, vf *n) {
   return v_fma(*n, v_set(0x1.bd0106p-13f), r);
 }
 
-/* e^x; at most 1.5 ULP. The operand order of the clamp keeps NaN. */
-static inline vf v_exp(vf x) {
-  x = v_max(v_set(-104.0f), v_min(v_set(89.0f), x));
+/* e^x for x from -104 to 89, or NaN; at most 1.5 ULP. */
+static inline vf v_exp_bounded(vf x) {
   vf n;
   vf r = v_reduce_ln2(x, &n);
   vf p = v_fma(v_set(0x1.6a495cp-10f), r, v_set(0x1.1239a0p-7f));
@@ -50,6 +49,12 @@ static inline vf v_exp(vf x) {
   p = v_fma(p, r, v_set(1));
   return v_scale(p, n);
 }
+
+/* e^x; at most 1.5 ULP. The operand order of the clamp keeps NaN. */
+static inline vf v_exp(vf x) { return v_exp_bounded(v_max(v_set(-104.0f), v_min(v_set(89.0f), x))); }
+
+/* e^-|x|; at most 1.5 ULP. */
+static inline vf v_exp_decay(vf x) { return v_exp_bounded(v_max(v_set(-104.0f), v_sub(v_set(0), v_abs(x)))); }
 
 /* e^x for x <= 0, at most 1.5 ULP; 0 below -87.7, where 2^-127 comes out as 0. The clamp's operand order keeps NaN.
  * Cheaper than v_exp where scaling by any power of two is not one instruction. */
@@ -69,11 +74,11 @@ static inline vf v_exp_negative(vf x) {
   return v_mul(p, v_from_bits(vi_shl(v_bits(shifted), 23)));
 }
 
-/* e^x - 1; at most 2 ULP. (p 2^(n-1) + 2^(n-1) - 1/2) * 2 keeps the power of two finite up to the largest result. */
-static inline vf v_expm1(vf x) {
-  vf clamped = v_max(v_set(-20.0f), v_min(v_set(89.0f), x));
+/* e^x - 1 for x from -20 to 89, or NaN; at most 2 ULP. (p 2^(n-1) + 2^(n-1) - 1/2) * 2 keeps the power of two finite up
+ * to the largest result. */
+static inline vf v_expm1_bounded(vf x) {
   vf n;
-  vf r = v_reduce_ln2(clamped, &n);
+  vf r = v_reduce_ln2(x, &n);
   vf q = v_fma(v_set(0x1.6b9caap-10f), r, v_set(0x1.122540p-7f));
   q = v_fma(q, r, v_set(0x1.5556f2p-5f));
   q = v_fma(q, r, v_set(0x1.5554b4p-3f));
@@ -83,6 +88,9 @@ static inline vf v_expm1(vf x) {
   vf half = v_fma(p, power, v_sub(power, v_set(0.5f)));
   return v_select(v_eq(n, v_set(0)), p, v_add(half, half));
 }
+
+/* e^x - 1; at most 2 ULP. */
+static inline vf v_expm1(vf x) { return v_expm1_bounded(v_max(v_set(-20.0f), v_min(v_set(89.0f), x))); }
 
 /* ln x; at most 1 ULP. */
 static inline vf v_log(vf x) {
@@ -115,13 +123,13 @@ static inline vf v_log1p(vf x) {
 
 /* At most 3 ULP. m / (m + 2) with m = e^2|x| - 1; from |x| = 10 on that is 1. */
 static inline vf v_tanh(vf x) {
-  vf m = v_expm1(v_min(v_set(20), v_abs(v_add(x, x))));
+  vf m = v_expm1_bounded(v_min(v_set(20), v_abs(v_add(x, x))));
   return v_copysign(v_div(m, v_add(m, v_set(2))), x);
 }
 
 /* At most 4 ULP. 2 sinh(x/2) cosh(x/2), both of m = e^|x/2| - 1; the clamp keeps m finite where the result is not. */
 static inline vf v_sinh(vf x) {
-  vf m = v_expm1(v_min(v_set(45), v_mul(v_abs(x), v_set(0.5f))));
+  vf m = v_expm1_bounded(v_min(v_set(45), v_mul(v_abs(x), v_set(0.5f))));
   vf power = v_add(m, v_set(1));
   vf sine = v_mul(v_add(m, v_div(m, power)), v_set(0.5f));
   return v_copysign(v_mul(sine, v_add(power, v_div(v_set(1), power))), x);
@@ -222,13 +230,13 @@ static inline vf v_erf(vf x) {
 
 /* 1 / (1 + e^-x); at most 3 ULP. e^-|x| never overflows, so small results keep their digits. */
 static inline vf v_sigmoid(vf x) {
-  vf e = v_exp(v_sub(v_set(0), v_abs(x)));
+  vf e = v_exp_decay(x);
   return v_div(v_select(v_lt(x, v_set(0)), e, v_set(1)), v_add(e, v_set(1)));
 }
 
 /* x sigmoid(x); at most 4 ULP where e^x is not denormal, below that within 2e-43. */
 static inline vf v_silu(vf x) {
-  vf e = v_exp(v_sub(v_set(0), v_abs(x)));
+  vf e = v_exp_decay(x);
   return v_div(v_mul(x, v_select(v_lt(x, v_set(0)), e, v_set(1))), v_add(e, v_set(1)));
 }
 
@@ -265,7 +273,7 @@ static inline vf v_gelu_tanh(vf x) {
 
 /* ln(1 + e^x); at most 4 ULP where e^x is not denormal. */
 static inline vf v_softplus(vf x) {
-  return v_add(v_max(v_set(0), x), v_log1p(v_exp(v_sub(v_set(0), v_abs(x)))));
+  return v_add(v_max(v_set(0), x), v_log1p(v_exp_decay(x)));
 }
 
 /* |x| >= 2 mod pi/2 by the digits of 2/pi that matter (Payne and Hanek 1983): r in [-pi/4, pi/4], and the quadrant.
@@ -402,7 +410,7 @@ static inline vf v_hard_swish(vf x) {
 /* x tanh(s) = x (e^2s - 1) / (e^2s + 1) with s = ln(1 + e^x), in powers of e^-|x|, which never overflow; at most 4 ULP
  * where e^x is not denormal. */
 static inline vf v_mish(vf x) {
-  vf e = v_exp(v_sub(v_set(0), v_abs(x)));
+  vf e = v_exp_decay(x);
   vm negative = v_lt(x, v_set(0));
   vf above = v_select(negative, v_mul(e, v_add(e, v_set(2))), v_fma(e, v_set(2), v_set(1)));
   vf rest = v_select(negative, v_set(2), v_mul(v_mul(e, e), v_set(2)));

@@ -56,8 +56,8 @@ class WeightSource(Protocol):
 def emit(graph: Graph, weights: WeightSource, folder: str | os.PathLike[str]) -> list[str]:
     """Writes a static graph as C into a folder; returns the paths.
 
-    Raises UnsupportedError when part of the model has no kernel or the model keeps state, InputError when dims have no
-    values, OutputError when the folder cannot be written.
+    Raises UnsupportedError when part of the model has no kernel, or it takes a branch at a run or keeps state,
+    InputError when dims have no values, OutputError when the folder cannot be written.
     """
     if graph.symbols:
         raise InputError(f"emit: dims have no values, got none, expected {given(graph.symbols)}")
@@ -71,6 +71,9 @@ def emit(graph: Graph, weights: WeightSource, folder: str | os.PathLike[str]) ->
     if compiled.external:
         named = ", ".join(choice.candidates[-1][0] for choice in compiled.external)
         raise UnsupportedError(f"emit: kernels of shared libraries, got {named}, expected Ingot's own")
+    if compiled.choosing:
+        named = ", ".join(compiled.choosing)
+        raise UnsupportedError(f"emit: a run chooses between programs, got {named}, expected one program")
     return _write(*compiled.native, weights, os.fspath(folder))
 
 

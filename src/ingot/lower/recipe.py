@@ -143,7 +143,7 @@ class Static:
             return False
         if self.op in ("quantize", "dequantize") and node.axis != (1 if node.block else 0):
             return False
-        if self.op == "unpack" and node.axis == 0:
+        if (self.op == "unpack" and node.axis == 0) or (self.op == "reshape" and self.source.type.rank == 0):
             return False
         return all(o.type.rank == 0 or (o.dims[:1] == self.dims[:1] and o.is_by_rows) for o in self.inputs)
 

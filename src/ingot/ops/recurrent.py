@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ingot.dtype import f32, i64
+from ingot.dtype import bf16, f32, i64
 from ingot.errors import InputError, ShapeError
 from ingot.ir import OPS, TensorType
 from ingot.ops.define import expect_kind, op, sample, unify
@@ -91,6 +91,11 @@ def _run(step, gates, states, lengths, reverse):
     return (out, *states)
 
 
+def _multiplied(h, rounded: bool):
+    """A hidden state as products take it."""
+    return h.astype(bf16.numpy).astype(h.dtype) if rounded else h
+
+
 def _layer(activations: tuple[str, ...], **attributes: Any) -> dict[str, Any]:
     zeros = (0.0,) * len(activations)
     return {"activations": activations, "alphas": zeros, "betas": zeros, **attributes}
@@ -127,7 +132,7 @@ def _infer_lstm(gates, r, h, c, peepholes=None, lengths=None, *, activations, al
 def lstm(
     gates, r, h, c, peepholes=None, lengths=None, *,
     activations: Activations, alphas: Floats, betas: Floats, clip: float = 0.0, input_forget: bool = False,
-    reverse: bool = False,
+    reverse: bool = False, rounded: bool = False,
 ):  # fmt: skip
     """Long short-term memory: all hidden states [T,B,H], and the last hidden and cell state [B,H].
 
@@ -135,14 +140,14 @@ def lstm(
     state; h and c are the states before; peepholes [3H] weigh the cell for the first three gates. activations are of
     the gates, the cell and the result. lengths i64[B] in 0..T: past its length a sequence gives zeros and keeps its
     state. clip above 0 bounds what the activations of the four gates see; input_forget: the forget gate is 1 minus the
-    input gate.
+    input gate. rounded: what is multiplied of the hidden state is rounded to bf16 first.
     Hochreiter and Schmidhuber, 1997; Gers and Schmidhuber, 2000.
     """
     act, hidden = _Gates(activations, alphas, betas, clip), r.shape[1]
     pi, po, pf = np.split(np.zeros(3 * hidden, gates.dtype) if peepholes is None else peepholes, 3)
 
     def step(row, h, c):
-        i, o, f, g = np.split(row + h @ r.T, 4, 1)
+        i, o, f, g = np.split(row + _multiplied(h, rounded) @ r.T, 4, 1)
         i = act(0, i + pi * c)
         f = 1 - i if input_forget else act(0, f + pf * c)
         c = f * c + i * act(1, g)
@@ -176,21 +181,21 @@ def _infer_gru(gates, r, bias, h, lengths=None, *, activations, alphas, betas, *
 def gru(
     gates, r, bias, h, lengths=None, *,
     activations: Activations, alphas: Floats, betas: Floats, clip: float = 0.0, linear_before_reset: bool = False,
-    reverse: bool = False,
+    reverse: bool = False, rounded: bool = False,
 ):  # fmt: skip
     """Gated recurrent units: all hidden states [T,B,H], and the last one [B,H].
 
     gates [T,B,3H] are what inputs add to the update, reset and hidden gate; r [3H,H] and bias [3H] are of the hidden
     state h, which the reset gate scales before the product, or after it with linear_before_reset. activations are of
-    the two gates and of the hidden one; lengths and clip as in `lstm`. Cho et al., 2014.
+    the two gates and of the hidden one; lengths, clip and rounded as in `lstm`. Cho et al., 2014.
     """
     act, hidden = _Gates(activations, alphas, betas, clip), r.shape[1]
     both, last = slice(0, 2 * hidden), slice(2 * hidden, None)
 
     def step(row, h):
-        z, reset = np.split(act(0, row[:, both] + (h @ r[both].T + bias[both])), 2, 1)
+        z, reset = np.split(act(0, row[:, both] + (_multiplied(h, rounded) @ r[both].T + bias[both])), 2, 1)
         before, after = (1, reset) if linear_before_reset else (reset, 1)
-        seen = after * ((before * h) @ r[last].T + bias[last])
+        seen = after * (_multiplied(before * h, rounded) @ r[last].T + bias[last])
         return ((1 - z) * act(1, row[:, last] + seen) + z * h,)
 
     return _run(step, gates, (h,), lengths, reverse)
@@ -217,10 +222,11 @@ def _infer_rnn(gates, r, h, lengths=None, *, activations, alphas, betas, **_):
 def rnn(
     gates, r, h, lengths=None, *,
     activations: Activations, alphas: Floats, betas: Floats, clip: float = 0.0, reverse: bool = False,
+    rounded: bool = False,
 ):  # fmt: skip
     """A recurrent layer h = activation(gates + h r^T): all hidden states [T,B,H], and the last one [B,H].
 
-    gates [T,B,H] are what inputs and biases add; lengths and clip as in `lstm`. Elman, 1990.
+    gates [T,B,H] are what inputs and biases add; lengths, clip and rounded as in `lstm`. Elman, 1990.
     """
     act = _Gates(activations, alphas, betas, clip)
-    return _run(lambda row, h: (act(0, row + h @ r.T),), gates, (h,), lengths, reverse)
+    return _run(lambda row, h: (act(0, row + _multiplied(h, rounded) @ r.T),), gates, (h,), lengths, reverse)

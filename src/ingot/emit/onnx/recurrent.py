@@ -7,6 +7,7 @@ import numpy as np
 from ingot.dtype import DType, i32, i64
 from ingot.emit.onnx.pen import NUMBERS, Pen
 from ingot.emit.onnx.registry import rule
+from ingot.errors import UnsupportedError
 from ingot.ir import Node
 
 _ACTIVATIONS = {
@@ -22,6 +23,8 @@ _BETA = ("affine", "hard_sigmoid", "scaled_tanh")
 @rule("lstm", "gru", "rnn")
 def recurrent(pen: Pen, node: Node, gates: str, r: str, *rest: str | None) -> tuple[str, ...]:
     """ONNX multiplies the inputs itself: gates of which nothing is known it multiplies by the unit matrix."""
+    if node.rounded:
+        raise UnsupportedError("a hidden state that is rounded is not supported")
     name, first = node.op.name, np.array([0], np.int64)
     type, (rows, hidden) = pen.type(node, 0), pen.type(node, 1).dims
     bias, states, peepholes, lengths = _parts(name, rest)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ingot import abi
-from ingot.dtype import f32
+from ingot.dtype import bf16, f32
 from ingot.ir import Node
 from ingot.lower.cpu.formats import FORMATS, PANEL
 from ingot.lower.cpu.linear import EPILOGUES
-from ingot.lower.cpu.rows import both, of, row, stored
-from ingot.lower.formats import Format
+from ingot.lower.cpu.rows import Condition, both, of, row, stored
+from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import matrix
@@ -30,10 +30,26 @@ def _countable(lowering: Lowering, node: Node) -> str:
     return "" if steps <= _MAX_STEPS else f"{steps} steps, expected at most {_MAX_STEPS}"
 
 
-def _recurrent(op: str, format: Format) -> None:
-    kernel = f"{op}_{format.products}_packed"
+def _takes_state(dots: Dots | None) -> Condition:
+    """Refuses unless the state is to be rounded for these dot products, or for none."""
 
-    @row(op, kernel, both(of(f32, f32), stored(1, format), _activations, _countable))
+    def refuse(lowering: Lowering, node: Node) -> str:
+        if dots is None:
+            return "the state is to be rounded" if node.rounded else ""
+        if not node.rounded:
+            return "the state is not to be rounded"
+        if dots.rows not in lowering.target.rounded:
+            return f"the target has no dot products of {dots.rows}"
+        hidden = lowering.graph.type(str(node.operands[1])).dims[1]
+        return f"{hidden} units, expected an even number" if hidden % 2 else ""
+
+    return refuse
+
+
+def _recurrent(op: str, family: str, format: Format, dots: Dots | None) -> None:
+    kernel = f"{op}_{family}_packed"
+
+    @row(op, kernel, both(of(f32, f32), stored(1, format), _takes_state(dots), _activations, _countable))
     def lower(lowering: Lowering, node: Node) -> None:
         _lower_recurrent(lowering, node, kernel, format)
 
@@ -41,7 +57,9 @@ def _recurrent(op: str, format: Format) -> None:
 for _op in ("lstm", "gru", "rnn"):
     for _format in reversed(FORMATS):
         if _format.products is not None:
-            _recurrent(_op, _format)
+            if _format.dots is not None:
+                _recurrent(_op, _format.dots.family, _format, _format.dots)
+            _recurrent(_op, _format.products, _format, None)
 
 
 def _by_units(r: Static) -> Static:
@@ -82,15 +100,20 @@ def _lower_recurrent(lowering: Lowering, node: Node, kernel: str, format: Format
     fields |= {name: pointer(view) for name, view in (dense | last).items()}
     fields |= {name: int(node.attributes.get(name, False)) for name in ("reverse", "input_forget")}
     fields["linear_before_reset"] = int(not halves)
+    reads, writes = [gates, weights, *dense.values()], [out, *last.values(), state]
+    if node.rounded:
+        reads.append(lowering.cast(dense["h"], bf16))
+        writes.append(lowering.temporary(f"{node.outputs[0]}.rounded", bf16, (3 if halves else 2, batch, hidden)))
+        fields |= {"rounded_h": pointer(reads[-1]), "rounded": pointer(writes[-1])}
     if "lengths" in dense:
         fields["fault"] = Pointer(FAULT)
-    reads, writes = [gates, weights, *dense.values()], [out, *last.values(), state]
-    work, turns = _nanoseconds(gates, hidden, format), max(1, int(steps)) * (2 if halves else 1)
+    work, turns = _nanoseconds(gates, hidden, format, node.rounded), max(1, int(steps)) * (2 if halves else 1)
     lowering.step(kernel, "recurrent_args", fields, reads, writes, work=work, turns=turns)
 
 
-def _nanoseconds(gates: View, hidden: int, format: Format) -> float:
-    """An estimate for one thread."""
+def _nanoseconds(gates: View, hidden: int, format: Format, dots: bool) -> float:
+    """An estimate for one thread. dots: products are dot products, of two numbers at once."""
     steps, batch, columns = map(int, gates.shape)
-    product = max(batch * columns * hidden * _FMA, columns * hidden * format.element_bytes * _BYTE)
+    fma = _FMA / 2 if dots else _FMA
+    product = max(batch * columns * hidden * fma, columns * hidden * format.element_bytes * _BYTE)
     return steps * (product + batch * columns * _ACTIVATION)

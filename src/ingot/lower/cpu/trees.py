@@ -4,28 +4,58 @@ from __future__ import annotations
 
 import math
 
-from ingot.dtype import DType, f32, f64
-from ingot.ir import Node
+import numpy as np
+
+from ingot import abi
+from ingot.dtype import DType, f32, f64, i32, i64, u8
+from ingot.ir import Node, TensorType
 from ingot.lower.cpu.rows import both, of, row
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
+from ingot.lower.recipe import Static
+from ingot.ops.trees import FALSE, FEATURE, MEMBERS, MEMBERS_END, MISSING, MODE, TRUE
 
 _STEP = 3.0  # nanoseconds of a row from one node to the next
 
 
-def _adds_up(lowering: Lowering, node: Node) -> str:
-    return "" if node.aggregate in ("sum", "average") else f"aggregate is {node.aggregate!r}, expected sum or average"
+def _known(lowering: Lowering, node: Node) -> str:
+    return "" if {*node.operands[1:3]} <= lowering.static else "the nodes are not constant"
+
+
+def _columns(table: Static, first: int, stop: int) -> Static:
+    rows = table.dims[0]
+    return table.derive("slice", starts=(0, first), stops=(rows, stop), steps=(1, 1))
+
+
+def _packed_nodes(nodes: Static, splits: Static) -> Static:
+    """What each step of a walk reads, side by side in 32 bits; a number that does not fit stays out of range."""
+    kind = _columns(nodes, MODE, MODE + 1)
+    for column, factor in ((MISSING, 8), (FEATURE, 16)):
+        times = Static(str(factor), (TensorType(i64, ()),), data=np.array(factor))
+        kind = kind.derive("add", _columns(nodes, column, column + 1).derive("mul", times))
+    whole = kind.derive("concat", _columns(nodes, TRUE, FALSE + 1), axis=1)
+    whole = whole.derive("clip", minimum=-(2.0**31), maximum=2.0**31 - 1).derive("cast", dtype=i32)
+    bits = splits.derive("cast", dtype=f32).derive("bitcast", dtype=i32)
+    return whole.derive("concat", bits.derive("reshape", shape=(nodes.dims[0], 1)), axis=1)
 
 
 def _trees(kernel: str, dtype: DType) -> None:
-    @row("tree_ensemble", kernel, both(of(dtype), _adds_up))
+    @row("tree_ensemble", kernel, both(of(dtype), _known))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.rows(node.operands[0])
-        tables = [lowering.contiguous(operand) for operand in node.operands[1:]]
-        splits, nodes, leaves, weights, targets, roots, members = tables
+        compared, table = (lowering.static_value(str(operand)) for operand in node.operands[1:3])
+        packed, ranges = _packed_nodes(table, compared), _columns(table, MEMBERS, MEMBERS_END + 1)
+        nodes, sets = lowering.weight(packed), lowering.weight(ranges)
+        tables = [lowering.contiguous(operand) for i, operand in enumerate(node.operands) if i not in (0, 2)]
+        splits, leaves, weights, targets, roots, members = tables
         out = lowering.result(node.output)
-        fields: dict[str, Field] = {
-            "x": pointer(x), "splits": pointer(splits), "nodes": pointer(nodes), "leaves": pointer(leaves),
+        writes, fields = [out], dict[str, Field]()
+        if node.aggregate in ("min", "max"):
+            writes.append(lowering.temporary(f"{node.output}.voted", u8, out.shape))
+            fields = {"voted": pointer(writes[1]), "merge": abi.constant(f"INGOT_MERGE_{node.aggregate}")}
+        fields |= {
+            "x": pointer(x), "splits": pointer(splits), "nodes": pointer(nodes), "sets": pointer(sets),
+            "leaves": pointer(leaves),
             "weights": pointer(weights), "targets": pointer(targets), "roots": pointer(roots),
             "members": pointer(members), "out": pointer(out), "fault": Pointer(FAULT),
             "rows": x.shape[0], "features": x.shape[1], "x_stride": x.strides[0],
@@ -34,7 +64,8 @@ def _trees(kernel: str, dtype: DType) -> None:
             "target_count": node.targets, "tree_count": roots.size, "member_count": members.size,
         }  # fmt: skip
         depth = 1 + math.log2(1 + splits.size / max(1, roots.size))
-        lowering.step(kernel, "tree_args", fields, [x, *tables], [out], work=x.shape[0] * roots.size * depth * _STEP)
+        work = x.shape[0] * roots.size * depth * _STEP
+        lowering.step(kernel, "tree_args", fields, [x, nodes, sets, *tables], writes, work=work)
 
 
 for _dtype in (f32, f64):

@@ -156,22 +156,28 @@ def _roi_align(
     g: Expansion, x: str, rois: str, batch: str, *, height: int, width: int, ratio: int, scale: float, mode: str,
     half_pixel: bool,
 ) -> str | None:  # fmt: skip
-    """Means of points as two products: with how much each row of an image adds to each bin of a region, and columns.
-
-    How many points a bin has must be known. A region that is an error of the op is given an image that does not exist.
-    """
-    if ratio == 0 or mode != "avg":
+    """How many points a bin has must be known. A region that is an error is given an image that does not exist."""
+    if ratio == 0:
         return None
-    regions = g.type(rois).dims[0]
-    channels, *sizes = g.type(x).dims[1:]
+    sizes = g.type(x).dims[2:]
     scaled = g.sub(g.mul(rois, float(scale)), 0.5 if half_pixel else 0.0)
-    tables = [
-        _bin_means(g, _column(g, scaled, 1 - i), _column(g, scaled, 3 - i), bins, ratio, size, half_pixel)
-        for i, (bins, size) in enumerate(zip((height, width), sizes, strict=True))
-    ]
     nothing = g.reduce_sum(g.mul(rois, 0.0), axes=(1,), keepdims=False)  # NaN for what is not finite
     is_good = g.logical_and(g.equal(nothing, 0.0), g.greater_equal(batch, 0))
     images = g.gather(x, g.where(is_good, batch, g.constant(_NOWHERE, i64)), axis=0)
+    axes = [
+        _points(g, _column(g, scaled, 1 - i), _column(g, scaled, 3 - i), bins, ratio, size, half_pixel)
+        for i, (bins, size) in enumerate(zip((height, width), sizes, strict=True))
+    ]
+    if mode == "max":
+        return _bin_maxima(g, images, axes)
+    tables = [_bin_means(g, *points, size) for points, size in zip(axes, sizes, strict=True)]
+    return _bin_products(g, images, tables)
+
+
+def _bin_products(g: Expansion, images: str, tables: list[str]) -> str:
+    """Means of points as two products: with how much each row of an image adds to each bin of a region, and columns."""
+    regions, channels, *sizes = g.type(images).dims
+    height, width = (g.type(table).dims[1] for table in tables)
     rows, columns = (
         g.reshape(table, shape=(regions, 1, bins, size))
         for table, bins, size in zip(tables, (height, width), sizes, strict=True)
@@ -187,19 +193,58 @@ def _column(g: Expansion, table: str, index: int) -> str:
     return g.slice(table, starts=(0, index), stops=(rows, index + 1), steps=(1, 1))
 
 
-def _bin_means(
+def _bin_maxima(g: Expansion, images: str, axes: list[tuple[str, str]]) -> str:
+    """The largest of what the points of each bin read, each of the four elements for itself."""
+    regions, channels, *sizes = g.type(images).dims
+    dtype, best = g.type(images).dtype, None
+    flat = g.reshape(images, shape=(regions, channels, math.prod(sizes)))
+    spread = [g.type(place).dims[1:] for place, _ in axes]
+    count = math.prod(dim for dims in spread for dim in dims)
+
+    def taps(place: str, is_near: str, size: int, shape: tuple[int, ...]) -> list[tuple[str, str]]:
+        """The index and the weight of the two elements that points lie between."""
+        first = g.clip(g.floor(place), maximum=float(max(size - 2, 0)))
+        high, counts = g.sub(place, first), g.cast(is_near, dtype=dtype)
+        weights = g.sub(g.constant(1, dtype), high), high
+        indices = first, g.clip(g.add(first, 1.0), maximum=float(size - 1))
+        return [
+            (g.reshape(g.cast(i, dtype=i64), shape=shape), g.reshape(g.mul(w, counts), shape=shape))
+            for i, w in zip(indices, weights, strict=True)
+        ]
+
+    beside = (1,) * len(spread[1])
+    rows = taps(*axes[0], sizes[0], (regions, 1, *spread[0], *beside))
+    columns = taps(*axes[1], sizes[1], (regions, 1, *(1,) * len(spread[0]), *spread[1]))
+    for (row, down), (column, across) in itertools.product(rows, columns):
+        index = g.reshape(g.add(g.mul(row, sizes[1]), column), shape=(regions, 1, count))
+        read = g.gather_elements(flat, g.expand(index, shape=(regions, channels, count)), axis=2)
+        read = g.mul(g.mul(g.reshape(read, shape=(regions, channels, *spread[0], *spread[1])), down), across)
+        read = g.reduce_max(read, axes=(3, 5), keepdims=False)
+        best = read if best is None else g.maximum(best, read)
+    assert best is not None
+    return best
+
+
+def _points(
     g: Expansion, start: str, stop: str, bins: int, points: int, size: int, half_pixel: bool
-) -> str:  # fmt: skip
-    """How much each of `size` elements adds to the mean of the points of each bin: [regions, bins, size]."""
+) -> tuple[str, str]:  # fmt: skip
+    """Where the points of bins lie along an axis, and whether they count: both [regions, bins, points]."""
     regions, dtype = g.type(start).dims[0], g.type(start).dtype
     length = g.sub(stop, start)
     step = g.div(length if half_pixel else g.maximum(length, 1.0), float(bins))
     parts = (np.arange(bins)[:, None] + (np.arange(points) + 0.5) / points).reshape(1, bins * points)
     place = g.add(start, g.mul(step, g.constant(parts, dtype)))
     is_near = g.logical_and(g.greater_equal(place, -1.0), g.less_equal(place, float(size)))
-    place = g.reshape(g.clip(place, minimum=0.0, maximum=float(size - 1)), shape=(regions, bins * points, 1))
+    place = g.clip(place, minimum=0.0, maximum=float(size - 1))
+    shape = (regions, bins, points)
+    return g.reshape(place, shape=shape), g.reshape(is_near, shape=shape)
+
+
+def _bin_means(g: Expansion, place: str, is_near: str, size: int) -> str:
+    """How much each of `size` elements adds to the mean of the points of each bin: [regions, bins, size]."""
+    (regions, bins, points), dtype = g.type(place).dims, g.type(place).dtype
+    place, is_near = (g.reshape(each, shape=(regions, bins * points, 1)) for each in (place, is_near))
     apart = g.abs(g.sub(place, g.constant(np.arange(size), dtype)))
-    weight = g.relu(g.sub(1.0, apart))
-    weight = g.mul(weight, g.cast(g.reshape(is_near, shape=(regions, bins * points, 1)), dtype=dtype))
+    weight = g.mul(g.relu(g.sub(1.0, apart)), g.cast(is_near, dtype=dtype))
     whole = g.reshape(weight, shape=(regions, bins, points, size))
     return g.reduce_mean(whole, axes=(2,), keepdims=False)
