@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -19,6 +19,7 @@ from ingot import abi
 from ingot.dim import Expr, Values, bind, check_shape, has_size, symbols_of
 from ingot.dtype import DType, from_numpy
 from ingot.errors import LimitError, LoadError
+from ingot.op import OPS, REQUIRED, Op, Sample
 from ingot.types import (
     OptionalType,
     SequenceType,
@@ -42,56 +43,6 @@ __all__ = [
 MAX_RANK = abi.constant("INGOT_MAX_RANK")  # of a tensor
 MAX_NODES = 1_000_000  # of a graph
 KINDS = ("input", "weight", "constant", "state", "activation")
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One test case of an op: operand types such as `x[2,5,64] ids:i64<7[3]`, and attributes."""
-
-    operands: str
-    attributes: dict[str, Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Op:
-    """What an op means, whoever runs it. Made by `ops.define.op`; see there for each field."""
-
-    name: str
-    function: Callable[..., Any]
-    infer: Callable[..., Any]
-    operand_names: tuple[str, ...]
-    optional_operands: frozenset[str]
-    variadic: bool
-    attributes: dict[str, Any]  # name -> default, or REQUIRED
-    attribute_types: dict[str, Any]  # name -> annotation
-    outputs: int  # 0: as many as its inference says
-    view: bool
-    computes: bool
-    inplace: tuple[int, ...]
-    acts_on: str
-    samples: tuple[Sample, ...]
-    tolerance: dict[DType, float]
-    domain: tuple[float, float]
-    any_type: bool
-    expand: Callable[..., Any] | None
-    doc: str
-
-    def misuse(self, operands: Sequence[str | None], attributes: Mapping[str, Any]) -> str:
-        """What is wrong with a use of this op before any type is looked at; "" when nothing is."""
-        unknown = sorted(set(attributes) - set(self.attributes))
-        missing = [k for k, v in self.attributes.items() if v is REQUIRED and k not in attributes]
-        if unknown or missing:
-            return f"{self.name}: unknown attributes {unknown}, missing {missing}"
-        names, optional = self.operand_names, self.optional_operands
-        count = self.variadic or len(names) - len(optional) <= len(operands) <= len(names)
-        absent = {names[min(i, len(names) - 1)] for i, o in enumerate(operands) if o is None} if count else set()
-        if not count or not absent <= optional:
-            return f"{self.name}: bad operands, got {list(operands)}, expected {list(names)}"
-        return ""
-
-
-REQUIRED = object()
-OPS: dict[str, Op] = {}
 
 
 class Node:

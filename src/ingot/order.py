@@ -52,7 +52,7 @@ def _outlive(steps: list[Step], touched: list[set[str]], place: int, tensors: se
 def _meets(views: Sequence[View], others: Mapping[str, list[View]]) -> bool:
     """Whether a view overlaps another of its tensor."""
     for view in views:
-        for other in others[view.tensor] if view.tensor in others else ():
+        for other in others.get(view.tensor, ()):
             (low, high), (begin, end) = view.extent, other.extent
             if low < end and begin < high:
                 return True

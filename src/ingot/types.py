@@ -23,7 +23,7 @@ class TensorType:
     is_static: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "is_static", all([isinstance(dim, int) for dim in self.shape]))
+        object.__setattr__(self, "is_static", all(isinstance(dim, int) for dim in self.shape))
 
     def __str__(self) -> str:
         dims = ", ".join("?" if d is None else str(d) for d in self.shape)

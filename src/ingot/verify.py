@@ -311,7 +311,7 @@ def _names(text: str) -> list[str | int]:
 def _numbers(fields: Mapping[str, Any], names: Sequence[str | int]) -> list[int]:
     found: list[int] = []
     for name in names:
-        value = fields.get(name, 0) if name.__class__ is str else name
+        value: Any = name if isinstance(name, int) else fields.get(name, 0)
         if value.__class__ is tuple:
             found += value
         else:

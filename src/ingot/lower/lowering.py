@@ -10,24 +10,26 @@ from typing import NamedTuple
 import numpy as np
 
 from ingot.dtype import DType, f32
-from ingot.ir import Graph, Node, TensorType, Type, is_sized
+from ingot.ir import Graph, Node, TensorType, is_sized
 from ingot.lower.cost import Cost
 from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor, moved, moved_field
-from ingot.lower.recipe import Recipe, Static, make_recipe, static_value, static_values
+from ingot.lower.recipe import Recipe, Static, make_recipe, panel_tables, static_value, static_values
 from ingot.lower.strip import StripGroup, StripLimits, find_strips
 from ingot.lower.target import Target
 from ingot.lower.topological import topological
 from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides, reshaped_order
+from ingot.lower.widen import foreign_values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
     """What a backend knows about an op: a kernel, when it applies, how to add the step.
 
-    conditions: each says why not, or "". avoid: why a later row is the better choice, although this kernel could do it; or "". misplaced: the same, where
-    that follows from how operands lie in memory, which only the walk knows: the others are asked once for a node.
+    conditions: each says why not, or "". avoid: why a later row is the better choice, although this kernel could do it;
+    or "". misplaced: the same, where that follows from how operands lie in memory, which only the walk knows: others
+    are asked once for a node.
     """
 
     op: str
@@ -88,7 +90,7 @@ class Lowering:
         self.node_name = ""
         self._asked: dict[Node, Asked] = {}
         self._reasons: dict[Node, dict[Callable[[Lowering, Node], str], str]] = {}
-        self._foreign = _foreign_values(graph)
+        self._foreign = foreign_values(graph)
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
         self._statics: dict[str, Static] = {}
         # What `matrix` has packed by steps.
@@ -101,7 +103,7 @@ class Lowering:
         self._work: list[float] = []  # nanoseconds of each step on one thread, as its row estimates
         self._scalars: dict[tuple[float, DType], str] = {}
         self._stand_ins: dict[str, tuple[View, View]] = {}  # tensor -> what is written, where it belongs
-        self._panel_tables = self._find_panel_tables()
+        self._panel_tables = panel_tables(graph, self.static)
 
     # -- the walk -----------------------------------------------------------------------------------------------
 
@@ -587,27 +589,6 @@ class Lowering:
             if all(o in self.graph.states or o in self.static or o in found for o in operands):
                 found[node.output] = node
         return found
-
-    def _find_panel_tables(self) -> set[str]:
-        """Static [n, k] values that some matmul wants packed by rows."""
-        found = set()
-        for node in self.graph.nodes:
-            if node.op.name != "matmul" or not node.transpose_b or node.operands[1] not in self.static:
-                continue
-            if self.graph.type(str(node.operands[1])).rank == 2:
-                found.add(str(node.operands[1]))
-        return found
-
-
-def _foreign_values(graph: Graph) -> dict[str | None, str]:
-    """The values that no kernel may be given, whatever it does with them, and why."""
-    reasons: dict[Type, str] = {}
-    for type in graph.types:
-        if not isinstance(type, TensorType) or not type.is_static:
-            reasons[type] = f"the shape of {type} depends on data"
-        elif not type.dtype.is_native:
-            reasons[type] = f"kernels have no {type.dtype}"
-    return {n: reasons[v.type] for n, v in graph.values.items() if v.type in reasons} if reasons else {}
 
 
 def pointer(view: View) -> Pointer:

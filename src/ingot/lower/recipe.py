@@ -444,3 +444,14 @@ def make_recipe(
     for each in beside:
         key += f" by groups of {group} ({each.text()})"
     return Recipe(key, value, layout, transposed, format, beside, group)
+
+
+def panel_tables(graph: Graph, static: set[str]) -> set[str]:
+    """Static [n, k] values that some matmul wants packed by rows."""
+    found = set()
+    for node in graph.nodes:
+        if node.op.name != "matmul" or not node.transpose_b or node.operands[1] not in static:
+            continue
+        if graph.type(str(node.operands[1])).rank == 2:
+            found.add(str(node.operands[1]))
+    return found

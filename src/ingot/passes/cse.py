@@ -57,7 +57,7 @@ def _content(attribute: Any) -> Any:
     if isinstance(attribute, float):
         return repr(attribute)
     if isinstance(attribute, tuple):
-        if all([v.__class__ is int for v in attribute]):
+        if {v.__class__ for v in attribute} == {int}:
             return attribute
         return tuple((type(v), _content(v)) for v in attribute)
     return id(attribute) if isinstance(attribute, Graph) else attribute

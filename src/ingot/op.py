@@ -1,0 +1,59 @@
+"""What an op means: a row of the table `OPS`, and the test cases that it brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ingot.dtype import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One test case of an op: operand types such as `x[2,5,64] ids:i64<7[3]`, and attributes."""
+
+    operands: str
+    attributes: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """What an op means, whoever runs it. Made by `ops.define.op`; see there for each field."""
+
+    name: str
+    function: Callable[..., Any]
+    infer: Callable[..., Any]
+    operand_names: tuple[str, ...]
+    optional_operands: frozenset[str]
+    variadic: bool
+    attributes: dict[str, Any]  # name -> default, or REQUIRED
+    attribute_types: dict[str, Any]  # name -> annotation
+    outputs: int  # 0: as many as its inference says
+    view: bool
+    computes: bool
+    inplace: tuple[int, ...]
+    acts_on: str
+    samples: tuple[Sample, ...]
+    tolerance: dict[DType, float]
+    domain: tuple[float, float]
+    any_type: bool
+    expand: Callable[..., Any] | None
+    doc: str
+
+    def misuse(self, operands: Sequence[str | None], attributes: Mapping[str, Any]) -> str:
+        """What is wrong with a use of this op before any type is looked at; "" when nothing is."""
+        unknown = sorted(set(attributes) - set(self.attributes))
+        missing = [k for k, v in self.attributes.items() if v is REQUIRED and k not in attributes]
+        if unknown or missing:
+            return f"{self.name}: unknown attributes {unknown}, missing {missing}"
+        names, optional = self.operand_names, self.optional_operands
+        count = self.variadic or len(names) - len(optional) <= len(operands) <= len(names)
+        absent = {names[min(i, len(names) - 1)] for i, o in enumerate(operands) if o is None} if count else set()
+        if not count or not absent <= optional:
+            return f"{self.name}: bad operands, got {list(operands)}, expected {list(names)}"
+        return ""
+
+
+REQUIRED = object()
+OPS: dict[str, Op] = {}
