@@ -8,7 +8,7 @@ from ingot.dtype import DType, f32, i32, u8
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import convolve
 from ingot.load.onnx.linear import multiply
-from ingot.load.onnx.registry import MICROSOFT, onnx
+from ingot.load.onnx.registry import onnx
 from ingot.ops.quantize import FLOATS
 
 
@@ -127,47 +127,3 @@ def _requantised(call: Call, sums: str, scale: str, zero: int) -> str:
         raise call.unsupported(f"zero points of the result of type {call.type(zero)}")
     one = build.scalar(1.0, f32)
     return build.quantize(scaled, one, zero_point, axis=0, block=0, dtype=call.type(zero).dtype, precision=f32)
-
-
-@onnx("MatMulNBits", domain=MICROSOFT)
-def matmul_nbits(call: Call) -> str:
-    """A product with rows of 2, 4 or 8 bits, whose blocks along the sum have a scale and a zero point of their own.
-
-    B u8 [N, blocks, bytes], the first element of a byte in its low bits. It is made wide before the first run.
-    """
-    build, dtype = call.build, call.type(0).dtype
-    rows, columns, block = call.attr_int("N"), call.attr_int("K"), call.attr_int("block_size")
-    bits = call.attr_int("bits", 4)
-    if bits not in (2, 4, 8) or block < 16 or block & (block - 1) or min(rows, columns) < 1 or call.has(4):
-        raise call.unsupported(f"{bits} bits in blocks of {block}, {rows} x {columns}, or an order of columns")
-    blocks = -(-columns // block)
-    if call.type(1).shape != (rows, blocks, block * bits // 8) or call.type(1).dtype is not u8:
-        raise call.malformed(f"operand {call.type(1)}, expected u8[{rows}, {blocks}, {block * bits // 8}]")
-    wide = call.cast(_unpacked(call, call[1], bits), f32)
-    zero: str | None = None
-    if call.has(3) and call.type(3).dtype is u8:
-        packed = call.reshape(call[3], (rows, -(-blocks * bits // 8)))
-        zero = call.cast(call.slice(_unpacked(call, packed, bits), 1, 0, blocks), f32)
-    elif call.has(3):
-        zero = call.cast(call[3], f32)
-    centre = build.scalar(2 ** (bits - 1), f32) if zero is None else call.reshape(zero, (rows, blocks, 1))
-    scale = call.reshape(call.cast(call[2], f32), (rows, blocks, 1))
-    weight = call.reshape(build.mul(build.sub(wide, centre), scale), (rows, blocks * block))
-    weight = weight if blocks * block == columns else call.slice(weight, 1, 0, columns)
-    product = multiply(call, call.cast(call[0], f32), weight, transpose_b=True)
-    product = build.add(product, call.cast(call[5], f32)) if call.has(5) else product
-    return call.cast(product, dtype)
-
-
-def _unpacked(call: Call, x: str, bits: int) -> str:
-    """Bytes [..., n] as [..., n * 8 / bits] numbers of so many bits, the lowest first."""
-    if bits == 8:
-        return x
-    build, shape = call.build, call.known_shape(call.build.type(x))
-    mask = build.scalar(2**bits - 1, u8)
-    parts = [
-        build.bitwise_and(build.shift_right(x, build.scalar(shift, u8)) if shift else x, mask)
-        for shift in range(0, 8, bits)
-    ]
-    columns = build.concat(*(call.reshape(part, (*shape, 1)) for part in parts), axis=len(shape))
-    return call.reshape(columns, (*shape[:-1], shape[-1] * len(parts)))
