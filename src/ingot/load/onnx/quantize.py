@@ -9,6 +9,7 @@ from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import convolve
 from ingot.load.onnx.linear import multiply
 from ingot.load.onnx.registry import onnx
+from ingot.ops.integer import BYTES
 from ingot.ops.quantize import FLOATS
 
 
@@ -51,33 +52,61 @@ def _granularity(call: Call) -> tuple[int, int]:
     return call.attr_axis("axis", 1, call.type(0).rank), block
 
 
+@onnx("DynamicQuantizeLinear")
+def dynamic_quantize_linear(call: Call) -> tuple[str, ...]:
+    return call.build.add_all("dynamic_quantize", call[0])
+
+
 @onnx("MatMulInteger")
 def matmul_integer(call: Call) -> str:
-    return multiply(call, centred(call, 0, 2, i32, rows=True), centred(call, 1, 3, i32))
+    return _product(call, (0, 2), (1, 3), i32)
 
 
 @onnx("ConvInteger")
 def conv_integer(call: Call) -> str:
-    return convolve(call, centred(call, 0, 2, i32), centred(call, 1, 3, i32, filters=True), None)
+    return _convolution(call, (0, 2), (1, 3), None)
 
 
 @onnx("QLinearMatMul")
 def qlinear_matmul(call: Call) -> str:
     """The scale of the sums is computed from the three scales first."""
     build, wide = call.build, i32 if call.type(0).dtype.kind in "iu" and call.type(3).dtype.kind in "iu" else f32
-    sums = multiply(call, centred(call, 0, 2, wide, rows=True), centred(call, 3, 5, wide))
+    sums = _product(call, (0, 2), (3, 5), wide)
     rank = build.type(sums).rank
     scale = build.mul(_scale(call, 1, rank, rows=True), _scale(call, 4, rank))
-    return _requantised(call, sums, build.div(scale, _scale(call, 6, rank, rows=True)), 7)
+    return _requantised(call, sums, build.div(scale, _scale(call, 6, rank, rows=True)), 7, rank - 1)
 
 
 @onnx("QLinearConv")
 def qlinear_conv(call: Call) -> str:
     build, rank = call.build, call.type(0).rank
-    x, filters = centred(call, 0, 2, i32), centred(call, 3, 5, i32, filters=True)
-    sums = convolve(call, x, filters, call.get(8))
+    sums = _convolution(call, (0, 2), (3, 5), call.get(8))
     scale = build.mul(_scale(call, 1, 0), _scale(call, 4, rank - 1, filters=True))
-    return _requantised(call, sums, build.div(scale, _scale(call, 6, 0)), 7)
+    return _requantised(call, sums, build.div(scale, _scale(call, 6, 0)), 7, 1)
+
+
+def _product(call: Call, left: tuple[int, int], right: tuple[int, int], wide: DType) -> str:
+    """The sums of a product of two operands less their zero points; each as places of an operand and of that."""
+    (a, a_zero), (b, b_zero) = left, right
+    types = call.type(a), call.type(b)
+    zeros = call.type(a_zero) if call.has(a_zero) else None, call.type(b_zero) if call.has(b_zero) else None
+    one_each = (types[1].shape[-1:], (1,), ())
+    fits = all(type.dtype in BYTES and type.rank > 1 for type in types)
+    fits = fits and (zeros[0] is None or zeros[0].shape in ((), (1,))) and (zeros[1] is None or zeros[1].shape in one_each)
+    if fits:
+        return call.build.matmul_integer(call[a], call[b], None, call.get(a_zero), call.get(b_zero))
+    return multiply(call, centred(call, a, a_zero, wide, rows=True), centred(call, b, b_zero, wide))
+
+
+def _convolution(call: Call, image: tuple[int, int], filters: tuple[int, int], bias: str | None) -> str:
+    """The sums of a convolution of an operand with another, less their zero points."""
+    (x, x_zero), (w, w_zero) = image, filters
+    one_each = (call.type(w).shape[:1], (1,), ())
+    fits = call.type(x).dtype in BYTES and call.type(w).dtype in BYTES
+    fits = fits and (not call.has(x_zero) or call.type(x_zero).shape in one_each[1:])
+    if fits and (not call.has(w_zero) or call.type(w_zero).shape in one_each):
+        return convolve(call, call[x], call[w], bias, call.get(x_zero), call.get(w_zero), op="conv_integer")
+    return convolve(call, centred(call, x, x_zero, i32), centred(call, w, w_zero, i32, filters=True), bias)
 
 
 def centred(call: Call, index: int, zero: int, dtype: DType, *, rows: bool = False, filters: bool = False) -> str:
@@ -119,9 +148,16 @@ def _along(call: Call, x: str, rank: int, *, rows: bool, filters: bool) -> str:
     return x
 
 
-def _requantised(call: Call, sums: str, scale: str, zero: int) -> str:
+def _requantised(call: Call, sums: str, scale: str, zero: int, axis: int) -> str:
+    """Sums as integers again. scale: one number, or one for each index of the axis; or anything that broadcasts."""
     build = call.build
-    scaled = build.mul(call.cast(sums, f32), scale)
+    rank, count = build.type(scale).rank, build.type(sums).shape[axis]
+    column = build.type(sums).rank - axis
+    if build.type(sums).dtype is i32 and (rank == 0 or (build.type(scale).shape[0] == count and rank == column)):
+        scale = scale if rank < 2 else call.reshape(scale, (count,))
+        scaled = build.dequantize(sums, scale, axis=axis if rank else 0, block=0, dtype=f32)
+    else:
+        scaled = build.mul(call.cast(sums, f32), scale)
     zero_point = call.reshape(call[zero], ()) if call.type(zero).shape == (1,) else call[zero]
     if build.type(zero_point).rank:
         raise call.unsupported(f"zero points of the result of type {call.type(zero)}")

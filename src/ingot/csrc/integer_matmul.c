@@ -1,0 +1,97 @@
+/* integer_matmul.c: products of integers of 8 bits that are both computed, for each of a batch. A part packs the panels
+ * that it takes. */
+#include "integer.h"
+
+/* What a part has in scratch: a panel, then rows. */
+typedef struct {
+  const integer_matmul_args *g;
+  const integer_tile *tiles;
+  int64_t row_stride;
+  int8_t *panel;
+  uint8_t *rows;
+  int32_t zero, other_zero;
+} integer_pairs;
+
+/* The panel of `columns` columns at b, as i8, and what is added to the sums of each. */
+static inline void integer_pack(const integer_pairs *t, const uint8_t *b, int64_t columns, int32_t *added) {
+  const integer_matmul_args *g = t->g;
+  const int64_t fours = (g->k + 3) / 4;
+  memset(added, 0, INGOT_PANEL * sizeof *added);
+  if (columns < INGOT_PANEL || g->k % 4) memset(t->panel, 0, (size_t)(fours * 4 * INGOT_PANEL));
+  for (int64_t j = 0; j < columns; j++) {
+    const uint8_t *from = b + j * g->b_n_stride;
+    int8_t *to = t->panel + 4 * j;
+    int32_t sum = 0;
+    for (int64_t i = 0; i < g->k; i++) {
+      const int8_t code = (int8_t)(from[i * g->b_k_stride] ^ g->b_flip);
+      to[i / 4 * 4 * INGOT_PANEL + i % 4] = code;
+      sum += code;
+    }
+    added[j] = -t->zero * (sum - (int32_t)g->k * t->other_zero);
+  }
+}
+
+/* Rows as u8, in whole fours. */
+static inline const uint8_t *integer_rows(const integer_pairs *t, const uint8_t *a, int64_t count, int64_t *stride) {
+  const integer_matmul_args *g = t->g;
+  *stride = g->a_stride;
+  if (g->k % 4 == 0 && !g->a_flip) return a;
+  *stride = t->row_stride;
+  for (int64_t i = 0; i < count; i++) {
+    uint8_t *row = t->rows + i * t->row_stride;
+    memcpy(row, a + i * g->a_stride, (size_t)g->k);
+    memset(row + g->k, 0, 4);
+    for (int64_t j = 0; g->a_flip && j < g->k; j++) row[j] ^= 128;
+  }
+  return t->rows;
+}
+
+/* All rows of one panel of one of the batch. */
+static inline void integer_pair(const integer_pairs *t, const integer_finish *f, const uint8_t *a, const uint8_t *b,
+                                int64_t column, uint8_t *c) {
+  const integer_matmul_args *g = t->g;
+  const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL, item = integer_bytes(f->result);
+  int32_t sums[INGOT_INTEGER_PIXELS * INGOT_PANEL], added[INGOT_PANEL];
+  integer_pack(t, b + column * g->b_n_stride, columns, added);
+  for (int64_t begin = 0; begin < g->m; begin += INGOT_INTEGER_PIXELS) {
+    const int64_t count = g->m - begin < INGOT_INTEGER_PIXELS ? g->m - begin : INGOT_INTEGER_PIXELS;
+    int64_t stride;
+    const uint8_t *rows = integer_rows(t, a + begin * g->a_stride, count, &stride);
+    integer_panel(t->tiles, rows, stride, count, g->k, t->panel, sums);
+    for (int64_t i = 0; i < count; i++) {
+      int32_t *row = sums + i * INGOT_PANEL, less = 0;
+      for (int64_t k = 0; t->other_zero && k < g->k; k++) less += rows[i * stride + k];
+      for (int64_t j = 0; less && j < columns; j++) row[j] -= t->other_zero * less;
+      for (int64_t j = 0; j < columns; j += 16)
+        integer_columns(f, row + j, added + j, column + j, columns - j < 16 ? columns - j : 16,
+                        c + ((begin + i) * g->c_stride + column + j) * item);
+    }
+  }
+}
+
+void K(integer_matmul)(const void *args, int32_t part, int32_t parts) {
+  const integer_matmul_args *g = args;
+  const integer_finish finish = {g->scale, NULL, g->scale_step, g->act_alpha, g->act_beta, g->activation, g->result,
+                                 g->out_scale, g->out_zero};
+  const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
+  uint8_t *scratch = (uint8_t *)(g->scratch + part * g->scratch_stride);
+  const integer_pairs pairs = {
+    .g = g, .tiles = INTEGER_TILES, .row_stride = (g->k + 63) / 64 * 64 + 64, .panel = (int8_t *)scratch,
+    .rows = scratch + (g->k + 3) / 4 * 4 * INGOT_PANEL, .zero = (g->a_zero ? *g->a_zero : 0) ^ g->a_flip,
+    .other_zero = (int8_t)((g->b_zero ? *g->b_zero : 0) ^ g->b_flip)};
+  int64_t count = panels;
+  for (int32_t d = 0; d < g->batch_rank; d++) count *= g->batch_shape[d];
+  const int64_t end = part_begin(count, part + 1, parts);
+  for (int64_t i = part_begin(count, part, parts); i < end; i++) {
+    int64_t batch = i / panels, a = 0, b = 0, c = 0;
+    for (int32_t d = g->batch_rank - 1; d >= 0; d--) {
+      const int64_t at = batch % g->batch_shape[d];
+      batch /= g->batch_shape[d];
+      a += at * g->a_batch_strides[d];
+      b += at * g->b_batch_strides[d];
+      c += at * g->c_batch_strides[d];
+    }
+    integer_pair(&pairs, &finish, (const uint8_t *)g->a + a, (const uint8_t *)g->b + b, i % panels * INGOT_PANEL,
+                 (uint8_t *)g->c + c * integer_bytes(finish.result));
+  }
+}
