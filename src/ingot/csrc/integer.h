@@ -8,12 +8,12 @@
 #include "gemm.h"
 
 /* sums[rows, 32], to which earlier ones are added where `more` is set: a[rows, 4 fours] of u8 times one panel of i8,
- * [fours][32][4]. */
+ * [fours][32][4]; of the panel as many columns as there are, or some more. */
 typedef struct {
   const uint8_t *a;
   int64_t a_stride;
   const int8_t *b;
-  int64_t fours;
+  int64_t fours, columns;
   int32_t *sums;
   int32_t more;
 } integer_strip;
@@ -93,28 +93,29 @@ static inline integer_sums integer_widened(integer_sums sum, integer_sums a, int
 }
 #endif
 
-/* A tile of `rows`, a constant, whose products `dot` adds; attributes: of a function that has it. */
-#define INTEGER_TILE(name, attributes, rows, dot)                                                              \
-  static attributes void K(name##_##rows)(const integer_strip *s) {                                            \
-    for (int64_t column = 0; column < INGOT_PANEL; column += INTEGER_WIDTH * INTEGER_LANES) {                  \
-      integer_sums sum[rows][INTEGER_WIDTH];                                                                   \
+/* A tile of `rows` and `width` registers a row, constants, whose products `dot` adds; attributes: of a function that
+ * has it. */
+#define INTEGER_TILE(name, attributes, rows, width, dot)                                                       \
+  static attributes void K(name##_##rows##_##width)(const integer_strip *s) {                                  \
+    for (int64_t column = 0; column < s->columns; column += width * INTEGER_LANES) {                           \
+      integer_sums sum[rows][width];                                                                           \
       INGOT_UNROLL for (int i = 0; i < rows; i++) {                                                            \
-        INGOT_UNROLL for (int j = 0; j < INTEGER_WIDTH; j++)                                                   \
+        INGOT_UNROLL for (int j = 0; j < width; j++)                                                           \
           sum[i][j] = s->more ? integer_read(s->sums + i * INGOT_PANEL + column + j * INTEGER_LANES)           \
                               : integer_none();                                                                \
       }                                                                                                        \
       const int8_t *b = s->b + 4 * column;                                                                     \
       const uint8_t *a = s->a;                                                                                 \
       for (int64_t k = 0; k < s->fours; k++, a += 4, b += 4 * INGOT_PANEL) {                                   \
-        integer_sums w[INTEGER_WIDTH];                                                                         \
-        INGOT_UNROLL for (int j = 0; j < INTEGER_WIDTH; j++) w[j] = integer_read(b + 4 * j * INTEGER_LANES);   \
+        integer_sums w[width];                                                                                 \
+        INGOT_UNROLL for (int j = 0; j < width; j++) w[j] = integer_read(b + 4 * j * INTEGER_LANES);           \
         INGOT_UNROLL for (int i = 0; i < rows; i++) {                                                          \
           const integer_sums four = integer_spread(a + i * s->a_stride);                                       \
-          INGOT_UNROLL for (int j = 0; j < INTEGER_WIDTH; j++) sum[i][j] = dot(sum[i][j], four, w[j]);         \
+          INGOT_UNROLL for (int j = 0; j < width; j++) sum[i][j] = dot(sum[i][j], four, w[j]);                 \
         }                                                                                                      \
       }                                                                                                        \
       INGOT_UNROLL for (int i = 0; i < rows; i++) {                                                            \
-        INGOT_UNROLL for (int j = 0; j < INTEGER_WIDTH; j++)                                                   \
+        INGOT_UNROLL for (int j = 0; j < width; j++)                                                           \
           integer_write(s->sums + i * INGOT_PANEL + column + j * INTEGER_LANES, sum[i][j]);                    \
       }                                                                                                        \
     }                                                                                                          \
@@ -122,18 +123,22 @@ static inline integer_sums integer_widened(integer_sums sum, integer_sums a, int
 
 typedef void (*integer_tile)(const integer_strip *s);
 
-#define INTEGER_WIDENED(rows) INTEGER_TILE(integer_widened, , rows, integer_widened)
-#define INTEGER_WIDENED_OF(rows) K(integer_widened_##rows),
+/* By rows, those of one register a row first: for panels of so few columns. */
+#define INTEGER_WIDENED(rows) \
+  INTEGER_TILE(integer_widened, , rows, 1, integer_widened) INTEGER_TILE(integer_widened, , rows, 2, integer_widened)
+#define INTEGER_WIDENED_OF(rows) {K(integer_widened_##rows##_1), K(integer_widened_##rows##_2)},
 INTEGER_SHAPES(INTEGER_WIDENED)
-static const integer_tile integer_widened_tiles[] = {INTEGER_SHAPES(INTEGER_WIDENED_OF)};
+static const integer_tile integer_widened_tiles[][2] = {INTEGER_SHAPES(INTEGER_WIDENED_OF)};
 
 /* On AVX-512 only some CPUs have dot products of bytes. */
 #if defined(ISA_avx512)
 #define INTEGER_VNNI __attribute__((target("avx512vnni")))
-#define INTEGER_DOTS(rows) INTEGER_TILE(integer_dots, INTEGER_VNNI, rows, _mm512_dpbusd_epi32)
-#define INTEGER_DOTS_OF(rows) K(integer_dots_##rows),
+#define INTEGER_DOTS(rows)                                                    \
+  INTEGER_TILE(integer_dots, INTEGER_VNNI, rows, 1, _mm512_dpbusd_epi32)      \
+  INTEGER_TILE(integer_dots, INTEGER_VNNI, rows, 2, _mm512_dpbusd_epi32)
+#define INTEGER_DOTS_OF(rows) {K(integer_dots_##rows##_1), K(integer_dots_##rows##_2)},
 INTEGER_SHAPES(INTEGER_DOTS)
-static const integer_tile integer_dots_tiles[] = {INTEGER_SHAPES(INTEGER_DOTS_OF)};
+static const integer_tile integer_dots_tiles[][2] = {INTEGER_SHAPES(INTEGER_DOTS_OF)};
 #define INTEGER_TILES (__builtin_cpu_supports("avx512vnni") ? integer_dots_tiles : integer_widened_tiles)
 #else
 #define INTEGER_TILES integer_widened_tiles
@@ -141,9 +146,13 @@ static const integer_tile integer_dots_tiles[] = {INTEGER_SHAPES(INTEGER_DOTS_OF
 
 #define INTEGER_STRIP 1024 /* elements of k that rows and a panel share a cache for */
 
-/* sums[rows, 32] = a[rows, k] times one panel; whole fours are read, those past the end meet zeros. */
-static inline void integer_panel(const integer_tile *tiles, const uint8_t *a, int64_t a_stride, int64_t rows, int64_t k,
-                                 const int8_t *b, int32_t *sums) {
+/* Of the tiles of a row count, the one for so many columns. */
+static inline int integer_wide(int64_t columns) { return INTEGER_WIDTH > 1 && columns > INTEGER_LANES; }
+
+/* sums[rows, 32] = a[rows, k] times one panel, as far as there are columns; whole fours are read, those past the end
+ * meet zeros. */
+static inline void integer_panel(const integer_tile (*tiles)[2], const uint8_t *a, int64_t a_stride, int64_t rows,
+                                 int64_t k, const int8_t *b, int64_t columns, int32_t *sums) {
   const int64_t fours = (k + 3) / 4, blocks = (rows + INTEGER_ROWS - 1) / INTEGER_ROWS;
   if (!fours) memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
   for (int64_t first = 0; first < fours; first += INTEGER_STRIP / 4) {
@@ -152,14 +161,15 @@ static inline void integer_panel(const integer_tile *tiles, const uint8_t *a, in
       const int64_t begin = part_begin(rows, (int32_t)i, (int32_t)blocks);
       const integer_strip strip = {
         .a = a + begin * a_stride + 4 * first, .a_stride = a_stride, .b = b + 4 * first * INGOT_PANEL,
-        .fours = left < INTEGER_STRIP / 4 ? left : INTEGER_STRIP / 4, .sums = sums + begin * INGOT_PANEL,
-        .more = first > 0};
-      tiles[part_begin(rows, (int32_t)i + 1, (int32_t)blocks) - begin - 1](&strip);
+        .fours = left < INTEGER_STRIP / 4 ? left : INTEGER_STRIP / 4, .columns = columns,
+        .sums = sums + begin * INGOT_PANEL, .more = first > 0};
+      const int64_t count = part_begin(rows, (int32_t)i + 1, (int32_t)blocks) - begin;
+      tiles[count - 1][integer_wide(columns)](&strip);
     }
   }
 }
 
-/* What becomes of sums. first: the channel of the first of them. */
+/* What becomes of sums. */
 typedef struct {
   const float *scale, *shift;
   int64_t scale_step;
@@ -168,21 +178,17 @@ typedef struct {
   float out_scale, out_zero;
 } integer_finish;
 
-/* Up to 16 numbers to where the result has them. */
-static inline void integer_store(const integer_finish *f, vf v, int64_t lanes, uint8_t *to) {
+static inline int64_t integer_bytes(int32_t result) {
+  return result == INGOT_INTEGER_U8 || result == INGOT_INTEGER_I8 ? 1 : 4;
+}
+
+/* 16 numbers rounded to bytes, NaN to the zero point; the first `lanes` are written. */
+static inline __attribute__((always_inline)) void integer_round(const int is_u8, vf v, float zero, int64_t lanes,
+                                                                uint8_t *to) {
   uint8_t bytes[16];
-  if (f->result == INGOT_INTEGER_F32) {
-    if (lanes < 16)
-      v_store_n((float *)(void *)to, v, lanes);
-    else
-      v_store((float *)(void *)to, v);
-    return;
-  }
-  const int is_u8 = f->result == INGOT_INTEGER_U8;
-  if (f->out_scale != 1.0f) v = v_div(v, v_set(f->out_scale));
-  v = v_round(v);
-  v = v_add(v_select(v_isnan(v), v_set(0.0f), v), v_set(f->out_zero));
-  v = v_min(v_max(v, v_set(is_u8 ? 0.0f : -128.0f)), v_set(is_u8 ? 255.0f : 127.0f));
+  const vf low = v_set((is_u8 ? 0.0f : -128.0f) - zero), high = v_set((is_u8 ? 255.0f : 127.0f) - zero);
+  v = v_select(v_isnan(v), v_set(0.0f), v);
+  v = v_add(v_round(v_min(v_max(v, low), high)), v_set(zero));
   if (is_u8)
     v_store_u8(lanes < 16 ? bytes : to, v);
   else
@@ -190,27 +196,55 @@ static inline void integer_store(const integer_finish *f, vf v, int64_t lanes, u
   if (lanes < 16) memcpy(to, bytes, (size_t)lanes);
 }
 
-/* Up to 16 columns of sums[32] at `channel`, and what is added to each. */
-static inline void integer_columns(const integer_finish *f, const int32_t *sums, const int32_t *added, int64_t channel,
-                                   int64_t lanes, uint8_t *to) {
-  const vi total = vi_add(v_bits(v_load((const float *)(const void *)sums)),
-                          v_bits(v_load((const float *)(const void *)added)));
-  if (f->result == INGOT_INTEGER_I32) {
-    float whole[16];
-    v_store(whole, v_from_bits(total));
-    memcpy(to, whole, (size_t)lanes * 4);
-    return;
+/* Sums as what `result` says, a constant where it matters. channel: of the first of up to 16; added: to their sums;
+ * row i is sums[i * sums_stride ...], its result at out + to[i]. */
+static inline __attribute__((always_inline)) void integer_rows_as(const int result, const integer_finish *f,
+                                                                  const int32_t *sums, int64_t sums_stride,
+                                                                  const int32_t *added, int64_t channel, int64_t lanes,
+                                                                  int64_t rows, uint8_t *out, const int64_t *to) {
+  const vi more = v_bits(v_load((const float *)(const void *)added));
+  vf scale = v_set(0.0f), shift = v_set(0.0f);
+  if (result != INGOT_INTEGER_I32)
+    scale = !f->scale_step ? v_set(*f->scale) : lanes < 16 ? v_load_n(f->scale + channel, lanes)
+                                                           : v_load(f->scale + channel);
+  if (f->shift) shift = lanes < 16 ? v_load_n(f->shift + channel, lanes) : v_load(f->shift + channel);
+  const int64_t item = result == INGOT_INTEGER_I32 || result == INGOT_INTEGER_F32 ? 4 : 1;
+  for (int64_t i = 0; i < rows; i++) {
+    uint8_t *at = out + (to[i] + channel) * item;
+    const vi total = vi_add(v_bits(v_load((const float *)(const void *)(sums + i * sums_stride))), more);
+    vf v = result == INGOT_INTEGER_I32 ? v_from_bits(total) : v_mul(v_from_int(total), scale);
+    if (result != INGOT_INTEGER_I32) {
+      if (f->shift) v = v_add(v, shift);
+      if (f->activation != INGOT_ACT_none) v = v_activate(v, f->activation, f->act_alpha, f->act_beta);
+    }
+    if (item == 1) {
+      if (f->out_scale != 1.0f) v = v_div(v, v_set(f->out_scale));
+      integer_round(result == INGOT_INTEGER_U8, v, f->out_zero, lanes, at);
+    } else if (lanes < 16) {
+      float whole[16];
+      v_store(whole, v);
+      memcpy(at, whole, (size_t)lanes * 4);
+    } else {
+      v_store((float *)(void *)at, v);
+    }
   }
-  const float *scale = f->scale + channel * f->scale_step;
-  vf v = v_from_int(total);
-  v = v_mul(v, !f->scale_step ? v_set(*scale) : lanes < 16 ? v_load_n(scale, lanes) : v_load(scale));
-  if (f->shift) v = v_add(v, lanes < 16 ? v_load_n(f->shift + channel, lanes) : v_load(f->shift + channel));
-  if (f->activation != INGOT_ACT_none) v = v_activate(v, f->activation, f->act_alpha, f->act_beta);
-  integer_store(f, v, lanes, to);
 }
 
-static inline int64_t integer_bytes(int32_t result) {
-  return result == INGOT_INTEGER_U8 || result == INGOT_INTEGER_I8 ? 1 : 4;
+static inline void integer_rows(const integer_finish *f, const int32_t *sums, int64_t sums_stride, const int32_t *added,
+                                int64_t channel, int64_t lanes, int64_t rows, uint8_t *out, const int64_t *to) {
+  switch (f->result) {
+    case INGOT_INTEGER_I32:
+      integer_rows_as(INGOT_INTEGER_I32, f, sums, sums_stride, added, channel, lanes, rows, out, to);
+      break;
+    case INGOT_INTEGER_F32:
+      integer_rows_as(INGOT_INTEGER_F32, f, sums, sums_stride, added, channel, lanes, rows, out, to);
+      break;
+    case INGOT_INTEGER_I8:
+      integer_rows_as(INGOT_INTEGER_I8, f, sums, sums_stride, added, channel, lanes, rows, out, to);
+      break;
+    default:
+      integer_rows_as(INGOT_INTEGER_U8, f, sums, sums_stride, added, channel, lanes, rows, out, to);
+  }
 }
 
 #endif

@@ -92,10 +92,11 @@ static inline void channelwise_sums(const channelwise_block *b, float *sums) {
 /* 16 channels of one row of output pixels. */
 static inline void channelwise_row(const integer_args *g, const integer_finish *f, int64_t image, int64_t y,
                                    int64_t channel) {
-  const int64_t left = g->channels - channel, lanes = left < 16 ? left : 16, item = integer_bytes(f->result);
+  const int64_t left = g->channels - channel, lanes = left < 16 ? left : 16;
   const int32_t zero = !g->x_zero ? 0 : g->x_flip ? (int8_t)*g->x_zero : *g->x_zero;
   float sums[CHANNELWISE_PIXELS * 16];
-  int32_t added[16] = {0}, whole[16];
+  int32_t added[16] = {0};
+  int64_t to[CHANNELWISE_PIXELS];
   for (int64_t j = 0; j < lanes; j++)
     added[j] = (g->bias ? g->bias[channel + j] : 0) - zero * g->column_sums[channel + j];
   const uint8_t *x = (const uint8_t *)g->x + image * g->x_strides[0] + channel;
@@ -104,10 +105,10 @@ static inline void channelwise_row(const integer_args *g, const integer_finish *
     const channelwise_block block = {g, x, (const float *)g->weight + channel, y, at, lanes, (float)zero};
     channelwise_sums(&block, sums);
     for (int64_t t = 0; t < pixels; t++) {
-      for (int l = 0; l < 16; l++) whole[l] = (int32_t)sums[t * 16 + l];
-      const int64_t out = image * g->out_strides[0] + y * g->out_strides[1] + (at + t) * g->out_strides[2] + channel;
-      integer_columns(f, whole, added, channel, lanes, (uint8_t *)g->out + out * item);
+      to[t] = image * g->out_strides[0] + y * g->out_strides[1] + (at + t) * g->out_strides[2];
+      v_store(sums + t * 16, v_from_bits(v_to_int(v_load(sums + t * 16))));
     }
+    integer_rows(f, (const int32_t *)(const void *)sums, 16, added, channel, lanes, pixels, (uint8_t *)g->out, to);
   }
 }
 

@@ -5,34 +5,59 @@
 /* What a part has in scratch: a panel, then rows. */
 typedef struct {
   const integer_matmul_args *g;
-  const integer_tile *tiles;
+  const integer_tile (*tiles)[2];
   int64_t row_stride;
   int8_t *panel;
   uint8_t *rows;
   int32_t zero, other_zero;
 } integer_pairs;
 
-/* The panel of `columns` columns at b, as i8, and what is added to the sums of each. */
-static inline void integer_pack(const integer_pairs *t, const uint8_t *b, int64_t columns, int32_t *added) {
-  const integer_matmul_args *g = t->g;
-  const int64_t fours = (g->k + 3) / 4;
-  memset(added, 0, INGOT_PANEL * sizeof *added);
-  if (columns < INGOT_PANEL || g->k % 4) memset(t->panel, 0, (size_t)(fours * 4 * INGOT_PANEL));
+/* Four elements of each column of a panel, side by side: `count` of them there, the rest zeros. */
+static inline void integer_fours(const integer_matmul_args *g, const uint8_t *b, int64_t columns, int64_t count,
+                                 uint8_t *to) {
+  const uint32_t flip = (uint32_t)g->b_flip * 0x01010101u;
+  if (count == 4 && columns == INGOT_PANEL && g->b_n_stride == 1) {
+    const uint8_t *row[4] = {b, b + g->b_k_stride, b + 2 * g->b_k_stride, b + 3 * g->b_k_stride};
+    uint32_t fours[INGOT_PANEL];
+    for (int j = 0; j < INGOT_PANEL; j++)
+      fours[j] = (row[0][j] | (uint32_t)row[1][j] << 8 | (uint32_t)row[2][j] << 16 | (uint32_t)row[3][j] << 24) ^ flip;
+    memcpy(to, fours, sizeof fours);
+    return;
+  }
+  memset(to, 0, 4 * INGOT_PANEL);
   for (int64_t j = 0; j < columns; j++) {
     const uint8_t *from = b + j * g->b_n_stride;
-    int8_t *to = t->panel + 4 * j;
-    int32_t sum = 0;
-    for (int64_t i = 0; i < g->k; i++) {
-      const int8_t code = (int8_t)(from[i * g->b_k_stride] ^ g->b_flip);
-      to[i / 4 * 4 * INGOT_PANEL + i % 4] = code;
-      sum += code;
+    if (count == 4 && g->b_k_stride == 1) {
+      uint32_t four;
+      memcpy(&four, from, 4);
+      four ^= flip;
+      memcpy(to + 4 * j, &four, 4);
+    } else {
+      for (int64_t i = 0; i < count; i++) to[4 * j + i] = from[i * g->b_k_stride] ^ (uint8_t)g->b_flip;
     }
-    added[j] = -t->zero * (sum - (int32_t)g->k * t->other_zero);
   }
 }
 
+/* The panel of `columns` columns at b, as i8, and what is added to the sums of each. */
+static inline void integer_pack(const integer_pairs *t, const uint8_t *b, int64_t columns, int32_t *added) {
+  const integer_matmul_args *g = t->g;
+  uint8_t ones[INTEGER_STRIP];
+  memset(ones, 1, sizeof ones);
+  memset(added, 0, INGOT_PANEL * sizeof *added);
+  for (int64_t k = 0; k < g->k; k += 4)
+    integer_fours(g, b + k * g->b_k_stride, columns, g->k - k < 4 ? g->k - k : 4, (uint8_t *)t->panel + k * INGOT_PANEL);
+  if (!t->zero) return;
+  for (int64_t k = 0; k < g->k; k += INTEGER_STRIP) {
+    const int64_t count = g->k - k < INTEGER_STRIP ? g->k - k : INTEGER_STRIP;
+    int32_t sums[INGOT_PANEL];
+    integer_panel(t->tiles, ones, 0, 1, count, t->panel + k * INGOT_PANEL, columns, sums);
+    for (int64_t j = 0; j < columns; j++) added[j] += sums[j];
+  }
+  for (int64_t j = 0; j < columns; j++) added[j] = -t->zero * (added[j] - (int32_t)g->k * t->other_zero);
+}
+
 /* Rows as u8, in whole fours. */
-static inline const uint8_t *integer_rows(const integer_pairs *t, const uint8_t *a, int64_t count, int64_t *stride) {
+static inline const uint8_t *integer_lines(const integer_pairs *t, const uint8_t *a, int64_t count, int64_t *stride) {
   const integer_matmul_args *g = t->g;
   *stride = g->a_stride;
   if (g->k % 4 == 0 && !g->a_flip) return a;
@@ -50,22 +75,23 @@ static inline const uint8_t *integer_rows(const integer_pairs *t, const uint8_t 
 static inline void integer_pair(const integer_pairs *t, const integer_finish *f, const uint8_t *a, const uint8_t *b,
                                 int64_t column, uint8_t *c) {
   const integer_matmul_args *g = t->g;
-  const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL, item = integer_bytes(f->result);
+  const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
+  int64_t to[INGOT_INTEGER_PIXELS];
   int32_t sums[INGOT_INTEGER_PIXELS * INGOT_PANEL], added[INGOT_PANEL];
   integer_pack(t, b + column * g->b_n_stride, columns, added);
   for (int64_t begin = 0; begin < g->m; begin += INGOT_INTEGER_PIXELS) {
     const int64_t count = g->m - begin < INGOT_INTEGER_PIXELS ? g->m - begin : INGOT_INTEGER_PIXELS;
     int64_t stride;
-    const uint8_t *rows = integer_rows(t, a + begin * g->a_stride, count, &stride);
-    integer_panel(t->tiles, rows, stride, count, g->k, t->panel, sums);
+    const uint8_t *rows = integer_lines(t, a + begin * g->a_stride, count, &stride);
+    integer_panel(t->tiles, rows, stride, count, g->k, t->panel, columns, sums);
     for (int64_t i = 0; i < count; i++) {
       int32_t *row = sums + i * INGOT_PANEL, less = 0;
       for (int64_t k = 0; t->other_zero && k < g->k; k++) less += rows[i * stride + k];
       for (int64_t j = 0; less && j < columns; j++) row[j] -= t->other_zero * less;
-      for (int64_t j = 0; j < columns; j += 16)
-        integer_columns(f, row + j, added + j, column + j, columns - j < 16 ? columns - j : 16,
-                        c + ((begin + i) * g->c_stride + column + j) * item);
+      to[i] = (begin + i) * g->c_stride;
     }
+    for (int64_t j = 0; j < columns; j += 16)
+      integer_rows(f, sums + j, INGOT_PANEL, added + j, column + j, columns - j < 16 ? columns - j : 16, count, c, to);
   }
 }
 

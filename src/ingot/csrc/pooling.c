@@ -102,10 +102,12 @@ POOL_WIDE(avg_pool_f64, double, 0, total + x, total / (double)w.count)
         for (int64_t i = w.rows.begin; i < w.rows.end; i++)                                                      \
           for (int64_t j = w.columns.begin; j < w.columns.end; j++) {                                            \
             const int64_t at = i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2];        \
-            memcpy(x, (const type *)g->x + w.x + channel + at, lanes == 16 ? 16 : lanes);                        \
+            const type *from = (const type *)g->x + w.x + channel + at;                                          \
+            if (lanes == 16) memcpy(x, from, 16); else memcpy(x, from, lanes);                                   \
             for (int l = 0; l < 16; l++) total[l] = x[l] > total[l] ? x[l] : total[l];                           \
           }                                                                                                      \
-        memcpy((type *)g->out + w.out + channel, total, lanes == 16 ? 16 : lanes);                               \
+        if (lanes == 16) memcpy((type *)g->out + w.out + channel, total, 16);                                    \
+        else memcpy((type *)g->out + w.out + channel, total, lanes);                                             \
       }                                                                                                          \
     }                                                                                                            \
   }

@@ -8,11 +8,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
-from ingot.dtype import DType, f32, i8, i32, u8
+from ingot.dtype import DType, f32, i32
 from ingot.ir import Graph, Node
 from ingot.lower.elementwise import kernel_op, scalars
+from ingot.ops.quantize import fixed_steps
 
 
 INTEGER_PRODUCTS = ("matmul_integer", "conv_integer")
@@ -216,17 +215,3 @@ def _grow_integer(graph: Graph, static: set[str], limits: EpilogueLimits, group:
     if user is not None and user.op.name == "quantize" and fixed_steps(graph, user) is not None:
         group.requantised = user
         group.members.append(user)
-
-
-def fixed_steps(graph: Graph, node: Node) -> tuple[float, float] | None:
-    """The scale and zero point of a quantize or dequantize between f32 and i8 or u8, where they are known numbers."""
-    precision = node.precision if node.op.name == "quantize" else node.dtype
-    narrow = node.dtype if node.op.name == "quantize" else graph.type(str(node.operands[0])).dtype
-    wide = graph.type(str(node.operands[0])).dtype if node.op.name == "quantize" else node.dtype
-    if precision is not f32 or wide is not f32 or narrow not in (i8, u8) or node.block:
-        return None
-    numbers = [graph.data(str(operand)) for operand in node.operands[1:] if operand is not None]
-    if any(number is None or number.size != 1 for number in numbers) or numbers[0].dtype != np.float32:  # type: ignore
-        return None
-    scale, zero = (*(float(number.item()) for number in numbers), 0.0)[:2]  # type: ignore[union-attr]
-    return scale, zero

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from ingot.dtype import DType, f32
 from ingot.ir import Graph, Node
 from ingot.lower.elementwise import kernel_op
-from ingot.lower.epilogue import fixed_steps
 from ingot.lower.view import View, collapse, contiguous_strides
+from ingot.ops.quantize import fixed_steps
 
 REDUCTIONS = frozenset(("reduce_sum", "reduce_mean", "reduce_max", "reduce_min"))
 NORMS = frozenset(("layer_norm", "rms_norm"))

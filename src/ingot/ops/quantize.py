@@ -11,7 +11,7 @@ import numpy as np
 
 from ingot.dtype import DType, bf16, f4e2m1, f8e4m3fn, f8e8m0, f16, f32, f64, i2, i4, i8, i16, i32, u4, u8
 from ingot.errors import ShapeError
-from ingot.ir import TensorType
+from ingot.ir import Graph, Node, TensorType
 from ingot.ops.cast import cast
 from ingot.ops.define import op, sample, unify
 
@@ -179,6 +179,21 @@ def dequantize(x, scale, zero_point=None, *, axis: int, block: int, dtype: DType
     if zero_point is not None:
         steps = steps - _spread(zero_point, x.shape, axis, block).astype(wide)
     return (steps * _spread(scale, x.shape, axis, block).astype(wide)).astype(dtype.numpy)
+
+
+def fixed_steps(graph: Graph, node: Node) -> tuple[float, float] | None:
+    """The scale and the zero point of a quantize or dequantize between f32 and integers of 8 bits, where each is a known
+    number.
+    """
+    wide, narrow = node.dtype, graph.type(str(node.operands[0])).dtype
+    if node.op.name == "quantize":
+        wide, narrow = (f32 if (narrow, node.precision) == (f32, f32) else narrow), node.dtype
+    arrays = [graph.data(str(operand)) for operand in node.operands[1:] if operand is not None]
+    if wide is not f32 or narrow not in (i8, u8) or node.block or not all(a is not None and a.size == 1 for a in arrays):
+        return None
+    scale, zero = (*arrays, np.zeros(1, np.int8))[:2]
+    assert scale is not None and zero is not None
+    return (float(scale.item()), float(zero.item())) if scale.dtype == np.float32 else None
 
 
 def _infer_unpack(x, *, axis, dtype):

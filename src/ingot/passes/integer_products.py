@@ -6,6 +6,7 @@ exact; the scales of both operands are then those of the sums.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from ingot.dtype import f32, i32
 from ingot.ir import Graph, Node
 from ingot.ops.integer import BYTES
+from ingot.ops.quantize import fixed_steps
 from ingot.passes.match import has_known_type, is_fixed, same_type, substitute
 
 _MOVES = frozenset(("expand", "permute", "reshape", "slice"))
@@ -179,7 +181,7 @@ def move_integers(graph: Graph) -> bool:
     changed = False
     for node in graph.nodes:
         if node.op.name == "quantize":
-            changed |= _stay(graph, node) or _rescale(graph, node)
+            changed |= _stay(graph, node) or _saturate(graph, node) or _rescale(graph, node)
         elif node.op.name in _MOVES or node.op.name in ("max_pool", "concat"):
             changed |= _move(graph, node)
     return changed
@@ -213,25 +215,52 @@ def _stay(graph: Graph, node: Node) -> bool:
     return True
 
 
+def _bounds(node: Node | None) -> tuple[float, float] | None:
+    """What a relu or a clip keeps its results between."""
+    if node is None or node.op.name not in ("clip", "relu"):
+        return None
+    return (0.0, math.inf) if node.op.name == "relu" else (node.minimum, node.maximum)
+
+
+def _saturate(graph: Graph, node: Node) -> bool:
+    """quantize(clip(x)) is quantize(x) where the bounds are those of the integers, or lie outside of them."""
+    above, steps = graph.producer(node.operands[0]), fixed_steps(graph, node)
+    bounds = _bounds(above)
+    if above is None or bounds is None or steps is None or not steps[0] > 0 or math.isnan(sum(bounds)):
+        return False
+    lowest, highest = (np.float32(limit - steps[1]) for limit in node.dtype.limits)
+    low, high = (np.rint(np.float32(bound) / np.float32(steps[0])) for bound in bounds)
+    if low > lowest or high < highest:
+        return False
+    graph.set_operands(node, [above.operands[0], *node.operands[1:]])
+    return True
+
+
 def _rescale(graph: Graph, node: Node) -> bool:
-    """quantize(dequantize(sums, a), b) becomes quantize(dequantize(sums, a / b), 1), as engines of integers compute it."""
-    name, activation = node.operands[0], None
+    """quantize(dequantize(sums, a), b) becomes quantize(dequantize(sums, a / b), 1), as engines of integers compute it;
+    with an activation in between that f(x) / b = f(x / b) holds for, or a clip.
+    """
+    name, activation = str(node.operands[0]), None
     above = graph.producer(name)
-    if above is not None and above.op.name in _HOMOGENEOUS and graph.only_user(name) is node:
-        activation, name = above, above.operands[0]
+    if above is not None and above.op.name in (*_HOMOGENEOUS, "clip") and graph.only_user(name) is node:
+        activation, name = above, str(above.operands[0])
         above = graph.producer(name)
     if above is None or above.op.name != "dequantize" or graph.only_user(name) is not (activation or node):
         return False
     product = graph.producer(above.operands[0])
-    scale, out_scale = graph.data(_beside(above)[0]), graph.data(_beside(node)[0])
-    if product is None or product.op.name not in _PRODUCTS or node.precision is not f32 or node.block:
+    scale, steps = graph.data(_beside(above)[0]), fixed_steps(graph, node)
+    if product is None or product.op.name not in _PRODUCTS or scale is None or steps is None:
         return False
-    if scale is None or out_scale is None or out_scale.size != 1 or out_scale.item() == 1.0 or not out_scale.item() > 0:
+    out_scale = np.float32(steps[0])
+    if out_scale == 1 or not out_scale > 0:
         return False
-    both = graph.add_constant(graph.fresh(f"{node.output}.scale"), np.asarray(scale / out_scale.reshape(()), np.float32))
+    both = graph.add_constant(graph.fresh(f"{node.output}.scale"), np.asarray(scale / out_scale, np.float32))
     one = graph.add_constant(graph.fresh(f"{node.output}.one"), np.array(1, np.float32))
     graph.set_operands(above, [above.operands[0], both, *above.operands[2:]])
     graph.set_operands(node, [node.operands[0], one, *node.operands[2:]])
+    if activation is not None and activation.op.name == "clip":
+        scaled = {word: float(np.float32(activation.attributes[word]) / out_scale) for word in ("minimum", "maximum")}
+        substitute(graph, activation, "clip", activation.operands, scaled)
     return True
 
 

@@ -74,6 +74,13 @@ static inline void v_store_u8(uint8_t *p, vf a) {
   for (int i = 0; i < 16; i++) p[i] = (uint8_t)a.lane[i];
 }
 
+/* Lanes that are integers of int32. */
+static inline vi v_to_int(vf a) {
+  vi r;
+  for (int i = 0; i < 16; i++) r.lane[i] = (int32_t)a.lane[i];
+  return r;
+}
+
 static inline vf v_add(vf a, vf b) {
   for (int i = 0; i < 16; i++) a.lane[i] += b.lane[i];
   return a;

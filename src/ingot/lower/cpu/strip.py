@@ -10,7 +10,6 @@ from ingot.dtype import f32
 from ingot.ir import Node
 from ingot.lower.cpu.elementwise import vector_kernel
 from ingot.lower.elementwise import scalars
-from ingot.lower.epilogue import fixed_steps
 from ingot.lower.lowered import Choice, Field
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.strip import (
@@ -26,6 +25,7 @@ from ingot.lower.strip import (
     streamed,
 )
 from ingot.lower.view import View, broadcast_view, contiguous_strides, image_order, ordered_strides
+from ingot.ops.quantize import fixed_steps
 
 _LAST_REDUCTION = abi.constant("INGOT_STRIP_LAST_REDUCTION")
 _TOGETHER = abi.constant("INGOT_STRIP_ROWS")
