@@ -231,14 +231,13 @@ typedef struct {
 
 /* out = what `result` (INGOT_INTEGER_*) makes of the sums of a convolution of x - x_zero with weight - weight_zero, plus
  * bias: i32, exact; as floats activation(sum * scale + shift); or these / out_scale, rounded with halves to even, plus
- * out_zero, saturated. x: bytes; i8 where x_flip is 128, else u8 and x_flip 0.
+ * out_zero, saturated. x: bytes, channels of an image side by side; i8 where x_flip is 128, else u8 and x_flip 0.
  * x_zero: one byte; null for 0. weight: the panels of pack_bytes for each group, of i8; column_sums: the sums of each
  * channel's elements as they were before they were xored with weight_flip. weight_zero, scale: one for all, or one a
  * channel with a step of 1; no weight_zero stands for weight_flip. bias, shift: one a channel, or null. A sum has fewer than INGOT_INTEGER_TAPS products.
  * _depthwise: weight is [kernel row][kernel column][channels] of floats, less their zero points, whose sums column_sums
  * are; groups == channels == out_channels, and sums stay below 2^24.
- * x_strides: image, row, column, channel, the last 1 but for a dense filter over planes, whose elements lie [channel]
- * [row][column] then, else [row][column][channel]; so are out_strides, without the last, in elements. scratch: parts slots of scratch_stride floats. */
+ * x_strides: image, row, column; so are out_strides, in elements. scratch: parts slots of scratch_stride floats. */
 typedef struct {
   const void *x; const void *weight; const int32_t *column_sums; const int32_t *bias;
   const uint8_t *x_zero; const uint8_t *weight_zero; const float *scale; const float *shift; void *out; float *scratch;
@@ -246,7 +245,7 @@ typedef struct {
   int64_t out_channels; int64_t out_height; int64_t out_width; int64_t groups;
   int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
   int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
-  int64_t x_strides[4]; int64_t out_strides[3];
+  int64_t x_strides[3]; int64_t out_strides[3];
   int64_t weight_zero_step; int64_t scale_step; int64_t scratch_stride;
   float act_alpha; float act_beta; int32_t activation; int32_t result;
   float out_scale; float out_zero; int32_t x_flip; int32_t weight_flip;

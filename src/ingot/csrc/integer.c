@@ -8,8 +8,7 @@ typedef struct {
   const integer_args *g;
   const integer_tile (*tiles)[2];
   int64_t channels, out_channels, panels, k, row_stride;
-  int64_t planes, unit; /* planes of x, in which a tap is `unit` adjacent elements */
-  const uint8_t *end;   /* of x */
+  const uint8_t *end; /* of x */
   uint8_t *gathered;
   int32_t zero;
   int32_t in_place, counts_rows;
@@ -32,10 +31,10 @@ static inline void integer_copy(const integer_task *t, const uint8_t *from, int6
   for (int64_t i = 0; i < count; i += 16) memcpy(to + i, from + i, 16);
 }
 
-/* One line of a window, in one plane. */
+/* One line of a window. */
 static inline void integer_line(const integer_task *t, const uint8_t *from, int64_t left, uint8_t *to) {
   const integer_args *g = t->g;
-  const int64_t unit = t->unit, step = g->dilation_w * g->x_strides[2];
+  const int64_t unit = t->channels, step = g->dilation_w * g->x_strides[2];
   if (step == unit && left >= 0 && left + g->kernel_w <= g->width) {
     integer_copy(t, from, g->kernel_w * unit, to);
     return;
@@ -53,16 +52,14 @@ static inline void integer_line(const integer_task *t, const uint8_t *from, int6
 static inline void integer_gather(const integer_task *t, const uint8_t *image, int64_t y, int64_t x, uint8_t *row) {
   const integer_args *g = t->g;
   const int64_t top = y * g->stride_h - g->pad_top, left = x * g->stride_w - g->pad_left;
-  const int64_t width = g->kernel_w * t->unit;
+  const int64_t width = g->kernel_w * t->channels;
   uint8_t *to = row;
-  for (int64_t plane = 0; plane < t->planes; plane++, image += g->x_strides[3]) {
-    for (int64_t i = 0; i < g->kernel_h; i++, to += width) {
-      const int64_t line = top + i * g->dilation_h;
-      if (line < 0 || line >= g->height)
-        memset(to, t->zero ^ g->x_flip, (size_t)width);
-      else
-        integer_line(t, image + line * g->x_strides[1] + left * g->x_strides[2], left, to);
-    }
+  for (int64_t i = 0; i < g->kernel_h; i++, to += width) {
+    const int64_t line = top + i * g->dilation_h;
+    if (line < 0 || line >= g->height)
+      memset(to, t->zero ^ g->x_flip, (size_t)width);
+    else
+      integer_line(t, image + line * g->x_strides[1] + left * g->x_strides[2], left, to);
   }
   memset(to, 0, 4);
   for (int64_t i = 0; g->x_flip && i < t->k; i += 8) {
@@ -82,7 +79,7 @@ static inline int32_t integer_row_sum(const uint8_t *row, int64_t k) {
 /* Pixels [pixel, pixel + count) for one group. */
 static inline void integer_take(const integer_task *t, int64_t pixel, int64_t count, int64_t group, integer_block *b) {
   const integer_args *g = t->g;
-  const uint8_t *x = (const uint8_t *)g->x + group * t->channels * g->x_strides[3];
+  const uint8_t *x = (const uint8_t *)g->x + group * t->channels;
   b->count = count;
   b->rows = t->in_place ? x + pixel * g->x_strides[2] : t->gathered;
   b->row_stride = t->in_place ? g->x_strides[2] : t->row_stride;
@@ -139,17 +136,15 @@ static inline integer_task integer_task_of(const integer_args *g, int32_t part) 
   t.panels = (t.out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
   t.k = t.channels * g->kernel_h * g->kernel_w;
   t.row_stride = (t.k + 63) / 64 * 64 + 64; /* not a power of two, whose rows would share a set of a cache */
-  t.planes = g->x_strides[3] == 1 ? 1 : t.channels;
-  t.unit = t.channels / t.planes;
   t.end = (const uint8_t *)g->x + (g->batch - 1) * g->x_strides[0] + (g->height - 1) * g->x_strides[1] +
-          (g->width - 1) * g->x_strides[2] + (g->channels - 1) * g->x_strides[3] + 1;
+          (g->width - 1) * g->x_strides[2] + g->channels;
   t.gathered = (uint8_t *)(g->scratch + part * g->scratch_stride);
   t.zero = (g->x_zero ? *g->x_zero : 0) ^ g->x_flip;
   t.counts_rows = g->weight_zero != NULL;
   const int is_dense = g->x_strides[1] == g->width * g->x_strides[2] && g->x_strides[0] == g->height * g->x_strides[1];
   t.in_place = g->kernel_h * g->kernel_w == 1 && g->stride_h * g->stride_w == 1 && g->groups == 1 && is_dense &&
                g->pad_top + g->pad_left == 0 && g->out_height == g->height && g->out_width == g->width &&
-               t.k % 4 == 0 && t.planes == 1 && !g->x_flip;
+               t.k % 4 == 0 && !g->x_flip;
   return t;
 }
 

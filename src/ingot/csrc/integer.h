@@ -182,12 +182,12 @@ static inline int64_t integer_bytes(int32_t result) {
   return result == INGOT_INTEGER_U8 || result == INGOT_INTEGER_I8 ? 1 : 4;
 }
 
-/* 16 numbers rounded to bytes, NaN to the zero point; the first `lanes` are written. */
-static inline __attribute__((always_inline)) void integer_round(const int is_u8, vf v, float zero, int64_t lanes,
-                                                                uint8_t *to) {
+/* 16 numbers rounded to bytes, NaN to the zero point where there may be one; the first `lanes` are written. */
+static inline __attribute__((always_inline)) void integer_round(const int is_u8, const int finite, vf v, float zero,
+                                                                int64_t lanes, uint8_t *to) {
   uint8_t bytes[16];
   const vf low = v_set((is_u8 ? 0.0f : -128.0f) - zero), high = v_set((is_u8 ? 255.0f : 127.0f) - zero);
-  v = v_select(v_isnan(v), v_set(0.0f), v);
+  if (!finite) v = v_select(v_isnan(v), v_set(0.0f), v);
   v = v_add(v_round(v_min(v_max(v, low), high)), v_set(zero));
   if (is_u8)
     v_store_u8(lanes < 16 ? bytes : to, v);
@@ -208,6 +208,7 @@ static inline __attribute__((always_inline)) void integer_rows_as(const int resu
     scale = !f->scale_step ? v_set(*f->scale) : lanes < 16 ? v_load_n(f->scale + channel, lanes)
                                                            : v_load(f->scale + channel);
   if (f->shift) shift = lanes < 16 ? v_load_n(f->shift + channel, lanes) : v_load(f->shift + channel);
+  const int finite = !v_any(v_isnan(v_fma(scale, v_set(0.0f), v_mul(shift, v_set(0.0f)))));
   const int64_t item = result == INGOT_INTEGER_I32 || result == INGOT_INTEGER_F32 ? 4 : 1;
   for (int64_t i = 0; i < rows; i++) {
     uint8_t *at = out + (to[i] + channel) * item;
@@ -219,7 +220,7 @@ static inline __attribute__((always_inline)) void integer_rows_as(const int resu
     }
     if (item == 1) {
       if (f->out_scale != 1.0f) v = v_div(v, v_set(f->out_scale));
-      integer_round(result == INGOT_INTEGER_U8, v, f->out_zero, lanes, at);
+      integer_round(result == INGOT_INTEGER_U8, finite, v, f->out_zero, lanes, at);
     } else if (lanes < 16) {
       float whole[16];
       v_store(whole, v);

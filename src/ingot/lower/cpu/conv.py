@@ -63,12 +63,12 @@ def _depthwise(lowering: Lowering, node: Node) -> str:
     return "" if fits else f"{groups} groups of {channels} channels, expected several of 1"
 
 
-def few_channels(lowering: Lowering, node: Node) -> str:
+def _few_channels(lowering: Lowering, node: Node) -> str:
     channels = operand_type(lowering, node, 1).dims[1]
     return "" if channels <= _FEW_CHANNELS else f"{channels} channels, expected at most {_FEW_CHANNELS}"
 
 
-def no_planes(lowering: Lowering, node: Node) -> str:
+def _no_planes(lowering: Lowering, node: Node) -> str:
     x = lowering.lowered.views.get(str(_root(lowering, node).operands[0]))
     if x is not None and (x.has_adjacent_channels or x.strides[-1] != 1):
         return "channels lie side by side" if x.has_adjacent_channels else "columns do not lie side by side"
@@ -174,7 +174,7 @@ def _conv_depthwise(lowering: Lowering, node: Node) -> None:
     _emit(lowering, node, "conv2d_f32_depthwise", lowering.image(root.operands[0]), lowering.weight(weight), work)
 
 
-@row("conv", "conv2d_f32_planes", both(_CONV, few_channels), misplaced=no_planes)
+@row("conv", "conv2d_f32_planes", both(_CONV, _few_channels), misplaced=_no_planes)
 def _conv_planes(lowering: Lowering, node: Node) -> None:
     root = lowering.group(node).root
     x = lowering.view(root.operands[0]).as_image()

@@ -9,15 +9,15 @@ import numpy as np
 from ingot import abi
 from ingot.dtype import DType, f32, i8, i32, u8
 from ingot.ir import Node
-from ingot.lower.cpu.conv import few_channels, image_fields, image_result, image_strides, no_planes, two
-from ingot.lower.cpu.elementwise import elementwise_fields
+from ingot.lower.cpu.conv import image_fields, image_result, image_strides, two
+from ingot.lower.cpu.elementwise import SHORT, elementwise_fields
 from ingot.lower.cpu.formats import WHOLE_I8, WHOLE_U8
 from ingot.lower.cpu.rows import Condition, both, operand_type, row
 from ingot.lower.epilogue import Group
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.recipe import Static
-from ingot.lower.view import View, broadcast_view, image_order
+from ingot.lower.view import View, broadcast_view, channels_last, image_order
 from ingot.ops.quantize import fixed_steps
 
 # Nanoseconds on one thread: per multiply-add, per one of a depthwise convolution, per element that is rounded.
@@ -129,7 +129,7 @@ def _matmul(lowering: Lowering, node: Node) -> None:
     ) | dict.fromkeys(("dilation_h", "dilation_w"), 1)
     (m, k), n = a.shape, out.shape[1]
     fields |= {"width": m, "out_width": m, "channels": k, "out_channels": n, "pad_top": 0, "pad_left": 0}
-    strides = {"x_strides": (m * a.strides[0], m * a.strides[0], a.strides[0], 1), "out_strides": (0, 0, out.strides[0])}
+    strides = {"x_strides": (m * a.strides[0], m * a.strides[0], a.strides[0]), "out_strides": (0, 0, out.strides[0])}
     sums = weight.derive("cast", dtype=i32).derive("reduce_sum", axes=(1 if root.transpose_b else 0,), keepdims=False)
     _add_packed(lowering, group, a, out, weight, root.transpose_b, sums, fields | strides, m * n * k)
 
@@ -162,7 +162,7 @@ def _conv_fields(lowering: Lowering, group: Group, x: View) -> tuple[View, dict[
     kernel_h, kernel_w = two(lowering.graph.type(str(root.operands[1])).dims[2:], 1)
     fields = image_fields(x, out, root) | {"channels": x.shape[1], "out_channels": out.shape[1]}
     fields |= {"kernel_h": kernel_h, "kernel_w": kernel_w, "groups": root.groups}
-    return out, fields | {"x_strides": (*image_strides(x), x.strides[1]), "out_strides": image_strides(out)}
+    return out, fields | {"x_strides": image_strides(x), "out_strides": image_strides(out)}
 
 
 def _filters(lowering: Lowering, conv: Node) -> Static:
@@ -194,29 +194,16 @@ def _conv_channelwise(lowering: Lowering, node: Node) -> None:
     lowering.step("integer_depthwise", "integer_args", fields, reads, [out], work=work)
 
 
-def _dense_planes(lowering: Lowering, node: Node) -> str:
-    return few_channels(lowering, node) or ("" if _root(lowering, node).groups == 1 else "filters in groups")
-
-
-@row("conv_integer", "integer_packed", both(_FIXED, _flat, _dense_planes), misplaced=no_planes)
-def _conv_planes(lowering: Lowering, node: Node) -> None:
-    _add_conv(lowering, node, lowering.view(_root(lowering, node).operands[0]).as_image(), (0, 1, 2, 3))
-
-
 @row("conv_integer", "integer_packed", both(_FIXED, _flat))
 def _conv(lowering: Lowering, node: Node) -> None:
-    _add_conv(lowering, node, lowering.image(_root(lowering, node).operands[0]), (0, 2, 3, 1))
-
-
-def _add_conv(lowering: Lowering, node: Node, x: View, order: tuple[int, ...]) -> None:
-    """A step for a dense or grouped convolution, in whose windows elements lie in `order`."""
     group = lowering.group(node)
+    x = lowering.image(group.root.operands[0])
     out, fields = _conv_fields(lowering, group, x)
     filters, groups = _filters(lowering, group.root), group.root.groups
     sums = filters.derive("cast", dtype=i32).derive("reduce_sum", axes=(1, 2, 3), keepdims=False)
     taps = math.prod(filters.dims[1:])
     rows = (filters.dims[0] // groups, taps)
-    weight = filters if order == (0, 1, 2, 3) else filters.derive("permute", axes=order)
+    weight = filters.derive("permute", axes=(0, 2, 3, 1))
     weight = weight.derive("reshape", shape=rows if groups == 1 else (groups, *rows))
     _add_packed(lowering, group, x, out, weight, True, sums, fields, out.size * taps)
 
@@ -267,6 +254,13 @@ def _spread(view: View, rank: int, axis: int) -> View:
     return spread
 
 
+def _wanted_order(lowering: Lowering, value: str) -> tuple[int, ...] | None:
+    """Channels last, where a convolution of integers wants them so."""
+    users = lowering.graph.users(value)
+    is_image = any(user.op.name == "conv_integer" and user.operands[0] == value for user in users)
+    return channels_last(lowering.graph.type(value).rank) if is_image else None
+
+
 def _plain(dtype: DType, narrow: DType) -> Condition:
     def refuse(lowering: Lowering, node: Node) -> str:
         found = node.dtype if node.op.name == "quantize" else operand_type(lowering, node).dtype
@@ -288,8 +282,9 @@ def _between(op: str, narrow: DType) -> None:
         x = lowering.view(node.operands[0])
         rank = len(x.shape)
         beside = [_spread(lowering.contiguous(o), rank, node.axis) for o in node.operands[1:] if o is not None]
-        out = lowering.result(node.output, strided=True, order=image_order([x], rank))
-        fields = elementwise_fields([x, *beside], out)
+        order = image_order([x], rank) or _wanted_order(lowering, node.output)
+        out = lowering.result(node.output, strided=True, order=order)
+        fields = elementwise_fields([x, *beside], out, SHORT)
         reads = [x, *beside]
         lowering.step(kernel, "elementwise_args", fields, reads, [out], work=out.size * _ROUNDED)
 
