@@ -2,11 +2,12 @@
  * convolutions of one line of pixels. Windows are gathered as rows in scratch, some pixels at a time, unless they lie as
  * rows already. */
 #include "integer.h"
+#include "integer_tile.h"
 
 /* Per group: `channels`, `out_channels`, `panels`. k: elements of a window. zero: of x, as u8. */
 typedef struct {
   const integer_args *g;
-  const integer_tile (*tiles)[2];
+  integer_tile tile;
   int64_t channels, out_channels, panels, k, row_stride;
   const uint8_t *end; /* of x */
   uint8_t *gathered;
@@ -121,7 +122,7 @@ static inline void integer_results(const integer_task *t, const integer_finish *
   int32_t sums[INGOT_INTEGER_PIXELS * INGOT_PANEL], added[INGOT_PANEL], zeros[INGOT_PANEL];
   const int64_t panel_bytes = (t->k + 3) / 4 * 4 * INGOT_PANEL;
   const int8_t *weight = (const int8_t *)g->weight + (group * t->panels + panel) * panel_bytes;
-  integer_panel(t->tiles, b->rows, b->row_stride, b->count, t->k, weight, columns, sums);
+  integer_panel(t->tile, b->rows, b->row_stride, b->count, t->k, weight, columns, sums);
   integer_added(t, channel, columns, added, zeros);
   for (int64_t i = 0; t->counts_rows && i < b->count; i++)
     for (int64_t j = 0; j < columns; j++) sums[i * INGOT_PANEL + j] -= zeros[j] * b->row_sums[i];
@@ -131,7 +132,7 @@ static inline void integer_results(const integer_task *t, const integer_finish *
 }
 
 static inline integer_task integer_task_of(const integer_args *g, int32_t part) {
-  integer_task t = {.g = g, .tiles = INTEGER_TILES, .channels = g->channels / g->groups,
+  integer_task t = {.g = g, .tile = INTEGER_BEST, .channels = g->channels / g->groups,
                     .out_channels = g->out_channels / g->groups};
   t.panels = (t.out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
   t.k = t.channels * g->kernel_h * g->kernel_w;

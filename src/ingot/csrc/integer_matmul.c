@@ -1,11 +1,12 @@
 /* integer_matmul.c: products of integers of 8 bits that are both computed, for each of a batch. A part packs the panels
  * that it takes. */
 #include "integer.h"
+#include "integer_tile.h"
 
 /* What a part has in scratch: a panel, then rows. */
 typedef struct {
   const integer_matmul_args *g;
-  const integer_tile (*tiles)[2];
+  integer_tile tile;
   int64_t row_stride;
   int8_t *panel;
   uint8_t *rows;
@@ -50,7 +51,7 @@ static inline void integer_pack(const integer_pairs *t, const uint8_t *b, int64_
   for (int64_t k = 0; k < g->k; k += INTEGER_STRIP) {
     const int64_t count = g->k - k < INTEGER_STRIP ? g->k - k : INTEGER_STRIP;
     int32_t sums[INGOT_PANEL];
-    integer_panel(t->tiles, ones, 0, 1, count, t->panel + k * INGOT_PANEL, columns, sums);
+    integer_panel(t->tile, ones, 0, 1, count, t->panel + k * INGOT_PANEL, columns, sums);
     for (int64_t j = 0; j < columns; j++) added[j] += sums[j];
   }
   for (int64_t j = 0; j < columns; j++) added[j] = -t->zero * (added[j] - (int32_t)g->k * t->other_zero);
@@ -83,7 +84,7 @@ static inline void integer_pair(const integer_pairs *t, const integer_finish *f,
     const int64_t count = g->m - begin < INGOT_INTEGER_PIXELS ? g->m - begin : INGOT_INTEGER_PIXELS;
     int64_t stride;
     const uint8_t *rows = integer_lines(t, a + begin * g->a_stride, count, &stride);
-    integer_panel(t->tiles, rows, stride, count, g->k, t->panel, columns, sums);
+    integer_panel(t->tile, rows, stride, count, g->k, t->panel, columns, sums);
     for (int64_t i = 0; i < count; i++) {
       int32_t *row = sums + i * INGOT_PANEL, less = 0;
       for (int64_t k = 0; t->other_zero && k < g->k; k++) less += rows[i * stride + k];
@@ -102,7 +103,7 @@ void K(integer_matmul)(const void *args, int32_t part, int32_t parts) {
   const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
   uint8_t *scratch = (uint8_t *)(g->scratch + part * g->scratch_stride);
   const integer_pairs pairs = {
-    .g = g, .tiles = INTEGER_TILES, .row_stride = (g->k + 63) / 64 * 64 + 64, .panel = (int8_t *)scratch,
+    .g = g, .tile = INTEGER_BEST, .row_stride = (g->k + 63) / 64 * 64 + 64, .panel = (int8_t *)scratch,
     .rows = scratch + (g->k + 3) / 4 * 4 * INGOT_PANEL, .zero = (g->a_zero ? *g->a_zero : 0) ^ g->a_flip,
     .other_zero = (int8_t)((g->b_zero ? *g->b_zero : 0) ^ g->b_flip)};
   int64_t count = panels;

@@ -13,7 +13,6 @@ from ingot.ir import Graph, Node
 from ingot.lower.elementwise import kernel_op, scalars
 from ingot.ops.quantize import fixed_steps
 
-
 INTEGER_PRODUCTS = ("matmul_integer", "conv_integer")
 _PRODUCTS = ("matmul", "conv", "attention", *INTEGER_PRODUCTS)
 

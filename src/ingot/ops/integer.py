@@ -1,4 +1,4 @@
-"""Products of integers of 8 bits less their zero points, whose sums are exact, and the rounding that finds its scale."""
+"""Products of integers of 8 bits less their zero points, exact sums, and the rounding that finds its own scale."""
 
 import numpy as np
 

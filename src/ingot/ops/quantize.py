@@ -182,14 +182,14 @@ def dequantize(x, scale, zero_point=None, *, axis: int, block: int, dtype: DType
 
 
 def fixed_steps(graph: Graph, node: Node) -> tuple[float, float] | None:
-    """The scale and the zero point of a quantize or dequantize between f32 and integers of 8 bits, where each is a known
-    number.
-    """
-    wide, narrow = node.dtype, graph.type(str(node.operands[0])).dtype
-    if node.op.name == "quantize":
-        wide, narrow = (f32 if (narrow, node.precision) == (f32, f32) else narrow), node.dtype
+    """The scale and zero point of a quantize or dequantize between f32 and bytes, where each is a known number."""
+    given = graph.type(str(node.operands[0])).dtype
+    if node.op.name == "dequantize":
+        is_plain = given in (i8, u8) and node.dtype is f32
+    else:
+        is_plain = node.dtype in (i8, u8) and given is f32 and node.precision is f32
     arrays = [graph.data(str(operand)) for operand in node.operands[1:] if operand is not None]
-    if wide is not f32 or narrow not in (i8, u8) or node.block or not all(a is not None and a.size == 1 for a in arrays):
+    if not is_plain or node.block or any(array is None or array.size != 1 for array in arrays):
         return None
     scale, zero = (*arrays, np.zeros(1, np.int8))[:2]
     assert scale is not None and zero is not None

@@ -1,4 +1,4 @@
-"""Products of dequantised operands become products of the integers themselves, and what only moves elements moves these.
+"""Products of dequantised operands become products of integers, and what only moves elements moves these.
 
 A model that a quantiser wrote has an op of floats between dequantize and quantize. Sums of products of integers are
 exact; the scales of both operands are then those of the sums.
@@ -79,7 +79,13 @@ def _multiply(graph: Graph, node: Node) -> bool:
     attributes = {name: node.attributes[name] for name in names}
     sums = graph.add(f"{node.op.name}_integer", operands, f"{node.output}.sums", before=node, **attributes).output
     scaled = graph.add(
-        "dequantize", [sums, total], f"{node.output}.scaled", before=node, axis=0 if is_single else axis, block=0, dtype=f32
+        "dequantize",
+        [sums, total],
+        f"{node.output}.scaled",
+        before=node,
+        axis=0 if is_single else axis,
+        block=0,
+        dtype=f32,
     ).output
     if is_conv and len(node.operands) > 2 and node.operands[2] is not None:
         shape = (graph.type(str(node.operands[2])).shape[0], *[1] * (graph.type(node.output).rank - 2))
@@ -120,7 +126,11 @@ def _take_scale(graph: Graph, node: Node) -> bool:
     for floats, scale in (node.operands, node.operands[::-1]):
         cast = graph.producer(floats)
         sums = None if cast is None or cast.op.name != "cast" else graph.producer(cast.operands[0])
-        if sums is None or sums.op.name not in _PRODUCTS or not same_type(graph.type(str(floats)), graph.type(node.output)):
+        if (
+            sums is None
+            or sums.op.name not in _PRODUCTS
+            or not same_type(graph.type(str(floats)), graph.type(node.output))
+        ):
             continue
         axis = graph.type(sums.output).rank - 1 if sums.op.name == "matmul_integer" else 0
         shape, columns = graph.type(str(scale)).shape, graph.type(sums.output).shape[axis : axis + 1]
@@ -143,12 +153,11 @@ def _take_bias(graph: Graph, node: Node) -> bool:
             continue
         if bias is None or bias.op.name != "dequantize" or (*product.operands[2:3], None)[0] is not None:
             continue
-        if graph.only_user(scaled.output) is node and graph.only_user(product.output) is scaled:
-            if _fits_bias(graph, node, str(bias_name), scaled, bias, product):
-                operands = [*product.operands[:2], bias.operands[0], *product.operands[3:]]
-                graph.set_operands(product, operands)
-                _put(graph, node, scaled.output)
-                return True
+        only = graph.only_user(scaled.output) is node and graph.only_user(product.output) is scaled
+        if only and _fits_bias(graph, node, str(bias_name), scaled, bias, product):
+            graph.set_operands(product, [*product.operands[:2], bias.operands[0], *product.operands[3:]])
+            _put(graph, node, scaled.output)
+            return True
     return False
 
 

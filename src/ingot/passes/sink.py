@@ -48,7 +48,11 @@ def sink_reshapes(graph: Graph) -> bool:
 
 def _reshaped_operand(graph: Graph, node: Node) -> int | None:
     """Which operand is a merge of rows that may go below the node."""
-    if node.op.name in _OF_ROWS and not node.attributes.get("transpose_a") and graph.type(str(node.operands[1])).rank == 2:
+    if (
+        node.op.name in _OF_ROWS
+        and not node.attributes.get("transpose_a")
+        and graph.type(str(node.operands[1])).rank == 2
+    ):
         return 0 if _merges_rows(graph, node.operands[0]) else None
     if node.op.name == "dynamic_quantize" or (node.op.name in _SCALED and _scales_rows(graph, node)):
         return 0 if _merges_rows(graph, node.operands[0]) else None

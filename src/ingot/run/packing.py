@@ -98,9 +98,11 @@ def _arguments(format: Format, matrices: Sequence[np.ndarray], packed: np.ndarra
     cast = library.cast
     src, *second = (cast("void*", matrix.ctypes.data) for matrix in matrices)
     strides = [stride // matrices[0].itemsize for stride in matrices[0].strides]
-    fields = {"src": src, "dst": cast("void*", packed.ctypes.data)} | pack_fields(
-        matrices[0].shape, strides, transposed
-    ) | {"flip": format.flip}
+    fields = (
+        {"src": src, "dst": cast("void*", packed.ctypes.data)}
+        | pack_fields(matrices[0].shape, strides, transposed)
+        | {"flip": format.flip}
+    )
     return library.new("pack_args", fields | ({"second": second[0]} if second else {}))
 
 

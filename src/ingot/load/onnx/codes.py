@@ -30,7 +30,9 @@ def matmul_nbits(call: Call) -> str:
     packed = call.reshape(call[1], (rows, blocks * block * bits // 8))
     scale, zeros = call.reshape(call[2], (rows, blocks)), call.get(3)
     if zeros is not None and call.type(3).dtype is not u8:
-        weight = _centred_on_floats(call, _unpacked(call, packed, bits, False), scale, call.reshape(zeros, (rows, blocks)))
+        weight = _centred_on_floats(
+            call, _unpacked(call, packed, bits, False), scale, call.reshape(zeros, (rows, blocks))
+        )
         weight = weight if blocks * block == columns else call.slice(weight, 1, 0, columns)
     else:
         zeros = None if zeros is None else call.reshape(zeros, (rows, -(-blocks * bits // 8)))
@@ -59,7 +61,15 @@ def gather_block_quantized(call: Call) -> str:
 
 
 def _decoded(
-    call: Call, packed: str, scale: str, zeros: str | None, bits: int, columns: Size, axis: int, block: int, dtype: DType
+    call: Call,
+    packed: str,
+    scale: str,
+    zeros: str | None,
+    bits: int,
+    columns: Size,
+    axis: int,
+    block: int,
+    dtype: DType,
 ) -> str:
     """Floats of codes that lie in bytes along their last axis; without zero points the middle code stands for 0.
 

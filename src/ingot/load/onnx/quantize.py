@@ -92,7 +92,9 @@ def _product(call: Call, left: tuple[int, int], right: tuple[int, int], wide: DT
     zeros = call.type(a_zero) if call.has(a_zero) else None, call.type(b_zero) if call.has(b_zero) else None
     one_each = (types[1].shape[-1:], (1,), ())
     fits = all(type.dtype in BYTES and type.rank > 1 for type in types)
-    fits = fits and (zeros[0] is None or zeros[0].shape in ((), (1,))) and (zeros[1] is None or zeros[1].shape in one_each)
+    fits = (
+        fits and (zeros[0] is None or zeros[0].shape in ((), (1,))) and (zeros[1] is None or zeros[1].shape in one_each)
+    )
     if fits:
         return call.build.matmul_integer(call[a], call[b], None, call.get(a_zero), call.get(b_zero))
     return multiply(call, centred(call, a, a_zero, wide, rows=True), centred(call, b, b_zero, wide))
