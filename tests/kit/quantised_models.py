@@ -49,11 +49,19 @@ LAYERS = [
     Layer("Add", (2, 5, 6, 7), other=True),
     Layer("Mul", (3, 40), [(40,)]),
     Layer("Concat", (2, 4, 9), other=True, attributes=(("axis", 1),)),
-    Layer("MaxPool", (1, 20, 9, 8), attributes=(("kernel_shape", [3, 3]), ("pads", [1] * 4), ("strides", [2, 2]))),
-    Layer("AveragePool", (1, 20, 9, 8), attributes=(("kernel_shape", [2, 2]),)),
+    Layer("Conv", (1, 4, 9, 8), [(20, 4, 1, 1)], attributes=_pads(1, 1), then="MaxPool"),
+    Layer("Conv", (1, 4, 9, 8), [(20, 4, 1, 1)], attributes=_pads(1, 1), then="AveragePool"),
+    Layer("Conv", (1, 4, 9, 8), [(20, 4, 1, 1)], attributes=_pads(1, 1), then="GlobalAveragePool"),
+    Layer("MatMul", (2, 5, 6), [(6, 7)], then="Transpose"),
     Layer("Sigmoid", (3, 70)),
-    Layer("Transpose", (2, 5, 6), attributes=(("perm", [0, 2, 1]),)),
 ]  # fmt: skip
+
+
+THEN: dict[str, dict[str, Any]] = {
+    "MaxPool": {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [2, 2]},
+    "AveragePool": {"kernel_shape": [2, 2]},
+    "Transpose": {"perm": [0, 2, 1]},
+}
 
 
 class _Reader(CalibrationDataReader):
@@ -82,7 +90,7 @@ def float_model(layer: Layer, rng: np.random.Generator) -> tuple[onnx.ModelProto
         bounds = [numpy_helper.from_array(np.array(bound, F), f"b{bound}") for bound in (0, 6)]
         weights += bounds if layer.then == "Clip" else []
         operands = [result, *(bound.name for bound in bounds)] if layer.then == "Clip" else [result]
-        nodes.append(helper.make_node(layer.then, operands, ["y"], "then"))
+        nodes.append(helper.make_node(layer.then, operands, ["y"], "then", **THEN.get(layer.then, {})))
     outputs = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
     inputs = [value_info(name, array) for name, array in feeds.items()]
     return model(helper.make_graph(nodes, "layer", inputs, outputs, weights), 17), feeds
@@ -105,8 +113,7 @@ def quantised(
 
 
 def last_step(proto: onnx.ModelProto) -> float:
-    """The scale by which a model's last node dequantises."""
-    node = next(node for node in proto.graph.node if "y" in node.output)
-    assert node.op_type == "DequantizeLinear", node.op_type
-    (scale,) = (numpy_helper.to_array(each) for each in proto.graph.initializer if each.name == node.input[1])
-    return float(scale.max())
+    """The scale by which a model dequantises last; of one that does so nowhere, what f32 leaves."""
+    names = [node.input[1] for node in proto.graph.node if node.op_type == "DequantizeLinear"]
+    scales = {each.name: numpy_helper.to_array(each) for each in proto.graph.initializer}
+    return float(scales[names[-1]].max()) if names else 1e-6

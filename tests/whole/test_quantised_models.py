@@ -96,7 +96,8 @@ def test_language_model_products(level: int, rng) -> None:
         constants += [numpy_helper.from_array(packed, f"{name}.b"), numpy_helper.from_array(scales, f"{name}.s")]
         nodes.append(
             helper.make_node(
-                "MatMulNBits", ["mixed" if name == "o" else "x", f"{name}.b", f"{name}.s"], ["y" if name == "o" else name],
+                "MatMulNBits", ["mixed" if name == "o" else "x", f"{name}.b", f"{name}.s"],
+                ["y" if name == "o" else name],
                 domain="com.microsoft", N=width, K=width, bits=4, block_size=block, accuracy_level=level,
             )
         )  # fmt: skip

@@ -102,8 +102,8 @@ def _first(call: Call, x: str, columns: Size) -> str:
 
 def _centred_on_floats(call: Call, codes: str, scale: str, zeros: str) -> str:
     """(code - zero) * scale, where zero points are no codes. scale, zeros: [rows, blocks]."""
-    build, (rows, columns) = call.build, call.build.type(codes).shape
-    blocks = call.build.type(scale).shape[1]
+    build, (rows, columns) = call.build, call.known_shape(call.build.type(codes))
+    blocks = call.known_shape(call.build.type(scale))[1]
     wide = call.reshape(call.cast(codes, f32), (rows, blocks, columns // blocks))
     points, steps = (call.reshape(call.cast(x, f32), (rows, blocks, 1)) for x in (zeros, scale))
     return call.reshape(build.mul(build.sub(wide, points), steps), (rows, columns))

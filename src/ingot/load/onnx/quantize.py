@@ -6,9 +6,10 @@ import numpy as np
 
 from ingot.dtype import DType, f32, i32, u8
 from ingot.load.onnx.call import Call
-from ingot.load.onnx.conv import convolve
+from ingot.load.onnx.conv import average_pool, convolve
 from ingot.load.onnx.linear import multiply
-from ingot.load.onnx.registry import onnx
+from ingot.load.onnx.registry import MICROSOFT, onnx
+from ingot.ops.define import normalize_axis
 from ingot.ops.integer import BYTES
 from ingot.ops.quantize import FLOATS
 
@@ -165,3 +166,75 @@ def _requantised(call: Call, sums: str, scale: str, zero: int, axis: int) -> str
         raise call.unsupported(f"zero points of the result of type {call.type(zero)}")
     one = build.scalar(1.0, f32)
     return build.quantize(scaled, one, zero_point, axis=0, block=0, dtype=call.type(zero).dtype, precision=f32)
+
+
+# -- ops of com.microsoft on quantised numbers, in floats and rounded once ---------------------------------------
+
+
+def _floats(call: Call, index: int, scale: int, zero: int) -> str:
+    """Operand `index` as floats, by one scale and perhaps a zero point."""
+    _expect_scale(call, scale)
+    return call.build.dequantize(call[index], call[scale], call.get(zero), axis=0, block=0, dtype=f32)
+
+
+def _rounded(call: Call, x: str, scale: int, zero: int, dtype: DType) -> str:
+    """Floats in steps of operand `scale`."""
+    _expect_scale(call, scale)
+    zero_point = call.get(zero)
+    dtype = dtype if zero_point is None else call.type(zero).dtype
+    return call.build.quantize(x, call[scale], zero_point, axis=0, block=0, dtype=dtype, precision=f32)
+
+
+@onnx("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+def qlinear_binary(call: Call) -> str:
+    op = "add" if call.op == "QLinearAdd" else "mul"
+    result = getattr(call.build, op)(_floats(call, 0, 1, 2), _floats(call, 3, 4, 5))
+    return _rounded(call, result, 6, 7, call.type(0).dtype)
+
+
+@onnx("QLinearSigmoid", "QLinearLeakyRelu", domain=MICROSOFT)
+def qlinear_unary(call: Call) -> str:
+    x = _floats(call, 0, 1, 2)
+    if call.op == "QLinearSigmoid":
+        return _rounded(call, call.build.sigmoid(x), 3, 4, call.type(0).dtype)
+    return _rounded(call, call.build.leaky_relu(x, alpha=call.attr_float("alpha", 0.01)), 3, 4, call.type(0).dtype)
+
+
+@onnx("QLinearConcat", domain=MICROSOFT)
+def qlinear_concat(call: Call) -> str:
+    """Operands come by threes, behind the scale and zero point of the result."""
+    if len(call) < 5 or (len(call) - 2) % 3:
+        raise call.malformed(f"{len(call)} inputs, expected 2 and 3 for each operand")
+    parts = [_floats(call, i, i + 1, i + 2) for i in range(2, len(call), 3)]
+    axis = normalize_axis("attribute 'axis'", call.attr_int("axis"), call.type(2).rank)
+    return _rounded(call, call.build.concat(*parts, axis=axis), 0, 1, call.type(2).dtype)
+
+
+@onnx("QLinearAveragePool", "QLinearGlobalAveragePool", domain=MICROSOFT)
+def qlinear_average_pool(call: Call) -> str:
+    if call.attr_int("channels_last", 0):
+        raise call.unsupported("channels_last")
+    x, rank = _floats(call, 0, 1, 2), call.type(0).rank
+    if call.op == "QLinearAveragePool":
+        return _rounded(call, average_pool(call.restated(x)), 3, 4, call.type(0).dtype)
+    if rank < 3:
+        raise call.malformed(f"an image of rank {rank}, expected 3 or more")
+    mean = call.build.reduce_mean(x, axes=tuple(range(2, rank)), keepdims=True)
+    return _rounded(call, mean, 3, 4, call.type(0).dtype)
+
+
+@onnx("QGemm", domain=MICROSOFT)
+def qgemm(call: Call) -> str:
+    """alpha * a' b' + c, where c counts in steps of the sums; without a scale of the result it stays floats."""
+    build = call.build
+    if call.attr_int("transA", 0) or call.type(0).rank != 2 or call.type(3).rank != 2:
+        raise call.unsupported(f"a transposed left operand, or {call.type(0)} and {call.type(3)}")
+    sums = build.matmul_integer(
+        call[0], call[3], call.get(6), call.get(2), call.get(5), transpose_b=bool(call.attr_int("transB", 0))
+    )
+    scale = build.mul(_scale(call, 1, 0), _scale(call, 4, 1))
+    alpha = call.attr_float("alpha", 1.0)
+    scale = scale if alpha == 1.0 else build.mul(scale, alpha)
+    if call.has(7):
+        return _requantised(call, sums, build.div(scale, _scale(call, 7, 0)), 8, 1)
+    return build.dequantize(sums, scale, axis=build.type(scale).rank, block=0, dtype=f32)

@@ -23,6 +23,9 @@ from ingot.ops.quantize import fixed_steps
 # Nanoseconds on one thread: per multiply-add, per one of a depthwise convolution, per element that is rounded.
 _MULTIPLY_ADD, _DEPTHWISE, _ROUNDED = 0.004, 0.03, 0.1
 _FLIP = {i8: 128, u8: 0}  # what makes u8 of a factor
+_ONES = (
+    "batch", "height", "out_height", "groups", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w"
+)  # fmt: skip
 _TAPS = abi.constant("INGOT_INTEGER_TAPS")
 _EXACT = 256  # products of two bytes whose sum a float holds
 
@@ -123,15 +126,14 @@ def _matmul(lowering: Lowering, node: Node) -> None:
     group = lowering.group(node)
     root = group.root
     a, out = lowering.rows(root.operands[0]), lowering.result(group.output).rows()
+    assert out is not None
     weight = lowering.static_value(str(root.operands[1]))
-    fields = dict.fromkeys(
-        ("batch", "height", "out_height", "groups", "kernel_h", "kernel_w", "stride_h", "stride_w"), 1
-    ) | dict.fromkeys(("dilation_h", "dilation_w"), 1)
     (m, k), n = a.shape, out.shape[1]
+    fields: dict[str, Field] = dict.fromkeys(_ONES, 1)
     fields |= {"width": m, "out_width": m, "channels": k, "out_channels": n, "pad_top": 0, "pad_left": 0}
-    strides = {"x_strides": (m * a.strides[0], m * a.strides[0], a.strides[0]), "out_strides": (0, 0, out.strides[0])}
+    fields |= {"x_strides": (m * a.strides[0], m * a.strides[0], a.strides[0]), "out_strides": (0, 0, out.strides[0])}
     sums = weight.derive("cast", dtype=i32).derive("reduce_sum", axes=(1 if root.transpose_b else 0,), keepdims=False)
-    _add_packed(lowering, group, a, out, weight, root.transpose_b, sums, fields | strides, m * n * k)
+    _add_packed(lowering, group, a, out, weight, root.transpose_b, sums, fields, m * n * k)
 
 
 def _add_packed(
