@@ -19,11 +19,13 @@ from quantised_models import LAYERS, F, Layer, float_model, last_step, quantised
 
 pytestmark = pytest.mark.native
 
+# Zero points are 0 where activations are signed, as is usual.
 OPTIONS = [
-    dict(zip(("qdq", "signed", "per_channel", "symmetric"), flags, strict=True))
-    for flags in itertools.product((True, False), repeat=4)
+    {"qdq": qdq, "signed": signed, "per_channel": per_channel, "symmetric": signed}
+    for qdq, signed, per_channel in itertools.product((True, False), repeat=3)
 ]
 PRODUCTS = ("MatMul", "Gemm", "Conv")
+MEANS = ("AveragePool", "GlobalAveragePool")  # whose order of summing decides what is half a step
 
 
 def _name(value: object) -> str:
@@ -31,12 +33,7 @@ def _name(value: object) -> str:
 
 
 # Each layer in both formats; products in all forms.
-CASES = [
-    (layer, options)
-    for layer in LAYERS
-    for options in OPTIONS
-    if layer.op in PRODUCTS or (options["per_channel"] and not options["symmetric"])
-]
+CASES = [(layer, options) for layer in LAYERS for options in OPTIONS if layer.op in PRODUCTS or options["per_channel"]]
 
 
 @pytest.mark.parametrize(("layer", "options"), CASES, ids=_name)
@@ -49,7 +46,8 @@ def test_beside_onnx_runtime(layer: Layer, options: dict[str, bool], tmp_path, r
     results = [run(build(graph, isa=isa, threads=threads), feeds)[0] for isa in ISAS for threads in (1, 2)]
     assert all(same_bits(results[0], other) for other in results[1:])
     assert np.abs(results[0] - expected).max() <= 1.01 * last_step(proto)
-    np.testing.assert_array_equal(results[0], interpret(graph, feeds)["y"])
+    apart = np.abs(results[0] - interpret(graph, feeds)["y"])
+    assert apart.max() <= (1.01 * last_step(proto) if layer.then in MEANS else 0)
     assert graph.ops.isdisjoint(("matmul", "conv"))
 
 

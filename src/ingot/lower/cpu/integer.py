@@ -24,7 +24,8 @@ from ingot.ops.quantize import fixed_steps
 _MULTIPLY_ADD, _DEPTHWISE, _ROUNDED = 0.004, 0.03, 0.1
 _FLIP = {i8: 128, u8: 0}  # what makes u8 of a factor
 _ONES = (
-    "batch", "height", "out_height", "groups", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w"
+    "batch", "height", "out_height", "groups", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h",
+    "dilation_w",
 )  # fmt: skip
 _TAPS = abi.constant("INGOT_INTEGER_TAPS")
 _EXACT = 256  # products of two bytes whose sum a float holds
