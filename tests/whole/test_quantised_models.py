@@ -37,7 +37,7 @@ CASES = [(layer, options) for layer in LAYERS for options in OPTIONS if layer.op
 
 
 @pytest.mark.parametrize(("layer", "options"), CASES, ids=_name)
-def test_beside_onnx_runtime(layer: Layer, options: dict[str, bool], tmp_path, rng) -> None:
+def test_within_a_step(layer: Layer, options: dict[str, bool], tmp_path, rng) -> None:
     """Within one step of the result's scale, on kernels of integers alone, with the same bits everywhere."""
     proto, feeds = quantised(layer, tmp_path, rng, **options)
     graph = load_onnx(proto.SerializeToString())

@@ -96,8 +96,8 @@ enum {
 /* The ops of a strip program. Reductions go over a row and give one element; the rest are element-wise, but for pivot.
  * squares: the sum of (a - (b + c))^2. offset: the mean of a - b. pivot: a number among a row's elements (norm_pivot).
  * norm_scale: 1 / sqrt(variance + alpha), a being the sum of `beta` squares around b + c. narrow: to bf16, which its
- * result in memory is. quantize, dequantize: to and from integers of 8 bits in memory; alpha is the scale, beta the zero
- * point. normalise: (a - (b + f)) c d + e, where b, c and f have one element a row. */
+ * result in memory is. quantize, dequantize: to and from integers of 8 bits in memory; alpha is the scale, beta the
+ * zero point. normalise: (a - (b + f)) c d + e, where b, c and f have one element a row. */
 enum {
   INGOT_STRIP_OP_sum = 1,
   INGOT_STRIP_OP_mean,
@@ -229,12 +229,13 @@ typedef struct {
   int64_t rows; int64_t cols; int64_t x_stride; int64_t out_stride;
 } round_rows_args;
 
-/* out = what `result` (INGOT_INTEGER_*) makes of the sums of a convolution of x - x_zero with weight - weight_zero, plus
- * bias: i32, exact; as floats activation(sum * scale + shift); or these / out_scale, rounded with halves to even, plus
+/* out = what `result` (INGOT_INTEGER_*) makes of the sums of a convolution of x - x_zero with weight - weight_zero,
+ * plus bias: i32, exact; as floats activation(sum * scale + shift); or these / out_scale, rounded with halves to even, plus
  * out_zero, saturated. x: bytes, channels of an image side by side; i8 where x_flip is 128, else u8 and x_flip 0.
  * x_zero: one byte; null for 0. weight: the panels of pack_bytes for each group, of i8; column_sums: the sums of each
  * channel's elements as they were before they were xored with weight_flip. weight_zero, scale: one for all, or one a
- * channel with a step of 1; no weight_zero stands for weight_flip. bias, shift: one a channel, or null. A sum has fewer than INGOT_INTEGER_TAPS products.
+ * channel with a step of 1; no weight_zero stands for weight_flip. bias, shift: one a channel, or null. A sum has fewer than
+ * INGOT_INTEGER_TAPS products.
  * _depthwise: weight is [kernel row][kernel column][channels] of floats, less their zero points, whose sums column_sums
  * are; groups == channels == out_channels, and sums stay below 2^24.
  * x_strides: image, row, column; so are out_strides, in elements. scratch: parts slots of scratch_stride floats. */

@@ -1,6 +1,6 @@
 /* integer.c: convolutions of integers of 8 bits with fixed filters, and products with fixed matrices, which are
- * convolutions of one line of pixels. Windows are gathered as rows in scratch, some pixels at a time, unless they lie as
- * rows already. */
+ * convolutions of one line of pixels. Windows are gathered as rows in scratch, some pixels at a time, unless they lie
+ * as rows already. */
 #include "integer.h"
 #include "integer_tile.h"
 
@@ -114,8 +114,8 @@ static inline void integer_added(const integer_task *t, int64_t channel, int64_t
 }
 
 /* The results of one panel of a group. */
-static inline void integer_results(const integer_task *t, const integer_finish *f, const integer_block *b, int64_t group,
-                                   int64_t panel) {
+static inline void integer_results(const integer_task *t, const integer_finish *f, const integer_block *b,
+                                   int64_t group, int64_t panel) {
   const integer_args *g = t->g;
   const int64_t column = panel * INGOT_PANEL, channel = group * t->out_channels + column;
   const int64_t columns = t->out_channels - column < INGOT_PANEL ? t->out_channels - column : INGOT_PANEL;

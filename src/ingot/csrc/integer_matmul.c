@@ -45,8 +45,10 @@ static inline void integer_pack(const integer_pairs *t, const uint8_t *b, int64_
   uint8_t ones[INTEGER_STRIP];
   memset(ones, 1, sizeof ones);
   memset(added, 0, INGOT_PANEL * sizeof *added);
-  for (int64_t k = 0; k < g->k; k += 4)
-    integer_fours(g, b + k * g->b_k_stride, columns, g->k - k < 4 ? g->k - k : 4, (uint8_t *)t->panel + k * INGOT_PANEL);
+  for (int64_t k = 0; k < g->k; k += 4) {
+    uint8_t *to = (uint8_t *)t->panel + k * INGOT_PANEL;
+    integer_fours(g, b + k * g->b_k_stride, columns, g->k - k < 4 ? g->k - k : 4, to);
+  }
   if (!t->zero) return;
   for (int64_t k = 0; k < g->k; k += INTEGER_STRIP) {
     const int64_t count = g->k - k < INTEGER_STRIP ? g->k - k : INTEGER_STRIP;

@@ -17,8 +17,10 @@ void K(pack_bytes)(const void *args, int32_t part, int32_t parts) {
   const pack_args *g = args;
   const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL, end = part_begin(panels, part + 1, parts);
   for (int64_t i = part_begin(panels, part, parts); i < end; i++) {
-    const int64_t left = g->n - i * INGOT_PANEL;
-    pack_bytes_panel((const uint8_t *)g->src + i * INGOT_PANEL * g->n_stride, g->k, left < INGOT_PANEL ? left : INGOT_PANEL,
-                     g->k_stride, g->n_stride, (uint8_t)g->flip, (uint8_t *)g->dst + i * INGOT_PANEL * ((g->k + 3) / 4 * 4));
+    const int64_t column = i * INGOT_PANEL, left = g->n - column;
+    const uint8_t *src = (const uint8_t *)g->src + column * g->n_stride;
+    uint8_t *panel = (uint8_t *)g->dst + column * ((g->k + 3) / 4 * 4);
+    const int64_t columns = left < INGOT_PANEL ? left : INGOT_PANEL;
+    pack_bytes_panel(src, g->k, columns, g->k_stride, g->n_stride, (uint8_t)g->flip, panel);
   }
 }
