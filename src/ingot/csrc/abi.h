@@ -230,12 +230,12 @@ typedef struct {
 } round_rows_args;
 
 /* out = what `result` (INGOT_INTEGER_*) makes of the sums of a convolution of x - x_zero with weight - weight_zero,
- * plus bias: i32, exact; as floats activation(sum * scale + shift); or these / out_scale, rounded with halves to even, plus
- * out_zero, saturated. x: bytes, channels of an image side by side; i8 where x_flip is 128, else u8 and x_flip 0.
+ * plus bias: i32, exact; as floats activation(sum * scale + shift); or these / out_scale, rounded with halves to even,
+ * plus out_zero, saturated. x: bytes, channels of an image side by side; i8 where x_flip is 128, else u8 and x_flip 0.
  * x_zero: one byte; null for 0. weight: the panels of pack_bytes for each group, of i8; column_sums: the sums of each
  * channel's elements as they were before they were xored with weight_flip. weight_zero, scale: one for all, or one a
- * channel with a step of 1; no weight_zero stands for weight_flip. bias, shift: one a channel, or null. A sum has fewer than
- * INGOT_INTEGER_TAPS products.
+ * channel with a step of 1; no weight_zero stands for weight_flip. bias, shift: one a channel, or null. A sum has fewer
+ * than INGOT_INTEGER_TAPS products.
  * _depthwise: weight is [kernel row][kernel column][channels] of floats, less their zero points, whose sums column_sums
  * are; groups == channels == out_channels, and sums stay below 2^24.
  * x_strides: image, row, column; so are out_strides, in elements. scratch: parts slots of scratch_stride floats. */
