@@ -2,6 +2,7 @@
 
 import random
 
+import ml_dtypes
 import numpy as np
 
 from onnx_models import Case, case
@@ -11,20 +12,48 @@ MS = "com.microsoft"
 
 
 def product(seed: int) -> Case:
-    """A product with rows of few bits."""
+    """A product with rows of few bits, whose scales may be numbers of f16."""
     chance, rng = random.Random(seed), np.random.default_rng(seed)
-    rows, columns, block = chance.randint(1, 20), chance.choice((16, 24, 32, 40, 64)), chance.choice((16, 32))
+    block = chance.choice((16, 32, 64, 128, 256))
+    rows, columns = chance.randint(1, 40), chance.choice((24, 32, 40, 64, 160))
     bits = chance.choice((4, 4, 8))
     blocks, per = -(-columns // block), 8 // bits
+    scales = rng.uniform(0.01, 0.1, rows * blocks).astype(F)
     constants = {
         "b": rng.integers(0, 256, (rows, blocks, block // per), np.uint8),
-        "s": rng.uniform(0.01, 0.1, rows * blocks).astype(F),
+        "s": scales.astype(np.float16).astype(F) if chance.random() < 0.5 else scales,
     }
     operands = f"x[{chance.choice(('', '2,'))}3,{columns}] @b @s"
-    if chance.random() < 0.7:
+    zeros = chance.choice(("codes", "codes", "floats", ""))
+    if zeros == "codes":
         constants["z"] = rng.integers(0, 256, rows * -(-blocks // per), np.uint8)
-        operands += " @z"
+    elif zeros and bits == 4:  # ONNX Runtime takes floats of no other codes
+        constants["z"] = rng.uniform(5, 10, rows * blocks).astype(F)
+    operands += " @z" if "z" in constants else ""
     return case("MatMulNBits", operands, domain=MS, N=rows, K=columns, bits=bits, block_size=block, **constants)
+
+
+def table(seed: int) -> Case:
+    """Rows of a table of few bits: codes in bytes, which have a middle, or of a dtype of their own."""
+    chance, rng = random.Random(seed), np.random.default_rng(seed)
+    block, bits = chance.choice((16, 32, 128)), chance.choice((4, 4, 8))
+    rows, columns = chance.randint(1, 40), chance.choice((32, 64, 160, 256))
+    blocks, per = -(-columns // block), 8 // bits
+    attributes: dict = {"quantize_axis": chance.choice((1, -1)), "block_size": block}
+    scales = rng.uniform(0.01, 0.1, (rows, blocks)).astype(F)
+    constants = {"s": scales.astype(np.float16).astype(F) if chance.random() < 0.5 else scales}
+    if chance.random() < 0.7:
+        attributes["bits"] = bits
+        constants["w"] = rng.integers(0, 256, (rows, columns // per), np.uint8)
+        constants["z"] = rng.integers(0, 256, (rows, -(-blocks // per)), np.uint8)
+    else:
+        dtype, low = chance.choice(((ml_dtypes.int4, -8), (ml_dtypes.uint4, 0)))
+        constants["w"] = rng.integers(low, low + 16, (rows, columns)).astype(dtype)
+        constants["z"] = rng.integers(low, low + 16, (rows, blocks)).astype(dtype)
+    if chance.random() < 0.4:
+        del constants["z"]
+    zeros = " @z" if "z" in constants else ""
+    return case("GatherBlockQuantized", f"@w i:i64<{rows}[2,5] @s{zeros}", domain=MS, **attributes, **constants)
 
 
 def grouped(seed: int) -> Case:
@@ -77,7 +106,8 @@ EXPORTED = [
         case("RotaryEmbedding", f"x[2,{shape}] @p c[9,4] d[9,4]", domain=MS, p=np.array([3], np.int64))
         for shape in ("4,5,8", "5,32")
     ),
-    *(product(seed) for seed in range(12)),
+    *(product(seed) for seed in range(24)),
+    *(table(seed) for seed in range(12)),
     *(grouped(seed) for seed in range(24)),
     *(
         case("FusedConv", "x[1,3,5,6] w[4,3,3,3] b[4]", domain=MS, activation=kind, activation_params=numbers,

@@ -42,7 +42,15 @@ def test_sample(case: tuple[Op, Sample]) -> None:
 
 STATIC_CASES = [
     (OPS[name], sample, static)
-    for name, static in {"matmul": (1,), "conv": (1, 2), "lstm": (1,), "gru": (1, 2), "rnn": (1,)}.items()
+    for name, static in {
+        "matmul": (1,),
+        "conv": (1, 2),
+        "lstm": (1,),
+        "gru": (1, 2),
+        "rnn": (1,),
+        "matmul_integer": (1, 2, 4),
+        "conv_integer": (1, 2, 4),
+    }.items()
     for sample in OPS[name].samples
 ]
 

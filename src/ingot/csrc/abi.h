@@ -23,6 +23,8 @@
 #define INGOT_CODES_BLOCK 32      /* elements of k whose codes lie together in a panel, with a scale for each column */
 #define INGOT_ROUND_GROUP 256     /* elements of a row that are rounded to int8 by one step, a multiple of those */
 #define INGOT_CODES_ROWS 48       /* rows whose sums wait beside a panel of codes */
+#define INGOT_INTEGER_PIXELS 48   /* pixels whose windows of integers are gathered at once */
+#define INGOT_INTEGER_TAPS 32768  /* products of a sum, whose parts then fit in 32 bits */
 #define INGOT_REDUCE_CHUNK 4096 /* other reductions: 16 lanes over chunks of this many, chunk results in order */
 
 #define INGOT_PROBE_LANES 32    /* floats of a part's result of a probe: two cache lines */
@@ -35,6 +37,12 @@
 #define INGOT_STRIP_SLOT 0
 #define INGOT_STRIP_SLOT_ROW 1
 #define INGOT_STRIP_SLOT_COLUMN 2
+
+/* What sums of integers become: they themselves, floats, or these as integers of 8 bits. */
+#define INGOT_INTEGER_I32 0
+#define INGOT_INTEGER_F32 1
+#define INGOT_INTEGER_I8 2
+#define INGOT_INTEGER_U8 3
 
 /* The ops that an epilogue may apply to sums. */
 enum {
@@ -88,7 +96,8 @@ enum {
 /* The ops of a strip program. Reductions go over a row and give one element; the rest are element-wise, but for pivot.
  * squares: the sum of (a - (b + c))^2. offset: the mean of a - b. pivot: a number among a row's elements (norm_pivot).
  * norm_scale: 1 / sqrt(variance + alpha), a being the sum of `beta` squares around b + c. narrow: to bf16, which its
- * result in memory is. normalise: (a - (b + f)) c d + e, where b, c and f have one element a row. */
+ * result in memory is. quantize, dequantize: to and from integers of 8 bits in memory; alpha is the scale, beta the
+ * zero point. normalise: (a - (b + f)) c d + e, where b, c and f have one element a row. */
 enum {
   INGOT_STRIP_OP_sum = 1,
   INGOT_STRIP_OP_mean,
@@ -100,6 +109,10 @@ enum {
   INGOT_STRIP_OP_pivot,
   INGOT_STRIP_OP_copy,
   INGOT_STRIP_OP_narrow,
+  INGOT_STRIP_OP_quantize_u8,
+  INGOT_STRIP_OP_quantize_i8,
+  INGOT_STRIP_OP_dequantize_u8,
+  INGOT_STRIP_OP_dequantize_i8,
   INGOT_STRIP_OP_norm_scale,
   INGOT_STRIP_OP_normalise,
   #define UNARY(op, cost, expression) INGOT_STRIP_OP_##op,
@@ -197,6 +210,7 @@ typedef struct {
  * codes [8][32][4], four elements of a column side by side; those of 4 bits [4][32][4], whose upper halves are the
  * elements 16 further on. pack_int8_zeros, pack_int4_zeros: (code - zero) * scale, and zeros, bytes that lie as scales
  * do, are codes too; a block has 32 of them at its end, those of 4 bits 16 times as large.
+ * pack_bytes: src has bytes, and a panel those ^ flip, [ceil(k / 4)][32][4], four elements of a column side by side.
  */
 typedef struct {
   const void *src; const void *second; void *dst;
@@ -214,6 +228,51 @@ typedef struct {
   const float *x; void *out;
   int64_t rows; int64_t cols; int64_t x_stride; int64_t out_stride;
 } round_rows_args;
+
+/* out = what `result` (INGOT_INTEGER_*) makes of the sums of a convolution of x - x_zero with weight - weight_zero,
+ * plus bias: i32, exact; as floats activation(sum * scale + shift); or these / out_scale, rounded with halves to even,
+ * plus out_zero, saturated. x: bytes, channels of an image side by side; i8 where x_flip is 128, else u8 and x_flip 0.
+ * x_zero: one byte; null for 0. weight: the panels of pack_bytes for each group, of i8; column_sums: the sums of each
+ * channel's elements as they were before they were xored with weight_flip. weight_zero, scale: one for all, or one a
+ * channel with a step of 1; no weight_zero stands for weight_flip. bias, shift: one a channel, or null. A sum has fewer
+ * than INGOT_INTEGER_TAPS products.
+ * _depthwise: weight is [kernel row][kernel column][channels] of floats, less their zero points, whose sums column_sums
+ * are; groups == channels == out_channels, and sums stay below 2^24.
+ * x_strides: image, row, column; so are out_strides, in elements. scratch: parts slots of scratch_stride floats. */
+typedef struct {
+  const void *x; const void *weight; const int32_t *column_sums; const int32_t *bias;
+  const uint8_t *x_zero; const uint8_t *weight_zero; const float *scale; const float *shift; void *out; float *scratch;
+  int64_t batch; int64_t channels; int64_t height; int64_t width;
+  int64_t out_channels; int64_t out_height; int64_t out_width; int64_t groups;
+  int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
+  int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
+  int64_t x_strides[3]; int64_t out_strides[3];
+  int64_t weight_zero_step; int64_t scale_step; int64_t scratch_stride;
+  float act_alpha; float act_beta; int32_t activation; int32_t result;
+  float out_scale; float out_zero; int32_t x_flip; int32_t weight_flip;
+} integer_args;
+
+/* The same for products a[m, k] @ b[k, n] of two computed ones, for each of a batch; a and b are u8, or i8 where a_flip
+ * or b_flip are 0 and 128: b's bytes ^ b_flip are i8, a's bytes ^ a_flip u8. Elements of a row of a are adjacent. */
+typedef struct {
+  const void *a; const void *b; const uint8_t *a_zero; const uint8_t *b_zero; const float *scale; void *c;
+  float *scratch;
+  int32_t batch_rank;
+  int64_t batch_shape[8]; int64_t a_batch_strides[8]; int64_t b_batch_strides[8]; int64_t c_batch_strides[8];
+  int64_t m; int64_t n; int64_t k;
+  int64_t a_stride; int64_t b_k_stride; int64_t b_n_stride; int64_t c_stride; int64_t scale_step;
+  int64_t scratch_stride;
+  float act_alpha; float act_beta; int32_t activation; int32_t result;
+  float out_scale; float out_zero; int32_t a_flip; int32_t b_flip;
+} integer_matmul_args;
+
+/* out = round(x / scale) + zero, saturated to u8, for the scale and zero point that these find: the least of x and 0 is
+ * 0 then, the largest 255. NaN does not count, and becomes the zero point. Two turns: parts leave their range in
+ * scratch, parts slots of scratch_stride floats. */
+typedef struct {
+  const float *x; uint8_t *out; float *scale; uint8_t *zero; float *scratch;
+  int64_t count; int64_t scratch_stride;
+} dynamic_quantize_args;
 
 /* c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias[n]) + residual[m, n]; where residual_first is set, the
  * activation is applied to the whole sum instead. act_alpha, act_beta: the activation's float attributes. b is packed:

@@ -1,4 +1,6 @@
 /* pooling.c: 2-D max and average pooling; channels are the lanes, a window's elements go in row-major order. */
+#include <string.h>
+
 #include "kernel.h"
 #include "vmath.h"
 
@@ -86,5 +88,33 @@ POOL_WIDE(max_pool_f64, double, -INFINITY, x != x || x > total ? x : total, tota
 POOL_WIDE(max_pool_i64, int64_t, INT64_MIN, x > total ? x : total, total)
 POOL_WIDE(avg_pool_f64, double, 0, total + x, total / (double)w.count)
 
+/* Bytes, 16 channels at a time. */
+#define POOL_BYTES(name, type, neutral)                                                                          \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                     \
+    const pool_args *g = p;                                                                                      \
+    const int64_t pixels = g->batch * g->out_height * g->out_width, end = part_begin(pixels, part + 1, parts);   \
+    for (int64_t pixel = part_begin(pixels, part, parts); pixel < end; pixel++) {                                \
+      const pooling_window w = pooling_window_at(g, pixel);                                                      \
+      for (int64_t channel = 0; channel < g->channels; channel += 16) {                                          \
+        const size_t lanes = g->channels - channel < 16 ? (size_t)(g->channels - channel) : 16;                  \
+        type total[16], x[16] = {0};                                                                             \
+        for (int l = 0; l < 16; l++) total[l] = neutral;                                                         \
+        for (int64_t i = w.rows.begin; i < w.rows.end; i++)                                                      \
+          for (int64_t j = w.columns.begin; j < w.columns.end; j++) {                                            \
+            const int64_t at = i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2];        \
+            const type *from = (const type *)g->x + w.x + channel + at;                                          \
+            if (lanes == 16) memcpy(x, from, 16); else memcpy(x, from, lanes);                                   \
+            for (int l = 0; l < 16; l++) total[l] = x[l] > total[l] ? x[l] : total[l];                           \
+          }                                                                                                      \
+        if (lanes == 16) memcpy((type *)g->out + w.out + channel, total, 16);                                    \
+        else memcpy((type *)g->out + w.out + channel, total, lanes);                                             \
+      }                                                                                                          \
+    }                                                                                                            \
+  }
+
+POOL_BYTES(max_pool_u8, uint8_t, 0)
+POOL_BYTES(max_pool_i8, int8_t, -128)
+
+#undef POOL_BYTES
 #undef POOL
 #undef POOL_WIDE

@@ -64,6 +64,57 @@ static void K(narrow_strip)(const strip_call *call) {
   }
 }
 
+/* Floats as integers of 8 bits, which `out` is: alpha is the scale, beta the zero point. */
+#define STRIP_QUANTIZE(name, type, low, high, store)                                              \
+  static void K(name##_strip)(const strip_call *call) {                                           \
+    const vf scale = v_set(call->alpha), zero = v_set(call->beta);                                \
+    const int64_t cols = call->cols, a_step = call->a_step;                                       \
+    const int is_plain = call->alpha == 1.0f;                                                     \
+    for (int64_t row = 0; row < call->rows; row++) {                                              \
+      const float *a = call->a + row * call->a_row;                                               \
+      type *out = (type *)(void *)call->out + row * call->out_row, last[16];                      \
+      for (int64_t i = 0; i < cols; i += 16) {                                                    \
+        const int64_t n = cols - i < 16 ? cols - i : 16;                                          \
+        vf x = n < 16 ? strip_load_n(a, a_step, i, n) : strip_load(a, a_step, i);                 \
+        x = v_round(is_plain ? x : v_div(x, scale));                                              \
+        x = v_add(v_select(v_isnan(x), v_set(0.0f), x), zero);                                    \
+        x = v_min(v_max(x, v_set(low)), v_set(high));                                             \
+        store(n < 16 ? last : out + i, x);                                                        \
+        if (n < 16) memcpy(out + i, last, (size_t)n);                                             \
+      }                                                                                           \
+    }                                                                                             \
+  }
+
+STRIP_QUANTIZE(quantize_u8, uint8_t, 0.0f, 255.0f, v_store_u8)
+STRIP_QUANTIZE(quantize_i8, int8_t, -128.0f, 127.0f, v_store_i8)
+
+/* And back, of what `a` has in memory. */
+#define STRIP_DEQUANTIZE(name, type, load)                                                        \
+  static void K(name##_strip)(const strip_call *call) {                                           \
+    const vf scale = v_set(call->alpha), zero = v_set(call->beta);                                \
+    const int64_t cols = call->cols;                                                              \
+    for (int64_t row = 0; row < call->rows; row++) {                                              \
+      const type *a = (const type *)(const void *)call->a + row * call->a_row;                    \
+      float *out = call->out + row * call->out_row;                                               \
+      type last[16] = {0};                                                                        \
+      int64_t i = 0;                                                                              \
+      if (!call->a_step) memset(last, *(const uint8_t *)a, sizeof last);                          \
+      for (; call->a_step && i + 16 <= cols; i += 16) v_store(out + i, v_mul(v_sub(load(a + i), zero), scale)); \
+      for (; i < cols; i += 16) {                                                                 \
+        const int64_t n = cols - i < 16 ? cols - i : 16;                                          \
+        if (call->a_step) memcpy(last, a + i, (size_t)n);                                         \
+        const vf x = v_mul(v_sub(load(last), zero), scale);                                       \
+        if (n < 16)                                                                               \
+          v_store_n(out + i, x, n);                                                               \
+        else                                                                                      \
+          v_store(out + i, x);                                                                    \
+      }                                                                                           \
+    }                                                                                             \
+  }
+
+STRIP_DEQUANTIZE(dequantize_u8, uint8_t, v_load_u8)
+STRIP_DEQUANTIZE(dequantize_i8, int8_t, v_load_i8)
+
 #define STRIP_BINARY_LOOP(load_x, load_y, expression) \
   for (; i + 16 <= cols; i += 16) {                   \
     vf x = load_x, y = load_y;                        \
@@ -242,6 +293,10 @@ static const strip_routine strip_routines[] = {
   [INGOT_STRIP_OP_pivot] = K(pivot_strip),
   [INGOT_STRIP_OP_copy] = K(copy_strip),
   [INGOT_STRIP_OP_narrow] = K(narrow_strip),
+  [INGOT_STRIP_OP_quantize_u8] = K(quantize_u8_strip),
+  [INGOT_STRIP_OP_quantize_i8] = K(quantize_i8_strip),
+  [INGOT_STRIP_OP_dequantize_u8] = K(dequantize_u8_strip),
+  [INGOT_STRIP_OP_dequantize_i8] = K(dequantize_i8_strip),
   [INGOT_STRIP_OP_norm_scale] = K(norm_scale_strip),
   [INGOT_STRIP_OP_normalise] = K(normalise_strip),
   #define UNARY(op, cost, expression) [INGOT_STRIP_OP_##op] = K(op##_strip),
@@ -274,15 +329,21 @@ static inline int strip_joins(strip_view v, int64_t row) { return v.step ? v.row
 
 static inline int strip_is_slot(int32_t place) { return place >= INGOT_STRIP_MEMORY; }
 
+/* Where an element of memory lies whose items have so many bytes, given where it would lie if they were floats. */
+static inline float *strip_narrower(const strip_args *args, int32_t place, const float *p, int64_t item) {
+  const float *memory = args->memory[place];
+  return (float *)((uintptr_t)memory + (uintptr_t)((p - memory) * item));
+}
+
 static inline void strip_run_op(const strip_args *args, float *slots, int32_t op, const strip_place *at) {
   const int32_t code = args->code[op];
   strip_view out = strip_view_at(args, slots, args->out[op], at);
   strip_view a = strip_view_at(args, slots, args->a[op], at), b = strip_view_at(args, slots, args->b[op], at);
   strip_view c = strip_view_at(args, slots, args->c[op], at);
-  if (code == INGOT_STRIP_OP_narrow) {
-    const float *memory = args->memory[args->out[op]];
-    out.p = (float *)(void *)((uint16_t *)(void *)memory + (out.p - memory));
-  }
+  const int quantizes = code == INGOT_STRIP_OP_quantize_u8 || code == INGOT_STRIP_OP_quantize_i8;
+  if (code == INGOT_STRIP_OP_narrow || quantizes) out.p = strip_narrower(args, args->out[op], out.p, quantizes ? 1 : 2);
+  if (code == INGOT_STRIP_OP_dequantize_u8 || code == INGOT_STRIP_OP_dequantize_i8)
+    a.p = strip_narrower(args, args->a[op], a.p, 1);
   strip_call call = {.out = out.p, .a = a.p, .b = b.p, .c = c.p, .out_row = out.row, .a_row = a.row, .b_row = b.row,
                     .c_row = c.row, .a_step = a.step, .b_step = b.step, .rows = at->rows, .cols = at->cols,
                     .begin = at->col, .length = args->cols, .alpha = args->alpha[op], .beta = args->beta[op]};
@@ -346,6 +407,8 @@ void K(strip_f32)(const void *p, int32_t part, int32_t parts) {
 }
 
 #undef STRIP_UNARY
+#undef STRIP_QUANTIZE
+#undef STRIP_DEQUANTIZE
 #undef STRIP_BINARY_LOOP
 #undef STRIP_BINARY
 #undef STRIP_REDUCE

@@ -8,9 +8,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from ingot.dtype import DType, f32
+from ingot.dtype import DType, f32, i32
 from ingot.ir import Graph, Node
 from ingot.lower.elementwise import kernel_op, scalars
+from ingot.ops.quantize import fixed_steps
+
+INTEGER_PRODUCTS = ("matmul_integer", "conv_integer")
+_PRODUCTS = ("matmul", "conv", "attention", *INTEGER_PRODUCTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,9 @@ class Group:
     activation: as `kernel_op` names it, or "". residual_first: it is applied to the whole sum instead. act_alpha,
     act_beta: its float attributes. gate: where it is "first" or "second", the output is activation(that half of the
     columns of root + bias) * the other half, without a residual. `members` are the nodes from the root to the last, in
-    order. rounding: a cast of the output, which the kernel writes beside it, or in its place.
+    order. rounding: a cast of the output, which the kernel writes beside it, or in its place. scale: of a product of
+    integers, what its sums are multiplied with, one number or one for each column. requantised: what rounds the result
+    to integers.
     """
 
     root: Node
@@ -47,6 +53,8 @@ class Group:
     residual_first: bool = False
     gate: Literal["", "first", "second"] = ""
     rounding: Node | None = None
+    scale: str | None = None
+    requantised: Node | None = None
 
     @property
     def output(self) -> str:
@@ -63,11 +71,13 @@ def find_groups(
     groups: dict[Node, Group] = {}
     inside: set[Node] = set()
     for node in graph.nodes:
-        if node.op.name not in ("matmul", "conv", "attention") or node in groups or node.output in static:
+        if node.op.name not in _PRODUCTS or node in groups or node.output in static:
             continue
         group = Group(node, [node])
         if node.op.name == "attention":
             _round_attention(graph, rounded, group)
+        elif graph.type(node.output).dtype is i32 and node.op.name in INTEGER_PRODUCTS:
+            _grow_integer(graph, static, limits, group)
         elif graph.type(node.output).dtype is f32:
             _grow(graph, static, limits, group, lambda user: user in groups or user in inside)
             _take_gate(graph, static, limits, group)
@@ -172,3 +182,35 @@ def _halves(graph: Graph, value: str, unit: int) -> tuple[Node, ...] | None:
         if [*node.starts] != [*zeros, start] or [*node.stops] != [*outer, start + half]:
             return None
     return slices
+
+
+def _grow_integer(graph: Graph, static: set[str], limits: EpilogueLimits, group: Group) -> None:
+    """Takes the scale of a product of integers, then a bias, an activation and a rounding back to integers."""
+    sums = graph.type(group.output)
+    column_axis = 1 if group.root.op.name == "conv_integer" else sums.rank - 1
+    columns = sums.dims[column_axis]
+    user = graph.only_user(group.output)
+    if user is None or user.op.name != "dequantize" or len(user.operands) > 2 or user.dtype is not f32 or user.block:
+        return
+    scale = graph.type(str(user.operands[1]))
+    if scale.dtype is not f32 or (scale.size != 1 and user.axis != column_axis):
+        return
+    group.members.append(user)
+    group.scale = user.operands[1]
+    user = graph.only_user(group.output)
+    if user is not None and user.op.name == "add":
+        other = str(user.operands[1] if user.operands[0] == group.output else user.operands[0])
+        one_each = (columns, *[1] * (sums.rank - 1 - column_axis))
+        fits = graph.type(other).dims in (one_each, (1, *one_each)) and graph.type(user.output).dims == sums.dims
+        if other not in static or not fits:
+            return
+        group.bias = other
+        group.members.append(user)
+        user = graph.only_user(group.output)
+    if user is not None and kernel_op(user) in limits.activations:
+        _take_activation(group, user)
+        group.members.append(user)
+        user = graph.only_user(group.output)
+    if user is not None and user.op.name == "quantize" and fixed_steps(graph, user) is not None:
+        group.requantised = user
+        group.members.append(user)

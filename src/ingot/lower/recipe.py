@@ -256,6 +256,8 @@ class Static:
 _BY_ROWS = frozenset(
     (
         "abs",
+        "bitcast",
+        "bitwise_xor",
         "block_codes",
         "cast",
         "decode_blocks",

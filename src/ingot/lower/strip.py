@@ -13,9 +13,11 @@ from ingot.dtype import DType, f32
 from ingot.ir import Graph, Node
 from ingot.lower.elementwise import kernel_op
 from ingot.lower.view import View, collapse, contiguous_strides
+from ingot.ops.quantize import fixed_steps
 
 REDUCTIONS = frozenset(("reduce_sum", "reduce_mean", "reduce_max", "reduce_min"))
 NORMS = frozenset(("layer_norm", "rms_norm"))
+QUANTISERS = frozenset(("quantize", "dequantize"))
 
 Dims = tuple[int, ...]
 
@@ -68,19 +70,30 @@ def find_strips(
 
 def _is_eligible(graph: Graph, node: Node, limits: StripLimits, rounded: Collection[DType]) -> bool:
     """Whether a strip program has the op, in f32, and there is something to compute that is read."""
-    if kernel_op(node) not in limits.costs or (rounds(node) and node.dtype not in rounded):
+    if kernel_op(node) not in limits.costs:
+        return False
+    if node.op.name in QUANTISERS and fixed_steps(graph, node) is None:
+        return False
+    if node.op.name == "cast" and node.dtype not in rounded:
         return False
     if not graph.values[node.output].users and not graph.is_output(node.output):
         return False
-    values = [*(() if rounds(node) else node.outputs), *(o for o in node.operands if o is not None)]
-    if any(graph.type(v).dtype is not f32 or 0 in graph.type(v).dims for v in values):
+    values = [*node.outputs, *streamed(node)]
+    floats = [*(() if rounds(node) else node.outputs), *(() if node.op.name == "dequantize" else streamed(node))]
+    if any(graph.type(v).dtype is not f32 for v in floats) or any(0 in graph.type(v).dims for v in values):
         return False
     return node.op.name not in REDUCTIONS or node.axes == (len(graph.type(str(node.operands[0])).dims) - 1,)
 
 
 def rounds(node: Node) -> bool:
     """Whether a node gives what only memory holds: numbers of another dtype."""
-    return node.op.name == "cast"
+    return node.op.name in ("cast", "quantize")
+
+
+def streamed(node: Node) -> list[str]:
+    """The operands that a strip program reads as it goes; scales and zero points of all elements are numbers in it."""
+    operands = node.operands[:1] if node.op.name in QUANTISERS else node.operands
+    return [operand for operand in operands if operand is not None]
 
 
 class _Finder:
@@ -167,7 +180,9 @@ def _add_role(graph: Graph, group: StripGroup, node: Node) -> bool:
     space, name = group.space, node.op.name
     inside = {value for member in group.members for value in member.outputs} - set(node.outputs)
     dims = graph.type(node.output).dims
-    operands = [str(o) for o in node.operands if o is not None]
+    operands = streamed(node)
+    if name == "dequantize" and operands[0] in inside:
+        return False
     if name in REDUCTIONS:
         group.columns.add(node.output)
         return graph.type(operands[0]).dims == space and operands[0] not in group.columns
@@ -195,7 +210,7 @@ def _ideal_view(dims: Dims) -> View:
 def external(graph: Graph, group: StripGroup) -> list[str]:
     """The values that a group reads and does not make, in order of use."""
     inside = {value for member in group.members for value in member.outputs}
-    return list(dict.fromkeys(o for node in group.members for o in node.operands if o is not None and o not in inside))
+    return list(dict.fromkeys(o for node in group.members for o in streamed(node) if o not in inside))
 
 
 def escaping(graph: Graph, group: StripGroup) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ingot.dtype import DType, bf16, f4e2m1, f8e4m3fn, f8e8m0, f16, f32, f64, i2, i4, i8, i16, i32, u4, u8
 from ingot.errors import ShapeError
-from ingot.ir import TensorType
+from ingot.ir import Graph, Node, TensorType
 from ingot.ops.cast import cast
 from ingot.ops.define import op, sample, unify
 
@@ -179,6 +179,21 @@ def dequantize(x, scale, zero_point=None, *, axis: int, block: int, dtype: DType
     if zero_point is not None:
         steps = steps - _spread(zero_point, x.shape, axis, block).astype(wide)
     return (steps * _spread(scale, x.shape, axis, block).astype(wide)).astype(dtype.numpy)
+
+
+def fixed_steps(graph: Graph, node: Node) -> tuple[float, float] | None:
+    """The scale and zero point of a quantize or dequantize between f32 and bytes, where each is a known number."""
+    given = graph.type(str(node.operands[0])).dtype
+    if node.op.name == "dequantize":
+        is_plain = given in (i8, u8) and node.dtype is f32
+    else:
+        is_plain = node.dtype in (i8, u8) and given is f32 and node.precision is f32
+    arrays = [graph.data(str(operand)) for operand in node.operands[1:] if operand is not None]
+    if not is_plain or node.block or any(array is None or array.size != 1 for array in arrays):
+        return None
+    scale, zero = (*arrays, np.zeros(1, np.int8))[:2]
+    assert scale is not None and zero is not None
+    return (float(scale.item()), float(zero.item())) if scale.dtype == np.float32 else None
 
 
 def _infer_unpack(x, *, axis, dtype):

@@ -24,6 +24,7 @@ from ingot.passes.fuse_attention import fuse_attention
 from ingot.passes.fuse_norm import fuse_norms
 from ingot.passes.fuse_rotary import fuse_rotary
 from ingot.passes.identity import eliminate_identities
+from ingot.passes.integer_products import move_integers, multiply_integers
 from ingot.passes.mask import recognise_masks
 from ingot.passes.merge_matmul import merge_matmuls
 from ingot.passes.sink import sink_permutes, sink_reshapes
@@ -37,6 +38,8 @@ PASSES: dict[str, Pass] = {
     "absorb_transpose": absorb_transpose,
     "absorb_scale": absorb_scale,
     "absorb_pad": absorb_pad,
+    "multiply_integers": multiply_integers,
+    "move_integers": move_integers,
     "sink_reshape": sink_reshapes,
     "sink_permute": sink_permutes,
     "identity": eliminate_identities,

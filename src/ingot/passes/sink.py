@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ingot.dtype import i32
 from ingot.ir import Graph, Node
-from ingot.ops.define import product
+from ingot.ops.define import product, replace_node
 from ingot.passes.match import has_known_type, is_fixed
 
 _OF_IMAGES = frozenset(("avg_pool", "batch_norm", "conv", "conv_transpose", "max_pool", "resample"))
+_OF_ROWS = ("matmul", "matmul_integer")
+_SCALED = ("dequantize", "quantize")
 _STILL_IMAGES = frozenset(("concat", "expand", "pad", "reshape", "slice"))
 
 
@@ -31,19 +34,27 @@ def sink_reshapes(graph: Graph) -> bool:
         assert reshape is not None
         operands = list(node.operands)
         operands[index] = reshape.operands[0]
-        name = node.output
-        moved = graph.add(node.op.name, operands, f"{name}.rows", before=node, **node.attributes)
-        shape = graph.type(name).shape
-        below = graph.add("reshape", [moved.output], f"{name}.merged", before=node, shape=shape)
-        graph.replace(node, below.output)
-        graph.rename(below.output, name)
+        attributes = dict(node.attributes)
+        if node.op.name in _SCALED and node.axis:
+            attributes["axis"] = graph.type(str(reshape.operands[0])).rank - 1
+        hints = [f"{name}.rows" for name in node.outputs]
+        moved = graph.add(node.op.name, operands, hints, before=node, **attributes)
+        shape = graph.type(node.outputs[0]).shape
+        below = graph.add("reshape", moved.outputs[:1], f"{node.outputs[0]}.merged", before=node, shape=shape)
+        replace_node(graph, node, (below.output, *moved.outputs[1:]))
         changed = True
     return changed
 
 
 def _reshaped_operand(graph: Graph, node: Node) -> int | None:
     """Which operand is a merge of rows that may go below the node."""
-    if node.op.name == "matmul" and not node.transpose_a and graph.type(str(node.operands[1])).rank == 2:
+    if (
+        node.op.name in _OF_ROWS
+        and not node.attributes.get("transpose_a")
+        and graph.type(str(node.operands[1])).rank == 2
+    ):
+        return 0 if _merges_rows(graph, node.operands[0]) else None
+    if node.op.name == "dynamic_quantize" or (node.op.name in _SCALED and _scales_rows(graph, node)):
         return 0 if _merges_rows(graph, node.operands[0]) else None
     if node.op.acts_on in ("element", "row"):
         for index, name in enumerate(node.operands):
@@ -54,6 +65,13 @@ def _reshaped_operand(graph: Graph, node: Node) -> int | None:
             if all(shape in shared for shape in shapes):
                 return index
     return None
+
+
+def _scales_rows(graph: Graph, node: Node) -> bool:
+    """Whether a quantize, or a dequantize of sums, treats rows alike; moved bytes are dequantised behind the move."""
+    x, singles = graph.type(str(node.operands[0])), [graph.type(o).shape in ((), (1,)) for o in node.operands[1:] if o]
+    is_alike = not node.block and (all(singles) or node.axis == x.rank - 1)
+    return is_alike and (node.op.name == "quantize" or x.dtype is i32)
 
 
 def _merges_rows(graph: Graph, name: str | None) -> bool:

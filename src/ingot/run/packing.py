@@ -35,7 +35,7 @@ def pack_panels(
     """
     library = load()
     alike = _alike(matrices)
-    arguments = _arguments(alike, packed, transposed)
+    arguments = _arguments(format, alike, packed, transposed)
     if scales is not None:
         beside = [[np.ascontiguousarray(array) for array in arrays] for arrays in scales.beside]
         _set_scales(arguments, format, beside, transposed, scales.group)
@@ -66,7 +66,7 @@ class Packing:
             self._parts.append(
                 {
                     "kernel": kernel,
-                    "args": _arguments(parts, packed[column * column_bytes :], transposed),
+                    "args": _arguments(format, parts, packed[column * column_bytes :], transposed),
                     "pages": [library.cast("void*", begin) for begin, _ in pages],
                     "page_bytes": [nbytes for _, nbytes in pages],
                 }
@@ -92,14 +92,16 @@ def _alike(matrices: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
     return matrices if len({matrix.strides for matrix in matrices}) == 1 else list(map(np.ascontiguousarray, matrices))
 
 
-def _arguments(matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: bool) -> Any:
+def _arguments(format: Format, matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: bool) -> Any:
     """The argument struct, which keeps no array alive."""
     library = load()
     cast = library.cast
     src, *second = (cast("void*", matrix.ctypes.data) for matrix in matrices)
     strides = [stride // matrices[0].itemsize for stride in matrices[0].strides]
-    fields = {"src": src, "dst": cast("void*", packed.ctypes.data)} | pack_fields(
-        matrices[0].shape, strides, transposed
+    fields = (
+        {"src": src, "dst": cast("void*", packed.ctypes.data)}
+        | pack_fields(matrices[0].shape, strides, transposed)
+        | {"flip": format.flip}
     )
     return library.new("pack_args", fields | ({"second": second[0]} if second else {}))
 
@@ -108,7 +110,7 @@ def _set_scales(
     arguments: Any, format: Format, beside: Sequence[Sequence[np.ndarray]], transposed: bool, group: int
 ) -> None:
     """The fields of codes. beside: row-major, and must live as long."""
-    arguments.flip, arguments.group = format.flip, group
+    arguments.group = group
     for name, arrays in zip(("scales", "zeros"), beside, strict=False):
         for field, array in zip((name, f"second_{name}"), arrays, strict=False):
             setattr(arguments, field, load().cast("void*", array.ctypes.data))

@@ -63,6 +63,24 @@ static inline void v_store_i8(int8_t *p, vf a) {
   for (int i = 0; i < 16; i++) p[i] = (int8_t)a.lane[i];
 }
 
+/* 16 uint8, and 16 lanes that are integers of uint8. */
+static inline vf v_load_u8(const uint8_t *p) {
+  vf r;
+  for (int i = 0; i < 16; i++) r.lane[i] = (float)p[i];
+  return r;
+}
+
+static inline void v_store_u8(uint8_t *p, vf a) {
+  for (int i = 0; i < 16; i++) p[i] = (uint8_t)a.lane[i];
+}
+
+/* Lanes that are integers of int32. */
+static inline vi v_to_int(vf a) {
+  vi r;
+  for (int i = 0; i < 16; i++) r.lane[i] = (int32_t)a.lane[i];
+  return r;
+}
+
 static inline vf v_add(vf a, vf b) {
   for (int i = 0; i < 16; i++) a.lane[i] += b.lane[i];
   return a;

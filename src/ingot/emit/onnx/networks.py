@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ingot.dim import Dim
-from ingot.dtype import DTYPES, DType, f64, i64, u64
+from ingot.dtype import DTYPES, DType, f64, i32, i64, u8, u64
 from ingot.emit.onnx.pen import NUMBERS, Pen
 from ingot.emit.onnx.registry import rule
 from ingot.ir import Node, TensorType
@@ -54,6 +54,54 @@ def conv(pen: Pen, node: Node, *operands: str | None) -> str:
         operands = tuple(each and pen.Cast(each, to=NUMBERS[f64]) for each in operands)
     made = pen.Conv(*operands, **_window(node), group=node.groups, kernel_shape=pen.type(node, 1).shape[2:])
     return made if dtype.kind == "f" else pen.Cast(made, to=NUMBERS[dtype])
+
+
+@rule("matmul_integer")
+def matmul_integer(
+    pen: Pen, node: Node, x: str, weight: str, bias: str | None = None, x_zero: str | None = None,
+    weight_zero: str | None = None,
+) -> str:  # fmt: skip
+    rank, zeros = pen.type(node, 1).rank, (_plain(pen, node, 3, x_zero), weight_zero)
+    made = pen.MatMulInteger(x, _turned(pen, weight, rank) if node.transpose_b else weight, *zeros)
+    return pen.Add(made, bias) if bias else made
+
+
+@rule("conv_integer")
+def conv_integer(
+    pen: Pen, node: Node, x: str, weight: str, bias: str | None = None, x_zero: str | None = None,
+    weight_zero: str | None = None,
+) -> str:  # fmt: skip
+    """ONNX Runtime's takes images of u8 alone, and one zero point of the filter; floats of 64 bits say the rest."""
+    kernel = pen.type(node, 1).shape[2:]
+    if pen.type(node, 0).dtype is u8 and (not weight_zero or pen.type(node, 4).size == 1):
+        zeros = _plain(pen, node, 3, x_zero), _plain(pen, node, 4, weight_zero)
+        made = pen.ConvInteger(x, weight, *zeros, **_window(node), group=node.groups, kernel_shape=kernel)
+        return pen.Add(made, pen.Reshape(bias, np.array([-1] + [1] * len(kernel), np.int64))) if bias else made
+    wide = [_centred(pen, node, 0, x, 3, x_zero, 0, f64)]
+    wide.append(_centred(pen, node, 1, weight, 4, weight_zero, pen.type(node, 1).rank - 1, f64))
+    added = pen.Cast(bias, to=NUMBERS[f64]) if bias else None
+    made = pen.Conv(*wide, added, **_window(node), group=node.groups, kernel_shape=kernel)
+    return pen.Cast(made, to=NUMBERS[i32])
+
+
+def _centred(
+    pen: Pen, node: Node, index: int, x: str, zero_index: int, zero: str | None, behind: int, dtype: DType
+) -> str:
+    """An operand less its zero point. behind: the axes behind that of several zero points."""
+    wide = pen.Cast(x, to=NUMBERS[dtype])
+    if not zero:
+        return wide
+    point = pen.Cast(zero, to=NUMBERS[dtype])
+    if pen.type(node, zero_index).size != 1 and behind:
+        point = pen.Reshape(point, np.array([-1] + [1] * behind, np.int64))
+    elif pen.type(node, zero_index).rank and pen.type(node, zero_index).size == 1:
+        point = pen.Reshape(point, np.array([], np.int64))
+    return pen.Sub(wide, point)
+
+
+@rule("dynamic_quantize")
+def dynamic_quantize(pen: Pen, node: Node, x: str) -> tuple[str, ...]:
+    return pen.add_all("DynamicQuantizeLinear", 3, x)
 
 
 @rule("conv_transpose")

@@ -3,6 +3,7 @@
 from ingot.load.onnx import (  # noqa: F401  # each declares its rules
     attention,
     classify,
+    codes,
     contrib,
     control,
     conv,

@@ -21,12 +21,16 @@ def conv(call: Call) -> str:
     return convolve(call, call[0], call[1], call.get(2))
 
 
-def convolve(call: Call, x: str, filters: str, bias: str | None) -> str:
-    """The convolution that the attributes of a node ask for. x: the node's first operand, or made of it."""
+def convolve(call: Call, x: str, filters: str, bias: str | None, *zeros: str | None, op: str = "conv") -> str:
+    """The convolution that the attributes of a node ask for. x: the node's first operand, or made of it.
+
+    op, zeros: another op that convolves, and its further operands.
+    """
     kernel = _kernel(call, filters)
     strides, pads, dilations = window(call, kernel)
     groups = call.attr_int("group", 1)
-    return call.build.conv(x, filters, bias, strides=strides, pads=pads, dilations=dilations, groups=groups)
+    attributes = {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups}
+    return str(getattr(call.build, op)(x, filters, bias, *zeros, **attributes))
 
 
 @onnx("DeformConv", since=19)

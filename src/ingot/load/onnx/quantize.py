@@ -6,9 +6,11 @@ import numpy as np
 
 from ingot.dtype import DType, f32, i32, u8
 from ingot.load.onnx.call import Call
-from ingot.load.onnx.conv import convolve
+from ingot.load.onnx.conv import average_pool, convolve
 from ingot.load.onnx.linear import multiply
 from ingot.load.onnx.registry import MICROSOFT, onnx
+from ingot.ops.define import normalize_axis
+from ingot.ops.integer import BYTES
 from ingot.ops.quantize import FLOATS
 
 
@@ -51,33 +53,63 @@ def _granularity(call: Call) -> tuple[int, int]:
     return call.attr_axis("axis", 1, call.type(0).rank), block
 
 
+@onnx("DynamicQuantizeLinear")
+def dynamic_quantize_linear(call: Call) -> tuple[str, ...]:
+    return call.build.add_all("dynamic_quantize", call[0])
+
+
 @onnx("MatMulInteger")
 def matmul_integer(call: Call) -> str:
-    return multiply(call, centred(call, 0, 2, i32, rows=True), centred(call, 1, 3, i32))
+    return _product(call, (0, 2), (1, 3), i32)
 
 
 @onnx("ConvInteger")
 def conv_integer(call: Call) -> str:
-    return convolve(call, centred(call, 0, 2, i32), centred(call, 1, 3, i32, filters=True), None)
+    return _convolution(call, (0, 2), (1, 3), None)
 
 
 @onnx("QLinearMatMul")
 def qlinear_matmul(call: Call) -> str:
     """The scale of the sums is computed from the three scales first."""
     build, wide = call.build, i32 if call.type(0).dtype.kind in "iu" and call.type(3).dtype.kind in "iu" else f32
-    sums = multiply(call, centred(call, 0, 2, wide, rows=True), centred(call, 3, 5, wide))
+    sums = _product(call, (0, 2), (3, 5), wide)
     rank = build.type(sums).rank
     scale = build.mul(_scale(call, 1, rank, rows=True), _scale(call, 4, rank))
-    return _requantised(call, sums, build.div(scale, _scale(call, 6, rank, rows=True)), 7)
+    return _requantised(call, sums, build.div(scale, _scale(call, 6, rank, rows=True)), 7, rank - 1)
 
 
 @onnx("QLinearConv")
 def qlinear_conv(call: Call) -> str:
     build, rank = call.build, call.type(0).rank
-    x, filters = centred(call, 0, 2, i32), centred(call, 3, 5, i32, filters=True)
-    sums = convolve(call, x, filters, call.get(8))
+    sums = _convolution(call, (0, 2), (3, 5), call.get(8))
     scale = build.mul(_scale(call, 1, 0), _scale(call, 4, rank - 1, filters=True))
-    return _requantised(call, sums, build.div(scale, _scale(call, 6, 0)), 7)
+    return _requantised(call, sums, build.div(scale, _scale(call, 6, 0)), 7, 1)
+
+
+def _product(call: Call, left: tuple[int, int], right: tuple[int, int], wide: DType) -> str:
+    """The sums of a product of two operands less their zero points; each as places of an operand and of that."""
+    (a, a_zero), (b, b_zero) = left, right
+    types = call.type(a), call.type(b)
+    zeros = call.type(a_zero) if call.has(a_zero) else None, call.type(b_zero) if call.has(b_zero) else None
+    one_each = (types[1].shape[-1:], (1,), ())
+    fits = all(type.dtype in BYTES and type.rank > 1 for type in types)
+    fits = (
+        fits and (zeros[0] is None or zeros[0].shape in ((), (1,))) and (zeros[1] is None or zeros[1].shape in one_each)
+    )
+    if fits:
+        return call.build.matmul_integer(call[a], call[b], None, call.get(a_zero), call.get(b_zero))
+    return multiply(call, centred(call, a, a_zero, wide, rows=True), centred(call, b, b_zero, wide))
+
+
+def _convolution(call: Call, image: tuple[int, int], filters: tuple[int, int], bias: str | None) -> str:
+    """The sums of a convolution of an operand with another, less their zero points."""
+    (x, x_zero), (w, w_zero) = image, filters
+    one_each = (call.type(w).shape[:1], (1,), ())
+    fits = call.type(x).dtype in BYTES and call.type(w).dtype in BYTES
+    fits = fits and (not call.has(x_zero) or call.type(x_zero).shape in one_each[1:])
+    if fits and (not call.has(w_zero) or call.type(w_zero).shape in one_each):
+        return convolve(call, call[x], call[w], bias, call.get(x_zero), call.get(w_zero), op="conv_integer")
+    return convolve(call, centred(call, x, x_zero, i32), centred(call, w, w_zero, i32, filters=True), bias)
 
 
 def centred(call: Call, index: int, zero: int, dtype: DType, *, rows: bool = False, filters: bool = False) -> str:
@@ -119,9 +151,16 @@ def _along(call: Call, x: str, rank: int, *, rows: bool, filters: bool) -> str:
     return x
 
 
-def _requantised(call: Call, sums: str, scale: str, zero: int) -> str:
+def _requantised(call: Call, sums: str, scale: str, zero: int, axis: int) -> str:
+    """Sums as integers again. scale: one number, or one for each index of the axis; or anything that broadcasts."""
     build = call.build
-    scaled = build.mul(call.cast(sums, f32), scale)
+    rank, count = build.type(scale).rank, build.type(sums).shape[axis]
+    column = build.type(sums).rank - axis
+    if build.type(sums).dtype is i32 and (rank == 0 or (build.type(scale).shape[0] == count and rank == column)):
+        scale = scale if rank < 2 else call.reshape(scale, (count,))
+        scaled = build.dequantize(sums, scale, axis=axis if rank else 0, block=0, dtype=f32)
+    else:
+        scaled = build.mul(call.cast(sums, f32), scale)
     zero_point = call.reshape(call[zero], ()) if call.type(zero).shape == (1,) else call[zero]
     if build.type(zero_point).rank:
         raise call.unsupported(f"zero points of the result of type {call.type(zero)}")
@@ -129,45 +168,73 @@ def _requantised(call: Call, sums: str, scale: str, zero: int) -> str:
     return build.quantize(scaled, one, zero_point, axis=0, block=0, dtype=call.type(zero).dtype, precision=f32)
 
 
-@onnx("MatMulNBits", domain=MICROSOFT)
-def matmul_nbits(call: Call) -> str:
-    """A product with rows of 2, 4 or 8 bits, whose blocks along the sum have a scale and a zero point of their own.
-
-    B u8 [N, blocks, bytes], the first element of a byte in its low bits. It is made wide before the first run.
-    """
-    build, dtype = call.build, call.type(0).dtype
-    rows, columns, block = call.attr_int("N"), call.attr_int("K"), call.attr_int("block_size")
-    bits = call.attr_int("bits", 4)
-    if bits not in (2, 4, 8) or block < 16 or block & (block - 1) or min(rows, columns) < 1 or call.has(4):
-        raise call.unsupported(f"{bits} bits in blocks of {block}, {rows} x {columns}, or an order of columns")
-    blocks = -(-columns // block)
-    if call.type(1).shape != (rows, blocks, block * bits // 8) or call.type(1).dtype is not u8:
-        raise call.malformed(f"operand {call.type(1)}, expected u8[{rows}, {blocks}, {block * bits // 8}]")
-    wide = call.cast(_unpacked(call, call[1], bits), f32)
-    zero: str | None = None
-    if call.has(3) and call.type(3).dtype is u8:
-        packed = call.reshape(call[3], (rows, -(-blocks * bits // 8)))
-        zero = call.cast(call.slice(_unpacked(call, packed, bits), 1, 0, blocks), f32)
-    elif call.has(3):
-        zero = call.cast(call[3], f32)
-    centre = build.scalar(2 ** (bits - 1), f32) if zero is None else call.reshape(zero, (rows, blocks, 1))
-    scale = call.reshape(call.cast(call[2], f32), (rows, blocks, 1))
-    weight = call.reshape(build.mul(build.sub(wide, centre), scale), (rows, blocks * block))
-    weight = weight if blocks * block == columns else call.slice(weight, 1, 0, columns)
-    product = multiply(call, call.cast(call[0], f32), weight, transpose_b=True)
-    product = build.add(product, call.cast(call[5], f32)) if call.has(5) else product
-    return call.cast(product, dtype)
+# -- ops of com.microsoft on quantised numbers, in floats and rounded once ---------------------------------------
 
 
-def _unpacked(call: Call, x: str, bits: int) -> str:
-    """Bytes [..., n] as [..., n * 8 / bits] numbers of so many bits, the lowest first."""
-    if bits == 8:
-        return x
-    build, shape = call.build, call.known_shape(call.build.type(x))
-    mask = build.scalar(2**bits - 1, u8)
-    parts = [
-        build.bitwise_and(build.shift_right(x, build.scalar(shift, u8)) if shift else x, mask)
-        for shift in range(0, 8, bits)
-    ]
-    columns = build.concat(*(call.reshape(part, (*shape, 1)) for part in parts), axis=len(shape))
-    return call.reshape(columns, (*shape[:-1], shape[-1] * len(parts)))
+def _floats(call: Call, index: int, scale: int, zero: int) -> str:
+    """Operand `index` as floats, by one scale and perhaps a zero point."""
+    _expect_scale(call, scale)
+    return call.build.dequantize(call[index], call[scale], call.get(zero), axis=0, block=0, dtype=f32)
+
+
+def _rounded(call: Call, x: str, scale: int, zero: int, dtype: DType) -> str:
+    """Floats in steps of operand `scale`."""
+    _expect_scale(call, scale)
+    zero_point = call.get(zero)
+    dtype = dtype if zero_point is None else call.type(zero).dtype
+    return call.build.quantize(x, call[scale], zero_point, axis=0, block=0, dtype=dtype, precision=f32)
+
+
+@onnx("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+def qlinear_binary(call: Call) -> str:
+    op = "add" if call.op == "QLinearAdd" else "mul"
+    result = getattr(call.build, op)(_floats(call, 0, 1, 2), _floats(call, 3, 4, 5))
+    return _rounded(call, result, 6, 7, call.type(0).dtype)
+
+
+@onnx("QLinearSigmoid", "QLinearLeakyRelu", domain=MICROSOFT)
+def qlinear_unary(call: Call) -> str:
+    x = _floats(call, 0, 1, 2)
+    if call.op == "QLinearSigmoid":
+        return _rounded(call, call.build.sigmoid(x), 3, 4, call.type(0).dtype)
+    return _rounded(call, call.build.leaky_relu(x, alpha=call.attr_float("alpha", 0.01)), 3, 4, call.type(0).dtype)
+
+
+@onnx("QLinearConcat", domain=MICROSOFT)
+def qlinear_concat(call: Call) -> str:
+    """Operands come by threes, behind the scale and zero point of the result."""
+    if len(call) < 5 or (len(call) - 2) % 3:
+        raise call.malformed(f"{len(call)} inputs, expected 2 and 3 for each operand")
+    parts = [_floats(call, i, i + 1, i + 2) for i in range(2, len(call), 3)]
+    axis = normalize_axis("attribute 'axis'", call.attr_int("axis"), call.type(2).rank)
+    return _rounded(call, call.build.concat(*parts, axis=axis), 0, 1, call.type(2).dtype)
+
+
+@onnx("QLinearAveragePool", "QLinearGlobalAveragePool", domain=MICROSOFT)
+def qlinear_average_pool(call: Call) -> str:
+    if call.attr_int("channels_last", 0):
+        raise call.unsupported("channels_last")
+    x, rank = _floats(call, 0, 1, 2), call.type(0).rank
+    if call.op == "QLinearAveragePool":
+        return _rounded(call, average_pool(call.restated(x)), 3, 4, call.type(0).dtype)
+    if rank < 3:
+        raise call.malformed(f"an image of rank {rank}, expected 3 or more")
+    mean = call.build.reduce_mean(x, axes=tuple(range(2, rank)), keepdims=True)
+    return _rounded(call, mean, 3, 4, call.type(0).dtype)
+
+
+@onnx("QGemm", domain=MICROSOFT)
+def qgemm(call: Call) -> str:
+    """alpha * a' b' + c, where c counts in steps of the sums; without a scale of the result it stays floats."""
+    build = call.build
+    if call.attr_int("transA", 0) or call.type(0).rank != 2 or call.type(3).rank != 2:
+        raise call.unsupported(f"a transposed left operand, or {call.type(0)} and {call.type(3)}")
+    sums = build.matmul_integer(
+        call[0], call[3], call.get(6), call.get(2), call.get(5), transpose_b=bool(call.attr_int("transB", 0))
+    )
+    scale = build.mul(_scale(call, 1, 0), _scale(call, 4, 1))
+    alpha = call.attr_float("alpha", 1.0)
+    scale = scale if alpha == 1.0 else build.mul(scale, alpha)
+    if call.has(7):
+        return _requantised(call, sums, build.div(scale, _scale(call, 7, 0)), 8, 1)
+    return build.dequantize(sums, scale, axis=build.type(scale).rank, block=0, dtype=f32)

@@ -7,6 +7,7 @@ from ingot.lower.cpu import (
     elementwise,
     fourier,
     index,
+    integer,
     kv_cache,
     linear,
     norm,
@@ -34,6 +35,6 @@ CPU = Backend(
 )
 
 __all__ = [
-    "CPU", "ROWS", "attention", "conv", "elementwise", "fourier", "index", "kv_cache", "linear", "norm", "recurrent",
-    "shape", "trees",
+    "CPU", "ROWS", "attention", "conv", "elementwise", "fourier", "index", "integer", "kv_cache", "linear", "norm",
+    "recurrent", "shape", "trees",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ingot.dtype import DType, f32, f64, i64
+from ingot.dtype import DType, f32, f64, i8, i64, u8
 from ingot.ir import Node
 from ingot.lower.cpu.formats import F32, FORMATS
 from ingot.lower.cpu.linear import epilogue_fields, packed_step
@@ -37,7 +37,7 @@ def _flat(lowering: Lowering, node: Node) -> str:
     return "" if rank in (3, 4) else f"rank is {rank}, expected 3 or 4"
 
 
-def _two(values: Sequence[int], rowwise: int) -> tuple[int, ...]:
+def two(values: Sequence[int], rowwise: int) -> tuple[int, ...]:
     """Numbers of a window for rows and columns; for a sequence, the one for its row of columns."""
     return tuple(values) if len(values) > 1 else (rowwise, *values)
 
@@ -210,38 +210,38 @@ def _emit(lowering: Lowering, node: Node, kernel: str, x: View, weight: View, wo
     fields: dict[str, Field] = {"x": pointer(x), "weight": pointer(weight), "groups": root.groups}
     fields |= epilogue_fields(lowering, group, _bias(root), reads)
     inplace: tuple[int, ...] = ()
-    out = None if lowering.is_only_rounded(group) else _image_result(lowering, group.output)
-    rounded = None if group.rounding is None else _image_result(lowering, group.rounding.output)
+    out = None if lowering.is_only_rounded(group) else image_result(lowering, group.output)
+    rounded = None if group.rounding is None else image_result(lowering, group.rounding.output)
     writes = [view for view in (out, rounded) if view is not None]
     if group.residual is not None:
         residual = lowering.image(group.residual)
         # The residual of an element is read before that element is written, so the sum may take its place.
         inplace = (len(reads),) if out is not None and residual.strides == out.strides else ()
         reads.append(residual)
-        fields |= {"residual": pointer(residual), "residual_strides": _image_strides(residual)}
-    fields |= _image_fields(x, writes[0], root) | {"channels": x.shape[1], "out_channels": writes[0].shape[1]}
-    kernel_h, kernel_w = _two(lowering.graph.type(str(root.operands[1])).dims[2:], 1)
-    fields |= {"kernel_h": kernel_h, "kernel_w": kernel_w, "x_strides": (*_image_strides(x), x.strides[1])}
+        fields |= {"residual": pointer(residual), "residual_strides": image_strides(residual)}
+    fields |= image_fields(x, writes[0], root) | {"channels": x.shape[1], "out_channels": writes[0].shape[1]}
+    kernel_h, kernel_w = two(lowering.graph.type(str(root.operands[1])).dims[2:], 1)
+    fields |= {"kernel_h": kernel_h, "kernel_w": kernel_w, "x_strides": (*image_strides(x), x.strides[1])}
     for name, view in (("out", out), ("rounded", rounded)):
         if view is not None:
-            fields |= {name: pointer(view), f"{name}_strides": _image_strides(view)}
+            fields |= {name: pointer(view), f"{name}_strides": image_strides(view)}
     lowering.step(kernel, "conv_args", fields, reads, writes, work=work, inplace=inplace)
 
 
-def _image_strides(view: View) -> tuple[int, ...]:
+def image_strides(view: View) -> tuple[int, ...]:
     """The strides of batch, rows and columns."""
     return view.strides[0], view.strides[2], view.strides[3]
 
 
-def _image_result(lowering: Lowering, value: str) -> View:
+def image_result(lowering: Lowering, value: str) -> View:
     """Where a value is written as an image with its channels last."""
     order = channels_last(lowering.graph.type(value).rank)
     return lowering.accepted_result(value, lambda view: view.has_adjacent_channels, order).as_image()
 
 
-def _image_fields(x: View, out: View, node: Node) -> dict[str, Field]:
-    (stride_h, stride_w), (dilation_h, dilation_w) = _two(node.strides, 1), _two(node.dilations, 1)
-    pad_top, pad_left = _two(node.pads[: len(node.pads) // 2], 0)
+def image_fields(x: View, out: View, node: Node) -> dict[str, Field]:
+    (stride_h, stride_w), (dilation_h, dilation_w) = two(node.strides, 1), two(node.dilations, 1)
+    pad_top, pad_left = two(node.pads[: len(node.pads) // 2], 0)
     return {
         "batch": x.shape[0], "height": x.shape[2], "width": x.shape[3],
         "out_height": out.shape[2], "out_width": out.shape[3],
@@ -264,7 +264,7 @@ def _conv_nchw(lowering: Lowering, node: Node) -> None:
         reads.append(residual)
         fields["residual"] = pointer(residual)
     out = lowering.result(group.output).as_image()
-    fields |= _image_fields(x, out, root) | {"channels": x.shape[1], "out_channels": out.shape[1]}
+    fields |= image_fields(x, out, root) | {"channels": x.shape[1], "out_channels": out.shape[1]}
     fields |= {"out": pointer(out), "kernel_h": weight.shape[2], "kernel_w": weight.shape[3]}
     work = out.size * math.prod(weight.shape[1:]) * _FMA * 1.3
     lowering.step("conv2d_f32", "conv_nchw_args", fields, reads, [out], work=work)
@@ -274,11 +274,11 @@ def _pool(op: str, dtype: DType) -> None:
     @row(op, f"{op}_{dtype}", both(of(dtype), _flat))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.image(node.operands[0])
-        out = _image_result(lowering, node.output)
-        kernel_h, kernel_w = _two(node.kernel, 1)
-        fields = _image_fields(x, out, node) | {"x": pointer(x), "out": pointer(out), "channels": x.shape[1]}
+        out = image_result(lowering, node.output)
+        kernel_h, kernel_w = two(node.kernel, 1)
+        fields = image_fields(x, out, node) | {"x": pointer(x), "out": pointer(out), "channels": x.shape[1]}
         fields |= {"kernel_h": kernel_h, "kernel_w": kernel_w}
-        fields |= {"x_strides": _image_strides(x), "out_strides": _image_strides(out)}
+        fields |= {"x_strides": image_strides(x), "out_strides": image_strides(out)}
         if op == "avg_pool":
             fields["count_include_pad"] = int(node.count_include_pad)
         work = out.size * math.prod(node.kernel) * _POOLED
@@ -288,4 +288,5 @@ def _pool(op: str, dtype: DType) -> None:
 for _dtype in (f32, f64):
     _pool("max_pool", _dtype)
     _pool("avg_pool", _dtype)
-_pool("max_pool", i64)
+for _dtype in (i64, u8, i8):
+    _pool("max_pool", _dtype)

@@ -56,6 +56,7 @@ def _recurrent(fields: Numbers) -> int:
 
 
 @_flops("matmul_args")
+@_flops("integer_matmul_args")
 def _matmul(fields: Numbers) -> int:
     batch = fields["batch_shape"]
     assert isinstance(batch, tuple)
@@ -75,6 +76,7 @@ def _attention(fields: Numbers) -> int:
 
 @_flops("conv_args")
 @_flops("conv_nchw_args")
+@_flops("integer_args")
 def _conv(fields: Numbers) -> int:
     outputs = _product(fields, "batch", "out_channels", "out_height", "out_width")
     return 2 * outputs * _product(fields, "channels", "kernel_h", "kernel_w") // _number(fields, "groups")

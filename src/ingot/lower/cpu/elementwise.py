@@ -14,7 +14,7 @@ from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.view import View, broadcast_view, collapse, image_order, with_long_rows
 
-_SHORT = 5  # elements of a row that cost more to begin with than to be read at a stride
+SHORT = 5  # elements of a row that cost more to begin with than to be read at a stride
 _CHEAP, _COSTLY = 0.12, 0.8  # estimated nanoseconds per element on one thread
 
 
@@ -67,7 +67,7 @@ def _emit(lowering: Lowering, node: Node, kernel: str, nanoseconds: float, **sca
     """A step whose operands broadcast; it may overwrite an operand of the result's shape and strides."""
     operands = [lowering.view(o) for o in node.operands]
     out = lowering.result(node.output, strided=True, order=image_order(operands, lowering.graph.type(node.output).rank))
-    fields = elementwise_fields(operands, out, _SHORT) | scalars
+    fields = elementwise_fields(operands, out, SHORT) | scalars
     inplace = tuple(
         i
         for i in node.op.inplace

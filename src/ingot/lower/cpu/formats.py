@@ -32,6 +32,12 @@ def _codes(name: str, dtype: DType, zeros: bool, flip: int) -> Format:
 INT8, INT4 = _codes("int8", i8, False, 128), _codes("int4", i4, False, 8)
 INT8_ZEROS, INT4_ZEROS = _codes("int8_zeros", u8, True, 0), _codes("int4_zeros", u4, True, 0)
 
+# Integers of 8 bits that have no scale, as i8 in panels; products of integers read them.
+WHOLE_I8, WHOLE_U8 = (
+    Format(str(dtype), dtype, PANEL, Block(1, 1), Block(4, 4), None, frozenset(), "pack_bytes", None, "", flip=flip)
+    for dtype, flip in ((i8, 0), (u8, 128))
+)
+
 # The last that a matrix is stored in is taken; F32, the first, holds every matrix of floats.
 FORMATS = (F32, BF16, INT8, INT4, INT8_ZEROS, INT4_ZEROS)
 

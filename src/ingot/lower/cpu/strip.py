@@ -12,8 +12,20 @@ from ingot.lower.cpu.elementwise import vector_kernel
 from ingot.lower.elementwise import scalars
 from ingot.lower.lowered import Choice, Field
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.strip import REDUCTIONS, LoopNest, StripGroup, StripLimits, column_dims, escaping, loop_nest, rounds
+from ingot.lower.strip import (
+    QUANTISERS,
+    REDUCTIONS,
+    LoopNest,
+    StripGroup,
+    StripLimits,
+    column_dims,
+    escaping,
+    loop_nest,
+    rounds,
+    streamed,
+)
 from ingot.lower.view import View, broadcast_view, contiguous_strides, image_order, ordered_strides
+from ingot.ops.quantize import fixed_steps
 
 _LAST_REDUCTION = abi.constant("INGOT_STRIP_LAST_REDUCTION")
 _TOGETHER = abi.constant("INGOT_STRIP_ROWS")
@@ -26,7 +38,7 @@ _MEMORY = abi.constant("INGOT_STRIP_MEMORY")
 STRIPS = StripLimits(
     costs={kernel.op: 1 for kernel in abi.elementwise().values() if kernel.is_vector}
     | dict.fromkeys(REDUCTIONS, 1)
-    | {"layer_norm": 5, "rms_norm": 3, "cast_up": 1},
+    | {"layer_norm": 5, "rms_norm": 3, "cast_up": 1, "quantize": 1, "dequantize": 1},
     ops=abi.constant("INGOT_STRIP_OPS"),
     tensors=_MEMORY - 2,  # two are the constants of norms
     # A row with reductions is one part's work and its values stay in scratch: longer ones are left to own kernels.
@@ -103,9 +115,14 @@ def _node_ops(lowering: Lowering, node: Node, column: bool) -> list[_Op]:
 
     Together they are the arithmetic of the node's own kernel, in its order.
     """
-    name, out, operands = node.op.name, node.output, [str(o) for o in node.operands if o is not None]
+    name, out, operands = node.op.name, node.output, streamed(node)
     if name in REDUCTIONS:
         return [_Op(name.removeprefix("reduce_"), out, operands, True)]
+    if name in QUANTISERS:
+        steps = fixed_steps(lowering.graph, node)
+        assert steps is not None
+        dtype = node.dtype if name == "quantize" else lowering.graph.type(operands[0]).dtype
+        return [_Op(f"{name}_{dtype}", out, operands, column, *steps)]
     if rounds(node):
         return [_Op("narrow", out, operands, column)]
     if (kernel := vector_kernel(node)) is not None:

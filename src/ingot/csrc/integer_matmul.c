@@ -1,0 +1,126 @@
+/* integer_matmul.c: products of integers of 8 bits that are both computed, for each of a batch. A part packs the panels
+ * that it takes. */
+#include "integer.h"
+#include "integer_tile.h"
+
+/* What a part has in scratch: a panel, then rows. */
+typedef struct {
+  const integer_matmul_args *g;
+  integer_tile tile;
+  int64_t row_stride;
+  int8_t *panel;
+  uint8_t *rows;
+  int32_t zero, other_zero;
+} integer_pairs;
+
+/* Four elements of each column of a panel, side by side: `count` of them there, the rest zeros. */
+static inline void integer_fours(const integer_matmul_args *g, const uint8_t *b, int64_t columns, int64_t count,
+                                 uint8_t *to) {
+  const uint32_t flip = (uint32_t)g->b_flip * 0x01010101u;
+  if (count == 4 && columns == INGOT_PANEL && g->b_n_stride == 1) {
+    const uint8_t *row[4] = {b, b + g->b_k_stride, b + 2 * g->b_k_stride, b + 3 * g->b_k_stride};
+    uint32_t fours[INGOT_PANEL];
+    for (int j = 0; j < INGOT_PANEL; j++)
+      fours[j] = (row[0][j] | (uint32_t)row[1][j] << 8 | (uint32_t)row[2][j] << 16 | (uint32_t)row[3][j] << 24) ^ flip;
+    memcpy(to, fours, sizeof fours);
+    return;
+  }
+  memset(to, 0, 4 * INGOT_PANEL);
+  for (int64_t j = 0; j < columns; j++) {
+    const uint8_t *from = b + j * g->b_n_stride;
+    if (count == 4 && g->b_k_stride == 1) {
+      uint32_t four;
+      memcpy(&four, from, 4);
+      four ^= flip;
+      memcpy(to + 4 * j, &four, 4);
+    } else {
+      for (int64_t i = 0; i < count; i++) to[4 * j + i] = from[i * g->b_k_stride] ^ (uint8_t)g->b_flip;
+    }
+  }
+}
+
+/* The panel of `columns` columns at b, as i8, and what is added to the sums of each. */
+static inline void integer_pack(const integer_pairs *t, const uint8_t *b, int64_t columns, int32_t *added) {
+  const integer_matmul_args *g = t->g;
+  uint8_t ones[INTEGER_STRIP];
+  memset(ones, 1, sizeof ones);
+  memset(added, 0, INGOT_PANEL * sizeof *added);
+  for (int64_t k = 0; k < g->k; k += 4) {
+    uint8_t *to = (uint8_t *)t->panel + k * INGOT_PANEL;
+    integer_fours(g, b + k * g->b_k_stride, columns, g->k - k < 4 ? g->k - k : 4, to);
+  }
+  if (!t->zero) return;
+  for (int64_t k = 0; k < g->k; k += INTEGER_STRIP) {
+    const int64_t count = g->k - k < INTEGER_STRIP ? g->k - k : INTEGER_STRIP;
+    int32_t sums[INGOT_PANEL];
+    integer_panel(t->tile, ones, 0, 1, count, t->panel + k * INGOT_PANEL, columns, sums);
+    for (int64_t j = 0; j < columns; j++) added[j] += sums[j];
+  }
+  for (int64_t j = 0; j < columns; j++) added[j] = -t->zero * (added[j] - (int32_t)g->k * t->other_zero);
+}
+
+/* Rows as u8, in whole fours. */
+static inline const uint8_t *integer_lines(const integer_pairs *t, const uint8_t *a, int64_t count, int64_t *stride) {
+  const integer_matmul_args *g = t->g;
+  *stride = g->a_stride;
+  if (g->k % 4 == 0 && !g->a_flip) return a;
+  *stride = t->row_stride;
+  for (int64_t i = 0; i < count; i++) {
+    uint8_t *row = t->rows + i * t->row_stride;
+    memcpy(row, a + i * g->a_stride, (size_t)g->k);
+    memset(row + g->k, 0, 4);
+    for (int64_t j = 0; g->a_flip && j < g->k; j++) row[j] ^= 128;
+  }
+  return t->rows;
+}
+
+/* All rows of one panel of one of the batch. */
+static inline void integer_pair(const integer_pairs *t, const integer_finish *f, const uint8_t *a, const uint8_t *b,
+                                int64_t column, uint8_t *c) {
+  const integer_matmul_args *g = t->g;
+  const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
+  int64_t to[INGOT_INTEGER_PIXELS];
+  int32_t sums[INGOT_INTEGER_PIXELS * INGOT_PANEL], added[INGOT_PANEL];
+  integer_pack(t, b + column * g->b_n_stride, columns, added);
+  for (int64_t begin = 0; begin < g->m; begin += INGOT_INTEGER_PIXELS) {
+    const int64_t count = g->m - begin < INGOT_INTEGER_PIXELS ? g->m - begin : INGOT_INTEGER_PIXELS;
+    int64_t stride;
+    const uint8_t *rows = integer_lines(t, a + begin * g->a_stride, count, &stride);
+    integer_panel(t->tile, rows, stride, count, g->k, t->panel, columns, sums);
+    for (int64_t i = 0; i < count; i++) {
+      int32_t *row = sums + i * INGOT_PANEL, less = 0;
+      for (int64_t k = 0; t->other_zero && k < g->k; k++) less += rows[i * stride + k];
+      for (int64_t j = 0; less && j < columns; j++) row[j] -= t->other_zero * less;
+      to[i] = (begin + i) * g->c_stride;
+    }
+    for (int64_t j = 0; j < columns; j += 16)
+      integer_rows(f, sums + j, INGOT_PANEL, added + j, column + j, columns - j < 16 ? columns - j : 16, count, c, to);
+  }
+}
+
+void K(integer_matmul)(const void *args, int32_t part, int32_t parts) {
+  const integer_matmul_args *g = args;
+  const integer_finish finish = {g->scale, NULL, g->scale_step, g->act_alpha, g->act_beta, g->activation, g->result,
+                                 g->out_scale, g->out_zero};
+  const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
+  uint8_t *scratch = (uint8_t *)(g->scratch + part * g->scratch_stride);
+  const integer_pairs pairs = {
+    .g = g, .tile = INTEGER_BEST, .row_stride = (g->k + 63) / 64 * 64 + 64, .panel = (int8_t *)scratch,
+    .rows = scratch + (g->k + 3) / 4 * 4 * INGOT_PANEL, .zero = (g->a_zero ? *g->a_zero : 0) ^ g->a_flip,
+    .other_zero = (int8_t)((g->b_zero ? *g->b_zero : 0) ^ g->b_flip)};
+  int64_t count = panels;
+  for (int32_t d = 0; d < g->batch_rank; d++) count *= g->batch_shape[d];
+  const int64_t end = part_begin(count, part + 1, parts);
+  for (int64_t i = part_begin(count, part, parts); i < end; i++) {
+    int64_t batch = i / panels, a = 0, b = 0, c = 0;
+    for (int32_t d = g->batch_rank - 1; d >= 0; d--) {
+      const int64_t at = batch % g->batch_shape[d];
+      batch /= g->batch_shape[d];
+      a += at * g->a_batch_strides[d];
+      b += at * g->b_batch_strides[d];
+      c += at * g->c_batch_strides[d];
+    }
+    integer_pair(&pairs, &finish, (const uint8_t *)g->a + a, (const uint8_t *)g->b + b, i % panels * INGOT_PANEL,
+                 (uint8_t *)g->c + c * integer_bytes(finish.result));
+  }
+}

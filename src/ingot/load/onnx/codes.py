@@ -1,0 +1,119 @@
+"""Matrices of few bits with scales for blocks of their rows: they stay codes, which `dequantize` says."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ingot.dtype import DTYPES, DType, f32, u8
+from ingot.load.onnx.call import Call
+from ingot.load.onnx.linear import multiply
+from ingot.load.onnx.registry import MICROSOFT, onnx
+from ingot.load.onnx.shapes import Size
+
+_BITS = (2, 4, 8)
+
+
+@onnx("MatMulNBits", domain=MICROSOFT)
+def matmul_nbits(call: Call) -> str:
+    """A product with rows of 2, 4 or 8 bits, whose blocks along the sum have a scale and a zero point of their own.
+
+    B u8 [N, blocks, bytes], the first element of a byte in its low bits.
+    """
+    build, dtype = call.build, call.type(0).dtype
+    rows, columns, block = call.attr_int("N"), call.attr_int("K"), call.attr_int("block_size")
+    bits = call.attr_int("bits", 4)
+    if bits not in _BITS or block < 16 or block & (block - 1) or min(rows, columns) < 1 or call.has(4):
+        raise call.unsupported(f"{bits} bits in blocks of {block}, {rows} x {columns}, or an order of columns")
+    blocks = -(-columns // block)
+    if call.type(1).shape != (rows, blocks, block * bits // 8) or call.type(1).dtype is not u8:
+        raise call.malformed(f"operand {call.type(1)}, expected u8[{rows}, {blocks}, {block * bits // 8}]")
+    packed = call.reshape(call[1], (rows, blocks * block * bits // 8))
+    scale, zeros = call.reshape(call[2], (rows, blocks)), call.get(3)
+    if zeros is not None and call.type(3).dtype is not u8:
+        weight = _centred_on_floats(
+            call, _unpacked(call, packed, bits, False), scale, call.reshape(zeros, (rows, blocks))
+        )
+        weight = weight if blocks * block == columns else call.slice(weight, 1, 0, columns)
+    else:
+        zeros = None if zeros is None else call.reshape(zeros, (rows, -(-blocks * bits // 8)))
+        weight = _decoded(call, packed, scale, zeros, bits, columns, 1, block, f32)
+    product = multiply(call, call.cast(call[0], f32), weight, transpose_b=True)
+    product = build.add(product, call.cast(call[5], f32)) if call.has(5) else product
+    return call.cast(product, dtype)
+
+
+@onnx("GatherBlockQuantized", domain=MICROSOFT)
+def gather_block_quantized(call: Call) -> str:
+    """Rows of a table of few bits. Codes in u8 lie along its last axis, as those of MatMulNBits do."""
+    build, data, rank = call.build, call.type(0), call.type(0).rank
+    axis, along = call.attr_axis("gather_axis", 0, rank), call.attr_axis("quantize_axis", 1, rank)
+    block, bits = call.attr_int("block_size", 128), call.attr_int("bits", 4)
+    if data.dtype.limits is None or block < 16 or block & (block - 1) or bits not in _BITS:
+        raise call.unsupported(f"a table {data} of {bits} bits in blocks of {block}")
+    zeros, dtype = call.get(3), call.type(2).dtype
+    if data.dtype is u8:
+        per = 8 // bits
+        columns = call.shape(0)[-1] * per
+        table = _decoded(call, call[0], call[2], zeros, bits, columns, along, block, dtype)
+    else:
+        table = build.dequantize(call[0], _narrowed(call, call[2]), zeros, axis=along, block=block, dtype=dtype)
+    return build.gather(table, call[1], axis=axis)
+
+
+def _decoded(
+    call: Call,
+    packed: str,
+    scale: str,
+    zeros: str | None,
+    bits: int,
+    columns: Size,
+    axis: int,
+    block: int,
+    dtype: DType,
+) -> str:
+    """Floats of codes that lie in bytes along their last axis; without zero points the middle code stands for 0.
+
+    columns: elements of that axis, which the last byte may have more of. axis: of blocks. Zero points lie as codes do.
+    """
+    build = call.build
+    codes = _first(call, _unpacked(call, packed, bits, zeros is None), columns)
+    if zeros is not None:
+        zeros = _first(call, _unpacked(call, zeros, bits, False), call.known_shape(build.type(scale))[-1])
+    return build.dequantize(codes, _narrowed(call, scale), zeros, axis=axis, block=block, dtype=dtype)
+
+
+def _unpacked(call: Call, packed: str, bits: int, centred: bool) -> str:
+    """The codes in bytes, the lowest bits first. centred: less the middle one, which the top bit of each flips."""
+    build = call.build
+    if centred:
+        middles = sum(1 << place for place in range(bits - 1, 8, bits))
+        packed = build.bitwise_xor(packed, build.scalar(middles, u8))
+    dtype = DTYPES[f"{'i' if centred else 'u'}{bits}"]
+    if bits < 8:
+        return build.unpack(packed, axis=build.type(packed).rank - 1, dtype=dtype)
+    return build.bitcast(packed, dtype=dtype) if centred else packed
+
+
+def _first(call: Call, x: str, columns: Size) -> str:
+    """The first so many elements of the last axis."""
+    last = call.build.type(x).rank - 1
+    return x if call.build.type(x).shape[last] == columns else call.slice(x, last, 0, columns)
+
+
+def _centred_on_floats(call: Call, codes: str, scale: str, zeros: str) -> str:
+    """(code - zero) * scale, where zero points are no codes. scale, zeros: [rows, blocks]."""
+    build, (rows, columns) = call.build, call.known_shape(call.build.type(codes))
+    blocks = call.known_shape(call.build.type(scale))[1]
+    wide = call.reshape(call.cast(codes, f32), (rows, blocks, columns // blocks))
+    points, steps = (call.reshape(call.cast(x, f32), (rows, blocks, 1)) for x in (zeros, scale))
+    return call.reshape(build.mul(build.sub(wide, points), steps), (rows, columns))
+
+
+def _narrowed(call: Call, scale: str) -> str:
+    """Scales as the f16 that panels of codes have, where that loses nothing."""
+    data = call.build.graph.data(scale)
+    if data is None or data.dtype != np.float32:
+        return scale
+    with np.errstate(over="ignore"):
+        narrow = data.astype(np.float16)
+    return call.build.table(narrow) if np.array_equal(narrow, data) else scale

@@ -1,0 +1,302 @@
+"""Products of dequantised operands become products of integers, and what only moves elements moves these.
+
+A model that a quantiser wrote has an op of floats between dequantize and quantize. Sums of products of integers are
+exact; the scales of both operands are then those of the sums.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ingot.dtype import f32, i32
+from ingot.ir import Graph, Node
+from ingot.ops.integer import BYTES
+from ingot.ops.quantize import fixed_steps
+from ingot.passes.match import has_known_type, is_fixed, same_type, substitute
+
+_MOVES = frozenset(("expand", "permute", "reshape", "slice"))
+_HOMOGENEOUS = frozenset(("leaky_relu", "relu"))  # f(a x) = a f(x) for a > 0
+_PRODUCTS = ("conv_integer", "matmul_integer")
+_CLOSE = 1e-6  # relative, of scales that are equal but for the rounding of their product
+
+
+def multiply_integers(graph: Graph) -> bool:
+    """matmul(dequantize(a), dequantize(b)) becomes dequantize(matmul_integer(a, b)), and so do convolutions."""
+    if graph.ops.isdisjoint(("dequantize", *_PRODUCTS)):
+        return False
+    changed = False
+    for node in graph.nodes:
+        if node.op.name in ("matmul", "conv") and has_known_type(graph, node.output):
+            changed |= _multiply(graph, node)
+        elif node.op.name == "add":
+            changed |= _take_bias(graph, node)
+        elif node.op.name == "mul":
+            changed |= _take_scale(graph, node)
+    return changed
+
+
+def _decoded(graph: Graph, name: str | None) -> Node | None:
+    """What makes f32 of bytes, with scales for no blocks."""
+    node = graph.producer(name)
+    if node is None or node.op.name != "dequantize" or node.dtype is not f32 or node.block:
+        return None
+    codes, scale = graph.type(str(node.operands[0])), graph.type(str(node.operands[1]))
+    return node if codes.dtype in BYTES and scale.dtype is f32 else None
+
+
+def _is_single(graph: Graph, name: str | None) -> bool:
+    """Whether a scale or zero point is one for all; a missing one is."""
+    return name is None or graph.type(name).shape in ((), (1,))
+
+
+def _beside(node: Node) -> tuple[str, str | None]:
+    """The scale and the zero point of a quantize or dequantize."""
+    scale, zero = (*node.operands[1:], None)[:2]
+    return str(scale), zero
+
+
+def _multiply(graph: Graph, node: Node) -> bool:
+    left, right = _decoded(graph, node.operands[0]), _decoded(graph, node.operands[1])
+    if left is None or right is None or is_fixed(graph, left.operands[0]):
+        return False
+    is_conv = node.op.name == "conv"
+    weight = graph.type(str(right.operands[0]))
+    columns = 0 if is_conv else weight.rank - (2 if node.transpose_b else 1)
+    (scale, zero), (weight_scale, weight_zero) = _beside(left), _beside(right)
+    if not _is_single(graph, scale) or (not is_conv and node.transpose_a):
+        return False
+    is_single = _is_single(graph, weight_scale)
+    if not is_single and (right.axis != columns or (not is_conv and weight.rank != 2)):
+        return False
+    axis = 1 if is_conv else graph.type(node.output).rank - 1
+    number = 1.0 if is_conv else node.scale
+    total = _scale_product(graph, node, scale, weight_scale, number)
+    operands = [left.operands[0], right.operands[0], None, zero, weight_zero]
+    names = ("strides", "pads", "dilations", "groups") if is_conv else ("transpose_b",)
+    attributes = {name: node.attributes[name] for name in names}
+    sums = graph.add(f"{node.op.name}_integer", operands, f"{node.output}.sums", before=node, **attributes).output
+    scaled = graph.add(
+        "dequantize",
+        [sums, total],
+        f"{node.output}.scaled",
+        before=node,
+        axis=0 if is_single else axis,
+        block=0,
+        dtype=f32,
+    ).output
+    if is_conv and len(node.operands) > 2 and node.operands[2] is not None:
+        shape = (graph.type(str(node.operands[2])).shape[0], *[1] * (graph.type(node.output).rank - 2))
+        bias = graph.add("reshape", [node.operands[2]], f"{node.output}.bias", before=node, shape=shape).output
+        scaled = graph.add("add", [scaled, bias], f"{node.output}.biased", before=node).output
+    _put(graph, node, scaled)
+    return True
+
+
+def _put(graph: Graph, node: Node, result: str) -> None:
+    """Another value takes the place of a node's, and its name."""
+    name = node.output
+    graph.replace(node, result)
+    graph.rename(result, name)
+
+
+def _scale_product(graph: Graph, node: Node, scale: str, weight_scale: str, number: float) -> str:
+    """The scale of sums: one, or one for each column; a constant where the factors are known."""
+    hint = f"{node.output}.scale"
+    known = graph.data(scale), graph.data(weight_scale)
+    shape = () if _is_single(graph, weight_scale) else graph.type(weight_scale).shape
+    if known[0] is not None and known[1] is not None:
+        product = known[0].reshape(()) * known[1].reshape(known[1].shape if shape else ())
+        return graph.add_constant(graph.fresh(hint), np.asarray(product * np.float32(number), np.float32))
+    factors = []
+    for name, dims in ((scale, ()), (weight_scale, shape)):
+        is_so = graph.type(name).shape == dims
+        factors.append(name if is_so else graph.add("reshape", [name], hint, before=node, shape=dims).output)
+    product = graph.add("mul", factors, hint, before=node).output
+    if number != 1.0:
+        factor = graph.add_constant(graph.fresh(hint), np.array(number, np.float32))
+        product = graph.add("mul", [product, factor], hint, before=node).output
+    return product
+
+
+def _take_scale(graph: Graph, node: Node) -> bool:
+    """f32(sums) * scale becomes dequantize(sums, scale), for one scale or one a column."""
+    for floats, scale in (node.operands, node.operands[::-1]):
+        cast = graph.producer(floats)
+        sums = None if cast is None or cast.op.name != "cast" else graph.producer(cast.operands[0])
+        if (
+            sums is None
+            or sums.op.name not in _PRODUCTS
+            or not same_type(graph.type(str(floats)), graph.type(node.output))
+        ):
+            continue
+        axis = graph.type(sums.output).rank - 1 if sums.op.name == "matmul_integer" else 0
+        shape, columns = graph.type(str(scale)).shape, graph.type(sums.output).shape[axis : axis + 1]
+        is_single = shape in ((), (1,))
+        if graph.type(node.output).dtype is f32 and (is_single or (axis and shape == columns)):
+            operands = [sums.output, scale]
+            attributes = {"axis": 0 if is_single else axis, "block": 0, "dtype": f32}
+            return substitute(graph, node, "dequantize", operands, attributes) is not None
+    return False
+
+
+def _take_bias(graph: Graph, node: Node) -> bool:
+    """dequantize(sums) + dequantize(bias) of the same scale becomes dequantize(sums + bias), exactly."""
+    for scaled_name, bias_name in (node.operands, node.operands[::-1]):
+        scaled, bias = graph.producer(scaled_name), graph.producer(bias_name)
+        while bias is not None and bias.op.name == "reshape":
+            bias = graph.producer(bias.operands[0])
+        product = graph.producer(scaled.operands[0]) if scaled is not None and scaled.op.name == "dequantize" else None
+        if scaled is None or product is None or product.op.name not in _PRODUCTS or len(product.operands) < 2:
+            continue
+        if bias is None or bias.op.name != "dequantize" or (*product.operands[2:3], None)[0] is not None:
+            continue
+        only = graph.only_user(scaled.output) is node and graph.only_user(product.output) is scaled
+        if only and _fits_bias(graph, node, str(bias_name), scaled, bias, product):
+            graph.set_operands(product, [*product.operands[:2], bias.operands[0], *product.operands[3:]])
+            _put(graph, node, scaled.output)
+            return True
+    return False
+
+
+def _fits_bias(graph: Graph, node: Node, added: str, scaled: Node, bias: Node, product: Node) -> bool:
+    """Whether a dequantised bias is one for each column, in steps of the sums' scale."""
+    codes, zero = graph.type(str(bias.operands[0])), _beside(bias)[1]
+    sums = graph.type(product.output)
+    axis = 1 if product.op.name == "conv_integer" else sums.rank - 1
+    behind = [1] * (sums.rank - 1 - axis)
+    dims = graph.type(added).shape
+    if codes.dtype is not i32 or codes.rank != 1 or codes.shape != sums.shape[axis : axis + 1] or bias.block:
+        return False
+    if dims not in ((*codes.shape, *behind), (1, *codes.shape, *behind)) or not is_fixed(graph, bias.operands[0]):
+        return False
+    if not same_type(graph.type(node.output), graph.type(scaled.output)):
+        return False
+    steps, zeros = (graph.data(_beside(each)[0]) for each in (scaled, bias)), None if zero is None else graph.data(zero)
+    ours, theirs = steps
+    if ours is None or theirs is None or (zero is not None and (zeros is None or bool(zeros.any()))):
+        return False
+    return bool(np.allclose(theirs.ravel(), ours.ravel(), rtol=_CLOSE, atol=0))
+
+
+def move_integers(graph: Graph) -> bool:
+    """What only moves elements, or takes the largest, moves bytes before they are dequantised; those that are quantised
+    again by the same steps are themselves.
+    """
+    if "dequantize" not in graph.ops:
+        return False
+    changed = False
+    for node in graph.nodes:
+        if node.op.name == "quantize":
+            changed |= _stay(graph, node) or _saturate(graph, node) or _rescale(graph, node)
+        elif node.op.name in _MOVES or node.op.name in ("max_pool", "concat"):
+            changed |= _move(graph, node)
+    return changed
+
+
+def _equal(graph: Graph, a: str | None, b: str | None) -> bool:
+    """Whether scales or zero points are known to be one number each, the same."""
+    if a == b:
+        return True
+    arrays = [np.zeros(1) if name is None else graph.data(name) for name in (a, b)]
+    known = [array for array in arrays if array is not None and array.size == 1]
+    return len(known) == 2 and known[0].item() == known[1].item()
+
+
+def _has_same_steps(graph: Graph, a: Node, b: Node) -> bool:
+    scales, zeros = zip(_beside(a), _beside(b), strict=True)
+    singles = all(_is_single(graph, name) for name in (*scales, *zeros))
+    return singles and _equal(graph, *scales) and _equal(graph, *zeros)
+
+
+def _stay(graph: Graph, node: Node) -> bool:
+    """quantize(dequantize(x)) is x."""
+    source = _decoded(graph, node.operands[0])
+    if source is None or node.precision is not f32 or not _has_same_steps(graph, source, node):
+        return False
+    scale = graph.data(_beside(node)[0])
+    codes = str(source.operands[0])
+    if scale is None or not scale.item() > 0 or not same_type(graph.type(codes), graph.type(node.output)):
+        return False
+    graph.replace(node, codes)
+    return True
+
+
+def _bounds(node: Node | None) -> tuple[float, float] | None:
+    """What a relu or a clip keeps its results between."""
+    if node is None or node.op.name not in ("clip", "relu"):
+        return None
+    return (0.0, math.inf) if node.op.name == "relu" else (node.minimum, node.maximum)
+
+
+def _saturate(graph: Graph, node: Node) -> bool:
+    """quantize(clip(x)) is quantize(x) where the bounds are those of the integers, or lie outside of them."""
+    above, steps = graph.producer(node.operands[0]), fixed_steps(graph, node)
+    bounds = _bounds(above)
+    if above is None or bounds is None or steps is None or not steps[0] > 0 or math.isnan(sum(bounds)):
+        return False
+    lowest, highest = (np.float32(limit - steps[1]) for limit in node.dtype.limits)
+    low, high = (np.rint(np.float32(bound) / np.float32(steps[0])) for bound in bounds)
+    if low > lowest or high < highest:
+        return False
+    graph.set_operands(node, [above.operands[0], *node.operands[1:]])
+    return True
+
+
+def _rescale(graph: Graph, node: Node) -> bool:
+    """quantize(dequantize(sums, a), b) becomes quantize(dequantize(sums, a / b), 1), as engines of integers compute it;
+    with an activation in between that f(x) / b = f(x / b) holds for, or a clip.
+    """
+    name, activation = str(node.operands[0]), None
+    above = graph.producer(name)
+    if above is not None and above.op.name in (*_HOMOGENEOUS, "clip") and graph.only_user(name) is node:
+        activation, name = above, str(above.operands[0])
+        above = graph.producer(name)
+    if above is None or above.op.name != "dequantize" or graph.only_user(name) is not (activation or node):
+        return False
+    product = graph.producer(above.operands[0])
+    scale, steps = graph.data(_beside(above)[0]), fixed_steps(graph, node)
+    if product is None or product.op.name not in _PRODUCTS or scale is None or steps is None:
+        return False
+    out_scale = np.float32(steps[0])
+    if out_scale == 1 or not out_scale > 0:
+        return False
+    both = graph.add_constant(graph.fresh(f"{node.output}.scale"), np.asarray(scale / out_scale, np.float32))
+    one = graph.add_constant(graph.fresh(f"{node.output}.one"), np.array(1, np.float32))
+    graph.set_operands(above, [above.operands[0], both, *above.operands[2:]])
+    graph.set_operands(node, [node.operands[0], one, *node.operands[2:]])
+    if activation is not None and activation.op.name == "clip":
+        scaled = {word: float(np.float32(activation.attributes[word]) / out_scale) for word in ("minimum", "maximum")}
+        substitute(graph, activation, "clip", activation.operands, scaled)
+    return True
+
+
+def _move(graph: Graph, node: Node) -> bool:
+    sources = [_decoded(graph, operand) for operand in node.operands]
+    first = sources[0]
+    if first is None or not has_known_type(graph, node.output) or is_fixed(graph, first.operands[0]):
+        return False
+    scale, zero = _beside(first)
+    if not _is_single(graph, scale) or not _is_single(graph, zero):
+        return False
+    if any(each is None or not _has_same_steps(graph, each, first) for each in sources):
+        return False
+    codes = [str(each.operands[0]) for each in sources if each is not None]
+    if len({graph.type(each).dtype for each in codes}) > 1:
+        return False
+    if node.op.name == "max_pool":
+        known = graph.data(scale)
+        pads = zip(node.pads, (*node.kernel, *node.kernel), strict=True)
+        sees_some = all(pad < size for pad, size in pads) and set(node.dilations) == {1}
+        if known is None or not known.item() > 0 or not sees_some:  # of padding alone, bytes have no lowest number
+            return False
+    attributes: dict[str, Any] = node.attributes
+    moved = graph.add(node.op.name, codes, f"{node.output}.codes", before=node, **attributes).output
+    steps = [scale] if zero is None else [scale, zero]
+    decoded = graph.add(
+        "dequantize", [moved, *steps], f"{node.output}.floats", before=node, axis=0, block=0, dtype=f32
+    ).output
+    _put(graph, node, decoded)
+    return True

@@ -1,0 +1,117 @@
+"""Models that ONNX Runtime's quantiser wrote: beside ONNX Runtime, on every instruction set, and on which kernels."""
+
+import itertools
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from onnxruntime import quantization
+
+from ingot.load.onnx import load_onnx
+from ingot.passes import optimize
+from ingot.run.interpret import interpret
+from ingot.session import InferenceSession
+from kernel_calls import ISAS
+from onnx_models import model, run_oracle, value_info
+from op_cases import build, run, same_bits
+from quantised_models import LAYERS, F, Layer, float_model, last_step, quantised
+
+pytestmark = pytest.mark.native
+
+# Zero points are 0 where activations are signed, as is usual.
+OPTIONS = [
+    {"qdq": qdq, "signed": signed, "per_channel": per_channel, "symmetric": signed}
+    for qdq, signed, per_channel in itertools.product((True, False), repeat=3)
+]
+PRODUCTS = ("MatMul", "Gemm", "Conv")
+MEANS = ("AveragePool", "GlobalAveragePool")  # whose order of summing decides what is half a step
+
+
+def _name(value: object) -> str:
+    return " ".join(k if v else f"no {k}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+
+
+# Each layer in both formats; products in all forms.
+CASES = [(layer, options) for layer in LAYERS for options in OPTIONS if layer.op in PRODUCTS or options["per_channel"]]
+
+
+@pytest.mark.parametrize(("layer", "options"), CASES, ids=_name)
+def test_within_a_step(layer: Layer, options: dict[str, bool], tmp_path, rng) -> None:
+    """Within one step of the result's scale, on kernels of integers alone, with the same bits everywhere."""
+    proto, feeds = quantised(layer, tmp_path, rng, **options)
+    graph = load_onnx(proto.SerializeToString())
+    optimize(graph)
+    expected = run_oracle("ort", proto, feeds)[0]
+    results = [run(build(graph, isa=isa, threads=threads), feeds)[0] for isa in ISAS for threads in (1, 2)]
+    assert all(same_bits(results[0], other) for other in results[1:])
+    assert np.abs(results[0] - expected).max() <= 1.01 * last_step(proto)
+    apart = np.abs(results[0] - interpret(graph, feeds)["y"])
+    assert apart.max() <= (1.01 * last_step(proto) if layer.then in MEANS else 0)
+    assert graph.ops.isdisjoint(("matmul", "conv"))
+
+
+def test_what_explain_says(tmp_path, rng) -> None:
+    """A convolution with its bias and activation is one step, from bytes to bytes."""
+    layer = next(layer for layer in LAYERS if layer.op == "Conv" and layer.then == "Relu")
+    proto, feeds = quantised(layer, tmp_path, rng, qdq=True, signed=False, per_channel=True, symmetric=False)
+    session = InferenceSession(proto.SerializeToString(), strict=True)
+    session.run(None, feeds)
+    kernels = [line.split(" -> ")[1] for line in str(session.explain()).splitlines()[1:]]
+    assert kernels == ["quantize_u8", "integer_packed", "dequantize_u8"]
+
+
+@pytest.mark.parametrize("weights", [quantization.QuantType.QInt8, quantization.QuantType.QUInt8], ids=str)
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_dynamic(weights, per_channel: bool, tmp_path, rng) -> None:
+    """Rows are rounded as they come; products have their scale, bias and activation in one step."""
+    layer = Layer("MatMul", (2, 9, 40), [(40, 33)])
+    proto, feeds = float_model(layer, rng)
+    bias = numpy_helper.from_array(rng.standard_normal(33).astype(F), "bias")
+    proto.graph.initializer.append(bias)
+    proto.graph.node[0].output[0] = "product"
+    proto.graph.node.extend(
+        [helper.make_node("Add", ["product", "bias"], ["sum"]), helper.make_node("Relu", ["sum"], ["y"])]
+    )
+    source, target = tmp_path / "float.onnx", tmp_path / "quantised.onnx"
+    onnx.save(proto, source)
+    quantization.quantize_dynamic(source, target, weight_type=weights, per_channel=per_channel)
+    expected = run_oracle("ort", onnx.load(target), feeds)[0]
+    session = InferenceSession(target, strict=True)
+    np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=2e-6, atol=2e-6)
+    kernels = [line.split(" -> ")[1] for line in str(session.explain()).splitlines()[1:]]
+    assert [k for k in kernels if k != "view"] == ["dynamic_quantize_f32", "mul_f32", "integer_packed"]
+
+
+@pytest.mark.parametrize("level", [0, 4])
+def test_language_model_products(level: int, rng) -> None:
+    """Attention with a cache between products of 4 bits, as exporters of language models write a layer."""
+    width, heads, block = 64, 4, 32
+    names, nodes, constants = ["q", "k", "v", "o"], [], []
+    for name in names:
+        packed = rng.integers(0, 256, (width, width // block, block // 2), np.uint8)
+        scales = rng.uniform(0.01, 0.02, width * width // block).astype(F)
+        constants += [numpy_helper.from_array(packed, f"{name}.b"), numpy_helper.from_array(scales, f"{name}.s")]
+        nodes.append(
+            helper.make_node(
+                "MatMulNBits", ["mixed" if name == "o" else "x", f"{name}.b", f"{name}.s"],
+                ["y" if name == "o" else name],
+                domain="com.microsoft", N=width, K=width, bits=4, block_size=block, accuracy_level=level,
+            )
+        )  # fmt: skip
+    for name, value in (("lengths", np.array([4], np.int32)), ("total", np.array(5, np.int32))):
+        constants.append(numpy_helper.from_array(value, name))
+    cache = [numpy_helper.from_array(np.zeros((1, heads, 0, width // heads), F), name) for name in ("pk", "pv")]
+    attention = helper.make_node(
+        "GroupQueryAttention", ["q", "k", "v", "pk", "pv", "lengths", "total"], ["mixed", "nk", "nv"],
+        domain="com.microsoft", num_heads=heads, kv_num_heads=heads,
+    )  # fmt: skip
+    nodes.insert(3, attention)
+    feeds = {"x": rng.standard_normal((1, 5, width)).astype(F)}
+    outputs = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "layer", [value_info("x", feeds["x"])], outputs, constants + cache)
+    proto = model(graph)
+    expected = run_oracle("ort", proto, feeds)[0]
+    got = InferenceSession(proto.SerializeToString()).run(None, feeds)[0]
+    tolerance = 0.02 if level == 4 else 1e-5  # level 4 allows ONNX Runtime to round rows to int8
+    assert np.abs(got - expected).max() <= tolerance * np.abs(expected).max()
