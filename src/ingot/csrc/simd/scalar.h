@@ -63,6 +63,11 @@ static inline void v_store_i8(int8_t *p, vf a) {
   for (int i = 0; i < 16; i++) p[i] = (int8_t)a.lane[i];
 }
 
+/* The same from 0 to 255. */
+static inline void v_store_u8(uint8_t *p, vf a) {
+  for (int i = 0; i < 16; i++) p[i] = (uint8_t)a.lane[i];
+}
+
 static inline vf v_add(vf a, vf b) {
   for (int i = 0; i < 16; i++) a.lane[i] += b.lane[i];
   return a;

@@ -74,6 +74,7 @@ def _attention(fields: Numbers) -> int:
 
 
 @_flops("conv_args")
+@_flops("conv_bytes_args")
 @_flops("conv_nchw_args")
 def _conv(fields: Numbers) -> int:
     outputs = _product(fields, "batch", "out_channels", "out_height", "out_width")
