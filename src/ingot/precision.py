@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ _MOVES = ("permute", "reshape", "slice")
 _RECURRENT = ("lstm", "gru", "rnn")  # their rows are states, which add up what is rounded
 _PAIR = 2  # numbers that a dot product takes together
 _SMALL = 64  # rows or columns of a matrix that is not worth codes
-_FEW_CHANNELS = 16  # of a group of a convolution whose filter is not worth codes
+_FEW_CHANNELS = 16  # of a group, or elements of a window, of a convolution whose filter is not worth codes
 _OF_CLASSES = ("reshape", "softmax", "log_softmax")  # what a classifier makes of its results, beside element-wise ops
 
 
@@ -115,9 +116,10 @@ def _coded_filter(graph: Graph, filter: str, conv: Node, dtype: DType) -> str:
 
 
 def _is_narrow(graph: Graph, conv: Node) -> bool:
-    """Whether a filter stays f32: one of few channels, or of channels that are no fours."""
-    out, channels, *_ = graph.type(str(conv.operands[1])).dims
-    return bool(channels % 4) or min(channels, out // conv.groups) < _FEW_CHANNELS
+    """Whether a filter stays f32: one for few channels, or groups of channels that are no fours."""
+    out, channels, *kernel = graph.type(str(conv.operands[1])).dims
+    is_split = conv.groups > 1 and channels % 4
+    return bool(is_split) or min(channels * math.prod(kernel), out // conv.groups) < _FEW_CHANNELS
 
 
 def _stays(graph: Graph, product: Node) -> bool:

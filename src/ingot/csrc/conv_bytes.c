@@ -50,28 +50,34 @@ static inline round_level round_level_of(const float *ranges, int64_t lines) {
   return (round_level){factor, range / 255.0f, v_max_across(v_round(v_set(-least * factor)))};
 }
 
+/* Up to 16 floats as codes. */
+static inline void round_codes(const float *x, int64_t lanes, round_level level, uint8_t *codes) {
+  const vf v = v_round(v_mul(lanes < 16 ? v_load_n(x, lanes) : v_load(x), v_set(level.factor)));
+  v_store_u8(codes, v_min(v_add(v, v_set(level.zero)), v_set(255.0f)));
+}
+
 static inline void round_line(const round_image_args *g, const float *x, round_level level, uint8_t *out) {
-  const int is_dense = g->x_strides[2] == g->channels;
+  const int is_dense = g->x_strides[2] == g->channels && g->filled == g->channels;
   const int64_t runs = is_dense ? 1 : g->width, length = is_dense ? g->width * g->channels : g->channels;
+  const int64_t filled = is_dense ? length : g->filled;
   if (level.factor == 0.0f) {
-    memset(out, 0, (size_t)(g->width * g->channels));
+    memset(out, 0, (size_t)(g->width * g->filled));
     return;
   }
-  const vf factor = v_set(level.factor), zero = v_set(level.zero), most = v_set(255.0f);
-  for (int64_t run = 0; run < runs; run++, x += g->x_strides[2], out += length) {
+  for (int64_t run = 0; run < runs; run++, x += g->x_strides[2], out += filled) {
     int64_t i = 0;
-    for (; i + 16 <= length; i += 16)
-      v_store_u8(out + i, v_min(v_add(v_round(v_mul(v_load(x + i), factor)), zero), most));
-    if (i == length) continue;
+    for (; i + 16 <= length; i += 16) round_codes(x + i, 16, level, out + i);
+    if (i == filled) continue;
     uint8_t last[16];
-    v_store_u8(last, v_min(v_add(v_round(v_mul(v_load_n(x + i, length - i), factor)), zero), most));
-    memcpy(out + i, last, (size_t)(length - i));
+    round_codes(x + i, length - i, level, last);
+    for (int64_t j = length - i; j < filled - i; j++) last[j] = 0;
+    for (; i < filled; i += 4) memcpy(out + i, last + i % 16, 4);
   }
 }
 
 void K(round_image_u8)(const void *args, int32_t part, int32_t parts) {
   const round_image_args *g = args;
-  const int64_t lines = g->batch * g->height, line_bytes = g->width * g->channels;
+  const int64_t lines = g->batch * g->height, line_bytes = g->width * g->filled;
   const int32_t turn = part / parts, own = part % parts;
   int64_t known = -1;
   round_level level = {0};
