@@ -123,20 +123,28 @@ def _is_narrow(graph: Graph, conv: Node) -> bool:
 
 
 def _stays(graph: Graph, product: Node) -> bool:
-    """Whether a matrix stays f32: a small one, one whose columns are no whole groups, and a classifier's.
+    """Whether a matrix stays f32: a small one, one whose columns are no whole groups, one beside rows that lie as
+    columns, and a classifier's.
 
     That is one whose results, a row for each sample, are an output but for biases, activations and softmax.
     """
     dims = graph.type(str(product.operands[1])).dims
     k = dims[1 if product.transpose_b else 0]
-    if k % GROUP or min(dims) < _SMALL:
+    if product.transpose_a or k % GROUP or min(dims) < _SMALL:
         return True
     last: Node | None = product
     while last is not None and not graph.is_output(last.output):
         last = graph.only_user(last.output)
-        if last is not None and last.op.acts_on != "element" and last.op.name not in _OF_CLASSES:
+        if last is not None and not _is_of_classes(graph, last):
             return False
     return last is not None and graph.type(last.output).rank == 2
+
+
+def _is_of_classes(graph: Graph, node: Node) -> bool:
+    """Whether a node does what a classifier's results meet: of what it reads, one value is computed."""
+    if sum(not is_fixed(graph, operand) for operand in node.operands) > 1:
+        return False
+    return node.op.acts_on == "element" or node.op.name in _OF_CLASSES
 
 
 def _multiplies_fixed(graph: Graph, node: Node) -> bool:

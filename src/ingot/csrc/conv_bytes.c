@@ -131,7 +131,8 @@ static inline void bytes_window(const bytes_task *t, const uint8_t *image, int64
   last = last < g->kernel_w ? last : g->kernel_w;
   first = first < last ? first : last;
   last = first < last ? last : first;
-  const int64_t together = tap_stride == t->channels && last > first ? last - first : 1; /* adjacent taps are one piece */
+  /* Adjacent taps go in one piece. */
+  const int64_t together = tap_stride == t->channels && last > first ? last - first : 1;
   for (int64_t i = 0; i < g->kernel_h; i++) {
     const int64_t line = top + i * g->dilation_h;
     if (line < 0 || line >= g->height) {
@@ -155,7 +156,8 @@ static inline void bytes_finish(const bytes_task *t, const bytes_block *b, int64
   for (int64_t done = 0; done < count;) {
     const int64_t y = (pixel + done) / g->out_width, x = (pixel + done) % g->out_width;
     const int64_t length = g->out_width - x < count - done ? g->out_width - x : count - done;
-    const int64_t residual = b->image * g->residual_strides[0] + y * g->residual_strides[1] + x * g->residual_strides[2];
+    const int64_t residual = b->image * g->residual_strides[0] + y * g->residual_strides[1] +
+                             x * g->residual_strides[2];
     const int64_t out = b->image * g->out_strides[0] + y * g->out_strides[1] + x * g->out_strides[2];
     const gemm_epilogue epilogue = {g->bias, NULL, g->residual ? g->residual + residual : NULL, g->residual_strides[2],
                                     step, g->act_alpha, g->act_beta, g->activation, g->residual_first, NULL, 0};

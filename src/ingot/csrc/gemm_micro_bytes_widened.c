@@ -38,7 +38,8 @@ static inline uint32_t bytes_dot(uint32_t sum, uint32_t a, uint32_t w) {
 #define BYTES_FOUR(p) _mm256_set1_epi32(*(const int32_t *)(p))
 #define BYTES_LOAD(p) _mm256_loadu_si256((const __m256i *)(p))
 #define BYTES_DOT(sum, a, w) bytes_dot(sum, a, w)
-#define BYTES_FINISH(to, sum, scales) _mm256_storeu_ps(to, _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_loadu_ps(scales)))
+#define BYTES_FINISH(to, sum, scales) \
+  _mm256_storeu_ps(to, _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_loadu_ps(scales)))
 static inline __m256i bytes_dot(__m256i sum, __m256i a, __m256i w) {
   const __m256i even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(255)),
                                          _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8));

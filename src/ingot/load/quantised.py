@@ -25,7 +25,7 @@ def quantised(graph: Graph, value: str, dtype: DType, before: Node | None = None
         return value
 
     def add(op: str, *operands: str, **attributes: Any) -> str:
-        return graph.add(op, list(operands), f"{value}.{dtype}", before=before, **attributes).output
+        return graph.add(op, list(operands), f"{value}.{dtype}.{op}", before=before, **attributes).output
 
     def number(x: float) -> str:
         return graph.add_constant(graph.fresh(f"{value}.{dtype}.factor"), np.array(x, np.float32))
@@ -49,7 +49,7 @@ def quantised_filter(graph: Graph, value: str, before: Node | None = None) -> st
     """
 
     def add(op: str, *operands: str, **attributes: Any) -> str:
-        return graph.add(op, list(operands), f"{value}.{i8}", before=before, **attributes).output
+        return graph.add(op, list(operands), f"{value}.{i8}.{op}", before=before, **attributes).output
 
     axes = tuple(range(1, graph.type(value).rank))
     largest = add("reduce_max", add("abs", value), axes=axes, keepdims=False)
