@@ -437,10 +437,11 @@ typedef struct {
 } conv_args;
 
 /* An image of floats as bytes, [batch][height][width][filled]: a code stands for (code - zero point) * step. Channels
- * behind the image's own, up to a multiple of 4, are codes 0. levels: step and zero point of each image of the batch, of
- * the range from its smallest element, or 0, to its largest, or 0: step = range / 255, zero point =
+ * behind the image's own, up to a multiple of 4, are codes 0. levels: step and zero point of each image of the batch,
+ * of the range from its smallest element, or 0, to its largest, or 0: step = range / 255, zero point =
  * round(-smallest * (255 / range)), code = round(x * (255 / range)) + zero point, at most 255; halves go to even. An
- * image whose range is below 2^-120 has codes 0, one with an element that is not finite a step of NaN. ranges: the smallest and largest element of each line, which the first turn makes for the second. */
+ * image whose range is below 2^-120 has codes 0, one with an element that is not finite a step of NaN. ranges: the
+ * smallest and largest element of each line, which the first turn makes for the second. */
 typedef struct {
   const float *x; uint8_t *out; float *ranges; float *levels;
   int64_t batch; int64_t channels; int64_t filled; int64_t height; int64_t width;

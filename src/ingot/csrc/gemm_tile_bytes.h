@@ -1,8 +1,8 @@
 /* gemm_tile_bytes.h: the body of bytes_tile. Included by files that first define BYTES_I, the register of BYTES_LANES
  * sums, with BYTES_FIRST(p), BYTES_FOUR(p) (four bytes in all lanes), BYTES_LOAD(p) (four of b a lane), BYTES_DOT(sum,
  * a, w) (sum + the four unsigned bytes of each lane x four signed ones) and BYTES_FINISH(to, sum, scales) (as floats,
- * by the scales); BYTES_WIDTH, the registers of a row of a tile; BYTES_SHAPES(X): X(rows) for every number of rows up to
- * BYTES_ROWS; and BYTES_NAME(name), a tile's name. */
+ * by the scales); BYTES_WIDTH, the registers of a row of a tile; BYTES_SHAPES(X): X(rows) for every number of rows up
+ * to BYTES_ROWS; and BYTES_NAME(name), a tile's name. */
 
 /* `rows` is a constant at every call. */
 static inline __attribute__((always_inline)) void bytes_body(const int rows, const bytes_product *p, int64_t column) {
