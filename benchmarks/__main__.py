@@ -1,6 +1,7 @@
 """`make bench`: everything, into benchmarks/results.md; with `--only REGEX` those workloads alone, printed.
 
-With `--precision bf16` the workloads that have products, beside OpenVINO told the same precision, printed.
+With `--precision bf16` the workloads that have products, beside OpenVINO told the same precision, printed; with int8
+those of encoders and vision, beside what the quantisers of ONNX Runtime and OpenVINO make of them.
 
 Takes the options of benchmarks.side_by_side.
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from benchmarks import goals, report, side_by_side
 from benchmarks.engines import version
+from benchmarks.workloads import QUANTISED
 
 FOLDER = Path(__file__).parent
 # One thread: a choice of the workloads, and the engines that are ever the fastest there.
@@ -25,7 +27,7 @@ SINGLE_THREAD = r"^(mlp|block-sdpa (1x64x128|4x128x256)|bert|vit|resnet50|chain|
 SINGLE_THREAD_ENGINES = ["openvino", "onnxruntime", "ingot"]
 SINGLE_THREAD_ROUNDS = 3
 WITHOUT_PRODUCTS = r"(chain|noop|steps)\b"
-ROUNDED_ENGINES = ["openvino", "ingot"]  # those that compute in bf16
+ROUNDED_ENGINES = {"bf16": ["openvino", "ingot"], "int8": ["onnxruntime", "openvino", "ingot"]}
 # The other sections: a heading, words, and the program that prints the section; it may end with 1 for a missed goal.
 SECTIONS = (
     ("Kernels", "The kernel that lowering chooses, alone, beside the machine's limit measured in the same rounds: "
@@ -63,8 +65,11 @@ def main() -> None:
     engines = asked.engines.split(",")
     if asked.precision != "f32":
         names = [name for name in side_by_side.chosen(asked.only) if not re.match(WITHOUT_PRODUCTS, name)]
-        results = side_by_side.measure(names, ROUNDED_ENGINES, asked.rounds, asked.threads, asked.precision)
-        print(report.side_by_side(results, ROUNDED_ENGINES, asked.precision))
+        if asked.precision == "int8":
+            names = [name for name in QUANTISED if re.search(asked.only, name)]
+        rounded = ROUNDED_ENGINES[asked.precision]
+        results = side_by_side.measure(names, rounded, asked.rounds, asked.threads, asked.precision)
+        print(report.side_by_side(results, rounded, asked.precision))
         return
     if asked.only:
         print(workloads(asked.only, engines, asked.rounds, asked.threads)[0])

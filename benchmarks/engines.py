@@ -1,6 +1,6 @@
 """The engines that are compared. Each makes one call that runs the workload on its inputs and gives its output.
 
-OpenVINO and Ingot compute in the precision that they are told, the others in f32.
+OpenVINO and Ingot compute in the precision that they are told, ONNX Runtime in int8 too, the others in f32.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks import quantised
 from benchmarks.workloads import Workload
 
 Call = Callable[[], np.ndarray]
@@ -75,32 +76,35 @@ def compiled(workload: Workload, folder: Path, threads: int, precision: str) -> 
 
 
 def onnxruntime(workload: Workload, folder: Path, threads: int, precision: str) -> Call:
-    """ONNX Runtime on the CPU, all its optimisations on."""
+    """ONNX Runtime on the CPU, all its optimisations on; in int8 of a model that its quantiser made."""
     import onnxruntime as ort
 
-    _, inputs = workload.build()
+    module, inputs = workload.build()
+    feeds, model = named(inputs), onnx_file(workload, folder)
+    model = quantised.onnxruntime(model, module, feeds) if precision == "int8" else model
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    session = ort.InferenceSession(onnx_file(workload, folder), options, providers=["CPUExecutionProvider"])
-    feeds = named(inputs)
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     return lambda: session.run(None, feeds)[0]
 
 
 def openvino(workload: Workload, folder: Path, threads: int, precision: str) -> Call:
-    """OpenVINO on the CPU, told its precision: by default it may compute in bf16."""
+    """OpenVINO on the CPU, told its precision: by default it may compute in bf16, as it does beside int8."""
     import openvino as ov
 
-    _, inputs = workload.build()
+    module, inputs = workload.build()
+    feeds, path = named(inputs), onnx_file(workload, folder)
+    hint = {} if precision == "int8" else {"INFERENCE_PRECISION_HINT": precision}
     properties = {
-        "INFERENCE_PRECISION_HINT": precision,
+        **hint,
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": threads,
         "NUM_STREAMS": 1,
     }
     core = ov.Core()
-    request = core.compile_model(core.read_model(onnx_file(workload, folder)), "CPU", properties).create_infer_request()
-    feeds = named(inputs)
+    model = quantised.openvino(path, module, feeds) if precision == "int8" else core.read_model(path)
+    request = core.compile_model(model, "CPU", properties).create_infer_request()
     return lambda: request.infer(feeds, share_inputs=True, share_outputs=True)[0]
 
 

@@ -169,7 +169,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--threads", type=int, default=THREADS)
     parser.add_argument("--engines", default=ENGINES)
-    parser.add_argument("--precision", choices=("f32", "bf16"), default="f32", help="of OpenVINO and Ingot")
+    parser.add_argument("--precision", choices=("f32", "bf16", "int8"), default="f32", help="of those that have it")
     return parser
 
 

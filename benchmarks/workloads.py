@@ -173,6 +173,18 @@ def bert(tokens: int) -> Workload:
     return Workload(f"bert {tokens}", make)
 
 
+def bert_base(tokens: int) -> Workload:
+    """BERT-base."""
+
+    def make() -> Made:
+        from transformers import BertConfig, BertModel
+
+        model = BertModel(BertConfig(), add_pooling_layer=False)
+        return Field(model, "last_hidden_state"), (torch.randint(0, model.config.vocab_size, (1, tokens)),)
+
+    return Workload(f"bert-base {tokens}", make)
+
+
 def image_model(name: str, make_model: Callable[[], nn.Module], field: str) -> Workload:
     """A transformers model on one picture of 224 x 224; its batch norms get statistics as if it had been trained."""
 
@@ -319,8 +331,16 @@ WORKLOADS = {
 }
 
 
+# Measured in 8 bits.
+QUANTISED = {"bert-base 128": bert_base(128)} | {
+    name: WORKLOADS[name] for name in ("bert 128", "vit", "resnet50", "mobilenetv2")
+}
+
+
 def find(name: str) -> Workload:
     """One of them by its name, or one of the zoo's."""
+    if name in QUANTISED:
+        return QUANTISED[name]
     if name not in WORKLOADS:
         from benchmarks import zoo
 

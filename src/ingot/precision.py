@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ingot.dtype import DType, bf16, f32, i4, i8
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, Node, TensorType
+from ingot.load.quantised import GROUP, GROUPED, quantised, quantised_filter
 from ingot.passes.dce import eliminate_dead
 from ingot.passes.match import is_fixed
 
 _MOVES = ("permute", "reshape", "slice")
 _RECURRENT = ("lstm", "gru", "rnn")
 _PAIR = 2  # numbers that a dot product takes together
+_SMALL = 64  # rows or columns of a matrix that is not worth codes
+_FEW_CHANNELS = 16  # of a group, or elements of a window, of a convolution whose filter is not worth codes
+_OF_CLASSES = ("reshape", "softmax", "log_softmax")  # what a classifier makes of its results, beside element-wise ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +32,11 @@ class Precision:
     rows: DType | None = None
 
     def rounded(self, dots: Collection[DType], *, required: bool = True) -> tuple[DType, ...]:
-        """What `Target.rounded` is on a device that has dot products of some dtypes.
+        """What `Target.rounded` is on a device that has dot products of some dtypes; rows of int8 need none.
 
         required: raises UnsupportedError where the device lacks them; otherwise rows stay f32 there.
         """
-        if self.rows is None or self.rows in dots:
+        if self.rows in (None, i8, *dots):
             return () if self.rows is None else (self.rows,)
         if required:
             weights = ", ".join(p.name for p in PRECISIONS.values() if p.weights is self.weights and p.rows is None)
@@ -43,25 +48,31 @@ class Precision:
 
 
 F32 = Precision("f32")
-PRECISIONS = {each.name: each for each in (F32, Precision("bf16", bf16, bf16), Precision("bf16w", bf16))}
-# Their loader makes codes with scales for groups, which no cast is; see docs/quantisation.md.
-OF_LANGUAGE_MODELS = PRECISIONS | {each.name: each for each in (Precision("int8", i8, i8), Precision("int4", i4, i8))}
+_ROWS = (
+    F32, Precision("bf16", bf16, bf16), Precision("bf16w", bf16), Precision("int8", i8, i8), Precision("int4", i4, i8)
+)  # fmt: skip
+PRECISIONS = {each.name: each for each in _ROWS}
 
 
-def precision_of(name: str, among: Mapping[str, Precision] = PRECISIONS) -> Precision:
+def precision_of(name: str) -> Precision:
     """The precision that an option names. Raises InputError."""
-    if name not in among:
-        expected = f"one of {', '.join(among)}"
+    if name not in PRECISIONS:
+        expected = f"one of {', '.join(PRECISIONS)}"
         raise InputError(f"option precision: unknown value, got {name!r}, expected {expected}")
-    return among[name]
+    return PRECISIONS[name]
 
 
 def round_operands(graph: Graph, precision: Precision) -> None:
     """Rounds what a precision says of the operands of products, by casts there and back; sums stay f32.
 
+    Fixed matrices become codes with scales instead, for kernels that round rows beside them.
+
     For a graph that has been through the passes: they would take the casts for steps of the model.
     """
     if precision.weights is None:
+        return
+    if precision.weights in GROUPED:
+        _code_matrices(graph, precision.weights)
         return
     rounding = _Rounding(graph, precision)
     for node in list(graph.nodes):
@@ -74,6 +85,78 @@ def round_operands(graph: Graph, precision: Precision) -> None:
     eliminate_dead(graph)  # moves of values that are moved rounded
 
 
+def _code_matrices(graph: Graph, dtype: DType) -> None:
+    """Makes codes of the fixed matrices of products, and of filters; what several nodes read so is coded once."""
+    made: dict[tuple[str, bool], str] = {}
+    for node in list(graph.nodes):
+        is_product = node.op.name == "matmul"
+        if not is_product and node.op.name != "conv":
+            continue
+        if not _multiplies_fixed(graph, node) or (_stays(graph, node) if is_product else _is_narrow(graph, node)):
+            continue
+        x, weight, *rest = node.operands
+        key = str(weight), is_product and node.transpose_b
+        if key not in made:
+            made[key] = (_coded if is_product else _coded_filter)(graph, str(weight), node, dtype)
+        graph.set_operands(node, [x, made[key], *rest])
+
+
+def _coded(graph: Graph, weight: str, product: Node, dtype: DType) -> str:
+    """The matrix of a product as codes: its columns there have the groups."""
+    if product.transpose_b:
+        return quantised(graph, weight, dtype, product)
+    rows = graph.add("permute", [weight], f"{weight}.rows", before=product, axes=(1, 0)).output
+    coded = quantised(graph, rows, dtype, product)
+    return graph.add("permute", [coded], f"{weight}.{dtype}.columns", before=product, axes=(1, 0)).output
+
+
+def _coded_filter(graph: Graph, filter: str, conv: Node, dtype: DType) -> str:
+    """A filter as codes of 8 bits, whatever matrices have: kernels take no others."""
+    return quantised_filter(graph, filter, conv)
+
+
+def _is_narrow(graph: Graph, conv: Node) -> bool:
+    """Whether a filter stays f32: one for few channels, or groups of channels that are no fours."""
+    out, channels, *kernel = graph.type(str(conv.operands[1])).dims
+    is_split = conv.groups > 1 and channels % 4
+    return bool(is_split) or min(channels * math.prod(kernel), out // conv.groups) < _FEW_CHANNELS
+
+
+def _stays(graph: Graph, product: Node) -> bool:
+    """Whether a matrix stays f32: a small one, one whose columns are no whole groups, one beside rows that lie as
+    columns, and a classifier's.
+
+    That is one whose results, a row for each sample, are an output but for biases, activations and softmax.
+    """
+    dims = graph.type(str(product.operands[1])).dims
+    k = dims[1 if product.transpose_b else 0]
+    if product.transpose_a or k % GROUP or min(dims) < _SMALL:
+        return True
+    last: Node | None = product
+    while last is not None and not graph.is_output(last.output):
+        last = graph.only_user(last.output)
+        if last is not None and not _is_of_classes(graph, last):
+            return False
+    return last is not None and graph.type(last.output).rank == 2
+
+
+def _is_of_classes(graph: Graph, node: Node) -> bool:
+    """Whether a node does what a classifier's results meet: of what it reads, one value is computed."""
+    if sum(not is_fixed(graph, operand) for operand in node.operands) > 1:
+        return False
+    return node.op.acts_on == "element" or node.op.name in _OF_CLASSES
+
+
+def _multiplies_fixed(graph: Graph, node: Node) -> bool:
+    """Whether a product or convolution has a fixed f32 matrix, which its rows are multiplied with."""
+    x, weight = (graph.values[str(operand)].type for operand in node.operands[:2])
+    if not isinstance(weight, TensorType) or weight.dtype is not f32 or not isinstance(x, TensorType):
+        return False
+    if not is_fixed(graph, node.operands[1]) or is_fixed(graph, node.operands[0]):
+        return False
+    return weight.rank == 2 or node.op.name != "matmul"
+
+
 class _Rounding:
     def __init__(self, graph: Graph, precision: Precision):
         self.graph = graph
@@ -82,14 +165,11 @@ class _Rounding:
         self._narrowed: dict[tuple[str, DType], str] = {}
 
     def takes(self, node: Node) -> bool:
-        """Whether a product has a fixed f32 matrix, which its rows are multiplied with."""
-        x, weight = (self.graph.values[str(operand)].type for operand in node.operands[:2])
-        if not isinstance(weight, TensorType) or weight.dtype is not f32 or not isinstance(x, TensorType):
-            return False
-        if not is_fixed(self.graph, node.operands[1]) or is_fixed(self.graph, node.operands[0]):
+        """Whether the operands of a product with a fixed matrix are rounded."""
+        if not _multiplies_fixed(self.graph, node):
             return False
         # A convolution whose pairs would reach over the end of its channels gains nothing.
-        return weight.rank == 2 if node.op.name == "matmul" else weight.dims[1] % _PAIR == 0
+        return node.op.name == "matmul" or self.graph.type(str(node.operands[1])).dims[1] % _PAIR == 0
 
     def attends(self, node: Node) -> bool:
         """Whether queries, keys and values are rounded: rows of pairs."""

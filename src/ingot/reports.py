@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ingot.compile import CompiledSegment
-from ingot.dtype import bf16
+from ingot.dtype import bf16, i4, i8, u8
 from ingot.errors import InputError
 from ingot.ir import Graph
 from ingot.lower import step_cost
@@ -18,20 +18,22 @@ from ingot.lower.lowered import Choice
 from ingot.plan import Plan, layout
 from ingot.run.native import NativeProgram
 
+_ROUNDED = (bf16, i8, i4, u8)  # what a precision keeps operands of products in
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """For each node with a kernel: the candidates, the chosen one and why the others were refused.
 
     sizes: for each dim with a limit, whether one program serves all its sizes, and why not. rounded: the names of what
-    is kept in bf16, weights and what steps hand to one another; of a node alone it says nothing. fused: the values
-    whose kernels compute the one node that is explained, where it has none of its own.
+    is kept in bf16 or as codes, weights and what steps hand to one another, their kinds and dtypes; of a node alone it
+    says nothing. fused: the values whose kernels compute the one node that is explained, where it has none of its own.
     """
 
     isa: str
     threads: int
     sizes: tuple[str, ...]
-    rounded: tuple[tuple[str, str], ...]
+    rounded: tuple[tuple[str, str, str], ...]
     choices: tuple[Choice, ...]
     fallback: tuple[str, ...]
     detailed: bool
@@ -60,7 +62,8 @@ class Explanation:
         target = programs[0].lowered.target if programs else None
         isa, threads = (target.isa, target.threads) if target else ("", 0)
         tensors = (tensor for program in programs for tensor in program.lowered.tensors.values())
-        rounded = () if node else tuple((t.name, t.kind) for t in tensors if t.dtype is bf16)
+        kept = (t for t in tensors if t.dtype in _ROUNDED and t.kind in ("weight", "activation"))
+        rounded = () if node else tuple((t.name, t.kind, t.dtype.name) for t in kept)
         return Explanation(
             isa, threads, tuple(sizes), rounded, tuple(choices), tuple(fallback), node is not None, fused
         )
@@ -77,7 +80,7 @@ class Explanation:
             for choice in self.choices
         ]
         rest = {"nodes": nodes, "fallback": list(self.fallback)}
-        rest["rounded"] = [{"name": name, "kind": kind} for name, kind in self.rounded]
+        rest["rounded"] = [{"name": name, "kind": kind, "dtype": dtype} for name, kind, dtype in self.rounded]
         if self.fused:
             rest["fused_into"] = list(self.fused)
         return {"isa": self.isa, "threads": self.threads, "sizes": list(self.sizes), **rest}
@@ -86,7 +89,7 @@ class Explanation:
         lines = [f"{self.isa}, {self.threads} threads", *self.sizes]
         if self.fused:
             lines.append(f"fused into {', '.join(self.fused)}")
-        lines += [f"{name}: {kind} in bf16" for name, kind in self.rounded]
+        lines += [f"{name}: {kind} in {dtype}" for name, kind, dtype in self.rounded]
         for choice in self.choices:
             lines.append(f"{choice.node}: {choice.op} -> {choice.candidates[-1][0]}")
             if self.detailed:

@@ -63,7 +63,8 @@ class InferenceSession:
     model, an ExportedProgram, an nn.Module with `example_inputs`, or a Graph. example_inputs: the operands of the
     module's forward, by whose shapes and dtypes it is exported. threads: 1..256; 0 means what the machine allows.
     executor: "native", or "interpret" for the reference. precision: what products are computed in, "f32"; "bf16", for
-    the CPU's dot products; "bf16w", which rounds fixed matrices alone; None means what a saved program has, else f32.
+    the CPU's dot products; "bf16w", which rounds fixed matrices alone; "int8" or "int4", for codes of matrices and rows
+    and images of 8 bits; None means what a saved program has, else f32.
     strict: an op that only the reference can run is an error. dims: values for symbolic dims, bound at load, or
     `ingot.at_most(n)`: one program for every size of a dim up to n, which computes only what there is; where the model
     has none, `bindings` says why, and each size gets a program of its own. passes: names of the passes to run; None

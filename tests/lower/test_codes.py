@@ -7,7 +7,7 @@ import pytest
 
 from ingot.dtype import f16, f32, i4, i8, u4, u8
 from ingot.ir import Graph, TensorType
-from ingot.load.hf.quantised import quantised
+from ingot.load.quantised import quantised
 from ingot.ops.quantize import dequantize
 from ingot.run.interpret import interpret
 from ingot.run.program import Program

@@ -9,7 +9,7 @@ from ml_dtypes import bfloat16
 import ingot
 from ingot.compile import Mode, compile_mode
 from ingot.dim import symbol
-from ingot.dtype import bf16, f32
+from ingot.dtype import bf16, f32, i8
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.lower import Target
@@ -24,8 +24,9 @@ from kernel_calls import DOT_ISAS, LIBRARY
 
 pytestmark = pytest.mark.native
 
-ROUNDED = [name for name, precision in PRECISIONS.items() if precision.weights]
+ROUNDED = [name for name, precision in PRECISIONS.items() if precision.weights is bf16]
 RUNNABLE = [name for name in ROUNDED if PRECISIONS[name].rows is None or LIBRARY.dots(LIBRARY.isa())]
+CODED = [name for name, precision in PRECISIONS.items() if precision.rows is i8]
 TOLERANCE = 2**-6  # of the largest output: roundings of 2^-9 in each of some layers
 
 
@@ -129,13 +130,13 @@ def test_near_float64(name: str, precision: str) -> None:
     assert plain.tobytes() == ingot.InferenceSession(make()).run(None, {"x": x})[0].tobytes()
 
 
-@pytest.mark.parametrize("precision", RUNNABLE)
+@pytest.mark.parametrize("precision", RUNNABLE + CODED)
 def test_bits_of_threads_and_batch(precision: str) -> None:
     sessions = [ingot.InferenceSession(linear(), precision=precision, threads=threads) for threads in (1, 2, 3)]
     x = random(70, 64, seed=3)
     whole = {session.run(None, {"x": x})[0].tobytes() for session in sessions}
     assert len(whole) == 1
-    if precision == "bf16":
+    if PRECISIONS[precision].rows:
         alone = np.concatenate([sessions[1].run(None, {"x": x[i : i + 1]})[0] for i in range(len(x))])
         assert whole == {alone.tobytes()}
 
@@ -158,7 +159,7 @@ def test_what_is_rounded() -> None:
         assert abs(y - expected).max() < 1e-5
 
 
-@pytest.mark.parametrize("precision", RUNNABLE)
+@pytest.mark.parametrize("precision", RUNNABLE + CODED)
 def test_a_saved_program_keeps_it(tmp_path, precision: str) -> None:
     session, x = ingot.InferenceSession(linear(), precision=precision, dims={"rows": 5}), random(5, 64, seed=4)
     session.save(tmp_path / "program")
@@ -224,7 +225,7 @@ def test_nothing_is_cast_between_products(precision: str) -> None:
     assert {t.kind for t in tensors if t.dtype is bf16} == {"weight", "activation"}
     assert sum(t.dtype is f32 and t.kind == "activation" for t in tensors) == 1  # the sum of the residual
     explained = session.explain()
-    assert [*explained.rounded] == [(t.name, t.kind) for t in tensors if t.dtype is bf16]
+    assert [*explained.rounded] == [(t.name, t.kind, "bf16") for t in tensors if t.dtype is bf16]
     assert "up: weight in bf16" in str(explained).replace(".bf16.f32", "").replace(".bf16", "")
     rows = session.plan.layout()["tensors"]
-    assert {row["name"] for row in rows if row["dtype"] == "bf16"} == {name for name, _ in explained.rounded}
+    assert {row["name"] for row in rows if row["dtype"] == "bf16"} == {name for name, _, _ in explained.rounded}

@@ -8,6 +8,7 @@ import torch
 
 import ingot
 import models
+from ingot.dtype import bf16
 from ingot.precision import PRECISIONS
 from kernel_calls import LIBRARY
 
@@ -22,7 +23,7 @@ BUILDERS = {
     **{family: getattr(models, family) for family in ("gpt2", "bert", "llama")},
     **{kind: functools.partial(models.image, kind) for kind in ("resnet", "vit", "convnext", "regnet")},
 }
-ROUNDED = [name for name, precision in PRECISIONS.items() if precision.weights]
+ROUNDED = [name for name, precision in PRECISIONS.items() if precision.weights is bf16]
 RUNNABLE = [name for name in ROUNDED if PRECISIONS[name].rows is None or LIBRARY.dots(LIBRARY.isa())]
 TOLERANCE = 2.5e-2  # of the root of the mean square: narrow random layers, tens of them, at 2^-9 an operand
 

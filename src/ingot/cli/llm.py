@@ -16,7 +16,7 @@ import click
 from ingot.cli.model import as_json
 from ingot.cli.terminal import counting, human_bytes, print_json, print_table, print_text, printable, progress
 from ingot.errors import InputError
-from ingot.precision import OF_LANGUAGE_MODELS
+from ingot.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from ingot.llm import LLM, Usage
@@ -55,7 +55,7 @@ def with_folder(command: Callable[..., None]) -> Callable[..., None]:
 
     @click.argument("folder", type=click.Path())
     @click.option("--context", type=click.IntRange(1), help="Positions; else the model's, at most 4096.")
-    @click.option("--precision", type=click.Choice(list(OF_LANGUAGE_MODELS)), help="Else as the weights are stored.")
+    @click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Else as the weights are stored.")
     @click.option("--cache-dtype", type=click.Choice(["f32", "bf16", "int8"]), help="Of keys and values.")
     @click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads; 0: from the machine.")
     @functools.wraps(command)

@@ -16,7 +16,7 @@ from ingot.cli.terminal import progress
 from ingot.dim import Limit, at_most
 from ingot.dtype import DTYPES
 from ingot.errors import InputError
-from ingot.precision import OF_LANGUAGE_MODELS
+from ingot.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from ingot.compile import CompiledSegment
@@ -100,7 +100,7 @@ def with_model(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--executor", type=click.Choice(["native", "interpret"]), default="native", show_default=True)
     @click.option("--strict", is_flag=True, help="An op without a kernel is an error, not a slow step.")
     @click.option("--dim", "dims", multiple=True, metavar="NAME=[..]N", help="A symbolic dim's value, or ..limit.")
-    @click.option("--precision", type=click.Choice(list(OF_LANGUAGE_MODELS)), help=_PRECISION)
+    @click.option("--precision", type=click.Choice(list(PRECISIONS)), help=_PRECISION)
     @functools.wraps(command)
     def opened(
         model: str, threads: int, executor: str, strict: bool, dims: tuple[str, ...], precision: str | None,

@@ -502,6 +502,37 @@ typedef struct {
   float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
 } conv_args;
 
+/* An image of floats as bytes, [batch][height][width][filled]: a code stands for (code - zero point) * step. Channels
+ * behind the image's own, up to a multiple of 4, are codes 0. levels: step and zero point of each image of the batch,
+ * of the range from its smallest element, or 0, to its largest, or 0: step = range / 255, zero point =
+ * round(-smallest * (255 / range)), code = round(x * (255 / range)) + zero point, at most 255; halves go to even. An
+ * image whose range is below 2^-120 has codes 0, one with an element that is not finite a step of NaN. ranges: the
+ * smallest and largest element of each line, which the first turn makes for the second. */
+typedef struct {
+  const float *x; uint8_t *out; float *ranges; float *levels;
+  int64_t batch; int64_t channels; int64_t filled; int64_t height; int64_t width;
+  int64_t x_strides[3];
+} round_image_args;
+
+/* 2-D convolution of an image of bytes with a filter of signed ones, and gemm's epilogue; strides as in conv_args, x's
+ * channels are adjacent. weight: [groups][ceil(out_channels / groups / 32)][k / 4][32][4], zero-padded, k over (kernel
+ * row, kernel column, channel of the group); channels of a group are a multiple of 4, and k is below 2^16. scales,
+ * sums: [groups][ceil(out_channels / groups / 32)][32], of each output channel what its codes count, and their sum.
+ * levels: step and zero point of x, those of image i of the batch at i * levels_stride. Taps of padding are zero
+ * points. An element is (sum of (code - zero point) * weight, exactly, as a float) * scale * step before the epilogue.
+ * scratch: parts slots of scratch_stride floats. */
+typedef struct {
+  const uint8_t *x; const int8_t *weight; const float *scales; const int32_t *sums; const float *levels;
+  const float *bias; const float *residual; float *out; float *scratch;
+  int64_t batch; int64_t channels; int64_t height; int64_t width;
+  int64_t out_channels; int64_t out_height; int64_t out_width; int64_t groups;
+  int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
+  int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
+  int64_t x_strides[4]; int64_t out_strides[3]; int64_t residual_strides[3];
+  int64_t levels_stride; int64_t scratch_stride;
+  float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
+} conv_bytes_args;
+
 /* 2-D max and average pooling of images whose channels are adjacent; strides are [batch, row, column]. */
 typedef struct {
   const void *x; void *out;

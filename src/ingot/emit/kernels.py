@@ -24,7 +24,7 @@ NATIVE_ONLY = frozenset(
     for form in forms
 ) | frozenset(
     f"gemm_{codes}_{form}" for codes in ("int8", "int4", "int8_zeros", "int4_zeros") for form in ("packed", "gated")
-) | {"round_rows_i8"}  # fmt: skip
+) | {"round_rows_i8", "round_image_u8", "conv2d_u8_packed"}  # fmt: skip
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"
 # A comment, and below it a conditional region or a definition: its lines after the first are indented, close a brace,

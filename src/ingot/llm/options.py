@@ -9,7 +9,7 @@ from ingot.errors import InputError
 from ingot.load.hf import Folder, LanguageModel, load_language_model, longest_context
 from ingot.lower import Target
 from ingot.machine import usable_threads
-from ingot.precision import OF_LANGUAGE_MODELS, precision_of
+from ingot.precision import PRECISIONS, precision_of
 from ingot.run.library import load
 
 CACHE_DTYPES = {"f32": f32, "bf16": bf16, "int8": i8}
@@ -41,7 +41,7 @@ class Options:
     ) -> Options:
         """Raises InputError for an option out of its range, and what reading the folder's description raises."""
         stored = _stored(folder)
-        chosen = precision_of(precision or stored, OF_LANGUAGE_MODELS)
+        chosen = precision_of(precision or stored)
         cache_dtype = cache_dtype or ("f32" if chosen.weights is None else "bf16")
         _expect_one_of("cache_dtype", cache_dtype, tuple(CACHE_DTYPES))
         expect_range("threads", threads, 0, MAX_THREADS)
@@ -50,11 +50,10 @@ class Options:
             expect_range("context", context, 1, 1 << 31)
         library = load()
         isa = library.isa()
-        # Few rows are never rounded to bf16: where the CPU has no dot products, many are not either. All are rounded to
-        # int8, by every instruction set.
-        rounded = chosen.rounded((*library.dots(isa), i8), required=False)
+        # Few rows are never rounded to bf16: where the CPU has no dot products, many are not either.
+        rounded = chosen.rounded(library.dots(isa), required=False)
         target = Target(isa, threads or usable_threads(), rounded=rounded)
-        weights = None if OF_LANGUAGE_MODELS[stored].weights is chosen.weights else chosen.weights
+        weights = None if PRECISIONS[stored].weights is chosen.weights else chosen.weights
         positions = min(longest_context(folder), DEFAULT_CONTEXT) if context is None else context
         return Options(chosen.name, cache_dtype, positions, sequences, weights, target)
 

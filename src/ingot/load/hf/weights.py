@@ -10,8 +10,8 @@ from ingot.errors import LoadError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.coded import coded_tensors
 from ingot.load.hf.folder import Folder
-from ingot.load.hf.quantised import GROUPED, quantised
 from ingot.load.hf.template import Template
+from ingot.load.quantised import GROUPED, quantised
 
 _MAX_SHOWN = 40
 

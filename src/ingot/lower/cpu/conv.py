@@ -6,10 +6,11 @@ A sequence is an image of one row.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ingot.dtype import DType, f32, f64, i8, i64, u8
 from ingot.ir import Node
+from ingot.lower.cpu.conv_bytes import coded_filter, packed_filter, rounded_image
 from ingot.lower.cpu.formats import F32, FORMATS
 from ingot.lower.cpu.linear import epilogue_fields, packed_step
 from ingot.lower.cpu.rows import Condition, both, of, operand_type, row, stored
@@ -22,6 +23,7 @@ from ingot.lower.view import View, channels_last
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per multiply-add of a depthwise one, per element read
 # by a pooling window.
 _FMA, _DEPTHWISE, _POOLED = 0.018, 0.03, 0.06
+_BYTES = 0.006  # and per product of bytes
 _FEW_CHANNELS = 4  # planes of so few channels are gathered as they lie
 _LAST = channels_last(4)
 _FORMATS = tuple(format for format in reversed(FORMATS) if format.scales is None)  # of filters
@@ -101,6 +103,17 @@ def _rounded(dots: Dots) -> Condition:
 def _image(lowering: Lowering, value: str | None, dots: Dots | None) -> str | None:
     """The image that a convolution reads: what its f32 elements are decoded of where these go into dot products."""
     return lowering.undecoded(value, dots.rows) if dots else value
+
+
+@row("conv", "conv2d_u8_packed", both(_CONV, coded_filter))
+def _conv_bytes(lowering: Lowering, node: Node) -> None:
+    root = lowering.group(node).root
+    x, levels = rounded_image(lowering, lowering.image(root.operands[0]))
+    weight, scales, sums = packed_filter(lowering, root)
+    beside = {"levels": levels, "scales": scales, "sums": sums}
+    k = math.prod(lowering.graph.type(str(root.operands[1])).dims[1:])
+    work = math.prod(lowering.graph.type(root.output).dims) * k * _BYTES
+    _emit(lowering, node, "conv2d_u8_packed", x, weight, work, beside)
 
 
 def _product(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
@@ -202,12 +215,16 @@ def _lower_product(lowering: Lowering, node: Node, kernel: str, x: View, weight:
     _emit(lowering, node, kernel, x, weight, math.prod(lowering.graph.type(root.output).dims) * k * fma * 1.1)
 
 
-def _emit(lowering: Lowering, node: Node, kernel: str, x: View, weight: View, work: float) -> None:
-    """A step with `conv_args`; the result has its channels last."""
+def _emit(
+    lowering: Lowering, node: Node, kernel: str, x: View, weight: View, work: float, beside: Mapping[str, View] = {}
+) -> None:
+    """A step with `conv_args`, or `conv_bytes_args` with what lies beside bytes; the result has its channels last."""
     group = lowering.group(node)
     root = group.root
-    reads = [x, weight]
+    reads = [x, weight, *beside.values()]
     fields: dict[str, Field] = {"x": pointer(x), "weight": pointer(weight), "groups": root.groups}
+    fields |= {name: pointer(view) for name, view in beside.items()}
+    fields |= {"levels_stride": beside["levels"].strides[0]} if beside else {}
     fields |= epilogue_fields(lowering, group, _bias(root), reads)
     inplace: tuple[int, ...] = ()
     out = None if lowering.is_only_rounded(group) else image_result(lowering, group.output)
@@ -225,7 +242,8 @@ def _emit(lowering: Lowering, node: Node, kernel: str, x: View, weight: View, wo
     for name, view in (("out", out), ("rounded", rounded)):
         if view is not None:
             fields |= {name: pointer(view), f"{name}_strides": image_strides(view)}
-    lowering.step(kernel, "conv_args", fields, reads, writes, work=work, inplace=inplace)
+    arguments = "conv_bytes_args" if beside else "conv_args"
+    lowering.step(kernel, arguments, fields, reads, writes, work=work, inplace=inplace)
 
 
 def image_strides(view: View) -> tuple[int, ...]:
