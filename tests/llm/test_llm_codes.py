@@ -16,6 +16,7 @@ from kernel_calls import ISAS
 pytestmark = pytest.mark.native
 
 PRECISIONS = ["int8", "int4"]
+FORMATS = {"int8": "int8_128", "int4": "int4"}
 TOKENS = 1536
 WINDOW = 384
 # How much more perplexity a model may have than in f32: rounding to the nearest code, without calibration.
@@ -73,8 +74,9 @@ def test_it_says_what_it_does(precision: str) -> None:
     for name in ("prefill", "decode"):
         kernels = [step.kernel for step in llm.engine.mode(name).native.lowered.steps]
         products = {kernel for kernel in kernels if kernel.startswith("gem")}
-        assert products == {f"gemm_{precision}_packed", f"gemm_{precision}_gated"}
-        assert "round_rows_i8" in kernels and f"gather_{precision}_panels" in kernels
+        format = FORMATS[precision]
+        assert products == {f"gemm_{format}_packed", f"gemm_{format}_gated"}
+        assert "round_rows_i8" in kernels and f"gather_{format}_panels" in kernels
     llm = ingot.LLM(FOLDER, precision="f32")
     assert f"not gemm_{precision}_packed" in str(llm.explain("model.layers.0.residual", "prefill"))
 
@@ -90,7 +92,7 @@ def test_a_folder_of_codes_keeps_them(tmp_path: Path) -> None:
     quantize_folder(FOLDER, tmp_path / "few", Plan("int4"))
     llm = ingot.LLM(tmp_path / "few")
     assert llm.options.precision == "int8"
-    assert products(llm) == {"gemm_int4_packed", "gemm_int4_gated", "gemm_int8_packed"}  # the vocabulary has 8 bits
+    assert products(llm) == {"gemm_int4_packed", "gemm_int4_gated", "gemm_int8_128_packed"}  # the vocabulary has 8 bits
     decoded = ingot.LLM(tmp_path / "few", precision="f32")
     assert all("_f32_" in kernel for kernel in products(decoded))
     ids = text()[:60]

@@ -57,7 +57,7 @@ class Packing:
         matrices = _alike(matrices)
         axis, width = 0 if transposed else 1, format.panel // len(matrices)
         n, k = matrices[0].shape[axis], matrices[0].shape[1 - axis]
-        column_bytes = format.packed.size(k) * len(matrices)
+        column_bytes = format.column_bytes(k) * len(matrices)
         step = max(1, COPY_BYTES // (column_bytes * width)) * width
         for column in range(0, n, step):
             columns = slice(column, column + step)

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from ingot.dtype import DType, f16, f32, i4, i8
+from ingot.dtype import DType, f32, i4, i8
 from ingot.ir import Graph
 
-GROUPED = (i8, i4)
-GROUP = 32
+GROUPS = {i8: 128, i4: 32}  # elements of a row that share a scale
 
 
 def quantised(graph: Graph, value: str, dtype: DType) -> str:
-    """The f32 matrix [n, k] that codes of a dtype stand for; the matrix itself where k is no multiple of the group.
-
-    Of 8 bits, the largest code of a group is 127 or -127. Of 4 bits the element of largest magnitude is -8, as in
-    llama.cpp's Q4_0, which leaves all sixteen codes in use. Scales are f16.
-    """
+    """The f32 matrix [n, k] that codes of a dtype stand for, `quantize_groups`'; itself where k is no multiple of 32."""
     n, k = graph.type(value).dims
-    if k % GROUP or not n or not k:
+    if k % min(GROUPS.values()) or not n or not k:
         return value
-
-    def add(op: str, *operands: str, **attributes: Any) -> str:
-        return graph.add(op, list(operands), f"{value}.{dtype}", **attributes).output
-
-    def number(x: float) -> str:
-        return graph.add_constant(graph.fresh(f"{value}.{dtype}.factor"), np.array(x, np.float32))
-
-    groups = add("reshape", value, shape=(n, k // GROUP, GROUP))
-    if dtype is i8:
-        scale = add("mul", add("reduce_max", add("abs", groups), axes=(2,), keepdims=False), number(1 / 127))
-    else:
-        high, low = (add(f"reduce_{which}", groups, axes=(2,), keepdims=False) for which in ("max", "min"))
-        extreme = add("where", add("greater", add("neg", low), high), low, high)
-        scale = add("mul", extreme, number(-1 / 8))
-    scale = add("cast", scale, dtype=f16)
-    attributes = {"axis": 1, "block": GROUP}
-    codes = add("quantize", value, scale, **attributes, dtype=dtype, precision=f32)
-    return add("dequantize", codes, scale, **attributes, dtype=f32)
+    group = GROUPS[dtype]
+    hints = [f"{value}.{dtype}", f"{value}.{dtype}.scale"]
+    codes, scales = graph.add("quantize_groups", [value], hints, group=group, dtype=dtype).outputs
+    return graph.add("dequantize", [codes, scales], f"{value}.{dtype}.f32", axis=1, block=group, dtype=f32).output
