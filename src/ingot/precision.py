@@ -44,8 +44,9 @@ class Precision:
 
 F32 = Precision("f32")
 PRECISIONS = {each.name: each for each in (F32, Precision("bf16", bf16, bf16), Precision("bf16w", bf16))}
+_CODES = (Precision("int8", i8, i8), Precision("int4", i4, i8), Precision("int8w", i8), Precision("int4w", i4))
 # Their loader makes codes with scales for groups, which no cast is; see docs/quantisation.md.
-OF_LANGUAGE_MODELS = PRECISIONS | {each.name: each for each in (Precision("int8", i8, i8), Precision("int4", i4, i8))}
+OF_LANGUAGE_MODELS = PRECISIONS | {each.name: each for each in _CODES}
 
 
 def precision_of(name: str, among: Mapping[str, Precision] = PRECISIONS) -> Precision:

@@ -2,10 +2,13 @@
 of integers are exact and whose floats have one order.
 """
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from ingot import abi
+from ingot.dtype import i4, i8
+from ingot.ops.quantize import quantize_groups
 from kernel_calls import ISAS, at_page_end, blank, element_strides, every, run, ways
 from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, random
 
@@ -290,3 +293,54 @@ def test_rows_of_a_table(rows: int, k: int, bits: int, group: int) -> None:
     wide = codes.astype(np.float32) * spread(scales, group, k).astype(np.float32)
     result = every(f"gather_{named(bits, group)}_panels", fields, "out", (9, k))
     assert result.tobytes() == np.ascontiguousarray(wide.T[indices]).tobytes()
+
+
+@pytest.mark.parametrize("with_zeros", [False, True])
+@pytest.mark.parametrize("bits, group", FORMATS)
+@pytest.mark.parametrize("index, shape", list(enumerate(SHAPES)), ids=str)
+def test_products_of_floats(index: int, shape: tuple[int, int, int], bits: int, group: int, with_zeros: bool) -> None:
+    """The bits of f32 panels of what the codes stand for, and close to float64; gated as well."""
+    m, n, k = shape
+    generator = np.random.default_rng([*shape, bits])
+    x, (codes, scales) = random(m, k), weights(k, n, bits, group)
+    zeros = generator.integers(0, 2 * CENTRE[bits], scales.shape).astype(np.uint8) if with_zeros else None
+    held = codes if zeros is None else (codes.astype(np.int16) + CENTRE[bits]).astype(np.uint8)
+    points = 0 if zeros is None else spread(zeros, group, k).astype(np.float32)
+    decoded = (held.astype(np.float32) - points) * spread(scales, group, k).astype(np.float32)
+    name = f"f32_{named(bits, group)}{'_zeros' if with_zeros else ''}"
+    placed = at_page_end(x, index % 3)
+    fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": placed, "a_stride": k + index % 3, "c_stride": n + 1}
+    b = at_page_end(panels(held, scales, bits, group, zeros))
+    result = every(f"gemm_{name}_packed", fields | {"b": b}, "c", (m, n), row_pad=1)
+    wide = np.zeros((up(n, 32) // 32, k, 32), np.float32)
+    run("pack_f32", ISAS[-1], 1, {"src": decoded, "dst": wide, "k": k, "n": n, "k_stride": n, "n_stride": 1, "scale": 1.0})
+    plain = every("gemm_f32_packed", fields | {"b": wide}, "c", (m, n), row_pad=1)
+    assert result.tobytes() == plain.tobytes()
+    exact = x.astype(float) @ decoded
+    assert (abs(result - exact) <= 1e-5 * (abs(x).astype(float) @ abs(decoded)) + 1e-9).all()
+    if n % 32 == 0 and n:
+        half = n // 2
+        columns = np.arange(n).reshape(2, half // 16, 16).transpose(1, 0, 2).reshape(-1)
+        b = panels(held[:, columns], scales[:, columns], bits, group, None if zeros is None else zeros[:, columns])
+        gated = fields | {"n": half, "b": b, "gate": 1, "c_stride": half}
+        product = every(f"gemm_{name}_gated", gated, "c", (m, half))
+        np.testing.assert_array_equal(product, result[:, :half] * result[:, half:])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("bits, group", FORMATS)
+@pytest.mark.parametrize("rows, k", [(1, 1), (5, 70), (9, 320), (3, 0)])
+def test_codes_of_floats(rows: int, k: int, bits: int, group: int, dtype: type) -> None:
+    """The op's bits, also where numbers are not finite or next to nothing."""
+    x = random(rows, k).astype(dtype)
+    if k > 70:
+        x[0, 3], x[1, 5], x[2], x[3], x[4, :group], x[5, 0], x[6] = np.inf, np.nan, 0, 1e-9, -1, 6e7, 2.0**-20
+    kind = {8: i8, 4: i4}[bits]
+    expected = quantize_groups(x.astype(np.float32), group=group, dtype=kind)
+    for isa, parts in ways():
+        codes, scales = np.zeros((rows, k), np.int8), np.zeros((rows, -(-k // group)), np.float16)
+        fields = {"x": at_page_end(x), "codes": codes, "scales": scales, "rows": rows, "cols": k, "x_stride": k}
+        fields |= {"group": group, "bits": bits, "is_bf16": int(dtype is not np.float32)}
+        run("quantize_groups", isa, parts, fields)
+        np.testing.assert_array_equal(codes, expected[0].astype(np.int8))
+        np.testing.assert_array_equal(scales, expected[1])

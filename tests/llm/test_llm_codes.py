@@ -15,12 +15,12 @@ from kernel_calls import ISAS
 
 pytestmark = pytest.mark.native
 
-PRECISIONS = ["int8", "int4"]
-FORMATS = {"int8": "int8_128", "int4": "int4"}
+PRECISIONS = ["int8", "int4", "int8w", "int4w"]
+FORMATS = {"int8": "int8_128", "int4": "int4", "int8w": "int8_128", "int4w": "int4"}
 TOKENS = 1536
 WINDOW = 384
 # How much more perplexity a model may have than in f32: rounding to the nearest code, without calibration.
-LOSS = {"int8": 0.005, "int4": 0.12}
+LOSS = {"int8": 0.002, "int4": 0.1, "int8w": 0.002, "int4w": 0.1}
 
 
 @functools.cache
@@ -75,10 +75,11 @@ def test_it_says_what_it_does(precision: str) -> None:
         kernels = [step.kernel for step in llm.engine.mode(name).native.lowered.steps]
         products = {kernel for kernel in kernels if kernel.startswith("gem")}
         format = FORMATS[precision]
-        assert products == {f"gemm_{format}_packed", f"gemm_{format}_gated"}
-        assert "round_rows_i8" in kernels and f"gather_{format}_panels" in kernels
+        family = f"f32_{format}" if precision.endswith("w") else format
+        assert products == {f"gemm_{family}_packed", f"gemm_{family}_gated"}
+        assert ("round_rows_i8" in kernels) == (family == format) and f"gather_{format}_panels" in kernels
     llm = ingot.LLM(FOLDER, precision="f32")
-    assert f"not gemm_{precision}_packed" in str(llm.explain("model.layers.0.residual", "prefill"))
+    assert f"not gemm_{FORMATS[precision]}_packed" in str(llm.explain("model.layers.0.residual", "prefill"))
 
 
 def products(llm: ingot.LLM) -> set[str]:

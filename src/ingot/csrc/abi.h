@@ -218,6 +218,14 @@ typedef struct {
   int64_t rows; int64_t cols; int64_t x_stride; int64_t out_stride;
 } round_rows_args;
 
+/* Codes of rows of `cols` adjacent elements, floats or bf16, and an f16 scale for each `group` of them, as the op
+ * quantize_groups says: of 8 bits or 4, a byte each. codes[rows, cols], scales[rows, ceil(cols / group)]. */
+typedef struct {
+  const void *x; void *codes; void *scales;
+  int64_t rows; int64_t cols; int64_t x_stride; int64_t group;
+  int32_t bits; int32_t is_bf16;
+} quantize_args;
+
 /* c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias[n]) + residual[m, n]; where residual_first is set, the
  * activation is applied to the whole sum instead. act_alpha, act_beta: the activation's float attributes. b is packed:
  * panel p holds columns 32p..32p+31 as [k][32], zero-padded. bias and residual may be null; so may c, where only

@@ -15,7 +15,7 @@ from ingot.files import mapped_files, release
 from ingot.locks import OwnedLock
 from ingot.lower.formats import Format
 from ingot.lower.recipe import Recipe, Static
-from ingot.run.packing import COPY_BYTES, Packing, Scales, pack_panels
+from ingot.run.packing import COPY_BYTES, Packing, Scales, pack_panels, quantised
 
 _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
@@ -200,6 +200,11 @@ def _pack_codes(recipe: Recipe, matrices: Sequence[_Codes], column: int, count: 
     axis, read = 0 if recipe.transposed else 1, []
     made: list[list[np.ndarray]] = [[] for _ in recipe.parts]
     for parts in matrices:
+        if axis == 0 and parts[0][0].op == "quantize_groups":
+            first = parts[0][1] + column
+            for arrays, array in zip(made, quantised(parts[0][0], slice(first, first + count)), strict=True):
+                arrays.append(array)
+            continue
         known: dict[Static, np.ndarray] = {}
         for (part, start), arrays in zip(parts, made, strict=True):
             if axis == 0 and part.is_by_rows:

@@ -26,7 +26,7 @@ def _codes(dtype: DType, group: int) -> Format:
     name = f"int{dtype.bits}{f'_{group}' if group > _BLOCK else ''}{'_zeros' if zeros else ''}"
     return Format(
         name, dtype, PANEL, Block(1, 1), Block(_BLOCK, dtype.nbytes(_BLOCK)), "dequantize", _ROW_MOVES, f"pack_{name}",
-        None, name, Dots(name, i8, few=True), f16, zeros, 0 if zeros else 1 << dtype.bits - 1, Block(group, 2 + zeros),
+        f"f32_{name}", name, Dots(name, i8, few=True), f16, zeros, 0 if zeros else 1 << dtype.bits - 1, Block(group, 2 + zeros),
     )  # fmt: skip
 
 

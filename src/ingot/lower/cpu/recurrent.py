@@ -40,7 +40,7 @@ def _recurrent(op: str, format: Format) -> None:
 
 for _op in ("lstm", "gru", "rnn"):
     for _format in reversed(FORMATS):
-        if _format.products is not None:
+        if _format.products is not None and _format.scales is None:
             _recurrent(_op, _format)
 
 
