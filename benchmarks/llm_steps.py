@@ -1,4 +1,4 @@
-"""Where the time of a language model goes: `python -m benchmarks.llm_steps [--precision f32|bf16|int8|int4] [--threads N]`.
+"""Where the time of a language model goes: `python -m benchmarks.llm_steps [--precision NAME] [--threads N]`.
 
 The steps of a prefill of 512 tokens and of the decode of one token after them, equal ones of all layers together, each
 beside the machine's limit measured in the same run.

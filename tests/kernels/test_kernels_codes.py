@@ -65,7 +65,7 @@ def fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 
 
 def defined(x: np.ndarray, codes: np.ndarray, scales: np.ndarray, size: int) -> np.ndarray:
-    """x[m, k] times (codes * scales)[k, n], as abi.h says. codes: less their zero points; scales for `size` elements."""
+    """x[m, k] times (codes * scales)[k, n], as abi.h says. codes: less their zeros; scales: for `size` elements."""
     rows, steps = rounded(x)
     k, n = codes.shape
     padded = np.zeros((rows.shape[1], n))
@@ -93,9 +93,7 @@ def spread(values: np.ndarray, group: int, k: int) -> np.ndarray:
     return np.repeat(values, group, axis=0)[:k]
 
 
-def panels(
-    codes: np.ndarray, scales: np.ndarray, bits: int, group: int, zeros: np.ndarray | None = None
-) -> np.ndarray:
+def panels(codes: np.ndarray, scales: np.ndarray, bits: int, group: int, zeros: np.ndarray | None = None) -> np.ndarray:
     """The bytes of panels of codes [k, n], signed, or unsigned with zeros [groups, n]: [panels, bytes of one]."""
     k, n = codes.shape
     blocks, wide = up(k, BLOCK) // BLOCK, np.zeros((up(k, BLOCK), up(n, 32)), np.uint8)
@@ -150,7 +148,14 @@ def test_products(index: int, shape: tuple[int, int, int], bits: int, group: int
     x, (codes, scales) = random(m, k), weights(k, n, bits, group)
     stride = up(row_bytes(k), 4) + 4 * (index % 3)
     image = at_page_end(np.pad(row_image(x), ((0, 0), (0, stride - row_bytes(k)))))
-    fields = {"m": m, "n": n, "k": k, "a": image, "a_stride": stride, "b": at_page_end(panels(codes, scales, bits, group))}
+    fields = {
+        "m": m,
+        "n": n,
+        "k": k,
+        "a": image,
+        "a_stride": stride,
+        "b": at_page_end(panels(codes, scales, bits, group)),
+    }
     kernel = f"gemm_{named(bits, group)}_packed"
     plain = every(kernel, fields | {"alpha": 1.0, "c_stride": n + 5}, "c", (m, n), row_pad=5)
     np.testing.assert_array_equal(plain, defined(x, codes, scales, group))
@@ -233,7 +238,14 @@ def test_a_row_is_alone(bits: int, group: int) -> None:
     """A row's result does not depend on the rows beside it."""
     m, n, k = 61, 70, 700
     x, (codes, scales) = random(m, k), weights(k, n, bits, group)
-    fields = {"n": n, "k": k, "alpha": 1.0, "a_stride": row_bytes(k), "c_stride": n, "b": panels(codes, scales, bits, group)}
+    fields = {
+        "n": n,
+        "k": k,
+        "alpha": 1.0,
+        "a_stride": row_bytes(k),
+        "c_stride": n,
+        "b": panels(codes, scales, bits, group),
+    }
     kernel, image = f"gemm_{named(bits, group)}_packed", row_image(x)
     whole = every(kernel, fields | {"m": m, "a": image}, "c", (m, n))
     for i in range(m):
@@ -313,7 +325,12 @@ def test_products_of_floats(index: int, shape: tuple[int, int, int], bits: int, 
     b = at_page_end(panels(held, scales, bits, group, zeros))
     result = every(f"gemm_{name}_packed", fields | {"b": b}, "c", (m, n), row_pad=1)
     wide = np.zeros((up(n, 32) // 32, k, 32), np.float32)
-    run("pack_f32", ISAS[-1], 1, {"src": decoded, "dst": wide, "k": k, "n": n, "k_stride": n, "n_stride": 1, "scale": 1.0})
+    run(
+        "pack_f32",
+        ISAS[-1],
+        1,
+        {"src": decoded, "dst": wide, "k": k, "n": n, "k_stride": n, "n_stride": 1, "scale": 1.0},
+    )
     plain = every("gemm_f32_packed", fields | {"b": wide}, "c", (m, n), row_pad=1)
     assert result.tobytes() == plain.tobytes()
     exact = x.astype(float) @ decoded
@@ -341,6 +358,6 @@ def test_codes_of_floats(rows: int, k: int, bits: int, group: int, dtype: type) 
         codes, scales = np.zeros((rows, k), np.int8), np.zeros((rows, -(-k // group)), np.float16)
         fields = {"x": at_page_end(x), "codes": codes, "scales": scales, "rows": rows, "cols": k, "x_stride": k}
         fields |= {"group": group, "bits": bits, "is_bf16": int(dtype is not np.float32)}
-        run("quantize_groups", isa, parts, fields)
+        run("quantize_rows", isa, parts, fields)
         np.testing.assert_array_equal(codes, expected[0].astype(np.int8))
         np.testing.assert_array_equal(scales, expected[1])

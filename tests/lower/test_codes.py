@@ -105,10 +105,10 @@ def test_columns_of_codes(axis: int, group: int) -> None:
 
 @pytest.mark.parametrize(
     "axis, group, scale, rounded",
-    [(1, 32, np.float32, (i8,)), (1, 48, np.float16, (i8,)), (0, 0, np.float16, ()), (0, 32, np.float16, (i8,))],
+    [(1, 32, np.float32, (i8,)), (1, 48, np.float16, (i8,)), (0, 0, np.float32, ()), (0, 32, np.float16, (i8,))],
 )
 def test_what_no_panel_holds_is_made_wide(axis: int, group: int, scale: object, rounded: tuple[object, ...]) -> None:
-    """Other scales, other groups, groups across rows, rows that are not to be rounded: f32, to the last bit."""
+    """Other scales, other groups, groups across rows: f32, to the last bit, whether rows are rounded or not."""
     graph = Graph("wide")
     x = graph.add_input("x", TensorType(f32, (5, 96)))
     codes = np.random.default_rng(0).integers(-128, 128, (64, 96)).astype(np.int8)

@@ -197,8 +197,8 @@ typedef struct {
  * (code - 128) * scale, or (code - 8) * scale. A panel is [ceil(k / 32)] blocks of codes and 32 scales behind them:
  * codes [8][32][4], four elements of a column side by side; those of 4 bits [4][32][4], whose upper halves are the
  * elements 16 further on. pack_int8_zeros, pack_int4_zeros: (code - zero) * scale, and zeros, bytes that lie as scales
- * do, are codes too; a block has 32 of them at its end, those of 4 bits 16 times as large. _128: `group` is a multiple of
- * INGOT_CODES_WIDE, or k; the codes of so many elements, of those that are left at the end, lie one block after the
+ * do, are codes too; a block has 32 of them at its end, those of 4 bits 16 times as large. _128: `group` is a multiple
+ * of INGOT_CODES_WIDE, or k; the codes of so many elements, of those that are left at the end, lie one block after the
  * other, and then come their scales, and their zeros. */
 typedef struct {
   const void *src; const void *second; void *dst;
@@ -236,8 +236,11 @@ typedef struct {
  * summed in blocks of INGOT_K_BLOCK.
  * gemm_int8, gemm_int4: rows of a are those of round_rows_i8, a_stride counts bytes, and b has the panels of pack_int8
  * or pack_int4, with _128 and _zeros those of the kernels that are named so. The products of codes are summed exactly
- * in blocks of INGOT_CODES_BLOCK, with _128 of INGOT_CODES_WIDE; in groups of INGOT_ROUND_GROUP these sums, as floats, are multiplied with their scales and
- * added by one fused multiply-add each, and so are the results with the row's steps, both in order.
+ * in blocks of INGOT_CODES_BLOCK, with _128 of INGOT_CODES_WIDE; in groups of INGOT_ROUND_GROUP these sums, as floats,
+ * are multiplied with their scales and added by one fused multiply-add each, and so are the results with the row's
+ * steps, both in order.
+ * gemm_f32_int8 and so on: rows of a are floats; codes become the floats that they stand for, which is exact, so that
+ * bits are those of f32 panels.
  * _gated: c[m, n] = activation(gate) * up, where gate and up are the halves (gate: which is which) of
  * alpha * a[m, k] @ b[k, 2n] + bias[2n]; n is a multiple of 16, panel p of b holds columns 16p..16p+15 and
  * n+16p..n+16p+15, and there is no residual. */

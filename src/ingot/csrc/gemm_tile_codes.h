@@ -14,9 +14,9 @@ static inline __attribute__((always_inline)) void codes_step(const int rows, con
   }
 }
 
-/* `rows`, `bits` (of a code), `zeros` and `span` (blocks that share a scale) are constants at every call. Codes of 4 bits
- * lie in bytes by halves: the lower are those of the first half of a block. They are taken 16 times as large, which
- * `step` undoes. */
+/* `rows`, `bits` (of a code), `zeros` and `span` (blocks that share a scale) are constants at every call. Codes of 4
+ * bits lie in bytes by halves: the lower are those of the first half of a block. They are taken 16 times as large,
+ * which `step` undoes. */
 static inline __attribute__((always_inline)) void codes_body(const int rows, const int bits, const int zeros,
                                                              const int span, const codes_strip *s, int64_t column) {
   const int64_t end = s->first + s->count;

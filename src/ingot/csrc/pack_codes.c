@@ -30,7 +30,8 @@ static inline __attribute__((always_inline)) void pack_codes_column(const pack_a
       memcpy(panel + 4 * (q * INGOT_PANEL + column), &four, 4);
     }
     panel += INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8;
-    if (k + INGOT_CODES_BLOCK < g->k && (k / INGOT_CODES_BLOCK + 1) % span) continue; /* a scale comes behind the last */
+    /* A scale comes behind the last that share it. */
+    if (k + INGOT_CODES_BLOCK < g->k && (k / INGOT_CODES_BLOCK + 1) % span) continue;
     const int64_t scale = k / g->group * g->scale_k_stride;
     memcpy(panel + 2 * column, src.scales + scale, 2);
     if (zeros) panel[2 * INGOT_PANEL + column] = (uint8_t)((src.zeros[scale] ^ g->flip) << (8 - bits));

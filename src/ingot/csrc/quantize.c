@@ -29,7 +29,7 @@ static inline uint16_t quantize_scale(const quantize_args *g, const void *row, i
   return float_to_f16(v_sum(invalid) == 0.0f ? scale : NAN);
 }
 
-void K(quantize_groups)(const void *args, int32_t part, int32_t parts) {
+void K(quantize_rows)(const void *args, int32_t part, int32_t parts) {
   const quantize_args *g = args;
   const int64_t groups = (g->cols + g->group - 1) / g->group, item = g->is_bf16 ? 2 : 4;
   const vf most = v_set(g->bits == 8 ? 127.0f : 7.0f), least = v_set(g->bits == 8 ? -128.0f : -8.0f);

@@ -45,8 +45,8 @@ class Format:
     pack: the kernel that makes panels. products, tables: stand in the names of kernels that multiply f32 rows with
     panels, and that take rows of a table; None where there are none. dots: the family that rounds those rows, if there
     is one. scales: of elements that are codes, the dtype of their scales, an array beside theirs; in panels they lie
-    behind the codes that share them. zeros: whether the codes have zero points beside them, which then lie there too. flip: the bits that
-    a code is xored with, to count from 0.
+    behind the codes that share them. zeros: whether the codes have zero points beside them, which then lie there too.
+    flip: the bits that a code is xored with, to count from 0.
     """
 
     name: str

@@ -215,7 +215,7 @@ def quantize_groups(x, *, group: int, dtype: DType):
             scales.append(np.where(np.isfinite(part).all(1), scale, np.float32(np.nan)).astype(np.float16))
             wide = scales[-1].astype(np.float32)[:, None]
             steps = np.where(np.isfinite(wide) & (wide != 0), np.rint(part / wide), np.float32(0))
-        codes[:, begin : begin + group] = np.clip(steps, *dtype.limits)
+        codes[:, begin : begin + group] = np.clip(steps, -(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
     held = np.stack(scales, 1) if scales else np.zeros((len(x), 0), np.float16)
     return (codes if dtype is i8 else cast(codes, dtype=dtype)), held
 

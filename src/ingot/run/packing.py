@@ -104,7 +104,7 @@ def quantised(value: Static, rows: slice) -> tuple[np.ndarray, np.ndarray]:
     fields = dict(zip(("x", "codes", "scales"), pointers, strict=True))
     sizes = {"rows": len(x), "cols": x.shape[1], "x_stride": x.shape[1], "group": node.group}
     kind = {"bits": node.dtype.bits, "is_bf16": int(source.type.dtype is bf16)}
-    library.kernel("quantize_groups", library.isa())(library.new("quantize_args", fields | sizes | kind), 0, 1)
+    library.kernel("quantize_rows", library.isa())(library.new("quantize_args", fields | sizes | kind), 0, 1)
     release(x)
     return codes, scales
 

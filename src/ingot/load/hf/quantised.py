@@ -9,7 +9,7 @@ GROUPS = {i8: 128, i4: 32}  # elements of a row that share a scale
 
 
 def quantised(graph: Graph, value: str, dtype: DType) -> str:
-    """The f32 matrix [n, k] that codes of a dtype stand for, `quantize_groups`'; itself where k is no multiple of 32."""
+    """The f32 matrix [n, k] that `quantize_groups`' codes stand for; the matrix where k is no multiple of 32."""
     n, k = graph.type(value).dims
     if k % min(GROUPS.values()) or not n or not k:
         return value

@@ -22,11 +22,12 @@ _ROW_MOVES = frozenset(("concat", "permute", "slice"))
 
 def _codes(dtype: DType, group: int) -> Format:
     """Codes in panels with a scale of f16, and for unsigned ones a zero point, for so many elements of a column."""
-    zeros = dtype.limits[0] == 0
+    zeros = dtype in (u4, u8)
     name = f"int{dtype.bits}{f'_{group}' if group > _BLOCK else ''}{'_zeros' if zeros else ''}"
     return Format(
         name, dtype, PANEL, Block(1, 1), Block(_BLOCK, dtype.nbytes(_BLOCK)), "dequantize", _ROW_MOVES, f"pack_{name}",
-        f"f32_{name}", name, Dots(name, i8, few=True), f16, zeros, 0 if zeros else 1 << dtype.bits - 1, Block(group, 2 + zeros),
+        f"f32_{name}", name, Dots(name, i8, few=True), f16, zeros, 0 if zeros else 1 << dtype.bits - 1,
+        Block(group, 2 + zeros),
     )  # fmt: skip
 
 
@@ -38,8 +39,9 @@ FORMATS = (F32, BF16, *CODES)
 
 def rounded_bytes(k: int) -> int:
     """The bytes of a row of k elements that `round_rows_i8` has rounded, up to where the next may begin."""
-    row = Block(_BLOCK, _BLOCK + 4).size(k) + Block(_WIDE, 4).size(k) + Block(abi.constant("INGOT_ROUND_GROUP"), 4).size(k)
-    return Block(64, 64).size(row)
+    group = abi.constant("INGOT_ROUND_GROUP")
+    nbytes = Block(_BLOCK, _BLOCK + 4).size(k) + Block(_WIDE, 4).size(k) + Block(group, 4).size(k)
+    return Block(64, 64).size(nbytes)
 
 
 def pack_fields(shape: Sequence[int], strides: Sequence[int], transposed: bool) -> dict[str, int | float]:
