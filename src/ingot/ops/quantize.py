@@ -182,7 +182,7 @@ def dequantize(x, scale, zero_point=None, *, axis: int, block: int, dtype: DType
 
 
 def _infer_quantize_groups(x, *, group, dtype):
-    if x.dtype is not f32 or x.rank != 2 or dtype not in (i8, i4) or group < 1:
+    if x.dtype not in (f32, f64) or x.rank != 2 or dtype not in (i8, i4) or group < 1:
         raise ShapeError(f"quantize_groups: got {x} to {dtype} by {group}, expected f32 rows to i8 or i4 by 1 or more")
     n, k = x.shape
     return TensorType(dtype, x.shape), TensorType(f16, (n, None if k is None else -(-k // group)))
@@ -205,6 +205,7 @@ def quantize_groups(x, *, group: int, dtype: DType):
     all sixteen codes in use. Codes are the nearest, halves to even. A group with an element that is not finite has a
     scale of NaN; the codes of one whose scale is not finite, or 0, are 0.
     """
+    x = x.astype(np.float32, copy=False)
     codes, scales = np.zeros(x.shape, np.int8), []
     for begin in range(0, x.shape[1], group):
         part = x[:, begin : begin + group]
