@@ -1,4 +1,4 @@
-"""Where the time of a language model goes: `python -m benchmarks.llm_steps [--precision f32|bf16] [--threads N]`.
+"""Where the time of a language model goes: `python -m benchmarks.llm_steps [--precision NAME] [--threads N]`.
 
 The steps of a prefill of 512 tokens and of the decode of one token after them, equal ones of all layers together, each
 beside the machine's limit measured in the same run.
@@ -19,6 +19,7 @@ from benchmarks.llm_engines import CHUNK, prompt
 from benchmarks.side_by_side import THREADS
 from ingot.lower import step_cost
 from ingot.run import probe
+from ingot.run.modes import BoundProgram
 from ingot.run.native import NativeProgram
 
 RUNS = 5
@@ -49,9 +50,10 @@ def totals(program: NativeProgram, nanoseconds: np.ndarray) -> dict[str, Total]:
     return found
 
 
-def steps_table(program: NativeProgram, inputs: list[np.ndarray], peak: float, read: float) -> str:
+def steps_table(mode: BoundProgram, sizes: dict[str, int], peak: float, read: float) -> str:
     """A row for each kind of step, the longest first. peak: GFLOP/s. read: GB/s."""
-    found = totals(program, program.profile(inputs, RUNS))
+    program = mode.native
+    found = totals(program, program.profile(list(mode.inputs.values()), RUNS, sizes))
     whole = sum(total.nanoseconds for total in found.values())
     rows = [
         [name, str(t.count), f"{t.nanoseconds / 1000:.1f}", f"{t.nanoseconds / whole:.1%}",
@@ -66,14 +68,14 @@ def tables(precision: str, threads: int, folder: Path) -> str:
     """Both modes."""
     written(folder, precision)
     model = ingot.LLM(llm_model.paths(folder, precision)[0], context=2 * CHUNK, threads=threads, precision=precision)
-    isa = model.settings.target.isa
+    isa = model.options.target.isa
     peak = 2e-9 * probe.fma_per_second(isa, threads)
     read = 1e-9 * probe.bytes_per_second(isa, threads, probe.MOST_BYTES)
     parts = [f"{precision}: {peak:.0f} GFLOP/s of f32 multiply-adds, {read:.1f} GB/s read from memory."]
     list(model.generate_tokens(prompt(CHUNK, SEED), max_tokens=2, temperature=0))
-    for name in ("prefill", "decode"):
-        mode = model.engine.mode(name)
-        parts += [f"### {name}", steps_table(mode.native, list(mode.inputs.values()), peak, read)]
+    for name, rows in (("prefill", CHUNK), ("decode", 1)):
+        sizes = {"rows": rows, "taken": 1, "sequences": 1}
+        parts += [f"### {name}", steps_table(model.engine.mode(name), sizes, peak, read)]
     return "\n\n".join(parts)
 
 

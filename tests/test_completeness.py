@@ -20,8 +20,8 @@ assert ingot.ops
 LANGUAGE = {
     "append_keys", "append_keys_int8", "append_values", "append_values_int8", "cached_attention", "expert_matmul",
 }  # fmt: skip
-# What decodes the blocks of GGUF files: their loader alone makes these, of weights, so that nothing runs them.
-BLOCKS = {"block_codes", "decode_blocks"}
+# What decodes the blocks of GGUF files, and makes codes: loaders alone make these, of weights, so nothing runs them.
+BLOCKS = {"block_codes", "decode_blocks", "quantize_groups"}
 # Quantised numbers, strings, tables and trees, which run on the reference.
 TABLES = {
     "dequantize", "label_encode", "pairwise_coupling", "quantize", "regex_full_match", "string_concat",
@@ -91,6 +91,6 @@ def test_kernels_rows_and_bodies_are_one_list() -> None:
     used = {row.kernel for rows in ROWS.values() for row in rows} - {"view", "copy_b"}
     copies = {f"copy_b{size}" for size in (1, 2, 4, 8)}
     assert used <= declared
-    alone = {"strip_f32", "probe_fma_f32", "probe_read_f32", "round_image_u8", "round_rows_i8", "sample_f32"}
+    alone = {"strip_f32", "probe_fma_f32", "probe_read_f32", "quantize_rows", "round_image_u8", "round_rows_i8", "sample_f32"}
     alone |= {format.pack for format in (*FORMATS, WHOLE_I8)}
     assert declared - used == copies | alone

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ingot.dtype import DType, bf16, f32, i4, i8
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, Node, TensorType
-from ingot.load.quantised import GROUP, GROUPED, quantised, quantised_filter
+from ingot.load.quantised import GROUPS, LEAST_GROUP, quantised, quantised_filter
 from ingot.passes.dce import eliminate_dead
 from ingot.passes.match import is_fixed
 
@@ -49,7 +49,8 @@ class Precision:
 
 F32 = Precision("f32")
 _ROWS = (
-    F32, Precision("bf16", bf16, bf16), Precision("bf16w", bf16), Precision("int8", i8, i8), Precision("int4", i4, i8)
+    F32, Precision("bf16", bf16, bf16), Precision("bf16w", bf16), Precision("int8", i8, i8), Precision("int4", i4, i8),
+    Precision("int8w", i8), Precision("int4w", i4),
 )  # fmt: skip
 PRECISIONS = {each.name: each for each in _ROWS}
 
@@ -71,7 +72,7 @@ def round_operands(graph: Graph, precision: Precision) -> None:
     """
     if precision.weights is None:
         return
-    if precision.weights in GROUPED:
+    if precision.weights in GROUPS:
         _code_matrices(graph, precision.weights)
         return
     rounding = _Rounding(graph, precision)
@@ -130,7 +131,7 @@ def _stays(graph: Graph, product: Node) -> bool:
     """
     dims = graph.type(str(product.operands[1])).dims
     k = dims[1 if product.transpose_b else 0]
-    if product.transpose_a or k % GROUP or min(dims) < _SMALL:
+    if product.transpose_a or k % LEAST_GROUP or min(dims) < _SMALL:
         return True
     last: Node | None = product
     while last is not None and not graph.is_output(last.output):

@@ -16,7 +16,7 @@ FILES = sorted(f.relative_to(CSRC).as_posix() for f in CSRC.rglob("*.[ch]"))
 # Calls of a macro that give no name to emit: these files are kept whole.
 NAMELESS = {
     ("gemm_tile.h", "TILE_SHAPES(TILE_INSTANCE)"), ("gemm_tile_widened.h", "TILE_SHAPES(TILE_INSTANCE)"),
-    ("gemm_tile_codes.h", "CODES_SHAPES(CODES_INSTANCE)"),
+    ("gemm_tile_codes.h", "CODES_FORMATS(CODES_TILE)"),
 }  # fmt: skip
 # What is defined once per instruction set, and read into the same text under a condition or whole.
 PER_SET = ("simd/", "gemm_micro_", "gemm_tile")

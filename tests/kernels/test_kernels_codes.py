@@ -2,19 +2,26 @@
 of integers are exact and whose floats have one order.
 """
 
-import itertools
-
+import ml_dtypes
 import numpy as np
 import pytest
 
 from ingot import abi
+from ingot.dtype import i4, i8
+from ingot.ops.quantize import quantize_groups
 from kernel_calls import ISAS, at_page_end, blank, element_strides, every, run, ways
 from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, random
 
 pytestmark = pytest.mark.native
 
-BLOCK, GROUP = abi.constant("INGOT_CODES_BLOCK"), abi.constant("INGOT_ROUND_GROUP")
+BLOCK, WIDE, GROUP = (abi.constant(f"INGOT_{name}") for name in ("CODES_BLOCK", "CODES_WIDE", "ROUND_GROUP"))
 CENTRE = {8: 128, 4: 8}
+# Bits of a code, and elements that share a scale.
+FORMATS = [(8, BLOCK), (4, BLOCK), (8, WIDE), (4, WIDE)]
+
+
+def named(bits: int, group: int) -> str:
+    return f"int{bits}" if group == BLOCK else f"int{bits}_{group}"
 
 
 def up(n: int, unit: int) -> int:
@@ -23,7 +30,7 @@ def up(n: int, unit: int) -> int:
 
 def row_bytes(k: int) -> int:
     blocks = up(k, BLOCK) // BLOCK
-    return blocks * BLOCK + 4 * blocks + 4 * (up(k, GROUP) // GROUP)
+    return blocks * BLOCK + 4 * blocks + 4 * (up(k, WIDE) // WIDE) + 4 * (up(k, GROUP) // GROUP)
 
 
 def rounded(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -44,8 +51,11 @@ def rounded(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def row_image(x: np.ndarray) -> np.ndarray:
     """The bytes of rounded rows."""
     codes, steps = rounded(x)
-    sums = codes.reshape(len(x), codes.shape[1] // BLOCK, BLOCK).sum(2).astype(np.int32) * -128
-    parts = [np.ascontiguousarray(part).view(np.uint8) for part in (codes.astype(np.int8), sums, steps)]
+    sums = []
+    for size in (BLOCK, WIDE):
+        whole = np.pad(codes, ((0, 0), (0, -codes.shape[1] % size)))
+        sums.append(whole.reshape(len(x), whole.shape[1] // size, size).sum(2).astype(np.int32) * -128)
+    parts = [np.ascontiguousarray(part).view(np.uint8) for part in (codes.astype(np.int8), *sums, steps)]
     return np.concatenate(parts, axis=1)
 
 
@@ -54,8 +64,8 @@ def fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     return (a.astype(np.longdouble) * b.astype(np.longdouble) + c.astype(np.longdouble)).astype(np.float32)
 
 
-def defined(x: np.ndarray, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """x[m, k] times (codes * scales)[k, n], as abi.h says. codes: less their zero points; scales [blocks, n]."""
+def defined(x: np.ndarray, codes: np.ndarray, scales: np.ndarray, size: int) -> np.ndarray:
+    """x[m, k] times (codes * scales)[k, n], as abi.h says. codes: less their zeros; scales: for `size` elements."""
     rows, steps = rounded(x)
     k, n = codes.shape
     padded = np.zeros((rows.shape[1], n))
@@ -63,40 +73,44 @@ def defined(x: np.ndarray, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
     total = np.zeros((len(x), n), np.float32)
     for group in range(steps.shape[1]):
         inner = np.zeros_like(total)
-        for block in range(group * GROUP // BLOCK, min((group + 1) * GROUP, rows.shape[1]) // BLOCK):
-            part = slice(block * BLOCK, (block + 1) * BLOCK)
+        for begin in range(group * GROUP, min((group + 1) * GROUP, rows.shape[1]), size):
+            part = slice(begin, begin + size)
             exact = rows[:, part].astype(float) @ padded[part]
-            inner = fused(exact.astype(np.float32), scales[block].astype(np.float32), inner)
+            inner = fused(exact.astype(np.float32), scales[begin // size].astype(np.float32), inner)
         total = fused(inner, steps[:, group : group + 1], total)
     return total
 
 
-def weights(k: int, n: int, bits: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Signed codes [k, n] and scales f16 [blocks, n]."""
-    generator = np.random.default_rng([seed, k, n, bits])
+def weights(k: int, n: int, bits: int, group: int) -> tuple[np.ndarray, np.ndarray]:
+    """Signed codes [k, n] and scales f16 [groups, n]."""
+    generator = np.random.default_rng([1, k, n, bits])
     codes = generator.integers(-CENTRE[bits], CENTRE[bits], (k, n)).astype(np.int8)
-    return codes, generator.uniform(-0.02, 0.02, (up(k, BLOCK) // BLOCK, n)).astype(np.float16)
+    return codes, generator.uniform(-0.02, 0.02, (up(k, group) // group, n)).astype(np.float16)
 
 
-def panels(codes: np.ndarray, scales: np.ndarray, bits: int, zeros: np.ndarray | None = None) -> np.ndarray:
-    """The bytes of panels of codes [k, n], signed, or unsigned with zeros [blocks, n]."""
+def spread(values: np.ndarray, group: int, k: int) -> np.ndarray:
+    """What groups share, of each of k elements."""
+    return np.repeat(values, group, axis=0)[:k]
+
+
+def panels(codes: np.ndarray, scales: np.ndarray, bits: int, group: int, zeros: np.ndarray | None = None) -> np.ndarray:
+    """The bytes of panels of codes [k, n], signed, or unsigned with zeros [groups, n]: [panels, bytes of one]."""
     k, n = codes.shape
     blocks, wide = up(k, BLOCK) // BLOCK, np.zeros((up(k, BLOCK), up(n, 32)), np.uint8)
-    count = up(n, 32) // 32
+    count, span = up(n, 32) // 32, group // BLOCK
     wide[:, :n] = CENTRE[bits]
     wide[:k, :n] = codes.astype(np.int16) + (CENTRE[bits] if zeros is None else 0)
-    spread = np.zeros((blocks, up(n, 32)), np.float16)
-    spread[:, :n] = scales
     blocked = wide.reshape(blocks, 8, 4, count, 32).transpose(3, 0, 1, 4, 2)  # panel, block, four, column, of the four
     if bits == 4:
         blocked = blocked[:, :, :4] | blocked[:, :, 4:] << 4
-    scaled = np.ascontiguousarray(spread.reshape(blocks, count, 32).transpose(1, 0, 2)).view(np.uint8)
-    flat = blocked.reshape(len(scaled), blocks, 128 * bits)
-    if zeros is None:
-        return np.concatenate([flat, scaled], axis=2)
-    points = np.zeros((blocks, up(n, 32)), np.uint8)
-    points[:, :n] = zeros * (256 >> bits)
-    return np.concatenate([flat, scaled, points.reshape(blocks, count, 32).transpose(1, 0, 2)], axis=2)
+    shared = [np.pad(scales, ((0, 0), (0, 32 * count - n)))]
+    if zeros is not None:
+        shared.append(np.pad(zeros * np.uint8(256 >> bits), ((0, 0), (0, 32 * count - n))))
+    parts = []
+    for i in range(len(scales)):
+        parts.append(blocked[:, i * span : (i + 1) * span].reshape(count, -1))
+        parts += [np.ascontiguousarray(each[i].reshape(count, 32)).view(np.uint8) for each in shared]
+    return np.concatenate(parts, axis=1) if parts else np.zeros((count, 0), np.uint8)
 
 
 @pytest.mark.parametrize("rows, k", [(1, 1), (3, 31), (2, 64), (5, GROUP), (4, GROUP + 1), (7, 3 * GROUP - 5), (0, 8)])
@@ -127,19 +141,26 @@ SHAPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("bits, group", FORMATS)
 @pytest.mark.parametrize("index, shape", list(enumerate(SHAPES)), ids=str)
-def test_products(index: int, shape: tuple[int, int, int], bits: int) -> None:
+def test_products(index: int, shape: tuple[int, int, int], bits: int, group: int) -> None:
     m, n, k = shape
-    x, (codes, scales) = random(m, k), weights(k, n, bits)
+    x, (codes, scales) = random(m, k), weights(k, n, bits, group)
     stride = up(row_bytes(k), 4) + 4 * (index % 3)
     image = at_page_end(np.pad(row_image(x), ((0, 0), (0, stride - row_bytes(k)))))
-    fields = {"m": m, "n": n, "k": k, "a": image, "a_stride": stride, "b": at_page_end(panels(codes, scales, bits))}
-    kernel = f"gemm_int{bits}_packed"
+    fields = {
+        "m": m,
+        "n": n,
+        "k": k,
+        "a": image,
+        "a_stride": stride,
+        "b": at_page_end(panels(codes, scales, bits, group)),
+    }
+    kernel = f"gemm_{named(bits, group)}_packed"
     plain = every(kernel, fields | {"alpha": 1.0, "c_stride": n + 5}, "c", (m, n), row_pad=5)
-    np.testing.assert_array_equal(plain, defined(x, codes, scales))
-    exact = x.astype(float) @ (codes * np.repeat(scales, BLOCK, axis=0)[:k].astype(float))
-    size = abs(x).astype(float) @ abs(codes * np.repeat(scales, BLOCK, axis=0)[:k].astype(float))
+    np.testing.assert_array_equal(plain, defined(x, codes, scales, group))
+    decoded = codes * spread(scales, group, k).astype(float)
+    exact, size = x.astype(float) @ decoded, abs(x).astype(float) @ abs(decoded)
     assert (abs(plain - exact) <= 0.05 * size + 1e-6).all()
     activation, alpha, with_bias, with_residual = EPILOGUES[index % len(EPILOGUES)]
     fields |= {"alpha": alpha, "activation": ACTIVATIONS[activation][0], "c_stride": n + 1} | ATTRIBUTES
@@ -157,69 +178,75 @@ def test_products(index: int, shape: tuple[int, int, int], bits: int) -> None:
     np.testing.assert_allclose(result, total, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("bits, group", FORMATS)
 @pytest.mark.parametrize("m, n, k", SHAPES)
-def test_products_with_zeros(m: int, n: int, k: int, bits: int) -> None:
+def test_products_with_zeros(m: int, n: int, k: int, bits: int, group: int) -> None:
     """Zero points between the codes, and at their ends; gated, two of the plain ones; packed from codes and zeros."""
     generator = np.random.default_rng([m, n, k, bits])
     codes = generator.integers(0, 2 * CENTRE[bits], (k, n)).astype(np.uint8)
-    _, scales = weights(k, n, bits)
+    _, scales = weights(k, n, bits, group)
     zeros = generator.choice([0, 1, CENTRE[bits], 2 * CENTRE[bits] - 1], scales.shape).astype(np.uint8)
-    spread = np.repeat(zeros, BLOCK, axis=0)[:k].astype(np.int16)
-    x, expected = random(m, k), panels(codes, scales, bits, zeros)
+    points = spread(zeros, group, k).astype(np.int16)
+    x, expected = random(m, k), panels(codes, scales, bits, group, zeros)
+    name = f"{named(bits, group)}_zeros"
     fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": row_image(x), "a_stride": row_bytes(k), "c_stride": n + 1}
-    result = every(f"gemm_int{bits}_zeros_packed", fields | {"b": at_page_end(expected)}, "c", (m, n), row_pad=1)
-    np.testing.assert_array_equal(result, defined(x, codes.astype(np.int16) - spread, scales))
-    lying = {"src": codes, "scales": scales, "zeros": zeros, "n": n, "k": k, "group": BLOCK}
+    result = every(f"gemm_{name}_packed", fields | {"b": at_page_end(expected)}, "c", (m, n), row_pad=1)
+    np.testing.assert_array_equal(result, defined(x, codes.astype(np.int16) - points, scales, group))
+    lying = {"src": codes, "scales": scales, "zeros": zeros, "n": n, "k": k, "group": group}
     lying |= {"k_stride": n, "n_stride": 1, "scale_k_stride": n, "scale_n_stride": 1}
     for isa, parts in ways():
         target = at_page_end(np.full(expected.shape, 0xA5, np.uint8))
-        run(f"pack_int{bits}_zeros", isa, parts, lying | {"dst": target})
-        cut = 128 * bits + 64
-        assert same_numbers(target[:, :, :cut], expected[:, :, :cut], k, n, bits)
-        rows = (len(zeros), 32 * len(target))
-        points = [each[:, :, cut:].transpose(1, 0, 2).reshape(rows)[:, :n] for each in (target, expected)]
-        np.testing.assert_array_equal(*points)
+        run(f"pack_{name}", isa, parts, lying | {"dst": target})
+        both = (unpacked(each, k, n, bits, group, 3) for each in (target, expected) if k)
+        for mine, theirs in zip(*both, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
     if n and k:
         table = {"table": expected, "indices": np.arange(n), "limit": n, "inner": k, "outer": 1, "count": n}
         table |= {"index_bytes": 8, "item_bytes": 4, "fault": np.zeros(8, np.int32)}
-        wide = (codes.astype(np.float32) - spread) * np.repeat(scales, BLOCK, axis=0)[:k].astype(np.float32)
-        gathered = every(f"gather_int{bits}_zeros_panels", table, "out", (n, k))
+        wide = (codes.astype(np.float32) - points) * spread(scales, group, k).astype(np.float32)
+        gathered = every(f"gather_{name}_panels", table, "out", (n, k))
         np.testing.assert_array_equal(gathered, wide.T)
     if n % 32 == 0 and n:
         half = n // 2
         columns = np.arange(n).reshape(2, half // 16, 16).transpose(1, 0, 2).reshape(-1)
-        b = panels(codes[:, columns], scales[:, columns], bits, zeros[:, columns])
+        b = panels(codes[:, columns], scales[:, columns], bits, group, zeros[:, columns])
         gated = fields | {"n": half, "b": b, "gate": 1, "c_stride": half}
-        product = every(f"gemm_int{bits}_zeros_gated", gated, "c", (m, half))
+        product = every(f"gemm_{name}_gated", gated, "c", (m, half))
         np.testing.assert_array_equal(product, result[:, :half] * result[:, half:])
 
 
-@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("bits, group", FORMATS)
 @pytest.mark.parametrize("m, n, k", [(1, 16, 41), (4, 160, 300), (5, 48, 1), (13, 32, 258), (53, 80, 515), (6, 48, 0)])
 @pytest.mark.parametrize("gate", [1, 2])
-def test_gated_products(m: int, n: int, k: int, gate: int, bits: int) -> None:
-    x, (codes, scales) = random(m, k), weights(k, 2 * n, bits)
+def test_gated_products(m: int, n: int, k: int, gate: int, bits: int, group: int) -> None:
+    x, (codes, scales) = random(m, k), weights(k, 2 * n, bits, group)
     columns = np.arange(2 * n).reshape(2, n // 16, 16).transpose(1, 0, 2).reshape(-1)
     fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": row_image(x), "a_stride": row_bytes(k)}
-    packed = at_page_end(panels(codes[:, columns], scales[:, columns], bits))
+    packed = at_page_end(panels(codes[:, columns], scales[:, columns], bits, group))
     gated = fields | {"b": packed, "c_stride": n + 5, "activation": 4, "gate": gate}
     halves = []
     for half, activation in ((slice(n), 4 if gate == 1 else 0), (slice(n, 2 * n), 0 if gate == 1 else 4)):
-        b = panels(codes[:, half], scales[:, half], bits)
+        b = panels(codes[:, half], scales[:, half], bits, group)
         plain = fields | {"b": b, "c_stride": n, "activation": activation}
-        halves.append(every(f"gemm_int{bits}_packed", plain, "c", (m, n)))
-    result = every(f"gemm_int{bits}_gated", gated, "c", (m, n), row_pad=5)
+        halves.append(every(f"gemm_{named(bits, group)}_packed", plain, "c", (m, n)))
+    result = every(f"gemm_{named(bits, group)}_gated", gated, "c", (m, n), row_pad=5)
     assert result.tobytes() == (halves[0] * halves[1]).tobytes()
 
 
-@pytest.mark.parametrize("bits", [8, 4])
-def test_a_row_is_alone(bits: int) -> None:
+@pytest.mark.parametrize("bits, group", FORMATS)
+def test_a_row_is_alone(bits: int, group: int) -> None:
     """A row's result does not depend on the rows beside it."""
     m, n, k = 61, 70, 700
-    x, (codes, scales) = random(m, k), weights(k, n, bits)
-    fields = {"n": n, "k": k, "alpha": 1.0, "a_stride": row_bytes(k), "c_stride": n, "b": panels(codes, scales, bits)}
-    kernel, image = f"gemm_int{bits}_packed", row_image(x)
+    x, (codes, scales) = random(m, k), weights(k, n, bits, group)
+    fields = {
+        "n": n,
+        "k": k,
+        "alpha": 1.0,
+        "a_stride": row_bytes(k),
+        "c_stride": n,
+        "b": panels(codes, scales, bits, group),
+    }
+    kernel, image = f"gemm_{named(bits, group)}_packed", row_image(x)
     whole = every(kernel, fields | {"m": m, "a": image}, "c", (m, n))
     for i in range(m):
         alone = blank((1, n))
@@ -227,17 +254,18 @@ def test_a_row_is_alone(bits: int) -> None:
         assert alone.tobytes() == whole[i].tobytes()
 
 
-@pytest.mark.parametrize("bits, signed", list(itertools.product([8, 4], [True, False])))
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("bits, size", FORMATS)
 @pytest.mark.parametrize("n, k, group", [(1, 1, 32), (31, 40, 64), (33, 64, 32), (100, 300, 128), (64, 100, 100)])
 @pytest.mark.parametrize("transposed", [True, False])
-def test_pack(n: int, k: int, group: int, transposed: bool, bits: int, signed: bool) -> None:
-    codes, _ = weights(k, n, bits)
+def test_pack(n: int, k: int, group: int, transposed: bool, bits: int, size: int, signed: bool) -> None:
+    group = group if group % size == 0 else max(size, k)
+    codes, _ = weights(k, n, bits, size)
     scales = random(-(-k // group), n).astype(np.float16)
     held = codes.view(np.uint8) if signed else (codes.astype(np.int16) + CENTRE[bits]).astype(np.uint8)
     placed = at_page_end(np.ascontiguousarray(held.T)).T if transposed else at_page_end(held)
     lying = at_page_end(np.ascontiguousarray(scales.T)).T if transposed else at_page_end(scales)
-    spread = np.repeat(scales, group, axis=0)[:k:BLOCK]
-    expected = panels(codes, spread, bits)
+    expected = panels(codes, spread(scales, group, k)[::size], bits, size)
     k_stride, n_stride = element_strides(placed)
     fields = {"src": placed, "n": n, "k": k, "k_stride": k_stride, "n_stride": n_stride, "group": group}
     scale_k, scale_n = element_strides(lying)
@@ -245,31 +273,91 @@ def test_pack(n: int, k: int, group: int, transposed: bool, bits: int, signed: b
     fields["flip"] = CENTRE[bits] if signed else 0
     for isa, parts in ways():
         target = at_page_end(np.full(expected.shape, 0xA5, np.uint8))
-        run(f"pack_int{bits}", isa, parts, fields | {"dst": target})
-        assert same_numbers(target, expected, k, n, bits)
+        run(f"pack_{named(bits, size)}", isa, parts, fields | {"dst": target})
+        for mine, theirs in zip(*(unpacked(each, k, n, bits, size, 2) for each in (target, expected)), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
 
 
-def same_numbers(a: np.ndarray, b: np.ndarray, k: int, n: int, bits: int) -> bool:
-    """Whether panels hold the same codes and scales; what fills them up does not count."""
-    return all(np.array_equal(x, y) for x, y in zip(unpacked(a, k, n, bits), unpacked(b, k, n, bits), strict=True))
+def unpacked(b: np.ndarray, k: int, n: int, bits: int, group: int, bytes_of_shared: int) -> tuple[np.ndarray, ...]:
+    """Codes, scales and perhaps zero points of panels, without what fills them up."""
+    codes, shared, at = [], [], 0
+    for first in range(0, k, group):
+        for _ in range(first, min(first + group, k), BLOCK):
+            block = b[:, at : at + 128 * bits].reshape(len(b), bits, 32, 4)
+            codes.append(np.concatenate([block & 15, block >> 4], axis=1) if bits == 4 else block)
+            at += 128 * bits
+        shared.append(b[:, at : at + 32 * bytes_of_shared])
+        at += 32 * bytes_of_shared
+    assert at == b.shape[1]
+    elements = np.stack(codes).transpose(0, 2, 4, 1, 3).reshape(-1, 32 * len(b))
+    kinds = (slice(64), np.float16), (slice(64, None), np.uint8)
+    beside = [np.stack(shared)[..., part].copy().view(dtype).reshape(len(shared), -1) for part, dtype in kinds]
+    return tuple(each[:, :n] for each in (elements[:k], *beside))
 
 
-def unpacked(b: np.ndarray, k: int, n: int, bits: int) -> tuple[np.ndarray, np.ndarray]:
-    codes = b[:, :, : 128 * bits].reshape(len(b), -1, bits, 32, 4)
-    if bits == 4:
-        codes = np.concatenate([codes & 15, codes >> 4], axis=2)
-    scales = np.ascontiguousarray(b[:, :, 128 * bits :]).view(np.float16)
-    codes = codes.transpose(1, 2, 4, 0, 3).reshape(-1, len(b) * 32)
-    return codes[:k, :n], scales.transpose(1, 0, 2).reshape(-1, len(b) * 32)
-
-
-@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("bits, group", FORMATS)
 @pytest.mark.parametrize("rows, k", [(1, 1), (70, 40), (33, 300)])
-def test_rows_of_a_table(rows: int, k: int, bits: int) -> None:
-    codes, scales = weights(k, rows, bits)
+def test_rows_of_a_table(rows: int, k: int, bits: int, group: int) -> None:
+    codes, scales = weights(k, rows, bits, group)
     indices = np.random.default_rng(0).integers(-rows, rows, 9)
-    fields = {"table": at_page_end(panels(codes, scales, bits)), "indices": indices, "limit": rows, "inner": k}
+    fields = {"table": at_page_end(panels(codes, scales, bits, group)), "indices": indices, "limit": rows, "inner": k}
     fields |= {"outer": 1, "count": 9, "index_bytes": 8, "item_bytes": 4, "fault": np.zeros(8, np.int32)}
-    wide = codes.astype(np.float32) * np.repeat(scales, BLOCK, axis=0)[:k].astype(np.float32)
-    result = every(f"gather_int{bits}_panels", fields, "out", (9, k))
+    wide = codes.astype(np.float32) * spread(scales, group, k).astype(np.float32)
+    result = every(f"gather_{named(bits, group)}_panels", fields, "out", (9, k))
     assert result.tobytes() == np.ascontiguousarray(wide.T[indices]).tobytes()
+
+
+@pytest.mark.parametrize("with_zeros", [False, True])
+@pytest.mark.parametrize("bits, group", FORMATS)
+@pytest.mark.parametrize("index, shape", list(enumerate(SHAPES)), ids=str)
+def test_products_of_floats(index: int, shape: tuple[int, int, int], bits: int, group: int, with_zeros: bool) -> None:
+    """The bits of f32 panels of what the codes stand for, and close to float64; gated as well."""
+    m, n, k = shape
+    generator = np.random.default_rng([*shape, bits])
+    x, (codes, scales) = random(m, k), weights(k, n, bits, group)
+    zeros = generator.integers(0, 2 * CENTRE[bits], scales.shape).astype(np.uint8) if with_zeros else None
+    held = codes if zeros is None else (codes.astype(np.int16) + CENTRE[bits]).astype(np.uint8)
+    points = 0 if zeros is None else spread(zeros, group, k).astype(np.float32)
+    decoded = (held.astype(np.float32) - points) * spread(scales, group, k).astype(np.float32)
+    name = f"f32_{named(bits, group)}{'_zeros' if with_zeros else ''}"
+    placed = at_page_end(x, index % 3)
+    fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": placed, "a_stride": k + index % 3, "c_stride": n + 1}
+    b = at_page_end(panels(held, scales, bits, group, zeros))
+    result = every(f"gemm_{name}_packed", fields | {"b": b}, "c", (m, n), row_pad=1)
+    wide = np.zeros((up(n, 32) // 32, k, 32), np.float32)
+    run(
+        "pack_f32",
+        ISAS[-1],
+        1,
+        {"src": decoded, "dst": wide, "k": k, "n": n, "k_stride": n, "n_stride": 1, "scale": 1.0},
+    )
+    plain = every("gemm_f32_packed", fields | {"b": wide}, "c", (m, n), row_pad=1)
+    assert result.tobytes() == plain.tobytes()
+    exact = x.astype(float) @ decoded
+    assert (abs(result - exact) <= 1e-5 * (abs(x).astype(float) @ abs(decoded)) + 1e-9).all()
+    if n % 32 == 0 and n:
+        half = n // 2
+        columns = np.arange(n).reshape(2, half // 16, 16).transpose(1, 0, 2).reshape(-1)
+        b = panels(held[:, columns], scales[:, columns], bits, group, None if zeros is None else zeros[:, columns])
+        gated = fields | {"n": half, "b": b, "gate": 1, "c_stride": half}
+        product = every(f"gemm_{name}_gated", gated, "c", (m, half))
+        np.testing.assert_array_equal(product, result[:, :half] * result[:, half:])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("bits, group", FORMATS)
+@pytest.mark.parametrize("rows, k", [(1, 1), (5, 70), (9, 320), (3, 0)])
+def test_codes_of_floats(rows: int, k: int, bits: int, group: int, dtype: type) -> None:
+    """The op's bits, also where numbers are not finite or next to nothing."""
+    x = random(rows, k).astype(dtype)
+    if k > 70:
+        x[0, 3], x[1, 5], x[2], x[3], x[4, :group], x[5, 0], x[6] = np.inf, np.nan, 0, 1e-9, -1, 6e7, 2.0**-20
+    kind = {8: i8, 4: i4}[bits]
+    expected = quantize_groups(x.astype(np.float32), group=group, dtype=kind)
+    for isa, parts in ways():
+        codes, scales = np.zeros((rows, k), np.int8), np.zeros((rows, -(-k // group)), np.float16)
+        fields = {"x": at_page_end(x), "codes": codes, "scales": scales, "rows": rows, "cols": k, "x_stride": k}
+        fields |= {"group": group, "bits": bits, "is_bf16": int(dtype is not np.float32)}
+        run("quantize_rows", isa, parts, fields)
+        np.testing.assert_array_equal(codes, expected[0].astype(np.int8))
+        np.testing.assert_array_equal(scales, expected[1])

@@ -15,11 +15,12 @@ from kernel_calls import ISAS
 
 pytestmark = pytest.mark.native
 
-PRECISIONS = ["int8", "int4"]
+PRECISIONS = ["int8", "int4", "int8w", "int4w"]
+FORMATS = {"int8": "int8_128", "int4": "int4", "int8w": "int8_128", "int4w": "int4"}
 TOKENS = 1536
 WINDOW = 384
 # How much more perplexity a model may have than in f32: rounding to the nearest code, without calibration.
-LOSS = {"int8": 0.005, "int4": 0.12}
+LOSS = {"int8": 0.002, "int4": 0.1, "int8w": 0.002, "int4w": 0.1}
 
 
 @functools.cache
@@ -73,10 +74,12 @@ def test_it_says_what_it_does(precision: str) -> None:
     for name in ("prefill", "decode"):
         kernels = [step.kernel for step in llm.engine.mode(name).native.lowered.steps]
         products = {kernel for kernel in kernels if kernel.startswith("gem")}
-        assert products == {f"gemm_{precision}_packed", f"gemm_{precision}_gated"}
-        assert "round_rows_i8" in kernels and f"gather_{precision}_panels" in kernels
+        format = FORMATS[precision]
+        family = f"f32_{format}" if precision.endswith("w") else format
+        assert products == {f"gemm_{family}_packed", f"gemm_{family}_gated"}
+        assert ("round_rows_i8" in kernels) == (family == format) and f"gather_{format}_panels" in kernels
     llm = ingot.LLM(FOLDER, precision="f32")
-    assert f"not gemm_{precision}_packed" in str(llm.explain("model.layers.0.residual", "prefill"))
+    assert f"not gemm_{FORMATS[precision]}_packed" in str(llm.explain("model.layers.0.residual", "prefill"))
 
 
 def products(llm: ingot.LLM) -> set[str]:
@@ -90,7 +93,7 @@ def test_a_folder_of_codes_keeps_them(tmp_path: Path) -> None:
     quantize_folder(FOLDER, tmp_path / "few", Plan("int4"))
     llm = ingot.LLM(tmp_path / "few")
     assert llm.options.precision == "int8"
-    assert products(llm) == {"gemm_int4_packed", "gemm_int4_gated", "gemm_int8_packed"}  # the vocabulary has 8 bits
+    assert products(llm) == {"gemm_int4_packed", "gemm_int4_gated", "gemm_int8_128_packed"}  # the vocabulary has 8 bits
     decoded = ingot.LLM(tmp_path / "few", precision="f32")
     assert all("_f32_" in kernel for kernel in products(decoded))
     ids = text()[:60]

@@ -7,7 +7,7 @@ import pytest
 
 from ingot.dtype import f16, f32, i4, i8, u4, u8
 from ingot.ir import Graph, TensorType
-from ingot.load.quantised import quantised
+from ingot.load.quantised import GROUPS, quantised
 from ingot.ops.quantize import dequantize
 from ingot.run.interpret import interpret
 from ingot.run.program import Program
@@ -46,17 +46,18 @@ def rounding(graph: Graph, **target: object) -> tuple[Program, list[str]]:
 
 
 @pytest.mark.parametrize("name", CODES)
-@pytest.mark.parametrize("k, half, group", [(64, 96, 32), (128, 64, 64), (40, 48, 0), (320, 544, 32)])
+@pytest.mark.parametrize("k, half, group", [(64, 96, 32), (128, 192, 64), (40, 48, 0), (320, 544, 32), (320, 416, 128)])
 def test_models_of_codes(name: str, k: int, half: int, group: int) -> None:
     """One rounding for all that reads the same rows; the same bits on every set, for any threads and rows."""
     ids = np.random.default_rng(1).integers(-100, 100, 40).astype(np.int32)
     graph = model(40, k, half, CODES[name], group)
     exact = interpret(graph, {"ids": ids}, float64=True)
+    form = name if group in (32, 64) else name.replace("_zeros", "_128_zeros") if "zeros" in name else f"{name}_128"
     first = None
     for isa, threads in itertools.product(ISAS, (1, 2, 3)):
         program, kernels = rounding(graph, isa=isa, threads=threads)
-        assert [kernel for kernel in kernels if kernel.startswith("gather")] == [f"gather_{name}_panels"] * 2
-        products = [f"gemm_{name}_packed", f"gemm_{name}_gated", f"gemm_{name}_packed", f"gemm_{name}_packed"]
+        assert [kernel for kernel in kernels if kernel.startswith("gather")] == [f"gather_{form}_panels"] * 2
+        products = [f"gemm_{form}_{kind}" for kind in ("packed", "gated", "packed", "packed")]
         assert [kernel for kernel in kernels if kernel.startswith("gemm")] == products
         assert kernels.count("round_rows_i8") == 4
         results = program.run([ids])
@@ -71,14 +72,18 @@ def test_models_of_codes(name: str, k: int, half: int, group: int) -> None:
             assert few.tobytes() == many[:rows].tobytes()
 
 
-@pytest.mark.parametrize("name, nbytes", [("int8", 34), ("int4", 18), ("int8_zeros", 35), ("int4_zeros", 19)])
-def test_nothing_is_kept_wide(name: str, nbytes: int) -> None:
-    program, _ = rounding(model(3, 64, 96, CODES[name]))
+@pytest.mark.parametrize("group", [32, 128])
+@pytest.mark.parametrize("name, beside", [("int8", 2), ("int4", 2), ("int8_zeros", 3), ("int4_zeros", 3)])
+def test_nothing_is_kept_wide(name: str, beside: int, group: int) -> None:
+    """Groups at the end of a row may be shorter, and are held so."""
+    k, half = 2 * group, 5 * group + 32
+    program, _ = rounding(model(3, k, half, CODES[name], group))
     assert program.single is not None
     recipes = [t.recipe for t in program.single.lowered.tensors.values() if t.recipe is not None]
     assert {recipe.dtype for recipe in recipes} == {CODES[name]}
-    elements = 2 * 128 * 64 + 96 * 64 + 192 * 64 + 64 * 96
-    assert sum(recipe.nbytes for recipe in recipes) == elements // 32 * nbytes
+    elements = (2 * 128 + 32 + k + 2 * half) * k + k * half
+    shared = (2 * 128 + 32 + k + 2 * half) * 2 + k * -(-half // group)
+    assert sum(recipe.nbytes for recipe in recipes) == elements * CODES[name].bits // 8 + shared * beside  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("axis, group", [(0, 32), (1, 0)])
@@ -92,7 +97,7 @@ def test_columns_of_codes(axis: int, group: int) -> None:
     weight = graph.add("dequantize", operands, axis=axis, block=group, dtype=f32).output
     graph.set_output("y", graph.add("matmul", [x, weight]).output)
     program, kernels = rounding(graph)
-    assert kernels == ["round_rows_i8", "gemm_int8_packed"]
+    assert kernels == ["round_rows_i8", "gemm_int8_packed" if group else "gemm_int8_128_packed"]
     rows = random("x", 5, 96)
     wide = dequantize(codes, scales, axis=axis, block=group, dtype=f32).astype(float)
     assert abs(program.run([rows])[0] - rows @ wide).max() <= 0.01 * abs(rows @ wide).max()
@@ -100,10 +105,10 @@ def test_columns_of_codes(axis: int, group: int) -> None:
 
 @pytest.mark.parametrize(
     "axis, group, scale, rounded",
-    [(1, 32, np.float32, (i8,)), (1, 48, np.float16, (i8,)), (0, 0, np.float16, ()), (0, 32, np.float16, (i8,))],
+    [(1, 32, np.float32, (i8,)), (1, 48, np.float16, (i8,)), (0, 0, np.float32, ()), (0, 32, np.float16, (i8,))],
 )
 def test_what_no_panel_holds_is_made_wide(axis: int, group: int, scale: object, rounded: tuple[object, ...]) -> None:
-    """Other scales, other groups, groups across rows, rows that are not to be rounded: f32, to the last bit."""
+    """Other scales, other groups, groups across rows: f32, to the last bit, whether rows are rounded or not."""
     graph = Graph("wide")
     x = graph.add_input("x", TensorType(f32, (5, 96)))
     codes = np.random.default_rng(0).integers(-128, 128, (64, 96)).astype(np.int8)
@@ -126,13 +131,13 @@ def test_what_no_panel_holds_is_made_wide(axis: int, group: int, scale: object, 
 def test_matrices_are_quantised(dtype: object, error: float) -> None:
     """Each element within half a step of its group, or a step where the largest is met by its opposite, which 4 bits do
     not have; scales are f16."""
-    graph = Graph("quantised")
-    data = random("w", 70, 96)
-    data[3, 32:64] = 0
+    graph, group = Graph("quantised"), GROUPS[dtype]  # type: ignore[index]
+    data = random("w", 70, 2 * group + 32)
+    data[3, :group] = 0
     name = quantised(graph, graph.add_weight("w", data), dtype)  # type: ignore[arg-type]
     graph.set_output("y", name)
     (made,) = interpret(graph, {}).values()
-    largest = abs(data.reshape(70, 3, 32)).max(2).repeat(32, axis=1)
+    largest = np.hstack([abs(each).max(1, keepdims=True) + 0 * each for each in np.split(data, [group, 2 * group], 1)])
     assert (abs(made - data) <= largest * error * 1.02).all()
     node = graph.producer(name)
     assert node is not None and graph.type(str(node.operands[1])).dtype is f16

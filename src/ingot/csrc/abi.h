@@ -21,6 +21,7 @@
 #define INGOT_CACHED_PAIRS 24     /* pairs of a row and a head of q that read the same keys and values */
 #define INGOT_CACHED_UNITS 8      /* units of such pairs that share a chunk of widened keys and values */
 #define INGOT_CODES_BLOCK 32      /* elements of k whose codes lie together in a panel, with a scale for each column */
+#define INGOT_CODES_WIDE 128      /* elements of k that share a scale in panels of larger groups */
 #define INGOT_ROUND_GROUP 256     /* elements of a row that are rounded to int8 by one step, a multiple of those */
 #define INGOT_CODES_ROWS 48       /* rows whose sums wait beside a panel of codes */
 #define INGOT_INTEGER_PIXELS 48   /* pixels whose windows of integers are gathered at once */
@@ -209,9 +210,10 @@ typedef struct {
  * (code - 128) * scale, or (code - 8) * scale. A panel is [ceil(k / 32)] blocks of codes and 32 scales behind them:
  * codes [8][32][4], four elements of a column side by side; those of 4 bits [4][32][4], whose upper halves are the
  * elements 16 further on. pack_int8_zeros, pack_int4_zeros: (code - zero) * scale, and zeros, bytes that lie as scales
- * do, are codes too; a block has 32 of them at its end, those of 4 bits 16 times as large.
- * pack_bytes: src has bytes, and a panel those ^ flip, [ceil(k / 4)][32][4], four elements of a column side by side.
- */
+ * do, are codes too; a block has 32 of them at its end, those of 4 bits 16 times as large. _128: `group` is a multiple
+ * of INGOT_CODES_WIDE, or k; the codes of so many elements, of those that are left at the end, lie one block after the
+ * other, and then come their scales, and their zeros.
+ * pack_bytes: src has bytes, and a panel those ^ flip, [ceil(k / 4)][32][4], four elements of a column side by side. */
 typedef struct {
   const void *src; const void *second; void *dst;
   const void *scales; const void *second_scales; const void *zeros; const void *second_zeros;
@@ -221,9 +223,10 @@ typedef struct {
 } pack_args;
 
 /* Rows of `cols` adjacent floats as int8. A row of out, out_stride bytes, has a code for each element and zeros up to a
- * multiple of INGOT_CODES_BLOCK, then, as int32 for each such block, -128 times the sum of its codes, then a float for
- * each INGOT_ROUND_GROUP elements: the step that their codes count, max |x| / 127. Halves go to even. A group whose
- * largest element is below 2^-120 has codes 0, one with an element that is not finite a step of NaN. */
+ * multiple of INGOT_CODES_BLOCK, then, as int32 for each such block, -128 times the sum of its codes, and the
+ * same for each INGOT_CODES_WIDE elements, then a float for each INGOT_ROUND_GROUP elements: the step that their codes
+ * count, max |x| / 127. Halves go to even. A group whose largest element is below 2^-120 has codes 0, one with an
+ * element that is not finite a step of NaN. */
 typedef struct {
   const float *x; void *out;
   int64_t rows; int64_t cols; int64_t x_stride; int64_t out_stride;
@@ -274,6 +277,14 @@ typedef struct {
   int64_t count; int64_t scratch_stride;
 } dynamic_quantize_args;
 
+/* Codes of rows of `cols` adjacent elements, floats or bf16, and an f16 scale for each `group` of them, as the op
+ * quantize_groups says: of 8 bits or 4, a byte each. codes[rows, cols], scales[rows, ceil(cols / group)]. */
+typedef struct {
+  const void *x; void *codes; void *scales;
+  int64_t rows; int64_t cols; int64_t x_stride; int64_t group;
+  int32_t bits; int32_t is_bf16;
+} quantize_args;
+
 /* c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias[n]) + residual[m, n]; where residual_first is set, the
  * activation is applied to the whole sum instead. act_alpha, act_beta: the activation's float attributes. b is packed:
  * panel p holds columns 32p..32p+31 as [k][32], zero-padded. bias and residual may be null; so may c, where only
@@ -283,9 +294,12 @@ typedef struct {
  * pair one after the other, the second first, each rounded as a fused multiply-add, with denormals as zeros; pairs are
  * summed in blocks of INGOT_K_BLOCK.
  * gemm_int8, gemm_int4: rows of a are those of round_rows_i8, a_stride counts bytes, and b has the panels of pack_int8
- * or pack_int4, with _zeros of pack_int8_zeros or pack_int4_zeros. The products of codes are summed exactly in blocks
- * of INGOT_CODES_BLOCK; in groups of INGOT_ROUND_GROUP these sums, as floats, are multiplied with their scales and
- * added by one fused multiply-add each, and so are the results with the row's steps, both in order.
+ * or pack_int4, with _128 and _zeros those of the kernels that are named so. The products of codes are summed exactly
+ * in blocks of INGOT_CODES_BLOCK, with _128 of INGOT_CODES_WIDE; in groups of INGOT_ROUND_GROUP these sums, as floats,
+ * are multiplied with their scales and added by one fused multiply-add each, and so are the results with the row's
+ * steps, both in order.
+ * gemm_f32_int8 and so on: rows of a are floats; codes become the floats that they stand for, which is exact, so that
+ * bits are those of f32 panels.
  * _gated: c[m, n] = activation(gate) * up, where gate and up are the halves (gate: which is which) of
  * alpha * a[m, k] @ b[k, 2n] + bias[2n]; n is a multiple of 16, panel p of b holds columns 16p..16p+15 and
  * n+16p..n+16p+15, and there is no residual. */
@@ -373,7 +387,7 @@ typedef struct {
 
 /* out[outer, i, inner] = table[outer, indices[i], inner]; a negative index counts from the end. _panels: table is a
  * packed matrix (gemm's b, transposed), row r of it lying in column r. _bf16: its elements are bf16, and out's are f32;
- * _int8, _int4, with or without _zeros: codes and scales. index_bytes: 4 or 8, heeded by these. */
+ * _int8, _int4, with _128 and _zeros or without: codes and scales. index_bytes: 4 or 8, heeded by these. */
 typedef struct {
   const void *table; const void *indices; void *out; ingot_fault *fault;
   int64_t outer; int64_t limit; int64_t inner; int64_t count;

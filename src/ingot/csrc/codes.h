@@ -14,19 +14,33 @@
 
 #define CODES_BLOCKS (INGOT_ROUND_GROUP / INGOT_CODES_BLOCK) /* of a strip: those whose rows share a step */
 
+#define CODES_WIDE (INGOT_CODES_WIDE / INGOT_CODES_BLOCK)     /* of a wide group, which has one scale */
+
+/* How codes lie in panels: bits, whether there are zero points, and how many blocks share a scale. */
+#define CODES_INT8 8, 0, 1
+#define CODES_INT8_ZEROS 8, 1, 1
+#define CODES_INT8_128 8, 0, CODES_WIDE
+#define CODES_INT8_128_ZEROS 8, 1, CODES_WIDE
+#define CODES_INT4 4, 0, 1
+#define CODES_INT4_ZEROS 4, 1, 1
+#define CODES_INT4_128 4, 0, CODES_WIDE
+#define CODES_INT4_128_ZEROS 4, 1, CODES_WIDE
+
 /* Where a rounded row has what; see round_rows_args. */
-typedef struct { int64_t blocks, offsets, steps, bytes; } codes_row;
+typedef struct { int64_t blocks, offsets, wide_offsets, steps, bytes; } codes_row;
 
 static inline codes_row codes_row_of(int64_t k) {
   codes_row r = {.blocks = (k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK};
   r.offsets = r.blocks * INGOT_CODES_BLOCK;
-  r.steps = r.offsets + 4 * r.blocks;
+  r.wide_offsets = r.offsets + 4 * r.blocks;
+  r.steps = r.wide_offsets + 4 * ((r.blocks + CODES_WIDE - 1) / CODES_WIDE);
   r.bytes = r.steps + 4 * ((r.blocks + CODES_BLOCKS - 1) / CODES_BLOCKS);
   return r;
 }
 
-/* sums[rows, 32] += step[rows] * (for each block: the sum of codes of a and b, scaled), over blocks [first, first +
- * count) of one group of the rows. a: the rounded rows; b: the blocks of one panel, from `first` on. */
+/* sums[rows, 32] += step[rows] * (for each scale: the sum of codes of a and b, scaled), over blocks [first, first +
+ * count) of one group of the rows. a: the rounded rows; b: the blocks of one panel, from `first` on. offsets: where a
+ * row has those of as many blocks as share a scale. */
 typedef struct {
   const int8_t *a;
   int64_t a_stride, offsets, steps;
@@ -35,21 +49,23 @@ typedef struct {
   float *sums; /* [rows][32] */
 } codes_strip;
 
-/* A tile of 1 <= rows <= CODES_ROWS. b has codes of 8 bits, or of 4, with or without zeros. */
-void K(codes_tile_int8)(int64_t rows, const codes_strip *s);
-void K(codes_tile_int4)(int64_t rows, const codes_strip *s);
-void K(codes_tile_int8_zeros)(int64_t rows, const codes_strip *s);
-void K(codes_tile_int4_zeros)(int64_t rows, const codes_strip *s);
+/* A tile of 1 <= rows <= CODES_ROWS for each way; _widened: for a CPU with AVX-512 but no dot products of int8. */
+#define CODES_TILES(name)                                \
+  void K(name)(int64_t rows, const codes_strip *s);      \
+  void K(name##_widened)(int64_t rows, const codes_strip *s);
+CODES_TILES(codes_tile_int8)
+CODES_TILES(codes_tile_int8_zeros)
+CODES_TILES(codes_tile_int8_128)
+CODES_TILES(codes_tile_int8_128_zeros)
+CODES_TILES(codes_tile_int4)
+CODES_TILES(codes_tile_int4_zeros)
+CODES_TILES(codes_tile_int4_128)
+CODES_TILES(codes_tile_int4_128_zeros)
 
-/* The same, for a CPU with AVX-512 but no dot products of int8. */
-void K(codes_tile_int8_widened)(int64_t rows, const codes_strip *s);
-void K(codes_tile_int4_widened)(int64_t rows, const codes_strip *s);
-void K(codes_tile_int8_zeros_widened)(int64_t rows, const codes_strip *s);
-void K(codes_tile_int4_zeros_widened)(int64_t rows, const codes_strip *s);
-
-/* The bytes of a block of a panel: codes of so many bits, scales, and perhaps zeros. */
-static inline int64_t codes_block_bytes(const int bits, const int zeros) {
-  return INGOT_PANEL * (INGOT_CODES_BLOCK * bits / 8 + 2 + zeros);
+/* The bytes of so many blocks of a panel, from the first of a scale on: codes, and the scales behind those that share
+ * them, perhaps with zeros. */
+static inline int64_t codes_bytes(int64_t blocks, const int bits, const int zeros, const int span) {
+  return INGOT_PANEL * (INGOT_CODES_BLOCK * bits / 8 * blocks + (2 + zeros) * ((blocks + span - 1) / span));
 }
 
 #endif

@@ -72,25 +72,30 @@ GATHER_FLOATS(gather_bf16_panels, uint16_t,
               bf16_to_float(table[((row / INGOT_PANEL * ((inner + 1) / 2) + k / 2) * INGOT_PANEL + row % INGOT_PANEL)
                                   * 2 + k % 2]))
 
-/* Element k of a row of a table in the panels of pack_int8 or pack_int4. */
+/* Element k of a row of a table in the panels of codes. */
 static inline float gather_code(const uint8_t *table, int64_t row, int64_t k, int64_t inner, const int bits,
-                                const int zeros) {
-  const int64_t block_bytes = codes_block_bytes(bits, zeros);
+                                const int zeros, const int span) {
   const int64_t blocks = (inner + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK, column = row % INGOT_PANEL;
-  const uint8_t *block = table + (row / INGOT_PANEL * blocks + k / INGOT_CODES_BLOCK) * block_bytes;
+  const int64_t block = k / INGOT_CODES_BLOCK, first = block - block % span;
+  const int64_t shared = blocks - first < span ? blocks - first : span, code_bytes = INGOT_PANEL * 4 * bits;
+  const uint8_t *panel = table + row / INGOT_PANEL * codes_bytes(blocks, bits, zeros, span);
+  const uint8_t *codes = panel + codes_bytes(first, bits, zeros, span), *scales = codes + shared * code_bytes;
   const int64_t at = k % INGOT_CODES_BLOCK % (4 * bits), upper = k % INGOT_CODES_BLOCK / (4 * bits);
-  const int code = block[(at / 4 * INGOT_PANEL + column) * 4 + at % 4];
-  const uint8_t *scales = block + INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8;
+  const int code = codes[(block - first) * code_bytes + (at / 4 * INGOT_PANEL + column) * 4 + at % 4];
   const int zero = (zeros ? scales[2 * INGOT_PANEL + column] : 128) >> (8 - bits);
   uint16_t scale;
   memcpy(&scale, scales + 2 * column, sizeof scale);
   return (float)((bits == 8 ? code : upper ? code >> 4 : code & 15) - zero) * f16_to_float(scale);
 }
 
-GATHER_FLOATS(gather_int8_panels, uint8_t, gather_code(table, row, k, inner, 8, 0))
-GATHER_FLOATS(gather_int4_panels, uint8_t, gather_code(table, row, k, inner, 4, 0))
-GATHER_FLOATS(gather_int8_zeros_panels, uint8_t, gather_code(table, row, k, inner, 8, 1))
-GATHER_FLOATS(gather_int4_zeros_panels, uint8_t, gather_code(table, row, k, inner, 4, 1))
+GATHER_FLOATS(gather_int8_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8))
+GATHER_FLOATS(gather_int8_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_ZEROS))
+GATHER_FLOATS(gather_int8_128_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_128))
+GATHER_FLOATS(gather_int8_128_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_128_ZEROS))
+GATHER_FLOATS(gather_int4_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4))
+GATHER_FLOATS(gather_int4_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_ZEROS))
+GATHER_FLOATS(gather_int4_128_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_128))
+GATHER_FLOATS(gather_int4_128_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_128_ZEROS))
 
 /* `count` elements of the result from its element i on, all of one row, for which x is read at `offset` and every
  * `step` elements behind; `bytes` is a constant where that is faster. */

@@ -14,43 +14,59 @@ static inline void codes_expect(const uint8_t *next, int64_t nbytes, int64_t til
   for (int64_t i = nbytes * tile / tiles; i < end; i += 64) __builtin_prefetch(next + i, 0, 2);
 }
 
-/* sums[rows, 32] of one panel. */
-static inline void codes_panel(const gemm_args *g, codes_tile_of tile, int64_t block_bytes, const int8_t *a,
-                               int64_t rows, const uint8_t *b, float *sums) {
+/* Some of the tiles that rows are cut into evenly. */
+typedef struct { int64_t rows, tiles, begin, end; } codes_share;
+
+static inline int64_t codes_row_at(const codes_share *s, int64_t tile) {
+  return part_begin(s->rows, (int32_t)tile, (int32_t)s->tiles);
+}
+
+/* sums[rows, 32] of one panel, those of the share, whose first a points to. bits, zeros, span: of its format, constants
+ * at every call. */
+static inline __attribute__((always_inline)) void codes_panel(const gemm_args *g, codes_tile_of tile, const int bits,
+                                                              const int zeros, const int span, const int8_t *a,
+                                                              const codes_share *share, const uint8_t *b, float *sums) {
   const codes_row row = codes_row_of(g->k);
-  const int64_t tiles = (rows + CODES_ROWS - 1) / CODES_ROWS;
-  memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
+  const int64_t offsets = span == 1 ? row.offsets : row.wide_offsets, first_row = codes_row_at(share, share->begin);
+  const int64_t tiles = share->end - share->begin;
+  memset(sums, 0, (size_t)(codes_row_at(share, share->end) - first_row) * INGOT_PANEL * sizeof *sums);
   for (int64_t first = 0; first < row.blocks; first += CODES_BLOCKS) {
     const int64_t left = row.blocks - first, count = left < CODES_BLOCKS ? left : CODES_BLOCKS;
-    for (int64_t i = 0; i < tiles; i++) {
-      const int64_t begin = part_begin(rows, (int32_t)i, (int32_t)tiles);
+    const int64_t nbytes = codes_bytes(count, bits, zeros, span);
+    for (int64_t i = 0, begin = 0; i < tiles; i++) {
+      const int64_t end = codes_row_at(share, share->begin + i + 1) - first_row;
       const codes_strip strip = {
-        .a = a + begin * g->a_stride, .a_stride = g->a_stride, .offsets = row.offsets, .steps = row.steps,
+        .a = a + begin * g->a_stride, .a_stride = g->a_stride, .offsets = offsets, .steps = row.steps,
         .first = first, .count = count, .b = b, .sums = sums + begin * INGOT_PANEL};
-      if (tiles > 1) codes_expect(b + count * block_bytes, count * block_bytes, i, tiles);
-      tile(part_begin(rows, (int32_t)i + 1, (int32_t)tiles) - begin, &strip);
+      if (tiles > 1) codes_expect(b + nbytes, nbytes, i, tiles);
+      tile(end - begin, &strip);
+      begin = end;
     }
-    b += count * block_bytes;
+    b += nbytes;
   }
 }
 
-static inline void gemm_codes(const gemm_args *g, codes_tile_of tile, int64_t block_bytes, const int gated,
-                              int32_t part, int32_t parts) {
+static inline __attribute__((always_inline)) void gemm_codes(const gemm_args *g, codes_tile_of tile, const int bits,
+                                                             const int zeros, const int span, const int gated,
+                                                             int32_t part, int32_t parts) {
   const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha,
                                   g->act_alpha, g->act_beta, g->activation, g->residual_first, NULL, 0};
   const int64_t width = gated ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of c in a panel */
   const gemm_share share = gemm_cut_fixed((g->n + width - 1) / width, g->m, part, parts);
   const int64_t all_rows = share.row_end - share.row_begin;
-  const int64_t chunks = (all_rows + INGOT_CODES_ROWS - 1) / INGOT_CODES_ROWS;
-  const int64_t panel_bytes = codes_row_of(g->k).blocks * block_bytes;
+  const int64_t tiles = (all_rows + CODES_ROWS - 1) / CODES_ROWS, most = INGOT_CODES_ROWS / CODES_ROWS;
+  const int64_t chunks = (tiles + most - 1) / most;
+  const int64_t panel_bytes = codes_bytes(codes_row_of(g->k).blocks, bits, zeros, span);
   float sums[INGOT_CODES_ROWS * INGOT_PANEL];
   for (int64_t panel = share.panel_begin; panel < share.panel_end; panel++) {
     const int64_t column = panel * width, columns = g->n - column < width ? g->n - column : width;
     for (int64_t chunk = 0; chunk < chunks; chunk++) {
-      const int64_t begin = share.row_begin + part_begin(all_rows, (int32_t)chunk, (int32_t)chunks);
-      const int64_t rows = share.row_begin + part_begin(all_rows, (int32_t)chunk + 1, (int32_t)chunks) - begin;
+      const codes_share part_of = {all_rows, tiles, part_begin(tiles, (int32_t)chunk, (int32_t)chunks),
+                                   part_begin(tiles, (int32_t)chunk + 1, (int32_t)chunks)};
+      const int64_t begin = share.row_begin + codes_row_at(&part_of, part_of.begin);
+      const int64_t rows = share.row_begin + codes_row_at(&part_of, part_of.end) - begin;
       float *c = g->c + begin * g->c_stride + column;
-      codes_panel(g, tile, block_bytes, (const int8_t *)g->a + begin * g->a_stride, rows,
+      codes_panel(g, tile, bits, zeros, span, (const int8_t *)g->a + begin * g->a_stride, &part_of,
                   (const uint8_t *)g->b + panel * panel_bytes, sums);
       if (gated)
         gated_columns(g, column, rows, 1, sums, INGOT_PANEL, c, NULL);
@@ -62,41 +78,26 @@ static inline void gemm_codes(const gemm_args *g, codes_tile_of tile, int64_t bl
 
 /* The tile of this CPU: on AVX-512 only some have dot products of int8. */
 #if defined(ISA_avx512)
-#define CODES_TILE(name) (__builtin_cpu_supports("avx512vnni") ? K(name) : K(name##_widened))
+#define CODES_TILE_OF(name) (__builtin_cpu_supports("avx512vnni") ? K(name) : K(name##_widened))
 #else
-#define CODES_TILE(name) K(name)
+#define CODES_TILE_OF(name) K(name)
 #endif
 
-void K(gemm_int8_packed)(const void *args, int32_t part, int32_t parts) {
-  gemm_codes(args, CODES_TILE(codes_tile_int8), codes_block_bytes(8, 0), 0, part, parts);
-}
+#define GEMM_CODES(kernel, tile, ...)                                      \
+  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) { \
+    gemm_codes(args, CODES_TILE_OF(tile), __VA_ARGS__, 0, part, parts);    \
+  }                                                                        \
+  void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {  \
+    gemm_codes(args, CODES_TILE_OF(tile), __VA_ARGS__, 1, part, parts);    \
+  }
+GEMM_CODES(gemm_int8, codes_tile_int8, CODES_INT8)
+GEMM_CODES(gemm_int8_zeros, codes_tile_int8_zeros, CODES_INT8_ZEROS)
+GEMM_CODES(gemm_int8_128, codes_tile_int8_128, CODES_INT8_128)
+GEMM_CODES(gemm_int8_128_zeros, codes_tile_int8_128_zeros, CODES_INT8_128_ZEROS)
+GEMM_CODES(gemm_int4, codes_tile_int4, CODES_INT4)
+GEMM_CODES(gemm_int4_zeros, codes_tile_int4_zeros, CODES_INT4_ZEROS)
+GEMM_CODES(gemm_int4_128, codes_tile_int4_128, CODES_INT4_128)
+GEMM_CODES(gemm_int4_128_zeros, codes_tile_int4_128_zeros, CODES_INT4_128_ZEROS)
 
-void K(gemm_int8_gated)(const void *args, int32_t part, int32_t parts) {
-  gemm_codes(args, CODES_TILE(codes_tile_int8), codes_block_bytes(8, 0), 1, part, parts);
-}
-
-void K(gemm_int8_zeros_packed)(const void *args, int32_t part, int32_t parts) {
-  gemm_codes(args, CODES_TILE(codes_tile_int8_zeros), codes_block_bytes(8, 1), 0, part, parts);
-}
-
-void K(gemm_int8_zeros_gated)(const void *args, int32_t part, int32_t parts) {
-  gemm_codes(args, CODES_TILE(codes_tile_int8_zeros), codes_block_bytes(8, 1), 1, part, parts);
-}
-
-void K(gemm_int4_packed)(const void *args, int32_t part, int32_t parts) {
-  gemm_codes(args, CODES_TILE(codes_tile_int4), codes_block_bytes(4, 0), 0, part, parts);
-}
-
-void K(gemm_int4_gated)(const void *args, int32_t part, int32_t parts) {
-  gemm_codes(args, CODES_TILE(codes_tile_int4), codes_block_bytes(4, 0), 1, part, parts);
-}
-
-void K(gemm_int4_zeros_packed)(const void *args, int32_t part, int32_t parts) {
-  gemm_codes(args, CODES_TILE(codes_tile_int4_zeros), codes_block_bytes(4, 1), 0, part, parts);
-}
-
-void K(gemm_int4_zeros_gated)(const void *args, int32_t part, int32_t parts) {
-  gemm_codes(args, CODES_TILE(codes_tile_int4_zeros), codes_block_bytes(4, 1), 1, part, parts);
-}
-
-#undef CODES_TILE
+#undef CODES_TILE_OF
+#undef GEMM_CODES

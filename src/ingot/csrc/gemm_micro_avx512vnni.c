@@ -23,6 +23,7 @@
 #define CODES_WRITE(p, v) _mm512_storeu_ps(p, v)
 #define CODES_SPREAD(x) _mm512_set1_ps(x)
 #define CODES_FMA(x, y, z) _mm512_fmadd_ps(x, y, z)
-#define CODES_SHAPES(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define CODES_SHAPES(X, ...) \
+  X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
 #define CODES_NAME(name) K(name)
 #include "gemm_tile_codes.h"

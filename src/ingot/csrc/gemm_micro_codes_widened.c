@@ -7,10 +7,11 @@
 
 #if defined(ISA_avx512)
 #define CODES_NAME(name) K(name##_widened)
-#define CODES_SHAPES(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#define CODES_SHAPES(X, ...) \
+  X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
 #else
 #define CODES_NAME(name) K(name)
-#define CODES_SHAPES(X) X(1) X(2) X(3) X(4)
+#define CODES_SHAPES(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
 #endif
 
 #if defined(ISA_scalar)
@@ -25,7 +26,7 @@
 #define CODES_DOT(sum, w, p) codes_dot(sum, (uint32_t)(w), p)
 #define CODES_NONE() 0
 #define CODES_ZEROS(p) (*(p))
-#define CODES_LESS(sum, z, offset) ((sum) + (z) * (offset) / 128)
+#define CODES_LESS(sum, z, offset) ((sum) + (z) * ((offset) / 128))
 #define CODES_FLOATS(i) (float)(i)
 #define CODES_SCALES(p) f16_to_float(*(p))
 #define CODES_ZERO() 0.0f

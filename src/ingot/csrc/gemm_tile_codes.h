@@ -3,8 +3,8 @@
  * and CODES_HIGH(w) (16 x the lower and upper halves of each byte), CODES_DOT(sum, w, p) (sum + the four codes of each
  * lane x four int8 at p), CODES_ZEROS(p) (a byte for each lane), CODES_LESS(sum, z, offset) (sum + z * offset / 128);
  * CODES_F, as many floats, with CODES_FLOATS(i), CODES_SCALES(p) (from f16), CODES_ZERO(), CODES_READ(p),
- * CODES_WRITE(p, v), CODES_SPREAD(x), CODES_FMA(x, y, z); CODES_SHAPES(X): X(rows) for every number of rows up to
- * CODES_ROWS; CODES_WIDTH, the registers of a row of a tile; and CODES_NAME(name), a tile's name. */
+ * CODES_WRITE(p, v), CODES_SPREAD(x), CODES_FMA(x, y, z); CODES_SHAPES(X, ...): X(rows, ...) for every number of rows
+ * up to CODES_ROWS; CODES_WIDTH, the registers of a row of a tile; and CODES_NAME(name), a tile's name. */
 
 /* One lane's worth of four elements of k: sums += a x w. */
 static inline __attribute__((always_inline)) void codes_step(const int rows, const CODES_I w[], const int8_t *const a[],
@@ -14,49 +14,52 @@ static inline __attribute__((always_inline)) void codes_step(const int rows, con
   }
 }
 
-/* `rows`, `bits` (of a code) and `zeros` are constants at every call. Codes of 4 bits lie in bytes by halves: the lower
- * are those of the first half of a block. They are taken 16 times as large, which `step` undoes. */
+/* `rows`, `bits` (of a code), `zeros` and `span` (blocks that share a scale) are constants at every call. Codes of 4
+ * bits lie in bytes by halves: the lower are those of the first half of a block. They are taken 16 times as large,
+ * which `step` undoes. */
 static inline __attribute__((always_inline)) void codes_body(const int rows, const int bits, const int zeros,
-                                                             const codes_strip *s, int64_t column) {
-  const int64_t code_bytes = INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8, block_bytes = codes_block_bytes(bits, zeros);
+                                                             const int span, const codes_strip *s, int64_t column) {
+  const int64_t end = s->first + s->count;
   const int8_t *a[CODES_ROWS];
   CODES_F inner[CODES_ROWS][CODES_WIDTH];
   INGOT_UNROLL for (int i = 0; i < rows; i++) {
     a[i] = s->a + i * s->a_stride;
     INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) inner[i][j] = CODES_ZERO();
   }
-  const uint8_t *b = s->b + 4 * column, *scales = s->b + code_bytes + 2 * column;
-  for (int64_t block = s->first; block < s->first + s->count; block++) {
+  const uint8_t *b = s->b + 4 * column;
+  for (int64_t block = s->first; block < end;) {
+    const int64_t offset = s->offsets + 4 * (block / span), stop = span == 1 || block + span < end ? block + span : end;
     CODES_I sum[CODES_ROWS][CODES_WIDTH];
     INGOT_UNROLL for (int i = 0; i < rows; i++) {
-      INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
-        sum[i][j] = zeros ? CODES_NONE() : CODES_SET(a[i] + s->offsets + 4 * block);
+      INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) sum[i][j] = zeros ? CODES_NONE() : CODES_SET(a[i] + offset);
     }
-    INGOT_UNROLL for (int q = 0; q < bits; q++) {
-      CODES_I w[CODES_WIDTH], part[CODES_WIDTH];
-      INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
-        w[j] = CODES_LOAD(b + 4 * (q * INGOT_PANEL + j * CODES_LANES));
-      if (bits == 8) {
-        codes_step(rows, w, a, block * INGOT_CODES_BLOCK + 4 * q, sum);
-      } else {
-        INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) part[j] = CODES_LOW(w[j]);
-        codes_step(rows, part, a, block * INGOT_CODES_BLOCK + 4 * q, sum);
-        INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) part[j] = CODES_HIGH(w[j]);
-        codes_step(rows, part, a, block * INGOT_CODES_BLOCK + INGOT_CODES_BLOCK / 2 + 4 * q, sum);
+    do {
+      INGOT_UNROLL for (int q = 0; q < bits; q++) {
+        CODES_I w[CODES_WIDTH], part[CODES_WIDTH];
+        INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
+          w[j] = CODES_LOAD(b + 4 * (q * INGOT_PANEL + j * CODES_LANES));
+        if (bits == 8) {
+          codes_step(rows, w, a, block * INGOT_CODES_BLOCK + 4 * q, sum);
+        } else {
+          INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) part[j] = CODES_LOW(w[j]);
+          codes_step(rows, part, a, block * INGOT_CODES_BLOCK + 4 * q, sum);
+          INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) part[j] = CODES_HIGH(w[j]);
+          codes_step(rows, part, a, block * INGOT_CODES_BLOCK + INGOT_CODES_BLOCK / 2 + 4 * q, sum);
+        }
       }
-    }
+      b += INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8;
+    } while (++block < stop);
     INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) {
-      const CODES_F scale = CODES_SCALES((const uint16_t *)scales + j * CODES_LANES);
+      const CODES_F scale = CODES_SCALES((const uint16_t *)(b - 2 * column) + j * CODES_LANES);
       if (zeros) {
-        const CODES_I zero = CODES_ZEROS(b + code_bytes + 2 * INGOT_PANEL - 3 * column + j * CODES_LANES);
+        const CODES_I zero = CODES_ZEROS(b + 2 * INGOT_PANEL - 3 * column + j * CODES_LANES);
         INGOT_UNROLL for (int i = 0; i < rows; i++)
-          sum[i][j] = CODES_LESS(sum[i][j], zero, CODES_SET(a[i] + s->offsets + 4 * block));
+          sum[i][j] = CODES_LESS(sum[i][j], zero, CODES_SET(a[i] + offset));
       }
       INGOT_UNROLL for (int i = 0; i < rows; i++)
         inner[i][j] = CODES_FMA(CODES_FLOATS(sum[i][j]), scale, inner[i][j]);
     }
-    b += block_bytes;
-    scales += block_bytes;
+    b += (2 + zeros) * INGOT_PANEL;
   }
   const int64_t at = s->steps + 4 * (s->first / CODES_BLOCKS);
   INGOT_UNROLL for (int i = 0; i < rows; i++) {
@@ -69,46 +72,34 @@ static inline __attribute__((always_inline)) void codes_body(const int rows, con
   }
 }
 
-#define CODES_INSTANCE(rows)                                                                                      \
-  static void K(codes_int8_##rows)(const codes_strip *s, int64_t column) { codes_body(rows, 8, 0, s, column); }       \
-  static void K(codes_int4_##rows)(const codes_strip *s, int64_t column) { codes_body(rows, 4, 0, s, column); }       \
-  static void K(codes_int8_zeros_##rows)(const codes_strip *s, int64_t column) { codes_body(rows, 8, 1, s, column); } \
-  static void K(codes_int4_zeros_##rows)(const codes_strip *s, int64_t column) { codes_body(rows, 4, 1, s, column); }
-CODES_SHAPES(CODES_INSTANCE)
-
 typedef void (*codes_tile)(const codes_strip *s, int64_t column);
 
 static inline void codes_run(codes_tile tile, const codes_strip *s) {
   for (int64_t column = 0; column < INGOT_PANEL; column += CODES_WIDTH * CODES_LANES) tile(s, column);
 }
 
-#define CODES_ROW_int8(rows) K(codes_int8_##rows),
-#define CODES_ROW_int4(rows) K(codes_int4_##rows),
-#define CODES_ROW_int8_zeros(rows) K(codes_int8_zeros_##rows),
-#define CODES_ROW_int4_zeros(rows) K(codes_int4_zeros_##rows),
+#define CODES_INSTANCE(rows, name, ...)                                        \
+  static void K(codes_##name##_##rows)(const codes_strip *s, int64_t column) { \
+    codes_body(rows, __VA_ARGS__, s, column);                                  \
+  }
 
-void CODES_NAME(codes_tile_int8)(int64_t rows, const codes_strip *s) {
-  static const codes_tile tiles[] = {CODES_SHAPES(CODES_ROW_int8)};
-  codes_run(tiles[rows - 1], s);
-}
+#define CODES_ROW(rows, name) K(codes_##name##_##rows),
 
-void CODES_NAME(codes_tile_int4)(int64_t rows, const codes_strip *s) {
-  static const codes_tile tiles[] = {CODES_SHAPES(CODES_ROW_int4)};
-  codes_run(tiles[rows - 1], s);
-}
+#define CODES_TILE(name, ...)                                              \
+  CODES_SHAPES(CODES_INSTANCE, name, __VA_ARGS__)                          \
+  void CODES_NAME(codes_tile_##name)(int64_t rows, const codes_strip *s) { \
+    static const codes_tile tiles[] = {CODES_SHAPES(CODES_ROW, name)};     \
+    codes_run(tiles[rows - 1], s);                                         \
+  }
 
-void CODES_NAME(codes_tile_int8_zeros)(int64_t rows, const codes_strip *s) {
-  static const codes_tile tiles[] = {CODES_SHAPES(CODES_ROW_int8_zeros)};
-  codes_run(tiles[rows - 1], s);
-}
-
-void CODES_NAME(codes_tile_int4_zeros)(int64_t rows, const codes_strip *s) {
-  static const codes_tile tiles[] = {CODES_SHAPES(CODES_ROW_int4_zeros)};
-  codes_run(tiles[rows - 1], s);
-}
+#define CODES_FORMATS(X) \
+  X(int8, CODES_INT8) X(int8_zeros, CODES_INT8_ZEROS) \
+  X(int8_128, CODES_INT8_128) X(int8_128_zeros, CODES_INT8_128_ZEROS) \
+  X(int4, CODES_INT4) X(int4_zeros, CODES_INT4_ZEROS) \
+  X(int4_128, CODES_INT4_128) X(int4_128_zeros, CODES_INT4_128_ZEROS)
+CODES_FORMATS(CODES_TILE)
 
 #undef CODES_INSTANCE
-#undef CODES_ROW_int8
-#undef CODES_ROW_int4
-#undef CODES_ROW_int8_zeros
-#undef CODES_ROW_int4_zeros
+#undef CODES_ROW
+#undef CODES_TILE
+#undef CODES_FORMATS

@@ -18,12 +18,10 @@ typedef struct { const uint8_t *codes; const uint16_t *scales; const uint8_t *ze
 
 /* One column of a panel. `bits` and `zeros` are constants at every call. */
 static inline __attribute__((always_inline)) void pack_codes_column(const pack_args *g, pack_codes_source src,
-                                                                    const int bits, const int zeros, int64_t column,
-                                                                    uint8_t *panel) {
-  const int64_t code_bytes = INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8;
+                                                                    const int bits, const int zeros,
+                                                                    const int span, int64_t column, uint8_t *panel) {
   const uint32_t flip = 0x01010101u * (uint32_t)g->flip, nibbles = 0x0f0f0f0fu;
-  for (int64_t k = 0; k < g->k; k += INGOT_CODES_BLOCK, panel += codes_block_bytes(bits, zeros)) {
-    const int64_t scale = k / g->group * g->scale_k_stride;
+  for (int64_t k = 0; k < g->k; k += INGOT_CODES_BLOCK) {
     uint32_t fours[INGOT_CODES_BLOCK / 4];
     pack_codes_of(src.codes + k * g->k_stride, g->k - k, g->k_stride, (uint8_t *)fours);
     INGOT_UNROLL for (int q = 0; q < bits; q++) {
@@ -31,16 +29,21 @@ static inline __attribute__((always_inline)) void pack_codes_column(const pack_a
       if (bits == 4) four = (four & nibbles) | ((fours[q + 4] ^ flip) & nibbles) << 4;
       memcpy(panel + 4 * (q * INGOT_PANEL + column), &four, 4);
     }
-    memcpy(panel + code_bytes + 2 * column, src.scales + scale, 2);
-    if (zeros) panel[code_bytes + 2 * INGOT_PANEL + column] = (uint8_t)((src.zeros[scale] ^ g->flip) << (8 - bits));
+    panel += INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8;
+    /* A scale comes behind the last that share it. */
+    if (k + INGOT_CODES_BLOCK < g->k && (k / INGOT_CODES_BLOCK + 1) % span) continue;
+    const int64_t scale = k / g->group * g->scale_k_stride;
+    memcpy(panel + 2 * column, src.scales + scale, 2);
+    if (zeros) panel[2 * INGOT_PANEL + column] = (uint8_t)((src.zeros[scale] ^ g->flip) << (8 - bits));
+    panel += (2 + zeros) * INGOT_PANEL;
   }
 }
 
 static inline __attribute__((always_inline)) void pack_codes(const pack_args *g, const int bits, const int zeros,
-                                                             int32_t part, int32_t parts) {
+                                                             const int span, int32_t part, int32_t parts) {
   const int64_t width = g->second ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of a matrix in a panel */
   const int64_t blocks = (g->k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK;
-  const int64_t panels = (g->n + width - 1) / width, panel_bytes = blocks * codes_block_bytes(bits, zeros);
+  const int64_t panels = (g->n + width - 1) / width, panel_bytes = codes_bytes(blocks, bits, zeros, span);
   const int64_t end = part_begin(panels, part + 1, parts);
   for (int64_t i = part_begin(panels, part, parts); i < end; i++) {
     uint8_t *panel = (uint8_t *)g->dst + i * panel_bytes;
@@ -49,19 +52,26 @@ static inline __attribute__((always_inline)) void pack_codes(const pack_args *g,
       const int64_t at = j * g->n_stride, scale = j * g->scale_n_stride;
       pack_codes_source src = {(const uint8_t *)g->src + at, (const uint16_t *)g->scales + scale, NULL};
       if (zeros) src.zeros = (const uint8_t *)g->zeros + scale;
-      pack_codes_column(g, src, bits, zeros, j - i * width, panel);
+      pack_codes_column(g, src, bits, zeros, span, j - i * width, panel);
       if (!g->second) continue;
       src = (pack_codes_source){(const uint8_t *)g->second + at, (const uint16_t *)g->second_scales + scale, NULL};
       if (zeros) src.zeros = (const uint8_t *)g->second_zeros + scale;
-      pack_codes_column(g, src, bits, zeros, j - i * width + width, panel);
+      pack_codes_column(g, src, bits, zeros, span, j - i * width + width, panel);
     }
   }
 }
 
-void K(pack_int8)(const void *args, int32_t part, int32_t parts) { pack_codes(args, 8, 0, part, parts); }
+#define PACK_CODES(name, ...)                                    \
+  void K(name)(const void *args, int32_t part, int32_t parts) { \
+    pack_codes(args, __VA_ARGS__, part, parts);                 \
+  }
+PACK_CODES(pack_int8, CODES_INT8)
+PACK_CODES(pack_int8_zeros, CODES_INT8_ZEROS)
+PACK_CODES(pack_int8_128, CODES_INT8_128)
+PACK_CODES(pack_int8_128_zeros, CODES_INT8_128_ZEROS)
+PACK_CODES(pack_int4, CODES_INT4)
+PACK_CODES(pack_int4_zeros, CODES_INT4_ZEROS)
+PACK_CODES(pack_int4_128, CODES_INT4_128)
+PACK_CODES(pack_int4_128_zeros, CODES_INT4_128_ZEROS)
 
-void K(pack_int4)(const void *args, int32_t part, int32_t parts) { pack_codes(args, 4, 0, part, parts); }
-
-void K(pack_int8_zeros)(const void *args, int32_t part, int32_t parts) { pack_codes(args, 8, 1, part, parts); }
-
-void K(pack_int4_zeros)(const void *args, int32_t part, int32_t parts) { pack_codes(args, 4, 1, part, parts); }
+#undef PACK_CODES

@@ -23,7 +23,8 @@ NATIVE_ONLY = frozenset(
                           ("attention", ("", "_online")))
     for form in forms
 ) | frozenset(
-    f"gemm_{codes}_{form}" for codes in ("int8", "int4", "int8_zeros", "int4_zeros") for form in ("packed", "gated")
+    f"gemm_int{bits}{group}{zeros}_{form}"
+    for bits in (8, 4) for group in ("", "_128") for zeros in ("", "_zeros") for form in ("packed", "gated")
 ) | {"round_rows_i8", "round_image_u8", "conv2d_u8_packed"}  # fmt: skip
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"

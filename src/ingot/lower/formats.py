@@ -39,13 +39,14 @@ class Format:
     """One way to hold a matrix of floats, such as bf16: two bytes an element, by pairs of a column in panels.
 
     dtype: of arrays that hold its elements. panel: columns of a panel. stored: the block along a row of a file. packed:
-    the block along a column of a panel, [ceil(k / elements)][panel][elements]. decoder: the op that makes f32 of what
+    the block along a column of a panel, [ceil(k / elements)][panel][elements]. shared: what panels have beside so many
+    elements of a column, such as their scale. decoder: the op that makes f32 of what
     is stored; None for f32 itself. moves: ops that leave every block whole, so that they may be done before decoding.
     pack: the kernel that makes panels. products, tables: stand in the names of kernels that multiply f32 rows with
     panels, and that take rows of a table; None where there are none. dots: the family that rounds those rows, if there
     is one. scales: of elements that are codes, the dtype of their scales, an array beside theirs; in panels they lie
-    in the blocks. zeros: whether the codes have zero points beside them, which then lie there too. flip: the bits that
-    a code is xored with, to count from 0.
+    behind the codes that share them. zeros: whether the codes have zero points beside them, which then lie there too.
+    flip: the bits that a code is xored with, to count from 0.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Format:
     scales: DType | None = None
     zeros: bool = False
     flip: int = 0
+    shared: Block = Block(1, 0)
 
     def __str__(self) -> str:
         return self.name
@@ -74,8 +76,12 @@ class Format:
     @property
     def element_bytes(self) -> float:
         """Bytes of an element in panels; blocks of several may make it a fraction."""
-        return self.packed.nbytes / self.packed.elements
+        return self.packed.nbytes / self.packed.elements + self.shared.nbytes / self.shared.elements
+
+    def column_bytes(self, k: int) -> int:
+        """Bytes of a column of k elements in panels."""
+        return self.packed.size(k) + self.shared.size(k)
 
     def panel_bytes(self, k: int, n: int) -> int:
         """Bytes of the panels of a [k, n] matrix, the last of them filled up with zeros."""
-        return -(-n // self.panel) * self.panel * self.packed.size(k)
+        return -(-n // self.panel) * self.panel * self.column_bytes(k)

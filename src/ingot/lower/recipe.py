@@ -228,7 +228,7 @@ class Static:
         if self.op == format.decoder:
             types = tuple(operand.type.dtype for operand in self.inputs)
             fits = self.type.dtype is f32 and types == format.arrays and self.type.rank == 2
-            return Groups.of(self, format.packed.elements) if fits else None
+            return Groups.of(self, format.shared.elements) if fits else None
         if self.op not in format.moves:
             return None
         found = {operand.groups(format) for operand in self.inputs}
@@ -267,6 +267,7 @@ _BY_ROWS = frozenset(
         "mul",
         "neg",
         "quantize",
+        "quantize_groups",
         "reduce_max",
         "reduce_min",
         "reshape",

@@ -196,6 +196,46 @@ def fixed_steps(graph: Graph, node: Node) -> tuple[float, float] | None:
     return (float(scale.item()), float(zero.item())) if scale.dtype == np.float32 else None
 
 
+def _infer_quantize_groups(x, *, group, dtype):
+    if x.dtype not in (f32, f64) or x.rank != 2 or dtype not in (i8, i4) or group < 1:
+        raise ShapeError(f"quantize_groups: got {x} to {dtype} by {group}, expected f32 rows to i8 or i4 by 1 or more")
+    n, k = x.shape
+    return TensorType(dtype, x.shape), TensorType(f16, (n, None if k is None else -(-k // group)))
+
+
+@op(
+    computes=False,
+    outputs=2,
+    infer=_infer_quantize_groups,
+    samples=[
+        sample("x[5,96]", group=32, dtype=i8),
+        sample("x[3,70]", group=64, dtype=i4),
+        sample("x[0,32]", group=32, dtype=i8),
+    ],
+)
+def quantize_groups(x, *, group: int, dtype: DType):
+    """Codes of rows, and a scale in f16 for each group of a row's elements, the last perhaps of fewer.
+
+    Of 8 bits, the element of largest magnitude is 127 or -127. Of 4 bits it is -8, as in llama.cpp's Q4_0, which leaves
+    all sixteen codes in use. Codes are the nearest, halves to even. A group with an element that is not finite has a
+    scale of NaN; the codes of one whose scale is not finite, or 0, are 0.
+    """
+    x = x.astype(np.float32, copy=False)
+    codes, scales = np.zeros(x.shape, np.int8), []
+    for begin in range(0, x.shape[1], group):
+        part = x[:, begin : begin + group]
+        high, low = part.max(1), part.min(1)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            extreme = np.where(-low > high, low, high)
+            scale = abs(extreme) * np.float32(1 / 127) if dtype is i8 else extreme * np.float32(-1 / 8)
+            scales.append(np.where(np.isfinite(part).all(1), scale, np.float32(np.nan)).astype(np.float16))
+            wide = scales[-1].astype(np.float32)[:, None]
+            steps = np.where(np.isfinite(wide) & (wide != 0), np.rint(part / wide), np.float32(0))
+        codes[:, begin : begin + group] = np.clip(steps, -(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
+    held = np.stack(scales, 1) if scales else np.zeros((len(x), 0), np.float16)
+    return (codes if dtype is i8 else cast(codes, dtype=dtype)), held
+
+
 def _infer_unpack(x, *, axis, dtype):
     is_narrower = dtype.limits is not None and dtype.kind != "b" and dtype.bits < x.dtype.bits
     if x.dtype.kind not in "iu" or not is_narrower:

@@ -11,7 +11,7 @@ from ingot.passes.fold import DECODERS
 from ingot.passes.match import same_type
 
 # What makes floats of a weight as it is stored, or codes of floats before; and how it may be moved then.
-_DECODING = DECODERS | {"abs", "cast", "greater", "mul", "neg", "quantize", "reduce_max", "reduce_min", "where"}
+_DECODING = DECODERS | {"cast", "quantize_groups"}
 _MOVES = frozenset(("permute", "reshape"))
 
 
@@ -65,7 +65,9 @@ def _stored(graph: Graph, name: str, before: Node, made: dict[str, str]) -> str:
         return name
     if name not in made:
         operands = [_stored(graph, str(operand), before, made) for operand in node.operands]
-        made[name] = graph.add(node.op.name, operands, f"{name}.early", before=before, **node.attributes).output
+        hints = [f"{output}.early" for output in node.outputs]
+        early = graph.add(node.op.name, operands, hints, before=before, **node.attributes).outputs
+        made.update(zip(node.outputs, early, strict=True))
     return made[name]
 
 

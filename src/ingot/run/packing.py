@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ingot.files import is_mapped
+from ingot.dtype import bf16
+from ingot.files import is_mapped, release
 from ingot.lower.cpu.formats import pack_fields
 from ingot.lower.formats import Format
+from ingot.lower.recipe import Static
 from ingot.run.library import load
 
 COPY_BYTES = 4 << 20  # that are packed, or copied, before the pages that they came from are let go
@@ -57,7 +59,7 @@ class Packing:
         matrices = _alike(matrices)
         axis, width = 0 if transposed else 1, format.panel // len(matrices)
         n, k = matrices[0].shape[axis], matrices[0].shape[1 - axis]
-        column_bytes = format.packed.size(k) * len(matrices)
+        column_bytes = format.column_bytes(k) * len(matrices)
         step = max(1, COPY_BYTES // (column_bytes * width)) * width
         for column in range(0, n, step):
             columns = slice(column, column + step)
@@ -85,6 +87,26 @@ class Packing:
             library.entry.ingot_pack(parts, len(self._parts), taken)
 
         return [(self._nbytes // threads, work)] * min(threads, len(self._parts))
+
+
+def quantised(value: Static, rows: slice) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the codes and the scales that `quantize_groups` makes, the op's bits; pages of a file are let go."""
+    node, source = value.node, value.source
+    assert node is not None and node.op.name == "quantize_groups"
+    if source.op == "cast" and source.source.type.dtype is bf16:
+        source = source.source
+    x = source.rows(rows) if source.node is not None else source.evaluate()[rows]
+    held = np.ascontiguousarray(x)
+    codes = np.empty(x.shape, node.dtype.numpy)
+    scales = np.empty((len(x), -(-x.shape[1] // node.group)), np.float16)
+    library = load()
+    pointers = (library.cast("void*", array.ctypes.data) for array in (held, codes, scales))
+    fields = dict(zip(("x", "codes", "scales"), pointers, strict=True))
+    sizes = {"rows": len(x), "cols": x.shape[1], "x_stride": x.shape[1], "group": node.group}
+    kind = {"bits": node.dtype.bits, "is_bf16": int(source.type.dtype is bf16)}
+    library.kernel("quantize_rows", library.isa())(library.new("quantize_args", fields | sizes | kind), 0, 1)
+    release(x)
+    return codes, scales
 
 
 def _alike(matrices: Sequence[np.ndarray]) -> Sequence[np.ndarray]:

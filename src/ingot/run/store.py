@@ -15,7 +15,7 @@ from ingot.files import mapped_files, release
 from ingot.locks import OwnedLock
 from ingot.lower.formats import Format
 from ingot.lower.recipe import Recipe, Static
-from ingot.run.packing import COPY_BYTES, Packing, Scales, pack_panels
+from ingot.run.packing import COPY_BYTES, Packing, Scales, pack_panels, quantised
 
 _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
@@ -136,14 +136,14 @@ class WeightStore:
         for value in recipe.value.side_by_side(axis, format.panel):
             n = value.dims[axis]
             if value.node is None:
-                packing.add(format, [value.evaluate()], packed[start * format.packed.size(k) :], axis == 0)
+                packing.add(format, [value.evaluate()], packed[start * format.column_bytes(k) :], axis == 0)
                 start += n
                 continue
-            is_large = value.is_divisible and n * format.packed.size(k) > _LARGE_BYTES
+            is_large = value.is_divisible and n * format.column_bytes(k) > _LARGE_BYTES
             step = _whole(-(-n // self.threads), format.panel) if is_large else max(n, 1)
             for column in range(0, n, step):
                 width = min(step, n - column)
-                begin = (start + column) * format.packed.size(k)
+                begin = (start + column) * format.column_bytes(k)
                 here = packed[begin : begin + format.panel_bytes(k, width)]
                 work = partial(_pack_columns, format, value, column, column + width, here, axis)
                 yield here.nbytes, work
@@ -153,7 +153,7 @@ class WeightStore:
         """Packs columns of both halves side by side; parts of large ones on their own."""
         axis = 0 if recipe.transposed else 1
         format, half = recipe.panels, recipe.shape[axis] // 2
-        column_bytes = format.packed.size(recipe.shape[1 - axis])
+        column_bytes = format.column_bytes(recipe.shape[1 - axis])
         halves = recipe.value.halves(axis)
         if all(value.node is None for value, _ in halves):
             matrices = [value.evaluate()[_range(start, start + half, axis)] for value, start in halves]
@@ -171,7 +171,7 @@ class WeightStore:
         """Packs codes and what lies beside them, some columns of a matrix or of both halves at a time."""
         axis = 0 if recipe.transposed else 1
         format, n = recipe.panels, recipe.shape[axis]
-        column_bytes = format.packed.size(recipe.shape[1 - axis])
+        column_bytes = format.column_bytes(recipe.shape[1 - axis])
         if recipe.layout == "gate_panels":
             halves = list(zip(*(part.halves(axis) for part in recipe.parts), strict=True))
             matrices, widths, beside = [halves], [n // 2], 2
@@ -200,6 +200,11 @@ def _pack_codes(recipe: Recipe, matrices: Sequence[_Codes], column: int, count: 
     axis, read = 0 if recipe.transposed else 1, []
     made: list[list[np.ndarray]] = [[] for _ in recipe.parts]
     for parts in matrices:
+        if axis == 0 and parts[0][0].op == "quantize_groups":
+            first = parts[0][1] + column
+            for arrays, array in zip(made, quantised(parts[0][0], slice(first, first + count)), strict=True):
+                arrays.append(array)
+            continue
         known: dict[Static, np.ndarray] = {}
         for (part, start), arrays in zip(parts, made, strict=True):
             if axis == 0 and part.is_by_rows:
@@ -225,7 +230,7 @@ def _range(begin: int, end: int, axis: int) -> tuple[slice, ...]:
 def _pack_columns(format: Format, value: Static, begin: int, end: int, packed: np.ndarray, axis: int) -> None:
     """Packs a range of columns; where parts of it can be had, some at a time, so that casts are never whole."""
     k = value.dims[1 - axis]
-    column_bytes = format.packed.size(k)
+    column_bytes = format.column_bytes(k)
     step = max(1, COPY_BYTES // (column_bytes * format.panel)) * format.panel if k else max(1, end - begin)
     if not value.is_divisible:
         step = max(1, end - begin)
@@ -241,7 +246,7 @@ def _pack_halves(format: Format, halves: list[tuple[Static, int]], width: int, p
     """Packs `width` columns (along `axis`) of each (matrix, first column), some at a time."""
     made = {value: value.evaluate() for value, _ in halves if not value.is_divisible}
     k, half = halves[0][0].dims[1 - axis], format.panel // 2
-    column_bytes = format.packed.size(k)
+    column_bytes = format.column_bytes(k)
     step = max(1, COPY_BYTES // (2 * column_bytes * half)) * half if k else width
     for column in range(0, width, step):
         count = min(step, width - column)

@@ -25,6 +25,7 @@ GAPS = {
     "cached_attention": _CACHE,
     "decode_blocks": _BLOCKS,
     "pairwise_coupling": "iterates inside ONNX's SVMClassifier, which takes no scores",
+    "quantize_groups": "makes codes of weights as they are packed, which ONNX's quantizers make before",
     "refuse": "is an error, which ONNX cannot say",
 }
 

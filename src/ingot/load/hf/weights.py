@@ -11,7 +11,7 @@ from ingot.ir import Graph, TensorType
 from ingot.load.hf.coded import coded_tensors
 from ingot.load.hf.folder import Folder
 from ingot.load.hf.template import Template
-from ingot.load.quantised import GROUPED, quantised
+from ingot.load.quantised import GROUPS, quantised
 
 _MAX_SHOWN = 40
 
@@ -51,7 +51,7 @@ class Weights:
         name = self._found(name)
         if name not in self._values:
             value = self._cast(self._load(name, shape, where))
-            if self._matrices in GROUPED and len(shape) == 2 and not self._is_of_codes(value):
+            if self._matrices in GROUPS and len(shape) == 2 and not self._is_of_codes(value):
                 value = quantised(self._graph, value, self._matrices)
             self._values[name] = value
         return self._values[name]

@@ -16,21 +16,22 @@ BF16 = Format(
     "pack_bf16", "f32_bf16", "bf16", Dots("bf16", bf16),
 )  # fmt: skip
 
-_CODES = abi.constant("INGOT_CODES_BLOCK")
+_BLOCK, _WIDE = abi.constant("INGOT_CODES_BLOCK"), abi.constant("INGOT_CODES_WIDE")
 _ROW_MOVES = frozenset(("concat", "permute", "slice"))
 
 
-def _codes(name: str, dtype: DType, zeros: bool, flip: int) -> Format:
-    """Codes in panels with a scale of f16, and perhaps a zero point, for each block of a column."""
-    block = Block(_CODES, dtype.nbytes(_CODES) + 2 + zeros)
+def _codes(dtype: DType, group: int) -> Format:
+    """Codes in panels with a scale of f16, and for unsigned ones a zero point, for so many elements of a column."""
+    zeros = dtype in (u4, u8)
+    name = f"int{dtype.bits}{f'_{group}' if group > _BLOCK else ''}{'_zeros' if zeros else ''}"
     return Format(
-        name, dtype, PANEL, Block(1, 1), block, "dequantize", _ROW_MOVES, f"pack_{name}", None, name,
-        Dots(name, i8, few=True), f16, zeros, flip,
+        name, dtype, PANEL, Block(1, 1), Block(_BLOCK, dtype.nbytes(_BLOCK)), "dequantize", _ROW_MOVES, f"pack_{name}",
+        f"f32_{name}", name, Dots(name, i8, few=True), f16, zeros, 0 if zeros else 1 << dtype.bits - 1,
+        Block(group, 2 + zeros),
     )  # fmt: skip
 
 
-INT8, INT4 = _codes("int8", i8, False, 128), _codes("int4", i4, False, 8)
-INT8_ZEROS, INT4_ZEROS = _codes("int8_zeros", u8, True, 0), _codes("int4_zeros", u4, True, 0)
+CODES = tuple(_codes(dtype, group) for group in (_BLOCK, _WIDE) for dtype in (i8, i4, u8, u4))
 
 # Integers of 8 bits that have no scale, as i8 in panels; products of integers read them.
 WHOLE_I8, WHOLE_U8 = (
@@ -39,13 +40,14 @@ WHOLE_I8, WHOLE_U8 = (
 )
 
 # The last that a matrix is stored in is taken; F32, the first, holds every matrix of floats.
-FORMATS = (F32, BF16, INT8, INT4, INT8_ZEROS, INT4_ZEROS)
+FORMATS = (F32, BF16, *CODES)
 
 
 def rounded_bytes(k: int) -> int:
     """The bytes of a row of k elements that `round_rows_i8` has rounded, up to where the next may begin."""
-    blocks, groups = -(-k // _CODES), -(-k // abi.constant("INGOT_ROUND_GROUP"))
-    return -(-(blocks * (_CODES + 4) + 4 * groups) // 64) * 64
+    group = abi.constant("INGOT_ROUND_GROUP")
+    nbytes = Block(_BLOCK, _BLOCK + 4).size(k) + Block(_WIDE, 4).size(k) + Block(group, 4).size(k)
+    return Block(64, 64).size(nbytes)
 
 
 def pack_fields(shape: Sequence[int], strides: Sequence[int], transposed: bool) -> dict[str, int | float]:

@@ -89,7 +89,7 @@ def _products(format: Format, suffix: str, *conditions: Condition, few: bool) ->
         _packed(f"gemm_{format.dots.family}_{suffix}", format, *conditions, takes, dots=format.dots)
     if format.products is None:
         return
-    if few:
+    if few and format.scales is None:  # what decodes codes is for few rows, too
         _packed(f"gemv_{format.products}_{suffix}", format, *conditions, _few_rows)
     _packed(f"gemm_{format.products}_{suffix}", format, *conditions)
 
@@ -269,7 +269,7 @@ def _experts(format: Format) -> None:
 
 
 for _format in reversed(FORMATS):
-    if _format.products is not None:
+    if _format.products is not None and _format.scales is None:
         _experts(_format)
 
 
