@@ -92,7 +92,7 @@ def test_a_binding_does_each_thing_once() -> None:
     assert len(PASSES) < done["passes/__init__.run"] < 2 * len(PASSES)
 
 
-def test_a_bound_graph_infers_what_layers_have_in_common_once() -> None:
+def test_a_bound_graph_infers_what_is_alike_in_layers_once() -> None:
     graph = encoder()
     done = calls(lambda: graph.bind({"n": SIZES[1]}))
     assert 0 < done["ingot/ir._inferred"] < len(graph) - 4 * LAYERS
