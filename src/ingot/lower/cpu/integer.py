@@ -69,7 +69,7 @@ def _channelwise(lowering: Lowering, node: Node) -> str:
     return "" if fits else f"{groups} groups of {channels} channels, expected each its own"
 
 
-_FIXED: Condition = both(_fixed_weight, _short)
+_FIXED = both(_fixed_weight, _short)
 
 
 # -- what they share ------------------------------------------------------------------------------------------
