@@ -21,7 +21,7 @@ LANGUAGE = {
     "append_keys", "append_keys_int8", "append_values", "append_values_int8", "cached_attention", "expert_matmul",
 }  # fmt: skip
 # What decodes the blocks of GGUF files: their loader alone makes these, of weights, so that nothing runs them.
-BLOCKS = {"block_codes", "decode_blocks"}
+BLOCKS = {"decode_blocks"}
 # Quantised numbers, strings, tables and trees, which run on the reference.
 TABLES = {
     "dequantize", "label_encode", "pairwise_coupling", "quantize", "regex_full_match", "string_concat",

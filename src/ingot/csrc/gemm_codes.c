@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "codes.h"
+#include "blocks.h"
 
 typedef void (*codes_tile_of)(int64_t rows, const codes_strip *s);
 
@@ -25,7 +25,7 @@ static inline void codes_panel(const gemm_args *g, codes_tile_of tile, int64_t b
     for (int64_t i = 0; i < tiles; i++) {
       const int64_t begin = part_begin(rows, (int32_t)i, (int32_t)tiles);
       const codes_strip strip = {
-        .a = a + begin * g->a_stride, .a_stride = g->a_stride, .offsets = row.offsets, .steps = row.steps,
+        .a = a + begin * g->a_stride, .a_stride = g->a_stride, .offsets = row.offsets, .steps = row.steps, .halves = row.halves,
         .first = first, .count = count, .b = b, .sums = sums + begin * INGOT_PANEL};
       if (tiles > 1) codes_expect(b + count * block_bytes, count * block_bytes, i, tiles);
       tile(part_begin(rows, (int32_t)i + 1, (int32_t)tiles) - begin, &strip);
@@ -99,4 +99,26 @@ void K(gemm_int4_zeros_gated)(const void *args, int32_t part, int32_t parts) {
   gemm_codes(args, CODES_TILE(codes_tile_int4_zeros), codes_block_bytes(4, 1), 1, part, parts);
 }
 
+/* A type of blocks. */
+#define GEMM_BLOCKS(name, type)                                                                           \
+  void K(name##_packed)(const void *args, int32_t part, int32_t parts) {                                  \
+    gemm_codes(args, CODES_TILE(blocks_tile_##type), blocks_bytes(blocks_##type()), 0, part, parts);      \
+  }                                                                                                       \
+                                                                                                          \
+  void K(name##_gated)(const void *args, int32_t part, int32_t parts) {                                   \
+    gemm_codes(args, CODES_TILE(blocks_tile_##type), blocks_bytes(blocks_##type()), 1, part, parts);      \
+  }
+
+GEMM_BLOCKS(gemm_q4_1, q4_1)
+GEMM_BLOCKS(gemm_q5_0, q5_0)
+GEMM_BLOCKS(gemm_q5_1, q5_1)
+GEMM_BLOCKS(gemm_iq4_nl, iq4_nl)
+GEMM_BLOCKS(gemm_iq4_xs, iq4_xs)
+GEMM_BLOCKS(gemm_q2_k, q2_k)
+GEMM_BLOCKS(gemm_q3_k, q3_k)
+GEMM_BLOCKS(gemm_q4_k, q4_k)
+GEMM_BLOCKS(gemm_q5_k, q5_k)
+GEMM_BLOCKS(gemm_q6_k, q6_k)
+
 #undef CODES_TILE
+#undef GEMM_BLOCKS

@@ -23,7 +23,7 @@ NATIVE_ONLY = frozenset(
                           ("attention", ("", "_online")))
     for form in forms
 ) | frozenset(
-    f"gemm_{codes}_{form}" for codes in ("int8", "int4", "int8_zeros", "int4_zeros") for form in ("packed", "gated")
+    kernel for kernel in abi.kernels() if kernel.startswith("gemm_") and "_f32_" not in kernel
 ) | {"round_rows_i8"}  # fmt: skip
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"

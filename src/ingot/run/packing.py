@@ -35,7 +35,7 @@ def pack_panels(
     """
     library = load()
     alike = _alike(matrices)
-    arguments = _arguments(alike, packed, transposed)
+    arguments = _arguments(format, alike, packed, transposed)
     if scales is not None:
         beside = [[np.ascontiguousarray(array) for array in arrays] for arrays in scales.beside]
         _set_scales(arguments, format, beside, transposed, scales.group)
@@ -56,7 +56,7 @@ class Packing:
         kernel = library.kernel(format.pack, library.isa())
         matrices = _alike(matrices)
         axis, width = 0 if transposed else 1, format.panel // len(matrices)
-        n, k = matrices[0].shape[axis], matrices[0].shape[1 - axis]
+        n, k = matrices[0].shape[axis], _elements(format, matrices[0].shape, transposed)[1 - axis]
         column_bytes = format.packed.size(k) * len(matrices)
         step = max(1, COPY_BYTES // (column_bytes * width)) * width
         for column in range(0, n, step):
@@ -66,7 +66,7 @@ class Packing:
             self._parts.append(
                 {
                     "kernel": kernel,
-                    "args": _arguments(parts, packed[column * column_bytes :], transposed),
+                    "args": _arguments(format, parts, packed[column * column_bytes :], transposed),
                     "pages": [library.cast("void*", begin) for begin, _ in pages],
                     "page_bytes": [nbytes for _, nbytes in pages],
                 }
@@ -92,16 +92,21 @@ def _alike(matrices: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
     return matrices if len({matrix.strides for matrix in matrices}) == 1 else list(map(np.ascontiguousarray, matrices))
 
 
-def _arguments(matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: bool) -> Any:
+def _arguments(format: Format, matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: bool) -> Any:
     """The argument struct, which keeps no array alive."""
     library = load()
     cast = library.cast
     src, *second = (cast("void*", matrix.ctypes.data) for matrix in matrices)
     strides = [stride // matrices[0].itemsize for stride in matrices[0].strides]
     fields = {"src": src, "dst": cast("void*", packed.ctypes.data)} | pack_fields(
-        matrices[0].shape, strides, transposed
+        _elements(format, matrices[0].shape, transposed), strides, transposed
     )
     return library.new("pack_args", fields | ({"second": second[0]} if second else {}))
+
+
+def _elements(format: Format, shape: Sequence[int], transposed: bool) -> Sequence[int]:
+    """The shape of the matrix that an array of a format holds."""
+    return (shape[0], format.columns(shape[1])) if transposed else shape
 
 
 def _set_scales(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ingot import abi
 from ingot.dtype import DType, bf16, f16, f32, i4, i8, u4, u8
 from ingot.lower.formats import Block, Dots, Format
+from ingot.ops.blocks import BLOCKS
 
 PANEL = abi.constant("INGOT_PANEL")
 
@@ -32,17 +33,29 @@ def _codes(name: str, dtype: DType, zeros: bool, flip: int) -> Format:
 INT8, INT4 = _codes("int8", i8, False, 128), _codes("int4", i4, False, 8)
 INT8_ZEROS, INT4_ZEROS = _codes("int8_zeros", u8, True, 0), _codes("int4_zeros", u4, True, 0)
 
+_AS_CODES = {"q4_0": "int4", "q8_0": "int8"}  # whose panels hold the same
+
+
+def _blocks(type: str) -> Format:
+    """Blocks of GGUF files, whose panels take as many bytes as the file."""
+    block, kernels = Block(BLOCKS[type].elements, BLOCKS[type].nbytes), _AS_CODES.get(type, type)
+    return Format(
+        type, u8, PANEL, block, block, "decode_blocks", frozenset(("concat", "slice")), f"pack_{type}", None, kernels,
+        Dots(kernels, i8, few=True), type=type,
+    )  # fmt: skip
+
+
 # The last that a matrix is stored in is taken; F32, the first, holds every matrix of floats.
-FORMATS = (F32, BF16, INT8, INT4, INT8_ZEROS, INT4_ZEROS)
+FORMATS = (F32, BF16, INT8, INT4, INT8_ZEROS, INT4_ZEROS, *map(_blocks, BLOCKS))
 
 
 def rounded_bytes(k: int) -> int:
     """The bytes of a row of k elements that `round_rows_i8` has rounded, up to where the next may begin."""
     blocks, groups = -(-k // _CODES), -(-k // abi.constant("INGOT_ROUND_GROUP"))
-    return -(-(blocks * (_CODES + 4) + 4 * groups) // 64) * 64
+    return -(-(blocks * (_CODES + 8) + 4 * groups) // 64) * 64
 
 
 def pack_fields(shape: Sequence[int], strides: Sequence[int], transposed: bool) -> dict[str, int | float]:
-    """The fields of pack_args that say how a matrix lies: [k, n], or [n, k] when transposed. strides: in elements."""
+    """The fields of pack_args that say how a matrix lies: [k, n], or [n, k] when transposed. strides: in items."""
     n, k = (0, 1) if transposed else (1, 0)
     return {"n": shape[n], "k": shape[k], "n_stride": strides[n], "k_stride": strides[k], "scale": 1.0}
