@@ -81,7 +81,10 @@ def test_rows_that_no_step_fits() -> None:
     expected, begin = row_image(x), up(x.shape[1], BLOCK) // BLOCK * (BLOCK + 4)
     steps = slice(begin, begin + 8)
     np.testing.assert_array_equal(np.delete(result, steps, 1), np.delete(expected, steps, 1))
-    np.testing.assert_array_equal(np.ascontiguousarray(result[:, steps]).view(np.float32), np.ascontiguousarray(expected[:, steps]).view(np.float32))
+    np.testing.assert_array_equal(
+        np.ascontiguousarray(result[:, steps]).view(np.float32),
+        np.ascontiguousarray(expected[:, steps]).view(np.float32),
+    )
 
 
 SHAPES = [

@@ -222,7 +222,11 @@ class Static:
         if self.node is not None and self.op == format.decoder:
             is_type = format.type is None or self.node.type == format.type
             return is_type and self.type.dtype is f32 and self.source.type.dtype is format.dtype
-        return self.op in format.moves and self._keeps_blocks(format) and all(operand.is_stored(format) for operand in self.inputs)
+        return (
+            self.op in format.moves
+            and self._keeps_blocks(format)
+            and all(operand.is_stored(format) for operand in self.inputs)
+        )
 
     def _keeps_blocks(self, format: Format) -> bool:
         """Whether a move takes no block of a row apart."""
