@@ -3,11 +3,11 @@
 Tokenizers are those of the shipped model, with every way to cut words, and small ones of SentencePiece's kind, on the
 documents and on random text. The shipped model is written as F16 by `tests/kit/gguf_models.py` and quantised by
 llama.cpp; a random one is wide enough that all its matrices become k-quants. Both engines follow the tokens that
-llama.cpp draws, so that one near-tie does not decide all that come after it. Both engines round activations to eight bits
-where weights are quantised, llama.cpp by 256 or 32 elements, as the type is: a step whose two best logits, llama.cpp's
-own, differ by less than TIE is a near-tie and does not count. In f32, logits are measured beside llama.cpp on the same
-file decoded to F32 by itself, where it rounds nothing but the cache. Tokens of a random model say little, and only its
-logits must agree.
+llama.cpp draws, so that one near-tie does not decide all that come after it. Both engines round activations to eight
+bits where weights are quantised, llama.cpp by 256 or 32 elements, as the type is: a step whose two best logits,
+llama.cpp's own, differ by less than TIE is a near-tie and does not count. In f32, logits are measured beside llama.cpp
+on the same file decoded to F32 by itself, where it rounds nothing but the cache. Tokens of a random model say little,
+and only its logits must agree.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """`make bench-llm`: a language model on Ingot and on llama.cpp, into benchmarks/llm.md; with options, printed.
 
-`python -m benchmarks.llm [--precision f32|bf16|int8|int4|q4_0|q4_k_m] [--rounds N] [--threads N] [--engines a,b] [--folder DIR]`.
+`python -m benchmarks.llm [--precision f32|bf16|int8|int4|q4_0|q4_k_m] [--rounds N] [--threads N] [--engines a,b]
+[--folder DIR]`.
 The models are written into the folder when they are not there, 6 GB for all precisions.
 """
 

@@ -3,8 +3,8 @@
 Llama-shaped, of Qwen2.5-0.5B's size with a vocabulary of 32000: as a Hugging Face folder and as GGUF, the matrices in
 f32 or in bf16 (those of f32, rounded), and as GGUF in Q8_0 and Q4_0, those of bf16 quantised: int8 and int4, which
 Ingot makes of the folder in bf16; and as files that llama.cpp's quantiser makes and both engines read: q4_0 and q4_k_m,
-where rows that are no whole blocks of Q4_K become Q5_0. The output projection has weights of its own: were it the token embedding, such
-a model would answer each token with itself.
+where rows that are no whole blocks of Q4_K become Q5_0. The output projection has weights of its own: were it the token
+embedding, such a model would answer each token with itself.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Products of rows that are rounded to int8 with blocks of GGUF files: every kernel against its definition, of numbers that
-the `gguf` package decodes; sums of integers are exact and floats have one order.
+"""Products of rows that are rounded to int8 with blocks of GGUF files: every kernel against its definition, of numbers
+that the `gguf` package decodes; sums of integers are exact and floats have one order.
 """
 
 import gguf
@@ -12,7 +12,7 @@ from ingot.dtype import f32
 from ingot.ops.blocks import BLOCKS, decode_blocks
 from kernel_calls import ISAS, at_page_end, blank, every, run, ways
 from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, random
-from rounded_rows import GROUP, fused, row_bytes, row_image, rounded, up
+from rounded_rows import GROUP, fused, rounded, row_bytes, row_image, up
 
 pytestmark = pytest.mark.native
 

@@ -9,7 +9,7 @@ import pytest
 
 from kernel_calls import ISAS, at_page_end, blank, element_strides, every, run, ways
 from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, random
-from rounded_rows import BLOCK, GROUP, fused, row_bytes, row_image, rounded, up
+from rounded_rows import BLOCK, GROUP, fused, rounded, row_bytes, row_image, up
 
 pytestmark = pytest.mark.native
 

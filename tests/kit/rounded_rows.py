@@ -15,7 +15,7 @@ def up(n: int, unit: int) -> int:
 
 def row_bytes(k: int) -> int:
     blocks = up(k, BLOCK) // BLOCK
-    return blocks * BLOCK + 8 * blocks + 4 * (up(k, GROUP) // GROUP)
+    return blocks * BLOCK + 8 * blocks + 2 * up(blocks, 2) + 4 * (up(k, GROUP) // GROUP)
 
 
 def rounded(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -37,8 +37,10 @@ def row_image(x: np.ndarray) -> np.ndarray:
     """The bytes of rounded rows."""
     codes, steps = rounded(x)
     sums = codes.reshape(len(x), codes.shape[1] // BLOCK, BLOCK).sum(2).astype(np.int32) * -128
+    wholes = np.zeros((len(x), up(codes.shape[1] // BLOCK, 2)), np.int16)
+    wholes[:, : codes.shape[1] // BLOCK] = sums // -128
     halves = codes.reshape(len(x), codes.shape[1] // 16, 16).sum(2).astype(np.int16)
-    parts = [np.ascontiguousarray(part).view(np.uint8) for part in (codes.astype(np.int8), sums, steps, halves)]
+    parts = [np.ascontiguousarray(part).view(np.uint8) for part in (codes.astype(np.int8), sums, steps, halves, wholes)]
     return np.concatenate(parts, axis=1)
 
 

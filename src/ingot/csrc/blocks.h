@@ -14,11 +14,12 @@
 #define BLOCKS_HALVES 5  /* six bits less 32: two bytes of upper ones behind four of lower ones */
 
 /* A type. In the file a block of `elements` has, from byte on: `low`, the lower four bits of its codes (two, where a
- * code has fewer than four bits), of every low_width bytes first the lowest field of each, then those above; `high`, the
- * other bits likewise; `d` and `m`, its f16; `scales`. A number is d * scale * (code - offset) - m * min, + m where the
- * block has one scale; codes with steps stand for blocks_steps - 128. A panel has `scale_bytes` of scales of each
- * column, by fours and then by pairs, f16 d, f16 m, then `bits` words for each 32 elements of a column: four of lower
- * halves (two of lower quarters), whose bytes are four elements side by side, then of the other bits. */
+ * code has fewer than four), of every low_width bytes first the lowest field of each, then those above; `high`, the
+ * other bits likewise; `d` and `m`, its f16; `scales`, one for each `part` elements. A number is
+ * d * scale * (code - offset) - m * min, or d * (code - offset) + m where the block has one scale; codes with steps
+ * stand for blocks_steps. A panel has, for each block of its columns, `scale_bytes` of scales, by fours and then by
+ * pairs, f16 d, f16 m, then `bits` words for each 32 elements of a column: four of lower halves of codes (two of lower
+ * quarters), whose bytes are four elements side by side, then those of the other bits. */
 typedef struct {
   int elements, nbytes, bits, part, offset, steps;
   int low, low_width, high, high_width;
@@ -87,7 +88,9 @@ static inline int blocks_low_bits(const blocks_type t) { return t.bits < 4 ? 2 :
 static inline int64_t blocks_head(const blocks_type t) { return INGOT_PANEL * (t.scale_bytes + 2 + 2 * t.has_m); }
 
 /* The bytes of a panel for each INGOT_CODES_BLOCK elements of k. */
-static inline int64_t blocks_bytes(const blocks_type t) { return INGOT_PANEL * t.nbytes * INGOT_CODES_BLOCK / t.elements; }
+static inline int64_t blocks_bytes(const blocks_type t) {
+  return INGOT_PANEL * t.nbytes * INGOT_CODES_BLOCK / t.elements;
+}
 
 /* A tile of 1 <= rows <= CODES_ROWS, as codes.h has those of codes. */
 void K(blocks_tile_q4_1)(int64_t rows, const codes_strip *s);

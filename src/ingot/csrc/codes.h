@@ -15,14 +15,15 @@
 #define CODES_BLOCKS (INGOT_ROUND_GROUP / INGOT_CODES_BLOCK) /* of a strip: those whose rows share a step */
 
 /* Where a rounded row has what; see round_rows_args. */
-typedef struct { int64_t blocks, offsets, steps, halves, bytes; } codes_row;
+typedef struct { int64_t blocks, offsets, steps, halves, wholes, bytes; } codes_row;
 
 static inline codes_row codes_row_of(int64_t k) {
   codes_row r = {.blocks = (k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK};
   r.offsets = r.blocks * INGOT_CODES_BLOCK;
   r.steps = r.offsets + 4 * r.blocks;
   r.halves = r.steps + 4 * ((r.blocks + CODES_BLOCKS - 1) / CODES_BLOCKS);
-  r.bytes = r.halves + 4 * r.blocks;
+  r.wholes = r.halves + 4 * r.blocks;
+  r.bytes = r.wholes + 2 * r.blocks + 2 * (r.blocks % 2);
   return r;
 }
 
@@ -30,7 +31,7 @@ static inline codes_row codes_row_of(int64_t k) {
  * count) of one group of the rows. a: the rounded rows; b: the blocks of one panel, from `first` on. */
 typedef struct {
   const int8_t *a;
-  int64_t a_stride, offsets, steps, halves;
+  int64_t a_stride, offsets, steps, halves, wholes;
   int64_t first, count;
   const uint8_t *b;
   float *sums; /* [rows][32] */

@@ -25,8 +25,9 @@ static inline void codes_panel(const gemm_args *g, codes_tile_of tile, int64_t b
     for (int64_t i = 0; i < tiles; i++) {
       const int64_t begin = part_begin(rows, (int32_t)i, (int32_t)tiles);
       const codes_strip strip = {
-        .a = a + begin * g->a_stride, .a_stride = g->a_stride, .offsets = row.offsets, .steps = row.steps, .halves = row.halves,
-        .first = first, .count = count, .b = b, .sums = sums + begin * INGOT_PANEL};
+        .a = a + begin * g->a_stride, .a_stride = g->a_stride, .offsets = row.offsets, .steps = row.steps,
+        .halves = row.halves, .wholes = row.wholes, .first = first, .count = count, .b = b,
+        .sums = sums + begin * INGOT_PANEL};
       if (tiles > 1) codes_expect(b + count * block_bytes, count * block_bytes, i, tiles);
       tile(part_begin(rows, (int32_t)i + 1, (int32_t)tiles) - begin, &strip);
     }

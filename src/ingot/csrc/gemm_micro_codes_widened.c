@@ -1,5 +1,5 @@
-/* gemm_micro_codes_widened.c: codes_tile and blocks_tile where there are no dot products of int8: codes become int16, whose products
- * AVX2 sums in pairs. */
+/* gemm_micro_codes_widened.c: codes_tile and blocks_tile where there are no dot products of int8: codes become int16,
+ * whose products AVX2 sums in pairs. */
 #include <string.h>
 
 #include "blocks.h"
@@ -90,7 +90,8 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define BLOCKS_W widened_words
 #define BLOCKS_S widened_signed
 #define BLOCKS_LOAD16(p) _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p)))
-#define BLOCKS_STEPS(w) _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)blocks_steps)), w)
+#define BLOCKS_STEPS(w) \
+  _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)blocks_steps)), w)
 #define BLOCKS_DOT(sum, w, p) \
   _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, CODES_SET(p)), _mm256_set1_epi16(1)))
 #define BLOCKS_PAIR(w, i, j)                                                                                       \

@@ -55,17 +55,14 @@ static inline __attribute__((always_inline)) BLOCKS_W blocks_of(const blocks_typ
   return mins ? blocks_mins(t.held, w, j) : blocks_scales(t.held, w, j);
 }
 
-/* The sum of what multiplies each 16 elements of a row, signed bytes by fours, x the sum of these. */
+/* The sum of what multiplies each part of a row, signed bytes by fours, x the sum of the part. */
 static inline __attribute__((always_inline)) CODES_I blocks_beside(const blocks_type t, const BLOCKS_W fours[],
                                                                    const int8_t *sums) {
   CODES_I total = CODES_NONE();
-  INGOT_UNROLL for (int n = 0; n < 256 / t.part; n++) {
+  INGOT_UNROLL for (int n = 0; n < 256 / t.part; n += 4) {
     const CODES_I four = (CODES_I)fours[n / 4];
-    if (t.part == 32)
-      total = BLOCKS_PAIRS(total, n % 4 == 0 ? BLOCKS_PAIR(four, 0, 0) : n % 4 == 1 ? BLOCKS_PAIR(four, 1, 1)
-                                  : n % 4 == 2 ? BLOCKS_PAIR(four, 2, 2) : BLOCKS_PAIR(four, 3, 3), sums + 4 * n);
-    else if (n % 2 == 0)
-      total = BLOCKS_PAIRS(total, n % 4 == 0 ? BLOCKS_PAIR(four, 0, 1) : BLOCKS_PAIR(four, 2, 3), sums + 2 * n);
+    total = BLOCKS_PAIRS(total, BLOCKS_PAIR(four, 0, 1), sums + 2 * n);
+    total = BLOCKS_PAIRS(total, BLOCKS_PAIR(four, 2, 3), sums + 2 * n + 4);
   }
   return total;
 }
@@ -109,13 +106,15 @@ static inline __attribute__((always_inline)) void blocks_body(const int rows, co
     const int takes = t.has_m || (t.offset && !t.steps);
     BLOCKS_W beside[4];
     CODES_F m = CODES_ZERO();
-    if (t.has_m) m = CODES_MUL(CODES_SCALES((const uint16_t *)halves + INGOT_PANEL + j * CODES_LANES), CODES_SPREAD(-1.0f));
+    if (t.has_m)
+      m = CODES_MUL(CODES_SCALES((const uint16_t *)halves + INGOT_PANEL + j * CODES_LANES), CODES_SPREAD(-1.0f));
     if (takes)
       INGOT_UNROLL for (int n = 0; n < fours; n++)
         beside[n] = blocks_of(t, s->b, column + j * CODES_LANES, n, t.has_m);
     INGOT_UNROLL for (int i = 0; i < rows; i++) {
       CODES_I taken = CODES_NONE();
-      if (takes) taken = blocks_beside(t, beside, r.a[i] + s->halves + 4 * s->first);
+      if (takes)
+        taken = blocks_beside(t, beside, r.a[i] + (t.part == 32 ? s->wholes + 2 * s->first : s->halves + 4 * s->first));
       if (takes && !t.has_m) total[i][j] = (CODES_I)((BLOCKS_W)total[i][j] - (BLOCKS_W)taken * (uint32_t)t.offset);
       group[i][j] = CODES_MUL(CODES_FLOATS(total[i][j]), d);
       if (t.has_m) group[i][j] = CODES_FMA(CODES_FLOATS(taken), m, group[i][j]);

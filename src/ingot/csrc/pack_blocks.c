@@ -12,7 +12,8 @@ static inline __attribute__((always_inline)) void blocks_fields(const uint8_t *b
   }
 }
 
-static inline __attribute__((always_inline)) void blocks_fill(const blocks_type t, const uint8_t *block, uint8_t *codes) {
+static inline __attribute__((always_inline)) void blocks_fill(const blocks_type t, const uint8_t *block,
+                                                              uint8_t *codes) {
   const int low = blocks_low_bits(t);
   memset(codes, 0, (size_t)t.elements);
   blocks_fields(block + t.low, t.elements, t.low_width, low, 0, codes);
@@ -54,8 +55,9 @@ static inline __attribute__((always_inline)) void blocks_pack(const blocks_type 
 typedef void (*blocks_packer)(const uint8_t *block, int64_t column, uint8_t *panel);
 
 /* elements, nbytes: of a block, which takes as many bytes of each column of a panel. */
-static inline __attribute__((always_inline)) void blocks_panels(const pack_args *g, const int elements, const int nbytes,
-                                                                blocks_packer pack, int32_t part, int32_t parts) {
+static inline __attribute__((always_inline)) void blocks_panels(const pack_args *g, const int elements,
+                                                                const int nbytes, blocks_packer pack, int32_t part,
+                                                                int32_t parts) {
   const int64_t width = g->second ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of a matrix in a panel */
   const int64_t blocks = g->k / elements, panels = (g->n + width - 1) / width, block_bytes = INGOT_PANEL * nbytes;
   const int64_t end = part_begin(panels, part + 1, parts);

@@ -6,8 +6,11 @@
 
 static inline vf round_load(const float *x, int64_t lanes) { return lanes < 16 ? v_load_n(x, lanes) : v_load(x); }
 
-/* One group of a row: its codes, and the sums of their blocks and of the halves of these. Returns its step. */
-static inline float round_group(const float *x, int64_t count, int8_t *codes, int8_t *offsets, int8_t *halves) {
+/* One group of a row, from element `first` on: its codes, and the sums of their blocks and of the halves of these.
+ * Returns its step. */
+static inline float round_group(const float *x, int64_t count, const codes_row *row, int64_t first, int8_t *to) {
+  int8_t *codes = to + first, *offsets = to + row->offsets + first / 8;
+  int8_t *halves = to + row->halves + first / 8, *wholes = to + row->wholes + first / 16;
   vf largest = v_set(0.0f), invalid = v_set(0.0f);
   for (int64_t j = 0; j < count; j += 16) {
     const vf v = round_load(x + j, count - j);
@@ -27,7 +30,9 @@ static inline float round_group(const float *x, int64_t count, int8_t *codes, in
       sum += half;
     }
     const int32_t offset = -128 * sum;
+    const int16_t whole = (int16_t)sum;
     memcpy(offsets + j / 8, &offset, sizeof offset);
+    memcpy(wholes + j / 16, &whole, sizeof whole);
   }
   return none == 0.0f ? most / 127.0f : none;
 }
@@ -41,8 +46,8 @@ void K(round_rows_i8)(const void *args, int32_t part, int32_t parts) {
     const int64_t r = i / groups, group = i % groups, first = group * INGOT_ROUND_GROUP;
     const int64_t count = g->cols - first < INGOT_ROUND_GROUP ? g->cols - first : INGOT_ROUND_GROUP;
     int8_t *to = (int8_t *)g->out + r * g->out_stride;
-    const float step = round_group(g->x + r * g->x_stride + first, count, to + first,
-                                   to + row.offsets + first / 8, to + row.halves + first / 8);
+    const float step = round_group(g->x + r * g->x_stride + first, count, &row, first, to);
     memcpy(to + row.steps + 4 * group, &step, sizeof step);
+    if (group == groups - 1 && row.blocks % 2) memset(to + row.bytes - 2, 0, 2);
   }
 }

@@ -74,7 +74,7 @@ def kind_of(folder: Folder) -> str:
 
 
 def longest_context(folder: Folder) -> int:
-    """The positions that a folder's model has, as far as they can be planned for. Raises LoadError, UnsupportedError."""
+    """The positions that a model has, as far as they can be planned for. Raises LoadError, UnsupportedError."""
     return min(_described(folder)[1].values["context"], MAX_CONTEXT)
 
 

@@ -52,7 +52,7 @@ FORMATS = (F32, BF16, INT8, INT4, INT8_ZEROS, INT4_ZEROS, *map(_blocks, BLOCKS))
 def rounded_bytes(k: int) -> int:
     """The bytes of a row of k elements that `round_rows_i8` has rounded, up to where the next may begin."""
     blocks, groups = -(-k // _CODES), -(-k // abi.constant("INGOT_ROUND_GROUP"))
-    return -(-(blocks * (_CODES + 8) + 4 * groups) // 64) * 64
+    return -(-(blocks * (_CODES + 8) + 2 * blocks + 2 * (blocks % 2) + 4 * groups) // 64) * 64
 
 
 def pack_fields(shape: Sequence[int], strides: Sequence[int], transposed: bool) -> dict[str, int | float]:
