@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import tracemalloc
 from pathlib import Path
@@ -186,6 +187,17 @@ def test_the_shipped_model(tiny: Path) -> None:
     messages = [{"role": "user", "content": "import os"}]
     assert file.chat(messages, max_tokens=20) == folder.chat(messages, max_tokens=20)
     assert fit(tiny) == fit(TINY_LM)
+
+
+def test_pages_of_a_file_are_let_go(tmp_path: Path) -> None:
+    """Those of rows that are put into another order, too: panels and file are not in memory together."""
+    random_llama(tmp_path / "folder", hidden_size=1024, intermediate_size=256, num_hidden_layers=3)
+    path = tmp_path / "model.gguf"
+    write_gguf(tmp_path / "folder", path, stored_as("q8_0"))
+    llm = ingot.LLM(path, context=16)
+    entries = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)
+    (resident,) = (int(re.search(r"Rss: +(\d+)", entry)[1]) for entry in entries if f"{path}\n" in entry)  # type: ignore[index]
+    assert path.stat().st_size > 5 << 20 and resident < 1024 and llm.context == 16
 
 
 def test_a_context_beyond_what_can_be_planned(tmp_path: Path) -> None:

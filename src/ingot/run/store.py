@@ -235,6 +235,9 @@ def _pack_columns(format: Format, value: Static, begin: int, end: int, packed: n
         here = packed[(column - begin) * column_bytes :][: format.panel_bytes(k, stop - column)]
         pack_panels(format, [data], here, axis == 0)
         release(data)
+    if not value.is_divisible:
+        for source in value.sources():  # what it was made of whole
+            release(source.evaluate())
 
 
 def _pack_halves(format: Format, halves: list[tuple[Static, int]], width: int, packed: np.ndarray, axis: int) -> None:
