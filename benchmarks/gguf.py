@@ -3,10 +3,11 @@
 Tokenizers are those of the shipped model, with every way to cut words, and small ones of SentencePiece's kind, on the
 documents and on random text. The shipped model is written as F16 by `tests/kit/gguf_models.py` and quantised by
 llama.cpp; a random one is wide enough that all its matrices become k-quants. Both engines follow the tokens that
-llama.cpp draws, so that one near-tie does not decide all that come after it. llama.cpp rounds activations to eight bits
-where weights are quantised: a step whose two best logits differ by less than TIE is a near-tie and does not count. What
-remains is measured beside llama.cpp on the same file decoded to F32 by itself, where it rounds nothing but the cache.
-Tokens of a random model say little, and only its logits must agree.
+llama.cpp draws, so that one near-tie does not decide all that come after it. Both engines round activations to eight
+bits where weights are quantised, llama.cpp by 256 or 32 elements, as the type is: a step whose two best logits,
+llama.cpp's own, differ by less than TIE is a near-tie and does not count. In f32, logits are measured beside llama.cpp
+on the same file decoded to F32 by itself, where it rounds nothing but the cache. Tokens of a random model say little,
+and only its logits must agree.
 """
 
 from __future__ import annotations
@@ -144,7 +145,8 @@ def compared(path: Path) -> dict[str, Any]:
     """Steps of both engines on a file, and how far their logits are apart, on it and as llama.cpp decodes it to F32."""
     plain = path.with_name("F32.gguf")
     quantised(path, plain, 0)
-    same, decoded, own = LlamaCpp(path), LlamaCpp(plain), LLM(path, precision="f32", context=CONTEXT)
+    same, decoded = LlamaCpp(path), LlamaCpp(plain)
+    own, unrounded = LLM(path, context=CONTEXT), LLM(path, precision="f32", context=CONTEXT)
     equal = ties = others = 0
     errors: list[tuple[float, float]] = []
     for prompt in PROMPTS:
@@ -152,7 +154,10 @@ def compared(path: Path) -> dict[str, Any]:
         tokens, logits = same.follow(ids)
         exact = decoded.follow(ids, tokens)[1]
         ours = own.logits(ids + tokens[:-1])[len(ids) - 1 :]
-        errors.append((_distance(ours, logits), _distance(ours, exact)))
+        in_f32 = unrounded.logits(ids + tokens[:-1])[len(ids) - 1 :]
+        errors.append(
+            (_distance(ours, logits), _distance(ours, exact), _distance(logits, exact), _distance(in_f32, exact))
+        )
         second, first = np.partition(logits, -2)[:, -2:].T
         is_tie = first - second < TIE * logits.std(1)
         is_equal = ours.argmax(1) == tokens
@@ -161,8 +166,9 @@ def compared(path: Path) -> dict[str, Any]:
         others += int((~is_equal & ~is_tie).sum())
     same.close()
     decoded.close()
-    error, exactly = np.mean(errors, 0)
-    return {"equal": equal, "near-ties": ties, "others": others, "error": float(error), "exactly": float(exactly)}
+    names = ("apart", "own error", "their error", "exactly")
+    found = {"equal": equal, "near-ties": ties, "others": others, "precision": own.options.precision}
+    return found | dict(zip(names, map(float, np.mean(errors, 0)), strict=True))
 
 
 def _distance(ours: np.ndarray, theirs: np.ndarray) -> float:
@@ -191,8 +197,10 @@ def main() -> None:
 
 def compared_mixtures(source: Path, folder: Path) -> bool:
     """Prints a table; whether a token differs."""
-    print("| mixture | types | equal | near-ties | others | logits apart | decoded to F32 |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| mixture | types | precision | equal | near-ties | others | logits apart | to F32: own | theirs | own f32 |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
     f16, failed = folder / "F16.gguf", False
     if not (source / "tokenizer.json").exists():
         write_folder(source, (TINY_LM / "tokenizer.json").read_text())
@@ -203,8 +211,8 @@ def compared_mixtures(source: Path, folder: Path) -> bool:
             quantised(f16, path, mixture)
         found = compared(path)
         failed |= (found["others"] > 0 and source == TINY_LM) or found["exactly"] > EXACT
-        row = " | ".join(str(found[key]) for key in ("equal", "near-ties", "others"))
-        row += f" | {found['error']:.1e} | {found['exactly']:.1e}"
+        row = " | ".join(str(found[key]) for key in ("precision", "equal", "near-ties", "others"))
+        row += "".join(f" | {found[key]:.1e}" for key in ("apart", "own error", "their error", "exactly"))
         print(f"| {name} | {types_of(path)} | {row} |", flush=True)
     return failed
 

@@ -142,7 +142,7 @@ class Ingot:
         from ingot import LLM
 
         hf, _ = llm_model.paths(folder, precision)
-        self.model = LLM(hf, context=CHUNK * 2, threads=threads, precision=precision)
+        self.model = LLM(hf, context=CHUNK * 2, threads=threads, precision=None if hf.is_file() else precision)
 
     def setting(self, measure: str) -> str:
         return ""
@@ -181,7 +181,7 @@ class Read:
         from ingot.run.library import load
         from ingot.run.probe import Probe
 
-        self.probe = Probe("probe_read_f32", load().isa(), threads, nbytes=llm_model.streamed_bytes(precision))
+        self.probe = Probe("probe_read_f32", load().isa(), threads, nbytes=llm_model.streamed_bytes(folder, precision))
 
     def setting(self, measure: str) -> str:
         return ""

@@ -1,13 +1,15 @@
-"""One language model with random weights in six files: `python -m benchmarks.llm_model FOLDER PRECISION`.
+"""One language model with random weights in several files: `python -m benchmarks.llm_model FOLDER PRECISION`.
 
 Llama-shaped, of Qwen2.5-0.5B's size with a vocabulary of 32000: as a Hugging Face folder and as GGUF, the matrices in
 f32 or in bf16 (those of f32, rounded), and as GGUF in Q8_0 and Q4_0, those of bf16 quantised: int8 and int4, which
-Ingot makes of the folder in bf16. The output projection has weights of its own: were it the token embedding, such
-a model would answer each token with itself.
+Ingot makes of the folder in bf16; and as files that llama.cpp's quantiser makes and both engines read: q4_0 and q4_k_m,
+where rows that are no whole blocks of Q4_K become Q5_0. The output projection has weights of its own: were it the token
+embedding, such a model would answer each token with itself.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import sys
@@ -23,6 +25,7 @@ ROPE_THETA, NORM_EPS = 1e6, 1e-6
 SEED = 4
 ITEMSIZE = {"f32": 4, "bf16": 2, "int8": 34 / 32, "int4": 18 / 32}
 QUANTISED = {"int8": "Q8_0", "int4": "Q4_0"}
+MIXTURES = {"q4_0": 2, "q4_k_m": 15}  # of types, by llama.cpp's numbers
 
 # Of a layer: Hugging Face's name, GGUF's name, shape.
 MATRICES = (
@@ -62,9 +65,14 @@ CONFIG = {
 }
 
 
-def streamed_bytes(precision: str) -> int:
+def streamed_bytes(folder: Path, precision: str) -> int:
     """Bytes of weights that a token's computation must read: every matrix once. The rest is below 1 %."""
-    return int(MATRIX_PARAMETERS * ITEMSIZE[precision])
+    if precision in ITEMSIZE:
+        return int(MATRIX_PARAMETERS * ITEMSIZE[precision])
+    from ingot.load.gguf import read_gguf
+
+    tensors = read_gguf(paths(folder, precision)[1]).tensors.values()
+    return sum(tensor.nbytes for tensor in tensors if len(tensor.shape) == 2 and tensor.name != "token_embd.weight")
 
 
 def weights() -> Iterator[tuple[str, str, np.ndarray]]:
@@ -102,7 +110,9 @@ def stored(tensor: np.ndarray, precision: str) -> np.ndarray:
 
 
 def paths(folder: Path, precision: str) -> tuple[Path, Path]:
-    """Where the Hugging Face folder and the GGUF file lie."""
+    """Where the Hugging Face folder and the GGUF file lie, which are one for a mixture."""
+    if precision in MIXTURES:
+        return (folder / f"llama-{precision}.gguf",) * 2
     return folder / f"llama-{'bf16' if precision in QUANTISED else precision}", folder / f"llama-{precision}.gguf"
 
 
@@ -151,8 +161,24 @@ def write_gguf(tensors: dict[str, np.ndarray], path: Path, precision: str) -> No
     writer.close()
 
 
+def write_mixture(folder: Path, mixture: str) -> None:
+    """A file that llama.cpp quantises from the one in bf16."""
+    import llama_cpp
+
+    source, target = paths(folder, "bf16")[1], paths(folder, mixture)[1]
+    if not source.exists():
+        write(folder, "bf16")
+    options = llama_cpp.llama_model_quantize_default_params()
+    options.ftype, options.nthread = MIXTURES[mixture], 2
+    if llama_cpp.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(options)):
+        sys.exit(f"llama.cpp cannot quantise to {target}")
+
+
 def write(folder: Path, precision: str) -> None:
     """Both files of one precision; the Hugging Face folder's config.json comes last and says that all is there."""
+    if precision in MIXTURES:
+        write_mixture(folder, precision)
+        return
     hf, gguf = paths(folder, precision)
     hf.mkdir(parents=True, exist_ok=True)
     both = [(name, gguf_name, stored(tensor, precision)) for name, gguf_name, tensor in weights()]

@@ -21,7 +21,7 @@ LANGUAGE = {
     "append_keys", "append_keys_int8", "append_values", "append_values_int8", "cached_attention", "expert_matmul",
 }  # fmt: skip
 # What decodes the blocks of GGUF files, and makes codes: loaders alone make these, of weights, so nothing runs them.
-BLOCKS = {"block_codes", "decode_blocks", "quantize_groups"}
+BLOCKS = {"decode_blocks", "quantize_groups"}
 # Quantised numbers, strings, tables and trees, which run on the reference.
 TABLES = {
     "dequantize", "label_encode", "pairwise_coupling", "quantize", "regex_full_match", "string_concat",

@@ -26,6 +26,7 @@ from ingot.files import MappedFile, write_arrays, written, written_folder
 from ingot.ir import Graph, TensorType
 from ingot.lower.cpu.formats import PANEL
 from ingot.lower.recipe import static_values
+from ingot.passes.fold import DECODERS
 from ingot.plan import layout
 from ingot.precision import PRECISIONS, Precision
 from ingot.run.library import content_hash, load
@@ -118,7 +119,7 @@ def _raw_weights(graph: Graph, program: Program) -> dict[str, np.ndarray]:
 
 
 # Ops on the way to what is packed, and which operand of an op that may be.
-_PACKED_MOVES = frozenset(("permute", "concat", "cast", "dequantize"))
+_PACKED_MOVES = DECODERS | {"permute", "concat", "cast"}
 _PACKED_OPERAND = {"matmul": 1, "gather": 0}
 
 

@@ -10,7 +10,7 @@ from itertools import product as cartesian
 from math import prod
 from typing import Any
 
-from ingot.lower.lowered import FAULT, Lowered, Pointer, Step
+from ingot.lower.lowered import FAULT, Lowered, Pointer, Step, Tensor
 from ingot.lower.view import View
 from ingot.plan import Plan
 
@@ -132,7 +132,7 @@ def _verify_pointers(lowered: Lowered, plan: Plan, reaches: _Reaches) -> None:
                 if not isinstance(pointer, Pointer) or pointer.tensor == FAULT:
                     continue
                 nest = extents[name](step.fields, i) if name in extents else ((), ())
-                low, high = lowered.tensors[pointer.tensor].dtype.span(*_elements(*nest))
+                low, high = _bytes(lowered.tensors[pointer.tensor], *_elements(*nest))
                 low, high = pointer.byte_offset + low, pointer.byte_offset + high
                 for written in (False, True):
                     begin, end = spans.get((pointer.tensor, written), _NOWHERE)
@@ -143,6 +143,15 @@ def _verify_pointers(lowered: Lowered, plan: Plan, reaches: _Reaches) -> None:
 
 
 _NOWHERE = (0, -1)  # no span: what is empty lies in none
+
+
+def _bytes(tensor: Tensor, low: int, high: int) -> tuple[int, int]:
+    """The bytes of elements from `low` to `high`; in panels of blocks, an element is a share of one."""
+    recipe = tensor.recipe
+    if recipe is None or recipe.layout == "raw" or recipe.panels.type is None:
+        return tensor.dtype.span(low, high)
+    block = recipe.panels.packed
+    return low // block.elements * block.nbytes, block.size(high)
 
 
 def _spans(lowered: Lowered, step: Step, reaches: _Reaches) -> dict[tuple[str, bool], tuple[int, int]]:

@@ -1,7 +1,10 @@
 """Language models in GGUF files, beside the folders that they were made of: the same logits, bit for bit."""
 
+import io
 import json
+import re
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +129,48 @@ def test_types(type: str, precision: str, wide: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, ingot.LLM(folder, **options).logits(IDS))
 
 
+def products(llm: ingot.LLM) -> set[str]:
+    """The kernels of the products of a prompt, and of its table."""
+    kernels = [step.kernel for step in llm.engine.mode("prefill").native.lowered.steps]
+    return {kernel for kernel in kernels if kernel.startswith("gem") or kernel.endswith("_panels")}
+
+
+def apart(llm: ingot.LLM, exact: ingot.LLM) -> float:
+    """How far the logits of a token are from the exact ones, of their size; the median of several tokens."""
+    found, expected = llm.logits(IDS), exact.logits(IDS)
+    return float(np.median(np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)))
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("type", BLOCKS)
+def test_blocks_are_multiplied_as_they_are(type: str, wide: Path, tmp_path: Path) -> None:
+    """Unless a precision says otherwise: rows are rounded, and nothing else."""
+    write_gguf(wide, tmp_path / "model.gguf", stored_as(type))
+    options = {"threads": 2, "context": 16}
+    llm, exact = ingot.LLM(tmp_path / "model.gguf", **options), ingot.LLM(tmp_path / "model.gguf", precision="f32")
+    name = {"q4_0": "int4", "q8_0": "int8"}.get(type, type)
+    assert llm.options.precision == "int8"
+    assert products(llm) == {f"gemm_{name}_packed", f"gemm_{name}_gated", f"gather_{name}_panels"}
+    assert 0 < apart(llm, exact) < 0.05
+    panels = sum(
+        tensor.nbytes for tensor in llm.engine.mode("prefill").native.lowered.tensors.values() if tensor.recipe
+    )
+    assert panels <= 1.1 * (tmp_path / "model.gguf").stat().st_size
+
+
+@pytest.mark.native
+def test_types_side_by_side(wide: Path, tmp_path: Path) -> None:
+    """Matrices that read the same rows become one product where they are of one type."""
+
+    def encode(name: str, tensor: np.ndarray) -> tuple[np.ndarray, object]:
+        return stored_as("q6_k" if "v_proj" in name or "up_proj" in name else "q4_k")(name, tensor)
+
+    write_gguf(wide, tmp_path / "model.gguf", encode)  # type: ignore[arg-type]
+    llm, exact = ingot.LLM(tmp_path / "model.gguf"), ingot.LLM(tmp_path / "model.gguf", precision="f32")
+    assert products(llm) == {"gemm_q4_k_packed", "gemm_q6_k_packed", "gather_q4_k_panels"}
+    assert 0 < apart(llm, exact) < 0.05
+
+
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shipped model in bf16, as it is."""
@@ -142,6 +187,32 @@ def test_the_shipped_model(tiny: Path) -> None:
     messages = [{"role": "user", "content": "import os"}]
     assert file.chat(messages, max_tokens=20) == folder.chat(messages, max_tokens=20)
     assert fit(tiny) == fit(TINY_LM)
+
+
+def test_pages_of_a_file_are_let_go(tmp_path: Path) -> None:
+    """Those of rows that are put into another order, too: panels and file are not in memory together."""
+    random_llama(tmp_path / "folder", hidden_size=1024, intermediate_size=256, num_hidden_layers=3)
+    path = tmp_path / "model.gguf"
+    write_gguf(tmp_path / "folder", path, stored_as("q8_0"))
+    llm = ingot.LLM(path, context=16)
+    entries = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)
+    (resident,) = (int(re.search(r"Rss: +(\d+)", entry)[1]) for entry in entries if f"{path}\n" in entry)  # type: ignore[index]
+    assert path.stat().st_size > 5 << 20 and resident < 1024 and llm.context == 16
+
+
+def test_a_context_beyond_what_can_be_planned(tmp_path: Path) -> None:
+    """Tables are as long as the context that is asked for; a budget is not tried with all that the model has."""
+    config = {"max_position_embeddings": 1 << 25}
+    save_model(Case("llama", "llama", config), tmp_path / "folder")
+    write_gguf(tmp_path / "folder", tmp_path / "model.gguf", stored_as("q8_0"))
+    llm = ingot.LLM(tmp_path / "model.gguf", threads=1, sequences=1)
+    assert llm.context == 4096
+    budget = fit(tmp_path / "model.gguf", context=10_000, threads=1).total
+    tracemalloc.start()
+    best = fit(tmp_path / "model.gguf", budget=budget, threads=1)
+    assert best.total <= budget and 9_000 <= best.context <= 11_000
+    assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    tracemalloc.stop()
 
 
 def test_ends_of_answers(tiny: Path) -> None:
@@ -174,11 +245,12 @@ def test_a_file_is_no_session(tiny: Path) -> None:
         ingot.InferenceSession(tiny)
 
 
-def test_commands(tiny: Path, call) -> None:
+def test_commands(tiny: Path, call, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = call("generate", tiny, PROMPT, "--max-tokens", 8)
     assert (code, out) == (0, ingot.LLM(TINY_LM).generate(PROMPT, max_tokens=8) + "\n")
     code, out, _ = call("inspect", tiny)
     assert code == 0 and "general.architecture" in out and "blk.4.ffn_down.weight" in out and "bf16" in out
+    assert "16.01 bits per weight" in out
     code, out, _ = call("inspect", tiny, "--json")
     document = json.loads(out)
     assert (code, document["metadata"]["llama.block_count"], len(document["tensors"])) == (0, 5, 47)
@@ -187,3 +259,9 @@ def test_commands(tiny: Path, call) -> None:
     assert (code, json.loads(out)["total"]) == (0, fit(TINY_LM).total)
     code, out, _ = call("inspect", tiny, "--stage", "plan", "--mode", "decode", "--json")
     assert (code, json.loads(out)["arena_bytes"]) == (0, fit(TINY_LM).modes["decode"].arena)
+    code, out, _ = call("fit", tiny)
+    assert code == 0 and "16.01 bits per weight, context 512" in out
+    monkeypatch.setattr("sys.stdin", io.StringIO("import os\n"))
+    code, out, _ = call("chat", tiny, "--max-tokens", 8)
+    messages = [{"role": "user", "content": "import os"}]
+    assert (code, out) == (0, ingot.LLM(TINY_LM).chat(messages, max_tokens=8) + "\n")

@@ -6,8 +6,7 @@ import pytest
 from gguf.quants import dequantize
 
 from ingot.dtype import f32
-from ingot.ops.blocks import BLOCKS, CODES, block_codes, decode_blocks
-from ingot.ops.quantize import dequantize as by_scale
+from ingot.ops.blocks import BLOCKS, decode_blocks
 
 ROWS, BLOCKS_OF_ROW = 61, 9
 
@@ -51,13 +50,3 @@ def test_scales_that_are_no_numbers(name: str) -> None:
 def test_sizes_are_those_of_the_gguf_package(name: str) -> None:
     sizes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name.upper()]]
     assert (BLOCKS[name].elements, BLOCKS[name].nbytes) == sizes
-
-
-@pytest.mark.parametrize("name", CODES)
-def test_codes_by_scales_are_the_elements(name: str) -> None:
-    rows = random_rows(name)
-    scales = rows.reshape(ROWS, BLOCKS_OF_ROW, -1)[:, :, :2].view(np.float16)[:, :, 0]
-    codes = block_codes(rows, type=name)
-    assert codes.dtype == CODES[name][1].numpy
-    found = by_scale(codes, scales, axis=1, block=BLOCKS[name].elements, dtype=f32)
-    np.testing.assert_array_equal(found.view(np.uint32), decode_blocks(rows, type=name, dtype=f32).view(np.uint32))

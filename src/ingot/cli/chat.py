@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ingot.cli.gguf import named
 from ingot.cli.llm import ModelFolder, stream, summary, with_folder, with_generation
 from ingot.cli.terminal import counting, print_text, printable
 from ingot.errors import IngotError, InputError, LimitError, StoppedError
@@ -56,7 +57,7 @@ def chat(folder: ModelFolder, system: str | None, generation: dict[str, Any]) ->
     conversation = Conversation(folder.open(), system, generation)
     if sys.stdin.isatty():
         remember_lines()
-        print_text(f"{folder.path}, context {conversation.llm.context}. /help for help, Ctrl-D to leave.")
+        print_text(f"{named(folder.path)}, context {conversation.llm.context}. /help for help, Ctrl-D to leave.")
     while (line := read_message()) is not None:
         word, _, rest = line.strip().partition(" ")
         if word in COMMANDS_OF_CHAT and "\n" not in line:

@@ -23,7 +23,10 @@ def print_gguf(path: str, as_json: bool) -> None:
     if as_json:
         print_json(document(file))
         return
-    print_text(f"GGUF version {file.version}, {len(file.metadata.entries)} keys, {len(file.tensors)} tensors")
+    print_text(
+        f"GGUF version {file.version}, {len(file.metadata.entries)} keys, {len(file.tensors)} tensors,"
+        f" {file.bits_per_weight:.2f} bits per weight"
+    )
     print_table(["key", "type", "value"], ([k, e.described, _short(e)] for k, e in file.metadata.entries.items()))
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
@@ -34,6 +37,19 @@ def print_gguf(path: str, as_json: bool) -> None:
     print_table(["type", "tensors", "bytes"], types, right=["tensors", "bytes"])
     rows = ([t.name, t.type, str(list(t.shape)), f"{t.nbytes:,}"] for t in file.tensors.values())
     print_table(["tensor", "type", "shape", "bytes"], rows, right=["bytes"])
+
+
+def bits_per_weight(path: str) -> float | None:
+    """Those of a GGUF file; None for a folder. Raises as `print_gguf` does."""
+    from ingot.load.gguf import is_gguf, read_gguf
+
+    return read_gguf(path).bits_per_weight if is_gguf(path) else None
+
+
+def named(path: str) -> str:
+    """What a model is called in front of facts about it: its path, and of a GGUF file the bits per weight."""
+    bits = bits_per_weight(path)
+    return path if bits is None else f"{path}, {bits:.2f} bits per weight"
 
 
 def document(file: GgufFile) -> dict[str, Any]:
@@ -48,7 +64,7 @@ def document(file: GgufFile) -> dict[str, Any]:
         {"name": t.name, "type": t.type, "shape": list(t.shape), "offset": t.offset, "bytes": t.nbytes}
         for t in file.tensors.values()
     ]
-    return {"version": file.version, "metadata": metadata, "tensors": tensors}
+    return {"version": file.version, "bits_per_weight": file.bits_per_weight, "metadata": metadata, "tensors": tensors}
 
 
 def _plain(value: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ingot.cli.gguf import bits_per_weight, named
 from ingot.cli.model import as_json
 from ingot.cli.terminal import counting, human_bytes, print_json, print_table, print_text, printable, progress
 from ingot.errors import InputError
@@ -207,9 +208,9 @@ def fit(folder: ModelFolder, sequences: int, memory: int | None, as_json: bool) 
 
     plan = planned(folder.path, sequences=sequences, budget=memory, **folder.options)
     if as_json:
-        print_json(asdict(plan) | {"total": plan.total})
+        print_json(asdict(plan) | {"total": plan.total, "bits_per_weight": bits_per_weight(folder.path)})
         return
-    print_text(f"{folder.path}, context {plan.context}, sequences {plan.sequences}")
+    print_text(f"{named(folder.path)}, context {plan.context}, sequences {plan.sequences}")
     arenas = [(f"{name}: arena", mode.arena) for name, mode in plan.modes.items()]
     arrays = sum(mode.arrays for mode in plan.modes.values())
     rows = [("weights", plan.weights), ("keys and values", plan.cache), *arenas, ("inputs and outputs", arrays)]

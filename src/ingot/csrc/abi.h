@@ -213,6 +213,8 @@ typedef struct {
  * do, are codes too; a block has 32 of them at its end, those of 4 bits 16 times as large. _128: `group` is a multiple
  * of INGOT_CODES_WIDE, or k; the codes of so many elements, of those that are left at the end, lie one block after the
  * other, and then come their scales, and their zeros.
+ * pack_q4_0 and so on: src has rows of blocks of that type of GGUF files, n_stride bytes apart, and k counts elements.
+ * q4_0, q8_0: panels of pack_int4 and pack_int8. Of the others a panel is as large as the blocks; see blocks.h.
  * pack_bytes: src has bytes, and a panel those ^ flip, [ceil(k / 4)][32][4], four elements of a column side by side. */
 typedef struct {
   const void *src; const void *second; void *dst;
@@ -225,8 +227,9 @@ typedef struct {
 /* Rows of `cols` adjacent floats as int8. A row of out, out_stride bytes, has a code for each element and zeros up to a
  * multiple of INGOT_CODES_BLOCK, then, as int32 for each such block, -128 times the sum of its codes, and the
  * same for each INGOT_CODES_WIDE elements, then a float for each INGOT_ROUND_GROUP elements: the step that their codes
- * count, max |x| / 127. Halves go to even. A group whose largest element is below 2^-120 has codes 0, one with an
- * element that is not finite a step of NaN. */
+ * count, max |x| / 127; then, as int16, the sums of 16 codes each, and those of 32, an even number of them. Halves go to
+ * even. A group whose largest element is below 2^-120 has codes 0, one with an element that is not finite a step of
+ * NaN. */
 typedef struct {
   const float *x; void *out;
   int64_t rows; int64_t cols; int64_t x_stride; int64_t out_stride;
@@ -300,6 +303,10 @@ typedef struct {
  * steps, both in order.
  * gemm_f32_int8 and so on: rows of a are floats; codes become the floats that they stand for, which is exact, so that
  * bits are those of f32 panels.
+ * gemm_q4_k and so on: b has the panels of pack_q4_k. In a group of INGOT_ROUND_GROUP elements, where that is a block,
+ * products of codes less their offset, times their scales, are summed exactly, and so are mins times the row's codes;
+ * the first sum, as a float, times d, less the second times m by one fused multiply-add, goes on as above. Blocks of 32
+ * elements go as those of gemm_int4; where they have an m, the sum of the row's codes times m is added behind each.
  * _gated: c[m, n] = activation(gate) * up, where gate and up are the halves (gate: which is which) of
  * alpha * a[m, k] @ b[k, 2n] + bias[2n]; n is a multiple of 16, panel p of b holds columns 16p..16p+15 and
  * n+16p..n+16p+15, and there is no residual. */
@@ -387,7 +394,8 @@ typedef struct {
 
 /* out[outer, i, inner] = table[outer, indices[i], inner]; a negative index counts from the end. _panels: table is a
  * packed matrix (gemm's b, transposed), row r of it lying in column r. _bf16: its elements are bf16, and out's are f32;
- * _int8, _int4, with _128 and _zeros or without: codes and scales. index_bytes: 4 or 8, heeded by these. */
+ * _int8, _int4, with _128 and _zeros or without: codes and scales; _q4_k and so on: blocks, whose numbers are rounded
+ * step by step as their type is defined. index_bytes: 4 or 8, heeded by these. */
 typedef struct {
   const void *table; const void *indices; void *out; ingot_fault *fault;
   int64_t outer; int64_t limit; int64_t inner; int64_t count;

@@ -14,7 +14,7 @@
 
 #define CODES_BLOCKS (INGOT_ROUND_GROUP / INGOT_CODES_BLOCK) /* of a strip: those whose rows share a step */
 
-#define CODES_WIDE (INGOT_CODES_WIDE / INGOT_CODES_BLOCK)     /* of a wide group, which has one scale */
+#define CODES_WIDE (INGOT_CODES_WIDE / INGOT_CODES_BLOCK) /* of a wide group, which has one scale */
 
 /* How codes lie in panels: bits, whether there are zero points, and how many blocks share a scale. */
 #define CODES_INT8 8, 0, 1
@@ -27,14 +27,16 @@
 #define CODES_INT4_128_ZEROS 4, 1, CODES_WIDE
 
 /* Where a rounded row has what; see round_rows_args. */
-typedef struct { int64_t blocks, offsets, wide_offsets, steps, bytes; } codes_row;
+typedef struct { int64_t blocks, offsets, wide_offsets, steps, halves, wholes, bytes; } codes_row;
 
 static inline codes_row codes_row_of(int64_t k) {
   codes_row r = {.blocks = (k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK};
   r.offsets = r.blocks * INGOT_CODES_BLOCK;
   r.wide_offsets = r.offsets + 4 * r.blocks;
   r.steps = r.wide_offsets + 4 * ((r.blocks + CODES_WIDE - 1) / CODES_WIDE);
-  r.bytes = r.steps + 4 * ((r.blocks + CODES_BLOCKS - 1) / CODES_BLOCKS);
+  r.halves = r.steps + 4 * ((r.blocks + CODES_BLOCKS - 1) / CODES_BLOCKS);
+  r.wholes = r.halves + 4 * r.blocks;
+  r.bytes = r.wholes + 2 * r.blocks + 2 * (r.blocks % 2);
   return r;
 }
 
@@ -43,7 +45,7 @@ static inline codes_row codes_row_of(int64_t k) {
  * row has those of as many blocks as share a scale. */
 typedef struct {
   const int8_t *a;
-  int64_t a_stride, offsets, steps;
+  int64_t a_stride, offsets, steps, halves, wholes;
   int64_t first, count;
   const uint8_t *b;
   float *sums; /* [rows][32] */
@@ -62,10 +64,21 @@ CODES_TILES(codes_tile_int4_zeros)
 CODES_TILES(codes_tile_int4_128)
 CODES_TILES(codes_tile_int4_128_zeros)
 
-/* The bytes of so many blocks of a panel, from the first of a scale on: codes, and the scales behind those that share
- * them, perhaps with zeros. */
+/* The bytes of a block of a panel, and of what `span` blocks share behind them. */
+typedef struct { int64_t block, shared; int span; } codes_sizes;
+
+static inline codes_sizes codes_sizes_of(const int bits, const int zeros, const int span) {
+  return (codes_sizes){INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8, INGOT_PANEL * (2 + zeros), span};
+}
+
+/* The bytes of so many blocks of a panel, from the first of a scale on. */
+static inline int64_t codes_sized(codes_sizes s, int64_t blocks) {
+  return s.block * blocks + s.shared * ((blocks + s.span - 1) / s.span);
+}
+
+/* Codes, and the scales behind those that share them, perhaps with zeros. */
 static inline int64_t codes_bytes(int64_t blocks, const int bits, const int zeros, const int span) {
-  return INGOT_PANEL * (INGOT_CODES_BLOCK * bits / 8 * blocks + (2 + zeros) * ((blocks + span - 1) / span));
+  return codes_sized(codes_sizes_of(bits, zeros, span), blocks);
 }
 
 #endif

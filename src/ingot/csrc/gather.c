@@ -3,11 +3,13 @@
 #include <string.h>
 
 #include "bf16.h"
-#include "codes.h"
-#include "f16.h"
+#include "blocks.h"
 #include "index.h"
 #include "kernel.h"
 #include "strided.h"
+
+#define BLOCKS_W uint32_t
+#include "blocks_fours.h"
 
 static inline int64_t gather_row(const gather_args *args, int64_t i) {
   return index_from_front(args->fault, args->step, index_at(args->indices, args->index_bytes, i), args->limit);
@@ -97,6 +99,55 @@ GATHER_FLOATS(gather_int4_zeros_panels, uint8_t, gather_code(table, row, k, inne
 GATHER_FLOATS(gather_int4_128_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_128))
 GATHER_FLOATS(gather_int4_128_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_128_ZEROS))
 
+/* Word i of a column; they lie a panel's row apart. */
+static inline uint32_t gather_word(const uint8_t *words, int64_t i) {
+  uint32_t word;
+  memcpy(&word, words + 4 * INGOT_PANEL * i, sizeof word);
+  return word;
+}
+
+static inline float gather_half(const uint8_t *at) {
+  uint16_t half;
+  memcpy(&half, at, sizeof half);
+  return f16_to_float(half);
+}
+
+/* Element k of a row of a table in the panels of blocks, rounded step by step as its type is defined. */
+static inline __attribute__((always_inline)) float gather_block(const uint8_t *table, int64_t row, int64_t k,
+                                                                int64_t inner, const blocks_type t) {
+  const int64_t column = row % INGOT_PANEL, place = k % t.elements, four = place / t.part / 4;
+  const uint8_t *block = table + (row / INGOT_PANEL * (inner / t.elements) + k / t.elements) * INGOT_PANEL * t.nbytes;
+  const uint8_t *codes = block + blocks_head(t) + 4 * column + place / 32 * 4 * INGOT_PANEL * t.bits;
+  const uint8_t *halves = block + INGOT_PANEL * t.scale_bytes + 2 * column;
+  const int q = (int)(place % 32 / 4), shift = 8 * (int)(place % 4);
+  const uint32_t high = t.bits % 2 || t.bits > 4 ? gather_word(codes, blocks_high_word(t.bits, q)) : 0;
+  const int code = blocks_codes(t.bits, gather_word(codes, blocks_low_word(t.bits, q)), high, q) >> shift & 255;
+  const float x = (float)((t.steps ? blocks_steps[code] : code) - t.offset);
+  const float d = gather_half(halves), m = t.has_m ? gather_half(halves + 2 * INGOT_PANEL) : 0.0f;
+  if (t.held == BLOCKS_ALONE) return t.has_m ? x * d + m : x * d;
+  uint32_t words[4] = {0};
+  for (int i = 0; i < t.scale_bytes / 4; i++) words[i] = gather_word(block + 4 * column, i);
+  if (t.held == BLOCKS_HALVES) {
+    uint16_t upper;
+    memcpy(&upper, block + 4 * INGOT_PANEL + 2 * column, sizeof upper);
+    words[1] = upper;
+  }
+  const int part = 8 * (int)(place / t.part % 4);
+  const float scaled = x * (d * (float)(int8_t)(blocks_scales(t.held, words, (int)four) >> part));
+  return t.has_m ? scaled - m * (float)(int8_t)(blocks_mins(t.held, words, (int)four) >> part) : scaled;
+}
+
+GATHER_FLOATS(gather_q4_1_panels, uint8_t, gather_block(table, row, k, inner, blocks_q4_1()))
+GATHER_FLOATS(gather_q5_0_panels, uint8_t, gather_block(table, row, k, inner, blocks_q5_0()))
+GATHER_FLOATS(gather_q5_1_panels, uint8_t, gather_block(table, row, k, inner, blocks_q5_1()))
+GATHER_FLOATS(gather_iq4_nl_panels, uint8_t, gather_block(table, row, k, inner, blocks_iq4_nl()))
+GATHER_FLOATS(gather_iq4_xs_panels, uint8_t, gather_block(table, row, k, inner, blocks_iq4_xs()))
+GATHER_FLOATS(gather_q2_k_panels, uint8_t, gather_block(table, row, k, inner, blocks_q2_k()))
+GATHER_FLOATS(gather_q3_k_panels, uint8_t, gather_block(table, row, k, inner, blocks_q3_k()))
+GATHER_FLOATS(gather_q4_k_panels, uint8_t, gather_block(table, row, k, inner, blocks_q4_k()))
+GATHER_FLOATS(gather_q5_k_panels, uint8_t, gather_block(table, row, k, inner, blocks_q5_k()))
+GATHER_FLOATS(gather_q6_k_panels, uint8_t, gather_block(table, row, k, inner, blocks_q6_k()))
+
 /* `count` elements of the result from its element i on, all of one row, for which x is read at `offset` and every
  * `step` elements behind; `bytes` is a constant where that is faster. */
 static inline void gather_elements_row(const gather_elements_args *args, int64_t i, int64_t count, int64_t offset,
@@ -135,6 +186,7 @@ void K(gather_elements_i64)(const void *p, int32_t part, int32_t parts) {
 
 #undef GATHER
 #undef GATHER_FLOATS
+#undef BLOCKS_W
 
 /* Whether all indices of a table of taps lie in [0, limit). */
 static inline int resample_fits(const resample_args *args) {

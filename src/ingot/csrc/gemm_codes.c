@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "codes.h"
+#include "blocks.h"
 
 typedef void (*codes_tile_of)(int64_t rows, const codes_strip *s);
 
@@ -21,23 +21,22 @@ static inline int64_t codes_row_at(const codes_share *s, int64_t tile) {
   return part_begin(s->rows, (int32_t)tile, (int32_t)s->tiles);
 }
 
-/* sums[rows, 32] of one panel, those of the share, whose first a points to. bits, zeros, span: of its format, constants
- * at every call. */
-static inline __attribute__((always_inline)) void codes_panel(const gemm_args *g, codes_tile_of tile, const int bits,
-                                                              const int zeros, const int span, const int8_t *a,
-                                                              const codes_share *share, const uint8_t *b, float *sums) {
+/* sums[rows, 32] of one panel, those of the share, whose first a points to. */
+static inline void codes_panel(const gemm_args *g, codes_tile_of tile, codes_sizes sizes, const int8_t *a,
+                               const codes_share *share, const uint8_t *b, float *sums) {
   const codes_row row = codes_row_of(g->k);
-  const int64_t offsets = span == 1 ? row.offsets : row.wide_offsets, first_row = codes_row_at(share, share->begin);
+  const int64_t offsets = sizes.span == 1 ? row.offsets : row.wide_offsets, first_row = codes_row_at(share, share->begin);
   const int64_t tiles = share->end - share->begin;
   memset(sums, 0, (size_t)(codes_row_at(share, share->end) - first_row) * INGOT_PANEL * sizeof *sums);
   for (int64_t first = 0; first < row.blocks; first += CODES_BLOCKS) {
     const int64_t left = row.blocks - first, count = left < CODES_BLOCKS ? left : CODES_BLOCKS;
-    const int64_t nbytes = codes_bytes(count, bits, zeros, span);
+    const int64_t nbytes = codes_sized(sizes, count);
     for (int64_t i = 0, begin = 0; i < tiles; i++) {
       const int64_t end = codes_row_at(share, share->begin + i + 1) - first_row;
       const codes_strip strip = {
         .a = a + begin * g->a_stride, .a_stride = g->a_stride, .offsets = offsets, .steps = row.steps,
-        .first = first, .count = count, .b = b, .sums = sums + begin * INGOT_PANEL};
+        .halves = row.halves, .wholes = row.wholes, .first = first, .count = count, .b = b,
+        .sums = sums + begin * INGOT_PANEL};
       if (tiles > 1) codes_expect(b + nbytes, nbytes, i, tiles);
       tile(end - begin, &strip);
       begin = end;
@@ -46,9 +45,8 @@ static inline __attribute__((always_inline)) void codes_panel(const gemm_args *g
   }
 }
 
-static inline __attribute__((always_inline)) void gemm_codes(const gemm_args *g, codes_tile_of tile, const int bits,
-                                                             const int zeros, const int span, const int gated,
-                                                             int32_t part, int32_t parts) {
+static inline void gemm_codes(const gemm_args *g, codes_tile_of tile, codes_sizes sizes, const int gated, int32_t part,
+                              int32_t parts) {
   const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha,
                                   g->act_alpha, g->act_beta, g->activation, g->residual_first, NULL, 0};
   const int64_t width = gated ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of c in a panel */
@@ -56,7 +54,7 @@ static inline __attribute__((always_inline)) void gemm_codes(const gemm_args *g,
   const int64_t all_rows = share.row_end - share.row_begin;
   const int64_t tiles = (all_rows + CODES_ROWS - 1) / CODES_ROWS, most = INGOT_CODES_ROWS / CODES_ROWS;
   const int64_t chunks = (tiles + most - 1) / most;
-  const int64_t panel_bytes = codes_bytes(codes_row_of(g->k).blocks, bits, zeros, span);
+  const int64_t panel_bytes = codes_sized(sizes, codes_row_of(g->k).blocks);
   float sums[INGOT_CODES_ROWS * INGOT_PANEL];
   for (int64_t panel = share.panel_begin; panel < share.panel_end; panel++) {
     const int64_t column = panel * width, columns = g->n - column < width ? g->n - column : width;
@@ -66,7 +64,7 @@ static inline __attribute__((always_inline)) void gemm_codes(const gemm_args *g,
       const int64_t begin = share.row_begin + codes_row_at(&part_of, part_of.begin);
       const int64_t rows = share.row_begin + codes_row_at(&part_of, part_of.end) - begin;
       float *c = g->c + begin * g->c_stride + column;
-      codes_panel(g, tile, bits, zeros, span, (const int8_t *)g->a + begin * g->a_stride, &part_of,
+      codes_panel(g, tile, sizes, (const int8_t *)g->a + begin * g->a_stride, &part_of,
                   (const uint8_t *)g->b + panel * panel_bytes, sums);
       if (gated)
         gated_columns(g, column, rows, 1, sums, INGOT_PANEL, c, NULL);
@@ -90,14 +88,26 @@ static inline __attribute__((always_inline)) void gemm_codes(const gemm_args *g,
   void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {  \
     gemm_codes(args, CODES_TILE_OF(tile), __VA_ARGS__, 1, part, parts);    \
   }
-GEMM_CODES(gemm_int8, codes_tile_int8, CODES_INT8)
-GEMM_CODES(gemm_int8_zeros, codes_tile_int8_zeros, CODES_INT8_ZEROS)
-GEMM_CODES(gemm_int8_128, codes_tile_int8_128, CODES_INT8_128)
-GEMM_CODES(gemm_int8_128_zeros, codes_tile_int8_128_zeros, CODES_INT8_128_ZEROS)
-GEMM_CODES(gemm_int4, codes_tile_int4, CODES_INT4)
-GEMM_CODES(gemm_int4_zeros, codes_tile_int4_zeros, CODES_INT4_ZEROS)
-GEMM_CODES(gemm_int4_128, codes_tile_int4_128, CODES_INT4_128)
-GEMM_CODES(gemm_int4_128_zeros, codes_tile_int4_128_zeros, CODES_INT4_128_ZEROS)
+GEMM_CODES(gemm_int8, codes_tile_int8, codes_sizes_of(CODES_INT8))
+GEMM_CODES(gemm_int8_zeros, codes_tile_int8_zeros, codes_sizes_of(CODES_INT8_ZEROS))
+GEMM_CODES(gemm_int8_128, codes_tile_int8_128, codes_sizes_of(CODES_INT8_128))
+GEMM_CODES(gemm_int8_128_zeros, codes_tile_int8_128_zeros, codes_sizes_of(CODES_INT8_128_ZEROS))
+GEMM_CODES(gemm_int4, codes_tile_int4, codes_sizes_of(CODES_INT4))
+GEMM_CODES(gemm_int4_zeros, codes_tile_int4_zeros, codes_sizes_of(CODES_INT4_ZEROS))
+GEMM_CODES(gemm_int4_128, codes_tile_int4_128, codes_sizes_of(CODES_INT4_128))
+GEMM_CODES(gemm_int4_128_zeros, codes_tile_int4_128_zeros, codes_sizes_of(CODES_INT4_128_ZEROS))
+
+/* Types of blocks. */
+GEMM_CODES(gemm_q4_1, blocks_tile_q4_1, blocks_sizes(blocks_q4_1()))
+GEMM_CODES(gemm_q5_0, blocks_tile_q5_0, blocks_sizes(blocks_q5_0()))
+GEMM_CODES(gemm_q5_1, blocks_tile_q5_1, blocks_sizes(blocks_q5_1()))
+GEMM_CODES(gemm_iq4_nl, blocks_tile_iq4_nl, blocks_sizes(blocks_iq4_nl()))
+GEMM_CODES(gemm_iq4_xs, blocks_tile_iq4_xs, blocks_sizes(blocks_iq4_xs()))
+GEMM_CODES(gemm_q2_k, blocks_tile_q2_k, blocks_sizes(blocks_q2_k()))
+GEMM_CODES(gemm_q3_k, blocks_tile_q3_k, blocks_sizes(blocks_q3_k()))
+GEMM_CODES(gemm_q4_k, blocks_tile_q4_k, blocks_sizes(blocks_q4_k()))
+GEMM_CODES(gemm_q5_k, blocks_tile_q5_k, blocks_sizes(blocks_q5_k()))
+GEMM_CODES(gemm_q6_k, blocks_tile_q6_k, blocks_sizes(blocks_q6_k()))
 
 #undef CODES_TILE_OF
 #undef GEMM_CODES

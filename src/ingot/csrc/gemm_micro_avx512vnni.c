@@ -1,8 +1,8 @@
-/* gemm_micro_avx512vnni.c: codes_tile by the dot products of AVX512_VNNI: 6 rows x 1 panel. */
+/* gemm_micro_avx512vnni.c: codes_tile and blocks_tile by the dot products of AVX512_VNNI: 6 rows x 1 panel. */
 #include <immintrin.h>
 #include <string.h>
 
-#include "codes.h"
+#include "blocks.h"
 
 #define CODES_I __m512i
 #define CODES_F __m512
@@ -27,3 +27,18 @@
   X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
 #define CODES_NAME(name) K(name)
 #include "gemm_tile_codes.h"
+
+#define BLOCKS_W vnni_words
+#define BLOCKS_S vnni_signed
+#define BLOCKS_LOAD16(p) _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p)))
+#define BLOCKS_STEPS(w) _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)blocks_steps)), w)
+#define BLOCKS_DOT(sum, w, p) CODES_DOT(sum, w, p)
+#define BLOCKS_PAIR(w, i, j)                                                                                   \
+  _mm512_srai_epi16(_mm512_shuffle_epi8(w, _mm512_broadcast_i32x4(_mm_set_epi8(                                \
+                        12 + (j), -1, 12 + (i), -1, 8 + (j), -1, 8 + (i), -1, 4 + (j), -1, 4 + (i), -1, j, -1, \
+                        i, -1))), 8)
+#define BLOCKS_PAIRS(sum, w, p) _mm512_dpwssd_epi32(sum, w, CODES_SET(p))
+#define CODES_MUL(x, y) _mm512_mul_ps(x, y)
+typedef uint32_t vnni_words __attribute__((vector_size(64)));
+typedef int32_t vnni_signed __attribute__((vector_size(64)));
+#include "gemm_tile_blocks.h"

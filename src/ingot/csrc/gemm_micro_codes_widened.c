@@ -1,9 +1,8 @@
-/* gemm_micro_codes_widened.c: codes_tile where there are no dot products of int8: codes become int16, whose products
- * AVX2 sums in pairs. */
+/* gemm_micro_codes_widened.c: codes_tile and blocks_tile where there are no dot products of int8: codes become int16,
+ * whose products AVX2 sums in pairs. */
 #include <string.h>
 
-#include "codes.h"
-#include "f16.h"
+#include "blocks.h"
 
 #if defined(ISA_avx512)
 #define CODES_NAME(name) K(name##_widened)
@@ -34,6 +33,14 @@
 #define CODES_WRITE(p, v) (*(p) = (v))
 #define CODES_SPREAD(x) (x)
 #define CODES_FMA(x, y, z) fmaf(x, y, z)
+#define CODES_MUL(x, y) ((x) * (y))
+#define BLOCKS_W uint32_t
+#define BLOCKS_S int32_t
+#define BLOCKS_LOAD16(p) (*(const uint16_t *)(p))
+#define BLOCKS_STEPS(w) blocks_stepped((uint32_t)(w))
+#define BLOCKS_DOT(sum, w, p) CODES_DOT(sum, w, p)
+#define BLOCKS_PAIR(w, i, j) blocks_pair((uint32_t)(w), i, j)
+#define BLOCKS_PAIRS(sum, w, p) blocks_pairs(sum, (uint32_t)(w), p)
 static inline int32_t codes_int(const void *p) {
   int32_t four;
   memcpy(&four, p, sizeof four);
@@ -43,6 +50,22 @@ static inline int32_t codes_int(const void *p) {
 static inline int32_t codes_dot(int32_t sum, uint32_t w, const int8_t *p) {
   for (int i = 0; i < 4; i++) sum += (int32_t)(w >> 8 * i & 255) * p[i];
   return sum;
+}
+
+static inline uint32_t blocks_stepped(uint32_t w) {
+  uint32_t stepped = 0;
+  for (int i = 0; i < 4; i++) stepped |= (uint32_t)blocks_steps[w >> 8 * i & 15] << 8 * i;
+  return stepped;
+}
+
+static inline uint32_t blocks_pair(uint32_t w, int i, int j) {
+  const int8_t first = (int8_t)(w >> 8 * i), second = (int8_t)(w >> 8 * j);
+  return (uint32_t)(uint16_t)first | (uint32_t)(uint16_t)second << 16;
+}
+
+static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
+  const uint32_t at = (uint32_t)codes_int(p);
+  return sum + (int16_t)w * (int16_t)at + (int16_t)(w >> 16) * (int16_t)(at >> 16);
 }
 #else
 #define CODES_I __m256i
@@ -64,6 +87,21 @@ static inline int32_t codes_dot(int32_t sum, uint32_t w, const int8_t *p) {
 #define CODES_WRITE(p, v) _mm256_storeu_ps(p, v)
 #define CODES_SPREAD(x) _mm256_set1_ps(x)
 #define CODES_FMA(x, y, z) _mm256_fmadd_ps(x, y, z)
+#define CODES_MUL(x, y) _mm256_mul_ps(x, y)
+#define BLOCKS_W widened_words
+#define BLOCKS_S widened_signed
+#define BLOCKS_LOAD16(p) _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(p)))
+#define BLOCKS_STEPS(w) \
+  _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)blocks_steps)), w)
+#define BLOCKS_DOT(sum, w, p) \
+  _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, CODES_SET(p)), _mm256_set1_epi16(1)))
+#define BLOCKS_PAIR(w, i, j)                                                                                       \
+  _mm256_srai_epi16(_mm256_shuffle_epi8(w, _mm256_broadcastsi128_si256(_mm_set_epi8(                               \
+                        12 + (j), -1, 12 + (i), -1, 8 + (j), -1, 8 + (i), -1, 4 + (j), -1, 4 + (i), -1, j, -1, i,  \
+                        -1))), 8)
+#define BLOCKS_PAIRS(sum, w, p) _mm256_add_epi32(sum, _mm256_madd_epi16(w, CODES_SET(p)))
+typedef uint32_t widened_words __attribute__((vector_size(32)));
+typedef int32_t widened_signed __attribute__((vector_size(32)));
 static inline __m256i codes_dot(__m256i sum, __m256i w, __m256i a) {
   const __m256i even = _mm256_madd_epi16(_mm256_and_si256(w, _mm256_set1_epi16(255)),
                                          _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8));
@@ -84,3 +122,4 @@ static inline __m256 codes_scales(const uint16_t *p) {
 #endif
 
 #include "gemm_tile_codes.h"
+#include "gemm_tile_blocks.h"

@@ -6,8 +6,12 @@
 
 static inline vf round_load(const float *x, int64_t lanes) { return lanes < 16 ? v_load_n(x, lanes) : v_load(x); }
 
-/* One group of a row: its codes, and the sums of their blocks and of wide groups of these. Returns its step. */
-static inline float round_group(const float *x, int64_t count, int8_t *codes, int32_t *offsets, int32_t *wide) {
+/* One group of a row, from element `first` on: its codes, and the sums of their blocks of the halves of
+ * these, and of wide groups. Returns its step. */
+static inline float round_group(const float *x, int64_t count, const codes_row *row, int64_t first, int8_t *to) {
+  int8_t *codes = to + first, *offsets = to + row->offsets + first / 8;
+  int8_t *wide = to + row->wide_offsets + first / 32;
+  int8_t *halves = to + row->halves + first / 8, *wholes = to + row->wholes + first / 16;
   vf largest = v_set(0.0f), invalid = v_set(0.0f);
   for (int64_t j = 0; j < count; j += 16) {
     const vf v = round_load(x + j, count - j);
@@ -18,17 +22,21 @@ static inline float round_group(const float *x, int64_t count, int8_t *codes, in
   const float factor = none == 0.0f && most >= 0x1p-120f ? 127.0f / most : 0.0f;
   int32_t of_wide = 0;
   for (int64_t j = 0; j < count; j += INGOT_CODES_BLOCK) {
-    vf sum = v_set(0.0f);
+    int32_t sum = 0;
     for (int64_t h = j; h < j + INGOT_CODES_BLOCK; h += 16) {
       vf v = h < count ? v_round(v_mul(round_load(x + h, count - h), v_set(factor))) : v_set(0.0f);
       v = factor == 0.0f ? v_set(0.0f) : v;
       v_store_i8(codes + h, v);
-      sum = v_add(sum, v);
+      const int16_t half = (int16_t)v_sum(v);
+      memcpy(halves + h / 8, &half, sizeof half);
+      sum += half;
     }
-    const int32_t offset = -128 * (int32_t)v_sum(sum);
-    memcpy(offsets + j / INGOT_CODES_BLOCK, &offset, sizeof offset);
+    const int32_t offset = -128 * sum;
+    const int16_t whole = (int16_t)sum;
+    memcpy(offsets + j / 8, &offset, sizeof offset);
+    memcpy(wholes + j / 16, &whole, sizeof whole);
     of_wide = j % INGOT_CODES_WIDE ? of_wide + offset : offset;
-    memcpy(wide + j / INGOT_CODES_WIDE, &of_wide, sizeof of_wide);
+    memcpy(wide + j / INGOT_CODES_WIDE * 4, &of_wide, sizeof of_wide);
   }
   return none == 0.0f ? most / 127.0f : none;
 }
@@ -42,9 +50,8 @@ void K(round_rows_i8)(const void *args, int32_t part, int32_t parts) {
     const int64_t r = i / groups, group = i % groups, first = group * INGOT_ROUND_GROUP;
     const int64_t count = g->cols - first < INGOT_ROUND_GROUP ? g->cols - first : INGOT_ROUND_GROUP;
     int8_t *to = (int8_t *)g->out + r * g->out_stride;
-    const float step = round_group(g->x + r * g->x_stride + first, count, to + first,
-                                   (int32_t *)(to + row.offsets) + first / INGOT_CODES_BLOCK,
-                                   (int32_t *)(to + row.wide_offsets) + first / INGOT_CODES_WIDE);
+    const float step = round_group(g->x + r * g->x_stride + first, count, &row, first, to);
     memcpy(to + row.steps + 4 * group, &step, sizeof step);
+    if (group == groups - 1 && row.blocks % 2) memset(to + row.bytes - 2, 0, 2);
   }
 }

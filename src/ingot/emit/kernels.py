@@ -23,8 +23,7 @@ NATIVE_ONLY = frozenset(
                           ("attention", ("", "_online")))
     for form in forms
 ) | frozenset(
-    f"gemm_int{bits}{group}{zeros}_{form}"
-    for bits in (8, 4) for group in ("", "_128") for zeros in ("", "_zeros") for form in ("packed", "gated")
+    kernel for kernel in abi.kernels() if kernel.startswith("gemm_") and "_f32_" not in kernel
 ) | {"round_rows_i8", "round_image_u8", "conv2d_u8_packed"}  # fmt: skip
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"

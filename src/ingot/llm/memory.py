@@ -15,6 +15,8 @@ from ingot.lower import Lowered
 from ingot.ops.kv_cache import CACHE_BLOCK
 from ingot.plan import Plan
 
+_GROWTH = 8  # of a context that fits, to try the next
+
 
 @dataclass(frozen=True, slots=True)
 class ModeMemory:
@@ -101,16 +103,17 @@ def fit(
 
 def _largest(folder: Folder, options: Options, budget: int) -> Memory:
     """The plan with the largest context, a multiple of the cache's blocks or all of it, that fits a budget."""
-    whole = planned(folder, options)
-    if whole.total <= budget:
-        return whole
-    low = planned(folder, replace(options, context=min(CACHE_BLOCK, whole.context)))
+    low = planned(folder, replace(options, context=min(CACHE_BLOCK, options.context)))
     if low.total > budget:
         raise LimitError(
             f"memory: the model does not fit, got {budget} bytes, expected at least {low.total}, which a context of"
             f" {low.context} takes"
         )
-    high = whole
+    high = low
+    while high.total <= budget:  # a model may have far more positions than fit, and tables are made for what is planned
+        if high.context == options.context:
+            return high
+        low, high = high, planned(folder, replace(options, context=min(_GROWTH * high.context, options.context)))
     while high.context - low.context > CACHE_BLOCK:
         # Bytes are almost linear in the context: where the line meets the budget, or a block beside the known ends.
         share = (budget - low.total) / (high.total - low.total)

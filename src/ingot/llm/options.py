@@ -72,10 +72,10 @@ def _stored(folder: Folder) -> str:
     """The precision that keeps a folder's matrices as they are: codes of any width have their rows rounded to int8."""
     if folder.config.get("quantization_config") is not None:
         return "int8"
-    sizes = {True: 0, False: 0}
+    sizes = {"f32": 0, "bf16": 0, "int8": 0}
     for tensor in folder.tensors.values():
-        sizes[tensor.dtype is bf16] += tensor.nbytes
-    return "bf16" if sizes[True] > sizes[False] else "f32"
+        sizes["int8" if tensor.is_coded else "bf16" if tensor.dtype is bf16 else "f32"] += tensor.nbytes
+    return max(sizes, key=sizes.__getitem__)
 
 
 def _expect_one_of(name: str, value: str, valid: tuple[str, ...]) -> None:

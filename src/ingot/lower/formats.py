@@ -46,7 +46,8 @@ class Format:
     panels, and that take rows of a table; None where there are none. dots: the family that rounds those rows, if there
     is one. scales: of elements that are codes, the dtype of their scales, an array beside theirs; in panels they lie
     behind the codes that share them. zeros: whether the codes have zero points beside them, which then lie there too.
-    flip: the bits that a code is xored with, to count from 0.
+    flip: the bits that a code is xored with, to count from 0. type: of blocks, the attribute of the op that decodes
+    them.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Format:
     zeros: bool = False
     flip: int = 0
     shared: Block = Block(1, 0)
+    type: str | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -74,6 +76,11 @@ class Format:
         return tuple(dtype for dtype in (self.dtype, self.scales, self.dtype if self.zeros else None) if dtype)
 
     @property
+    def is_coded(self) -> bool:
+        """Whether elements are codes with scales, which kernels know in panels alone."""
+        return self.scales is not None or self.type is not None
+
+    @property
     def element_bytes(self) -> float:
         """Bytes of an element in panels; blocks of several may make it a fraction."""
         return self.packed.nbytes / self.packed.elements + self.shared.nbytes / self.shared.elements
@@ -81,6 +88,10 @@ class Format:
     def column_bytes(self, k: int) -> int:
         """Bytes of a column of k elements in panels."""
         return self.packed.size(k) + self.shared.size(k)
+
+    def columns(self, items: int) -> int:
+        """The elements that so many items of an array along a row are; those of blocks are bytes."""
+        return items if self.type is None else items // self.stored.nbytes * self.stored.elements
 
     def panel_bytes(self, k: int, n: int) -> int:
         """Bytes of the panels of a [k, n] matrix, the last of them filled up with zeros."""

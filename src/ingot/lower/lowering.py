@@ -264,7 +264,7 @@ class Lowering:
         """A static value in the layout a kernel wants; raw ones keep their shape. beside, group: see `Recipe`."""
         value = self.static_value(value) if isinstance(value, str) else value
         recipe = make_recipe(value, layout, transposed, format, beside, group)
-        dtype, shape = recipe.dtype, recipe.shape
+        dtype, shape = recipe.dtype, value.dims
         id = self._weights.get(recipe.key)
         if id is None:
             id = self._weights[recipe.key] = self._id()

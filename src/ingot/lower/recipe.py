@@ -219,9 +219,21 @@ class Static:
             return True
         if format.scales is not None:
             return self.groups(format) is not None
-        if self.op == format.decoder:
-            return self.type.dtype is f32 and self.source.type.dtype is format.dtype
-        return self.op in format.moves and all(operand.is_stored(format) for operand in self.inputs)
+        if self.node is not None and self.op == format.decoder:
+            is_type = format.type is None or self.node.type == format.type
+            return is_type and self.type.dtype is f32 and self.source.type.dtype is format.dtype
+        return (
+            self.op in format.moves
+            and self._keeps_blocks(format)
+            and all(operand.is_stored(format) for operand in self.inputs)
+        )
+
+    def _keeps_blocks(self, format: Format) -> bool:
+        """Whether a move takes no block of a row apart."""
+        node = self.node
+        if format.stored.elements == 1 or node is None or self.op != "slice":
+            return True
+        return (node.starts[-1], node.stops[-1], node.steps[-1]) == (0, self.source.dims[-1], 1)
 
     def groups(self, format: Format) -> Groups | None:
         """How scales lie beside the codes of a matrix; None where it is not stored in such a format."""
@@ -244,7 +256,7 @@ class Static:
         return tuple(self._moved(operands, f"{self.name}.{format}.{i}") for i, operands in enumerate(parts))
 
     def _moved(self, operands: tuple[Static, ...], name: str) -> Static:
-        """What the op of the value makes of others; of scales, of which a row has fewer, a slice takes whole rows."""
+        """What the op of the value makes of others; of scales or blocks, which are fewer, a slice takes whole rows."""
         assert self.node is not None and self.op is not None
         attributes = self.node.attributes
         if self.op == "slice":
@@ -258,7 +270,6 @@ _BY_ROWS = frozenset(
         "abs",
         "bitcast",
         "bitwise_xor",
-        "block_codes",
         "cast",
         "decode_blocks",
         "dequantize",
@@ -412,8 +423,10 @@ class Recipe:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the value."""
-        return self.value.dims
+        """Of the value; of blocks, what the elements have."""
+        if self.format is None or not self.value.dims:
+            return self.value.dims
+        return (*self.value.dims[:-1], self.format.columns(self.value.dims[-1]))
 
     @property
     def panels(self) -> Format:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from ingot.dtype import DType, f32, i4, i8, u8
+from ingot.dtype import DType, f32, u8
 from ingot.errors import ShapeError
 from ingot.ir import TensorType
 from ingot.ops.define import op, sample
@@ -19,8 +19,6 @@ from ingot.ops.quantize import FLOATS
 Type = Literal[
     "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs"
 ]  # fmt: skip
-# Those that are integers by one scale.
-CodeType = Literal["q4_0", "q5_0", "q8_0"]
 
 # What the four bits of IQ4 stand for.
 _IQ4_STEPS = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
@@ -55,20 +53,8 @@ def _scaled(scales: np.ndarray, steps: np.ndarray, mins: np.ndarray | None = Non
     return (groups if mins is None else groups - mins[:, :, None]).reshape(steps.shape)
 
 
-def _codes_q4_0(blocks: np.ndarray) -> np.ndarray:
-    return _planes(blocks[:, 2:], 16, 4).astype(np.int8) - np.int8(8)
-
-
-def _codes_q5_0(blocks: np.ndarray) -> np.ndarray:
-    return (_planes(blocks[:, 6:], 16, 4) | _planes(blocks[:, 2:6], 1, 1) << np.uint8(4)).astype(np.int8) - np.int8(16)
-
-
-def _codes_q8_0(blocks: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(blocks[:, 2:]).view(np.int8)
-
-
 def _decode_q4_0(blocks: np.ndarray) -> np.ndarray:
-    return _scaled(_half(blocks, 0), _codes_q4_0(blocks))
+    return _scaled(_half(blocks, 0), _planes(blocks[:, 2:], 16, 4).astype(np.int8) - np.int8(8))
 
 
 def _decode_q4_1(blocks: np.ndarray) -> np.ndarray:
@@ -76,7 +62,8 @@ def _decode_q4_1(blocks: np.ndarray) -> np.ndarray:
 
 
 def _decode_q5_0(blocks: np.ndarray) -> np.ndarray:
-    return _scaled(_half(blocks, 0), _codes_q5_0(blocks))
+    steps = _planes(blocks[:, 6:], 16, 4) | _planes(blocks[:, 2:6], 1, 1) << np.uint8(4)
+    return _scaled(_half(blocks, 0), steps.astype(np.int8) - np.int8(16))
 
 
 def _decode_q5_1(blocks: np.ndarray) -> np.ndarray:
@@ -85,7 +72,7 @@ def _decode_q5_1(blocks: np.ndarray) -> np.ndarray:
 
 
 def _decode_q8_0(blocks: np.ndarray) -> np.ndarray:
-    return _scaled(_half(blocks, 0), _codes_q8_0(blocks))
+    return _scaled(_half(blocks, 0), np.ascontiguousarray(blocks[:, 2:]).view(np.int8))
 
 
 def _decode_q2_k(blocks: np.ndarray) -> np.ndarray:
@@ -152,8 +139,6 @@ BLOCKS = {
     "iq4_nl": BlockType(32, 18, _decode_iq4_nl),
     "iq4_xs": BlockType(256, 136, _decode_iq4_xs),
 }
-# Of types that are codes by one scale of f16, which is the first of a block: the codes, and their dtype.
-CODES = {"q4_0": (_codes_q4_0, i4), "q5_0": (_codes_q5_0, i8), "q8_0": (_codes_q8_0, i8)}
 
 
 def _rows(name: str, x: TensorType, type: str) -> tuple:
@@ -187,20 +172,3 @@ def decode_blocks(x, *, type: Type, dtype: DType):
         elements = BLOCKS[type].decode(_blocks_of(x, type))
         elements = elements.astype(dtype.numpy, copy=False)
     return elements.reshape(*x.shape[:-1], x.shape[-1] // BLOCKS[type].nbytes * BLOCKS[type].elements)
-
-
-def _infer_codes(x, *, type):
-    shape = _rows("block_codes", x, type)
-    return TensorType(CODES[type][1], shape)
-
-
-@op(
-    computes=False,
-    infer=_infer_codes,
-    samples=[sample(f"x:u8<256[2,{2 * BLOCKS[name].nbytes}]", type=name) for name in CODES],
-)
-def block_codes(x, *, type: CodeType):
-    """The integers [..., elements] in rows of blocks, u8[..., bytes], each of which has one scale for all of them."""
-    codes, dtype = CODES[type]
-    found = codes(_blocks_of(x, type)).astype(dtype.numpy)
-    return found.reshape(*x.shape[:-1], x.shape[-1] // BLOCKS[type].nbytes * BLOCKS[type].elements)

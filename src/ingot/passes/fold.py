@@ -19,7 +19,7 @@ _SPACIOUS = frozenset(
 )
 
 # What makes floats of weights that are stored as codes, or in blocks.
-DECODERS = frozenset(("block_codes", "decode_blocks", "dequantize", "unpack"))
+DECODERS = frozenset(("decode_blocks", "dequantize", "unpack"))
 _LAYOUT = frozenset(("reshape", "permute", "slice", "expand", "concat", "cast"))
 
 

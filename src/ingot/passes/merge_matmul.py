@@ -20,13 +20,15 @@ def merge_matmuls(graph: Graph) -> bool:
 
     The weights may be casts, decoded, or quantised. Their concat stays in the graph: it is a recipe of the weight
     store, not a constant.
-    Refused: weights that are not rank 2, other scales or flags, a transposed x, another k.
+    Refused: weights that are not rank 2, other scales or flags, a transposed x, another k, codes of another kind, which
+    kernels cannot read side by side.
     """
     groups: dict[Any, list[Node]] = {}
     stored: dict[str, bool] = {}
     for node in graph.nodes:
         if node.op.name == "matmul" and _is_mergeable(graph, node, stored):
-            groups.setdefault((node.operands[0], node.transpose_b, node.scale), []).append(node)
+            key = (node.operands[0], node.transpose_b, node.scale, _coding(graph, str(node.operands[1])))
+            groups.setdefault(key, []).append(node)
     changed = False
     for nodes in groups.values():
         if len(nodes) > 1:
@@ -56,6 +58,15 @@ def _is_stored(graph: Graph, name: str, known: dict[str, bool], decoded: bool = 
     if name not in known:
         known[name] = all(o is not None and _is_stored(graph, o, known, True) for o in node.operands)
     return known[name]
+
+
+def _coding(graph: Graph, name: str) -> Any:
+    """What tells the codes, or blocks, that a weight is decoded from from others; None for one that is not."""
+    node = graph.producer(name)
+    if node is None or node.op.name not in DECODERS:
+        return None
+    dtypes = tuple(graph.type(str(operand)).dtype for operand in node.operands)
+    return node.op, dtypes, tuple(sorted(node.attributes.items(), key=lambda each: each[0]))
 
 
 def _stored(graph: Graph, name: str, before: Node, made: dict[str, str]) -> str:

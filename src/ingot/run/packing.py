@@ -58,7 +58,7 @@ class Packing:
         kernel = library.kernel(format.pack, library.isa())
         matrices = _alike(matrices)
         axis, width = 0 if transposed else 1, format.panel // len(matrices)
-        n, k = matrices[0].shape[axis], matrices[0].shape[1 - axis]
+        n, k = matrices[0].shape[axis], _elements(format, matrices[0].shape, transposed)[1 - axis]
         column_bytes = format.column_bytes(k) * len(matrices)
         step = max(1, COPY_BYTES // (column_bytes * width)) * width
         for column in range(0, n, step):
@@ -122,10 +122,15 @@ def _arguments(format: Format, matrices: Sequence[np.ndarray], packed: np.ndarra
     strides = [stride // matrices[0].itemsize for stride in matrices[0].strides]
     fields = (
         {"src": src, "dst": cast("void*", packed.ctypes.data)}
-        | pack_fields(matrices[0].shape, strides, transposed)
+        | pack_fields(_elements(format, matrices[0].shape, transposed), strides, transposed)
         | {"flip": format.flip}
     )
     return library.new("pack_args", fields | ({"second": second[0]} if second else {}))
+
+
+def _elements(format: Format, shape: Sequence[int], transposed: bool) -> Sequence[int]:
+    """The shape of the matrix that an array of a format holds."""
+    return (shape[0], format.columns(shape[1])) if transposed else shape
 
 
 def _set_scales(

@@ -229,7 +229,7 @@ def _range(begin: int, end: int, axis: int) -> tuple[slice, ...]:
 
 def _pack_columns(format: Format, value: Static, begin: int, end: int, packed: np.ndarray, axis: int) -> None:
     """Packs a range of columns; where parts of it can be had, some at a time, so that casts are never whole."""
-    k = value.dims[1 - axis]
+    k = format.columns(value.dims[1]) if axis == 0 else value.dims[0]
     column_bytes = format.column_bytes(k)
     step = max(1, COPY_BYTES // (column_bytes * format.panel)) * format.panel if k else max(1, end - begin)
     if not value.is_divisible:
@@ -240,12 +240,16 @@ def _pack_columns(format: Format, value: Static, begin: int, end: int, packed: n
         here = packed[(column - begin) * column_bytes :][: format.panel_bytes(k, stop - column)]
         pack_panels(format, [data], here, axis == 0)
         release(data)
+    if not value.is_divisible:
+        for source in value.sources():  # what it was made of whole
+            release(source.evaluate())
 
 
 def _pack_halves(format: Format, halves: list[tuple[Static, int]], width: int, packed: np.ndarray, axis: int) -> None:
     """Packs `width` columns (along `axis`) of each (matrix, first column), some at a time."""
     made = {value: value.evaluate() for value, _ in halves if not value.is_divisible}
-    k, half = halves[0][0].dims[1 - axis], format.panel // 2
+    dims, half = halves[0][0].dims, format.panel // 2
+    k = format.columns(dims[1]) if axis == 0 else dims[0]
     column_bytes = format.column_bytes(k)
     step = max(1, COPY_BYTES // (2 * column_bytes * half)) * half if k else width
     for column in range(0, width, step):

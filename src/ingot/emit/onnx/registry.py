@@ -13,7 +13,6 @@ RULES: dict[str, Callable[..., str | tuple[str, ...]]] = {}
 
 _CACHE = "keeps keys and values in blocks that sequences share, which ONNX does not have"
 
-_BLOCKS = "reads the blocks of GGUF files, which ONNX does not have"
 
 # Why an op has no rule.
 GAPS = {
@@ -21,9 +20,8 @@ GAPS = {
     "append_keys_int8": _CACHE,
     "append_values": _CACHE,
     "append_values_int8": _CACHE,
-    "block_codes": _BLOCKS,
     "cached_attention": _CACHE,
-    "decode_blocks": _BLOCKS,
+    "decode_blocks": "reads the blocks of GGUF files, which ONNX does not have",
     "pairwise_coupling": "iterates inside ONNX's SVMClassifier, which takes no scores",
     "quantize_groups": "makes codes of weights as they are packed, which ONNX's quantizers make before",
     "refuse": "is an error, which ONNX cannot say",

@@ -73,6 +73,12 @@ class GgufFile:
     tensors: dict[str, GgufTensor]
     content: MappedFile = field(repr=False)
 
+    @property
+    def bits_per_weight(self) -> float:
+        """Bits that the file takes for each element of its tensors, with their scales."""
+        elements = sum(math.prod(tensor.shape) for tensor in self.tensors.values())
+        return 8 * sum(tensor.nbytes for tensor in self.tensors.values()) / max(elements, 1)
+
 
 def is_gguf(path: str | os.PathLike[str]) -> bool:
     """Whether a path is that of a file that begins as GGUF does, or is called so."""

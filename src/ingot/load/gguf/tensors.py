@@ -17,7 +17,7 @@ from ingot.load.gguf.config import ROPE_TENSORS
 from ingot.load.gguf.file import SIZES, GgufFile, GgufTensor
 from ingot.load.hf.safetensors import StoredTensor, listed
 from ingot.load.hf.strict_json import shown
-from ingot.ops.blocks import BLOCKS, CODES, decode_blocks
+from ingot.ops.blocks import BLOCKS, decode_blocks
 
 _PIECE_BYTES = 1 << 20  # of blocks that are decoded at once, to look at their numbers
 _LAYER = re.compile(r"blk\.(0|[1-9]\d{0,4})\.([a-z_]+)\.(weight|bias)")
@@ -66,21 +66,17 @@ class BlockTensor(StoredTensor):
         elements, nbytes = SIZES[self.type]
         return math.prod(self.shape) // elements * nbytes
 
+    @property
+    def is_coded(self) -> bool:
+        """Whether it is blocks."""
+        return self.type in BLOCKS
+
     def add_to(self, graph: Graph, name: str) -> str:
         """The elements as a value of a graph: a weight, or what ops make of the blocks; in the rows' usual order."""
         if self.type not in BLOCKS:
             return self._in_order(graph, graph.add_weight(name, self.array()))
-        rows = self._blocks()
-        blocks = self._in_order(graph, graph.add_weight(name, rows))
-        if self.type not in CODES:
-            return graph.add("decode_blocks", [blocks], f"{name}.decoded", type=self.type, dtype=f32).output
-        elements, nbytes = SIZES[self.type]
-        halves = rows.reshape(*self.shape[:-1], self.shape[-1] // elements, nbytes)[..., :2].view("<f2")[..., 0]
-        scales = self._in_order(graph, graph.add_weight(f"{name}.scales", halves))
-        codes = graph.add("block_codes", [blocks], f"{name}.codes", type=self.type).output
-        axis = len(self.shape) - 1
-        made = graph.add("dequantize", [codes, scales], f"{name}.decoded", axis=axis, block=elements, dtype=f32)
-        return made.output
+        blocks = self._in_order(graph, graph.add_weight(name, self._blocks()))
+        return graph.add("decode_blocks", [blocks], f"{name}.decoded", type=self.type, dtype=f32).output
 
     def pieces(self) -> Iterator[np.ndarray]:
         """The elements, some megabytes at a time; those of blocks decoded."""

@@ -74,8 +74,8 @@ def kind_of(folder: Folder) -> str:
 
 
 def longest_context(folder: Folder) -> int:
-    """The positions that a folder's model has. Raises LoadError, UnsupportedError, LimitError."""
-    return _context(_described(folder)[1], None)
+    """The positions that a model has, as far as they can be planned for. Raises LoadError, UnsupportedError."""
+    return min(_described(folder)[1].values["context"], MAX_CONTEXT)
 
 
 def _described(folder: Folder) -> tuple[Template, Settings]:

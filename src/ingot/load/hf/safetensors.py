@@ -62,6 +62,11 @@ class StoredTensor:
         """Bytes in the file."""
         return self.dtype.nbytes(math.prod(self.shape))
 
+    @property
+    def is_coded(self) -> bool:
+        """Whether its bytes are codes with scales."""
+        return False
+
     def add_to(self, graph: Graph, name: str) -> str:
         """The elements as a weight of a graph."""
         return graph.add_weight(name, self.array())

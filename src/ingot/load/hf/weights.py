@@ -85,7 +85,7 @@ class Weights:
     def _is_of_codes(self, value: str) -> bool:
         """Whether a matrix is made of codes already, which stay as they are."""
         node = self._graph.producer(value)
-        return node is not None and node.op.name == "dequantize"
+        return node is not None and node.op.name in ("decode_blocks", "dequantize")
 
     def _is_coded(self, name: str) -> bool:
         return self._coded is not None and self._coded.has(name)

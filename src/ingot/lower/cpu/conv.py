@@ -26,7 +26,7 @@ _FMA, _DEPTHWISE, _POOLED = 0.018, 0.03, 0.06
 _BYTES = 0.006  # and per product of bytes
 _FEW_CHANNELS = 4  # planes of so few channels are gathered as they lie
 _LAST = channels_last(4)
-_FORMATS = tuple(format for format in reversed(FORMATS) if format.scales is None)  # of filters
+_FORMATS = tuple(format for format in reversed(FORMATS) if not format.is_coded)  # of filters
 _GEMV_PIXELS = 4
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ingot import abi
 from ingot.dtype import DType, bf16, f16, f32, i4, i8, u4, u8
 from ingot.lower.formats import Block, Dots, Format
+from ingot.ops.blocks import BLOCKS
 
 PANEL = abi.constant("INGOT_PANEL")
 
@@ -39,18 +40,31 @@ WHOLE_I8, WHOLE_U8 = (
     for dtype, flip in ((i8, 0), (u8, 128))
 )
 
+_AS_CODES = {"q4_0": "int4", "q8_0": "int8"}  # whose panels hold the same
+
+
+def _blocks(type: str) -> Format:
+    """Blocks of GGUF files, whose panels take as many bytes as the file."""
+    block, kernels = Block(BLOCKS[type].elements, BLOCKS[type].nbytes), _AS_CODES.get(type, type)
+    return Format(
+        type, u8, PANEL, block, block, "decode_blocks", frozenset(("concat", "slice")), f"pack_{type}", None, kernels,
+        Dots(kernels, i8, few=True), type=type,
+    )  # fmt: skip
+
+
 # The last that a matrix is stored in is taken; F32, the first, holds every matrix of floats.
-FORMATS = (F32, BF16, *CODES)
+FORMATS = (F32, BF16, *CODES, *map(_blocks, BLOCKS))
 
 
 def rounded_bytes(k: int) -> int:
     """The bytes of a row of k elements that `round_rows_i8` has rounded, up to where the next may begin."""
     group = abi.constant("INGOT_ROUND_GROUP")
-    nbytes = Block(_BLOCK, _BLOCK + 4).size(k) + Block(_WIDE, 4).size(k) + Block(group, 4).size(k)
-    return Block(64, 64).size(nbytes)
+    sums = Block(_BLOCK, 4).size(k) + Block(_WIDE, 4).size(k) + Block(group, 4).size(k)
+    halves = Block(_BLOCK, 4).size(k) + Block(2 * _BLOCK, 4).size(k)
+    return Block(64, 64).size(Block(_BLOCK, _BLOCK).size(k) + sums + halves)
 
 
 def pack_fields(shape: Sequence[int], strides: Sequence[int], transposed: bool) -> dict[str, int | float]:
-    """The fields of pack_args that say how a matrix lies: [k, n], or [n, k] when transposed. strides: in elements."""
+    """The fields of pack_args that say how a matrix lies: [k, n], or [n, k] when transposed. strides: in items."""
     n, k = (0, 1) if transposed else (1, 0)
     return {"n": shape[n], "k": shape[k], "n_stride": strides[n], "k_stride": strides[k], "scale": 1.0}

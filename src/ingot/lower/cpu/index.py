@@ -37,9 +37,10 @@ def _gather_rows(kernel: str, format: Format, layout: str, *conditions: Conditio
         table = matrix(lowering, str(node.operands[0]), format, layout, layout == "panels")
         indices = lowering.contiguous(node.operands[1])
         out = lowering.result(node.output)
+        limit, inner = lowering.graph.type(str(node.operands[0])).dims
         fields = _gather_fields(4) | {
             "table": pointer(table), "indices": pointer(indices), "out": pointer(out),
-            "outer": 1, "limit": table.shape[0], "inner": table.shape[1], "count": math.prod(indices.shape),
+            "outer": 1, "limit": limit, "inner": inner, "count": math.prod(indices.shape),
             "index_bytes": indices.dtype.itemsize,
         }  # fmt: skip
         work = out.size * 4 * _BYTE
@@ -47,7 +48,7 @@ def _gather_rows(kernel: str, format: Format, layout: str, *conditions: Conditio
 
 
 for _format in reversed(FORMATS):
-    if _format.scales:  # which lie in panels alone
+    if _format.is_coded:
         _gather_rows(f"gather_{_format.tables}_panels", _format, "panels", stored(0, _format))
         continue
     _gather_rows(f"gather_{_format.tables}_panels", _format, "panels", stored(0, _format), _from_panels)

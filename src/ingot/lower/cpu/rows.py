@@ -70,6 +70,10 @@ def stored(index: int, format: Format) -> Condition:
             groups = lowering.static_value(value).groups(format) if value in lowering.static else None
             columns = 1 if target.op.name == "matmul" and not target.transpose_b else 0
             return "" if groups and groups.axis == columns else f"the weights are not stored as {format}"
+        if format.type is not None:
+            is_rows = target.op.name != "matmul" or target.transpose_b
+            is_stored = value in lowering.static and is_rows and lowering.static_value(value).is_stored(format)
+            return "" if is_stored else f"the weights are not stored as {format}"
         if format.decoder is None or (value in lowering.lasting and lowering.static_value(value).is_stored(format)):
             return ""
         return f"the weights are not stored as {format}"

@@ -1,0 +1,52 @@
+"""What `round_rows_i8` makes of rows, and products of them, in numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ingot import abi
+
+BLOCK, WIDE, GROUP = (abi.constant(f"INGOT_{name}") for name in ("CODES_BLOCK", "CODES_WIDE", "ROUND_GROUP"))
+
+
+def up(n: int, unit: int) -> int:
+    return -(-n // unit) * unit
+
+
+def row_bytes(k: int) -> int:
+    blocks = up(k, BLOCK) // BLOCK
+    steps = 4 * (up(k, WIDE) // WIDE) + 4 * (up(k, GROUP) // GROUP)
+    return blocks * BLOCK + 8 * blocks + 2 * up(blocks, 2) + steps
+
+
+def rounded(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Codes [rows, k up to a multiple of 32] of rows, and steps [rows, groups], in f32."""
+    rows, k = x.shape
+    codes, steps = np.zeros((rows, up(k, BLOCK)), np.float32), []
+    for first in range(0, k, GROUP):
+        group = x[:, first : first + GROUP]
+        most = abs(group).max(1, keepdims=True)
+        usable = np.isfinite(group).all(1, keepdims=True) & (most >= 2.0**-120)
+        with np.errstate(all="ignore"):
+            factor = np.where(usable, np.float32(127) / most, np.float32(0))
+            codes[:, first : first + group.shape[1]] = np.where(factor == 0, 0, np.rint(group * factor))
+            steps.append(np.where(np.isfinite(group).all(1), most[:, 0] / np.float32(127), np.float32(np.nan)))
+    return codes, np.stack(steps, 1).astype(np.float32) if steps else np.zeros((rows, 0), np.float32)
+
+
+def row_image(x: np.ndarray) -> np.ndarray:
+    """The bytes of rounded rows."""
+    codes, steps = rounded(x)
+    sums = codes.reshape(len(x), codes.shape[1] // BLOCK, BLOCK).sum(2).astype(np.int32) * -128
+    wholes = np.zeros((len(x), up(codes.shape[1] // BLOCK, 2)), np.int16)
+    wholes[:, : codes.shape[1] // BLOCK] = sums // -128
+    halves = codes.reshape(len(x), codes.shape[1] // 16, 16).sum(2).astype(np.int16)
+    whole = np.pad(codes, ((0, 0), (0, -codes.shape[1] % WIDE)))
+    wide = whole.reshape(len(x), whole.shape[1] // WIDE, WIDE).sum(2).astype(np.int32) * -128
+    parts = (codes.astype(np.int8), sums, wide, steps, halves, wholes)
+    return np.concatenate([np.ascontiguousarray(part).view(np.uint8) for part in parts], axis=1)
+
+
+def fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """a * b + c of f32 rounded once: exact enough in long double, whose 64 bits hold the product."""
+    return (a.astype(np.longdouble) * b.astype(np.longdouble) + c.astype(np.longdouble)).astype(np.float32)

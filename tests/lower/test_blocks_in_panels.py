@@ -1,0 +1,96 @@
+"""Matrices of blocks of GGUF files: what lowering makes of them, and that bits are one."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ingot
+from gguf_models import random_blocks
+from ingot.dim import symbol
+from ingot.dtype import f32, i4, i8, u4, u8
+from ingot.ir import Graph, TensorType
+from ingot.ops.blocks import BLOCKS
+from ingot.run.interpret import interpret
+from kernel_calls import ISAS
+from stored_products import compiled, products_of
+
+pytestmark = pytest.mark.native
+
+K = 512
+
+
+def stored(graph: Graph, name: str, n: int, k: int, type: str) -> str:
+    """A weight of blocks, decoded."""
+    numbers = np.random.default_rng([*name.encode()]).standard_normal((n, k), np.float32) / 32
+    blocks = graph.add_weight(name, random_blocks(type, numbers))
+    return graph.add("decode_blocks", [blocks], f"{name}.decoded", type=type, dtype=f32).output
+
+
+def model(rows: int, type: str, half: int = 48) -> Graph:
+    return products_of(lambda graph, name, n, k: stored(graph, name, n, k, type), rows, K, half)
+
+
+@pytest.mark.parametrize("type", BLOCKS)
+def test_models_of_blocks(type: str) -> None:
+    """Every product and table takes them as they are; the same bits on every set, for any threads and rows."""
+    ids = np.random.default_rng(1).integers(-100, 100, 40).astype(np.int32)
+    graph = model(40, type, 256)
+    exact = interpret(graph, {"ids": ids}, float64=True)
+    name, first = {"q4_0": "int4", "q8_0": "int8"}.get(type, type), None
+    for isa, threads in itertools.product(ISAS, (1, 3)):
+        program, kernels = compiled(graph, rounded=(i8,), isa=isa, threads=threads)
+        assert {k for k in kernels if k.startswith("gem")} <= {f"gemm_{name}_packed", f"gemm_{name}_gated"}
+        assert {k for k in kernels if k.startswith("gather")} == {f"gather_{name}_panels"}
+        results = program.run([ids])
+        first = first or results
+        assert [r.tobytes() for r in results] == [r.tobytes() for r in first], (isa, threads)
+    assert first is not None
+    for got, wanted in zip(first, exact.values(), strict=True):
+        assert abs(got - wanted).max() <= 0.05 * abs(wanted).max()
+    for rows in (1, 7):
+        program, _ = compiled(model(rows, type, 256), rounded=(i8,))
+        for few, many in zip(program.run([ids[:rows]]), first, strict=True):
+            assert few.tobytes() == many[:rows].tobytes()
+
+
+@pytest.mark.parametrize("starts, kernel", [((32, 0), "gemm_q4_k_packed"), ((0, 256), "gemm_f32_packed")])
+def test_rows_are_taken_whole(starts: tuple[int, int], kernel: str) -> None:
+    """Some rows of a matrix of blocks are one; some columns are decoded."""
+    graph = Graph("part")
+    x = graph.add_input("x", TensorType(f32, (9, K - starts[1])))
+    weight = stored(graph, "w", 96, K, "q4_k")
+    part = graph.add("slice", [weight], "part", starts=starts, stops=(96, K), steps=(1, 1)).output
+    graph.set_output("y", graph.add("matmul", [x, part], "y", transpose_b=True).output)
+    program, kernels = compiled(graph, rounded=(i8,))
+    rows = np.random.default_rng(2).standard_normal((9, K - starts[1]), np.float32)
+    assert kernels[-1] == kernel
+    (exact,) = interpret(graph, {"x": rows}, float64=True).values()
+    assert abs(program.run([rows])[0] - exact).max() <= 0.02 * abs(exact).max()
+
+
+def coded(graph: Graph, how: str) -> str:
+    """A matrix [64, 512], decoded from something that takes less than a byte for an element."""
+    generator = np.random.default_rng(3)
+    if how == "blocks":
+        return stored(graph, "w", 64, K, "q4_k")
+    scales = graph.add_weight("s", generator.random((64, K // 32), np.float32))
+    if how == "codes":
+        codes = graph.add_weight("w", generator.integers(-8, 8, (64, K)).astype(i4.numpy))
+    else:
+        packed = graph.add_weight("w", generator.integers(0, 255, (64, K // 2)).astype(u8.numpy))
+        codes = graph.add("unpack", [packed], "codes", dtype=u4, axis=1).output
+    return graph.add("dequantize", [codes, scales], "decoded", axis=1, block=32, dtype=f32).output
+
+
+@pytest.mark.parametrize("how", ["blocks", "codes", "packed codes"])
+def test_a_saved_program_of_any_rows_keeps_panels_alone(how: str, tmp_path: Path) -> None:
+    graph = Graph("saved")
+    x = graph.add_input("x", TensorType(f32, (symbol("N"), K)))
+    graph.set_output("y", graph.add("matmul", [x, coded(graph, how)], "y", transpose_b=True).output)
+    first, feeds = ingot.InferenceSession(graph.copy()), {"x": np.ones((3, K), np.float32)}
+    expected = first.run(None, feeds)[0]
+    first.save(tmp_path / "program")
+    assert (tmp_path / "program" / "weights.bin").stat().st_size < 64 * K * 4 + 4096
+    np.testing.assert_array_equal(ingot.InferenceSession(tmp_path / "program").run(None, feeds)[0], expected)
