@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from ingot.dtype import DType, bf16, f32, i4, i8
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, Node, TensorType
+from ingot.ops.define import expand_node
 from ingot.passes.dce import eliminate_dead
 from ingot.passes.match import is_fixed
 
-_MOVES = ("permute", "reshape", "slice")
+_VIEWS = ("permute", "reshape", "slice")
+_MOVES = ("concat", "max_pool", *_VIEWS)  # what makes the same of values that are rounded before
+_PRODUCTS = ("conv", "matmul")
 _RECURRENT = ("lstm", "gru", "rnn")  # their rows are states, which add up what is rounded
 _PAIR = 2  # numbers that a dot product takes together
 
@@ -65,8 +68,14 @@ def round_operands(graph: Graph, precision: Precision) -> None:
         return
     rounding = _Rounding(graph, precision)
     for node in list(graph.nodes):
-        if node.op.name in ("matmul", "conv") and rounding.takes(node):
+        # As a convolution of channels and moves, through which its result and its filter are rounded.
+        if node.op.name == "conv_transpose" and is_fixed(graph, node.operands[1]):
+            expand_node(graph, node)
+    for node in list(graph.nodes):
+        if node.op.name in _PRODUCTS and rounding.takes(node):
             rounding.round(node)
+        elif node.op.name == "conv" and rounding.is_depthwise(node):
+            rounding.round_rows(node, 1)
         elif node.op.name == "attention" and rounding.attends(node):
             rounding.round_rows(node, 3)
         elif node.op.name in _RECURRENT and is_fixed(graph, node.operands[1]):
@@ -86,10 +95,27 @@ class _Rounding:
         x, weight = (self.graph.values[str(operand)].type for operand in node.operands[:2])
         if not isinstance(weight, TensorType) or weight.dtype is not f32 or not isinstance(x, TensorType):
             return False
-        if not is_fixed(self.graph, node.operands[1]) or is_fixed(self.graph, node.operands[0]):
+        if not self._is_matrix(str(node.operands[1])) or is_fixed(self.graph, node.operands[0]):
             return False
         # A convolution whose pairs would reach over the end of its channels gains nothing.
         return weight.rank == 2 if node.op.name == "matmul" else weight.dims[1] % _PAIR == 0
+
+    def _is_matrix(self, value: str) -> bool:
+        """Whether a value is fixed, however much it is moved about, as filters of transposed convolutions are."""
+        while (maker := self.graph.producer(value)) is not None and maker.op.name in (*_VIEWS, "pad"):
+            value = str(maker.operands[0])
+        return is_fixed(self.graph, value)
+
+    def is_depthwise(self, node: Node) -> bool:
+        """Whether a convolution has a fixed filter for each channel: its image may be rounded, its filter gains nothing
+        by it.
+        """
+        x, weight = (self.graph.values[str(operand)].type for operand in node.operands[:2])
+        if self.rows is None or not isinstance(weight, TensorType) or not isinstance(x, TensorType):
+            return False
+        if x.dtype is not f32 or not is_fixed(self.graph, node.operands[1]) or is_fixed(self.graph, node.operands[0]):
+            return False
+        return weight.dims[1] == 1 and weight.dims[0] == node.groups > 1
 
     def attends(self, node: Node) -> bool:
         """Whether queries, keys and values are rounded: rows of pairs."""
@@ -133,13 +159,21 @@ class _Rounding:
             self._made[value, dtype] = back.output
         return self._made[value, dtype]
 
+    def _is_move(self, node: Node) -> bool:
+        """Whether what a node makes may be rounded before it: it moves it at no cost, or for nobody but products."""
+        if node.op.name in _VIEWS:
+            return True
+        return node.op.name in _MOVES and all(
+            user.op.name in (*_PRODUCTS, *_MOVES, "cast") for user in self.graph.users(node.output)
+        )
+
     def _narrow(self, value: str, dtype: DType, user: Node) -> str:
         """A value in a dtype: rounded before it was moved about, so that what made it may write it so."""
         if (value, dtype) not in self._narrowed:
             maker = self.graph.producer(value)
-            if maker is not None and maker.op.name in _MOVES and not is_fixed(self.graph, value):
-                source = self._narrow(str(maker.operands[0]), dtype, user)
-                moved = self.graph.add(maker.op.name, [source], f"{value}.{dtype}", before=user, **maker.attributes)
+            if maker is not None and self._is_move(maker) and not is_fixed(self.graph, value):
+                sources = [self._narrow(str(operand), dtype, user) for operand in maker.operands]
+                moved = self.graph.add(maker.op.name, sources, f"{value}.{dtype}", before=user, **maker.attributes)
                 self._narrowed[value, dtype] = moved.output
             else:
                 cast = self.graph.add("cast", [value], f"{value}.{dtype}", before=user, dtype=dtype)
