@@ -91,6 +91,14 @@ def test_kernels_rows_and_bodies_are_one_list() -> None:
     used = {row.kernel for rows in ROWS.values() for row in rows} - {"view", "copy_b"}
     copies = {f"copy_b{size}" for size in (1, 2, 4, 8)}
     assert used <= declared
-    alone = {"strip_f32", "probe_fma_f32", "probe_read_f32", "quantize_rows", "round_image_u8", "round_rows_i8", "sample_f32"}
+    alone = {
+        "strip_f32",
+        "probe_fma_f32",
+        "probe_read_f32",
+        "quantize_rows",
+        "round_image_u8",
+        "round_rows_i8",
+        "sample_f32",
+    }
     alone |= {format.pack for format in (*FORMATS, WHOLE_I8)}
     assert declared - used == copies | alone

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ingot.dtype import DType, bf16, f32, i4, i8
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, Node, TensorType
 from ingot.load.quantised import GROUPS, LEAST_GROUP, quantised, quantised_filter
+from ingot.ops.define import expand_node
 from ingot.passes.dce import eliminate_dead
 from ingot.passes.match import is_fixed
 
-_MOVES = ("permute", "reshape", "slice")
+_VIEWS = ("permute", "reshape", "slice")
+_MOVES = ("concat", "max_pool", *_VIEWS)  # what makes the same of values that are rounded before
+_PRODUCTS = ("conv", "matmul")
 _RECURRENT = ("lstm", "gru", "rnn")
 _PAIR = 2  # numbers that a dot product takes together
 _SMALL = 64  # rows or columns of a matrix that is not worth codes
@@ -77,8 +80,14 @@ def round_operands(graph: Graph, precision: Precision) -> None:
         return
     rounding = _Rounding(graph, precision)
     for node in list(graph.nodes):
-        if node.op.name in ("matmul", "conv") and rounding.takes(node):
+        # As a convolution of channels and moves, through which its result and its filter are rounded.
+        if node.op.name == "conv_transpose" and is_fixed(graph, node.operands[1]):
+            expand_node(graph, node)
+    for node in list(graph.nodes):
+        if node.op.name in _PRODUCTS and rounding.takes(node):
             rounding.round(node)
+        elif node.op.name == "conv" and rounding.is_depthwise(node):
+            rounding.round_rows(node, 1)
         elif node.op.name == "attention" and rounding.attends(node):
             rounding.round_rows(node, 3)
         elif node.op.name in _RECURRENT and is_fixed(graph, node.operands[1]):
@@ -148,12 +157,19 @@ def _is_of_classes(graph: Graph, node: Node) -> bool:
     return node.op.acts_on == "element" or node.op.name in _OF_CLASSES
 
 
-def _multiplies_fixed(graph: Graph, node: Node) -> bool:
+def _is_moved_matrix(graph: Graph, value: str) -> bool:
+    """Whether a value is fixed, however much it is moved about, as filters of transposed convolutions are."""
+    while (maker := graph.producer(value)) is not None and maker.op.name in (*_VIEWS, "pad"):
+        value = str(maker.operands[0])
+    return is_fixed(graph, value)
+
+
+def _multiplies_fixed(graph: Graph, node: Node, is_matrix: Callable[[Graph, str], bool] = is_fixed) -> bool:
     """Whether a product or convolution has a fixed f32 matrix, which its rows are multiplied with."""
     x, weight = (graph.values[str(operand)].type for operand in node.operands[:2])
     if not isinstance(weight, TensorType) or weight.dtype is not f32 or not isinstance(x, TensorType):
         return False
-    if not is_fixed(graph, node.operands[1]) or is_fixed(graph, node.operands[0]):
+    if not is_matrix(graph, str(node.operands[1])) or is_fixed(graph, node.operands[0]):
         return False
     return weight.rank == 2 or node.op.name != "matmul"
 
@@ -167,10 +183,21 @@ class _Rounding:
 
     def takes(self, node: Node) -> bool:
         """Whether the operands of a product with a fixed matrix are rounded."""
-        if not _multiplies_fixed(self.graph, node):
+        if not _multiplies_fixed(self.graph, node, _is_moved_matrix):
             return False
         # A convolution whose pairs would reach over the end of its channels gains nothing.
         return node.op.name == "matmul" or self.graph.type(str(node.operands[1])).dims[1] % _PAIR == 0
+
+    def is_depthwise(self, node: Node) -> bool:
+        """Whether a convolution has a fixed filter for each channel: its image may be rounded, its filter gains nothing
+        by it.
+        """
+        x, weight = (self.graph.values[str(operand)].type for operand in node.operands[:2])
+        if self.rows is None or not isinstance(weight, TensorType) or not isinstance(x, TensorType):
+            return False
+        if x.dtype is not f32 or not is_fixed(self.graph, node.operands[1]) or is_fixed(self.graph, node.operands[0]):
+            return False
+        return weight.dims[1] == 1 and weight.dims[0] == node.groups > 1
 
     def attends(self, node: Node) -> bool:
         """Whether queries, keys and values are rounded: rows of pairs."""
@@ -233,13 +260,21 @@ class _Rounding:
             self._made[value, dtype] = back.output
         return self._made[value, dtype]
 
+    def _is_move(self, node: Node) -> bool:
+        """Whether what a node makes may be rounded before it: it moves it at no cost, or for nobody but products."""
+        if node.op.name in _VIEWS:
+            return True
+        return node.op.name in _MOVES and all(
+            user.op.name in (*_PRODUCTS, *_MOVES, "cast") for user in self.graph.users(node.output)
+        )
+
     def _narrow(self, value: str, dtype: DType, user: Node) -> str:
         """A value in a dtype: rounded before it was moved about, so that what made it may write it so."""
         if (value, dtype) not in self._narrowed:
             maker = self.graph.producer(value)
-            if maker is not None and maker.op.name in _MOVES and not is_fixed(self.graph, value):
-                source = self._narrow(str(maker.operands[0]), dtype, user)
-                moved = self.graph.add(maker.op.name, [source], f"{value}.{dtype}", before=user, **maker.attributes)
+            if maker is not None and self._is_move(maker) and not is_fixed(self.graph, value):
+                sources = [self._narrow(str(operand), dtype, user) for operand in maker.operands]
+                moved = self.graph.add(maker.op.name, sources, f"{value}.{dtype}", before=user, **maker.attributes)
                 self._narrowed[value, dtype] = moved.output
             else:
                 cast = self.graph.add("cast", [value], f"{value}.{dtype}", before=user, dtype=dtype)

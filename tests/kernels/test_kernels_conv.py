@@ -43,6 +43,18 @@ DEPTHWISE = [  # batch, channels, height, width, kernel, stride, pad, dilation
     (1, 50, 8, 8, (3, 2), (1, 2), (0, 1), (1, 1)),
     (1, 16, 2, 2, (3, 3), (1, 1), (3, 3), (1, 1)),
     (0, 16, 2, 2, (1, 1), (1, 1), (0, 0), (1, 1)),
+    (2, 144, 7, 15, (3, 3), (1, 2), (1, 1), (1, 1)),
+    (1, 32, 9, 16, (5, 5), (3, 1), (0, 2), (1, 1)),
+    (1, 16, 11, 20, (3, 3), (4, 1), (1, 1), (1, 1)),
+]
+TRANSFORMED = [  # batch, channels, height, width, out_channels, pad
+    (1, 1, 1, 1, 1, (1, 1)),
+    (2, 20, 7, 9, 33, (1, 1)),
+    (1, 16, 4, 4, 16, (0, 0)),
+    (3, 32, 6, 27, 48, (1, 2)),
+    (1, 300, 5, 6, 40, (3, 0)),
+    (1, 24, 20, 17, 64, (1, 1)),
+    (0, 16, 4, 4, 16, (1, 1)),
 ]
 WAYS = [("none", 0), ("relu", 0), ("silu", 5)]  # activation (with bias and residual when there is one), holes
 
@@ -70,8 +82,10 @@ def panels(weight, groups, order):
     return np.stack([packed(w.transpose(0, *order).reshape(len(w), -1).T) for w in split])
 
 
-def check(kernel, x, weight, image, image_strides, stored, case, way, isas=ISAS):
-    """Runs a kernel on every instruction set and number of parts, and compares it with float64."""
+def check(kernel, x, weight, image, image_strides, stored, case, way, isas=ISAS, slack=1.2):
+    """Runs a kernel on every instruction set and number of parts, and compares it with float64: within `slack` times
+    the bound of a sum in one chain.
+    """
     (activation, holes), (groups, stride, pad, dilation) = way, case
     code, function = ACTIVATIONS[activation]
     bias = random(weight.shape[0], seed=2) * (activation != "none")
@@ -89,7 +103,6 @@ def check(kernel, x, weight, image, image_strides, stored, case, way, isas=ISAS)
     scratch = abi.scratch_floats(kernel, fields)
     result = every(kernel, fields, "out", shape, row_pad=holes, scratch=scratch, isas=isas)
     size = double(abs(x), abs(weight), abs(bias), *case)
-    slack = 1.2 if isas is ISAS else 2.4  # a dot product rounds twice a pair
     bound = slack * gamma(int(np.prod(weight.shape[1:]))) * size + 5e-7 * (1 + abs(expected))
     assert (abs(result - expected) <= bound).all()
     return result
@@ -127,7 +140,33 @@ def test_packed_pairs(case, way):
     image = at_page_end(x.transpose(0, 2, 3, 1), 2 * way[1])
     wide = [array.astype(np.float32) for array in (x, weight)]
     strides = element_strides(image)
-    check("conv2d_bf16_packed", *wide, image, strides, stored, (groups, *window), way, isas=DOT_ISAS)
+    check("conv2d_bf16_packed", *wide, image, strides, stored, (groups, *window), way, isas=DOT_ISAS, slack=2.4)
+
+
+def transformed(weight):
+    """[out_channels, channels, 3, 3] as the 16 matrices of F(2 x 2, 3 x 3), in float64 and rounded once."""
+    factors = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+    points = np.einsum("pi,qj,ocij->pqoc", factors, factors, weight.astype(np.float64))
+    return points.reshape(16, *weight.shape[:2]).astype(np.float32)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("case", TRANSFORMED, ids=str)
+def test_transformed(case, way):
+    """conv2d_f32_winograd is as near to float64 as sums of its 16 products for each channel; a batch changes no bit."""
+    batch, channels, height, width, out_channels, pad = case
+    x = random(batch, channels, height, width)
+    weight = random(out_channels, channels, 3, 3, seed=1)
+    stored = np.stack([packed(matrix.T) for matrix in transformed(weight)])
+    results = []
+    for images in [x, *x[:, None]] if way[0] == "none" else [x]:
+        image = at_page_end(images.transpose(0, 2, 3, 1), way[1])
+        rest = (1, (1, 1), pad, (1, 1)), way
+        results.append(
+            check("conv2d_f32_winograd", images, weight, image, element_strides(image), stored, *rest, slack=4)
+        )
+    for one, all in zip(results[1:], results[0], strict=False):
+        assert one[0].tobytes() == all.tobytes()
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -139,6 +178,22 @@ def test_depthwise(case, way):
     stored = np.ascontiguousarray(weight.reshape(channels, -1).T)
     image = at_page_end(x.transpose(0, 2, 3, 1), way[1])
     check("conv2d_f32_depthwise", x, weight, image, element_strides(image), stored, (channels, *window), way)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("case", DEPTHWISE, ids=str)
+def test_depthwise_of_bf16(case, way):
+    """The bits are those of the same numbers as floats."""
+    batch, channels, height, width, kernel, *window = case
+    x = random(batch, channels, height, width).astype(bfloat16)
+    weight = random(channels, 1, *kernel, seed=1)
+    stored = np.ascontiguousarray(weight.reshape(channels, -1).T)
+    results = []
+    for name, elements in (("bf16", x), ("f32", x.astype(np.float32))):
+        image = at_page_end(elements.transpose(0, 2, 3, 1), way[1])
+        rest = x.astype(np.float32), weight, image, element_strides(image), stored, (channels, *window), way
+        results.append(check(f"conv2d_{name}_depthwise", *rest))
+    assert results[0].tobytes() == results[1].tobytes()
 
 
 @pytest.mark.parametrize("kernel", ["packed", "depthwise"])

@@ -46,15 +46,26 @@ def test_gated_products(m: int) -> None:
     expect_rounded("gemm_f32_gated", fields, ("c", "rounded"), (m, 48), 2)
 
 
-@pytest.mark.parametrize("kernel, channels, groups", [("packed", 20, 1), ("planes", 3, 1), ("depthwise", 20, 20)])
-def test_convolutions(kernel: str, channels: int, groups: int) -> None:
-    out, pad = (20 if groups > 1 else 35), 5
+@pytest.mark.parametrize(
+    "kernel, channels, out, groups",
+    [
+        ("packed", 20, 35, 1),
+        ("packed", 20, 48, 1),
+        ("packed", 40, 32, 2),
+        ("planes", 3, 35, 1),
+        ("depthwise", 20, 20, 20),
+        ("depthwise", 48, 48, 48),
+    ],
+)
+def test_convolutions(kernel: str, channels: int, out: int, groups: int) -> None:
+    pad = 5
     weight = random(out, channels // groups, 3, 3, seed=1)
     if kernel == "depthwise":
         stored = np.ascontiguousarray(weight.reshape(out, 9).T)
     else:
         order = (0, 2, 3, 1) if kernel == "packed" else (0, 1, 2, 3)
-        stored = packed(weight.transpose(order).reshape(out, -1).T)
+        split = weight.transpose(order).reshape(groups, out // groups, -1)
+        stored = np.stack([packed(group.T) for group in split])
     image = random(2, channels, 9, 11)
     x = at_page_end(image if kernel == "planes" else image.transpose(0, 2, 3, 1))
     n, *rest = element_strides(x)

@@ -62,6 +62,29 @@ def image() -> Graph:
     return graph
 
 
+def stretch() -> Graph:
+    """Down by a pool, up by a transposed convolution, side by side into one of 3 x 3, and a filter for each channel."""
+    graph = Graph("stretch")
+    x = graph.add_input("x", TensorType(f32, (2, 6, 12, 10)))
+    plain = {"strides": (1, 1), "dilations": (1, 1), "groups": 1}
+
+    def conv(value: str, name: str, out: int, channels: int, **attributes: object) -> str:
+        filter = weight(graph, name, out, channels, 3, 3)
+        made = graph.add("conv", [value, filter], pads=(1, 1, 1, 1), **(plain | attributes)).output
+        return graph.add("relu", [made]).output
+
+    beside = conv(x, "a", 32, 6)
+    halves = {"kernel": (2, 2), "strides": (2, 2), "pads": (0,) * 4, "dilations": (1, 1)}
+    deep = conv(graph.add("max_pool", [beside], **halves).output, "b", 64, 32)
+    wide = {"strides": (2, 2), "pads": (0,) * 4, "dilations": (1, 1), "groups": 1, "output_padding": (0, 0)}
+    up = graph.add(
+        "conv_transpose", [deep, weight(graph, "up", 64, 32, 2, 2), weight(graph, "bias", 32)], **wide
+    ).output
+    both = conv(graph.add("concat", [beside, up], axis=1).output, "c", 48, 64)
+    graph.set_output("y", conv(conv(both, "each", 48, 1, groups=48), "d", 6, 48))
+    return graph
+
+
 def encoder() -> Graph:
     """A block whose attention reads slices of one product: pre-norm, with a residual and a gelu."""
     graph = Graph("encoder")
@@ -111,6 +134,7 @@ MODELS = {
     "linear": (linear, (5, 64)),
     "linear, odd": (lambda: linear(33), (40, 33)),
     "image": (image, (1, 3, 12, 12)),
+    "stretch": (stretch, (2, 6, 12, 10)),
     "encoder": (encoder, (2, 21, 32)),
 }
 
@@ -229,3 +253,16 @@ def test_nothing_is_cast_between_products(precision: str) -> None:
     assert "up: weight in bf16" in str(explained).replace(".bf16.f32", "").replace(".bf16", "")
     rows = session.plan.layout()["tensors"]
     assert {row["name"] for row in rows if row["dtype"] == "bf16"} == {name for name, _, _ in explained.rounded}
+
+
+@pytest.mark.parametrize("precision", [name for name in RUNNABLE if PRECISIONS[name].rows])
+def test_images_stay_rounded(precision: str) -> None:
+    """Pools, concats, transposed convolutions and filters for each channel read and make bf16, too."""
+    session = ingot.InferenceSession(stretch(), precision=precision, threads=1)
+    (native,) = session.program.native
+    assert [step.kernel for step in native.lowered.steps if not step.kernel.startswith("copy_b2")] == [
+        "cast_f32_bf16", "conv2d_bf16_packed", "max_pool_bf16", "conv2d_bf16_packed", "gemm_bf16_packed",
+        "conv2d_bf16_packed", "conv2d_bf16_depthwise", "conv2d_bf16_packed", "copy_b4",
+    ]  # fmt: skip
+    tensors = native.lowered.tensors.values()
+    assert sum(t.dtype is f32 and t.kind == "activation" for t in tensors) == 1  # the output, with its channels last

@@ -295,7 +295,7 @@ typedef struct {
  * _f32_bf16: b is bf16, in the panels of pack_bf16; its elements become floats, so that bits are those of f32 panels.
  * gemm_bf16: so are a's elements, and its rows begin at multiples of 4 bytes; k is even. A sum takes the products of a
  * pair one after the other, the second first, each rounded as a fused multiply-add, with denormals as zeros; pairs are
- * summed in blocks of INGOT_K_BLOCK.
+ * summed in blocks of INGOT_K_BLOCK. A denormal that is rounded may become zero, and a NaN keep its sign and upper bits.
  * gemm_int8, gemm_int4: rows of a are those of round_rows_i8, a_stride counts bytes, and b has the panels of pack_int8
  * or pack_int4, with _128 and _zeros those of the kernels that are named so. The products of codes are summed exactly
  * in blocks of INGOT_CODES_BLOCK, with _128 of INGOT_CODES_WIDE; in groups of INGOT_ROUND_GROUP these sums, as floats,
@@ -506,11 +506,12 @@ typedef struct {
  * are multiplied, as torch does. weight, with k the elements that one output element sums over, in order:
  * conv2d_f32_packed: [groups][ceil(out_channels / groups / 32)][k][32], zero-padded, k over (kernel row, kernel column,
  *   channel of the group); x_strides[3] is 1.
- * conv2d_bf16_packed: the same of bf16, in the panels of pack_bf16, summed as gemm_bf16 does, of
- *   small filters each row of the kernel by itself. x is bf16, too, and its
- *   pixels begin at multiples of 4 bytes; channels of a group are even, and the other strides of x are.
+ * conv2d_bf16_packed: the same of bf16, in pack_bf16's panels, summed as gemm_bf16 does, of small filters row by row. x
+ *   is bf16, too; its pixels begin at multiples of 4 bytes, channels of a group are even, as its other strides are.
+ * conv2d_f32_winograd: [16][ceil(out_channels / 32)][channels][32], what conv_winograd.c makes of a filter of 3 x 3.
  * conv2d_f32_planes: the same with k over (channel of the group, kernel row, kernel column); x_strides[2] is 1.
  * conv2d_f32_depthwise: [kernel row][kernel column][channels]; groups == channels == out_channels, x_strides[3] is 1.
+ * conv2d_bf16_depthwise: the same, of an x of bf16, whose elements become floats.
  * The depthwise kernel sums in one chain. scratch, none for it: parts slots of scratch_stride floats. */
 typedef struct {
   const float *x; const float *weight; const float *bias; const float *residual; float *out; uint16_t *rounded;

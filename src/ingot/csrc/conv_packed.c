@@ -14,6 +14,7 @@ typedef struct {
   void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
   int64_t planes, plane_stride, unit, k;
   int64_t channels, out_channels, panels;
+  int even;                         /* all pixels of what is written, and of the residual, lie evenly */
   float *rows, *sums;               /* scratch: windows, and a panel after the other of [pixels][32] */
   int64_t offsets[CONV_SHORT];      /* of a window's elements, when they are read in place */
 } conv_task;
@@ -80,28 +81,55 @@ static inline void conv_read_window(const conv_task *t, const float *image, conv
   }
 }
 
+/* The epilogue of channels from `channel` on, for output pixels that lie evenly from `at` on. */
+static inline gemm_epilogue conv_epilogue(const conv_args *g, conv_pixel at) {
+  const int64_t residual = at.image * g->residual_strides[0] + at.y * g->residual_strides[1] +
+                           at.x * g->residual_strides[2];
+  const int64_t rounded = at.image * g->rounded_strides[0] + at.y * g->rounded_strides[1] +
+                          at.x * g->rounded_strides[2];
+  return (gemm_epilogue){g->bias, NULL, g->residual ? g->residual + residual : NULL, g->residual_strides[2], 1.0f,
+                         g->act_alpha, g->act_beta, g->activation, g->residual_first,
+                         g->rounded ? g->rounded + rounded : NULL, g->rounded_strides[2]};
+}
+
+static inline float *conv_out(const conv_args *g, conv_pixel at) {
+  return g->out ? g->out + at.image * g->out_strides[0] + at.y * g->out_strides[1] + at.x * g->out_strides[2] : NULL;
+}
+
+static inline int64_t conv_columns(const conv_task *t, int64_t panel) {
+  const int64_t left = t->out_channels - panel * INGOT_PANEL;
+  return left < INGOT_PANEL ? left : INGOT_PANEL;
+}
+
 /* out = the epilogue of sums[count][32], which belong to the output pixels from `pixel` on; row by row of the image. */
 static inline void conv_finish(const conv_task *t, int64_t pixel, int64_t count, int64_t group, int64_t panel,
                                const float *sums) {
   const conv_args *g = t->g;
-  const int64_t column = panel * INGOT_PANEL, channel = group * t->out_channels + column;
-  const int64_t columns = t->out_channels - column < INGOT_PANEL ? t->out_channels - column : INGOT_PANEL;
+  const int64_t channel = group * t->out_channels + panel * INGOT_PANEL, columns = conv_columns(t, panel);
   for (int64_t done = 0; done < count;) {
     const conv_pixel at = conv_pixel_at(g, pixel + done);
     const int64_t length = g->out_width - at.x < count - done ? g->out_width - at.x : count - done;
-    const int64_t residual = at.image * g->residual_strides[0] + at.y * g->residual_strides[1] +
-                             at.x * g->residual_strides[2];
-    const int64_t out = at.image * g->out_strides[0] + at.y * g->out_strides[1] + at.x * g->out_strides[2];
-    const int64_t rounded = at.image * g->rounded_strides[0] + at.y * g->rounded_strides[1] +
-                            at.x * g->rounded_strides[2];
-    const gemm_epilogue epilogue = {g->bias, NULL, g->residual ? g->residual + residual : NULL,
-                                    g->residual_strides[2], 1.0f, g->act_alpha, g->act_beta, g->activation,
-                                    g->residual_first, g->rounded ? g->rounded + rounded : NULL,
-                                    g->rounded_strides[2]};
+    const gemm_epilogue epilogue = conv_epilogue(g, at);
+    float *out = conv_out(g, at);
     epilogue_apply(&epilogue, 0, channel, length, columns, sums + done * INGOT_PANEL, INGOT_PANEL,
-                   g->out ? g->out + out + channel : NULL, g->out_strides[2]);
+                   out ? out + channel : NULL, g->out_strides[2]);
     done += length;
   }
+}
+
+/* Whether a tile may finish the sums of some pixels of a panel in its registers: the epilogue is light, the columns
+ * fill registers, and the pixels lie evenly. Then fills in how. */
+static inline int conv_finish_in_tile(const conv_task *t, int64_t pixel, int64_t count, int64_t group, int64_t panel,
+                                      gemm_finish *finish) {
+  const conv_args *g = t->g;
+  const int64_t channel = group * t->out_channels + panel * INGOT_PANEL;
+  const conv_pixel at = conv_pixel_at(g, pixel);
+  const gemm_epilogue epilogue = conv_epilogue(g, at);
+  if (conv_columns(t, panel) % (INGOT_PANEL / 2) || !epilogue_is_light(&epilogue)) return 0;
+  if (at.x + count > g->out_width && !t->even) return 0;
+  float *out = conv_out(g, at);
+  *finish = epilogue_finish(&epilogue, 0, channel, out ? out + channel : NULL, g->out_strides[2]);
+  return 1;
 }
 
 /* Adds elements [begin, end) of the sums of one panel, from the gathered rows; next: what is read afterwards. */
@@ -116,13 +144,15 @@ static inline void conv_add_panel(const conv_task *t, const conv_block *b, int64
     const int64_t length = part_begin(b->count, (int32_t)block + 1, (int32_t)blocks) - first;
     const float *rows = t->rows + first * row_stride;
     float *sums = whole ? t->sums : t->sums + ((panel - b->panel_begin) * b->count + first) * INGOT_PANEL;
+    gemm_finish finish;
+    const int done = end == t->k && conv_finish_in_tile(t, b->pixel + first, length, b->group, panel, &finish);
     const gemm_product product = {
       .k = steps, .a = rows, .a_stride = row_stride, .b = weight, .b_stride = INGOT_PANEL, .sums = sums,
-      .sums_stride = INGOT_PANEL, .more = begin > 0, .ahead_step = ahead_step,
+      .sums_stride = INGOT_PANEL, .more = begin > 0, .ahead_step = ahead_step, .finish = done ? &finish : NULL,
       .ahead = next ? (const char *)next + block * steps * ahead_step : NULL,
       .halved = t->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
     t->tile(length, 1, &product);
-    if (end == t->k) conv_finish(t, b->pixel + first, length, b->group, panel, sums);
+    if (end == t->k && !done) conv_finish(t, b->pixel + first, length, b->group, panel, sums);
   }
 }
 
@@ -216,16 +246,17 @@ static void K(conv_tile_rows)(int64_t rows, int64_t wanted, const conv_task *t, 
   #undef CONV_TILE
 }
 
-/* sums[rows][32] as above of pairs, whose windows lie in one piece for each row of the kernel. */
+/* sums[rows][32] as above of pairs, whose windows lie in one piece for each row of the kernel; or what finish makes. */
 static inline void conv_pairs_in_place(const conv_task *t, int64_t rows, int32_t halved, const float *x,
-                                       int64_t x_stride, const float *panel, float *sums) {
+                                       int64_t x_stride, const float *panel, float *sums,
+                                       const gemm_finish *finish) {
   const conv_args *g = t->g;
   const int64_t width = g->kernel_w * t->unit;
   for (int64_t i = 0; i < g->kernel_h; i++) {
     const gemm_product product = {
       .k = width, .a = x + i * g->dilation_h * g->x_strides[1], .a_stride = x_stride,
       .b = panel + i * width * INGOT_PANEL, .b_stride = INGOT_PANEL, .sums = sums, .sums_stride = INGOT_PANEL,
-      .more = i > 0, .halved = halved};
+      .more = i > 0, .finish = i + 1 == g->kernel_h ? finish : NULL, .halved = halved};
     t->tile(rows, 1, &product);
   }
 }
@@ -245,11 +276,15 @@ static inline void conv_in_place(const conv_task *t, const conv_block *b) {
       const int64_t first = part_begin(b->count, tile, tiles);
       const int64_t length = part_begin(b->count, tile + 1, tiles) - first;
       const float *weight = g->weight + (b->group * t->panels + panel) * t->k * INGOT_PANEL;
-      if (t->tile == K(gemm_tile))
-        K(conv_tile_rows)(length, wanted, t, x + first * x_stride, x_stride, weight, t->sums);
+      gemm_finish finish;
+      const int pairs = t->tile != K(gemm_tile);
+      const int done = pairs && conv_finish_in_tile(t, b->pixel + first, length, b->group, panel, &finish);
+      if (pairs)
+        conv_pairs_in_place(t, length, wanted == 1, x + first * x_stride, x_stride, weight, t->sums,
+                            done ? &finish : NULL);
       else
-        conv_pairs_in_place(t, length, wanted == 1, x + first * x_stride, x_stride, weight, t->sums);
-      conv_finish(t, b->pixel + first, length, b->group, panel, t->sums);
+        K(conv_tile_rows)(length, wanted, t, x + first * x_stride, x_stride, weight, t->sums);
+      if (!done) conv_finish(t, b->pixel + first, length, b->group, panel, t->sums);
     }
   }
 }
@@ -318,6 +353,12 @@ static inline void conv_share(conv_task *t, int32_t part, int32_t parts) {
   }
 }
 
+/* Whether lines, and images, of a view follow one another as pixels do. */
+static inline int conv_is_even(const conv_args *g, const int64_t strides[3]) {
+  return (g->out_height == 1 || strides[1] == g->out_width * strides[2]) &&
+         (g->batch == 1 || strides[0] == g->out_height * g->out_width * strides[2]);
+}
+
 /* Fills in what follows from the rest of the task, and does it. */
 static inline void conv_perform(conv_task *t, int32_t part, int32_t parts) {
   const conv_args *g = t->g;
@@ -325,6 +366,8 @@ static inline void conv_perform(conv_task *t, int32_t part, int32_t parts) {
   t->out_channels = g->out_channels / g->groups;
   t->panels = (t->out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
   t->k = t->channels * g->kernel_h * g->kernel_w;
+  t->even = (!g->out || conv_is_even(g, g->out_strides)) && (!g->rounded || conv_is_even(g, g->rounded_strides)) &&
+            (!g->residual || conv_is_even(g, g->residual_strides));
   t->sums = g->scratch + part * g->scratch_stride;
   t->rows = t->sums + INGOT_CONV_PIXELS * t->panels * INGOT_PANEL;
   if (conv_is_short(t) && t->tile == K(gemm_tile)) {

@@ -15,11 +15,13 @@
 #define GEMM_ROWS 4
 #endif
 
-/* What becomes of complete sums in their registers: out = clip(sum + bias) + residual, or clip(sum + bias + residual).
- * bias: [columns] or null; residual: or null. out may be the residual. */
+/* What becomes of complete sums in their registers: clip(sum + bias) + residual, or clip(sum + bias + residual), goes to
+ * out, and as bf16 to rounded. bias: [columns] or null; each of the others may be null. out may be the residual. */
 typedef struct {
   float *out;
   int64_t out_stride;
+  uint16_t *rounded;
+  int64_t rounded_stride;
   const float *bias, *residual;
   int64_t residual_stride;
   float low, high;
@@ -113,13 +115,14 @@ typedef struct {
 static inline int epilogue_is_light(const gemm_epilogue *e) {
   const int clips =
       e->activation == INGOT_ACT_none || e->activation == INGOT_ACT_relu || e->activation == INGOT_ACT_clip;
-  return clips && !e->row_bias && !e->rounded && e->alpha == 1.0f;
+  return clips && !e->row_bias && e->alpha == 1.0f;
 }
 
 /* A light epilogue for the tile at (row, column). Infinite bounds change nothing, not even a NaN. */
 static inline gemm_finish epilogue_finish(const gemm_epilogue *e, int64_t row, int64_t column, float *out,
                                           int64_t out_stride) {
-  gemm_finish f = {out, out_stride, e->column_bias ? e->column_bias + column : NULL,
+  gemm_finish f = {out, out_stride, e->rounded ? e->rounded + row * e->rounded_stride + column : NULL,
+                   e->rounded_stride, e->column_bias ? e->column_bias + column : NULL,
                    e->residual ? e->residual + row * e->residual_stride + column : NULL, e->residual_stride,
                    -INFINITY, INFINITY, e->residual_first};
   if (e->activation == INGOT_ACT_relu) f.low = 0.0f;

@@ -15,6 +15,7 @@
 #define TILE_FMA(x, y, z) _mm256_fmadd_ps(x, y, z)
 #define TILE_MIN(x, y) _mm256_min_ps(x, y)
 #define TILE_MAX(x, y) _mm256_max_ps(x, y)
+#define TILE_ROUND(to, v) tile_round(to, v)
 #define TILE_WIDEST 8
 #define TILE_SHAPES(X) X(6, 2) X(5, 2) X(4, 2) X(3, 4) X(3, 2) X(2, 4) X(2, 2) X(1, 8) X(1, 4) X(1, 2)
 #include "gemm_tile.h"

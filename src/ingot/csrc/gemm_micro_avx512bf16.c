@@ -16,6 +16,7 @@
 #define TILE_FMA(x, y, z) _mm512_dpbf16_ps(z, (__m512bh)(x), (__m512bh)(y))
 #define TILE_MIN(x, y) _mm512_min_ps(x, y)
 #define TILE_MAX(x, y) _mm512_max_ps(x, y)
+#define TILE_ROUND(to, v) _mm256_storeu_si256((__m256i *)(void *)(to), (__m256i)_mm512_cvtneps_pbh(v))
 #define TILE_WIDEST 8
 #define TILE_SHAPES(X)                                                                                            \
   X(12, 2) X(12, 1) X(11, 2) X(11, 1) X(10, 2) X(10, 1) X(9, 2) X(9, 1) X(8, 2) X(8, 1) X(7, 2) X(7, 1) X(6, 2)   \

@@ -33,6 +33,7 @@ static inline float dot_pairs(float x, float y, float sum) {
 #define TILE_FMA(x, y, z) dot_pairs(x, y, z)
 #define TILE_MIN(x, y) ((x) < (y) ? (x) : (y))
 #define TILE_MAX(x, y) ((x) > (y) ? (x) : (y))
+#define TILE_ROUND(to, v) (*(to) = float_to_bf16(without_denormal(v)))
 #define TILE_WIDEST 2
 #if GEMM_ROWS > 4
 #define TILE_SHAPES(X) X(6, 2) X(5, 2) X(4, 2) X(3, 2) X(2, 2) X(1, 2)

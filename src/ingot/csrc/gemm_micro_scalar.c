@@ -35,6 +35,7 @@ static inline float high_half(const float *p) {
 #define TILE_FMA(x, y, z) fmaf(x, y, z)
 #define TILE_MIN(x, y) ((x) < (y) ? (x) : (y))
 #define TILE_MAX(x, y) ((x) > (y) ? (x) : (y))
+#define TILE_ROUND(to, v) tile_round(to, v)
 #define TILE_WIDEST 2
 #define TILE_SHAPES(X) X(4, 2) X(3, 2) X(2, 2) X(1, 2)
 #include "gemm_tile.h"

@@ -1,7 +1,7 @@
 /* gemm_tile.h: the body of gemm_tile. Included by gemm_micro_<isa>.c, which first defines the register TILE_V with
  * TILE_LANES floats, the operations TILE_ZERO, TILE_LOAD, TILE_STORE, TILE_SET1, TILE_ADD, TILE_FMA, TILE_MIN and
  * TILE_MAX (which give their second operand when one is NaN), TILE_LOW and TILE_HIGH (loads of pairs of bf16 that give
- * the first or the second as floats), and TILE_SHAPES(X): X(rows, width) for each tile to compile. Every number of rows
+ * the first or the second as floats), TILE_ROUND (a store as bf16), and TILE_SHAPES(X): X(rows, width) for each tile to compile. Every number of rows
  * up to GEMM_ROWS is there, widest tile first; the last of each divides half a panel. TILE_WIDEST is the largest
  * width. */
 
@@ -15,6 +15,15 @@ static inline TILE_V tile_finish(const gemm_finish *f, TILE_V v, TILE_V bias, in
   if (!f->residual) return TILE_MIN(high, TILE_MAX(low, v));
   if (f->residual_first) return TILE_MIN(high, TILE_MAX(low, TILE_ADD(v, TILE_LOAD(residual))));
   return TILE_ADD(TILE_MIN(high, TILE_MAX(low, v)), TILE_LOAD(residual));
+}
+
+/* A register as bf16, where there is no instruction for it. */
+static inline void tile_round(uint16_t *to, TILE_V v) {
+  float all[16] = {0};
+  uint16_t some[16];
+  TILE_STORE(all, v);
+  v_store_bf16(TILE_LANES == 16 ? to : some, v_load(all));
+  if (TILE_LANES < 16) memcpy(to, some, TILE_LANES * sizeof *to);
 }
 
 /* What of an element of b multiplies. */
@@ -66,8 +75,11 @@ static inline __attribute__((always_inline)) void tile_close(const int rows, con
     INGOT_UNROLL for (int j = 0; j < width; j++) {
       const int64_t at = column + j * TILE_LANES;
       const TILE_V bias = f->bias ? TILE_LOAD(f->bias + at) : TILE_SET1(&unchanged);
-      INGOT_UNROLL for (int i = 0; i < rows; i++)
-        TILE_STORE(f->out + i * f->out_stride + at, tile_finish(f, sum[i][j], bias, i, at));
+      INGOT_UNROLL for (int i = 0; i < rows; i++) {
+        const TILE_V v = tile_finish(f, sum[i][j], bias, i, at);
+        if (f->out) TILE_STORE(f->out + i * f->out_stride + at, v);
+        if (f->rounded) TILE_ROUND(f->rounded + i * f->rounded_stride + at, v);
+      }
     }
   } else {
     INGOT_UNROLL for (int i = 0; i < rows; i++) {

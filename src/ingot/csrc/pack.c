@@ -3,34 +3,18 @@
 #include <string.h>
 
 #include "gemm.h"
+#include "transpose.h"
 
 typedef float pack8 __attribute__((vector_size(32)));
 typedef float pack8_unaligned __attribute__((vector_size(32), aligned(1), may_alias));
 typedef float pack1_unaligned __attribute__((aligned(1), may_alias));
 
-#if defined(__clang__)
-#define PICK(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
-#else
-typedef int32_t pack8_indices __attribute__((vector_size(32)));
-#define PICK(x, y, ...) __builtin_shuffle(x, y, (pack8_indices){__VA_ARGS__})
-#endif
+typedef int32_t pack8_lanes __attribute__((vector_size(32)));
 
-/* to[i * 32 + j] = r[j][i] for i, j < 8: pairs, then quadruples, then halves change places. */
+/* to[i * 32 + j] = r[j][i] for i, j < 8. */
 static inline void pack_transpose8(pack8 r[8], float *to) {
-  pack8 s[8];
-  INGOT_UNROLL for (int i = 0; i < 8; i += 2) {
-    s[i] = PICK(r[i], r[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-    s[i + 1] = PICK(r[i], r[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
-  }
-  INGOT_UNROLL for (int i = 0; i < 8; i++) {
-    const int low = i / 4 * 4 + i % 4 / 2; /* s[low], s[low + 2] hold what r[i] takes */
-    r[i] = i % 2 == 0 ? PICK(s[low], s[low + 2], 0, 1, 8, 9, 4, 5, 12, 13)
-                      : PICK(s[low], s[low + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-  }
-  INGOT_UNROLL for (int i = 0; i < 4; i++) {
-    *(pack8_unaligned *)(to + i * INGOT_PANEL) = PICK(r[i], r[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-    *(pack8_unaligned *)(to + (i + 4) * INGOT_PANEL) = PICK(r[i], r[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
-  }
+  TRANSPOSE8(pack8, pack8_lanes, r);
+  INGOT_UNROLL for (int i = 0; i < 8; i++) *(pack8_unaligned *)(to + i * INGOT_PANEL) = r[i];
 }
 
 /* Rows of src are rows of the panel, from whose `width` columns on others lie. */
@@ -160,5 +144,3 @@ void K(pack_bf16)(const void *args, int32_t part, int32_t parts) {
       pack_bf16_columns((const char *)g->second + column * n_bytes, g->k, columns, k_bytes, n_bytes, panel + 2 * width);
   }
 }
-
-#undef PICK

@@ -31,15 +31,37 @@ static inline pooling_window pooling_window_at(const pool_args *g, int64_t pixel
   return w;
 }
 
-#define POOL(name, neutral, combine, finish)                                                                     \
+/* 1 <= lanes <= 16 elements, floats or bf16, and back. */
+static inline vf pooling_load_f32(const float *p, int64_t lanes) { return lanes < 16 ? v_load_n(p, lanes) : v_load(p); }
+
+static inline void pooling_store_f32(float *p, vf v, int64_t lanes) {
+  if (lanes < 16)
+    v_store_n(p, v, lanes);
+  else
+    v_store(p, v);
+}
+
+static inline vf pooling_load_bf16(const uint16_t *p, int64_t lanes) {
+  uint16_t some[16] = {0};
+  if (lanes < 16) memcpy(some, p, (size_t)lanes * sizeof *p);
+  return v_load_bf16(lanes < 16 ? some : p);
+}
+
+static inline void pooling_store_bf16(uint16_t *p, vf v, int64_t lanes) {
+  uint16_t some[16];
+  v_store_bf16(lanes < 16 ? some : p, v);
+  if (lanes < 16) memcpy(p, some, (size_t)lanes * sizeof *p);
+}
+
+#define POOL(name, type, load, store, neutral, combine, finish)                                                  \
   /* Up to 16 channels of one output pixel; x points to the first of them at the window's first position. */     \
-  static inline vf K(name##_window)(const pool_args *g, const float *x, pooling_taps rows, pooling_taps columns, \
+  static inline vf K(name##_window)(const pool_args *g, const type *x, pooling_taps rows, pooling_taps columns,  \
                                     int64_t lanes) {                                                             \
     vf total = v_set(neutral);                                                                                   \
     for (int64_t i = rows.begin; i < rows.end; i++)                                                              \
       for (int64_t j = columns.begin; j < columns.end; j++) {                                                    \
-        const float *from = x + i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2];       \
-        total = combine(total, lanes < 16 ? v_load_n(from, lanes) : v_load(from));                               \
+        const type *from = x + i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2];        \
+        total = combine(total, load(from, lanes));                                                               \
       }                                                                                                          \
     return total;                                                                                                \
   }                                                                                                              \
@@ -51,18 +73,19 @@ static inline pooling_window pooling_window_at(const pool_args *g, int64_t pixel
       const pooling_window w = pooling_window_at(g, pixel);                                                      \
       const vf count = v_set((float)w.count);                                                                    \
       (void)count;                                                                                               \
-      const float *x = (const float *)g->x + w.x;                                                                \
-      float *out = (float *)g->out + w.out;                                                                      \
+      const type *x = (const type *)g->x + w.x;                                                                  \
+      type *out = (type *)g->out + w.out;                                                                        \
       for (int64_t channel = 0; channel < g->channels; channel += 16) {                                          \
         const int64_t lanes = g->channels - channel < 16 ? g->channels - channel : 16;                           \
         const vf total = K(name##_window)(g, x + channel, w.rows, w.columns, lanes);                             \
-        if (lanes < 16) v_store_n(out + channel, finish, lanes); else v_store(out + channel, finish);            \
+        store(out + channel, finish, lanes);                                                                     \
       }                                                                                                          \
     }                                                                                                            \
   }
 
-POOL(max_pool_f32, -INFINITY, v_maximum, total)
-POOL(avg_pool_f32, 0, v_add, v_div(total, count))
+POOL(max_pool_f32, float, pooling_load_f32, pooling_store_f32, -INFINITY, v_maximum, total)
+POOL(max_pool_bf16, uint16_t, pooling_load_bf16, pooling_store_bf16, -INFINITY, v_maximum, total)
+POOL(avg_pool_f32, float, pooling_load_f32, pooling_store_f32, 0, v_add, v_div(total, count))
 
 /* x: an element of the window, total: what came before it. */
 #define POOL_WIDE(name, type, neutral, expression, finish)                                                       \

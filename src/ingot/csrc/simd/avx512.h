@@ -21,9 +21,11 @@ static inline vf v_load_bf16(const uint16_t *p) {
 
 static inline void v_store_bf16(uint16_t *p, vf a) {
   __m512i bits = _mm512_castps_si512(a), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-  rounded = _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), rounded, _mm512_set1_epi32(0x7fc00000));
-  _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+  __m512i carry = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)), nan = _mm512_set1_epi32(0x7fc00000);
+  __m512i rounded = _mm512_mask_add_epi32(nan, _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q), bits, carry);
+  __m512i upper = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0x1f001d, 0x1b0019, 0x170015, 0x130011, 0xf000d, 0xb0009,
+                                   0x70005, 0x30001);
+  _mm256_storeu_si256((__m256i *)p, _mm512_castsi512_si256(_mm512_permutexvar_epi16(upper, rounded)));
 }
 
 static inline vf v_load_i8(const int8_t *p) {

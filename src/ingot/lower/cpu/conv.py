@@ -6,9 +6,9 @@ A sequence is an image of one row.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from ingot.dtype import DType, f32, f64, i8, i64, u8
+from ingot.dtype import DType, bf16, f32, f64, i8, i64, u8
 from ingot.ir import Node
 from ingot.lower.cpu.conv_bytes import coded_filter, packed_filter, rounded_image
 from ingot.lower.cpu.formats import F32, FORMATS
@@ -25,6 +25,7 @@ from ingot.lower.view import View, channels_last
 _FMA, _DEPTHWISE, _POOLED = 0.018, 0.03, 0.06
 _BYTES = 0.006  # and per product of bytes
 _FEW_CHANNELS = 4  # planes of so few channels are gathered as they lie
+_TRANSFORMED_LEAST, _TRANSFORMED_MOST = 16, 1 << 17
 _LAST = channels_last(4)
 _FORMATS = tuple(format for format in reversed(FORMATS) if not format.is_coded)  # of filters
 _GEMV_PIXELS = 4
@@ -68,6 +69,27 @@ def _depthwise(lowering: Lowering, node: Node) -> str:
 def _few_channels(lowering: Lowering, node: Node) -> str:
     channels = operand_type(lowering, node, 1).dims[1]
     return "" if channels <= _FEW_CHANNELS else f"{channels} channels, expected at most {_FEW_CHANNELS}"
+
+
+def _three_by_three(lowering: Lowering, node: Node) -> str:
+    root, kernel = _root(lowering, node), operand_type(lowering, node, 1).dims[2:]
+    if kernel != (3, 3) or root.groups != 1:
+        return f"kernel is {list(kernel)} in {root.groups} groups, expected [3, 3] in 1"
+    if {*root.strides, *root.dilations} != {1}:
+        return f"strides are {list(root.strides)}, dilations {list(root.dilations)}, expected ones"
+    return ""
+
+
+def _badly_transformed(lowering: Lowering, node: Node) -> str:
+    """Few channels cost more to transform than they save, and large filters, of which transformed ones have 16 / 9, are
+    as slow to read as to multiply.
+    """
+    out, channels = operand_type(lowering, node, 1).dims[:2]
+    if min(out, channels) < _TRANSFORMED_LEAST:
+        return f"{channels} channels make {out}, expected at least {_TRANSFORMED_LEAST}"
+    if out * channels > _TRANSFORMED_MOST:
+        return f"a filter of {out} x {channels}, expected at most {_TRANSFORMED_MOST} together"
+    return ""
 
 
 def _no_planes(lowering: Lowering, node: Node) -> str:
@@ -178,13 +200,29 @@ def _filter(lowering: Lowering, conv: Node, format: Format) -> Static:
     return weight if len(kernel) == 2 else weight.derive("reshape", shape=(out, channels, 1, *kernel))
 
 
-@row("conv", "conv2d_f32_depthwise", both(_CONV, _depthwise))
-def _conv_depthwise(lowering: Lowering, node: Node) -> None:
-    root = lowering.group(node).root
-    weight = _filter(lowering, root, F32).derive("permute", axes=(2, 3, 1, 0))
-    taps = math.prod(weight.dims[:2])
-    work = math.prod(lowering.graph.type(root.output).dims) * taps * _DEPTHWISE
-    _emit(lowering, node, "conv2d_f32_depthwise", lowering.image(root.operands[0]), lowering.weight(weight), work)
+def _conv_depthwise(kernel: str, image: Callable[[Lowering, str | None], str | None], *conditions: Condition) -> None:
+    @row("conv", kernel, both(_CONV, _depthwise, *conditions))
+    def lower(lowering: Lowering, node: Node) -> None:
+        root = lowering.group(node).root
+        weight = _filter(lowering, root, F32).derive("permute", axes=(2, 3, 1, 0))
+        taps = math.prod(weight.dims[:2])
+        work = math.prod(lowering.graph.type(root.output).dims) * taps * _DEPTHWISE
+        x = lowering.image(image(lowering, root.operands[0]))
+        _emit(lowering, node, kernel, x, lowering.weight(weight), work)
+
+
+def _narrow_image(lowering: Lowering, value: str | None) -> str | None:
+    return lowering.undecoded(value, bf16)
+
+
+def _is_narrow(lowering: Lowering, node: Node) -> str:
+    """Refuses images that were not rounded to bf16."""
+    narrow = _narrow_image(lowering, _root(lowering, node).operands[0])
+    return "" if narrow is not None else "the image is not rounded to bf16"
+
+
+_conv_depthwise("conv2d_bf16_depthwise", _narrow_image, _is_narrow)
+_conv_depthwise("conv2d_f32_depthwise", lambda lowering, value: value)
 
 
 @row("conv", "conv2d_f32_planes", both(_CONV, _few_channels), misplaced=_no_planes)
@@ -205,6 +243,39 @@ def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | No
 for _format in _FORMATS:
     if _format.dots:
         _packed(f"conv2d_{_format.dots.family}_packed", _format, _rounded(_format.dots), dots=_format.dots)
+
+
+@row("conv", "conv2d_f32_winograd", both(_CONV, _three_by_three), avoid=_badly_transformed)
+def _conv_winograd(lowering: Lowering, node: Node) -> None:
+    root = lowering.group(node).root
+    weight = _transformed(lowering, _filter(lowering, root, F32))
+    x = lowering.image(root.operands[0])
+    work = math.prod(lowering.graph.type(root.output).dims) * x.shape[1] * 4 * _FMA * 1.2
+    _emit(lowering, node, "conv2d_f32_winograd", x, lowering.weight(weight, "panels", True, F32), work)
+
+
+def _transformed(lowering: Lowering, weight: Static) -> Static:
+    """The filter [O, C, 3, 3] as the 16 matrices [O, C] of Winograd's F(2 x 2, 3 x 3).
+
+    Of numbers a, b and c along an axis it makes a, (a + c + b) / 2, (a + c - b) / 2 and c, in that order of additions.
+    """
+    half = lowering.static_value(lowering.constant(0.5, f32))
+    for axis in (2, 3):
+        a, b, c = (_at(weight, axis, i) for i in range(3))
+        outer = a.derive("add", c)
+        inner = [outer.derive(op, b).derive("mul", half) for op in ("add", "sub")]
+        weight = a.derive("concat", *inner, c, axis=axis)
+    out, channels = weight.dims[:2]
+    return weight.derive("permute", axes=(2, 3, 0, 1)).derive("reshape", shape=(16, out, channels))
+
+
+def _at(weight: Static, axis: int, index: int) -> Static:
+    """One row or column of a filter, which keeps its rank."""
+    starts, stops = [0] * weight.type.rank, [*weight.dims]
+    starts[axis], stops[axis] = index, index + 1
+    return weight.derive("slice", starts=tuple(starts), stops=tuple(stops), steps=(1,) * weight.type.rank)
+
+
 _packed("conv2d_f32_packed", F32)
 
 
@@ -306,5 +377,5 @@ def _pool(op: str, dtype: DType) -> None:
 for _dtype in (f32, f64):
     _pool("max_pool", _dtype)
     _pool("avg_pool", _dtype)
-for _dtype in (i64, u8, i8):
+for _dtype in (bf16, i64, u8, i8):
     _pool("max_pool", _dtype)
