@@ -12,7 +12,7 @@
 #define CODES_LOAD(p) _mm512_loadu_si512(p)
 #define CODES_LOW(w) _mm512_and_si512(_mm512_slli_epi16(w, 4), _mm512_set1_epi8((char)0xf0))
 #define CODES_HIGH(w) _mm512_and_si512(w, _mm512_set1_epi8((char)0xf0))
-#define CODES_DOT(sum, w, p) _mm512_dpbusd_epi32(sum, w, CODES_SET(p))
+#define CODES_DOT(sum, w, p) codes_dot(sum, w, CODES_SET(p))
 #define CODES_NONE() _mm512_setzero_si512()
 #define CODES_ZEROS(p) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p)))
 #define CODES_LESS(sum, z, offset) _mm512_add_epi32(sum, _mm512_srai_epi32(_mm512_mullo_epi32(z, offset), 7))
@@ -26,6 +26,12 @@
 #define CODES_SHAPES(X, ...) \
   X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
 #define CODES_NAME(name) K(name)
+/* _mm512_dpbusd_epi32, of which GCC 12 copies each sum to another register and to the stack. */
+static inline __m512i codes_dot(__m512i sum, __m512i w, __m512i a) {
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(a));
+  return sum;
+}
+
 #include "gemm_tile_codes.h"
 
 #define BLOCKS_W vnni_words
