@@ -330,7 +330,7 @@ def test_a_name_for_a_list_of_names() -> None:
         ("modle.onnx", FileNotFoundError, "no such file, expected perhaps 'model.onnx'"),
         ("none/model.onnx", FileNotFoundError, "got no folder 'none' either"),
     ],
-    ids=str,
+    ids=["module", "Python module", "weights", "proto", "pt", "safetensors", "misspelt", "no folder"],
 )
 def test_sources_that_are_none(
     source: Any, builtin: type, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
