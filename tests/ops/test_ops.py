@@ -142,7 +142,7 @@ def symbolic_case(op, sample, arrays):
     values = {f"N{size}": size for size in sizes - fixed}
     names = {size: symbol(f"N{size}") for size in sizes - fixed}
     shapes = [None if array is None else tuple(names.get(n, n) for n in array.shape) for array in arrays]
-    if op.name in ("conv", "conv_transpose", "resample"):
+    if op.name in ("conv", "conv_integer", "conv_transpose", "resample"):
         shapes[1:] = [array if array is None else array.shape for array in arrays[1:]]
     return shapes, values
 
