@@ -1,5 +1,6 @@
-"""What C declares, read from csrc/ and not repeated here: argument structs and constants (abi.h), kernels and the
-scratch that each needs (kernels.def), element-wise ops (elementwise.def), the element types of casts (dtypes.def).
+"""What C declares, read from csrc/ and not repeated here: argument structs and constants (abi.h and what it includes),
+kernels and the scratch that each needs (kernels.def), element-wise ops (elementwise.def), the element types of casts
+(dtypes.def).
 
 Files are read when they are first asked about, as text, in the few forms that they have.
 """
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 CSRC = Path(__file__).parent / "csrc"
-DECLARATIONS = ("abi.h", "kernels.def", "elementwise.def", "dtypes.def")  # what a library must have been built from
+# What a library must have been built from.
+DECLARATIONS = ("abi.h", "quantised_args.def", "kernels.def", "elementwise.def", "dtypes.def")
 
 _COMMENT = re.compile(r" */\*(?:[^*]|\*(?!/))*\*/")
 _LINES = r"((?:^ *#define \w+\([\w, ]*\) .*\n)+)"
+_INCLUDED_STRUCTS = re.compile(r'^#include "(\w+_args\.def)"\n', re.MULTILINE)
 _INCLUDED_ROWS = re.compile(rf'{_LINES}( *)#include "(\w+\.def)"\n', re.MULTILINE)
 
 
@@ -53,8 +56,10 @@ class Elementwise:
 
 @functools.cache
 def source(name: str) -> str:
-    """A file of csrc/ as text, with the rows of a .def file standing where it includes one."""
-    return _INCLUDED_ROWS.sub(_expand_rows, (CSRC / name).read_text(encoding="utf-8"))
+    """A file of csrc/ as text, with the rows or structs of a .def file standing where it includes one."""
+    text = (CSRC / name).read_text(encoding="utf-8")
+    text = _INCLUDED_STRUCTS.sub(lambda m: (CSRC / m[1]).read_text(encoding="utf-8").partition("\n\n")[2], text)
+    return _INCLUDED_ROWS.sub(_expand_rows, text)
 
 
 @functools.cache

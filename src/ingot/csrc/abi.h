@@ -224,69 +224,7 @@ typedef struct {
   float scale; int32_t flip;
 } pack_args;
 
-/* Rows of `cols` adjacent floats as int8. A row of out, out_stride bytes, has a code for each element and zeros up to a
- * multiple of INGOT_CODES_BLOCK, then, as int32 for each such block, -128 times the sum of its codes, and the
- * same for each INGOT_CODES_WIDE elements, then a float for each INGOT_ROUND_GROUP elements: the step that their codes
- * count, max |x| / 127; then, as int16, the sums of 16 codes each, and those of 32, an even number of them. Halves go to
- * even. A group whose largest element is below 2^-120 has codes 0, one with an element that is not finite a step of
- * NaN. */
-typedef struct {
-  const float *x; void *out;
-  int64_t rows; int64_t cols; int64_t x_stride; int64_t out_stride;
-} round_rows_args;
-
-/* out = what `result` (INGOT_INTEGER_*) makes of the sums of a convolution of x - x_zero with weight - weight_zero,
- * plus bias: i32, exact; as floats activation(sum * scale + shift); or these / out_scale, rounded with halves to even,
- * plus out_zero, saturated. x: bytes, channels of an image side by side; i8 where x_flip is 128, else u8 and x_flip 0.
- * x_zero: one byte; null for 0. weight: the panels of pack_bytes for each group, of i8; column_sums: the sums of each
- * channel's elements as they were before they were xored with weight_flip. weight_zero, scale: one for all, or one a
- * channel with a step of 1; no weight_zero stands for weight_flip. bias, shift: one a channel, or null. A sum has fewer
- * than INGOT_INTEGER_TAPS products.
- * _depthwise: weight is [kernel row][kernel column][channels] of floats, less their zero points, whose sums column_sums
- * are; groups == channels == out_channels, and sums stay below 2^24.
- * x_strides: image, row, column; so are out_strides, in elements. scratch: parts slots of scratch_stride floats. */
-typedef struct {
-  const void *x; const void *weight; const int32_t *column_sums; const int32_t *bias;
-  const uint8_t *x_zero; const uint8_t *weight_zero; const float *scale; const float *shift; void *out; float *scratch;
-  int64_t batch; int64_t channels; int64_t height; int64_t width;
-  int64_t out_channels; int64_t out_height; int64_t out_width; int64_t groups;
-  int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
-  int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
-  int64_t x_strides[3]; int64_t out_strides[3];
-  int64_t weight_zero_step; int64_t scale_step; int64_t scratch_stride;
-  float act_alpha; float act_beta; int32_t activation; int32_t result;
-  float out_scale; float out_zero; int32_t x_flip; int32_t weight_flip;
-} integer_args;
-
-/* The same for products a[m, k] @ b[k, n] of two computed ones, for each of a batch; a and b are u8, or i8 where a_flip
- * or b_flip are 0 and 128: b's bytes ^ b_flip are i8, a's bytes ^ a_flip u8. Elements of a row of a are adjacent. */
-typedef struct {
-  const void *a; const void *b; const uint8_t *a_zero; const uint8_t *b_zero; const float *scale; void *c;
-  float *scratch;
-  int32_t batch_rank;
-  int64_t batch_shape[8]; int64_t a_batch_strides[8]; int64_t b_batch_strides[8]; int64_t c_batch_strides[8];
-  int64_t m; int64_t n; int64_t k;
-  int64_t a_stride; int64_t b_k_stride; int64_t b_n_stride; int64_t c_stride; int64_t scale_step;
-  int64_t scratch_stride;
-  float act_alpha; float act_beta; int32_t activation; int32_t result;
-  float out_scale; float out_zero; int32_t a_flip; int32_t b_flip;
-} integer_matmul_args;
-
-/* out = round(x / scale) + zero, saturated to u8, for the scale and zero point that these find: the least of x and 0 is
- * 0 then, the largest 255. NaN does not count, and becomes the zero point. Two turns: parts leave their range in
- * scratch, parts slots of scratch_stride floats. */
-typedef struct {
-  const float *x; uint8_t *out; float *scale; uint8_t *zero; float *scratch;
-  int64_t count; int64_t scratch_stride;
-} dynamic_quantize_args;
-
-/* Codes of rows of `cols` adjacent elements, floats or bf16, and an f16 scale for each `group` of them, as the op
- * quantize_groups says: of 8 bits or 4, a byte each. codes[rows, cols], scales[rows, ceil(cols / group)]. */
-typedef struct {
-  const void *x; void *codes; void *scales;
-  int64_t rows; int64_t cols; int64_t x_stride; int64_t group;
-  int32_t bits; int32_t is_bf16;
-} quantize_args;
+#include "quantised_args.def"
 
 /* c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias[n]) + residual[m, n]; where residual_first is set, the
  * activation is applied to the whole sum instead. act_alpha, act_beta: the activation's float attributes. b is packed:
@@ -524,37 +462,6 @@ typedef struct {
   int64_t scratch_stride;
   float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
 } conv_args;
-
-/* An image of floats as bytes, [batch][height][width][filled]: a code stands for (code - zero point) * step. Channels
- * behind the image's own, up to a multiple of 4, are codes 0. levels: step and zero point of each image of the batch,
- * of the range from its smallest element, or 0, to its largest, or 0: step = range / 255, zero point =
- * round(-smallest * (255 / range)), code = round(x * (255 / range)) + zero point, at most 255; halves go to even. An
- * image whose range is below 2^-120 has codes 0, one with an element that is not finite a step of NaN. ranges: the
- * smallest and largest element of each line, which the first turn makes for the second. */
-typedef struct {
-  const float *x; uint8_t *out; float *ranges; float *levels;
-  int64_t batch; int64_t channels; int64_t filled; int64_t height; int64_t width;
-  int64_t x_strides[3];
-} round_image_args;
-
-/* 2-D convolution of an image of bytes with a filter of signed ones, and gemm's epilogue; strides as in conv_args, x's
- * channels are adjacent. weight: [groups][ceil(out_channels / groups / 32)][k / 4][32][4], zero-padded, k over (kernel
- * row, kernel column, channel of the group); channels of a group are a multiple of 4, and k is below 2^16. scales,
- * sums: [groups][ceil(out_channels / groups / 32)][32], of each output channel what its codes count, and their sum.
- * levels: step and zero point of x, those of image i of the batch at i * levels_stride. Taps of padding are zero
- * points. An element is (sum of (code - zero point) * weight, exactly, as a float) * scale * step before the epilogue.
- * scratch: parts slots of scratch_stride floats. */
-typedef struct {
-  const uint8_t *x; const int8_t *weight; const float *scales; const int32_t *sums; const float *levels;
-  const float *bias; const float *residual; float *out; float *scratch;
-  int64_t batch; int64_t channels; int64_t height; int64_t width;
-  int64_t out_channels; int64_t out_height; int64_t out_width; int64_t groups;
-  int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
-  int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
-  int64_t x_strides[4]; int64_t out_strides[3]; int64_t residual_strides[3];
-  int64_t levels_stride; int64_t scratch_stride;
-  float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
-} conv_bytes_args;
 
 /* 2-D max and average pooling of images whose channels are adjacent; strides are [batch, row, column]. */
 typedef struct {
