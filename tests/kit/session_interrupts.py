@@ -50,7 +50,7 @@ class Life:
     def bound_right(self) -> bool:
         """Whether a binding that was interrupted can be bound and run."""
         self.bind()
-        return bits(self.binding.get_outputs()) == expected(self.model, 3, 0)
+        return bits([each.numpy() for each in self.binding.get_outputs()]) == expected(self.model, 3, 0)
 
 
 STAGES = {

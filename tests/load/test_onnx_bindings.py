@@ -105,9 +105,13 @@ def test_what_needs_a_graph_says_what_is_missing(tmp_path) -> None:
         load_onnx(content)
     session = InferenceSession(content, threads=1)
     for ask in (lambda: session.graph, session.explain, lambda: session.weights):
-        with pytest.raises(InputError, match="no values yet, got none, expected n, m"):
+        with pytest.raises(
+            InputError, match=r"no values yet, got none, expected dims=\{'n': 1, 'm': 1\}, or --dim n=1 --dim m=1"
+        ):
             ask()
-    with pytest.raises(UnsupportedError, match="another graph for other dims, expected values of n, m"):
+    with pytest.raises(
+        UnsupportedError, match=r"another graph for other dims, got none, expected dims=\{'n': 1, 'm': 1\}"
+    ):
         session.save(tmp_path / "program")
     with pytest.raises(InputError, match=r"no such dim, got .'k'.*expected .'n', 'm'"):
         InferenceSession(content, dims={"k": 1})

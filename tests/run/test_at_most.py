@@ -203,6 +203,12 @@ input x: f32[n, 8]
 y = slice(x, starts=[2, 0], stops=[n, 8], steps=[1, 1]): f32[n-2, 8]
 output y = y
 """
+IMAGES = """graph images
+input x: f32[n, {channels}, 8, 8]
+weight w: f32[{out}, {channels}, 3, 3]
+y = conv(x, w, strides=[1, 1], pads=[1, 1, 1, 1], dilations=[1, 1], groups=1): f32[n, {out}, 8, 8]
+output y = y
+"""
 LONG = """graph long
 input q: f32[1, 2, n, 16]
 k = mul(q, q): f32[1, 2, n, 16]
@@ -269,6 +275,18 @@ def test_halves_of_a_length():
         x = np.random.default_rng(n).standard_normal((2 * n, 8)).astype(np.float32)
         assert same(session.run(None, {"x": x}), each.run(None, {"x": x}))
     assert not session.bindings.unplanned
+
+
+@pytest.mark.parametrize(("out", "channels"), [(8, 1), (16, 16), (512, 512)])
+def test_batches_of_images(out, channels):
+    """How a filter is multiplied, Winograd's way or not, follows from the filter, not from the batch."""
+    weight = np.random.default_rng(0).standard_normal((out, channels, 3, 3)).astype(np.float32)
+    graph = parse(IMAGES.format(out=out, channels=channels), {"w": weight})
+    session, each = ingot.InferenceSession(graph, dims={"n": ingot.at_most(5)}), ingot.InferenceSession(graph)
+    for n in (5, 1, 2):
+        x = np.random.default_rng(n).standard_normal((n, channels, 8, 8)).astype(np.float32)
+        assert same(session.run(None, {"x": x}), each.run(None, {"x": x}))
+    assert (session.bindings.unplanned, session.bindings.misses) == ("", 1)
 
 
 @pytest.mark.parametrize("bad", [0, -1, True, 2.0, "4", None, np.float32(3)])

@@ -103,7 +103,7 @@ def test_strict_names_what_has_no_kernel() -> None:
         ingot.InferenceSession(graph_of("moved strings"), strict=True)
 
 
-@pytest.mark.parametrize("bad", [np.array([["a", 1, None]] * 2, object), np.array([["a"] * 3] * 2), np.ones((2, 3))])
+@pytest.mark.parametrize("bad", [np.array([["a", 1, None]] * 2, object), np.array([[b"a"] * 3] * 2), np.ones((2, 3))])
 @pytest.mark.parametrize("executor", ["native", "interpret"])
 def test_what_is_no_array_of_strings(bad: np.ndarray, executor: str) -> None:
     session = ingot.InferenceSession(graph_of("strings handed through"), executor=executor)

@@ -208,7 +208,8 @@ def fit(folder: ModelFolder, sequences: int, memory: int | None, as_json: bool) 
 
     plan = planned(folder.path, sequences=sequences, budget=memory, **folder.options)
     if as_json:
-        print_json(asdict(plan) | {"total": plan.total, "bits_per_weight": bits_per_weight(folder.path)})
+        bits = bits_per_weight(folder.path)
+        print_json(asdict(plan) | {"total": plan.total} | ({} if bits is None else {"bits_per_weight": bits}))
         return
     print_text(f"{named(folder.path)}, context {plan.context}, sequences {plan.sequences}")
     arenas = [(f"{name}: arena", mode.arena) for name, mode in plan.modes.items()]

@@ -28,8 +28,8 @@ class Row:
     """What a backend knows about an op: a kernel, when it applies, how to add the step.
 
     conditions: each says why not, or "". avoid: why a later row is the better choice, although this kernel could do it;
-    or "". misplaced: the same, where that follows from how operands lie in memory, which only the walk knows: others
-    are asked once for a node.
+    or "". by_size: whether `avoid` looks at sizes that a run may say. misplaced: as `avoid`, where that follows from
+    how operands lie in memory, which only the walk knows: others are asked once for a node.
     """
 
     op: str
@@ -37,12 +37,13 @@ class Row:
     conditions: tuple[Callable[[Lowering, Node], str], ...]
     lower: Callable[[Lowering, Node], None]
     avoid: Callable[[Lowering, Node], str]
+    by_size: bool
     misplaced: Callable[[Lowering, Node], str]
 
 
 class Asked(NamedTuple):
     """What the rows of an op say of a node: the first that takes it, all reasons, and the kernels that it had but for
-    `avoid`, where a run says sizes of the node.
+    `avoid`, where a run says sizes that it looks at.
     """
 
     row: Row | None
@@ -189,7 +190,7 @@ class Lowering:
         foreign = self._kept_out(node) if self._foreign else ""
         for row in self.backend.rows.get(op, ()):
             reason = foreign or misplaced.get(row) or self.refusal(row, node)
-            if not reason and (reason := row.avoid(self, node)) and is_sized(self.graph, node):
+            if not reason and (reason := row.avoid(self, node)) and row.by_size and is_sized(self.graph, node):
                 avoided.append(f"{row.kernel} for {node.outputs[0]!r}: {reason}")
             reasons.append((row.kernel, reason))
             if not reason:

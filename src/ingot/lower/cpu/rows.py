@@ -26,12 +26,13 @@ def row(
     kernel: str,
     refuse: Condition | tuple[Condition, ...] = (),
     avoid: Condition = accept,
+    by_size: bool = True,
     misplaced: Condition = accept,
 ) -> Callable[[Lower], Lower]:
     """Declares a kernel for an op; see `lowering.Row`."""
 
     def declare(lower: Lower) -> Lower:
-        ROWS.setdefault(op, []).append(Row(op, kernel, both(refuse), lower, avoid, misplaced))
+        ROWS.setdefault(op, []).append(Row(op, kernel, both(refuse), lower, avoid, by_size, misplaced))
         return lower
 
     return declare
