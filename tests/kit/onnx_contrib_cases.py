@@ -92,7 +92,45 @@ def grouped(seed: int) -> Case:
 PADDED = np.array([[1] * 8, [1] * 5 + [0] * 3], np.int32)
 QUANTISED = "x:u8<200[2,5,16] w:{}[16,96] b[96] @s @t {} @z {}"
 SCALES = {"s": np.array(0.02, F), "t": np.array(0.01, F), "z": np.array(97, np.uint8)}
+# No scale of a result lets a number lie half way between two of its steps, which rounding errors would decide.
+A, B = "a:u8<200[2,3,4,5] @s @y", "b:i8>-99<99[2,3,4,5] @t @u"
+STEPS = {"s": np.array(0.02, F), "t": np.array(0.015, F), "y": np.array(97, np.uint8), "u": np.array(-7, np.int8),
+         "r": np.array(0.0313, F)}  # fmt: skip
+ROUNDED = [
+    *(
+        case(op, f"{A} b:u8<200[{shape}] @t @y @r @y", domain=MS, **STEPS)
+        for op in ("QLinearAdd", "QLinearMul")
+        for shape in ("2,3,4,5", "3,1,5")
+    ),
+    case("QLinearAdd", f"{B} c:i8>-99<99[5] @s @u @r @u", domain=MS, **STEPS),
+    case("QLinearSigmoid", f"{A} @p @z", domain=MS, p=np.array(1 / 256, F), z=np.array(0, np.uint8), **STEPS),
+    case("QLinearSigmoid", f"{B} @p @u", domain=MS, p=np.array(1 / 256, F), **STEPS),
+    case("QLinearLeakyRelu", f"{A} @r @y", domain=MS, alpha=0.2, **STEPS),
+    case("QLinearLeakyRelu", f"{B} @r @u", domain=MS, **STEPS),
+    *(
+        case("QLinearConcat", f"@r @y {A} b:u8<200[2,{channels},4,5] @t @z", domain=MS, axis=axis,
+             z=np.array(120, np.uint8), **STEPS)
+        for channels, axis in ((2, 1), (3, -4))
+    ),
+    case("QLinearAveragePool", f"{A} @r @y", domain=MS, kernel_shape=[2, 3], strides=[1, 2], **STEPS),
+    case("QLinearAveragePool", f"{A} @r @y", domain=MS, kernel_shape=[2, 3], pads=[1, 1, 0, 1], **STEPS),
+    case("QLinearAveragePool", f"{A} @r @y", domain=MS, kernel_shape=[2, 2], pads=[1, 1, 0, 1], count_include_pad=1,
+         **STEPS),
+    case("QLinearGlobalAveragePool", f"{A} @r @y", domain=MS, **STEPS),
+    *(
+        case("QGemm", f"a:u8<200[3,6] @s @y b:u8<200[{shape}] @t @z{rest}", domain=MS, alpha=alpha, transB=transposed,
+             z=np.array(101, np.uint8), q=np.array(0.3001, F), **STEPS)
+        for shape, transposed, alpha, rest in (
+            ("6,5", 0, 1.0, ""), ("5,6", 1, 0.4, " c:i32>-99<99[5]"), ("6,5", 0, 1.0, " c:i32>-99<99[5] @q @y"),
+            ("5,6", 1, 0.4, " none @q @y"),
+        )
+    ),
+    case("QGemm", "a:u8<200[3,6] @s @y b:i8>-99<99[6,5] @v @w none @q @y", domain=MS,
+         v=np.array([0.01, 0.02, 0.03, 0.04, 0.05], F), w=np.array([0, 1, -2, 3, 4], np.int8), q=np.array(0.3001, F),
+         **STEPS),
+]  # fmt: skip
 EXPORTED = [
+    *ROUNDED,
     case("Attention", "x[2,5,16] w[16,96] b[96] none p[2,2,4,3,8]", 2, domain=MS, num_heads=4),
     case("Attention", "x[2,5,16] w[16,96] b[96] none p[2,2,4,3,8]", 2, domain=MS, num_heads=4, unidirectional=1),
     case("Attention", "x[2,5,16] w[16,96] b[96] @m p[2,2,4,3,8]", 2, domain=MS, num_heads=4, m=PADDED),

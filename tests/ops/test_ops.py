@@ -210,7 +210,17 @@ WITHOUT_ORACLE |= {"quantize_groups"}  # tests/lower/test_codes.py bounds its er
 WITHOUT_ORACLE |= {name for name, op in OPS.items() if not op.samples}
 WITHOUT_ORACLE |= {name for name in OPS if name[:5] in ("strin", "regex")}
 # Their results' dtype.
-CHOOSING = ("cast", "iota", "quantize", "quantize_groups", "dequantize", "tfidf", "label_encode", "unpack")
+CHOOSING = (
+    "cast",
+    "iota",
+    "quantize",
+    "quantize_groups",
+    "dequantize",
+    "dynamic_quantize",
+    "tfidf",
+    "label_encode",
+    "unpack",
+)
 # torch refuses an empty axis or window, or takes no such dtype.
 REFUSED_BY_TORCH = {
     ("max_pool", "x[0,2,3,3]"),

@@ -127,7 +127,7 @@ def coded(graph: Graph) -> dict[str, DType]:
     """The weights that are codes in a graph, with the dtype of these."""
     found = {}
     for node in graph.nodes:
-        if node.op.name == "quantize":
+        if node.op.name in ("quantize", "quantize_groups"):
             source = node.operands[0]
             while graph.producer(source) is not None:
                 source = graph.producer(source).operands[0]

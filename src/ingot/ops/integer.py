@@ -155,7 +155,14 @@ def _infer_dynamic_quantize(x):
     outputs=3,
     infer=_infer_dynamic_quantize,
     domain=(-3.0, 2.0),
-    samples=[sample("x[3,37]"), sample("x>1<3[2,5]"), sample("x>-9<-2[70]"), sample("x[0,3]"), sample("x[]")],
+    samples=[
+        sample("x[3,37]"),
+        sample("x>1<3[2,5]"),
+        sample("x>-9<-2[70]"),
+        sample("x[0,3]"),
+        sample("x[]"),
+        sample("x:f64[2,9]"),
+    ],
 )
 def dynamic_quantize(x):
     """x as u8 with the scale, and zero point, by which the least of x and 0 is 0 and the largest 255.

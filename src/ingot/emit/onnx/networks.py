@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ingot.dim import Dim
-from ingot.dtype import DTYPES, DType, f64, i32, i64, u8, u64
+from ingot.dtype import DTYPES, DType, f32, f64, i32, i64, u8, u64
 from ingot.emit.onnx.pen import NUMBERS, Pen
 from ingot.emit.onnx.registry import rule
 from ingot.ir import Node, TensorType
@@ -101,7 +101,11 @@ def _centred(
 
 @rule("dynamic_quantize")
 def dynamic_quantize(pen: Pen, node: Node, x: str) -> tuple[str, ...]:
-    return pen.add_all("DynamicQuantizeLinear", 3, x)
+    """Doubles are rounded in f32, as the op is defined."""
+    if pen.type(node, 0).dtype is f32:
+        return pen.add_all("DynamicQuantizeLinear", 3, x)
+    codes, scale, zero = pen.add_all("DynamicQuantizeLinear", 3, pen.Cast(x, to=NUMBERS[f32]))
+    return codes, pen.Cast(scale, to=NUMBERS[f64]), zero
 
 
 @rule("conv_transpose")

@@ -298,7 +298,12 @@ for _narrow in (u8, i8, i32):
     _between("dequantize", _narrow)
 
 
-@row("dynamic_quantize", "dynamic_quantize_f32")
+def _of_f32(lowering: Lowering, node: Node) -> str:
+    x = operand_type(lowering, node)
+    return "" if x.dtype is f32 else f"{x.dtype}, expected {f32}"
+
+
+@row("dynamic_quantize", "dynamic_quantize_f32", _of_f32)
 def _dynamic_quantize(lowering: Lowering, node: Node) -> None:
     x = lowering.contiguous(node.operands[0])
     writes = [lowering.result(output) for output in node.outputs]

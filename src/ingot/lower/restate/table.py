@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ingot.dtype import f32
 from ingot.ir import Graph, Node
 from ingot.ops.define import Expansion, replace_node
 
@@ -39,6 +40,15 @@ def _matmul(g: Expansion, a: str, b: str, **settings: Any) -> str | None:
     if settings["scale"] == 1.0:
         return None
     return g.mul(g.matmul(a, b, **settings | {"scale": 1.0}), float(settings["scale"]))
+
+
+@restates("dynamic_quantize")
+def _dynamic_quantize(g: Expansion, x: str) -> tuple[str, ...] | None:
+    """Doubles in f32, as the op is defined."""
+    if g.type(x).dtype is f32:
+        return None
+    codes, scale, zero = g.add_all("dynamic_quantize", g.cast(x, dtype=f32))
+    return codes, g.cast(scale, dtype=g.type(x).dtype), zero
 
 
 @restates("topk")
