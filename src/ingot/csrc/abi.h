@@ -227,8 +227,8 @@ typedef struct {
 /* Rows of `cols` adjacent floats as int8. A row of out, out_stride bytes, has a code for each element and zeros up to a
  * multiple of INGOT_CODES_BLOCK, then, as int32 for each such block, -128 times the sum of its codes, and the
  * same for each INGOT_CODES_WIDE elements, then a float for each INGOT_ROUND_GROUP elements: the step that their codes
- * count, max |x| / 127; then, as int16, the sums of 16 codes each, and those of 32, an even number of them. Halves go to
- * even. A group whose largest element is below 2^-120 has codes 0, one with an element that is not finite a step of
+ * count, max |x| / 127; then, as int16, the sums of 16 codes each, and those of 32, an even number of them. Halves go
+ * to even. A group whose largest element is below 2^-120 has codes 0, one with an element that is not finite a step of
  * NaN. */
 typedef struct {
   const float *x; void *out;
@@ -247,7 +247,7 @@ typedef struct {
  * x_strides: image, row, column; so are out_strides, in elements. scratch: parts slots of scratch_stride floats. */
 typedef struct {
   const void *x; const void *weight; const int32_t *column_sums; const int32_t *bias;
-  const uint8_t *x_zero; const uint8_t *weight_zero; const float *scale; const float *shift; void *out; float *scratch;
+  const void *x_zero; const void *weight_zero; const float *scale; const float *shift; void *out; float *scratch;
   int64_t batch; int64_t channels; int64_t height; int64_t width;
   int64_t out_channels; int64_t out_height; int64_t out_width; int64_t groups;
   int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
@@ -261,7 +261,7 @@ typedef struct {
 /* The same for products a[m, k] @ b[k, n] of two computed ones, for each of a batch; a and b are u8, or i8 where a_flip
  * or b_flip are 0 and 128: b's bytes ^ b_flip are i8, a's bytes ^ a_flip u8. Elements of a row of a are adjacent. */
 typedef struct {
-  const void *a; const void *b; const uint8_t *a_zero; const uint8_t *b_zero; const float *scale; void *c;
+  const void *a; const void *b; const void *a_zero; const void *b_zero; const float *scale; void *c;
   float *scratch;
   int32_t batch_rank;
   int64_t batch_shape[8]; int64_t a_batch_strides[8]; int64_t b_batch_strides[8]; int64_t c_batch_strides[8];
@@ -295,7 +295,8 @@ typedef struct {
  * _f32_bf16: b is bf16, in the panels of pack_bf16; its elements become floats, so that bits are those of f32 panels.
  * gemm_bf16: so are a's elements, and its rows begin at multiples of 4 bytes; k is even. A sum takes the products of a
  * pair one after the other, the second first, each rounded as a fused multiply-add, with denormals as zeros; pairs are
- * summed in blocks of INGOT_K_BLOCK. A denormal that is rounded may become zero, and a NaN keep its sign and upper bits.
+ * summed in blocks of INGOT_K_BLOCK. A denormal that is rounded may become zero, and a NaN keep its sign and upper
+ * bits.
  * gemm_int8, gemm_int4: rows of a are those of round_rows_i8, a_stride counts bytes, and b has the panels of pack_int8
  * or pack_int4, with _128 and _zeros those of the kernels that are named so. The products of codes are summed exactly
  * in blocks of INGOT_CODES_BLOCK, with _128 of INGOT_CODES_WIDE; in groups of INGOT_ROUND_GROUP these sums, as floats,

@@ -25,8 +25,8 @@ static inline int64_t codes_row_at(const codes_share *s, int64_t tile) {
 static inline void codes_panel(const gemm_args *g, codes_tile_of tile, codes_sizes sizes, const int8_t *a,
                                const codes_share *share, const uint8_t *b, float *sums) {
   const codes_row row = codes_row_of(g->k);
-  const int64_t offsets = sizes.span == 1 ? row.offsets : row.wide_offsets, first_row = codes_row_at(share, share->begin);
-  const int64_t tiles = share->end - share->begin;
+  const int64_t offsets = sizes.span == 1 ? row.offsets : row.wide_offsets;
+  const int64_t first_row = codes_row_at(share, share->begin), tiles = share->end - share->begin;
   memset(sums, 0, (size_t)(codes_row_at(share, share->end) - first_row) * INGOT_PANEL * sizeof *sums);
   for (int64_t first = 0; first < row.blocks; first += CODES_BLOCKS) {
     const int64_t left = row.blocks - first, count = left < CODES_BLOCKS ? left : CODES_BLOCKS;

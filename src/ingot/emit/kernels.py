@@ -164,8 +164,9 @@ def defined_names(code: str, macros: Mapping[str, str]) -> tuple[frozenset[str],
     code = re.sub(_ATTRIBUTE, "", re.sub(rf" *{_COMMENT}", "", code))
     defined = re.findall(r"^#define (\w+)", code, re.MULTILINE)
     if code.startswith("#"):
-        plain = re.findall(r"^typedef .*?(\w+);$", code, re.MULTILINE)
-        return frozenset(defined + plain), tuple(plain)
+        plain = re.findall(r"^typedef .*?(\w+);$|^static inline [\w *]*?(\w+)\(", code, re.MULTILINE)
+        found = dict.fromkeys(name for names in plain for name in names if name)
+        return frozenset([*defined, *found]), tuple(found)
     call = re.match(r"(\w+)\((\w+)", code)
     if call and call[1] in macros:  # a macro that makes functions takes their name first
         parameter, body = re.match(r"#define \w+\((\w+)((?s:.*))", macros[call[1]]).groups()  # type: ignore[union-attr]
