@@ -233,18 +233,8 @@ typedef struct {
  * _f32_bf16: b is bf16, in the panels of pack_bf16; its elements become floats, so that bits are those of f32 panels.
  * gemm_bf16: so are a's elements, and its rows begin at multiples of 4 bytes; k is even. A sum takes the products of a
  * pair one after the other, the second first, each rounded as a fused multiply-add, with denormals as zeros; pairs are
- * summed in blocks of INGOT_K_BLOCK. A denormal that is rounded may become zero, and a NaN keep its sign and upper bits.
- * gemm_int8, gemm_int4: rows of a are those of round_rows_i8, a_stride counts bytes, and b has the panels of pack_int8
- * or pack_int4, with _128 and _zeros those of the kernels that are named so. The products of codes are summed exactly
- * in blocks of INGOT_CODES_BLOCK, with _128 of INGOT_CODES_WIDE; in groups of INGOT_ROUND_GROUP these sums, as floats,
- * are multiplied with their scales and added by one fused multiply-add each, and so are the results with the row's
- * steps, both in order.
- * gemm_f32_int8 and so on: rows of a are floats; codes become the floats that they stand for, which is exact, so that
- * bits are those of f32 panels.
- * gemm_q4_k and so on: b has the panels of pack_q4_k. In a group of INGOT_ROUND_GROUP elements, where that is a block,
- * products of codes less their offset, times their scales, are summed exactly, and so are mins times the row's codes;
- * the first sum, as a float, times d, less the second times m by one fused multiply-add, goes on as above. Blocks of 32
- * elements go as those of gemm_int4; where they have an m, the sum of the row's codes times m is added behind each.
+ * summed in blocks of INGOT_K_BLOCK. A rounded denormal may become zero, and a NaN keep its sign and upper bits.
+ * gemm_int8, gemm_q4_k, gemm_f32_int8 and so on: b has panels of codes; gemm_codes.c and gemm_decoded.c say more.
  * _gated: c[m, n] = activation(gate) * up, where gate and up are the halves (gate: which is which) of
  * alpha * a[m, k] @ b[k, 2n] + bias[2n]; n is a multiple of 16, panel p of b holds columns 16p..16p+15 and
  * n+16p..n+16p+15, and there is no residual. */

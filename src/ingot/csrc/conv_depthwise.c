@@ -119,8 +119,8 @@ static inline __attribute__((always_inline)) void depthwise_finish(const depthwi
   }
 }
 
-/* The same of each row, or results where the epilogue is light, for filters `taps` wide with a stride, both constants at every call,
- * without dilation. With `inner` the windows lie inside the image. */
+/* The same of each row, or results where the epilogue is light, for filters `taps` wide with a stride, both constants
+ * at every call, without dilation. With `inner` the windows lie inside the image. */
 static inline __attribute__((always_inline)) void depthwise_body(const int taps, const int stride, const int inner,
                                                                  const int narrow, const depthwise_block *b,
                                                                  float *sums) {

@@ -1,7 +1,7 @@
-/* conv_winograd.c: 2-D convolution with filters of 3 x 3 by F(2 x 2, 3 x 3) of Winograd (Lavin and Gray, "Fast algorithms
- * for convolutional neural networks", 2016): a tile of 2 x 2 output pixels takes 16 products a channel instead of 36.
- * Tiles are transformed into 16 matrices [tile][channel], which are multiplied with those of the filter; additions go in
- * one order everywhere. */
+/* conv_winograd.c: 2-D convolution with filters of 3 x 3 by F(2 x 2, 3 x 3) of Winograd (Lavin and Gray, "Fast
+ * algorithms for convolutional neural networks", 2016): a tile of 2 x 2 output pixels takes 16 products a channel
+ * instead of 36. Tiles are transformed into 16 matrices [tile][channel], which are multiplied with those of the filter;
+ * additions go in one order everywhere. */
 #include "gemm.h"
 
 #define WINOGRAD_POINTS 16     /* matrices */

@@ -15,8 +15,8 @@
 #define GEMM_ROWS 4
 #endif
 
-/* What becomes of complete sums in their registers: clip(sum + bias) + residual, or clip(sum + bias + residual), goes to
- * out, and as bf16 to rounded. bias: [columns] or null; each of the others may be null. out may be the residual. */
+/* What becomes of complete sums in their registers: clip(sum + bias) + residual, or clip(sum + bias + residual), goes
+ * to out, and as bf16 to rounded. bias: [columns] or null; each of the others may be null. out may be the residual. */
 typedef struct {
   float *out;
   int64_t out_stride;

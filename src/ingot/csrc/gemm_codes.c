@@ -1,6 +1,14 @@
 /* gemm_codes.c: gemm of rows that were rounded to int8 with panels of codes, for any number of rows. A strip of a
  * panel, as long as a group of the rows, is read by all rows at hand before the next is: their sums wait on the stack.
- */
+ * gemm_int8, gemm_int4: rows of a are those of round_rows_i8, a_stride counts bytes, and b has the panels of pack_int8
+ * or pack_int4, with _128 and _zeros those of the kernels that are named so. The products of codes are summed exactly
+ * in blocks of INGOT_CODES_BLOCK, with _128 of INGOT_CODES_WIDE; in groups of INGOT_ROUND_GROUP these sums, as floats,
+ * are multiplied with their scales and added by one fused multiply-add each, and so are the results with the row's
+ * steps, both in order.
+ * gemm_q4_k and so on: b has the panels of pack_q4_k. In a group of INGOT_ROUND_GROUP elements, where that is a block,
+ * products of codes less their offset, times their scales, are summed exactly, and so are mins times the row's codes;
+ * the first sum, as a float, times d, less the second times m by one fused multiply-add, goes on as above. Blocks of 32
+ * elements go as those of gemm_int4; where they have an m, the sum of the row's codes times m is added behind each. */
 #include <string.h>
 
 #include "blocks.h"
@@ -25,8 +33,8 @@ static inline int64_t codes_row_at(const codes_share *s, int64_t tile) {
 static inline void codes_panel(const gemm_args *g, codes_tile_of tile, codes_sizes sizes, const int8_t *a,
                                const codes_share *share, const uint8_t *b, float *sums) {
   const codes_row row = codes_row_of(g->k);
-  const int64_t offsets = sizes.span == 1 ? row.offsets : row.wide_offsets, first_row = codes_row_at(share, share->begin);
-  const int64_t tiles = share->end - share->begin;
+  const int64_t offsets = sizes.span == 1 ? row.offsets : row.wide_offsets;
+  const int64_t first_row = codes_row_at(share, share->begin), tiles = share->end - share->begin;
   memset(sums, 0, (size_t)(codes_row_at(share, share->end) - first_row) * INGOT_PANEL * sizeof *sums);
   for (int64_t first = 0; first < row.blocks; first += CODES_BLOCKS) {
     const int64_t left = row.blocks - first, count = left < CODES_BLOCKS ? left : CODES_BLOCKS;

@@ -1,9 +1,9 @@
 /* gemm_tile.h: the body of gemm_tile. Included by gemm_micro_<isa>.c, which first defines the register TILE_V with
  * TILE_LANES floats, the operations TILE_ZERO, TILE_LOAD, TILE_STORE, TILE_SET1, TILE_ADD, TILE_FMA, TILE_MIN and
  * TILE_MAX (which give their second operand when one is NaN), TILE_LOW and TILE_HIGH (loads of pairs of bf16 that give
- * the first or the second as floats), TILE_ROUND (a store as bf16), and TILE_SHAPES(X): X(rows, width) for each tile to compile. Every number of rows
- * up to GEMM_ROWS is there, widest tile first; the last of each divides half a panel. TILE_WIDEST is the largest
- * width. */
+ * the first or the second as floats), TILE_ROUND (a store as bf16), and TILE_SHAPES(X): X(rows, width) for each tile to
+ * compile. Every number of rows up to GEMM_ROWS is there, widest tile first; the last of each divides half a panel.
+ * TILE_WIDEST is the largest width. */
 
 #define TILE_PANEL (INGOT_PANEL / TILE_LANES) /* registers in a row of a panel */
 

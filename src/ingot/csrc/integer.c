@@ -103,11 +103,12 @@ static inline void integer_take(const integer_task *t, int64_t pixel, int64_t co
 static inline void integer_added(const integer_task *t, int64_t channel, int64_t columns, int32_t *added,
                                  int32_t *zeros) {
   const integer_args *g = t->g;
+  const uint8_t *w_zero = g->weight_zero;
   const int32_t k = (int32_t)t->k;
   memset(added, 0, INGOT_PANEL * sizeof *added);
   memset(zeros, 0, INGOT_PANEL * sizeof *zeros);
   for (int64_t j = 0; j < columns; j++) {
-    if (g->weight_zero) zeros[j] = (int8_t)(g->weight_zero[(channel + j) * g->weight_zero_step] ^ g->weight_flip);
+    if (w_zero) zeros[j] = (int8_t)(w_zero[(channel + j) * g->weight_zero_step] ^ g->weight_flip);
     const int32_t sum = g->column_sums[channel + j] - (g->weight_flip ? 128 * k : 0);
     added[j] = (g->bias ? g->bias[channel + j] : 0) - t->zero * (sum - k * zeros[j]);
   }
@@ -140,7 +141,7 @@ static inline integer_task integer_task_of(const integer_args *g, int32_t part) 
   t.end = (const uint8_t *)g->x + (g->batch - 1) * g->x_strides[0] + (g->height - 1) * g->x_strides[1] +
           (g->width - 1) * g->x_strides[2] + g->channels;
   t.gathered = (uint8_t *)(g->scratch + part * g->scratch_stride);
-  t.zero = (g->x_zero ? *g->x_zero : 0) ^ g->x_flip;
+  t.zero = (g->x_zero ? *(const uint8_t *)g->x_zero : 0) ^ g->x_flip;
   t.counts_rows = g->weight_zero != NULL;
   const int is_dense = g->x_strides[1] == g->width * g->x_strides[2] && g->x_strides[0] == g->height * g->x_strides[1];
   t.in_place = g->kernel_h * g->kernel_w == 1 && g->stride_h * g->stride_w == 1 && g->groups == 1 && is_dense &&

@@ -93,7 +93,7 @@ static inline void channelwise_sums(const channelwise_block *b, float *sums) {
 static inline void channelwise_row(const integer_args *g, const integer_finish *f, int64_t image, int64_t y,
                                    int64_t channel) {
   const int64_t left = g->channels - channel, lanes = left < 16 ? left : 16;
-  const int32_t zero = !g->x_zero ? 0 : g->x_flip ? (int8_t)*g->x_zero : *g->x_zero;
+  const int32_t zero = !g->x_zero ? 0 : g->x_flip ? *(const int8_t *)g->x_zero : *(const uint8_t *)g->x_zero;
   float sums[CHANNELWISE_PIXELS * 16];
   int32_t added[16] = {0};
   int64_t to[CHANNELWISE_PIXELS];

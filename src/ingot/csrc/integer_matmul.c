@@ -104,10 +104,11 @@ void K(integer_matmul)(const void *args, int32_t part, int32_t parts) {
                                  g->out_scale, g->out_zero};
   const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
   uint8_t *scratch = (uint8_t *)(g->scratch + part * g->scratch_stride);
+  const uint8_t *zero = g->a_zero, *other_zero = g->b_zero;
   const integer_pairs pairs = {
     .g = g, .tile = INTEGER_BEST, .row_stride = (g->k + 63) / 64 * 64 + 64, .panel = (int8_t *)scratch,
-    .rows = scratch + (g->k + 3) / 4 * 4 * INGOT_PANEL, .zero = (g->a_zero ? *g->a_zero : 0) ^ g->a_flip,
-    .other_zero = (int8_t)((g->b_zero ? *g->b_zero : 0) ^ g->b_flip)};
+    .rows = scratch + (g->k + 3) / 4 * 4 * INGOT_PANEL, .zero = (zero ? *zero : 0) ^ g->a_flip,
+    .other_zero = (int8_t)((other_zero ? *other_zero : 0) ^ g->b_flip)};
   int64_t count = panels;
   for (int32_t d = 0; d < g->batch_rank; d++) count *= g->batch_shape[d];
   const int64_t end = part_begin(count, part + 1, parts);

@@ -42,7 +42,7 @@ static inline integer_sums integer_spread(const uint8_t *p) {
   return _mm512_set1_epi32(four);
 }
 
-static inline integer_sums integer_widened(integer_sums sum, integer_sums a, integer_sums w) {
+static inline integer_sums integer_madd(integer_sums sum, integer_sums a, integer_sums w) {
   const __m512i even = _mm512_madd_epi16(_mm512_and_si512(a, _mm512_set1_epi16(255)),
                                          _mm512_srai_epi16(_mm512_slli_epi16(w, 8), 8));
   const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(a, 8), _mm512_srai_epi16(w, 8));
@@ -60,7 +60,7 @@ static inline integer_sums integer_spread(const uint8_t *p) {
   return _mm256_set1_epi32(four);
 }
 
-static inline integer_sums integer_widened(integer_sums sum, integer_sums a, integer_sums w) {
+static inline integer_sums integer_madd(integer_sums sum, integer_sums a, integer_sums w) {
   const __m256i even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(255)),
                                          _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8));
   const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(w, 8));
@@ -80,7 +80,7 @@ static inline integer_sums integer_read(const void *p) {
 static inline void integer_write(void *p, integer_sums v) { memcpy(p, &v.sum, sizeof v.sum); }
 static inline integer_sums integer_spread(const uint8_t *p) { return integer_read(p); }
 
-static inline integer_sums integer_widened(integer_sums sum, integer_sums a, integer_sums w) {
+static inline integer_sums integer_madd(integer_sums sum, integer_sums a, integer_sums w) {
   for (int i = 0; i < 4; i++) sum.sum += a.four[i] * (int8_t)w.four[i];
   return sum;
 }
@@ -144,7 +144,7 @@ static inline integer_sums integer_widened(integer_sums sum, integer_sums a, int
 
 typedef void (*integer_tile)(int64_t rows, const integer_strip *s);
 
-INTEGER_TILE(integer_widened, , integer_widened)
+INTEGER_TILE(integer_widened, , integer_madd)
 
 /* On AVX-512 only some CPUs have dot products of bytes. */
 #if defined(ISA_avx512)

@@ -74,25 +74,25 @@ static inline __attribute__((always_inline)) void blocks_panels(const pack_args 
   }
 }
 
-#define PACK_BLOCKS(name, type)                                                                               \
-  static void K(name##_block)(const uint8_t *block, int64_t column, uint8_t *panel) {                         \
-    blocks_pack(blocks_##type(), block, column, panel);                                                       \
-  }                                                                                                           \
-                                                                                                              \
-  void K(name)(const void *args, int32_t part, int32_t parts) {                                               \
-    blocks_panels(args, blocks_##type().elements, blocks_##type().nbytes, K(name##_block), part, parts);      \
+#define PACK_BLOCKS(name, type)                                                        \
+  static void K(name##_block)(const uint8_t *block, int64_t column, uint8_t *panel) {  \
+    blocks_pack(type(), block, column, panel);                                         \
+  }                                                                                    \
+                                                                                       \
+  void K(name)(const void *args, int32_t part, int32_t parts) {                        \
+    blocks_panels(args, type().elements, type().nbytes, K(name##_block), part, parts); \
   }
 
-PACK_BLOCKS(pack_q4_1, q4_1)
-PACK_BLOCKS(pack_q5_0, q5_0)
-PACK_BLOCKS(pack_q5_1, q5_1)
-PACK_BLOCKS(pack_iq4_nl, iq4_nl)
-PACK_BLOCKS(pack_iq4_xs, iq4_xs)
-PACK_BLOCKS(pack_q2_k, q2_k)
-PACK_BLOCKS(pack_q3_k, q3_k)
-PACK_BLOCKS(pack_q4_k, q4_k)
-PACK_BLOCKS(pack_q5_k, q5_k)
-PACK_BLOCKS(pack_q6_k, q6_k)
+PACK_BLOCKS(pack_q4_1, blocks_q4_1)
+PACK_BLOCKS(pack_q5_0, blocks_q5_0)
+PACK_BLOCKS(pack_q5_1, blocks_q5_1)
+PACK_BLOCKS(pack_iq4_nl, blocks_iq4_nl)
+PACK_BLOCKS(pack_iq4_xs, blocks_iq4_xs)
+PACK_BLOCKS(pack_q2_k, blocks_q2_k)
+PACK_BLOCKS(pack_q3_k, blocks_q3_k)
+PACK_BLOCKS(pack_q4_k, blocks_q4_k)
+PACK_BLOCKS(pack_q5_k, blocks_q5_k)
+PACK_BLOCKS(pack_q6_k, blocks_q6_k)
 
 /* The panels of pack_int4: a scale, then sixteen bytes of two elements, which these panels have side by side, too. */
 static void K(pack_q4_0_block)(const uint8_t *block, int64_t column, uint8_t *panel) {

@@ -20,7 +20,7 @@ ISAS = ("scalar", "avx2", "avx512")
 NATIVE_ONLY = frozenset(
     f"{kernel}_bf16{form}"
     for kernel, forms in (("gemm", ("_packed", "_gated")), ("gemv", ("_packed",)), ("conv2d", ("_packed",)),
-                          ("attention", ("", "_online")))
+                          ("attention", ("", "_online")), *((op, ("_packed",)) for op in ("lstm", "gru", "rnn")))
     for form in forms
 ) | frozenset(
     kernel for kernel in abi.kernels() if kernel.startswith("gemm_") and "_f32_" not in kernel
@@ -128,10 +128,10 @@ def _cut(file: str, isa: str, seen: set[str], macros: dict[str, str]) -> Iterato
 
 
 def _whole(file: str, macros: dict[str, str]) -> _Piece:
-    """A file as one piece."""
+    """A file as one piece. Macros that it undefines are its own, no names that others could mean."""
     pieces = list(_cut(file, "", set(), macros))
     title, text = opened(file)
-    names = frozenset().union(*(piece.names for piece in pieces))
+    names = frozenset().union(*(piece.names for piece in pieces)) - {*re.findall(r"^#undef (\w+)", text, re.MULTILINE)}
     return _Piece(text.strip(), names, tuple(n for piece in pieces for n in piece.plain), _words(text), "", title)
 
 
@@ -164,8 +164,9 @@ def defined_names(code: str, macros: Mapping[str, str]) -> tuple[frozenset[str],
     code = re.sub(_ATTRIBUTE, "", re.sub(rf" *{_COMMENT}", "", code))
     defined = re.findall(r"^#define (\w+)", code, re.MULTILINE)
     if code.startswith("#"):
-        plain = re.findall(r"^typedef .*?(\w+);$", code, re.MULTILINE)
-        return frozenset(defined + plain), tuple(plain)
+        plain = re.findall(r"^typedef .*?(\w+);$|^static inline [\w *]*?(\w+)\(", code, re.MULTILINE)
+        found = dict.fromkeys(name for names in plain for name in names if name)
+        return frozenset([*defined, *found]), tuple(found)
     call = re.match(r"(\w+)\((\w+)", code)
     if call and call[1] in macros:  # a macro that makes functions takes their name first
         parameter, body = re.match(r"#define \w+\((\w+)((?s:.*))", macros[call[1]]).groups()  # type: ignore[union-attr]
