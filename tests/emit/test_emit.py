@@ -393,7 +393,9 @@ def test_steps_and_kernels_are_what_the_model_needs(emitted) -> None:
     )
     assert "attention_f32" in text and "layer_norm_f32" in text
     assert not re.search(r"conv2d|avg_pool|gather|rms_norm|log_softmax|ingot_fault|ingot_program", code)
-    assert not re.search(r"gemm_bf16|gemm_tile_widened|gemv_bf16|expert_matmul|append_|cached_attention|sample_|topk", code)
+    assert not re.search(
+        r"gemm_bf16|gemm_tile_widened|gemv_bf16|expert_matmul|append_|cached_attention|sample_|topk", code
+    )
     assert len(text.splitlines()) < 2000
 
 
