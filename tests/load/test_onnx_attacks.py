@@ -82,7 +82,7 @@ def branches_of_two_ranks(name: str, opset: int) -> tuple[onnx.NodeProto, list]:
         for op, operands, made, given in (("Identity", [name], "same", {}), ("Unsqueeze", names, "more", axes))
     ]
     constants = [] if axes else [numpy_helper.from_array(ints(0), "front")]
-    return node("If", ["either"], ["u"], then_branch=bodies[0], else_branch=bodies[1]), constants
+    return node("If", ["either"], ["unranked"], then_branch=bodies[0], else_branch=bodies[1]), constants
 
 
 def test_operands_of_unknown_rank(rng: np.random.Generator) -> None:
@@ -94,7 +94,7 @@ def test_operands_of_unknown_rank(rng: np.random.Generator) -> None:
             if name not in feeds or index > 2:
                 continue
             branches, constants = branches_of_two_ranks(name, case.opset)
-            proto.graph.node[0].input[index] = "u"
+            proto.graph.node[0].input[index] = "unranked"
             nodes = [branches, *proto.graph.node]
             del proto.graph.node[:]
             proto.graph.node.extend(nodes)
