@@ -23,5 +23,4 @@ def compiled(path: str | os.PathLike[str], mode: str, *, precision: str | None, 
     if model.kind == "encoder":
         raise InputError(f"{os.fspath(path)}: only embeds, got an encoder, expected a decoder")
     found = Compiler(model.graph, options.target).compile(mode_of(mode, model.context, 1))
-    assert found.native  # raises for what is not
-    return found.segments[0]
+    return CompiledSegment(found.segments[0].graph, found.native)
