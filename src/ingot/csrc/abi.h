@@ -490,10 +490,10 @@ typedef struct {
   int32_t top_tokens[20]; float top_logprobs[20];
 } ingot_sampler;
 
-/* One kernel and its body for each instruction set; args_bytes is the size of its argument struct. */
+/* One kernel and its body for each instruction set, NULL for those of other processors; args_bytes is the size of its argument struct. */
 typedef struct {
   const char *name; const char *args_type; int64_t args_bytes;
-  ingot_kernel scalar; ingot_kernel avx2; ingot_kernel avx512;
+  ingot_kernel scalar; ingot_kernel avx2; ingot_kernel avx512; ingot_kernel neon;
 } ingot_kernel_row;
 
 /* One kernel call. parts: how many pieces it is cut into; barrier: every thread waits before it. turns: all parts are
@@ -529,7 +529,7 @@ uint64_t ingot_hash(const void *data, int64_t nbytes);
 /* Packs matrices one after another, each on one thread, until all are packed or taken by other calls with the same
  * `taken`, which is 0 at first. */
 void ingot_pack(const ingot_packing *matrices, int64_t count, int64_t *taken);
-/* The best of "scalar", "avx2" and "avx512" that this CPU runs. */
+/* The best set that this CPU runs: "scalar", "avx2", "avx512" or "neon". */
 const char *ingot_best_isa(void);
 /* Whether this CPU runs gemm_bf16's kernels on avx512; on the others every CPU does, slowly. */
 int32_t ingot_has_bf16_dots(void);

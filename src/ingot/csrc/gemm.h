@@ -9,7 +9,7 @@
 /* Rows of the largest tile: what the register file holds beside one panel (half a panel on AVX2). */
 #if defined(ISA_avx512)
 #define GEMM_ROWS 12
-#elif defined(ISA_avx2)
+#elif defined(ISA_avx2) || defined(ISA_neon)
 #define GEMM_ROWS 6
 #else
 #define GEMM_ROWS 4

@@ -13,7 +13,7 @@
 #endif
 #define BYTES_WIDTH 1
 
-#if defined(ISA_scalar)
+#if !defined(ISA_avx2) && !defined(ISA_avx512)
 #define BYTES_I uint32_t
 #define BYTES_LANES 1
 #define BYTES_FIRST(p) (uint32_t)(*(p))

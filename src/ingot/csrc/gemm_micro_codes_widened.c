@@ -13,7 +13,7 @@
 #define CODES_SHAPES(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
 #endif
 
-#if defined(ISA_scalar)
+#if !defined(ISA_avx2) && !defined(ISA_avx512)
 #define CODES_I int32_t
 #define CODES_F float
 #define CODES_LANES 1

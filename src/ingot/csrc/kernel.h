@@ -26,6 +26,8 @@
 #include "simd/avx512.h"
 #elif defined(ISA_avx2)
 #include "simd/avx2.h"
+#elif defined(ISA_neon)
+#include "simd/neon.h"
 #elif defined(ISA_scalar)
 #include "simd/scalar.h"
 #endif

@@ -18,7 +18,7 @@ from ingot.dtype import DType, bf16
 from ingot.errors import ResourceError
 from ingot.locks import OwnedLock
 
-ISAS = ("scalar", "avx2", "avx512")
+ISAS = ("scalar", "avx2", "avx512", "neon")
 
 # What else is made where weights are packed and programs run: pointers and arrays, each as the C that stands around a
 # declared name.
@@ -33,7 +33,8 @@ _opening = OwnedLock("native library", is_awaited=True)
 
 @dataclass(frozen=True)
 class Kernel:
-    """A row of the kernel table: the struct that its arguments are, and one function pointer per instruction set."""
+    """A row of the kernel table: the struct that its arguments are, and one function pointer per instruction set of
+    this kind of processor."""
 
     name: str
     args_type: str
@@ -58,7 +59,8 @@ class Library:
 
     def isas(self) -> tuple[str, ...]:
         """The instruction sets that this CPU runs, least first."""
-        return ISAS[: ISAS.index(self.best_isa) + 1]
+        functions = next(iter(self.kernels.values())).functions
+        return tuple(isa for isa in ISAS[: ISAS.index(self.best_isa) + 1] if isa in functions)
 
     def isa(self) -> str:
         """INGOT_ISA, or the best that this CPU runs. Raises ResourceError when the CPU lacks the one asked for."""
@@ -130,7 +132,7 @@ def _kernel_table(ffi: Any, entry: Any, types: dict[str, Any]) -> dict[str, Kern
     for row in (rows[i] for i in range(count[0])):
         name, args_type = _text(ffi, row.name), _text(ffi, row.args_type)
         assert row.args_bytes == ffi.sizeof(types[args_type].item), f"{name}: {args_type} has another size in C"
-        kernels[name] = Kernel(name, args_type, {isa: getattr(row, isa) for isa in ISAS})
+        kernels[name] = Kernel(name, args_type, {isa: body for isa in ISAS if (body := getattr(row, isa))})
     return kernels
 
 
