@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet
 SOURCES := $(shell find src CMakeLists.txt pyproject.toml -type f -not -name '*.pyc' -not -name '*.so')
 
-.PHONY: demo test test-all bench bench-llm bench-matvec bench-packaged bench-zoo bench-crowding asan tsan soak lint clean
+.PHONY: demo test test-all bench bench-llm bench-matvec bench-packaged bench-zoo bench-crowding asan tsan soak test-aarch64 lint clean
 
 demo: $(VENV)/ingot.stamp
 	@$(BIN)/ingot demo
@@ -59,6 +59,9 @@ tsan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(call sanitized_build,thread,tsan)
 	for program in $(C_TESTS); do $(sanitizer_options) build/tsan/$$program || exit 1; done
 	$(call preloaded,tsan,libtsan.so) $(BIN)/python -m pytest -q -m "threads and not slow"
+
+test-aarch64: $(VENV)/ingot.stamp $(VENV)/extras.stamp
+	PYTHON=$(abspath $(BIN))/python tests/kit/aarch64.sh
 
 clean:
 	rm -rf $(VENV) build out

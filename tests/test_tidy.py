@@ -353,6 +353,6 @@ def test_no_addresses():
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "test-all", "bench", "asan", "tsan", "soak", "lint"])
+@pytest.mark.parametrize("target", ["demo", "test", "test-all", "bench", "asan", "tsan", "soak", "lint", "test-aarch64"])
 def test_make_has(target):
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)

@@ -14,6 +14,20 @@ from ingot.run.program import Program
 from ingot.run.store import WeightStore
 
 CASES = [(op, sample) for op in OPS.values() for sample in op.samples]
+# With weights among the operands, whose numbers are given.
+STATIC_CASES = [
+    (OPS[name], sample, static)
+    for name, static in {
+        "matmul": (1,),
+        "conv": (1, 2),
+        "lstm": (1,),
+        "gru": (1, 2),
+        "rnn": (1,),
+        "matmul_integer": (1, 2, 4),
+        "conv_integer": (1, 2, 4),
+    }.items()
+    for sample in OPS[name].samples
+]
 Operands = Sequence[np.ndarray | None]
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from ingot.dtype import f32, i64
-from ingot.ir import OPS, Graph, Op, Sample, TensorType
+from ingot.ir import Graph, Op, Sample, TensorType
 from ingot.run.interpret import interpret
 from kernel_calls import ISAS
-from op_cases import CASES, build, case_id, one_node, run, same_bits
+from op_cases import CASES, STATIC_CASES, build, case_id, one_node, run, same_bits
 
 pytestmark = [pytest.mark.native, pytest.mark.checked]
 
@@ -38,21 +38,6 @@ def test_sample(case: tuple[Op, Sample]) -> None:
         assert_close(op, got, reference[name])
     for other in results[1:]:
         assert all(same_bits(a, b) for a, b in zip(results[0], other, strict=True))
-
-
-STATIC_CASES = [
-    (OPS[name], sample, static)
-    for name, static in {
-        "matmul": (1,),
-        "conv": (1, 2),
-        "lstm": (1,),
-        "gru": (1, 2),
-        "rnn": (1,),
-        "matmul_integer": (1, 2, 4),
-        "conv_integer": (1, 2, 4),
-    }.items()
-    for sample in OPS[name].samples
-]
 
 
 @pytest.mark.parametrize("op, sample, static", STATIC_CASES, ids=lambda v: getattr(v, "operands", ""))
