@@ -3,7 +3,8 @@
 ONNX models with random weights and a dynamic length: a BERT of 4 layers of 256, one of MiniLM's shape, and the encoder
 of Whisper's smallest model. Seconds from the file to the last of 200 outputs of random lengths, so that loading,
 planning and first calls count; imports do not. Each run is a process of its own, rounds are interleaved. Ingot once
-with `at_most` the largest length, once without a word on lengths, and once with a program for each length. CPU seconds are those of all threads.
+with `at_most` the largest length, once without a word on lengths, and once with a program for each length. CPU seconds
+are those of all threads.
 """
 
 from __future__ import annotations
