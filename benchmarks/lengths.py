@@ -3,7 +3,8 @@
 ONNX models with random weights and a dynamic length: a BERT of 4 layers of 256, one of MiniLM's shape, and the encoder
 of Whisper's smallest model. Seconds from the file to the last of 200 outputs of random lengths, so that loading,
 planning and first calls count; imports do not. Each run is a process of its own, rounds are interleaved. Ingot once
-with `at_most` the largest length, and once with a program for each length. CPU seconds are those of all threads.
+with `at_most` the largest length, once without a word on lengths, and once with a program for each length. CPU seconds
+are those of all threads.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ LAYERS = {
 }
 MODELS = (*LAYERS, "whisper-tiny encoder")
 _INGOT = ("ingot.session", "ingot.run.library", "cffi.cparser", "ingot.load.onnx")
-ENGINES = {"onnxruntime": ("onnxruntime",), "ingot": _INGOT, "ingot, each length": _INGOT}  # and what they import
+_OURS = ("ingot", "ingot, by itself", "ingot, each length")
+ENGINES = {"onnxruntime": ("onnxruntime",), **dict.fromkeys(_OURS, _INGOT)}  # and what they import
 
 Run = Callable[[dict[str, np.ndarray]], Any]
 
@@ -51,7 +53,7 @@ def opened(engine: str, model: Path, threads: int) -> Run:
         import ingot
 
         limit = FRAMES if model.stem.startswith("whisper") else TOKENS
-        dims = {"length": ingot.at_most(limit)} if engine == "ingot" else {}
+        dims = {"ingot": {"length": ingot.at_most(limit)}, "ingot, by itself": None}.get(engine, {})
         session = ingot.InferenceSession(model, threads=threads, dims=dims, cache=False)
     return lambda feeds: session.run(None, feeds)
 

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from numbers import Integral
 
 from ingot.compile import Mode
-from ingot.dim import Limit, given
-from ingot.errors import InputError, UnboundError
+from ingot.dim import AtMost, Limit, given
+from ingot.errors import IngotError, InputError, LimitError, ShapeError, UnboundError, UnsupportedError
 from ingot.ir import Graph, Type
 from ingot.load import Deferred
 from ingot.locks import OwnedLock
 from ingot.passes import optimize
 from ingot.precision import Precision
+from ingot.run.program import Program
 from ingot.run.store import WeightStore
 
 MAX_BINDINGS = 16  # sizes of symbols that are kept compiled
+_CHANGES = 3  # different sizes that make a session plan for others
+_MAX_REFUSALS = 4  # of plans for larger sizes
+_MAX_ROOM = 4  # times the largest product of sizes that came, in a plan whose arena is not small
+_SMALL_ARENA_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,9 @@ class Bound:
     graph: Graph
     mode: Mode
     weights: WeightStore
+
+
+Fit = Callable[[Mapping[str, int]], bool]
 
 
 class OneGraph:
@@ -42,6 +52,14 @@ class OneGraph:
     def bound(self, sizes: Mapping[str, int]) -> Bound:
         """What to compile for values of all symbols."""
         return Bound(self.graph, Mode(sizes=sizes, precision=self._precision), self.weights)
+
+    def fits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the model can have these sizes."""
+        try:
+            self.graph.bind(sizes)
+        except ShapeError:
+            return False
+        return True
 
     @property
     def weight_bytes(self) -> int:
@@ -101,6 +119,105 @@ class GraphEach:
 Bindings = OneGraph | GraphEach
 
 
+class Programs:
+    """The programs that a queue of calls has compiled, by the sizes of symbols that they are for; those used last.
+
+    hits, misses: how often one was there, and how many were compiled. Its user has a lock.
+    """
+
+    def __init__(self, symbols: list[str]):
+        self.hits = self.misses = 0
+        self._symbols = symbols
+        self._kept: OrderedDict[tuple[int, ...], Program] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __contains__(self, sizes: Mapping[str, int]) -> bool:
+        return self._key(sizes) in self._kept
+
+    @property
+    def latest(self) -> Program | None:
+        """The program used last."""
+        return next(reversed(self._kept.values()), None)
+
+    def find(self, sizes: Mapping[str, int], compile: Callable[[], Program], anew: bool = False) -> Program:
+        """The program for sizes, compiled unless it is kept; or anew, because an `AtMost` is that of any limit."""
+        key = self._key(sizes)
+        program = None if anew else self._kept.get(key)
+        if program is not None:
+            self.hits += 1
+            self._kept.move_to_end(key)
+            return program
+        program = compile()
+        self.misses += 1
+        self._kept.pop(key, None)
+        while len(self._kept) >= MAX_BINDINGS:
+            self._kept.popitem(last=False)
+        self._kept[key] = program
+        return program
+
+    def _key(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(sizes[symbol] for symbol in self._symbols)
+
+
+class Growth:
+    """Limits that a queue of calls finds for itself, of dims whose sizes keep changing: see docs/shapes.md.
+
+    fit: whether the model can have given sizes. limits: those that one program is planned for now. refusal: why larger
+    sizes have programs of their own.
+    """
+
+    def __init__(self, fit: Fit):
+        self._fit = fit
+        self.limits: dict[str, int] = {}
+        self.refusal = ""
+        self._seen: list[dict[str, int]] = []  # sizes that no program for several was there for
+        self._fixed: dict[str, int] = {}
+        self._refusals = 0
+
+    def serves(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the limits are of these sizes, too."""
+        limits, fixed = self.limits, self._fixed
+        return bool(limits) and all(n <= limits[s] if s in limits else n == fixed[s] for s, n in sizes.items())
+
+    def proposals(self, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+        """Limits to plan for, the best first, because of sizes that none serves: of the dims that have changed, powers
+        of two, or the most below that fit the model; else the largest that came.
+        """
+        if self._refusals >= _MAX_REFUSALS:
+            return
+        if sizes not in self._seen:
+            self._seen = [*self._seen, dict(sizes)]
+        if len(self._seen) < _CHANGES:
+            return
+        came = {symbol: {each[symbol] for each in self._seen} for symbol in sizes}
+        largest = {symbol: max(1, *found) for symbol, found in came.items() if len(found) > 1}
+        rounded = {symbol: 1 << (size - 1).bit_length() for symbol, size in largest.items()}
+        if not self._fit({**sizes, **rounded}):
+            rounded = {symbol: _most({**sizes, **largest}, symbol, most, self._fit) for symbol, most in rounded.items()}
+        yield rounded
+        if rounded != largest and self._refusals < _MAX_REFUSALS:
+            yield largest
+
+    def expect_room(self, sizes: Mapping[str, int], arena_bytes: int) -> None:
+        """Raises LimitError for a plan with a large arena, for far more than ever came at once."""
+        limits = {symbol: int(size) for symbol, size in sizes.items() if isinstance(size, AtMost)}
+        came = max(prod(each[symbol] for symbol in limits) for each in self._seen)
+        if prod(limits.values()) > _MAX_ROOM * came and arena_bytes > _SMALL_ARENA_BYTES:
+            expected = f"got {arena_bytes} bytes, expected at most {_SMALL_ARENA_BYTES}"
+            raise LimitError(f"arena: large for sizes {limits}, which never came together, {expected}")
+
+    def settle(self, limits: Mapping[str, int], sizes: Mapping[str, int]) -> None:
+        """Takes limits that a program was planned for, beside other sizes as they came."""
+        self.limits, self._fixed = dict(limits), dict(sizes)
+
+    def refuse(self, error: IngotError) -> None:
+        """Takes why there is no plan for limits: smaller ones may have one, but for what no program can do."""
+        self.refusal = str(error)
+        self._refusals = _MAX_REFUSALS if isinstance(error, UnsupportedError) else self._refusals + 1
+
+
 def bindings_of(
     model: Graph | Deferred,
     dims: Mapping[str, int],
@@ -126,6 +243,12 @@ def bindings_of(
     except UnboundError:
         rest = Deferred(model.interface.bind(dims), model.outputs, lambda sizes: model.load({**dims, **sizes}))
         return GraphEach(rest, precision, passes, weights.threads)
+
+
+def _most(sizes: Mapping[str, int], symbol: str, most: int, fit: Fit) -> int:
+    """The largest size of a symbol, up to `most`, that fits beside others."""
+    larger = range(sizes[symbol] + 1, most + 1)
+    return sizes[symbol] + bisect_left(larger, True, key=lambda size: not fit({**sizes, symbol: size}))
 
 
 def exact_and_limits(dims: Mapping[str, int | Limit] | None) -> tuple[dict[str, int], dict[str, int]]:

@@ -103,6 +103,20 @@ class Entry:
             _remove(temporary)
 
 
+@dataclass(slots=True)
+class Keeping:
+    """The entry of the cache that a session's first program goes into, once, whichever context compiles it."""
+
+    entry: Entry | None
+    files: Mapping[str, tuple[int, ...]]
+
+    def keep(self, graph: Graph, program: Program, weights: WeightStore) -> None:
+        """Puts a program into the cache, if there is one and it came from a file that it can be found by."""
+        entry, self.entry = self.entry, None
+        if entry is not None:
+            entry.write(self.files, graph, program, weights)
+
+
 def folder_of(option: str | os.PathLike[str] | bool | None) -> Path | None:
     """The cache's folder: a path, True for the user's own, False for none, None for what INGOT_CACHE says."""
     chosen = str(knob("INGOT_CACHE")) if option is None else option

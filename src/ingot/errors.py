@@ -33,6 +33,12 @@ class MissingFileError(LoadError, FileNotFoundError):
         return super().__str__() if self.filename is None else f"{self.filename}: {self.strerror}"
 
 
+class FetchError(IngotError):
+    """A model cannot be fetched from the hub."""
+
+    exit_code = 74
+
+
 class ShapeError(LoadError):
     """Shapes or dtypes of a model contradict each other."""
 

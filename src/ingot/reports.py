@@ -115,13 +115,16 @@ def _computed_in(node: str, graphs: Sequence[Graph], chosen: set[str]) -> tuple[
 class BindingReport:
     """The programs that are kept for sizes of symbolic dims.
 
-    limits: of dims that have one. unplanned: why there is no one program for all sizes up to the limits; "" where there
-    is one, or no limit. hits, misses: runs whose program was there, and programs compiled. kept: programs now, at most
-    `most`. arena_bytes: memory that all of them share. weight_bytes: packed weights of all of them.
+    limits: of dims that have one, given or found as sizes changed. unplanned: why there is no one program for all sizes
+    up to limits that were given; "" where there is one. refusal: why sizes beyond limits that were found have programs
+    of their own; "" where there are none. hits, misses: runs whose program was there, and programs compiled. kept:
+    programs now, at most `most`. arena_bytes: memory that all of them share. weight_bytes: packed weights of all of
+    them.
     """
 
     limits: dict[str, int]
     unplanned: str
+    refusal: str
     hits: int
     misses: int
     kept: int
@@ -130,12 +133,11 @@ class BindingReport:
     weight_bytes: int
 
     def plans(self) -> tuple[str, ...]:
-        """A line for each dim with a limit."""
-        what = f"a program for each size, the last {self.most} kept, because {self.unplanned}"
-        return tuple(
-            f"dim {name}, at most {limit}: {what if self.unplanned else 'one program for every size'}"
-            for name, limit in self.limits.items()
-        )
+        """A line for each dim with a limit, and one for what sizes beyond have."""
+        each = f"a program for each size, the last {self.most} kept, because "
+        what = f"{each}{self.unplanned}" if self.unplanned else "one program for every size"
+        lines = [f"dim {name}, at most {limit}: {what}" for name, limit in self.limits.items()]
+        return tuple([*lines, f"{'beyond: ' if lines else ''}{each}{self.refusal}"] if self.refusal else lines)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

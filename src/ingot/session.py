@@ -5,21 +5,30 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import ingot.ops
 from ingot import saved
-from ingot.bindings import MAX_BINDINGS, GraphEach, OneGraph, bindings_of, exact_and_limits, unbound
-from ingot.cache import Entry, entry_of, folder_of
+from ingot.bindings import MAX_BINDINGS, GraphEach, Growth, OneGraph, Programs, bindings_of, exact_and_limits, unbound
+from ingot.cache import Keeping, entry_of, folder_of
 from ingot.compile import compile_at_most, compile_mode
 from ingot.config import debug
 from ingot.dim import AtMost, Limit, given
-from ingot.errors import InputError, KindError, LimitError, ReferenceWarning, ShapeError, UnsupportedError, bounded
+from ingot.errors import (
+    InputError,
+    KindError,
+    LimitError,
+    ReferenceWarning,
+    ResourceError,
+    ShapeError,
+    UnsupportedError,
+    bounded,
+)
 from ingot.feeds import arrays
 from ingot.ir import Graph, TensorType, Type, type_symbols
 from ingot.load import Deferred, is_onnx_file, is_saved_program, load_model
@@ -67,7 +76,8 @@ class InferenceSession:
     and images of 8 bits; None means what a saved program has, else f32.
     strict: an op that only the reference can run is an error. dims: values for symbolic dims, bound at load, or
     `ingot.at_most(n)`: one program for every size of a dim up to n, which computes only what there is; where the model
-    has none, `bindings` says why, and each size gets a program of its own. passes: names of the passes to run; None
+    has none, `bindings` says why, and each size gets a program of its own, as each has of a dim that dims leave out.
+    Without dims, such a program is planned as soon as sizes keep changing. passes: names of the passes to run; None
     means all. cache: where the compiled programs of ONNX files are kept between processes: a folder, True for the
     user's own, False for nowhere, None for INGOT_CACHE.
 
@@ -110,6 +120,7 @@ class InferenceSession:
         """Loads, binds, runs the passes, and compiles what has no symbols but those with a limit."""
         passes, executor, weights = self.passes, self.executor, WeightStore(self.threads)
         exact, self._limits = exact_and_limits(dims)
+        self._grows = dims is None and executor == "native"
         # An entry is found by the file and the options, which say nothing of what a registered op or pass does.
         may_keep = executor == "native" and is_onnx_file(source) and not CUSTOM and not REGISTERED
         root = folder_of(cache) if may_keep else None
@@ -120,7 +131,7 @@ class InferenceSession:
         given = exact if kept is None else {}
         self.precision = _agreed(wanted, loaded.precision)
         self._bindings = bindings_of(loaded.graph, given, self._limits, self.precision, passes, weights)
-        self._keeping = _Keeping(None if kept is not None else entry, loaded.files)
+        self._keeping = Keeping(None if kept is not None else entry, loaded.files)
         self.source_node_count = len(self._bindings.interface)
         has_graph = isinstance(self._bindings, OneGraph)
         if has_graph and (not loaded.is_compiled or (kept is None and (exact or passes is not None))):
@@ -229,20 +240,6 @@ class InferenceSession:
         return self._bindings.weights
 
 
-@dataclass(slots=True)
-class _Keeping:
-    """The entry of the cache that a session's first program goes into, once, whichever context compiles it."""
-
-    entry: Entry | None
-    files: Mapping[str, tuple[int, ...]]
-
-    def keep(self, graph: Graph, program: Program, weights: WeightStore) -> None:
-        """Puts a program into the cache, if there is one and it came from a file that it can be found by."""
-        entry, self.entry = self.entry, None
-        if entry is not None:
-            entry.write(self.files, graph, program, weights)
-
-
 class Context:
     """A queue of calls over a session's weights, with an arena of its own; compiled bindings are kept, latest last.
 
@@ -255,16 +252,16 @@ class Context:
         self._interface = self._bindings.interface
         self._arena, self._state = Arena(), Arena()
         self._states: dict[str, Place] = {}  # where each state lies, in whichever binding
-        self._programs: OrderedDict[tuple[int, ...], Program] = OrderedDict()
         self._compiling = OwnedLock("run")
         self._printing = OwnedLock("run")
         self._debug = debug()
-        self.hits = self.misses = 0
         self._names = list(self._interface.inputs)
         types = [(name, self._interface.values[name].type) for name in self._names]
         self._symbols = self._interface.symbols
         self._told = session._told
         self._limits = session._limits
+        self._growth = Growth(self._bindings.fits) if session._grows and isinstance(self._bindings, OneGraph) else None
+        self._programs = Programs(self._symbols)
         self._unplanned = "" if isinstance(self._bindings, OneGraph) else "the model has another graph for each size"
         self._expected = [(name, t.shape, t.dtype.numpy) for name, t in types if isinstance(t, TensorType)]
         self._takes_arrays = len(self._expected) == len(types)
@@ -350,9 +347,10 @@ class Context:
         """The program used last. Raises InputError when symbols have no values yet."""
         if self._static is not None:
             return self._static
-        if not self._programs:
+        latest = self._programs.latest
+        if latest is None:
             raise unbound(self._symbols)
-        return next(reversed(self._programs.values()))
+        return latest
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -374,10 +372,11 @@ class Context:
     @property
     def bindings(self) -> BindingReport:
         """As `InferenceSession.bindings`; bytes of this context's memory and of the weights that all share."""
-        kept, arena_bytes = self.programs_kept, self._arena.nbytes
+        programs, growth = self._programs, self._growth
+        found, refusal = ({}, "") if growth is None else (growth.limits, growth.refusal)
         return BindingReport(
-            dict(self._limits), self._unplanned if self._limits else "", self.hits, self.misses, kept, MAX_BINDINGS,
-            arena_bytes, self._bindings.weight_bytes,
+            dict(self._limits or found), self._unplanned if self._limits else "", refusal, programs.hits,
+            programs.misses, self.programs_kept, MAX_BINDINGS, self._arena.nbytes, self._bindings.weight_bytes,
         )  # fmt: skip
 
     def _program(self, symbols: Mapping[str, int]) -> tuple[Program, Mapping[str, int]]:
@@ -387,6 +386,8 @@ class Context:
             program = self._planned({name: size for name, size in symbols.items() if name not in sizes})
             if program is not None and all(sizes[name] >= least for name, least in program.least.items()):
                 return program, sizes
+        if self._growth is not None and (grown := self._grown(self._growth, symbols)) is not None:
+            return grown
         return self._kept(symbols, lambda: self._compile(symbols)), {}
 
     def _planned(self, others: Mapping[str, int]) -> Program | None:
@@ -398,26 +399,40 @@ class Context:
             self._unplanned = str(error)
         return None
 
-    def _kept(self, sizes: Mapping[str, int], compile: Callable[[], Program]) -> Program:
-        key = tuple(sizes[symbol] for symbol in self._symbols)
+    def _grown(self, growth: Growth, symbols: Mapping[str, int]) -> tuple[Program, Mapping[str, int]] | None:
+        """The program for these sizes and others, where sizes keep changing, and the sizes that a run tells it; None
+        where these are to have, or have, a program of their own.
+        """
         with self._compiling.once():
-            program = self._programs.get(key)
-            if program is not None:
-                self.hits += 1
-                self._programs.move_to_end(key)
-                return program
-            program = compile()
-            self.misses += 1
-            while len(self._programs) >= MAX_BINDINGS:
-                self._programs.popitem(last=False)
-            self._programs[key] = program
-            return program
+            if symbols in self._programs:
+                return None
+            is_served = growth.serves(symbols)
+            for limits in [growth.limits] if is_served else growth.proposals(symbols):
+                sizes = {**symbols, **{name: AtMost(limit, name) for name, limit in limits.items()}}
+                try:
+                    program = self._programs.find(sizes, partial(self._compile, sizes, growth), anew=not is_served)
+                except (ShapeError, LimitError, UnsupportedError, ResourceError) as error:
+                    growth.refuse(error)
+                    continue
+                if not is_served:
+                    growth.settle(limits, symbols)
+                told = {name: symbols[name] for name in limits}
+                return (program, told) if all(told[name] >= n for name, n in program.least.items()) else None
+        return None
 
-    def _compile(self, sizes: Mapping[str, int]) -> Program:
-        """The program for sizes of all symbols. Raises UnsizedError where it cannot be one for all up to a limit."""
+    def _kept(self, sizes: Mapping[str, int], compile: Callable[[], Program]) -> Program:
+        with self._compiling.once():
+            return self._programs.find(sizes, compile)
+
+    def _compile(self, sizes: Mapping[str, int], growth: Growth | None = None) -> Program:
+        """The program for sizes of all symbols. Raises UnsizedError where it cannot be one for all up to a limit, and
+        what `Growth.expect_room` raises.
+        """
         bound, placement = self._bindings.bound(sizes), Placement(states=self._states)
         compile = compile_at_most if any(isinstance(size, AtMost) for size in sizes.values()) else compile_mode
         compiled = compile(bound.graph, self._target, bound.mode, placement=placement, passes=self._passes)
+        if growth is not None:
+            growth.expect_room(sizes, compiled.native[1].arena_bytes)
         program = Program(compiled, bound.weights, self._arena, self._state)
         if self._strict and program.fallback:
             raise UnsupportedError(f"strict: no kernel, got {', '.join(program.fallback)}, expected one for each node")

@@ -146,7 +146,7 @@ def same(got, expected):
 @pytest.mark.parametrize("name", MODELS)
 def test_bits_of_a_session_for_each_length(name):
     program, feeds = exported(name)
-    each = ingot.InferenceSession(program, threads=2)
+    each = ingot.InferenceSession(program, threads=2, dims={})
     batch, length = each.graph.symbols
     planned = ingot.InferenceSession(program, threads=2, dims={length: ingot.at_most(LIMIT)})
     both = ingot.InferenceSession(program, threads=1, dims={batch: ingot.at_most(3), length: ingot.at_most(LIMIT)})
@@ -166,7 +166,7 @@ def test_through_onnx(tmp_path):
     """A dim's name, positions cut to a length, and a file that is loaded twice, the second time from the cache."""
     program, feeds = exported("texts, fused")
     torch.onnx.export(program, f=tmp_path / "texts.onnx", dynamo=True, verbose=False)
-    each = ingot.InferenceSession(tmp_path / "texts.onnx")
+    each = ingot.InferenceSession(tmp_path / "texts.onnx", dims={})
     _, length = each.get_inputs()[0].shape
     for _ in range(2):
         planned = ingot.InferenceSession(
@@ -228,7 +228,8 @@ output y = y
 def test_where_no_one_program_serves(text, limit, sizes, reason):
     """Each size has a program of its own; the session says so, and why."""
     graph = parse(text)
-    planned, each = ingot.InferenceSession(graph, dims={"n": ingot.at_most(limit)}), ingot.InferenceSession(graph)
+    planned = ingot.InferenceSession(graph, dims={"n": ingot.at_most(limit)})
+    each = ingot.InferenceSession(graph, dims={})
     (name,) = graph.inputs
     for size in sizes:
         shape = [size if d == "n" else d for d in each.get_inputs()[0].shape]
@@ -270,7 +271,7 @@ def test_a_size_that_the_model_cannot_have():
 def test_halves_of_a_length():
     """A dim that is a multiple of the symbol, seen in another shape."""
     graph = parse(FOLDED)
-    session, each = ingot.InferenceSession(graph, dims={"n": ingot.at_most(9)}), ingot.InferenceSession(graph)
+    session, each = ingot.InferenceSession(graph, dims={"n": ingot.at_most(9)}), ingot.InferenceSession(graph, dims={})
     for n in (9, 1, 4):
         x = np.random.default_rng(n).standard_normal((2 * n, 8)).astype(np.float32)
         assert same(session.run(None, {"x": x}), each.run(None, {"x": x}))
@@ -314,7 +315,7 @@ def test_bad_values_of_dims(rows, bad):
 
 def test_bindings_profiles_and_saved_programs(rows, tmp_path):
     session = ingot.InferenceSession(rows, dims={"n": ingot.at_most(30)})
-    each = ingot.InferenceSession(rows)
+    each = ingot.InferenceSession(rows, dims={})
     assert session.bindings.misses == 1  # planned before the first run
     for n in (30, 2):
         x = np.random.default_rng(n).standard_normal((n, 8)).astype(np.float32)

@@ -69,7 +69,7 @@ def calls(run: Callable[[], object]) -> Counter[str]:
 
 def test_a_new_size_has_the_bits_of_a_session_bound_to_it() -> None:
     graph = encoder()
-    session, reference = ingot.InferenceSession(graph), ingot.InferenceSession(graph, executor="interpret")
+    session, reference = ingot.InferenceSession(graph, dims={}), ingot.InferenceSession(graph, executor="interpret")
     for size in SIZES:
         (found,) = session.run(None, feed(size))
         (alone,) = ingot.InferenceSession(graph, dims={"n": size}).run(None, feed(size))

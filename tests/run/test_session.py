@@ -207,7 +207,7 @@ def test_bindings_are_cached_and_bounded(mlp: Graph) -> None:
     context = ingot.InferenceSession(mlp).context()
     for batch in (1, 2, 1, 2):
         context.run(None, feed(batch))
-    assert (context.hits, context.misses) == (2, 2)
+    assert (context.bindings.hits, context.bindings.misses) == (2, 2)
     for batch in range(1, 40):
         context.run(None, feed(batch))
     assert context.programs_kept <= 16

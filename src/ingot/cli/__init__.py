@@ -13,7 +13,7 @@ import click
 from click.shell_completion import shell_complete
 
 from ingot import __version__
-from ingot.cli import bench, chat, demo, emit, inspect, llm, machine, ops, perplexity, quantize, run
+from ingot.cli import bench, chat, demo, emit, hub, inspect, llm, machine, ops, perplexity, quantize, run
 from ingot.cli.terminal import printable
 from ingot.config import KNOBS, knob
 from ingot.errors import IngotError, IngotWarning
@@ -105,14 +105,14 @@ def commands() -> None:
             raise click.UsageError(str(error)) from error
 
 
-for group in (run, llm, chat, perplexity, quantize, bench, demo, inspect, ops, machine, emit):
+for group in (run, llm, chat, hub, perplexity, quantize, bench, demo, inspect, ops, machine, emit):
     for command in group.COMMANDS:
         commands.add_command(command)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The `ingot` program. Exit codes: 0 ok, 2 usage, 65 bad model or input data, 66 no such file, 69 unsupported,
-    70 a bug of Ingot, 73 cannot write, 74 read or write failed, 75 out of resources, 130 interrupted."""
+    70 a bug of Ingot, 73 cannot write, 74 read, write or fetch failed, 75 out of resources, 130 interrupted."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     with ExitCode(), warnings_in_a_line():

@@ -10,6 +10,7 @@ import click
 import numpy as np
 
 from ingot.cli.bench_language import llm
+from ingot.cli.fetch import local
 from ingot.cli.model import Model, as_json, is_language_model, random_feeds, with_model
 from ingot.cli.terminal import human_bytes, human_time, print_json, print_table, print_text, progress, track
 from ingot.errors import ShapeError
@@ -32,9 +33,10 @@ class ModelByDefault(click.Group):
     """A group whose first word may be a model instead of a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Puts `model`, or `llm`, before what is neither a command nor a request for help."""
+        """Puts `model`, or `llm`, before what is neither a command nor a request for help, and fetches the model."""
         if args and args[0] not in (*self.commands, "-h", "--help"):
-            args = ["llm" if is_language_model(args[0]) else "model", *args]
+            path = local(args[0], "--yes" in args)
+            args = ["llm" if is_language_model(path) else "model", path, *args[1:]]
         return super().parse_args(ctx, args)
 
 

@@ -40,7 +40,7 @@ class _Steps:
         self.nbytes += step.bytes_touched
 
 
-@click.command()
+@click.command(epilog="Example: ingot bench tiny-lm --prompt 64 --tokens 16")
 @with_folder
 @click.option("--prompt", type=click.IntRange(1), default=128, show_default=True, help="Tokens of a prompt.")
 @click.option("--tokens", type=click.IntRange(1), default=32, show_default=True, help="Tokens that follow it.")

@@ -48,12 +48,15 @@ _SETTINGS: dict[str, Callable[[str], float]] = {
 }  # fmt: skip
 
 
-@click.command()
+@click.command(epilog="Example: ingot chat Qwen/Qwen2.5-0.5B-Instruct")
 @with_folder
 @click.option("--system", metavar="TEXT", help="What the model is told before the conversation.")
 @with_generation
 def chat(folder: ModelFolder, system: str | None, generation: dict[str, Any]) -> None:
-    """Talk with the language model in FOLDER, or in a GGUF file. /help lists what one can type besides messages."""
+    """Talk with the language model in FOLDER. /help lists what one can type besides messages.
+
+    FOLDER: or a GGUF file, or a name: tiny-lm, which ships, or OWNER/NAME[@REVISION] of the hub.
+    """
     conversation = Conversation(folder.open(), system, generation)
     if sys.stdin.isatty():
         remember_lines()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import importlib.resources
 import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +11,14 @@ import click
 
 from ingot.cli.llm import stream
 from ingot.cli.terminal import console, human_bytes
+from ingot.load.hub import SHIPPED
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from ingot.llm import LLM
 
-FOLDER = Path(str(importlib.resources.files("ingot") / "models" / "tiny-lm"))
+FOLDER = Path(SHIPPED["tiny-lm"])
 PROMPTS = (
     'def count_words(path):\n    """Count the words of a file."""\n    counts = {}\n'
     "    with open(path) as file:\n        for line in file:\n",

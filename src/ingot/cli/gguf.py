@@ -47,9 +47,11 @@ def bits_per_weight(path: str) -> float | None:
 
 
 def named(path: str) -> str:
-    """What a model is called in front of facts about it: its path, and of a GGUF file the bits per weight."""
+    """What a model is called in front of facts about it: name or path, and of a GGUF file the bits per weight."""
+    from ingot.load.hub import shown_name
+
     bits = bits_per_weight(path)
-    return path if bits is None else f"{path}, {bits:.2f} bits per weight"
+    return shown_name(path) if bits is None else f"{path}, {bits:.2f} bits per weight"
 
 
 def document(file: GgufFile) -> dict[str, Any]:

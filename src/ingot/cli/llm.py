@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ingot.cli.fetch import with_path
 from ingot.cli.gguf import bits_per_weight, named
 from ingot.cli.model import as_json
 from ingot.cli.terminal import counting, human_bytes, print_json, print_table, print_text, printable, progress
@@ -54,7 +55,7 @@ class ModelFolder:
 def with_folder(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command its FOLDER argument and options; it receives them as one `ModelFolder`."""
 
-    @click.argument("folder", type=click.Path())
+    @with_path("folder")
     @click.option("--context", type=click.IntRange(1), help="Positions; else the model's, at most 4096.")
     @click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Else as the weights are stored.")
     @click.option("--cache-dtype", type=click.Choice(["f32", "bf16", "int8"]), help="Of keys and values.")
@@ -116,14 +117,17 @@ def read_schema(path: Path) -> Any:
         raise InputError(f"{path}: not a JSON schema ({error})") from error
 
 
-@click.command()
+@click.command(epilog="Example: ingot generate tiny-lm 'def add(a, b):' --max-tokens 20")
 @with_folder
 @click.argument("prompt")
 @with_generation
 @click.option("--strict", is_flag=True, help="An answer that --max-tokens cuts before it follows --schema is an error.")
 @as_json
 def generate(folder: ModelFolder, prompt: str, generation: dict[str, Any], strict: bool, as_json: bool) -> None:
-    """Continue PROMPT with the language model in FOLDER, or in a GGUF file; a PROMPT of - is read from stdin."""
+    """Continue PROMPT with the language model in FOLDER; a PROMPT of - is read from stdin.
+
+    FOLDER: or a GGUF file, or a name: tiny-lm, which ships, or OWNER/NAME[@REVISION] of the hub.
+    """
     text = sys.stdin.read() if prompt == "-" else prompt
     llm = folder.open()
     if as_json:
@@ -197,13 +201,16 @@ def byte_count(context: click.Context, option: click.Parameter, text: str | None
     return int(float(match[1]) * UNITS[match[2].upper()])
 
 
-@click.command()
+@click.command(epilog="Example: ingot fit tiny-lm --memory 8MB")
 @with_folder
 @click.option("--sequences", type=click.IntRange(1, 256), default=1, show_default=True, help="Decoded together.")
 @click.option("--memory", callback=byte_count, metavar="BYTES", help="Find the largest context for it, as in 4GiB.")
 @as_json
 def fit(folder: ModelFolder, sequences: int, memory: int | None, as_json: bool) -> None:
-    """Say how much memory the language model in FOLDER, or in a GGUF file, takes, to the byte, from headers alone."""
+    """Say how much memory the language model in FOLDER takes, to the byte, from headers alone.
+
+    FOLDER: or a GGUF file, or a name: tiny-lm, which ships, or OWNER/NAME[@REVISION] of the hub.
+    """
     from ingot.llm import fit as planned
 
     plan = planned(folder.path, sequences=sequences, budget=memory, **folder.options)

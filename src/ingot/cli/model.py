@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from ingot.cli.fetch import with_path
 from ingot.cli.terminal import progress
 from ingot.dim import Limit, at_most
 from ingot.dtype import DTYPES
@@ -95,7 +96,7 @@ _PRECISION = "What products are computed in; else as a program was saved, a lang
 def with_model(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command its MODEL argument and options; it receives them as one `Model`."""
 
-    @click.argument("model", type=click.Path())
+    @with_path("model")
     @click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads of a run; 0: from the machine.")
     @click.option("--executor", type=click.Choice(["native", "interpret"]), default="native", show_default=True)
     @click.option("--strict", is_flag=True, help="An op without a kernel is an error, not a slow step.")

@@ -23,7 +23,7 @@ def read_text(path: str) -> str:
         raise InputError(f"{path}: not UTF-8, {error.reason} at byte {error.start}") from error
 
 
-@click.command()
+@click.command(epilog="Example: echo 'import os' | ingot perplexity tiny-lm -")
 @with_folder
 @click.argument("text", type=click.Path())
 @click.option("--stride", type=click.IntRange(1), help="Tokens between windows; else half the context.")

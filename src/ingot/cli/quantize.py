@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ingot.cli.fetch import with_path
 from ingot.cli.llm import byte_count
 from ingot.cli.model import as_json
 from ingot.cli.perplexity import read_text
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from ingot.quantize import Report
 
 
-@click.command()
-@click.argument("folder", type=click.Path())
+@click.command(epilog="Example: ingot quantize tiny-lm --format int8 -o tiny-int8")
+@with_path("folder")
 @click.option("--format", "format_", required=True, metavar="int8|int4", help="Of the weights of linear layers.")
 @click.option("-o", "--output", type=click.Path(), help="The folder to write; its name must be free.")
 @click.option("--group", type=int, help="Columns that share a scale: 32, 64 or 128; else 32 in int4, all in int8.")

@@ -16,12 +16,21 @@
 #include <stddef.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define POOL_THREADS 256
 #define POOL_SPINS 4000 /* longer than a sleeping thread takes to wake, or one late thread makes all of them late */
 #define POOL_CROWDED_SPINS 64
 #define POOL_STACK_BYTES (1 << 20)
+
+/* Where CPUs are shared, a thread that has lost its CPU makes all others sleep at the next barrier. When such sleep is
+ * a quarter of the time over a window, regions are smaller for a while, longer each time that it did not help. */
+#define POOL_WINDOW_NS 10000000
+#define POOL_SLICE_NS 10000000 /* of sleep, a lost CPU explains so much at most; others wait for steps of one part */
+#define POOL_CROWDED_SHARE 4
+#define POOL_PAUSE_NS 100000000
+#define POOL_LONGEST_PAUSE_NS 1600000000
 
 /* A word and the count of those who sleep on it, alone on the lines that a prefetcher would fetch together. */
 typedef struct {
@@ -34,6 +43,14 @@ static struct {
   int32_t workers; /* worker t, counted from 1, is thread t of a region */
   int32_t cpus;    /* as last seen; 0 before */
   uint64_t clock;
+  /* Of this window: time in regions, and of it, asleep for want of a CPU. Then: the threads that regions may have until
+   * a time. */
+  int64_t window, crowded;
+  int64_t pause, until;
+  int32_t allowed;
+  _Atomic int32_t awaited; /* whether a member of this region had to sleep */
+  _Atomic int64_t slept;   /* nanoseconds that members of this region slept */
+  _Atomic int64_t losses;  /* how often they lost their CPU, as far as they looked */
   pool_body body;
   void *state;
   int32_t threads;
@@ -66,6 +83,8 @@ static void word_set(pool_word *word, uint64_t value) {
 static _Thread_local struct {
   int32_t spins;
   long losses;
+  int64_t slept; /* nanoseconds, at barriers */
+  long seen;     /* losses when a region last ended in which somebody slept */
 } patience = {.spins = POOL_SPINS};
 
 static void gain_patience(void) { patience.spins = patience.spins < POOL_SPINS / 2 ? 2 * patience.spins : POOL_SPINS; }
@@ -83,8 +102,8 @@ static void lose_patience(void) {
   }
 }
 
-/* Returns the value, once it is at least `least`. */
-static uint64_t word_wait(pool_word *word, uint64_t least) {
+/* Returns the value, once it is at least `least`; 0 when that takes longer than this thread spins. */
+static uint64_t word_spin(pool_word *word, uint64_t least) {
   uint64_t value = atomic_load_explicit(&word->value, memory_order_acquire);
   if (value >= least) return value;
   for (int32_t i = 0; i < patience.spins; i++) {
@@ -96,10 +115,31 @@ static uint64_t word_wait(pool_word *word, uint64_t least) {
     }
   }
   lose_patience();
+  return 0;
+}
+
+/* Sleeps until the value is at least `least`, and returns it. */
+static uint64_t word_sleep(pool_word *word, uint64_t least) {
+  uint64_t value;
   atomic_fetch_add(&word->sleepers, 1);
   while ((value = atomic_load(&word->value)) < least) futex(word, FUTEX_WAIT_PRIVATE, (uint32_t)value);
   atomic_fetch_sub(&word->sleepers, 1);
   return value;
+}
+
+static int64_t now_nanoseconds(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* Waits until thread t has reached the clock, inside of a region. */
+static void await(int32_t t, uint64_t clock) {
+  if (word_spin(&pool.arrived[t], clock)) return;
+  atomic_store_explicit(&pool.awaited, 1, memory_order_relaxed);
+  int64_t begin = now_nanoseconds();
+  word_sleep(&pool.arrived[t], clock);
+  patience.slept += now_nanoseconds() - begin;
 }
 
 void pool_barrier(pool_member *member) {
@@ -107,15 +147,49 @@ void pool_barrier(pool_member *member) {
   member->clock++;
   word_set(&pool.arrived[member->thread], member->clock);
   for (int32_t t = 0; t < member->threads; t++)
-    if (t != member->thread) word_wait(&pool.arrived[t], member->clock);
+    if (t != member->thread) await(t, member->clock);
+}
+
+/* At the end of a region, where somebody slept: says how long this thread did, and how often it lost its CPU. */
+static void account(void) {
+  if (!atomic_load_explicit(&pool.awaited, memory_order_relaxed)) return;
+  struct rusage usage;
+  if (getrusage(RUSAGE_THREAD, &usage) == 0) {
+    atomic_fetch_add_explicit(&pool.losses, usage.ru_nivcsw - patience.seen, memory_order_relaxed);
+    patience.seen = usage.ru_nivcsw;
+  }
+  atomic_fetch_add_explicit(&pool.slept, patience.slept, memory_order_relaxed);
+  patience.slept = 0;
+}
+
+/* Looks back at a region of several threads, and decides at the end of a window whether the next ones get fewer. */
+static void look_back(int64_t begin, int32_t threads) {
+  int64_t end = now_nanoseconds();
+  pool.window += end - begin;
+  int64_t slept = atomic_exchange_explicit(&pool.slept, 0, memory_order_relaxed) / (threads - 1);
+  int64_t explained = atomic_exchange_explicit(&pool.losses, 0, memory_order_relaxed) * POOL_SLICE_NS;
+  pool.crowded += slept < explained ? slept : explained;
+  if (pool.window < POOL_WINDOW_NS) return;
+  if (pool.crowded * POOL_CROWDED_SHARE >= pool.window) {
+    pool.allowed = threads - (threads + 3) / 4;
+    pool.pause = pool.pause == 0 ? POOL_PAUSE_NS : pool.pause * 2;
+    if (pool.pause > POOL_LONGEST_PAUSE_NS) pool.pause = POOL_LONGEST_PAUSE_NS;
+    pool.until = end + pool.pause;
+  } else if (end >= pool.until) {
+    pool.pause = 0;
+  }
+  pool.window = pool.crowded = 0;
 }
 
 static void *work(void *argument) {
   pool_member member = {.thread = (int32_t)(intptr_t)argument};
   for (;;) {
-    member.clock = word_wait(&pool.begun[member.thread], member.clock + 1);
+    pool_word *begun = &pool.begun[member.thread];
+    uint64_t clock = word_spin(begun, member.clock + 1);
+    member.clock = clock ? clock : word_sleep(begun, member.clock + 1);
     member.threads = pool.threads;
     pool.body(pool.state, &member);
+    account();
     member.clock++;
     word_set(&pool.arrived[member.thread], member.clock);
   }
@@ -151,6 +225,9 @@ static void grow(int32_t threads) {
 static void forget_workers(void) {
   pool.workers = 0;
   pool.clock = 0;
+  atomic_store(&pool.awaited, 0);
+  atomic_store(&pool.slept, 0);
+  atomic_store(&pool.losses, 0);
   for (int32_t t = 0; t < POOL_THREADS; t++) {
     atomic_store(&pool.begun[t].value, 0);
     atomic_store(&pool.begun[t].sleepers, 0);
@@ -172,6 +249,13 @@ void pool_run(pool_body body, void *state, int32_t threads) {
   /* Threads that take turns on a CPU make every barrier a context switch. */
   if (threads > pool.cpus) pool.cpus = usable_cpus();
   if (threads > pool.cpus) threads = pool.cpus;
+  int64_t begin = now_nanoseconds();
+  if (begin < pool.until && threads > pool.allowed) threads = pool.allowed;
+  if (threads <= 1) {
+    atomic_store(&pool.busy, 0);
+    body(state, &member);
+    return;
+  }
   if (pool.workers + 1 < threads) grow(threads);
   member.threads = pool.workers + 1 < threads ? pool.workers + 1 : threads;
   member.clock = pool.clock + 1;
@@ -181,7 +265,10 @@ void pool_run(pool_body body, void *state, int32_t threads) {
   for (int32_t t = 1; t < member.threads; t++) word_set(&pool.begun[t], member.clock);
   body(state, &member);
   member.clock++;
-  for (int32_t t = 1; t < member.threads; t++) word_wait(&pool.arrived[t], member.clock);
+  for (int32_t t = 1; t < member.threads; t++) await(t, member.clock);
   pool.clock = member.clock;
+  account();
+  atomic_store_explicit(&pool.awaited, 0, memory_order_relaxed);
+  if (member.threads > 1) look_back(begin, member.threads);
   atomic_store(&pool.busy, 0);
 }

@@ -69,8 +69,8 @@ def is_saved_program(source: Any) -> bool:
 def load_model(source: Any, example_inputs: tuple[Any, ...] | None = None) -> Loaded:
     """A foreign model, with its graph if it has one without sizes: see `ingot.session.InferenceSession` for sources.
 
-    Raises MissingFileError for a path that does not exist, InputError for what is no model, and what the format's
-    loader raises.
+    Raises MissingFileError for a path that does not exist, InputError for what is no model, what fetching one of the
+    hub raises, and what the format's loader raises.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _load_onnx(bytes(source))
@@ -102,7 +102,9 @@ def _described(source: Any) -> str:
 
 def _load_path(path: str) -> Loaded:
     from ingot.load.gguf import is_gguf
+    from ingot.load.hub import located
 
+    path = located(path)
     if not os.path.exists(path):
         raise MissingFileError(2, f"no such file{_close_to(path)}", path)
     if os.path.isdir(path):

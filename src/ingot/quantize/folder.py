@@ -18,6 +18,7 @@ from ingot.files import release, written, written_folder
 from ingot.load.hf import Folder, load_language_model, read_folder
 from ingot.load.hf.coded import CODES, SCALES, VERSION, ZEROS
 from ingot.load.hf.safetensors import DTYPES, StoredTensor
+from ingot.load.hub import located
 from ingot.quantize.codes import Coded, Coding, code
 from ingot.quantize.feedback import code_with_feedback
 from ingot.quantize.matrices import Matrix, Plan, matrices_of
@@ -61,7 +62,7 @@ def quantize_folder(
     """
     if os.path.lexists(target):
         raise OutputError(f"{os.fspath(target)}: exists, expected a free name")
-    folder = read_folder(source)
+    folder = read_folder(located(source))
     matrices = plain_matrices(folder)
     codings = codings_of(matrices, plan)
     moments = None if text is None else Moments(folder, text, [matrices[name] for name in codings])

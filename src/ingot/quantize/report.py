@@ -12,6 +12,7 @@ import numpy as np
 
 from ingot.load.hf import read_folder
 from ingot.load.hf.safetensors import StoredTensor
+from ingot.load.hub import located
 from ingot.quantize.codes import Coding
 from ingot.quantize.folder import coded_parts, codings_of, plain_matrices, rows_of
 from ingot.quantize.matrices import Matrix, Plan
@@ -84,7 +85,7 @@ def report(
     on_progress: Progress | None = None,
 ) -> Report:
     """What `quantize_folder` would lose with the same arguments. Raises what it does, but for a target."""
-    folder = read_folder(source)
+    folder = read_folder(located(source))
     matrices = plain_matrices(folder)
     codings = codings_of(matrices, plan)
     moments = None if text is None else Moments(folder, text, [matrices[name] for name in codings])

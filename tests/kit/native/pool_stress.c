@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <xmmintrin.h>
@@ -44,6 +45,17 @@ __attribute__((visibility("default"))) int pthread_create(pthread_t *thread, con
   static int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
   if (create == NULL) *(void **)&create = dlsym(RTLD_NEXT, "pthread_create");
   return threads_allowed-- > 0 ? create(thread, attributes, start, argument) : EAGAIN;
+}
+
+/* And this one: no thread loses its CPU, however crowded the machine is, or regions would have fewer threads than are
+ * to be tried; or each loses it all the time. */
+static _Atomic int is_losing;
+static _Atomic long losses;
+
+__attribute__((visibility("default"))) int getrusage(__rusage_who_t who, struct rusage *usage) {
+  (void)who;
+  *usage = (struct rusage){.ru_nivcsw = is_losing ? ++losses : losses};
+  return 0;
 }
 
 typedef struct {
@@ -239,6 +251,38 @@ static void refusals(void) {
   require_child(child);
 }
 
+/* Says who computes it; all others wait for the first part. */
+static void drowse(const void *args, int32_t part, int32_t parts) {
+  REQUIRE(part < parts);
+  ((pthread_t *)args)[part] = pthread_self();
+  if (part == 0) usleep(2000);
+}
+
+static int32_t members(void) {
+  pthread_t who[4];
+  ingot_step steps[2] = {{drowse, who, 4, 0, 1}, {drowse, who, 4, 1, 1}};
+  ingot_program program = {.steps = steps, .step_count = 2, .threads = 4};
+  REQUIRE(ingot_run(&program, NULL, NULL) == 0);
+  int32_t found = 0;
+  for (int32_t i = 0; i < 4; i++) {
+    int32_t k = 0;
+    while (k < i && !pthread_equal(who[k], who[i])) k++;
+    found += k == i;
+  }
+  return found;
+}
+
+/* While threads lose their CPUs and others wait for them, regions get fewer; afterwards, all again. */
+static void crowded(void) {
+  int32_t runs = 0;
+  REQUIRE(members() == 4);
+  is_losing = 1;
+  while (members() == 4) REQUIRE(++runs < 1000);
+  run_many(16, 5);
+  is_losing = 0;
+  while (members() < 4) REQUIRE(++runs < 5000);
+}
+
 /* Quotients that are rounded, and quotients so small that a flush to zero would show. */
 static void divide(const void *args, int32_t part, int32_t parts) {
   float *x = *(float *const *)args;
@@ -283,7 +327,7 @@ static const struct {
   const char *name;
   void (*run)(void);
 } scenarios[] = {
-    {"regions", regions}, {"concurrent", concurrent}, {"profiled", profiled}, {"turns", turns},
+    {"regions", regions}, {"concurrent", concurrent}, {"crowded", crowded}, {"profiled", profiled}, {"turns", turns},
     {"host_modes", host_modes}, {"refusals", refusals}, {"forks", forks}, {"exits", exits},
 };
 

@@ -7,7 +7,7 @@ that cache keeps contents. Pickled weights are never read.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -154,6 +154,31 @@ def read_folder(path: str | os.PathLike[str]) -> Folder:
     folder = Folder(path)
     _ = folder.config, folder.tensors
     return folder
+
+
+def weight_files(names: Collection[str]) -> tuple[str, ...]:
+    """Which of the names in a folder are files of its weights: one, or all that an index may name."""
+    if SINGLE in names:
+        return (SINGLE,)
+    if INDEX not in names:
+        return ()
+    files = sorted(filter(_is_file_name, names))  # some folders have the same weights in others, too
+    return tuple([name for name in files if name.startswith("model-")] or files)
+
+
+def is_whole(path: str) -> bool:
+    """Whether a folder has a configuration and every file of its weights. Raises LoadError for a bad index."""
+
+    def has(name: str) -> bool:
+        return os.path.isfile(os.path.join(path, name))
+
+    if not has("config.json") or not has(INDEX):
+        return has("config.json") and has(SINGLE)
+    folder = Folder(path)
+    content = folder.content(INDEX, MAX_INDEX_BYTES)
+    assert content is not None
+    where = folder.where(INDEX)
+    return has(SINGLE) or all(map(has, _weight_map(parse_object(content, where), where).values()))
 
 
 def _roots_of(folder: str) -> list[str]:
