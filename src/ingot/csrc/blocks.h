@@ -104,20 +104,29 @@ typedef struct blocks_opened {
   float d[INGOT_PANEL], m[INGOT_PANEL];
 } blocks_opened;
 
-/* Each type, and those with the most scales, whose sums leave too little time for unpacking. */
-#define BLOCKS_TYPES(X) X(q4_1) X(q5_0) X(q5_1) X(iq4_nl) X(iq4_xs) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k)
-#define BLOCKS_OPENED(X) X(q2_k) X(q3_k) X(q6_k)
+/* Tiles of 1 <= rows <= CODES_ROWS, as codes.h has those of codes. */
+CODES_TILES(blocks_tile_q4_1)
+CODES_TILES(blocks_tile_q5_0)
+CODES_TILES(blocks_tile_q5_1)
+CODES_TILES(blocks_tile_iq4_nl)
+CODES_TILES(blocks_tile_iq4_xs)
+CODES_TILES(blocks_tile_q2_k)
+CODES_TILES(blocks_tile_q3_k)
+CODES_TILES(blocks_tile_q4_k)
+CODES_TILES(blocks_tile_q5_k)
+CODES_TILES(blocks_tile_q6_k)
 
-/* Tiles of 1 <= rows <= CODES_ROWS, as codes.h has those of codes; blocks_opened_<type> reads what blocks_open_<type>
- * makes. _widened: for a CPU with AVX-512 but no dot products of int8. */
-#define BLOCKS_TILE(name) CODES_TILES(blocks_tile_##name)
-BLOCKS_TYPES(BLOCKS_TILE)
-#undef BLOCKS_TILE
-#define BLOCKS_OPEN(name)                                              \
-  CODES_TILES(blocks_opened_##name)                                    \
-  void K(blocks_open_##name)(const codes_strip *s, blocks_opened *o);  \
-  void K(blocks_open_##name##_widened)(const codes_strip *s, blocks_opened *o);
-BLOCKS_OPENED(BLOCKS_OPEN)
-#undef BLOCKS_OPEN
+/* Tiles of opened strips, for the types with the most scales: their sums leave too little time for unpacking. */
+CODES_TILES(blocks_opened_q2_k)
+CODES_TILES(blocks_opened_q3_k)
+CODES_TILES(blocks_opened_q6_k)
+
+/* Opens a strip. */
+#define BLOCKS_OPEN(name)                                     \
+  void K(name)(const codes_strip *s, blocks_opened *o);       \
+  void K(name##_widened)(const codes_strip *s, blocks_opened *o);
+BLOCKS_OPEN(blocks_open_q2_k)
+BLOCKS_OPEN(blocks_open_q3_k)
+BLOCKS_OPEN(blocks_open_q6_k)
 
 #endif

@@ -13,7 +13,7 @@
 
 #include "blocks.h"
 
-/* How panels are read: by the tile, or where rows make several tiles and there is `open`, opened once for all of them. */
+/* How panels are read: by the tile, or where rows make several and there is `open`, opened once for all of them. */
 typedef struct {
   void (*tile)(int64_t rows, const codes_strip *s);
   void (*open)(const codes_strip *s, blocks_opened *o);
@@ -113,39 +113,44 @@ static inline void gemm_codes(const gemm_args *g, codes_way way, codes_sizes siz
 #define CODES_TILE_OF(name) K(name)
 #endif
 
-#define GEMM_PANELS(kernel, sizes, ...)                                        \
-  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {     \
-    gemm_codes(args, (codes_way){__VA_ARGS__}, sizes, 0, part, parts);         \
-  }                                                                            \
-  void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {      \
-    gemm_codes(args, (codes_way){__VA_ARGS__}, sizes, 1, part, parts);         \
+#define GEMM_CODES(kernel, tile, ...)                                                                \
+  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                           \
+    gemm_codes(args, (codes_way){CODES_TILE_OF(tile), NULL, NULL}, __VA_ARGS__, 0, part, parts);     \
+  }                                                                                                  \
+  void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {                            \
+    gemm_codes(args, (codes_way){CODES_TILE_OF(tile), NULL, NULL}, __VA_ARGS__, 1, part, parts);     \
   }
-#define GEMM_CODES(name, ...) \
-  GEMM_PANELS(gemm_##name, codes_sizes_of(__VA_ARGS__), .tile = CODES_TILE_OF(codes_tile_##name))
-GEMM_CODES(int8, CODES_INT8)
-GEMM_CODES(int8_zeros, CODES_INT8_ZEROS)
-GEMM_CODES(int8_128, CODES_INT8_128)
-GEMM_CODES(int8_128_zeros, CODES_INT8_128_ZEROS)
-GEMM_CODES(int4, CODES_INT4)
-GEMM_CODES(int4_zeros, CODES_INT4_ZEROS)
-GEMM_CODES(int4_128, CODES_INT4_128)
-GEMM_CODES(int4_128_zeros, CODES_INT4_128_ZEROS)
+GEMM_CODES(gemm_int8, codes_tile_int8, codes_sizes_of(CODES_INT8))
+GEMM_CODES(gemm_int8_zeros, codes_tile_int8_zeros, codes_sizes_of(CODES_INT8_ZEROS))
+GEMM_CODES(gemm_int8_128, codes_tile_int8_128, codes_sizes_of(CODES_INT8_128))
+GEMM_CODES(gemm_int8_128_zeros, codes_tile_int8_128_zeros, codes_sizes_of(CODES_INT8_128_ZEROS))
+GEMM_CODES(gemm_int4, codes_tile_int4, codes_sizes_of(CODES_INT4))
+GEMM_CODES(gemm_int4_zeros, codes_tile_int4_zeros, codes_sizes_of(CODES_INT4_ZEROS))
+GEMM_CODES(gemm_int4_128, codes_tile_int4_128, codes_sizes_of(CODES_INT4_128))
+GEMM_CODES(gemm_int4_128_zeros, codes_tile_int4_128_zeros, codes_sizes_of(CODES_INT4_128_ZEROS))
 
-#define GEMM_BLOCKS(type, ...)                                                                                  \
-  GEMM_PANELS(gemm_##type, blocks_sizes(blocks_##type()), .tile = CODES_TILE_OF(blocks_tile_##type), __VA_ARGS__)
-#define GEMM_OPENED(type) \
-  GEMM_BLOCKS(type, .open = CODES_TILE_OF(blocks_open_##type), .opened = CODES_TILE_OF(blocks_opened_##type))
-GEMM_BLOCKS(q4_1)
-GEMM_BLOCKS(iq4_nl)
-GEMM_BLOCKS(iq4_xs)
-GEMM_BLOCKS(q4_k)
-GEMM_BLOCKS(q5_k)
-GEMM_BLOCKS(q5_0)
-GEMM_BLOCKS(q5_1)
-BLOCKS_OPENED(GEMM_OPENED)
+/* Types of blocks. */
+GEMM_CODES(gemm_q4_1, blocks_tile_q4_1, blocks_sizes(blocks_q4_1()))
+GEMM_CODES(gemm_q5_0, blocks_tile_q5_0, blocks_sizes(blocks_q5_0()))
+GEMM_CODES(gemm_q5_1, blocks_tile_q5_1, blocks_sizes(blocks_q5_1()))
+GEMM_CODES(gemm_iq4_nl, blocks_tile_iq4_nl, blocks_sizes(blocks_iq4_nl()))
+GEMM_CODES(gemm_iq4_xs, blocks_tile_iq4_xs, blocks_sizes(blocks_iq4_xs()))
+GEMM_CODES(gemm_q4_k, blocks_tile_q4_k, blocks_sizes(blocks_q4_k()))
+GEMM_CODES(gemm_q5_k, blocks_tile_q5_k, blocks_sizes(blocks_q5_k()))
+
+#define GEMM_OPENED(kernel, tile, open, opened, sizes)                                                                \
+  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                                            \
+    const codes_way way = {CODES_TILE_OF(tile), CODES_TILE_OF(open), CODES_TILE_OF(opened)};                          \
+    gemm_codes(args, way, sizes, 0, part, parts);                                                                     \
+  }                                                                                                                   \
+  void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {                                             \
+    const codes_way way = {CODES_TILE_OF(tile), CODES_TILE_OF(open), CODES_TILE_OF(opened)};                          \
+    gemm_codes(args, way, sizes, 1, part, parts);                                                                     \
+  }
+GEMM_OPENED(gemm_q2_k, blocks_tile_q2_k, blocks_open_q2_k, blocks_opened_q2_k, blocks_sizes(blocks_q2_k()))
+GEMM_OPENED(gemm_q3_k, blocks_tile_q3_k, blocks_open_q3_k, blocks_opened_q3_k, blocks_sizes(blocks_q3_k()))
+GEMM_OPENED(gemm_q6_k, blocks_tile_q6_k, blocks_open_q6_k, blocks_opened_q6_k, blocks_sizes(blocks_q6_k()))
 
 #undef CODES_TILE_OF
-#undef GEMM_PANELS
 #undef GEMM_CODES
-#undef GEMM_BLOCKS
 #undef GEMM_OPENED

@@ -17,8 +17,8 @@ static inline __attribute__((always_inline)) BLOCKS_W blocks_four(const blocks_t
   return t.steps ? (BLOCKS_W)BLOCKS_STEPS((CODES_I)w) : w;
 }
 
-/* Sums of codes x rows for codes [first, last) of fours of 32. b: the words of the 32, or their bytes where the strip is
- * `open`; at: of the rows. */
+/* Sums of codes x rows for codes [first, last) of fours of 32. b: the words of the 32, or where the strip is `open` the
+ * bytes; at: of the rows. */
 static inline __attribute__((always_inline)) void blocks_dots(const int rows, const blocks_type t, const int open,
                                                               const int first, const int last, const uint8_t *b,
                                                               const blocks_rows *r, int64_t at,
@@ -80,7 +80,8 @@ static inline __attribute__((always_inline)) void blocks_finish(const int rows, 
                                                                 const blocks_opened *o, const codes_strip *s,
                                                                 const blocks_rows *r, int64_t column, const int j,
                                                                 CODES_I total[][CODES_WIDTH]) {
-  const int64_t at = column + j * CODES_LANES, sums = t.part == 32 ? s->wholes + 2 * s->first : s->halves + 4 * s->first;
+  const int64_t sums = t.part == 32 ? s->wholes + 2 * s->first : s->halves + 4 * s->first;
+  const int64_t at = column + j * CODES_LANES;
   const uint16_t *halves = (const uint16_t *)(s->b + INGOT_PANEL * t.scale_bytes) + at;
   const CODES_F d = o ? CODES_READ(o->d + at) : CODES_SCALES(halves);
   CODES_I taken[CODES_ROWS];
@@ -174,9 +175,9 @@ static inline __attribute__((always_inline)) void blocks_alone(const int rows, c
   INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) blocks_close(rows, s, &r, column, j, group);
 }
 
-/* A register of columns of a strip with blocks of 256, opened. */
-static inline __attribute__((always_inline)) void blocks_open(const blocks_type t, const codes_strip *s, int64_t column,
-                                                              blocks_opened *o) {
+/* Opens a register of columns of a strip with blocks of 256. */
+static inline __attribute__((always_inline)) void blocks_open_columns(const blocks_type t, const codes_strip *s,
+                                                                      int64_t column, blocks_opened *o) {
   const uint16_t *halves = (const uint16_t *)(s->b + INGOT_PANEL * t.scale_bytes) + column;
   const uint8_t *codes = s->b + blocks_head(t) + 4 * column;
   for (int64_t n = 0; n < CODES_BLOCKS; n++, codes += 4 * INGOT_PANEL * t.bits) {
@@ -198,6 +199,11 @@ static inline __attribute__((always_inline)) void blocks_open(const blocks_type 
   }
 }
 
+static inline __attribute__((always_inline)) void blocks_open(const blocks_type t, const codes_strip *s,
+                                                              blocks_opened *o) {
+  for (int64_t column = 0; column < INGOT_PANEL; column += CODES_LANES) blocks_open_columns(t, s, column, o);
+}
+
 #define BLOCKS_CASE(rows, t, o)                          \
   case rows:                                             \
     if (t.held == BLOCKS_ALONE)                          \
@@ -206,28 +212,55 @@ static inline __attribute__((always_inline)) void blocks_open(const blocks_type 
       blocks_body(rows, t, o, s, column);                \
     break;
 
-#define BLOCKS_TILE(name)                                                                  \
-  void CODES_NAME(blocks_tile_##name)(int64_t rows, const codes_strip *s) {                \
-    for (int64_t column = 0; column < INGOT_PANEL; column += CODES_WIDTH * CODES_LANES) {  \
-      switch (rows) { CODES_SHAPES(BLOCKS_CASE, blocks_##name(), NULL) }                   \
-    }                                                                                      \
+static inline __attribute__((always_inline)) void blocks_run(const blocks_type t, int64_t rows, const codes_strip *s) {
+  for (int64_t column = 0; column < INGOT_PANEL; column += CODES_WIDTH * CODES_LANES) {
+    switch (rows) { CODES_SHAPES(BLOCKS_CASE, t, NULL) }
   }
-BLOCKS_TYPES(BLOCKS_TILE)
+}
 
-#define BLOCKS_OPEN(name)                                                                  \
-  void CODES_NAME(blocks_open_##name)(const codes_strip *s, blocks_opened *o) {            \
-    for (int64_t column = 0; column < INGOT_PANEL; column += CODES_LANES)                  \
-      blocks_open(blocks_##name(), s, column, o);                                          \
-  }                                                                                        \
-                                                                                           \
-  void CODES_NAME(blocks_opened_##name)(int64_t rows, const codes_strip *s) {              \
-    const blocks_opened *o = s->opened;                                                    \
-    for (int64_t column = 0; column < INGOT_PANEL; column += CODES_WIDTH * CODES_LANES) {  \
-      switch (rows) { CODES_SHAPES(BLOCKS_CASE, blocks_##name(), o) }                      \
-    }                                                                                      \
+static inline __attribute__((always_inline)) void blocks_run_opened(const blocks_type t, int64_t rows,
+                                                                    const codes_strip *s) {
+  for (int64_t column = 0; column < INGOT_PANEL; column += CODES_WIDTH * CODES_LANES) {
+    switch (rows) { CODES_SHAPES(BLOCKS_CASE, t, s->opened) }
   }
-BLOCKS_OPENED(BLOCKS_OPEN)
+}
+
+void CODES_NAME(blocks_tile_q4_1)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q4_1(), rows, s); }
+
+void CODES_NAME(blocks_tile_q5_0)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q5_0(), rows, s); }
+
+void CODES_NAME(blocks_tile_q5_1)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q5_1(), rows, s); }
+
+void CODES_NAME(blocks_tile_iq4_nl)(int64_t rows, const codes_strip *s) { blocks_run(blocks_iq4_nl(), rows, s); }
+
+void CODES_NAME(blocks_tile_iq4_xs)(int64_t rows, const codes_strip *s) { blocks_run(blocks_iq4_xs(), rows, s); }
+
+void CODES_NAME(blocks_tile_q2_k)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q2_k(), rows, s); }
+
+void CODES_NAME(blocks_tile_q3_k)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q3_k(), rows, s); }
+
+void CODES_NAME(blocks_tile_q4_k)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q4_k(), rows, s); }
+
+void CODES_NAME(blocks_tile_q5_k)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q5_k(), rows, s); }
+
+void CODES_NAME(blocks_tile_q6_k)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q6_k(), rows, s); }
+
+void CODES_NAME(blocks_open_q2_k)(const codes_strip *s, blocks_opened *o) { blocks_open(blocks_q2_k(), s, o); }
+
+void CODES_NAME(blocks_opened_q2_k)(int64_t rows, const codes_strip *s) {
+  blocks_run_opened(blocks_q2_k(), rows, s);
+}
+
+void CODES_NAME(blocks_open_q3_k)(const codes_strip *s, blocks_opened *o) { blocks_open(blocks_q3_k(), s, o); }
+
+void CODES_NAME(blocks_opened_q3_k)(int64_t rows, const codes_strip *s) {
+  blocks_run_opened(blocks_q3_k(), rows, s);
+}
+
+void CODES_NAME(blocks_open_q6_k)(const codes_strip *s, blocks_opened *o) { blocks_open(blocks_q6_k(), s, o); }
+
+void CODES_NAME(blocks_opened_q6_k)(int64_t rows, const codes_strip *s) {
+  blocks_run_opened(blocks_q6_k(), rows, s);
+}
 
 #undef BLOCKS_CASE
-#undef BLOCKS_TILE
-#undef BLOCKS_OPEN
