@@ -67,7 +67,9 @@ def steps_table(mode: BoundProgram, sizes: dict[str, int], peak: float, read: fl
 def tables(precision: str, threads: int, folder: Path) -> str:
     """Both modes."""
     written(folder, precision)
-    model = ingot.LLM(llm_model.paths(folder, precision)[0], context=2 * CHUNK, threads=threads, precision=None)
+    path, _ = llm_model.paths(folder, precision)
+    stored = None if path.is_file() else precision
+    model = ingot.LLM(path, context=2 * CHUNK, threads=threads, precision=stored)
     isa = model.options.target.isa
     peak = 2e-9 * probe.fma_per_second(isa, threads)
     read = 1e-9 * probe.bytes_per_second(isa, threads, probe.MOST_BYTES)
