@@ -14,7 +14,7 @@ import numpy as np
 
 import ingot
 from benchmarks import llm_model, report
-from benchmarks.llm import FOLDER, written
+from benchmarks.llm import FOLDER, GOALS, written
 from benchmarks.llm_engines import CHUNK, prompt
 from benchmarks.side_by_side import THREADS
 from ingot.lower import step_cost
@@ -67,7 +67,9 @@ def steps_table(mode: BoundProgram, sizes: dict[str, int], peak: float, read: fl
 def tables(precision: str, threads: int, folder: Path) -> str:
     """Both modes."""
     written(folder, precision)
-    model = ingot.LLM(llm_model.paths(folder, precision)[0], context=2 * CHUNK, threads=threads, precision=precision)
+    path, _ = llm_model.paths(folder, precision)
+    stored = None if path.is_file() else precision
+    model = ingot.LLM(path, context=2 * CHUNK, threads=threads, precision=stored)
     isa = model.options.target.isa
     peak = 2e-9 * probe.fma_per_second(isa, threads)
     read = 1e-9 * probe.bytes_per_second(isa, threads, probe.MOST_BYTES)
@@ -82,7 +84,7 @@ def tables(precision: str, threads: int, folder: Path) -> str:
 def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--precision", default="f32", choices=list(llm_model.ITEMSIZE))
+    parser.add_argument("--precision", default="f32", choices=list(GOALS))
     parser.add_argument("--threads", type=int, default=THREADS)
     parser.add_argument("--folder", type=Path, default=FOLDER)
     asked = parser.parse_args()

@@ -110,13 +110,22 @@ def test_products(index: int, type: str) -> None:
     np.testing.assert_allclose(product(kernel, x, n, panels, **fields), expected, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("type", ["q4_0", "q4_k", "q6_k"])
+def test_more_rows_than_stay_near(type: str) -> None:
+    m, n, k = 200, 40, 4096
+    x, rows = random(m, k), rows_of(type, n, k // BLOCKS[type].elements)
+    found = product(f"gemm_{KERNELS[type]}_packed", x, n, packed(type, n, k, rows))
+    np.testing.assert_array_equal(found, defined(x, type, rows))
+
+
 @pytest.mark.parametrize("type", BLOCKS)
-def test_largest_sums(type: str) -> None:
+@pytest.mark.parametrize("m", [4, 16])
+def test_largest_sums(m: int, type: str) -> None:
     """Every code, scale and min at either end, beside rows at theirs: no sum of integers runs over."""
     blocks = 2
     k = blocks * BLOCKS[type].elements
-    x = np.ones((4, k), np.float32)
-    x[1], x[2, ::2], x[3, : k // 2] = -1, -1, -1
+    x = np.ones((m, k), np.float32)
+    x[1::4], x[2::4, ::2], x[3::4, : k // 2] = -1, -1, -1
     for byte in (0, 0x7F, 0x80, 0xFF):
         rows = np.full((2, k // BLOCKS[type].elements * BLOCKS[type].nbytes), byte, np.uint8)
         shaped = rows.reshape(-1, BLOCKS[type].nbytes)

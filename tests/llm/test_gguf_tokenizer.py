@@ -8,6 +8,8 @@ import gguf
 import pytest
 
 from gguf_models import TINY_LM, write_tokens
+from ingot.errors import LoadError
+from ingot.llm.chat import ChatTemplate
 from ingot.llm.tokenizer import Tokenizer
 from ingot.load.gguf import GgufModel
 from ingot.load.gguf.tokenizer import WAYS_TO_CUT
@@ -107,3 +109,17 @@ def test_tools_and_named_templates(tmp_path: Path) -> None:
         "default": "d",
         "tool_use": "t",
     }
+
+
+def test_what_is_missing_is_named_as_the_file_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("no_vocab")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(LoadError, match=r"no tokenizer\.ggml\.tokens, so no text.*generate_tokens"):
+        Tokenizer.read(GgufModel(path))
+    with pytest.raises(LoadError, match=r"no chat template; put one into tokenizer\.chat_template, or"):
+        ChatTemplate.read(GgufModel(path))

@@ -94,28 +94,39 @@ static inline int64_t blocks_bytes(const blocks_type t) {
 
 static inline codes_sizes blocks_sizes(const blocks_type t) { return (codes_sizes){blocks_bytes(t), 0, 1}; }
 
-/* A tile of 1 <= rows <= CODES_ROWS, as codes.h has those of codes. */
-void K(blocks_tile_q4_1)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_q5_0)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_q5_1)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_iq4_nl)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_iq4_xs)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_q2_k)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_q3_k)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_q4_k)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_q5_k)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_q6_k)(int64_t rows, const codes_strip *s);
+/* A strip of blocks of 256 that many tiles of rows read, opened once for all of them: codes are bytes, four of a column
+ * side by side; a word for each part has its scale, one for each two parts, as pairs, what multiplies the sums of a
+ * row's codes; m is taken times -1. */
+typedef struct blocks_opened {
+  uint32_t bytes[INGOT_ROUND_GROUP / 4 * INGOT_PANEL];
+  int32_t scales[INGOT_ROUND_GROUP / 16 * INGOT_PANEL];
+  uint32_t beside[INGOT_ROUND_GROUP / 32 * INGOT_PANEL];
+  float d[INGOT_PANEL], m[INGOT_PANEL];
+} blocks_opened;
 
-/* The same, for a CPU with AVX-512 but no dot products of int8. */
-void K(blocks_tile_q4_1_widened)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_q5_0_widened)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_q5_1_widened)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_iq4_nl_widened)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_iq4_xs_widened)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_q2_k_widened)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_q3_k_widened)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_q4_k_widened)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_q5_k_widened)(int64_t rows, const codes_strip *s);
-void K(blocks_tile_q6_k_widened)(int64_t rows, const codes_strip *s);
+/* Tiles of 1 <= rows <= CODES_ROWS, as codes.h has those of codes. */
+CODES_TILES(blocks_tile_q4_1)
+CODES_TILES(blocks_tile_q5_0)
+CODES_TILES(blocks_tile_q5_1)
+CODES_TILES(blocks_tile_iq4_nl)
+CODES_TILES(blocks_tile_iq4_xs)
+CODES_TILES(blocks_tile_q2_k)
+CODES_TILES(blocks_tile_q3_k)
+CODES_TILES(blocks_tile_q4_k)
+CODES_TILES(blocks_tile_q5_k)
+CODES_TILES(blocks_tile_q6_k)
+
+/* Tiles of opened strips, for the types with the most scales: their sums leave too little time for unpacking. */
+CODES_TILES(blocks_opened_q2_k)
+CODES_TILES(blocks_opened_q3_k)
+CODES_TILES(blocks_opened_q6_k)
+
+/* Opens a strip. */
+#define BLOCKS_OPEN(name)                                     \
+  void K(name)(const codes_strip *s, blocks_opened *o);       \
+  void K(name##_widened)(const codes_strip *s, blocks_opened *o);
+BLOCKS_OPEN(blocks_open_q2_k)
+BLOCKS_OPEN(blocks_open_q3_k)
+BLOCKS_OPEN(blocks_open_q6_k)
 
 #endif

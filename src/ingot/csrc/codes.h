@@ -48,7 +48,8 @@ typedef struct {
   int64_t a_stride, offsets, steps, halves, wholes;
   int64_t first, count;
   const uint8_t *b;
-  float *sums; /* [rows][32] */
+  const struct blocks_opened *opened; /* the same of b, where the tile reads this */
+  float *sums;                        /* [rows][32] */
 } codes_strip;
 
 /* A tile of 1 <= rows <= CODES_ROWS for each way; _widened: for a CPU with AVX-512 but no dot products of int8. */

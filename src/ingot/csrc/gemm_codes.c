@@ -13,7 +13,14 @@
 
 #include "blocks.h"
 
-typedef void (*codes_tile_of)(int64_t rows, const codes_strip *s);
+/* How panels are read: by the tile, or where rows make several and there is `open`, opened once for all of them. */
+typedef struct {
+  void (*tile)(int64_t rows, const codes_strip *s);
+  void (*open)(const codes_strip *s, blocks_opened *o);
+  void (*opened)(int64_t rows, const codes_strip *s);
+} codes_way;
+
+#define CODES_NEAR (384 << 10) /* bytes of rows that a cache of one core holds beside panels, and one chunk more */
 
 /* Asks for a share of what is read next, `nbytes` in all, when tile `tile` of `tiles` is summed. One tile alone reads
  * on without end, which a processor sees by itself. */
@@ -30,11 +37,13 @@ static inline int64_t codes_row_at(const codes_share *s, int64_t tile) {
 }
 
 /* sums[rows, 32] of one panel, those of the share, whose first a points to. */
-static inline void codes_panel(const gemm_args *g, codes_tile_of tile, codes_sizes sizes, const int8_t *a,
+static inline void codes_panel(const gemm_args *g, codes_way way, codes_sizes sizes, const int8_t *a,
                                const codes_share *share, const uint8_t *b, float *sums) {
   const codes_row row = codes_row_of(g->k);
   const int64_t offsets = sizes.span == 1 ? row.offsets : row.wide_offsets;
   const int64_t first_row = codes_row_at(share, share->begin), tiles = share->end - share->begin;
+  const int opens = way.open && tiles > 1;
+  blocks_opened opened;
   memset(sums, 0, (size_t)(codes_row_at(share, share->end) - first_row) * INGOT_PANEL * sizeof *sums);
   for (int64_t first = 0; first < row.blocks; first += CODES_BLOCKS) {
     const int64_t left = row.blocks - first, count = left < CODES_BLOCKS ? left : CODES_BLOCKS;
@@ -44,16 +53,25 @@ static inline void codes_panel(const gemm_args *g, codes_tile_of tile, codes_siz
       const codes_strip strip = {
         .a = a + begin * g->a_stride, .a_stride = g->a_stride, .offsets = offsets, .steps = row.steps,
         .halves = row.halves, .wholes = row.wholes, .first = first, .count = count, .b = b,
-        .sums = sums + begin * INGOT_PANEL};
+        .opened = opens ? &opened : NULL, .sums = sums + begin * INGOT_PANEL};
+      if (opens && i == 0) way.open(&strip, &opened);
       if (tiles > 1) codes_expect(b + nbytes, nbytes, i, tiles);
-      tile(end - begin, &strip);
+      (opens ? way.opened : way.tile)(end - begin, &strip);
       begin = end;
     }
     b += nbytes;
   }
 }
 
-static inline void gemm_codes(const gemm_args *g, codes_tile_of tile, codes_sizes sizes, const int gated, int32_t part,
+/* Asks for the lines of c that a panel will write. */
+static inline void codes_expect_c(const float *c, int64_t stride, int64_t rows, int64_t columns) {
+  for (int64_t i = 0; i < rows; i++, c += stride) {
+    for (int64_t j = 0; j < columns; j += 16) __builtin_prefetch(c + j, 1, 2);
+  }
+}
+
+/* Chunks of rows that stay near are multiplied with one panel after the other, before the next are. */
+static inline void gemm_codes(const gemm_args *g, codes_way way, codes_sizes sizes, const int gated, int32_t part,
                               int32_t parts) {
   const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha,
                                   g->act_alpha, g->act_beta, g->activation, g->residual_first, NULL, 0};
@@ -62,22 +80,28 @@ static inline void gemm_codes(const gemm_args *g, codes_tile_of tile, codes_size
   const int64_t all_rows = share.row_end - share.row_begin;
   const int64_t tiles = (all_rows + CODES_ROWS - 1) / CODES_ROWS, most = INGOT_CODES_ROWS / CODES_ROWS;
   const int64_t chunks = (tiles + most - 1) / most;
-  const int64_t panel_bytes = codes_sized(sizes, codes_row_of(g->k).blocks);
+  const codes_row row = codes_row_of(g->k);
+  const int64_t panel_bytes = codes_sized(sizes, row.blocks);
   float sums[INGOT_CODES_ROWS * INGOT_PANEL];
-  for (int64_t panel = share.panel_begin; panel < share.panel_end; panel++) {
-    const int64_t column = panel * width, columns = g->n - column < width ? g->n - column : width;
-    for (int64_t chunk = 0; chunk < chunks; chunk++) {
-      const codes_share part_of = {all_rows, tiles, part_begin(tiles, (int32_t)chunk, (int32_t)chunks),
-                                   part_begin(tiles, (int32_t)chunk + 1, (int32_t)chunks)};
-      const int64_t begin = share.row_begin + codes_row_at(&part_of, part_of.begin);
-      const int64_t rows = share.row_begin + codes_row_at(&part_of, part_of.end) - begin;
-      float *c = g->c + begin * g->c_stride + column;
-      codes_panel(g, tile, sizes, (const int8_t *)g->a + begin * g->a_stride, &part_of,
-                  (const uint8_t *)g->b + panel * panel_bytes, sums);
-      if (gated)
-        gated_columns(g, column, rows, 1, sums, INGOT_PANEL, c, NULL);
-      else
-        epilogue_apply(&epilogue, begin, column, rows, columns, sums, INGOT_PANEL, c, g->c_stride);
+  const int64_t near = 1 + CODES_NEAR / (INGOT_CODES_ROWS * (row.bytes + 1));
+  for (int64_t first = 0; first < chunks; first += near) {
+    const int64_t last = first + near < chunks ? first + near : chunks;
+    for (int64_t panel = share.panel_begin; panel < share.panel_end; panel++) {
+      const int64_t column = panel * width, columns = g->n - column < width ? g->n - column : width;
+      for (int64_t chunk = first; chunk < last; chunk++) {
+        const codes_share part_of = {all_rows, tiles, part_begin(tiles, (int32_t)chunk, (int32_t)chunks),
+                                     part_begin(tiles, (int32_t)chunk + 1, (int32_t)chunks)};
+        const int64_t begin = share.row_begin + codes_row_at(&part_of, part_of.begin);
+        const int64_t rows = share.row_begin + codes_row_at(&part_of, part_of.end) - begin;
+        float *c = g->c + begin * g->c_stride + column;
+        codes_expect_c(c, g->c_stride, rows, columns);
+        codes_panel(g, way, sizes, (const int8_t *)g->a + begin * g->a_stride, &part_of,
+                    (const uint8_t *)g->b + panel * panel_bytes, sums);
+        if (gated)
+          gated_columns(g, column, rows, 1, sums, INGOT_PANEL, c, NULL);
+        else
+          epilogue_apply(&epilogue, begin, column, rows, columns, sums, INGOT_PANEL, c, g->c_stride);
+      }
     }
   }
 }
@@ -89,12 +113,12 @@ static inline void gemm_codes(const gemm_args *g, codes_tile_of tile, codes_size
 #define CODES_TILE_OF(name) K(name)
 #endif
 
-#define GEMM_CODES(kernel, tile, ...)                                      \
-  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) { \
-    gemm_codes(args, CODES_TILE_OF(tile), __VA_ARGS__, 0, part, parts);    \
-  }                                                                        \
-  void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {  \
-    gemm_codes(args, CODES_TILE_OF(tile), __VA_ARGS__, 1, part, parts);    \
+#define GEMM_CODES(kernel, tile, ...)                                                                \
+  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                           \
+    gemm_codes(args, (codes_way){CODES_TILE_OF(tile), NULL, NULL}, __VA_ARGS__, 0, part, parts);     \
+  }                                                                                                  \
+  void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {                            \
+    gemm_codes(args, (codes_way){CODES_TILE_OF(tile), NULL, NULL}, __VA_ARGS__, 1, part, parts);     \
   }
 GEMM_CODES(gemm_int8, codes_tile_int8, codes_sizes_of(CODES_INT8))
 GEMM_CODES(gemm_int8_zeros, codes_tile_int8_zeros, codes_sizes_of(CODES_INT8_ZEROS))
@@ -111,11 +135,22 @@ GEMM_CODES(gemm_q5_0, blocks_tile_q5_0, blocks_sizes(blocks_q5_0()))
 GEMM_CODES(gemm_q5_1, blocks_tile_q5_1, blocks_sizes(blocks_q5_1()))
 GEMM_CODES(gemm_iq4_nl, blocks_tile_iq4_nl, blocks_sizes(blocks_iq4_nl()))
 GEMM_CODES(gemm_iq4_xs, blocks_tile_iq4_xs, blocks_sizes(blocks_iq4_xs()))
-GEMM_CODES(gemm_q2_k, blocks_tile_q2_k, blocks_sizes(blocks_q2_k()))
-GEMM_CODES(gemm_q3_k, blocks_tile_q3_k, blocks_sizes(blocks_q3_k()))
 GEMM_CODES(gemm_q4_k, blocks_tile_q4_k, blocks_sizes(blocks_q4_k()))
 GEMM_CODES(gemm_q5_k, blocks_tile_q5_k, blocks_sizes(blocks_q5_k()))
-GEMM_CODES(gemm_q6_k, blocks_tile_q6_k, blocks_sizes(blocks_q6_k()))
+
+#define GEMM_OPENED(kernel, tile, open, opened, sizes)                                                                \
+  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                                            \
+    const codes_way way = {CODES_TILE_OF(tile), CODES_TILE_OF(open), CODES_TILE_OF(opened)};                          \
+    gemm_codes(args, way, sizes, 0, part, parts);                                                                     \
+  }                                                                                                                   \
+  void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {                                             \
+    const codes_way way = {CODES_TILE_OF(tile), CODES_TILE_OF(open), CODES_TILE_OF(opened)};                          \
+    gemm_codes(args, way, sizes, 1, part, parts);                                                                     \
+  }
+GEMM_OPENED(gemm_q2_k, blocks_tile_q2_k, blocks_open_q2_k, blocks_opened_q2_k, blocks_sizes(blocks_q2_k()))
+GEMM_OPENED(gemm_q3_k, blocks_tile_q3_k, blocks_open_q3_k, blocks_opened_q3_k, blocks_sizes(blocks_q3_k()))
+GEMM_OPENED(gemm_q6_k, blocks_tile_q6_k, blocks_open_q6_k, blocks_opened_q6_k, blocks_sizes(blocks_q6_k()))
 
 #undef CODES_TILE_OF
 #undef GEMM_CODES
+#undef GEMM_OPENED

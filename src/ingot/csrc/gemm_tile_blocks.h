@@ -9,18 +9,25 @@
 /* A tile's rows, and where theirs begins that a strip is multiplied with. */
 typedef struct { const int8_t *a[CODES_ROWS]; } blocks_rows;
 
-/* Sums of codes x rows for codes [first, last) of fours of 32. b: the words of the 32; at: of the rows. */
-static inline __attribute__((always_inline)) void blocks_dots(const int rows, const blocks_type t, const int first,
-                                                              const int last, const uint8_t *b, const blocks_rows *r,
-                                                              int64_t at, CODES_I sum[][CODES_WIDTH]) {
+/* Codes 4q to 4q + 3 of 32, or what they stand for, of a register of columns. b: the words of the 32. */
+static inline __attribute__((always_inline)) BLOCKS_W blocks_four(const blocks_type t, const uint8_t *b, const int q) {
+  const BLOCKS_W low = (BLOCKS_W)CODES_LOAD(b + 4 * INGOT_PANEL * blocks_low_word(t.bits, q));
+  const int other = t.bits == 2 || t.bits == 4 ? 0 : blocks_high_word(t.bits, q);
+  const BLOCKS_W w = blocks_codes(t.bits, low, (BLOCKS_W)CODES_LOAD(b + 4 * INGOT_PANEL * other), q);
+  return t.steps ? (BLOCKS_W)BLOCKS_STEPS((CODES_I)w) : w;
+}
+
+/* Sums of codes x rows for codes [first, last) of fours of 32. b: the words of the 32, or where the strip is `open` the
+ * bytes; at: of the rows. */
+static inline __attribute__((always_inline)) void blocks_dots(const int rows, const blocks_type t, const int open,
+                                                              const int first, const int last, const uint8_t *b,
+                                                              const blocks_rows *r, int64_t at,
+                                                              CODES_I sum[][CODES_WIDTH]) {
   INGOT_UNROLL for (int q = first; q < last; q++) {
     BLOCKS_W w[CODES_WIDTH];
     INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) {
       const uint8_t *column = b + 4 * j * CODES_LANES;
-      const BLOCKS_W low = (BLOCKS_W)CODES_LOAD(column + 4 * INGOT_PANEL * blocks_low_word(t.bits, q));
-      const int other = t.bits == 2 || t.bits == 4 ? 0 : blocks_high_word(t.bits, q);
-      w[j] = blocks_codes(t.bits, low, (BLOCKS_W)CODES_LOAD(column + 4 * INGOT_PANEL * other), q);
-      if (t.steps) w[j] = (BLOCKS_W)BLOCKS_STEPS((CODES_I)w[j]);
+      w[j] = open ? (BLOCKS_W)CODES_LOAD(column + 4 * INGOT_PANEL * q) : blocks_four(t, column, q);
     }
     INGOT_UNROLL for (int i = 0; i < rows; i++) {
       INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
@@ -55,26 +62,55 @@ static inline __attribute__((always_inline)) BLOCKS_W blocks_of(const blocks_typ
   return mins ? blocks_mins(t.held, w, j) : blocks_scales(t.held, w, j);
 }
 
-/* The sum of what multiplies each part of a row, signed bytes by fours, x the sum of the part. */
-static inline __attribute__((always_inline)) CODES_I blocks_beside(const blocks_type t, const BLOCKS_W fours[],
-                                                                   const int8_t *sums) {
-  CODES_I total = CODES_NONE();
-  INGOT_UNROLL for (int n = 0; n < 256 / t.part; n += 4) {
-    const CODES_I four = (CODES_I)fours[n / 4];
-    total = BLOCKS_PAIRS(total, BLOCKS_PAIR(four, 0, 1), sums + 2 * n);
-    total = BLOCKS_PAIRS(total, BLOCKS_PAIR(four, 2, 3), sums + 2 * n + 4);
-  }
-  return total;
+/* Of a register of columns, what multiplies the sums of parts 2 * i and 2 * i + 1 of a row, as pairs. */
+static inline __attribute__((always_inline)) CODES_I blocks_beside(const blocks_type t, const uint8_t *head,
+                                                                   int64_t column, int i) {
+  const CODES_I four = (CODES_I)blocks_of(t, head, column, i / 2, t.has_m);
+  return i % 2 ? BLOCKS_PAIR(four, 2, 3) : BLOCKS_PAIR(four, 0, 1);
 }
 
-/* Blocks of 256: sums of parts are integers, times their scales, too; so is what their offset or mins take off. */
-static inline __attribute__((always_inline)) void blocks_body(const int rows, const blocks_type t, const codes_strip *s,
+/* The m of a register of columns, times -1. */
+static inline __attribute__((always_inline)) CODES_F blocks_less(const uint16_t *m) {
+  return CODES_MUL(CODES_SCALES(m), CODES_SPREAD(-1.0f));
+}
+
+/* sums += step x what a group of the rows comes to: their total times d, less the sums beside them times m or the
+ * offset. */
+static inline __attribute__((always_inline)) void blocks_finish(const int rows, const blocks_type t,
+                                                                const blocks_opened *o, const codes_strip *s,
+                                                                const blocks_rows *r, int64_t column, const int j,
+                                                                CODES_I total[][CODES_WIDTH]) {
+  const int64_t sums = t.part == 32 ? s->wholes + 2 * s->first : s->halves + 4 * s->first;
+  const int64_t at = column + j * CODES_LANES;
+  const uint16_t *halves = (const uint16_t *)(s->b + INGOT_PANEL * t.scale_bytes) + at;
+  const CODES_F d = o ? CODES_READ(o->d + at) : CODES_SCALES(halves);
+  CODES_I taken[CODES_ROWS];
+  CODES_F group[CODES_ROWS][CODES_WIDTH], m = CODES_ZERO();
+  if (t.has_m) m = o ? CODES_READ(o->m + at) : blocks_less(halves + INGOT_PANEL);
+  INGOT_UNROLL for (int i = 0; i < rows; i++) taken[i] = CODES_NONE();
+  if (t.has_m || (t.offset && !t.steps)) {
+    INGOT_UNROLL for (int n = 0; n < 128 / t.part; n++) {
+      const CODES_I pair = o ? CODES_LOAD(o->beside + n * INGOT_PANEL + at) : blocks_beside(t, s->b, at, n);
+      INGOT_UNROLL for (int i = 0; i < rows; i++) taken[i] = BLOCKS_PAIRS(taken[i], pair, r->a[i] + sums + 4 * n);
+    }
+  }
+  INGOT_UNROLL for (int i = 0; i < rows; i++) {
+    if (!t.has_m) total[i][j] = (CODES_I)((BLOCKS_W)total[i][j] - (BLOCKS_W)taken[i] * (uint32_t)t.offset);
+    group[i][j] = CODES_MUL(CODES_FLOATS(total[i][j]), d);
+    if (t.has_m) group[i][j] = CODES_FMA(CODES_FLOATS(taken[i]), m, group[i][j]);
+  }
+  blocks_close(rows, s, r, column, j, group);
+}
+
+/* Blocks of 256: sums of parts are integers, times their scales, too; so is what their offset or mins take off. o: the
+ * strip where it is open, or null. */
+static inline __attribute__((always_inline)) void blocks_body(const int rows, const blocks_type t,
+                                                              const blocks_opened *o, const codes_strip *s,
                                                               int64_t column) {
   const int parts = INGOT_CODES_BLOCK / t.part, fours = 256 / t.part / 4;
-  const uint8_t *b = s->b + blocks_head(t) + 4 * column, *halves = s->b + INGOT_PANEL * t.scale_bytes + 2 * column;
+  const uint8_t *b = (o ? (const uint8_t *)o->bytes : s->b + blocks_head(t)) + 4 * column;
   blocks_rows r;
   CODES_I total[CODES_ROWS][CODES_WIDTH];
-  CODES_F group[CODES_ROWS][CODES_WIDTH];
   INGOT_UNROLL for (int i = 0; i < rows; i++) {
     r.a[i] = s->a + i * s->a_stride;
     INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) total[i][j] = CODES_NONE();
@@ -83,17 +119,20 @@ static inline __attribute__((always_inline)) void blocks_body(const int rows, co
   for (int four = 0; four < fours; four++) {
     BLOCKS_W scales[CODES_WIDTH];
     INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
-      scales[j] = blocks_of(t, s->b, column + j * CODES_LANES, four, 0);
-    for (int n = 0; n < 4 / parts; n++, block++, b += 4 * INGOT_PANEL * t.bits) {
+      scales[j] = o ? (BLOCKS_W)CODES_NONE() : blocks_of(t, s->b, column + j * CODES_LANES, four, 0);
+    for (int n = 0; n < 4 / parts; n++, block++, b += 4 * INGOT_PANEL * (o ? 8 : t.bits)) {
       INGOT_UNROLL for (int part = 0; part < parts; part++) {
         CODES_I sum[CODES_ROWS][CODES_WIDTH];
         INGOT_UNROLL for (int i = 0; i < rows; i++) {
           INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
             sum[i][j] = t.steps ? CODES_SET(r.a[i] + s->offsets + 4 * block) : CODES_NONE();
         }
-        blocks_dots(rows, t, part * 8 / parts, (part + 1) * 8 / parts, b, &r, block * INGOT_CODES_BLOCK, sum);
+        blocks_dots(rows, t, o != NULL, part * 8 / parts, (part + 1) * 8 / parts, b, &r, block * INGOT_CODES_BLOCK,
+                    sum);
         INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) {
-          const BLOCKS_W scale = (BLOCKS_W)((BLOCKS_S)(scales[j] << 24) >> 24);
+          const int64_t at = ((block - s->first) * parts + part) * INGOT_PANEL + column + j * CODES_LANES;
+          const BLOCKS_W scale =
+              o ? (BLOCKS_W)CODES_LOAD(o->scales + at) : (BLOCKS_W)((BLOCKS_S)(scales[j] << 24) >> 24);
           scales[j] >>= 8;
           INGOT_UNROLL for (int i = 0; i < rows; i++)
             total[i][j] = (CODES_I)((BLOCKS_W)total[i][j] + (BLOCKS_W)sum[i][j] * scale);
@@ -101,26 +140,7 @@ static inline __attribute__((always_inline)) void blocks_body(const int rows, co
       }
     }
   }
-  INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) {
-    const CODES_F d = CODES_SCALES((const uint16_t *)halves + j * CODES_LANES);
-    const int takes = t.has_m || (t.offset && !t.steps);
-    BLOCKS_W beside[4];
-    CODES_F m = CODES_ZERO();
-    if (t.has_m)
-      m = CODES_MUL(CODES_SCALES((const uint16_t *)halves + INGOT_PANEL + j * CODES_LANES), CODES_SPREAD(-1.0f));
-    if (takes)
-      INGOT_UNROLL for (int n = 0; n < fours; n++)
-        beside[n] = blocks_of(t, s->b, column + j * CODES_LANES, n, t.has_m);
-    INGOT_UNROLL for (int i = 0; i < rows; i++) {
-      CODES_I taken = CODES_NONE();
-      if (takes)
-        taken = blocks_beside(t, beside, r.a[i] + (t.part == 32 ? s->wholes + 2 * s->first : s->halves + 4 * s->first));
-      if (takes && !t.has_m) total[i][j] = (CODES_I)((BLOCKS_W)total[i][j] - (BLOCKS_W)taken * (uint32_t)t.offset);
-      group[i][j] = CODES_MUL(CODES_FLOATS(total[i][j]), d);
-      if (t.has_m) group[i][j] = CODES_FMA(CODES_FLOATS(taken), m, group[i][j]);
-    }
-    blocks_close(rows, s, &r, column, j, group);
-  }
+  INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) blocks_finish(rows, t, o, s, &r, column, j, total);
 }
 
 /* Blocks of 32 with one scale. */
@@ -140,7 +160,7 @@ static inline __attribute__((always_inline)) void blocks_alone(const int rows, c
       INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
         sum[i][j] = t.offset ? (CODES_I)((BLOCKS_S)offset[i] >> (t.offset == 16 ? 3 : 0)) : CODES_NONE();
     }
-    blocks_dots(rows, t, 0, 8, b + blocks_head(t) + 4 * column, &r, block * INGOT_CODES_BLOCK, sum);
+    blocks_dots(rows, t, 0, 0, 8, b + blocks_head(t) + 4 * column, &r, block * INGOT_CODES_BLOCK, sum);
     INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) {
       const uint16_t *halves = (const uint16_t *)b + column + j * CODES_LANES;
       const CODES_F d = CODES_SCALES(halves);
@@ -155,17 +175,53 @@ static inline __attribute__((always_inline)) void blocks_alone(const int rows, c
   INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) blocks_close(rows, s, &r, column, j, group);
 }
 
-#define BLOCKS_CASE(rows, t)                             \
+/* Opens a register of columns of a strip with blocks of 256. */
+static inline __attribute__((always_inline)) void blocks_open_columns(const blocks_type t, const codes_strip *s,
+                                                                      int64_t column, blocks_opened *o) {
+  const uint16_t *halves = (const uint16_t *)(s->b + INGOT_PANEL * t.scale_bytes) + column;
+  const uint8_t *codes = s->b + blocks_head(t) + 4 * column;
+  for (int64_t n = 0; n < CODES_BLOCKS; n++, codes += 4 * INGOT_PANEL * t.bits) {
+    INGOT_UNROLL for (int q = 0; q < 8; q++) {
+      const BLOCKS_W four = blocks_four(t, codes, q);
+      memcpy(o->bytes + (8 * n + q) * INGOT_PANEL + column, &four, sizeof four);
+    }
+  }
+  CODES_WRITE(o->d + column, CODES_SCALES(halves));
+  if (t.has_m) CODES_WRITE(o->m + column, blocks_less(halves + INGOT_PANEL));
+  INGOT_UNROLL for (int n = 0; n < 256 / t.part; n++) {
+    const BLOCKS_W scales = blocks_of(t, s->b, column, n / 4, 0);
+    const BLOCKS_W scale = (BLOCKS_W)((BLOCKS_S)(scales << (24 - n % 4 * 8)) >> 24);
+    memcpy(o->scales + n * INGOT_PANEL + column, &scale, sizeof scale);
+  }
+  INGOT_UNROLL for (int n = 0; n < 128 / t.part; n++) {
+    const CODES_I pair = blocks_beside(t, s->b, column, n);
+    memcpy(o->beside + n * INGOT_PANEL + column, &pair, sizeof pair);
+  }
+}
+
+static inline __attribute__((always_inline)) void blocks_open(const blocks_type t, const codes_strip *s,
+                                                              blocks_opened *o) {
+  for (int64_t column = 0; column < INGOT_PANEL; column += CODES_LANES) blocks_open_columns(t, s, column, o);
+}
+
+#define BLOCKS_CASE(rows, t, o)                          \
   case rows:                                             \
-    if (t.elements == INGOT_CODES_BLOCK)                 \
+    if (t.held == BLOCKS_ALONE)                          \
       blocks_alone(rows, t, s, column);                  \
     else                                                 \
-      blocks_body(rows, t, s, column);                   \
+      blocks_body(rows, t, o, s, column);                \
     break;
 
 static inline __attribute__((always_inline)) void blocks_run(const blocks_type t, int64_t rows, const codes_strip *s) {
   for (int64_t column = 0; column < INGOT_PANEL; column += CODES_WIDTH * CODES_LANES) {
-    switch (rows) { CODES_SHAPES(BLOCKS_CASE, t) }
+    switch (rows) { CODES_SHAPES(BLOCKS_CASE, t, NULL) }
+  }
+}
+
+static inline __attribute__((always_inline)) void blocks_run_opened(const blocks_type t, int64_t rows,
+                                                                    const codes_strip *s) {
+  for (int64_t column = 0; column < INGOT_PANEL; column += CODES_WIDTH * CODES_LANES) {
+    switch (rows) { CODES_SHAPES(BLOCKS_CASE, t, s->opened) }
   }
 }
 
@@ -188,5 +244,23 @@ void CODES_NAME(blocks_tile_q4_k)(int64_t rows, const codes_strip *s) { blocks_r
 void CODES_NAME(blocks_tile_q5_k)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q5_k(), rows, s); }
 
 void CODES_NAME(blocks_tile_q6_k)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q6_k(), rows, s); }
+
+void CODES_NAME(blocks_open_q2_k)(const codes_strip *s, blocks_opened *o) { blocks_open(blocks_q2_k(), s, o); }
+
+void CODES_NAME(blocks_opened_q2_k)(int64_t rows, const codes_strip *s) {
+  blocks_run_opened(blocks_q2_k(), rows, s);
+}
+
+void CODES_NAME(blocks_open_q3_k)(const codes_strip *s, blocks_opened *o) { blocks_open(blocks_q3_k(), s, o); }
+
+void CODES_NAME(blocks_opened_q3_k)(int64_t rows, const codes_strip *s) {
+  blocks_run_opened(blocks_q3_k(), rows, s);
+}
+
+void CODES_NAME(blocks_open_q6_k)(const codes_strip *s, blocks_opened *o) { blocks_open(blocks_q6_k(), s, o); }
+
+void CODES_NAME(blocks_opened_q6_k)(int64_t rows, const codes_strip *s) {
+  blocks_run_opened(blocks_q6_k(), rows, s);
+}
 
 #undef BLOCKS_CASE

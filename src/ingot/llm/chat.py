@@ -75,7 +75,8 @@ class ChatTemplate:
         sources = _sources(config.get("chat_template"), where) if file is None else {"default": file}
         if not sources:
             raise LoadError(
-                f"{folder.path}: no chat template; put one into chat_template.jinja, or use generate with a prompt"
+                f"{folder.path}: no chat template; put one into {folder.place('chat_template.jinja')},"
+                " or use generate with a prompt"
             )
         for name, source in sources.items():
             size = len(source.encode())

@@ -79,7 +79,7 @@ class Tokenizer:
         content = folder.text("tokenizer.json", MAX_FILE_BYTES)
         if content is None:
             raise LoadError(
-                f"{folder.path}: no tokenizer.json, so no text can be read or written;"
+                f"{folder.path}: no {folder.place('tokenizer.json')}, so no text can be read or written;"
                 " generate_tokens takes and gives ids"
             )
         document = parse_object(content.encode(), where)

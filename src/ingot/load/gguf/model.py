@@ -43,6 +43,10 @@ class GgufModel(Folder):
         """How errors call what would be one of a folder's files."""
         return f"{self.path}: metadata as {name}"
 
+    def place(self, name: str) -> str:
+        """The key of what a folder has in a file of that name."""
+        return {"tokenizer.json": "tokenizer.ggml.tokens", "chat_template.jinja": "tokenizer.chat_template"}[name]
+
     def has(self, name: str) -> bool:
         """Whether the metadata say what a folder's file of that name does."""
         return name == "tokenizer.json" and "tokenizer.ggml.tokens" in self.file.metadata

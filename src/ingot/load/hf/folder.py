@@ -90,6 +90,10 @@ class Folder:
         """How errors call one of its files."""
         return os.path.join(self.path, name)
 
+    def place(self, name: str) -> str:
+        """Where the content of a folder's file of that name is to be put."""
+        return name
+
     def _open(self, name: str) -> int:
         where = self.where(name)
         real = os.path.realpath(os.path.join(self._folder, name))
