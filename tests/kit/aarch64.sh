@@ -27,7 +27,7 @@ if [ ! -e "$root.stamp" ]; then
   apt=(apt-get -q -o "Dir::State=$build/apt/state" -o "Dir::Cache=$build/apt/cache"
        -o "Dir::State::status=$build/apt/status" -o APT::Architecture=arm64 -o APT::Architectures=arm64)
   "${apt[@]}" update
-  "${apt[@]}" install -y --no-install-recommends --download-only python3-minimal libpython3-stdlib
+  "${apt[@]}" install -y --no-install-recommends --download-only python3-minimal libpython3-stdlib libstdc++6
   for package in "$build"/apt/cache/archives/*.deb; do
     dpkg-deb -x "$package" "$root"
   done
