@@ -33,6 +33,7 @@ ROOMS = (
     ("session",),
     ("ort",),
     ("llm", "dynamo", "onnx_backend"),
+    ("look",),
     ("quantize",),
     ("cli",),
     ("__main__",),
