@@ -7,53 +7,25 @@ beside the machine's limit measured in the same run.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 import ingot
 from benchmarks import llm_model, report
 from benchmarks.llm import FOLDER, GOALS, written
 from benchmarks.llm_engines import CHUNK, prompt
 from benchmarks.side_by_side import THREADS
-from ingot.lower import step_cost
+from ingot.reports import Profile
 from ingot.run import probe
 from ingot.run.modes import BoundProgram
-from ingot.run.native import NativeProgram
 
 RUNS = 5
 SEED = 7
 
 
-@dataclass(slots=True)
-class Total:
-    """Equal steps together."""
-
-    count: int = 0
-    nanoseconds: float = 0.0
-    flops: int = 0
-    nbytes: int = 0
-
-
-def totals(program: NativeProgram, nanoseconds: np.ndarray) -> dict[str, Total]:
-    """Median times, int64[runs, steps], by kernel and shape."""
-    found: dict[str, Total] = {}
-    for step, time in zip(program.lowered.steps, np.median(nanoseconds, axis=0), strict=True):
-        sizes = [str(step.fields[name]) for name in ("m", "k", "n") if name in step.fields]
-        total = found.setdefault(f"{step.kernel} x{step.parts} {'x'.join(sizes)}".strip(), Total())
-        least = step_cost(program.lowered, step)
-        total.count += 1
-        total.nanoseconds += time
-        total.flops += least.flops
-        total.nbytes += least.weight_bytes + least.other_bytes
-    return found
-
-
 def steps_table(mode: BoundProgram, sizes: dict[str, int], peak: float, read: float) -> str:
     """A row for each kind of step, the longest first. peak: GFLOP/s. read: GB/s."""
     program = mode.native
-    found = totals(program, program.profile(list(mode.inputs.values()), RUNS, sizes))
+    found = Profile.of(program, program.profile(list(mode.inputs.values()), RUNS, sizes)).totals()
     whole = sum(total.nanoseconds for total in found.values())
     rows = [
         [name, str(t.count), f"{t.nanoseconds / 1000:.1f}", f"{t.nanoseconds / whole:.1%}",

@@ -42,3 +42,11 @@ def call(capfd, monkeypatch):
         return code, out, err
 
     return run
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    """A model of each format that can be looked at; see `look_models`."""
+    from look_models import write_models
+
+    return write_models(tmp_path_factory.mktemp("models"))

@@ -33,6 +33,7 @@ ROOMS = (
     ("session",),
     ("ort",),
     ("llm", "dynamo", "onnx_backend"),
+    ("look",),
     ("quantize",),
     ("cli",),
     ("__main__",),
@@ -353,6 +354,8 @@ def test_no_addresses():
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "test-all", "bench", "asan", "tsan", "soak", "lint", "test-aarch64"])
+@pytest.mark.parametrize(
+    "target", ["demo", "test", "test-all", "bench", "asan", "tsan", "soak", "lint", "test-aarch64"]
+)
 def test_make_has(target):
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)

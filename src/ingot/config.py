@@ -25,7 +25,12 @@ KNOBS = {
         Knob(
             "INGOT_CHECK", 0, "1 validate at stage borders, 2 and after each pass, 3 canaries, NaN-poison, guard pages"
         ),
-        Knob("INGOT_ISA", "", "force a kernel set; empty means the best of this CPU", ("", "scalar", "avx2", "avx512", "neon")),
+        Knob(
+            "INGOT_ISA",
+            "",
+            "force a kernel set; empty means the best of this CPU",
+            ("", "scalar", "avx2", "avx512", "neon"),
+        ),
         Knob("INGOT_THREADS", 0, "threads of a run; 0 means from affinity and the cgroup quota"),
         Knob(
             "INGOT_CACHE",

@@ -14,7 +14,7 @@ from ingot.errors import InputError
 from ingot.ir import Graph
 from ingot.lower import step_cost
 from ingot.lower.cost import Cost
-from ingot.lower.lowered import Choice
+from ingot.lower.lowered import Choice, Step
 from ingot.plan import Plan, layout
 from ingot.run.native import NativeProgram
 
@@ -151,13 +151,14 @@ class BindingReport:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """One step of a profiled run, and what it costs at least."""
+    """One step of a profiled run, and what it costs at least. product: of one, its sizes m x k x n, as text."""
 
     kernel: str
     node: str
     parts: int
     nanoseconds: int
     cost: Cost
+    product: str = ""
 
     @property
     def bytes_touched(self) -> int:
@@ -182,6 +183,23 @@ class StepTime:
         }  # fmt: skip
 
 
+@dataclass(slots=True)
+class StepTotal:
+    """Equal steps together."""
+
+    count: int = 0
+    nanoseconds: int = 0
+    flops: int = 0
+    nbytes: int = 0
+
+    def add(self, step: StepTime) -> None:
+        """Counts a step."""
+        self.count += 1
+        self.nanoseconds += step.nanoseconds
+        self.flops += step.cost.flops
+        self.nbytes += step.bytes_touched
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Times of the steps of a run, with a barrier after each."""
@@ -195,14 +213,21 @@ class Profile:
         medians = np.median(nanoseconds, axis=0).astype(int)
         return Profile(
             tuple(
-                StepTime(step.kernel, step.node, step.parts, int(time), step_cost(lowered, step))
+                StepTime(step.kernel, step.node, step.parts, int(time), step_cost(lowered, step), _product(step))
                 for step, time in zip(program.plan.steps, medians, strict=True)
             )
         )
 
+    def totals(self) -> dict[str, StepTotal]:
+        """Equal steps together, by kernel, parts and sizes of products."""
+        found: dict[str, StepTotal] = {}
+        for step in self.steps:
+            found.setdefault(f"{step.kernel} x{step.parts} {step.product}".strip(), StepTotal()).add(step)
+        return found
+
     @property
     def microseconds(self) -> float:
-        """The whole run."""
+        """All steps."""
         return sum(step.nanoseconds for step in self.steps) / 1000
 
     def to_json(self) -> dict[str, Any]:
@@ -216,6 +241,10 @@ class Profile:
             lines.append(f"{s.nanoseconds / 1000:10.1f} {rates}  {s.kernel} x{s.parts}  {s.node}")
         lines.append(f"{self.microseconds:10.1f} {'':16}  all {len(self.steps)} steps")
         return "\n".join(lines)
+
+
+def _product(step: Step) -> str:
+    return "x".join(str(step.fields[axis]) for axis in ("m", "k", "n") if axis in step.fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,33 @@ def read(folder: str, weights: WeightStore) -> tuple[Graph, Precision]:
 
     Raises LoadError for a folder that is not one, is damaged, or was packed for another panel width.
     """
+    text, manifest, arrays = _stored(folder)
+    path = os.path.join(folder, "weights.bin")
+    load()  # before several threads ask for it
+    with ThreadPoolExecutor(weights.threads) as executor:
+        hashes = executor.map(content_hash, arrays.values())  # while this thread reads the text
+        graph = _graph(folder, text, arrays)
+        for key, found in zip(arrays, hashes, strict=True):
+            row = manifest["arrays"][key]
+            if row_hash(key, row, found) != row.get("hash"):
+                raise LoadError(f"{path}: {key!r} is damaged, its bytes hash to {found}")
+    for key, array in arrays.items():
+        if key.startswith("recipe "):
+            weights.put(key.partition(" ")[2], array)
+    return graph, PRECISIONS[manifest["precision"]]
+
+
+def read_headers(folder: str) -> tuple[Graph, Precision]:
+    """As `read`, of a program that is only looked at: its arrays are mapped, and neither read nor verified.
+
+    Weights that it holds packed alone have no data in the graph.
+    """
+    text, manifest, arrays = _stored(folder)
+    return _graph(folder, text, arrays), PRECISIONS[manifest["precision"]]
+
+
+def _stored(folder: str) -> tuple[str, dict[str, Any], dict[str, np.ndarray]]:
+    """The graph's text, weights.json, and the arrays of weights.bin by key, mapped."""
     text = _read_text(folder, "graph.ingot")
     manifest = _read_manifest(folder)
     if _digest(text) != manifest.get("graph_sha256"):
@@ -153,20 +180,14 @@ def read(folder: str, weights: WeightStore) -> tuple[Graph, Precision]:
         raise LoadError(f"{path}: wrong size, got {os.path.getsize(path)} bytes, expected {manifest['bytes']}")
     with open(path, "rb") as file:
         blob = np.frombuffer(MappedFile(file.fileno(), path) if manifest["bytes"] else b"", np.uint8)
-    arrays = {key: _slice(path, key, row, blob) for key, row in manifest["arrays"].items()}
-    load()  # before several threads ask for it
-    with ThreadPoolExecutor(weights.threads) as executor:
-        hashes = executor.map(content_hash, arrays.values())  # while this thread reads the text
-        graph = parse(text, {key.partition(" ")[2]: a for key, a in arrays.items() if key.startswith("weight ")})
-        for key, found in zip(arrays, hashes, strict=True):
-            row = manifest["arrays"][key]
-            if row_hash(key, row, found) != row.get("hash"):
-                raise LoadError(f"{path}: {key!r} is damaged, its bytes hash to {found}")
+    return text, manifest, {key: _slice(path, key, row, blob) for key, row in manifest["arrays"].items()}
+
+
+def _graph(folder: str, text: str, arrays: Mapping[str, np.ndarray]) -> Graph:
+    """The graph of a text, with the weights that are stored as they are."""
+    graph = parse(text, {key.partition(" ")[2]: a for key, a in arrays.items() if key.startswith("weight ")})
     _expect_runnable(graph, folder)
-    for key, array in arrays.items():
-        if key.startswith("recipe "):
-            weights.put(key.partition(" ")[2], array)
-    return graph, PRECISIONS[manifest["precision"]]
+    return graph
 
 
 def _expect_runnable(graph: Graph, folder: str) -> None:

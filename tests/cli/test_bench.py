@@ -10,10 +10,13 @@ from test_cli import DIGITS
 
 import ingot
 from ingot.candidates import FAMILIES, Candidates
-from ingot.cli.bench import expect_close
+from ingot.cli.bench import beside, expect_close
 from ingot.cli.demo_language import FOLDER as TINY_LM
 from ingot.dtype import f32
 from ingot.ir import Graph, TensorType
+from ingot.look.flops import flops
+from ingot.lower.cost import Cost
+from ingot.reports import Profile, StepTime, StepTotal
 from ingot.run import probe
 from ingot.run.library import load
 
@@ -53,6 +56,12 @@ def test_every_candidate_computes_the_op(family: str) -> None:
         np.testing.assert_allclose(result, expected, rtol=2e-4, atol=2e-4, err_msg=candidate.kernel)
         results.setdefault(candidate.kernel, set()).add(result.tobytes())
     assert all(len(bits) == 1 for bits in results.values())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_operations_of_nodes_are_those_counted_by_hand(family: str) -> None:
+    graph = FAMILIES[family].graph(SHAPES[family])
+    assert sum(flops(graph, node) for node in graph.nodes) == FLOPS[family]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -108,8 +117,8 @@ def test_bench_of_a_model_as_json(call) -> None:
     times = document["seconds"]
     assert 0 < times["min"] <= times["p50"] <= times["p90"] <= times["p99"]
     assert all(value > 0 for value in (*document["limits"].values(), *document["memory"].values()))
-    kernels = [row["kernel"] for row in json.loads(call("inspect", DIGITS, "--stage", "lowered", "--dim", "batch=3",
-                                                       "--threads", "1", "--json")[1])[0]["steps"]]  # fmt: skip
+    listed = call("list-nodes", DIGITS, "--stage", "plan", "--dim", "batch=3", "--threads", "1", "--json")[1]
+    kernels = [row["op"] for row in json.loads(listed)["nodes"]]
     assert [step["kernel"] for step in document["steps"]] == kernels
     assert all(step["of_limit"] >= 0 for step in document["steps"])
 
@@ -120,6 +129,29 @@ def test_bench_lists_the_slowest_steps_and_sums_up_the_others(call) -> None:
     lines = out.splitlines()
     assert any(re.match(r" *\d+ others ", line) for line in lines)
     assert any("GFLOP/s" in line and "of limit" in line for line in lines)
+    assert lines[-1].startswith("a run takes ")
+
+
+def test_a_run_is_told_apart_from_its_steps() -> None:
+    rest = "15 us in the call that checks and makes arrays"
+    assert beside(24e-6, 9e-6) == f"a run takes 24 us: 9 us in steps, {rest}"
+    each = "each timed with a clock and a barrier after it"
+    assert beside(9e-6, 24e-6) == f"a run takes 9 us; its steps, {each}, 24 us together"
+
+
+def test_what_a_small_step_touches_is_near() -> None:
+    """Operations, weights and activations at 10^9 a second; of these, those that fit are 4 times as quick."""
+    roofline = probe.Roofline(1e9, 1e9, ((1000, 4e9), (50_000, 1e9)))
+    assert roofline.seconds(0, 0, 1000) == 1000 / 4e9
+    assert roofline.seconds(0, 0, 1001) == roofline.seconds(0, 1001, 0) == roofline.seconds(1001, 0, 0) == 1001 / 1e9
+    assert roofline.seconds(0, 0, 1e6) == 1e6 / 1e9 and roofline.arena_bytes == 1e9
+
+
+def test_equal_steps_are_one_kind() -> None:
+    cost = Cost(100, 20, 3)
+    steps = [StepTime("gemm", name, 2, 1000, cost, "1x2x3") for name in "ab"] + [StepTime("add", "c", 1, 500, cost)]
+    totals = Profile(tuple(steps)).totals()
+    assert totals == {"gemm x2 1x2x3": StepTotal(2, 2000, 200, 46), "add x1": StepTotal(1, 500, 100, 23)}
 
 
 def test_bench_without_a_native_program(call) -> None:

@@ -16,8 +16,8 @@ from onnx import TensorProto, helper
 import ingot
 from ingot.cli import commands
 from ingot.cli.terminal import human_bytes, human_time, printable
-from ingot.emit.dot import quoted
 from ingot.files import written
+from ingot.look.drawing import quoted
 
 DATA = Path(str(importlib.resources.files("ingot") / "data"))
 DIGITS = str(DATA / "digits.onnx")
@@ -54,7 +54,8 @@ def test_help_names_every_command(call):
     code, out, _ = call("--help")
     assert code == 0
     names = "run generate chat fit perplexity quantize "
-    names += "explain demo inspect list-nodes ops knobs doctor cache emit-c emit-onnx bench dot"
+    names += "explain demo inspect list-nodes ops knobs doctor cache emit-c emit-onnx bench dot "
+    names += "inspect-node inspect-tensor trace-node validate"
     for name in names.split():
         assert name in commands.commands and name in out
 
@@ -166,6 +167,8 @@ JSON_COMMANDS = [
     ("inspect", DIGITS, "--stage", "lowered", "--dim", "batch=2"),
     ("inspect", DIGITS, "--stage", "plan", "--dim", "batch=2"),
     ("list-nodes", DIGITS),
+    ("dot", DIGITS),
+    ("validate", DIGITS),
     ("bench", DIGITS, "--seconds", "0.05"),
 ]
 
@@ -182,13 +185,13 @@ def test_inspect_prints_a_graph_that_parses(call):
     from ingot.text import dump, parse
 
     graph = ingot.InferenceSession(DIGITS).graph
-    _, out, _ = call("inspect", DIGITS, "--full")
+    _, out, _ = call("inspect", DIGITS, "--stage", "optimized", "--full")
     assert dump(parse(out)) == dump(graph) == out
 
 
 def test_inspect_leaves_long_constants_out(call):
-    _, out, _ = call("inspect", DIGITS)
-    _, full, _ = call("inspect", DIGITS, "--full")
+    _, out, _ = call("inspect", DIGITS, "--stage", "optimized", "--text")
+    _, full, _ = call("inspect", DIGITS, "--stage", "optimized", "--full")
     assert "constant classifier.features.0.weight: f32[16, 1, 3, 3] = ...\n" in out
     assert "constant scalar_tensor_default: f32[] = [1.6e+01]\n" in out
     assert [line.partition(" = ")[0] for line in out.splitlines()] == [
@@ -225,7 +228,9 @@ def test_shells_complete_commands():
 @pytest.mark.parametrize(("columns", "is_cut"), [(None, False), ("60", True)])
 def test_tables_in_a_pipe_are_as_wide_as_columns_say(columns, is_cut):
     env = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    out, _ = process("list-nodes", DIGITS, env=env | ({"COLUMNS": columns} if columns else {})).communicate(timeout=60)
+    out, _ = process(
+        "list-nodes", DIGITS, "--stage", "optimized", env=env | ({"COLUMNS": columns} if columns else {})
+    ).communicate(timeout=60)
     assert (max(map(len, out.splitlines())) <= 60) == is_cut
     assert ("gelu, classifier.features.2.weight, classifier.features.2.bias " in out) != is_cut
 
@@ -249,11 +254,12 @@ def test_warnings_are_one_line(tmp_path):
 
 
 def test_plan_json_is_the_layout(call):
-    _, out, _ = call("inspect", DIGITS, "--stage", "plan", "--dim", "batch=2", "--json")
-    layout = json.loads(out)
-    tensors = [t for t in layout["tensors"] if t["region"].startswith("arena")]
-    assert tensors and max(t["offset"] + t["bytes"] for t in tensors) <= layout["arena_bytes"]
-    assert layout["lower_bound_bytes"] <= layout["arena_bytes"] <= 1.1 * layout["lower_bound_bytes"]
+    _, out, _ = call("inspect", DIGITS, "--stage", "plan", "--dim", "batch=2", "--json", "--full")
+    document = json.loads(out)
+    memory = document["memory"]
+    tensors = [t for t in document["values"] if t.get("region", "").startswith("arena")]
+    assert tensors and max(t["offset"] + t["bytes"] for t in tensors) <= memory["arena_bytes"]
+    assert memory["lower_bound_bytes"] <= memory["arena_bytes"] <= 1.1 * memory["lower_bound_bytes"]
 
 
 def test_demo_knows_its_digits(call):

@@ -327,11 +327,12 @@ def test_fit_finds_the_largest_context(call):
 LOOKS = [
     ("explain", (), "model.norm: rms_norm"),
     ("explain", ("model.embed_tokens",), "model.embed_tokens: gather"),
-    ("list-nodes", (), "model.embed_tokens"),
-    ("inspect", (), "graph llama"),
-    ("inspect", ("--stage", "lowered"), "model.norm"),
+    ("list-nodes", ("--stage", "optimized"), "model.embed_tokens"),
+    ("inspect", ("--stage", "optimized", "--text"), "graph llama"),
+    ("inspect", ("--stage", "lowered", "--text"), "model.norm"),
     ("inspect", ("--stage", "plan"), "arena "),
-    ("dot", (), 'digraph "llama"'),
+    ("inspect", ("--stage", "plan", "--text"), "arena "),
+    ("dot", ("--stage", "optimized"), 'digraph "llama"'),
 ]
 
 
@@ -347,14 +348,19 @@ def test_a_language_model_is_looked_at(command, options, words, call):
 
 def test_looking_reads_no_weight(call, monkeypatch):
     monkeypatch.setattr("ingot.run.store.WeightStore.prepare", None)
-    for command in ("explain", "list-nodes", "inspect", "dot"):
+    for command in ("explain", "list-nodes", "inspect", "dot", "validate"):
         assert call(command, FOLDER)[0] == 0
 
 
-@pytest.mark.parametrize("options", [("--dim", "rows=2"), ("--executor", "interpret"), ("--strict",)])
-def test_options_that_language_models_lack(options, call):
-    code, _, err = call("explain", FOLDER, *options)
+def test_options_that_language_models_lack(call):
+    code, _, err = call("explain", FOLDER, "--dim", "rows=2")
     assert code == 65 and "a language model takes no" in err
+
+
+@pytest.mark.parametrize("options", [("--executor", "interpret"), ("--strict",)])
+def test_options_that_looking_lacks(options, call):
+    code, _, err = call("explain", FOLDER, *options)
+    assert code == 2 and "No such option" in err
 
 
 def test_modes_are_those_of_language_models(call):

@@ -259,7 +259,7 @@ def test_commands(tiny: Path, call, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (code, json.loads(out)["total"]) == (0, fit(TINY_LM).total)
     assert round(json.loads(out)["bits_per_weight"], 2) == 16.01
     code, out, _ = call("inspect", tiny, "--stage", "plan", "--mode", "decode", "--json")
-    assert (code, json.loads(out)["arena_bytes"]) == (0, fit(TINY_LM).modes["decode"].arena)
+    assert (code, json.loads(out)["memory"]["arena_bytes"]) == (0, fit(TINY_LM).modes["decode"].arena)
     code, out, _ = call("fit", tiny)
     assert code == 0 and "16.01 bits per weight, context 512" in out
     monkeypatch.setattr("sys.stdin", io.StringIO("import os\n"))

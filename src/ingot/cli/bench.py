@@ -11,7 +11,7 @@ import numpy as np
 
 from ingot.cli.bench_language import llm
 from ingot.cli.fetch import local
-from ingot.cli.model import Model, as_json, is_language_model, random_feeds, with_model
+from ingot.cli.model import Model, as_json, random_feeds, with_model
 from ingot.cli.terminal import human_bytes, human_time, print_json, print_table, print_text, progress, track
 from ingot.errors import ShapeError
 
@@ -34,6 +34,8 @@ class ModelByDefault(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts `model`, or `llm`, before what is neither a command nor a request for help, and fetches the model."""
+        from ingot.look.model import is_language_model
+
         if args and args[0] not in (*self.commands, "-h", "--help"):
             path = local(args[0], "--yes" in args)
             args = ["llm" if is_language_model(path) else "model", path, *args[1:]]
@@ -61,8 +63,9 @@ def model(model: Model, seconds: float, top: int, as_json: bool) -> None:
 
     Symbolic dims without --dim are 1. GFLOP/s counts the multiply-adds of products, two each; GB/s counts every element
     read or written once. The limit is the larger of two times: the product's at the peak measured on registers, and the
-    bytes' at the speed measured for reading as much memory as the weights, or the arena, take. Steps are timed with a
-    barrier after each, so their sum exceeds a run's time.
+    bytes' at the speed measured for reading as much memory as the weights take, or of the arena as much as the step
+    touches. Convolutions by Winograd's transforms take fewer multiply-adds than are counted, and may exceed it. Steps
+    are timed with a clock and a barrier after each; a run is a call from Python, which checks inputs and makes outputs.
     """
     session = model.open()
     feeds = random_feeds(session, model.dims)
@@ -82,9 +85,15 @@ def model(model: Model, seconds: float, top: int, as_json: bool) -> None:
     times = {"p50": p50, "p90": p90, "p99": p99, "min": min(taken), "first": first}
     steps = None if session.executor == "interpret" or session.program.single is None else profiled(session, feeds, p50)
     if as_json:
-        document = {"runs": len(taken), "threads": session.threads, "isa": session.isa, "seconds": times}
+        document: dict[str, Any] = {
+            "runs": len(taken),
+            "threads": session.threads,
+            "isa": session.isa,
+            "seconds": times,
+        }
         if steps is not None:
             document |= {"memory": memory(session), "limits": limits(steps[1])}
+            document["seconds"]["steps"] = steps[0].microseconds * 1e-6
             document["steps"] = [step.to_json() | {"of_limit": of_limit(step, steps[1])} for step in steps[0].steps]
         print_json(document)
         return
@@ -97,6 +106,18 @@ def model(model: Model, seconds: float, top: int, as_json: bool) -> None:
     print_text(f"  {'memory':<10} " + ", ".join(f"{human_bytes(n)} {what}" for what, n in memory(session).items()))
     print_text(f"  {'limits':<10} {limits_text(steps[1])}")
     print_steps(*steps, top)
+    print_text(beside(p50, steps[0].microseconds * 1e-6))
+
+
+def beside(run: float, steps: float) -> str:
+    """The time of a run beside the sum of its steps, in seconds, and why they differ."""
+    if steps > run:
+        each = "each timed with a clock and a barrier after it"
+        return f"a run takes {human_time(run)}; its steps, {each}, {human_time(steps)} together"
+    rest = human_time(run - steps)
+    return (
+        f"a run takes {human_time(run)}: {human_time(steps)} in steps, {rest} in the call that checks and makes arrays"
+    )
 
 
 def assumed_dims(session: InferenceSession, dims: Mapping[str, int | Limit]) -> list[str]:

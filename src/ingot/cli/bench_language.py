@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,26 +18,10 @@ from ingot.errors import InputError
 if TYPE_CHECKING:
     from ingot.llm import LLM
     from ingot.llm.engine import Engine
-    from ingot.reports import StepTime
+    from ingot.reports import StepTotal
 
 _ROUNDS = 5
 _PROFILED = 3  # runs whose steps are timed
-
-
-@dataclass(slots=True)
-class _Steps:
-    """Equal steps of all layers together."""
-
-    count: int = 0
-    nanoseconds: int = 0
-    flops: int = 0
-    nbytes: int = 0
-
-    def add(self, step: StepTime) -> None:
-        self.count += 1
-        self.nanoseconds += step.nanoseconds
-        self.flops += step.cost.flops
-        self.nbytes += step.bytes_touched
 
 
 @click.command(epilog="Example: ingot bench tiny-lm --prompt 64 --tokens 16")
@@ -76,6 +60,7 @@ def llm(folder: ModelFolder, prompt: int, tokens: int, sequences: int, top: int,
     print_text(f"  decode   {speed['decode']:,.1f} tokens/s, {human_time(decode)} for {sequences} sequence(s)")
     for mode, rows in steps.items():
         print_steps(mode, rows, top)
+    print_text("steps are timed alone: a clock and a barrier after each, as many rows as a run may have")
 
 
 def measured(model: LLM, prompt: int, tokens: int, sequences: int) -> tuple[list[float], list[float]]:
@@ -101,8 +86,8 @@ def measured(model: LLM, prompt: int, tokens: int, sequences: int) -> tuple[list
     return prefills, decodes
 
 
-def profiles(engine: Engine, sequences: int) -> dict[str, dict[str, _Steps]]:
-    """Times by kernel, parts and shape of products: of a prompt's chunk, and of a token of each sequence."""
+def profiles(engine: Engine, sequences: int) -> dict[str, dict[str, StepTotal]]:
+    """Times by kernel, parts and sizes of products: of a prompt's chunk, and of a token of each sequence."""
     from ingot.reports import Profile
 
     found = {}
@@ -112,28 +97,30 @@ def profiles(engine: Engine, sequences: int) -> dict[str, dict[str, _Steps]]:
             chunk = len(mode.inputs["ids"])
             taken = 1 if name == "prefill" else sequences
             sizes = {"rows": chunk, "taken": taken, "sequences": taken}
-            native = mode.native
-            profile = Profile.of(native, native.profile(list(mode.inputs.values()), _PROFILED, sizes))
-            rows: dict[str, _Steps] = {}
-            for step, timed in zip(native.plan.steps, profile.steps, strict=True):
-                shape = "x".join(str(step.fields[axis]) for axis in ("k", "n") if axis in step.fields)
-                rows.setdefault(f"{step.kernel} x{step.parts} {shape}".strip(), _Steps()).add(timed)
-            found[f"{name} of {chunk}"] = rows
+            times = mode.native.profile(list(mode.inputs.values()), _PROFILED, sizes)
+            found[f"{name} of {chunk}"] = Profile.of(mode.native, times).totals()
     return found
 
 
-def print_steps(mode: str, rows: dict[str, _Steps], top: int) -> None:
-    """The kinds of steps that take longest, and the rest as one row."""
+def print_steps(mode: str, rows: dict[str, StepTotal], top: int) -> None:
+    """The kinds of steps that take longest, the rest as one row, and all."""
     ordered = sorted(rows.items(), key=lambda item: -item[1].nanoseconds)
     total = max(1, sum(row.nanoseconds for _, row in ordered))
     shown = [_cells(name, row, total) for name, row in ordered[:top]]
     if rest := [row for _, row in ordered[top:]]:
-        others = _Steps(sum(row.count for row in rest), sum(row.nanoseconds for row in rest))
-        shown.append(_cells(f"{len(rest)} other kinds", others, total))
-    columns = [f"{mode}: kernel, parts, k x n", "steps", "time", "share", "GFLOP/s", "GB/s"]
+        shown.append(_cells(f"{len(rest)} other kinds", _together(rest), total))
+    shown.append(_cells("all", _together([row for _, row in ordered]), total))
+    columns = [f"{mode}: kernel, m x k x n", "steps", "time", "share", "GFLOP/s", "GB/s"]
     print_table(columns, shown, right=columns[1:])
 
 
-def _cells(name: str, row: _Steps, total: int) -> Sequence[str]:
+def _together(rows: Sequence[StepTotal]) -> StepTotal:
+    """Counts and times; rates of different kinds say nothing together."""
+    from ingot.reports import StepTotal
+
+    return StepTotal(sum(row.count for row in rows), sum(row.nanoseconds for row in rows))
+
+
+def _cells(name: str, row: StepTotal, total: int) -> Sequence[str]:
     rates = [f"{amount / max(row.nanoseconds, 1):.1f}" if amount else "" for amount in (row.flops, row.nbytes)]
     return [name, str(row.count), human_time(row.nanoseconds * 1e-9), f"{row.nanoseconds / total:.1%}", *rates]

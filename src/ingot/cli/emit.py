@@ -1,4 +1,4 @@
-"""`ingot emit-c`, `ingot emit-onnx` and `ingot dot`: the program as a file for another tool."""
+"""`ingot emit-c` and `ingot emit-onnx`: the program as a file for another tool."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from ingot.cli.model import Model, mode_option, with_model
+from ingot.cli.model import Model, with_model
 from ingot.cli.terminal import print_text, progress
-from ingot.files import written
 
 
 @click.command("emit-c")
@@ -38,20 +37,4 @@ def emit_onnx(model: Model, output: Path, before_passes: bool) -> None:
         export_onnx(graph, output)
 
 
-@click.command()
-@with_model
-@mode_option
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The file to write; stdout when absent.")
-def dot(model: Model, mode: str | None, output: Path | None) -> None:
-    """Draw MODEL's graph, after the passes, as Graphviz text."""
-    from ingot.emit.dot import draw
-
-    text = draw(model.look(mode).graph)
-    if output is None:
-        print_text(text.rstrip("\n"))
-        return
-    with written(output) as file:
-        file.write(text.encode())
-
-
-COMMANDS = [emit_c, emit_onnx, dot]
+COMMANDS = [emit_c, emit_onnx]

@@ -1,141 +1,178 @@
-"""Commands that look into a model: `ingot explain`, `inspect`, `list-nodes`."""
+"""Commands that look into a model and run nothing: `ingot inspect`, `list-nodes`, `inspect-node` and their like.
+
+Each opens the model once, asks for one document, and prints it as JSON or as text, which is made of the document.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import click
 
-from ingot.cli.gguf import print_gguf
-from ingot.cli.model import Model, as_json, mode_option, with_model
-from ingot.cli.terminal import print_json, print_table, print_text
-from ingot.ir import Graph, Node
+from ingot.cli import look_text
+from ingot.cli.model import Look, with_look
+from ingot.cli.terminal import print_json, print_text, progress
+from ingot.files import written
+from ingot.look.stages import DETAILS, STAGES
 
-if TYPE_CHECKING:
-    from ingot.lower.lowered import Lowered
-    from ingot.reports import PlanReport
+
+def show(document: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]], None]) -> None:
+    """Prints a document."""
+    if as_json:
+        print_json(document)
+    else:
+        text(document)
 
 
 @click.command()
-@with_model
+@with_look(["lowered"], default="lowered")
 @click.argument("node", required=False)
-@mode_option
-@as_json
-def explain(model: Model, node: str | None, mode: str | None, as_json: bool) -> None:
-    """Say which kernel runs each step of MODEL, or, for one NODE, which candidates there were and why not those."""
-    explanation = model.look(mode).explain(node)
+def explain(look: Look, node: str | None, as_json: bool) -> None:
+    """Say which kernel runs each step of MODEL, or, for one NODE, which candidates there were and why not those.
+
+    Names are those after the passes: ingot list-nodes MODEL --stage optimized.
+
+    \b
+    ingot explain digits --dim batch=1
+    ingot explain digits gelu_2 --dim batch=1
+    """
+    from ingot.look.document import head
+
+    model = look.open()
+    with progress(f"compiling {look.path}"):
+        explanation = model.explain(node)
     if as_json:
-        print_json(explanation.to_json())
+        print_json(head(model, look.stage) | explanation.to_json())
     else:
         print_text(str(explanation))
 
 
 @click.command()
-@with_model
+@with_look(STAGES)
 @click.option(
-    "--stage", type=click.Choice(["graph", "lowered", "plan"]), help="Else graph, or of a GGUF file its header."
+    "--text", "form", flag_value="short", help="Print the stage itself instead; of a graph, without long constants."
 )
-@mode_option
-@click.option("--full", is_flag=True, help="Of a graph, long constants, too: text that can be read back.")
-@as_json
-def inspect(model: Model, stage: str | None, mode: str | None, full: bool, as_json: bool) -> None:
-    """Print MODEL at a stage: the graph after the passes, its lowered steps, or where the plan puts every byte.
+@click.option("--full", "form", flag_value="full", help="The same with all; that of a graph can be read back.")
+def inspect(look: Look, form: str | None, as_json: bool) -> None:
+    """Say what MODEL is: inputs, outputs, ops, parameters, operations, memory, and what made it.
 
-    Of a GGUF file without a stage or mode: its metadata, and its tensors by type.
+    \b
+    ingot inspect digits
+    ingot inspect digits --stage plan --dim batch=1
     """
-    from ingot.load.gguf import is_gguf
+    from ingot.look.summary import summary_document
 
-    if stage is None and mode is None and is_gguf(model.path):
-        print_gguf(model.path, as_json)
-        return
-    look = model.look(mode)
-    if stage in (None, "graph"):
-        from ingot.text import dump
-
-        if as_json:
-            print_json(graph_document(look.graph))
-        else:
-            print_text(dump(look.graph, is_short=not full).rstrip("\n"))
-    elif stage == "lowered":
-        lowered = [part.lowered for part in look.programs()]
-        if as_json:
-            print_json([lowered_document(one) for one in lowered])
-        else:
-            print_text("\n".join(str(one).rstrip("\n") for one in lowered))
-    else:
-        from ingot.reports import PlanReport
-
-        report = PlanReport(look.programs())
-        if as_json:
-            print_json(report.to_json())
-        else:
-            print_plan(report)
-
-
-def lowered_document(lowered: Lowered) -> dict[str, Any]:
-    """Steps as JSON: kernel, node, parts, and the tensors read and written."""
-    steps = [
-        {
-            "kernel": step.kernel,
-            "node": step.node,
-            "parts": step.parts,
-            "reads": [view.tensor for view in step.reads],
-            "writes": [view.tensor for view in step.writes],
-        }
-        for step in lowered.steps
-    ]
-    return {"isa": lowered.target.isa, "threads": lowered.target.threads, "mode": lowered.mode, "steps": steps}
-
-
-def print_plan(report: PlanReport) -> None:
-    """The sums, and a row for each tensor of the arena, weights and bindings."""
-    print_text(str(report))
-    document = report.layout()
-    for segment in document.get("segments", [document]):
-        rows = (
-            [t["region"], t["offset"], t["bytes"], _lifetime(t), f"{t['dtype']}{t['shape']}", t["name"]]
-            for t in sorted(segment["tensors"], key=lambda t: (t["region"], t["offset"], t.get("birth", 0)))
-        )
-        print_table(["region", "offset", "bytes", "steps", "type", "name"], rows, right=["offset", "bytes", "steps"])
-
-
-def _lifetime(tensor: dict[str, Any]) -> str:
-    return f"{tensor['birth']}..{tensor['death']}" if "birth" in tensor else ""
+    show(summary_document(look.open(), look.stage, form), as_json, look_text.print_summary)
 
 
 @click.command("list-nodes")
-@with_model
-@mode_option
-@as_json
-def list_nodes(model: Model, mode: str | None, as_json: bool) -> None:
-    """List the nodes of MODEL after the passes."""
-    graph = model.look(mode).graph
-    if as_json:
-        print_json(graph_document(graph)["nodes"])
+@with_look(STAGES)
+@click.option("--op", metavar="PATTERN", help="Only nodes of such an op, or steps of such a kernel.")
+@click.option("--name", metavar="PATTERN", help="Only nodes with such a name; without * or ?, a part of one.")
+def list_nodes(look: Look, op: str | None, name: str | None, as_json: bool) -> None:
+    """List the nodes of MODEL, or those of an op or name.
+
+    \b
+    ingot list-nodes digits --op 'conv*'
+    ingot list-nodes tiny-lm --name layers.0. --stage optimized
+    """
+    from ingot.look.nodes import list_document
+
+    show(list_document(look.open(), look.stage, op, name), as_json, look_text.print_nodes)
+
+
+@click.command("inspect-node")
+@with_look(STAGES)
+@click.argument("name")
+def inspect_node(look: Look, name: str, as_json: bool) -> None:
+    """Say all of the node of MODEL that makes NAME: attributes, shapes, what makes and reads them, what it became.
+
+    \b
+    ingot inspect-node digits conv2d
+    ingot inspect-node digits gelu --stage optimized --dim batch=1
+    """
+    from ingot.look.nodes import node_document
+
+    show(node_document(look.open(), look.stage, name), as_json, look_text.print_node)
+
+
+@click.command("inspect-tensor")
+@with_look(STAGES)
+@click.argument("name")
+@click.option("--first", type=click.IntRange(0, 10_000), default=8, show_default=True, help="Elements to show.")
+def inspect_tensor(look: Look, name: str, first: int, as_json: bool) -> None:
+    """Say all of the tensor NAME of MODEL: type, who makes and reads it, and of a weight, its numbers.
+
+    What is made of weights alone, such as decoded blocks, is computed.
+
+    \b
+    ingot inspect-tensor digits classifier.features.2.weight
+    ingot inspect-tensor tiny-lm model.norm.weight --first 4
+    """
+    from ingot.look.tensors import tensor_document
+
+    show(tensor_document(look.open(), look.stage, name, first), as_json, look_text.print_tensor)
+
+
+@click.command("trace-node")
+@with_look(STAGES)
+@click.argument("name")
+@click.option("--up", type=click.IntRange(0), default=2, show_default=True, help="Steps to go towards the inputs.")
+@click.option("--down", type=click.IntRange(0), default=2, show_default=True, help="Steps to go towards the outputs.")
+def trace_node(look: Look, name: str, up: int, down: int, as_json: bool) -> None:
+    """List the nodes of MODEL around the one that makes NAME, or those that read the input or weight NAME.
+
+    \b
+    ingot trace-node digits linear --up 3 --down 1
+    """
+    from ingot.look.nodes import trace_document
+
+    show(trace_document(look.open(), look.stage, name, up, down), as_json, look_text.print_trace)
+
+
+@click.command()
+@with_look(STAGES)
+@click.option(
+    "--detail", type=click.Choice(DETAILS), default="full", show_default=True, help="Of nodes, layers or ops."
+)
+@click.option("--depth", type=click.IntRange(1), default=3, show_default=True, help="Parts of a layer's path.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The file to write; stdout when absent.")
+def dot(look: Look, detail: str, depth: int, output: Path | None, as_json: bool) -> None:
+    """Draw MODEL as Graphviz text: a box for each node, each layer, or each op.
+
+    \b
+    ingot dot digits -o digits.dot
+    ingot dot tiny-lm --detail layers --depth 3
+    """
+    from ingot.look.drawing import dot_document
+
+    document = dot_document(look.open(), look.stage, detail, depth)
+    if output is None:
+        show(document, as_json, lambda document: print_text(document["dot"].rstrip("\n")))
         return
-    rows = ([", ".join(n.outputs), n.op.name, ", ".join(map(str, n.operands)), types_of(graph, n)] for n in graph.nodes)
-    print_table(["node", "op", "operands", "type"], rows)
+    with written(output) as file:
+        file.write(document["dot"].encode())
 
 
-def types_of(graph: Graph, node: Node) -> str:
-    """The types of what a node makes."""
-    return ", ".join(str(graph.values[output].type) for output in node.outputs)
+@click.command()
+@with_look(STAGES, default="plan")
+def validate(look: Look, as_json: bool) -> None:
+    """Say everything that would stop MODEL, on each executor, without running it; dims without a value are 1.
+
+    The exit code is 0 where a session runs it.
+
+    \b
+    ingot validate digits
+    """
+    from ingot.look.check import validate_document
+
+    with progress(f"checking {look.path}"):
+        document = validate_document(look.path, look.stage, **look.options)
+    show(document, as_json, look_text.print_validation)
+    if document["exit_code"]:
+        raise click.exceptions.Exit(document["exit_code"])
 
 
-def graph_document(graph: Graph) -> dict[str, Any]:
-    """A graph as JSON: values by name, nodes in order; no data of weights."""
-    values = {n: {"kind": v.kind, "type": str(v.type)} for n, v in graph.values.items() if v.producer is None}
-    nodes = [
-        {
-            "op": node.op.name,
-            "operands": node.operands,
-            "outputs": node.outputs,
-            "attributes": node.attributes,
-            "type": types_of(graph, node),
-        }
-        for node in graph.nodes
-    ]
-    return {"name": graph.name, "inputs": graph.inputs, "outputs": graph.outputs, "values": values, "nodes": nodes}
-
-
-COMMANDS = [explain, inspect, list_nodes]
+COMMANDS = [explain, inspect, list_nodes, inspect_node, inspect_tensor, trace_node, dot, validate]

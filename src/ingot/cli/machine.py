@@ -46,7 +46,7 @@ def doctor(as_json: bool) -> None:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": cpu_name(),
-        "memory": human_bytes(memory_bytes()),
+        "memory": memory_bytes(),
         "threads": threads(),
         "threads_why": reason_for_threads(),
     }
@@ -64,7 +64,8 @@ def doctor(as_json: bool) -> None:
         print_json(facts)
     else:
         for name, value in facts.items():
-            print_text(f"{name.replace('_', ' '):<12} {shown(value)}")
+            words = human_bytes(value) if name == "memory" and isinstance(value, int) else shown(value)
+            print_text(f"{name.replace('_', ' '):<12} {words}")
     if trouble is not None:
         raise trouble
 

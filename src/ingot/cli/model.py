@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,30 +19,10 @@ from ingot.errors import InputError
 from ingot.precision import PRECISIONS
 
 if TYPE_CHECKING:
-    from ingot.compile import CompiledSegment
-    from ingot.ir import Graph
-    from ingot.reports import Explanation
-    from ingot.run.native import NativeProgram
+    from ingot.look.model import LookedAt
     from ingot.session import InferenceSession
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-
-
-@dataclass(frozen=True)
-class Look:
-    """A model to be looked at: its graph after the passes, its programs, and why each kernel is used.
-
-    Programs, and reasons, raise InputError where dims have no values.
-    """
-
-    graph: Graph
-    programs: Callable[[], Sequence[CompiledSegment | NativeProgram]]
-    explain: Callable[[str | None], Explanation]
-
-
-mode_option = click.option(
-    "--mode", type=click.Choice(["prefill", "decode"]), help="The program of a language model; else prefill."
-)
 
 
 @dataclass(frozen=True)
@@ -56,25 +35,6 @@ class Model:
     strict: bool
     dims: dict[str, int | Limit]
     precision: str | None
-
-    def look(self, mode: str | None) -> Look:
-        """What there is to see: of a language model, of one of its modes, "prefill" unless it is named.
-
-        Raises what opening does, and InputError for a mode of another model and for options that language models lack.
-        """
-        if not is_language_model(self.path):
-            if mode is not None:
-                raise InputError(f"{self.path}: no modes, got {mode}, expected a language model")
-            session = self.open()
-            return Look(session.graph, lambda: session.program.native, session.explain)
-        if self.dims or self.executor != "native" or self.strict:
-            raise InputError(f"{self.path}: a language model takes no --dim, --executor or --strict")
-        from ingot.llm.compiled import compiled
-        from ingot.reports import Explanation
-
-        with progress(f"compiling {self.path}"):
-            segment = compiled(self.path, mode or "prefill", precision=self.precision, threads=self.threads)
-        return Look(segment.graph, lambda: [segment], lambda node: Explanation.of([segment], [], node=node))
 
     def open(self, **options: Any) -> InferenceSession:
         """A session on the model, compiled anew: a cached program has no weights but packed ones.
@@ -90,18 +50,31 @@ class Model:
             return InferenceSession(self.path, **options)
 
 
+@dataclass(frozen=True)
+class Look:
+    """A model to be looked at, and the stage to see."""
+
+    path: str
+    stage: str
+    options: dict[str, Any]
+
+    def open(self) -> LookedAt:
+        """The model. Raises what `LookedAt` does."""
+        from ingot.look.model import LookedAt
+
+        with progress(f"reading {self.path}"):
+            return LookedAt(self.path, **self.options)
+
+
 _PRECISION = "What products are computed in; else as a program was saved, a language model is stored, or f32."
 
 
 def with_model(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command its MODEL argument and options; it receives them as one `Model`."""
 
-    @with_path("model")
-    @click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads of a run; 0: from the machine.")
+    @_with_options
     @click.option("--executor", type=click.Choice(["native", "interpret"]), default="native", show_default=True)
     @click.option("--strict", is_flag=True, help="An op without a kernel is an error, not a slow step.")
-    @click.option("--dim", "dims", multiple=True, metavar="NAME=[..]N", help="A symbolic dim's value, or ..limit.")
-    @click.option("--precision", type=click.Choice(list(PRECISIONS)), help=_PRECISION)
     @functools.wraps(command)
     def opened(
         model: str, threads: int, executor: str, strict: bool, dims: tuple[str, ...], precision: str | None,
@@ -112,22 +85,56 @@ def with_model(command: Callable[..., None]) -> Callable[..., None]:
     return opened
 
 
+def with_look(stages: Sequence[str], default: str = "graph") -> Callable[..., Any]:
+    """Gives a command its MODEL argument and the options of looking; it receives them as one `Look`.
+
+    stages: those that it may be asked for; of a single one it is not asked.
+    """
+    is_asked = len(stages) > 1
+    language = "; with --mode, optimized" if default == "graph" else ""
+    stage_option = click.option(
+        "--stage", type=click.Choice(stages),
+        help=f"As loaded, after the passes, as kernels, or with places.  [default: {default}{language}]",
+    )  # fmt: skip
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @_with_options
+        @click.option("--mode", type=click.Choice(["prefill", "decode"]), help="Of a language model; else prefill.")
+        @as_json
+        @functools.wraps(command)
+        def opened(
+            model: str, threads: int, dims: tuple[str, ...], precision: str | None, mode: str | None,
+            stage: str | None = None, **options: Any,
+        ) -> None:  # fmt: skip
+            given = {"dims": dict(map(_dim, dims)), "precision": precision, "threads": threads, "mode": mode}
+            shown = stage or ("optimized" if mode is not None and default == "graph" else default)
+            command(Look(model, shown, given), **options)
+
+        return stage_option(opened) if is_asked else opened
+
+    return decorate
+
+
+def _with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The MODEL argument, and the options of all that open one."""
+    for decorated in (
+        click.option("--precision", type=click.Choice(list(PRECISIONS)), help=_PRECISION),
+        click.option("--dim", "dims", multiple=True, metavar="NAME=[..]N", help="A symbolic dim's value, or ..limit."),
+        click.option(
+            "--threads", type=click.IntRange(0, 256), default=0, help="Threads of a run; 0: from the machine."
+        ),
+        with_path("model"),
+    ):
+        command = decorated(command)
+    return command
+
+
 def _dim(text: str) -> tuple[str, int | Limit]:
     name, separator, value = text.partition("=")
     number = value.removeprefix("..")
     if not separator or not name or not number.isdecimal() or (number != value and not int(number)):
         raise click.BadParameter(f"got {text!r}, expected NAME=N or NAME=..N", param_hint="--dim")
     return name, int(value) if number == value else at_most(int(number))
-
-
-def is_language_model(path: str) -> bool:
-    """Whether a path is that of a decoder: a GGUF file, or a folder of one. Raises LoadError, UnsupportedError."""
-    from ingot.load.gguf import is_gguf
-    from ingot.load.hf import kind_of, read_folder
-
-    if os.path.isfile(os.path.join(path, "config.json")):
-        return kind_of(read_folder(path)) == "decoder"
-    return is_gguf(path)
 
 
 def read_array(path: str) -> np.ndarray:

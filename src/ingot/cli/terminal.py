@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _PICTURE_COLUMNS = 100  # of what is drawn into a pipe
 _TABLE_COLUMNS = 1 << 16  # of a table there, which nothing folds
+_LEAST_COLUMNS = 20  # of facts behind labels
 
 
 def printable(text: str) -> str:
@@ -66,6 +68,33 @@ def print_table(
     for row in rows:
         table.add_row(*(printable(str(cell)) for cell in row))
     console(_TABLE_COLUMNS).print(table)
+
+
+def print_facts(rows: Sequence[tuple[str, str]]) -> None:
+    """Labels, and what is said of each behind them, folded there where a terminal, or COLUMNS, is narrower.
+
+    A row without a label goes on with the one above.
+    """
+    width = max((len(label) for label, _ in rows), default=0)
+    for label, text in rows:
+        for number, line in enumerate(_folded(text, width + 4)):
+            print_text(f"  {label if number == 0 else '':<{width}}  {line}".rstrip())
+
+
+def print_folded(text: str, indent: int) -> None:
+    """Text that is folded where a terminal, or COLUMNS, is narrower; every line but the first is indented further."""
+    for number, line in enumerate(_folded(text, indent + 4)):
+        print_text(" " * (indent + 4 * (number > 0)) + line)
+
+
+def fits(width: int) -> bool:
+    """Whether so many columns are there for a table."""
+    return width <= console(_TABLE_COLUMNS).width
+
+
+def _folded(text: str, indent: int) -> list[str]:
+    columns = max(console(_TABLE_COLUMNS).width - indent, _LEAST_COLUMNS)
+    return textwrap.wrap(printable(text), columns, break_on_hyphens=False) or [""]
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from ingot import abi
-from ingot.compile import compile_mode
+from ingot.compile import Compiled, compile_mode
 from ingot.config import debug
 from ingot.dim import given
 from ingot.dtype import NARROW
@@ -62,19 +62,27 @@ def emit(graph: Graph, weights: WeightSource, folder: str | os.PathLike[str]) ->
     if graph.symbols:
         raise InputError(f"emit: dims have no values, got none, expected {given(graph.symbols)}")
     if graph.states:
-        raise UnsupportedError(f"emit: the model keeps state, got {', '.join(graph.states)}, expected none")
-    target = Target("scalar", threads=1)  # kernels and places depend on no instruction set
-    compiled = compile_mode(graph, target)
-    if compiled.fallback:
-        missing = ", ".join(compiled.fallback)
-        raise UnsupportedError(f"emit: no kernel, got {missing}, expected one for each node")
-    if compiled.external:
-        named = ", ".join(choice.candidates[-1][0] for choice in compiled.external)
-        raise UnsupportedError(f"emit: kernels of shared libraries, got {named}, expected Ingot's own")
-    if compiled.choosing:
-        named = ", ".join(compiled.choosing)
-        raise UnsupportedError(f"emit: a run chooses between programs, got {named}, expected one program")
+        raise UnsupportedError(refusals(graph, None)[0])
+    compiled = compile_mode(graph, Target("scalar", threads=1))  # kernels and places depend on no instruction set
+    if refused := refusals(graph, compiled):
+        raise UnsupportedError(refused[0])
     return _write(*compiled.native, weights, os.fspath(folder))
+
+
+def refusals(graph: Graph, compiled: Compiled | None) -> list[str]:
+    """Why a graph cannot be emitted; with its program, all reasons."""
+    found = []
+    if graph.states:
+        found.append(f"emit: the model keeps state, got {', '.join(graph.states)}, expected none")
+    if compiled is not None and compiled.fallback:
+        found.append(f"emit: no kernel, got {', '.join(compiled.fallback)}, expected one for each node")
+    if compiled is not None and compiled.external:
+        named = ", ".join(choice.candidates[-1][0] for choice in compiled.external)
+        found.append(f"emit: kernels of shared libraries, got {named}, expected Ingot's own")
+    if compiled is not None and compiled.choosing:
+        named = ", ".join(compiled.choosing)
+        found.append(f"emit: a run chooses between programs, got {named}, expected one program")
+    return found
 
 
 def _write(lowered: Lowered, planned: Plan, weights: WeightSource, folder: str) -> list[str]:

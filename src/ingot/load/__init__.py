@@ -49,10 +49,15 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model, and the identities of the files that it was read from, by location, where the format tells."""
+    """A model, and the identities of the files that it was read from, by location, where the format tells.
+
+    facts: what the model says of itself, as plain data. absent: why data of weights cannot be had, by name.
+    """
 
     graph: Graph | Deferred
     files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
 
 
 def is_onnx_file(source: Any) -> bool:
@@ -85,6 +90,13 @@ def load_model(source: Any, example_inputs: tuple[Any, ...] | None = None) -> Lo
     raise KindError(f"source: cannot be read, got {_described(source)}, expected a path, bytes or a module")
 
 
+def load_headers(path: str) -> Loaded:
+    """As `load_model`, of a path to a model that is only looked at: no large weight is read, and of ONNX, external data
+    that cannot be had is noted as absent.
+    """
+    return _load_path(path, is_looked_at=True)
+
+
 def _described(source: Any) -> str:
     """What a source is that is none, and what to write in its place, where that can be told."""
     kind = type(source)
@@ -100,7 +112,7 @@ def _described(source: Any) -> str:
     return name
 
 
-def _load_path(path: str) -> Loaded:
+def _load_path(path: str, is_looked_at: bool = False) -> Loaded:
     from ingot.load.gguf import is_gguf
     from ingot.load.hub import located
 
@@ -112,11 +124,12 @@ def _load_path(path: str) -> Loaded:
     if is_gguf(path):
         raise InputError(f"{path}: a language model keeps state between runs, got a GGUF file; use ingot.LLM")
     if path.endswith(".pt2"):
-        from ingot.load.aten import load_pt2
+        from ingot.load.aten import load_pt2, read_facts
 
-        return Loaded(load_pt2(path))
+        graph = load_pt2(path, is_mapped=is_looked_at)
+        return Loaded(graph, facts=read_facts(path) if is_looked_at else {})
     try:
-        return _load_onnx(path)
+        return _load_onnx(path, is_looked_at)
     except LoadError as error:
         suffix = os.path.splitext(path)[1].lower()
         if suffix not in _NO_MODELS:
@@ -135,14 +148,16 @@ def _close_to(path: str) -> str:
     return f", expected perhaps {os.path.join(folder, close[0])!r}" if close else ""
 
 
-def _load_onnx(source: str | bytes) -> Loaded:
+def _load_onnx(source: str | bytes, is_looked_at: bool = False) -> Loaded:
     from ingot.load.onnx import interface_of, load_parsed, parse_model
 
-    parsed = parse_model(source)
+    parsed = parse_model(source, may_lack_data=is_looked_at)
+    graph: Graph | Deferred
     try:
-        return Loaded(load_parsed(parsed), parsed.files)
+        graph = load_parsed(parsed)
     except UnboundError:
-        return Loaded(Deferred(*interface_of(parsed), partial(load_parsed, parsed)), parsed.files)
+        graph = Deferred(*interface_of(parsed), partial(load_parsed, parsed))
+    return Loaded(graph, parsed.files, parsed.facts, parsed.absent)
 
 
 def _load_encoder(folder: str) -> Graph:

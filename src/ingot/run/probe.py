@@ -12,9 +12,10 @@ from ingot.run.store import allocate
 
 LANES = abi.constant("INGOT_PROBE_LANES")
 GRAIN_BYTES = 4 * abi.constant("INGOT_PROBE_GRAIN")
-SECONDS = 0.02  # of one measurement; the best of ROUNDS counts, so that a neighbour spoils it least
-ROUNDS = 7
+SECONDS = 0.0005  # of one round; the best of ROUNDS counts: some lie between the turns that neighbours get
+ROUNDS = 200
 LEAST_BYTES, MOST_BYTES = 16 << 10, 256 << 20  # below: loops would be measured; above: memory like any other
+_SHIFTS = (0, 2, 5, 8)  # sizes of parts of the arena, as multiples of the least: those of caches and between
 CALL_BYTES = 1 << 20  # so much is read in a call at least, lest the call be measured
 
 
@@ -75,20 +76,30 @@ def bytes_per_second(isa: str, threads: int, nbytes: int) -> float:
 class Roofline:
     """The speed of light for a program: operations a second, and bytes a second of its weights and of the rest.
 
-    Weights are read once a run and come from wherever all of them fit; activations live in the arena.
+    Weights are read once a run and come from wherever all of them fit. Activations live in the arena, of which a step
+    touches a part that may lie nearer: their speed is known for several sizes, `arena` (bytes, bytes a second), up to
+    that of the arena.
     """
 
     flops: float
     weight_bytes: float
-    arena_bytes: float
+    arena: tuple[tuple[int, float], ...]
 
     @staticmethod
     def measure(isa: str, threads: int, weight_bytes: int, arena_bytes: int) -> Roofline:
         """Measured here and now, with memory of a program's sizes, in about a second."""
-        sizes = (max(LEAST_BYTES * threads, min(nbytes, MOST_BYTES)) for nbytes in (weight_bytes, arena_bytes))
-        weights, arena = (bytes_per_second(isa, threads, nbytes) for nbytes in sizes)
-        return Roofline(2 * fma_per_second(isa, threads), weights, arena)
+        least = LEAST_BYTES * threads
+        weights, arena = (max(least, min(nbytes, MOST_BYTES)) for nbytes in (weight_bytes, arena_bytes))
+        sizes = sorted({*(least << shift for shift in _SHIFTS if least << shift < arena), arena})
+        speeds = tuple((nbytes, bytes_per_second(isa, threads, nbytes)) for nbytes in sizes)
+        return Roofline(2 * fma_per_second(isa, threads), bytes_per_second(isa, threads, weights), speeds)
+
+    @property
+    def arena_bytes(self) -> float:
+        """Bytes a second of all of the arena."""
+        return self.arena[-1][1]
 
     def seconds(self, flops: float, weight_bytes: float, other_bytes: float) -> float:
         """The least time that so much work can take."""
-        return max(flops / self.flops, weight_bytes / self.weight_bytes + other_bytes / self.arena_bytes)
+        speed = next((speed for nbytes, speed in self.arena if other_bytes <= nbytes), self.arena_bytes)
+        return max(flops / self.flops, weight_bytes / self.weight_bytes + other_bytes / speed)

@@ -7,22 +7,28 @@ are not read. Torch's own loader unpickles and links what it finds there.
 from __future__ import annotations
 
 import math
+import os
+import struct
 import sys
 import warnings
 import zipfile
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
+import numpy as np
 import torch
 from torch._export.serde import schema
 from torch._export.serde.serialize import ExportedProgramDeserializer, deserialize_scalar_type
 
 from ingot.errors import LimitError, LoadError, UnsupportedError
+from ingot.files import MappedFile
 from ingot.load.aten.serialized import read_payloads, read_program
-from ingot.load.hf.strict_json import shown
+from ingot.load.hf.strict_json import parse_object, shown
 
 # Elements of a tensor may lie in the same memory (stride 0) and are spread out later; this bounds what comes of it.
 OVERLAPPING_BYTES_MAX = 64 << 20
+LEAST_MAPPED_BYTES = 1 << 16  # of a tensor that is mapped where that is asked for
+_HEADER_MAGIC, _HEADER_BYTES = b"PK\3\4", 30  # of a record in a zip file
 # What torch raises on a program that contradicts itself; the last is its verifier's, which has no type above it.
 CONTRADICTION = (
     RuntimeError, ValueError, TypeError, LookupError, AssertionError, AttributeError, ArithmeticError,
@@ -30,14 +36,16 @@ CONTRADICTION = (
 )  # fmt: skip
 
 
-def read_archive(file: IO[bytes], where: str) -> torch.export.ExportedProgram:
+def read_archive(file: IO[bytes], where: str, *, is_mapped: bool = False) -> torch.export.ExportedProgram:
     """The program that `torch.export.save` wrote to `file`; its tensors are CPU memory of their own.
+
+    is_mapped: large ones lie in the file, and are read, unverified, where something reads them.
 
     Raises LoadError for any other file, LimitError for sizes that the file cannot hold, UnsupportedError for what only
     Python could read: tensors of classes of their own, custom objects, ops that are not ATen's.
     """
     try:
-        archive = Archive(file, where)
+        archive = Archive(file, where, is_mapped)
         program = read_program(archive.read("models/model.json"), f"{where}: model.json")
         weights = dict(_tensors(archive, "weights"))
         constants = dict(_tensors(archive, "constants"))
@@ -48,12 +56,26 @@ def read_archive(file: IO[bytes], where: str) -> torch.export.ExportedProgram:
         raise LoadError(f"{where}: not an exported program, got {str(error)[:200]!r}") from error
 
 
+def read_facts(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What an exported program says of itself: the torch that wrote it, and the version of its schema.
+
+    Raises as `read_archive` does, of the file alone.
+    """
+    where = os.fspath(path)
+    with open(path, "rb") as file:
+        said = parse_object(Archive(file, where).read("models/model.json"), f"{where}: model.json")
+    schema = said["schema_version"]
+    facts = {"producer": f"torch {said.get('torch_version', '')}".strip()}
+    return facts | {"schema": f"{schema['major']}.{schema['minor']}", "opsets": said["opset_version"]}
+
+
 class Archive:
     """The records of a zip file that are stored as they are, so that no record is larger than the file."""
 
-    def __init__(self, file: IO[bytes], where: str):
+    def __init__(self, file: IO[bytes], where: str, is_mapped: bool = False):
         self.where = where
         self._zip = zipfile.ZipFile(file)
+        self._mapped = MappedFile(file.fileno(), where) if is_mapped else None
         entries = self._zip.infolist()
         root = entries[0].filename.partition("/")[0] if entries else ""
         self._entries = {entry.filename.removeprefix(f"{root}/"): entry for entry in entries}
@@ -87,6 +109,8 @@ class Archive:
         size = self.size(name)
         if size % dtype.itemsize:
             raise LoadError(f"{self.where}: {shown(name)} has {size} bytes, expected elements of {dtype.itemsize}")
+        if self._mapped is not None and size > LEAST_MAPPED_BYTES:
+            return self._view(self._mapped, self._entries[name]).view(dtype)
         content = torch.empty(size, dtype=torch.uint8)
         if size:
             with self._zip.open(self._entries[name]) as record:
@@ -94,6 +118,18 @@ class Archive:
                 if read != size or record.read(1):
                     raise LoadError(f"{self.where}: {shown(name)} is cut short")
         return content.view(dtype)
+
+    def _view(self, mapped: MappedFile, entry: zipfile.ZipInfo) -> torch.Tensor:
+        """The bytes of a stored record where they lie, behind a header of its own: 30 bytes, a name and a field."""
+        at = entry.header_offset
+        if not 0 <= at <= len(mapped) - _HEADER_BYTES or mapped[at : at + len(_HEADER_MAGIC)] != _HEADER_MAGIC:
+            raise LoadError(f"{self.where}: {shown(entry.filename)} has no header")
+        begin = at + _HEADER_BYTES + sum(struct.unpack_from("<HH", mapped, at + _HEADER_BYTES - 4))
+        if begin + entry.file_size > len(mapped):
+            raise LoadError(f"{self.where}: {shown(entry.filename)} is cut short")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # nothing writes to what is only looked at
+            return torch.from_numpy(np.frombuffer(mapped, np.uint8, entry.file_size, begin))
 
 
 def _tensors(archive: Archive, kind: str) -> Iterator[tuple[str, torch.Tensor]]:

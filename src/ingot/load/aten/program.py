@@ -87,14 +87,14 @@ def load_module(module: torch.nn.Module, example_inputs: tuple | dict[str, Any],
     return load_exported(program, dim_names(program, (*args, *kwargs.values()), dynamic_shapes))
 
 
-def load_pt2(path: str | os.PathLike) -> Graph:
-    """The graph of a saved ExportedProgram; nothing in the file is run.
+def load_pt2(path: str | os.PathLike, *, is_mapped: bool = False) -> Graph:
+    """The graph of a saved ExportedProgram; nothing in the file is run. is_mapped: see `read_archive`.
 
     Raises what `read_archive` raises, LoadError for a graph that contradicts itself too, and OSError when the file
     cannot be opened.
     """
     with open(path, "rb") as file:
-        program = read_archive(file, os.fspath(path))
+        program = read_archive(file, os.fspath(path), is_mapped=is_mapped)
     try:
         return load_exported(program)
     except CONTRADICTION as error:

@@ -155,6 +155,12 @@ class OnnxBuilder(Builder):
         self.facts.totals.stored_bytes += data.nbytes
         return self._stored(data, hint)
 
+    def without_data(self, type: TensorType, hint: str) -> str:
+        """An initializer of which only the type is known."""
+        weight = self.graph.add_weight(self.graph.fresh(hint), None, type)
+        self.facts.constants.add(weight)
+        return weight
+
     def _stored(self, data: np.ndarray, hint: str) -> str:
         kind = data.dtype.kind if data.dtype.kind in "iub" else "f"
         held = data.dtype == object or self.facts.nested  # what holds weights has bytes alone

@@ -29,7 +29,7 @@ from ingot.load.onnx.registry import DESCRIBED, REFUSED, find_rule, foreign_name
 from ingot.load.onnx.signature import check_call, signature_of
 from ingot.load.onnx.symbols import Symbols
 from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
-from ingot.load.onnx.tensors import UNNAMED, array_of, count_elements, declared_type, dtype_of
+from ingot.load.onnx.tensors import UNNAMED, array_of, count_elements, declared_type, dtype_of, type_of
 from ingot.ops.custom import find_onnx
 
 MAX_DEPTH = 32  # of functions and subgraphs in one another
@@ -163,7 +163,11 @@ class _Loader:
                 frame.values[value] = _capture(found, frame, frame.outer.facts) if isinstance(found, str) else found
             else:
                 assert value.const_value is not None, value.name
-                frame.values[value] = OnnxBuilder(frame.facts, name).literal(array_of(value.const_value, name), name)
+                build = OnnxBuilder(frame.facts, name)
+                if isinstance(value.const_value, onnx_ir.ExternalTensor):  # its data is absent
+                    frame.values[value] = build.without_data(type_of(value.const_value, name), name)
+                else:
+                    frame.values[value] = build.literal(array_of(value.const_value, name), name)
         return frame.values[value]
 
     def walk(self, graph: onnx_ir.Graph | onnx_ir.Function, frame: _Frame) -> None:

@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import onnx
 import onnx_ir
@@ -38,17 +39,32 @@ class Parsed:
     """A model that passed the checks; `opset` is that of the default domain.
 
     files: those that were read, by location, "" for the model file itself; see `ingot.files.identity`. file: the
-    path that the model came from, "" of bytes.
+    path that the model came from, "" of bytes. absent: why data of initializers cannot be had, by name.
     """
 
     model: onnx_ir.Model
     opset: int
     files: dict[str, tuple[int, ...]]
     file: str
+    absent: dict[str, str]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the model says of itself, as plain data."""
+        model = self.model
+        opsets = {domain or "ai.onnx": version for domain, version in model.opset_imports.items()}
+        said = {
+            "producer": " ".join(filter(None, (model.producer_name, model.producer_version))),
+            "ir_version": model.ir_version, "opsets": opsets or {"ai.onnx": self.opset}, "domain": model.domain,
+            "model_version": model.model_version, "doc": model.doc_string, "metadata": dict(model.metadata_props),
+        }  # fmt: skip
+        return {key: value for key, value in said.items() if value}
 
 
-def parse_model(source: str | os.PathLike | bytes) -> Parsed:
+def parse_model(source: str | os.PathLike | bytes, *, may_lack_data: bool = False) -> Parsed:
     """Reads and checks a model. External data is mapped, and only looked for beside a model that came as a path.
+
+    may_lack_data: external data of the graph's initializers that cannot be had stops nothing, but is noted.
 
     Raises MissingFileError for a path that does not exist, LoadError for malformed content, LimitError for sizes
     beyond the documented limits, UnsupportedError for well-formed content that Ingot does not implement.
@@ -65,11 +81,12 @@ def parse_model(source: str | os.PathLike | bytes) -> Parsed:
         cause = error.__cause__ or error
         raise LoadError(f"{where}: malformed, {type(cause).__name__}: {str(cause)[:200]}") from error
     _view_weights(model.graph, content, weights)
-    maps = _read_weights(model, folder)
+    absent: dict[str, str] | None = {} if may_lack_data else None
+    maps = _read_weights(model, folder, absent)
     if isinstance(content.obj, MappedFile):
         maps[""] = content.obj
     files = {location: mapped.identity for location, mapped in maps.items() if isinstance(mapped, MappedFile)}
-    return Parsed(model, opset, files, "" if isinstance(source, bytes) else os.fspath(source))
+    return Parsed(model, opset, files, "" if isinstance(source, bytes) else os.fspath(source), absent or {})
 
 
 def read_header(source: str | os.PathLike | bytes) -> onnx.ModelProto:
@@ -326,10 +343,13 @@ def _view_weights(graph: onnx_ir.Graph, content: memoryview, offsets: dict[str, 
         graph.initializers[name].const_value = view_of(tensor, content, offset)
 
 
-def _read_weights(model: onnx_ir.Model, folder: str | None) -> dict[str, MappedFile | bytes]:
+def _read_weights(
+    model: onnx_ir.Model, folder: str | None, absent: dict[str, str] | None
+) -> dict[str, MappedFile | bytes]:
     """Gives every initializer its array: external data is mapped, a large raw one read and its length compared.
 
-    Returns the mapped files by location.
+    Returns the mapped files by location. absent: takes why data of the graph's own initializers cannot be had, which
+    then stay as they are; None for an error instead.
     """
     maps: dict[str, MappedFile | bytes] = {}
     graphs = [model.graph, *model.graph.subgraphs()]
@@ -345,8 +365,15 @@ def _read_weights(model: onnx_ir.Model, folder: str | None) -> dict[str, MappedF
                 value.const_value = onnx_ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=value.name)
             except ValueError as error:
                 raise LoadError(f"{where}: raw_data has a wrong length for {tensor.dtype}{tensor.shape}") from error
-        elif folder is None:
-            raise LoadError(f"{where}: its data is in {str(tensor.location)!r}, but a model from bytes has no folder")
-        else:
+            continue
+        try:
+            if folder is None:
+                raise LoadError(
+                    f"{where}: its data is in {str(tensor.location)!r}, but a model from bytes has no folder"
+                )
             value.const_value = map_external(tensor, folder, maps, where)
+        except LoadError as error:
+            if absent is None or value.graph is not model.graph:
+                raise
+            absent[value.name or ""] = str(error)
     return maps

@@ -95,6 +95,11 @@ def array_of(tensor: Any, where: str) -> np.ndarray:
     return texts
 
 
+def type_of(tensor: onnx_ir.TensorProtocol, where: str) -> TensorType:
+    """The type of a tensor that is checked."""
+    return TensorType(dtype_of(tensor.dtype.value, where), tuple(tensor.shape.numpy()))
+
+
 def unpacked(content: Any, dtype: DType, count: int, offset: int) -> np.ndarray:
     """So many elements of less than a byte, from a byte of a file on, which hold the first in their lowest bits."""
     packed = np.frombuffer(content, np.uint8, dtype.nbytes(count), offset)

@@ -1,0 +1,323 @@
+"""Commands that look into a model, as a user types them: every format, every stage, text and JSON."""
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from test_cli import HOSTILE, save_model
+
+from graphviz import Drawing
+from ingot.cli import commands
+from ingot.cli.inspect import COMMANDS
+from ingot.emit.onnx import export_onnx
+from ingot.look.stages import DETAILS, STAGES
+from ingot.text import parse
+from look_models import DIGITS, TINY_LM, write_large
+from onnx_models import text_model
+
+FORMATS = ("onnx", "pt2", "decoder", "encoder", "int4", "gguf", "qdq", "program")
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "inspecting.md").read_text()
+
+
+def documented() -> dict[str, dict[str, bool]]:
+    """Of each document, its keys, and whether all have them."""
+    found: dict[str, dict[str, bool]] = {}
+    for line in DOCUMENT.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| ") and len(cells) == 3 and cells[0] not in ("document", "---"):
+            keys = [key.strip() for key in cells[1].split(",")]
+            found.setdefault(cells[0], {}).update({key.rstrip("?"): not key.endswith("?") for key in keys})
+    return found
+
+
+def expect_documented(row: dict, *kinds: str) -> None:
+    """Raises AssertionError unless a row has the keys of its documents, and no others."""
+    table = {key: needed for kind in kinds for key, needed in documented()[kind].items()}
+    assert set(row) <= set(table), set(row) - set(table)
+    assert {key for key, needed in table.items() if needed} <= set(row)
+
+
+def looks(models, name: str, stage: str) -> list[tuple[str, ...]]:
+    """Each command on a model at a stage."""
+    path, dims = models[name]
+    options = (path, "--stage", stage, *(dims if stage in ("lowered", "plan") else ()))
+    return [("inspect", *options), ("list-nodes", *options), ("dot", *options), ("validate", *options)]
+
+
+def read(call, *arguments) -> dict:
+    code, out, err = call(*arguments, "--json")
+    assert (code, err) == (0, ""), err
+    return json.loads(out, parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_at_every_stage(models, call, monkeypatch, name: str, stage: str) -> None:
+    """Documents are as the documentation says, names found in one are taken by the next, text is at most 80 wide."""
+    monkeypatch.setenv("COLUMNS", "80")
+    inspect, listing, dot, validate = looks(models, name, stage)
+    summary = read(call, *inspect)
+    expect_documented(summary, "head", "inspect")
+    nodes = read(call, *listing)
+    expect_documented(nodes, "head", "list-nodes")
+    assert nodes["count"] == nodes["of"] == summary["nodes"] == sum(summary["ops"].values())
+    for row in nodes["nodes"]:
+        expect_documented(row, "node")
+    drawing = read(call, *dot)
+    expect_documented(drawing, "head", "dot")
+    drawn = Drawing(drawing["dot"])
+    assert len(drawn.nodes) == len(drawing["nodes"]) and len(drawn.edges) == len(drawing["edges"])
+    checked = read(call, *validate)
+    expect_documented(checked, "head", "validate")
+    path, *options = inspect[1:]
+    middle = nodes["nodes"][len(nodes["nodes"]) // 2]["name"]
+    node = read(call, "inspect-node", path, middle, *options)
+    expect_documented(node, "head", "inspect-node")
+    for tensor in (*node["operands"], *node["outputs"]):
+        expect_documented(tensor or dict.fromkeys(documented()["tensor"]), "tensor")
+    trace = read(call, "trace-node", path, middle, *options)
+    expect_documented(trace, "head", "trace-node")
+    assert {row["distance"] for row in trace["nodes"]} <= {-2, -1, 0, 1, 2}
+    tensor = next(operand["name"] for operand in node["operands"] if operand is not None)
+    expect_documented(read(call, "inspect-tensor", path, tensor, *options), "head", "inspect-tensor")
+    for command in (inspect, listing, validate, ("inspect-node", path, middle, *options),
+                    ("inspect-tensor", path, tensor, *options), ("trace-node", path, middle, *options)):  # fmt: skip
+        code, out, _ = call(*command)
+        wide = [line for line in out.splitlines() if len(line.rstrip()) > 80]
+        assert code == 0 and out.strip() and not wide, wide
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+@pytest.mark.parametrize("name", ["onnx", "decoder", "program"])
+def test_drawings_parse_and_get_smaller(models, call, name: str, detail: str) -> None:
+    path, _ = models[name]
+    drawn = Drawing(call("dot", path, "--detail", detail)[1])
+    whole = read(call, "list-nodes", path)
+    assert drawn.nodes and drawn.edges
+    if detail == "summary":
+        assert len([id for id in drawn.nodes if id.startswith("g")]) == len({row["op"] for row in whole["nodes"]})
+    shallow = Drawing(call("dot", path, "--detail", "layers", "--depth", "1")[1])
+    deep = Drawing(call("dot", path, "--detail", "layers", "--depth", "5")[1])
+    assert len(shallow.nodes) < len(deep.nodes)
+
+
+def test_layers_are_those_of_the_model(call) -> None:
+    document = read(call, "dot", "tiny-lm", "--detail", "layers", "--depth", "3")
+    layers = {node["label"].split("\n")[0] for node in document["nodes"] if node["kind"] == "group"}
+    assert {f"model.layers.{i}" for i in range(5)} <= layers
+    assert sum(node.get("nodes", 0) for node in document["nodes"]) == read(call, "list-nodes", "tiny-lm")["of"]
+
+
+EXAMPLES = [
+    line.strip()
+    for command in COMMANDS
+    for line in (command.help or "").splitlines()
+    if line.strip().startswith("ingot ")
+]
+EXAMPLES += [line.partition("  #")[0].strip() for line in DOCUMENT.splitlines() if line.startswith("ingot ")]
+
+
+def test_every_command_has_an_example() -> None:
+    assert {line.split()[1] for line in EXAMPLES} == {command.name for command in COMMANDS}
+    for command in COMMANDS:
+        assert any(line.split()[1] == command.name for line in (command.help or "").splitlines() if "ingot" in line)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_examples_work_when_pasted(call, tmp_path, monkeypatch, example: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call(*shlex.split(example)[1:])
+    assert (code, err) == (0, "") and (out.strip() or list(tmp_path.iterdir()))
+
+
+@pytest.mark.parametrize("word", [command.name for command in COMMANDS])
+def test_help_fits_and_shows_the_example(call, monkeypatch, word: str) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = call(word, "--help")
+    assert code == 0 and f"ingot {word} " in out
+    assert all(len(line) <= 100 for line in out.splitlines())
+
+
+def test_a_name_that_ships_gives_way_to_a_file(call, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read(call, "inspect", "digits")["inputs"][0]["name"] == "image"
+    save_model(tmp_path / "digits", helper.make_node("Relu", ["x"], ["y"]))
+    assert read(call, "inspect", "digits")["inputs"][0]["name"] == "x"
+
+
+def test_a_summary_in_words(call) -> None:
+    _, out, _ = call("inspect", DIGITS)
+    for words in ("made by    pytorch", "opset ai.onnx 18", "image: f32[batch, 1, 8, 8]", "symbols    batch",
+                  "6 mul, 5 add", "parameters  38,4", "675072*batch"):  # fmt: skip
+        assert " ".join(words.split()) in " ".join(out.split())
+
+
+def test_nodes_by_op_and_name(call) -> None:
+    names = [row["name"] for row in read(call, "list-nodes", DIGITS, "--op", "conv*")["nodes"]]
+    assert names == ["conv2d", "conv2d_1"]
+    assert [r["op"] for r in read(call, "list-nodes", DIGITS, "--name", "linear")["nodes"]] == ["matmul", "add"] * 2
+    assert read(call, "list-nodes", DIGITS, "--name", "linea?")["count"] == 1
+    code, _, err = call("list-nodes", DIGITS, "--op", "conv9")
+    assert code == 65 and "nothing fits, got op 'conv9'" in err and "max_pool" in err
+
+
+def test_explain_takes_names_of_the_loaded_graph(call) -> None:
+    _, out, _ = call("explain", DIGITS, "val_8", "--dim", "batch=2", "--json")
+    assert json.loads(out)["fused_into"] == ["gelu"] and json.loads(out)["version"] == 1
+    assert "fused into gelu\n" in call("explain", DIGITS, "val_8", "--dim", "batch=2")[1]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_hostile_names(call, tmp_path, stage: str) -> None:
+    nodes = [helper.make_node("Relu", ["x"], [HOSTILE]), helper.make_node("Exp", [HOSTILE], ["y" + HOSTILE])]
+    model = save_model(tmp_path / "m.onnx", *nodes, outputs=("y" + HOSTILE,))
+    name = read(call, "list-nodes", model, "--stage", stage)["nodes"][0]["name"]
+    commands = [("inspect",), ("list-nodes",), ("dot",), ("validate",), ("inspect-node", name), ("trace-node", name)]
+    for word, *rest in [*commands, ("inspect-tensor", "y" + HOSTILE), ("inspect", "--full")]:
+        _, out, err = call(word, model, *rest, "--stage", stage)
+        assert not set("\x1b\u202e\r") & set(out + err)
+
+
+# -- validate
+
+
+def problems(document: dict) -> str:
+    rows = [*document["problems"], *(text for row in document["executors"] for text in row["problems"])]
+    return "\n".join(rows)
+
+
+def runs(document: dict) -> set[str]:
+    return {row["name"] for row in document["executors"] if row["runs"]}
+
+
+def validated(call, *arguments) -> tuple[int, dict]:
+    code, out, _ = call("validate", *arguments, "--json")
+    document = json.loads(out)
+    assert document["exit_code"] == code
+    return code, document
+
+
+def test_what_stops_a_model_is_said_at_once(call, tmp_path) -> None:
+    save_model(tmp_path / "m.onnx", helper.make_node("Unheard", ["x"], ["a"]), helper.make_node("Unseen", ["x"], ["y"]))
+    code, document = validated(call, tmp_path / "m.onnx")
+    assert code == 69 and "Unheard" in problems(document) and "Unseen" in problems(document)
+    (tmp_path / "cut.onnx").write_bytes(DIGITS.read_bytes()[:5000])
+    code, document = validated(call, tmp_path / "cut.onnx")
+    assert code == 65 and "truncated" in problems(document)
+    code, _, err = call("validate", tmp_path / "absent.onnx")
+    assert code == 66 and "absent.onnx" in err
+
+
+def test_weights_that_are_not_there(call, tmp_path) -> None:
+    path = write_large(tmp_path / "large.onnx", 60)
+    code, document = validated(call, path)
+    assert code == 65 and len(document["problems"]) == 60 and not runs(document)
+    code, out, _ = call("validate", path)
+    assert code == 65 and "and 10 more" in out
+
+
+def test_what_each_executor_takes(call, tmp_path) -> None:
+    assert runs(validated(call, DIGITS)[1]) == {"native", "strict", "interpret", "emit-c"}
+    assert runs(validated(call, "tiny-lm")[1]) == {"native", "strict"}
+    export_onnx(parse("graph g\ninput x: f32[2, 3, 3]\ny = det(x)\noutput y = y\n"), tmp_path / "det.onnx")
+    code, document = validated(call, tmp_path / "det.onnx")
+    assert code == 0 and runs(document) == {"native", "interpret"}
+    assert "no kernel: det 'y'" in problems(document) and "det 'y'" in document["executors"][0]["notes"][0]
+
+
+def test_what_validate_says_is_so(call, tmp_path, models) -> None:
+    """Where it says that emitted C takes a model, it does, and where not, not."""
+    for name in ("onnx", "qdq", "program", "encoder"):
+        path, dims = models[name]
+        allowed = "emit-c" in runs(validated(call, path, *dims)[1])
+        assert (call("emit-c", path, *dims, "-o", tmp_path / name)[0] == 0) == allowed, name
+
+
+# -- how it is read
+
+
+@pytest.mark.parametrize("arguments", [("list-nodes",), ("explain",), ("bench", "--prompt", "4", "--tokens", "2")])
+def test_headers_of_weights_are_read_once(call, monkeypatch, arguments: tuple[str, ...]) -> None:
+    opened: list[str] = []
+
+    def note(event: str, given: tuple) -> None:
+        if event == "open" and isinstance(given[0], str) and given[0].endswith("model.safetensors"):
+            opened.append(given[0])
+
+    sys.addaudithook(note)
+    word, *options = arguments
+    assert call(word, TINY_LM, *options)[0] == 0
+    assert len(opened) == 1
+
+
+def test_a_pipe_is_not_cut(call, monkeypatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    out = call("list-nodes", "tiny-lm", "--stage", "optimized")[1]
+    assert "model.layers.0.self_attn.q_proj.weight.f32.early.merged" in out and max(map(len, out.splitlines())) > 100
+
+
+def test_numbers_are_numbers(call, models) -> None:
+    """No JSON holds a number as text, but for what has symbols or is not finite."""
+
+    def texts(value) -> list[str]:
+        if isinstance(value, dict):
+            return [text for key, each in value.items() if key not in ("name", "metadata") for text in texts(each)]
+        if isinstance(value, list):
+            return [text for each in value for text in texts(each)]
+        return [value] if isinstance(value, str) else []
+
+    path, dims = models["onnx"]
+    asked = [("inspect", path, "--stage", "plan", *dims), ("list-nodes", path), ("inspect-node", path, "conv2d")]
+    asked += [("inspect-tensor", path, "classifier.features.2.weight"), ("explain", path, *dims)]
+    asked += [("doctor",), ("cache",), ("fit", TINY_LM), ("bench", path, "--seconds", "0.02", *dims)]
+    number = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?( ?([KMG]iB|B|%|[um]?s))?")
+    for arguments in asked:
+        assert [text for text in texts(read(call, *arguments)) if number.fullmatch(text)] == []
+
+
+def test_commands_are_all_there() -> None:
+    assert {command.name for command in COMMANDS} <= set(commands.commands)
+
+
+def test_a_sequence_and_a_branch_are_shown(call, tmp_path) -> None:
+    """Values that are no tensors, and nodes that hold graphs."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
+    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("a", "b")]
+    branches = [
+        helper.make_graph([helper.make_node(op, ["x"], [info.name])], info.name, [], [info])
+        for op, info in zip(("Relu", "Neg"), made, strict=True)
+    ]
+    nodes = [
+        helper.make_node("If", ["flag"], ["c"], then_branch=branches[0], else_branch=branches[1]),
+        helper.make_node("SequenceConstruct", ["c", "x"], ["s"]),
+        helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0),
+    ]
+    graph = helper.make_graph(nodes, "g", [x, flag], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "m.onnx")
+    for stage in STAGES:
+        rows = read(call, "list-nodes", tmp_path / "m.onnx", "--stage", stage)["nodes"]
+        assert any(row["op"] == "if" for row in rows)
+        read(call, "inspect", tmp_path / "m.onnx", "--stage", stage)
+        Drawing(call("dot", tmp_path / "m.onnx", "--stage", stage)[1])
+    node = read(call, "inspect-node", tmp_path / "m.onnx", "c")
+    assert "relu" in node["attributes"]["then_branch"]
+    assert np.prod(node["outputs"][0]["shape"]) == 6
+
+
+def test_a_model_without_a_graph_before_its_dims(call, tmp_path) -> None:
+    body = "agraph (float[n, m, 4] x) => (y) { z = Squeeze (x) y = Neg (z) }"
+    (tmp_path / "m.onnx").write_bytes(text_model(body))
+    code, _, err = call("inspect", tmp_path / "m.onnx")
+    assert code == 65 and "--dim n=1 --dim m=1" in err
+    dims = ("--dim", "n=2", "--dim", "m=1")
+    assert read(call, "inspect", tmp_path / "m.onnx", *dims)["outputs"][0]["shape"] == [2, 4]
+    code, document = validated(call, tmp_path / "m.onnx")
+    assert code == 0 and document["assumed"] == {"n": 1, "m": 1} and "native" in runs(document)
