@@ -1,127 +1,219 @@
-/* integer_depthwise.c: convolutions of integers of 8 bits of each channel with its own filter. Channels are the lanes.
- * Sums are floats, which are exact below 2^24. */
-#include "integer.h"
+/* integer_depthwise.c: convolutions of integers of 8 bits of each channel with its own filter. Four lines of an image
+ * are woven, so that a dot product takes a channel's elements of one column in all of them. */
+#include "integer_conv.h"
+#include "integer_dots.h"
 
-/* Output pixels that go together: what the registers hold beside a row of a filter. */
-#if defined(ISA_avx512)
-#define CHANNELWISE_PIXELS 7
-#else
-#define CHANNELWISE_PIXELS 4
-#endif
-#define CHANNELWISE_TAPS 5 /* of the widest filter with a body of its own */
-
-/* 16 channels, or the first `lanes` of them; is_u8, a constant where it matters: else they are i8. */
-static inline __attribute__((always_inline)) vf channelwise_load(const int is_u8, const uint8_t *p, int64_t lanes) {
-  uint8_t bytes[16] = {0};
-  if (lanes < 16) {
-    memcpy(bytes, p, (size_t)lanes);
-    p = bytes;
-  }
-  return is_u8 ? v_load_u8(p) : v_load_i8((const int8_t *)p);
-}
-
-/* Up to CHANNELWISE_PIXELS output pixels at (y, x...) of an image, 16 channels of each. image and weight point to the
- * first of these; zero: what lies beyond the image. */
+/* Up to INGOT_WOVEN_PIXELS output pixels at (y, x...) of an image, for up to INGOT_WOVEN_CHANNELS from `channel` on.
+ * outside, none: a vector of bytes as x has them of what lies beyond the image, and of zeros. */
 typedef struct {
   const integer_args *g;
   const uint8_t *image;
-  const float *weight;
-  int64_t y, x, lanes;
-  float zero;
-} channelwise_block;
+  int64_t y, x, pixels, channel, channels;
+  const uint8_t *outside, *none;
+  uint8_t *woven;
+} integer_weave;
 
-/* sums[pixel][16] for filters of any size. */
-static inline void channelwise_any(const channelwise_block *b, float *sums) {
-  const integer_args *g = b->g;
-  for (int64_t t = 0; t < CHANNELWISE_PIXELS; t++) {
-    const float *weight = b->weight;
-    const int64_t top = b->y * g->stride_h - g->pad_top, left = (b->x + t) * g->stride_w - g->pad_left;
-    vf sum = v_set(0.0f);
-    for (int64_t i = 0; i < g->kernel_h; i++) {
-      const int64_t line = top + i * g->dilation_h;
-      for (int64_t j = 0; j < g->kernel_w; j++, weight += g->channels) {
-        const int64_t column = left + j * g->dilation_w;
-        const int inside = line >= 0 && line < g->height && column >= 0 && column < g->width;
-        const uint8_t *from = b->image + line * g->x_strides[1] + column * g->x_strides[2];
-        const vf w = b->lanes < 16 ? v_load_n(weight, b->lanes) : v_load(weight);
-        sum = v_fma(inside ? channelwise_load(!g->x_flip, from, b->lanes) : v_set(b->zero), w, sum);
-      }
+/* Columns of an image that `pixels` output pixels read. */
+static inline int64_t integer_woven_columns(const integer_args *g, int64_t pixels) {
+  return (pixels - 1) * g->stride_w + (g->kernel_w - 1) * g->dilation_w + 1;
+}
+
+/* to[16][4] = 16 bytes of each of four lines, as u8. */
+static inline void integer_weave_16(const uint8_t *const line[4], uint8_t flip, uint8_t *to) {
+  #if defined(ISA_scalar)
+  for (int i = 0; i < 64; i++) to[i] = line[i % 4][i / 4] ^ flip;
+  #else
+  const __m128i flips = _mm_set1_epi8((char)flip);
+  __m128i v[4];
+  INGOT_UNROLL for (int i = 0; i < 4; i++) v[i] = _mm_xor_si128(_mm_loadu_si128((const __m128i *)line[i]), flips);
+  const __m128i low[2] = {_mm_unpacklo_epi8(v[0], v[1]), _mm_unpackhi_epi8(v[0], v[1])};
+  const __m128i high[2] = {_mm_unpacklo_epi8(v[2], v[3]), _mm_unpackhi_epi8(v[2], v[3])};
+  INGOT_UNROLL for (int i = 0; i < 2; i++) {
+    _mm_storeu_si128((__m128i *)(to + 32 * i), _mm_unpacklo_epi16(low[i], high[i]));
+    _mm_storeu_si128((__m128i *)(to + 32 * i + 16), _mm_unpackhi_epi16(low[i], high[i]));
+  }
+  #endif
+}
+
+/* The same of 64 bytes. */
+static inline void integer_weave_64(const uint8_t *const line[4], uint8_t flip, uint8_t *to) {
+  #if defined(ISA_avx512)
+  const __m512i flips = _mm512_set1_epi8((char)flip);
+  __m512i v[4];
+  INGOT_UNROLL for (int i = 0; i < 4; i++) v[i] = _mm512_xor_si512(_mm512_loadu_si512(line[i]), flips);
+  const __m512i low[2] = {_mm512_unpacklo_epi8(v[0], v[1]), _mm512_unpackhi_epi8(v[0], v[1])};
+  const __m512i high[2] = {_mm512_unpacklo_epi8(v[2], v[3]), _mm512_unpackhi_epi8(v[2], v[3])};
+  /* Their quarters lie a vector of 16 channels apart. */
+  const __m512i q[4] = {_mm512_unpacklo_epi16(low[0], high[0]), _mm512_unpackhi_epi16(low[0], high[0]),
+                        _mm512_unpacklo_epi16(low[1], high[1]), _mm512_unpackhi_epi16(low[1], high[1])};
+  const __m512i even[2] = {_mm512_shuffle_i32x4(q[0], q[1], 0x44), _mm512_shuffle_i32x4(q[2], q[3], 0x44)};
+  const __m512i odd[2] = {_mm512_shuffle_i32x4(q[0], q[1], 0xee), _mm512_shuffle_i32x4(q[2], q[3], 0xee)};
+  _mm512_storeu_si512(to, _mm512_shuffle_i32x4(even[0], even[1], 0x88));
+  _mm512_storeu_si512(to + 64, _mm512_shuffle_i32x4(even[0], even[1], 0xdd));
+  _mm512_storeu_si512(to + 128, _mm512_shuffle_i32x4(odd[0], odd[1], 0x88));
+  _mm512_storeu_si512(to + 192, _mm512_shuffle_i32x4(odd[0], odd[1], 0xdd));
+  #else
+  for (int i = 0; i < 64; i += 16) {
+    const uint8_t *const some[4] = {line[0] + i, line[1] + i, line[2] + i, line[3] + i};
+    integer_weave_16(some, flip, to + 4 * i);
+  }
+  #endif
+}
+
+/* One column of four lines; to[channels][4], in whole vectors of 16. */
+static inline void integer_weave_column(const integer_weave *w, const uint8_t *const line[4], uint8_t *to) {
+  const uint8_t flip = (uint8_t)w->g->x_flip;
+  int64_t i = 0;
+  for (; i + 64 <= w->channels; i += 64) integer_weave_64(line, flip, to + 4 * i);
+  for (; i < w->channels; i += 16) {
+    const uint8_t *some[4] = {line[0] + i, line[1] + i, line[2] + i, line[3] + i};
+    uint8_t last[4][16] = {{0}};
+    for (int j = 0; j < 4 && w->channels - i < 16; j++) {
+      integer_some(line[j] + i, w->channels - i, last[j]);
+      some[j] = last[j];
     }
-    v_store(sums + t * 16, sum);
+    integer_weave_16(some, flip, to + 4 * i);
   }
 }
 
-/* The same for filters `taps` wide with a stride, and either dtype, constants at every call, without dilation. */
-static inline __attribute__((always_inline)) void channelwise_body(const int taps, const int stride, const int is_u8,
-                                                                   const channelwise_block *b, float *sums) {
-  const integer_args *g = b->g;
-  const int columns = (CHANNELWISE_PIXELS - 1) * stride + taps;
-  const int64_t left = b->x * stride - g->pad_left, top = b->y * g->stride_h - g->pad_top;
-  const float *weight = b->weight;
-  vf sum[CHANNELWISE_PIXELS];
-  INGOT_UNROLL for (int t = 0; t < CHANNELWISE_PIXELS; t++) sum[t] = v_set(0.0f);
-  for (int64_t i = 0; i < g->kernel_h; i++) {
-    const int64_t line = top + i * g->dilation_h, width = line >= 0 && line < g->height ? g->width : 0;
-    const uint8_t *from = b->image + line * g->x_strides[1] + left * g->x_strides[2];
-    vf w[CHANNELWISE_TAPS];
-    INGOT_UNROLL for (int j = 0; j < taps; j++, weight += g->channels) w[j] = v_load(weight);
-    INGOT_UNROLL for (int c = 0; c < columns; c++, from += g->x_strides[2]) {
-      const vf v = left + c >= 0 && left + c < width ? channelwise_load(is_u8, from, 16) : v_set(b->zero);
-      INGOT_UNROLL for (int t = 0; t < CHANNELWISE_PIXELS; t++) {
-        if (c >= t * stride && c < t * stride + taps) sum[t] = v_fma(v, w[c - t * stride], sum[t]);
-      }
+/* woven[ceil(kernel_h / 4)][columns][INGOT_WOVEN_CHANNELS][4]: what a block reads. */
+static inline void integer_weave_block(const integer_weave *w) {
+  const integer_args *g = w->g;
+  const int64_t columns = integer_woven_columns(g, w->pixels);
+  const int64_t left = w->x * g->stride_w - g->pad_left, top = w->y * g->stride_h - g->pad_top;
+  uint8_t *to = w->woven;
+  for (int64_t first = 0; first < g->kernel_h; first += 4) {
+    const uint8_t *from[4];
+    int64_t step[4], inside[4];
+    for (int64_t i = 0; i < 4; i++) {
+      const int64_t line = top + (first + i) * g->dilation_h;
+      inside[i] = first + i < g->kernel_h && line >= 0 && line < g->height;
+      from[i] = inside[i] ? w->image + line * g->x_strides[1] + left * g->x_strides[2]
+                          : first + i < g->kernel_h ? w->outside : w->none;
+      step[i] = inside[i] ? g->x_strides[2] : 0;
     }
-  }
-  INGOT_UNROLL for (int t = 0; t < CHANNELWISE_PIXELS; t++) v_store(sums + t * 16, sum[t]);
-}
-
-static inline void channelwise_sums(const channelwise_block *b, float *sums) {
-  const integer_args *g = b->g;
-  const int is_plain = b->lanes == 16 && g->dilation_w == 1 && g->dilation_h == 1;
-  switch (is_plain ? g->kernel_w * 100 + g->stride_w * 10 + !g->x_flip : 0) {
-    case 310: channelwise_body(3, 1, 0, b, sums); break;
-    case 311: channelwise_body(3, 1, 1, b, sums); break;
-    case 320: channelwise_body(3, 2, 0, b, sums); break;
-    case 321: channelwise_body(3, 2, 1, b, sums); break;
-    case 510: channelwise_body(5, 1, 0, b, sums); break;
-    case 511: channelwise_body(5, 1, 1, b, sums); break;
-    default: channelwise_any(b, sums);
+    for (int64_t c = 0; c < columns; c++, to += 4 * INGOT_WOVEN_CHANNELS) {
+      const uint8_t *line[4];
+      const int here = left + c >= 0 && left + c < g->width;
+      for (int i = 0; i < 4; i++) line[i] = here || !inside[i] ? from[i] + c * step[i] : w->outside;
+      integer_weave_column(w, line, to);
+    }
   }
 }
 
-/* 16 channels of one row of output pixels. */
-static inline void channelwise_row(const integer_args *g, const integer_finish *f, int64_t image, int64_t y,
-                                   int64_t channel) {
-  const int64_t left = g->channels - channel, lanes = left < 16 ? left : 16;
-  const int32_t zero = !g->x_zero ? 0 : g->x_flip ? *(const int8_t *)g->x_zero : *(const uint8_t *)g->x_zero;
-  float sums[CHANNELWISE_PIXELS * 16];
-  int32_t added[16] = {0};
-  int64_t to[CHANNELWISE_PIXELS];
-  for (int64_t j = 0; j < lanes; j++)
-    added[j] = (g->bias ? g->bias[channel + j] : 0) - zero * g->column_sums[channel + j];
-  const uint8_t *x = (const uint8_t *)g->x + image * g->x_strides[0] + channel;
-  for (int64_t at = 0; at < g->out_width; at += CHANNELWISE_PIXELS) {
-    const int64_t pixels = g->out_width - at < CHANNELWISE_PIXELS ? g->out_width - at : CHANNELWISE_PIXELS;
-    const channelwise_block block = {g, x, (const float *)g->weight + channel, y, at, lanes, (float)zero};
-    channelwise_sums(&block, sums);
-    for (int64_t t = 0; t < pixels; t++) {
-      to[t] = image * g->out_strides[0] + y * g->out_strides[1] + (at + t) * g->out_strides[2];
-      v_store(sums + t * 16, v_from_bits(v_to_int(v_load(sums + t * 16))));
-    }
-    integer_rows(f, (const int32_t *)(const void *)sums, 16, added, channel, lanes, pixels, (uint8_t *)g->out, to);
+/* The sums of up to 16 channels from `at` on of the block; to[pixels][16]. weight: [ceil(kernel_h / 4)][kernel_w]
+ * [channels in whole vectors][4] from the first channel on; first, zeros: what is added, and w_zero. */
+typedef struct {
+  const integer_weave *w;
+  int64_t at;
+  const int8_t *weight;
+  const int32_t *first;
+  const int8_t *zeros;
+  int32_t *to;
+} integer_vector;
+
+/* name_vector(v): products are added by `dot`; attributes: of functions that have it. taps: the kernel's, of one group
+ * of lines, or 0 for any number of both. */
+#define INTEGER_DEPTHWISE(name, attributes, dot)                                                                      \
+  static inline __attribute__((always_inline)) attributes void K(name##_taps)(const int taps, const integer_vector *v,\
+                                                                              int64_t lane) {                         \
+    const integer_args *g = v->w->g;                                                                                  \
+    const int64_t columns = integer_woven_columns(g, v->w->pixels), pitch = (g->channels + 15) / 16 * 64;             \
+    const int64_t tap_step = g->dilation_w * 4 * INGOT_WOVEN_CHANNELS, step = g->stride_w * 4 * INGOT_WOVEN_CHANNELS; \
+    const uint8_t *from = v->w->woven + 4 * (v->at + lane);                                                           \
+    const int8_t *weight = v->weight + 4 * lane;                                                                      \
+    const integer_sums first = integer_read(v->first + lane), zeros = integer_read(v->zeros + 4 * lane);              \
+    integer_sums w[3];                                                                                                \
+    INGOT_UNROLL for (int j = 0; j < taps; j++) w[j] = integer_read(weight + j * pitch);                              \
+    for (int64_t t = 0; t < v->w->pixels; t++, from += step) {                                                        \
+      integer_sums sum = first, less = integer_read(integer_nothing);                                                 \
+      if (taps) {                                                                                                     \
+        INGOT_UNROLL for (int j = 0; j < taps; j++) {                                                                 \
+          const integer_sums a = integer_read(from + j * tap_step);                                                   \
+          sum = dot(sum, a, w[j]);                                                                                    \
+        }                                                                                                             \
+      } else {                                                                                                        \
+        const int8_t *b = weight;                                                                                     \
+        for (int64_t i = 0; i < (g->kernel_h + 3) / 4; i++) {                                                         \
+          for (int64_t j = 0; j < g->kernel_w; j++, b += pitch) {                                                     \
+            const integer_sums a = integer_read(from + i * columns * 4 * INGOT_WOVEN_CHANNELS + j * tap_step);        \
+            sum = dot(sum, a, integer_read(b));                                                                       \
+            less = dot(less, a, zeros);                                                                               \
+          }                                                                                                           \
+        }                                                                                                             \
+      }                                                                                                               \
+      integer_write(v->to + t * 16 + lane, taps ? sum : integer_less(sum, less));                                     \
+    }                                                                                                                 \
+  }                                                                                                                   \
+  static attributes void K(name##_vector)(const integer_vector *v) {                                                  \
+    const integer_args *g = v->w->g;                                                                                  \
+    for (int64_t lane = 0; lane < 16; lane += INTEGER_LANES) {                                                        \
+      if (g->kernel_h <= 4 && g->kernel_w == 3 && !g->weight_zero)                                                    \
+        K(name##_taps)(3, v, lane);                                                                                   \
+      else                                                                                                            \
+        K(name##_taps)(0, v, lane);                                                                                   \
+    }                                                                                                                 \
+  }
+
+static const uint8_t integer_nothing[64] = {0};
+
+typedef void (*integer_channels)(const integer_vector *v);
+
+INTEGER_DEPTHWISE(integer_depthwise_widened, , integer_madd)
+
+#if defined(ISA_avx512)
+INTEGER_DEPTHWISE(integer_depthwise_dots, INTEGER_VNNI, integer_dot)
+#define INTEGER_CHANNELS \
+  (__builtin_cpu_supports("avx512vnni") ? K(integer_depthwise_dots_vector) : K(integer_depthwise_widened_vector))
+#else
+#define INTEGER_CHANNELS K(integer_depthwise_widened_vector)
+#endif
+
+/* The results of a block. */
+static inline void integer_depthwise_block(const integer_weave *w, const integer_finish *f, integer_channels vector,
+                                           int64_t image) {
+  const integer_args *g = w->g;
+  const int64_t *o = g->out_strides, *r = g->residual_strides;
+  integer_place to[INGOT_WOVEN_PIXELS];
+  int32_t sums[INGOT_WOVEN_PIXELS * 16], added[INGOT_PANEL], zeros[INGOT_PANEL];
+  for (int64_t t = 0; t < w->pixels; t++) {
+    to[t].out = image * o[0] + w->y * o[1] + (w->x + t) * o[2];
+    to[t].residual = image * r[0] + w->y * r[1] + (w->x + t) * r[2];
+  }
+  integer_weave_block(w);
+  for (int64_t at = 0; at < w->channels; at += 16) {
+    const int64_t channel = w->channel + at, lanes = w->channels - at < 16 ? w->channels - at : 16;
+    int8_t zero_bytes[64];
+    integer_added(g, g->kernel_h * g->kernel_w, integer_zero(g, image), channel, lanes, added, zeros);
+    for (int i = 0; i < 64; i++) zero_bytes[i] = (int8_t)zeros[i / 4];
+    const integer_vector v = {w, at, (const int8_t *)g->weight + 4 * channel, added, zero_bytes, sums};
+    vector(&v);
+    integer_rows(f, sums, 16, channel, lanes, w->pixels, g->out, to);
   }
 }
 
 void K(integer_depthwise)(const void *args, int32_t part, int32_t parts) {
   const integer_args *g = args;
-  const integer_finish finish = {g->scale, g->shift, g->scale_step, g->act_alpha, g->act_beta, g->activation,
-                                 g->result, g->out_scale, g->out_zero};
-  /* Panels are rows of pixels here, and rows are vectors of channels. */
-  const gemm_share share = gemm_cut(g->batch * g->out_height, (g->channels + 15) / 16, part, parts);
-  for (int64_t row = share.panel_begin; row < share.panel_end; row++)
-    for (int64_t vector = share.row_begin; vector < share.row_end; vector++)
-      channelwise_row(g, &finish, row / g->out_height, row % g->out_height, vector * 16);
+  /* Panels are rows of pixels here, and rows are blocks of channels. */
+  const int64_t blocks = (g->channels + INGOT_WOVEN_CHANNELS - 1) / INGOT_WOVEN_CHANNELS;
+  const gemm_share share = gemm_cut(g->batch * g->out_height, blocks, part, parts);
+  uint8_t outside[INGOT_WOVEN_CHANNELS], none[INGOT_WOVEN_CHANNELS];
+  memset(none, g->x_flip, sizeof none);
+  integer_weave w = {.g = g, .outside = outside, .none = none,
+                     .woven = (uint8_t *)(g->scratch + part * g->scratch_stride)};
+  for (int64_t block = share.row_begin; block < share.row_end; block++) {
+    w.channel = block * INGOT_WOVEN_CHANNELS;
+    w.channels = g->channels - w.channel < INGOT_WOVEN_CHANNELS ? g->channels - w.channel : INGOT_WOVEN_CHANNELS;
+    for (int64_t row = share.panel_begin; row < share.panel_end; row++) {
+      const int64_t image = row / g->out_height;
+      const integer_finish finish = integer_finish_of(g, image);
+      memset(outside, integer_zero(g, image) ^ g->x_flip, sizeof outside);
+      w.image = (const uint8_t *)g->x + image * g->x_strides[0] + w.channel;
+      w.y = row % g->out_height;
+      for (w.x = 0; w.x < g->out_width; w.x += w.pixels) {
+        w.pixels = g->out_width - w.x < INGOT_WOVEN_PIXELS ? g->out_width - w.x : INGOT_WOVEN_PIXELS;
+        integer_depthwise_block(&w, &finish, INTEGER_CHANNELS, image);
+      }
+    }
+  }
 }
-
-#undef CHANNELWISE_PIXELS
-#undef CHANNELWISE_TAPS
