@@ -88,7 +88,8 @@ static inline void integer_unit(const integer_task *t, const integer_finish *f, 
                                 int64_t unit) {
   const integer_args *g = t->g;
   const int64_t column = unit % t->panels * INGOT_PANEL, left = t->out_channels - column;
-  const int64_t channel = unit / t->panels * t->out_channels + column, columns = left < INGOT_PANEL ? left : INGOT_PANEL;
+  const int64_t channel = unit / t->panels * t->out_channels + column;
+  const int64_t columns = left < INGOT_PANEL ? left : INGOT_PANEL;
   const int64_t panel_bytes = (t->k + 3) / 4 * 4 * INGOT_PANEL;
   int32_t added[INGOT_PANEL], zeros[INGOT_PANEL];
   integer_added(g, t->k, integer_zero(g, image), channel, columns, added, zeros);

@@ -4,12 +4,15 @@
 #include "integer_dots.h"
 
 /* Up to INGOT_WOVEN_PIXELS output pixels at (y, x...) of an image, for up to INGOT_WOVEN_CHANNELS from `channel` on.
- * outside, none: a vector of bytes as x has them of what lies beyond the image, and of zeros. */
+ * outside, none: a vector of bytes as x has them of what lies beyond the image, and of zeros. added, zeros: what is
+ * added to a channel's sum, and four times its w_zero. */
 typedef struct {
   const integer_args *g;
   const uint8_t *image;
   int64_t y, x, pixels, channel, channels;
   const uint8_t *outside, *none;
+  const int32_t *added;
+  const int8_t *zeros;
   uint8_t *woven;
 } integer_weave;
 
@@ -18,85 +21,101 @@ static inline int64_t integer_woven_columns(const integer_args *g, int64_t pixel
   return (pixels - 1) * g->stride_w + (g->kernel_w - 1) * g->dilation_w + 1;
 }
 
+/* Where four lines are read. */
+typedef struct { const uint8_t *a, *b, *c, *d; } integer_four;
+
 /* to[16][4] = 16 bytes of each of four lines, as u8. */
-static inline void integer_weave_16(const uint8_t *const line[4], uint8_t flip, uint8_t *to) {
+static inline void integer_weave_16(integer_four l, uint8_t flip, uint8_t *to) {
   #if defined(ISA_scalar)
-  for (int i = 0; i < 64; i++) to[i] = line[i % 4][i / 4] ^ flip;
+  for (int i = 0; i < 16; i++) {
+    to[4 * i] = l.a[i] ^ flip;
+    to[4 * i + 1] = l.b[i] ^ flip;
+    to[4 * i + 2] = l.c[i] ^ flip;
+    to[4 * i + 3] = l.d[i] ^ flip;
+  }
   #else
   const __m128i flips = _mm_set1_epi8((char)flip);
-  __m128i v[4];
-  INGOT_UNROLL for (int i = 0; i < 4; i++) v[i] = _mm_xor_si128(_mm_loadu_si128((const __m128i *)line[i]), flips);
-  const __m128i low[2] = {_mm_unpacklo_epi8(v[0], v[1]), _mm_unpackhi_epi8(v[0], v[1])};
-  const __m128i high[2] = {_mm_unpacklo_epi8(v[2], v[3]), _mm_unpackhi_epi8(v[2], v[3])};
-  INGOT_UNROLL for (int i = 0; i < 2; i++) {
-    _mm_storeu_si128((__m128i *)(to + 32 * i), _mm_unpacklo_epi16(low[i], high[i]));
-    _mm_storeu_si128((__m128i *)(to + 32 * i + 16), _mm_unpackhi_epi16(low[i], high[i]));
-  }
+  const __m128i a = _mm_xor_si128(_mm_loadu_si128((const __m128i *)l.a), flips);
+  const __m128i b = _mm_xor_si128(_mm_loadu_si128((const __m128i *)l.b), flips);
+  const __m128i c = _mm_xor_si128(_mm_loadu_si128((const __m128i *)l.c), flips);
+  const __m128i d = _mm_xor_si128(_mm_loadu_si128((const __m128i *)l.d), flips);
+  const __m128i low = _mm_unpacklo_epi8(a, b), high = _mm_unpacklo_epi8(c, d);
+  const __m128i lower = _mm_unpackhi_epi8(a, b), higher = _mm_unpackhi_epi8(c, d);
+  _mm_storeu_si128((__m128i *)to, _mm_unpacklo_epi16(low, high));
+  _mm_storeu_si128((__m128i *)(to + 16), _mm_unpackhi_epi16(low, high));
+  _mm_storeu_si128((__m128i *)(to + 32), _mm_unpacklo_epi16(lower, higher));
+  _mm_storeu_si128((__m128i *)(to + 48), _mm_unpackhi_epi16(lower, higher));
   #endif
 }
 
+static inline integer_four integer_four_at(integer_four l, int64_t i) {
+  return (integer_four){l.a + i, l.b + i, l.c + i, l.d + i};
+}
+
 /* The same of 64 bytes. */
-static inline void integer_weave_64(const uint8_t *const line[4], uint8_t flip, uint8_t *to) {
+static inline void integer_weave_64(integer_four l, uint8_t flip, uint8_t *to) {
   #if defined(ISA_avx512)
   const __m512i flips = _mm512_set1_epi8((char)flip);
-  __m512i v[4];
-  INGOT_UNROLL for (int i = 0; i < 4; i++) v[i] = _mm512_xor_si512(_mm512_loadu_si512(line[i]), flips);
-  const __m512i low[2] = {_mm512_unpacklo_epi8(v[0], v[1]), _mm512_unpackhi_epi8(v[0], v[1])};
-  const __m512i high[2] = {_mm512_unpacklo_epi8(v[2], v[3]), _mm512_unpackhi_epi8(v[2], v[3])};
+  const __m512i a = _mm512_xor_si512(_mm512_loadu_si512(l.a), flips);
+  const __m512i b = _mm512_xor_si512(_mm512_loadu_si512(l.b), flips);
+  const __m512i c = _mm512_xor_si512(_mm512_loadu_si512(l.c), flips);
+  const __m512i d = _mm512_xor_si512(_mm512_loadu_si512(l.d), flips);
+  const __m512i low = _mm512_unpacklo_epi8(a, b), high = _mm512_unpacklo_epi8(c, d);
+  const __m512i lower = _mm512_unpackhi_epi8(a, b), higher = _mm512_unpackhi_epi8(c, d);
   /* Their quarters lie a vector of 16 channels apart. */
-  const __m512i q[4] = {_mm512_unpacklo_epi16(low[0], high[0]), _mm512_unpackhi_epi16(low[0], high[0]),
-                        _mm512_unpacklo_epi16(low[1], high[1]), _mm512_unpackhi_epi16(low[1], high[1])};
-  const __m512i even[2] = {_mm512_shuffle_i32x4(q[0], q[1], 0x44), _mm512_shuffle_i32x4(q[2], q[3], 0x44)};
-  const __m512i odd[2] = {_mm512_shuffle_i32x4(q[0], q[1], 0xee), _mm512_shuffle_i32x4(q[2], q[3], 0xee)};
-  _mm512_storeu_si512(to, _mm512_shuffle_i32x4(even[0], even[1], 0x88));
-  _mm512_storeu_si512(to + 64, _mm512_shuffle_i32x4(even[0], even[1], 0xdd));
-  _mm512_storeu_si512(to + 128, _mm512_shuffle_i32x4(odd[0], odd[1], 0x88));
-  _mm512_storeu_si512(to + 192, _mm512_shuffle_i32x4(odd[0], odd[1], 0xdd));
+  const __m512i q0 = _mm512_unpacklo_epi16(low, high), q1 = _mm512_unpackhi_epi16(low, high);
+  const __m512i q2 = _mm512_unpacklo_epi16(lower, higher), q3 = _mm512_unpackhi_epi16(lower, higher);
+  const __m512i first = _mm512_shuffle_i32x4(q0, q1, 0x44), second = _mm512_shuffle_i32x4(q2, q3, 0x44);
+  const __m512i third = _mm512_shuffle_i32x4(q0, q1, 0xee), fourth = _mm512_shuffle_i32x4(q2, q3, 0xee);
+  _mm512_storeu_si512(to, _mm512_shuffle_i32x4(first, second, 0x88));
+  _mm512_storeu_si512(to + 64, _mm512_shuffle_i32x4(first, second, 0xdd));
+  _mm512_storeu_si512(to + 128, _mm512_shuffle_i32x4(third, fourth, 0x88));
+  _mm512_storeu_si512(to + 192, _mm512_shuffle_i32x4(third, fourth, 0xdd));
   #else
-  for (int i = 0; i < 64; i += 16) {
-    const uint8_t *const some[4] = {line[0] + i, line[1] + i, line[2] + i, line[3] + i};
-    integer_weave_16(some, flip, to + 4 * i);
-  }
+  for (int i = 0; i < 64; i += 16) integer_weave_16(integer_four_at(l, i), flip, to + 4 * i);
   #endif
 }
 
 /* One column of four lines; to[channels][4], in whole vectors of 16. */
-static inline void integer_weave_column(const integer_weave *w, const uint8_t *const line[4], uint8_t *to) {
-  const uint8_t flip = (uint8_t)w->g->x_flip;
+static inline void integer_weave_column(integer_four l, int64_t channels, uint8_t flip, uint8_t *to) {
   int64_t i = 0;
-  for (; i + 64 <= w->channels; i += 64) integer_weave_64(line, flip, to + 4 * i);
-  for (; i < w->channels; i += 16) {
-    const uint8_t *some[4] = {line[0] + i, line[1] + i, line[2] + i, line[3] + i};
-    uint8_t last[4][16] = {{0}};
-    for (int j = 0; j < 4 && w->channels - i < 16; j++) {
-      integer_some(line[j] + i, w->channels - i, last[j]);
-      some[j] = last[j];
-    }
-    integer_weave_16(some, flip, to + 4 * i);
-  }
+  for (; i + 64 <= channels; i += 64) integer_weave_64(integer_four_at(l, i), flip, to + 4 * i);
+  for (; i + 16 <= channels; i += 16) integer_weave_16(integer_four_at(l, i), flip, to + 4 * i);
+  if (i == channels) return;
+  uint8_t some[4][16] = {{0}};
+  integer_some(l.a + i, channels - i, some[0]);
+  integer_some(l.b + i, channels - i, some[1]);
+  integer_some(l.c + i, channels - i, some[2]);
+  integer_some(l.d + i, channels - i, some[3]);
+  integer_weave_16((integer_four){some[0], some[1], some[2], some[3]}, flip, to + 4 * i);
+}
+
+/* One line of those that are woven: where it begins, and how far the next column is. */
+typedef struct { const uint8_t *from, *beyond; int64_t step; } integer_woven_line;
+
+static inline integer_woven_line integer_woven_line_at(const integer_weave *w, int64_t row) {
+  const integer_args *g = w->g;
+  const int64_t left = w->x * g->stride_w - g->pad_left, line = w->y * g->stride_h - g->pad_top + row * g->dilation_h;
+  if (row >= g->kernel_h) return (integer_woven_line){w->none, w->none, 0};
+  if (line < 0 || line >= g->height) return (integer_woven_line){w->outside, w->outside, 0};
+  return (integer_woven_line){w->image + line * g->x_strides[1] + left * g->x_strides[2], w->outside, g->x_strides[2]};
 }
 
 /* woven[ceil(kernel_h / 4)][columns][INGOT_WOVEN_CHANNELS][4]: what a block reads. */
 static inline void integer_weave_block(const integer_weave *w) {
   const integer_args *g = w->g;
-  const int64_t columns = integer_woven_columns(g, w->pixels);
-  const int64_t left = w->x * g->stride_w - g->pad_left, top = w->y * g->stride_h - g->pad_top;
+  const int64_t columns = integer_woven_columns(g, w->pixels), left = w->x * g->stride_w - g->pad_left;
+  const uint8_t flip = (uint8_t)g->x_flip;
   uint8_t *to = w->woven;
-  for (int64_t first = 0; first < g->kernel_h; first += 4) {
-    const uint8_t *from[4];
-    int64_t step[4], inside[4];
-    for (int64_t i = 0; i < 4; i++) {
-      const int64_t line = top + (first + i) * g->dilation_h;
-      inside[i] = first + i < g->kernel_h && line >= 0 && line < g->height;
-      from[i] = inside[i] ? w->image + line * g->x_strides[1] + left * g->x_strides[2]
-                          : first + i < g->kernel_h ? w->outside : w->none;
-      step[i] = inside[i] ? g->x_strides[2] : 0;
-    }
-    for (int64_t c = 0; c < columns; c++, to += 4 * INGOT_WOVEN_CHANNELS) {
-      const uint8_t *line[4];
-      const int here = left + c >= 0 && left + c < g->width;
-      for (int i = 0; i < 4; i++) line[i] = here || !inside[i] ? from[i] + c * step[i] : w->outside;
-      integer_weave_column(w, line, to);
+  for (int64_t row = 0; row < g->kernel_h; row += 4) {
+    const integer_woven_line a = integer_woven_line_at(w, row), b = integer_woven_line_at(w, row + 1);
+    const integer_woven_line c = integer_woven_line_at(w, row + 2), d = integer_woven_line_at(w, row + 3);
+    const integer_four beyond = {a.beyond, b.beyond, c.beyond, d.beyond};
+    integer_four four = {a.from, b.from, c.from, d.from};
+    for (int64_t i = 0; i < columns; i++, to += 4 * INGOT_WOVEN_CHANNELS) {
+      const int is_inside = left + i >= 0 && left + i < g->width;
+      integer_weave_column(is_inside ? four : beyond, w->channels, flip, to);
+      four = (integer_four){four.a + a.step, four.b + b.step, four.c + c.step, four.d + d.step};
     }
   }
 }
@@ -175,7 +194,7 @@ static inline void integer_depthwise_block(const integer_weave *w, const integer
   const integer_args *g = w->g;
   const int64_t *o = g->out_strides, *r = g->residual_strides;
   integer_place to[INGOT_WOVEN_PIXELS];
-  int32_t sums[INGOT_WOVEN_PIXELS * 16], added[INGOT_PANEL], zeros[INGOT_PANEL];
+  int32_t sums[INGOT_WOVEN_PIXELS * 16];
   for (int64_t t = 0; t < w->pixels; t++) {
     to[t].out = image * o[0] + w->y * o[1] + (w->x + t) * o[2];
     to[t].residual = image * r[0] + w->y * r[1] + (w->x + t) * r[2];
@@ -183,12 +202,37 @@ static inline void integer_depthwise_block(const integer_weave *w, const integer
   integer_weave_block(w);
   for (int64_t at = 0; at < w->channels; at += 16) {
     const int64_t channel = w->channel + at, lanes = w->channels - at < 16 ? w->channels - at : 16;
-    int8_t zero_bytes[64];
-    integer_added(g, g->kernel_h * g->kernel_w, integer_zero(g, image), channel, lanes, added, zeros);
-    for (int i = 0; i < 64; i++) zero_bytes[i] = (int8_t)zeros[i / 4];
-    const integer_vector v = {w, at, (const int8_t *)g->weight + 4 * channel, added, zero_bytes, sums};
+    const integer_vector v = {w, at, (const int8_t *)g->weight + 4 * channel, w->added + at, w->zeros + 4 * at, sums};
     vector(&v);
     integer_rows(f, sums, 16, channel, lanes, w->pixels, g->out, to);
+  }
+}
+
+/* Rows [begin, end) of an image, for one block of channels. */
+static inline void integer_depthwise_rows(const integer_args *g, int64_t image, int64_t block, int64_t begin,
+                                          int64_t end, uint8_t *woven) {
+  uint8_t outside[INGOT_WOVEN_CHANNELS], none[INGOT_WOVEN_CHANNELS];
+  int32_t added[INGOT_WOVEN_CHANNELS], zeros[INGOT_PANEL];
+  int8_t zero_bytes[4 * INGOT_WOVEN_CHANNELS];
+  const int64_t channel = block * INGOT_WOVEN_CHANNELS, left = g->channels - channel;
+  const int64_t channels = left < INGOT_WOVEN_CHANNELS ? left : INGOT_WOVEN_CHANNELS;
+  const int32_t zero = integer_zero(g, image);
+  const integer_finish finish = integer_finish_of(g, image);
+  memset(none, g->x_flip, sizeof none);
+  memset(outside, zero ^ g->x_flip, sizeof outside);
+  for (int64_t at = 0; at < INGOT_WOVEN_CHANNELS; at += INGOT_PANEL) {
+    const int64_t rest = channels - at, columns = rest < 0 ? 0 : rest < INGOT_PANEL ? rest : INGOT_PANEL;
+    integer_added(g, g->kernel_h * g->kernel_w, zero, channel + at, columns, added + at, zeros);
+    for (int i = 0; i < 4 * INGOT_PANEL; i++) zero_bytes[4 * at + i] = (int8_t)zeros[i / 4];
+  }
+  integer_weave w = {.g = g, .image = (const uint8_t *)g->x + image * g->x_strides[0] + channel, .channel = channel,
+                     .channels = channels, .outside = outside, .none = none, .added = added, .zeros = zero_bytes,
+                     .woven = woven};
+  for (w.y = begin; w.y < end; w.y++) {
+    for (w.x = 0; w.x < g->out_width; w.x += w.pixels) {
+      w.pixels = g->out_width - w.x < INGOT_WOVEN_PIXELS ? g->out_width - w.x : INGOT_WOVEN_PIXELS;
+      integer_depthwise_block(&w, &finish, INTEGER_CHANNELS, image);
+    }
   }
 }
 
@@ -197,23 +241,13 @@ void K(integer_depthwise)(const void *args, int32_t part, int32_t parts) {
   /* Panels are rows of pixels here, and rows are blocks of channels. */
   const int64_t blocks = (g->channels + INGOT_WOVEN_CHANNELS - 1) / INGOT_WOVEN_CHANNELS;
   const gemm_share share = gemm_cut(g->batch * g->out_height, blocks, part, parts);
-  uint8_t outside[INGOT_WOVEN_CHANNELS], none[INGOT_WOVEN_CHANNELS];
-  memset(none, g->x_flip, sizeof none);
-  integer_weave w = {.g = g, .outside = outside, .none = none,
-                     .woven = (uint8_t *)(g->scratch + part * g->scratch_stride)};
+  uint8_t *woven = (uint8_t *)(g->scratch + part * g->scratch_stride);
   for (int64_t block = share.row_begin; block < share.row_end; block++) {
-    w.channel = block * INGOT_WOVEN_CHANNELS;
-    w.channels = g->channels - w.channel < INGOT_WOVEN_CHANNELS ? g->channels - w.channel : INGOT_WOVEN_CHANNELS;
-    for (int64_t row = share.panel_begin; row < share.panel_end; row++) {
-      const int64_t image = row / g->out_height;
-      const integer_finish finish = integer_finish_of(g, image);
-      memset(outside, integer_zero(g, image) ^ g->x_flip, sizeof outside);
-      w.image = (const uint8_t *)g->x + image * g->x_strides[0] + w.channel;
-      w.y = row % g->out_height;
-      for (w.x = 0; w.x < g->out_width; w.x += w.pixels) {
-        w.pixels = g->out_width - w.x < INGOT_WOVEN_PIXELS ? g->out_width - w.x : INGOT_WOVEN_PIXELS;
-        integer_depthwise_block(&w, &finish, INTEGER_CHANNELS, image);
-      }
+    for (int64_t row = share.panel_begin; row < share.panel_end;) {
+      const int64_t image = row / g->out_height, first = row % g->out_height, rest = share.panel_end - row;
+      const int64_t count = g->out_height - first < rest ? g->out_height - first : rest;
+      integer_depthwise_rows(g, image, block, first, first + count, woven);
+      row += count;
     }
   }
 }

@@ -8,7 +8,7 @@
 
 /* Rows of the largest tile of products; a lane of a register has the sums of a column. */
 #if defined(ISA_avx512)
-#define INTEGER_VNNI __attribute__((target("avx512vnni"))) /* of functions with integer_dot: not every such CPU has it */
+#define INTEGER_VNNI __attribute__((target("avx512vnni"))) /* of functions with integer_dot */
 #define INTEGER_ROWS 12
 #define INTEGER_LANES 16
 #elif defined(ISA_avx2)
