@@ -93,15 +93,16 @@ def _calibrate(
     """The scale and zero point of each value, of what the samples make of it; and values that depend on no sample."""
     watched = graph.copy()
     inner = [name for name in names if name not in graph.inputs]
-    for i, name in enumerate((*inner, *computed)):
-        watched.set_output(f"calibrated.{i}", name)
+    watched_names = [f"calibrated.{i}" for i in range(len(inner) + len(computed))]
+    for external, name in zip(watched_names, (*inner, *computed), strict=True):
+        watched.set_output(external, name)
     session = InferenceSession(watched, passes=())
     fixed: dict[str, np.ndarray] = {}
     ranges = dict.fromkeys(names, (0.0, 0.0))
     seen: dict[str, list[np.ndarray]] = {name: [] for name in names}
     random = np.random.default_rng(0)
     for number, feeds in enumerate(samples):
-        found = session.run([f"calibrated.{i}" for i in range(len(inner) + len(computed))], feeds)
+        found = session.run(watched_names or None, feeds)[: len(watched_names)]
         fixed = dict(zip(computed, found[len(inner) :], strict=True))
         given = [(name, np.asarray(feeds[name])) for name in names if name in graph.inputs]
         for name, array in (*zip(inner, found[: len(inner)], strict=True), *given):
