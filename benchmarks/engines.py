@@ -109,10 +109,14 @@ def openvino(workload: Workload, folder: Path, threads: int, precision: str) -> 
 
 
 def ingot(workload: Workload, folder: Path, threads: int, precision: str) -> Call:
-    """Ingot from a torch.export program."""
+    """Ingot from a torch.export program; convolutions in int8 of a model that its own quantiser made, as the others."""
     from ingot import InferenceSession
 
     module, inputs = workload.build()
+    if precision == "int8" and quantised.has_convolutions(module):
+        feeds = named(inputs)
+        calibrated = InferenceSession(quantised.ingot(onnx_file(workload, folder), module, feeds), threads=threads)
+        return lambda: calibrated.run(None, feeds)[0]
     session = InferenceSession(torch.export.export(module, inputs), threads=threads, precision=precision)
     feeds = {argument.name: tensor.numpy() for argument, tensor in zip(session.get_inputs(), inputs, strict=True)}
     return lambda: session.run(None, feeds)[0]

@@ -69,6 +69,16 @@ def onnxruntime(model: Path, module: torch.nn.Module, inputs: dict[str, np.ndarr
     return made_once(model.with_suffix(".onnxruntime.onnx"), make)
 
 
+def ingot(model: Path, module: torch.nn.Module, inputs: dict[str, np.ndarray]) -> Path:
+    """By `ingot quantize`, calibrated."""
+    from ingot.quantize import quantize_model
+
+    def make(path: Path) -> None:
+        quantize_model(model, path, samples(inputs))
+
+    return made_once(model.with_suffix(".ingot.onnx"), make)
+
+
 def openvino(model: Path, module: torch.nn.Module, inputs: dict[str, np.ndarray]) -> Any:
     """By NNCF, OpenVINO's quantiser: calibrated, with its presets for transformers where there are no convolutions."""
     import nncf

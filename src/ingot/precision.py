@@ -102,7 +102,7 @@ def _code_matrices(graph: Graph, dtype: DType) -> None:
         is_product = node.op.name == "matmul"
         if not is_product and node.op.name != "conv":
             continue
-        if not _multiplies_fixed(graph, node) or (_stays(graph, node) if is_product else _is_narrow(graph, node)):
+        if not multiplies_fixed(graph, node) or (stays_f32(graph, node) if is_product else _is_narrow(graph, node)):
             continue
         x, weight, *rest = node.operands
         key = str(weight), is_product and node.transpose_b
@@ -132,7 +132,7 @@ def _is_narrow(graph: Graph, conv: Node) -> bool:
     return bool(is_split) or min(channels * math.prod(kernel), out // conv.groups) < _FEW_CHANNELS
 
 
-def _stays(graph: Graph, product: Node) -> bool:
+def stays_f32(graph: Graph, product: Node) -> bool:
     """Whether a matrix stays f32: a small one, one whose columns are no whole groups, one beside rows that lie as
     columns, and a classifier's.
 
@@ -164,7 +164,7 @@ def _is_moved_matrix(graph: Graph, value: str) -> bool:
     return is_fixed(graph, value)
 
 
-def _multiplies_fixed(graph: Graph, node: Node, is_matrix: Callable[[Graph, str], bool] = is_fixed) -> bool:
+def multiplies_fixed(graph: Graph, node: Node, is_matrix: Callable[[Graph, str], bool] = is_fixed) -> bool:
     """Whether a product or convolution has a fixed f32 matrix, which its rows are multiplied with."""
     x, weight = (graph.values[str(operand)].type for operand in node.operands[:2])
     if not isinstance(weight, TensorType) or weight.dtype is not f32 or not isinstance(x, TensorType):
@@ -183,7 +183,7 @@ class _Rounding:
 
     def takes(self, node: Node) -> bool:
         """Whether the operands of a product with a fixed matrix are rounded."""
-        if not _multiplies_fixed(self.graph, node, _is_moved_matrix):
+        if not multiplies_fixed(self.graph, node, _is_moved_matrix):
             return False
         # A convolution whose pairs would reach over the end of its channels gains nothing.
         return node.op.name == "matmul" or self.graph.type(str(node.operands[1])).dims[1] % _PAIR == 0

@@ -5,11 +5,15 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from test_cli import process
 
 import ingot
 from ingot.cli.demo_language import FOLDER
+from ingot.dtype import f32
+from ingot.emit.onnx import export_onnx
+from ingot.ir import Graph, TensorType
 from ingot.llm.perplexity import perplexity
 from ingot.load.hf import read_folder
 
@@ -93,6 +97,39 @@ def test_perplexity_says_what_the_model_does(call, folder):
         "tokens": expected.tokens, "nats": expected.nats, "perplexity": expected.perplexity, "context": 64,
         "precision": "f32",
     }  # fmt: skip
+
+
+def test_quantize_calibrates_models(call, folder):
+    """One file of inputs, or a folder of such; the model written runs on integers."""
+    graph = Graph("model")
+    graph.add_input("x", TensorType(f32, (1, 16, 5, 5)))
+    weight = graph.add_weight("w", np.random.default_rng(0).standard_normal((32, 16, 3, 3), np.float32))
+    window = {"strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "groups": 1}
+    graph.set_output("y", graph.add("conv", ["x", weight], **window).output)
+    export_onnx(graph, "model.onnx")
+    samples = [np.random.default_rng(i).standard_normal((1, 16, 5, 5), np.float32) for i in range(3)]
+    os.mkdir("samples")
+    for i, sample in enumerate(samples):
+        np.savez(f"samples/{i}.npz", x=sample)
+    given = ("quantize", "model.onnx", "--format", "int8", "--calibrate")
+    code, out, err = call(*given, "samples", "-o", "out.onnx")
+    assert (code, out) == (0, "out.onnx: 1 products of integers, 0 as they were\n"), err
+    session = ingot.InferenceSession("out.onnx")
+    (y,), (exact,) = (each.run(None, {"x": samples[0]}) for each in (session, ingot.InferenceSession("model.onnx")))
+    assert "integer_packed" in str(session.explain()) and abs(y - exact).max() < 0.05 * abs(exact).max()
+    code, out, _ = call(*given, "samples/0.npz", "-o", "one.onnx", "--json")
+    assert (code, json.loads(out)) == (0, {"coded": 1, "kept": 0, "output": "one.onnx"})
+    np.save("array.npy", samples[0])
+    for wrong, code, text in (
+        (("text", "-o", "new.onnx"), 65, "text: not an .npz file"),
+        (("array.npy", "-o", "new.onnx"), 65, "array.npy: one array, got .npy, expected .npz"),
+        (("absent", "-o", "new.onnx"), 66, "absent"),
+        (("few", "-o", "new.onnx"), 65, "samples: none, expected at least one"),
+        (("samples", "-o", "one.onnx"), 73, "one.onnx: exists, expected a free name"),
+        (("samples", "--group", "32", "-o", "new.onnx"), 2, "expected a folder, or --format int8"),
+    ):
+        got, out, err = call(*given, *wrong)
+        assert (got, out) == (code, "") and text in err and not Path("new.onnx").exists(), err
 
 
 FAILURES = [

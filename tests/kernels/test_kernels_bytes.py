@@ -1,4 +1,4 @@
-"""Images as bytes and convolutions of them, against their definitions: sums are integers, and floats have one order."""
+"""Images as bytes and convolutions of codes, against their definitions: sums are integers, floats have one order."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ingot import abi
-from kernel_calls import LIBRARY, Output, at_page_end, bits, element_strides, every, ways
+from kernel_calls import LIBRARY, Output, at_page_end, element_strides, every, ways
 from products import ACTIVATIONS, random
 
 pytestmark = pytest.mark.native
@@ -64,33 +64,32 @@ def levels(x: np.ndarray) -> np.ndarray:
 
 
 def codes(x: np.ndarray) -> np.ndarray:
-    """The codes of images, channels filled up to fours."""
+    """The codes of images."""
     factor, _, zero = (each.reshape(-1, 1, 1, 1) for each in levels(x).T)
     with np.errstate(all="ignore"):
-        rounded = np.where(factor == 0, 0, np.minimum(np.rint(x * factor) + zero, 255))
-    return np.pad(rounded.astype(np.uint8), ((0, 0), (0, 0), (0, 0), (0, -x.shape[3] % 4)))
+        return np.where(factor == 0, 0, np.minimum(np.rint(x * factor) + zero, 255)).astype(np.uint8)
 
 
-def rounded_by(isa: str, parts: int, fields: dict[str, Any], filled: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Runs both turns, each over all parts; gives codes and levels."""
-    batch, height, width, channels = filled
-    out = Output(np.uint8, filled, (height * width * channels, width * channels, channels, 1))
+def rounded_by(isa: str, parts: int, fields: dict[str, Any], shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Runs both turns, each over all parts; gives codes, and steps beside zero points."""
+    batch, height, width, channels = shape
+    out = Output(np.uint8, shape, (height * width * channels, width * channels, channels, 1))
     ranges = at_page_end(np.full((batch, height, 2), np.nan, np.float32))
-    made = at_page_end(np.full((batch, 2), np.nan, np.float32))
+    steps, zeros = at_page_end(np.full(batch, np.nan, np.float32)), at_page_end(np.full(batch, 9, np.uint8))
     row, ffi = LIBRARY.kernels["round_image_u8"], LIBRARY.ffi
-    arrays = {"out": out.array, "ranges": ranges, "levels": made}
+    arrays = {"out": out.array, "ranges": ranges, "steps": steps, "zeros": zeros}
     pointers = {name: ffi.cast("void *", array.ctypes.data) for name, array in arrays.items()}
     args = ffi.new(f"{row.args_type} *", fields | pointers)
     for part in range(2 * parts):
         row.functions[isa](args, part, parts)
     assert out.untouched()
-    return out.array.copy(), made.copy()
+    return out.array.copy(), np.stack([steps, zeros.astype(np.float32)], 1)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("holes", [0, 5])
+@pytest.mark.parametrize("holes", [0, 5, "planes"])
 @pytest.mark.parametrize("kind", ["any", "positive", "odd", "tiny", "infinite", "huge", "zeros"])
-def test_images_as_bytes(shape: tuple[int, ...], holes: int, kind: str) -> None:
+def test_images_as_bytes(shape: tuple[int, ...], holes: int | str, kind: str) -> None:
     x = random(*shape) * 3
     if kind == "positive":
         x = abs(x)
@@ -104,88 +103,119 @@ def test_images_as_bytes(shape: tuple[int, ...], holes: int, kind: str) -> None:
         x.reshape(-1)[:2] = [3e38, -3e38]
     elif kind == "zeros":
         x[...] = -0.0
-    image = at_page_end(x, holes)
+    is_planes = holes == "planes"
+    image = at_page_end(np.ascontiguousarray(x.transpose(0, 3, 1, 2)) if is_planes else x, 0 if is_planes else holes)
     batch, height, width, channels = shape
-    fields = {"x": LIBRARY.ffi.cast("void *", image.ctypes.data), "x_strides": element_strides(image)[:3]}
-    fields |= {"batch": batch, "height": height, "width": width, "channels": channels, "filled": -(-channels // 4) * 4}
+    strides = element_strides(image)
+    fields = {"x": LIBRARY.ffi.cast("void *", image.ctypes.data)}
+    fields |= {"x_strides": [strides[i] for i in (0, 2, 3, 1)] if is_planes else strides}
+    fields |= {"batch": batch, "height": height, "width": width, "channels": channels}
     expected, expected_levels = codes(x), levels(x)[:, 1:]
     for isa, parts in ways():
         found, made = rounded_by(isa, parts, fields, expected.shape)
         np.testing.assert_array_equal(found, expected, err_msg=f"{isa}, {parts} parts")
         np.testing.assert_array_equal(made, expected_levels)
     sound = levels(x)[:, 0] > 0
-    decoded = (expected[..., :channels] - expected_levels[:, 1].reshape(-1, 1, 1, 1)) * expected_levels[:, 0].reshape(
-        -1, 1, 1, 1
-    )
+    decoded = (expected - expected_levels[:, 1].reshape(-1, 1, 1, 1)) * expected_levels[:, 0].reshape(-1, 1, 1, 1)
     assert (abs(decoded - x)[sound] <= 1.001 * expected_levels[sound, 0].reshape(-1, 1, 1, 1)).all()
 
 
 def filter_panels(weight: np.ndarray, groups: int) -> np.ndarray:
     """[O, C / groups, kh, kw] as [groups][panels][k / 4][32][4]."""
     rows = weight.transpose(0, 2, 3, 1).reshape(groups, len(weight) // groups, -1)
-    rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 32), (0, 0)))
+    rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 32), (0, -rows.shape[2] % 4)))
     fours = rows.reshape(groups, rows.shape[1] // 32, 32, rows.shape[2] // 4, 4)
     return np.ascontiguousarray(fours.transpose(0, 1, 3, 2, 4))
 
 
-def columns(values: np.ndarray, groups: int) -> np.ndarray:
-    """A number for each output channel, a panel's after the other."""
-    rows = values.reshape(groups, -1)
-    return np.pad(rows, ((0, 0), (0, -rows.shape[1] % 32)))
+def woven(weight: np.ndarray) -> np.ndarray:
+    """[C, 1, kh, kw] as [ceil(kh / 4)][kw][C][4], channels filled up to vectors."""
+    channels, _, lines, columns = weight.shape
+    padded = np.pad(weight[:, 0], ((0, -channels % 16), (0, -lines % 4), (0, 0)))
+    return np.ascontiguousarray(padded.reshape(len(padded), -1, 4, columns).transpose(1, 3, 0, 2))
 
 
-@pytest.mark.parametrize("way", [("none", 0), ("relu", 0), ("clip", 5)], ids=str)
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_convolutions_of_bytes(case, way) -> None:
-    """Every element is the exact sum, scaled; one image at a time gives the bits of the batch."""
-    (activation, holes), (batch, channels, height, width, out_channels, groups, kernel, *window) = way, case
-    random_bytes = np.random.default_rng([channels, out_channels, height])
-    x = random_bytes.integers(0, 256, (batch, channels, height, width), np.uint8)
-    weight = random_bytes.integers(-128, 128, (out_channels, channels // groups, *kernel), np.int8)
-    zeros = random_bytes.integers(0, 256, batch).astype(np.float32)
-    steps = random_bytes.uniform(0.01, 0.02, batch).astype(np.float32)
-    scales = random_bytes.uniform(0.001, 0.002, out_channels).astype(np.float32)
-    bias = random(out_channels, seed=2)
-    sums = exact(x - zeros.reshape(-1, 1, 1, 1), weight, groups, *window)
-    size = sizes(x, weight, sums, groups, *window) | {"activation": ACTIVATIONS[activation][0]}
-    size |= {"act_alpha": -0.5, "act_beta": 0.5} if activation == "clip" else {}
-    codes = weight.astype(np.int32).reshape(out_channels, -1).sum(1)
-    shared = {
-        "weight": at_page_end(filter_panels(weight, groups)), "scales": at_page_end(columns(scales, groups)),
-        "sums": at_page_end(columns(codes, groups).astype(np.int32)), "bias": at_page_end(bias),
-    }  # fmt: skip
-    expected = sums.astype(np.float32) * scales * steps.reshape(-1, 1, 1, 1) + bias
-    if activation == "relu":
-        expected = np.maximum(expected, np.float32(0))
-    elif activation == "clip":
-        expected = np.clip(expected, np.float32(-0.5), np.float32(0.5))
-    pitch = out_channels + holes
-    strides = [sums.shape[1] * sums.shape[2] * pitch, sums.shape[2] * pitch, pitch]
-    for images in [slice(None), *(slice(i, i + 1) for i in range(batch))]:
-        image = at_page_end(x[images].transpose(0, 2, 3, 1))
-        fields = size | shared | {"x": image, "batch": len(image), "x_strides": element_strides(image)}
-        fields |= {"levels": at_page_end(np.stack([steps, zeros], 1)[images]), "levels_stride": 2}
-        fields |= {"out_strides": strides}
-        shape = (len(image), *sums.shape[1:])
-        wanted = expected[images]
-        if holes:
-            residual = at_page_end(random(*shape, seed=3), holes)
-            fields |= {"residual": residual, "residual_strides": element_strides(residual)[:3]}
-            wanted = wanted + residual
-        scratch = abi.scratch_floats("conv2d_u8_packed", fields)
-        result = every("conv2d_u8_packed", fields, "out", shape, row_pad=holes, scratch=scratch)
-        np.testing.assert_array_equal(bits(result + 0), bits(wanted + 0))
+DEPTHWISE = [  # batch, channels, height, width, kernel, stride, pad, dilation
+    (2, 3, 7, 9, (3, 3), (1, 1), (1, 1), (1, 1)),
+    (1, 70, 9, 40, (3, 3), (1, 1), (1, 1), (1, 1)),
+    (1, 144, 8, 61, (3, 3), (2, 2), (1, 1), (1, 1)),
+    (2, 80, 6, 5, (5, 5), (1, 2), (2, 2), (1, 1)),
+    (1, 16, 9, 9, (2, 4), (1, 1), (0, 3), (3, 2)),
+    (1, 33, 12, 7, (9, 1), (1, 1), (4, 0), (1, 1)),
+    (0, 16, 4, 4, (3, 3), (1, 1), (1, 1), (1, 1)),
+]
+LAYERS = [*((case, False) for case in CASES), *(((*c[:4], c[1], c[1], *c[4:]), True) for c in DEPTHWISE)]
+RESULTS = {"f32": np.float32, "u8": np.uint8, "i8": np.int8, "i32": np.int32}
 
 
-def test_one_level_for_all_images() -> None:
-    """As models have them whose activations were given scales before."""
-    x = np.arange(2 * 3 * 3 * 4, dtype=np.uint8).reshape(2, 3, 3, 4)
-    weight = np.full((8, 4, 1, 1), -3, np.int8)
-    fields = sizes(x.transpose(0, 3, 1, 2), weight, np.zeros((2, 3, 3, 8)), 1, (1, 1), (0, 0), (1, 1))
-    fields |= {"x": at_page_end(x), "x_strides": [36, 12, 4, 1], "weight": at_page_end(filter_panels(weight, 1))}
-    fields |= {"scales": at_page_end(np.full(32, 0.5, np.float32)), "sums": at_page_end(np.full(32, -12, np.int32))}
-    fields |= {"levels": at_page_end(np.array([0.25, 7], np.float32)), "out_strides": [72, 24, 8]}
-    scratch = abi.scratch_floats("conv2d_u8_packed", fields)
-    result = every("conv2d_u8_packed", fields, "out", (2, 3, 3, 8), scratch=scratch)
-    expected = (x.astype(int) - 7).sum(3, keepdims=True) * -3 * 0.125
-    np.testing.assert_array_equal(result, np.broadcast_to(expected, result.shape))
+@pytest.mark.parametrize("result", [*RESULTS, "dynamic", "clipped"])
+@pytest.mark.parametrize(("case", "depthwise"), LAYERS, ids=str)
+def test_convolutions_of_codes(case, depthwise: bool, result: str) -> None:
+    """Every sum is exact, what follows has one order; parts, instruction sets and batches do not matter."""
+    batch, channels, height, width, out_channels, groups, kernel, *window = case
+    seeded = np.random.default_rng([channels, out_channels, height, len(result)])
+    is_signed, has_zeros = result in ("i8", "i32"), result in ("u8", "i32")
+    x = seeded.integers(0, 256, (batch, channels, height, width), np.uint8)
+    weight = seeded.integers(-128, 128, (out_channels, channels // groups, *kernel), np.int8)
+    is_dynamic = result == "dynamic"
+    zeros = seeded.integers(0, 256, batch if is_dynamic else 1).astype(np.uint8)
+    weight_zeros = seeded.integers(-128, 128, out_channels).astype(np.int8) if has_zeros else np.zeros(1, np.int8)
+    centred = weight.astype(np.float64) - weight_zeros.astype(np.float64).reshape(-1, 1, 1, 1)
+    bias = seeded.integers(-999, 999, out_channels).astype(np.int32)
+    sums = exact(x - zeros.astype(np.float64).reshape(-1, 1, 1, 1), centred, groups, *window) + bias
+    sums = sums.astype(np.int64).astype(np.int32)
+    steps = seeded.uniform(0.01, 0.02, batch).astype(np.float32)
+    scales = (60 / max(1, abs(sums).max(initial=1)) * seeded.uniform(0.5, 2, out_channels)).astype(np.float32)
+    shift = random(out_channels, seed=2) * np.float32(20)
+    fields = sizes(x, weight, sums, groups, *window) | {"activation": ACTIVATIONS["none"][0], "out_scale": 1.0}
+    kind = {"dynamic": "f32", "clipped": "u8"}.get(result, result)
+    fields |= {"result": abi.constant(f"INGOT_INTEGER_{kind.upper()}"), "scale_step": 1, "x_flip": 128 * is_signed}
+    given = (x ^ 128 if is_signed else x).transpose(0, 2, 3, 1)
+    fields |= {"x_zero": at_page_end(zeros ^ 128 if is_signed else zeros), "bias": at_page_end(bias)}
+    fields |= {"weight": at_page_end(woven(weight) if depthwise else filter_panels(weight, groups))}
+    fields |= {"column_sums": at_page_end(weight.astype(np.int32).reshape(out_channels, -1).sum(1).astype(np.int32))}
+    fields |= {"scale": at_page_end(scales), "shift": at_page_end(shift)} if kind != "i32" else {}
+    fields |= {"weight_zero": at_page_end(weight_zeros), "weight_zero_step": 1} if has_zeros else {}
+    wanted, beside = expected_codes(sums, scales, steps if is_dynamic else None, shift, result, seeded)
+    fields |= {name: at_page_end(value) if isinstance(value, np.ndarray) else value for name, value in beside.items()}
+    pitch = out_channels + (5 if kind in ("f32", "u8") else 0)
+    fields |= {"out_strides": [sums.shape[1] * sums.shape[2] * pitch, sums.shape[2] * pitch, pitch]}
+    each = [slice(None), *(slice(i, i + 1) for i in range(batch))] if is_dynamic else [slice(None)]
+    for images in each:
+        image = at_page_end(np.ascontiguousarray(given[images]))
+        call = fields | {"x": image, "batch": len(image), "x_strides": element_strides(image)[:3]}
+        if is_dynamic:
+            call |= {"steps": at_page_end(steps[images]), "x_zero": at_page_end(zeros[images]), "x_zero_step": 1}
+        if "residual" in call:
+            residual = at_page_end(np.ascontiguousarray(beside["residual"][images]))
+            call |= {"residual": residual, "residual_strides": element_strides(residual)[:3]}
+        name, shape = "integer_depthwise" if depthwise else "integer_packed", wanted[images].shape
+        scratch = abi.scratch_floats(name, call)
+        found = every(name, call, "out", shape, dtype=RESULTS[kind], row_pad=pitch - out_channels, scratch=scratch)
+        np.testing.assert_array_equal(found, wanted[images])
+
+
+def expected_codes(sums, scales, steps, shift, kind: str, seeded) -> tuple[np.ndarray, dict[str, Any]]:
+    """What becomes of sums [N, H, W, C], and the fields that say so: each kind of result has another epilogue."""
+    f = np.float32
+    if kind == "i32":
+        return sums, {}
+    v = sums.astype(f) * scales
+    v = (v if steps is None else v * steps.reshape(-1, 1, 1, 1)) + shift
+    if kind in ("f32", "dynamic"):
+        residual = seeded.standard_normal(sums.shape, f)
+        clip = {"activation": ACTIVATIONS["clip"][0], "act_alpha": -0.5, "act_beta": 0.5}
+        return np.clip(v, f(-0.5), f(0.5)) + residual, clip | {"residual": residual, "residual_type": 1}
+    low, high = (-128, 127) if kind == "i8" else (0, 255)
+    if kind == "clipped":
+        clip = {"activation": ACTIVATIONS["clip"][0], "act_alpha": -20.5, "act_beta": 30.25, "out_zero": 19}
+        return np.clip(np.rint(np.clip(v, f(-20.5), f(30.25))) + 19, low, high).astype(np.uint8), clip
+    if kind == "u8":  # rounded once before a residual of codes
+        codes = seeded.integers(-128, 128, sums.shape).astype(np.int8)
+        residual = (codes.astype(f) - f(7)) * f(0.3)
+        v = np.rint(np.clip(v, f(-100), f(90))) * f(0.7) + residual
+        fields = {"residual": codes, "residual_type": 2, "residual_first": 1, "residual_scale": 0.3, "residual_zero": 7}
+        fields |= {"middle_scale": 0.7, "middle_low": -100, "middle_high": 90, "activation": ACTIVATIONS["relu"][0]}
+        return np.clip(np.rint(np.maximum(v, f(0))) + 3, low, high).astype(np.uint8), fields | {"out_zero": 3}
+    v = np.rint(v / f(0.75))
+    return np.clip(v - 5, low, high).astype(np.int8), {"out_zero": -5, "out_scale": 0.75}

@@ -64,7 +64,9 @@ THEN: dict[str, dict[str, Any]] = {
 }
 
 
-class _Reader(CalibrationDataReader):
+class Samples(CalibrationDataReader):
+    """Feeds for a calibration, one after another."""
+
     def __init__(self, feeds: Sequence[Arrays]):
         self._feeds: Iterator[Arrays] = iter(feeds)
 
@@ -105,7 +107,7 @@ def quantised(
     source, target = folder / "float.onnx", folder / "quantised.onnx"
     onnx.save(proto, source)
     quantization.quantize_static(
-        source, target, _Reader([feeds]), quant_format=QuantFormat.QDQ if qdq else QuantFormat.QOperator,
+        source, target, Samples([feeds]), quant_format=QuantFormat.QDQ if qdq else QuantFormat.QOperator,
         activation_type=QuantType.QInt8 if signed else QuantType.QUInt8, weight_type=QuantType.QInt8,
         per_channel=per_channel, extra_options={"ActivationSymmetric": symmetric},
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -147,6 +148,18 @@ def read_array(path: str) -> np.ndarray:
         array.close()
         raise InputError(f"{path}: an archive of several arrays, got .npz, expected .npy")
     return array
+
+
+def read_arrays(path: str) -> dict[str, np.ndarray]:
+    """The arrays in an .npz file by name; pickles are refused. Raises InputError, FileNotFoundError."""
+    try:
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.ndarray):
+            with archive:
+                return dict(archive)
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path}: not an .npz file ({error})") from error
+    raise InputError(f"{path}: one array, got .npy, expected .npz")
 
 
 def random_feeds(session: InferenceSession, dims: Mapping[str, int | Limit], seed: int = 0) -> dict[str, np.ndarray]:

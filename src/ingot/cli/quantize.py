@@ -1,7 +1,8 @@
-"""`ingot quantize`: a model folder with weights of 8 or 4 bits."""
+"""`ingot quantize`: a model folder with weights of 8 or 4 bits, or an ONNX model that multiplies integers."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import click
 
 from ingot.cli.fetch import with_path
 from ingot.cli.llm import byte_count
-from ingot.cli.model import as_json
+from ingot.cli.model import as_json, read_arrays
 from ingot.cli.perplexity import read_text
 from ingot.cli.terminal import counting, human_bytes, print_json, print_table, print_text
 
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: ingot quantize tiny-lm --format int8 -o tiny-int8")
-@with_path("folder")
+@with_path("model")
 @click.option("--format", "format_", required=True, metavar="int8|int4", help="Of the weights of linear layers.")
-@click.option("-o", "--output", type=click.Path(), help="The folder to write; its name must be free.")
+@click.option("-o", "--output", type=click.Path(), help="The folder or file to write; its name must be free.")
 @click.option("--group", type=int, help="Columns that share a scale: 32, 64 or 128; else 32 in int4, all in int8.")
 @click.option("--zero-points/--symmetric", help="Of int4: codes from a zero point for each group, or around 0.")
 @click.option(
@@ -28,12 +29,14 @@ if TYPE_CHECKING:
 )
 @click.option("--int8", multiple=True, metavar="PATTERN", help="Weights that are int8, by name, * for any part.")
 @click.option("--keep", multiple=True, metavar="PATTERN", help="Weights that stay as they are.")
-@click.option("--calibrate", metavar="FILE", help="A text to choose codes for; - for stdin.")
+@click.option(
+    "--calibrate", metavar="FILE", help="A text to choose codes for; - for stdin. Of ONNX: inputs, X.npz or a folder."
+)
 @click.option("--report", "is_report", is_flag=True, help="Only say what is lost, weight by weight.")
 @click.option("--budget", callback=byte_count, metavar="BYTES", help="Of a report: what to store as int8 for it.")
 @as_json
 def quantize(
-    folder: str,
+    model: str,
     format_: str,
     output: str | None,
     group: int | None,
@@ -46,7 +49,11 @@ def quantize(
     budget: int | None,
     as_json: bool,
 ) -> None:
-    """Write the language model or encoder in FOLDER with weights of 8 or 4 bits; norms and biases stay."""
+    """Write the language model or encoder in a folder with weights of 8 or 4 bits; norms and biases stay.
+
+    Of any other MODEL, write ONNX whose products multiply integers, with scales for the inputs given to --calibrate:
+    the arrays of an .npz file by the names of inputs, or a folder of such files.
+    """
     from ingot.quantize import Plan, quantize_folder, report
 
     if is_report == (output is not None):
@@ -54,12 +61,17 @@ def quantize(
     if budget is not None and not is_report:
         raise click.UsageError("--budget is of a --report")
     plan = Plan(format_, group, zero_points, vocabulary, int8, keep)
+    if os.path.isfile(model):
+        if plan != Plan("int8") or calibrate is None or output is None:
+            raise click.UsageError(f"{model}: expected a folder, or --format int8, --calibrate and -o alone")
+        _calibrated(model, output, calibrate, as_json)
+        return
     text = None if calibrate is None else read_text(calibrate)
-    with counting(f"quantizing {folder}") as show:
+    with counting(f"quantizing {model}") as show:
         if output is not None:
-            written = quantize_folder(folder, output, plan, text=text, on_progress=show)
+            written = quantize_folder(model, output, plan, text=text, on_progress=show)
         else:
-            found = report(folder, plan, text=text, on_progress=show)
+            found = report(model, plan, text=text, on_progress=show)
     if output is None:
         _print_report(found, budget, as_json)
     elif as_json:
@@ -69,6 +81,20 @@ def quantize(
             f"{output}: {written.coded} weights in codes, {written.kept} as they were;"
             f" {human_bytes(written.before)} became {human_bytes(written.after)}"
         )
+
+
+def _calibrated(model: str, output: str, calibrate: str, as_json: bool) -> None:
+    from ingot.quantize import quantize_model
+
+    paths = [calibrate]
+    if os.path.isdir(calibrate):
+        paths = sorted(os.path.join(calibrate, name) for name in os.listdir(calibrate) if name.endswith(".npz"))
+    with counting(f"quantizing {model}") as show:
+        made = quantize_model(model, output, [read_arrays(path) for path in paths], on_progress=show)
+    if as_json:
+        print_json(asdict(made) | {"output": output})
+    else:
+        print_text(f"{output}: {made.coded} products of integers, {made.kept} as they were")
 
 
 def _print_report(found: Report, budget: int | None, as_json: bool) -> None:

@@ -24,7 +24,8 @@
 #define INGOT_CODES_WIDE 128      /* elements of k that share a scale in panels of larger groups */
 #define INGOT_ROUND_GROUP 256     /* elements of a row that are rounded to int8 by one step, a multiple of those */
 #define INGOT_CODES_ROWS 96       /* rows whose sums wait beside a panel of codes */
-#define INGOT_INTEGER_PIXELS 48   /* pixels whose windows of integers are gathered at once */
+#define INGOT_WOVEN_PIXELS 28     /* output pixels of a depthwise convolution of integers that go together */
+#define INGOT_WOVEN_CHANNELS 64   /* and their channels */
 #define INGOT_INTEGER_TAPS 32768  /* products of a sum, whose parts then fit in 32 bits */
 #define INGOT_REDUCE_CHUNK 4096 /* other reductions: 16 lanes over chunks of this many, chunk results in order */
 

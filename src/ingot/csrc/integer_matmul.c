@@ -1,6 +1,5 @@
 /* integer_matmul.c: products of integers of 8 bits that are both computed, for each of a batch. A part packs the panels
  * that it takes. */
-#include "integer.h"
 #include "integer_tile.h"
 
 /* What a part has in scratch: a panel, then rows. */
@@ -42,19 +41,19 @@ static inline void integer_fours(const integer_matmul_args *g, const uint8_t *b,
 /* The panel of `columns` columns at b, as i8, and what is added to the sums of each. */
 static inline void integer_pack(const integer_pairs *t, const uint8_t *b, int64_t columns, int32_t *added) {
   const integer_matmul_args *g = t->g;
-  uint8_t ones[INTEGER_STRIP];
-  memset(ones, 1, sizeof ones);
   memset(added, 0, INGOT_PANEL * sizeof *added);
   for (int64_t k = 0; k < g->k; k += 4) {
     uint8_t *to = (uint8_t *)t->panel + k * INGOT_PANEL;
     integer_fours(g, b + k * g->b_k_stride, columns, g->k - k < 4 ? g->k - k : 4, to);
   }
   if (!t->zero) return;
-  for (int64_t k = 0; k < g->k; k += INTEGER_STRIP) {
-    const int64_t count = g->k - k < INTEGER_STRIP ? g->k - k : INTEGER_STRIP;
-    int32_t sums[INGOT_PANEL];
-    integer_panel(t->tile, ones, 0, 1, count, t->panel + k * INGOT_PANEL, columns, sums);
-    for (int64_t j = 0; j < columns; j++) added[j] += sums[j];
+  uint8_t ones[256];
+  memset(ones, 1, sizeof ones);
+  for (int64_t k = 0; k < g->k; k += sizeof ones) {
+    const int64_t fours = (g->k - k + 3) / 4, most = sizeof ones / 4;
+    const integer_product product = {ones, 0, t->panel + k * INGOT_PANEL, fours < most ? fours : most, columns, added,
+                                     added};
+    t->tile(1, &product);
   }
   for (int64_t j = 0; j < columns; j++) added[j] = -t->zero * (added[j] - (int32_t)g->k * t->other_zero);
 }
@@ -79,29 +78,28 @@ static inline void integer_pair(const integer_pairs *t, const integer_finish *f,
                                 int64_t column, uint8_t *c) {
   const integer_matmul_args *g = t->g;
   const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
-  int64_t to[INGOT_INTEGER_PIXELS];
-  int32_t sums[INGOT_INTEGER_PIXELS * INGOT_PANEL], added[INGOT_PANEL];
+  int32_t added[INGOT_PANEL], zeros[INGOT_PANEL];
+  integer_block block;
   integer_pack(t, b + column * g->b_n_stride, columns, added);
-  for (int64_t begin = 0; begin < g->m; begin += INGOT_INTEGER_PIXELS) {
-    const int64_t count = g->m - begin < INGOT_INTEGER_PIXELS ? g->m - begin : INGOT_INTEGER_PIXELS;
-    int64_t stride;
-    const uint8_t *rows = integer_lines(t, a + begin * g->a_stride, count, &stride);
-    integer_panel(t->tile, rows, stride, count, g->k, t->panel, columns, sums);
-    for (int64_t i = 0; i < count; i++) {
-      int32_t *row = sums + i * INGOT_PANEL, less = 0;
-      for (int64_t k = 0; t->other_zero && k < g->k; k++) less += rows[i * stride + k];
-      for (int64_t j = 0; less && j < columns; j++) row[j] -= t->other_zero * less;
-      to[i] = (begin + i) * g->c_stride;
+  for (int j = 0; j < INGOT_PANEL; j++) zeros[j] = t->other_zero;
+  const integer_panel panel = {t->panel, g->k, columns, column, added, t->other_zero ? zeros : NULL};
+  for (int64_t begin = 0; begin < g->m; begin += block.count) {
+    block.count = g->m - begin < INGOT_CONV_PIXELS ? g->m - begin : INGOT_CONV_PIXELS;
+    block.rows = integer_lines(t, a + begin * g->a_stride, block.count, &block.row_stride);
+    for (int64_t i = 0; i < block.count; i++) {
+      block.to[i] = (integer_place){(begin + i) * g->c_stride, 0};
+      if (panel.zeros) block.row_sums[i] = integer_row_sum(block.rows + i * block.row_stride, g->k);
     }
-    for (int64_t j = 0; j < columns; j += 16)
-      integer_rows(f, sums + j, INGOT_PANEL, added + j, column + j, columns - j < 16 ? columns - j : 16, count, c, to);
+    integer_results(t->tile, f, &block, &panel, c);
   }
 }
 
 void K(integer_matmul)(const void *args, int32_t part, int32_t parts) {
   const integer_matmul_args *g = args;
-  const integer_finish finish = {g->scale, NULL, g->scale_step, g->act_alpha, g->act_beta, g->activation, g->result,
-                                 g->out_scale, g->out_zero};
+  integer_finish finish = {
+    .scale = g->scale, .scale_step = g->scale_step, .step = 1.0f, .act_alpha = g->act_alpha, .act_beta = g->act_beta,
+    .activation = g->activation, .result = g->result, .out_scale = g->out_scale, .out_zero = g->out_zero};
+  integer_lighten(&finish);
   const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
   uint8_t *scratch = (uint8_t *)(g->scratch + part * g->scratch_stride);
   const uint8_t *zero = g->a_zero, *other_zero = g->b_zero;

@@ -40,7 +40,8 @@ class Group:
     columns of root + bias) * the other half, without a residual. `members` are the nodes from the root to the last, in
     order. rounding: a cast of the output, which the kernel writes beside it, or in its place. scale: of a product of
     integers, what its sums are multiplied with, one number or one for each column. requantised: what rounds the result
-    to integers.
+    to integers. residual_codes: the dequantize that makes the residual, where the kernel reads its codes. middle: a
+    quantize and a dequantize that the result goes through before the residual is added.
     """
 
     root: Node
@@ -55,6 +56,8 @@ class Group:
     rounding: Node | None = None
     scale: str | None = None
     requantised: Node | None = None
+    residual_codes: Node | None = None
+    middle: tuple[Node, Node] | None = None
 
     @property
     def output(self) -> str:
@@ -77,7 +80,7 @@ def find_groups(
         if node.op.name == "attention":
             _round_attention(graph, rounded, group)
         elif graph.type(node.output).dtype is i32 and node.op.name in INTEGER_PRODUCTS:
-            _grow_integer(graph, static, limits, group)
+            _grow_integer(graph, static, limits, group, lambda user: user in groups or user in inside)
         elif graph.type(node.output).dtype is f32:
             _grow(graph, static, limits, group, lambda user: user in groups or user in inside)
             _take_gate(graph, static, limits, group)
@@ -184,8 +187,10 @@ def _halves(graph: Graph, value: str, unit: int) -> tuple[Node, ...] | None:
     return slices
 
 
-def _grow_integer(graph: Graph, static: set[str], limits: EpilogueLimits, group: Group) -> None:
-    """Takes the scale of a product of integers, then a bias, an activation and a rounding back to integers."""
+def _grow_integer(
+    graph: Graph, static: set[str], limits: EpilogueLimits, group: Group, taken: Callable[[Node], bool]
+) -> None:
+    """Takes the scale of a product of integers, then a bias, a residual, an activation and a rounding to integers."""
     sums = graph.type(group.output)
     column_axis = 1 if group.root.op.name == "conv_integer" else sums.rank - 1
     columns = sums.dims[column_axis]
@@ -202,15 +207,49 @@ def _grow_integer(graph: Graph, static: set[str], limits: EpilogueLimits, group:
         other = str(user.operands[1] if user.operands[0] == group.output else user.operands[0])
         one_each = (columns, *[1] * (sums.rank - 1 - column_axis))
         fits = graph.type(other).dims in (one_each, (1, *one_each)) and graph.type(user.output).dims == sums.dims
-        if other not in static or not fits:
-            return
-        group.bias = other
-        group.members.append(user)
-        user = graph.only_user(group.output)
-    if user is not None and kernel_op(user) in limits.activations:
+        if other in static and fits:
+            group.bias = other
+            group.members.append(user)
+    if group.root.operands[1] in static:
+        _take_sum(graph, static, group, taken)
+    user = graph.only_user(group.output)
+    if user is not None and kernel_op(user) in limits.activations and not taken(user):
         _take_activation(group, user)
         group.members.append(user)
         user = graph.only_user(group.output)
     if user is not None and user.op.name == "quantize" and fixed_steps(graph, user) is not None:
         group.requantised = user
         group.members.append(user)
+
+
+def _take_sum(graph: Graph, static: set[str], group: Group, taken: Callable[[Node], bool]) -> None:
+    """Takes a residual that is added to a product of integers, perhaps after it was rounded to codes and back."""
+    middle = _there_and_back(graph, group.output)
+    name = middle[1].output if middle else group.output
+    add = graph.only_user(name)
+    if add is None or add.op.name != "add" or taken(add) or (middle and taken(middle[1])):
+        return
+    other = str(add.operands[1] if add.operands[0] == name else add.operands[0])
+    dims = graph.type(name).dims
+    if other == name or other in static or graph.type(other).dims != dims or graph.type(add.output).dims != dims:
+        return
+    group.middle, group.residual, group.residual_first = middle, other, True
+    group.members += middle or ()
+    codes = graph.producer(other)
+    is_free = codes is not None and graph.only_user(other) is add and not taken(codes)
+    if codes is not None and is_free and codes.op.name == "dequantize" and fixed_steps(graph, codes) is not None:
+        group.residual_codes = codes
+        group.members.append(codes)
+    group.members.append(add)
+
+
+def _there_and_back(graph: Graph, value: str) -> tuple[Node, Node] | None:
+    """The quantize and dequantize that a value goes through alone, by steps of 1 there and known ones back."""
+    quantized = graph.only_user(value)
+    decoded = None if quantized is None else graph.only_user(quantized.output)
+    if quantized is None or decoded is None or (quantized.op.name, decoded.op.name) != ("quantize", "dequantize"):
+        return None
+    there, back = fixed_steps(graph, quantized), fixed_steps(graph, decoded)
+    if there is None or back is None or there != (1.0, back[1]) or back[0] == 0:
+        return None
+    return quantized, decoded

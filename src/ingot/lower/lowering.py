@@ -100,7 +100,7 @@ class Lowering:
         self._copies: dict[tuple[View, tuple[int, ...] | None], View] = {}
         self._casts: dict[tuple[View, DType], View] = {}
         self.rounded: dict[View, View] = {}  # rows, and what `round_rows` has made of them
-        self.rounded_images: dict[View, tuple[View, View]] = {}  # images as bytes, and their levels
+        self.rounded_images: dict[View, tuple[View, View, View]] = {}  # as bytes, and their steps and zero points
         self._slots: dict[Node, dict[str | None, int]] = {}  # where each operand of a concat begins
         self._work: list[float] = []  # nanoseconds of each step on one thread, as its row estimates
         self._scalars: dict[tuple[float, DType], str] = {}

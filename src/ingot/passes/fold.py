@@ -121,9 +121,9 @@ def _is_weight_layout(graph: Graph, node: Node) -> bool:
 
 
 def _decodes(graph: Graph, node: Node) -> bool:
-    """Whether a node makes a matrix of floats of fewer bytes, or is one of its operands and nothing else."""
+    """Whether a node makes a matrix or filters of floats of fewer bytes, or is one of its operands and nothing else."""
     if node.op.name in DECODERS:
-        return graph.type(node.outputs[0]).rank == 2
+        return graph.type(node.outputs[0]).rank > 1
     users = graph.users(node.outputs[0]) if node.op.name in _LAYOUT else []
     return bool(users) and all(_decodes(graph, user) for user in users)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ingot.dtype import f32, i32
-from ingot.ir import Graph, Node
+from ingot.ir import Graph, Node, TensorType
 from ingot.ops.integer import BYTES
 from ingot.ops.quantize import fixed_steps
 from ingot.passes.match import has_known_type, is_fixed, same_type, substitute
@@ -20,6 +20,7 @@ from ingot.passes.match import has_known_type, is_fixed, same_type, substitute
 _MOVES = frozenset(("expand", "permute", "reshape", "slice"))
 _HOMOGENEOUS = frozenset(("leaky_relu", "relu"))  # f(a x) = a f(x) for a > 0
 _PRODUCTS = ("conv_integer", "matmul_integer")
+_WHOLE = 2.0**24  # below it, floats hold all integers
 _CLOSE = 1e-6  # relative, of scales that are equal but for the rounding of their product
 
 
@@ -151,7 +152,14 @@ def _take_bias(graph: Graph, node: Node) -> bool:
         product = graph.producer(scaled.operands[0]) if scaled is not None and scaled.op.name == "dequantize" else None
         if scaled is None or product is None or product.op.name not in _PRODUCTS or len(product.operands) < 2:
             continue
-        if bias is None or bias.op.name != "dequantize" or (*product.operands[2:3], None)[0] is not None:
+        if (*product.operands[2:3], None)[0] is not None:
+            continue
+        if bias is None and (codes := _bias_codes(graph, node, str(bias_name), scaled, product)) is not None:
+            name = graph.add_constant(graph.fresh(f"{node.output}.bias.codes"), codes)
+            graph.set_operands(product, [*product.operands[:2], name, *product.operands[3:]])
+            _put(graph, node, scaled.output)
+            return True
+        if bias is None or bias.op.name != "dequantize":
             continue
         only = graph.only_user(scaled.output) is node and graph.only_user(product.output) is scaled
         if only and _fits_bias(graph, node, str(bias_name), scaled, bias, product):
@@ -161,16 +169,35 @@ def _take_bias(graph: Graph, node: Node) -> bool:
     return False
 
 
+def _bias_codes(graph: Graph, node: Node, added: str, scaled: Node, product: Node) -> np.ndarray | None:
+    """A known bias, one for each column, in whole steps of the sums' scale; None where it is not that."""
+    bias, scale, sums = graph.data(added), graph.data(_beside(scaled)[0]), graph.type(product.output)
+    axis = 1 if product.op.name == "conv_integer" else sums.rank - 1
+    if bias is None or scale is None or bias.dtype != np.float32 or not _is_each_column(graph, added, sums, axis):
+        return None
+    if graph.only_user(scaled.output) is not node or graph.only_user(product.output) is not scaled:
+        return None
+    bias, scale = bias.ravel().astype(np.float64), scale.ravel().astype(np.float64)
+    with np.errstate(all="ignore"):
+        codes = np.rint(bias / scale)
+        fits = np.isclose(codes * scale, bias, rtol=_CLOSE, atol=0) & (abs(codes) < _WHOLE)
+    return codes.astype(np.int32) if fits.all() else None
+
+
+def _is_each_column(graph: Graph, name: str, sums: TensorType, axis: int) -> bool:
+    """Whether a value has one element for each index of an axis of sums, as it broadcasts over them."""
+    each = (*sums.shape[axis : axis + 1], *[1] * (sums.rank - 1 - axis))
+    return graph.type(name).shape in (each, (1, *each))
+
+
 def _fits_bias(graph: Graph, node: Node, added: str, scaled: Node, bias: Node, product: Node) -> bool:
     """Whether a dequantised bias is one for each column, in steps of the sums' scale."""
     codes, zero = graph.type(str(bias.operands[0])), _beside(bias)[1]
     sums = graph.type(product.output)
     axis = 1 if product.op.name == "conv_integer" else sums.rank - 1
-    behind = [1] * (sums.rank - 1 - axis)
-    dims = graph.type(added).shape
     if codes.dtype is not i32 or codes.rank != 1 or codes.shape != sums.shape[axis : axis + 1] or bias.block:
         return False
-    if dims not in ((*codes.shape, *behind), (1, *codes.shape, *behind)) or not is_fixed(graph, bias.operands[0]):
+    if not _is_each_column(graph, added, sums, axis) or not is_fixed(graph, bias.operands[0]):
         return False
     if not same_type(graph.type(node.output), graph.type(scaled.output)):
         return False
@@ -247,30 +274,61 @@ def _saturate(graph: Graph, node: Node) -> bool:
 
 def _rescale(graph: Graph, node: Node) -> bool:
     """quantize(dequantize(sums, a), b) becomes quantize(dequantize(sums, a / b), 1), as engines of integers compute it;
-    with an activation in between that f(x) / b = f(x / b) holds for, or a clip.
+    with an activation in between that f(x) / b = f(x / b) holds for, or a clip, or the sum with another dequantize.
     """
     name, activation = str(node.operands[0]), None
     above = graph.producer(name)
     if above is not None and above.op.name in (*_HOMOGENEOUS, "clip") and graph.only_user(name) is node:
         activation, name = above, str(above.operands[0])
         above = graph.producer(name)
-    if above is None or above.op.name != "dequantize" or graph.only_user(name) is not (activation or node):
+    if above is None or graph.only_user(name) is not (activation or node):
         return False
-    product = graph.producer(above.operands[0])
-    scale, steps = graph.data(_beside(above)[0]), fixed_steps(graph, node)
-    if product is None or product.op.name not in _PRODUCTS or scale is None or steps is None:
+    scaled, steps = _scaled(graph, above), fixed_steps(graph, node)
+    if not any(_is_of_product(graph, each) for each, _ in scaled) or steps is None:
         return False
     out_scale = np.float32(steps[0])
     if out_scale == 1 or not out_scale > 0:
         return False
-    both = graph.add_constant(graph.fresh(f"{node.output}.scale"), np.asarray(scale / out_scale, np.float32))
+    for each, place in scaled:
+        known = graph.data(str(each.operands[place]))
+        assert known is not None
+        made = graph.add_constant(graph.fresh(f"{node.output}.scale"), np.asarray(known / out_scale, np.float32))
+        graph.set_operands(each, [*each.operands[:place], made, *each.operands[place + 1 :]])
     one = graph.add_constant(graph.fresh(f"{node.output}.one"), np.array(1, np.float32))
-    graph.set_operands(above, [above.operands[0], both, *above.operands[2:]])
     graph.set_operands(node, [node.operands[0], one, *node.operands[2:]])
     if activation is not None and activation.op.name == "clip":
-        scaled = {word: float(np.float32(activation.attributes[word]) / out_scale) for word in ("minimum", "maximum")}
-        substitute(graph, activation, "clip", activation.operands, scaled)
+        bounds = {word: float(np.float32(activation.attributes[word]) / out_scale) for word in ("minimum", "maximum")}
+        substitute(graph, activation, "clip", activation.operands, bounds)
     return True
+
+
+def _scaled(graph: Graph, node: Node) -> list[tuple[Node, int]]:
+    """The nodes, and which operand of them, whose division by a number divides what a node makes: the known scale of a
+    dequantize; of an add those of both operands, which nothing else reads, or a known f32 bias; none for other nodes.
+    """
+    if node.op.name == "dequantize":
+        is_plain = node.dtype is f32 and not node.block and graph.data(_beside(node)[0]) is not None
+        return [(node, 1)] if is_plain else []
+    found: list[tuple[Node, int]] = []
+    for place, operand in enumerate(node.operands if node.op.name == "add" else ()):
+        made = graph.producer(operand)
+        known = graph.data(str(operand))
+        if made is None and known is not None and known.dtype == np.float32:
+            found.append((node, place))
+        elif made is None or graph.only_user(str(operand)) is not node or not (inner := _scaled(graph, made)):
+            return []
+        else:
+            found += inner
+    return found
+
+
+def _is_of_product(graph: Graph, decoded: Node) -> bool:
+    """Whether a node is the dequantize of the sums of a product, or of these as codes."""
+    source = graph.producer(decoded.operands[0]) if decoded.op.name == "dequantize" else None
+    if source is not None and source.op.name == "quantize":
+        above = graph.producer(source.operands[0])
+        source = None if above is None or above.op.name != "dequantize" else graph.producer(above.operands[0])
+    return source is not None and source.op.name in _PRODUCTS
 
 
 def _move(graph: Graph, node: Node) -> bool:

@@ -153,6 +153,13 @@ static inline vi vi_set(int32_t a) { return (vi){_mm256_set1_epi32(a), _mm256_se
 static inline vi vi_add(vi a, vi b) { return (vi){_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)}; }
 static inline vi vi_and(vi a, vi b) { return (vi){_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)}; }
 
+static inline void vi_store_u8(uint8_t *p, vi a) {
+  const __m256i lowest = _mm256_set1_epi32(255);
+  __m256i words = _mm256_packus_epi32(_mm256_and_si256(a.lo, lowest), _mm256_and_si256(a.hi, lowest));
+  words = _mm256_permute4x64_epi64(words, 0xd8);
+  _mm_storeu_si128((__m128i *)p, _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+}
+
 static inline vi vi_shl(vi a, int count) {
   __m128i by = _mm_cvtsi32_si128(count);
   return (vi){_mm256_sll_epi32(a.lo, by), _mm256_sll_epi32(a.hi, by)};

@@ -98,6 +98,7 @@ static inline vf v_from_int(vi a) { return _mm512_cvtepi32_ps(a); }
 static inline vi vi_set(int32_t a) { return _mm512_set1_epi32(a); }
 static inline vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
 static inline vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
+static inline void vi_store_u8(uint8_t *p, vi a) { _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(a)); }
 static inline vi vi_shl(vi a, int count) { return _mm512_sll_epi32(a, _mm_cvtsi32_si128(count)); }
 static inline vi vi_sar(vi a, int count) { return _mm512_sra_epi32(a, _mm_cvtsi32_si128(count)); }
 static inline vf v_scale(vf a, vf n) { return _mm512_scalef_ps(a, n); }

@@ -228,6 +228,11 @@ static inline vi vi_shl(vi a, int count) {
   return a;
 }
 
+/* The lowest byte of each lane. */
+static inline void vi_store_u8(uint8_t *p, vi a) {
+  for (int i = 0; i < 16; i++) p[i] = (uint8_t)a.lane[i];
+}
+
 /* Arithmetic: the sign is kept. */
 static inline vi vi_sar(vi a, int count) {
   for (int i = 0; i < 16; i++) a.lane[i] = a.lane[i] >> count;

@@ -6,12 +6,13 @@ A sequence is an image of one row.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from ingot.dtype import DType, bf16, f32, f64, i8, i64, u8
 from ingot.ir import Node
-from ingot.lower.cpu.conv_bytes import coded_filter, packed_filter, rounded_image
 from ingot.lower.cpu.formats import F32, FORMATS
+from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
+from ingot.lower.cpu.integer import coded_filter, lower_coded
 from ingot.lower.cpu.linear import epilogue_fields, packed_step
 from ingot.lower.cpu.rows import Condition, both, of, operand_type, row, stored
 from ingot.lower.formats import Dots, Format
@@ -23,7 +24,6 @@ from ingot.lower.view import View, channels_last
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per multiply-add of a depthwise one, per element read
 # by a pooling window.
 _FMA, _DEPTHWISE, _POOLED = 0.018, 0.03, 0.06
-_BYTES = 0.006  # and per product of bytes
 _FEW_CHANNELS = 4  # planes of so few channels are gathered as they lie
 _TRANSFORMED_LEAST, _TRANSFORMED_MOST = 16, 1 << 17
 _LAST = channels_last(4)
@@ -38,11 +38,6 @@ def _root(lowering: Lowering, node: Node) -> Node:
 def _flat(lowering: Lowering, node: Node) -> str:
     rank = operand_type(lowering, node).rank
     return "" if rank in (3, 4) else f"rank is {rank}, expected 3 or 4"
-
-
-def two(values: Sequence[int], rowwise: int) -> tuple[int, ...]:
-    """Numbers of a window for rows and columns; for a sequence, the one for its row of columns."""
-    return tuple(values) if len(values) > 1 else (rowwise, *values)
 
 
 def _fixed_filter(lowering: Lowering, node: Node) -> str:
@@ -127,15 +122,7 @@ def _image(lowering: Lowering, value: str | None, dots: Dots | None) -> str | No
     return lowering.undecoded(value, dots.rows) if dots else value
 
 
-@row("conv", "conv2d_u8_packed", both(_CONV, coded_filter))
-def _conv_bytes(lowering: Lowering, node: Node) -> None:
-    root = lowering.group(node).root
-    x, levels = rounded_image(lowering, lowering.image(root.operands[0]))
-    weight, scales, sums = packed_filter(lowering, root)
-    beside = {"levels": levels, "scales": scales, "sums": sums}
-    k = math.prod(lowering.graph.type(str(root.operands[1])).dims[1:])
-    work = math.prod(lowering.graph.type(root.output).dims) * k * _BYTES
-    _emit(lowering, node, "conv2d_u8_packed", x, weight, work, beside)
+row("conv", "integer_packed", both(_CONV, coded_filter))(lower_coded)
 
 
 def _product(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
@@ -286,16 +273,12 @@ def _lower_product(lowering: Lowering, node: Node, kernel: str, x: View, weight:
     _emit(lowering, node, kernel, x, weight, math.prod(lowering.graph.type(root.output).dims) * k * fma * 1.1)
 
 
-def _emit(
-    lowering: Lowering, node: Node, kernel: str, x: View, weight: View, work: float, beside: Mapping[str, View] = {}
-) -> None:
-    """A step with `conv_args`, or `conv_bytes_args` with what lies beside bytes; the result has its channels last."""
+def _emit(lowering: Lowering, node: Node, kernel: str, x: View, weight: View, work: float) -> None:
+    """A step with `conv_args`; the result has its channels last."""
     group = lowering.group(node)
     root = group.root
-    reads = [x, weight, *beside.values()]
+    reads = [x, weight]
     fields: dict[str, Field] = {"x": pointer(x), "weight": pointer(weight), "groups": root.groups}
-    fields |= {name: pointer(view) for name, view in beside.items()}
-    fields |= {"levels_stride": beside["levels"].strides[0]} if beside else {}
     fields |= epilogue_fields(lowering, group, _bias(root), reads)
     inplace: tuple[int, ...] = ()
     out = None if lowering.is_only_rounded(group) else image_result(lowering, group.output)
@@ -313,30 +296,7 @@ def _emit(
     for name, view in (("out", out), ("rounded", rounded)):
         if view is not None:
             fields |= {name: pointer(view), f"{name}_strides": image_strides(view)}
-    arguments = "conv_bytes_args" if beside else "conv_args"
-    lowering.step(kernel, arguments, fields, reads, writes, work=work, inplace=inplace)
-
-
-def image_strides(view: View) -> tuple[int, ...]:
-    """The strides of batch, rows and columns."""
-    return view.strides[0], view.strides[2], view.strides[3]
-
-
-def image_result(lowering: Lowering, value: str) -> View:
-    """Where a value is written as an image with its channels last."""
-    order = channels_last(lowering.graph.type(value).rank)
-    return lowering.accepted_result(value, lambda view: view.has_adjacent_channels, order).as_image()
-
-
-def image_fields(x: View, out: View, node: Node) -> dict[str, Field]:
-    (stride_h, stride_w), (dilation_h, dilation_w) = two(node.strides, 1), two(node.dilations, 1)
-    pad_top, pad_left = two(node.pads[: len(node.pads) // 2], 0)
-    return {
-        "batch": x.shape[0], "height": x.shape[2], "width": x.shape[3],
-        "out_height": out.shape[2], "out_width": out.shape[3],
-        "stride_h": stride_h, "stride_w": stride_w, "pad_top": pad_top, "pad_left": pad_left,
-        "dilation_h": dilation_h, "dilation_w": dilation_w,
-    }  # fmt: skip
+    lowering.step(kernel, "conv_args", fields, reads, writes, work=work, inplace=inplace)
 
 
 @row("conv", "conv2d_f32", both(of(f32, f32), _flat))

@@ -75,7 +75,6 @@ def _attention(fields: Numbers) -> int:
 
 
 @_flops("conv_args")
-@_flops("conv_bytes_args")
 @_flops("conv_nchw_args")
 @_flops("integer_args")
 def _conv(fields: Numbers) -> int:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from ingot import abi
 from ingot.dtype import DType, f32, i8, i32, u8
 from ingot.ir import Node
-from ingot.lower.cpu.conv import image_fields, image_result, image_strides, two
 from ingot.lower.cpu.elementwise import SHORT, elementwise_fields
 from ingot.lower.cpu.formats import WHOLE_I8, WHOLE_U8
+from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
 from ingot.lower.cpu.rows import Condition, both, operand_type, row
 from ingot.lower.epilogue import Group
+from ingot.lower.formats import Format
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.recipe import Static
@@ -21,14 +23,17 @@ from ingot.lower.view import View, broadcast_view, channels_last, image_order
 from ingot.ops.quantize import fixed_steps
 
 # Nanoseconds on one thread: per multiply-add, per one of a depthwise convolution, per element that is rounded.
-_MULTIPLY_ADD, _DEPTHWISE, _ROUNDED = 0.004, 0.03, 0.1
+_MULTIPLY_ADD, _DEPTHWISE, _ROUNDED = 0.005, 0.02, 0.1
 _FLIP = {i8: 128, u8: 0}  # what makes u8 of a factor
 _ONES = (
     "batch", "height", "out_height", "groups", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h",
     "dilation_w",
 )  # fmt: skip
 _TAPS = abi.constant("INGOT_INTEGER_TAPS")
-_EXACT = 256  # products of two bytes whose sum a float holds
+_CODED_TAPS = 1 << 16  # products of a byte and a signed one that a sum of 32 bits holds
+_FOUR = 4  # bytes that a dot product takes together
+_LANES = 16  # channels of a vector
+_FEW_PLANES = 4  # planes of so few channels are rounded as they lie
 
 
 def _root(lowering: Lowering, node: Node) -> Node:
@@ -63,9 +68,9 @@ def _flat(lowering: Lowering, node: Node) -> str:
 
 
 def _channelwise(lowering: Lowering, node: Node) -> str:
-    out_channels, channels, *kernel = operand_type(lowering, node, 1).dims
+    out_channels, channels = operand_type(lowering, node, 1).dims[:2]
     groups = _root(lowering, node).groups
-    fits = channels == 1 and groups == out_channels and math.prod(kernel) <= _EXACT
+    fits = channels == 1 and groups == out_channels
     return "" if fits else f"{groups} groups of {channels} channels, expected each its own"
 
 
@@ -83,21 +88,50 @@ def _finish_fields(lowering: Lowering, group: Group, reads: list[View]) -> dict[
     }  # fmt: skip
     if group.scale is None:
         return fields | {"result": abi.constant("INGOT_INTEGER_I32")}
-    scale = lowering.contiguous(group.scale)
-    reads.append(scale)
-    fields |= {"scale": pointer(scale), "scale_step": int(scale.size > 1)}
-    if group.bias is not None:
-        shift = lowering.contiguous(group.bias)
-        reads.append(shift)
-        fields["shift"] = pointer(shift)
+    _add_pointers(lowering, fields, reads, scale=group.scale, shift=group.bias)
+    fields["scale_step"] = int(lowering.view(group.scale).size > 1)
     if group.requantised is None:
         return fields | {"result": abi.constant("INGOT_INTEGER_F32")}
-    steps = fixed_steps(lowering.graph, group.requantised)
+    steps = _steps(lowering, group.requantised)
+    return fields | {"out_scale": steps[0], "out_zero": steps[1], "result": _kind(group.requantised.dtype)}
+
+
+def _steps(lowering: Lowering, node: Node) -> tuple[float, float]:
+    """The scale and zero point of a quantize or dequantize of a group."""
+    steps = fixed_steps(lowering.graph, node)
     assert steps is not None
-    name = str(group.requantised.dtype).upper()
-    return fields | {
-        "out_scale": steps[0], "out_zero": steps[1], "result": abi.constant(f"INGOT_INTEGER_{name}")
-    }  # fmt: skip
+    return steps
+
+
+def _kind(dtype: DType) -> int:
+    """The constant for what results or residuals are."""
+    return abi.constant(f"INGOT_INTEGER_{str(dtype).upper()}")
+
+
+def _add_residual(
+    lowering: Lowering, group: Group, fields: dict[str, Field], reads: list[View], out: View,
+    lying: Callable[[str | None], tuple[View, tuple[int, ...]]],
+) -> tuple[int, ...]:  # fmt: skip
+    """The fields of what is added to results; gives its place in the reads where results may take its memory.
+
+    lying: how a value lies, with its strides of image, row and column.
+    """
+    if group.residual is None:
+        return ()
+    fields["residual_first"] = int(group.residual_first)
+    codes = group.residual_codes
+    residual, strides = lying(codes.operands[0] if codes else group.residual)
+    fields |= {"residual": pointer(residual), "residual_strides": strides, "residual_type": _kind(residual.dtype)}
+    if codes is not None:
+        fields["residual_scale"], fields["residual_zero"] = _steps(lowering, codes)
+    if group.middle is not None:
+        quantized, decoded = group.middle
+        zero, limits = _steps(lowering, quantized)[1], quantized.dtype.limits
+        fields |= {"middle_low": limits[0] - zero, "middle_high": limits[1] - zero}
+        fields["middle_scale"] = _steps(lowering, decoded)[0]
+    reads.append(residual)
+    # The residual of an element is read before that element is written, so the sum may take its place.
+    return (len(reads) - 1,) if residual.strides == out.strides and residual.dtype.bits == out.dtype.bits else ()
 
 
 def _add_pointers(lowering: Lowering, fields: dict[str, Field], reads: list[View], **values: str | View | None) -> None:
@@ -134,29 +168,39 @@ def _matmul(lowering: Lowering, node: Node) -> None:
     fields |= {"width": m, "out_width": m, "channels": k, "out_channels": n, "pad_top": 0, "pad_left": 0}
     fields |= {"x_strides": (m * a.strides[0], m * a.strides[0], a.strides[0]), "out_strides": (0, 0, out.strides[0])}
     sums = weight.derive("cast", dtype=i32).derive("reduce_sum", axes=(1 if root.transpose_b else 0,), keepdims=False)
-    _add_packed(lowering, group, a, out, weight, root.transpose_b, sums, fields, m * n * k)
+
+    def lying(value: str | None) -> tuple[View, tuple[int, ...]]:
+        rows = lowering.rows(value)
+        return rows, (0, 0, rows.strides[0])
+
+    format = _format(weight)
+    panels = lowering.weight(weight, "panels", root.transpose_b, format)
+    _lower(lowering, group, "integer_packed", (a, panels, out), sums, format.flip, fields, lying, m * n * k)
 
 
-def _add_packed(
-    lowering: Lowering, group: Group, x: View, out: View, weight: Static, transposed: bool, column_sums: Static,
-    fields: dict[str, Field], products: int,
+def _format(weight: Static) -> Format:
+    return WHOLE_U8 if weight.type.dtype is u8 else WHOLE_I8
+
+
+def _lower(
+    lowering: Lowering, group: Group, kernel: str, views: tuple[View, View, View], column_sums: Static,
+    flip: int, fields: dict[str, Field], lying: Callable[[str | None], tuple[View, tuple[int, ...]]], products: int,
 ) -> None:  # fmt: skip
-    """A step with `integer_args`. weight: [k, n], [n, k] when transposed, one for each group."""
-    dtype = weight.type.dtype
+    """A step with `integer_args`. views: x, the packed weight, and the result; flip: `weight_flip`."""
+    x, weight, out = views
     bias, x_zero, weight_zero = _rest(group.root)
-    format = WHOLE_U8 if dtype is u8 else WHOLE_I8
-    panels = lowering.weight(weight, "panels", transposed, format)
-    zeros = _weight_zeros(lowering, weight_zero, dtype)
-    reads = [x, panels]
-    fields |= {"x": pointer(x), "weight": pointer(panels), "out": pointer(out)} | _finish_fields(lowering, group, reads)
-    _add_pointers(
-        lowering, fields, reads, column_sums=lowering.weight(column_sums), bias=bias, x_zero=x_zero, weight_zero=zeros
-    )
+    zeros = _weight_zeros(lowering, weight_zero, u8 if flip else i8)
+    reads = [x, weight]
+    fields |= {"x": pointer(x), "weight": pointer(weight), "out": pointer(out)} | _finish_fields(lowering, group, reads)
+    sums = lowering.weight(column_sums)
+    _add_pointers(lowering, fields, reads, column_sums=sums, bias=bias, x_zero=x_zero, weight_zero=zeros)
     if zeros is not None:
         fields["weight_zero_step"] = int(lowering.view(zeros).size > 1)
-    fields |= {"x_flip": _FLIP[x.dtype], "weight_flip": format.flip}
-    work = products * _MULTIPLY_ADD + out.size * _ROUNDED
-    lowering.step("integer_packed", "integer_args", fields, reads, [out], work=work)
+    fields |= {"x_flip": _FLIP[x.dtype], "weight_flip": flip}
+    inplace = _add_residual(lowering, group, fields, reads, out, lying)
+    multiply_add = _DEPTHWISE if kernel == "integer_depthwise" else _MULTIPLY_ADD
+    work = products * multiply_add + out.size * _ROUNDED
+    lowering.step(kernel, "integer_args", fields, reads, [out], work=work, inplace=inplace)
 
 
 def _conv_fields(lowering: Lowering, group: Group, x: View) -> tuple[View, dict[str, Field]]:
@@ -168,33 +212,47 @@ def _conv_fields(lowering: Lowering, group: Group, x: View) -> tuple[View, dict[
     return out, fields | {"x_strides": image_strides(x), "out_strides": image_strides(out)}
 
 
-def _filters(lowering: Lowering, conv: Node) -> Static:
-    """The fixed filters [O, C / groups, kh, kw]."""
-    weight = lowering.static_value(str(conv.operands[1]))
+def _lying_image(lowering: Lowering) -> Callable[[str | None], tuple[View, tuple[int, ...]]]:
+    def lying(value: str | None) -> tuple[View, tuple[int, ...]]:
+        image = lowering.image(value)
+        return image, image_strides(image)
+
+    return lying
+
+
+def _as_image_filter(weight: Static) -> Static:
+    """Filters [O, C / groups, kh, kw], also of sequences."""
     out, channels, *kernel = weight.dims
     return weight if len(kernel) == 2 else weight.derive("reshape", shape=(out, channels, 1, *kernel))
+
+
+def _filter_panels(lowering: Lowering, filters: Static, groups: int) -> tuple[View, Static]:
+    """The panels of filters [O, C / groups, kh, kw] of bytes, and the sum of each."""
+    sums = filters.derive("cast", dtype=i32).derive("reduce_sum", axes=(1, 2, 3), keepdims=False)
+    rows = (filters.dims[0] // groups, math.prod(filters.dims[1:]))
+    weight = filters.derive("permute", axes=(0, 2, 3, 1))
+    weight = weight.derive("reshape", shape=rows if groups == 1 else (groups, *rows))
+    return lowering.weight(weight, "panels", True, _format(filters)), sums
 
 
 @row("conv_integer", "integer_depthwise", both(_FIXED, _flat, _channelwise))
 def _conv_channelwise(lowering: Lowering, node: Node) -> None:
     group = lowering.group(node)
-    root = group.root
-    x = lowering.image(root.operands[0])
+    x = lowering.image(group.root.operands[0])
     out, fields = _conv_fields(lowering, group, x)
-    bias, x_zero, weight_zero = _rest(root)
-    centred = _filters(lowering, root).derive("cast", dtype=f32)
-    if weight_zero is not None:
-        zeros = lowering.static_value(weight_zero).derive("cast", dtype=f32)
-        count = zeros.type.size
-        centred = centred.derive("sub", zeros.derive("reshape", shape=(count, 1, 1, 1)))
-    sums = centred.derive("reduce_sum", axes=(1, 2, 3), keepdims=False).derive("cast", dtype=i32)
-    weight = lowering.weight(centred.derive("permute", axes=(2, 3, 1, 0)))
-    reads = [x, weight]
-    fields |= {"x": pointer(x), "weight": pointer(weight), "out": pointer(out)} | _finish_fields(lowering, group, reads)
-    _add_pointers(lowering, fields, reads, column_sums=lowering.weight(sums), bias=bias, x_zero=x_zero)
-    fields |= {"x_flip": _FLIP[x.dtype], "weight_flip": 0}
-    work = out.size * (math.prod(centred.dims[2:]) * _DEPTHWISE + _ROUNDED)
-    lowering.step("integer_depthwise", "integer_args", fields, reads, [out], work=work)
+    filters = _as_image_filter(lowering.static_value(str(group.root.operands[1])))
+    sums = filters.derive("cast", dtype=i32).derive("reduce_sum", axes=(1, 2, 3), keepdims=False)
+    flip = _format(filters).flip
+    if flip:
+        middle = lowering.static_value(lowering.constant(flip, i32))
+        filters = filters.derive("cast", dtype=i32).derive("sub", middle).derive("cast", dtype=i8)
+    filters = _grown(_grown(filters, 2, _FOUR), 0, _LANES)
+    channels, _, lines, columns = filters.dims
+    filters = filters.derive("reshape", shape=(channels, lines // _FOUR, _FOUR, columns))
+    weight = lowering.weight(filters.derive("permute", axes=(1, 3, 0, 2)))
+    products = out.size * lines * columns
+    lying = _lying_image(lowering)
+    _lower(lowering, group, "integer_depthwise", (x, weight, out), sums, flip, fields, lying, products)
 
 
 @row("conv_integer", "integer_packed", both(_FIXED, _flat))
@@ -202,13 +260,81 @@ def _conv(lowering: Lowering, node: Node) -> None:
     group = lowering.group(node)
     x = lowering.image(group.root.operands[0])
     out, fields = _conv_fields(lowering, group, x)
-    filters, groups = _filters(lowering, group.root), group.root.groups
-    sums = filters.derive("cast", dtype=i32).derive("reduce_sum", axes=(1, 2, 3), keepdims=False)
-    taps = math.prod(filters.dims[1:])
-    rows = (filters.dims[0] // groups, taps)
-    weight = filters.derive("permute", axes=(0, 2, 3, 1))
-    weight = weight.derive("reshape", shape=rows if groups == 1 else (groups, *rows))
-    _add_packed(lowering, group, x, out, weight, True, sums, fields, out.size * taps)
+    filters = _as_image_filter(lowering.static_value(str(group.root.operands[1])))
+    panels, sums = _filter_panels(lowering, filters, group.root.groups)
+    products = out.size * math.prod(filters.dims[1:])
+    flip, lying = _format(filters).flip, _lying_image(lowering)
+    _lower(lowering, group, "integer_packed", (x, panels, out), sums, flip, fields, lying, products)
+
+
+def _grown(value: Static, axis: int, unit: int) -> Static:
+    """A value with zeros behind it along an axis, up to a multiple of a unit."""
+    high = tuple(-dim % unit if i == axis else 0 for i, dim in enumerate(value.dims))
+    return value.derive("pad", low=(0,) * len(high), high=high, value=0) if any(high) else value
+
+
+# -- images of floats that are rounded by their own range, beside filters of codes -----------------------------
+
+
+def coded_filter(lowering: Lowering, node: Node) -> str:
+    """Refuses filters that are not codes of int8 with a scale for each output channel."""
+    if i8 not in lowering.target.rounded:
+        return "images are not to be rounded"
+    decoded = lowering.static_value(str(_root(lowering, node).operands[1]))
+    types = tuple(operand.type.dtype for operand in decoded.inputs)
+    if decoded.op != "dequantize" or types != (i8, f32):
+        return "the filter is not codes of int8"
+    assert decoded.node is not None
+    out, *window = decoded.dims
+    if decoded.inputs[1].dims != (out,) or decoded.node.axis or decoded.node.block:
+        return "the filter has no scale for each output channel"
+    taps = math.prod(window)
+    return "" if taps < _CODED_TAPS else f"sums of {taps} products, expected fewer than {_CODED_TAPS}"
+
+
+def _rounded_image(lowering: Lowering, value: str | None) -> tuple[View, View, View]:
+    """An image [N, C, H, W] as bytes with its channels last, and the step and zero point of each [N]; made once."""
+    x = lowering.view(value).as_image()
+    if x.has_adjacent_channels or x.shape[1] > _FEW_PLANES or x.strides[3] != 1:
+        x = lowering.image(value)
+    if x not in lowering.rounded_images:
+        name = f"{lowering.lowered.tensors[x.tensor].name}.uint8"
+        batch, channels, height, width = x.shape
+        codes = lowering.temporary(name, u8, x.shape, channels_last(4))
+        steps = lowering.temporary(f"{name}.steps", f32, (batch,))
+        zeros = lowering.temporary(f"{name}.zeros", u8, (batch,))
+        ranges = lowering.temporary(f"{name}.ranges", f32, (batch, height, 2))
+        fields: dict[str, Field] = {
+            "x": pointer(x), "out": pointer(codes), "ranges": pointer(ranges), "steps": pointer(steps),
+            "zeros": pointer(zeros), "batch": batch, "channels": channels, "height": height, "width": width,
+            "x_strides": (*image_strides(x), x.strides[1]),
+        }  # fmt: skip
+        writes = [codes, steps, zeros, ranges]
+        lowering.step("round_image_u8", "round_image_args", fields, [x], writes, work=x.size * _ROUNDED, turns=2)
+        lowering.rounded_images[x] = codes, steps, zeros
+    return lowering.rounded_images[x]
+
+
+def lower_coded(lowering: Lowering, node: Node) -> None:
+    """A convolution of floats with a filter that `coded_filter` takes."""
+    group = lowering.group(node)
+    root = group.root
+    x, steps, zeros = _rounded_image(lowering, root.operands[0])
+    codes, scales = lowering.static_value(str(root.operands[1])).inputs
+    out, fields = _conv_fields(lowering, group, x)
+    filters = _as_image_filter(codes)
+    panels, sums = _filter_panels(lowering, filters, root.groups)
+    reads = [x, panels, steps, zeros]
+    fields |= {"x": pointer(x), "weight": pointer(panels), "out": pointer(out), "x_zero": pointer(zeros)}
+    fields |= {"steps": pointer(steps), "x_zero_step": 1, "scale_step": 1, "x_flip": 0, "weight_flip": 0}
+    fields |= {"activation": abi.constant(f"INGOT_ACT_{group.activation or 'none'}"), "result": _kind(f32)}
+    fields |= {"act_alpha": group.act_alpha, "act_beta": group.act_beta, "out_scale": 1.0, "out_zero": 0.0}
+    bias = (*root.operands[2:], None)[0]
+    views = {"scale": lowering.weight(scales), "column_sums": lowering.weight(sums), "shift": bias}
+    _add_pointers(lowering, fields, reads, **views)
+    inplace = _add_residual(lowering, group, fields, reads, out, _lying_image(lowering))
+    work = out.size * (math.prod(filters.dims[1:]) * _MULTIPLY_ADD + _ROUNDED)
+    lowering.step("integer_packed", "integer_args", fields, reads, [out], work=work, inplace=inplace)
 
 
 # -- computed matrices ----------------------------------------------------------------------------------------

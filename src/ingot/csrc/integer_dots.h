@@ -1,0 +1,89 @@
+/* integer_dots.h: sums of products of unsigned and signed bytes, exact on every instruction set. */
+#ifndef INGOT_INTEGER_DOTS_H
+#define INGOT_INTEGER_DOTS_H
+
+#include <string.h>
+
+#include "kernel.h"
+
+/* Rows of the largest tile of products; a lane of a register has the sums of a column. */
+#if defined(ISA_avx512)
+#define INTEGER_VNNI __attribute__((target("avx512vnni"))) /* of functions with integer_dot */
+#define INTEGER_ROWS 12
+#define INTEGER_LANES 16
+#elif defined(ISA_avx2)
+#define INTEGER_ROWS 4
+#define INTEGER_LANES 8
+#else
+#define INTEGER_ROWS 2
+#define INTEGER_LANES 1
+#endif
+
+/* The register of INTEGER_LANES sums; four bytes for all lanes, or for each; a difference; sum + their products. */
+#if defined(ISA_avx512)
+typedef __m512i integer_sums;
+static inline integer_sums integer_read(const void *p) { return _mm512_loadu_si512(p); }
+static inline void integer_write(void *p, integer_sums v) { _mm512_storeu_si512(p, v); }
+static inline integer_sums integer_less(integer_sums a, integer_sums b) { return _mm512_sub_epi32(a, b); }
+
+static inline integer_sums integer_spread(const uint8_t *p) {
+  int32_t four;
+  memcpy(&four, p, sizeof four);
+  return _mm512_set1_epi32(four);
+}
+
+static inline integer_sums integer_madd(integer_sums sum, integer_sums a, integer_sums w) {
+  const __m512i even = _mm512_madd_epi16(_mm512_and_si512(a, _mm512_set1_epi16(255)),
+                                         _mm512_srai_epi16(_mm512_slli_epi16(w, 8), 8));
+  const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(a, 8), _mm512_srai_epi16(w, 8));
+  return _mm512_add_epi32(sum, _mm512_add_epi32(even, odd));
+}
+
+/* _mm512_dpbusd_epi32, of which GCC 12 copies each sum to another register and to the stack. */
+static inline integer_sums integer_dot(integer_sums sum, integer_sums a, integer_sums w) {
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(w));
+  return sum;
+}
+#elif defined(ISA_avx2)
+typedef __m256i integer_sums;
+static inline integer_sums integer_read(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+static inline void integer_write(void *p, integer_sums v) { _mm256_storeu_si256((__m256i *)p, v); }
+static inline integer_sums integer_less(integer_sums a, integer_sums b) { return _mm256_sub_epi32(a, b); }
+
+static inline integer_sums integer_spread(const uint8_t *p) {
+  int32_t four;
+  memcpy(&four, p, sizeof four);
+  return _mm256_set1_epi32(four);
+}
+
+static inline integer_sums integer_madd(integer_sums sum, integer_sums a, integer_sums w) {
+  const __m256i even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(255)),
+                                         _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8));
+  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(w, 8));
+  return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
+}
+#else
+typedef struct { int32_t sum; uint8_t four[4]; } integer_sums;
+
+static inline integer_sums integer_read(const void *p) {
+  integer_sums r;
+  memcpy(&r.sum, p, 4);
+  memcpy(r.four, p, 4);
+  return r;
+}
+
+static inline void integer_write(void *p, integer_sums v) { memcpy(p, &v.sum, sizeof v.sum); }
+static inline integer_sums integer_spread(const uint8_t *p) { return integer_read(p); }
+
+static inline integer_sums integer_less(integer_sums a, integer_sums b) {
+  a.sum = (int32_t)((uint32_t)a.sum - (uint32_t)b.sum);
+  return a;
+}
+
+static inline integer_sums integer_madd(integer_sums sum, integer_sums a, integer_sums w) {
+  for (int i = 0; i < 4; i++) sum.sum = (int32_t)((uint32_t)sum.sum + (uint32_t)(a.four[i] * (int8_t)w.four[i]));
+  return sum;
+}
+#endif
+
+#endif

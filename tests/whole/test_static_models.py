@@ -1,0 +1,159 @@
+"""Models that `quantize_model` calibrates: beside floats, beside ONNX Runtime's quantiser, and on which kernels."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from onnxruntime import quantization
+
+from ingot.errors import InputError, OutputError
+from ingot.load.onnx import load_onnx
+from ingot.passes import optimize
+from ingot.quantize import quantize_model
+from ingot.session import InferenceSession
+from kernel_calls import ISAS
+from onnx_models import model, run_oracle, value_info
+from op_cases import build, run, same_bits
+from quantised_models import Arrays, F, Samples
+
+pytestmark = pytest.mark.native
+
+SHAPE = (2, 3, 20, 18)
+KERNELS = {"quantize_u8", "integer_packed", "integer_depthwise", "max_pool_u8", "dequantize_u8", "view"}
+
+
+def _conv(name: str, x: str, y: str, *, stride: int = 1, groups: int = 1, kernel: int = 3) -> onnx.NodeProto:
+    return helper.make_node(
+        "Conv", [x, f"{name}.w", f"{name}.b"], [y], name, kernel_shape=[kernel] * 2, pads=[kernel // 2] * 4,
+        strides=[stride] * 2, group=groups,
+    )  # fmt: skip
+
+
+def network(rng: np.random.Generator) -> onnx.ModelProto:
+    """A residual network: a first convolution, a pool, one for each channel, and two sums of branches."""
+    shapes = {"a": (32, 3, 3, 3), "b": (48, 32, 1, 1), "c": (48, 1, 3, 3), "d": (32, 48, 1, 1), "e": (40, 32, 1, 1)}
+    shapes |= {"f": (40, 32, 3, 3)}
+    weights = [numpy_helper.from_array((rng.standard_normal(s) / np.sqrt(np.prod(s[1:]))).astype(F), f"{n}.w")
+               for n, s in shapes.items()]  # fmt: skip
+    weights += [numpy_helper.from_array((rng.standard_normal(s[0]) / 4).astype(F), f"{n}.b") for n, s in shapes.items()]
+    weights += [numpy_helper.from_array(np.array(bound, F), f"bound{bound}") for bound in (0, 6)]
+    nodes = [
+        _conv("a", "x", "a", stride=2), helper.make_node("Relu", ["a"], ["ar"]),
+        helper.make_node("MaxPool", ["ar"], ["p"], kernel_shape=[3, 3], pads=[1] * 4, strides=[1, 1]),
+        _conv("b", "p", "b", kernel=1), helper.make_node("Clip", ["b", "bound0", "bound6"], ["bc"]),
+        _conv("c", "bc", "c", groups=48), helper.make_node("Clip", ["c", "bound0", "bound6"], ["cc"]),
+        _conv("d", "cc", "d", kernel=1), helper.make_node("Add", ["d", "p"], ["s"]),
+        _conv("e", "s", "e", stride=2, kernel=1), _conv("f", "s", "f", stride=2),
+        helper.make_node("Add", ["e", "f"], ["t"]), helper.make_node("Relu", ["t"], ["y"]),
+    ]  # fmt: skip
+    outputs = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
+    return model(helper.make_graph(nodes, "network", [value_info("x", np.zeros(SHAPE, F))], outputs, weights), 17)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Always the same: what is compared are two roundings, of which either may be the nearer by chance."""
+    return np.random.default_rng(7)
+
+
+def feeds(rng: np.random.Generator, count: int) -> list[Arrays]:
+    return [{"x": rng.standard_normal(SHAPE).astype(F)} for _ in range(count)]
+
+
+def kernels(session: InferenceSession) -> list[str]:
+    return [line.split(" -> ")[1] for line in str(session.explain()).splitlines() if " -> " in line]
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    """The root of the mean square of a difference, relative."""
+    return float(np.sqrt(np.square(a - b, dtype=np.float64).mean() / np.square(b, dtype=np.float64).mean()))
+
+
+@pytest.fixture
+def quantised(tmp_path: Path, rng: np.random.Generator) -> tuple[Path, Path, list[Arrays]]:
+    """The model in floats, as ours, and what both were calibrated with."""
+    source, target, samples = tmp_path / "float.onnx", tmp_path / "integer.onnx", feeds(rng, 8)
+    onnx.save(network(rng), source)
+    made = quantize_model(source, target, samples)
+    assert (made.coded, made.kept) == (6, 0)
+    return source, target, samples
+
+
+def test_calibrated_models_multiply_integers(quantised, rng) -> None:
+    """As near to floats as another quantiser's model on the same samples, and the same numbers in another engine."""
+    source, target, samples = quantised
+    theirs = target.with_name("theirs.onnx")
+    quantization.quantize_static(source, theirs, Samples(samples), per_channel=True)
+    (fresh,) = feeds(rng, 1)
+    exact = run_oracle("ort", onnx.load(source), fresh)[0]
+    session = InferenceSession(target, strict=True, threads=2)
+    (y,) = session.run(None, fresh)
+    found = kernels(session)
+    assert {*found} <= KERNELS and found.count("integer_packed") == 5 and found.count("integer_depthwise") == 1
+    assert distance(y, exact) < min(0.02, distance(run_oracle("ort", onnx.load(theirs), fresh)[0], exact))
+    assert distance(y, run_oracle("ort", onnx.load(target), fresh)[0]) < 0.01
+    graph = load_onnx(str(target))
+    optimize(graph)
+    results = [run(build(graph, isa=isa, threads=threads), fresh)[0] for isa in ISAS for threads in (1, 2)]
+    assert all(same_bits(y, each) for each in results)
+
+
+def test_what_cannot_be_calibrated(quantised, tmp_path) -> None:
+    source, target, samples = quantised
+    with pytest.raises(OutputError, match="exists"):
+        quantize_model(source, target, samples)
+    with pytest.raises(InputError, match="samples: none"):
+        quantize_model(source, tmp_path / "other.onnx", [])
+    with pytest.raises(InputError, match="expected finite numbers"):
+        quantize_model(source, tmp_path / "other.onnx", [{"x": np.full(SHAPE, np.inf, F)}])
+    assert not (tmp_path / "other.onnx").exists()
+
+
+def test_float_biases_beside_codes(rng) -> None:
+    """As NNCF writes ONNX: u8 activations, i8 filters with a scale each, biases of floats, sums of quantised branches.
+
+    Every product is one of integers, within a step of the result's scale.
+    """
+    nodes, constants = [], []
+
+    def constant(name: str, value: np.ndarray) -> str:
+        constants.append(numpy_helper.from_array(value, name))
+        return name
+
+    def rounded(x: str, scale: float, zero: int) -> str:
+        steps = [constant(f"{x}.s", np.array(scale, F)), constant(f"{x}.z", np.array(zero, np.uint8))]
+        nodes.append(helper.make_node("QuantizeLinear", [x, *steps], [f"{x}.q"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{x}.q", *steps], [f"{x}.d"]))
+        return f"{x}.d"
+
+    def filters(name: str, shape: tuple[int, ...]) -> None:
+        codes = constant(f"{name}.c", rng.integers(-127, 128, shape).astype(np.int8))
+        scale = constant(f"{name}.ws", rng.uniform(0.001, 0.004, shape[0]).astype(F))
+        zeros = constant(f"{name}.wz", np.zeros(shape[0], np.int8))
+        nodes.append(helper.make_node("DequantizeLinear", [codes, scale, zeros], [f"{name}.w"], axis=0))
+        constant(f"{name}.b", rng.standard_normal(shape[0]).astype(F))
+
+    x = rounded("x", 0.03, 128)
+    filters("a", (24, 3, 3, 3))
+    nodes += [_conv("a", x, "a", stride=2), helper.make_node("Relu", ["a"], ["ar"])]
+    a = rounded("ar", 0.02, 0)
+    filters("b", (24, 1, 5, 5))
+    nodes.append(_conv("b", a, "b", groups=24, kernel=5))
+    b = rounded("b", 0.05, 110)
+    filters("c", (24, 24, 1, 1))
+    nodes.append(_conv("c", b, "c", kernel=1))
+    c = rounded("c", 0.04, 120)
+    nodes += [helper.make_node("Add", [c, a], ["s"]), helper.make_node("Relu", ["s"], ["sr"])]
+    nodes.append(helper.make_node("Identity", [rounded("sr", 0.04, 0)], ["y"]))
+    outputs = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
+    proto = model(helper.make_graph(nodes, "n", [value_info("x", np.zeros(SHAPE, F))], outputs, constants), 17)
+    (fed,) = feeds(rng, 1)
+    session = InferenceSession(proto.SerializeToString(), strict=True)
+    (y,) = session.run(None, fed)
+    steps = np.abs(y - run_oracle("ort", proto, fed)[0]) / 0.04
+    assert steps.max() < 2.01 and (steps > 0.01).mean() < 0.01  # a step of one layer may become another
+    assert kernels(session) == [
+        "quantize_u8", "integer_packed", "integer_depthwise", "integer_packed", "dequantize_u8"
+    ]  # fmt: skip
