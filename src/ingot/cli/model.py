@@ -89,6 +89,24 @@ class Model:
             return InferenceSession(self.path, **options)
 
 
+def _dim(text: str) -> tuple[str, int | Limit]:
+    name, separator, value = text.partition("=")
+    number = value.removeprefix("..")
+    if not separator or not name or not number.isdecimal() or (number != value and not int(number)):
+        raise click.BadParameter(f"got {text!r}, expected NAME=N or NAME=..N", param_hint="--dim")
+    return name, int(value) if number == value else at_most(int(number))
+
+
+dim_option = click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    metavar="NAME=[..]N",
+    help="A symbolic dim's value, or ..limit.",
+    callback=lambda context, parameter, values: dict(map(_dim, values)),
+)
+
+
 _PRECISION = "What products are computed in; else as a program was saved, a language model is stored, or f32."
 
 
@@ -99,24 +117,17 @@ def with_model(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads of a run; 0: from the machine.")
     @click.option("--executor", type=click.Choice(["native", "interpret"]), default="native", show_default=True)
     @click.option("--strict", is_flag=True, help="An op without a kernel is an error, not a slow step.")
-    @click.option("--dim", "dims", multiple=True, metavar="NAME=[..]N", help="A symbolic dim's value, or ..limit.")
+    @dim_option
     @click.option("--precision", type=click.Choice(list(PRECISIONS)), help=_PRECISION)
     @functools.wraps(command)
     def opened(
-        model: str, threads: int, executor: str, strict: bool, dims: tuple[str, ...], precision: str | None,
+        model: str, threads: int, executor: str, strict: bool, dims: dict[str, int | Limit],
+        precision: str | None,
         **options: Any,
     ) -> None:  # fmt: skip
-        command(Model(model, threads, executor, strict, dict(map(_dim, dims)), precision), **options)
+        command(Model(model, threads, executor, strict, dims, precision), **options)
 
     return opened
-
-
-def _dim(text: str) -> tuple[str, int | Limit]:
-    name, separator, value = text.partition("=")
-    number = value.removeprefix("..")
-    if not separator or not name or not number.isdecimal() or (number != value and not int(number)):
-        raise click.BadParameter(f"got {text!r}, expected NAME=N or NAME=..N", param_hint="--dim")
-    return name, int(value) if number == value else at_most(int(number))
 
 
 def is_language_model(path: str) -> bool:
