@@ -85,25 +85,27 @@ class Emitted:
                 command([compiler, *flags, "-c", "model.c", "-o", "model.o"], folder)
         return folder / "model.o"
 
-    def ports(self) -> tuple[list[dict], list[dict]]:
-        """The rows of layout.json for model_run's inputs and outputs, in its order."""
-        rows = {row["id"]: row for row in json.loads((self.folder / "layout.json").read_text())["tensors"]}
-        signature = re.search(r"model_run\((.*?)\);", (self.folder / "model.h").read_text(), re.DOTALL)[1]
-        ports = [rows[id] for id in re.findall(r"\*(t\d+)", signature)]
-        return [p for p in ports if p["kind"] == "input"], [p for p in ports if p["kind"] == "output"]
+    def ports(self) -> tuple[dict[str, dict], dict[str, dict]]:
+        """The rows of layout.json for the inputs and the outputs, by their names in C."""
+        layout = json.loads((self.folder / "layout.json").read_text())
+        rows = {(row["kind"], row["name"]): row for row in layout["tensors"]}
+        inputs, outputs = (
+            {c: rows[kind, name] for c, name in layout[f"{kind}s"].items()} for kind in ("input", "output")
+        )
+        return inputs, outputs
 
     def run(self, program: Path, feeds: Feeds, isa: str = "avx512") -> dict[str, np.ndarray]:
         """What main.c writes. isa: the best set that a program which goes by it may take."""
         inputs, outputs = self.ports()
-        for row in inputs:
+        for name, row in inputs.items():
             array = np.asarray(feeds[row["name"]], order="C")
             assert (array.dtype, list(array.shape)) == (DTYPES[row["dtype"]].numpy, row["shape"])
-            (self.folder / f"{row['id']}.in").write_bytes(array.tobytes())
-        files = [*(f"{row['id']}.in" for row in inputs), *(f"{row['id']}.out" for row in outputs)]
-        command([str(program), "weights.bin", *files], self.folder, LACKS=LACKS[isa])
+            (self.folder / f"{name}.raw").write_bytes(array.tobytes())
+        files = [f"{name}={name}.raw" for name in (*inputs, *outputs)]
+        command([str(program), "--weights", "weights.bin", *files], self.folder, LACKS=LACKS[isa])
         return {
-            row["name"]: np.fromfile(self.folder / f"{row['id']}.out", DTYPES[row["dtype"]].numpy).reshape(row["shape"])
-            for row in outputs
+            row["name"]: np.fromfile(self.folder / f"{name}.raw", DTYPES[row["dtype"]].numpy).reshape(row["shape"])
+            for name, row in outputs.items()
         }
 
     def check(self, program: Path, isa: str = "avx512") -> None:
@@ -446,7 +448,8 @@ def test_an_index_outside_its_table_is_reported(tmp_path: Path, index: int, mess
         assert np.array_equal(case.run(program, feeds)["y"], table[feeds["ids"]])
         return
     (tmp_path / "ids").write_bytes(feeds["ids"].tobytes())
-    done = subprocess.run([program, "weights.bin", "ids", "y"], cwd=tmp_path, capture_output=True, text=True)
+    words = [program, "--weights", "weights.bin", "ids=ids", "y=y"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 65 and message in done.stderr and not (tmp_path / "y").exists()
 
 
@@ -454,13 +457,16 @@ def test_the_host_may_flush_denormals(emitted, tmp_path: Path) -> None:
     """Rounding and denormal modes of the caller change no bit, and are the caller's again afterwards."""
     case = emitted("specials")
     text = (case.folder / "main.c").read_text()
-    text = text.replace("  model_run(", "  const unsigned mode = __builtin_ia32_stmxcsr() | 0xe040;\n"
-                        "  __builtin_ia32_ldmxcsr(mode);\n  model_run(")  # fmt: skip
-    text = text.replace("  return 0;\n", "  return __builtin_ia32_stmxcsr() == mode ? 0 : 3;\n")
+    text = text.replace("  if (model_run(", "  const unsigned mode = __builtin_ia32_stmxcsr() | 0xe040;\n"
+                        "  __builtin_ia32_ldmxcsr(mode);\n  if (model_run(")  # fmt: skip
+    text = text.replace("return is_expected ? 0 : 1;", "return __builtin_ia32_stmxcsr() == mode ? 0 : 3;")
     (tmp_path / "main.c").write_text(text)
     model_o = case.object("gcc", "-O2", *STRICT)
     command(["gcc", "-O2", f"-I{case.folder}", "main.c", str(model_o), "-lm", "-o", "flushing"], tmp_path)
     case.check(tmp_path / "flushing")
+
+
+DIGITS = str(Path(ingot.__file__).parent / "data" / "digits.onnx")
 
 
 # -- emission ---------------------------------------------------------------------------------------------------
@@ -473,62 +479,9 @@ def test_emission_is_deterministic(tmp_path: Path) -> None:
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}
         subprocess.run([sys.executable, "-c", code, *arguments], check=True, env=environment, capture_output=True)
     names = sorted(path.name for path in (tmp_path / "1").iterdir())
-    assert names == ["layout.json", "main.c", "model.c", "model.h", "weights.bin"]
-    for name in names:
+    assert names == ["Makefile", "layout.json", "main.c", "model.c", "model.h", "test", "weights.bin"]
+    for name in (*names[:-2], names[-1], "test/image.npy", "test/probabilities.npy"):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
-
-
-DIGITS = str(Path(ingot.__file__).parent / "data" / "digits.onnx")
-
-
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Runs `ingot ARGUMENTS`: (exit code, stdout, stderr)."""
-    from ingot.cli import main
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        code = 0
-        try:
-            main([str(a) for a in arguments])
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return run
-
-
-def test_command_line(call, tmp_path: Path, compiler: str) -> None:
-    folder = tmp_path / "deep" / "out"
-    code, out, err = call("emit-c", DIGITS, "--dim", "batch=2", "-o", folder)
-    assert (code, err) == (0, "")
-    assert {Path(line) for line in out.split()} == set(folder.iterdir())
-    with np.load(Path(DIGITS).with_name("digits.npz"), allow_pickle=False) as held_out:
-        images, labels = held_out["images"][:2, None].astype(np.float32), held_out["labels"][:2]
-    (expected,) = ingot.InferenceSession(DIGITS).run(None, {"image": images})
-    case = Emitted(folder, {"image": images}, {}, tmp_path)
-    command(
-        [compiler, "-O2", "-Wall", "-Werror", "deep/out/model.c", "deep/out/main.c", "-lm", "-o", "model"], tmp_path
-    )
-    (got,) = case.run(tmp_path / "model", case.feeds).values()
-    assert same_bits(got, expected) and np.array_equal(got.argmax(-1), labels)
-
-
-def test_command_line_errors(call, tmp_path: Path) -> None:
-    import onnx
-    from onnx import TensorProto, helper
-
-    code, _, err = call("emit-c", DIGITS, "-o", tmp_path / "out")
-    assert code == 65 and "batch" in err and not (tmp_path / "out").exists()
-    (tmp_path / "file").write_bytes(b"")
-    code, _, err = call("emit-c", DIGITS, "--dim", "batch=1", "-o", tmp_path / "file" / "out")
-    assert code == 73 and "file" in err
-    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 5, 5])
-    node = helper.make_node("Det", ["x"], ["y"], name="volume")
-    graph = helper.make_graph([node], "g", [info], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "det.onnx")
-    code, _, err = call("emit-c", tmp_path / "det.onnx", "-o", tmp_path / "out")
-    assert code == 69 and "det" in err and not (tmp_path / "out").exists()
 
 
 def test_what_cannot_be_emitted_is_an_error(tmp_path: Path) -> None:

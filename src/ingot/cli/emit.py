@@ -3,25 +3,63 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ingot.cli.model import Model, with_model
+from ingot.bindings import unbound
+from ingot.cli.fetch import with_path
+from ingot.cli.model import Model, dim_option, random_feeds, with_model
+from ingot.cli.run import read_inputs
 from ingot.cli.terminal import print_text, progress
+from ingot.dim import Limit
+from ingot.errors import InputError
+
+if TYPE_CHECKING:
+    from ingot.emit.c import Vector
+    from ingot.session import InferenceSession
 
 
 @click.command("emit-c")
-@with_model
+@with_path("model")
+@dim_option
+@click.option(
+    "--prefix", default="model", show_default=True, help="Of all names in C, of source files and the program."
+)
+@click.option(
+    "--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="An input of the test vector, else random."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The folder to write.")
-def emit_c(model: Model, output: Path) -> None:
-    """Write MODEL as plain C: model.c, model.h, weights.bin, layout.json and a small main.c."""
+def emit_c(model: str, dims: dict[str, int | Limit], prefix: str, inputs: tuple[str, ...], output: Path) -> None:
+    """Write MODEL as plain C and a Makefile: `make -C OUTPUT check` builds and tests a program that takes named files.
+
+    The test is what the model gives for some inputs, those of --input or random ones.
+    """
     from ingot.emit import c
 
-    session = model.open()
+    session = Model(model, 0, "native", True, dims, None).open()
+    vector = _vector(session, dims, inputs)
     with progress("writing C"):
-        paths = c.emit(session.graph, session.weights, output)
+        paths = c.emit(
+            session.graph, session.weights, output, prefix=prefix, precision=session.precision, vector=vector
+        )
     for path in paths:
         print_text(path)
+
+
+def _vector(session: InferenceSession, dims: dict[str, int | Limit], inputs: tuple[str, ...]) -> Vector:
+    """Inputs, and what the model makes of them. Raises InputError for those that it refuses and for unbound dims."""
+    from ingot.emit.c import Vector
+
+    if session.graph.symbols:
+        raise unbound(session.graph.symbols)
+    feeds = read_inputs(session, inputs) if inputs else random_feeds(session, dims)
+    try:
+        with progress("running the test vector"):
+            results = session.run(None, feeds)
+    except InputError as error:
+        raise InputError(f"test vector: {error}; --input gives others than random inputs") from error
+    return Vector(feeds, dict(zip((argument.name for argument in session.get_outputs()), results, strict=True)))
 
 
 @click.command("emit-onnx")

@@ -67,6 +67,24 @@ class Look:
             return LookedAt(self.path, **self.options)
 
 
+def _dim(text: str) -> tuple[str, int | Limit]:
+    name, separator, value = text.partition("=")
+    number = value.removeprefix("..")
+    if not separator or not name or not number.isdecimal() or (number != value and not int(number)):
+        raise click.BadParameter(f"got {text!r}, expected NAME=N or NAME=..N", param_hint="--dim")
+    return name, int(value) if number == value else at_most(int(number))
+
+
+dim_option = click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    metavar="NAME=[..]N",
+    help="A symbolic dim's value, or ..limit.",
+    callback=lambda context, parameter, values: dict(map(_dim, values)),
+)
+
+
 _PRECISION = "What products are computed in; else as a program was saved, a language model is stored, or f32."
 
 
@@ -78,10 +96,11 @@ def with_model(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--strict", is_flag=True, help="An op without a kernel is an error, not a slow step.")
     @functools.wraps(command)
     def opened(
-        model: str, threads: int, executor: str, strict: bool, dims: tuple[str, ...], precision: str | None,
+        model: str, threads: int, executor: str, strict: bool, dims: dict[str, int | Limit],
+        precision: str | None,
         **options: Any,
     ) -> None:  # fmt: skip
-        command(Model(model, threads, executor, strict, dict(map(_dim, dims)), precision), **options)
+        command(Model(model, threads, executor, strict, dims, precision), **options)
 
     return opened
 
@@ -104,10 +123,10 @@ def with_look(stages: Sequence[str], default: str = "graph") -> Callable[..., An
         @as_json
         @functools.wraps(command)
         def opened(
-            model: str, threads: int, dims: tuple[str, ...], precision: str | None, mode: str | None,
+            model: str, threads: int, dims: dict[str, int | Limit], precision: str | None, mode: str | None,
             stage: str | None = None, **options: Any,
         ) -> None:  # fmt: skip
-            given = {"dims": dict(map(_dim, dims)), "precision": precision, "threads": threads, "mode": mode}
+            given = {"dims": dims, "precision": precision, "threads": threads, "mode": mode}
             shown = stage or ("optimized" if mode is not None and default == "graph" else default)
             command(Look(model, shown, given), **options)
 
@@ -120,7 +139,7 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     """The MODEL argument, and the options of all that open one."""
     for decorated in (
         click.option("--precision", type=click.Choice(list(PRECISIONS)), help=_PRECISION),
-        click.option("--dim", "dims", multiple=True, metavar="NAME=[..]N", help="A symbolic dim's value, or ..limit."),
+        dim_option,
         click.option(
             "--threads", type=click.IntRange(0, 256), default=0, help="Threads of a run; 0: from the machine."
         ),
@@ -128,14 +147,6 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     ):
         command = decorated(command)
     return command
-
-
-def _dim(text: str) -> tuple[str, int | Limit]:
-    name, separator, value = text.partition("=")
-    number = value.removeprefix("..")
-    if not separator or not name or not number.isdecimal() or (number != value and not int(number)):
-        raise click.BadParameter(f"got {text!r}, expected NAME=N or NAME=..N", param_hint="--dim")
-    return name, int(value) if number == value else at_most(int(number))
 
 
 def read_array(path: str) -> np.ndarray:

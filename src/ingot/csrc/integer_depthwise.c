@@ -26,7 +26,7 @@ typedef struct { const uint8_t *a, *b, *c, *d; } integer_four;
 
 /* to[16][4] = 16 bytes of each of four lines, as u8. */
 static inline void integer_weave_16(integer_four l, uint8_t flip, uint8_t *to) {
-  #if defined(ISA_scalar)
+  #if !defined(ISA_avx2) && !defined(ISA_avx512)
   for (int i = 0; i < 16; i++) {
     to[4 * i] = l.a[i] ^ flip;
     to[4 * i + 1] = l.b[i] ^ flip;

@@ -1,0 +1,307 @@
+"""main.c, a program around an emitted model that takes named files and explains itself, and the Makefile."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ingot.dtype import DTYPES
+from ingot.emit.interface import Interface, Port, dims, wrapped
+
+VECTOR = "test"  # the folder of inputs, and of what they must give
+
+# The bits of infinity; what is above is no number.
+_INFINITIES = {"f64": "0x7ff0000000000000", "f32": "0x7f800000", "f16": "0x7c00", "bf16": "0x7f80"}
+_KINDS = {"f64": "d", "f32": "f"} | {dtype.name: dtype.kind for dtype in DTYPES.values() if dtype.kind in "iu"}
+
+
+def makefile(face: Interface, has_vector: bool) -> str:
+    """Builds the program; checks it where there is a test vector."""
+    name = face.prefix
+    check = f"\n\ncheck: {name}\n\t./{name} --check {VECTOR}" if has_vector else ""
+    return f"""\
+# `make` builds ./{name}{", `make check` runs it on the inputs in test/ and compares what comes out" if check else ""}.
+CFLAGS = -O2
+
+{name}: {name}.o main.o
+	$(CC) $(LDFLAGS) -o $@ {name}.o main.o -lm
+
+{name}.o: {name}.c {name}.h
+	$(CC) $(CFLAGS) -c {name}.c
+
+main.o: main.c {name}.h
+	$(CC) $(CFLAGS) -c main.c{check}
+
+clean:
+	rm -f {name} {name}.o main.o
+
+.PHONY: {"check " if check else ""}clean
+"""
+
+
+def main(face: Interface) -> str:
+    """main.c."""
+    opening = f"{face.prefix}_run("
+    arguments = ["weights", "arena", *(f"ports[{i}].data" for i in range(len(face.ports)))]
+    call = opening + wrapped(arguments, ", ", " " * len(f"  if ({opening}")).lstrip() + ")"
+    text = _PROGRAM.replace("PREFIX_", f"{face.macro}_").replace("PREFIX", face.prefix)
+    for name, value in {
+        "@INPUTS@": str(len(face.inputs)),
+        "@PORTS@": str(len(face.ports)),
+        "@ROWS@": "\n".join(map(_row, face.ports)),
+        "@CALL@": call,
+    }.items():
+        text = text.replace(name, value)
+    return text
+
+
+def _row(port: Port) -> str:
+    """A port's line in the table of main.c."""
+    tensor = port.tensor
+    shape = tuple(int(dim) for dim in tensor.shape)
+    descr = np.lib.format.dtype_to_descr(tensor.dtype.numpy)
+    kind = _KINDS.get(tensor.dtype.name, " ")
+    words = [f'"{word}"' for word in (port.identifier, dims(tensor), descr, shape)]
+    words += [f"'{kind}'", str(tensor.nbytes // tensor.dtype.itemsize), str(tensor.dtype.itemsize)]
+    words += [_INFINITIES.get(tensor.dtype.name, "0"), "NULL", "NULL"]
+    return "  {" + wrapped(words, ", ", "   ").lstrip() + "},"
+
+
+_PROGRAM = r"""/* main.c: emitted by Ingot: the model as a program. `make` builds it, `./PREFIX --help` explains it. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "PREFIX.h"
+
+/* An input or output. descr and shape: as an .npy file has them. kind: 'f' float, 'd' double, 'i' and 'u' integers, ' '
+ * what is not printed. infinity: the bits of it, above which no number is; 0 where every element is a number. path: of
+ * the file that is read or written, NULL for none. */
+typedef struct {
+  const char *name, *type, *descr, *shape;
+  char kind;
+  size_t count, size;
+  uint64_t infinity;
+  const char *path;
+  void *data;
+} port;
+
+enum { INPUTS = @INPUTS@, PORTS = @PORTS@, SHOWN = 10 };
+
+static port ports[PORTS] = {
+@ROWS@
+};
+
+static void help(const char *program) {
+  printf("usage: %s [--weights FILE] NAME=FILE ...\n"
+         "       %s [--weights FILE] --check FOLDER\n"
+         "\n"
+         "Runs the model once. A FILE whose name ends in .npy is numpy's; any other holds the elements alone, row by\n"
+         "row. --weights: weights.bin, if it does not lie beside the program. --check: FOLDER/NAME.npy holds each\n"
+         "input, and what each output must be.\n",
+         program, program);
+  for (const port *p = ports; p < ports + PORTS; p++) {
+    if (p == ports && INPUTS > 0) printf("\ninputs, all of them needed:\n");
+    if (p == ports + INPUTS) printf("\noutputs; one without a file is printed, its first elements alone:\n");
+    printf("  %s  %s, %zu bytes\n", p->name, p->type, p->count * p->size);
+  }
+}
+
+/* Ends the program: a message about something, and the exit code. */
+static void fail(const char *what, const char *why, const char *more, int code) {
+  fprintf(stderr, "%s: %s%s\n", what, why, more);
+  exit(code);
+}
+
+static void *allocate(size_t bytes) {
+  void *memory = aligned_alloc(64, bytes / 64 * 64 + 64);
+  if (!memory) fail("PREFIX", "no memory", "", 75);
+  return memory;
+}
+
+static int is_npy(const char *path) {
+  const size_t length = strlen(path);
+  return length >= 4 && strcmp(path + length - 4, ".npy") == 0;
+}
+
+/* Reads the header of an .npy file and expects the elements of a port behind it, in the order of C. */
+static void read_header(FILE *file, const port *p, const char *path) {
+  unsigned char start[12] = {0};
+  char text[4096], descr[64], shape[1024];
+  size_t length = 0;
+  if (fread(start, 1, 10, file) == 10 && memcmp(start, "\x93NUMPY", 6) == 0) {
+    length = start[8] + 256u * start[9];
+    if (start[6] > 1 && (fread(start + 10, 1, 2, file) != 2 || start[10] || start[11])) length = 0;
+  }
+  if (length == 0 || length >= sizeof text || fread(text, 1, length, file) != length)
+    fail(path, "not an .npy file", "", 65);
+  text[length] = 0;
+  snprintf(descr, sizeof descr, "'descr': '%s'", p->descr);
+  snprintf(shape, sizeof shape, "'shape': %s", p->shape);
+  if (!strstr(text, descr) || !strstr(text, shape) || !strstr(text, "'fortran_order': False")) {
+    text[strcspn(text, "\n")] = 0;
+    fprintf(stderr, "%s: of another shape or type, got %s, expected %s\n", path, text, p->type);
+    exit(65);
+  }
+}
+
+/* Fills `to` with a file of so many bytes; p: the port that it is for, whose file has a header if it is numpy's. */
+static void read_file(const char *path, void *to, size_t bytes, const port *p) {
+  FILE *file = fopen(path, "rb");
+  if (!file) fail(path, "cannot be opened", "", 66);
+  if (p && is_npy(path)) read_header(file, p, path);
+  const size_t got = fread(to, 1, bytes, file);
+  if (got != bytes || fgetc(file) != EOF) {
+    fprintf(stderr, "%s: of another size, got %s than %zu bytes%s%s\n", path, got < bytes ? "fewer" : "more", bytes,
+            p ? ", expected " : "", p ? p->type : "");
+    exit(65);
+  }
+  fclose(file);
+}
+
+static void write_file(const port *p) {
+  FILE *file = fopen(p->path, "wb");
+  if (!file) fail(p->path, "cannot be written", "", 73);
+  int is_whole = 1;
+  if (is_npy(p->path)) {
+    char text[2048];
+    const int used = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", p->descr,
+                              p->shape);
+    const unsigned length = ((unsigned)used + 10 + 64) / 64 * 64 - 10; /* the elements begin at a multiple of 64 */
+    const unsigned char start[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, length % 256, (unsigned char)(length / 256)};
+    is_whole = fwrite(start, 1, 10, file) == 10;
+    is_whole &= fprintf(file, "%-*s\n", (int)length - 1, text) == (int)length;
+  }
+  is_whole &= fwrite(p->data, p->size, p->count, file) == p->count;
+  if (fclose(file) || !is_whole) fail(p->path, "cannot be written whole", "", 74);
+}
+
+/* The bits of an element. */
+static uint64_t element(const port *p, const void *data, size_t i) {
+  uint8_t byte = 0;
+  uint16_t two = 0;
+  uint32_t four = 0;
+  uint64_t eight = 0;
+  void *to = p->size == 1 ? (void *)&byte : p->size == 2 ? (void *)&two : p->size == 4 ? (void *)&four : &eight;
+  memcpy(to, (const char *)data + i * p->size, p->size);
+  return byte | two | four | eight;
+}
+
+static void show_element(const port *p, uint64_t bits) {
+  const uint64_t sign = (uint64_t)1 << (8 * p->size - 1);
+  if (p->kind == 'f') {
+    const uint32_t low = (uint32_t)bits;
+    float number;
+    memcpy(&number, &low, sizeof number);
+    printf(" %.7g", (double)number);
+  } else if (p->kind == 'd') {
+    double number;
+    memcpy(&number, &bits, sizeof number);
+    printf(" %.15g", number);
+  } else if (p->kind == 'i' && bits & sign) {
+    printf(" -%llu", (unsigned long long)(2 * sign - bits));
+  } else {
+    printf(" %llu", (unsigned long long)bits);
+  }
+}
+
+static void show(const port *p) {
+  printf("%s %s:", p->name, p->type);
+  for (size_t i = 0; i < p->count && i < SHOWN && p->kind != ' '; i++) show_element(p, element(p, p->data, i));
+  printf("%s\n", p->kind != ' ' && p->count > SHOWN ? " ..." : "");
+}
+
+/* Whether an element is no number. */
+static int is_nan(const port *p, uint64_t bits) {
+  const uint64_t sign = (uint64_t)1 << (8 * p->size - 1);
+  return p->infinity && (bits & (sign - 1)) > p->infinity;
+}
+
+/* How many elements of an output are not to the bit what a file says; what is no number need only be none there. */
+static size_t differences(const port *p, const char *path) {
+  void *expected = allocate(p->count * p->size);
+  size_t count = 0;
+  read_file(path, expected, p->count * p->size, p);
+  for (size_t i = 0; i < p->count; i++) {
+    const uint64_t got = element(p, p->data, i), wanted = element(p, expected, i);
+    count += got != wanted && !(is_nan(p, got) && is_nan(p, wanted));
+  }
+  free(expected);
+  printf("%s %s: ", p->name, p->type);
+  if (count) printf("%zu of %zu elements differ from %s\n", count, p->count, path);
+  else printf("the bits of %s\n", path);
+  return count;
+}
+
+/* The first `length` letters of a folder, a name in it, and its ending; the caller frees it. */
+static char *joined(const char *folder, size_t length, const char *name, const char *ending) {
+  char *path = allocate(length + strlen(name) + strlen(ending) + 1);
+  memcpy(path, folder, length);
+  path[length] = 0;
+  return strcat(strcat(path, name), ending);
+}
+
+static port *port_named(const char *name, size_t length) {
+  for (port *p = ports; p < ports + PORTS; p++)
+    if (strlen(p->name) == length && strncmp(p->name, name, length) == 0) return p;
+  return NULL;
+}
+
+/* What the command line says: the files of ports, and of the weights. Returns the folder to check by, or NULL. */
+static const char *understood(int argc, char **argv, const char **weights) {
+  const char *folder = NULL;
+  int named = 0;
+  for (int i = 1; i < argc; i++) {
+    const char *sign = strchr(argv[i], '=');
+    port *p = sign ? port_named(argv[i], (size_t)(sign - argv[i])) : NULL;
+    if (strcmp(argv[i], "--help") == 0) {
+      help(argv[0]);
+      exit(0);
+    }
+    if (strcmp(argv[i], "--weights") == 0 && i + 1 < argc) *weights = argv[++i];
+    else if (strcmp(argv[i], "--check") == 0 && i + 1 < argc) folder = argv[++i];
+    else if (!p) fail(argv[i], "neither an option nor the NAME=FILE of an input or output; --help says more", "", 2);
+    else if (p->path) fail(argv[i], "given twice", "", 2);
+    else p->path = sign + 1, named++;
+  }
+  if (folder && named) fail("--check", "takes no files beside it", "", 2);
+  for (const port *p = ports; p < ports + INPUTS && !folder; p++)
+    if (!p->path) fail(p->name, "no file for this input; --help says more, expected ", p->type, 2);
+  return folder;
+}
+
+/* Writes, shows or compares an output. Returns whether it is as expected. */
+static int given_out(const port *p, const char *expected) {
+  if (expected) return differences(p, expected) == 0;
+  if (p->path) write_file(p), printf("%s %s: %s\n", p->name, p->type, p->path);
+  else show(p);
+  return 1;
+}
+
+int main(int argc, char **argv) {
+  const char *named = NULL;
+  const char *folder = understood(argc, argv, &named);
+  const char *slash = strrchr(argv[0], '/');
+  char *beside = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "weights.bin", "");
+  void *weights = allocate(PREFIX_WEIGHTS_BYTES), *arena = allocate(PREFIX_ARENA_BYTES);
+  read_file(named ? named : beside, weights, PREFIX_WEIGHTS_BYTES, NULL);
+  char *arrays[PORTS]; /* the files of --check, "" without it */
+  for (int i = 0; i < PORTS; i++) {
+    port *p = &ports[i];
+    char *path = folder ? joined(folder, strlen(folder), "/", p->name) : joined("", 0, "", "");
+    arrays[i] = joined(path, strlen(path), folder ? ".npy" : "", "");
+    free(path);
+    p->data = allocate(p->count * p->size);
+    if (i < INPUTS) read_file(folder ? arrays[i] : p->path, p->data, p->count * p->size, p);
+  }
+  if (@CALL@)
+    fail("PREFIX", "an index in the inputs lies outside its table", "", 65);
+  int is_expected = 1;
+  for (int i = INPUTS; i < PORTS; i++) is_expected &= given_out(&ports[i], folder ? arrays[i] : NULL);
+  for (int i = 0; i < PORTS; i++) free(arrays[i]), free(ports[i].data);
+  free(beside);
+  free(weights);
+  free(arena);
+  return is_expected ? 0 : 1;
+}
+"""

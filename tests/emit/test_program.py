@@ -1,0 +1,327 @@
+"""The program that emit-c writes around a model: as a user builds it, runs it, and gets something wrong."""
+
+import ctypes
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import ingot
+from ingot.dtype import DTYPES, f32
+from ingot.emit.c import Vector, emit
+from ingot.emit.interface import identifiers
+from ingot.ir import Graph, TensorType
+from ingot.run.store import WeightStore
+
+DATA = Path(ingot.__file__).parent / "data"
+DIGITS = str(DATA / "digits.onnx")
+STRICT = "CFLAGS=-O1 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs `ingot ARGUMENTS`: (exit code, stdout, stderr)."""
+    from ingot.cli import main
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = 0
+        try:
+            main([str(a) for a in arguments])
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run
+
+
+def shell(folder: Path, *words: object) -> tuple[int, str, str]:
+    """Runs a program in a folder: (exit code, stdout, stderr)."""
+    done = subprocess.run([str(word) for word in words], cwd=folder, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which `out/model` knows digits, and an image of one lies."""
+    folder = tmp_path_factory.mktemp("digits")
+    session = ingot.InferenceSession(DIGITS, dims={"batch": 2})
+    with np.load(DATA / "digits.npz", allow_pickle=False) as held_out:
+        images, labels = held_out["images"][:2, None].astype(np.float32), held_out["labels"][:2]
+    (probabilities,) = session.run(None, {"image": images})
+    assert np.array_equal(probabilities.argmax(-1), labels)
+    vector = Vector({"image": images}, {"probabilities": probabilities})
+    emit(session.graph, session.weights, folder / "out", vector=vector)
+    np.save(folder / "image.npy", images)
+    (folder / "image.raw").write_bytes(images.tobytes())
+    np.save(folder / "wide.npy", images.astype(np.float64))
+    np.save(folder / "flat.npy", images.reshape(2, 64))
+    np.save(folder / "columns.npy", np.asfortranarray(images))
+    (folder / "short.npy").write_bytes((folder / "image.npy").read_bytes()[:-1])
+    (folder / "short.raw").write_bytes(images.tobytes()[:-1])
+    (folder / "long.raw").write_bytes(images.tobytes() + b"0")
+    code, _, err = shell(folder, "make", "-C", "out", STRICT)
+    assert (code, err) == (0, "")
+    return folder
+
+
+@pytest.mark.parametrize("ending", [".npy", ".raw"])
+def test_named_files_go_in_and_come_out(digits: Path, ending: str) -> None:
+    code, out, err = shell(digits, "out/model", f"probabilities=y{ending}", f"image=image{ending}")
+    assert (code, out, err) == (0, f"probabilities f32[2, 10]: y{ending}\n", "")
+    expected = np.load(digits / "out" / "test" / "probabilities.npy")
+    path = digits / f"y{ending}"
+    got = np.load(path) if ending == ".npy" else np.fromfile(path, np.float32).reshape(2, 10)
+    assert got.tobytes() == expected.tobytes() and got.shape == expected.shape and got.dtype == expected.dtype
+
+
+def test_what_has_no_file_is_shown(digits: Path) -> None:
+    code, out, err = shell(digits, "out/model", "image=image.npy")
+    assert (code, err) == (0, "") and out.startswith("probabilities f32[2, 10]: ") and out.endswith(" ...\n")
+    shown = out.split()[3:-1]
+    expected = np.load(digits / "out" / "test" / "probabilities.npy").reshape(-1)[:10]
+    np.testing.assert_allclose([float(word) for word in shown], expected, rtol=1e-6)
+
+
+def test_it_explains_itself(digits: Path) -> None:
+    code, out, err = shell(digits, "out/model", "--help")
+    assert (code, err) == (0, "")
+    assert "  image  f32[2, 1, 8, 8], 512 bytes\n" in out and "  probabilities  f32[2, 10], 80 bytes\n" in out
+    assert all(word in out for word in ("usage: out/model", "--weights FILE", "--check FOLDER", ".npy"))
+
+
+REFUSED = [
+    ((), 2, "image: no file for this input; --help says more, expected f32[2, 1, 8, 8]"),
+    (("image=image.npy", "image=image.npy"), 2, "image=image.npy: given twice"),
+    (("picture=image.npy",), 2, "picture=image.npy: neither an option nor the NAME=FILE of an input or output"),
+    (("image.npy",), 2, "image.npy: neither"),
+    (("--weights",), 2, "--weights: neither"),
+    (("--check", "out/test", "image=image.npy"), 2, "--check: takes no files beside it"),
+    (("image=none.npy",), 66, "none.npy: cannot be opened"),
+    (("image=image.raw.npy",), 66, "image.raw.npy: cannot be opened"),
+    (("image=wide.npy",), 65, "wide.npy: of another shape or type, got {'descr': '<f8'"),
+    (("image=flat.npy",), 65, "(2, 64), }"),
+    (("image=columns.npy",), 65, "'fortran_order': True"),
+    (("image=out/Makefile",), 65, "out/Makefile: of another size, got "),
+    (("image=short.npy",), 65, "short.npy: of another size, got fewer than 512 bytes, expected f32[2, 1, 8, 8]"),
+    (("image=short.raw",), 65, "short.raw: of another size, got fewer than 512 bytes"),
+    (("image=long.raw",), 65, "long.raw: of another size, got more than 512 bytes"),
+    (("--weights", "image.raw", "image=image.npy"), 65, "image.raw: of another size, got fewer than "),
+    (("image=image.npy", "probabilities=none/y"), 73, "none/y: cannot be written"),
+    (("image=image.npy", "probabilities=/dev/full"), 74, "/dev/full: cannot be written whole"),
+    (("--check", "none"), 66, "none/image.npy: cannot be opened"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "message"), REFUSED)
+def test_what_is_wrong_is_said(digits: Path, words: tuple[str, ...], code: int, message: str) -> None:
+    got, _, err = shell(digits, "out/model", *words)
+    assert got == code and message in err and err.count("\n") == 1
+
+
+def test_a_difference_is_found(digits: Path) -> None:
+    shutil.copytree(digits / "out" / "test", digits / "changed")
+    expected = np.load(digits / "changed" / "probabilities.npy")
+    expected[1, 3] = np.nextafter(expected[1, 3], np.float32(1))
+    np.save(digits / "changed" / "probabilities.npy", expected)
+    code, out, _ = shell(digits, "out/model", "--check", "changed")
+    assert code == 1 and "1 of 20 elements differ" in out
+    assert shell(digits, "make", "-C", "out", "check")[0] == 0
+
+
+# Values of every dtype that a model may take, those that print oddly among them.
+def every_dtype() -> tuple[Graph, dict[str, np.ndarray]]:
+    graph, feeds = Graph("dtypes"), {}
+    for name, dtype in DTYPES.items():
+        if dtype.is_native and dtype.bits >= 8:
+            x = graph.add_input(f"x {name}", TensorType(dtype, (2, 2)))
+            graph.set_output(f"y {name}", graph.add("permute", (x,), axes=(1, 0)).output)
+            values = [[-1, np.nan], [0, 3]] if dtype.kind == "f" else [[0, 1], [1, 0]]
+            feeds[f"x {name}"] = np.array(values, np.float32).astype(dtype.numpy)
+            if dtype.kind == "i":
+                feeds[f"x {name}"][0, 0] = np.iinfo(dtype.numpy).min
+    return graph, feeds
+
+
+def test_every_dtype_passes_through_numpys_files(tmp_path: Path) -> None:
+    graph, feeds = every_dtype()
+    outputs = {name.replace("x ", "y "): np.ascontiguousarray(array.T) for name, array in feeds.items()}
+    emit(graph, WeightStore(), tmp_path, vector=Vector(feeds, outputs))
+    code, out, err = shell(tmp_path, "make", "check", STRICT)
+    assert code == 0, err
+    assert out.count(": the bits of test/y_") == len(feeds)
+    words = [f"x_{name.split()[1]}=test/x_{name.split()[1]}.npy" for name in feeds]
+    code, out, err = shell(tmp_path, "./model", *words)
+    assert code == 0, err
+    shown = dict(line.split(": ") for line in out.splitlines() if ": " in line)
+    assert shown["y_i64 i64[2, 2]"] == "-9223372036854775808 1 1 0"
+    assert shown["y_u8 u8[2, 2]"] == "0 1 1 0" and shown["y_i8 i8[2, 2]"] == "-128 1 1 0"
+    assert shown["y_f64 f64[2, 2]"].replace("-nan", "nan") == "-1 0 nan 3"
+
+
+def test_names_become_identifiers() -> None:
+    names = [
+        "image",
+        "input.1",
+        "1",
+        "X",
+        "x",
+        "float",
+        "arena",
+        "",
+        "été",
+        "-",
+        "a/b:c",
+        "linux",
+        "x" * 99,
+        "t_2",
+        "t",
+        "t",
+    ]
+    made = list(identifiers([("input", name) for name in names]))
+    assert made[:13] == [
+        "image", "input_1", "input_1_2", "x", "x_2", "float_2", "arena_2", "input", "t", "input_2", "a_b_c", "linux_2",
+        "x" * 48,
+    ]  # fmt: skip
+    assert made[13:] == ["t_2", "t_3", "t_4"]
+    assert list(identifiers([("input", "y"), ("output", "y"), ("output", "0")])) == ["y", "y_2", "output_0"]
+
+
+@pytest.mark.parametrize("prefix", ["", "1st", "a-b", "main", "check", "é", "x" * 32, "_x", 'x";'])
+def test_a_prefix_that_is_no_name_is_refused(call, tmp_path: Path, prefix: str) -> None:
+    code, _, err = call("emit-c", DIGITS, "--dim", "batch=1", "-o", tmp_path / "out", "--prefix", prefix)
+    assert code == 65 and "prefix" in err and not (tmp_path / "out").exists()
+
+
+def scaled(factor: float) -> Graph:
+    graph = Graph("scaled")
+    x = graph.add_input("x", TensorType(f32, (4,)))
+    weight = graph.add_weight("w", np.full(4, factor, np.float32))
+    graph.set_output("y", graph.add("mul", (x, weight)).output)
+    return graph
+
+
+TWO = """\
+#include <cstdio>
+#include "doubled.h"
+#include "Tripled.h"
+
+alignas(64) static char weights[2][4096], arena[2][4096];
+
+static void load(const char *path, char *to, size_t bytes) {
+  std::FILE *file = std::fopen(path, "rb");
+  if (!file || std::fread(to, 1, bytes, file) != bytes) throw 1;
+  std::fclose(file);
+}
+
+int main() {
+  static_assert(DOUBLED_WEIGHTS_BYTES <= 4096 && TRIPLED_WEIGHTS_BYTES <= 4096, "fits");
+  load("2/weights.bin", weights[0], DOUBLED_WEIGHTS_BYTES);
+  load("3/weights.bin", weights[1], TRIPLED_WEIGHTS_BYTES);
+  const float x[4] = {1, 2, 3, 4};
+  float y[4], z[4];
+  if (doubled_run(weights[0], arena[0], x, y) || Tripled_run(weights[1], arena[1], y, z)) return 1;
+  std::printf("%g %g %g %g\\n", z[0], z[1], z[2], z[3]);
+}
+"""
+
+
+def test_two_models_link_into_one_program_in_cpp(tmp_path: Path) -> None:
+    for name, factor in (("doubled", 2), ("Tripled", 3)):
+        emit(scaled(factor), WeightStore(), tmp_path / str(factor), prefix=name)
+        code, _, err = shell(tmp_path, "cc", "-O1", "-c", f"{factor}/{name}.c")
+        assert code == 0, err
+    (tmp_path / "both.cpp").write_text(TWO)
+    words = [
+        "c++",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-I2",
+        "-I3",
+        "both.cpp",
+        "doubled.o",
+        "Tripled.o",
+        "-o",
+        "both",
+    ]
+    code, _, err = shell(tmp_path, *words)
+    assert code == 0, err
+    assert shell(tmp_path, "./both") == (0, "6 12 18 24\n", "")
+
+
+def test_ctypes_runs_it(tmp_path: Path) -> None:
+    emit(scaled(5), WeightStore(), tmp_path, prefix="five")
+    code, _, err = shell(tmp_path, "cc", "-O1", "-shared", "-fPIC", "five.c", "-o", "five.so", "-lm")
+    assert code == 0, err
+    library = ctypes.CDLL(str(tmp_path / "five.so"))
+    room = np.zeros(4096, np.uint8)
+    first = -room.ctypes.data % 64
+    weights, arena = room[first : first + 1024], room[first + 1024 :]
+    stored = np.fromfile(tmp_path / "weights.bin", np.uint8)
+    weights[: len(stored)] = stored
+    x, y = np.arange(4, dtype=np.float32), np.empty(4, np.float32)
+    assert library.five_run(*(ctypes.c_void_p(a.ctypes.data) for a in (weights, arena, x, y))) == 0
+    assert np.array_equal(y, 5 * x)
+
+
+# -- the command line -------------------------------------------------------------------------------------------
+
+
+def test_command_line(call, tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "out"
+    with np.load(DATA / "digits.npz", allow_pickle=False) as held_out:
+        np.save(tmp_path / "x.npy", held_out["images"][:2, None].astype(np.float32))
+    words = ["--dim", "batch=2", "-o", folder, "--prefix", "digits", "--input", tmp_path / "x.npy"]
+    code, out, err = call("emit-c", DIGITS, *words)
+    assert (code, err) == (0, "")
+    assert {Path(line) for line in out.split()} == {path for path in folder.rglob("*") if path.is_file()}
+    assert (folder / "test" / "image.npy").read_bytes() == (tmp_path / "x.npy").read_bytes()
+    code, out, err = shell(tmp_path, "make", "-C", folder, "check", "CFLAGS=-O1")
+    assert (code, err) == (0, "") and "probabilities f32[2, 10]: the bits of test/probabilities.npy" in out
+    header = (folder / "digits.h").read_text()
+    assert "const float *image, /* f32[2, 1, 8, 8] */" in header and "float *probabilities /* f32[2, 10] */" in header
+    layout = json.loads((folder / "layout.json").read_text())
+    assert (layout["inputs"], layout["outputs"]) == ({"image": "image"}, {"probabilities": "probabilities"})
+
+
+@pytest.mark.parametrize(
+    "words", [["--executor", "interpret"], ["--strict"], ["--threads", 2], ["--precision", "bf16"]]
+)
+def test_an_option_without_an_effect_is_refused(call, tmp_path: Path, words: list[object]) -> None:
+    code, _, err = call("emit-c", DIGITS, "--dim", "batch=1", "-o", tmp_path / "out", *words)
+    assert code == 2 and str(words[0]) in err and not (tmp_path / "out").exists()
+
+
+def test_command_line_errors(call, tmp_path: Path) -> None:
+    code, _, err = call("emit-c", DIGITS, "-o", tmp_path / "out")
+    assert code == 65 and "batch" in err and not (tmp_path / "out").exists()
+    (tmp_path / "file").write_bytes(b"")
+    code, _, err = call("emit-c", DIGITS, "--dim", "batch=1", "-o", tmp_path / "file" / "out")
+    assert code == 73 and "file" in err
+    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 5, 5])
+    node = helper.make_node("Det", ["x"], ["y"], name="volume")
+    graph = helper.make_graph([node], "g", [info], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "det.onnx")
+    code, _, err = call("emit-c", tmp_path / "det.onnx", "-o", tmp_path / "out")
+    assert code == 69 and "det" in err and not (tmp_path / "out").exists()
+
+
+def test_random_inputs_that_a_model_refuses_are_told(call, tmp_path: Path) -> None:
+    graph = Graph("embedding")
+    table = graph.add_weight("table", np.ones((1, 3), np.float32))
+    ids = graph.add_input("ids", TensorType(DTYPES["i64"], (8,)))
+    graph.set_output("y", graph.add("gather", (table, ids), axis=0).output)
+    ingot.export_onnx(graph, tmp_path / "rows.onnx")
+    code, _, err = call("emit-c", tmp_path / "rows.onnx", "-o", tmp_path / "out")
+    assert code == 65 and "--input" in err and not (tmp_path / "out").exists()
+    np.save(tmp_path / "ids.npy", np.zeros(8, np.int64))
+    words = ["-o", tmp_path / "out", "--input", tmp_path / "ids.npy"]
+    assert call("emit-c", tmp_path / "rows.onnx", *words)[0] == 0
