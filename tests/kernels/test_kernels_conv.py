@@ -210,7 +210,7 @@ def rounded_sums(x, weight, bias, groups, stride, pad, dilation):
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("case", [case for case in TRANSFORMED if case[1] % 2 == 0], ids=str)
 def test_transformed_pairs(case, way):
-    """conv2d_bf16_winograd rounds what is multiplied, and nothing else; with one definition on every instruction set."""
+    """conv2d_bf16_winograd rounds what is multiplied, and nothing else, with one definition everywhere."""
     batch, channels, height, width, out_channels, pad = case
     x = random(batch, channels, height, width).astype(bfloat16)
     weight = random(out_channels, channels, 3, 3, seed=1)
