@@ -292,10 +292,10 @@ def _at(weight: Static, axis: int, index: int) -> Static:
 
 for _format in _FORMATS:
     if _format.dots:
-        _name, _takes = _format.dots.family, _rounded(_format.dots)
-        _planes(f"conv2d_{_name}_planes", _format, _takes, dots=_format.dots)
-        _winograd(f"conv2d_{_name}_winograd", _format, _takes, _pairs, dots=_format.dots)
-        _packed(f"conv2d_{_name}_packed", _format, _takes, _pairs, dots=_format.dots)
+        _name, _refuse = _format.dots.family, _rounded(_format.dots)
+        _planes(f"conv2d_{_name}_planes", _format, _refuse, dots=_format.dots)
+        _winograd(f"conv2d_{_name}_winograd", _format, _refuse, _pairs, dots=_format.dots)
+        _packed(f"conv2d_{_name}_packed", _format, _refuse, _pairs, dots=_format.dots)
 _planes("conv2d_f32_planes", F32)
 _winograd("conv2d_f32_winograd", F32)
 _packed("conv2d_f32_packed", F32)
