@@ -155,11 +155,13 @@ static inline void winograd_multiply(const winograd_task *t, int64_t first, int6
   }
 }
 
-static inline __attribute__((always_inline)) void winograd(const int narrow, const conv_args *g, int32_t part,
+/* t holds what images of a kind, floats or bf16, are multiplied by. */
+static inline __attribute__((always_inline)) void winograd(const int narrow, winograd_task t, int32_t part,
                                                            int32_t parts) {
-  winograd_task t = {.g = g, .tile = narrow ? K(gemm_tile_dots) : K(gemm_tile),
-                     .steps = narrow ? g->channels / 2 : g->channels,
-                     .across = (g->out_width + 1) / 2, .down = (g->out_height + 1) / 2};
+  const conv_args *g = t.g;
+  t.steps = narrow ? g->channels / 2 : g->channels;
+  t.across = (g->out_width + 1) / 2;
+  t.down = (g->out_height + 1) / 2;
   t.panels = (g->out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
   t.most = t.steps > WINOGRAD_STEPS ? WINOGRAD_FEW : INGOT_CONV_PIXELS;
   t.row_stride = (t.steps + 15) / 16 * 16 + 16; /* 16 more, so that rows do not all share a set of the cache */
@@ -180,9 +182,13 @@ static inline __attribute__((always_inline)) void winograd(const int narrow, con
   }
 }
 
-void K(conv2d_f32_winograd)(const void *args, int32_t part, int32_t parts) { winograd(0, args, part, parts); }
+void K(conv2d_f32_winograd)(const void *args, int32_t part, int32_t parts) {
+  winograd(0, (winograd_task){.g = args, .tile = K(gemm_tile)}, part, parts);
+}
 
-void K(conv2d_bf16_winograd)(const void *args, int32_t part, int32_t parts) { winograd(1, args, part, parts); }
+void K(conv2d_bf16_winograd)(const void *args, int32_t part, int32_t parts) {
+  winograd(1, (winograd_task){.g = args, .tile = K(gemm_tile_dots)}, part, parts);
+}
 
 #undef WINOGRAD_POINTS
 #undef WINOGRAD_STEPS
