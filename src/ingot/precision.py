@@ -19,6 +19,7 @@ _MOVES = ("concat", "max_pool", *_VIEWS)  # what makes the same of values that a
 _PRODUCTS = ("conv", "matmul")
 _RECURRENT = ("lstm", "gru", "rnn")
 _PAIR = 2  # numbers that a dot product takes together
+_PICTURE, _LONG = 3, 64  # channels whose planes are read where they lie, and elements of a window that then gains
 _SMALL = 64  # rows or columns of a matrix that is not worth codes
 _FEW_CHANNELS = 16  # of a group, or elements of a window, of a convolution whose filter is not worth codes
 _OF_CLASSES = ("reshape", "softmax", "log_softmax")  # what a classifier makes of its results, beside element-wise ops
@@ -185,8 +186,11 @@ class _Rounding:
         """Whether the operands of a product with a fixed matrix are rounded."""
         if not multiplies_fixed(self.graph, node, _is_moved_matrix):
             return False
-        # A convolution whose pairs would reach over the end of its channels gains nothing.
-        return node.op.name == "matmul" or self.graph.type(str(node.operands[1])).dims[1] % _PAIR == 0
+        # A convolution whose pairs would reach over the end of its channels gains nothing, unless it reads long windows
+        # of a picture's planes.
+        _, channels, *kernel = self.graph.type(str(node.operands[1])).dims
+        is_picture = self.rows is not None and channels == _PICTURE and channels * math.prod(kernel) >= _LONG
+        return node.op.name == "matmul" or channels % _PAIR == 0 or is_picture
 
     def is_depthwise(self, node: Node) -> bool:
         """Whether a convolution has a fixed filter for each channel: its image may be rounded, its filter gains nothing

@@ -32,6 +32,7 @@ CASES = [  # batch, channels, height, width, out_channels, groups, kernel, strid
     (1, 4, 3, 3, 5, 1, (2, 2), (1, 1), (4, 4), (1, 1)),
     (0, 2, 4, 4, 3, 1, (1, 1), (1, 1), (0, 0), (1, 1)),
 ]
+FAR = (1, 4, 31, 40, 33, 1, (29, 33), (2, 3), (2, 4), (1, 1))  # whose windows are gathered in pieces
 DEPTHWISE = [  # batch, channels, height, width, kernel, stride, pad, dilation
     (1, 1, 1, 1, (1, 1), (1, 1), (0, 0), (1, 1)),
     (2, 32, 9, 11, (3, 3), (1, 1), (1, 1), (1, 1)),
@@ -82,14 +83,14 @@ def panels(weight, groups, order):
     return np.stack([packed(w.transpose(0, *order).reshape(len(w), -1).T) for w in split])
 
 
-def check(kernel, x, weight, image, image_strides, stored, case, way, isas=ISAS, slack=1.2):
-    """Runs a kernel on every instruction set and number of parts, and compares it with float64: within `slack` times
-    the bound of a sum in one chain.
+def check(kernel, x, weight, image, image_strides, stored, case, way, isas=ISAS, slack=1.2, sums=double):
+    """Runs a kernel on every instruction set and number of parts, and compares it with what `sums` makes in float64:
+    within `slack` times the bound of a sum in one chain.
     """
     (activation, holes), (groups, stride, pad, dilation) = way, case
     code, function = ACTIVATIONS[activation]
     bias = random(weight.shape[0], seed=2) * (activation != "none")
-    linear = double(x, weight, bias, *case)
+    linear = sums(x, weight, bias, *case)
     fields = sizes(x, weight, linear, groups, stride, pad, dilation)
     fields |= {"x": image, "x_strides": image_strides, "weight": at_page_end(stored), "activation": code}
     expected = function(linear)
@@ -143,6 +144,23 @@ def test_packed_pairs(case, way):
     check("conv2d_bf16_packed", *wide, image, strides, stored, (groups, *window), way, isas=DOT_ISAS, slack=2.4)
 
 
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("case", [*CASES, FAR], ids=str)
+def test_planes_of_pairs(case, way):
+    """conv2d_bf16_planes takes two taps together, whatever is odd: channels, a filter's width, its dilation."""
+    batch, channels, height, width, out_channels, groups, kernel, *window = case
+    x = random(batch, channels, height, width).astype(bfloat16)
+    weight = random(out_channels, channels // groups, *kernel, seed=1).astype(bfloat16)
+    floats = panels(weight.astype(np.float32), groups, (1, 2, 3))
+    floats = np.pad(floats, [(0, 0), (0, 0), (0, floats.shape[2] % 2), (0, 0)])
+    stored = np.ascontiguousarray(floats.reshape(*floats.shape[:2], -1, 2, 32).swapaxes(3, 4)).astype(bfloat16)
+    image = at_page_end(x, way[1])
+    n, *rest = element_strides(image)
+    wide = [array.astype(np.float32) for array in (x, weight)]
+    strides = [n, rest[1], rest[2], rest[0]]
+    check("conv2d_bf16_planes", *wide, image, strides, stored, (groups, *window), way, isas=DOT_ISAS, slack=2.4)
+
+
 def transformed(weight):
     """[out_channels, channels, 3, 3] as the 16 matrices of F(2 x 2, 3 x 3), in float64 and rounded once."""
     factors = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
@@ -165,6 +183,45 @@ def test_transformed(case, way):
         results.append(
             check("conv2d_f32_winograd", images, weight, image, element_strides(image), stored, *rest, slack=4)
         )
+    for one, all in zip(results[1:], results[0], strict=False):
+        assert one[0].tobytes() == all.tobytes()
+
+
+def forward(x, axis):
+    """Four rows or columns as four points, in the order of additions that the kernels have."""
+    a, b, c, d = np.moveaxis(x, axis, 0)
+    return np.stack([a - c, b + c, c - b, b - d], axis)
+
+
+def rounded_sums(x, weight, bias, groups, stride, pad, dilation):
+    """F(2 x 2, 3 x 3) whose factors are rounded to bf16 after their transforms in f32; all else is float64."""
+    height, width = x.shape[2] + 2 * pad[0] - 2, x.shape[3] + 2 * pad[1] - 2
+    ends = [(p, p + size % 2) for p, size in zip(pad, (height, width), strict=True)]
+    padded = np.pad(x, [(0, 0), (0, 0), *ends])
+    tiles = np.lib.stride_tricks.sliding_window_view(padded, (4, 4), axis=(2, 3))[:, :, ::2, ::2]
+    points = forward(forward(tiles, 4), 5).reshape(*tiles.shape[:4], 16).astype(bfloat16)
+    products = np.einsum("ncyxp,poc->noyxp", points.astype(float), transformed(weight).astype(bfloat16).astype(float))
+    back = np.array([[1, 1, 1, 0], [0, 1, -1, -1]])
+    pixels = np.einsum("ip,jq,noyxpq->nyixjo", back, back, products.reshape(*products.shape[:4], 4, 4))
+    n, down, _, across, _, out = pixels.shape
+    return pixels.reshape(n, 2 * down, 2 * across, out)[:, :height, :width] + bias
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("case", [case for case in TRANSFORMED if case[1] % 2 == 0], ids=str)
+def test_transformed_pairs(case, way):
+    """conv2d_bf16_winograd rounds what is multiplied, and nothing else, with one definition everywhere."""
+    batch, channels, height, width, out_channels, pad = case
+    x = random(batch, channels, height, width).astype(bfloat16)
+    weight = random(out_channels, channels, 3, 3, seed=1)
+    floats = np.stack([packed(matrix.T) for matrix in transformed(weight)])
+    stored = np.ascontiguousarray(floats.reshape(*floats.shape[:2], -1, 2, 32).swapaxes(3, 4)).astype(bfloat16)
+    wide, rest = x.astype(np.float32), (stored, (1, (1, 1), pad, (1, 1)), way)
+    results = []
+    for images in [x, *x[:, None]] if way[0] == "none" else [x]:
+        image = at_page_end(images.transpose(0, 2, 3, 1), 2 * way[1])
+        some = (wide if images is x else images.astype(np.float32)), weight, image, element_strides(image)
+        results.append(check("conv2d_bf16_winograd", *some, *rest, isas=DOT_ISAS, slack=8, sums=rounded_sums))
     for one, all in zip(results[1:], results[0], strict=False):
         assert one[0].tobytes() == all.tobytes()
 

@@ -11,7 +11,7 @@ from ml_dtypes import bfloat16
 from ingot.dtype import from_numpy
 from ingot.ir import OPS
 from ingot.ops import conv as conv_ops
-from kernel_calls import LIBRARY, bits, close, element_strides, every, floats
+from kernel_calls import LIBRARY, at_page_end, bits, close, element_strides, every, floats
 
 pytestmark = pytest.mark.native
 
@@ -130,6 +130,20 @@ def test_norms(rows, cols):
         close(in_rows("layer_norm_f32", x, stride, weight=null, bias=null, **eps), layer, 1e-5)
         close(in_rows("rms_norm_f32", x, stride, weight=w, bias=null, **eps), rms * weight, 1e-6)
         close(in_rows("rms_norm_f32", x, stride, weight=null, bias=null, **eps), rms, 1e-6)
+
+
+@pytest.mark.parametrize("items, rows, cols", [(1, 16, 1), (2, 40, 2), (3, 17, 50), (1, 300, 33), (2, 20, CHUNK + 3)])
+def test_norms_of_rows_side_by_side(items, rows, cols):
+    """The bits of rows that lie one after another."""
+    x = floats(37, (items * rows, cols)) + 3
+    expected = in_rows("layer_norm_f32", x, cols, eps=1e-5).reshape(items, rows, cols).transpose(0, 2, 1)
+    for pad in (0, 3):
+        image = at_page_end(x.reshape(items, rows, cols).transpose(0, 2, 1), pad)
+        width = rows + pad
+        fields = {"x": image, "outer": items, "rows": rows, "cols": cols, "eps": 1e-5}
+        fields |= {"x_strides": [cols * width, width], "out_strides": [cols * width, width]}
+        result = every("layer_norm_f32_columns", fields, "out", (items, cols, rows), row_pad=pad)
+        np.testing.assert_array_equal(result.view(np.uint32), np.ascontiguousarray(expected).view(np.uint32))
 
 
 MEANS = (0.1, 1000.3, -(2.0**20), 1e6, -3e6, 1e7)

@@ -122,6 +122,19 @@ class Signal(nn.Module):
         return F.avg_pool1d(torch.tanh(self.head(self.depthwise(x))), 3, 2, 1).mean(2)
 
 
+class Normalised(nn.Module):
+    """A norm of each channel along one dim, between convolutions, as a recogniser of speech begins."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm = nn.Conv1d(3, 40, 5, stride=2), nn.GroupNorm(40, 40)
+        self.norm.weight.data, self.norm.bias.data = torch.randn(40), torch.randn(40)
+        self.head = nn.Conv1d(40, 24, 3)
+
+    def forward(self, x):
+        return torch.relu(self.head(F.gelu(self.norm(self.stem(x))))).mean(2)
+
+
 class Shuffled(nn.Module):
     """The pixels of a larger image, made as channels of a smaller one."""
 
@@ -141,6 +154,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {  # ima
     "interpolated": (functools.partial(Upsampled, "bilinear"), (12, 10), 2),
     "patches": (Patches, (16, 16), 1),
     "signal": (Signal, (41,), 0),
+    "normalised": (Normalised, (77,), 0),
     "shuffled": (Shuffled, (9, 8), 1),
 }
 

@@ -85,6 +85,18 @@ def stretch() -> Graph:
     return graph
 
 
+def picture() -> Graph:
+    """Two convolutions of three channels, of which one has long windows, and their sum's pixels in a product."""
+    graph, plain = Graph("picture"), {"dilations": (1, 1), "groups": 1}
+    x = graph.add_input("x", TensorType(f32, (2, 3, 20, 17)))
+    long, short = weight(graph, "long", 24, 3, 7, 7), weight(graph, "short", 24, 3, 2, 2)
+    a = graph.add("conv", [x, long], pads=(3, 3, 3, 3), strides=(2, 2), **plain).output
+    b = graph.add("conv", [x, short], pads=(0, 0, 0, 1), strides=(2, 2), **plain).output
+    both, last = graph.add("add", [a, b]).output, weight(graph, "last", 16, 24, 1, 1)
+    graph.set_output("y", graph.add("conv", [both, last], pads=(0,) * 4, strides=(1, 1), **plain).output)
+    return graph
+
+
 def encoder() -> Graph:
     """A block whose attention reads slices of one product: pre-norm, with a residual and a gelu."""
     graph = Graph("encoder")
@@ -135,6 +147,7 @@ MODELS = {
     "linear, odd": (lambda: linear(33), (40, 33)),
     "image": (image, (1, 3, 12, 12)),
     "stretch": (stretch, (2, 6, 12, 10)),
+    "picture": (picture, (2, 3, 20, 17)),
     "encoder": (encoder, (2, 21, 32)),
 }
 
@@ -181,6 +194,15 @@ def test_what_is_rounded() -> None:
     for precision in RUNNABLE:
         (y,) = ingot.InferenceSession(product, precision=precision).run(None, {"x": x.astype(np.float32)})
         assert abs(y - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize("precision", RUNNABLE)
+def test_pictures_are_rounded_for_long_windows(precision: str) -> None:
+    """Their planes are read where they lie; weights alone are not worth it."""
+    session = ingot.InferenceSession(picture(), precision=precision, threads=1)
+    kernels = [step.kernel for step in session.program.native[0].lowered.steps]
+    long = "conv2d_bf16_planes" if PRECISIONS[precision].rows else "conv2d_f32_planes"
+    assert sorted(kernel for kernel in kernels if kernel.startswith("conv2d")) == sorted([long, "conv2d_f32_planes"])
 
 
 @pytest.mark.parametrize("precision", RUNNABLE + CODED)
@@ -261,8 +283,8 @@ def test_images_stay_rounded(precision: str) -> None:
     session = ingot.InferenceSession(stretch(), precision=precision, threads=1)
     (native,) = session.program.native
     assert [step.kernel for step in native.lowered.steps if not step.kernel.startswith("copy_b2")] == [
-        "cast_f32_bf16", "conv2d_bf16_packed", "max_pool_bf16", "conv2d_bf16_packed", "gemm_bf16_packed",
-        "conv2d_bf16_packed", "conv2d_bf16_depthwise", "conv2d_bf16_packed", "copy_b4",
+        "cast_f32_bf16", "conv2d_bf16_packed", "max_pool_bf16", "conv2d_bf16_winograd", "gemm_bf16_packed",
+        "conv2d_bf16_winograd", "conv2d_bf16_depthwise", "conv2d_bf16_packed", "copy_b4",
     ]  # fmt: skip
     tensors = native.lowered.tensors.values()
     assert sum(t.dtype is f32 and t.kind == "activation" for t in tensors) == 1  # the output, with its channels last

@@ -190,6 +190,13 @@ typedef struct {
   float eps;
 } norm_args;
 
+/* Rows that lie side by side: element j of row r of an item i is at i * strides[0] + j * strides[1] + r. */
+typedef struct {
+  const float *x; float *out;
+  int64_t outer; int64_t rows; int64_t cols; int64_t x_strides[2]; int64_t out_strides[2];
+  float eps;
+} norm_columns_args;
+
 /* softmax and log_softmax over rows of `cols` adjacent elements. */
 typedef struct {
   const float *x; float *out;
@@ -438,7 +445,10 @@ typedef struct {
  * conv2d_bf16_packed: the same of bf16, in pack_bf16's panels, summed as gemm_bf16 does, of small filters row by row. x
  *   is bf16, too; its pixels begin at multiples of 4 bytes, channels of a group are even, as its other strides are.
  * conv2d_f32_winograd: [16][ceil(out_channels / 32)][channels][32], what conv_winograd.c makes of a filter of 3 x 3.
+ * conv2d_bf16_winograd: the same of bf16, in pack_bf16's panels. x, of an even number of channels, is bf16, too, and so
+ *   is what becomes of it before products, which are summed as gemm_bf16 does.
  * conv2d_f32_planes: the same with k over (channel of the group, kernel row, kernel column); x_strides[2] is 1.
+ * conv2d_bf16_planes: the same of bf16, in pack_bf16's panels, summed as gemm_bf16 does; x is bf16, too.
  * conv2d_f32_depthwise: [kernel row][kernel column][channels]; groups == channels == out_channels, x_strides[3] is 1.
  * conv2d_bf16_depthwise: the same, of an x of bf16, whose elements become floats.
  * The depthwise kernel sums in one chain. scratch, none for it: parts slots of scratch_stride floats. */

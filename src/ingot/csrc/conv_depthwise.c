@@ -1,6 +1,6 @@
 /* conv_depthwise.c: 2-D convolution of each channel with its own filter. Channels are the lanes; some pixels of one or
  * two output rows go together, so that a weight in a register serves all of them, and an element all it is read for. */
-#include "gemm.h"
+#include "conv.h"
 
 /* Output pixels of a row, and rows, that go together: what the registers hold beside rows of a filter. Image widths
  * that networks halve from 224 are multiples of 7. */
@@ -25,16 +25,6 @@ typedef struct {
   const gemm_epilogue *epilogue;
   int light;
 } depthwise_block;
-
-/* 16 elements of x, or `lanes`, as floats. */
-static inline __attribute__((always_inline)) vf depthwise_load(const int narrow, const void *x, int64_t at,
-                                                               int64_t lanes) {
-  if (!narrow) return lanes < 16 ? v_load_n((const float *)x + at, lanes) : v_load((const float *)x + at);
-  if (lanes == 16) return v_load_bf16((const uint16_t *)x + at);
-  uint16_t some[16] = {0};
-  for (int64_t i = 0; i < lanes; i++) some[i] = ((const uint16_t *)x)[at + i];
-  return v_load_bf16(some);
-}
 
 /* Where the block's channels of its image begin, counted in elements of x. */
 static inline int64_t depthwise_image(const depthwise_block *b) {
@@ -68,7 +58,7 @@ static inline __attribute__((always_inline)) void depthwise_any(const int narrow
         const int64_t column = left + j * g->dilation_w;
         const int inside = line >= 0 && line < g->height && column >= 0 && column < g->width;
         const int64_t from = depthwise_image(b) + line * g->x_strides[1] + column * g->x_strides[2];
-        const vf v = inside ? depthwise_load(narrow, g->x, from, b->lanes) : v_set(0.0f);
+        const vf v = inside ? conv_load(narrow, g->x, from, b->lanes) : v_set(0.0f);
         sum = v_fma(v, b->lanes < 16 ? v_load_n(weight, b->lanes) : v_load(weight), sum);
       }
     }
@@ -89,7 +79,7 @@ static inline __attribute__((always_inline)) void depthwise_line(
   }
   INGOT_UNROLL for (int c = 0; c < columns; c++, from += b->g->x_strides[2]) {
     const int inside = inner || (left + c >= 0 && left + c < width);
-    const vf v = inside ? depthwise_load(narrow, b->g->x, from, 16) : v_set(0.0f);
+    const vf v = inside ? conv_load(narrow, b->g->x, from, 16) : v_set(0.0f);
     INGOT_UNROLL for (int row = first; row < last; row++) {
       INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++) {
         if (c >= t * stride && c < t * stride + taps) sum[row][t] = v_fma(v, w[row][c - t * stride], sum[row][t]);

@@ -1,19 +1,23 @@
 /* conv_packed.c: 2-D convolution as a product of windows and packed panels of the weight. Windows are gathered as rows
  * in scratch, some pixels and a piece of k at a time, so that they and a panel stay in the second cache; short ones
  * that lie inside the image are read in place. */
+#include <string.h>
+
 #include "gemm.h"
 
 #define CONV_SHORT 1152       /* elements of a window that may be read in place */
 #define CONV_SMALL (1 << 15)  /* and of a filter for which it then is */
 
 /* How the windows lie: `planes` planes `plane_stride` apart, in which a tap is `unit` adjacent elements; k elements
- * altogether. An element is what `tile` multiplies, a float or a pair of bf16. Per group: `channels`, `out_channels`,
- * `panels`. */
+ * altogether. An element is what `tile` multiplies, a float or a pair of bf16. narrow: planes are bf16, two adjacent
+ * taps are an element, and `end` is where the image ends. Per group: `channels`, `out_channels`, `panels`. */
 typedef struct {
   const conv_args *g;
   void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
   int64_t planes, plane_stride, unit, k;
   int64_t channels, out_channels, panels;
+  int narrow;
+  const uint16_t *end;
   int even;                         /* all pixels of what is written, and of the residual, lie evenly */
   float *rows, *sums;               /* scratch: windows, and a panel after the other of [pixels][32] */
   int64_t offsets[CONV_SHORT];      /* of a window's elements, when they are read in place */
@@ -28,6 +32,13 @@ typedef struct { int64_t image, y, x; } conv_pixel;
 static inline conv_pixel conv_pixel_at(const conv_args *g, int64_t pixel) {
   return (conv_pixel){pixel / g->out_width / g->out_height, pixel / g->out_width % g->out_height,
                       pixel % g->out_width};
+}
+
+static inline conv_pixel conv_pixel_after(const conv_args *g, conv_pixel at) {
+  if (++at.x < g->out_width) return at;
+  at.x = 0;
+  if (++at.y == g->out_height) at = (conv_pixel){at.image + 1, 0, 0};
+  return at;
 }
 
 /* Elements [at, at + count) of a window, of which [begin, end) are wanted in row: from, or without it zeros. Up to 15
@@ -79,6 +90,53 @@ static inline void conv_read_window(const conv_task *t, const float *image, conv
       conv_copy(NULL, k + last * unit, width - last * unit, begin, end, row);
     }
   }
+}
+
+/* The whole window of an output pixel of bf16 planes that begins at (top, left), where it lies inside the image and is
+ * not dilated. Up to 7 taps behind it are overwritten, and as many are read. Returns whether it is so. */
+static inline int conv_read_inner(const conv_task *t, const uint16_t *image, int64_t top, int64_t left, uint16_t *row) {
+  const conv_args *g = t->g;
+  const int64_t planes = t->planes, plane_stride = t->plane_stride, lines = g->kernel_h, width = g->kernel_w;
+  const int64_t line_stride = g->x_strides[1], bottom = top + lines - 1;
+  if (top < 0 || left < 0 || bottom >= g->height || left + width > g->width) return 0;
+  if (g->dilation_h != 1 || g->dilation_w != 1) return 0;
+  if (t->end - (image + (planes - 1) * plane_stride + bottom * line_stride + left) < (width + 7) / 8 * 8) return 0;
+  image += top * line_stride + left;
+  for (int64_t plane = 0; plane < planes; plane++, image += plane_stride) {
+    const uint16_t *from = image;
+    for (int64_t i = 0; i < lines; i++, from += line_stride, row += width) {
+      for (int64_t j = 0; j < width; j += 8) memcpy(row + j, from + j, 8 * sizeof *row);
+    }
+  }
+  return 1;
+}
+
+/* Pairs [begin, end) of the window of an output pixel of bf16 planes; behind the last tap is a zero. */
+static inline void conv_read_taps(const conv_task *t, const uint16_t *image, conv_pixel at, int64_t begin, int64_t end,
+                                  uint16_t *row) {
+  const conv_args *g = t->g;
+  const int64_t top = at.y * g->stride_h - g->pad_top, left = at.x * g->stride_w - g->pad_left;
+  const int64_t step = g->dilation_w, width = g->kernel_w, taps = t->planes * g->kernel_h * width;
+  int64_t k = begin == 0 && end == t->k && conv_read_inner(t, image, top, left, row) ? taps : 0;
+  for (int64_t plane = 0; k < taps; plane++) {
+    for (int64_t i = 0; i < g->kernel_h; i++, k += width) {
+      const int64_t from = 2 * begin - k > 0 ? 2 * begin - k : 0, to = 2 * end - k < width ? 2 * end - k : width;
+      const int64_t line = top + i * g->dilation_h, columns = line >= 0 && line < g->height ? g->width : 0;
+      const uint16_t *x = image + plane * t->plane_stride + (columns ? line * g->x_strides[1] : 0);
+      for (int64_t j = from, column = left + from * step; j < to; j++, column += step)
+        row[k + j - 2 * begin] = column >= 0 && column < columns ? x[column] : 0;
+    }
+  }
+  if (taps < 2 * end) row[taps - 2 * begin] = 0;
+}
+
+/* Elements [begin, end) of the window of an output pixel of a group. */
+static inline void conv_read(const conv_task *t, conv_pixel at, int64_t group, int64_t begin, int64_t end, float *row) {
+  const int64_t image = at.image * t->g->x_strides[0] + group * t->channels * t->g->x_strides[3];
+  if (t->narrow)
+    conv_read_taps(t, (const uint16_t *)t->g->x + image, at, begin, end, (uint16_t *)(void *)row);
+  else
+    conv_read_window(t, t->g->x + image, at, begin, end, row);
 }
 
 /* The epilogue of channels from `channel` on, for output pixels that lie evenly from `at` on. */
@@ -168,11 +226,9 @@ static inline void conv_gathered(const conv_task *t, const conv_block *b) {
     if (end > t->k) end = t->k;
     /* 16 more, so that rows do not all share a set of the cache. */
     const int64_t row_stride = (end - begin + 15) / 16 * 16 + 16;
-    for (int64_t i = 0; i < b->count; i++) {
-      const conv_pixel at = conv_pixel_at(g, b->pixel + i);
-      const float *image = g->x + at.image * g->x_strides[0] + b->group * t->channels * g->x_strides[3];
-      conv_read_window(t, image, at, begin, end, t->rows + i * row_stride);
-    }
+    conv_pixel at = conv_pixel_at(g, b->pixel);
+    for (int64_t i = 0; i < b->count; i++, at = conv_pixel_after(g, at))
+      conv_read(t, at, b->group, begin, end, t->rows + i * row_stride);
     for (int64_t panel = b->panel_begin; panel < b->panel_end; panel++) {
       const float *group = g->weight + b->group * t->panels * t->k * INGOT_PANEL;
       const float *next = panel + 1 < b->panel_end ? group + ((panel + 1) * t->k + begin) * INGOT_PANEL
@@ -322,6 +378,7 @@ static inline void conv_short(const conv_task *t, const conv_block *b) {
 /* Whether windows are read in place: gathering them pays where much is made of them. */
 static inline int conv_is_short(const conv_task *t) {
   const int is_small = t->k * t->out_channels <= CONV_SMALL;
+  if (t->narrow) return 0;
   if (t->tile != K(gemm_tile)) return is_small && t->g->dilation_w == 1 && t->g->x_strides[2] == t->unit;
   return t->k <= INGOT_K_BLOCK || (t->k <= CONV_SHORT && is_small);
 }
@@ -366,6 +423,11 @@ static inline void conv_perform(conv_task *t, int32_t part, int32_t parts) {
   t->out_channels = g->out_channels / g->groups;
   t->panels = (t->out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
   t->k = t->channels * g->kernel_h * g->kernel_w;
+  if (t->narrow) {
+    t->k = (t->k + 1) / 2;
+    t->end = (const uint16_t *)g->x + (g->batch - 1) * g->x_strides[0] + (g->channels - 1) * g->x_strides[3] +
+             (g->height - 1) * g->x_strides[1] + g->width;
+  }
   t->even = (!g->out || conv_is_even(g, g->out_strides)) && (!g->rounded || conv_is_even(g, g->rounded_strides)) &&
             (!g->residual || conv_is_even(g, g->residual_strides));
   t->sums = g->scratch + part * g->scratch_stride;
@@ -400,5 +462,12 @@ void K(conv2d_f32_planes)(const void *args, int32_t part, int32_t parts) {
   const conv_args *g = args;
   conv_task task = {.g = g, .tile = K(gemm_tile), .planes = g->channels / g->groups,
                     .plane_stride = g->x_strides[3], .unit = 1};
+  conv_perform(&task, part, parts);
+}
+
+void K(conv2d_bf16_planes)(const void *args, int32_t part, int32_t parts) {
+  const conv_args *g = args;
+  conv_task task = {.g = g, .tile = K(gemm_tile_dots), .planes = g->channels / g->groups,
+                    .plane_stride = g->x_strides[3], .narrow = 1};
   conv_perform(&task, part, parts);
 }

@@ -1,22 +1,25 @@
 /* conv_winograd.c: 2-D convolution with filters of 3 x 3 by F(2 x 2, 3 x 3) of Winograd (Lavin and Gray, "Fast
  * algorithms for convolutional neural networks", 2016): a tile of 2 x 2 output pixels takes 16 products a channel
  * instead of 36. Tiles are transformed into 16 matrices [tile][channel], which are multiplied with those of the filter;
- * additions go in one order everywhere. */
-#include "gemm.h"
+ * additions go in one order everywhere. With `narrow` images are bf16 and so are both factors of the products; what is
+ * added is f32. */
+#include "conv.h"
 
 #define WINOGRAD_POINTS 16     /* matrices */
-#define WINOGRAD_CHANNELS 128  /* with more of them fewer tiles are transformed together, to stay in the second cache */
+#define WINOGRAD_STEPS 128     /* of k: with more of them fewer tiles are transformed together, for the second cache */
 #define WINOGRAD_FEW 24        /* tiles then */
 
 /* Output pixels (2y, 2x) to (2y + 1, 2x + 1) of an image. */
 typedef struct { int64_t image, y, x; } winograd_tile;
 
 /* What is multiplied: values[point][tile][row_stride] of `most` tiles, and products[point][tile][32] of one panel and
- * GEMM_ROWS tiles; `across` tiles lie beside one another. */
+ * GEMM_ROWS tiles; `across` tiles lie beside one another. An element of k is what `tile` multiplies, a channel or a
+ * pair of them; there are `steps`. */
 typedef struct {
   const conv_args *g;
+  void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
   float *values, *products;
-  int64_t most, row_stride, across, down, panels;
+  int64_t steps, most, row_stride, across, down, panels;
 } winograd_task;
 
 static inline winograd_tile winograd_tile_at(const winograd_task *t, int64_t tile) {
@@ -31,21 +34,21 @@ static inline void winograd_forward(const vf from[4], vf to[4]) {
   to[3] = v_sub(from[1], from[3]);
 }
 
-/* The values of a tile: to[point * point_stride + channel]. With `inner` what it reads lies inside the image. */
+/* The values of a tile, at `to` for the first point. With `inner` what it reads lies inside the image. */
 static inline __attribute__((always_inline)) void winograd_read(const winograd_task *t, winograd_tile at,
-                                                                const int inner, float *to, int64_t point_stride) {
+                                                                const int inner, const int narrow, float *to) {
   const conv_args *g = t->g;
-  const int64_t top = 2 * at.y - g->pad_top, left = 2 * at.x - g->pad_left;
-  const float *image = g->x + at.image * g->x_strides[0] + top * g->x_strides[1] + left * g->x_strides[2];
+  const int64_t top = 2 * at.y - g->pad_top, left = 2 * at.x - g->pad_left, point_stride = t->most * t->row_stride;
+  const int64_t image = at.image * g->x_strides[0] + top * g->x_strides[1] + left * g->x_strides[2];
   for (int64_t channel = 0; channel < g->channels; channel += 16) {
     const int64_t lanes = g->channels - channel < 16 ? g->channels - channel : 16;
     vf half[4][4];
     INGOT_UNROLL for (int j = 0; j < 4; j++) {
       vf column[4], points[4];
       INGOT_UNROLL for (int i = 0; i < 4; i++) {
-        const float *from = image + i * g->x_strides[1] + j * g->x_strides[2] + channel;
+        const int64_t from = image + i * g->x_strides[1] + j * g->x_strides[2] + channel;
         const int inside = inner || (top + i >= 0 && top + i < g->height && left + j >= 0 && left + j < g->width);
-        column[i] = !inside ? v_set(0.0f) : lanes < 16 ? v_load_n(from, lanes) : v_load(from);
+        column[i] = inside ? conv_load(narrow, g->x, from, lanes) : v_set(0.0f);
       }
       winograd_forward(column, points);
       INGOT_UNROLL for (int i = 0; i < 4; i++) half[i][j] = points[i];
@@ -53,22 +56,28 @@ static inline __attribute__((always_inline)) void winograd_read(const winograd_t
     INGOT_UNROLL for (int i = 0; i < 4; i++) {
       vf points[4];
       winograd_forward(half[i], points);
-      INGOT_UNROLL for (int j = 0; j < 4; j++) v_store(to + (4 * i + j) * point_stride + channel, points[j]);
+      INGOT_UNROLL for (int j = 0; j < 4; j++) {
+        float *values = to + (4 * i + j) * point_stride;
+        if (narrow)
+          v_store_bf16((uint16_t *)(void *)values + channel, points[j]);
+        else
+          v_store(values + channel, points[j]);
+      }
     }
   }
 }
 
 /* The values of `count` tiles. */
-static inline void winograd_read_tiles(const winograd_task *t, int64_t first, int64_t count) {
+static inline __attribute__((always_inline)) void winograd_read_tiles(const winograd_task *t, const int narrow,
+                                                                      int64_t first, int64_t count) {
   const conv_args *g = t->g;
   for (int64_t i = 0; i < count; i++) {
     const winograd_tile at = winograd_tile_at(t, first + i);
     const int64_t top = 2 * at.y - g->pad_top, left = 2 * at.x - g->pad_left;
-    const int64_t point_stride = t->most * t->row_stride;
     if (top >= 0 && top + 4 <= g->height && left >= 0 && left + 4 <= g->width)
-      winograd_read(t, at, 1, t->values + i * t->row_stride, point_stride);
+      winograd_read(t, at, 1, narrow, t->values + i * t->row_stride);
     else
-      winograd_read(t, at, 0, t->values + i * t->row_stride, point_stride);
+      winograd_read(t, at, 0, narrow, t->values + i * t->row_stride);
   }
 }
 
@@ -128,35 +137,39 @@ static inline void winograd_write(const winograd_task *t, int64_t first, int64_t
 /* `count` tiles, of which the values are there, for panels [begin, end). */
 static inline void winograd_multiply(const winograd_task *t, int64_t first, int64_t count, int64_t begin, int64_t end) {
   const conv_args *g = t->g;
-  const int64_t panel_size = g->channels * INGOT_PANEL;
+  const int64_t panel_size = t->steps * INGOT_PANEL;
   const int32_t blocks = (int32_t)((count + GEMM_ROWS - 1) / GEMM_ROWS);
   for (int64_t panel = begin; panel < end; panel++) {
     for (int32_t block = 0; block < blocks; block++) {
       const int64_t skip = part_begin(count, block, blocks), rows = part_begin(count, block + 1, blocks) - skip;
       for (int64_t point = 0; point < WINOGRAD_POINTS; point++) {
         const gemm_product product = {
-          .k = g->channels, .a = t->values + (point * t->most + skip) * t->row_stride, .a_stride = t->row_stride,
+          .k = t->steps, .a = t->values + (point * t->most + skip) * t->row_stride, .a_stride = t->row_stride,
           .b = g->weight + (point * t->panels + panel) * panel_size, .b_stride = INGOT_PANEL,
           .sums = t->products + point * GEMM_ROWS * INGOT_PANEL, .sums_stride = INGOT_PANEL,
           .halved = g->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
-        K(gemm_tile)(rows, 1, &product);
+        t->tile(rows, 1, &product);
       }
       winograd_write(t, first + skip, rows, panel);
     }
   }
 }
 
-void K(conv2d_f32_winograd)(const void *args, int32_t part, int32_t parts) {
-  const conv_args *g = args;
-  winograd_task t = {.g = g, .across = (g->out_width + 1) / 2, .down = (g->out_height + 1) / 2};
+/* t holds what images of a kind, floats or bf16, are multiplied by. */
+static inline __attribute__((always_inline)) void winograd(const int narrow, winograd_task t, int32_t part,
+                                                           int32_t parts) {
+  const conv_args *g = t.g;
+  t.steps = narrow ? g->channels / 2 : g->channels;
+  t.across = (g->out_width + 1) / 2;
+  t.down = (g->out_height + 1) / 2;
   t.panels = (g->out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
-  t.most = g->channels > WINOGRAD_CHANNELS ? WINOGRAD_FEW : INGOT_CONV_PIXELS;
-  t.row_stride = (g->channels + 15) / 16 * 16 + 16; /* 16 more, so that rows do not all share a set of the cache */
+  t.most = t.steps > WINOGRAD_STEPS ? WINOGRAD_FEW : INGOT_CONV_PIXELS;
+  t.row_stride = (t.steps + 15) / 16 * 16 + 16; /* 16 more, so that rows do not all share a set of the cache */
   t.products = g->scratch + part * g->scratch_stride;
   t.values = t.products + WINOGRAD_POINTS * GEMM_ROWS * INGOT_PANEL;
   const int64_t tiles = g->batch * t.down * t.across;
   /* A filter larger than the second cache is read by one part only. */
-  const int by_panels = WINOGRAD_POINTS * g->channels * g->out_channels > 1 << 18;
+  const int by_panels = WINOGRAD_POINTS * t.steps * g->out_channels > 1 << 18;
   const gemm_share share = by_panels ? gemm_turn(gemm_cut(t.panels, tiles, part, parts))
                                      : gemm_cut(tiles, t.panels, part, parts);
   const int64_t count = share.panel_end - share.panel_begin;
@@ -164,11 +177,19 @@ void K(conv2d_f32_winograd)(const void *args, int32_t part, int32_t parts) {
   for (int32_t i = 0; i < blocks; i++) {
     const int64_t first = share.panel_begin + part_begin(count, i, blocks);
     const int64_t end = share.panel_begin + part_begin(count, i + 1, blocks);
-    winograd_read_tiles(&t, first, end - first);
+    winograd_read_tiles(&t, narrow, first, end - first);
     winograd_multiply(&t, first, end - first, share.row_begin, share.row_end);
   }
 }
 
+void K(conv2d_f32_winograd)(const void *args, int32_t part, int32_t parts) {
+  winograd(0, (winograd_task){.g = args, .tile = K(gemm_tile)}, part, parts);
+}
+
+void K(conv2d_bf16_winograd)(const void *args, int32_t part, int32_t parts) {
+  winograd(1, (winograd_task){.g = args, .tile = K(gemm_tile_dots)}, part, parts);
+}
+
 #undef WINOGRAD_POINTS
-#undef WINOGRAD_CHANNELS
+#undef WINOGRAD_STEPS
 #undef WINOGRAD_FEW

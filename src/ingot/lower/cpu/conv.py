@@ -25,7 +25,7 @@ from ingot.lower.view import View, channels_last
 # by a pooling window.
 _FMA, _DEPTHWISE, _POOLED = 0.018, 0.03, 0.06
 _FEW_CHANNELS = 4  # planes of so few channels are gathered as they lie
-_TRANSFORMED_LEAST, _TRANSFORMED_MOST = 16, 1 << 17
+_TRANSFORMED_LEAST, _TRANSFORMED_BYTES = 16, 1 << 19  # channels, and bytes of a tap of a filter
 _LAST = channels_last(4)
 _FORMATS = tuple(format for format in reversed(FORMATS) if not format.is_coded)  # of filters
 _GEMV_PIXELS = 4
@@ -75,23 +75,31 @@ def _three_by_three(lowering: Lowering, node: Node) -> str:
     return ""
 
 
-def _badly_transformed(lowering: Lowering, node: Node) -> str:
+def _badly_transformed(format: Format) -> Condition:
     """Few channels cost more to transform than they save, and large filters, of which transformed ones have 16 / 9, are
     as slow to read as to multiply. The filter is fixed: no size of a run says otherwise.
     """
-    out, channels = operand_type(lowering, node, 1).dims[:2]
-    if min(out, channels) < _TRANSFORMED_LEAST:
-        return f"{channels} channels make {out}, expected at least {_TRANSFORMED_LEAST}"
-    if out * channels > _TRANSFORMED_MOST:
-        return f"a filter of {out} x {channels}, expected at most {_TRANSFORMED_MOST} together"
-    return ""
+    most = _TRANSFORMED_BYTES // format.packed.size(format.packed.elements) * format.packed.elements
+
+    def avoid(lowering: Lowering, node: Node) -> str:
+        out, channels = operand_type(lowering, node, 1).dims[:2]
+        if min(out, channels) < _TRANSFORMED_LEAST:
+            return f"{channels} channels make {out}, expected at least {_TRANSFORMED_LEAST}"
+        return f"a filter of {out} x {channels}, expected at most {most} together" if out * channels > most else ""
+
+    return avoid
 
 
-def _no_planes(lowering: Lowering, node: Node) -> str:
-    x = lowering.lowered.views.get(str(_root(lowering, node).operands[0]))
-    if x is not None and (x.has_adjacent_channels or x.strides[-1] != 1):
-        return "channels lie side by side" if x.has_adjacent_channels else "columns do not lie side by side"
-    return ""
+def _no_planes(dots: Dots | None) -> Condition:
+    """Avoids images that do not lie plane by plane."""
+
+    def misplaced(lowering: Lowering, node: Node) -> str:
+        x = lowering.lowered.views.get(str(_image(lowering, _root(lowering, node).operands[0], dots)))
+        if x is not None and (x.has_adjacent_channels or x.strides[-1] != 1):
+            return "channels lie side by side" if x.has_adjacent_channels else "columns do not lie side by side"
+        return ""
+
+    return misplaced
 
 
 def _few_pixels(lowering: Lowering, node: Node) -> str:
@@ -111,10 +119,15 @@ def _rounded(dots: Dots) -> Condition:
             return f"the target has no dot products of {dots.rows}, or they are not wanted"
         if lowering.undecoded(_root(lowering, node).operands[0], dots.rows) is None:
             return f"the image is not rounded to {dots.rows}"
-        channels = operand_type(lowering, node, 1).dims[1]
-        return f"{channels} channels, expected an even number" if channels % 2 else ""
+        return ""
 
     return refuse
+
+
+def _pairs(lowering: Lowering, node: Node) -> str:
+    """Refuses channels of which no pairs can be made."""
+    channels = operand_type(lowering, node, 1).dims[1]
+    return f"{channels} channels, expected an even number" if channels % 2 else ""
 
 
 def _image(lowering: Lowering, value: str | None, dots: Dots | None) -> str | None:
@@ -145,9 +158,9 @@ def _product(kernel: str, format: Format, *conditions: Condition, dots: Dots | N
 
 for _format in _FORMATS:
     if _format.dots:
-        _takes = _rounded(_format.dots)
-        _product(f"gemv_{_format.dots.family}_packed", _format, _takes, _few_pixels, dots=_format.dots)
-        _product(f"gemm_{_format.dots.family}_packed", _format, _takes, dots=_format.dots)
+        _takes = (_rounded(_format.dots), _pairs)
+        _product(f"gemv_{_format.dots.family}_packed", _format, *_takes, _few_pixels, dots=_format.dots)
+        _product(f"gemm_{_format.dots.family}_packed", _format, *_takes, dots=_format.dots)
     _product(f"gemv_{_format.products}_packed", _format, _few_pixels)
     _product(f"gemm_{_format.products}_packed", _format)
 
@@ -212,11 +225,12 @@ _conv_depthwise("conv2d_bf16_depthwise", _narrow_image, _is_narrow)
 _conv_depthwise("conv2d_f32_depthwise", lambda lowering, value: value)
 
 
-@row("conv", "conv2d_f32_planes", both(_CONV, _few_channels), misplaced=_no_planes)
-def _conv_planes(lowering: Lowering, node: Node) -> None:
-    root = lowering.group(node).root
-    x = lowering.view(root.operands[0]).as_image()
-    _lower_product(lowering, node, "conv2d_f32_planes", x, _packed_filter(lowering, root, (0, 1, 2, 3), F32))
+def _planes(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
+    @row("conv", kernel, both(_CONV, _few_channels, stored(1, format), *conditions), misplaced=_no_planes(dots))
+    def lower(lowering: Lowering, node: Node) -> None:
+        root = lowering.group(node).root
+        x = lowering.view(_image(lowering, root.operands[0], dots)).as_image()
+        _lower_product(lowering, node, kernel, x, _packed_filter(lowering, root, (0, 1, 2, 3), format))
 
 
 def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
@@ -227,18 +241,18 @@ def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | No
         _lower_product(lowering, node, kernel, x, _packed_filter(lowering, root, _LAST, format))
 
 
-for _format in _FORMATS:
-    if _format.dots:
-        _packed(f"conv2d_{_format.dots.family}_packed", _format, _rounded(_format.dots), dots=_format.dots)
+def _winograd(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
+    refuse, avoid = both(_CONV, _three_by_three, stored(1, format), *conditions), _badly_transformed(format)
 
-
-@row("conv", "conv2d_f32_winograd", both(_CONV, _three_by_three), avoid=_badly_transformed, by_size=False)
-def _conv_winograd(lowering: Lowering, node: Node) -> None:
-    root = lowering.group(node).root
-    weight = _transformed(lowering, _filter(lowering, root, F32))
-    x = lowering.image(root.operands[0])
-    work = math.prod(lowering.graph.type(root.output).dims) * x.shape[1] * 4 * _FMA * 1.2
-    _emit(lowering, node, "conv2d_f32_winograd", x, lowering.weight(weight, "panels", True, F32), work)
+    @row("conv", kernel, refuse, avoid=avoid, by_size=False)
+    def lower(lowering: Lowering, node: Node) -> None:
+        root = lowering.group(node).root
+        weight = _transformed(lowering, _filter(lowering, root, F32))
+        if format.decoder is not None:
+            weight = weight.derive("cast", dtype=format.dtype)
+        x = lowering.image(_image(lowering, root.operands[0], dots))
+        work = math.prod(lowering.graph.type(root.output).dims) * x.shape[1] * 4 * _multiply_add(x) * 1.2
+        _emit(lowering, node, kernel, x, lowering.weight(weight, "panels", True, format), work)
 
 
 def _transformed(lowering: Lowering, weight: Static) -> Static:
@@ -263,14 +277,27 @@ def _at(weight: Static, axis: int, index: int) -> Static:
     return weight.derive("slice", starts=tuple(starts), stops=tuple(stops), steps=(1,) * weight.type.rank)
 
 
+for _format in _FORMATS:
+    if _format.dots:
+        _name, _refuse = _format.dots.family, _rounded(_format.dots)
+        _planes(f"conv2d_{_name}_planes", _format, _refuse, dots=_format.dots)
+        _winograd(f"conv2d_{_name}_winograd", _format, _refuse, _pairs, dots=_format.dots)
+        _packed(f"conv2d_{_name}_packed", _format, _refuse, _pairs, dots=_format.dots)
+_planes("conv2d_f32_planes", F32)
+_winograd("conv2d_f32_winograd", F32)
 _packed("conv2d_f32_packed", F32)
 
 
 def _lower_product(lowering: Lowering, node: Node, kernel: str, x: View, weight: View) -> None:
     root = lowering.group(node).root
     k = math.prod(lowering.graph.type(str(root.operands[1])).dims[1:])
-    fma = _FMA if x.dtype is f32 else _FMA / 2
-    _emit(lowering, node, kernel, x, weight, math.prod(lowering.graph.type(root.output).dims) * k * fma * 1.1)
+    work = math.prod(lowering.graph.type(root.output).dims) * k * _multiply_add(x) * 1.1
+    _emit(lowering, node, kernel, x, weight, work)
+
+
+def _multiply_add(x: View) -> float:
+    """Nanoseconds on one thread."""
+    return _FMA if x.dtype is f32 else _FMA / 2
 
 
 def _emit(lowering: Lowering, node: Node, kernel: str, x: View, weight: View, work: float) -> None:

@@ -8,18 +8,48 @@ from collections.abc import Callable
 from ingot.abi import kernels
 from ingot.dtype import DType, f32, f64, i64, u64
 from ingot.ir import Node
-from ingot.lower.cpu.rows import both, last_axis, of, row
+from ingot.lower.cpu.rows import both, last_axis, of, operand_type, row
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.view import View, collapse
+from ingot.lower.view import View, channels_last, collapse
 
 _PER_ELEMENT = 0.4  # nanoseconds on one thread
+_SIDE_BY_SIDE = 16  # rows whose elements fill a vector
 
 
 def _rows_result(lowering: Lowering, value: str) -> View:
     rows = lowering.result(value).rows()
     assert rows is not None
     return rows
+
+
+def _has_vectors(lowering: Lowering, node: Node) -> str:
+    return "a weight or a bias for each column" if any(node.operands[1:]) else ""
+
+
+def _few_side_by_side(lowering: Lowering, node: Node) -> str:
+    """Refuses rows that do not fill vectors where they lie side by side."""
+    dims = operand_type(lowering, node).dims
+    rank_and_rows = len(dims) == 3 and dims[1] >= _SIDE_BY_SIDE
+    return "" if rank_and_rows else f"rows of {list(dims)}, expected {_SIDE_BY_SIDE} or more of each item"
+
+
+def _apart(lowering: Lowering, node: Node) -> str:
+    view = lowering.lowered.views.get(str(node.operands[0]))
+    return "" if view is not None and view.strides[1] == 1 else "rows do not lie side by side"
+
+
+@row("layer_norm", "layer_norm_f32_columns", both(of(f32), _has_vectors, _few_side_by_side), misplaced=_apart)
+def _norm_columns(lowering: Lowering, node: Node) -> None:
+    """Rows that lie side by side, as channels do, each of which is normalised for itself."""
+    x = lowering.view(node.operands[0])
+    out = lowering.accepted_result(node.output, lambda view: view.strides[1] == 1, channels_last(3))
+    fields: dict[str, Field] = {"x": pointer(x), "out": pointer(out), "eps": node.eps}
+    fields |= dict(zip(("outer", "rows", "cols"), x.shape, strict=True))
+    fields |= {f"{name}_strides": (view.strides[0], view.strides[2]) for name, view in (("x", x), ("out", out))}
+    inplace = (0,) if x.strides == out.strides else ()
+    work = x.size * _PER_ELEMENT
+    lowering.step("layer_norm_f32_columns", "norm_columns_args", fields, [x], [out], work=work, inplace=inplace)
 
 
 def _norm(op: str) -> None:
