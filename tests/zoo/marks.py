@@ -34,3 +34,15 @@ MARKS: dict[str, Marks] = {
     },
     "XLNet": _torch(ONNX, "RuntimeError", "Cannot find a compatible OpOverload for aten.sub"),
 }
+
+# Networks that have a program for each size under limits, with a piece of what a session says of it.
+EACH: dict[str, str] = {
+    "CLIP text tower": "dims computes of sizes alone",
+    "FNet": "expected one for each node",
+    "Mamba-2": "trilu computes of sizes alone",
+    "PatchTST": "reduce_sum computes of sizes alone",
+    "SigLIP vision tower": "matmul computes of sizes alone",
+    "Swin": "add computes of sizes alone",
+    "U-Net": "dims differ",
+    "XLNet": "dims computes of sizes alone",
+}
