@@ -515,12 +515,13 @@ def test_command_line_errors(call, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     code, _, err = call("emit-c", DIGITS, "--dim", "batch=1", "-o", tmp_path / "file" / "out")
     assert code == 73 and "file" in err
-    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 5, 5])
-    node = helper.make_node("Det", ["x"], ["y"], name="volume")
+    info = helper.make_tensor_value_info("x", TensorProto.INT64, [3])
+    node = helper.make_node("LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", keys_int64s=[1], values_floats=[2.0])
     graph = helper.make_graph([node], "g", [info], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "det.onnx")
-    code, _, err = call("emit-c", tmp_path / "det.onnx", "-o", tmp_path / "out")
-    assert code == 69 and "det" in err and not (tmp_path / "out").exists()
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
+    onnx.save(helper.make_model(graph, opset_imports=imports), tmp_path / "labels.onnx")
+    code, _, err = call("emit-c", tmp_path / "labels.onnx", "-o", tmp_path / "out")
+    assert code == 69 and "label_encode" in err and not (tmp_path / "out").exists()
 
 
 def test_what_cannot_be_emitted_is_an_error(tmp_path: Path) -> None:
@@ -533,8 +534,8 @@ def test_what_cannot_be_emitted_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OutputError):
         emit(graph, WeightStore(), tmp_path / "file")
-    graph.set_output("z", graph.add("det", (x,)).output)
-    with pytest.raises(UnsupportedError, match="det"):
+    graph.set_output("z", graph.add("pairwise_coupling", (x,)).output)
+    with pytest.raises(UnsupportedError, match="pairwise_coupling"):
         emit(graph, WeightStore(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -197,7 +197,8 @@ SIZES: dict[str, Model] = {
         _model(
             "bool[5] f",
             "y, z",
-            """c = Compress(x, f)  n = Shape(c)  t = Constant<value_ints=[2]>()  m = Sub(n, t)  a = Constant<value_ints=[0]>()
+            """c = Compress(x, f)  n = Shape(c)  t = Constant<value_ints=[2]>()  m = Sub(n, t)
+            a = Constant<value_ints=[0]>()
             b = Constant<value_ints=[-1]>()  y = Slice(c, m, a, a, b)  z = Slice(c, m, n)""",
         ),
         {"f": np.array([False, True, True, False, True])},
