@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet
 SOURCES := $(shell find src CMakeLists.txt pyproject.toml -type f -not -name '*.pyc' -not -name '*.so')
 
-.PHONY: demo test test-all bench bench-llm bench-matvec bench-packaged bench-zoo bench-crowding asan tsan soak test-aarch64 lint clean
+.PHONY: demo test test-all bench bench-llm bench-matvec bench-packaged bench-lengths bench-zoo bench-crowding asan tsan
+.PHONY: soak test-aarch64 lint clean
 
 demo: $(VENV)/ingot.stamp
 	@$(BIN)/ingot demo
@@ -33,6 +34,9 @@ bench-matvec: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 
 bench-packaged: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	PYTHONPATH=tests/kit $(BIN)/python -m benchmarks.packaged
+
+bench-lengths: $(VENV)/ingot.stamp $(VENV)/bench.stamp
+	$(BIN)/python -m benchmarks.lengths
 
 bench-zoo: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 	PYTHONPATH=tests/zoo $(BIN)/python -m benchmarks.zoo

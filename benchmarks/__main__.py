@@ -36,7 +36,6 @@ SECTIONS = (
     ("Calls", "What is left when there is next to nothing to compute.", "benchmarks.overhead"),
     ("Cold start", "From an ONNX file of BERT-base to the first output, 128 tokens; imports are not counted.",
      "benchmarks.cold"),
-    ("Lengths that change", "200 calls of random lengths, loading and first calls included.", "benchmarks.lengths"),
     ("The cost of a fixed order", "Kernels beside themselves in the order of summation that is fastest, on one thread: "
      "product-sums in one chain over k, reductions in eight chains a row.", "benchmarks.order"),
     ("Crowding", "More threads than cores, and a process beside that keeps one core busy.", "benchmarks.crowding"),

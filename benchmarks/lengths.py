@@ -1,32 +1,30 @@
-"""Lengths that change at every call: `python -m benchmarks.lengths [--rounds N] [--threads N] [--folder DIR]`.
+"""`make bench-lengths`: lengths that change at every call, Ingot beside ONNX Runtime; writes benchmarks/lengths.md.
 
-ONNX models with random weights and a dynamic length: a BERT of 4 layers of 256, one of MiniLM's shape, and the encoder
-of Whisper's smallest model. Seconds from the file to the last of 200 outputs of random lengths, so that loading,
-planning and first calls count; imports do not. Each run is a process of its own, rounds are interleaved. Ingot once
-with `at_most` the largest length, once without a word on lengths, and once with a program for each length. CPU seconds
-are those of all threads.
+Each run is a process of its own, rounds are interleaved.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.metadata
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.report import table
+from benchmarks.report import machine, table
 
 CALLS = 200
 ROUNDS = 5
+THREADS = (1, 2)
 TOKENS, FRAMES = 512, 1000  # at most; ten seconds of sound
 LAYERS = {
     "bert 4x256": {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
@@ -36,6 +34,11 @@ MODELS = (*LAYERS, "whisper-tiny encoder")
 _INGOT = ("ingot.session", "ingot.run.library", "cffi.cparser", "ingot.load.onnx")
 _OURS = ("ingot", "ingot, by itself", "ingot, each length")
 ENGINES = {"onnxruntime": ("onnxruntime",), **dict.fromkeys(_OURS, _INGOT)}  # and what they import
+
+_ABOUT = f"""ONNX models with random weights and a dynamic length: a BERT of 4 layers of 256, one of MiniLM's shape, and
+the encoder of Whisper's smallest model. Medians of seconds from the file to the last of {CALLS} outputs of random
+lengths, so that loading, planning and first calls count; imports do not. Ingot once with `at_most` the largest length,
+once without a word on lengths, and once with a program for each length. CPU seconds are those of all threads; ratios are medians of the rounds' own."""
 
 Run = Callable[[dict[str, np.ndarray]], Any]
 
@@ -143,10 +146,10 @@ def measure(folder: Path, model: str, rounds: int, threads: int) -> dict[str, li
     return found
 
 
-def lengths_table(rounds: int, threads: int, folder: Path) -> str:
+def lengths_table(models: Iterable[str], rounds: int, threads: int, folder: Path) -> str:
     """The Markdown table of medians."""
     rows = []
-    for model in MODELS:
+    for model in models:
         found = measure(folder, model, rounds, threads)
         for engine in ENGINES:
             runs = found[engine]
@@ -163,27 +166,34 @@ def lengths_table(rounds: int, threads: int, folder: Path) -> str:
                          f"{cpu:.2f}", f"{ratios[1]:.2f}"])  # fmt: skip
             print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
     head = ["model, engine", "load s", "first run s", f"all {CALLS} s", "/ ONNX Runtime", "CPU s", "/ ONNX Runtime"]
-    return f"Threads: {threads}.\n\n{table(head, rows)}"
+    return f"## Threads: {threads}\n\n{table(head, rows)}"
 
 
 def main() -> None:
-    """Prints the table; or exports the models, or measures one engine, for a process that measures all."""
+    """Writes the tables; or exports the models, or measures one engine, for a process that measures all."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="where models are, or are exported to")
+    parser.add_argument("--only", default="", help="a piece of the models' names; prints the tables")
+    parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--export", type=Path, metavar="FOLDER", help=argparse.SUPPRESS)
     parser.add_argument("--start", nargs=2, metavar=("ENGINE", "MODEL"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.export:
         export(asked.export)
-    elif asked.start:
+        return
+    if asked.start:
         print(json.dumps(start(asked.start[0], Path(asked.start[1]), asked.threads)))
-    elif asked.folder:
-        print(lengths_table(asked.rounds, asked.threads, asked.folder))
+        return
+    models = [model for model in MODELS if asked.only in model]
+    with tempfile.TemporaryDirectory() as folder:
+        tables = [lengths_table(models, asked.rounds, threads, Path(folder)) for threads in THREADS]
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("ingot", "onnxruntime"))
+    where = f"{machine()}. {versions}. {time.strftime('%Y-%m-%d')}, {asked.rounds} rounds."
+    text = "\n\n".join(["# Lengths that change", where, _ABOUT, *tables]) + "\n"
+    if asked.only:
+        sys.stdout.write(text)
     else:
-        with tempfile.TemporaryDirectory() as folder:
-            print(lengths_table(asked.rounds, asked.threads, Path(folder)))
+        (Path(__file__).parent / "lengths.md").write_text(text)
 
 
 if __name__ == "__main__":

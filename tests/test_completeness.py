@@ -50,11 +50,11 @@ KNOWN_GAPS: dict[str, set[str]] = {
     # No ONNX op means these; silu is recognised by a pass, refuse is made of a branch where dims were given.
     "onnx": {"log1p", "refuse", "silu", *BLOCKS, *LANGUAGE},
     "kernels": {
-        *("arange", "det"),
+        "arange",
         # Shapes that depend on data.
         *("compress", "decode_image", "measure", "non_max_suppression", "nonzero", "reduce_over", "unique"),
         *(TRIED_IN_MODELS - {"absent", "scan"}),
-        *(TABLES - {"dequantize", "quantize", "tree_ensemble"}),
+        *(TABLES - {"dequantize", "quantize", "tfidf", "tree_ensemble"}),
         *BLOCKS,
     },
     # A paged cache, an error and an iteration that ONNX cannot say; GAPS has each reason.

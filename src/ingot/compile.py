@@ -212,7 +212,7 @@ def compile_at_most(
         raise UnsizedError(f"{mode.name}: not {lowered.avoided[0]}")
     attributes = [tuple(node.attributes.values()) for node in compiled.graph.nodes]
     for size in {*sizes_in(tuple(attributes)), *_sizes(lowered)}:
-        if not grows(size.dim) or size_at(size, least) < 0:
+        if not grows(size.dim, least) or size_at(size, least) < 0:
             raise UnsizedError(f"{mode.name}: {size.dim} is not largest where its symbols are")
     return replace(compiled, least=least)
 

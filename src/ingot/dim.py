@@ -166,8 +166,13 @@ def content_of(dim: Expr) -> tuple[int, Expr]:
     return factor, Expr(tuple((monomial, coefficient // factor) for monomial, coefficient in dim.terms))
 
 
-def grows(dim: Known) -> bool:
-    """Whether a dim is never smaller for larger symbols, as far as its form says that."""
+def grows(dim: Known, least: Mapping[str, int] = {}) -> bool:
+    """Whether a dim is never smaller for larger symbols, as far as its form says that.
+
+    least: the smallest values of symbols, from which on it grows: n * m - n does where m is at least 1.
+    """
+    if least and isinstance(dim, Expr):
+        dim = _bound(dim, {name: symbol(name) + size for name, size in least.items()})
     if isinstance(dim, int):
         return True
     return all(monomial == () or coefficient > 0 for monomial, coefficient in dim.terms) and all(
@@ -467,14 +472,14 @@ class Values(dict[str, int]):
         return known[1]
 
 
-def bind(value: Dim, symbols: Mapping[str, int]) -> Dim:
+def bind(value: Dim, symbols: Mapping[str, Known]) -> Dim:
     """`value` with the given symbols replaced; symbols that are not given stay."""
     if not isinstance(value, Expr):
         return value
     return symbols.of(value) if isinstance(symbols, Values) else _bound(value, symbols)
 
 
-def _bound(value: Expr, symbols: Mapping[str, int]) -> Known:
+def _bound(value: Expr, symbols: Mapping[str, Known]) -> Known:
     total: Known = 0
     for monomial, coefficient in value.terms:
         product: Known = coefficient
@@ -484,7 +489,7 @@ def _bound(value: Expr, symbols: Mapping[str, int]) -> Known:
     return total
 
 
-def _bind_atom(atom: Atom, symbols: Mapping[str, int]) -> Known:
+def _bind_atom(atom: Atom, symbols: Mapping[str, Known]) -> Known:
     if not atom.args:
         return symbols[atom.name] if atom.name in symbols else symbol(atom.name)
     functions = {"floordiv": floordiv, "min": minimum, "max": maximum, "broadcast": broadcast}

@@ -494,8 +494,8 @@ def test_what_cannot_be_emitted_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OutputError):
         emit(graph, WeightStore(), tmp_path / "file")
-    graph.set_output("z", graph.add("det", (x,)).output)
-    with pytest.raises(UnsupportedError, match="det"):
+    graph.set_output("z", graph.add("pairwise_coupling", (x,)).output)
+    with pytest.raises(UnsupportedError, match="pairwise_coupling"):
         emit(graph, WeightStore(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

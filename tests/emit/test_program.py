@@ -306,12 +306,13 @@ def test_command_line_errors(call, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     code, _, err = call("emit-c", DIGITS, "--dim", "batch=1", "-o", tmp_path / "file" / "out")
     assert code == 73 and "file" in err
-    info = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 5, 5])
-    node = helper.make_node("Det", ["x"], ["y"], name="volume")
+    info = helper.make_tensor_value_info("x", TensorProto.INT64, [3])
+    node = helper.make_node("LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", keys_int64s=[1], values_floats=[2.0])
     graph = helper.make_graph([node], "g", [info], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "det.onnx")
-    code, _, err = call("emit-c", tmp_path / "det.onnx", "-o", tmp_path / "out")
-    assert code == 69 and "det" in err and not (tmp_path / "out").exists()
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
+    onnx.save(helper.make_model(graph, opset_imports=imports), tmp_path / "labels.onnx")
+    code, _, err = call("emit-c", tmp_path / "labels.onnx", "-o", tmp_path / "out")
+    assert code == 69 and "label_encode" in err and not (tmp_path / "out").exists()
 
 
 def test_random_inputs_that_a_model_refuses_are_told(call, tmp_path: Path) -> None:

@@ -388,6 +388,24 @@ def test_pooling(size, kernel, strides, pads, dilations):
         close(result, expected, 1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 40])
+def test_determinants(dtype, n):
+    """Some of whose first pivots are 0, some of which are 0."""
+    x = np.random.default_rng(n).standard_normal((9, n, n)).astype(dtype)
+    if n > 1:
+        x[1, 0, 0] = x[2, :, 0] = 0
+        x[3, 1] = 2 * x[3, 0]
+        x[4], x[5, 1, 0] = np.eye(n)[::-1], np.nan
+    result = every(f"det_{from_numpy(np.dtype(dtype))}", {"x": x, "count": 9, "n": n}, "out", (9,), scratch=2 * n * n,
+                   dtype=dtype)  # fmt: skip
+    assert np.isnan(result[5]) == (n > 1)
+    sound = np.delete(np.arange(9), 5)
+    expected = np.linalg.det(x[sound].astype(np.float64))
+    tolerance = 1e-6 if dtype is np.float32 else 1e-12
+    np.testing.assert_allclose(result[sound], expected, tolerance, tolerance * max(1, np.abs(expected).max()))
+
+
 def rows_to_sort(count: int) -> np.ndarray:
     """Rows that are hard on one way or another to sort, and some whose elements are equal in ways of their own."""
     rng, up = np.random.default_rng(count), np.arange(count)

@@ -107,6 +107,7 @@ DEFORMED = [
 
 # Regions inside, across an edge, outside, of no width, and of one element.
 ROIS = np.array([[0, 0, 5, 4], [-3, 2, 9, 9], [20, 20, 30, 30], [2, 3, 2, 3], [1.4, 0.6, 2.1, 6.3]], F)
+NUMBERED = np.concatenate([np.array([[0], [1], [1], [0], [1]], F), ROIS], 1)  # of an image each
 REGIONS = [
     *(
         case("RoiAlign", "x[2,3,6,7] @r @b", r=ROIS, b=ints(0, 1, 1, 0, 1), output_height=2, output_width=3,
@@ -124,6 +125,9 @@ REGIONS = [
     case("RoiAlign", "x:f64[2,3,6,7] r:f64>0<6[4,4] b:i64<2[4]", opset=16, sampling_ratio=2),
     case("RoiAlign", "x:f16[2,3,6,7] r:f16>0<6[4,4] b:i64<2[4]", opset=16, sampling_ratio=2, output_height=2),
     case("RoiAlign", "x[1,2,1,1] r>0<2[4,4] b:i64<1[4]", opset=16, output_height=2, sampling_ratio=2),
+    case("MaxRoiPool", "x[2,3,6,7] @r", r=NUMBERED, pooled_shape=[2, 3], spatial_scale=0.9),
+    case("MaxRoiPool", "x[2,3,6,7] @r", r=NUMBERED, pooled_shape=[1, 8]),
+    case("MaxRoiPool", "x[2,1,1,9] @r", r=NUMBERED[:2], pooled_shape=[3, 3], spatial_scale=0.5),
 ]  # fmt: skip
 
 

@@ -193,6 +193,16 @@ SIZES: dict[str, Model] = {
         _model("int64[1] s, int64[1] e", "y", "a = Constant<value_ints=[-1]>()  y = Slice(x, s, e, a)"),
         {"s": _ints(-3), "e": _ints(2**62)},
     ),
+    "Slice of what a run counts": (
+        _model(
+            "bool[5] f",
+            "y, z",
+            """c = Compress(x, f)  n = Shape(c)  t = Constant<value_ints=[2]>()  m = Sub(n, t)
+            a = Constant<value_ints=[0]>()
+            b = Constant<value_ints=[-1]>()  y = Slice(c, m, a, a, b)  z = Slice(c, m, n)""",
+        ),
+        {"f": np.array([False, True, True, False, True])},
+    ),
     "Expand": (_model("int64[4] s", "y", "y = Expand(x, s)"), {"s": _ints(2, 1, 3, 4)}),
     "Tile": (_model("int64[3] s", "y", "y = Tile(x, s)"), {"s": _ints(1, 2, 3)}),
     "Split": (_model("int64[2] s", "a, b", "a, b = Split<axis=2>(x, s)"), {"s": _ints(1, 3)}),

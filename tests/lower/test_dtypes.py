@@ -78,7 +78,7 @@ def build(op: Op, sample: Sample, dtypes: Sequence[DType]) -> tuple[Graph, dict[
 
 
 def _name(array: np.ndarray) -> str:
-    return next(name for name, dtype in DTYPES.items() if name != "string" and dtype.numpy == array.dtype)
+    return next(name for name, dtype in DTYPES.items() if dtype.numpy == array.dtype)
 
 
 @pytest.mark.parametrize(("op", "sample", "dtypes"), cases())

@@ -106,6 +106,9 @@ def test_which_sizes_grow():
         assert grows(dim), dim
     for dim in (9 - rows, rows * rows - rows, floordiv(40, rows), rows - floordiv(rows, 2)):
         assert not grows(dim), dim
+    both = (rows - 2) * (floordiv(symbol("columns"), 20) - 1)
+    assert not grows(both) and not grows(both, {"rows": 2, "columns": 19})
+    assert grows(both, {"rows": 2, "columns": 20}) and not grows(9 - rows, {"rows": 1})
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -146,6 +149,9 @@ def test_what_is_not_used_takes_no_place():
     assert contiguous("x", (rows * 3,)).reshape((3, rows)).strides == (rows, 1)
     assert contiguous("x", (rows, rows)).reshape((rows * rows,)).strides == (1,)
     assert contiguous("x", (rows * 3,)).reshape((PLANNED, 3)) is None
+    turned = View("x", f32, 0, (3, rows - 1, rows - 1), ((rows - 1) * (rows - 1), 1, rows - 1))
+    assert turned.reshape(turned.shape) == turned
+    assert contiguous("x", (3, rows - 1, 8)).reshape((3, rows - 1, 2, 4)).strides == (rows * 8 - 8, 8, 4, 1)
     assert view.slice((1, 0, 0), (3, rows, 4), (1, 1, 1)).offset == rows * 4
 
 

@@ -33,7 +33,8 @@ def saved(nodes: list, inputs: dict, outputs: dict, weights: dict | None = None)
         [helper.make_tensor_value_info(name, *each) for name, each in outputs.items()],
         [onnx.numpy_helper.from_array(array, name) for name, array in (weights or {}).items()],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=9)
     model.producer_name, model.domain, model.model_version, model.doc_string = "tests", "some.where", 7, "What it is."
     helper.set_model_props(model, {"character": "a\nb", "kind": "small"})
     return model.SerializeToString()
@@ -46,9 +47,13 @@ LINEAR = saved(
 )  # fmt: skip
 TWICE = saved([helper.make_node("Concat", ["x", "x"], ["y"], axis=0)], {"x": (FLOAT, ["n"])}, {"y": (FLOAT, ["both"])})
 FIXED = saved([helper.make_node("Neg", ["x"], ["y"])], {"x": (FLOAT, [3, 4])}, {"y": (FLOAT, [3, 4])})
+LABELS = {"keys_floats": [1.0, 2.0], "values_floats": [3.0, 4.0], "default_float": 0.5}
 CUT = saved(
-    [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Det", ["e"], ["y"])],
-    {"x": (FLOAT, ["n", 3, 3])}, {"y": (FLOAT, ["n"])},
+    [
+        helper.make_node("Round", ["x"], ["e"]),
+        helper.make_node("LabelEncoder", ["e"], ["y"], domain="ai.onnx.ml", **LABELS),
+    ],
+    {"x": (FLOAT, ["n", 3, 3])}, {"y": (FLOAT, ["n", 3, 3])},
 )  # fmt: skip
 NUMBERS = {
     TensorProto.FLOAT: "f", TensorProto.DOUBLE: "f", TensorProto.FLOAT16: "f", TensorProto.INT64: "i",
@@ -175,10 +180,10 @@ def bound(ort: Any) -> Any:
 
 
 def bound_where_the_reference_helps(ort: Any) -> Any:
-    session, y = ort.InferenceSession(CUT), np.zeros(2, np.float32)
+    session, y = ort.InferenceSession(CUT), np.zeros((2, 3, 3), np.float32)
     binding = session.io_binding()
     binding.bind_cpu_input("x", RNG_CUBE)
-    binding.bind_output("y", "cpu", 0, np.float32, (2,), y.ctypes.data)
+    binding.bind_output("y", "cpu", 0, np.float32, y.shape, y.ctypes.data)
     session.run_with_iobinding(binding)
     return [y, binding.copy_outputs_to_cpu()]
 

@@ -343,6 +343,32 @@ def test_verifier_finds_a_planted_fault(fault: str) -> None:
         verify(broken_lowered, broken)
 
 
+NARROW = """graph narrow
+input x: f32[64]
+a = cast(x, dtype=@i4): i4[64]
+b = cast(a, dtype=@f32): f32[64]
+c = cast(b, dtype=@u4): u4[64]
+d = cast(c, dtype=@f32): f32[64]
+e = cast(d, dtype=@f4e2m1): f4e2m1[64]
+y = cast(e, dtype=@f32): f32[64]
+output y = y
+"""
+
+
+@pytest.mark.parametrize("value", ["a", "c", "e"])
+def test_narrow_numbers_have_a_byte_each_whatever_lay_there_before(value: str) -> None:
+    """Places are used again, and the verifier counts the bytes that kernels touch, not those that a file would have."""
+    lowered = lowered_of(NARROW)
+    planned = plan(lowered)
+    verify(lowered, planned)
+    (tensor,) = (tensor for tensor in lowered.tensors.values() if tensor.name == value)
+    places = {a.offset for name, a in planned.addresses.items() if lowered.tensors[name].kind == "activation"}
+    assert tensor.nbytes == 64 and len(places) < 5
+    tensor.nbytes = 32
+    with pytest.raises(PlanError, match="leaves its tensor of 32 bytes"):
+        verify(lowered, planned)
+
+
 @pytest.mark.parametrize("fault", STATE_FAULTS.values(), ids=STATE_FAULTS)
 def test_verifier_finds_a_fault_planted_in_states(fault: Callable[[Lowered, Plan], None]) -> None:
     lowered = lowered_of(STATES)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ingot
+from ingot import session as sessions
 from ingot.ir import Graph
 from ingot.passes import PASSES
 from ingot.text import parse
@@ -113,3 +114,29 @@ def test_nothing_is_tried_where_nothing_can_be_better(middle: str, size: int) ->
     assert done["ingot/order._greedy"] == done["ingot/order._dependencies"] == 0
     assert done["ingot/plan._place"] == 1
     assert done["ingot/plan._byte_range"] == 0
+
+
+def test_shapes_that_were_right_before_are_taken_at_once(monkeypatch):
+    """However many there were; what is wrong beside them is the error that it always is."""
+    monkeypatch.setattr(sessions, "MAX_SEEN", 2)
+    graph = parse("""graph pairs
+input x: f32[n, m]
+input y: f32[n]
+z = reduce_sum(x, axes=[1], keepdims=false): f32[n]
+w = add(z, y): f32[n]
+output w = w
+""")
+    session = ingot.InferenceSession(graph, threads=1)
+    for n, m in [(2, 3), (2, 3), (4, 3), (3, 4), (2, 3), (3, 4)]:
+        feeds = {"x": np.full((n, m), n, np.float32), "y": np.ones(n, np.float32)}
+        for given in (feeds, {"x": np.asfortranarray(feeds["x"]), "y": feeds["y"].tolist()}, feeds):
+            assert session.run(None, given)[0].tolist() == [n * m + 1] * n
+        for wrong, message in (
+            ({"y": np.ones(n + 1, np.float32)}, "contradicts input 'x'"),
+            ({"y": np.ones(n)}, "wrong dtype"),
+            ({"y": np.ones((n, 1), np.float32)}, "wrong rank"),
+            ({"v": feeds["y"]}, "no such input|unknown|unexpected"),
+        ):
+            with pytest.raises(ingot.InputError, match=message):
+                session.run(None, feeds | wrong)
+    assert session.bindings.misses == 3

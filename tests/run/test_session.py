@@ -8,7 +8,7 @@ import pytest
 import ingot
 from ingot.dim import symbol
 from ingot.dtype import f32, i64
-from ingot.ir import Graph, TensorType
+from ingot.ir import OPS, Graph, TensorType
 from ingot.session import InferenceSession
 from ingot.text import parse
 
@@ -253,33 +253,34 @@ def test_bad_index_is_an_input_error() -> None:
 
 
 def test_an_op_without_kernel_runs_on_the_reference_unless_strict() -> None:
-    graph = Graph("volume")
+    graph = Graph("votes")
     graph.add_input("x", TensorType(f32, (4, 3, 3)))
-    scaled = graph.add("exp", ["x"]).output
-    graph.set_output("y", graph.add("abs", [graph.add("det", [scaled]).output]).output)
+    scaled = graph.add("sigmoid", ["x"]).output
+    graph.set_output("y", graph.add("exp", [graph.add("pairwise_coupling", [scaled]).output]).output)
     x = np.random.default_rng(0).standard_normal((4, 3, 3)).astype(np.float32)
     session = ingot.InferenceSession(graph)
-    np.testing.assert_allclose(session.run(None, {"x": x})[0], np.abs(np.linalg.det(np.exp(x))), rtol=1e-5, atol=1e-5)
+    expected = np.exp(OPS["pairwise_coupling"].function(1 / (1 + np.exp(-x))))
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-5, atol=1e-5)
     assert session.explain().fallback and "on the reference" in str(session.explain())
-    with pytest.raises(ingot.UnsupportedError, match="det"):
+    with pytest.raises(ingot.UnsupportedError, match="pairwise_coupling"):
         ingot.InferenceSession(graph, strict=True)
 
 
 @pytest.mark.parametrize(
     "nodes",
     [
-        "n = add(s, x)\ny = det(n)",
-        "d = det(s)\nn = add(d, x)\ny = exp(x)",
-        "d = det(x)\nn = add(d, x)\ny = exp(s)",
+        "n = add(s, x)\ny = pairwise_coupling(n)",
+        "d = pairwise_coupling(s)\nn = add(d, x)\ny = exp(x)",
+        "d = pairwise_coupling(x)\nn = add(d, x)\ny = exp(s)",
     ],
 )
 def test_states_beside_an_op_without_kernel_are_unsupported(nodes: str) -> None:
     """The graph would be cut, and no segment hands its states to another; the reference takes it."""
-    graph = parse(f"graph g\ninput x: f32[3, 3]\nstate s: f32[3, 3] -> n\n{nodes}\noutput y = y\n")
-    with pytest.raises(ingot.UnsupportedError, match=r"state.* 's'.*got det '\w'"):
+    graph = parse(f"graph g\ninput x: f32[1, 3, 3]\nstate s: f32[1, 3, 3] -> n\n{nodes}\noutput y = y\n")
+    with pytest.raises(ingot.UnsupportedError, match=r"state.* 's'.*got pairwise_coupling '\w'"):
         ingot.InferenceSession(graph)
-    x = np.ones((3, 3), np.float32)
-    assert ingot.InferenceSession(graph, executor="interpret").run(None, {"x": x})[0].shape in ((), (3, 3))
+    x = np.ones((1, 3, 3), np.float32)
+    assert ingot.InferenceSession(graph, executor="interpret").run(None, {"x": x})[0].shape in ((1, 3), (1, 3, 3))
 
 
 def test_explain_profile_and_plan_tell_the_truth(mlp: Graph) -> None:

@@ -20,7 +20,7 @@ FOUND = {
     "a static output beside a node that only the reference runs": """
         input x: f32[2, 3, 3]
         weight w: f32[4]
-        y = det(x)
+        y = pairwise_coupling(x)
         output y = y
         output w = w
         """,

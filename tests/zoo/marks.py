@@ -34,3 +34,22 @@ MARKS: dict[str, Marks] = {
     },
     "XLNet": _torch(ONNX, "RuntimeError", "Cannot find a compatible OpOverload for aten.sub"),
 }
+
+# Networks that have a program for each size under limits, with a piece of what a session says of it.
+EACH: dict[str, str] = {
+    "CLIP text tower": "dims computes of sizes alone",
+    "DETR": "cumsum computes of sizes alone",
+    "Deformable DETR": "cumsum computes of sizes alone",
+    "FNet": "expected one for each node",
+    "Mamba-2": "trilu computes of sizes alone",
+    "Mask2Former": "add computes of sizes alone",
+    "PatchTSMixer": "reduce_sum computes of sizes alone",
+    "PatchTST": "reduce_sum computes of sizes alone",
+    "SigLIP vision tower": "matmul computes of sizes alone",
+    "Swin": "add computes of sizes alone",
+    "U-Net": "dims differ",
+    "UnivNet": "dims computes of sizes alone",
+    "XLNet": "dims computes of sizes alone",
+    "style transfer": "dims computes of sizes alone",
+    "super-resolution": "dims computes of sizes alone",
+}

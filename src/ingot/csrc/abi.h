@@ -183,6 +183,12 @@ typedef struct {
 /* out[o, i, j] = the sum or product of x[o, 0..i, j], all of [outer, count, inner], row-major. */
 typedef struct { const void *x; void *out; int64_t outer; int64_t count; int64_t inner; } running_args;
 
+/* out[i] = the determinant of x[i, 0..n, 0..n], row-major. scratch: parts slots of scratch_stride floats. */
+typedef struct {
+  const void *x; void *out; float *scratch;
+  int64_t count; int64_t n; int64_t scratch_stride;
+} det_args;
+
 /* Rows of `cols` adjacent elements. weight and bias: [cols] or null. */
 typedef struct {
   const float *x; const float *weight; const float *bias; float *out;

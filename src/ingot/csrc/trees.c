@@ -100,16 +100,18 @@ static inline float tree_split(const int32_t *node) {
   void K(name)(const void *p, int32_t part, int32_t parts) {                                                       \
     const tree_args *args = p;                                                                                     \
     const int64_t begin = part_begin(args->rows, part, parts), end = part_begin(args->rows, part + 1, parts);      \
-    const int64_t count = end - begin < TREE_WALKS ? end - begin : TREE_WALKS;                                     \
-    const int64_t beside = count ? TREE_WALKS / count : 1;                                                         \
+    const int64_t last = begin + (end - begin) / TREE_WALKS * TREE_WALKS, rest = end - last;                       \
+    const int64_t beside = rest ? TREE_WALKS / rest : 1;                                                           \
     for (int64_t i = begin * args->target_count; i < end * args->target_count; i++) {                              \
       ((type *)args->out)[i] = 0;                                                                                  \
       if (args->voted) args->voted[i] = 0;                                                                         \
     }                                                                                                              \
-    for (int64_t tree = 0; tree < args->tree_count; tree += beside)                                                \
-      for (int64_t row = begin; row < end; row += count)                                                           \
-        K(name##_walk)(args, tree, args->tree_count - tree < beside ? args->tree_count - tree : beside, row,       \
-                       end - row < count ? end - row : count);                                                     \
+    for (int64_t tree = 0; tree < args->tree_count; tree++)                                                        \
+      for (int64_t row = begin; row < last; row += TREE_WALKS) K(name##_walk)(args, tree, 1, row, TREE_WALKS);     \
+    for (int64_t tree = 0; rest && tree < args->tree_count; tree += beside) {                                      \
+      const int64_t left = args->tree_count - tree;                                                                \
+      K(name##_walk)(args, tree, left < beside ? left : beside, last, rest);                                       \
+    }                                                                                                              \
   }
 
 TREES(tree_ensemble_f32, float, tree_split(node))

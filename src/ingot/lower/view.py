@@ -132,7 +132,10 @@ class View:
 
     def reshape(self, shape: Sequence[int]) -> View | None:
         """The same elements under another shape, or None where that needs a copy."""
-        if self.size == 0:
+        if tuple(shape) == self.shape:
+            return self
+        is_whole = math.prod(shape) == math.prod(self.shape)  # at every run
+        if self.size == 0 or (is_whole and self.is_contiguous):  # which needs no division
             return View(self.tensor, self.dtype, self.offset, tuple(shape), contiguous_strides(shape))
         runs = self._runs()
         strides: list[int] = []

@@ -72,14 +72,18 @@ def interpret(
     run = _Run(graph, bound, float64, watch, inner, kernels)
     for name in [*graph.inputs, *graph.states]:
         run.arrays[name] = run.fed(name, feeds.get(name))
+    with np.errstate(all="ignore"):
+        results = run.run()
+    if symbols is not None:
+        symbols.update(run.symbols)
+    return {name: _returned(name, array) for name, array in results.items()}
+
+
+def _returned(name: str, array: Array) -> Array:
     try:
-        with np.errstate(all="ignore"):
-            results = run.run()
-        if symbols is not None:
-            symbols.update(run.symbols)
-        return {name: fresh(array) for name, array in results.items()}
+        return fresh(array)
     except MemoryError as error:
-        raise ResourceError(f"interpret: no memory for a result, {error}") from error
+        raise ResourceError(f"output {name!r}: no memory, {error}") from error
 
 
 def bind_symbols(
@@ -241,6 +245,8 @@ class _Run:
             results = compute(node.op, operands, attributes, wide, types=types, bodies=bodies, function=kernel)
         except (ShapeError, InputError) as error:
             raise InputError(f"node {node.outputs[0]!r}: {error}") from error
+        except MemoryError as error:
+            raise ResourceError(f"node {node.outputs[0]!r}: no memory, {error}") from error
         inferred = inferred if isinstance(inferred, tuple) else (inferred,)
         for name, type, array in zip(node.outputs, inferred, results, strict=True):
             assert _agrees(type, array), f"{name}: op {node.op.name} made {_described(array)}, its inference {type}"

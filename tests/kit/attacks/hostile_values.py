@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from attacks.hostile_onnx import Attack, X, graph, node, one
 from ingot.errors import IngotError, InputError, LimitError, LoadError, ResourceError, ShapeError, UnsupportedError
@@ -80,6 +80,16 @@ def _reads(name: str, made: str) -> onnx.ModelProto:
     return graph(nodes[:: -1 if made == "h" else 1], inputs=[X, value_info("c", np.array(True))])
 
 
+def _given_twice() -> onnx.ModelProto:
+    """A loop whose body has an initializer of an input's name."""
+    names = (("i", TensorProto.INT64, []), ("d", TensorProto.BOOL, []), ("v", TensorProto.FLOAT, [2, 3]))
+    inputs = [helper.make_tensor_value_info(*each) for each in names]
+    nodes = [node("Identity", ["d"], ["e"]), node("Neg", ["v"], ["w"])]
+    results = [onnx.ValueInfoProto(name=name) for name in "ew"]
+    body = helper.make_graph(nodes, "b", inputs, results, [numpy_helper.from_array(ONES, "v")])
+    return graph([node("Loop", ["n", "", "x"], ["y"], body=body)], inputs=[X, value_info("n", np.array(1))])
+
+
 def _sparse() -> onnx.ModelProto:
     values = numpy_helper.from_array(np.ones(1, F), "v")
     sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(ints(0), "i"), [4])
@@ -90,6 +100,11 @@ def _typed(type: onnx.TypeProto) -> Callable[[], onnx.ModelProto]:
     return lambda: graph([node("Identity", ["o"], ["y"])], inputs=[onnx.ValueInfoProto(name="o", type=type)])
 
 
+def _nested(wrap: Callable[[onnx.TypeProto], onnx.TypeProto]) -> onnx.TypeProto:
+    return wrap(wrap(helper.make_tensor_type_proto(TensorProto.FLOAT, [2])))
+
+
+_MAP = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
 _STEP = "e = Identity(d) w = Neg(v)"
 _MADE = "a s z b s z s z"
 _CONV = "i s z k s z s z"
@@ -137,6 +152,7 @@ VALUES: list[Attack] = [
     ("condition of nothing", branches("Neg(x)", "Abs(x)", given="bool[0] c"), ShapeError, "expected one bool"),
     ("body of an op without one", _on_relu, LoadError, "unknown attribute 'body'"),
     ("name of a graph around", lambda: _reads("x", "h"), LoadError, "'h' is defined twice"),
+    ("input of a body and initializer", _given_twice, LoadError, "input 'v' is an initializer too"),
     ("read before it is made", lambda: _reads("h", "w"), LoadError, "'h' has no producer"),
     ("sequence of two dtypes", line("z = Cast<to=7>(x) y = SequenceConstruct(x, z)"), ShapeError, "differ in dtype"),
     (
@@ -201,6 +217,17 @@ VALUES: list[Attack] = [
     ("bias of nine", quantised("QLinearConv", _CONV + " t", t=np.ones(9, np.int32)), ShapeError, "dims differ, got 9"),
     ("results of one name", quantised("DynamicQuantizeLinear", "x"), LoadError, "wrong number of outputs"),
     ("sparse constant", _sparse, UnsupportedError, "sparse tensors"),
+    ("map", _typed(_MAP), UnsupportedError, "'o' is a map"),
+    ("optional map", _typed(helper.make_optional_type_proto(_MAP)), UnsupportedError, "'o' is a map"),
+    ("optional of an optional", _typed(_nested(helper.make_optional_type_proto)), ShapeError, "wrong dtype"),
+    ("sequence input of sequences", _typed(_nested(helper.make_sequence_type_proto)), ShapeError, "wrong dtype"),
+    ("scale of doubles", quantised("QuantizeLinear", "x s z", s=np.array(1.0)), ShapeError, "wrong dtype, got f64[]"),
+    (
+        "zero point of 32 bits",
+        quantised("QuantizeLinear", "x s z", z=np.array(1, np.int32)),
+        ShapeError,
+        "wrong dtype, got i32[]",
+    ),
     ("sparse input", _typed(helper.make_sparse_tensor_type_proto(1, [2])), UnsupportedError, "onnx input 'o'"),
 ]
 

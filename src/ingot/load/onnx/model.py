@@ -308,6 +308,9 @@ class _Loader:
         source = call.attr_graph(attribute)
         if len(source.inputs) != len(types):
             raise LoadError(f"attribute {attribute!r} has {len(source.inputs)} inputs, expected {len(types)}")
+        given = [value.name for value in source.inputs if value.name in source.initializers]
+        if given:
+            raise LoadError(f"attribute {attribute!r}: input {given[0]!r} is an initializer too")
         graph = Graph(source.name or attribute)
         facts = Facts(graph, self.facts.totals, nested=True)
         depth = self.enter(frame, f"subgraph {attribute!r}")

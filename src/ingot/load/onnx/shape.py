@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
 from ingot.dim import floordiv, maximum, minimum
 from ingot.dtype import f64, i64
-from ingot.errors import UnsupportedError
+from ingot.errors import UnboundError, UnsupportedError
 from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
@@ -103,6 +105,17 @@ def slice_(call: Call) -> str:
     if not computed.is_known(call, 1, 2, 3, 4):
         return computed.slice_(call)
     axes, bounds, steps = call.slice_ranges()
+    try:
+        return _sliced(call, axes, bounds, steps)
+    except UnboundError:
+        dims = [*call.shape(0), *chain.from_iterable(bounds)]
+        if not call.build.facts.totals.symbols.needs_run(dims):
+            raise
+        return computed.slice_(call)
+
+
+def _sliced(call: Call, axes: Sequence[int], bounds: Sequence[tuple[Size, Size]], steps: Sequence[int]) -> str:
+    """Of bounds that are dims. Raises UnboundError where what they come to depends on values of dims."""
     shape = call.shape(0)
     starts: list[Size] = [0] * len(shape)
     stops, strides = list(shape), [1] * len(shape)

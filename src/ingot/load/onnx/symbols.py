@@ -25,7 +25,7 @@ class Symbols:
         self.plain = {p for p in params if p and _NAME.fullmatch(p)}
         self.taken = set(self.plain)
         self.dims: dict[str, Dim] = {}
-        self.count = 0
+        self.of_data: set[str] = set()  # those that a run measures
 
     def dim(self, given: int | onnx_ir.SymbolicDim, hint: str) -> Dim:
         """The dim of an input; hint: what names one that has no name."""
@@ -49,9 +49,13 @@ class Symbols:
 
     def measured(self) -> Expr:
         """The name of a dim that a run measures."""
-        name = self.fresh(f"u{self.count}")
-        self.count += 1
+        name = self.fresh(f"u{len(self.of_data)}")
+        self.of_data.add(name)
         return symbol(name)
+
+    def needs_run(self, dims: Iterable[Dim]) -> bool:
+        """Whether one of the dims has no value before a run measures it."""
+        return any(isinstance(d, Expr) and symbols_of(d) & self.of_data for d in dims)
 
     def fresh(self, hint: str) -> str:
         """A name that no dim has, made of the hint."""

@@ -132,3 +132,16 @@ for _op in ("cumsum", "cumprod"):
     for _dtype in (f32, f64, i64):
         _running(_op, f"{_op}_{_dtype}", _dtype)
     _running(_op, f"{_op}_i64", u64)
+
+
+def _det(kernel: str, dtype: DType) -> None:
+    @row("det", kernel, of(dtype))
+    def lower(lowering: Lowering, node: Node) -> None:
+        x, out = lowering.contiguous(node.operands[0]), lowering.result(node.output)
+        n = x.shape[-1]
+        fields: dict[str, Field] = {"x": pointer(x), "out": pointer(out), "count": math.prod(x.shape[:-2]), "n": n}
+        lowering.step(kernel, "det_args", fields, [x], [out], work=x.size * int(n) * _PER_ELEMENT)
+
+
+for _dtype in (f32, f64):
+    _det(f"det_{_dtype}", _dtype)

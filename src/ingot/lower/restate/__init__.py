@@ -4,7 +4,7 @@ An op's own expansion says what it means, whatever runs it; what stands here is 
 kernels take: each restatement gives values that its node's are, or None where it knows no better.
 """
 
-from ingot.lower.restate import fourier, grids, loops, windows
+from ingot.lower.restate import fourier, grams, grids, loops, windows
 from ingot.lower.restate.table import RESTATEMENTS, restate_node
 
-__all__ = ["RESTATEMENTS", "fourier", "grids", "loops", "restate_node", "windows"]
+__all__ = ["RESTATEMENTS", "fourier", "grams", "grids", "loops", "restate_node", "windows"]
