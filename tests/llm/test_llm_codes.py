@@ -75,9 +75,9 @@ def test_it_says_what_it_does(precision: str) -> None:
         kernels = [step.kernel for step in llm.engine.mode(name).native.lowered.steps]
         products = {kernel for kernel in kernels if kernel.startswith("gem")}
         format = FORMATS[precision]
-        family = f"f32_{format}" if precision.endswith("w") else format
+        family, rows = (f"i24_{format}", "i24") if precision.endswith("w") else (format, "i8")
         assert products == {f"gemm_{family}_packed", f"gemm_{family}_gated"}
-        assert ("round_rows_i8" in kernels) == (family == format) and f"gather_{format}_panels" in kernels
+        assert f"round_rows_{rows}" in kernels and f"gather_{format}_panels" in kernels
     llm = ingot.LLM(FOLDER, precision="f32")
     assert f"not gemm_{FORMATS[precision]}_packed" in str(llm.explain("model.layers.0.residual", "prefill"))
 

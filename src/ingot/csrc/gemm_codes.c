@@ -5,6 +5,8 @@
  * in blocks of INGOT_CODES_BLOCK, with _128 of INGOT_CODES_WIDE; in groups of INGOT_ROUND_GROUP these sums, as floats,
  * are multiplied with their scales and added by one fused multiply-add each, and so are the results with the row's
  * steps, both in order.
+ * gemm_i24_int8 and so on: rows of a are those of round_rows_i24, three rows of int8, whose results, each as above, are
+ * added, the first to the sum of the others.
  * gemm_q4_k and so on: b has the panels of pack_q4_k. In a group of INGOT_ROUND_GROUP elements, where that is a block,
  * products of codes less their offset, times their scales, are summed exactly, and so are mins times the row's codes;
  * the first sum, as a float, times d, less the second times m by one fused multiply-add, goes on as above. Blocks of 32
@@ -22,16 +24,17 @@ static inline void codes_expect(const uint8_t *next, int64_t nbytes, int64_t til
   for (int64_t i = nbytes * tile / tiles; i < end; i += 64) __builtin_prefetch(next + i, 0, 2);
 }
 
-/* Some of the tiles that rows are cut into evenly. */
-typedef struct { int64_t rows, tiles, begin, end; } codes_share;
+/* Some of the tiles that rows are cut into evenly; a row of floats is as many of bytes as it has digits. */
+typedef struct { int64_t rows, tiles, begin, end, digits; } codes_share;
 
 static inline int64_t codes_row_at(const codes_share *s, int64_t tile) {
-  return part_begin(s->rows, (int32_t)tile, (int32_t)s->tiles);
+  return part_begin(s->rows, (int32_t)tile, (int32_t)s->tiles) * s->digits;
 }
 
-/* sums[rows, 32] of one panel, those of the share, whose first a points to. */
+/* sums[rows, 32] of one panel, those of the share, whose first a points to; rows are those of bytes. */
 static inline void codes_panel(const gemm_args *g, codes_tile_of tile, codes_sizes sizes, const int8_t *a,
                                const codes_share *share, const uint8_t *b, float *sums) {
+  const int64_t a_stride = g->a_stride / share->digits;
   const codes_row row = codes_row_of(g->k);
   const int64_t offsets = sizes.span == 1 ? row.offsets : row.wide_offsets;
   const int64_t first_row = codes_row_at(share, share->begin), tiles = share->end - share->begin;
@@ -42,7 +45,7 @@ static inline void codes_panel(const gemm_args *g, codes_tile_of tile, codes_siz
     for (int64_t i = 0, begin = 0; i < tiles; i++) {
       const int64_t end = codes_row_at(share, share->begin + i + 1) - first_row;
       const codes_strip strip = {
-        .a = a + begin * g->a_stride, .a_stride = g->a_stride, .offsets = offsets, .steps = row.steps,
+        .a = a + begin * a_stride, .a_stride = a_stride, .offsets = offsets, .steps = row.steps,
         .halves = row.halves, .wholes = row.wholes, .first = first, .count = count, .b = b,
         .sums = sums + begin * INGOT_PANEL};
       if (tiles > 1) codes_expect(b + nbytes, nbytes, i, tiles);
@@ -53,14 +56,27 @@ static inline void codes_panel(const gemm_args *g, codes_tile_of tile, codes_siz
   }
 }
 
-static inline void gemm_codes(const gemm_args *g, codes_tile_of tile, codes_sizes sizes, const int gated, int32_t part,
-                              int32_t parts) {
+/* sums[rows, 32] of the three digits of each row, in their place. */
+static inline void codes_join(int64_t rows, float *sums) {
+  for (int64_t i = 0; i < rows; i++) {
+    const float *digits = sums + i * CODES_DIGITS * INGOT_PANEL;
+    for (int64_t j = 0; j < INGOT_PANEL; j += 16) {
+      const vf low = v_add(v_load(digits + INGOT_PANEL + j), v_load(digits + 2 * INGOT_PANEL + j));
+      v_store(sums + i * INGOT_PANEL + j, v_add(v_load(digits + j), low));
+    }
+  }
+}
+
+/* digits: 1, or CODES_DIGITS of each row, which are multiplied one by one. */
+static inline void gemm_codes(const gemm_args *g, codes_tile_of tile, codes_sizes sizes, const int digits,
+                              const int gated, int32_t part, int32_t parts) {
   const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha,
                                   g->act_alpha, g->act_beta, g->activation, g->residual_first, NULL, 0};
   const int64_t width = gated ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of c in a panel */
   const gemm_share share = gemm_cut_fixed((g->n + width - 1) / width, g->m, part, parts);
   const int64_t all_rows = share.row_end - share.row_begin;
-  const int64_t tiles = (all_rows + CODES_ROWS - 1) / CODES_ROWS, most = INGOT_CODES_ROWS / CODES_ROWS;
+  const int64_t tile_rows = CODES_ROWS / digits;
+  const int64_t tiles = (all_rows + tile_rows - 1) / tile_rows, most = INGOT_CODES_ROWS / CODES_ROWS;
   const int64_t chunks = (tiles + most - 1) / most;
   const int64_t panel_bytes = codes_sized(sizes, codes_row_of(g->k).blocks);
   float sums[INGOT_CODES_ROWS * INGOT_PANEL];
@@ -68,12 +84,13 @@ static inline void gemm_codes(const gemm_args *g, codes_tile_of tile, codes_size
     const int64_t column = panel * width, columns = g->n - column < width ? g->n - column : width;
     for (int64_t chunk = 0; chunk < chunks; chunk++) {
       const codes_share part_of = {all_rows, tiles, part_begin(tiles, (int32_t)chunk, (int32_t)chunks),
-                                   part_begin(tiles, (int32_t)chunk + 1, (int32_t)chunks)};
-      const int64_t begin = share.row_begin + codes_row_at(&part_of, part_of.begin);
-      const int64_t rows = share.row_begin + codes_row_at(&part_of, part_of.end) - begin;
+                                   part_begin(tiles, (int32_t)chunk + 1, (int32_t)chunks), digits};
+      const int64_t begin = share.row_begin + codes_row_at(&part_of, part_of.begin) / digits;
+      const int64_t rows = share.row_begin + codes_row_at(&part_of, part_of.end) / digits - begin;
       float *c = g->c + begin * g->c_stride + column;
       codes_panel(g, tile, sizes, (const int8_t *)g->a + begin * g->a_stride, &part_of,
                   (const uint8_t *)g->b + panel * panel_bytes, sums);
+      if (digits > 1) codes_join(rows, sums);
       if (gated)
         gated_columns(g, column, rows, 1, sums, INGOT_PANEL, c, NULL);
       else
@@ -89,33 +106,37 @@ static inline void gemm_codes(const gemm_args *g, codes_tile_of tile, codes_size
 #define CODES_TILE_OF(name) K(name)
 #endif
 
-#define GEMM_CODES(kernel, tile, ...)                                      \
-  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) { \
-    gemm_codes(args, CODES_TILE_OF(tile), __VA_ARGS__, 0, part, parts);    \
-  }                                                                        \
-  void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {  \
-    gemm_codes(args, CODES_TILE_OF(tile), __VA_ARGS__, 1, part, parts);    \
+#define GEMM_CODES(kernel, tile, digits, ...)                                   \
+  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {      \
+    gemm_codes(args, CODES_TILE_OF(tile), __VA_ARGS__, digits, 0, part, parts); \
+  }                                                                             \
+  void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {       \
+    gemm_codes(args, CODES_TILE_OF(tile), __VA_ARGS__, digits, 1, part, parts); \
   }
-GEMM_CODES(gemm_int8, codes_tile_int8, codes_sizes_of(CODES_INT8))
-GEMM_CODES(gemm_int8_zeros, codes_tile_int8_zeros, codes_sizes_of(CODES_INT8_ZEROS))
-GEMM_CODES(gemm_int8_128, codes_tile_int8_128, codes_sizes_of(CODES_INT8_128))
-GEMM_CODES(gemm_int8_128_zeros, codes_tile_int8_128_zeros, codes_sizes_of(CODES_INT8_128_ZEROS))
-GEMM_CODES(gemm_int4, codes_tile_int4, codes_sizes_of(CODES_INT4))
-GEMM_CODES(gemm_int4_zeros, codes_tile_int4_zeros, codes_sizes_of(CODES_INT4_ZEROS))
-GEMM_CODES(gemm_int4_128, codes_tile_int4_128, codes_sizes_of(CODES_INT4_128))
-GEMM_CODES(gemm_int4_128_zeros, codes_tile_int4_128_zeros, codes_sizes_of(CODES_INT4_128_ZEROS))
+#define GEMM_BOTH(name, ...)                                             \
+  GEMM_CODES(gemm_##name, codes_tile_##name, 1, codes_sizes_of(__VA_ARGS__)) \
+  GEMM_CODES(gemm_i24_##name, codes_tile_##name, CODES_DIGITS, codes_sizes_of(__VA_ARGS__))
+GEMM_BOTH(int8, CODES_INT8)
+GEMM_BOTH(int8_zeros, CODES_INT8_ZEROS)
+GEMM_BOTH(int8_128, CODES_INT8_128)
+GEMM_BOTH(int8_128_zeros, CODES_INT8_128_ZEROS)
+GEMM_BOTH(int4, CODES_INT4)
+GEMM_BOTH(int4_zeros, CODES_INT4_ZEROS)
+GEMM_BOTH(int4_128, CODES_INT4_128)
+GEMM_BOTH(int4_128_zeros, CODES_INT4_128_ZEROS)
 
 /* Types of blocks. */
-GEMM_CODES(gemm_q4_1, blocks_tile_q4_1, blocks_sizes(blocks_q4_1()))
-GEMM_CODES(gemm_q5_0, blocks_tile_q5_0, blocks_sizes(blocks_q5_0()))
-GEMM_CODES(gemm_q5_1, blocks_tile_q5_1, blocks_sizes(blocks_q5_1()))
-GEMM_CODES(gemm_iq4_nl, blocks_tile_iq4_nl, blocks_sizes(blocks_iq4_nl()))
-GEMM_CODES(gemm_iq4_xs, blocks_tile_iq4_xs, blocks_sizes(blocks_iq4_xs()))
-GEMM_CODES(gemm_q2_k, blocks_tile_q2_k, blocks_sizes(blocks_q2_k()))
-GEMM_CODES(gemm_q3_k, blocks_tile_q3_k, blocks_sizes(blocks_q3_k()))
-GEMM_CODES(gemm_q4_k, blocks_tile_q4_k, blocks_sizes(blocks_q4_k()))
-GEMM_CODES(gemm_q5_k, blocks_tile_q5_k, blocks_sizes(blocks_q5_k()))
-GEMM_CODES(gemm_q6_k, blocks_tile_q6_k, blocks_sizes(blocks_q6_k()))
+GEMM_CODES(gemm_q4_1, blocks_tile_q4_1, 1, blocks_sizes(blocks_q4_1()))
+GEMM_CODES(gemm_q5_0, blocks_tile_q5_0, 1, blocks_sizes(blocks_q5_0()))
+GEMM_CODES(gemm_q5_1, blocks_tile_q5_1, 1, blocks_sizes(blocks_q5_1()))
+GEMM_CODES(gemm_iq4_nl, blocks_tile_iq4_nl, 1, blocks_sizes(blocks_iq4_nl()))
+GEMM_CODES(gemm_iq4_xs, blocks_tile_iq4_xs, 1, blocks_sizes(blocks_iq4_xs()))
+GEMM_CODES(gemm_q2_k, blocks_tile_q2_k, 1, blocks_sizes(blocks_q2_k()))
+GEMM_CODES(gemm_q3_k, blocks_tile_q3_k, 1, blocks_sizes(blocks_q3_k()))
+GEMM_CODES(gemm_q4_k, blocks_tile_q4_k, 1, blocks_sizes(blocks_q4_k()))
+GEMM_CODES(gemm_q5_k, blocks_tile_q5_k, 1, blocks_sizes(blocks_q5_k()))
+GEMM_CODES(gemm_q6_k, blocks_tile_q6_k, 1, blocks_sizes(blocks_q6_k()))
 
 #undef CODES_TILE_OF
+#undef GEMM_BOTH
 #undef GEMM_CODES

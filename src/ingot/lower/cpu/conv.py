@@ -157,10 +157,10 @@ def _product(kernel: str, format: Format, *conditions: Condition, dots: Dots | N
 
 
 for _format in _FORMATS:
-    if _format.dots:
-        _takes = _rounded(_format.dots)
-        _product(f"gemv_{_format.dots.family}_packed", _format, _takes, _few_pixels, dots=_format.dots)
-        _product(f"gemm_{_format.dots.family}_packed", _format, _takes, dots=_format.dots)
+    for _dots in _format.dots:
+        _takes = _rounded(_dots)
+        _product(f"gemv_{_dots.family}_packed", _format, _takes, _few_pixels, dots=_dots)
+        _product(f"gemm_{_dots.family}_packed", _format, _takes, dots=_dots)
     _product(f"gemv_{_format.products}_packed", _format, _few_pixels)
     _product(f"gemm_{_format.products}_packed", _format)
 
@@ -241,8 +241,8 @@ def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | No
 
 
 for _format in _FORMATS:
-    if _format.dots:
-        _packed(f"conv2d_{_format.dots.family}_packed", _format, _rounded(_format.dots), dots=_format.dots)
+    for _dots in _format.dots:
+        _packed(f"conv2d_{_dots.family}_packed", _format, _rounded(_dots), dots=_dots)
 
 
 @row("conv", "conv2d_f32_winograd", both(_CONV, _three_by_three), avoid=_badly_transformed, by_size=False)

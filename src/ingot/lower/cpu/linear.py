@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from ingot import abi
-from ingot.dtype import DType, bf16, f32, f64, i8, i64, u64
+from ingot.dtype import DType, bf16, f32, f64, i8, i32, i64, u64
 from ingot.ir import Node
 from ingot.lower.cpu.formats import FORMATS, PANEL, pack_fields, rounded_bytes
 from ingot.lower.cpu.rows import Condition, both, of, row, stored
@@ -27,6 +27,7 @@ EPILOGUES = EpilogueLimits(
     gate_columns=PANEL // 2,  # a panel of a gated matmul holds so many of each half
     rounded=frozenset((bf16,)),
 )
+_ROUNDED = {i8: "i8", i32: "i24"}  # what rows become by a step of their own, as its kernel is named
 _GEMV_ROWS = 4
 _DOT_ROWS = 16  # up to so many are a batch that is decoded together, with the bits of a row alone
 
@@ -82,11 +83,11 @@ def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | No
 def _products(format: Format, suffix: str, *conditions: Condition, few: bool) -> None:
     """Declares a format's kernels for products, the most particular first. few: one of them is for few rows."""
     conditions = (*conditions, _lasting_matrix, stored(1, format))
-    if format.dots:
-        takes = takes_dots(format, format.dots)
-        if few and not format.dots.few:
-            _packed(f"gemv_{format.dots.family}_{suffix}", format, *conditions, takes, _few_rows, dots=format.dots)
-        _packed(f"gemm_{format.dots.family}_{suffix}", format, *conditions, takes, dots=format.dots)
+    for dots in format.dots:
+        takes = takes_dots(format, dots)
+        if few and not dots.few:
+            _packed(f"gemv_{dots.family}_{suffix}", format, *conditions, takes, _few_rows, dots=dots)
+        _packed(f"gemm_{dots.family}_{suffix}", format, *conditions, takes, dots=dots)
     if format.products is None:
         return
     if few and format.scales is None:  # what decodes codes is for few rows, too
@@ -105,7 +106,7 @@ def _lower_packed(lowering: Lowering, group: Group, kernel: str, format: Format,
     undecoded = lowering.undecoded(root.operands[0], dots.rows) if dots and dots.rows in lowering.narrow else None
     a = lowering.rows(undecoded or root.operands[0])
     if dots and not undecoded:
-        a = round_rows(lowering, a) if dots.rows is i8 else lowering.cast(a, dots.rows)
+        a = round_rows(lowering, a, dots.rows) if dots.rows in _ROUNDED else lowering.cast(a, dots.rows)
     layout = "gate_panels" if group.gate else "panels"
     b = matrix(lowering, str(root.operands[1]), format, layout, root.transpose_b)
     residual = None if group.residual is None else lowering.rows(group.residual)
@@ -152,15 +153,17 @@ def packed_step(
     lowering.step(kernel, "gemm_args", fields, reads, writes, work=work, inplace=inplace)
 
 
-def round_rows(lowering: Lowering, rows: View) -> View:
-    """Rows [m, k] as int8, made once for all that read them; behind the codes of each lie their sums and steps."""
+def round_rows(lowering: Lowering, rows: View, dtype: DType) -> View:
+    """Rows [m, k] as int8, or as integers of 24 bits where the dtype is i32, made once for all that read them; behind
+    the codes of each lie their sums and steps.
+    """
     if rows not in lowering.rounded:
         m, k = rows.shape
-        name = f"{lowering.lowered.tensors[rows.tensor].name}.int8"
-        out = lowering.temporary(name, i8, (m, rounded_bytes(k)))
+        name = f"{lowering.lowered.tensors[rows.tensor].name}.{_ROUNDED[dtype]}"
+        out = lowering.temporary(name, i8, (m, rounded_bytes(k, dtype)))
         fields: dict[str, Field] = {"x": pointer(rows), "out": pointer(out), "rows": m, "cols": k}
         fields |= {"x_stride": rows.strides[0], "out_stride": out.strides[0]}
-        lowering.step("round_rows_i8", "round_rows_args", fields, [rows], [out], work=rows.size * _ROUND)
+        lowering.step(f"round_rows_{_ROUNDED[dtype]}", "round_rows_args", fields, [rows], [out], work=rows.size * _ROUND)
         lowering.rounded[rows] = out.slice((0, 0), (m, k), (1, 1))
     return lowering.rounded[rows]
 
