@@ -27,7 +27,8 @@ _OF_CLASSES = ("reshape", "softmax", "log_softmax")  # what a classifier makes o
 @dataclass(frozen=True, slots=True)
 class Precision:
     """name: as options have it. weights: what fixed matrices are rounded to; None leaves them as they are. rows: what
-    their other factors are rounded to, for the device's dot products, i32 to integers of 24 bits; None leaves those f32.
+    their other factors are rounded to, for the device's dot products, where i32 is integers of 24 bits; None leaves
+    those f32.
     """
 
     name: str

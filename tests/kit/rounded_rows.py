@@ -36,15 +36,15 @@ def rounded(x: np.ndarray, top: int = 127, least: float = 2.0**-120) -> tuple[np
 
 def digits(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The three digits of rows rounded to 24 bits, [rows, 3, k up to a multiple of 32], and steps [rows, 3, groups]."""
-    whole, steps = rounded(x, 127 << 16, 2.0**-100)
+    whole, steps = rounded(x, 127 * 254**2, 2.0**-100)
     left, found = whole.astype(np.int64), []
     for _ in range(3):
-        digit = (left + 128) % 256 - 128
-        left = (left - digit) // 256
-        found.insert(0, digit)
-    assert not left.any()
-    factors = np.float32([65536, 256, 1]).reshape(1, 3, 1)
-    return np.stack(found, 1).astype(np.float32), steps[:, None] * factors
+        digit = np.rint(left / 254 ** (2 - len(found))).astype(np.int64)
+        left = left - digit * 254 ** (2 - len(found))
+        found.append(digit)
+    assert not left.any() and abs(np.stack(found)).max(initial=0) <= 127
+    base = np.float32(254)
+    return np.stack(found, 1).astype(np.float32), np.stack([steps * base * base, steps * base, steps], 1)
 
 
 def row_image(x: np.ndarray) -> np.ndarray:

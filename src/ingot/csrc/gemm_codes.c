@@ -11,61 +11,8 @@
  * products of codes less their offset, times their scales, are summed exactly, and so are mins times the row's codes;
  * the first sum, as a float, times d, less the second times m by one fused multiply-add, goes on as above. Blocks of 32
  * elements go as those of gemm_int4; where they have an m, the sum of the row's codes times m is added behind each. */
-#include <string.h>
-
 #include "blocks.h"
-
-typedef void (*codes_tile_of)(int64_t rows, const codes_strip *s);
-
-/* Asks for a share of what is read next, `nbytes` in all, when tile `tile` of `tiles` is summed. One tile alone reads
- * on without end, which a processor sees by itself. */
-static inline void codes_expect(const uint8_t *next, int64_t nbytes, int64_t tile, int64_t tiles) {
-  const int64_t end = nbytes * (tile + 1) / tiles;
-  for (int64_t i = nbytes * tile / tiles; i < end; i += 64) __builtin_prefetch(next + i, 0, 2);
-}
-
-/* Some of the tiles that rows are cut into evenly; a row of floats is as many of bytes as it has digits. */
-typedef struct { int64_t rows, tiles, begin, end, digits; } codes_share;
-
-static inline int64_t codes_row_at(const codes_share *s, int64_t tile) {
-  return part_begin(s->rows, (int32_t)tile, (int32_t)s->tiles) * s->digits;
-}
-
-/* sums[rows, 32] of one panel, those of the share, whose first a points to; rows are those of bytes. */
-static inline void codes_panel(const gemm_args *g, codes_tile_of tile, codes_sizes sizes, const int8_t *a,
-                               const codes_share *share, const uint8_t *b, float *sums) {
-  const int64_t a_stride = g->a_stride / share->digits;
-  const codes_row row = codes_row_of(g->k);
-  const int64_t offsets = sizes.span == 1 ? row.offsets : row.wide_offsets;
-  const int64_t first_row = codes_row_at(share, share->begin), tiles = share->end - share->begin;
-  memset(sums, 0, (size_t)(codes_row_at(share, share->end) - first_row) * INGOT_PANEL * sizeof *sums);
-  for (int64_t first = 0; first < row.blocks; first += CODES_BLOCKS) {
-    const int64_t left = row.blocks - first, count = left < CODES_BLOCKS ? left : CODES_BLOCKS;
-    const int64_t nbytes = codes_sized(sizes, count);
-    for (int64_t i = 0, begin = 0; i < tiles; i++) {
-      const int64_t end = codes_row_at(share, share->begin + i + 1) - first_row;
-      const codes_strip strip = {
-        .a = a + begin * a_stride, .a_stride = a_stride, .offsets = offsets, .steps = row.steps,
-        .halves = row.halves, .wholes = row.wholes, .first = first, .count = count, .b = b,
-        .sums = sums + begin * INGOT_PANEL};
-      if (tiles > 1) codes_expect(b + nbytes, nbytes, i, tiles);
-      tile(end - begin, &strip);
-      begin = end;
-    }
-    b += nbytes;
-  }
-}
-
-/* sums[rows, 32] of the three digits of each row, in their place. */
-static inline void codes_join(int64_t rows, float *sums) {
-  for (int64_t i = 0; i < rows; i++) {
-    const float *digits = sums + i * CODES_DIGITS * INGOT_PANEL;
-    for (int64_t j = 0; j < INGOT_PANEL; j += 16) {
-      const vf low = v_add(v_load(digits + INGOT_PANEL + j), v_load(digits + 2 * INGOT_PANEL + j));
-      v_store(sums + i * INGOT_PANEL + j, v_add(v_load(digits + j), low));
-    }
-  }
-}
+#include "codes_panel.h"
 
 /* digits: 1, or CODES_DIGITS of each row, which are multiplied one by one. */
 static inline void gemm_codes(const gemm_args *g, codes_tile_of tile, codes_sizes sizes, const int digits,
@@ -88,7 +35,7 @@ static inline void gemm_codes(const gemm_args *g, codes_tile_of tile, codes_size
       const int64_t begin = share.row_begin + codes_row_at(&part_of, part_of.begin) / digits;
       const int64_t rows = share.row_begin + codes_row_at(&part_of, part_of.end) / digits - begin;
       float *c = g->c + begin * g->c_stride + column;
-      codes_panel(g, tile, sizes, (const int8_t *)g->a + begin * g->a_stride, &part_of,
+      codes_panel(g->k, g->a_stride, tile, sizes, (const int8_t *)g->a + begin * g->a_stride, &part_of,
                   (const uint8_t *)g->b + panel * panel_bytes, sums);
       if (digits > 1) codes_join(rows, sums);
       if (gated)
@@ -99,13 +46,6 @@ static inline void gemm_codes(const gemm_args *g, codes_tile_of tile, codes_size
   }
 }
 
-/* The tile of this CPU: on AVX-512 only some have dot products of int8. */
-#if defined(ISA_avx512)
-#define CODES_TILE_OF(name) (__builtin_cpu_supports("avx512vnni") ? K(name) : K(name##_widened))
-#else
-#define CODES_TILE_OF(name) K(name)
-#endif
-
 #define GEMM_CODES(kernel, tile, digits, ...)                                   \
   void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {      \
     gemm_codes(args, CODES_TILE_OF(tile), __VA_ARGS__, digits, 0, part, parts); \
@@ -113,17 +53,22 @@ static inline void gemm_codes(const gemm_args *g, codes_tile_of tile, codes_size
   void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {       \
     gemm_codes(args, CODES_TILE_OF(tile), __VA_ARGS__, digits, 1, part, parts); \
   }
-#define GEMM_BOTH(name, ...)                                             \
-  GEMM_CODES(gemm_##name, codes_tile_##name, 1, codes_sizes_of(__VA_ARGS__)) \
-  GEMM_CODES(gemm_i24_##name, codes_tile_##name, CODES_DIGITS, codes_sizes_of(__VA_ARGS__))
-GEMM_BOTH(int8, CODES_INT8)
-GEMM_BOTH(int8_zeros, CODES_INT8_ZEROS)
-GEMM_BOTH(int8_128, CODES_INT8_128)
-GEMM_BOTH(int8_128_zeros, CODES_INT8_128_ZEROS)
-GEMM_BOTH(int4, CODES_INT4)
-GEMM_BOTH(int4_zeros, CODES_INT4_ZEROS)
-GEMM_BOTH(int4_128, CODES_INT4_128)
-GEMM_BOTH(int4_128_zeros, CODES_INT4_128_ZEROS)
+GEMM_CODES(gemm_int8, codes_tile_int8, 1, codes_sizes_of(CODES_INT8))
+GEMM_CODES(gemm_int8_zeros, codes_tile_int8_zeros, 1, codes_sizes_of(CODES_INT8_ZEROS))
+GEMM_CODES(gemm_int8_128, codes_tile_int8_128, 1, codes_sizes_of(CODES_INT8_128))
+GEMM_CODES(gemm_int8_128_zeros, codes_tile_int8_128_zeros, 1, codes_sizes_of(CODES_INT8_128_ZEROS))
+GEMM_CODES(gemm_int4, codes_tile_int4, 1, codes_sizes_of(CODES_INT4))
+GEMM_CODES(gemm_int4_zeros, codes_tile_int4_zeros, 1, codes_sizes_of(CODES_INT4_ZEROS))
+GEMM_CODES(gemm_int4_128, codes_tile_int4_128, 1, codes_sizes_of(CODES_INT4_128))
+GEMM_CODES(gemm_int4_128_zeros, codes_tile_int4_128_zeros, 1, codes_sizes_of(CODES_INT4_128_ZEROS))
+GEMM_CODES(gemm_i24_int8, codes_tile_int8, CODES_DIGITS, codes_sizes_of(CODES_INT8))
+GEMM_CODES(gemm_i24_int8_zeros, codes_tile_int8_zeros, CODES_DIGITS, codes_sizes_of(CODES_INT8_ZEROS))
+GEMM_CODES(gemm_i24_int8_128, codes_tile_int8_128, CODES_DIGITS, codes_sizes_of(CODES_INT8_128))
+GEMM_CODES(gemm_i24_int8_128_zeros, codes_tile_int8_128_zeros, CODES_DIGITS, codes_sizes_of(CODES_INT8_128_ZEROS))
+GEMM_CODES(gemm_i24_int4, codes_tile_int4, CODES_DIGITS, codes_sizes_of(CODES_INT4))
+GEMM_CODES(gemm_i24_int4_zeros, codes_tile_int4_zeros, CODES_DIGITS, codes_sizes_of(CODES_INT4_ZEROS))
+GEMM_CODES(gemm_i24_int4_128, codes_tile_int4_128, CODES_DIGITS, codes_sizes_of(CODES_INT4_128))
+GEMM_CODES(gemm_i24_int4_128_zeros, codes_tile_int4_128_zeros, CODES_DIGITS, codes_sizes_of(CODES_INT4_128_ZEROS))
 
 /* Types of blocks. */
 GEMM_CODES(gemm_q4_1, blocks_tile_q4_1, 1, blocks_sizes(blocks_q4_1()))
@@ -137,6 +82,4 @@ GEMM_CODES(gemm_q4_k, blocks_tile_q4_k, 1, blocks_sizes(blocks_q4_k()))
 GEMM_CODES(gemm_q5_k, blocks_tile_q5_k, 1, blocks_sizes(blocks_q5_k()))
 GEMM_CODES(gemm_q6_k, blocks_tile_q6_k, 1, blocks_sizes(blocks_q6_k()))
 
-#undef CODES_TILE_OF
-#undef GEMM_BOTH
 #undef GEMM_CODES

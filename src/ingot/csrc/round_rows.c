@@ -1,17 +1,17 @@
 /* round_rows.c: rows of floats as integers, once for all products that read them. */
-#include <math.h>
 #include <string.h>
 
 #include "codes.h"
-#include "vmath.h"
+
+#define ROUND_BASE 254.0f /* no digit is -128, as no code of a row is */
 
 static inline vf round_load(const float *x, int64_t lanes) { return lanes < 16 ? v_load_n(x, lanes) : v_load(x); }
 
-/* The digits to the base 256, from -128 to 127 and the highest first, of integers that have so many. */
+/* The digits to the base ROUND_BASE, from -127 to 127 and the highest first, of integers that have so many. */
 static inline __attribute__((always_inline)) void round_digits(vf v, const int digits, vf digit[]) {
   INGOT_UNROLL for (int i = 0; i < digits - 1; i++) {
-    const float size = i == digits - 2 ? 256.0f : 65536.0f, middle = i == digits - 2 ? 128.0f : 32896.0f;
-    digit[i] = v_floor(v_mul(v_add(v, v_set(middle)), v_set(1.0f / size)));
+    const float size = i == digits - 2 ? ROUND_BASE : ROUND_BASE * ROUND_BASE;
+    digit[i] = v_round(v_mul(v, v_set(1.0f / size)));
     v = v_fma(digit[i], v_set(-size), v);
   }
   digit[digits - 1] = v;
@@ -71,7 +71,7 @@ static inline __attribute__((always_inline)) void round_rows(const round_rows_ar
     const int64_t count = g->cols - first < INGOT_ROUND_GROUP ? g->cols - first : INGOT_ROUND_GROUP;
     int8_t *to = (int8_t *)g->out + r * g->out_stride;
     float step = round_group(g->x + r * g->x_stride + first, count, &row, first, digits, top, least, stride, to);
-    for (int d = digits - 1; d >= 0; d--, step *= 256.0f) {
+    for (int d = digits - 1; d >= 0; d--, step *= ROUND_BASE) {
       memcpy(to + d * stride + row.steps + 4 * group, &step, sizeof step);
       if (group == groups - 1 && row.blocks % 2) memset(to + d * stride + row.bytes - 2, 0, 2);
     }
@@ -83,5 +83,7 @@ void K(round_rows_i8)(const void *args, int32_t part, int32_t parts) {
 }
 
 void K(round_rows_i24)(const void *args, int32_t part, int32_t parts) {
-  round_rows(args, CODES_DIGITS, 127.0f * 65536.0f, 0x1p-100f, part, parts);
+  round_rows(args, CODES_DIGITS, 127.0f * ROUND_BASE * ROUND_BASE, 0x1p-100f, part, parts);
 }
+
+#undef ROUND_BASE

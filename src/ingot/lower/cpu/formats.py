@@ -25,9 +25,10 @@ def _codes(dtype: DType, group: int) -> Format:
     """Codes in panels with a scale of f16, and for unsigned ones a zero point, for so many elements of a column."""
     zeros = dtype in (u4, u8)
     name = f"int{dtype.bits}{f'_{group}' if group > _BLOCK else ''}{'_zeros' if zeros else ''}"
+    dots = Dots(name, i8, few=True), Dots(f"i24_{name}", i32, few=True)
     return Format(
         name, dtype, PANEL, Block(1, 1), Block(_BLOCK, dtype.nbytes(_BLOCK)), "dequantize", _ROW_MOVES, f"pack_{name}",
-        f"f32_{name}", name, (Dots(name, i8, few=True), Dots(f"i24_{name}", i32, few=True)), f16, zeros, 0 if zeros else 1 << dtype.bits - 1,
+        f"f32_{name}", name, dots, f16, zeros, 0 if zeros else 1 << dtype.bits - 1,
         Block(group, 2 + zeros),
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import matrix
-from ingot.lower.recipe import Recipe
+from ingot.lower.recipe import Recipe, Static
 from ingot.lower.view import View, broadcast_view, collapse
 
 # Nanoseconds per multiply-add on one thread in a packed kernel, and per weight byte when weights are streamed.
@@ -163,7 +163,8 @@ def round_rows(lowering: Lowering, rows: View, dtype: DType) -> View:
         out = lowering.temporary(name, i8, (m, rounded_bytes(k, dtype)))
         fields: dict[str, Field] = {"x": pointer(rows), "out": pointer(out), "rows": m, "cols": k}
         fields |= {"x_stride": rows.strides[0], "out_stride": out.strides[0]}
-        lowering.step(f"round_rows_{_ROUNDED[dtype]}", "round_rows_args", fields, [rows], [out], work=rows.size * _ROUND)
+        kernel = f"round_rows_{_ROUNDED[dtype]}"
+        lowering.step(kernel, "round_rows_args", fields, [rows], [out], work=rows.size * _ROUND)
         lowering.rounded[rows] = out.slice((0, 0), (m, k), (1, 1))
     return lowering.rounded[rows]
 
@@ -268,25 +269,61 @@ def _experts(format: Format) -> None:
 
     @row("expert_matmul", kernel, both(of(f32), _static_experts, stored(2, format)))
     def lower(lowering: Lowering, node: Node) -> None:
-        _lower_experts(lowering, node, kernel, format)
+        x = lowering.adjacent(node.operands[0])
+        _lower_experts(lowering, node, kernel, format, x, str(node.operands[2]))
 
 
+def _coded_experts(format: Format, dots: Dots) -> None:
+    kernel = f"expert_matmul_{dots.family}_packed"
+
+    @row("expert_matmul", kernel, both(of(f32), _static_experts, takes_dots(format, dots), _stacked(format)))
+    def lower(lowering: Lowering, node: Node) -> None:
+        x = lowering.adjacent(node.operands[0])
+        rounded = round_rows(lowering, lowering.rows(node.operands[0]), dots.rows)
+        x = replace(rounded, shape=x.shape, strides=(x.shape[1] * rounded.strides[0], *rounded.strides))
+        _lower_experts(lowering, node, kernel, format, x, _below(lowering, node).name)
+
+
+def _below(lowering: Lowering, node: Node) -> Static:
+    """The experts of a product below each other, [count * n, k], or as they are."""
+    value = lowering.static_value(str(node.operands[2]))
+    is_stacked = value.op == "reshape" and value.source.type.rank == 2 and value.source.dims[1] == value.dims[2]
+    return value.source if is_stacked else value
+
+
+def _stacked(format: Format) -> Condition:
+    """Refuses experts that are not codes below each other, each in panels of its own."""
+
+    def refuse(lowering: Lowering, node: Node) -> str:
+        below = _below(lowering, node)
+        groups = below.groups(format) if below.type.rank == 2 else None
+        if groups is None or groups.axis != 0:
+            return f"the experts are not stored as {format}"
+        n = lowering.graph.type(str(node.operands[2])).dims[1]
+        return f"experts have {n} columns, expected a multiple of {format.panel}" if n % format.panel else ""
+
+    return refuse
+
+
+for _format in reversed(FORMATS):
+    for _dots in _format.dots if _format.scales else ():
+        _coded_experts(_format, _dots)
 for _format in reversed(FORMATS):
     if _format.products is not None and _format.scales is None:
         _experts(_format)
 
 
-def _lower_experts(lowering: Lowering, node: Node, kernel: str, format: Format) -> None:
-    x, chosen = lowering.adjacent(node.operands[0]), lowering.contiguous(node.operands[1])
-    experts = matrix(lowering, str(node.operands[2]), format, "panels", True)
+def _lower_experts(lowering: Lowering, node: Node, kernel: str, format: Format, x: View, experts: str) -> None:
+    """x: [rows, slots, k], perhaps rounded, and the experts as they are, or below each other where they are codes."""
+    chosen, matrices = lowering.contiguous(node.operands[1]), matrix(lowering, experts, format, "panels", True)
     out = lowering.result(node.output)
-    (rows, slots), (count, n, k) = chosen.shape, experts.shape
+    (rows, slots), (count, n, k) = chosen.shape, lowering.graph.type(str(node.operands[2])).dims
     spread = broadcast_view(x, (rows, slots, k))
     fields: dict[str, Field] = {
-        "x": pointer(x), "chosen": pointer(chosen), "experts": pointer(experts), "out": pointer(out),
+        "x": pointer(x), "chosen": pointer(chosen), "experts": pointer(matrices), "out": pointer(out),
         "fault": Pointer(FAULT), "rows": rows, "slots": slots, "n": n, "k": k, "count": count,
         "x_strides": spread.strides[:2],
     }  # fmt: skip
     work = max(rows * slots * n * k * _FMA, min(rows * slots, count) * n * k * format.element_bytes * _BYTE)
-    reads = [x, chosen, experts]
+    reads = [x, chosen, matrices]
     lowering.step(kernel, "expert_args", fields, reads, [out], work=work)
