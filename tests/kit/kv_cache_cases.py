@@ -113,7 +113,7 @@ REFUSED = [
         "append_values_int4",
         f"c:u8[3,2,64,4] s:f16[3,2,1,64] x[5,2,8] {ADDRESSES}",
         {},
-        r"expected 4 bytes and .3, 2, 2",
+        r"scales.*: dims differ, got 1 and 2",
     ),
     ("append_keys_int4", f"c:u8[3,2,4,64] s:f16[3,2,2,64] x[5,8] {ADDRESSES}", {}, r"bad x, got f32\[5, 8\]"),
     ("cached_attention", f"q[5,3,4] k[3,2,4,64] v[3,2,64,4] {ADDRESSES}", {"scale": 1.0}, r"got 3 over 2"),

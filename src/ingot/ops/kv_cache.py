@@ -50,14 +50,17 @@ def packed_dims(dim: int) -> tuple[int, int]:
 
 
 def _expect_fours(name: str, cache: TensorType, slots: int, scales: TensorType, dim) -> None:
-    """Raises ShapeError unless a cache of rank 4 has `dim` numbers of 4 bits, and steps and least numbers of f16."""
-    if cache.dtype is not u8 or scales.dtype.kind != "f" or scales.rank != 4 or not isinstance(dim, int) or dim % 2:
+    """Raises ShapeError unless a cache of rank 4 has `dim` numbers of 4 bits, and steps and least numbers beside."""
+    is_odd = isinstance(dim, int) and dim % 2
+    if cache.dtype is not u8 or scales.dtype.kind != "f" or scales.rank != 4 or is_odd:
         got = f"{cache} with scales {scales} for {dim} dims"
         raise ShapeError(f"{name}: bad int4 cache, got {got}, expected u8, float of rank 4 and an even number")
-    dims, (nbytes, count) = cache.shape, packed_dims(dim)
-    expected = (dims[0], dims[1], count, CACHE_BLOCK)
-    if dims[5 - slots] != nbytes or scales.shape != expected:
-        raise ShapeError(f"{name}: bad int4 cache, got {cache} with {scales}, expected {nbytes} bytes and {expected}")
+    where, said = "{}: scales {} of {}", (name, scales, cache)
+    pairs = [(scales.shape[0], cache.shape[0]), (scales.shape[1], cache.shape[1]), (scales.shape[3], CACHE_BLOCK)]
+    if isinstance(dim, int):
+        pairs += zip((cache.shape[5 - slots], scales.shape[2]), packed_dims(dim), strict=True)
+    for found, expected in pairs:
+        unify(where, found, expected, *said)
 
 
 def _infer_append(name: str, slots: int):
@@ -328,7 +331,8 @@ def _infer_cached_attention(
         _expect_scales(name, values, 2, value_scales)
     where, said = "{} of {}, {} and {}", (name, q, keys, values)
     unify(where, keys.shape[0], values.shape[0], *said)
-    unify(where, q.shape[2], keys.shape[2] * (2 if keys.dtype is u8 else 1), *said)
+    if keys.dtype is not u8:
+        unify(where, q.shape[2], keys.shape[2], *said)
     heads, kv_heads = q.shape[1], unify(where, keys.shape[1], values.shape[1], *said)
     if isinstance(heads, int) and isinstance(kv_heads, int) and (kv_heads == 0 or heads % kv_heads):
         raise ShapeError(f"{name}: heads do not group, got {heads} over {kv_heads}")
