@@ -113,7 +113,7 @@ KINDS = {
     "qwen3_moe": hf_models.Case(
         "qwen3_moe",
         "qwen3_moe",
-        _WIDE | {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 32, "head_dim": 16},
+        _WIDE | {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "head_dim": 16},
     ),
 }
 
