@@ -30,7 +30,7 @@ def append_int8(slots):
     return append
 
 
-def halves(x):
+def groups_of(x):
     """Groups of 32 along the last axis, the last of what is left."""
     return [x[..., d : d + 32] for d in range(0, x.shape[-1], 32)]
 
@@ -38,7 +38,7 @@ def halves(x):
 def append_int4(slots):
     def append(cache, scales, x, positions, owners, blocks):
         packed, beside = [], []
-        for group in halves(x.float()):
+        for group in groups_of(x.float()):
             least = group.amin(-1, keepdim=True).half()
             step = ((group.amax(-1, keepdim=True) - group.amin(-1, keepdim=True)) / 15).half()
             codes = ((group - least.float()) / step.float()).round().clamp(0, 15).to(torch.uint8)

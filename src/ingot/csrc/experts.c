@@ -130,26 +130,26 @@ static inline void expert_matmul_codes(const expert_args *e, codes_tile_of tile,
   }
 }
 
-#define EXPERT_CODES(kernel, tile, digits, ...)                                           \
-  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                \
-    expert_matmul_codes(args, CODES_TILE_OF(tile), __VA_ARGS__, digits, part, parts); \
+#define EXPERT_CODES(kernel, tile, digits, ...)                                                            \
+  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                                  \
+    expert_matmul_codes(args, CODES_TILE_OF(tile), codes_sizes_of(__VA_ARGS__), digits, part, parts);       \
   }
-EXPERT_CODES(expert_matmul_int8, codes_tile_int8, 1, codes_sizes_of(CODES_INT8))
-EXPERT_CODES(expert_matmul_int8_zeros, codes_tile_int8_zeros, 1, codes_sizes_of(CODES_INT8_ZEROS))
-EXPERT_CODES(expert_matmul_int8_128, codes_tile_int8_128, 1, codes_sizes_of(CODES_INT8_128))
-EXPERT_CODES(expert_matmul_int8_128_zeros, codes_tile_int8_128_zeros, 1, codes_sizes_of(CODES_INT8_128_ZEROS))
-EXPERT_CODES(expert_matmul_int4, codes_tile_int4, 1, codes_sizes_of(CODES_INT4))
-EXPERT_CODES(expert_matmul_int4_zeros, codes_tile_int4_zeros, 1, codes_sizes_of(CODES_INT4_ZEROS))
-EXPERT_CODES(expert_matmul_int4_128, codes_tile_int4_128, 1, codes_sizes_of(CODES_INT4_128))
-EXPERT_CODES(expert_matmul_int4_128_zeros, codes_tile_int4_128_zeros, 1, codes_sizes_of(CODES_INT4_128_ZEROS))
-EXPERT_CODES(expert_matmul_i24_int8, codes_tile_int8, CODES_DIGITS, codes_sizes_of(CODES_INT8))
-EXPERT_CODES(expert_matmul_i24_int8_zeros, codes_tile_int8_zeros, CODES_DIGITS, codes_sizes_of(CODES_INT8_ZEROS))
-EXPERT_CODES(expert_matmul_i24_int8_128, codes_tile_int8_128, CODES_DIGITS, codes_sizes_of(CODES_INT8_128))
-EXPERT_CODES(expert_matmul_i24_int8_128_zeros, codes_tile_int8_128_zeros, CODES_DIGITS, codes_sizes_of(CODES_INT8_128_ZEROS))
-EXPERT_CODES(expert_matmul_i24_int4, codes_tile_int4, CODES_DIGITS, codes_sizes_of(CODES_INT4))
-EXPERT_CODES(expert_matmul_i24_int4_zeros, codes_tile_int4_zeros, CODES_DIGITS, codes_sizes_of(CODES_INT4_ZEROS))
-EXPERT_CODES(expert_matmul_i24_int4_128, codes_tile_int4_128, CODES_DIGITS, codes_sizes_of(CODES_INT4_128))
-EXPERT_CODES(expert_matmul_i24_int4_128_zeros, codes_tile_int4_128_zeros, CODES_DIGITS, codes_sizes_of(CODES_INT4_128_ZEROS))
+EXPERT_CODES(expert_matmul_int8, codes_tile_int8, 1, CODES_INT8)
+EXPERT_CODES(expert_matmul_int8_zeros, codes_tile_int8_zeros, 1, CODES_INT8_ZEROS)
+EXPERT_CODES(expert_matmul_int8_128, codes_tile_int8_128, 1, CODES_INT8_128)
+EXPERT_CODES(expert_matmul_int8_128_zeros, codes_tile_int8_128_zeros, 1, CODES_INT8_128_ZEROS)
+EXPERT_CODES(expert_matmul_int4, codes_tile_int4, 1, CODES_INT4)
+EXPERT_CODES(expert_matmul_int4_zeros, codes_tile_int4_zeros, 1, CODES_INT4_ZEROS)
+EXPERT_CODES(expert_matmul_int4_128, codes_tile_int4_128, 1, CODES_INT4_128)
+EXPERT_CODES(expert_matmul_int4_128_zeros, codes_tile_int4_128_zeros, 1, CODES_INT4_128_ZEROS)
+EXPERT_CODES(expert_matmul_i24_int8, codes_tile_int8, CODES_DIGITS, CODES_INT8)
+EXPERT_CODES(expert_matmul_i24_int8_zeros, codes_tile_int8_zeros, CODES_DIGITS, CODES_INT8_ZEROS)
+EXPERT_CODES(expert_matmul_i24_int8_128, codes_tile_int8_128, CODES_DIGITS, CODES_INT8_128)
+EXPERT_CODES(expert_matmul_i24_int8_128_zeros, codes_tile_int8_128_zeros, CODES_DIGITS, CODES_INT8_128_ZEROS)
+EXPERT_CODES(expert_matmul_i24_int4, codes_tile_int4, CODES_DIGITS, CODES_INT4)
+EXPERT_CODES(expert_matmul_i24_int4_zeros, codes_tile_int4_zeros, CODES_DIGITS, CODES_INT4_ZEROS)
+EXPERT_CODES(expert_matmul_i24_int4_128, codes_tile_int4_128, CODES_DIGITS, CODES_INT4_128)
+EXPERT_CODES(expert_matmul_i24_int4_128_zeros, codes_tile_int4_128_zeros, CODES_DIGITS, CODES_INT4_128_ZEROS)
 
 #undef EXPERT_FEW
 #undef EXPERT_PANELS

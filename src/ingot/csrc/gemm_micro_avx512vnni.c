@@ -14,12 +14,9 @@
 #define CODES_HIGH(w) _mm512_and_si512(w, _mm512_set1_epi8((char)0xf0))
 #define CODES_DOT(sum, w, p) codes_dot(sum, w, CODES_SET(p))
 #define CODES_TIMES 16
-#define CODES_LESS 0
-#define CODES_BYTES(w) (w)
 #define CODES_DOT8(sum, w, p) CODES_DOT(sum, w, p)
 #define CODES_DOT4(sum, w, p) CODES_DOT(sum, w, p)
 #define CODES_SMALLER(i) _mm512_srai_epi32(i, 4)
-#define CODES_MINUS(i, n) _mm512_sub_epi32(i, _mm512_set1_epi32(n))
 #define CODES_NONE() _mm512_setzero_si512()
 #define CODES_ZEROS(p) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p)))
 #define CODES_TAKEN(sum, z, offset) _mm512_add_epi32(sum, _mm512_srai_epi32(_mm512_mullo_epi32(z, offset), 7))

@@ -1,5 +1,5 @@
-/* gemm_micro_codes_widened.c: codes_tile and blocks_tile where there are no dot products of int8: AVX2 sums pairs of
- * products as int16, and bytes that these are too small for as int16 themselves. */
+/* gemm_micro_codes_widened.c: codes_tile and blocks_tile where there are no dot products of int8: codes of 8 bits
+ * become int16, whose products AVX2 sums in pairs; those of 4 bits are small enough to be summed so as bytes. */
 #include <string.h>
 
 #include "blocks.h"
@@ -24,12 +24,9 @@
 #define CODES_HIGH(w) (int32_t)((uint32_t)(w) & 0xf0f0f0f0u)
 #define CODES_DOT(sum, w, p) codes_dot(sum, (uint32_t)(w), p)
 #define CODES_TIMES 16
-#define CODES_LESS 0
-#define CODES_BYTES(w) (w)
 #define CODES_DOT8(sum, w, p) CODES_DOT(sum, w, p)
 #define CODES_DOT4(sum, w, p) CODES_DOT(sum, w, p)
 #define CODES_SMALLER(i) ((i) / 16)
-#define CODES_MINUS(i, n) ((i) - (n))
 #define CODES_NONE() 0
 #define CODES_ZEROS(p) (*(p))
 #define CODES_TAKEN(sum, z, offset) ((sum) + (z) * ((offset) / 128))
@@ -82,14 +79,11 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define CODES_LOAD(p) _mm256_loadu_si256((const __m256i *)(p))
 #define CODES_SET(p) _mm256_set1_epi32(*(const int32_t *)(p))
 #define CODES_TIMES 1
-#define CODES_LESS 128
 #define CODES_LOW(w) _mm256_and_si256(w, _mm256_set1_epi8(0x0f))
 #define CODES_HIGH(w) _mm256_and_si256(_mm256_srli_epi16(w, 4), _mm256_set1_epi8(0x0f))
-#define CODES_BYTES(w) _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80))
-#define CODES_DOT8(sum, w, p) codes_signed(sum, w, CODES_SET(p))
+#define CODES_DOT8(sum, w, p) CODES_DOT(sum, w, p)
 #define CODES_DOT4(sum, w, p) BLOCKS_DOT(sum, w, p)
 #define CODES_SMALLER(i) _mm256_srai_epi32(i, 4)
-#define CODES_MINUS(i, n) _mm256_sub_epi32(i, _mm256_set1_epi32(n))
 #define CODES_DOT(sum, w, p) codes_dot(sum, w, CODES_SET(p))
 #define CODES_NONE() _mm256_setzero_si256()
 #define CODES_ZEROS(p) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p)))
@@ -121,12 +115,6 @@ static inline __m256i codes_dot(__m256i sum, __m256i w, __m256i a) {
                                          _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8));
   const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(w, 8), _mm256_srai_epi16(a, 8));
   return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
-}
-
-/* The sign of w goes over to a; their sizes make sums of pairs below 2^15. */
-static inline __m256i codes_signed(__m256i sum, __m256i w, __m256i a) {
-  const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
 /* As f16_to_float, which not every such CPU has an instruction for. */

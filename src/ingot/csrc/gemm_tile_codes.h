@@ -1,9 +1,8 @@
 /* gemm_tile_codes.h: the bodies of codes_tile_<format>. Included by files that first define CODES_I, the register of
  * CODES_LANES sums, with CODES_NONE(), CODES_SET(p) (one int32 in all), CODES_LOAD(p) (four codes a lane), CODES_LOW(w)
- * and CODES_HIGH(w) (CODES_TIMES x the lower and upper halves of each byte), CODES_BYTES(w) (codes of 8 bits less
- * CODES_LESS), CODES_DOT8(sum, w, p) and CODES_DOT4(sum, w, p) (sum + four of those of each lane x four int8 at p, which
- * are not -128), CODES_ZEROS(p) (a byte for each lane), CODES_TAKEN(sum, z, offset) (sum + z * offset / 128);
- * CODES_SMALLER(i) (i / 16, exactly), CODES_MINUS(i, n) (i - n);
+ * and CODES_HIGH(w) (CODES_TIMES x the lower and upper halves of each byte), CODES_DOT8(sum, w, p) and
+ * CODES_DOT4(sum, w, p) (sum + the four codes of each lane x four int8 at p), CODES_ZEROS(p) (a byte for each lane),
+ * CODES_TAKEN(sum, z, offset) (sum + z * offset / 128), CODES_SMALLER(i) (i / 16, exactly);
  * CODES_F, as many floats, with CODES_FLOATS(i), CODES_SCALES(p) (from f16), CODES_ZERO(), CODES_READ(p),
  * CODES_WRITE(p, v), CODES_SPREAD(x), CODES_FMA(x, y, z); CODES_SHAPES(X, ...): X(rows, ...) for every number of rows
  * up to CODES_ROWS; CODES_WIDTH, the registers of a row of a tile; and CODES_NAME(name), a tile's name. */
@@ -18,23 +17,21 @@ static inline __attribute__((always_inline)) void codes_step(const int rows, con
   }
 }
 
-/* Where sums begin, without zero points: at -128 times the sum of the row's codes, which stands at p, or as much of it
- * as codes are taken and still have. */
+/* Where sums begin, without zero points: at -128 times the sum of the row's codes, which stands at p; of codes of 4
+ * bits at -8 times it, as large as codes are taken. */
 static inline CODES_I codes_first(const int bits, const int zeros, const int8_t *p) {
-  if (zeros || (bits == 8 && CODES_LESS)) return CODES_NONE();
+  if (zeros) return CODES_NONE();
   return bits == 8 || CODES_TIMES == 16 ? CODES_SET(p) : CODES_SMALLER(CODES_SET(p));
 }
 
 /* Zero points, 16 times as large for codes of 4 bits, as codes are taken. */
 static inline CODES_I codes_zero(const int bits, CODES_I zero) {
-  if (bits == 8) return CODES_LESS ? CODES_MINUS(zero, CODES_LESS) : zero;
-  return CODES_TIMES == 16 ? zero : CODES_SMALLER(zero);
+  return bits == 8 || CODES_TIMES == 16 ? zero : CODES_SMALLER(zero);
 }
 
 /* `rows`, `bits` (of a code), `zeros` and `span` (blocks that share a scale) are constants at every call. Codes of 4
  * bits lie in bytes by halves: the lower are those of the first half of a block. They are taken CODES_TIMES as large,
- * which `step` undoes; what codes count from is taken off them through the sum of the row's codes, but for CODES_LESS,
- * which they are without. */
+ * which `step` undoes. */
 static inline __attribute__((always_inline)) void codes_body(const int rows, const int bits, const int zeros,
                                                              const int span, const codes_strip *s, int64_t column) {
   const int64_t end = s->first + s->count;
@@ -57,7 +54,6 @@ static inline __attribute__((always_inline)) void codes_body(const int rows, con
         INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
           w[j] = CODES_LOAD(b + 4 * (q * INGOT_PANEL + j * CODES_LANES));
         if (bits == 8) {
-          INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) w[j] = CODES_BYTES(w[j]);
           codes_step(rows, bits, w, a, block * INGOT_CODES_BLOCK + 4 * q, sum);
         } else {
           INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) part[j] = CODES_LOW(w[j]);

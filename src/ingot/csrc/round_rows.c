@@ -3,7 +3,7 @@
 
 #include "codes.h"
 
-#define ROUND_BASE 254.0f /* no digit is -128, as no code of a row is */
+#define ROUND_BASE 254.0f /* no digit is -128, as no code of a row of int8 is */
 
 static inline vf round_load(const float *x, int64_t lanes) { return lanes < 16 ? v_load_n(x, lanes) : v_load(x); }
 
