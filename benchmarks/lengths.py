@@ -38,7 +38,8 @@ ENGINES = {"onnxruntime": ("onnxruntime",), **dict.fromkeys(_OURS, _INGOT)}  # a
 _ABOUT = f"""ONNX models with random weights and a dynamic length: a BERT of 4 layers of 256, one of MiniLM's shape, and
 the encoder of Whisper's smallest model. Medians of seconds from the file to the last of {CALLS} outputs of random
 lengths, so that loading, planning and first calls count; imports do not. Ingot once with `at_most` the largest length,
-once without a word on lengths, and once with a program for each length. CPU seconds are those of all threads; ratios are medians of the rounds' own."""
+once without a word on lengths, and once with a program for each length. CPU seconds are those of all threads; ratios
+are medians of the rounds' own."""
 
 Run = Callable[[dict[str, np.ndarray]], Any]
 

@@ -18,7 +18,8 @@ assert ingot.ops
 
 # What language models are made of: their loader alone makes these.
 LANGUAGE = {
-    "append_keys", "append_keys_int8", "append_values", "append_values_int8", "cached_attention", "expert_matmul",
+    "append_keys", "append_keys_int4", "append_keys_int8", "append_values", "append_values_int4", "append_values_int8",
+    "cached_attention", "expert_matmul",
 }  # fmt: skip
 # What decodes the blocks of GGUF files, and makes codes: loaders alone make these, of weights, so nothing runs them.
 BLOCKS = {"decode_blocks", "quantize_groups"}
@@ -97,6 +98,7 @@ def test_kernels_rows_and_bodies_are_one_list() -> None:
         "probe_read_f32",
         "quantize_rows",
         "round_image_u8",
+        "round_rows_i24",
         "round_rows_i8",
         "sample_f32",
     }

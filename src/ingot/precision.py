@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from ingot.dtype import DType, bf16, f32, i4, i8
+from ingot.dtype import DType, bf16, f32, i4, i8, i32
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, Node, TensorType
 from ingot.load.quantised import GROUPS, LEAST_GROUP, quantised, quantised_filter
@@ -28,7 +28,8 @@ _OF_CLASSES = ("reshape", "softmax", "log_softmax")  # what a classifier makes o
 @dataclass(frozen=True, slots=True)
 class Precision:
     """name: as options have it. weights: what fixed matrices are rounded to; None leaves them as they are. rows: what
-    their other factors are rounded to, for the device's dot products; None leaves those f32.
+    their other factors are rounded to, for the device's dot products, where i32 is integers of 24 bits; None leaves
+    those f32.
     """
 
     name: str
@@ -36,11 +37,11 @@ class Precision:
     rows: DType | None = None
 
     def rounded(self, dots: Collection[DType], *, required: bool = True) -> tuple[DType, ...]:
-        """What `Target.rounded` is on a device that has dot products of some dtypes; rows of int8 need none.
+        """What `Target.rounded` is on a device that has dot products of some dtypes; rows of integers need none.
 
         required: raises UnsupportedError where the device lacks them; otherwise rows stay f32 there.
         """
-        if self.rows in (None, i8, *dots):
+        if self.rows in (None, i8, i32, *dots):
             return () if self.rows is None else (self.rows,)
         if required:
             weights = ", ".join(p.name for p in PRECISIONS.values() if p.weights is self.weights and p.rows is None)
@@ -54,7 +55,7 @@ class Precision:
 F32 = Precision("f32")
 _ROWS = (
     F32, Precision("bf16", bf16, bf16), Precision("bf16w", bf16), Precision("int8", i8, i8), Precision("int4", i4, i8),
-    Precision("int8w", i8), Precision("int4w", i4),
+    Precision("int8w", i8, i32), Precision("int4w", i4, i32),
 )  # fmt: skip
 PRECISIONS = {each.name: each for each in _ROWS}
 

@@ -124,7 +124,7 @@ def _verify_pointers(lowered: Lowered, plan: Plan, reaches: _Reaches) -> None:
     """What a kernel is given lies in what its step says it reads and writes, as far as its argument struct tells."""
     for index, step in enumerate(plan.steps):
         spans = _spans(lowered, step, reaches)
-        extents = _EXTENTS.get(step.args_type, {})
+        extents = _EXTENTS.get(step.args_type, {}) | _EXTENTS.get(step.kernel, {})
         for name, value in step.fields.items():
             if value.__class__ is int or value.__class__ is float:  # as most are
                 continue
@@ -334,6 +334,11 @@ def _dense(*names: str) -> _Extent:
     return lambda fields, _: ([prod(_numbers(fields, each))], [1])
 
 
+def _steps(dim: str) -> _Extent:
+    """Steps and least numbers of groups of 32 dims of a cache of 4 bits."""
+    return lambda fields, _: ([prod(_numbers(fields, ["total_blocks", "kv_heads"])) * -(-fields[dim] // 32) * 128], [1])
+
+
 def _strip_memory(fields: Mapping[str, Any], i: int) -> _Nest:
     strides = [fields[name][i] for name in ("outer_strides", "row_strides", "col_steps")]
     return [fields["outer"], fields["rows"], fields["cols"]], strides
@@ -362,6 +367,8 @@ def _shared_state(whole: int, halves: int) -> _Extent:
 
 _ROWS = {"x": _strided("rows cols", "x_stride"), "out": _strided("rows cols", "out_stride")}
 _PLACES = {"positions": _dense("rows"), "owners": _dense("rows"), "blocks": _dense("sequences", "blocks_each")}
+_FOURS = {"cache": _dense("total_blocks", "kv_heads", "dim", "32"), "scales": _steps("dim")}
+# By the struct of arguments, or of kernels that know another dtype, by name.
 _EXTENTS: dict[str, dict[str, _Extent]] = {
     "elementwise_args": {name: _strided("shape", f"{name}_strides") for name in ("a", "b", "c", "out")},
     "strip_args": {"memory": _strip_memory},
@@ -401,6 +408,11 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
         "values": _dense("total_blocks", "kv_heads", "v_dim", "64"),
         "key_scales": _dense("total_blocks", "kv_heads", "64"),
         "value_scales": _dense("total_blocks", "kv_heads", "64"),
+    },
+    "append_keys_i4": _FOURS, "append_values_i4": _FOURS,
+    "cached_attention_i4": {
+        "keys": _dense("total_blocks", "kv_heads", "head_dim", "32"), "key_scales": _steps("head_dim"),
+        "values": _dense("total_blocks", "kv_heads", "v_dim", "32"), "value_scales": _steps("v_dim"),
     },
     "rotary_args": {
         name: _strided("batch heads rows head_dim", f"{name}_strides") for name in ("x", "cos", "sin", "out")

@@ -10,7 +10,7 @@ from ingot.dtype import i4, i8
 from ingot.ops.quantize import quantize_groups
 from kernel_calls import ISAS, at_page_end, blank, element_strides, every, run, ways
 from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, random
-from rounded_rows import BLOCK, GROUP, WIDE, fused, rounded, row_bytes, row_image, up
+from rounded_rows import BLOCK, GROUP, WIDE, digit_image, digits, fused, rounded, row_bytes, row_image, up
 
 pytestmark = pytest.mark.native
 
@@ -25,11 +25,22 @@ def named(bits: int, group: int) -> str:
 
 def defined(x: np.ndarray, codes: np.ndarray, scales: np.ndarray, size: int) -> np.ndarray:
     """x[m, k] times (codes * scales)[k, n], as abi.h says. codes: less their zeros; scales: for `size` elements."""
-    rows, steps = rounded(x)
+    return product(*rounded(x), codes, scales, size)
+
+
+def defined_by_digits(x: np.ndarray, codes: np.ndarray, scales: np.ndarray, size: int) -> np.ndarray:
+    """The same where x is rounded to 24 bits."""
+    rows, steps = digits(x)
+    high, middle, low = (product(rows[:, i], steps[:, i], codes, scales, size) for i in range(3))
+    return high + (middle + low)
+
+
+def product(rows: np.ndarray, steps: np.ndarray, codes: np.ndarray, scales: np.ndarray, size: int) -> np.ndarray:
+    """Rounded rows times a matrix of codes."""
     k, n = codes.shape
     padded = np.zeros((rows.shape[1], n))
     padded[:k] = codes
-    total = np.zeros((len(x), n), np.float32)
+    total = np.zeros((len(rows), n), np.float32)
     for group in range(steps.shape[1]):
         inner = np.zeros_like(total)
         for begin in range(group * GROUP, min((group + 1) * GROUP, rows.shape[1]), size):
@@ -96,6 +107,25 @@ def test_rows_that_no_step_fits() -> None:
         np.ascontiguousarray(result[:, steps]).view(np.float32),
         np.ascontiguousarray(expected[:, steps]).view(np.float32),
     )
+
+
+@pytest.mark.parametrize("rows, k", [(1, 1), (3, 31), (4, GROUP + 1), (7, 3 * GROUP - 5), (0, 8)])
+def test_rows_are_rounded_to_digits(rows: int, k: int) -> None:
+    """Groups without a step have zeros, or NaN; 2^-100 is the least that has one."""
+    x = random(rows, k) * 3
+    if rows > 3:
+        x[0, 0], x[1], x[2, :GROUP], x[3, :GROUP] = np.inf, 0, np.float32(2.0**-100), np.float32(0.99 * 2.0**-100)
+    stride = up(row_bytes(k), 16) + 16
+    fields = {"x": at_page_end(x, 2), "rows": rows, "cols": k, "x_stride": k + 2, "out_stride": 3 * stride}
+    result = every("round_rows_i24", fields, "out", (rows, 3 * stride), dtype=np.uint8).reshape(rows, 3, stride)
+    expected = digit_image(x, stride).reshape(rows, 3, stride)
+    blocks = up(k, BLOCK) // BLOCK
+    begin = blocks * (BLOCK + 4) + 4 * (up(k, WIDE) // WIDE)
+    end = begin + 4 * (up(k, GROUP) // GROUP)
+    for part in (slice(begin), slice(end, row_bytes(k))):
+        np.testing.assert_array_equal(result[..., part], expected[..., part])
+    both = (np.ascontiguousarray(each[..., begin:end]).view(np.float32) for each in (result, expected))
+    np.testing.assert_array_equal(*both)
 
 
 SHAPES = [
@@ -305,6 +335,41 @@ def test_products_of_floats(index: int, shape: tuple[int, int, int], bits: int, 
         gated = fields | {"n": half, "b": b, "gate": 1, "c_stride": half}
         product = every(f"gemm_{name}_gated", gated, "c", (m, half))
         np.testing.assert_array_equal(product, result[:, :half] * result[:, half:])
+
+
+@pytest.mark.parametrize("with_zeros", [False, True])
+@pytest.mark.parametrize("bits, group", FORMATS)
+@pytest.mark.parametrize("index, shape", list(enumerate(SHAPES)), ids=str)
+def test_products_of_digits(index: int, shape: tuple[int, int, int], bits: int, group: int, with_zeros: bool) -> None:
+    """As defined, as near to float64 as sums of floats are, gated as well; no row depends on those beside it."""
+    m, n, k = shape
+    generator = np.random.default_rng([*shape, bits])
+    x, (codes, scales) = random(m, k), weights(k, n, bits, group)
+    zeros = generator.integers(0, 2 * CENTRE[bits], scales.shape).astype(np.uint8) if with_zeros else None
+    held = codes if zeros is None else (codes.astype(np.int16) + CENTRE[bits]).astype(np.uint8)
+    points = 0 if zeros is None else spread(zeros, group, k).astype(np.int16)
+    name, stride = f"i24_{named(bits, group)}{'_zeros' if with_zeros else ''}", up(row_bytes(k), 4) + 4 * (index % 3)
+    image = digit_image(x, stride)
+    fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": at_page_end(image), "a_stride": 3 * stride, "c_stride": n + 1}
+    b = at_page_end(panels(held, scales, bits, group, zeros))
+    result = every(f"gemm_{name}_packed", fields | {"b": b}, "c", (m, n), row_pad=1)
+    np.testing.assert_array_equal(result, defined_by_digits(x, held.astype(np.int16) - points, scales, group))
+    decoded = (held.astype(float) - points) * spread(scales, group, k).astype(float)
+    exact, largest = x.astype(float) @ decoded, abs(x).max(1, initial=0, keepdims=True)
+    size = abs(x).astype(float) @ abs(decoded) + largest * abs(decoded).sum(0, keepdims=True)
+    assert (abs(result - exact) <= 2e-7 * size + 1e-12).all()
+    for i in range(0, m, 7):
+        alone = blank((1, n))
+        run(f"gemm_{name}_packed", ISAS[-1], 1, fields | {"m": 1, "a": at_page_end(image[i]), "b": b, "c": alone,
+                                                         "c_stride": n})  # fmt: skip
+        assert alone.tobytes() == result[i].tobytes()
+    if n % 32 == 0 and n:
+        half = n // 2
+        columns = np.arange(n).reshape(2, half // 16, 16).transpose(1, 0, 2).reshape(-1)
+        b = panels(held[:, columns], scales[:, columns], bits, group, None if zeros is None else zeros[:, columns])
+        gated = fields | {"n": half, "b": b, "gate": 1, "c_stride": half}
+        product_of = every(f"gemm_{name}_gated", gated, "c", (m, half))
+        np.testing.assert_array_equal(product_of, result[:, :half] * result[:, half:])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])

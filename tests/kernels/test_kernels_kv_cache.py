@@ -48,7 +48,15 @@ SPECIAL = [
 ]
 APPENDED = [
     *itertools.product(["keys", "values"], ["f32", "bf16", "i8"], [(1, 1), (3, 5), (2, 16), (1, 33), (2, 64)]),
+    *itertools.product(["keys", "values"], ["i4"], [(1, 2), (3, 6), (2, 16), (1, 34), (2, 64), (1, 92)]),
 ]
+ITEMS = {name: DTYPES[name].numpy for name in ("f32", "bf16", "i8")} | {"i4": np.uint8}
+CODES = {"i8": "int8", "i4": "int4"}
+
+
+def held(name, dim):
+    """Items of a cache that a head's dims are, and what it has scales in, in front of a block's positions."""
+    return (dim // 2, (2 * -(-dim // 32),), np.float16) if name == "i4" else (dim, (), np.float32)
 
 
 def addresses(generator, rows, sequences, each, total):
@@ -61,14 +69,14 @@ def addresses(generator, rows, sequences, each, total):
 
 def append_case(what, name, heads, dim, rows=23):
     generator = np.random.default_rng(dim)
-    total, dtype = 5, DTYPES[name].numpy
-    shape = (total, heads, dim, BLOCK) if what == "keys" else (total, heads, BLOCK, dim)
+    total, dtype, (width, groups, beside) = 5, ITEMS[name], held(name, dim)
+    shape = (total, heads, width, BLOCK) if what == "keys" else (total, heads, BLOCK, width)
     x = generator.standard_normal((rows, heads, dim)).astype(np.float32)
     x[0, 0, : len(SPECIAL)] = SPECIAL[:dim]
     x[1:2] = 0
     x[2:3, 0] = 3e-44
-    cache = (generator.standard_normal(shape) * 40).astype(dtype)
-    scales = generator.random((total, heads, BLOCK)).astype(np.float32)
+    cache = abs(generator.standard_normal(shape) * 40).astype(dtype)
+    scales = generator.random((total, heads, *groups, BLOCK)).astype(beside)
     where = addresses(generator, rows, 2, 3, total)
     fields = {
         **where, "x": at_page_end(x, 3), "rows": rows, "kv_heads": heads, "dim": dim,
@@ -80,8 +88,8 @@ def append_case(what, name, heads, dim, rows=23):
 @pytest.mark.parametrize(("what", "name", "size"), APPENDED)
 def test_append_writes_what_the_reference_does(what, name, size):
     x, cache, scales, where, fields = append_case(what, name, *size)
-    if name == "i8":
-        expected = OPS[f"append_{what}_int8"].function(cache, scales, x, *where.values())
+    if name in CODES:
+        expected = OPS[f"append_{what}_{CODES[name]}"].function(cache, scales, x, *where.values())
     else:
         expected = (OPS[f"append_{what}"].function(cache, x, *where.values()), scales)
     for isa, parts in ways():
@@ -96,7 +104,7 @@ OUTSIDE = [("positions", -1, 192), ("positions", 192, 192), ("owners", 2, 2), ("
            ("blocks", -1, 5)]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["f32", "bf16", "i8"])
+@pytest.mark.parametrize("name", ITEMS)
 @pytest.mark.parametrize(("table", "bad", "limit"), OUTSIDE)
 def test_a_row_that_lies_outside_is_a_fault(table, bad, limit, name):
     x, cache, scales, where, fields = append_case("values", name, 2, 16, rows=1)
@@ -137,22 +145,27 @@ class Sequences:
         places = iter(np.random.default_rng(seed).permutation(total).astype(np.int32))
         for s, count in enumerate(needed):
             self.blocks[s, :count] = [next(places) for _ in range(count)]
-        dtype = DTYPES[name].numpy
-        nothing = np.nan if name != "i8" else 99
-        self.keys = np.full((total, kv_heads, head_dim, BLOCK), nothing, dtype)
-        self.values = np.full((total, kv_heads, BLOCK, v_dim), nothing, dtype)
-        self.scales = [np.full((total, kv_heads, BLOCK), np.nan, np.float32) for _ in range(2)]
+        dtype, self.v_dim = ITEMS[name], v_dim
+        nothing = 99 if name in CODES else np.nan
+        (k_width, k_groups, beside), (v_width, v_groups, _) = held(name, head_dim), held(name, v_dim)
+        self.keys = np.full((total, kv_heads, k_width, BLOCK), nothing, dtype)
+        self.values = np.full((total, kv_heads, BLOCK, v_width), nothing, dtype)
+        groups = (k_groups, v_groups)
+        self.scales = [np.full((total, kv_heads, *count, BLOCK), np.nan, beside) for count in groups]
         for s, n in enumerate(lengths):
             where = (np.arange(n, dtype=np.int32), np.full(n, s, np.int32), self.blocks)
             k = generator.standard_normal((n, kv_heads, head_dim)).astype(np.float32)
             v = generator.standard_normal((n, kv_heads, v_dim)).astype(np.float32)
-            if name == "i8":
-                self.keys, self.scales[0] = OPS["append_keys_int8"].function(self.keys, self.scales[0], k, *where)
-                self.values, self.scales[1] = OPS["append_values_int8"].function(self.values, self.scales[1], v, *where)
+            if name in CODES:
+                append_keys, append_values = (OPS[f"append_{what}_{CODES[name]}"] for what in ("keys", "values"))
+                self.keys, self.scales[0] = append_keys.function(self.keys, self.scales[0], k, *where)
+                self.values, self.scales[1] = append_values.function(self.values, self.scales[1], v, *where)
             else:
                 self.keys = OPS["append_keys"].function(self.keys, k, *where)
                 self.values = OPS["append_values"].function(self.values, v, *where)
-        self.keys, self.values, self.scales = map(at_page_end, (self.keys, self.values, np.stack(self.scales)))
+        self.keys, self.values, self.scales = (
+            at_page_end(self.keys), at_page_end(self.values), [*map(at_page_end, self.scales)],
+        )  # fmt: skip
 
     def rows(self, spans):
         """q, positions and owners of spans (sequence, begin, end) one after another."""
@@ -163,7 +176,7 @@ class Sequences:
 
     def exact(self, spans, **attributes):
         """The reference in float64."""
-        scales = [s.astype(np.float64) for s in self.scales] if self.name == "i8" else []
+        scales = [s.astype(np.float64) for s in self.scales] if self.name in CODES else []
         q, positions, owners = self.rows(spans)
         caches = (self.keys, self.values)
         if self.name == "f32":
@@ -173,8 +186,8 @@ class Sequences:
 
     def attend(self, spans, isa, parts=1, **attributes):
         q, positions, owners = (at_page_end(a, pad) for a, pad in zip(self.rows(spans), (5, 0, 0), strict=True))
-        out = at_page_end(np.full((*q.shape[:2], self.values.shape[-1]), np.nan, np.float32), 2)
-        sizes = {"head_dim": self.keys.shape[2], "v_dim": self.values.shape[3]}
+        out = at_page_end(np.full((*q.shape[:2], self.v_dim), np.nan, np.float32), 2)
+        sizes = {"head_dim": q.shape[2], "v_dim": self.v_dim}
         scratch = abi.scratch_floats(f"cached_attention_{self.name}", sizes)
         fields = {
             "q": q, "keys": self.keys, "values": self.values, "key_scales": self.scales[0], "out": out,
@@ -204,9 +217,11 @@ ATTENDED = [
 ]
 
 
-@pytest.mark.parametrize("name", ["f32", "bf16", "i8"])
+@pytest.mark.parametrize("name", ITEMS)
 @pytest.mark.parametrize(("dims", "spans", "attributes"), ATTENDED)
 def test_attention_is_the_reference(name, dims, spans, attributes):
+    if name == "i4":  # whose dims are even
+        dims = (*dims[:2], *(-(-dim // 2) * 2 for dim in dims[2:]))
     sequences = Sequences(name, [300, 601, 9], *dims, gap=2)
     attributes = {"scale": dims[2] ** -0.5} | attributes
     expected = sequences.exact(spans, **attributes)
@@ -225,7 +240,7 @@ CUTS = [
 
 
 @pytest.mark.parametrize("attributes", [{}, {"window": 100}, {"softcap": 1.0}])
-@pytest.mark.parametrize("name", ["f32", "bf16", "i8"])
+@pytest.mark.parametrize("name", ITEMS)
 @pytest.mark.parametrize("dims", [(6, 2, 16, 16), (2, 2, 20, 18)])
 def test_a_row_has_the_same_bits_in_any_company(name, dims, attributes):
     """A prompt at once and in pieces, beside other sequences, in other blocks of the cache."""

@@ -30,8 +30,41 @@ def append_int8(slots):
     return append
 
 
+def groups_of(x):
+    """Groups of 32 along the last axis, the last of what is left."""
+    return [x[..., d : d + 32] for d in range(0, x.shape[-1], 32)]
+
+
+def append_int4(slots):
+    def append(cache, scales, x, positions, owners, blocks):
+        packed, beside = [], []
+        for group in groups_of(x.float()):
+            least = group.amin(-1, keepdim=True).half()
+            step = ((group.amax(-1, keepdim=True) - group.amin(-1, keepdim=True)) / 15).half()
+            codes = ((group - least.float()) / step.float()).round().clamp(0, 15).to(torch.uint8)
+            low, high = codes.chunk(2, -1)
+            packed.append(low + 16 * high)
+            beside += [step, least]
+        where = (positions, owners, blocks)
+        beside = torch.cat(beside, -1).to(scales.dtype)
+        return appended(slots, cache, torch.cat(packed, -1), *where), appended(3, scales, beside, *where)
+
+    return append
+
+
+def unpacked(codes, scales, dtype):
+    """What int4 stands for: codes [..., 64, dims / 2], scales [..., 2 * groups, 64]."""
+    found = []
+    for i, group in enumerate(codes.split(16, -1)):
+        numbers = torch.cat([group % 16, group // 16], -1).to(dtype)
+        found.append(numbers * scales[..., 2 * i, :, None].to(dtype) + scales[..., 2 * i + 1, :, None].to(dtype))
+    return torch.cat(found, -1)
+
+
 def cached_attention(q, k, v, positions, owners, blocks, ks=None, vs=None, *, scale, window=0, softcap=0.0):
-    if ks is not None:
+    if k.dtype == torch.uint8:
+        k, v = unpacked(k.mT, ks, q.dtype).mT, unpacked(v, vs, q.dtype)
+    elif ks is not None:
         k, v = k * ks[:, :, None], v * vs[..., None]
     out = torch.empty(*q.shape[:2], v.shape[3], dtype=q.dtype)
     for row, (position, owner) in enumerate(zip(positions.tolist(), owners.tolist(), strict=True)):
@@ -55,6 +88,8 @@ def cached_attention(q, k, v, positions, owners, blocks, ks=None, vs=None, *, sc
 ORACLE = {
     "append_keys": lambda *operands: appended(3, *operands),
     "append_values": lambda *operands: appended(2, *operands),
+    "append_keys_int4": append_int4(3),
+    "append_values_int4": append_int4(2),
     "append_keys_int8": append_int8(3),
     "append_values_int8": append_int8(2),
     "cached_attention": cached_attention,
@@ -72,6 +107,15 @@ REFUSED = [
     ("append_keys_int8", f"c[3,2,4,64] s[3,2,64] x[5,2,4] {ADDRESSES}", {}, r"bad int8 cache, got f32"),
     ("append_keys_int8", f"c:i8[3,2,4] s[3,2,64] x[5,2,4] {ADDRESSES}", {}, r"bad cache, got i8\[3, 2, 4\]"),
     ("append_values_int8", f"c:i8[3,2,64,4] s[3,2,4] x[5,2,4] {ADDRESSES}", {}, r"scales.*: dims differ, got 4 and 64"),
+    ("append_keys_int4", f"c:i8[3,2,4,64] s:f16[3,2,2,64] x[5,2,8] {ADDRESSES}", {}, r"bad int4 cache, got i8"),
+    ("append_keys_int4", f"c:u8[3,2,4,64] s:f16[3,2,2,64] x[5,2,7] {ADDRESSES}", {}, r"for 7 dims, .* an even number"),
+    (
+        "append_values_int4",
+        f"c:u8[3,2,64,4] s:f16[3,2,1,64] x[5,2,8] {ADDRESSES}",
+        {},
+        r"scales.*: dims differ, got 1 and 2",
+    ),
+    ("append_keys_int4", f"c:u8[3,2,4,64] s:f16[3,2,2,64] x[5,8] {ADDRESSES}", {}, r"bad x, got f32\[5, 8\]"),
     ("cached_attention", f"q[5,3,4] k[3,2,4,64] v[3,2,64,4] {ADDRESSES}", {"scale": 1.0}, r"got 3 over 2"),
     ("cached_attention", f"q[5,2,4] k[3,2,5,64] v[3,2,64,4] {ADDRESSES}", {"scale": 1.0}, r"dims differ, got 4 and 5"),
     ("cached_attention", f"q[5,2,4] k:i8[3,2,4,64] v:i8[3,2,64,4] {ADDRESSES}", {"scale": 1.0}, r"got i8"),

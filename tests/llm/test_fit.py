@@ -16,6 +16,7 @@ OPTIONS = [
     {"precision": "int8"},
     {"precision": "int4"},
     {"cache_dtype": "int8", "sequences": 2},
+    {"cache_dtype": "int4", "sequences": 2},
     {"cache_dtype": "bf16", "context": 64, "threads": 1},
 ]
 

@@ -110,7 +110,7 @@ def test_a_prompt_that_goes_on_is_not_computed_again(llm, model):
     assert llm.usage.reused_tokens == 1  # of a prompt that is all there the last token is computed for its logits
 
 
-@pytest.mark.parametrize("cache_dtype", ["f32", "bf16", "int8"])
+@pytest.mark.parametrize("cache_dtype", ["f32", "bf16", "int8", "int4"])
 def test_a_saved_sequence_goes_on_elsewhere(folder, model, tmp_path, cache_dtype):
     prompt = tokens(40, 100)
     first = ingot.LLM(folder, cache_dtype=cache_dtype)
@@ -236,7 +236,7 @@ def test_threads_change_no_bit(folder, model):
     assert others == [first, first]
 
 
-@pytest.mark.parametrize("cache_dtype", ["f32", "bf16", "int8"])
+@pytest.mark.parametrize("cache_dtype", ["f32", "bf16", "int8", "int4"])
 def test_instruction_sets_change_no_bit(folder, model, cache_dtype, monkeypatch):
     ids, found = tokens(5, 130), set()
     for isa in load().isas():
@@ -245,7 +245,7 @@ def test_instruction_sets_change_no_bit(folder, model, cache_dtype, monkeypatch)
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("cache_dtype, tolerance", [("bf16", 0.1), ("int8", 0.2)])
+@pytest.mark.parametrize("cache_dtype, tolerance", [("bf16", 0.1), ("int8", 0.2), ("int4", 2.0)])
 def test_smaller_caches_stay_close(folder, model, cache_dtype, tolerance):
     ids = tokens(6, 100)
     exact = ingot.LLM(folder).logits(ids)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hf_models
 import ingot
 from ingot.cli.demo_language import FOLDER
 from ingot.quantize import Plan, quantize_folder
@@ -75,9 +76,9 @@ def test_it_says_what_it_does(precision: str) -> None:
         kernels = [step.kernel for step in llm.engine.mode(name).native.lowered.steps]
         products = {kernel for kernel in kernels if kernel.startswith("gem")}
         format = FORMATS[precision]
-        family = f"f32_{format}" if precision.endswith("w") else format
+        family, rows = (f"i24_{format}", "i24") if precision.endswith("w") else (format, "i8")
         assert products == {f"gemm_{family}_packed", f"gemm_{family}_gated"}
-        assert ("round_rows_i8" in kernels) == (family == format) and f"gather_{format}_panels" in kernels
+        assert f"round_rows_{rows}" in kernels and f"gather_{format}_panels" in kernels
     llm = ingot.LLM(FOLDER, precision="f32")
     assert f"not gemm_{FORMATS[precision]}_packed" in str(llm.explain("model.layers.0.residual", "prefill"))
 
@@ -100,3 +101,42 @@ def test_a_folder_of_codes_keeps_them(tmp_path: Path) -> None:
     found, expected = llm.logits(ids), decoded.logits(ids)
     assert np.linalg.norm(found - expected) < 0.03 * np.linalg.norm(expected)
     assert products(ingot.LLM(tmp_path / "few", precision="int4")) == products(llm)
+
+
+_WIDE = {"hidden_size": 64, "intermediate_size": 96}
+KINDS = {
+    "gpt2": hf_models.Case("gpt2", "gpt2", {"n_positions": 128, "n_embd": 64, "n_head": 4, "n_layer": 2}),
+    "gpt2, bf16": hf_models.Case(
+        "gpt2", "gpt2", {"n_positions": 128, "n_embd": 64, "n_head": 4, "n_layer": 2}, hf_models.torch.bfloat16
+    ),
+    "mixtral": hf_models.Case("mixtral", "mixtral", _WIDE | {"num_local_experts": 5}),
+    "qwen3_moe": hf_models.Case(
+        "qwen3_moe",
+        "qwen3_moe",
+        _WIDE | {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "head_dim": 16},
+    ),
+}
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_experts_and_turned_matrices_are_codes(kind: str, precision: str, tmp_path: Path) -> None:
+    """Every product reads codes, wherever a file has its outputs; a token has the bits that it has alone."""
+    hf_models.save_model(KINDS[kind], tmp_path)
+    exact = ingot.LLM(tmp_path, precision="f32", cache_dtype="f32")
+    llm = ingot.LLM(tmp_path, precision=precision, cache_dtype="f32")
+    family = f"{'i24_' if precision.endswith('w') else ''}{FORMATS[precision]}"
+    kernels = [step.kernel for step in llm.engine.mode("prefill").native.lowered.steps]
+    found = {kernel for kernel in kernels if kernel.startswith(("gem", "expert_matmul"))}
+    assert {kernel.rpartition("_")[0].replace("expert_matmul", "gemm") for kernel in found} == {f"gemm_{family}"}
+    assert any(kernel.startswith("expert_matmul") for kernel in found) == ("gpt2" not in kind)
+    assert llm.memory.weights < (0.9 if "bf16" in kind else 0.45) * exact.memory.weights
+    ids = [int(token) for token in np.random.default_rng(3).integers(3, 99, 60)]
+    together = llm.logits(ids)
+    sequence = llm.engine.sequences.start(ids[:50])
+    rows = [llm.engine.prefill(sequence, ids[:50])[0].copy()]
+    rows += [llm.engine.decode([(sequence, token, None)])[0].copy() for token in ids[50:]]
+    assert np.stack(rows).tobytes() == together[49:].tobytes()
+    if "8" in precision and "gpt2" in kind:  # a router that decides otherwise is no rounding
+        logits = exact.logits(ids)
+        assert np.linalg.norm(together - logits) < 0.03 * np.linalg.norm(logits)

@@ -87,7 +87,7 @@ def counter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("options", [{"temperature": 0.0}, EVERYTHING], ids=["greedy", "everything"])
-@pytest.mark.parametrize("cache_dtype", ["f32", "int8"])
+@pytest.mark.parametrize("cache_dtype", ["f32", "int8", "int4"])
 def test_c_allocates_nothing(folder: Path, counter: Path, cache_dtype: str, options: dict[str, object]):
     """Prefill, decode and decode together, with sampling: no malloc, no mmap, in any thread."""
     command = [sys.executable, "-c", COUNTING, str(folder), cache_dtype, repr(options)]

@@ -66,7 +66,9 @@ def in_threads(work: Callable[[int], None]) -> None:
         raise errors[0]
 
 
-@pytest.mark.parametrize("settings", [{}, {"cache_dtype": "int8"}, {"precision": "bf16"}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"cache_dtype": "int4"}, {"cache_dtype": "int8"}, {"precision": "bf16"}], ids=str
+)
 def test_threads_get_what_they_get_alone(folder: Path, settings: dict[str, str]):
     alone = expected(folder, **settings)
     llm = ingot.LLM(folder, threads=2, sequences=3, **settings)

@@ -9,7 +9,7 @@ import transformers
 
 import ingot
 from hf_models import CASES, Case, config_of, expected_logits, save_model
-from ingot.dtype import bf16, i8
+from ingot.dtype import bf16, i4, i8
 from ingot.ir import Graph
 from ingot.load.hf import LanguageModel, load_language_model, read_folder
 from ingot.load.hf.template import template_names
@@ -112,7 +112,7 @@ def test_chunks_of_two_sequences(case: Case, saved):
 def test_int8_and_bf16_caches(saved):
     """A narrower cache changes logits by its rounding only."""
     folder, expected, ids = saved(CASES[0])
-    for cache_dtype, tolerance in ((bf16, 0.05), (i8, 0.05)):
+    for cache_dtype, tolerance in ((bf16, 0.05), (i8, 0.05), (i4, 0.3)):
         model = load_language_model(read_folder(folder), context=None, cache_dtype=cache_dtype)
         got = run(model.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(model, 1))
         assert np.abs(got - expected).max() < tolerance * np.abs(expected).max()

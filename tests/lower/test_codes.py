@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from ingot.dtype import f16, f32, i4, i8, u4, u8
+import ingot
+from ingot.dtype import f16, f32, i4, i8, i32, i64, u4, u8
 from ingot.ir import Graph, TensorType
 from ingot.load.quantised import GROUPS, quantised
 from ingot.ops.quantize import dequantize
@@ -144,3 +145,57 @@ def test_matrices_are_quantised(dtype: object, error: float) -> None:
     odd = Graph("odd")
     weight = odd.add_weight("w", data[:, :33])
     assert quantised(odd, weight, dtype) == weight  # type: ignore[arg-type]
+
+
+def experts(rows: int, slots: int, dtype: object, count: int = 3, n: int = 64, k: int = 96) -> tuple[Graph, str]:
+    """Experts below each other, as several weights that become codes together."""
+    graph = Graph("experts")
+    x = graph.add_input("x", TensorType(f32, (rows, slots, k)))
+    chosen = graph.add_input("chosen", TensorType(i64, (rows, 2)))
+    parts = [graph.add_weight(f"w{i}", random(f"w{i}", n, k)) for i in range(count)]
+    below = quantised(graph, graph.add("concat", parts, axis=0).output, dtype)  # type: ignore[arg-type]
+    matrices = graph.add("reshape", [below], shape=(count, n, k)).output
+    graph.set_output("y", graph.add("expert_matmul", [x, chosen, matrices]).output)
+    return graph, below
+
+
+@pytest.mark.parametrize("rows, tolerance", [(i8, 0.01), (i32, 2e-6)])
+@pytest.mark.parametrize("dtype, form", [(i8, "int8_128"), (i4, "int4")])
+@pytest.mark.parametrize("slots", [1, 2])
+def test_experts_of_codes(slots: int, dtype: object, form: str, rows: object, tolerance: float) -> None:
+    """Each row as with the expert's matrix alone, on every set, for any threads and beside any rows; a bad expert is an
+    error."""
+    count, family = 70, form if rows is i8 else f"i24_{form}"
+    graph, _ = experts(count, slots, dtype)
+    x = random("x", count, slots, 96)
+    chosen = np.random.default_rng(2).integers(0, 3, (count, 2))
+    feeds = {"x": x, "chosen": chosen}
+    (exact,) = interpret(graph, feeds, float64=True).values()
+    first = None
+    for isa, threads in itertools.product(ISAS, (1, 3)):
+        program, kernels = rounding(graph, isa=isa, threads=threads, rounded=(rows,))
+        assert kernels == ["round_rows_i8" if rows is i8 else "round_rows_i24", f"expert_matmul_{family}_packed"]
+        (result,) = program.run([x, chosen])
+        first = result if first is None else first
+        assert result.tobytes() == first.tobytes(), (isa, threads)
+    assert first is not None
+    assert abs(first - exact).max() <= tolerance * abs(exact).max()
+    few, _ = rounding(experts(3, slots, dtype)[0], rounded=(rows,))
+    assert few.run([x[:3], chosen[:3]])[0].tobytes() == first[:3].tobytes()
+    with pytest.raises(ingot.InputError):
+        few.run([x[:3], chosen[:3] + 3])
+
+
+def test_experts_that_no_panels_hold() -> None:
+    """Those of an odd number of columns are decoded as they are packed."""
+    graph = Graph("odd")
+    x = graph.add_input("x", TensorType(f32, (5, 1, 64)))
+    chosen = graph.add_input("chosen", TensorType(i64, (5, 2)))
+    below = quantised(graph, graph.add_weight("w", random("w", 80, 64)), i8)
+    matrices = graph.add("reshape", [below], shape=(2, 40, 64)).output
+    graph.set_output("y", graph.add("expert_matmul", [x, chosen, matrices]).output)
+    program, kernels = rounding(graph)
+    assert kernels == ["expert_matmul_f32_packed"]
+    feeds = {"x": random("x", 5, 1, 64), "chosen": np.arange(10).reshape(5, 2) % 2}
+    (exact,) = interpret(graph, feeds, float64=True).values()
+    np.testing.assert_allclose(program.run([*feeds.values()])[0], exact, atol=1e-5)

@@ -27,9 +27,10 @@ FLOATS = [DTYPES[name] for name in ("f64", "f16", "bf16")]
 WHOLE = [DTYPES[name] for name in ("i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool")]
 # Last places of a result, relative to max(1, |x|).
 PLACE = {"f64": 1e-11, "f16": 2e-3, "bf16": 1.6e-2}
-# What language models are made of: their loader makes f32, and bf16 and i8 in caches.
+# What language models are made of: their loader makes f32, and bf16, i8 and u8 in caches.
 LANGUAGE = {
-    "append_keys", "append_values", "append_keys_int8", "append_values_int8", "cached_attention", "expert_matmul",
+    "append_keys", "append_values", "append_keys_int4", "append_keys_int8", "append_values_int4", "append_values_int8",
+    "cached_attention", "expert_matmul",
 }  # fmt: skip
 RECURRENT = {"gru", "lstm", "rnn"}  # f64 is left to the reference
 NATIVE = {row["op"] for row in matrix() if row["kernels"] or row["without one"] != "reference"} - LANGUAGE

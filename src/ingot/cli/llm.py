@@ -58,7 +58,7 @@ def with_folder(command: Callable[..., None]) -> Callable[..., None]:
     @with_path("folder")
     @click.option("--context", type=click.IntRange(1), help="Positions; else the model's, at most 4096.")
     @click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Else as the weights are stored.")
-    @click.option("--cache-dtype", type=click.Choice(["f32", "bf16", "int8"]), help="Of keys and values.")
+    @click.option("--cache-dtype", type=click.Choice(["f32", "bf16", "int8", "int4"]), help="Of keys and values.")
     @click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads; 0: from the machine.")
     @functools.wraps(command)
     def opened(

@@ -20,6 +20,7 @@
 #define INGOT_ATTENTION_PAD 16    /* floats between rows of scores, which are then not 4096 bytes apart */
 #define INGOT_CACHED_PAIRS 24     /* pairs of a row and a head of q that read the same keys and values */
 #define INGOT_CACHED_UNITS 8      /* units of such pairs that share a chunk of widened keys and values */
+#define INGOT_CACHE_GROUP 32      /* dims of a head that share a step in a cache of 4 bits */
 #define INGOT_CODES_BLOCK 32      /* elements of k whose codes lie together in a panel, with a scale for each column */
 #define INGOT_CODES_WIDE 128      /* elements of k that share a scale in panels of larger groups */
 #define INGOT_ROUND_GROUP 256     /* elements of a row that are rounded to int8 by one step, a multiple of those */
@@ -248,7 +249,8 @@ typedef struct {
  * gemm_bf16: so are a's elements, and its rows begin at multiples of 4 bytes; k is even. A sum takes the products of a
  * pair one after the other, the second first, each rounded as a fused multiply-add, with denormals as zeros; pairs are
  * summed in blocks of INGOT_K_BLOCK. A rounded denormal may become zero, and a NaN keep its sign and upper bits.
- * gemm_int8, gemm_q4_k, gemm_f32_int8 and so on: b has panels of codes; gemm_codes.c and gemm_decoded.c say more.
+ * gemm_int8, gemm_i24_int8, gemm_q4_k, gemm_f32_int8 and so on: b has panels of codes; gemm_codes.c and gemm_decoded.c
+ * say more.
  * _gated: c[m, n] = activation(gate) * up, where gate and up are the halves (gate: which is which) of
  * alpha * a[m, k] @ b[k, 2n] + bias[2n]; n is a multiple of 16, panel p of b holds columns 16p..16p+15 and
  * n+16p..n+16p+15, and there is no residual. */
@@ -302,10 +304,13 @@ typedef struct {
 /* Rows of x written into a cache of keys, [total_blocks][kv_heads][dim][64], or of values, [..][64][dim]: row r of x is
  * position p = positions[r] of sequence s = owners[r], which lies in slot p % 64 of block
  * blocks[s * blocks_each + p / 64]. In order, so that the last of rows with one place stays; a row with an index
- * outside is left out. x_strides: row, head; the last dim is adjacent. An int8 cache has scales
- * [total_blocks][kv_heads][64]. */
+ * outside is left out. x_strides: row, head; the last dim is adjacent. An int8 cache has f32 scales
+ * [total_blocks][kv_heads][64]. One of int4 is [total_blocks][kv_heads][dim / 2][64], or [..][64][dim / 2]: dims go in
+ * groups of INGOT_CACHE_GROUP, of which the last may be less; a byte holds dim i of a group's first half, and above it
+ * that of its second. Its scales are f16, [total_blocks][kv_heads][2 * groups][64]: of each group a step and a least
+ * number, which code 0 stands for. dim is even. */
 typedef struct {
-  const float *x; void *cache; float *scales;
+  const float *x; void *cache; void *scales;
   const int32_t *positions; const int32_t *owners; const int32_t *blocks; ingot_fault *fault;
   int64_t rows; int64_t kv_heads; int64_t dim; int64_t x_strides[2];
   int64_t total_blocks; int64_t sequences; int64_t blocks_each;
@@ -317,7 +322,7 @@ typedef struct {
  * h / (heads / kv_heads). Caches and places are append's; strides are row, head, and the last dim is adjacent. A row
  * with an index outside gives zeros. scratch: parts slots of scratch_stride floats. */
 typedef struct {
-  const float *q; const void *keys; const void *values; const float *key_scales; const float *value_scales; float *out;
+  const float *q; const void *keys; const void *values; const void *key_scales; const void *value_scales; float *out;
   const int32_t *positions; const int32_t *owners; const int32_t *blocks; ingot_fault *fault; float *scratch;
   int64_t rows; int64_t heads; int64_t kv_heads; int64_t head_dim; int64_t v_dim;
   int64_t q_strides[2]; int64_t out_strides[2];

@@ -2,6 +2,7 @@
  * rows that meet in one place are then written in order. */
 #include <math.h>
 
+#include "f16.h"
 #include "paged.h"
 #include "vmath.h"
 
@@ -88,7 +89,7 @@ static inline void append_codes(const float *x, int64_t dim, float scale, int8_t
         const float *x = g->x + r * g->x_strides[0] + head * g->x_strides[1];                           \
         const float scale = append_scale(x, g->dim);                                                    \
         int8_t *to = (int8_t *)g->cache + block * g->dim * INGOT_CACHE_BLOCK + slot * slot_step(g->dim); \
-        g->scales[block * INGOT_CACHE_BLOCK + slot] = scale;                                            \
+        ((float *)g->scales)[block * INGOT_CACHE_BLOCK + slot] = scale;                                            \
         append_codes(x, g->dim, scale, to, step);                                                       \
       }                                                                                                 \
     }                                                                                                   \
@@ -97,7 +98,69 @@ static inline void append_codes(const float *x, int64_t dim, float scale, int8_t
 APPEND_INT8(append_keys_i8, APPEND_KEYS_SLOT, APPEND_KEYS_STEP)
 APPEND_INT8(append_values_i8, APPEND_VALUES_SLOT, APPEND_VALUES_STEP)
 
+/* The least and the largest of up to 32 numbers; NaN where one is. */
+static inline void append_range(const float *x, int64_t count, float *least, float *most) {
+  vf low = append_load(x, count), high = low;
+  float lows[16], highs[16];
+  if (count < 16) low = v_below(count, low, x[0]), high = low;
+  if (count > 16) {
+    const vf more = v_below(count - 16, append_load(x + 16, count - 16), x[0]);
+    low = v_minimum(more, low), high = v_maximum(more, high);
+  }
+  v_store(lows, low);
+  v_store(highs, high);
+  *least = lows[0], *most = highs[0];
+  for (int l = 1; l < 16; l++) {
+    *least = lows[l] < *least || lows[l] != lows[l] ? lows[l] : *least;
+    *most = highs[l] > *most || highs[l] != highs[l] ? highs[l] : *most;
+  }
+}
+
+/* A group of a head as int4: codes (x - least) / step, half to even; `step` and `least` are f16. A step of 0, infinity
+ * or NaN has codes 0. to: bytes `distance` apart. */
+static inline void append_fours(const float *x, int64_t count, uint16_t *scale, uint16_t *least, uint8_t *to,
+                                int64_t distance) {
+  float low, high, codes[2 * INGOT_CACHE_GROUP];
+  append_range(x, count, &low, &high);
+  *scale = float_to_f16((high - low) / 15);
+  *least = float_to_f16(low);
+  const float step = f16_to_float(*scale), begin = f16_to_float(*least);
+  const int usable = step > 0 && step < INFINITY && begin - begin == 0;
+  for (int64_t d = 0; d < count; d += 16) {
+    const vf code = v_round(v_div(v_sub(append_load(x + d, count - d), v_set(begin)), v_set(usable ? step : 1)));
+    v_store(codes + d, v_min(v_set(15), v_max(v_set(0), code)));
+  }
+  for (int64_t l = 0; l < count / 2; l++)
+    to[l * distance] = usable ? (uint8_t)((int)codes[l] | (int)codes[count / 2 + l] << 4) : 0;
+}
+
+/* Items are heads. */
+#define APPEND_INT4(name, slot_step, step)                                                                \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                              \
+    const append_args *g = p;                                                                             \
+    const paged_rows t = append_rows(g);                                                                  \
+    const int64_t half = g->dim / 2, groups = (g->dim + INGOT_CACHE_GROUP - 1) / INGOT_CACHE_GROUP;       \
+    const int64_t end = part_begin(g->kv_heads, part + 1, parts);                                         \
+    for (int64_t head = part_begin(g->kv_heads, part, parts); head < end; head++) {                       \
+      for (int64_t r = 0; r < g->rows; r++) {                                                             \
+        const int64_t block = append_block(g, &t, r, head), slot = t.positions[r] % INGOT_CACHE_BLOCK;    \
+        if (block < 0) continue;                                                                          \
+        const float *x = g->x + r * g->x_strides[0] + head * g->x_strides[1];                             \
+        uint8_t *to = (uint8_t *)g->cache + block * half * INGOT_CACHE_BLOCK + slot * slot_step(half);    \
+        uint16_t *scale = (uint16_t *)g->scales + 2 * block * groups * INGOT_CACHE_BLOCK + slot;          \
+        for (int64_t d = 0; d < g->dim; d += INGOT_CACHE_GROUP, scale += 2 * INGOT_CACHE_BLOCK) {         \
+          const int64_t count = g->dim - d < INGOT_CACHE_GROUP ? g->dim - d : INGOT_CACHE_GROUP;          \
+          append_fours(x + d, count, scale, scale + INGOT_CACHE_BLOCK, to + d / 2 * step, step);          \
+        }                                                                                                 \
+      }                                                                                                   \
+    }                                                                                                     \
+  }
+
+APPEND_INT4(append_keys_i4, APPEND_KEYS_SLOT, APPEND_KEYS_STEP)
+APPEND_INT4(append_values_i4, APPEND_VALUES_SLOT, APPEND_VALUES_STEP)
+
 #undef APPEND_FLOATS
+#undef APPEND_INT4
 #undef APPEND_INT8
 #undef APPEND_KEYS_SLOT
 #undef APPEND_KEYS_STEP

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "attention.h"
+#include "f16.h"
 #include "gemm.h"
 #include "paged.h"
 
@@ -18,6 +19,7 @@
 #define CACHED_F32 0
 #define CACHED_BF16 1
 #define CACHED_I8 2
+#define CACHED_I4 3
 
 /* How the pairs of a head of keys are cut into units. */
 typedef struct { int64_t group, pieces, heads_each, rows_each; } cached_cut;
@@ -194,6 +196,47 @@ static inline void cached_widen_keys_i8(const int8_t *from, const float *scales,
     for (int64_t j = 0; j < INGOT_CACHE_BLOCK; j += 16) v_store(to + j, v_mul(v_load_i8(from + j), v_load(scales + j)));
 }
 
+/* Sixteen bytes of an int4 cache: the codes of both halves as floats. */
+static inline void cached_fours(const uint8_t *from, vf *low, vf *high) {
+  const vi both = v_to_int(v_load_u8(from));
+  *low = v_from_int(vi_and(both, vi_set(15)));
+  *high = v_from_int(vi_sar(both, 4));
+}
+
+/* to = `count` elements of a position of an int4 cache, and what a multiple of 16 leaves behind them; steps and least
+ * numbers of its groups lie INGOT_CACHE_BLOCK apart. */
+static inline void cached_widen_i4(const uint8_t *from, int64_t count, const uint16_t *scales, float *to) {
+  for (int64_t d = 0; d < count; d += INGOT_CACHE_GROUP, scales += 2 * INGOT_CACHE_BLOCK) {
+    const int64_t half = (count - d < INGOT_CACHE_GROUP ? count - d : INGOT_CACHE_GROUP) / 2;
+    const vf step = v_set(f16_to_float(scales[0])), least = v_set(f16_to_float(scales[INGOT_CACHE_BLOCK]));
+    uint8_t some[16] = {0};
+    if (half < 16) memcpy(some, from + d / 2, (size_t)half);
+    vf low, high;
+    cached_fours(half < 16 ? some : from + d / 2, &low, &high);
+    v_store(to + d, v_fma(low, step, least));
+    v_store(to + d + half, v_fma(high, step, least));
+  }
+}
+
+/* to = keys [head_dim][64] of an int4 cache. */
+static inline void cached_widen_keys_i4(const uint8_t *from, const uint16_t *scales, int64_t head_dim, float *to) {
+  for (int64_t d = 0; d < head_dim; d += INGOT_CACHE_GROUP, scales += 2 * INGOT_CACHE_BLOCK) {
+    const int64_t half = (head_dim - d < INGOT_CACHE_GROUP ? head_dim - d : INGOT_CACHE_GROUP) / 2;
+    for (int64_t j = 0; j < INGOT_CACHE_BLOCK; j += 16) {
+      const vf step = v_load_f16(scales + j), least = v_load_f16(scales + INGOT_CACHE_BLOCK + j);
+      for (int64_t i = 0; i < half; i++) {
+        vf low, high;
+        cached_fours(from + (d / 2 + i) * INGOT_CACHE_BLOCK + j, &low, &high);
+        v_store(to + (d + i) * INGOT_CACHE_BLOCK + j, v_fma(low, step, least));
+        v_store(to + (d + half + i) * INGOT_CACHE_BLOCK + j, v_fma(high, step, least));
+      }
+    }
+  }
+}
+
+/* How many steps and least numbers a position of a head has in an int4 cache. */
+static inline int64_t cached_scales(int64_t dim) { return (dim + INGOT_CACHE_GROUP - 1) / INGOT_CACHE_GROUP * 2; }
+
 /* Block i's keys as f32. What units do not share is widened just before it is read, to where it stays in L1. */
 static inline const float *cached_keys(const cached_attention_args *g, const cached_slot *s, cached_chunk *c,
                                        int64_t i) {
@@ -202,11 +245,14 @@ static inline const float *cached_keys(const cached_attention_args *g, const cac
   if (c->keys[i]) return c->keys[i];
   float *to = s->wide_keys + (s->shared ? i * g->head_dim * INGOT_CACHE_BLOCK : 0);
   if (s->shared) c->keys[i] = to;
+  const int64_t scales = c->block[i] * INGOT_CACHE_BLOCK;
   if (s->kind == CACHED_BF16)
     cached_widen_bf16((const uint16_t *)g->keys + from, g->head_dim * INGOT_CACHE_BLOCK, to);
+  else if (s->kind == CACHED_I8)
+    cached_widen_keys_i8((const int8_t *)g->keys + from, (const float *)g->key_scales + scales, g->head_dim, to);
   else
-    cached_widen_keys_i8((const int8_t *)g->keys + from, g->key_scales + c->block[i] * INGOT_CACHE_BLOCK, g->head_dim,
-                         to);
+    cached_widen_keys_i4((const uint8_t *)g->keys + from / 2,
+                         (const uint16_t *)g->key_scales + scales * cached_scales(g->head_dim), g->head_dim, to);
   return to;
 }
 
@@ -224,7 +270,10 @@ static inline const float *cached_values(const cached_attention_args *g, const c
     if (s->kind == CACHED_F32) cached_copy_f32((const float *)g->values + at, g->v_dim, row);
     if (s->kind == CACHED_BF16) cached_widen_bf16((const uint16_t *)g->values + at, g->v_dim, row);
     if (s->kind == CACHED_I8)
-      cached_widen_i8((const int8_t *)g->values + at, g->v_dim, g->value_scales[from + k], row);
+      cached_widen_i8((const int8_t *)g->values + at, g->v_dim, ((const float *)g->value_scales)[from + k], row);
+    if (s->kind == CACHED_I4)
+      cached_widen_i4((const uint8_t *)g->values + at / 2, g->v_dim,
+                      (const uint16_t *)g->value_scales + from * cached_scales(g->v_dim) + k, row);
   }
   return to;
 }
@@ -309,9 +358,10 @@ static inline void cached_mix(const cached_attention_args *g, cached_slot *s, co
 
 /* Notes the block of keys or values (dim wide) that a lone unit reads next; a shared chunk is fetched only once. */
 static inline void cached_expect(cached_slot *s, const void *cache, int64_t block, int64_t dim) {
-  const int64_t item = s->kind == CACHED_F32 ? 4 : s->kind == CACHED_BF16 ? 2 : 1;
-  s->ahead_bytes = s->shared ? 0 : dim * INGOT_CACHE_BLOCK * item;
-  s->ahead = (const char *)cache + block * dim * INGOT_CACHE_BLOCK * item;
+  const int64_t bits = s->kind == CACHED_F32 ? 32 : s->kind == CACHED_BF16 ? 16 : s->kind == CACHED_I8 ? 8 : 4;
+  const int64_t nbytes = dim * INGOT_CACHE_BLOCK * bits / 8;
+  s->ahead_bytes = s->shared ? 0 : nbytes;
+  s->ahead = (const char *)cache + block * nbytes;
 }
 
 /* Whether a tile sees some of the block at a position. */
@@ -502,9 +552,14 @@ void K(cached_attention_i8)(const void *args, int32_t part, int32_t parts) {
   cached_run(args, CACHED_I8, part, parts);
 }
 
+void K(cached_attention_i4)(const void *args, int32_t part, int32_t parts) {
+  cached_run(args, CACHED_I4, part, parts);
+}
+
 #undef CACHED_PAIRS
 #undef CACHED_UNITS
 #undef CACHED_BLOCKS
 #undef CACHED_F32
 #undef CACHED_BF16
 #undef CACHED_I8
+#undef CACHED_I4

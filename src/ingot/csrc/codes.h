@@ -12,6 +12,8 @@
 #define CODES_ROWS 4
 #endif
 
+#define CODES_DIGITS 3 /* rows of int8 that a row of integers of 24 bits is */
+
 #define CODES_BLOCKS (INGOT_ROUND_GROUP / INGOT_CODES_BLOCK) /* of a strip: those whose rows share a step */
 
 #define CODES_WIDE (INGOT_CODES_WIDE / INGOT_CODES_BLOCK) /* of a wide group, which has one scale */

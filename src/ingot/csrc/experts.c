@@ -1,7 +1,9 @@
 /* experts.c: rows times the matrices that were chosen for them. Rows go matrix by matrix, so that a matrix that is
- * wanted is read once and the others are not read at all. The bits are gemm's. */
+ * wanted is read once and the others are not read at all. The bits are gemm's, and those of gemm_int8 and so on where
+ * experts are codes. */
 #include <string.h>
 
+#include "codes_panel.h"
 #include "gemm.h"
 
 #define EXPERT_FEW 4    /* up to so many rows, several panels are read at once */
@@ -83,5 +85,73 @@ void K(expert_matmul_f32_bf16_packed)(const void *args, int32_t part, int32_t pa
   expert_matmul(e, f, part, parts);
 }
 
+/* Panels [begin, end) of one expert's product with rounded rows `stride` bytes apart; row i belongs to members[i]. */
+static inline void expert_codes(const expert_args *e, codes_way way, codes_sizes sizes, int64_t digits,
+                                const int8_t *a, int64_t stride, const uint8_t *experts, int64_t begin, int64_t end,
+                                int64_t rows, const int64_t *members) {
+  const int64_t tile_rows = CODES_ROWS / digits, tiles = (rows + tile_rows - 1) / tile_rows;
+  const int64_t panel_bytes = codes_sized(sizes, codes_row_of(e->k).blocks);
+  const codes_share all = {rows, tiles, 0, tiles, digits};
+  float sums[INGOT_CODES_ROWS * INGOT_PANEL];
+  for (int64_t panel = begin; panel < end; panel++) {
+    const int64_t column = panel * INGOT_PANEL;
+    const int64_t columns = e->n - column < INGOT_PANEL ? e->n - column : INGOT_PANEL;
+    codes_panel(e->k, stride, way, sizes, a, &all, experts + panel * panel_bytes, sums);
+    if (digits > 1) codes_join(rows, sums);
+    for (int64_t i = 0; i < rows; i++)
+      memcpy(e->out + members[i] * e->n + column, sums + i * INGOT_PANEL, (size_t)columns * sizeof(float));
+  }
+}
+
+/* expert_matmul with experts that are codes, of rows that were rounded; x_strides count bytes. */
+static inline void expert_matmul_codes(const expert_args *e, codes_way way, codes_sizes sizes, int64_t digits,
+                                       int32_t part, int32_t parts) {
+  const int64_t panels = (e->n + INGOT_PANEL - 1) / INGOT_PANEL, pairs = e->rows * e->slots;
+  const int64_t begin = part_begin(panels, part, parts), end = part_begin(panels, part + 1, parts);
+  const int64_t row_bytes = (codes_row_of(e->k).bytes + 63) / 64 * 64 * digits, most = INGOT_CODES_ROWS / digits;
+  const int64_t expert_bytes = panels * codes_sized(sizes, codes_row_of(e->k).blocks);
+  int8_t *gathered = (int8_t *)(e->scratch + part * e->scratch_stride);
+  int64_t members[INGOT_CODES_ROWS];
+  if (begin == end) return;
+  expert_faults(e, begin, end);
+  for (int64_t expert = 0; expert < e->count; expert++) {
+    int64_t rows = 0;
+    for (int64_t i = 0; i < pairs; i++) {
+      if (e->chosen[i] == expert) {
+        const int8_t *x = (const int8_t *)e->x + i / e->slots * e->x_strides[0] + i % e->slots * e->x_strides[1];
+        memcpy(gathered + rows * row_bytes, x, (size_t)row_bytes);
+        members[rows++] = i;
+      }
+      if (rows == 0 || (rows < most && i + 1 < pairs)) continue;
+      expert_codes(e, way, sizes, digits, gathered, row_bytes, (const uint8_t *)e->experts + expert * expert_bytes,
+                   begin, end, rows, members);
+      rows = 0;
+    }
+  }
+}
+
+#define EXPERT_CODES(kernel, tile, digits, ...)                                       \
+  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {            \
+    const codes_way way = {CODES_TILE_OF(tile), NULL, NULL};                          \
+    expert_matmul_codes(args, way, codes_sizes_of(__VA_ARGS__), digits, part, parts); \
+  }
+EXPERT_CODES(expert_matmul_int8, codes_tile_int8, 1, CODES_INT8)
+EXPERT_CODES(expert_matmul_int8_zeros, codes_tile_int8_zeros, 1, CODES_INT8_ZEROS)
+EXPERT_CODES(expert_matmul_int8_128, codes_tile_int8_128, 1, CODES_INT8_128)
+EXPERT_CODES(expert_matmul_int8_128_zeros, codes_tile_int8_128_zeros, 1, CODES_INT8_128_ZEROS)
+EXPERT_CODES(expert_matmul_int4, codes_tile_int4, 1, CODES_INT4)
+EXPERT_CODES(expert_matmul_int4_zeros, codes_tile_int4_zeros, 1, CODES_INT4_ZEROS)
+EXPERT_CODES(expert_matmul_int4_128, codes_tile_int4_128, 1, CODES_INT4_128)
+EXPERT_CODES(expert_matmul_int4_128_zeros, codes_tile_int4_128_zeros, 1, CODES_INT4_128_ZEROS)
+EXPERT_CODES(expert_matmul_i24_int8, codes_tile_int8, CODES_DIGITS, CODES_INT8)
+EXPERT_CODES(expert_matmul_i24_int8_zeros, codes_tile_int8_zeros, CODES_DIGITS, CODES_INT8_ZEROS)
+EXPERT_CODES(expert_matmul_i24_int8_128, codes_tile_int8_128, CODES_DIGITS, CODES_INT8_128)
+EXPERT_CODES(expert_matmul_i24_int8_128_zeros, codes_tile_int8_128_zeros, CODES_DIGITS, CODES_INT8_128_ZEROS)
+EXPERT_CODES(expert_matmul_i24_int4, codes_tile_int4, CODES_DIGITS, CODES_INT4)
+EXPERT_CODES(expert_matmul_i24_int4_zeros, codes_tile_int4_zeros, CODES_DIGITS, CODES_INT4_ZEROS)
+EXPERT_CODES(expert_matmul_i24_int4_128, codes_tile_int4_128, CODES_DIGITS, CODES_INT4_128)
+EXPERT_CODES(expert_matmul_i24_int4_128_zeros, codes_tile_int4_128_zeros, CODES_DIGITS, CODES_INT4_128_ZEROS)
+
 #undef EXPERT_FEW
 #undef EXPERT_PANELS
+#undef EXPERT_CODES

@@ -5,63 +5,16 @@
  * in blocks of INGOT_CODES_BLOCK, with _128 of INGOT_CODES_WIDE; in groups of INGOT_ROUND_GROUP these sums, as floats,
  * are multiplied with their scales and added by one fused multiply-add each, and so are the results with the row's
  * steps, both in order.
+ * gemm_i24_int8 and so on: rows of a are those of round_rows_i24, three rows of int8, whose results, each as above, are
+ * added, the first to the sum of the others.
  * gemm_q4_k and so on: b has the panels of pack_q4_k. In a group of INGOT_ROUND_GROUP elements, where that is a block,
  * products of codes less their offset, times their scales, are summed exactly, and so are mins times the row's codes;
  * the first sum, as a float, times d, less the second times m by one fused multiply-add, goes on as above. Blocks of 32
  * elements go as those of gemm_int4; where they have an m, the sum of the row's codes times m is added behind each. */
-#include <string.h>
-
 #include "blocks.h"
-
-/* How panels are read: by the tile, or where rows make several and there is `open`, opened once for all of them. */
-typedef struct {
-  void (*tile)(int64_t rows, const codes_strip *s);
-  void (*open)(const codes_strip *s, blocks_opened *o);
-  void (*opened)(int64_t rows, const codes_strip *s);
-} codes_way;
+#include "codes_panel.h"
 
 #define CODES_NEAR (384 << 10) /* bytes of rows that a cache of one core holds beside panels, and one chunk more */
-
-/* Asks for a share of what is read next, `nbytes` in all, when tile `tile` of `tiles` is summed. One tile alone reads
- * on without end, which a processor sees by itself. */
-static inline void codes_expect(const uint8_t *next, int64_t nbytes, int64_t tile, int64_t tiles) {
-  const int64_t end = nbytes * (tile + 1) / tiles;
-  for (int64_t i = nbytes * tile / tiles; i < end; i += 64) __builtin_prefetch(next + i, 0, 2);
-}
-
-/* Some of the tiles that rows are cut into evenly. */
-typedef struct { int64_t rows, tiles, begin, end; } codes_share;
-
-static inline int64_t codes_row_at(const codes_share *s, int64_t tile) {
-  return part_begin(s->rows, (int32_t)tile, (int32_t)s->tiles);
-}
-
-/* sums[rows, 32] of one panel, those of the share, whose first a points to. */
-static inline void codes_panel(const gemm_args *g, codes_way way, codes_sizes sizes, const int8_t *a,
-                               const codes_share *share, const uint8_t *b, float *sums) {
-  const codes_row row = codes_row_of(g->k);
-  const int64_t offsets = sizes.span == 1 ? row.offsets : row.wide_offsets;
-  const int64_t first_row = codes_row_at(share, share->begin), tiles = share->end - share->begin;
-  const int opens = way.open && tiles > 1;
-  blocks_opened opened;
-  memset(sums, 0, (size_t)(codes_row_at(share, share->end) - first_row) * INGOT_PANEL * sizeof *sums);
-  for (int64_t first = 0; first < row.blocks; first += CODES_BLOCKS) {
-    const int64_t left = row.blocks - first, count = left < CODES_BLOCKS ? left : CODES_BLOCKS;
-    const int64_t nbytes = codes_sized(sizes, count);
-    for (int64_t i = 0, begin = 0; i < tiles; i++) {
-      const int64_t end = codes_row_at(share, share->begin + i + 1) - first_row;
-      const codes_strip strip = {
-        .a = a + begin * g->a_stride, .a_stride = g->a_stride, .offsets = offsets, .steps = row.steps,
-        .halves = row.halves, .wholes = row.wholes, .first = first, .count = count, .b = b,
-        .opened = opens ? &opened : NULL, .sums = sums + begin * INGOT_PANEL};
-      if (opens && i == 0) way.open(&strip, &opened);
-      if (tiles > 1) codes_expect(b + nbytes, nbytes, i, tiles);
-      (opens ? way.opened : way.tile)(end - begin, &strip);
-      begin = end;
-    }
-    b += nbytes;
-  }
-}
 
 /* Asks for the lines of c that a panel will write. */
 static inline void codes_expect_c(const float *c, int64_t stride, int64_t rows, int64_t columns) {
@@ -70,15 +23,17 @@ static inline void codes_expect_c(const float *c, int64_t stride, int64_t rows, 
   }
 }
 
-/* Chunks of rows that stay near are multiplied with one panel after the other, before the next are. */
-static inline void gemm_codes(const gemm_args *g, codes_way way, codes_sizes sizes, const int gated, int32_t part,
-                              int32_t parts) {
+/* Chunks of rows that stay near are multiplied with one panel after the other, before the next are. digits: 1, or
+ * CODES_DIGITS of each row, which are multiplied one by one. */
+static inline void gemm_codes(const gemm_args *g, codes_way way, codes_sizes sizes, const int digits, const int gated,
+                              int32_t part, int32_t parts) {
   const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha,
                                   g->act_alpha, g->act_beta, g->activation, g->residual_first, NULL, 0};
   const int64_t width = gated ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of c in a panel */
   const gemm_share share = gemm_cut_fixed((g->n + width - 1) / width, g->m, part, parts);
   const int64_t all_rows = share.row_end - share.row_begin;
-  const int64_t tiles = (all_rows + CODES_ROWS - 1) / CODES_ROWS, most = INGOT_CODES_ROWS / CODES_ROWS;
+  const int64_t tile_rows = CODES_ROWS / digits;
+  const int64_t tiles = (all_rows + tile_rows - 1) / tile_rows, most = INGOT_CODES_ROWS / CODES_ROWS;
   const int64_t chunks = (tiles + most - 1) / most;
   const codes_row row = codes_row_of(g->k);
   const int64_t panel_bytes = codes_sized(sizes, row.blocks);
@@ -90,13 +45,14 @@ static inline void gemm_codes(const gemm_args *g, codes_way way, codes_sizes siz
       const int64_t column = panel * width, columns = g->n - column < width ? g->n - column : width;
       for (int64_t chunk = first; chunk < last; chunk++) {
         const codes_share part_of = {all_rows, tiles, part_begin(tiles, (int32_t)chunk, (int32_t)chunks),
-                                     part_begin(tiles, (int32_t)chunk + 1, (int32_t)chunks)};
-        const int64_t begin = share.row_begin + codes_row_at(&part_of, part_of.begin);
-        const int64_t rows = share.row_begin + codes_row_at(&part_of, part_of.end) - begin;
+                                     part_begin(tiles, (int32_t)chunk + 1, (int32_t)chunks), digits};
+        const int64_t begin = share.row_begin + codes_row_at(&part_of, part_of.begin) / digits;
+        const int64_t rows = share.row_begin + codes_row_at(&part_of, part_of.end) / digits - begin;
         float *c = g->c + begin * g->c_stride + column;
         codes_expect_c(c, g->c_stride, rows, columns);
-        codes_panel(g, way, sizes, (const int8_t *)g->a + begin * g->a_stride, &part_of,
+        codes_panel(g->k, g->a_stride, way, sizes, (const int8_t *)g->a + begin * g->a_stride, &part_of,
                     (const uint8_t *)g->b + panel * panel_bytes, sums);
+        if (digits > 1) codes_join(rows, sums);
         if (gated)
           gated_columns(g, column, rows, 1, sums, INGOT_PANEL, c, NULL);
         else
@@ -106,51 +62,51 @@ static inline void gemm_codes(const gemm_args *g, codes_way way, codes_sizes siz
   }
 }
 
-/* The tile of this CPU: on AVX-512 only some have dot products of int8. */
-#if defined(ISA_avx512)
-#define CODES_TILE_OF(name) (__builtin_cpu_supports("avx512vnni") ? K(name) : K(name##_widened))
-#else
-#define CODES_TILE_OF(name) K(name)
-#endif
-
-#define GEMM_CODES(kernel, tile, ...)                                                                \
-  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                           \
-    gemm_codes(args, (codes_way){CODES_TILE_OF(tile), NULL, NULL}, __VA_ARGS__, 0, part, parts);     \
-  }                                                                                                  \
-  void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {                            \
-    gemm_codes(args, (codes_way){CODES_TILE_OF(tile), NULL, NULL}, __VA_ARGS__, 1, part, parts);     \
+#define GEMM_CODES(kernel, tile, digits, ...)                                                                        \
+  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                                           \
+    gemm_codes(args, (codes_way){CODES_TILE_OF(tile), NULL, NULL}, __VA_ARGS__, digits, 0, part, parts);             \
+  }                                                                                                                  \
+  void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {                                            \
+    gemm_codes(args, (codes_way){CODES_TILE_OF(tile), NULL, NULL}, __VA_ARGS__, digits, 1, part, parts);             \
   }
-GEMM_CODES(gemm_int8, codes_tile_int8, codes_sizes_of(CODES_INT8))
-GEMM_CODES(gemm_int8_zeros, codes_tile_int8_zeros, codes_sizes_of(CODES_INT8_ZEROS))
-GEMM_CODES(gemm_int8_128, codes_tile_int8_128, codes_sizes_of(CODES_INT8_128))
-GEMM_CODES(gemm_int8_128_zeros, codes_tile_int8_128_zeros, codes_sizes_of(CODES_INT8_128_ZEROS))
-GEMM_CODES(gemm_int4, codes_tile_int4, codes_sizes_of(CODES_INT4))
-GEMM_CODES(gemm_int4_zeros, codes_tile_int4_zeros, codes_sizes_of(CODES_INT4_ZEROS))
-GEMM_CODES(gemm_int4_128, codes_tile_int4_128, codes_sizes_of(CODES_INT4_128))
-GEMM_CODES(gemm_int4_128_zeros, codes_tile_int4_128_zeros, codes_sizes_of(CODES_INT4_128_ZEROS))
+GEMM_CODES(gemm_int8, codes_tile_int8, 1, codes_sizes_of(CODES_INT8))
+GEMM_CODES(gemm_int8_zeros, codes_tile_int8_zeros, 1, codes_sizes_of(CODES_INT8_ZEROS))
+GEMM_CODES(gemm_int8_128, codes_tile_int8_128, 1, codes_sizes_of(CODES_INT8_128))
+GEMM_CODES(gemm_int8_128_zeros, codes_tile_int8_128_zeros, 1, codes_sizes_of(CODES_INT8_128_ZEROS))
+GEMM_CODES(gemm_int4, codes_tile_int4, 1, codes_sizes_of(CODES_INT4))
+GEMM_CODES(gemm_int4_zeros, codes_tile_int4_zeros, 1, codes_sizes_of(CODES_INT4_ZEROS))
+GEMM_CODES(gemm_int4_128, codes_tile_int4_128, 1, codes_sizes_of(CODES_INT4_128))
+GEMM_CODES(gemm_int4_128_zeros, codes_tile_int4_128_zeros, 1, codes_sizes_of(CODES_INT4_128_ZEROS))
+GEMM_CODES(gemm_i24_int8, codes_tile_int8, CODES_DIGITS, codes_sizes_of(CODES_INT8))
+GEMM_CODES(gemm_i24_int8_zeros, codes_tile_int8_zeros, CODES_DIGITS, codes_sizes_of(CODES_INT8_ZEROS))
+GEMM_CODES(gemm_i24_int8_128, codes_tile_int8_128, CODES_DIGITS, codes_sizes_of(CODES_INT8_128))
+GEMM_CODES(gemm_i24_int8_128_zeros, codes_tile_int8_128_zeros, CODES_DIGITS, codes_sizes_of(CODES_INT8_128_ZEROS))
+GEMM_CODES(gemm_i24_int4, codes_tile_int4, CODES_DIGITS, codes_sizes_of(CODES_INT4))
+GEMM_CODES(gemm_i24_int4_zeros, codes_tile_int4_zeros, CODES_DIGITS, codes_sizes_of(CODES_INT4_ZEROS))
+GEMM_CODES(gemm_i24_int4_128, codes_tile_int4_128, CODES_DIGITS, codes_sizes_of(CODES_INT4_128))
+GEMM_CODES(gemm_i24_int4_128_zeros, codes_tile_int4_128_zeros, CODES_DIGITS, codes_sizes_of(CODES_INT4_128_ZEROS))
 
 /* Types of blocks. */
-GEMM_CODES(gemm_q4_1, blocks_tile_q4_1, blocks_sizes(blocks_q4_1()))
-GEMM_CODES(gemm_q5_0, blocks_tile_q5_0, blocks_sizes(blocks_q5_0()))
-GEMM_CODES(gemm_q5_1, blocks_tile_q5_1, blocks_sizes(blocks_q5_1()))
-GEMM_CODES(gemm_iq4_nl, blocks_tile_iq4_nl, blocks_sizes(blocks_iq4_nl()))
-GEMM_CODES(gemm_iq4_xs, blocks_tile_iq4_xs, blocks_sizes(blocks_iq4_xs()))
-GEMM_CODES(gemm_q4_k, blocks_tile_q4_k, blocks_sizes(blocks_q4_k()))
-GEMM_CODES(gemm_q5_k, blocks_tile_q5_k, blocks_sizes(blocks_q5_k()))
+GEMM_CODES(gemm_q4_1, blocks_tile_q4_1, 1, blocks_sizes(blocks_q4_1()))
+GEMM_CODES(gemm_q5_0, blocks_tile_q5_0, 1, blocks_sizes(blocks_q5_0()))
+GEMM_CODES(gemm_q5_1, blocks_tile_q5_1, 1, blocks_sizes(blocks_q5_1()))
+GEMM_CODES(gemm_iq4_nl, blocks_tile_iq4_nl, 1, blocks_sizes(blocks_iq4_nl()))
+GEMM_CODES(gemm_iq4_xs, blocks_tile_iq4_xs, 1, blocks_sizes(blocks_iq4_xs()))
+GEMM_CODES(gemm_q4_k, blocks_tile_q4_k, 1, blocks_sizes(blocks_q4_k()))
+GEMM_CODES(gemm_q5_k, blocks_tile_q5_k, 1, blocks_sizes(blocks_q5_k()))
 
 #define GEMM_OPENED(kernel, tile, open, opened, sizes)                                                                \
   void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                                            \
     const codes_way way = {CODES_TILE_OF(tile), CODES_TILE_OF(open), CODES_TILE_OF(opened)};                          \
-    gemm_codes(args, way, sizes, 0, part, parts);                                                                     \
+    gemm_codes(args, way, sizes, 1, 0, part, parts);                                                                  \
   }                                                                                                                   \
   void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {                                             \
     const codes_way way = {CODES_TILE_OF(tile), CODES_TILE_OF(open), CODES_TILE_OF(opened)};                          \
-    gemm_codes(args, way, sizes, 1, part, parts);                                                                     \
+    gemm_codes(args, way, sizes, 1, 1, part, parts);                                                                  \
   }
 GEMM_OPENED(gemm_q2_k, blocks_tile_q2_k, blocks_open_q2_k, blocks_opened_q2_k, blocks_sizes(blocks_q2_k()))
 GEMM_OPENED(gemm_q3_k, blocks_tile_q3_k, blocks_open_q3_k, blocks_opened_q3_k, blocks_sizes(blocks_q3_k()))
 GEMM_OPENED(gemm_q6_k, blocks_tile_q6_k, blocks_open_q6_k, blocks_opened_q6_k, blocks_sizes(blocks_q6_k()))
 
-#undef CODES_TILE_OF
 #undef GEMM_CODES
 #undef GEMM_OPENED

@@ -13,16 +13,6 @@ typedef struct {
   vf scale[2], less[2];
 } decoded_block;
 
-/* 16 f16, widened as f16_to_float does. v_load_bf16 gives their bits 16 places further up. */
-static inline vf decoded_f16(const uint8_t *p) {
-  uint16_t halves[16];
-  memcpy(halves, p, sizeof halves);
-  const vi high = v_bits(v_load_bf16(halves)), sign = vi_and(high, vi_set(INT32_MIN));
-  const vf size = v_mul(v_from_bits(vi_sar(vi_and(high, vi_set(0x7fff0000)), 3)), v_set(0x1p112f));
-  const vf special = v_from_bits(vi_add(v_bits(size), vi_set(0x38000000)));
-  return v_from_bits(vi_add(v_bits(v_select(v_lt(size, v_set(0x1p16f)), size, special)), sign));
-}
-
 /* The block of a panel that begins at element k. */
 static inline __attribute__((always_inline)) decoded_block decoded_at(const uint8_t *panel, int64_t k, int64_t blocks,
                                                                       const int bits, const int zeros,
@@ -33,7 +23,7 @@ static inline __attribute__((always_inline)) decoded_block decoded_at(const uint
   decoded_block b = {.codes = group + (block - first) * code_bytes};
   INGOT_UNROLL for (int j = 0; j < 2; j++) {
     vf zero = v_set(bits == 8 ? 128.0f : 8.0f);
-    b.scale[j] = decoded_f16(scales + 32 * j);
+    b.scale[j] = v_load_f16((const uint16_t *)(const void *)(scales + 32 * j));
     if (zeros) {
       zero = v_load_i8((const int8_t *)scales + 2 * INGOT_PANEL + 16 * j);
       zero = v_select(v_lt(zero, v_set(0.0f)), v_add(zero, v_set(256.0f)), zero);

@@ -1,5 +1,5 @@
-/* gemm_micro_codes_widened.c: codes_tile and blocks_tile where there are no dot products of int8: codes become int16,
- * whose products AVX2 sums in pairs. */
+/* gemm_micro_codes_widened.c: codes_tile and blocks_tile where there are no dot products of int8: codes of 8 bits
+ * become int16, whose products AVX2 sums in pairs; those of 4 bits are small enough to be summed so as bytes. */
 #include <string.h>
 
 #include "blocks.h"
@@ -23,9 +23,13 @@
 #define CODES_LOW(w) (int32_t)((uint32_t)(w) << 4 & 0xf0f0f0f0u)
 #define CODES_HIGH(w) (int32_t)((uint32_t)(w) & 0xf0f0f0f0u)
 #define CODES_DOT(sum, w, p) codes_dot(sum, (uint32_t)(w), p)
+#define CODES_TIMES 16
+#define CODES_DOT8(sum, w, p) CODES_DOT(sum, w, p)
+#define CODES_DOT4(sum, w, p) CODES_DOT(sum, w, p)
+#define CODES_SMALLER(i) ((i) / 16)
 #define CODES_NONE() 0
 #define CODES_ZEROS(p) (*(p))
-#define CODES_LESS(sum, z, offset) ((sum) + (z) * ((offset) / 128))
+#define CODES_TAKEN(sum, z, offset) ((sum) + (z) * ((offset) / 128))
 #define CODES_FLOATS(i) (float)(i)
 #define CODES_SCALES(p) f16_to_float(*(p))
 #define CODES_ZERO() 0.0f
@@ -74,12 +78,16 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define CODES_WIDTH 1
 #define CODES_LOAD(p) _mm256_loadu_si256((const __m256i *)(p))
 #define CODES_SET(p) _mm256_set1_epi32(*(const int32_t *)(p))
-#define CODES_LOW(w) _mm256_and_si256(_mm256_slli_epi16(w, 4), _mm256_set1_epi8((char)0xf0))
-#define CODES_HIGH(w) _mm256_and_si256(w, _mm256_set1_epi8((char)0xf0))
+#define CODES_TIMES 1
+#define CODES_LOW(w) _mm256_and_si256(w, _mm256_set1_epi8(0x0f))
+#define CODES_HIGH(w) _mm256_and_si256(_mm256_srli_epi16(w, 4), _mm256_set1_epi8(0x0f))
+#define CODES_DOT8(sum, w, p) CODES_DOT(sum, w, p)
+#define CODES_DOT4(sum, w, p) BLOCKS_DOT(sum, w, p)
+#define CODES_SMALLER(i) _mm256_srai_epi32(i, 4)
 #define CODES_DOT(sum, w, p) codes_dot(sum, w, CODES_SET(p))
 #define CODES_NONE() _mm256_setzero_si256()
 #define CODES_ZEROS(p) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p)))
-#define CODES_LESS(sum, z, offset) _mm256_add_epi32(sum, _mm256_srai_epi32(_mm256_mullo_epi32(z, offset), 7))
+#define CODES_TAKEN(sum, z, offset) _mm256_add_epi32(sum, _mm256_srai_epi32(_mm256_mullo_epi32(z, offset), 7))
 #define CODES_FLOATS(i) _mm256_cvtepi32_ps(i)
 #define CODES_SCALES(p) codes_scales(p)
 #define CODES_ZERO() _mm256_setzero_ps()

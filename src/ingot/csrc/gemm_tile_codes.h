@@ -1,21 +1,36 @@
 /* gemm_tile_codes.h: the bodies of codes_tile_<format>. Included by files that first define CODES_I, the register of
  * CODES_LANES sums, with CODES_NONE(), CODES_SET(p) (one int32 in all), CODES_LOAD(p) (four codes a lane), CODES_LOW(w)
- * and CODES_HIGH(w) (16 x the lower and upper halves of each byte), CODES_DOT(sum, w, p) (sum + the four codes of each
- * lane x four int8 at p), CODES_ZEROS(p) (a byte for each lane), CODES_LESS(sum, z, offset) (sum + z * offset / 128);
+ * and CODES_HIGH(w) (CODES_TIMES x the lower and upper halves of each byte), CODES_DOT8(sum, w, p) and
+ * CODES_DOT4(sum, w, p) (sum + the four codes of each lane x four int8 at p), CODES_ZEROS(p) (a byte for each lane),
+ * CODES_TAKEN(sum, z, offset) (sum + z * offset / 128), CODES_SMALLER(i) (i / 16, exactly);
  * CODES_F, as many floats, with CODES_FLOATS(i), CODES_SCALES(p) (from f16), CODES_ZERO(), CODES_READ(p),
  * CODES_WRITE(p, v), CODES_SPREAD(x), CODES_FMA(x, y, z); CODES_SHAPES(X, ...): X(rows, ...) for every number of rows
  * up to CODES_ROWS; CODES_WIDTH, the registers of a row of a tile; and CODES_NAME(name), a tile's name. */
 
 /* One lane's worth of four elements of k: sums += a x w. */
-static inline __attribute__((always_inline)) void codes_step(const int rows, const CODES_I w[], const int8_t *const a[],
-                                                             int64_t at, CODES_I sum[][CODES_WIDTH]) {
+static inline __attribute__((always_inline)) void codes_step(const int rows, const int bits, const CODES_I w[],
+                                                             const int8_t *const a[], int64_t at,
+                                                             CODES_I sum[][CODES_WIDTH]) {
   INGOT_UNROLL for (int i = 0; i < rows; i++) {
-    INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) sum[i][j] = CODES_DOT(sum[i][j], w[j], a[i] + at);
+    INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
+      sum[i][j] = bits == 8 ? CODES_DOT8(sum[i][j], w[j], a[i] + at) : CODES_DOT4(sum[i][j], w[j], a[i] + at);
   }
 }
 
+/* Where sums begin, without zero points: at -128 times the sum of the row's codes, which stands at p; of codes of 4
+ * bits at -8 times it, as large as codes are taken. */
+static inline CODES_I codes_first(const int bits, const int zeros, const int8_t *p) {
+  if (zeros) return CODES_NONE();
+  return bits == 8 || CODES_TIMES == 16 ? CODES_SET(p) : CODES_SMALLER(CODES_SET(p));
+}
+
+/* Zero points, 16 times as large for codes of 4 bits, as codes are taken. */
+static inline CODES_I codes_zero(const int bits, CODES_I zero) {
+  return bits == 8 || CODES_TIMES == 16 ? zero : CODES_SMALLER(zero);
+}
+
 /* `rows`, `bits` (of a code), `zeros` and `span` (blocks that share a scale) are constants at every call. Codes of 4
- * bits lie in bytes by halves: the lower are those of the first half of a block. They are taken 16 times as large,
+ * bits lie in bytes by halves: the lower are those of the first half of a block. They are taken CODES_TIMES as large,
  * which `step` undoes. */
 static inline __attribute__((always_inline)) void codes_body(const int rows, const int bits, const int zeros,
                                                              const int span, const codes_strip *s, int64_t column) {
@@ -31,7 +46,7 @@ static inline __attribute__((always_inline)) void codes_body(const int rows, con
     const int64_t offset = s->offsets + 4 * (block / span), stop = span == 1 || block + span < end ? block + span : end;
     CODES_I sum[CODES_ROWS][CODES_WIDTH];
     INGOT_UNROLL for (int i = 0; i < rows; i++) {
-      INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) sum[i][j] = zeros ? CODES_NONE() : CODES_SET(a[i] + offset);
+      INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) sum[i][j] = codes_first(bits, zeros, a[i] + offset);
     }
     do {
       INGOT_UNROLL for (int q = 0; q < bits; q++) {
@@ -39,12 +54,12 @@ static inline __attribute__((always_inline)) void codes_body(const int rows, con
         INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
           w[j] = CODES_LOAD(b + 4 * (q * INGOT_PANEL + j * CODES_LANES));
         if (bits == 8) {
-          codes_step(rows, w, a, block * INGOT_CODES_BLOCK + 4 * q, sum);
+          codes_step(rows, bits, w, a, block * INGOT_CODES_BLOCK + 4 * q, sum);
         } else {
           INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) part[j] = CODES_LOW(w[j]);
-          codes_step(rows, part, a, block * INGOT_CODES_BLOCK + 4 * q, sum);
+          codes_step(rows, bits, part, a, block * INGOT_CODES_BLOCK + 4 * q, sum);
           INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) part[j] = CODES_HIGH(w[j]);
-          codes_step(rows, part, a, block * INGOT_CODES_BLOCK + INGOT_CODES_BLOCK / 2 + 4 * q, sum);
+          codes_step(rows, bits, part, a, block * INGOT_CODES_BLOCK + INGOT_CODES_BLOCK / 2 + 4 * q, sum);
         }
       }
       b += INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8;
@@ -52,9 +67,9 @@ static inline __attribute__((always_inline)) void codes_body(const int rows, con
     INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) {
       const CODES_F scale = CODES_SCALES((const uint16_t *)(b - 2 * column) + j * CODES_LANES);
       if (zeros) {
-        const CODES_I zero = CODES_ZEROS(b + 2 * INGOT_PANEL - 3 * column + j * CODES_LANES);
+        const CODES_I zero = codes_zero(bits, CODES_ZEROS(b + 2 * INGOT_PANEL - 3 * column + j * CODES_LANES));
         INGOT_UNROLL for (int i = 0; i < rows; i++)
-          sum[i][j] = CODES_LESS(sum[i][j], zero, CODES_SET(a[i] + offset));
+          sum[i][j] = CODES_TAKEN(sum[i][j], zero, CODES_SET(a[i] + offset));
       }
       INGOT_UNROLL for (int i = 0; i < rows; i++)
         inner[i][j] = CODES_FMA(CODES_FLOATS(sum[i][j]), scale, inner[i][j]);
@@ -65,7 +80,7 @@ static inline __attribute__((always_inline)) void codes_body(const int rows, con
   INGOT_UNROLL for (int i = 0; i < rows; i++) {
     float step;
     memcpy(&step, a[i] + at, sizeof step);
-    step = bits == 4 ? step * 0.0625f : step;
+    step = bits == 4 ? step * (1.0f / CODES_TIMES) : step;
     float *to = s->sums + i * INGOT_PANEL + column;
     INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
       CODES_WRITE(to + j * CODES_LANES, CODES_FMA(inner[i][j], CODES_SPREAD(step), CODES_READ(to + j * CODES_LANES)));

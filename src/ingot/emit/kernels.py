@@ -24,7 +24,7 @@ NATIVE_ONLY = frozenset(
     for form in forms
 ) | frozenset(
     kernel for kernel in abi.kernels() if kernel.startswith("gemm_") and "_f32_" not in kernel
-) | {"round_rows_i8", "round_image_u8"}  # fmt: skip
+) | {"round_rows_i8", "round_rows_i24", "round_image_u8"}  # fmt: skip
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"
 # A comment, and below it a conditional region or a definition: its lines after the first are indented, close a brace,

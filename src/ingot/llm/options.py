@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ingot.dtype import DType, bf16, f32, i8
+from ingot.dtype import DType, bf16, f32, i4, i8
 from ingot.errors import InputError
 from ingot.load.hf import Folder, LanguageModel, load_language_model, longest_context
 from ingot.lower import Target
@@ -12,7 +12,7 @@ from ingot.machine import usable_threads
 from ingot.precision import PRECISIONS, precision_of
 from ingot.run.library import load
 
-CACHE_DTYPES = {"f32": f32, "bf16": bf16, "int8": i8}
+CACHE_DTYPES = {"f32": f32, "bf16": bf16, "int8": i8, "int4": i4}
 DEFAULT_CONTEXT = 4096
 MAX_SEQUENCES = 256  # generated at once
 MAX_THREADS = 256  # of a language model

@@ -26,7 +26,8 @@ class Block:
 class Dots:
     """Kernels that round the rows of a product to another dtype, where the target says so.
 
-    family: stands in their names. rows: what rows are rounded to. few: whether they are for few rows, too.
+    family: stands in their names. rows: what rows are rounded to; integers of 24 bits are i32. few: whether they are
+    for few rows, too.
     """
 
     family: str
@@ -43,9 +44,9 @@ class Format:
     elements of a column, such as their scale. decoder: the op that makes f32 of what
     is stored; None for f32 itself. moves: ops that leave every block whole, so that they may be done before decoding.
     pack: the kernel that makes panels. products, tables: stand in the names of kernels that multiply f32 rows with
-    panels, and that take rows of a table; None where there are none. dots: the family that rounds those rows, if there
-    is one. scales: of elements that are codes, the dtype of their scales, an array beside theirs; in panels they lie
-    behind the codes that share them. zeros: whether the codes have zero points beside them, which then lie there too.
+    panels, and that take rows of a table; None where there are none. dots: the families that round those rows. scales:
+    of elements that are codes, the dtype of their scales, an array beside theirs; in panels they lie behind the codes
+    that share them. zeros: whether the codes have zero points beside them, which then lie there too.
     flip: the bits that a code is xored with, to count from 0. type: of blocks, the attribute of the op that decodes
     them.
     """
@@ -60,7 +61,7 @@ class Format:
     pack: str
     products: str | None
     tables: str
-    dots: Dots | None = None
+    dots: tuple[Dots, ...] = ()
     scales: DType | None = None
     zeros: bool = False
     flip: int = 0

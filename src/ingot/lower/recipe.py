@@ -135,10 +135,16 @@ class Static:
 
     @property
     def is_by_rows(self) -> bool:
-        """Whether rows of it can be had from the same rows of what it is made of, and constants of one element."""
+        """Whether rows of it can be had from the same rows of what it is made of, and constants of one element; or from
+        columns of what is turned, or from rows of what lies above each other.
+        """
         node = self.node
         if node is None:
             return True
+        if self.op == "concat" and node.axis == 0:
+            return all(operand.is_by_rows for operand in self.inputs)
+        if self.op == "permute" and self.type.rank == 2 and node.axes == (1, 0):
+            return self.source.node is None or self.source.op == "cast"
         if self.op not in _BY_ROWS or 0 in node.attributes.get("axes", ()):
             return False
         if self.op in ("quantize", "dequantize") and node.axis != (1 if node.block else 0):
@@ -158,6 +164,10 @@ class Static:
         node = self.node
         if self not in taken and node is None:
             taken[self] = self.evaluate()[rows]
+        elif self not in taken and self.op == "concat":
+            taken[self] = self._joined_rows(*rows.indices(self.dims[0])[:2])
+        elif self not in taken and self.op == "permute":
+            taken[self] = self.source.part((slice(None), rows)).T
         elif self not in taken and node is not None:
             operands = [operand.rows(rows, taken) for operand in self.inputs]
             if self.op == "reshape":
@@ -169,6 +179,20 @@ class Static:
                 if value.node is None:
                     release(array)
         return taken[self]
+
+    def _joined_rows(self, begin: int, end: int) -> np.ndarray:
+        """Rows of a concat, of the operands that have them; the pages of a file that they came from are let go."""
+        pieces: list[np.ndarray] = []
+        first = 0
+        for operand in self.inputs:
+            low, high = max(begin, first), min(end, first + operand.dims[0])
+            if low < high or (begin == end and not pieces):
+                pieces.append(operand.rows(slice(low - first, max(low, high) - first)))
+            first += operand.dims[0]
+        joined = np.concatenate(pieces)
+        for piece in pieces:
+            release(piece)
+        return joined
 
     def pieces(self) -> Iterator[np.ndarray]:
         """The value piece by piece along its first axis: as the weights that a concat puts there come one by one."""

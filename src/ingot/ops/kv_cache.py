@@ -10,12 +10,13 @@ Kwon et al., "Efficient Memory Management for LLM Serving with PagedAttention", 
 import numpy as np
 
 from ingot import abi
-from ingot.dtype import f32, i8, i32
+from ingot.dtype import f32, i8, i32, u8
 from ingot.errors import InputError, ShapeError
 from ingot.ir import TensorType
 from ingot.ops.define import expect_kind, op, sample, unify
 
 CACHE_BLOCK = abi.constant("INGOT_CACHE_BLOCK")  # positions in a block
+CACHE_GROUP = abi.constant("INGOT_CACHE_GROUP")  # dims that share a step in 4 bits
 
 
 def _expect_addresses(name: str, rows, positions: TensorType, owners: TensorType, blocks: TensorType) -> None:
@@ -43,6 +44,25 @@ def _expect_scales(name: str, cache: TensorType, slots: int, scales: TensorType)
         unify("{}: scales {} of {}", scales.shape[i], cache.shape[axis], name, scales, cache)
 
 
+def packed_dims(dim: int) -> tuple[int, int]:
+    """Bytes of a head's dims in an int4 cache, and how many steps and least numbers they have together."""
+    return dim // 2, 2 * -(-dim // CACHE_GROUP)
+
+
+def _expect_fours(name: str, cache: TensorType, slots: int, scales: TensorType, dim) -> None:
+    """Raises ShapeError unless a cache of rank 4 has `dim` numbers of 4 bits, and steps and least numbers beside."""
+    is_odd = isinstance(dim, int) and dim % 2
+    if cache.dtype is not u8 or scales.dtype.kind != "f" or scales.rank != 4 or is_odd:
+        got = f"{cache} with scales {scales} for {dim} dims"
+        raise ShapeError(f"{name}: bad int4 cache, got {got}, expected u8, float of rank 4 and an even number")
+    where, said = "{}: scales {} of {}", (name, scales, cache)
+    pairs = [(scales.shape[0], cache.shape[0]), (scales.shape[1], cache.shape[1]), (scales.shape[3], CACHE_BLOCK)]
+    if isinstance(dim, int):
+        pairs += zip((cache.shape[5 - slots], scales.shape[2]), packed_dims(dim), strict=True)
+    for found, expected in pairs:
+        unify(where, found, expected, *said)
+
+
 def _infer_append(name: str, slots: int):
     def infer(cache, x, positions, owners, blocks):
         expect_kind(name, cache, "f")
@@ -57,6 +77,19 @@ def _infer_append_int8(name: str, slots: int):
     def infer(cache, scales, x, positions, owners, blocks):
         _expect_appended(name, cache, slots, x)
         _expect_scales(name, cache, slots, scales)
+        _expect_addresses(name, x.shape[0], positions, owners, blocks)
+        return cache, scales
+
+    return infer
+
+
+def _infer_append_int4(name: str, slots: int):
+    def infer(cache, scales, x, positions, owners, blocks):
+        _expect_cache(name, cache, slots)
+        if x.dtype.kind != "f" or x.rank != 3:
+            raise ShapeError(f"{name}: bad x, got {x}, expected float of rank 3")
+        unify("{}: heads of {} and {}", x.shape[1], cache.shape[1], name, x, cache)
+        _expect_fours(name, cache, slots, scales, x.shape[2])
         _expect_addresses(name, x.shape[0], positions, owners, blocks)
         return cache, scales
 
@@ -97,6 +130,41 @@ def _int8(x, scales):
     usable = np.isfinite(scale) & (scale > 0)
     codes = np.clip(np.rint(x / np.where(usable, scale, np.float32(1))), -127, 127)
     return np.where(usable, codes, 0).astype(np.int8), scale[..., 0].astype(scales.dtype)
+
+
+def _groups(dim: int) -> list[slice]:
+    return [slice(d, min(d + CACHE_GROUP, dim)) for d in range(0, dim, CACHE_GROUP)]
+
+
+def _int4(x):
+    """Bytes [..., dims / 2] and, side by side, the step and the least number of each group of the last axis, in f16.
+
+    Codes are 0..15. A step of 0, infinity or NaN has codes 0.
+    """
+    x = x.astype(np.float32)
+    nbytes, scales = [], []
+    for group in _groups(x.shape[-1]):
+        least, most = x[..., group].min(-1, keepdims=True), x[..., group].max(-1, keepdims=True)
+        with np.errstate(over="ignore", invalid="ignore"):
+            step, least = ((most - least) / np.float32(15)).astype(np.float16), least.astype(np.float16)
+            wide, begin = step.astype(np.float32), least.astype(np.float32)
+            usable = np.isfinite(wide) & (wide > 0) & np.isfinite(begin)
+            codes = np.clip(np.rint((x[..., group] - begin) / np.where(usable, wide, np.float32(1))), 0, 15)
+        codes = np.where(usable, codes, 0).astype(np.uint8)
+        half = codes.shape[-1] // 2
+        nbytes.append(codes[..., :half] | codes[..., half:] << 4)
+        scales += [step, least]
+    return np.concatenate(nbytes, -1), np.concatenate(scales, -1)
+
+
+def _of_int4(packed, scales, dtype):
+    """The numbers that `_int4` packed."""
+    dims = []
+    for i, group in enumerate(_groups(2 * packed.shape[-1])):
+        held = packed[..., group.start // 2 : group.stop // 2]
+        codes = np.concatenate([held & 15, held >> 4], -1).astype(dtype)
+        dims.append(codes * scales[..., 2 * i, None].astype(dtype) + scales[..., 2 * i + 1, None].astype(dtype))
+    return np.concatenate(dims, -1)
 
 
 _ADDRESSES = "p:i32<128[7] o:i32<3[7] b:i32<6[3,2]"
@@ -194,6 +262,53 @@ def append_values_int8(cache, scales, x, positions, owners, blocks):
     return cache, scales
 
 
+@op(
+    computes=False,
+    infer=_infer_append_int4("append_keys_int4", 3),
+    outputs=2,
+    inplace=(0, 1),
+    samples=[
+        sample(f"c:u8[6,2,24,64] s:f16[6,2,4,64] x[7,2,48] {_ADDRESSES}"),
+        sample(f"c:u8[1,1,1,64] s:f16[1,1,2,64] x[1,1,2] {_ONE}"),
+        sample(f"c:u8[6,1,2,64] s:f16[6,1,2,64] x[0,1,4] {_NONE}"),
+    ],
+)
+def append_keys_int4(cache, scales, x, positions, owners, blocks):
+    """The int4 cache of keys and its scales with rows x written at their positions.
+
+    cache [blocks, kv_heads, head_dim / 2, 64], scales f16 [blocks, kv_heads, 2 * groups, 64], x [rows, kv_heads,
+    head_dim]. Each 32 dims of a head become round((x - least) / step), half to even, with step = (most - least) / 15,
+    where step and least are f16 and lie in the scales; a byte holds dim i of the first half of these and, above it,
+    that of the second. The last dims may be fewer; their number is even.
+    """
+    block, slot = _slots("append_keys_int4", positions, owners, blocks, cache.shape[0])
+    cache, scales = cache.copy(), scales.copy()
+    cache[block, :, :, slot], scales[block, :, :, slot] = _int4(x)
+    return cache, scales
+
+
+@op(
+    computes=False,
+    infer=_infer_append_int4("append_values_int4", 2),
+    outputs=2,
+    inplace=(0, 1),
+    samples=[
+        sample(f"c:u8[6,2,64,24] s:f16[6,2,4,64] x[7,2,48] {_ADDRESSES}"),
+        sample(f"c:u8[1,1,64,1] s:f16[1,1,2,64] x[1,1,2] {_ONE}"),
+        sample(f"c:u8[6,1,64,2] s:f16[6,1,2,64] x[0,1,4] {_NONE}"),
+    ],
+)
+def append_values_int4(cache, scales, x, positions, owners, blocks):
+    """The int4 cache of values and its scales with rows x written at their positions.
+
+    cache [blocks, kv_heads, 64, v_dim / 2], scales as those of append_keys_int4, x [rows, kv_heads, v_dim].
+    """
+    block, slot = _slots("append_values_int4", positions, owners, blocks, cache.shape[0])
+    cache, scales = cache.copy(), scales.copy()
+    cache[block, :, slot], scales[block, :, :, slot] = _int4(x)
+    return cache, scales
+
+
 def _infer_cached_attention(
     q, keys, values, positions, owners, blocks, key_scales=None, value_scales=None, *, scale, window, softcap
 ):
@@ -204,25 +319,33 @@ def _infer_cached_attention(
     _expect_cache(name, values, 2)
     if keys.dtype is not values.dtype or (key_scales is None) != (value_scales is None):
         raise ShapeError(f"{name}: keys and values differ, got {keys} and {values}, expected both float or both int8")
+    v_dim = values.shape[3]
     if key_scales is None or value_scales is None:
         expect_kind(name, keys, "f")
+    elif keys.dtype is u8:
+        v_dim = 2 * v_dim
+        _expect_fours(name, keys, 3, key_scales, q.shape[2])
+        _expect_fours(name, values, 2, value_scales, v_dim)
     else:
         _expect_scales(name, keys, 3, key_scales)
         _expect_scales(name, values, 2, value_scales)
     where, said = "{} of {}, {} and {}", (name, q, keys, values)
     unify(where, keys.shape[0], values.shape[0], *said)
-    unify(where, q.shape[2], keys.shape[2], *said)
+    if keys.dtype is not u8:
+        unify(where, q.shape[2], keys.shape[2], *said)
     heads, kv_heads = q.shape[1], unify(where, keys.shape[1], values.shape[1], *said)
     if isinstance(heads, int) and isinstance(kv_heads, int) and (kv_heads == 0 or heads % kv_heads):
         raise ShapeError(f"{name}: heads do not group, got {heads} over {kv_heads}")
     if window < 0 or not softcap >= 0:
         raise ShapeError(f"{name}: bad window or softcap, got {window} and {softcap}, expected 0 or more")
     _expect_addresses(name, q.shape[0], positions, owners, blocks)
-    return TensorType(q.dtype, (q.shape[0], heads, values.shape[3]))
+    return TensorType(q.dtype, (q.shape[0], heads, v_dim))
 
 
 _INT8 = "k:i8>-127<128[6,2,8,64] v:i8>-127<128[6,2,64,5]"
 _SCALES = "ks>0.001<0.02[6,2,64] vs>0.001<0.02[6,2,64]"
+_INT4 = "k:u8[6,2,4,64] v:u8[6,2,64,17]"
+_STEPS = "ks:f16>0.001<0.2[6,2,2,64] vs:f16>0.001<0.2[6,2,4,64]"
 
 
 @op(
@@ -233,6 +356,7 @@ _SCALES = "ks>0.001<0.02[6,2,64] vs>0.001<0.02[6,2,64]"
         sample(f"q[7,4,8] k[6,2,8,64] v[6,2,64,5] {_ADDRESSES}", scale=0.35),
         sample(f"q[7,4,8] k:bf16[6,2,8,64] v:bf16[6,2,64,5] {_ADDRESSES}", scale=0.35),
         sample(f"q[7,6,8] {_INT8} {_ADDRESSES} {_SCALES}", scale=0.35),
+        sample(f"q[7,6,8] {_INT4} {_ADDRESSES} {_STEPS}", scale=0.35),
         sample(f"q[7,2,8] k[6,2,8,64] v[6,2,64,8] {_ADDRESSES}", scale=0.35, window=9),
         sample(f"q[7,2,8] k[6,1,8,64] v[6,1,64,33] {_ADDRESSES}", scale=0.35, window=70, softcap=1.5),
         sample("q[2,4,64] k[12,2,64,64] v[12,2,64,64] p:i32>600<640[2] o:i32<2[2] b:i32<12[2,10]", scale=0.125),
@@ -258,19 +382,24 @@ def cached_attention(
 
     q [rows, heads, head_dim], keys [blocks, kv_heads, head_dim, 64], values [blocks, kv_heads, 64, v_dim] gives
     [rows, heads, v_dim]; a group of query heads reads each head of the cache. window: how many positions a row sees,
-    0 for all. softcap c: cap(s) = c tanh(s / c), 0 for none. int8 keys and values have scales [blocks, kv_heads, 64].
+    0 for all. softcap c: cap(s) = c tanh(s / c), 0 for none. int8 keys and values have scales [blocks, kv_heads, 64];
+    those of int4 are as append_keys_int4 makes them.
     Dao et al., "FlashAttention", 2022; Gemma Team, "Gemma 2", 2024 (capping).
     """
-    out = np.empty((*q.shape[:2], values.shape[3]), q.dtype)
+    out = np.empty((*q.shape[:2], values.shape[3] * (2 if keys.dtype == np.uint8 else 1)), q.dtype)
     groups = q.shape[1] // keys.shape[1]
     _expect_below("cached_attention", "position", positions, blocks.shape[1] * CACHE_BLOCK)
     for row, (position, owner) in enumerate(zip(positions.tolist(), owners.tolist(), strict=True)):
         seen = np.arange(max(0, position - window + 1) if window else 0, position + 1)
         block, slot = _slots("cached_attention", seen, np.full_like(seen, owner), blocks, keys.shape[0])
-        k, v = keys[block, :, :, slot].astype(q.dtype), values[block, :, slot].astype(q.dtype)
-        if key_scales is not None and value_scales is not None:
+        k, v = keys[block, :, :, slot], values[block, :, slot]
+        if keys.dtype == np.uint8:
+            k = _of_int4(k, key_scales[block, :, :, slot], q.dtype)
+            v = _of_int4(v, value_scales[block, :, :, slot], q.dtype)
+        elif key_scales is not None and value_scales is not None:
+            k, v = k.astype(q.dtype), v.astype(q.dtype)
             k, v = k * key_scales[block, :, slot][..., None], v * value_scales[block, :, slot][..., None]
-        k, v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
+        k, v = (np.repeat(each.astype(q.dtype), groups, 1) for each in (k, v))
         scores = np.matmul(k.transpose(1, 0, 2), q[row][:, :, None])[..., 0] * q.dtype.type(scale)
         if softcap:
             scores = q.dtype.type(softcap) * np.tanh(scores / q.dtype.type(softcap))

@@ -17,8 +17,10 @@ _CACHE = "keeps keys and values in blocks that sequences share, which ONNX does 
 # Why an op has no rule.
 GAPS = {
     "append_keys": _CACHE,
+    "append_keys_int4": _CACHE,
     "append_keys_int8": _CACHE,
     "append_values": _CACHE,
+    "append_values_int4": _CACHE,
     "append_values_int8": _CACHE,
     "cached_attention": _CACHE,
     "decode_blocks": "reads the blocks of GGUF files, which ONNX does not have",

@@ -2,14 +2,15 @@
 
 Inputs, all i32: ids[rows], positions[rows] in each row's sequence, owners[rows] (which sequence), blocks[sequences,
 blocks_per_sequence] (which block of the cache holds 64 of its positions), take[taken] (rows whose logits are wanted).
-States: keys.<layer> [blocks, kv_heads, head_dim, 64] and values.<layer> [blocks, kv_heads, 64, head_dim].
+States: keys.<layer> [blocks, kv_heads, head_dim, 64] and values.<layer> [blocks, kv_heads, 64, head_dim], and where
+these are codes, key_scales.<layer> and value_scales.<layer>; see ops/kv_cache.py.
 Outputs: logits f32 [taken, vocab] and hidden f32 [taken, width], which is what the logits are made of.
 """
 
 from __future__ import annotations
 
 from ingot.dim import symbol
-from ingot.dtype import DType, f32, i8, i32
+from ingot.dtype import DType, f16, f32, i4, i8, i32, u8
 from ingot.errors import LoadError
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.builder import LayerBuilder
@@ -17,7 +18,9 @@ from ingot.load.hf.rope import rotary_tables
 from ingot.load.hf.settings import Settings
 from ingot.load.hf.template import Attention, Template
 from ingot.load.hf.weights import Weights
-from ingot.ops.kv_cache import CACHE_BLOCK
+from ingot.ops.kv_cache import CACHE_BLOCK, packed_dims
+
+_CODES = {i8: "int8", i4: "int4"}  # dtypes of caches whose numbers have scales
 
 
 def build_decoder(
@@ -93,8 +96,8 @@ class _CachedAttention:
             cos, sin = self._rotation(builder, rope, attention)
             q, k = builder.rotated(q, cos, sin), builder.rotated(k, cos, sin)
         layer, kv_heads, head_dim = names["layer"], names["kv_heads"], names["head_dim"]
-        keys, key_scales = self._append(builder, "key", layer, k, (kv_heads, head_dim, CACHE_BLOCK))
-        values, value_scales = self._append(builder, "value", layer, v, (kv_heads, CACHE_BLOCK, head_dim))
+        keys, key_scales = self._append(builder, "key", layer, k, kv_heads, head_dim)
+        values, value_scales = self._append(builder, "value", layer, v, kv_heads, head_dim)
         scales = [key_scales, value_scales] if key_scales and value_scales else []
         return builder.add(
             "cached_attention", q, keys, values, "positions", "owners", "blocks", *scales, hint="attention",
@@ -104,17 +107,25 @@ class _CachedAttention:
         )  # fmt: skip
 
     def _append(
-        self, builder: LayerBuilder, what: str, layer: int, x: str, block: tuple[int, int, int]
+        self, builder: LayerBuilder, what: str, layer: int, x: str, kv_heads: int, dim: int
     ) -> tuple[str, str | None]:
-        """The cache of a layer's keys or values with x in it, and its scales where it is int8."""
+        """The cache of a layer's keys or values with x in it, and its scales where it is codes."""
         graph, addresses = self._graph, ("positions", "owners", "blocks")
-        state = graph.add_state(f"{what}s.{layer}", TensorType(self._dtype, (self._blocks, *block)))
-        if self._dtype is not i8:
+        held, width, beside = self._dtype, dim, TensorType(f32, (self._blocks, kv_heads, CACHE_BLOCK))
+        if self._dtype is i4:
+            if dim % 2:
+                raise LoadError(f"{self._template.file}: heads of odd size, got {dim}, expected even for an int4 cache")
+            width, count = packed_dims(dim)
+            held, beside = u8, TensorType(f16, (self._blocks, kv_heads, count, CACHE_BLOCK))
+        block = (width, CACHE_BLOCK) if what == "key" else (CACHE_BLOCK, width)
+        state = graph.add_state(f"{what}s.{layer}", TensorType(held, (self._blocks, kv_heads, *block)))
+        if self._dtype not in _CODES:
             update = builder.add(f"append_{what}s", state, x, *addresses, hint=f"{what}s")
             graph.set_state(state, update)
             return update, None
-        scales = graph.add_state(f"{what}_scales.{layer}", TensorType(f32, (self._blocks, block[0], CACHE_BLOCK)))
-        node = graph.add(f"append_{what}s_int8", [state, scales, x, *addresses], f"{what}s.{layer}.update")
+        scales = graph.add_state(f"{what}_scales.{layer}", beside)
+        operands = [state, scales, x, *addresses]
+        node = graph.add(f"append_{what}s_{_CODES[self._dtype]}", operands, f"{what}s.{layer}.update")
         for each, update in zip((state, scales), node.outputs, strict=True):
             graph.set_state(each, update)
         return node.outputs[0], node.outputs[1]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ingot.dtype import DType, bf16, f32, i8
+from ingot.dtype import DType, bf16, f32, i4, i8
 from ingot.errors import InputError, LimitError, LoadError
 from ingot.ir import Graph
 from ingot.load.hf.decoder import build_decoder
@@ -50,12 +50,12 @@ def load_language_model(
     """The Graph of a model folder, from config and headers alone: weights are mapped, none is read.
 
     context: positions to plan for, None for all that the model has. sequences: how many the cache holds at once.
-    cache_dtype: f32, bf16 or i8. weights: the dtype that matrices are rounded to, None for as they are stored.
+    cache_dtype: f32, bf16, i8 or i4. weights: the dtype that matrices are rounded to, None for as they are stored.
 
     Raises LoadError for a config or weights that contradict the template, UnsupportedError for an architecture or
     choice that no template makes, LimitError, and InputError for a context that the model does not have.
     """
-    assert cache_dtype in (f32, bf16, i8) and sequences > 0
+    assert cache_dtype in (f32, bf16, i8, i4) and sequences > 0
     template, settings = _described(folder)
     context = _context(settings, context)
     graph = Graph(template.name)

@@ -41,9 +41,11 @@ class Weights:
     def matrix(self, name: str, inputs: int, outputs: int, transposed: bool, where: str) -> tuple[str, bool]:
         """The f32 value of a linear layer's weight, and whether it is [inputs, outputs].
 
-        transposed: it is, unless it is stored as codes.
+        transposed: it is, unless it is codes.
         """
         is_turned = transposed and not self._is_coded(name)
+        if is_turned and self._matrices in GROUPS:
+            return self._turned(name, (inputs, outputs), where), False
         return self.value(name, (inputs, outputs) if is_turned else (outputs, inputs), where), is_turned
 
     def value(self, name: str, shape: tuple[int, ...], where: str) -> str:
@@ -67,7 +69,18 @@ class Weights:
         parts = [self._load(self._found(name), shape, where) for name in names]
         if len({self._graph.type(part).dtype for part in parts}) > 1:
             parts = [self._cast(part) for part in parts]
-        return self._cast(self._graph.add("concat", parts, f"{parts[0]}.all", axis=0).output)
+        value = self._cast(self._graph.add("concat", parts, f"{parts[0]}.all", axis=0).output)
+        return quantised(self._graph, value, self._matrices) if self._matrices in GROUPS else value
+
+    def _turned(self, name: str, shape: tuple[int, int], where: str) -> str:
+        """Codes of a matrix that is stored with its outputs along rows: [outputs, inputs]."""
+        assert self._matrices is not None
+        key = f"{name}.turned"
+        if key not in self._values:
+            stored = self._cast(self._load(self._found(name), shape, where))
+            turned = self._graph.add("permute", [stored], key, axes=(1, 0)).output
+            self._values[key] = quantised(self._graph, turned, self._matrices)
+        return self._values[key]
 
     def finish(self, ignored: Sequence[str]) -> None:
         """Raises LoadError with all that is missing, mis-shaped or not asked for; `ignored` are patterns of names."""

@@ -157,10 +157,10 @@ def _product(kernel: str, format: Format, *conditions: Condition, dots: Dots | N
 
 
 for _format in _FORMATS:
-    if _format.dots:
-        _takes = (_rounded(_format.dots), _pairs)
-        _product(f"gemv_{_format.dots.family}_packed", _format, *_takes, _few_pixels, dots=_format.dots)
-        _product(f"gemm_{_format.dots.family}_packed", _format, *_takes, dots=_format.dots)
+    for _dots in _format.dots:
+        _takes = (_rounded(_dots), _pairs)
+        _product(f"gemv_{_dots.family}_packed", _format, *_takes, _few_pixels, dots=_dots)
+        _product(f"gemm_{_dots.family}_packed", _format, *_takes, dots=_dots)
     _product(f"gemv_{_format.products}_packed", _format, _few_pixels)
     _product(f"gemm_{_format.products}_packed", _format)
 
@@ -278,11 +278,11 @@ def _at(weight: Static, axis: int, index: int) -> Static:
 
 
 for _format in _FORMATS:
-    if _format.dots:
-        _name, _refuse = _format.dots.family, _rounded(_format.dots)
-        _planes(f"conv2d_{_name}_planes", _format, _refuse, dots=_format.dots)
-        _winograd(f"conv2d_{_name}_winograd", _format, _refuse, _pairs, dots=_format.dots)
-        _packed(f"conv2d_{_name}_packed", _format, _refuse, _pairs, dots=_format.dots)
+    for _dots in _format.dots:
+        _name, _refuse = _dots.family, _rounded(_dots)
+        _planes(f"conv2d_{_name}_planes", _format, _refuse, dots=_dots)
+        _winograd(f"conv2d_{_name}_winograd", _format, _refuse, _pairs, dots=_dots)
+        _packed(f"conv2d_{_name}_packed", _format, _refuse, _pairs, dots=_dots)
 _planes("conv2d_f32_planes", F32)
 _winograd("conv2d_f32_winograd", F32)
 _packed("conv2d_f32_packed", F32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ingot import abi
-from ingot.dtype import DType, bf16, f16, f32, i4, i8, u4, u8
+from ingot.dtype import DType, bf16, f16, f32, i4, i8, i32, u4, u8
 from ingot.lower.formats import Block, Dots, Format
 from ingot.ops.blocks import BLOCKS
 
@@ -14,7 +14,7 @@ PANEL = abi.constant("INGOT_PANEL")
 F32 = Format("f32", f32, PANEL, Block(1, 4), Block(1, 4), None, frozenset(), "pack_f32", "f32", "f32")
 BF16 = Format(
     "bf16", bf16, PANEL, Block(1, 2), Block(2, 4), "cast", frozenset(("concat", "permute", "reshape", "slice")),
-    "pack_bf16", "f32_bf16", "bf16", Dots("bf16", bf16),
+    "pack_bf16", "f32_bf16", "bf16", (Dots("bf16", bf16),),
 )  # fmt: skip
 
 _BLOCK, _WIDE = abi.constant("INGOT_CODES_BLOCK"), abi.constant("INGOT_CODES_WIDE")
@@ -25,9 +25,10 @@ def _codes(dtype: DType, group: int) -> Format:
     """Codes in panels with a scale of f16, and for unsigned ones a zero point, for so many elements of a column."""
     zeros = dtype in (u4, u8)
     name = f"int{dtype.bits}{f'_{group}' if group > _BLOCK else ''}{'_zeros' if zeros else ''}"
+    dots = Dots(name, i8, few=True), Dots(f"i24_{name}", i32, few=True)
     return Format(
         name, dtype, PANEL, Block(1, 1), Block(_BLOCK, dtype.nbytes(_BLOCK)), "dequantize", _ROW_MOVES, f"pack_{name}",
-        f"f32_{name}", name, Dots(name, i8, few=True), f16, zeros, 0 if zeros else 1 << dtype.bits - 1,
+        f"f32_{name}", name, dots, f16, zeros, 0 if zeros else 1 << dtype.bits - 1,
         Block(group, 2 + zeros),
     )  # fmt: skip
 
@@ -48,7 +49,7 @@ def _blocks(type: str) -> Format:
     block, kernels = Block(BLOCKS[type].elements, BLOCKS[type].nbytes), _AS_CODES.get(type, type)
     return Format(
         type, u8, PANEL, block, block, "decode_blocks", frozenset(("concat", "slice")), f"pack_{type}", None, kernels,
-        Dots(kernels, i8, few=True), type=type,
+        (Dots(kernels, i8, few=True),), type=type,
     )  # fmt: skip
 
 
@@ -56,12 +57,15 @@ def _blocks(type: str) -> Format:
 FORMATS = (F32, BF16, *CODES, *map(_blocks, BLOCKS))
 
 
-def rounded_bytes(k: int) -> int:
-    """The bytes of a row of k elements that `round_rows_i8` has rounded, up to where the next may begin."""
+_DIGITS = {i8: 1, i32: 3}  # rows of bytes that a row becomes
+
+
+def rounded_bytes(k: int, rows: DType) -> int:
+    """The bytes of a row of k elements that was rounded to i8, or to i32, up to where the next may begin."""
     group = abi.constant("INGOT_ROUND_GROUP")
     sums = Block(_BLOCK, 4).size(k) + Block(_WIDE, 4).size(k) + Block(group, 4).size(k)
     halves = Block(_BLOCK, 4).size(k) + Block(2 * _BLOCK, 4).size(k)
-    return Block(64, 64).size(Block(_BLOCK, _BLOCK).size(k) + sums + halves)
+    return _DIGITS[rows] * Block(64, 64).size(Block(_BLOCK, _BLOCK).size(k) + sums + halves)
 
 
 def pack_fields(shape: Sequence[int], strides: Sequence[int], transposed: bool) -> dict[str, int | float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingot.dtype import DType, bf16, f32, i8
+from ingot.dtype import DType, bf16, f16, f32, i8, i32, u8
 from ingot.ir import Node
 from ingot.lower.cpu.rows import of, row
 from ingot.lower.lowered import FAULT, Field, Pointer
@@ -38,8 +38,8 @@ def _appended(lowering: Lowering, node: Node, index: int) -> tuple[View, View]:
     return out, out
 
 
-def _declare_append(op: str, kernel: str, dtype: DType) -> None:
-    @row(op, kernel, of(dtype))
+def _declare_append(op: str, kernel: str, *dtypes: DType) -> None:
+    @row(op, kernel, of(*dtypes))
     def lower(lowering: Lowering, node: Node) -> None:
         appended = [_appended(lowering, node, i) for i in range(len(node.outputs))]
         held, caches = [before for before, _ in appended], [after for _, after in appended]
@@ -59,10 +59,11 @@ for _name in ("keys", "values"):
     _declare_append(f"append_{_name}", f"append_{_name}_f32", f32)
     _declare_append(f"append_{_name}", f"append_{_name}_bf16", bf16)
     _declare_append(f"append_{_name}_int8", f"append_{_name}_i8", i8)
+    _declare_append(f"append_{_name}_int4", f"append_{_name}_i4", u8, f16)
 
 
-def _declare_attention(kernel: str, dtype: DType) -> None:
-    @row("cached_attention", kernel, of(f32, dtype, dtype))
+def _declare_attention(kernel: str, dtype: DType, *beside: DType) -> None:
+    @row("cached_attention", kernel, of(f32, dtype, dtype, *beside))
     def lower(lowering: Lowering, node: Node) -> None:
         q = lowering.adjacent(node.operands[0])
         caches = [lowering.contiguous(o) for o in (*node.operands[1:3], *node.operands[6:]) if o is not None]
@@ -86,3 +87,4 @@ def _declare_attention(kernel: str, dtype: DType) -> None:
 _declare_attention("cached_attention_f32", f32)
 _declare_attention("cached_attention_bf16", bf16)
 _declare_attention("cached_attention_i8", i8)
+_declare_attention("cached_attention_i4", u8, i32, i32, i32, f16, f16)

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from ingot import abi
-from ingot.dtype import DType, bf16, f32, f64, i8, i64, u64
+from ingot.dtype import DType, bf16, f32, f64, i8, i32, i64, u64
 from ingot.ir import Node
 from ingot.lower.cpu.formats import FORMATS, PANEL, pack_fields, rounded_bytes
 from ingot.lower.cpu.rows import Condition, both, of, row, stored
@@ -15,7 +15,7 @@ from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import matrix
-from ingot.lower.recipe import Recipe
+from ingot.lower.recipe import Recipe, Static
 from ingot.lower.view import View, broadcast_view, collapse
 
 # Nanoseconds per multiply-add on one thread in a packed kernel, and per weight byte when weights are streamed.
@@ -27,6 +27,7 @@ EPILOGUES = EpilogueLimits(
     gate_columns=PANEL // 2,  # a panel of a gated matmul holds so many of each half
     rounded=frozenset((bf16,)),
 )
+_ROUNDED = {i8: "i8", i32: "i24"}  # what rows become by a step of their own, as its kernel is named
 _GEMV_ROWS = 4
 _DOT_ROWS = 16  # up to so many are a batch that is decoded together, with the bits of a row alone
 
@@ -82,11 +83,11 @@ def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | No
 def _products(format: Format, suffix: str, *conditions: Condition, few: bool) -> None:
     """Declares a format's kernels for products, the most particular first. few: one of them is for few rows."""
     conditions = (*conditions, _lasting_matrix, stored(1, format))
-    if format.dots:
-        takes = takes_dots(format, format.dots)
-        if few and not format.dots.few:
-            _packed(f"gemv_{format.dots.family}_{suffix}", format, *conditions, takes, _few_rows, dots=format.dots)
-        _packed(f"gemm_{format.dots.family}_{suffix}", format, *conditions, takes, dots=format.dots)
+    for dots in format.dots:
+        takes = takes_dots(format, dots)
+        if few and not dots.few:
+            _packed(f"gemv_{dots.family}_{suffix}", format, *conditions, takes, _few_rows, dots=dots)
+        _packed(f"gemm_{dots.family}_{suffix}", format, *conditions, takes, dots=dots)
     if format.products is None:
         return
     if few and format.scales is None:  # what decodes codes is for few rows, too
@@ -105,7 +106,7 @@ def _lower_packed(lowering: Lowering, group: Group, kernel: str, format: Format,
     undecoded = lowering.undecoded(root.operands[0], dots.rows) if dots and dots.rows in lowering.narrow else None
     a = lowering.rows(undecoded or root.operands[0])
     if dots and not undecoded:
-        a = round_rows(lowering, a) if dots.rows is i8 else lowering.cast(a, dots.rows)
+        a = round_rows(lowering, a, dots.rows) if dots.rows in _ROUNDED else lowering.cast(a, dots.rows)
     layout = "gate_panels" if group.gate else "panels"
     b = matrix(lowering, str(root.operands[1]), format, layout, root.transpose_b)
     residual = None if group.residual is None else lowering.rows(group.residual)
@@ -152,15 +153,18 @@ def packed_step(
     lowering.step(kernel, "gemm_args", fields, reads, writes, work=work, inplace=inplace)
 
 
-def round_rows(lowering: Lowering, rows: View) -> View:
-    """Rows [m, k] as int8, made once for all that read them; behind the codes of each lie their sums and steps."""
+def round_rows(lowering: Lowering, rows: View, dtype: DType) -> View:
+    """Rows [m, k] as int8, or as integers of 24 bits where the dtype is i32, made once for all that read them; behind
+    the codes of each lie their sums and steps.
+    """
     if rows not in lowering.rounded:
         m, k = rows.shape
-        name = f"{lowering.lowered.tensors[rows.tensor].name}.int8"
-        out = lowering.temporary(name, i8, (m, rounded_bytes(k)))
+        name = f"{lowering.lowered.tensors[rows.tensor].name}.{_ROUNDED[dtype]}"
+        out = lowering.temporary(name, i8, (m, rounded_bytes(k, dtype)))
         fields: dict[str, Field] = {"x": pointer(rows), "out": pointer(out), "rows": m, "cols": k}
         fields |= {"x_stride": rows.strides[0], "out_stride": out.strides[0]}
-        lowering.step("round_rows_i8", "round_rows_args", fields, [rows], [out], work=rows.size * _ROUND)
+        kernel = f"round_rows_{_ROUNDED[dtype]}"
+        lowering.step(kernel, "round_rows_args", fields, [rows], [out], work=rows.size * _ROUND)
         lowering.rounded[rows] = out.slice((0, 0), (m, k), (1, 1))
     return lowering.rounded[rows]
 
@@ -265,25 +269,61 @@ def _experts(format: Format) -> None:
 
     @row("expert_matmul", kernel, both(of(f32), _static_experts, stored(2, format)))
     def lower(lowering: Lowering, node: Node) -> None:
-        _lower_experts(lowering, node, kernel, format)
+        x = lowering.adjacent(node.operands[0])
+        _lower_experts(lowering, node, kernel, format, x, str(node.operands[2]))
 
 
+def _coded_experts(format: Format, dots: Dots) -> None:
+    kernel = f"expert_matmul_{dots.family}_packed"
+
+    @row("expert_matmul", kernel, both(of(f32), _static_experts, takes_dots(format, dots), _stacked(format)))
+    def lower(lowering: Lowering, node: Node) -> None:
+        x = lowering.adjacent(node.operands[0])
+        rounded = round_rows(lowering, lowering.rows(node.operands[0]), dots.rows)
+        x = replace(rounded, shape=x.shape, strides=(x.shape[1] * rounded.strides[0], *rounded.strides))
+        _lower_experts(lowering, node, kernel, format, x, _below(lowering, node).name)
+
+
+def _below(lowering: Lowering, node: Node) -> Static:
+    """The experts of a product below each other, [count * n, k], or as they are."""
+    value = lowering.static_value(str(node.operands[2]))
+    is_stacked = value.op == "reshape" and value.source.type.rank == 2 and value.source.dims[1] == value.dims[2]
+    return value.source if is_stacked else value
+
+
+def _stacked(format: Format) -> Condition:
+    """Refuses experts that are not codes below each other, each in panels of its own."""
+
+    def refuse(lowering: Lowering, node: Node) -> str:
+        below = _below(lowering, node)
+        groups = below.groups(format) if below.type.rank == 2 else None
+        if groups is None or groups.axis != 0:
+            return f"the experts are not stored as {format}"
+        n = lowering.graph.type(str(node.operands[2])).dims[1]
+        return f"experts have {n} columns, expected a multiple of {format.panel}" if n % format.panel else ""
+
+    return refuse
+
+
+for _format in reversed(FORMATS):
+    for _dots in _format.dots if _format.scales else ():
+        _coded_experts(_format, _dots)
 for _format in reversed(FORMATS):
     if _format.products is not None and _format.scales is None:
         _experts(_format)
 
 
-def _lower_experts(lowering: Lowering, node: Node, kernel: str, format: Format) -> None:
-    x, chosen = lowering.adjacent(node.operands[0]), lowering.contiguous(node.operands[1])
-    experts = matrix(lowering, str(node.operands[2]), format, "panels", True)
+def _lower_experts(lowering: Lowering, node: Node, kernel: str, format: Format, x: View, experts: str) -> None:
+    """x: [rows, slots, k], perhaps rounded, and the experts as they are, or below each other where they are codes."""
+    chosen, matrices = lowering.contiguous(node.operands[1]), matrix(lowering, experts, format, "panels", True)
     out = lowering.result(node.output)
-    (rows, slots), (count, n, k) = chosen.shape, experts.shape
+    (rows, slots), (count, n, k) = chosen.shape, lowering.graph.type(str(node.operands[2])).dims
     spread = broadcast_view(x, (rows, slots, k))
     fields: dict[str, Field] = {
-        "x": pointer(x), "chosen": pointer(chosen), "experts": pointer(experts), "out": pointer(out),
+        "x": pointer(x), "chosen": pointer(chosen), "experts": pointer(matrices), "out": pointer(out),
         "fault": Pointer(FAULT), "rows": rows, "slots": slots, "n": n, "k": k, "count": count,
         "x_strides": spread.strides[:2],
     }  # fmt: skip
     work = max(rows * slots * n * k * _FMA, min(rows * slots, count) * n * k * format.element_bytes * _BYTE)
-    reads = [x, chosen, experts]
+    reads = [x, chosen, matrices]
     lowering.step(kernel, "expert_args", fields, reads, [out], work=work)

@@ -57,8 +57,8 @@ def _recurrent(op: str, family: str, format: Format, dots: Dots | None) -> None:
 for _op in ("lstm", "gru", "rnn"):
     for _format in reversed(FORMATS):
         if _format.products is not None and _format.scales is None:
-            if _format.dots is not None:
-                _recurrent(_op, _format.dots.family, _format, _format.dots)
+            for _dots in _format.dots:
+                _recurrent(_op, _dots.family, _format, _dots)
             _recurrent(_op, _format.products, _format, None)
 
 

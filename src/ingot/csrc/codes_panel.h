@@ -1,0 +1,78 @@
+/* codes_panel.h: products of some rounded rows with one panel of codes: a strip of the panel, as long as a group of the
+ * rows, is read by all rows at hand before the next is, while their sums wait. */
+#ifndef INGOT_CODES_PANEL_H
+#define INGOT_CODES_PANEL_H
+
+#include <string.h>
+
+#include "blocks.h"
+
+/* How panels are read: by the tile, or where rows make several and there is `open`, opened once for all of them. */
+typedef struct {
+  void (*tile)(int64_t rows, const codes_strip *s);
+  void (*open)(const codes_strip *s, blocks_opened *o);
+  void (*opened)(int64_t rows, const codes_strip *s);
+} codes_way;
+
+/* Asks for a share of what is read next, `nbytes` in all, when tile `tile` of `tiles` is summed. One tile alone reads
+ * on without end, which a processor sees by itself. */
+static inline void codes_expect(const uint8_t *next, int64_t nbytes, int64_t tile, int64_t tiles) {
+  const int64_t end = nbytes * (tile + 1) / tiles;
+  for (int64_t i = nbytes * tile / tiles; i < end; i += 64) __builtin_prefetch(next + i, 0, 2);
+}
+
+/* Some of the tiles that rows are cut into evenly; a row of floats is as many of bytes as it has digits. */
+typedef struct { int64_t rows, tiles, begin, end, digits; } codes_share;
+
+static inline int64_t codes_row_at(const codes_share *s, int64_t tile) {
+  return part_begin(s->rows, (int32_t)tile, (int32_t)s->tiles) * s->digits;
+}
+
+/* sums[rows, 32] of one panel, those of the share, whose first a points to, `stride` bytes apart; sums have a row for
+ * each digit. */
+static inline void codes_panel(int64_t k, int64_t stride, codes_way way, codes_sizes sizes, const int8_t *a,
+                               const codes_share *share, const uint8_t *b, float *sums) {
+  const int64_t a_stride = stride / share->digits;
+  const codes_row row = codes_row_of(k);
+  const int64_t offsets = sizes.span == 1 ? row.offsets : row.wide_offsets;
+  const int64_t first_row = codes_row_at(share, share->begin), tiles = share->end - share->begin;
+  const int opens = way.open && tiles > 1;
+  blocks_opened opened;
+  memset(sums, 0, (size_t)(codes_row_at(share, share->end) - first_row) * INGOT_PANEL * sizeof *sums);
+  for (int64_t first = 0; first < row.blocks; first += CODES_BLOCKS) {
+    const int64_t left = row.blocks - first, count = left < CODES_BLOCKS ? left : CODES_BLOCKS;
+    const int64_t nbytes = codes_sized(sizes, count);
+    for (int64_t i = 0, begin = 0; i < tiles; i++) {
+      const int64_t end = codes_row_at(share, share->begin + i + 1) - first_row;
+      const codes_strip strip = {
+        .a = a + begin * a_stride, .a_stride = a_stride, .offsets = offsets, .steps = row.steps,
+        .halves = row.halves, .wholes = row.wholes, .first = first, .count = count, .b = b,
+        .opened = opens ? &opened : NULL, .sums = sums + begin * INGOT_PANEL};
+      if (opens && i == 0) way.open(&strip, &opened);
+      if (tiles > 1) codes_expect(b + nbytes, nbytes, i, tiles);
+      (opens ? way.opened : way.tile)(end - begin, &strip);
+      begin = end;
+    }
+    b += nbytes;
+  }
+}
+
+/* sums[rows, 32] of the three digits of each row, in their place. */
+static inline void codes_join(int64_t rows, float *sums) {
+  for (int64_t i = 0; i < rows; i++) {
+    const float *digits = sums + i * CODES_DIGITS * INGOT_PANEL;
+    for (int64_t j = 0; j < INGOT_PANEL; j += 16) {
+      const vf low = v_add(v_load(digits + INGOT_PANEL + j), v_load(digits + 2 * INGOT_PANEL + j));
+      v_store(sums + i * INGOT_PANEL + j, v_add(v_load(digits + j), low));
+    }
+  }
+}
+
+/* The tile of this CPU: on AVX-512 only some have dot products of int8. */
+#if defined(ISA_avx512)
+#define CODES_TILE_OF(name) (__builtin_cpu_supports("avx512vnni") ? K(name) : K(name##_widened))
+#else
+#define CODES_TILE_OF(name) K(name)
+#endif
+
+#endif
