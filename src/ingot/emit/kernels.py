@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from ingot import abi
 
-ISAS = ("scalar", "avx2", "avx512")
+ISAS = ("scalar", "avx2", "avx512")  # that emitted C has bodies for
 # Kernels over instructions that not every CPU of a set has. A target that rounds no rows has no use for them.
 NATIVE_ONLY = frozenset(
     f"{kernel}_bf16{form}"
@@ -113,9 +113,9 @@ def _cut(file: str, isa: str, seen: set[str], macros: dict[str, str]) -> Iterato
     for comment, code in definitions(text):
         if included := re.match(r'#include "([\w./]+)"', code):
             yield from _cut(included[1], "", seen, macros)
-        elif branches := _CONDITIONAL_INCLUDE.findall(code):
-            for branch, name in sorted(branches, key=lambda b: ISAS.index(b[0])):
-                yield from _cut(name, branch, seen, macros)
+        elif branches := dict(_CONDITIONAL_INCLUDE.findall(code)):
+            for branch in (isa for isa in ISAS if isa in branches):
+                yield from _cut(branches[branch], branch, seen, macros)
         elif code.startswith("enum {"):  # each constant on its own, so that a model has those that it uses
             for name in re.findall(r"^  (\w+)", code, re.MULTILINE):
                 define = f"#define {name} {abi.constant(name)}"
