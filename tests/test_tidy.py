@@ -29,7 +29,7 @@ ROOMS = (
     ("compile",),
     ("run",),
     ("emit",),
-    ("bindings", "reports", "saved", "cache", "candidates", "feeds"),
+    ("bindings", "reports", "saved", "cache", "candidates", "feeds", "io_binding"),
     ("session",),
     ("ort",),
     ("llm", "dynamo", "onnx_backend"),

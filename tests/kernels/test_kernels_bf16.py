@@ -221,10 +221,10 @@ def test_emitted(tmp_path) -> None:
     emit(graph, WeightStore(), tmp_path)
     files = ["model.c", "main.c", "-lm", "-o", "model"]
     subprocess.run(["cc", "-O1", "-Wall", "-Wextra", "-Werror", *files], cwd=tmp_path, check=True)
-    ids.tofile(tmp_path / "ids")
-    subprocess.run(["./model", "weights.bin", "ids", "k", "y"], cwd=tmp_path, check=True)
+    ids.tofile(tmp_path / "ids.raw")
+    subprocess.run(["./model", *(f"{name}={name}.raw" for name in ("ids", "k", "y"))], cwd=tmp_path, check=True)
     for name, expected in zip("ky", program.run([ids]), strict=True):
-        assert (tmp_path / name).read_bytes() == expected.tobytes()
+        assert (tmp_path / f"{name}.raw").read_bytes() == expected.tobytes()
 
 
 def test_a_table_that_is_fed_is_no_stored_one() -> None:

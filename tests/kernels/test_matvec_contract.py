@@ -11,7 +11,7 @@ import yaml
 import ingot
 from ingot.dtype import f32
 from ingot.ir import Graph, TensorType
-from ingot.run.library import ISAS
+from kernel_calls import ISAS
 from places import ROOT
 
 CONTRACT = yaml.safe_load((ROOT / "docs/contracts/matvec.yaml").read_text())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -293,17 +292,14 @@ def check_emitted(graph: Graph, feeds: Arrays, expected: Arrays, level: str) -> 
         path = Path(folder)
         command = ["cc", level, "-Wall", "-Werror", "model.c", "main.c", "-lm", "-o", "model"]
         _run_command(command, folder)
-        rows = {row["id"]: row for row in json.loads((path / "layout.json").read_text())["tensors"]}
-        signature = (path / "model.h").read_text().partition("model_run(")[2]
-        ports = [rows[id] for id in re.findall(r"\*(t\d+)", signature)]
-        for row in ports:
-            if row["kind"] == "input":
-                (path / f"{row['id']}.bin").write_bytes(feeds[row["name"]].tobytes())
-        _run_command(["./model", "weights.bin", *(f"{row['id']}.bin" for row in ports)], folder)
-        for row in ports:
-            if row["kind"] == "output":
-                data = np.frombuffer((path / f"{row['id']}.bin").read_bytes(), DTYPES[row["dtype"]].numpy)
-                expect_same("emitted C", {row["name"]: data.reshape(row["shape"])}, expected)
+        layout = json.loads((path / "layout.json").read_text())
+        rows = {row["name"]: row for row in layout["tensors"]}
+        for identifier, name in layout["inputs"].items():
+            (path / f"{identifier}.raw").write_bytes(feeds[name].tobytes())
+        _run_command(["./model", *(f"{each}={each}.raw" for each in (*layout["inputs"], *layout["outputs"]))], folder)
+        for identifier, name in layout["outputs"].items():
+            data = np.frombuffer((path / f"{identifier}.raw").read_bytes(), DTYPES[rows[name]["dtype"]].numpy)
+            expect_same("emitted C", {name: data.reshape(rows[name]["shape"])}, expected)
 
 
 def _run_command(command: list[str], folder: str) -> None:

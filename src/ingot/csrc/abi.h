@@ -512,7 +512,8 @@ typedef struct {
   int32_t top_tokens[20]; float top_logprobs[20];
 } ingot_sampler;
 
-/* One kernel and its body for each instruction set, NULL for those of other processors; args_bytes is the size of its argument struct. */
+/* One kernel and its body for each instruction set, NULL for those of other processors; args_bytes is the size of its
+ * argument struct. */
 typedef struct {
   const char *name; const char *args_type; int64_t args_bytes;
   ingot_kernel scalar; ingot_kernel avx2; ingot_kernel avx512; ingot_kernel neon;

@@ -1,25 +1,27 @@
 /* table.c: the kernel table that Python reads, and the hash that says which declarations were compiled. */
 #include "kernel.h"
 
-/* The sets that are built for this kind of processor. */
-#define DECLARE(name, isa) void name##_##isa(const void *, int32_t, int32_t);
+/* Declarations and rows name the sets that are built for this kind of processor. */
 #if defined(__x86_64__)
-#define DECLARE_SETS(name) DECLARE(name, avx2) DECLARE(name, avx512)
-#define SETS(name) .avx2 = name##_avx2, .avx512 = name##_avx512,
+#define KERNEL(name, args) \
+  void name##_scalar(const void *, int32_t, int32_t); \
+  void name##_avx2(const void *, int32_t, int32_t); \
+  void name##_avx512(const void *, int32_t, int32_t);
+#define OTHER_SETS(name) .avx2 = name##_avx2, .avx512 = name##_avx512,
 #elif defined(__aarch64__)
-#define DECLARE_SETS(name) DECLARE(name, neon)
-#define SETS(name) .neon = name##_neon,
+#define KERNEL(name, args) \
+  void name##_scalar(const void *, int32_t, int32_t); \
+  void name##_neon(const void *, int32_t, int32_t);
+#define OTHER_SETS(name) .neon = name##_neon,
 #else
-#define DECLARE_SETS(name)
-#define SETS(name)
+#define KERNEL(name, args) void name##_scalar(const void *, int32_t, int32_t);
+#define OTHER_SETS(name)
 #endif
-
-#define KERNEL(name, args) DECLARE(name, scalar) DECLARE_SETS(name)
 #include "kernels.def"
 #undef KERNEL
 
 static const ingot_kernel_row rows[] = {
-  #define KERNEL(name, args) {#name, #args, sizeof(args), .scalar = name##_scalar, SETS(name)},
+  #define KERNEL(name, args) {#name, #args, sizeof(args), .scalar = name##_scalar, OTHER_SETS(name)},
   #include "kernels.def"
   #undef KERNEL
   {0},

@@ -19,11 +19,12 @@ ISAS = ("scalar", "avx2", "avx512")  # that emitted C has bodies for
 # Kernels over instructions that not every CPU of a set has. A target that rounds no rows has no use for them.
 NATIVE_ONLY = frozenset(
     f"{kernel}_bf16{form}"
-    for kernel, forms in (("gemm", ("_packed", "_gated")), ("gemv", ("_packed",)), ("conv2d", ("_packed",)),
-                          ("attention", ("", "_online")), *((op, ("_packed",)) for op in ("lstm", "gru", "rnn")))
+    for kernel, forms in (("gemm", ("_packed", "_gated")), ("gemv", ("_packed",)), ("attention", ("", "_online")),
+                          ("conv2d", ("_packed", "_planes", "_winograd")),
+                          *((op, ("_packed",)) for op in ("lstm", "gru", "rnn")))
     for form in forms
 ) | frozenset(
-    kernel for kernel in abi.kernels() if kernel.startswith("gemm_") and "_f32_" not in kernel
+    kernel for kernel in abi.kernels() if kernel.startswith(("gemm_", "expert_matmul_")) and "_f32_" not in kernel
 ) | {"round_rows_i8", "round_rows_i24", "round_image_u8"}  # fmt: skip
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"
