@@ -193,7 +193,7 @@ def test_without_a_network_the_way_to_fetch_is_said(home: Path) -> None:
     code, out, err = asked(unreachable, home, "chat", "acme/tiny@v1")
     assert (code, out) == (74, "")
     assert err.endswith(
-        "Without a network, where there is one: hf download acme/tiny --revision v1 --include '*.json'"
+        "Where there is a network: hf download acme/tiny --revision v1 --include '*.json'"
         " --include '*.jinja' --include '*.safetensors'\n"
     )
 

@@ -254,6 +254,6 @@ def _asking(model: HubModel) -> Iterator[None]:
             raise ResourceError(f"{model}: cannot be kept, {error.strerror}") from error
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise FetchError(
-            f"{model}: not in the hub's cache, and fetching failed ({reason}); what came whole is kept. Without a"
-            f" network, where there is one: {model.command}"
+            f"{model}: not in the hub's cache, and fetching failed ({reason}); what came whole is kept. Where"
+            f" there is a network: {model.command}"
         ) from error
