@@ -374,7 +374,8 @@ def test_object_needs_only_libc_and_libm(emitted, compiler: str, model: str, fla
     undefined = command(["nm", "-u", model_o.name], model_o.parent).splitlines()
     assert {line.split()[-1].partition("@")[0] for line in undefined} <= ALLOWED_SYMBOLS
     defined = command(["nm", "-g", "--defined-only", model_o.name], model_o.parent).split()
-    assert [word for word in defined if word.startswith("model")] == ["model_run"] and len(defined) == 3
+    entries = ["model_init", "model_run", "model_state_bytes", "model_weights_bytes"]
+    assert [word for word in defined if word.startswith("model")] == entries and len(defined) == 12
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -212,7 +212,7 @@ TWO = """\
 #include "doubled.h"
 #include "Tripled.h"
 
-alignas(64) static char weights[2][4096], arena[2][4096];
+alignas(64) static char weights[2][4096], memory[2][4096];
 
 static void load(const char *path, char *to, size_t bytes) {
   std::FILE *file = std::fopen(path, "rb");
@@ -221,12 +221,19 @@ static void load(const char *path, char *to, size_t bytes) {
 }
 
 int main() {
-  static_assert(DOUBLED_WEIGHTS_BYTES <= 4096 && TRIPLED_WEIGHTS_BYTES <= 4096, "fits");
+  static_assert(DOUBLED_STATE_BYTES <= 4096 && TRIPLED_STATE_BYTES <= 4096, "fits");
+  if (doubled_state_bytes() != DOUBLED_STATE_BYTES || Tripled_weights_bytes() != TRIPLED_WEIGHTS_BYTES) return 2;
   load("2/weights.bin", weights[0], DOUBLED_WEIGHTS_BYTES);
   load("3/weights.bin", weights[1], TRIPLED_WEIGHTS_BYTES);
   const float x[4] = {1, 2, 3, 4};
   float y[4], z[4];
-  if (doubled_run(weights[0], arena[0], x, y) || Tripled_run(weights[1], arena[1], y, z)) return 1;
+  doubled_state *first = doubled_init(memory[0], weights[0], 1);
+  Tripled_state *second = Tripled_init(memory[1], weights[1], 1);
+  const doubled_inputs in = {x};
+  const doubled_outputs out = {y};
+  const Tripled_inputs next = {y};
+  const Tripled_outputs last = {z};
+  if (doubled_run(first, &in, &out) || Tripled_run(second, &next, &last)) return 1;
   std::printf("%g %g %g %g\\n", z[0], z[1], z[2], z[3]);
 }
 """
@@ -264,11 +271,14 @@ def test_ctypes_runs_it(tmp_path: Path) -> None:
     library = ctypes.CDLL(str(tmp_path / "five.so"))
     room = np.zeros(4096, np.uint8)
     first = -room.ctypes.data % 64
-    weights, arena = room[first : first + 1024], room[first + 1024 :]
+    weights, memory = room[first : first + 1024], room[first + 1024 :]
     stored = np.fromfile(tmp_path / "weights.bin", np.uint8)
     weights[: len(stored)] = stored
     x, y = np.arange(4, dtype=np.float32), np.empty(4, np.float32)
-    assert library.five_run(*(ctypes.c_void_p(a.ctypes.data) for a in (weights, arena, x, y))) == 0
+    library.five_init.restype = ctypes.c_void_p
+    state = library.five_init(ctypes.c_void_p(memory.ctypes.data), ctypes.c_void_p(weights.ctypes.data), 1)
+    inputs, outputs = ((ctypes.c_void_p * 1)(a.ctypes.data) for a in (x, y))
+    assert library.five_run(ctypes.c_void_p(state), inputs, outputs) == 0
     assert np.array_equal(y, 5 * x)
 
 
@@ -287,13 +297,14 @@ def test_command_line(call, tmp_path: Path) -> None:
     code, out, err = shell(tmp_path, "make", "-C", folder, "check", "CFLAGS=-O1")
     assert (code, err) == (0, "") and "probabilities f32[2, 10]: the bits of test/probabilities.npy" in out
     header = (folder / "digits.h").read_text()
-    assert "const float *image, /* f32[2, 1, 8, 8] */" in header and "float *probabilities /* f32[2, 10] */" in header
+    assert "  const float *image; /* f32[2, 1, 8, 8] */\n" in header
+    assert "  float *probabilities; /* f32[2, 10] */\n" in header
     layout = json.loads((folder / "layout.json").read_text())
     assert (layout["inputs"], layout["outputs"]) == ({"image": "image"}, {"probabilities": "probabilities"})
 
 
 @pytest.mark.parametrize(
-    "words", [["--executor", "interpret"], ["--strict"], ["--threads", 2], ["--precision", "bf16"]]
+    "words", [["--executor", "interpret"], ["--strict"], ["--threads", 0], ["--precision", "bf16"]]
 )
 def test_an_option_without_an_effect_is_refused(call, tmp_path: Path, words: list[object]) -> None:
     code, _, err = call("emit-c", DIGITS, "--dim", "batch=1", "-o", tmp_path / "out", *words)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ingot.emit.c import Vector
     from ingot.session import InferenceSession
 
+MAX_THREADS = 256  # of an emitted model
+THREADS = 8  # the same on every machine: what is written depends on the model alone
+
 
 @click.command("emit-c")
 @with_path("model")
@@ -29,8 +32,17 @@ if TYPE_CHECKING:
 @click.option(
     "--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="An input of the test vector, else random."
 )
+@click.option(
+    "--threads",
+    type=click.IntRange(1, MAX_THREADS),
+    default=THREADS,
+    show_default=True,
+    help="The most that a run can use; with 1, nothing of threads is written.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The folder to write.")
-def emit_c(model: str, dims: dict[str, int | Limit], prefix: str, inputs: tuple[str, ...], output: Path) -> None:
+def emit_c(
+    model: str, dims: dict[str, int | Limit], prefix: str, inputs: tuple[str, ...], threads: int, output: Path
+) -> None:
     """Write MODEL as plain C and a Makefile: `make -C OUTPUT check` builds and tests a program that takes named files.
 
     The test is what the model gives for some inputs, those of --input or random ones.
@@ -41,8 +53,9 @@ def emit_c(model: str, dims: dict[str, int | Limit], prefix: str, inputs: tuple[
     vector = _vector(session, dims, inputs)
     with progress("writing C"):
         paths = c.emit(
-            session.graph, session.weights, output, prefix=prefix, precision=session.precision, vector=vector
-        )
+            session.graph, session.weights, output,
+            prefix=prefix, precision=session.precision, threads=threads, vector=vector,
+        )  # fmt: skip
     for path in paths:
         print_text(path)
 

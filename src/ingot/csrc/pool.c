@@ -1,4 +1,4 @@
-/* pool.c: the pool of threads.
+/* pool.c: the pool of threads, over futexes on Linux and over a lock elsewhere.
  *
  * Threads tell each other things by words that only grow. A waiter spins on the word for a moment, then sleeps in the
  * kernel until the writer wakes it. It never yields: that gives a whole time slice to whoever else wants the CPU, while
@@ -8,16 +8,19 @@
 #include "pool.h"
 
 #include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#endif
 
 #define POOL_THREADS 256
 #define POOL_SPINS 4000 /* longer than a sleeping thread takes to wake, or one late thread makes all of them late */
@@ -66,17 +69,57 @@ static inline void pause_briefly(void) {
   #endif
 }
 
-/* A futex is 32 bits: the low half of the word, which comes first. */
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low half of a pool_word must come first");
-
+#if defined(__linux__)
+/* A futex is 32 bits: the low half of the word. */
 static inline void futex(pool_word *word, int operation, uint32_t number) {
-  syscall(SYS_futex, &word->value, operation, number, NULL, NULL, 0);
+  const int low = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? 4 : 0;
+  syscall(SYS_futex, (char *)&word->value + low, operation, number, NULL, NULL, 0);
 }
+
+static inline void wake_sleepers(pool_word *word) { futex(word, FUTEX_WAKE_PRIVATE, INT_MAX); }
+
+/* May return early. */
+static inline void sleep_at(pool_word *word, uint64_t value) { futex(word, FUTEX_WAIT_PRIVATE, (uint32_t)value); }
+
+/* How often this thread lost its CPU to another; -1 where the system does not say. */
+static long lost_cpus(void) {
+  struct rusage usage;
+  return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : -1;
+}
+
+static int32_t usable_cpus(void) {
+  cpu_set_t allowed;
+  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : POOL_THREADS;
+}
+#else
+static pthread_mutex_t sleeping = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t woken = PTHREAD_COND_INITIALIZER;
+
+static inline void wake_sleepers(pool_word *word) {
+  (void)word;
+  pthread_mutex_lock(&sleeping);
+  pthread_cond_broadcast(&woken);
+  pthread_mutex_unlock(&sleeping);
+}
+
+static inline void sleep_at(pool_word *word, uint64_t value) {
+  pthread_mutex_lock(&sleeping);
+  while (atomic_load(&word->value) == value) pthread_cond_wait(&woken, &sleeping);
+  pthread_mutex_unlock(&sleeping);
+}
+
+static long lost_cpus(void) { return -1; }
+
+static int32_t usable_cpus(void) {
+  const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+  return cpus > 0 && cpus < POOL_THREADS ? (int32_t)cpus : POOL_THREADS;
+}
+#endif
 
 /* Storing before looking for sleepers, while a sleeper counts itself before looking at the value, loses no wake-up. */
 static void word_set(pool_word *word, uint64_t value) {
   atomic_store(&word->value, value);
-  if (atomic_load(&word->sleepers)) futex(word, FUTEX_WAKE_PRIVATE, INT_MAX);
+  if (atomic_load(&word->sleepers)) wake_sleepers(word);
 }
 
 /* How long this thread spins, and how often it had lost its CPU to another when it last gave up spinning. */
@@ -92,13 +135,13 @@ static void gain_patience(void) { patience.spins = patience.spins < POOL_SPINS /
 /* Gives up spinning. Where CPUs are shared, spinning keeps the awaited thread from running: spin less from now on,
  * until waits pass without this thread losing its CPU. */
 static void lose_patience(void) {
-  struct rusage usage;
-  if (getrusage(RUSAGE_THREAD, &usage) != 0) return;
-  if (usage.ru_nivcsw == patience.losses) {
+  const long losses = lost_cpus();
+  if (losses < 0) return;
+  if (losses == patience.losses) {
     gain_patience();
   } else {
     patience.spins = POOL_CROWDED_SPINS;
-    patience.losses = usage.ru_nivcsw;
+    patience.losses = losses;
   }
 }
 
@@ -122,7 +165,7 @@ static uint64_t word_spin(pool_word *word, uint64_t least) {
 static uint64_t word_sleep(pool_word *word, uint64_t least) {
   uint64_t value;
   atomic_fetch_add(&word->sleepers, 1);
-  while ((value = atomic_load(&word->value)) < least) futex(word, FUTEX_WAIT_PRIVATE, (uint32_t)value);
+  while ((value = atomic_load(&word->value)) < least) sleep_at(word, value);
   atomic_fetch_sub(&word->sleepers, 1);
   return value;
 }
@@ -153,10 +196,10 @@ void pool_barrier(pool_member *member) {
 /* At the end of a region, where somebody slept: says how long this thread did, and how often it lost its CPU. */
 static void account(void) {
   if (!atomic_load_explicit(&pool.awaited, memory_order_relaxed)) return;
-  struct rusage usage;
-  if (getrusage(RUSAGE_THREAD, &usage) == 0) {
-    atomic_fetch_add_explicit(&pool.losses, usage.ru_nivcsw - patience.seen, memory_order_relaxed);
-    patience.seen = usage.ru_nivcsw;
+  const long losses = lost_cpus();
+  if (losses >= 0) {
+    atomic_fetch_add_explicit(&pool.losses, losses - patience.seen, memory_order_relaxed);
+    patience.seen = losses;
   }
   atomic_fetch_add_explicit(&pool.slept, patience.slept, memory_order_relaxed);
   patience.slept = 0;
@@ -196,11 +239,6 @@ static void *work(void *argument) {
   return NULL;
 }
 
-static int32_t usable_cpus(void) {
-  cpu_set_t allowed;
-  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : POOL_THREADS;
-}
-
 /* Starts workers until a region of `threads` can be had. A refusal by the system is not an error: the region is
  * smaller, its results are the same. */
 static void grow(int32_t threads) {
@@ -234,6 +272,10 @@ static void forget_workers(void) {
     atomic_store(&pool.arrived[t].value, 0);
     atomic_store(&pool.arrived[t].sleepers, 0);
   }
+  #if !defined(__linux__)
+  pthread_mutex_init(&sleeping, NULL);
+  pthread_cond_init(&woken, NULL);
+  #endif
   atomic_store(&pool.busy, 0);
 }
 

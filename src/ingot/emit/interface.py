@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ingot.dtype import NARROW
 from ingot.errors import InputError
 from ingot.lower.lowered import FAULT, Lowered, Tensor
+from ingot.plan import Plan
 
 C_TYPES = {
     "f32": "float", "f64": "double", "i64": "int64_t", "i32": "int32_t", "i16": "int16_t", "i8": "int8_t",
@@ -16,6 +17,8 @@ C_TYPES = {
     "f16": "uint16_t", "bf16": "uint16_t", **dict.fromkeys((dtype.name for dtype in NARROW), "uint8_t"),
 }  # fmt: skip
 LINE = 110
+LINE_BYTES = 64  # of a cache: where weights and the state begin, and each region of the state
+RUN = "run"  # the entry of a model that has one
 _PREFIX_LETTERS = 31
 _NAME_LETTERS = 48
 
@@ -46,10 +49,12 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
-class Interface:
-    """A model from outside. prefix: what everything external begins with. can_fail: an index may lie outside."""
+class Entry:
+    """One way to run the model. name: of its function, behind the prefix. can_fail: an index may lie outside."""
 
-    prefix: str
+    name: str
+    lowered: Lowered
+    planned: Plan
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     can_fail: bool
@@ -60,34 +65,104 @@ class Interface:
         return *self.inputs, *self.outputs
 
     @property
+    def threads(self) -> int:
+        """How many threads it can use at most."""
+        return max((step.parts for step in self.planned.steps), default=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """A model from outside. prefix: what everything external begins with. Its entries share weights and state."""
+
+    prefix: str
+    entries: tuple[Entry, ...]
+
+    @property
     def macro(self) -> str:
         """What its macros begin with."""
         return self.prefix.upper()
 
-    def signature(self, called: Callable[[Port], tuple[str, str]]) -> str:
-        """The entry point's. called: what a port is called there, and what the comment on it says beside its shape."""
-        rows = []
-        for port in self.ports:
-            name, said = called(port)
-            comma = "," if port is not self.ports[-1] else ""
-            rows.append(f"{declared(port.tensor, name)}{comma} /* {f'{said}, '.lstrip(', ')}{dims(port.tensor)} */")
-        opening = f"int {self.prefix}_run("
-        first = "const void *weights, void *arena" + ("," if rows else "")
-        return opening + ("\n" + " " * len(opening)).join([first, *rows]) + ")"
+    @property
+    def threads(self) -> int:
+        """How many threads a run can use at most."""
+        return max(entry.threads for entry in self.entries)
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether an entry may find an index that lies outside of its table."""
+        return any(entry.can_fail for entry in self.entries)
+
+    @property
+    def external(self) -> list[str]:
+        """Every name that others see, but for macros."""
+        own = [name for e in self.entries for name in (self.function(e), self.inputs(e), self.outputs(e))]
+        return own + [f"{self.prefix}_{name}" for name in ("state", "init", "state_bytes", "weights_bytes")]
+
+    @property
+    def weights_bytes(self) -> int:
+        """The size of weights.bin."""
+        return max(entry.planned.regions.get("weights", 0) for entry in self.entries)
+
+    @property
+    def arena_bytes(self) -> int:
+        """What a run works in."""
+        return max(entry.planned.arena_bytes for entry in self.entries)
+
+    @property
+    def kept_bytes(self) -> int:
+        """What lives from run to run."""
+        return max(entry.planned.regions.get("state", 0) for entry in self.entries)
+
+    @property
+    def state_bytes(self) -> int:
+        """All that a caller gives memory for, in lines of a cache as C lays it out."""
+        return sum(-(-nbytes // LINE_BYTES) * LINE_BYTES for nbytes in (1, self.arena_bytes, self.kept_bytes))
+
+    def function(self, entry: Entry) -> str:
+        """The name of an entry's function."""
+        return f"{self.prefix}_{entry.name}"
+
+    def inputs(self, entry: Entry) -> str:
+        """The name of the struct of its inputs."""
+        return self._own(entry, "inputs")
+
+    def outputs(self, entry: Entry) -> str:
+        """The name of the struct of its outputs."""
+        return self._own(entry, "outputs")
+
+    def _own(self, entry: Entry, name: str) -> str:
+        """An entry that is called `run` needs no name for what is its own."""
+        return "_".join((self.prefix, name) if entry.name == RUN else (self.prefix, entry.name, name))
+
+    def signature(self, entry: Entry) -> str:
+        """An entry's function as it is declared."""
+        opening = f"int {self.function(entry)}("
+        arguments = (
+            f"{self.prefix}_state *state",
+            f"const {self.inputs(entry)} *inputs",
+            f"const {self.outputs(entry)} *outputs",
+        )
+        return opening + wrapped(arguments, ", ", " " * len(opening)).lstrip() + ")"
 
 
-def interface(lowered: Lowered, prefix: str) -> Interface:
-    """The interface of a program. Raises InputError for a prefix that C cannot have."""
+def interface(programs: Mapping[str, tuple[Lowered, Plan]], prefix: str) -> Interface:
+    """The interface of programs by the names of their entries. Raises InputError for a prefix that C cannot have."""
     if not re.fullmatch(rf"[A-Za-z]\w{{0,{_PREFIX_LETTERS - 1}}}", prefix, re.ASCII) or prefix in _TAKEN:
         expected = f"a letter, up to {_PREFIX_LETTERS - 1} more, digits and _, not {', '.join(sorted(_TAKEN))}"
         raise InputError(f"option prefix: not a name for C, got {prefix!r}, expected {expected}")
+    return Interface(prefix, tuple(_entry(name, lowered, planned) for name, (lowered, planned) in programs.items()))
+
+
+def _entry(name: str, lowered: Lowered, planned: Plan) -> Entry:
     names = identifiers(
         [*(("input", name) for name in lowered.inputs), *(("output", name) for name in lowered.outputs)]
     )
     views = [*lowered.inputs.values(), *lowered.outputs.values()]
     ports = [Port(next(names), lowered.tensors[view.tensor]) for view in views]
     can_fail = any(pointer.tensor == FAULT for step in lowered.steps for pointer in step.pointers)
-    return Interface(prefix, tuple(ports[: len(lowered.inputs)]), tuple(ports[len(lowered.inputs) :]), can_fail)
+    return Entry(
+        name, lowered, planned, tuple(ports[: len(lowered.inputs)]), tuple(ports[len(lowered.inputs) :]), can_fail
+    )
 
 
 def identifiers(names: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ingot.dtype import DTYPES
@@ -18,40 +20,50 @@ def makefile(face: Interface, has_vector: bool) -> str:
     """Builds the program; checks it where there is a test vector."""
     name = face.prefix
     check = f"\n\ncheck: {name}\n\t./{name} --check {VECTOR}" if has_vector else ""
+    objects, pool, threads = f"{name}.o main.o", "", ""
+    header = f"{name}.h"
+    if face.threads > 1:
+        objects, threads, header = f"{name}.o {name}_pool.o main.o", " -pthread", f"{name}.h {name}_pool.h"
+        pool = f"\n\n{name}_pool.o: {name}_pool.c {name}_pool.h\n\t$(CC) $(CFLAGS) -c {name}_pool.c"
     return f"""\
 # `make` builds ./{name}{", `make check` runs it on the inputs in test/ and compares what comes out" if check else ""}.
 CFLAGS = -O2
 
-{name}: {name}.o main.o
-	$(CC) $(LDFLAGS) -o $@ {name}.o main.o -lm
+{name}: {objects}
+	$(CC) $(LDFLAGS) -o $@ {objects} -lm{threads}
 
-{name}.o: {name}.c {name}.h
-	$(CC) $(CFLAGS) -c {name}.c
+{name}.o: {name}.c {header}
+	$(CC) $(CFLAGS) -c {name}.c{pool}
 
 main.o: main.c {name}.h
 	$(CC) $(CFLAGS) -c main.c{check}
 
 clean:
-	rm -f {name} {name}.o main.o
+	rm -f {name} {objects}
 
 .PHONY: {"check " if check else ""}clean
 """
 
 
 def main(face: Interface) -> str:
-    """main.c."""
-    opening = f"{face.prefix}_run("
-    arguments = ["weights", "arena", *(f"ports[{i}].data" for i in range(len(face.ports)))]
-    call = opening + wrapped(arguments, ", ", " " * len(f"  if ({opening}")).lstrip() + ")"
-    text = _PROGRAM.replace("PREFIX_", f"{face.macro}_").replace("PREFIX", face.prefix)
+    """main.c, around the only entry."""
+    (entry,) = face.entries
+    text = _PROGRAM.replace("MACRO", face.macro).replace("PREFIX", face.prefix)
     for name, value in {
-        "@INPUTS@": str(len(face.inputs)),
-        "@PORTS@": str(len(face.ports)),
-        "@ROWS@": "\n".join(map(_row, face.ports)),
-        "@CALL@": call,
+        "@INPUTS@": str(len(entry.inputs)),
+        "@PORTS@": str(len(entry.ports)),
+        "@ROWS@": "\n".join(map(_row, entry.ports)),
+        "@IN@": _filled(entry.inputs, 0),
+        "@OUT@": _filled(entry.outputs, len(entry.inputs)),
     }.items():
         text = text.replace(name, value)
     return text
+
+
+def _filled(ports: Sequence[Port], first: int) -> str:
+    """The members of the struct of inputs or outputs."""
+    rows = [f".{port.identifier} = ports[{first + i}].data" for i, port in enumerate(ports)] or [".none = NULL"]
+    return "{" + wrapped(rows, ", ", " " * 6).lstrip() + "}"
 
 
 def _row(port: Port) -> str:
@@ -93,13 +105,13 @@ static port ports[PORTS] = {
 };
 
 static void help(const char *program) {
-  printf("usage: %s [--weights FILE] NAME=FILE ...\n"
-         "       %s [--weights FILE] --check FOLDER\n"
+  printf("usage: %s [--weights FILE] [--threads N] NAME=FILE ...\n"
+         "       %s [--weights FILE] [--threads N] --check FOLDER\n"
          "\n"
          "Runs the model once. A FILE whose name ends in .npy is numpy's; any other holds the elements alone, row by\n"
-         "row. --weights: weights.bin, if it does not lie beside the program. --check: FOLDER/NAME.npy holds each\n"
-         "input, and what each output must be.\n",
-         program, program);
+         "row. --weights: weights.bin, if it does not lie beside the program. --threads: the most that a run uses, of\n"
+         "the %d that it can. --check: FOLDER/NAME.npy holds each input, and what each output must be.\n",
+         program, program, MACRO_THREADS);
   for (const port *p = ports; p < ports + PORTS; p++) {
     if (p == ports && INPUTS > 0) printf("\ninputs, all of them needed:\n");
     if (p == ports + INPUTS) printf("\noutputs; one without a file is printed, its first elements alone:\n");
@@ -247,8 +259,19 @@ static port *port_named(const char *name, size_t length) {
   return NULL;
 }
 
-/* What the command line says: the files of ports, and of the weights. Returns the folder to check by, or NULL. */
-static const char *understood(int argc, char **argv, const char **weights) {
+static int number(const char *word) {
+  char *end;
+  const long value = strtol(word, &end, 10);
+  if (end == word || *end || value < 1 || value > MACRO_THREADS) {
+    fprintf(stderr, "--threads: out of range, got %s, expected 1 to %d\n", word, MACRO_THREADS);
+    exit(2);
+  }
+  return (int)value;
+}
+
+/* What the command line says: the files of ports, that of the weights, threads. Returns the folder to check by, or
+ * NULL. */
+static const char *understood(int argc, char **argv, const char **weights, int *threads) {
   const char *folder = NULL;
   int named = 0;
   for (int i = 1; i < argc; i++) {
@@ -260,6 +283,7 @@ static const char *understood(int argc, char **argv, const char **weights) {
     }
     if (strcmp(argv[i], "--weights") == 0 && i + 1 < argc) *weights = argv[++i];
     else if (strcmp(argv[i], "--check") == 0 && i + 1 < argc) folder = argv[++i];
+    else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) *threads = number(argv[++i]);
     else if (!p) fail(argv[i], "neither an option nor the NAME=FILE of an input or output; --help says more", "", 2);
     else if (p->path) fail(argv[i], "given twice", "", 2);
     else p->path = sign + 1, named++;
@@ -280,11 +304,12 @@ static int given_out(const port *p, const char *expected) {
 
 int main(int argc, char **argv) {
   const char *named = NULL;
-  const char *folder = understood(argc, argv, &named);
+  int threads = MACRO_THREADS;
+  const char *folder = understood(argc, argv, &named, &threads);
   const char *slash = strrchr(argv[0], '/');
   char *beside = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "weights.bin", "");
-  void *weights = allocate(PREFIX_WEIGHTS_BYTES), *arena = allocate(PREFIX_ARENA_BYTES);
-  read_file(named ? named : beside, weights, PREFIX_WEIGHTS_BYTES, NULL);
+  void *weights = allocate(MACRO_WEIGHTS_BYTES), *memory = allocate(MACRO_STATE_BYTES);
+  read_file(named ? named : beside, weights, MACRO_WEIGHTS_BYTES, NULL);
   char *arrays[PORTS]; /* the files of --check, "" without it */
   for (int i = 0; i < PORTS; i++) {
     port *p = &ports[i];
@@ -294,14 +319,16 @@ int main(int argc, char **argv) {
     p->data = allocate(p->count * p->size);
     if (i < INPUTS) read_file(folder ? arrays[i] : p->path, p->data, p->count * p->size, p);
   }
-  if (@CALL@)
+  const PREFIX_inputs inputs = @IN@;
+  const PREFIX_outputs outputs = @OUT@;
+  if (PREFIX_run(PREFIX_init(memory, weights, threads), &inputs, &outputs))
     fail("PREFIX", "an index in the inputs lies outside its table", "", 65);
   int is_expected = 1;
   for (int i = INPUTS; i < PORTS; i++) is_expected &= given_out(&ports[i], folder ? arrays[i] : NULL);
   for (int i = 0; i < PORTS; i++) free(arrays[i]), free(ports[i].data);
   free(beside);
   free(weights);
-  free(arena);
+  free(memory);
   return is_expected ? 0 : 1;
 }
 """

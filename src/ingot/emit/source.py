@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from ingot import abi
-from ingot.emit.interface import Interface, declared, dims, wrapped
+from ingot.emit.interface import LINE_BYTES, Entry, Interface, declared, dims, wrapped
 from ingot.emit.kernels import ISAS, kernel_source
 from ingot.errors import InputError
 from ingot.lower.lowered import FAULT, Field, Lowered, Pointer, Step, Tensor
@@ -25,19 +25,19 @@ _NAMED = {
 _FEATURES = {"avx2": ("avx2", "fma"), "avx512": ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma")}
 
 
-def source(face: Interface, lowered: Lowered, planned: Plan) -> str:
-    """The file, in reading order: argument structs, kernels, steps, entry point.
+def source(face: Interface) -> str:
+    """The file, in reading order: argument structs, kernels, steps, entry points.
 
     Raises InputError for a prefix whose names the kernels have.
     """
     fault = {"ingot_fault"} if face.can_fail else set()
-    steps = lowered.steps
+    steps = [step for entry in face.entries for step in entry.lowered.steps]
     chosen = {name for s in steps for name in _chosen(s)}
     quoted = kernel_source({s.kernel for s in steps}, {s.args_type for s in steps} | fault, chosen)
-    if re.search(rf"\b{face.prefix}_run\b", quoted.types + quoted.kernels):
-        raise InputError(
-            f"option prefix: the model's own C has {face.prefix}_run, got {face.prefix!r}, expected another"
-        )
+    for name in face.external:
+        if re.search(rf"\b{name}\b", quoted.types + quoted.kernels):
+            raise InputError(f"option prefix: the model's own C has {name}, got {face.prefix!r}, expected another")
+    pool = f'#include "{face.prefix}_pool.h"\n' if face.threads > 1 else ""
     return f"""\
 /* {face.prefix}.c: emitted by Ingot. `cc -O2 -c {face.prefix}.c` builds it; it needs only libc and libm, and allocates
  * nothing.
@@ -54,9 +54,8 @@ def source(face: Interface, lowered: Lowered, planned: Plan) -> str:
 #endif
 
 #include "{face.prefix}.h"
-
+{pool}
 #include <math.h>
-#include <stddef.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -65,19 +64,43 @@ def source(face: Interface, lowered: Lowered, planned: Plan) -> str:
 /* Argument structs of the kernels; sizes and strides are in elements. */
 
 {quoted.types}
+{_memory(face)}
 #else
 
 /* Kernels. Where ISA is avx2, K(relu_f32) is relu_f32_avx2; so is every name in this list. */
 
 {quoted.kernels}
-{_steps(face, lowered, planned)}
+{_steps(face)}
 #endif
 
 #ifndef ISA
 
 {"".join(_included(face.prefix, isa) for isa in ISAS)}
-{_entry(face, lowered)}
+{_entry_points(face)}
 #endif
+"""
+
+
+def _memory(face: Interface) -> str:
+    """The struct that a caller gives memory for, and what the steps of a run are given."""
+    regions = {"arena": face.arena_bytes, "kept": face.kept_bytes}
+    rows = "".join(f"  _Alignas({LINE_BYTES}) char {name}[{size}];\n" for name, size in regions.items() if size)
+    about = " arena: what a run works in, whatever it holds." if face.arena_bytes else ""
+    about += " kept: what it leaves to the next one." if face.kept_bytes else ""
+    entry = "  int entry;\n" if len(face.entries) > 1 else ""
+    fault = "  ingot_fault fault;\n" if face.can_fail else ""
+    return f"""\
+/* The memory that a caller gives.{about} */
+struct {face.prefix}_state {{
+  _Alignas({LINE_BYTES}) const char *weights;
+  int32_t threads;
+{rows}}};
+
+/* A run. */
+typedef struct {{
+{entry}  struct {face.prefix}_state *state;
+  const void *inputs, *outputs;
+{fault}}} run_call;
 """
 
 
@@ -95,35 +118,79 @@ def _used(lowered: Lowered) -> list[Tensor]:
     return [tensor for id, tensor in lowered.tensors.items() if id in ids]
 
 
-def _arguments(face: Interface, lowered: Lowered) -> dict[str, str]:
-    """What the steps are given: how it is declared there -> what the entry point passes."""
-    used = _used(lowered)
-    kinds = {tensor.kind for tensor in used}
-    ports = [port.tensor for port in face.ports if port.tensor in used]
-    arguments = {"const char *weights": "weights"} if "weight" in kinds else {}
-    arguments |= {"char *arena": "arena"} if kinds & {"activation", "scratch"} else {}
-    arguments |= {declared(tensor, tensor.id): tensor.id for tensor in ports}
-    return arguments | ({"ingot_fault *fault": "&fault"} if face.can_fail else {})
+def _steps(face: Interface) -> str:
+    """The steps of each entry, and what chooses between them."""
+    about = "A kernel computes part 0 of 1: all of it, or of a turn."
+    if face.threads > 1:
+        about = "Each thread computes its part of a step, thread 0 alone what is not worth more of them."
+    text = _comment(
+        f"The model's steps. {about} noinline keeps the arithmetic between the changes of floating-point mode around"
+        " the call.",
+        "",
+    )
+    if len(face.entries) == 1:
+        return f"{text}\n{_entry_steps(face, face.entries[0], 'steps')}"
+    bodies = "\n".join(_entry_steps(face, entry, f"{entry.name}_steps") for entry in face.entries)
+    calls = _OPENED if face.threads > 1 else ""
+    for number, entry in enumerate(face.entries):
+        calls += f"  if (call->entry == {number}) K({entry.name}_steps)(call{', member' if calls else ''});\n"
+    return f"{text}\n{bodies}\nstatic {_function(face, 'steps')} {{\n{calls}}}\n"
 
 
-def _steps(face: Interface, lowered: Lowered, planned: Plan) -> str:
+_OPENED = "  run_call *const call = given;\n"
+
+
+def _function(face: Interface, name: str) -> str:
+    """How steps are declared: those of several threads are what a region of the pool runs."""
+    parameters = "void *given, pool_member *member" if face.threads > 1 else "run_call *call"
+    return f"__attribute__((noinline)) void K({name})({parameters})"
+
+
+def _entry_steps(face: Interface, entry: Entry, name: str) -> str:
+    lowered, planned = entry.lowered, entry.planned
     used = _used(lowered)
     weights = [t for t in used if t.kind == "weight"]
     arena = [t for t in used if t.kind in ("activation", "scratch")]
-    parameters = wrapped(_arguments(face, lowered), ", ", " " * 4)
+    kept = [t for t in used if t.kind in ("state", "update")]
     blocks = [
+        _opening(face, entry, bool(used) or entry.can_fail),
+        _ports(face, entry, used),
         _pointers("Weights.", weights, planned),
         _pointers("The arena: tensors that are not needed at the same time share it.", arena, planned),
-        *(_step(lowered, index, step) for index, step in enumerate(planned.steps)),
+        _pointers("What a run leaves to the next one.", kept, planned),
+        *(_step(face, entry, index, step) for index, step in enumerate(planned.steps)),
     ]
     body = "\n".join(filter(None, blocks))
-    return f"""\
-/* The model's steps. A kernel computes part 0 of 1: all of it, or of a turn. noinline keeps the arithmetic between the
- * changes of floating-point mode around the call. */
-static __attribute__((noinline)) void K(steps)(
-{parameters or "    void"}) {{
-{body}}}
-"""
+    return f"static {_function(face, name)} {{\n{body}}}\n"
+
+
+def _opening(face: Interface, entry: Entry, has_call: bool) -> str:
+    """What steps are given, as they name it. has_call: whether they use the call."""
+    if face.threads == 1:
+        return "" if has_call else "  (void)call;\n"
+    text = _OPENED if has_call else "  (void)given;\n"
+    place = ["thread = member->thread"] if entry.planned.steps else []
+    place += ["threads = member->threads"] if entry.threads > 1 else []
+    return text + (f"  const int32_t {', '.join(place)};\n" if place else "  (void)member;\n")
+
+
+def _ports(face: Interface, entry: Entry, used: list[Tensor]) -> str:
+    """The inputs and outputs, by the names that the steps have for them."""
+    rows = []
+    for title, struct, ports in (
+        ("inputs", face.inputs(entry), entry.inputs),
+        ("outputs", face.outputs(entry), entry.outputs),
+    ):
+        named = [port for port in ports if port.tensor in used]
+        if named:
+            rows.append((f"  const {struct} *const {title} = call->{title};", ""))
+        for port in named:
+            pointer = declared(port.tensor, port.tensor.id).replace("*", "*const ")
+            rows.append((f"  {pointer} = {title}->{port.identifier};", dims(port.tensor)))
+    return _commented(rows)
+
+
+_HOMES = {"weight": ("const void", "weights"), "state": ("void", "kept"), "update": ("void", "kept")}
 
 
 def _pointers(title: str, tensors: list[Tensor], planned: Plan) -> str:
@@ -137,33 +204,59 @@ def _pointers(title: str, tensors: list[Tensor], planned: Plan) -> str:
         if tensor.id in planned.live:
             birth, death = planned.live[tensor.id]
             about += f", step {birth}" if birth == death else f", steps {birth} to {death}"
-        where = f"(const void *)(weights + {offset})" if tensor.kind == "weight" else f"(void *)(arena + {offset})"
-        rows.append((f"  {declared(tensor, tensor.id).replace('*', '*const ')} = {where};", about))
-    width = max((len(code) for code, _ in rows), default=0)
-    return f"  /* {title} */\n" + "".join(f"{code:{width}} /* {about} */\n" for code, about in rows) if rows else ""
+        type, home = _HOMES.get(tensor.kind, ("void", "arena"))
+        pointer = declared(tensor, tensor.id).replace("*", "*const ")
+        rows.append((f"  {pointer} = ({type} *)(call->state->{home} + {offset});", about))
+    return f"  /* {title} */\n{_commented(rows)}" if rows else ""
 
 
-def _step(lowered: Lowered, index: int, step: Step) -> str:
+def _commented(rows: list[tuple[str, str]]) -> str:
+    """Lines of code with comments behind them, one below the other."""
+    width = max((len(code) for code, about in rows if about), default=0)
+    return "".join(f"{code:{width}} /* {about} */\n" if about else f"{code}\n" for code, about in rows)
+
+
+def _step(face: Interface, entry: Entry, index: int, step: Step) -> str:
     operands = ", ".join(map(_operand, step.reads))
     results = ", ".join(map(_operand, step.writes))
+    lowered = entry.lowered
     given = {name: _field(lowered, name, value) for name, value in step.fields.items() if not _is_zero(value)}
     named = (f".{field.name} = {given[field.name]}" for field in abi.structs()[step.args_type] if field.name in given)
     fields = [word for field in named for word in field.split(", ")]
+    barrier = f"  {face.prefix}_pool_barrier(member);\n" if face.threads > 1 and entry.planned.barriers[index] else ""
     return f"""\
 {_comment(f"{index}: {results} from {operands}", "  ")}
-  {{
+{barrier}  {_guard(face, entry, step)}{{
     const {step.args_type} s = {{
 {wrapped(fields, ", ", " " * 8)}
     }};
-{_calls(step)}
+{_calls(face, entry, step)}
   }}
 """
 
 
-def _calls(step: Step) -> str:
+def _guard(face: Interface, entry: Entry, step: Step) -> str:
+    """The threads that have a part of a step; those that none of its turns waits for."""
+    if face.threads == 1 or step.parts > 1 and (step.turns > 1 or step.parts == entry.threads):
+        return ""
+    return f"if (thread < {step.parts}) " if step.parts > 1 else "if (thread == 0) "
+
+
+def _calls(face: Interface, entry: Entry, step: Step) -> str:
+    """The calls of a step's kernel. A run with fewer threads than were planned for cuts it into fewer parts."""
+    kernel = f"K({step.kernel})"
+    turns = f"    for (int32_t turn = 0; turn < {step.turns}; turn++) "
+    if step.parts == 1:
+        return f"    {kernel}(&s, 0, 1);" if step.turns == 1 else f"{turns}{kernel}(&s, turn, 1);"
+    parts = "threads" if step.parts == entry.threads else f"threads < {step.parts} ? threads : {step.parts}"
     if step.turns == 1:
-        return f"    K({step.kernel})(&s, 0, 1);"
-    return f"    for (int32_t turn = 0; turn < {step.turns}; turn++) K({step.kernel})(&s, turn, 1);"
+        return f"    {kernel}(&s, thread, {parts});"
+    return f"""\
+    const int32_t parts = {parts};
+{turns}{{
+      if (turn > 0) {face.prefix}_pool_barrier(member);
+      if (thread < parts) {kernel}(&s, turn * parts + thread, parts);
+    }}"""
 
 
 def _operand(view: View) -> str:
@@ -201,7 +294,7 @@ def _field(lowered: Lowered, name: str, value: Field) -> str:
 
 def _pointer(lowered: Lowered, pointer: Pointer) -> str:
     if pointer.tensor == FAULT:
-        return "fault"
+        return "&call->fault"
     elements, rest = divmod(pointer.byte_offset, lowered.tensors[pointer.tensor].dtype.itemsize)
     assert rest == 0, f"{pointer} lies between elements"
     return f"{pointer.tensor} + {elements}" if elements else pointer.tensor
@@ -248,37 +341,70 @@ def _included(prefix: str, isa: str) -> str:
 """
 
 
-def _entry(face: Interface, lowered: Lowered) -> str:
-    arguments = _arguments(face, lowered).values()
-    given = ["weights", "arena", *(port.tensor.id for port in face.ports)]
-    unused = "".join(f"  (void){name};\n" for name in given if name not in arguments)
-    fault = "  ingot_fault fault = {0};\n" if face.can_fail else ""
+def _entry_points(face: Interface) -> str:
+    """What a caller calls."""
+    prefix, macro = face.prefix, face.macro
+    threads, type, called = "(void)threads;", "void (*steps)(run_call *call)", "steps(call)"
+    if face.threads > 1:
+        threads = f"state->threads = threads < 1 ? 1 : threads < {macro}_THREADS ? threads : {macro}_THREADS;"
+        type, called = "pool_body steps", f"{prefix}_pool_run(steps, call, most)"
+    kept = "  memset(state->kept, 0, sizeof state->kept);\n" if face.kept_bytes else ""
+    entries = "".join(f"\n{_entry_point(face, number, entry)}" for number, entry in enumerate(face.entries))
     return f"""\
-{face.signature(lambda port: (port.tensor.id, port.identifier))} {{
-{fault}{unused}#if defined(__x86_64__)
+size_t {prefix}_weights_bytes(void) {{ return {macro}_WEIGHTS_BYTES; }}
+
+size_t {prefix}_state_bytes(void) {{ return sizeof({prefix}_state); }}
+
+{prefix}_state *{prefix}_init(void *memory, const void *weights, int threads) {{
+  {prefix}_state *const state = memory;
+  state->weights = weights;
+  {threads}
+{kept}  return state;
+}}
+
+/* Runs the steps of the best instruction set that this CPU has. */
+static int run(run_call *call{", int32_t most" if face.threads > 1 else ""}) {{
+  {type} = {_STEPS};
+#if defined(__x86_64__)
   /* The host may have set another rounding, or denormals to zero: the bits of a result must not depend on it. */
   const unsigned host_mode = _mm_getcsr();
   _mm_setcsr(_MM_MASK_MASK);
   __builtin_cpu_init();
   if ({_supported("avx512")})
-{_call("avx512", arguments)}
+    steps = steps_avx512;
   else if ({_supported("avx2")})
-{_call("avx2", arguments)}
-  else
-{_call("scalar", arguments)}
-  _mm_setcsr(host_mode);
-#else
-  {_call("scalar", arguments).lstrip()}
+    steps = steps_avx2;
 #endif
-  return {"fault.code" if fault else "0"};
+  {called};
+#if defined(__x86_64__)
+  _mm_setcsr(host_mode);
+#endif
+  return {"call->fault.code" if face.can_fail else "0"};
+}}
+{entries}"""
+
+
+def _entry_point(face: Interface, number: int, entry: Entry) -> str:
+    fields = ["state", "inputs", "outputs"]
+    call = ", ".join(f".{name} = {name}" for name in fields)
+    if len(face.entries) > 1:
+        call = f".entry = {number}, {call}"
+    most = ""
+    if face.threads > 1:
+        most = ", state->threads"
+        if entry.threads < face.threads:
+            most = f", state->threads < {entry.threads} ? state->threads : {entry.threads}"
+    return f"""\
+{face.signature(entry)} {{
+  run_call call = {{{call}}};
+  return run(&call{most});
 }}
 """
+
+
+_STEPS = "steps_scalar"
 
 
 def _supported(isa: str) -> str:
     tests = [f'__builtin_cpu_supports("{feature}")' for feature in _FEATURES[isa]]
     return wrapped(tests, " && ", " " * 6).lstrip()
-
-
-def _call(isa: str, arguments: Iterable[str]) -> str:
-    return wrapped([f"steps_{isa}({', '.join(arguments)});"], "", " " * 4)

@@ -59,6 +59,7 @@ def _check_programs(model: LookedAt, stage: str, executors: dict[str, dict[str, 
     native, strict, interpret, emitted = (executors[name] for name in EXECUTORS)
     if model.language is not None:
         interpret["problems"].append("a language model runs natively alone")
+        emitted["problems"].append("a language model runs natively alone")
     try:
         _ = model.optimized
         if stage == "optimized":
@@ -73,7 +74,7 @@ def _check_programs(model: LookedAt, stage: str, executors: dict[str, dict[str, 
         strict["problems"].append(f"no kernel: {', '.join(compiled.fallback)}")
         if model.language is not None:
             native["problems"] += strict["problems"]
-    emitted["problems"] += [reason.removeprefix("emit: ") for reason in refusals(compiled.graph, compiled)]
+    emitted["problems"] += [reason.removeprefix("emit: ") for reason in refusals(compiled)]
     if model.assumed:
         emitted["notes"].append(f"dims need values there: {' '.join(f'--dim {name}=1' for name in model.assumed)}")
     needed, there = _bytes_needed(compiled), memory_bytes()

@@ -1,0 +1,22 @@
+"""The pool of threads of an emitted model: csrc/pool.c with the model's prefix, where a run can use several."""
+
+from __future__ import annotations
+
+import re
+
+from ingot import abi
+from ingot.emit.interface import Interface
+
+
+def pool(face: Interface) -> dict[str, str]:
+    """Its files, by name; none for a model of one thread."""
+    if face.threads == 1:
+        return {}
+    return {f"{face.prefix}_pool.{ending}": _own(face, abi.source(f"pool.{ending}")) for ending in ("h", "c")}
+
+
+def _own(face: Interface, text: str) -> str:
+    """The text with names of its own for what a linker sees, its file and its guard."""
+    text = re.sub(r"\bpool(\.[hc]|_run|_barrier)\b", rf"{face.prefix}_pool\1", text)
+    text = text.replace("INGOT_POOL_H", f"{face.macro}_POOL_H")
+    return text.replace(": ", ": emitted by Ingot: ", 1)
