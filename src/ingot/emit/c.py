@@ -125,7 +125,7 @@ def _write(
     texts["layout.json"] = json.dumps(_layout(face), indent=1) + "\n"
     if debug() >= 4:
         print(texts[f"{face.prefix}.c"], file=sys.stderr)
-    files = {name: text.encode() for name, text in texts.items()} | arrays
+    files = {**{name: text.encode() for name, text in texts.items()}, **arrays}
     for name, content in files.items():
         path = os.path.join(folder, name)
         make_folder(os.path.dirname(path))

@@ -131,9 +131,9 @@ def _steps(face: Interface) -> str:
     if len(face.entries) == 1:
         return f"{text}\n{_entry_steps(face, face.entries[0], 'steps')}"
     bodies = "\n".join(_entry_steps(face, entry, f"{entry.name}_steps") for entry in face.entries)
-    calls = _OPENED if face.threads > 1 else ""
+    calls, given = (_OPENED, "call, member") if face.threads > 1 else ("", "call")
     for number, entry in enumerate(face.entries):
-        calls += f"  if (call->entry == {number}) K({entry.name}_steps)(call{', member' if calls else ''});\n"
+        calls += f"  if (call->entry == {number}) K({entry.name}_steps)({given});\n"
     return f"{text}\n{bodies}\nstatic {_function(face, 'steps')} {{\n{calls}}}\n"
 
 
@@ -155,9 +155,9 @@ def _entry_steps(face: Interface, entry: Entry, name: str) -> str:
     blocks = [
         _opening(face, entry, bool(used) or entry.can_fail),
         _ports(face, entry, used),
-        _pointers("Weights.", weights, planned),
-        _pointers("The arena: tensors that are not needed at the same time share it.", arena, planned),
-        _pointers("What a run leaves to the next one.", kept, planned),
+        _pointers("Weights.", "weights", weights, planned),
+        _pointers("The arena: tensors that are not needed at the same time share it.", "arena", arena, planned),
+        _pointers("What a run leaves to the next one.", "kept", kept, planned),
         *(_step(face, entry, index, step) for index, step in enumerate(planned.steps)),
     ]
     body = "\n".join(filter(None, blocks))
@@ -190,10 +190,11 @@ def _ports(face: Interface, entry: Entry, used: list[Tensor]) -> str:
     return _commented(rows)
 
 
-_HOMES = {"weight": ("const void", "weights"), "state": ("void", "kept"), "update": ("void", "kept")}
-
-
-def _pointers(title: str, tensors: list[Tensor], planned: Plan) -> str:
+def _pointers(title: str, home: str, tensors: list[Tensor], planned: Plan) -> str:
+    """Tensors of a region that has a place in the state: home, whose name it gets here."""
+    if not tensors:
+        return ""
+    const = "const " if home == "weights" else ""
     rows = []
     for tensor in tensors:
         offset = planned.addresses[tensor.id].offset
@@ -204,10 +205,9 @@ def _pointers(title: str, tensors: list[Tensor], planned: Plan) -> str:
         if tensor.id in planned.live:
             birth, death = planned.live[tensor.id]
             about += f", step {birth}" if birth == death else f", steps {birth} to {death}"
-        type, home = _HOMES.get(tensor.kind, ("void", "arena"))
         pointer = declared(tensor, tensor.id).replace("*", "*const ")
-        rows.append((f"  {pointer} = ({type} *)(call->state->{home} + {offset});", about))
-    return f"  /* {title} */\n{_commented(rows)}" if rows else ""
+        rows.append((f"  {pointer} = ({const}void *)({home} + {offset});", about))
+    return f"  /* {title} */\n  {const}char *const {home} = call->state->{home};\n{_commented(rows)}"
 
 
 def _commented(rows: list[tuple[str, str]]) -> str:
@@ -237,7 +237,7 @@ def _step(face: Interface, entry: Entry, index: int, step: Step) -> str:
 
 def _guard(face: Interface, entry: Entry, step: Step) -> str:
     """The threads that have a part of a step; those that none of its turns waits for."""
-    if face.threads == 1 or step.parts > 1 and (step.turns > 1 or step.parts == entry.threads):
+    if face.threads == 1 or (step.parts > 1 and (step.turns > 1 or step.parts == entry.threads)):
         return ""
     return f"if (thread < {step.parts}) " if step.parts > 1 else "if (thread == 0) "
 
