@@ -1,4 +1,5 @@
-/* gemm_micro_scalar.c: one float at a time; the reference for the other instruction sets. */
+/* gemm_micro_scalar.c: one float at a time; the reference for the other instruction sets. Where a fused multiply-add is
+ * no instruction, four at a time, by double. */
 #include <math.h>
 #include <string.h>
 
@@ -23,6 +24,20 @@ static inline float high_half(const float *p) {
   return value;
 }
 
+#if defined(__x86_64__) && !defined(__FMA__)
+#define TILE_V __m128
+#define TILE_LANES 4
+#define TILE_ZERO() _mm_setzero_ps()
+#define TILE_LOAD(p) _mm_loadu_ps(p)
+#define TILE_STORE(p, v) _mm_storeu_ps(p, v)
+#define TILE_LOW(p) _mm_castsi128_ps(_mm_slli_epi32(_mm_loadu_si128((const __m128i *)(p)), 16))
+#define TILE_HIGH(p) _mm_and_ps(_mm_loadu_ps(p), _mm_castsi128_ps(_mm_set1_epi32(-0x10000)))
+#define TILE_SET1(p) _mm_set1_ps(*(p))
+#define TILE_ADD(x, y) _mm_add_ps(x, y)
+#define TILE_FMA(x, y, z) fma_four(x, y, z)
+#define TILE_MIN(x, y) _mm_min_ps(x, y)
+#define TILE_MAX(x, y) _mm_max_ps(x, y)
+#else
 #define TILE_V float
 #define TILE_LANES 1
 #define TILE_ZERO() 0.0f
@@ -35,6 +50,7 @@ static inline float high_half(const float *p) {
 #define TILE_FMA(x, y, z) fmaf(x, y, z)
 #define TILE_MIN(x, y) ((x) < (y) ? (x) : (y))
 #define TILE_MAX(x, y) ((x) > (y) ? (x) : (y))
+#endif
 #define TILE_ROUND(to, v) tile_round(to, v)
 #define TILE_WIDEST 2
 #define TILE_SHAPES(X) X(4, 2) X(3, 2) X(2, 2) X(1, 2)

@@ -8,6 +8,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 typedef struct { float lane[16]; } vf;
 typedef struct { int32_t lane[16]; } vi;
 typedef struct { int32_t lane[16]; } vm; /* 0 or 1 */
@@ -101,10 +105,54 @@ static inline vf v_div(vf a, vf b) {
   return a;
 }
 
+/* a * b + c, rounded once, by double: the product is exact there. A sum that is not is rounded to odd: to that of the
+ * two doubles around it whose last bit is set, which rounds to the float that the sum does. Boldo and Melquiond,
+ * "Emulation of a FMA and Correctly-Rounded Sums: Proved Algorithms Using Rounding to Odd", 2008. */
+static inline float fma_by_double(float a, float b, float c) {
+  const double product = (double)a * b, sum = product + c;
+  const double added = sum - product, error = (product - (sum - added)) + (c - added);
+  int64_t bits;
+  memcpy(&bits, &sum, sizeof bits);
+  if ((error > 0 || error < 0) && bits % 2 == 0) bits += (error > 0) == (sum > 0) ? 1 : -1;
+  double odd;
+  memcpy(&odd, &bits, sizeof odd);
+  return (float)odd;
+}
+
+/* Without the instruction, fmaf is a call. Four lanes of doubles, rounded twice, give the same but where a sum is a tie
+ * between two floats, or may be, because the float is a denormal. */
+#if defined(__x86_64__) && !defined(__FMA__)
+static inline __m128 fma_four(__m128 a, __m128 b, __m128 c) {
+  const __m128d low = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), _mm_cvtps_pd(c));
+  const __m128 a2 = _mm_movehl_ps(a, a), b2 = _mm_movehl_ps(b, b), c2 = _mm_movehl_ps(c, c);
+  const __m128d high = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(a2), _mm_cvtps_pd(b2)), _mm_cvtps_pd(c2));
+  const __m128 rounded = _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
+  const __m128 cut = _mm_shuffle_ps(_mm_castpd_ps(low), _mm_castpd_ps(high), 0x88); /* the sums' lower halves */
+  const __m128i tie = _mm_cmpeq_epi32(_mm_and_si128(_mm_castps_si128(cut), _mm_set1_epi32(0x1fffffff)),
+                                      _mm_set1_epi32(0x10000000));
+  const __m128 magnitude = _mm_andnot_ps(_mm_set1_ps(-0.0f), rounded);
+  const __m128 tiny = _mm_andnot_ps(_mm_cmpeq_ps(magnitude, _mm_setzero_ps()),
+                                    _mm_cmple_ps(magnitude, _mm_set1_ps(0x1p-126f)));
+  if (__builtin_expect(_mm_movemask_ps(_mm_or_ps(_mm_castsi128_ps(tie), tiny)) == 0, 1)) return rounded;
+  float x[4], y[4], z[4];
+  _mm_storeu_ps(x, a);
+  _mm_storeu_ps(y, b);
+  _mm_storeu_ps(z, c);
+  for (int i = 0; i < 4; i++) z[i] = fma_by_double(x[i], y[i], z[i]);
+  return _mm_loadu_ps(z);
+}
+#define FMA_STEP(a, b, c, i) \
+  _mm_storeu_ps(c + i, fma_four(_mm_loadu_ps(a + i), _mm_loadu_ps(b + i), _mm_loadu_ps(c + i)))
+#define FMA_STEP_LANES 4
+#else
+#define FMA_STEP(a, b, c, i) c[i] = fmaf(a[i], b[i], c[i])
+#define FMA_STEP_LANES 1
+#endif
+
 /* a * b + c, rounded once. */
 static inline vf v_fma(vf a, vf b, vf c) {
-  for (int i = 0; i < 16; i++) a.lane[i] = fmaf(a.lane[i], b.lane[i], c.lane[i]);
-  return a;
+  for (int i = 0; i < 16; i += FMA_STEP_LANES) FMA_STEP(a.lane, b.lane, c.lane, i);
+  return c;
 }
 
 static inline vf v_min(vf a, vf b) {
