@@ -352,7 +352,7 @@ def test_every_kernel_can_stand_alone(tmp_path: Path, compiler: str) -> None:
         calls = "".join(f"  K({name})(args, 0, 1);\n" for name in group)
         (tmp_path / f"{number}.c").write_text(f'#include "{number}.h"\n')
         (tmp_path / f"{number}.h").write_text(
-            "#include <math.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <string.h>\n"
+            "#include <math.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <string.h>\n#if defined(__x86_64__)\n#include <immintrin.h>\n#endif\n"
             f"#define ISA scalar\n#define ISA_scalar 1\n{source.types}\n{source.kernels}\n"
             f"void run(const void *args);\nvoid run(const void *args) {{\n{calls}}}\n"
         )
