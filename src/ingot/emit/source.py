@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
 from ingot import abi
 from ingot.emit.interface import Interface, declared, dims, wrapped
-from ingot.emit.kernels import ISAS, kernel_source
+from ingot.emit.kernels import FEATURES, kernel_source
 from ingot.errors import InputError
 from ingot.lower.lowered import FAULT, Field, Lowered, Pointer, Step, Tensor
 from ingot.lower.view import View
@@ -21,8 +21,6 @@ _NAMED = {
     "activation": "INGOT_ACT_", "mask_kind": "INGOT_MASK_", "code": "INGOT_STRIP_OP_", "merge": "INGOT_MERGE_",
     "from": "INGOT_DTYPE_", "to": "INGOT_DTYPE_", "rounding": "INGOT_ROUND_",
 }  # fmt: skip
-
-_FEATURES = {"avx2": ("avx2", "fma"), "avx512": ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma")}
 
 
 def source(face: Interface, lowered: Lowered, planned: Plan) -> str:
@@ -75,8 +73,8 @@ def source(face: Interface, lowered: Lowered, planned: Plan) -> str:
 
 #ifndef ISA
 
-{"".join(_included(face.prefix, isa) for isa in ISAS)}
-{_entry(face, lowered)}
+{"".join(_included(face.prefix, isa, features) for isa, features in quoted.features.items())}
+{_entry(face, lowered, quoted.features)}
 #endif
 """
 
@@ -218,26 +216,27 @@ def _float(value: float) -> str:
     return f"{rounded!s}f"
 
 
-def _included(prefix: str, isa: str) -> str:
-    """The inclusion of the file by itself for one instruction set."""
-    text = f"""\
-#define ISA {isa}
-#define ISA_{isa} 1
-#include "{prefix}.c"
-#undef ISA
-#undef ISA_{isa}
-"""
-    if isa not in _FEATURES:
+def _included(prefix: str, isa: str, features: tuple[str, ...]) -> str:
+    """The inclusion of the file by itself for one instruction set, which is also each that its name begins with."""
+    defined = [f"ISA_{base}" for base in FEATURES if isa.startswith(base)]
+    lines = [
+        f"#define ISA {isa}",
+        *(f"#define {name} 1" for name in defined),
+        f'#include "{prefix}.c"',
+        *(f"#undef {name}" for name in ("ISA", *defined)),
+    ]
+    text = "".join(f"{line}\n" for line in lines)
+    if not features:
         return text
-    features = ",".join(_FEATURES[isa])
+    target = ",".join(features)
     return f"""
 #if defined(__x86_64__)
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("{features}"))), \\
+#pragma clang attribute push(__attribute__((target("{target}"))), \\
                              apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("{features}")
+#pragma GCC target("{target}")
 #endif
 {text}#if defined(__clang__)
 #pragma clang attribute pop
@@ -248,11 +247,13 @@ def _included(prefix: str, isa: str) -> str:
 """
 
 
-def _entry(face: Interface, lowered: Lowered) -> str:
+def _entry(face: Interface, lowered: Lowered, sets: Mapping[str, tuple[str, ...]]) -> str:
     arguments = _arguments(face, lowered).values()
     given = ["weights", "arena", *(port.tensor.id for port in face.ports)]
     unused = "".join(f"  (void){name};\n" for name in given if name not in arguments)
     fault = "  ingot_fault fault = {0};\n" if face.can_fail else ""
+    *others, least = [(isa, _call(isa, arguments)) for isa in reversed(sets)]
+    tests = "\n  else ".join(f"if ({_supported(sets[isa])})\n{call}" for isa, call in others)
     return f"""\
 {face.signature(lambda port: (port.tensor.id, port.identifier))} {{
 {fault}{unused}#if defined(__x86_64__)
@@ -260,23 +261,20 @@ def _entry(face: Interface, lowered: Lowered) -> str:
   const unsigned host_mode = _mm_getcsr();
   _mm_setcsr(_MM_MASK_MASK);
   __builtin_cpu_init();
-  if ({_supported("avx512")})
-{_call("avx512", arguments)}
-  else if ({_supported("avx2")})
-{_call("avx2", arguments)}
+  {tests}
   else
-{_call("scalar", arguments)}
+{least[1]}
   _mm_setcsr(host_mode);
 #else
-  {_call("scalar", arguments).lstrip()}
+  {least[1].lstrip()}
 #endif
   return {"fault.code" if fault else "0"};
 }}
 """
 
 
-def _supported(isa: str) -> str:
-    tests = [f'__builtin_cpu_supports("{feature}")' for feature in _FEATURES[isa]]
+def _supported(features: Iterable[str]) -> str:
+    tests = [f'__builtin_cpu_supports("{feature}")' for feature in features]
     return wrapped(tests, " && ", " " * 6).lstrip()
 
 
