@@ -19,6 +19,7 @@ from torch import nn
 
 import ingot
 import models
+from emitted_together import LACKS, by
 from ingot import InferenceSession, abi, text
 from ingot.dim import symbol
 from ingot.dtype import DTYPES, f32, from_numpy, i64
@@ -40,10 +41,6 @@ STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 HOSTILE = 'x*/\n#errand "%s\\ ?' + "?/ \u202e"
 
 
-# What a CPU of a set is told to lack, so that the dispatch chooses that set.
-LACKS = {"scalar": "avx2 avx512f avx512vnni", "avx2": "avx512f avx512vnni", "avx512": "avx512vnni", "best": ""}
-
-
 @dataclass(frozen=True)
 class Emitted:
     """A folder of emitted C, inputs for it, and what native makes of them. objects: where compiled models are kept."""
@@ -63,17 +60,10 @@ class Emitted:
     def object(self, compiler: str, *flags: str, dispatch: str = "") -> Path:
         """model.c compiled, once for all tests and workers that want the same of it.
 
-        dispatch: "told" edits it to go by `run`'s isa too, "portable" as for a CPU that is not an x86.
+        dispatch: as for `emitted_together.by`; "" leaves it.
         """
         text = (self.folder / "model.c").read_text()
-        edited = text
-        if dispatch == "told":
-            tested = r'__builtin_cpu_supports\("(avx2|avx512f|avx512vnni)"\)'
-            edited = re.sub(tested, r'(\g<0> && !strstr(getenv("LACKS"), "\1"))', text)
-            edited = edited.replace("#include <string.h>", "#include <stdlib.h>\n#include <string.h>")
-        elif dispatch == "portable":
-            edited = text.replace("defined(__x86_64__)", "0")
-        assert (edited != text) == bool(dispatch)
+        edited = by(text, dispatch) if dispatch else text
         key = repr((compiler, flags, edited, (self.folder / "model.h").read_text()))
         folder = self.objects / hashlib.sha256(key.encode()).hexdigest()[:32]
         folder.mkdir(exist_ok=True)

@@ -126,8 +126,8 @@ def _shared(pieces: list[_Piece]) -> set[str]:
 
 
 def _unit(pieces: list[_Piece], again: set[str], everybody: Container[str]) -> str:
-    """The text of pieces of one unit. again: the names that mean something else elsewhere, too; everybody: those that do
-    so outside of units."""
+    """The text of pieces of one unit. again: names that mean something else elsewhere, too; everybody: of these, and of
+    all, those that do so outside of units."""
     unit = pieces[0].unit
     if not unit:
         return _joined(pieces)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from ingot import abi
-from ingot.emit.interface import Interface, declared, dims, wrapped
+from ingot.emit.interface import C_TYPES, Interface, declared, dims, wrapped
 from ingot.emit.kernels import FEATURES, kernel_source
 from ingot.errors import InputError
 from ingot.lower.lowered import FAULT, Field, Lowered, Pointer, Step, Tensor
@@ -144,8 +144,12 @@ def _pointers(title: str, tensors: list[Tensor], planned: Plan) -> str:
 def _step(lowered: Lowered, index: int, step: Step) -> str:
     operands = ", ".join(map(_operand, step.reads))
     results = ", ".join(map(_operand, step.writes))
-    given = {name: _field(lowered, name, value) for name, value in step.fields.items() if not _is_zero(value)}
-    named = (f".{field.name} = {given[field.name]}" for field in abi.structs()[step.args_type] if field.name in given)
+    given = {name: value for name, value in step.fields.items() if not _is_zero(value)}
+    named = (
+        f".{field.name} = {_field(lowered, field, given[field.name])}"
+        for field in abi.structs()[step.args_type]
+        if field.name in given
+    )
     fields = [word for field in named for word in field.split(", ")]
     return f"""\
 {_comment(f"{index}: {results} from {operands}", "  ")}
@@ -182,27 +186,33 @@ def _is_zero(value: Field) -> bool:
     return value is None or value == 0
 
 
-def _field(lowered: Lowered, name: str, value: Field) -> str:
+def _field(lowered: Lowered, field: abi.Field, value: Field) -> str:
     match value:
         case Pointer():
-            return _pointer(lowered, value)
+            return _pointer(lowered, field, value)
         case tuple():
-            return "{" + ", ".join(_field(lowered, name, element) for element in value) + "}"
+            return "{" + ", ".join(_field(lowered, field, element) for element in value) + "}"
         case float():
             return _float(value)
-        case int() if name in _NAMED:
-            return abi.constant_names(_NAMED[name])[value]
+        case int() if field.name in _NAMED:
+            return abi.constant_names(_NAMED[field.name])[value]
         case int() if value == -(2**63):
             return "-9223372036854775807 - 1"  # C has no literal of it
     return str(value)
 
 
-def _pointer(lowered: Lowered, pointer: Pointer) -> str:
+def _pointer(lowered: Lowered, field: abi.Field, pointer: Pointer) -> str:
     if pointer.tensor == FAULT:
         return "fault"
-    elements, rest = divmod(pointer.byte_offset, lowered.tensors[pointer.tensor].dtype.itemsize)
+    tensor = lowered.tensors[pointer.tensor]
+    elements, rest = divmod(pointer.byte_offset, -(-tensor.dtype.bits // 8))
     assert rest == 0, f"{pointer} lies between elements"
-    return f"{pointer.tensor} + {elements}" if elements else pointer.tensor
+    place = f"{pointer.tensor} + {elements}" if elements else pointer.tensor
+    if field.type in ("void", C_TYPES[tensor.dtype.name]):
+        return place
+    # A kernel whose elements are pairs, or whatever a format has, takes them under its own name.
+    untyped = "const void *" if tensor.kind in ("input", "weight") else "void *"
+    return f"({untyped})({place})" if elements else f"({untyped}){place}"
 
 
 def _float(value: float) -> str:
