@@ -19,11 +19,12 @@ from torch import nn
 
 import ingot
 import models
+from emitted_together import LACKS, by
 from ingot import InferenceSession, abi, text
 from ingot.dim import symbol
 from ingot.dtype import DTYPES, f32, from_numpy, i64
 from ingot.emit.c import emit
-from ingot.emit.kernels import NATIVE_ONLY, kernel_source
+from ingot.emit.kernels import kernel_source
 from ingot.errors import InputError, OutputError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.ops.define import draw
@@ -38,10 +39,6 @@ ALLOWED_SYMBOLS = set("memcpy memset memmove fmaf sqrtf copysign copysignf fabs 
 ALLOWED_SYMBOLS |= {"__cpu_model", "__cpu_indicator_init", "__stack_chk_fail", "_GLOBAL_OFFSET_TABLE_"}
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 HOSTILE = 'x*/\n#errand "%s\\ ?' + "?/ \u202e"
-
-
-# What a CPU of a set is told to lack, so that the dispatch chooses that set.
-LACKS = {"scalar": "avx2 avx512f", "avx2": "avx512f", "avx512": ""}
 
 
 @dataclass(frozen=True)
@@ -63,17 +60,10 @@ class Emitted:
     def object(self, compiler: str, *flags: str, dispatch: str = "") -> Path:
         """model.c compiled, once for all tests and workers that want the same of it.
 
-        dispatch: "told" edits it to go by `run`'s isa too, "portable" as for a CPU that is not an x86.
+        dispatch: as for `emitted_together.by`; "" leaves it.
         """
         text = (self.folder / "model.c").read_text()
-        edited = text
-        if dispatch == "told":
-            tested = r'__builtin_cpu_supports\("(avx2|avx512f)"\)'
-            edited = re.sub(tested, r'(\g<0> && !strstr(getenv("LACKS"), "\1"))', text)
-            edited = edited.replace("#include <string.h>", "#include <stdlib.h>\n#include <string.h>")
-        elif dispatch == "portable":
-            edited = text.replace("defined(__x86_64__)", "0")
-        assert (edited != text) == bool(dispatch)
+        edited = by(text, dispatch) if dispatch else text
         key = repr((compiler, flags, edited, (self.folder / "model.h").read_text()))
         folder = self.objects / hashlib.sha256(key.encode()).hexdigest()[:32]
         folder.mkdir(exist_ok=True)
@@ -94,7 +84,7 @@ class Emitted:
         )
         return inputs, outputs
 
-    def run(self, program: Path, feeds: Feeds, isa: str = "avx512") -> dict[str, np.ndarray]:
+    def run(self, program: Path, feeds: Feeds, isa: str = "best") -> dict[str, np.ndarray]:
         """What main.c writes. isa: the best set that a program which goes by it may take."""
         inputs, outputs = self.ports()
         for name, row in inputs.items():
@@ -108,7 +98,7 @@ class Emitted:
             for name, row in outputs.items()
         }
 
-    def check(self, program: Path, isa: str = "avx512") -> None:
+    def check(self, program: Path, isa: str = "best") -> None:
         got = self.run(program, self.feeds, isa)
         assert set(got) == set(self.expected)
         for name, expected in self.expected.items():
@@ -344,7 +334,7 @@ def test_every_op_sample(samples: Emitted, compiler: str, flags: dict[str, str])
 
 def test_every_kernel_can_stand_alone(tmp_path: Path, compiler: str) -> None:
     """What is cut out for one kernel compiles without the others; all of them together do too."""
-    definitions = [(name, args) for name, args in abi.kernels().items() if name not in NATIVE_ONLY]
+    definitions = [(name, args) for name, args in abi.kernels().items()]
     groups = [dict(definitions[i::12]) for i in range(12)]
     units = []
     for number, group in enumerate([*groups, dict(definitions)]):
@@ -352,7 +342,8 @@ def test_every_kernel_can_stand_alone(tmp_path: Path, compiler: str) -> None:
         calls = "".join(f"  K({name})(args, 0, 1);\n" for name in group)
         (tmp_path / f"{number}.c").write_text(f'#include "{number}.h"\n')
         (tmp_path / f"{number}.h").write_text(
-            "#include <math.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <string.h>\n#if defined(__x86_64__)\n#include <immintrin.h>\n#endif\n"
+            "#include <math.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <string.h>\n"
+            "#if defined(__x86_64__)\n#include <immintrin.h>\n#endif\n"
             f"#define ISA scalar\n#define ISA_scalar 1\n{source.types}\n{source.kernels}\n"
             f"void run(const void *args);\nvoid run(const void *args) {{\n{calls}}}\n"
         )

@@ -2,14 +2,44 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
+from gguf_models import random_blocks
 from ingot.compile import compile_mode
-from ingot.dtype import i32
+from ingot.dtype import f32, i4, i8, i32, u4, u8
 from ingot.ir import Graph, TensorType
 from ingot.lower import Target
 from ingot.passes import optimize
 from ingot.run.arena import Arena
 from ingot.run.program import Program
 from ingot.run.store import WeightStore
+
+CODES = {"int8": i8, "int4": i4, "int8_zeros": u8, "int4_zeros": u4}
+
+
+def random(name: str, *shape: int) -> np.ndarray:
+    return (np.random.default_rng([*name.encode()]).standard_normal(shape) / 4).astype(np.float32)
+
+
+def stored(graph: Graph, name: str, n: int, k: int, dtype: object, group: int = 32, scale: object = np.float16) -> str:
+    """A weight of codes with scales for groups of a row, or, where these are 0, for rows; unsigned with zero points."""
+    low, high = dtype.limits  # type: ignore[attr-defined]
+    generator = np.random.default_rng([*name.encode()])
+    codes = graph.add_weight(name, generator.integers(low, high + 1, (n, k)).astype(dtype.numpy))  # type: ignore[attr-defined]
+    shape = (n, -(-k // group)) if group else (n,)
+    scales = graph.add_weight(f"{name}.scale", (generator.uniform(0.5, 1, shape) / (4 * high)).astype(scale))
+    operands = [codes, scales]
+    if low == 0:
+        zeros = generator.integers(high // 3, high // 2, shape).astype(dtype.numpy)  # type: ignore[attr-defined]
+        operands.append(graph.add_weight(f"{name}.zero", zeros))
+    return graph.add("dequantize", operands, axis=1 if group else 0, block=group, dtype=f32).output
+
+
+def stored_blocks(graph: Graph, name: str, n: int, k: int, type: str) -> str:
+    """A weight of blocks, decoded."""
+    numbers = np.random.default_rng([*name.encode()]).standard_normal((n, k), np.float32) / 32
+    blocks = graph.add_weight(name, random_blocks(type, numbers))
+    return graph.add("decode_blocks", [blocks], f"{name}.decoded", type=type, dtype=f32).output
 
 
 def products_of(weight: Callable[[Graph, str, int, int], str], rows: int, k: int, half: int) -> Graph:

@@ -7,29 +7,21 @@ import numpy as np
 import pytest
 
 import ingot
-from gguf_models import random_blocks
 from ingot.dim import symbol
 from ingot.dtype import f32, i4, i8, u4, u8
 from ingot.ir import Graph, TensorType
 from ingot.ops.blocks import BLOCKS
 from ingot.run.interpret import interpret
 from kernel_calls import ISAS
-from stored_products import compiled, products_of
+from stored_products import compiled, products_of, stored_blocks
 
 pytestmark = pytest.mark.native
 
 K = 512
 
 
-def stored(graph: Graph, name: str, n: int, k: int, type: str) -> str:
-    """A weight of blocks, decoded."""
-    numbers = np.random.default_rng([*name.encode()]).standard_normal((n, k), np.float32) / 32
-    blocks = graph.add_weight(name, random_blocks(type, numbers))
-    return graph.add("decode_blocks", [blocks], f"{name}.decoded", type=type, dtype=f32).output
-
-
 def model(rows: int, type: str, half: int = 48) -> Graph:
-    return products_of(lambda graph, name, n, k: stored(graph, name, n, k, type), rows, K, half)
+    return products_of(lambda graph, name, n, k: stored_blocks(graph, name, n, k, type), rows, K, half)
 
 
 @pytest.mark.parametrize("type", BLOCKS)
@@ -60,7 +52,7 @@ def test_rows_are_taken_whole(starts: tuple[int, int], kernel: str) -> None:
     """Some rows of a matrix of blocks are one; some columns are decoded."""
     graph = Graph("part")
     x = graph.add_input("x", TensorType(f32, (9, K - starts[1])))
-    weight = stored(graph, "w", 96, K, "q4_k")
+    weight = stored_blocks(graph, "w", 96, K, "q4_k")
     part = graph.add("slice", [weight], "part", starts=starts, stops=(96, K), steps=(1, 1)).output
     graph.set_output("y", graph.add("matmul", [x, part], "y", transpose_b=True).output)
     program, kernels = compiled(graph, rounded=(i8,))
@@ -74,7 +66,7 @@ def coded(graph: Graph, how: str) -> str:
     """A matrix [64, 512], decoded from something that takes less than a byte for an element."""
     generator = np.random.default_rng(3)
     if how == "blocks":
-        return stored(graph, "w", 64, K, "q4_k")
+        return stored_blocks(graph, "w", 64, K, "q4_k")
     scales = graph.add_weight("s", generator.random((64, K // 32), np.float32))
     if how == "codes":
         codes = graph.add_weight("w", generator.integers(-8, 8, (64, K)).astype(i4.numpy))

@@ -6,36 +6,16 @@ import numpy as np
 import pytest
 
 import ingot
-from ingot.dtype import f16, f32, i4, i8, i32, i64, u4, u8
+from ingot.dtype import f16, f32, i4, i8, i32, i64
 from ingot.ir import Graph, TensorType
 from ingot.load.quantised import GROUPS, quantised
 from ingot.ops.quantize import dequantize
 from ingot.run.interpret import interpret
 from ingot.run.program import Program
 from kernel_calls import ISAS
-from stored_products import compiled, products_of
+from stored_products import CODES, compiled, products_of, random, stored
 
 pytestmark = pytest.mark.native
-
-CODES = {"int8": i8, "int4": i4, "int8_zeros": u8, "int4_zeros": u4}
-
-
-def random(name: str, *shape: int) -> np.ndarray:
-    return (np.random.default_rng([*name.encode()]).standard_normal(shape) / 4).astype(np.float32)
-
-
-def stored(graph: Graph, name: str, n: int, k: int, dtype: object, group: int = 32, scale: object = np.float16) -> str:
-    """A weight of codes with scales for groups of a row, or, where these are 0, for rows; unsigned with zero points."""
-    low, high = dtype.limits  # type: ignore[attr-defined]
-    generator = np.random.default_rng([*name.encode()])
-    codes = graph.add_weight(name, generator.integers(low, high + 1, (n, k)).astype(dtype.numpy))  # type: ignore[attr-defined]
-    shape = (n, -(-k // group)) if group else (n,)
-    scales = graph.add_weight(f"{name}.scale", (generator.uniform(0.5, 1, shape) / (4 * high)).astype(scale))
-    operands = [codes, scales]
-    if low == 0:
-        zeros = generator.integers(high // 3, high // 2, shape).astype(dtype.numpy)  # type: ignore[attr-defined]
-        operands.append(graph.add_weight(f"{name}.zero", zeros))
-    return graph.add("dequantize", operands, axis=1 if group else 0, block=group, dtype=f32).output
 
 
 def model(rows: int, k: int, half: int, dtype: object, group: int = 32) -> Graph:

@@ -122,9 +122,9 @@ CODES_TILES(blocks_opened_q3_k)
 CODES_TILES(blocks_opened_q6_k)
 
 /* Opens a strip. */
-#define BLOCKS_OPEN(name)                                     \
-  void K(name)(const codes_strip *s, blocks_opened *o);       \
-  void K(name##_widened)(const codes_strip *s, blocks_opened *o);
+#define BLOCKS_OPEN(name)                               \
+  void K(name)(const codes_strip *s, blocks_opened *o); \
+  CODES_ALSO(name, (const codes_strip *s, blocks_opened *o))
 BLOCKS_OPEN(blocks_open_q2_k)
 BLOCKS_OPEN(blocks_open_q3_k)
 BLOCKS_OPEN(blocks_open_q6_k)

@@ -54,10 +54,20 @@ typedef struct {
   float *sums;                        /* [rows][32] */
 } codes_strip;
 
-/* A tile of 1 <= rows <= CODES_ROWS for each way; _widened: for a CPU with AVX-512 but no dot products of int8. */
-#define CODES_TILES(name)                                \
-  void K(name)(int64_t rows, const codes_strip *s);      \
-  void K(name##_widened)(int64_t rows, const codes_strip *s);
+/* Of what is compiled for CPUs with dot products of int8 too, which only some with AVX-512 have: what this CPU runs, and
+ * the declaration of the other. In emitted C these CPUs have a set of their own. */
+#if defined(INGOT_LIBRARY) && defined(ISA_avx512)
+#define CODES_ALSO(name, parameters) void name##_avx512vnni parameters;
+#define CODES_BEST(name) (__builtin_cpu_supports("avx512vnni") ? name##_avx512vnni : K(name))
+#else
+#define CODES_ALSO(name, parameters)
+#define CODES_BEST(name) K(name)
+#endif
+
+/* A tile of 1 <= rows <= CODES_ROWS for each way. */
+#define CODES_TILES(name)                           \
+  void K(name)(int64_t rows, const codes_strip *s); \
+  CODES_ALSO(name, (int64_t rows, const codes_strip *s))
 CODES_TILES(codes_tile_int8)
 CODES_TILES(codes_tile_int8_zeros)
 CODES_TILES(codes_tile_int8_128)

@@ -68,11 +68,4 @@ static inline void codes_join(int64_t rows, float *sums) {
   }
 }
 
-/* The tile of this CPU: on AVX-512 only some have dot products of int8. */
-#if defined(ISA_avx512)
-#define CODES_TILE_OF(name) (__builtin_cpu_supports("avx512vnni") ? K(name) : K(name##_widened))
-#else
-#define CODES_TILE_OF(name) K(name)
-#endif
-
 #endif

@@ -132,7 +132,7 @@ static inline void expert_matmul_codes(const expert_args *e, codes_way way, code
 
 #define EXPERT_CODES(kernel, tile, digits, ...)                                       \
   void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {            \
-    const codes_way way = {CODES_TILE_OF(tile), NULL, NULL};                          \
+    const codes_way way = {CODES_BEST(tile), NULL, NULL};                             \
     expert_matmul_codes(args, way, codes_sizes_of(__VA_ARGS__), digits, part, parts); \
   }
 EXPERT_CODES(expert_matmul_int8, codes_tile_int8, 1, CODES_INT8)

@@ -64,10 +64,10 @@ static inline void gemm_codes(const gemm_args *g, codes_way way, codes_sizes siz
 
 #define GEMM_CODES(kernel, tile, digits, ...)                                                                        \
   void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                                           \
-    gemm_codes(args, (codes_way){CODES_TILE_OF(tile), NULL, NULL}, __VA_ARGS__, digits, 0, part, parts);             \
+    gemm_codes(args, (codes_way){CODES_BEST(tile), NULL, NULL}, __VA_ARGS__, digits, 0, part, parts);                \
   }                                                                                                                  \
   void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {                                            \
-    gemm_codes(args, (codes_way){CODES_TILE_OF(tile), NULL, NULL}, __VA_ARGS__, digits, 1, part, parts);             \
+    gemm_codes(args, (codes_way){CODES_BEST(tile), NULL, NULL}, __VA_ARGS__, digits, 1, part, parts);                \
   }
 GEMM_CODES(gemm_int8, codes_tile_int8, 1, codes_sizes_of(CODES_INT8))
 GEMM_CODES(gemm_int8_zeros, codes_tile_int8_zeros, 1, codes_sizes_of(CODES_INT8_ZEROS))
@@ -97,11 +97,11 @@ GEMM_CODES(gemm_q5_k, blocks_tile_q5_k, 1, blocks_sizes(blocks_q5_k()))
 
 #define GEMM_OPENED(kernel, tile, open, opened, sizes)                                                                \
   void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                                            \
-    const codes_way way = {CODES_TILE_OF(tile), CODES_TILE_OF(open), CODES_TILE_OF(opened)};                          \
+    const codes_way way = {CODES_BEST(tile), CODES_BEST(open), CODES_BEST(opened)};                                   \
     gemm_codes(args, way, sizes, 1, 0, part, parts);                                                                  \
   }                                                                                                                   \
   void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {                                             \
-    const codes_way way = {CODES_TILE_OF(tile), CODES_TILE_OF(open), CODES_TILE_OF(opened)};                          \
+    const codes_way way = {CODES_BEST(tile), CODES_BEST(open), CODES_BEST(opened)};                                   \
     gemm_codes(args, way, sizes, 1, 1, part, parts);                                                                  \
   }
 GEMM_OPENED(gemm_q2_k, blocks_tile_q2_k, blocks_open_q2_k, blocks_opened_q2_k, blocks_sizes(blocks_q2_k()))

@@ -3,7 +3,6 @@
 
 #include "gemm.h"
 
-#define gemm_tile gemm_tile_dots
 #define TILE_V __m512
 #define TILE_LANES 16
 #define TILE_ZERO() _mm512_setzero_ps()
@@ -18,8 +17,9 @@
 #define TILE_MAX(x, y) _mm512_max_ps(x, y)
 #define TILE_ROUND(to, v) _mm256_storeu_si256((__m256i *)(void *)(to), (__m256i)_mm512_cvtneps_pbh(v))
 #define TILE_WIDEST 8
-#define TILE_SHAPES(X)                                                                                            \
-  X(12, 2) X(12, 1) X(11, 2) X(11, 1) X(10, 2) X(10, 1) X(9, 2) X(9, 1) X(8, 2) X(8, 1) X(7, 2) X(7, 1) X(6, 2)   \
-  X(6, 1) X(5, 2) X(5, 1) X(4, 4) X(4, 2) X(4, 1) X(3, 8) X(3, 4) X(3, 2) X(3, 1) X(2, 8) X(2, 4) X(2, 2) X(2, 1) \
-  X(1, 8) X(1, 4) X(1, 2) X(1, 1)
-#include "gemm_tile.h"
+#define TILE_SHAPES(X, n)                                                                                       \
+  X(12, 2, n) X(12, 1, n) X(11, 2, n) X(11, 1, n) X(10, 2, n) X(10, 1, n) X(9, 2, n) X(9, 1, n) X(8, 2, n)      \
+  X(8, 1, n) X(7, 2, n) X(7, 1, n) X(6, 2, n) X(6, 1, n) X(5, 2, n) X(5, 1, n) X(4, 4, n) X(4, 2, n) X(4, 1, n) \
+  X(3, 8, n) X(3, 4, n) X(3, 2, n) X(3, 1, n) X(2, 8, n) X(2, 4, n) X(2, 2, n) X(2, 1, n) X(1, 8, n) X(1, 4, n) \
+  X(1, 2, n) X(1, 1, n)
+#include "gemm_tile_pairs.h"

@@ -29,14 +29,11 @@
 #define CODES_FMA(x, y, z) _mm512_fmadd_ps(x, y, z)
 #define CODES_SHAPES(X, ...) \
   X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
-#define CODES_NAME(name) K(name)
 /* _mm512_dpbusd_epi32, of which GCC 12 copies each sum to another register and to the stack. */
 static inline __m512i codes_dot(__m512i sum, __m512i w, __m512i a) {
   __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(a));
   return sum;
 }
-
-#include "gemm_tile_codes.h"
 
 #define BLOCKS_W vnni_words
 #define BLOCKS_S vnni_signed
@@ -51,4 +48,6 @@ static inline __m512i codes_dot(__m512i sum, __m512i w, __m512i a) {
 #define CODES_MUL(x, y) _mm512_mul_ps(x, y)
 typedef uint32_t vnni_words __attribute__((vector_size(64)));
 typedef int32_t vnni_signed __attribute__((vector_size(64)));
+
+#include "gemm_tile_codes.h"
 #include "gemm_tile_blocks.h"

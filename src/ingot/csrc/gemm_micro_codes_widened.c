@@ -5,11 +5,9 @@
 #include "blocks.h"
 
 #if defined(ISA_avx512)
-#define CODES_NAME(name) K(name##_widened)
 #define CODES_SHAPES(X, ...) \
   X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
 #else
-#define CODES_NAME(name) K(name)
 #define CODES_SHAPES(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
 #endif
 

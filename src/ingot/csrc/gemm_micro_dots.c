@@ -20,7 +20,6 @@ static inline float dot_pairs(float x, float y, float sum) {
   return sum;
 }
 
-#define gemm_tile gemm_tile_dots
 #define TILE_V float
 #define TILE_LANES 1
 #define TILE_ZERO() 0.0f
@@ -36,8 +35,8 @@ static inline float dot_pairs(float x, float y, float sum) {
 #define TILE_ROUND(to, v) (*(to) = float_to_bf16(without_denormal(v)))
 #define TILE_WIDEST 2
 #if GEMM_ROWS > 4
-#define TILE_SHAPES(X) X(6, 2) X(5, 2) X(4, 2) X(3, 2) X(2, 2) X(1, 2)
+#define TILE_SHAPES(X, n) X(6, 2, n) X(5, 2, n) X(4, 2, n) X(3, 2, n) X(2, 2, n) X(1, 2, n)
 #else
-#define TILE_SHAPES(X) X(4, 2) X(3, 2) X(2, 2) X(1, 2)
+#define TILE_SHAPES(X, n) X(4, 2, n) X(3, 2, n) X(2, 2, n) X(1, 2, n)
 #endif
-#include "gemm_tile.h"
+#include "gemm_tile_pairs.h"

@@ -53,6 +53,5 @@ static inline float high_half(const float *p) {
 #endif
 #define TILE_ROUND(to, v) tile_round(to, v)
 #define TILE_WIDEST 2
-#define TILE_SHAPES(X) X(4, 2) X(3, 2) X(2, 2) X(1, 2)
-#include "gemm_tile.h"
-#include "gemm_tile_widened.h"
+#define TILE_SHAPES(X, n) X(4, 2, n) X(3, 2, n) X(2, 2, n) X(1, 2, n)
+#include "gemm_tile_floats.h"

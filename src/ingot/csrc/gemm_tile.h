@@ -1,9 +1,9 @@
-/* gemm_tile.h: the body of gemm_tile. Included by gemm_micro_<isa>.c, which first defines the register TILE_V with
- * TILE_LANES floats, the operations TILE_ZERO, TILE_LOAD, TILE_STORE, TILE_SET1, TILE_ADD, TILE_FMA, TILE_MIN and
- * TILE_MAX (which give their second operand when one is NaN), TILE_LOW and TILE_HIGH (loads of pairs of bf16 that give
- * the first or the second as floats), TILE_ROUND (a store as bf16), and TILE_SHAPES(X): X(rows, width) for each tile to
- * compile. Every number of rows up to GEMM_ROWS is there, widest tile first; the last of each divides half a panel.
- * TILE_WIDEST is the largest width. */
+/* gemm_tile.h: the bodies of tiles of products of floats. Included by gemm_tile_floats.h and gemm_tile_pairs.h, for files
+ * that first define the register TILE_V with TILE_LANES floats, the operations TILE_ZERO, TILE_LOAD, TILE_STORE,
+ * TILE_SET1, TILE_ADD, TILE_FMA, TILE_MIN and TILE_MAX (which give their second operand when one is NaN), TILE_LOW and
+ * TILE_HIGH (loads of pairs of bf16 that give the first or the second as floats), TILE_ROUND (a store as bf16), and
+ * TILE_SHAPES(X, n): X(rows, width, n) for each tile to compile. Every number of rows up to GEMM_ROWS is there,
+ * widest tile first; the last of each divides half a panel. TILE_WIDEST is the largest width. */
 
 #define TILE_PANEL (INGOT_PANEL / TILE_LANES) /* registers in a row of a panel */
 
@@ -140,20 +140,22 @@ static inline void tile_run(const tile_row *t, int64_t rows, int64_t panels, con
   }
 }
 
-#define TILE_INSTANCE(rows, width)                                                                               \
-  static void K(tile_##rows##x##width)(const gemm_product *p, int64_t column, const char *ahead, int64_t step) { \
-    tile_body(rows, width, 0, p, column, ahead, step);                                                           \
+#define TILE_INSTANCE(rows, width, name)                                                                            \
+  static void K(name##_##rows##x##width)(const gemm_product *p, int64_t column, const char *ahead, int64_t step) { \
+    K(name##_body)(rows, width, p, column, ahead, step);                                                           \
   }
-TILE_SHAPES(TILE_INSTANCE)
 
-static const tile_row gemm_tiles[] = {
-  #define TILE_ROW(rows, width) {rows, width, K(tile_##rows##x##width)},
-  TILE_SHAPES(TILE_ROW)
-};
+#define TILE_ROW(rows, width, name) {rows, width, K(name##_##rows##x##width)},
 
-void K(gemm_tile)(int64_t rows, int64_t panels, const gemm_product *p) {
-  tile_run(gemm_tiles, rows, panels, p);
-}
-
-#undef TILE_INSTANCE
-#undef TILE_ROW
+/* widens: as `tile_body` has it. */
+#define TILE(name, widens)                                                                                            \
+  static inline __attribute__((always_inline)) void K(name##_body)(const int rows, const int width,                   \
+                                                                   const gemm_product *p, int64_t column,             \
+                                                                   const char *ahead, int64_t step) {                 \
+    tile_body(rows, width, widens, p, column, ahead, step);                                                           \
+  }                                                                                                                   \
+  TILE_SHAPES(TILE_INSTANCE, name)                                                                                    \
+  void K(name)(int64_t rows, int64_t panels, const gemm_product *p) {                                                 \
+    static const tile_row tiles[] = {TILE_SHAPES(TILE_ROW, name)};                                                    \
+    tile_run(tiles, rows, panels, p);                                                                                 \
+  }

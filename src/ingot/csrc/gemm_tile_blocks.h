@@ -225,42 +225,40 @@ static inline __attribute__((always_inline)) void blocks_run_opened(const blocks
   }
 }
 
-void CODES_NAME(blocks_tile_q4_1)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q4_1(), rows, s); }
+void K(blocks_tile_q4_1)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q4_1(), rows, s); }
 
-void CODES_NAME(blocks_tile_q5_0)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q5_0(), rows, s); }
+void K(blocks_tile_q5_0)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q5_0(), rows, s); }
 
-void CODES_NAME(blocks_tile_q5_1)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q5_1(), rows, s); }
+void K(blocks_tile_q5_1)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q5_1(), rows, s); }
 
-void CODES_NAME(blocks_tile_iq4_nl)(int64_t rows, const codes_strip *s) { blocks_run(blocks_iq4_nl(), rows, s); }
+void K(blocks_tile_iq4_nl)(int64_t rows, const codes_strip *s) { blocks_run(blocks_iq4_nl(), rows, s); }
 
-void CODES_NAME(blocks_tile_iq4_xs)(int64_t rows, const codes_strip *s) { blocks_run(blocks_iq4_xs(), rows, s); }
+void K(blocks_tile_iq4_xs)(int64_t rows, const codes_strip *s) { blocks_run(blocks_iq4_xs(), rows, s); }
 
-void CODES_NAME(blocks_tile_q2_k)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q2_k(), rows, s); }
+void K(blocks_tile_q2_k)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q2_k(), rows, s); }
 
-void CODES_NAME(blocks_tile_q3_k)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q3_k(), rows, s); }
+void K(blocks_tile_q3_k)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q3_k(), rows, s); }
 
-void CODES_NAME(blocks_tile_q4_k)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q4_k(), rows, s); }
+void K(blocks_tile_q4_k)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q4_k(), rows, s); }
 
-void CODES_NAME(blocks_tile_q5_k)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q5_k(), rows, s); }
+void K(blocks_tile_q5_k)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q5_k(), rows, s); }
 
-void CODES_NAME(blocks_tile_q6_k)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q6_k(), rows, s); }
+void K(blocks_tile_q6_k)(int64_t rows, const codes_strip *s) { blocks_run(blocks_q6_k(), rows, s); }
 
-void CODES_NAME(blocks_open_q2_k)(const codes_strip *s, blocks_opened *o) { blocks_open(blocks_q2_k(), s, o); }
+void K(blocks_open_q2_k)(const codes_strip *s, blocks_opened *o) { blocks_open(blocks_q2_k(), s, o); }
 
-void CODES_NAME(blocks_opened_q2_k)(int64_t rows, const codes_strip *s) {
+void K(blocks_opened_q2_k)(int64_t rows, const codes_strip *s) {
   blocks_run_opened(blocks_q2_k(), rows, s);
 }
 
-void CODES_NAME(blocks_open_q3_k)(const codes_strip *s, blocks_opened *o) { blocks_open(blocks_q3_k(), s, o); }
+void K(blocks_open_q3_k)(const codes_strip *s, blocks_opened *o) { blocks_open(blocks_q3_k(), s, o); }
 
-void CODES_NAME(blocks_opened_q3_k)(int64_t rows, const codes_strip *s) {
+void K(blocks_opened_q3_k)(int64_t rows, const codes_strip *s) {
   blocks_run_opened(blocks_q3_k(), rows, s);
 }
 
-void CODES_NAME(blocks_open_q6_k)(const codes_strip *s, blocks_opened *o) { blocks_open(blocks_q6_k(), s, o); }
+void K(blocks_open_q6_k)(const codes_strip *s, blocks_opened *o) { blocks_open(blocks_q6_k(), s, o); }
 
-void CODES_NAME(blocks_opened_q6_k)(int64_t rows, const codes_strip *s) {
+void K(blocks_opened_q6_k)(int64_t rows, const codes_strip *s) {
   blocks_run_opened(blocks_q6_k(), rows, s);
 }
-
-#undef BLOCKS_CASE

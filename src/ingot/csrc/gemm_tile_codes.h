@@ -5,7 +5,7 @@
  * CODES_TAKEN(sum, z, offset) (sum + z * offset / 128), CODES_SMALLER(i) (i / 16, exactly);
  * CODES_F, as many floats, with CODES_FLOATS(i), CODES_SCALES(p) (from f16), CODES_ZERO(), CODES_READ(p),
  * CODES_WRITE(p, v), CODES_SPREAD(x), CODES_FMA(x, y, z); CODES_SHAPES(X, ...): X(rows, ...) for every number of rows
- * up to CODES_ROWS; CODES_WIDTH, the registers of a row of a tile; and CODES_NAME(name), a tile's name. */
+ * up to CODES_ROWS; and CODES_WIDTH, the registers of a row of a tile. */
 
 /* One lane's worth of four elements of k: sums += a x w. */
 static inline __attribute__((always_inline)) void codes_step(const int rows, const int bits, const CODES_I w[],
@@ -93,28 +93,24 @@ static inline void codes_run(codes_tile tile, const codes_strip *s) {
   for (int64_t column = 0; column < INGOT_PANEL; column += CODES_WIDTH * CODES_LANES) tile(s, column);
 }
 
-#define CODES_INSTANCE(rows, name, ...)                                        \
-  static void K(codes_##name##_##rows)(const codes_strip *s, int64_t column) { \
-    codes_body(rows, __VA_ARGS__, s, column);                                  \
+#define CODES_INSTANCE(rows, name, ...)                                  \
+  static void K(name##_##rows)(const codes_strip *s, int64_t column) { \
+    codes_body(rows, __VA_ARGS__, s, column);                          \
   }
 
-#define CODES_ROW(rows, name) K(codes_##name##_##rows),
+#define CODES_ROW(rows, name) K(name##_##rows),
 
-#define CODES_TILE(name, ...)                                              \
-  CODES_SHAPES(CODES_INSTANCE, name, __VA_ARGS__)                          \
-  void CODES_NAME(codes_tile_##name)(int64_t rows, const codes_strip *s) { \
-    static const codes_tile tiles[] = {CODES_SHAPES(CODES_ROW, name)};     \
-    codes_run(tiles[rows - 1], s);                                         \
+#define CODES_TILE(name, ...)                                          \
+  CODES_SHAPES(CODES_INSTANCE, name, __VA_ARGS__)                      \
+  void K(name)(int64_t rows, const codes_strip *s) {                   \
+    static const codes_tile tiles[] = {CODES_SHAPES(CODES_ROW, name)}; \
+    codes_run(tiles[rows - 1], s);                                     \
   }
-
-#define CODES_FORMATS(X) \
-  X(int8, CODES_INT8) X(int8_zeros, CODES_INT8_ZEROS) \
-  X(int8_128, CODES_INT8_128) X(int8_128_zeros, CODES_INT8_128_ZEROS) \
-  X(int4, CODES_INT4) X(int4_zeros, CODES_INT4_ZEROS) \
-  X(int4_128, CODES_INT4_128) X(int4_128_zeros, CODES_INT4_128_ZEROS)
-CODES_FORMATS(CODES_TILE)
-
-#undef CODES_INSTANCE
-#undef CODES_ROW
-#undef CODES_TILE
-#undef CODES_FORMATS
+CODES_TILE(codes_tile_int8, CODES_INT8)
+CODES_TILE(codes_tile_int8_zeros, CODES_INT8_ZEROS)
+CODES_TILE(codes_tile_int8_128, CODES_INT8_128)
+CODES_TILE(codes_tile_int8_128_zeros, CODES_INT8_128_ZEROS)
+CODES_TILE(codes_tile_int4, CODES_INT4)
+CODES_TILE(codes_tile_int4_zeros, CODES_INT4_ZEROS)
+CODES_TILE(codes_tile_int4_128, CODES_INT4_128)
+CODES_TILE(codes_tile_int4_128_zeros, CODES_INT4_128_ZEROS)

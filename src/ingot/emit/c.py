@@ -20,7 +20,6 @@ from ingot.compile import Compiled, Mode, compile_mode
 from ingot.config import debug
 from ingot.dim import given
 from ingot.emit.interface import LINE_BYTES, RUN, Entry, Interface, Port, declared, dims, interface
-from ingot.emit.kernels import NATIVE_ONLY
 from ingot.emit.pool import pool
 from ingot.emit.program import VECTOR, main, makefile
 from ingot.emit.source import source
@@ -68,7 +67,9 @@ def emit(
     """
     if graph.symbols:
         raise InputError(f"emit: dims have no values, got none, expected {given(graph.symbols)}")
-    target = Target("scalar", threads=threads)  # kernels and places depend on no instruction set
+    # Kernels and places depend on no instruction set. Those without dot products have their bits in other ways.
+    rounded = () if precision.rows is None else (precision.rows,)
+    target = Target("scalar", threads=threads, rounded=rounded)
     compiled = compile_mode(graph, target, Mode(precision=precision))
     if refused := refusals(compiled):
         raise UnsupportedError(refused[0])
@@ -107,9 +108,6 @@ def refusals(compiled: Compiled) -> list[str]:
     if compiled.choosing:
         named = ", ".join(compiled.choosing)
         found.append(f"emit: a run chooses between programs, got {named}, expected one program")
-    steps = (step for segment in compiled.segments if segment.native for step in segment.lowered.steps)
-    if unquoted := sorted({step.kernel for step in steps} & NATIVE_ONLY):
-        found.append(f"emit: kernels that C is not written with, got {', '.join(unquoted)}, expected others")
     return found
 
 

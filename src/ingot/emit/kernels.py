@@ -10,57 +10,68 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from ingot import abi
 
-ISAS = ("scalar", "avx2", "avx512")  # that emitted C has bodies for
-# Kernels over instructions that not every CPU of a set has. A target that rounds no rows has no use for them.
-NATIVE_ONLY = frozenset(
-    f"{kernel}_bf16{form}"
-    for kernel, forms in (("gemm", ("_packed", "_gated")), ("gemv", ("_packed",)), ("attention", ("", "_online")),
-                          ("conv2d", ("_packed", "_planes", "_winograd")),
-                          *((op, ("_packed",)) for op in ("lstm", "gru", "rnn")))
-    for form in forms
-) | frozenset(
-    kernel for kernel in abi.kernels() if kernel.startswith(("gemm_", "expert_matmul_")) and "_f32_" not in kernel
-) | {"round_rows_i8", "round_rows_i24", "round_image_u8"}  # fmt: skip
+_AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma")
+# The sets that emitted C has bodies for, the least first, and what a CPU must have for each. The last is for kernels
+# that multiply codes: native chooses between its tiles and those of avx512 within that set.
+FEATURES = {"scalar": (), "avx2": ("avx2", "fma"), "avx512": _AVX512, "avx512vnni": ("avx512vnni", *_AVX512)}
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"
 # A comment, and below it a conditional region or a definition: its lines after the first are indented, close a brace,
 # or are blank before such a line.
 _DEFINITION = re.compile(rf"((?:{_COMMENT}\n)?)(#if(?s:.*?)\n#endif|[^\s/}}].*(?:\n+[ }}].*)*)", re.MULTILINE)
-_CONDITIONAL_INCLUDE = re.compile(r'defined\(ISA_(\w+)\)\n#include "([\w./]+)"')
+_CONDITIONAL_INCLUDE = re.compile(r'(defined\(ISA_(\w+)\))\n#include "([\w./]+)"')
 _ATTRIBUTE = r" ?__attribute__\(\((?:[^()]|\([^()]*\))*\)\)"
-# The register tile's macros differ per set and its bodies follow them, each as one piece, in this order.
-_TILE_MACROS = tuple(f"gemm_micro_{isa}.c" for isa in ISAS)
-_TILE_BODIES = ("gemm_tile.h", "gemm_tile_widened.h")
+# Files that are compiled for themselves: each defines macros that what it includes behind them goes by. What those of
+# a unit include is read once for all of them, whatever other units make of the same names. Units by name: their files,
+# and the sets that each is for.
+_UNITS = {
+    "floats": {f"gemm_micro_{isa}.c": f"defined(ISA_{isa})" for isa in ("scalar", "avx2", "avx512")},
+    "pairs": {"gemm_micro_avx512bf16.c": "defined(ISA_avx512)", "gemm_micro_dots.c": "!defined(ISA_avx512)"},
+    "codes": {
+        "gemm_micro_avx512vnni.c": "defined(ISA_avx512vnni)",
+        "gemm_micro_codes_widened.c": "!defined(ISA_avx512vnni)",
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A top-level definition with the comment above it.
+    """A top-level definition.
 
-    names: what it defines; plain: those of them that are not macros and not written K(name). uses: every word in it.
-    isa: the set that it is for, "" for all. title: the comment at the head of its file.
+    comment: above it. names: what it defines; plain: those of them that are not macros and not written K(name). uses:
+    every word in it. condition: of the sets that it is for, "" for all. title: the comment at the head of its file.
+    unit: that it belongs to, "" for none.
     """
 
-    text: str
+    comment: str
+    code: str
     names: frozenset[str]
     plain: tuple[str, ...]
     uses: frozenset[str]
-    isa: str
+    condition: str
     title: str
+    unit: str
+
+    @property
+    def macros(self) -> list[str]:
+        """The macros that it defines."""
+        return re.findall(r"^ *#define (\w+)", self.code, re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """What a model needs of csrc/. types: constants and argument structs of abi.h. kernels: everything else, to be
-    compiled with ISA and ISA_<isa> defined, once per set."""
+    compiled with ISA and ISA_<isa> defined, once per set. features: the sets, and what a CPU must have for each."""
 
     types: str
     kernels: str
+    features: dict[str, tuple[str, ...]]
 
 
 def kernel_source(kernels: Iterable[str], types: Iterable[str], constants: Iterable[str] | None = None) -> Source:
@@ -76,16 +87,63 @@ def kernel_source(kernels: Iterable[str], types: Iterable[str], constants: Itera
     mine = [piece for piece in pieces if piece in kept]
     own = [piece for piece in mine if piece.names <= {"INGOT_JOIN2", "INGOT_JOIN", "K"}]
     rest = [piece for piece in mine if piece not in own]
-    plain = dict.fromkeys(name for piece in rest for name in piece.plain)
+    units = {piece.unit for piece in rest} - {""}
+    again = _shared(rest)
+    plain = dict.fromkeys(name for piece in rest for name in piece.plain if not (piece.unit and name in again))
     varying = dict.fromkeys(
-        name for p in rest if p.isa or "ISA_" in p.text for name in re.findall(r"#define (\w+)", p.text)
+        name
+        for piece in rest
+        for name in piece.macros
+        if (piece.condition or "ISA_" in piece.code or name in again) and not (piece.unit and name in again)
     )
     sections = (
         _joined(own) + "".join(f"#define {name} K({name})\n" for name in plain),
-        _static(_joined(rest)),
+        *(_static(_unit(list(group), again, plain)) for _, group in groupby(rest, key=lambda piece: piece.unit)),
         "".join(f"#undef {name} /* each set has its own */\n" for name in varying),
     )
-    return Source(_joined([piece for piece in declarations if piece in kept]), "\n".join(filter(None, sections)))
+    types_text = _joined([piece for piece in declarations if piece in kept])
+    return Source(types_text, "\n".join(filter(None, sections)), _features(units))
+
+
+def _features(units: set[str]) -> dict[str, tuple[str, ...]]:
+    """The sets of a model with some units. Where there are dot products of pairs, sets of avx512 are for CPUs that have
+    them: others take what gives the same bits."""
+    pairs = ("avx512bf16",) if "pairs" in units else ()
+    return {
+        isa: (*pairs, *features) if isa.startswith("avx512") else features
+        for isa, features in FEATURES.items()
+        if isa != "avx512vnni" or "codes" in units
+    }
+
+
+def _shared(pieces: list[_Piece]) -> set[str]:
+    """Names that mean one thing in a unit and another elsewhere."""
+    scopes: dict[str, set[str]] = {}
+    for piece in pieces:
+        for name in (*piece.plain, *piece.macros):
+            scopes.setdefault(name, set()).add(piece.unit)
+    return {name for name, units in scopes.items() if len(units) > 1}
+
+
+def _unit(pieces: list[_Piece], again: set[str], everybody: Container[str]) -> str:
+    """The text of pieces of one unit. again: names that mean something else elsewhere, too; everybody: of these, and of
+    all, those that do so outside of units."""
+    unit = pieces[0].unit
+    if not unit:
+        return _joined(pieces)
+    plain = dict.fromkeys(name for piece in pieces for name in piece.plain if name in again)
+    macros = dict.fromkeys(name for piece in pieces for name in piece.macros if name in again)
+    sections = (
+        "".join(
+            (f"#undef {name}\n" if name in everybody else "") + f"#define {name} K({unit}_{name})\n" for name in plain
+        ),
+        _joined(pieces),
+        "".join(
+            f"#undef {name}\n" + (f"#define {name} K({name})\n" if name in everybody else "")
+            for name in (*plain, *macros)
+        ),
+    )
+    return "\n".join(filter(None, sections))
 
 
 @functools.cache
@@ -95,45 +153,72 @@ def _csrc() -> tuple[tuple[_Piece, ...], tuple[_Piece, ...]]:
     sources = [name for name in sources if not name.startswith("gemm_micro_") and "K(" in abi.source(name)]
     macros: dict[str, str] = {}
     declarations = tuple(_cut("abi.h", "", set(), macros))
-    seen = {"abi.h", *_TILE_BODIES}
+    seen = {"abi.h"}
     pieces: list[_Piece] = []
-    for isa, name in zip(ISAS, _TILE_MACROS, strict=True):
-        pieces += _cut(name, isa, seen, macros)
-    pieces += [_whole(name, macros) for name in _TILE_BODIES]
+    for unit, files in _UNITS.items():
+        bodies: dict[str, None] = {}
+        own: list[_Piece] = []
+        for file, condition in files.items():
+            for piece in _cut(file, condition, seen, macros, unit, bodies):
+                (own if piece.unit else pieces).append(piece)
+        read: set[str] = set()
+        for body in bodies:
+            own += _cut(body, "", read, macros, unit)
+        pieces += own
     for name in sources:
         pieces += _cut(name, "", seen, macros)
     return declarations, tuple(pieces)
 
 
-def _cut(file: str, isa: str, seen: set[str], macros: dict[str, str]) -> Iterator[_Piece]:
-    """The definitions of a file in order, those of the files that it includes before them, each file once."""
+def _cut(
+    file: str,
+    condition: str,
+    seen: set[str],
+    macros: dict[str, str],
+    unit: str = "",
+    bodies: dict[str, None] | None = None,
+) -> Iterator[_Piece]:
+    """The definitions of a file in order, those of the files that it includes before them, each file once.
+
+    bodies: takes the names of files that a file of a unit includes behind its macros, which are left out here. Those
+    that it includes before are everybody's, and so not of the unit.
+    """
     if file in seen:
         return
     seen.add(file)
     title, text = opened(file)
-    for comment, code in definitions(text):
+    has_begun = False
+    for comment, code in _resolved(text):
         if included := re.match(r'#include "([\w./]+)"', code):
-            yield from _cut(included[1], "", seen, macros)
-        elif branches := dict(_CONDITIONAL_INCLUDE.findall(code)):
-            for branch in (isa for isa in ISAS if isa in branches):
-                yield from _cut(branches[branch], branch, seen, macros)
+            if bodies is None:
+                yield from _cut(included[1], "", seen, macros, unit)
+            elif has_begun:
+                bodies[included[1]] = None
+            else:
+                yield from _cut(included[1], "", seen, macros)
+        elif branches := _CONDITIONAL_INCLUDE.findall(code):
+            for branch, isa, header in sorted(branches, key=lambda found: [*FEATURES, found[1]].index(found[1])):
+                if isa in FEATURES:
+                    yield from _cut(header, branch, seen, macros)
         elif code.startswith("enum {"):  # each constant on its own, so that a model has those that it uses
             for name in re.findall(r"^  (\w+)", code, re.MULTILINE):
                 define = f"#define {name} {abi.constant(name)}"
-                yield _Piece(define, frozenset({name}), (), frozenset({name}), isa, title)
+                yield _Piece("", define, frozenset({name}), (), frozenset({name}), condition, title, unit)
         elif not code.startswith(("#include", "#undef")):
             if macro := re.match(r"#define (\w+)\(", code):
                 macros[macro[1]] = code
             names, plain = defined_names(code, macros)
-            yield _Piece(comment + code, names, plain, _words(code), isa, title)
+            has_begun = True
+            yield _Piece(comment, code, names, plain, _words(code), condition, title, unit)
 
 
-def _whole(file: str, macros: dict[str, str]) -> _Piece:
-    """A file as one piece. Macros that it undefines are its own, no names that others could mean."""
-    pieces = list(_cut(file, "", set(), macros))
-    title, text = opened(file)
-    names = frozenset().union(*(piece.names for piece in pieces)) - {*re.findall(r"^#undef (\w+)", text, re.MULTILINE)}
-    return _Piece(text.strip(), names, tuple(n for piece in pieces for n in piece.plain), _words(text), "", title)
+def _resolved(text: str) -> Iterator[tuple[str, str]]:
+    """The definitions of a text; of what the library has in another way, the way of everybody else."""
+    for comment, code in definitions(text):
+        if code.startswith("#if defined(INGOT_LIBRARY)"):
+            yield from definitions(code.partition("\n#else\n")[2].rpartition("#endif")[0])
+        else:
+            yield comment, code
 
 
 def opened(file: str) -> tuple[str, str]:
@@ -185,41 +270,48 @@ def defined_names(code: str, macros: Mapping[str, str]) -> tuple[frozenset[str],
 def _with_rows(piece: _Piece, constants: set[str]) -> _Piece:
     """A table or switch with the lines of these constants alone; any other piece as it is."""
     line = re.compile(r"^ +(?:\[|case )(INGOT_\w+)(?:\] = |: ).*\n", re.MULTILINE)
-    text = line.sub(lambda m: m[0] if m[1] in constants else "", piece.text)
-    return piece if text == piece.text else replace(piece, text=text, uses=_words(text))
+    text = line.sub(lambda m: m[0] if m[1] in constants else "", piece.code)
+    return piece if text == piece.code else replace(piece, code=text, uses=_words(text))
 
 
 def _reached(pieces: tuple[_Piece, ...], wanted: set[str]) -> set[_Piece]:
-    """The pieces that define the wanted names, and those that these use, directly or not."""
-    by_name: dict[str, list[_Piece]] = {}
+    """The pieces that define the wanted names, and those that these use, directly or not.
+
+    A word means what it does in the unit that has it, and elsewhere what everybody has, kernels and tiles of units too.
+    """
+    by_name: dict[tuple[str, str], list[_Piece]] = {}
     for piece in pieces:
+        own = {*piece.plain, *piece.macros}
         for name in piece.names:
-            by_name.setdefault(name, []).append(piece)
+            for unit in {piece.unit} if name in own else {piece.unit, ""}:
+                by_name.setdefault((unit, name), []).append(piece)
     kept: set[_Piece] = set()
-    todo = [piece for name in wanted for piece in by_name[name]]
+    todo = [piece for name in wanted for piece in by_name["", name]]
     while todo:
         piece = todo.pop()
         if piece not in kept:
             kept.add(piece)
-            todo += [other for word in piece.uses for other in by_name.get(word, [])]
+            for word in piece.uses:
+                todo += by_name.get((piece.unit, word)) or by_name.get(("", word), [])
     return kept
 
 
 def _joined(pieces: list[_Piece]) -> str:
     """The pieces in order, their files' titles above them, one-liners together, sets under conditions."""
-    text = title = isa = before = ""
+    text = title = condition = before = ""
     for piece in pieces:
-        together = before.split(" ")[0] == piece.text.split(" ")[0] and "\n" not in before + piece.text
-        if piece.isa != isa:
-            text += f"\n{'#endif' if not piece.isa else '#elif' if isa else '#if'}"
-            text += f" defined(ISA_{piece.isa})\n" if piece.isa else "\n"
+        code = piece.comment + piece.code
+        together = before.split(" ")[0] == code.split(" ")[0] and "\n" not in before + code
+        if piece.condition != condition:
+            text += f"\n{'#endif' if not piece.condition else '#elif' if condition else '#if'}"
+            text += f" {piece.condition}\n" if piece.condition else "\n"
         if piece.title != title and piece.title:
             text += f"\n{piece.title}\n"
-        if not together or (piece.isa, piece.title) != (isa, title):
+        if not together or (piece.condition, piece.title) != (condition, title):
             text += "\n"
-        text += f"{piece.text}\n"
-        isa, title, before = piece.isa, piece.title, piece.text
-    return text.lstrip("\n") + ("\n#endif\n" if isa else "")
+        text += f"{code}\n"
+        condition, title, before = piece.condition, piece.title, code
+    return text.lstrip("\n") + ("\n#endif\n" if condition else "")
 
 
 def _static(text: str) -> str:

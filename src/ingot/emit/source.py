@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
 from ingot import abi
-from ingot.emit.interface import LINE_BYTES, Entry, Interface, declared, dims, wrapped
-from ingot.emit.kernels import ISAS, kernel_source
+from ingot.emit.interface import C_TYPES, LINE_BYTES, Entry, Interface, declared, dims, wrapped
+from ingot.emit.kernels import FEATURES, kernel_source
 from ingot.errors import InputError
 from ingot.lower.lowered import FAULT, Field, Lowered, Pointer, Step, Tensor
 from ingot.lower.view import View
@@ -21,8 +21,6 @@ _NAMED = {
     "activation": "INGOT_ACT_", "mask_kind": "INGOT_MASK_", "code": "INGOT_STRIP_OP_", "merge": "INGOT_MERGE_",
     "from": "INGOT_DTYPE_", "to": "INGOT_DTYPE_", "rounding": "INGOT_ROUND_",
 }  # fmt: skip
-
-_FEATURES = {"avx2": ("avx2", "fma"), "avx512": ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma")}
 
 
 def source(face: Interface) -> str:
@@ -75,8 +73,8 @@ def source(face: Interface) -> str:
 
 #ifndef ISA
 
-{"".join(_included(face.prefix, isa) for isa in ISAS)}
-{_entry_points(face)}
+{"".join(_included(face.prefix, isa, features) for isa, features in quoted.features.items())}
+{_entry_points(face, quoted.features)}
 #endif
 """
 
@@ -219,9 +217,12 @@ def _commented(rows: list[tuple[str, str]]) -> str:
 def _step(face: Interface, entry: Entry, index: int, step: Step) -> str:
     operands = ", ".join(map(_operand, step.reads))
     results = ", ".join(map(_operand, step.writes))
-    lowered = entry.lowered
-    given = {name: _field(lowered, name, value) for name, value in step.fields.items() if not _is_zero(value)}
-    named = (f".{field.name} = {given[field.name]}" for field in abi.structs()[step.args_type] if field.name in given)
+    given = {name: value for name, value in step.fields.items() if not _is_zero(value)}
+    named = (
+        f".{field.name} = {_field(entry.lowered, field, given[field.name])}"
+        for field in abi.structs()[step.args_type]
+        if field.name in given
+    )
     fields = [word for field in named for word in field.split(", ")]
     barrier = f"  {face.prefix}_pool_barrier(member);\n" if face.threads > 1 and entry.planned.barriers[index] else ""
     return f"""\
@@ -277,27 +278,33 @@ def _is_zero(value: Field) -> bool:
     return value is None or value == 0
 
 
-def _field(lowered: Lowered, name: str, value: Field) -> str:
+def _field(lowered: Lowered, field: abi.Field, value: Field) -> str:
     match value:
         case Pointer():
-            return _pointer(lowered, value)
+            return _pointer(lowered, field, value)
         case tuple():
-            return "{" + ", ".join(_field(lowered, name, element) for element in value) + "}"
+            return "{" + ", ".join(_field(lowered, field, element) for element in value) + "}"
         case float():
             return _float(value)
-        case int() if name in _NAMED:
-            return abi.constant_names(_NAMED[name])[value]
+        case int() if field.name in _NAMED:
+            return abi.constant_names(_NAMED[field.name])[value]
         case int() if value == -(2**63):
             return "-9223372036854775807 - 1"  # C has no literal of it
     return str(value)
 
 
-def _pointer(lowered: Lowered, pointer: Pointer) -> str:
+def _pointer(lowered: Lowered, field: abi.Field, pointer: Pointer) -> str:
     if pointer.tensor == FAULT:
         return "&call->fault"
-    elements, rest = divmod(pointer.byte_offset, lowered.tensors[pointer.tensor].dtype.itemsize)
+    tensor = lowered.tensors[pointer.tensor]
+    elements, rest = divmod(pointer.byte_offset, -(-tensor.dtype.bits // 8))
     assert rest == 0, f"{pointer} lies between elements"
-    return f"{pointer.tensor} + {elements}" if elements else pointer.tensor
+    place = f"{pointer.tensor} + {elements}" if elements else pointer.tensor
+    if field.type in ("void", C_TYPES[tensor.dtype.name]):
+        return place
+    # A kernel whose elements are pairs, or whatever a format has, takes them under its own name.
+    untyped = "const void *" if tensor.kind in ("input", "weight") else "void *"
+    return f"({untyped})({place})" if elements else f"({untyped}){place}"
 
 
 def _float(value: float) -> str:
@@ -311,26 +318,27 @@ def _float(value: float) -> str:
     return f"{rounded!s}f"
 
 
-def _included(prefix: str, isa: str) -> str:
-    """The inclusion of the file by itself for one instruction set."""
-    text = f"""\
-#define ISA {isa}
-#define ISA_{isa} 1
-#include "{prefix}.c"
-#undef ISA
-#undef ISA_{isa}
-"""
-    if isa not in _FEATURES:
+def _included(prefix: str, isa: str, features: tuple[str, ...]) -> str:
+    """The inclusion of the file by itself for one instruction set, which is also each that its name begins with."""
+    defined = [f"ISA_{base}" for base in FEATURES if isa.startswith(base)]
+    lines = [
+        f"#define ISA {isa}",
+        *(f"#define {name} 1" for name in defined),
+        f'#include "{prefix}.c"',
+        *(f"#undef {name}" for name in ("ISA", *defined)),
+    ]
+    text = "".join(f"{line}\n" for line in lines)
+    if not features:
         return text
-    features = ",".join(_FEATURES[isa])
+    target = ",".join(features)
     return f"""
 #if defined(__x86_64__)
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("{features}"))), \\
+#pragma clang attribute push(__attribute__((target("{target}"))), \\
                              apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("{features}")
+#pragma GCC target("{target}")
 #endif
 {text}#if defined(__clang__)
 #pragma clang attribute pop
@@ -341,7 +349,7 @@ def _included(prefix: str, isa: str) -> str:
 """
 
 
-def _entry_points(face: Interface) -> str:
+def _entry_points(face: Interface, sets: Mapping[str, tuple[str, ...]]) -> str:
     """What a caller calls."""
     prefix, macro = face.prefix, face.macro
     threads, type, called = "(void)threads;", "void (*steps)(run_call *call)", "steps(call)"
@@ -350,6 +358,8 @@ def _entry_points(face: Interface) -> str:
         type, called = "pool_body steps", f"{prefix}_pool_run(steps, call, most)"
     kept = "  memset(state->kept, 0, sizeof state->kept);\n" if face.kept_bytes else ""
     entries = "".join(f"\n{_entry_point(face, number, entry)}" for number, entry in enumerate(face.entries))
+    least, *others = sets
+    tests = "\n  else ".join(f"if ({_supported(sets[isa])})\n    steps = steps_{isa};" for isa in reversed(others))
     return f"""\
 size_t {prefix}_weights_bytes(void) {{ return {macro}_WEIGHTS_BYTES; }}
 
@@ -364,16 +374,13 @@ size_t {prefix}_state_bytes(void) {{ return sizeof({prefix}_state); }}
 
 /* Runs the steps of the best instruction set that this CPU has. */
 static int run(run_call *call{", int32_t most" if face.threads > 1 else ""}) {{
-  {type} = {_STEPS};
+  {type} = steps_{least};
 #if defined(__x86_64__)
   /* The host may have set another rounding, or denormals to zero: the bits of a result must not depend on it. */
   const unsigned host_mode = _mm_getcsr();
   _mm_setcsr(_MM_MASK_MASK);
   __builtin_cpu_init();
-  if ({_supported("avx512")})
-    steps = steps_avx512;
-  else if ({_supported("avx2")})
-    steps = steps_avx2;
+  {tests}
 #endif
   {called};
 #if defined(__x86_64__)
@@ -402,9 +409,6 @@ def _entry_point(face: Interface, number: int, entry: Entry) -> str:
 """
 
 
-_STEPS = "steps_scalar"
-
-
-def _supported(isa: str) -> str:
-    tests = [f'__builtin_cpu_supports("{feature}")' for feature in _FEATURES[isa]]
+def _supported(features: Iterable[str]) -> str:
+    tests = [f'__builtin_cpu_supports("{feature}")' for feature in features]
     return wrapped(tests, " && ", " " * 6).lstrip()
