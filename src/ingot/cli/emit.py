@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,8 @@ from ingot.cli.run import read_inputs
 from ingot.cli.terminal import print_text, progress
 from ingot.dim import Limit
 from ingot.errors import InputError
+from ingot.load.language import is_language_model
+from ingot.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from ingot.emit.c import Vector
@@ -39,14 +41,29 @@ THREADS = 8  # the same on every machine: what is written depends on the model a
     show_default=True,
     help="The most that a run can use; with 1, nothing of threads is written.",
 )
+@click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Of a language model; else as it is stored.")
+@click.option("--context", type=click.IntRange(1), help="Of a language model: positions; else its own, at most 4096.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The folder to write.")
 def emit_c(
-    model: str, dims: dict[str, int | Limit], prefix: str, inputs: tuple[str, ...], threads: int, output: Path
+    model: str,
+    dims: dict[str, int | Limit],
+    prefix: str,
+    inputs: tuple[str, ...],
+    threads: int,
+    precision: str | None,
+    context: int | None,
+    output: Path,
 ) -> None:
     """Write MODEL as plain C and a Makefile: `make -C OUTPUT check` builds and tests a program that takes named files.
 
-    The test is what the model gives for some inputs, those of --input or random ones.
+    The test is what the model gives for some inputs, those of --input or random ones. MODEL may be the folder or GGUF
+    file of a language model: `make -C OUTPUT` then builds `generate` and `chat`, which run on one thread.
     """
+    if is_language_model(model):
+        _expect_none("a language model", {"--dim": dims, "--input": inputs})
+        _emit_language_model(model, prefix, precision, context, output)
+        return
+    _expect_none("a model without tokens", {"--precision": precision, "--context": context})
     from ingot.emit import c
 
     session = Model(model, 0, "native", True, dims, None).open()
@@ -56,6 +73,22 @@ def emit_c(
             session.graph, session.weights, output,
             prefix=prefix, precision=session.precision, threads=threads, vector=vector,
         )  # fmt: skip
+    for path in paths:
+        print_text(path)
+
+
+def _expect_none(kind: str, options: dict[str, Any]) -> None:
+    """Raises InputError for an option that is not for a kind of model."""
+    for name, value in options.items():
+        if value:
+            raise InputError(f"option {name}: not for {kind}, got {value}, expected none")
+
+
+def _emit_language_model(model: str, prefix: str, precision: str | None, context: int | None, output: Path) -> None:
+    from ingot.llm.c_program import emit_language_model
+
+    with progress("writing C"):
+        paths = emit_language_model(model, output, context=context, precision=precision, prefix=prefix)
     for path in paths:
         print_text(path)
 

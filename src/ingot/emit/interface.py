@@ -147,10 +147,15 @@ class Interface:
 
 def interface(programs: Mapping[str, tuple[Lowered, Plan]], prefix: str) -> Interface:
     """The interface of programs by the names of their entries. Raises InputError for a prefix that C cannot have."""
+    check_prefix(prefix)
+    return Interface(prefix, tuple(_entry(name, lowered, planned) for name, (lowered, planned) in programs.items()))
+
+
+def check_prefix(prefix: str) -> None:
+    """Raises InputError for a prefix that C cannot have."""
     if not re.fullmatch(rf"[A-Za-z]\w{{0,{_PREFIX_LETTERS - 1}}}", prefix, re.ASCII) or prefix in _TAKEN:
         expected = f"a letter, up to {_PREFIX_LETTERS - 1} more, digits and _, not {', '.join(sorted(_TAKEN))}"
         raise InputError(f"option prefix: not a name for C, got {prefix!r}, expected {expected}")
-    return Interface(prefix, tuple(_entry(name, lowered, planned) for name, (lowered, planned) in programs.items()))
 
 
 def _entry(name: str, lowered: Lowered, planned: Plan) -> Entry:

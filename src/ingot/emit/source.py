@@ -30,7 +30,7 @@ def source(face: Interface) -> str:
     """
     fault = {"ingot_fault"} if face.can_fail else set()
     steps = [step for entry in face.entries for step in entry.lowered.steps]
-    chosen = {name for s in steps for name in _chosen(s)}
+    chosen = {name for s in steps for name in chosen(s)}
     quoted = kernel_source({s.kernel for s in steps}, {s.args_type for s in steps} | fault, chosen)
     for name in face.external:
         if re.search(rf"\b{name}\b", quoted.types + quoted.kernels):
@@ -73,7 +73,7 @@ def source(face: Interface) -> str:
 
 #ifndef ISA
 
-{"".join(_included(face.prefix, isa, features) for isa, features in quoted.features.items())}
+{"".join(included(face.prefix, isa, features) for isa, features in quoted.features.items())}
 {_entry_points(face, quoted.features)}
 #endif
 """
@@ -102,7 +102,7 @@ typedef struct {{
 """
 
 
-def _chosen(step: Step) -> Iterator[str]:
+def chosen(step: Step) -> Iterator[str]:
     """The constants that choose what a kernel does: the ops of a strip program, the activation of an epilogue."""
     for field, prefix in _NAMED.items():
         value = step.fields.get(field, ())
@@ -215,9 +215,9 @@ def _commented(rows: list[tuple[str, str]]) -> str:
 
 
 def _step(face: Interface, entry: Entry, index: int, step: Step) -> str:
-    operands = ", ".join(map(_operand, step.reads))
-    results = ", ".join(map(_operand, step.writes))
-    given = {name: value for name, value in step.fields.items() if not _is_zero(value)}
+    operands = ", ".join(map(operand, step.reads))
+    results = ", ".join(map(operand, step.writes))
+    given = {name: value for name, value in step.fields.items() if not is_zero(value)}
     named = (
         f".{field.name} = {_field(entry.lowered, field, given[field.name])}"
         for field in abi.structs()[step.args_type]
@@ -260,7 +260,8 @@ def _calls(face: Interface, entry: Entry, step: Step) -> str:
     }}"""
 
 
-def _operand(view: View) -> str:
+def operand(view: View) -> str:
+    """A view in a comment."""
     return f"{view.tensor}[{', '.join(map(str, view.shape))}]"
 
 
@@ -269,12 +270,12 @@ def _comment(text: str, indent: str) -> str:
     return f"{indent}/* {lines[len(indent) + 3 :]} */"
 
 
-def _is_zero(value: Field) -> bool:
+def is_zero(value: Field) -> bool:
     """Whether a field may be left out, which makes it all zero bits."""
     if isinstance(value, float):
         return value == 0 and math.copysign(1, value) > 0
     if isinstance(value, tuple):
-        return all(map(_is_zero, value))
+        return all(map(is_zero, value))
     return value is None or value == 0
 
 
@@ -284,10 +285,16 @@ def _field(lowered: Lowered, field: abi.Field, value: Field) -> str:
             return _pointer(lowered, field, value)
         case tuple():
             return "{" + ", ".join(_field(lowered, field, element) for element in value) + "}"
+    return field_text(field.name, value)
+
+
+def field_text(name: str, value: Field) -> str:
+    """A number in a field of a struct, as C has it."""
+    match value:
         case float():
-            return _float(value)
-        case int() if field.name in _NAMED:
-            return abi.constant_names(_NAMED[field.name])[value]
+            return float_text(value)
+        case int() if name in _NAMED:
+            return abi.constant_names(_NAMED[name])[value]
         case int() if value == -(2**63):
             return "-9223372036854775807 - 1"  # C has no literal of it
     return str(value)
@@ -307,7 +314,7 @@ def _pointer(lowered: Lowered, field: abi.Field, pointer: Pointer) -> str:
     return f"({untyped})({place})" if elements else f"({untyped}){place}"
 
 
-def _float(value: float) -> str:
+def float_text(value: float) -> str:
     """The shortest decimal that is this float."""
     with np.errstate(over="ignore"):
         rounded = np.float32(value)
@@ -318,7 +325,7 @@ def _float(value: float) -> str:
     return f"{rounded!s}f"
 
 
-def _included(prefix: str, isa: str, features: tuple[str, ...]) -> str:
+def included(prefix: str, isa: str, features: tuple[str, ...]) -> str:
     """The inclusion of the file by itself for one instruction set, which is also each that its name begins with."""
     defined = [f"ISA_{base}" for base in FEATURES if isa.startswith(base)]
     lines = [
@@ -359,7 +366,7 @@ def _entry_points(face: Interface, sets: Mapping[str, tuple[str, ...]]) -> str:
     kept = "  memset(state->kept, 0, sizeof state->kept);\n" if face.kept_bytes else ""
     entries = "".join(f"\n{_entry_point(face, number, entry)}" for number, entry in enumerate(face.entries))
     least, *others = sets
-    tests = "\n  else ".join(f"if ({_supported(sets[isa])})\n    steps = steps_{isa};" for isa in reversed(others))
+    tests = "\n  else ".join(f"if ({supported(sets[isa])})\n    steps = steps_{isa};" for isa in reversed(others))
     return f"""\
 size_t {prefix}_weights_bytes(void) {{ return {macro}_WEIGHTS_BYTES; }}
 
@@ -409,6 +416,7 @@ def _entry_point(face: Interface, number: int, entry: Entry) -> str:
 """
 
 
-def _supported(features: Iterable[str]) -> str:
+def supported(features: Iterable[str]) -> str:
+    """The C of whether this CPU has some features."""
     tests = [f'__builtin_cpu_supports("{feature}")' for feature in features]
     return wrapped(tests, " && ", " " * 6).lstrip()

@@ -306,6 +306,12 @@ def _folder_of(package: str) -> str:
     return str(Path(spec.origin).parents[1])
 
 
+def has_template(folder: Folder) -> bool:
+    """Whether a folder has a chat template. Raises LoadError for a configuration that is no JSON."""
+    config = folder.json("tokenizer_config.json", MAX_SETTINGS_BYTES) or {}
+    return folder.has("chat_template.jinja") or config.get("chat_template") is not None
+
+
 def _sources(value: object, where: str) -> dict[str, str]:
     """Templates by name: a text is the default one, a list has named ones."""
     if value is None:

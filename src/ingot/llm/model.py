@@ -21,11 +21,10 @@ from ingot.llm.engine import Engine, modes_of
 from ingot.llm.generation import Generation, Scheduler, Usage
 from ingot.llm.memory import Memory, allocated
 from ingot.llm.options import Options
-from ingot.llm.sampling import Sampling
+from ingot.llm.sampling import Sampling, sampling_defaults
 from ingot.llm.saved_state import read_state, write_state
 from ingot.llm.text import TextStream
 from ingot.llm.tokenizer import Tokenizer, end_ids
-from ingot.load.hf.config import MAX_CONFIG_BYTES
 from ingot.load.hf.contents import fingerprint
 from ingot.load.hf.strict_json import shown
 from ingot.load.language import read_model
@@ -346,13 +345,7 @@ class LLM:
 
     @cached_property
     def _sampling_defaults(self) -> dict[str, Any]:
-        """What generation_config.json says of sampling; greedy where it says nothing."""
-        config = self._folder.json("generation_config.json", MAX_CONFIG_BYTES) or {}
-        names = ["repetition_penalty"]  # which greedy answers heed, too
-        if config.get("do_sample", False):
-            names += ["temperature", "top_k", "top_p", "min_p"]
-        given = {name: config[name] for name in names if config.get(name) is not None}
-        return given if len(names) > 1 else {"temperature": 0.0, **given}
+        return sampling_defaults(self._folder)
 
     def _constraint(self, schema: Any, regex: str | None) -> Constraint | None:
         if schema is not None and regex is not None:

@@ -12,6 +12,8 @@ import numpy as np
 
 from ingot import abi
 from ingot.errors import InputError, LimitError
+from ingot.load.hf import Folder
+from ingot.load.hf.config import MAX_CONFIG_BYTES
 from ingot.run.sampler import NativeSampler
 
 MAX_BIASES = 1024  # tokens with a bias
@@ -93,6 +95,16 @@ def _check_biases(biases: Any) -> None:
             raise InputError(f"logit_bias: not a token, got {token!r}, expected an integer")
         if not _is_number(bias, Real) or not -100 <= bias <= 100:
             raise InputError(f"logit_bias: token {token}: not allowed, got {bias!r}, expected a number, -100 to 100")
+
+
+def sampling_defaults(folder: Folder) -> dict[str, Any]:
+    """What a folder's generation_config.json says of sampling; greedy where it says nothing."""
+    config = folder.json("generation_config.json", MAX_CONFIG_BYTES) or {}
+    names = ["repetition_penalty"]  # which greedy answers heed, too
+    if config.get("do_sample", False):
+        names += ["temperature", "top_k", "top_p", "min_p"]
+    given = {name: config[name] for name in names if config.get(name) is not None}
+    return given if len(names) > 1 else {"temperature": 0.0, **given}
 
 
 class Sampler:

@@ -1,0 +1,320 @@
+/* language.c: emitted by Ingot: prompts to answers. */
+#include "language.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#if defined(__unix__) || defined(__APPLE__)
+#include <unistd.h>
+#endif
+
+#include "facts.h"
+
+volatile int interrupted;
+
+const char options_help[] =
+    "  --max-tokens N            longest answer; else what the context holds\n"
+    "  --temperature X           0 takes the most probable token\n"
+    "  --top-k K                 only the K most probable tokens; 0: all\n"
+    "  --top-p X                 only the fewest tokens with so much probability together\n"
+    "  --min-p X                 only tokens with so much of the best one's probability\n"
+    "  --repetition-penalty X    above 1: tokens that were seen become less probable\n"
+    "  --seed N                  the same one gives the same answer\n"
+    "  --stop TEXT               ends the answer, and is no part of it; may be given several times\n"
+    "  --ids                     print tokens, not text\n"
+    "  --folder PATH             of weights.bin and tokenizer.bin, if they do not lie beside the program\n";
+
+void fail(const char *what, const char *why, const char *more, int code) {
+  fprintf(stderr, "%s: %s%s\n", what, why, more);
+  exit(code);
+}
+
+options default_options(void) {
+  return (options){.sampling = DEFAULT_SAMPLING, .max_tokens = -1};
+}
+
+/* -- the command line ------------------------------------------------------------------------------------------------ */
+
+static double number(const char *name, const char *text, double least, double most, int is_whole) {
+  char *end = NULL;
+  const double value = text ? strtod(text, &end) : 0;
+  if (!text || end == text || *end || !(value >= least && value <= most) || (is_whole && value != floor(value)))
+    fprintf(stderr, "%s: got %s, expected %s, %g to %g\n", name, text ? text : "nothing",
+            is_whole ? "an integer" : "a number", least, most),
+        exit(2);
+  return value;
+}
+
+/* A seed of 64 bits, which a negative number counts back from 2^64. */
+static uint64_t seed(const char *text) {
+  char *end = NULL;
+  errno = 0;
+  const uint64_t value = !text ? 0 : *text == '-' ? (uint64_t)strtoll(text, &end, 10) : strtoull(text, &end, 10);
+  if (!text || end == text || *end || errno) fail("--seed", "expected a 64-bit number, got ", text ? text : "nothing", 2);
+  return value;
+}
+
+int take_option(options *o, int argc, char **argv, int *i) {
+  const char *name = argv[*i], *value = *i + 1 < argc ? argv[*i + 1] : NULL;
+  model_sampling *s = &o->sampling;
+  if (strcmp(name, "--ids") == 0) {
+    o->shows_ids = 1;
+    return 1;
+  }
+  if (strcmp(name, "--max-tokens") == 0) o->max_tokens = (int64_t)number(name, value, 0, 1e15, 1);
+  else if (strcmp(name, "--temperature") == 0) s->temperature = (float)number(name, value, 0, 1000, 0);
+  else if (strcmp(name, "--top-k") == 0) s->top_k = (int64_t)number(name, value, 0, INT32_MAX, 1);
+  else if (strcmp(name, "--top-p") == 0) s->top_p = (float)fmax(number(name, value, 0x1p-1074, 1, 0), 0x1p-126);
+  else if (strcmp(name, "--min-p") == 0) s->min_p = (float)number(name, value, 0, 1, 0);
+  else if (strcmp(name, "--repetition-penalty") == 0) s->repetition_penalty = (float)number(name, value, 0.001, 1000, 0);
+  else if (strcmp(name, "--seed") == 0) s->seed = seed(value), o->is_seeded = 1;
+  else if (strcmp(name, "--folder") == 0 && value) o->folder = value;
+  else if (strcmp(name, "--stop") == 0 && value && *value && o->stop_count < MOST_STOPS) {
+    expect_utf8(name, value, strlen(value));
+    o->stops[o->stop_count++] = value;
+  } else return 0;
+  ++*i;
+  return 1;
+}
+
+void expect_utf8(const char *what, const char *text, size_t count) {
+  uint32_t code;
+  for (size_t at = 0, length; at < count; at += length)
+    if (!(length = utf8_next(text + at, count - at, &code))) fail(what, "not UTF-8", "", 65);
+}
+
+/* -- files and memory ------------------------------------------------------------------------------------------------ */
+
+static void *allocate(size_t bytes) {
+  void *memory = aligned_alloc(64, bytes / 64 * 64 + 64);
+  if (!memory) fail("model", "no memory", "", 75);
+  return memory;
+}
+
+static char *beside(const options *o, const char *program, const char *name) {
+  const char *slash = o->folder ? NULL : strrchr(program, '/'), *folder = o->folder ? o->folder : program;
+  const size_t length = o->folder ? strlen(folder) : slash ? (size_t)(slash - program) : 0;
+  char *path = allocate(length + strlen(name) + 2);
+  sprintf(path, "%.*s%s%s", (int)length, folder, o->folder || slash ? "/" : "", name);
+  return path;
+}
+
+static void read_weights(const char *path, void *to) {
+  FILE *file = fopen(path, "rb");
+  if (!file) fail(path, "cannot be opened", "", 66);
+  if (fread(to, 1, MODEL_WEIGHTS_BYTES, file) != MODEL_WEIGHTS_BYTES || fgetc(file) != EOF)
+    fail(path, "of another size than this model's weights", "", 65);
+  fclose(file);
+}
+
+language language_open(const options *o, const char *program) {
+  language l = {0};
+  void *weights = allocate(MODEL_WEIGHTS_BYTES);
+  char *path = beside(o, program, "weights.bin");
+  read_weights(path, weights);
+  free(path);
+  path = beside(o, program, "tokenizer.bin");
+  l.tokenizer = tokenizer_open(path);
+  if (!l.tokenizer) fail(path, "missing, damaged, or no tokenizer", "", 65);
+  free(path);
+  l.memory = (model_memory){weights, allocate(MODEL_STATE_BYTES), allocate(MODEL_ARENA_BYTES)};
+  memset(l.memory.state, 0, MODEL_STATE_BYTES);
+  l.sampler = allocate(MODEL_SAMPLER_BYTES);
+  l.logits = allocate(sizeof(float) * MODEL_VOCAB);
+  l.tokens = allocate(sizeof(int32_t) * (MODEL_CONTEXT + 1));
+  return l;
+}
+
+void language_close(language *l) {
+  tokenizer_close(l->tokenizer);
+  free((void *)(uintptr_t)l->memory.weights);
+  free(l->memory.state);
+  free(l->memory.arena);
+  free(l->sampler);
+  free(l->logits);
+  free(l->tokens);
+}
+
+/* -- text as it comes ------------------------------------------------------------------------------------------------ */
+
+/* What of an answer's text is not certain yet. bytes: of a character that is not whole. held: what may begin a text
+ * that ends the answer. */
+typedef struct {
+  const options *o;
+  byte_list bytes, held, *answer;
+  int has_begun, is_stopped, is_terminal;
+} text_stream;
+
+/* On a terminal, nothing in a text can drive that. */
+static void print_text(const text_stream *s, const char *text, size_t count) {
+  uint32_t code;
+  for (size_t at = 0, length; at < count; at += length) {
+    length = utf8_next(text + at, count - at, &code);
+    const int drives = (code < 32 && code != '\n' && code != '\t') || (code >= 0x7f && code < 0xa0) ||
+                       (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
+                       (code >= 0x2060 && code <= 0x206f) || code == 0xfeff;
+    if (s->is_terminal && drives) printf(code < 256 ? "\\x%02x" : "\\u%04x", (unsigned)code);
+    else fwrite(text + at, 1, length, stdout);
+  }
+}
+
+static void pass_text(text_stream *s, const char *text, size_t count) {
+  if (s->answer) append_bytes(s->answer, text, count);
+  if (!s->o->shows_ids) print_text(s, text, count);
+}
+
+/* Passes on what is in no stop text and cannot become part of one. */
+static void search(text_stream *s, const char *fresh, size_t count) {
+  append_bytes(&s->held, fresh, count);
+  const char *text = s->held.bytes;
+  const size_t length = s->held.count;
+  size_t end = SIZE_MAX, keep = length;
+  for (int i = 0; i < s->o->stop_count; i++) {
+    const size_t size = strlen(s->o->stops[i]);
+    for (size_t at = 0; at + size <= length && at + size <= end; at++) {
+      if (memcmp(text + at, s->o->stops[i], size) != 0) continue;
+      if (at + size < end || at < keep) keep = at;
+      end = at + size, s->is_stopped = 1;
+      break;
+    }
+  }
+  for (int i = 0; i < s->o->stop_count && !s->is_stopped; i++) {
+    const size_t size = strlen(s->o->stops[i]);
+    for (size_t at = length < size ? 0 : length - size + 1; at < keep; at++)
+      if (memcmp(text + at, s->o->stops[i], length - at) == 0) keep = at;
+  }
+  pass_text(s, text, keep);
+  memmove(s->held.bytes, text + keep, length - keep);
+  s->held.count = s->is_stopped ? 0 : length - keep;
+}
+
+/* The bytes at the start of a text that are no character together; *is_begun: whether more bytes may make them one. */
+static size_t broken_bytes(const char *text, size_t count, int *is_begun) {
+  const unsigned char *s = (const unsigned char *)text;
+  const size_t wanted = s[0] < 0xc2 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 1;
+  const unsigned low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
+  const unsigned high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
+  size_t length = 1;
+  for (; length < wanted && length < count; length++)
+    if (s[length] < (length == 1 ? low : 0x80) || s[length] > (length == 1 ? high : 0xbf)) break;
+  *is_begun = length == count && length < wanted;
+  return length;
+}
+
+/* Passes on whole characters, U+FFFD for bytes that become none; is_last: what is left of one is none. */
+static void pass_characters(text_stream *s, int is_last) {
+  byte_list whole = {0};
+  size_t at = 0;
+  while (at < s->bytes.count && !s->is_stopped) {
+    uint32_t code;
+    int is_begun = 0;
+    const char *here = s->bytes.bytes + at;
+    const size_t left = s->bytes.count - at, length = utf8_next(here, left, &code);
+    const size_t broken = length ? 0 : broken_bytes(here, left, &is_begun);
+    if (is_begun && !is_last) break;
+    append_bytes(&whole, length ? here : "\xef\xbf\xbd", length ? length : 3);
+    at += length + broken;
+  }
+  if (s->bytes.count) memmove(s->bytes.bytes, s->bytes.bytes + at, s->bytes.count - at);
+  s->bytes.count -= at;
+  if (whole.count) search(s, whole.bytes, whole.count);
+  free(whole.bytes);
+}
+
+static void push_token(text_stream *s, const tokenizer *t, int32_t token) {
+  size_t count;
+  int kind;
+  const char *piece = tokenizer_piece(t, token, &count, &kind);
+  if (s->o->shows_ids) printf("%d\n", (int)token);
+  if (kind == PIECE_HIDDEN) return;
+  if (tokenizer_separates(t) && kind == PIECE_TEXT) pass_characters(s, 1);
+  if (!s->has_begun && kind == PIECE_TEXT && tokenizer_strips(t) && count && piece[0] == ' ') piece++, count--;
+  s->has_begun = 1;
+  append_bytes(&s->bytes, piece, count);
+  pass_characters(s, 0);
+}
+
+static void finish_text(text_stream *s) {
+  if (!s->is_stopped) pass_characters(s, 1);
+  if (!s->is_stopped && s->held.count) pass_text(s, s->held.bytes, s->held.count);
+  free(s->bytes.bytes);
+  free(s->held.bytes);
+}
+
+/* -- tokens ---------------------------------------------------------------------------------------------------------- */
+
+static uint64_t random_seed(void) {
+  uint64_t found = (uint64_t)time(NULL) * 0x9e3779b97f4a7c15u ^ (uint64_t)clock();
+  FILE *file = fopen("/dev/urandom", "rb");
+  if (file && fread(&found, sizeof found, 1, file) != 1) found ^= (uintptr_t)&found;
+  if (file) fclose(file);
+  return found;
+}
+
+/* How many of the tokens that the state holds a prompt goes on from; never all of the prompt. */
+static int64_t known_tokens(const language *l, const token_list *prompt) {
+  const int64_t length = (int64_t)prompt->count;
+  int64_t shared = 0;
+  while (shared < length && shared < l->count && l->tokens[shared] == prompt->ids[shared]) shared++;
+  if (shared < (l->count < length ? l->count : length) / 2) return 0;
+  return shared < length ? shared : length - 1;
+}
+
+/* Computes a prompt: logits of what comes next. Returns what the model did. */
+static int read_prompt(language *l, const token_list *prompt) {
+  l->count = known_tokens(l, prompt);
+  while (l->count < (int64_t)prompt->count) {
+    const int64_t left = (int64_t)prompt->count - l->count, size = left < MODEL_PREFILL_ROWS ? left : MODEL_PREFILL_ROWS;
+    const int code = model_prefill(&l->memory, prompt->ids + l->count, size, l->count, l->logits, &interrupted);
+    if (code) return code;
+    for (int64_t i = 0; i < size; i++, l->count++) l->tokens[l->count] = prompt->ids[l->count];
+  }
+  return 0;
+}
+
+static int is_end(int32_t token) {
+  static const int32_t ends[] = END_TOKENS;
+  for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+    if (token == ends[i]) return 1;
+  return 0;
+}
+
+static int draw_tokens(language *l, int64_t most, text_stream *s) {
+  for (int64_t drawn = 1;; drawn++) {
+    const int32_t token = model_sample(l->sampler, l->logits);
+    if (token < 0) fail("model", "the logits are no numbers", "", 65);
+    if (is_end(token)) return ENDED_STOP;
+    push_token(s, l->tokenizer, token);
+    fflush(stdout);
+    if (s->is_stopped) return ENDED_STOP;
+    if (drawn >= most) return ENDED_LENGTH;
+    if (interrupted || model_decode(&l->memory, token, l->count, l->logits, &interrupted)) return ENDED_INTERRUPT;
+    l->tokens[l->count++] = token;
+  }
+}
+
+int language_answer(language *l, const options *o, const token_list *prompt, byte_list *answer) {
+  const int64_t room = MODEL_CONTEXT + 1 - (int64_t)prompt->count;
+  const int64_t most = o->max_tokens < 0 || o->max_tokens > room ? room : o->max_tokens;
+  if (!prompt->count || room < 1) {
+    fprintf(stderr, "prompt: got %zu tokens, expected 1 to %d\n", prompt->count, MODEL_CONTEXT);
+    return -1;
+  }
+  model_sampling sampling = o->sampling;
+  if (!o->is_seeded) sampling.seed = random_seed();
+  model_sampler(l->sampler, &sampling);
+  for (size_t i = 0; i < prompt->count; i++) model_seen(l->sampler, prompt->ids[i]);
+  if (!most) return ENDED_LENGTH;
+  if (read_prompt(l, prompt)) return ENDED_INTERRUPT;
+  text_stream stream = {.o = o, .answer = answer};
+#if defined(__unix__) || defined(__APPLE__)
+  stream.is_terminal = isatty(1);
+#endif
+  const int ended = draw_tokens(l, most, &stream);
+  finish_text(&stream);
+  fflush(stdout);
+  return ended;
+}

@@ -1,0 +1,60 @@
+/* language.h: emitted by Ingot: a language model that reads and writes text. */
+#ifndef LANGUAGE_H
+#define LANGUAGE_H
+
+#include "model.h"
+#include "tokenizer.h"
+
+enum { MOST_STOPS = 16 };
+
+/* How an answer is drawn. max_tokens: -1 for what the context holds. stops: texts that end it and are no part of it.
+ * is_seeded: whether `sampling.seed` was given. shows_ids: the tokens are printed, not their text. folder: of the files
+ * weights.bin and tokenizer.bin, NULL for where the program lies. */
+typedef struct {
+  model_sampling sampling;
+  int64_t max_tokens;
+  const char *stops[MOST_STOPS];
+  int stop_count, is_seeded, shows_ids;
+  const char *folder;
+} options;
+
+/* A model and the text whose keys and values it holds: tokens[count]. */
+typedef struct {
+  tokenizer *tokenizer;
+  model_memory memory;
+  void *sampler;
+  float *logits;
+  int32_t *tokens;
+  int64_t count;
+} language;
+
+/* What ended an answer. */
+enum { ENDED_STOP, ENDED_LENGTH, ENDED_INTERRUPT };
+
+/* What Ctrl-C sets; the run under way ends at its next layer. */
+extern volatile int interrupted;
+
+/* Ends the program with a message and an exit code. */
+void fail(const char *what, const char *why, const char *more, int code);
+
+/* The options that the model's folder gave. */
+options default_options(void);
+
+/* Takes the option argv[*i] and what follows it, and moves *i behind; 0 where it is none of these. */
+int take_option(options *o, int argc, char **argv, int *i);
+
+/* The lines of --help on those options. */
+extern const char options_help[];
+
+/* Opens the files; ends the program where they are missing or wrong. program: argv[0]. */
+language language_open(const options *o, const char *program);
+void language_close(language *l);
+
+/* Ends the program unless a text is UTF-8. */
+void expect_utf8(const char *what, const char *text, size_t count);
+
+/* Prints the answer to a prompt as it comes. answer: NULL, or where its text is appended. Returns what ended it, or -1
+ * where the prompt has no tokens, or more than there are positions: a message has then been printed. */
+int language_answer(language *l, const options *o, const token_list *prompt, byte_list *answer);
+
+#endif

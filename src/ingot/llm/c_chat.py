@@ -1,0 +1,138 @@
+"""What a chat template makes of any conversation, found by what it makes of a few, for a program that has no Jinja."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from ingot.emit.language.program import ChatFormat
+from ingot.errors import InputError, UnsupportedError
+from ingot.llm.chat import ChatTemplate
+from ingot.llm.tokenizer import Tokenizer
+
+_ROLES = ("user", "assistant")
+_PADDED = " \n{}\t \n"
+_THOUGHT = "a thought</think>\n\n{}"
+_TURNS = 4
+
+_Write = Callable[[str], str]
+
+
+def chat_format(template: ChatTemplate, where: str) -> ChatFormat:
+    """The format of a template. What it says of the day is what it says now.
+
+    Raises UnsupportedError where no format gives what the template does: one that treats a message by what it says or
+    by its place.
+    """
+    one = _rendered(template, ["user 1"])
+    two = _rendered(template, ["user 1", "model 1", "user 2"])
+    first, last = _split(one, ["user 1"], where)
+    begin, to_model, to_user, end = _split(two, ["user 1", "model 1", "user 2"], where)
+    found = ChatFormat(first, None, None, to_model, to_user, last, (), False)
+    if (begin, end) != (first, last):
+        raise _refusal(where, two)
+    if (told := _told(template)) is not None:
+        before, after, _ = _split(told, ["system 0", "user 1"], where)
+        found = replace(found, before_system=before, after_system=after)
+        if not _is_told(template, found):
+            found = replace(found, before_system=None, after_system=None)
+    trims = {role for role in _ROLES if _loses_space(template, found, role, where)}
+    if found.before_system is not None and not _fits(template, found, "system", _PADDED):
+        trims.add("system")
+        if not _fits(template, replace(found, trims=trims), "system", _PADDED):
+            raise _refusal(where, told or "")
+    found = replace(found, trims=trims)
+    if not _fits(template, found, "assistant", _THOUGHT):
+        found = replace(found, drops_thoughts=True)
+        if not _fits(template, found, "assistant", _THOUGHT):
+            raise UnsupportedError(
+                f"{where}: chat template: changes what the model thought, expected it kept or dropped"
+            )
+    return found
+
+
+def known_tokens(template: ChatTemplate, tokenizer: Tokenizer) -> Collection[str]:
+    """The added tokens that a conversation's template writes."""
+    source = template.sources["default"]
+    return [token for token in tokenizer.added if token in source and not token.isspace()]
+
+
+def written(chat: ChatFormat, system: str | None, said: list[str]) -> str:
+    """A conversation in a format. said: by the user and the model in turns, the user's last."""
+    text = chat.first
+    if system is not None:
+        assert chat.before_system is not None and chat.after_system is not None
+        text = chat.before_system + _changed(chat, "system", system) + chat.after_system
+    for place, words in enumerate(said):
+        between = chat.to_user if place % 2 else chat.to_model
+        text += _changed(chat, _ROLES[place % 2], words) + (chat.last if place == len(said) - 1 else between)
+    return text
+
+
+def _changed(chat: ChatFormat, role: str, words: str) -> str:
+    if role == "assistant" and chat.drops_thoughts and "</think>" in words:
+        words = words.split("</think>")[-1].lstrip("\n")
+    return words.strip() if role in chat.trims else words
+
+
+def _conversation(count: int) -> list[str]:
+    return [f"{'model' if place % 2 else 'user'} {place // 2 + 1}" for place in range(2 * count - 1)]
+
+
+def _rendered(template: ChatTemplate, said: list[str], system: str | None = None) -> str:
+    messages = [] if system is None else [{"role": "system", "content": system}]
+    messages += [{"role": _ROLES[place % 2], "content": words} for place, words in enumerate(said)]
+    return template.render(messages)
+
+
+def _told(template: ChatTemplate) -> str | None:
+    """A conversation with a system message; None where the template refuses it."""
+    try:
+        return _rendered(template, ["user 1"], "system 0")
+    except InputError:
+        return None
+
+
+def _is_told(template: ChatTemplate, found: ChatFormat) -> bool:
+    conversations = map(_conversation, range(1, _TURNS))
+    return all(_rendered(template, said, "system 0") == written(found, "system 0", said) for said in conversations)
+
+
+def _loses_space(template: ChatTemplate, found: ChatFormat, role: str, where: str) -> bool:
+    """Whether a role's texts are trimmed. Raises UnsupportedError where that depends on their place."""
+    if _fits(template, found, role, _PADDED):
+        return False
+    if _fits(template, replace(found, trims={role}), role, _PADDED):
+        return True
+    raise _refusal(where, _rendered(template, _conversation(_TURNS)))
+
+
+def _fits(template: ChatTemplate, found: ChatFormat, role: str, form: str) -> bool:
+    """Whether a format gives what the template does, of conversations in which a role's texts have a form."""
+    system = None if role != "system" else form.format("system 0")
+    for count in range(1, _TURNS + 1):
+        said = [
+            form.format(words) if _ROLES[place % 2] == role else words
+            for place, words in enumerate(_conversation(count))
+        ]
+        if _rendered(template, said, system) != written(found, system, said):
+            return False
+    return True
+
+
+def _split(text: str, markers: list[str], where: str) -> list[str]:
+    """What is around markers that stand in a text once each, in this order."""
+    parts = []
+    for marker in markers:
+        before, found, text = text.partition(marker)
+        if not found:
+            raise _refusal(where, before)
+        parts.append(before)
+    return [*parts, text]
+
+
+def _refusal(where: str, text: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{where}: chat template: not of one form for every message, got {text[:200]!r}, expected texts before, between"
+        " and behind what is said"
+    )

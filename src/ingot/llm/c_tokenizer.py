@@ -1,0 +1,55 @@
+"""tokenizer.bin of a folder: what its tokenizer does, asked of the package that does it."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Collection
+
+from ingot.emit.language.pattern import Ranges
+from ingot.emit.language.tokenizer import Facts, tokenizer_file
+from ingot.llm.tokenizer import Tokenizer
+
+_SURROGATES = 0xD800, 0xE000
+_TEXT = 0x800  # characters that are asked about together
+_PLANES = 0x40000, 0xE0000  # no character is there, and all are alike
+
+
+def c_tokenizer(tokenizer: Tokenizer, known: Collection[str], where: str) -> bytes:
+    """The bytes. known: added tokens that the chat template writes.
+
+    Raises UnsupportedError for a tokenizer with parts that C does not have.
+    """
+    facts = Facts(
+        where=where,
+        vocab=tokenizer.vocab_size,
+        hidden=[index for index in range(tokenizer.vocab_size) if not tokenizer.is_text(index)],
+        control=tokenizer.control,
+        prefix=tokenizer.prefix,
+        known=known,
+        members=_members,
+    )
+    return tokenizer_file(json.loads(tokenizer.to_json()), facts)
+
+
+@functools.cache
+def _members(atom: str) -> Ranges:
+    """The characters that an atom of an expression matches, as `tokenizers` sees them: what it takes out of texts of
+    every character. Of the planes that Unicode has not begun, the first characters stand for all.
+    """
+    from tokenizers import Regex
+    from tokenizers.pre_tokenizers import Split
+
+    split = Split(Regex(f"(?:{atom})+"), "removed")
+    edges: list[int] = []  # where runs begin and end
+    low = 0
+    while low < 0x110000:
+        after = {_SURROGATES[0]: _SURROGATES[1], _PLANES[0]: _PLANES[1]}.get(low, low + _TEXT)
+        text = "" if low == _SURROGATES[0] else "".join(map(chr, range(low, low + _TEXT)))
+        others = [place for _, offsets in split.pre_tokenize_str(text) for place in offsets]
+        edges += [low, *(after if place == _TEXT else low + place for place in others), after]
+        low = after
+    counts = Counter(edges)
+    kept = sorted(edge for edge, count in counts.items() if count % 2)
+    return tuple((first, end - 1) for first, end in zip(kept[::2], kept[1::2], strict=True))
