@@ -28,13 +28,13 @@ def c_tokenizer(tokenizer: Tokenizer, known: Collection[str], where: str) -> byt
         control=tokenizer.control,
         prefix=tokenizer.prefix,
         known=known,
-        members=_members,
+        members=members,
     )
     return tokenizer_file(json.loads(tokenizer.to_json()), facts)
 
 
 @functools.cache
-def _members(atom: str) -> Ranges:
+def members(atom: str) -> Ranges:
     """The characters that an atom of an expression matches, as `tokenizers` sees them: what it takes out of texts of
     every character. Of the planes that Unicode has not begun, the first characters stand for all.
     """
