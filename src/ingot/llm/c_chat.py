@@ -28,7 +28,7 @@ def chat_format(template: ChatTemplate, where: str) -> ChatFormat:
     two = _rendered(template, ["user 1", "model 1", "user 2"])
     first, last = _split(one, ["user 1"], where)
     begin, to_model, to_user, end = _split(two, ["user 1", "model 1", "user 2"], where)
-    found = ChatFormat(first, None, None, to_model, to_user, last, (), False)
+    found = ChatFormat(first, None, None, to_model, to_user, last, (), 0)
     if (begin, end) != (first, last):
         raise _refusal(where, two)
     if (told := _told(template)) is not None:
@@ -36,19 +36,17 @@ def chat_format(template: ChatTemplate, where: str) -> ChatFormat:
         found = replace(found, before_system=before, after_system=after)
         if not _is_told(template, found):
             found = replace(found, before_system=None, after_system=None)
-    trims = {role for role in _ROLES if _loses_space(template, found, role, where)}
-    if found.before_system is not None and not _fits(template, found, "system", _PADDED):
-        trims.add("system")
-        if not _fits(template, replace(found, trims=trims), "system", _PADDED):
-            raise _refusal(where, told or "")
-    found = replace(found, trims=trims)
-    if not _fits(template, found, "assistant", _THOUGHT):
-        found = replace(found, drops_thoughts=True)
-        if not _fits(template, found, "assistant", _THOUGHT):
-            raise UnsupportedError(
-                f"{where}: chat template: changes what the model thought, expected it kept or dropped"
-            )
-    return found
+    found = replace(found, trims={role for role in _ROLES if _loses_space(template, found, role, where)})
+    if found.before_system is not None and not _fits(template, found, ("system", "user"), _PADDED):
+        found = replace(found, trims={*found.trims, "system"})
+        if not _fits(template, found, ("system", "user"), _PADDED):
+            found = replace(found, before_system=None, after_system=None)
+    if not _fits(template, found, ("assistant",), ""):
+        raise UnsupportedError(f"{where}: chat template: leaves an empty answer out, got none, expected it kept")
+    for thoughts in range(3):
+        if _fits(template, replace(found, thoughts=thoughts), ("assistant",), _THOUGHT):
+            return replace(found, thoughts=thoughts)
+    raise UnsupportedError(f"{where}: chat template: changes what was thought, got a part, expected all or nothing")
 
 
 def known_tokens(template: ChatTemplate, tokenizer: Tokenizer) -> Collection[str]:
@@ -70,8 +68,9 @@ def written(chat: ChatFormat, system: str | None, said: list[str]) -> str:
 
 
 def _changed(chat: ChatFormat, role: str, words: str) -> str:
-    if role == "assistant" and chat.drops_thoughts and "</think>" in words:
-        words = words.split("</think>")[-1].lstrip("\n")
+    if role == "assistant" and chat.thoughts and "</think>" in words:
+        words = words.split("</think>")[-1]
+        words = words.lstrip("\n") if chat.thoughts > 1 else words
     return words.strip() if role in chat.trims else words
 
 
@@ -100,19 +99,19 @@ def _is_told(template: ChatTemplate, found: ChatFormat) -> bool:
 
 def _loses_space(template: ChatTemplate, found: ChatFormat, role: str, where: str) -> bool:
     """Whether a role's texts are trimmed. Raises UnsupportedError where that depends on their place."""
-    if _fits(template, found, role, _PADDED):
+    if _fits(template, found, (role,), _PADDED):
         return False
-    if _fits(template, replace(found, trims={role}), role, _PADDED):
+    if _fits(template, replace(found, trims={role}), (role,), _PADDED):
         return True
     raise _refusal(where, _rendered(template, _conversation(_TURNS)))
 
 
-def _fits(template: ChatTemplate, found: ChatFormat, role: str, form: str) -> bool:
-    """Whether a format gives what the template does, of conversations in which a role's texts have a form."""
-    system = None if role != "system" else form.format("system 0")
+def _fits(template: ChatTemplate, found: ChatFormat, roles: Collection[str], form: str) -> bool:
+    """Whether a format gives what the template does, of conversations in which the texts of some roles have a form."""
+    system = form.format("system 0") if "system" in roles else None
     for count in range(1, _TURNS + 1):
         said = [
-            form.format(words) if _ROLES[place % 2] == role else words
+            form.format(words) if _ROLES[place % 2] in roles else words
             for place, words in enumerate(_conversation(count))
         ]
         if _rendered(template, said, system) != written(found, system, said):

@@ -62,14 +62,14 @@ static void trim(const char **text, size_t *count) {
   }
 }
 
-/* What is behind the last thought. */
+/* Cuts off all up to the end of the last thought. */
 static void drop_thoughts(const char **text, size_t *count) {
   static const char end[] = "</think>";
   const size_t size = sizeof end - 1;
   for (size_t at = *count; at >= size; at--) {
     if (memcmp(*text + at - size, end, size) != 0) continue;
     *text += at, *count -= at;
-    while (*count && **text == '\n') ++*text, --*count;
+    while (CHAT_DROPS_THOUGHTS > 1 && *count && **text == '\n') ++*text, --*count;
     return;
   }
 }
@@ -139,7 +139,8 @@ static void answer(language *l, const options *o, conversation *c, const byte_li
   } else {
     append_bytes(new_text(c), said.bytes, said.count);
     if (!o->shows_ids && (!said.count || said.bytes[said.count - 1] != '\n')) printf("\n");
-    if (l->count >= MODEL_CONTEXT) fprintf(stderr, "the context of %d tokens is full; /reset starts anew\n", MODEL_CONTEXT);
+    if (l->count >= MODEL_CONTEXT)
+      fprintf(stderr, "the context of %d tokens is full; /reset starts anew\n", MODEL_CONTEXT);
   }
   fflush(stdout);
   free(ids.ids);

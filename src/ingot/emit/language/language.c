@@ -36,7 +36,7 @@ options default_options(void) {
   return (options){.sampling = DEFAULT_SAMPLING, .max_tokens = -1};
 }
 
-/* -- the command line ------------------------------------------------------------------------------------------------ */
+/* -- the command line ---------------------------------------------------------------------------------------------- */
 
 static double number(const char *name, const char *text, double least, double most, int is_whole) {
   char *end = NULL;
@@ -53,7 +53,7 @@ static uint64_t seed(const char *text) {
   char *end = NULL;
   errno = 0;
   const uint64_t value = !text ? 0 : *text == '-' ? (uint64_t)strtoll(text, &end, 10) : strtoull(text, &end, 10);
-  if (!text || end == text || *end || errno) fail("--seed", "expected a 64-bit number, got ", text ? text : "nothing", 2);
+  if (!text || end == text || *end || errno) fail("--seed", "no 64-bit number, got ", text ? text : "nothing", 2);
   return value;
 }
 
@@ -69,7 +69,8 @@ int take_option(options *o, int argc, char **argv, int *i) {
   else if (strcmp(name, "--top-k") == 0) s->top_k = (int64_t)number(name, value, 0, INT32_MAX, 1);
   else if (strcmp(name, "--top-p") == 0) s->top_p = (float)fmax(number(name, value, 0x1p-1074, 1, 0), 0x1p-126);
   else if (strcmp(name, "--min-p") == 0) s->min_p = (float)number(name, value, 0, 1, 0);
-  else if (strcmp(name, "--repetition-penalty") == 0) s->repetition_penalty = (float)number(name, value, 0.001, 1000, 0);
+  else if (strcmp(name, "--repetition-penalty") == 0)
+    s->repetition_penalty = (float)number(name, value, 0.001, 1000, 0);
   else if (strcmp(name, "--seed") == 0) s->seed = seed(value), o->is_seeded = 1;
   else if (strcmp(name, "--folder") == 0 && value) o->folder = value;
   else if (strcmp(name, "--stop") == 0 && value && *value && o->stop_count < MOST_STOPS) {
@@ -86,7 +87,7 @@ void expect_utf8(const char *what, const char *text, size_t count) {
     if (!(length = utf8_next(text + at, count - at, &code))) fail(what, "not UTF-8", "", 65);
 }
 
-/* -- files and memory ------------------------------------------------------------------------------------------------ */
+/* -- files and memory ---------------------------------------------------------------------------------------------- */
 
 static void *allocate(size_t bytes) {
   void *memory = aligned_alloc(64, bytes / 64 * 64 + 64);
@@ -138,7 +139,7 @@ void language_close(language *l) {
   free(l->tokens);
 }
 
-/* -- text as it comes ------------------------------------------------------------------------------------------------ */
+/* -- text as it comes ---------------------------------------------------------------------------------------------- */
 
 /* What of an answer's text is not certain yet. bytes: of a character that is not whole. held: what may begin a text
  * that ends the answer. */
@@ -244,7 +245,7 @@ static void finish_text(text_stream *s) {
   free(s->held.bytes);
 }
 
-/* -- tokens ---------------------------------------------------------------------------------------------------------- */
+/* -- tokens -------------------------------------------------------------------------------------------------------- */
 
 static uint64_t random_seed(void) {
   uint64_t found = (uint64_t)time(NULL) * 0x9e3779b97f4a7c15u ^ (uint64_t)clock();
@@ -267,7 +268,8 @@ static int64_t known_tokens(const language *l, const token_list *prompt) {
 static int read_prompt(language *l, const token_list *prompt) {
   l->count = known_tokens(l, prompt);
   while (l->count < (int64_t)prompt->count) {
-    const int64_t left = (int64_t)prompt->count - l->count, size = left < MODEL_PREFILL_ROWS ? left : MODEL_PREFILL_ROWS;
+    const int64_t left = (int64_t)prompt->count - l->count;
+    const int64_t size = left < MODEL_PREFILL_ROWS ? left : MODEL_PREFILL_ROWS;
     const int code = model_prefill(&l->memory, prompt->ids + l->count, size, l->count, l->logits, &interrupted);
     if (code) return code;
     for (int64_t i = 0; i < size; i++, l->count++) l->tokens[l->count] = prompt->ids[l->count];

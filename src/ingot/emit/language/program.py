@@ -23,8 +23,9 @@ class ChatFormat:
     """A conversation as text: `first`, or `before_system`, the system message and `after_system`; then what the user
     and the model said in turns, `to_model` and `to_user` between them; `last` behind what the user said last.
 
-    trims: roles whose texts lose white space at both ends. drops_thoughts: of what the model said, all up to the last
-    `</think>` goes. before_system, after_system: None where the template takes no system message.
+    trims: roles whose texts lose white space at both ends. thoughts: of what the model said up to the last `</think>`:
+    1 where it goes, 2 where line breaks behind it go too, 0 where it stays. before_system, after_system: None where the
+    template takes no system message.
     """
 
     first: str
@@ -34,7 +35,7 @@ class ChatFormat:
     to_user: str
     last: str
     trims: Collection[str]
-    drops_thoughts: bool
+    thoughts: int
 
 
 def program_files(
@@ -82,7 +83,7 @@ def _chat_facts(chat: ChatFormat) -> str:
         "TRIMS_SYSTEM": "system" in chat.trims,
         "TRIMS_USER": "user" in chat.trims,
         "TRIMS_MODEL": "assistant" in chat.trims,
-        "DROPS_THOUGHTS": chat.drops_thoughts,
+        "DROPS_THOUGHTS": chat.thoughts,
     }
     texts = "".join(f"#define CHAT_{name} {_text(text)}\n" for name, text in rows.items())
     return f"""

@@ -318,7 +318,7 @@ static void encode_word(encoding *e, const char *word, size_t count) {
   join(e);
 }
 
-/* -- words ---------------------------------------------------------------------------------------------------------- */
+/* -- words --------------------------------------------------------------------------------------------------------- */
 
 /* The bytes of what a stage's expression matches at the start of a text, 0 for nothing. */
 static size_t matched(const stage *s, const char *text, size_t count) {
@@ -393,9 +393,9 @@ static void encode_text(encoding *e, const char *text, size_t count, int is_firs
   free(word.bytes);
 }
 
-/* -- added tokens ---------------------------------------------------------------------------------------------------- */
+/* -- added tokens -------------------------------------------------------------------------------------------------- */
 
-/* The longest added token with one of `wanted` bits, or without one of `unwanted`, that a text begins with; -1: none. */
+/* The longest added token with a bit of `wanted`, if it has any, and none of `unwanted`, that a text begins with, or -1. */
 static int32_t added_at(const tokenizer *t, const char *text, size_t count, int wanted, int unwanted) {
   const int32_t *starts = t->numbers[ADDED_STARTS];
   int32_t best = -1, most = 0;
@@ -540,7 +540,7 @@ int tokenizer_break(const tokenizer *t, const char *text, size_t count, int spel
   return failed;
 }
 
-/* -- back to text ---------------------------------------------------------------------------------------------------- */
+/* -- back to text -------------------------------------------------------------------------------------------------- */
 
 const char *tokenizer_piece(const tokenizer *t, int32_t id, size_t *count, int *kind) {
   const int32_t *starts = t->numbers[PIECE_STARTS];
