@@ -1,0 +1,159 @@
+"""A language model as C: the shipped one prints the tokens of Python, drawn by the same seeds, with gcc and clang."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import ingot
+from ingot import LLM
+from ingot.cli import commands
+from ingot.emit.language.model import MODES
+from ingot.errors import InputError, UnsupportedError
+from ingot.llm.c_program import emit_language_model
+from small_tokenizers import document, write_folder
+from tiny_language_models import random_llama
+
+SHIPPED = Path(ingot.__file__).parent / "models" / "tiny-lm"
+COMPILERS = {"gcc": "-O1", "clang": "-O0"}  # clang takes its time
+STRICT = "-Wall -Wextra -Wpedantic -Werror"
+MOST_LINES = 6000
+
+CONTEXT = 192
+GUIDE = Path(__file__).parents[2] / "docs" / "emit-c.md"
+TEXT = Path(__file__).read_text()
+CASES = [
+    ("def f(x):", {"max_tokens": 40, "temperature": 0}),
+    (TEXT[:400], {"max_tokens": 30, "temperature": 0, "repetition_penalty": 1.3}),
+    ("é 東京 😀 <|endoftext|>", {"max_tokens": 60, "temperature": 1.5, "seed": 3}),
+    ("class A", {"max_tokens": 50, "temperature": 0.8, "top_k": 30, "seed": -1}),
+    ("import", {"max_tokens": 50, "temperature": 1.1, "top_p": 0.9, "min_p": 0.02, "seed": 2**64 - 1}),
+    ("def add(a, b):", {"max_tokens": 100, "temperature": 0.5, "seed": 1, "stop": ["\n\n", "return x"]}),
+    ("for", {"temperature": 1, "seed": 5}),  # to the end of the context
+    ("x", {"max_tokens": 0}),
+]
+CONVERSATION = 'def f(x):\n/system be brief\nimport os\n"""class A:\n  x"""\nuse <|endoftext|>\\\nhere\n/exit\nno\n'
+
+
+def ingot_cli(*words: object, text: str = "") -> str:
+    done = CliRunner().invoke(commands, [str(word) for word in words], input=text, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def shell(*words: object, text: str = "") -> tuple[int, str, str]:
+    """Runs a program: (exit code, stdout, stderr)."""
+    done = subprocess.run([str(word) for word in words], input=text, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def options(given: dict) -> list[object]:
+    rows = [(name, value) for name, values in given.items() for value in (values if name == "stop" else [values])]
+    return [word for name, value in rows for word in (f"--{name.replace('_', '-')}", value)]
+
+
+@pytest.fixture(scope="module")
+def emitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the guide's command writes."""
+    folder = tmp_path_factory.mktemp("language") / "out"
+    (words,) = re.findall(r"^ingot (emit-c tiny-lm .*) -o out/$", GUIDE.read_text(), re.MULTILINE)
+    ingot_cli(*words.split(), "--context", CONTEXT, "-o", folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=[name for name in COMPILERS if shutil.which(name)])
+def built(request: pytest.FixtureRequest, emitted: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make` builds in a copy of it."""
+    folder = tmp_path_factory.mktemp(request.param) / "out"
+    shutil.copytree(emitted, folder)
+    flags = f"CFLAGS={COMPILERS[request.param]} {STRICT}"
+    code, _, err = shell("make", "-C", folder, f"CC={request.param}", flags)
+    assert code == 0, err[:4000]
+    return folder
+
+
+def test_tokens_are_those_of_python(built: Path):
+    llm = LLM(SHIPPED, context=CONTEXT, precision="f32", threads=1, sequences=1)
+    for prompt, given in CASES:
+        wanted = llm.complete(prompt, **given)
+        code, out, err = shell(built / "generate", *options(given), "-", text=prompt)
+        assert (code, err, out) == (0, "", wanted.text + "\n"), (prompt, given)
+        code, out, _ = shell(built / "generate", *options(given), "--ids", "-", text=prompt)
+        assert [int(word) for word in out.split()] == wanted.tokens, (prompt, given)
+
+
+@pytest.mark.parametrize(
+    "given", [{"temperature": 0, "max_tokens": 12}, {"temperature": 1, "seed": 4, "max_tokens": 20}]
+)
+def test_a_conversation_is_that_of_python(given: dict, built: Path):
+    words = ["--max-tokens", 12, *options(given)]
+    wanted = ingot_cli(
+        "chat", SHIPPED, "--precision", "f32", "--context", CONTEXT, "--threads", 1, *words, text=CONVERSATION
+    )
+    code, out, err = shell(built / "chat", *words, text=CONVERSATION)
+    assert (code, err, out) == (0, "", wanted)
+
+
+def test_the_guide_is_right(built: Path):
+    commands = re.findall(r"^(?:echo .* \| )?out/(?:generate|chat) .*$", GUIDE.read_text(), re.MULTILINE)
+    assert len(commands) >= 3
+    for line in commands:
+        done = subprocess.run(line, shell=True, cwd=built.parent, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "") and done.stdout.strip(), line
+
+
+def test_what_is_wrong_is_said(built: Path, tmp_path: Path):
+    program = built / "generate"
+    for words, code, said in (
+        ([], 2, "PROMPT: none"),
+        (["a", "b"], 2, "b: a second prompt"),
+        (["--what", "a"], 2, "--what: no such option"),
+        (["--temperature", "hot", "a"], 2, "--temperature: got hot, expected a number, 0 to 1000"),
+        (["--top-p", "0", "a"], 2, "--top-p: got 0"),
+        (["--seed", "1.5", "a"], 2, "--seed"),
+        (["x " * 2000], 65, "prompt: got "),
+        (["--folder", tmp_path, "a"], 66, "weights.bin: cannot be opened"),
+    ):
+        got = shell(program, *words)
+        assert got[0] == code and said in got[2], (words, got)
+    for name in ("weights.bin", "tokenizer.bin"):
+        folder = tmp_path / name
+        folder.mkdir()
+        for other in ("weights.bin", "tokenizer.bin"):
+            (folder / other).write_bytes((built / other).read_bytes()[: -1 if other == name else None])
+        code, _, err = shell(program, "--folder", folder, "a")
+        assert code == 65 and name in err
+    code, out, _ = shell(program, "--help")
+    assert code == 0 and "--repetition-penalty" in out
+    code, out, _ = shell(built / "chat", "--help")
+    assert code == 0 and "/reset" in out
+
+
+def test_layers_stand_there_once(tmp_path: Path):
+    """However many there are. A prefix is in every name that a linker sees but the tokenizer's."""
+    lines = []
+    for layers in (6, 12):
+        folder = tmp_path / str(layers)
+        random_llama(folder, vocab_size=512, num_hidden_layers=layers)
+        write_folder(folder, document("gemma"))
+        emit_language_model(folder, folder / "out", precision="f32", prefix="small")
+        text = (folder / "out" / "small.c").read_text()
+        assert not re.search(r"\bmodel_(prefill|decode|sample|memory)\b", text)
+        lines.append(len(text.splitlines()))
+        assert not (folder / "out" / "chat.c").exists()
+    assert lines[1] - lines[0] <= 6 * len(MODES) and lines[1] < MOST_LINES  # a row of places for each layer
+
+
+def test_what_c_does_not_have_is_refused(tmp_path: Path):
+    random_llama(tmp_path, vocab_size=512)
+    write_folder(tmp_path, document("unigram"))
+    with pytest.raises(UnsupportedError, match="emitted C has no such tokenizer, got Unigram"):
+        emit_language_model(tmp_path, tmp_path / "out")
+    with pytest.raises(InputError, match="option prefix"):
+        emit_language_model(tmp_path, tmp_path / "out", prefix="a b")
+    for words, said in ((["--dim", "batch=1"], "--dim"), (["--input", "x.npy"], "--input")):
+        done = CliRunner().invoke(commands, ["emit-c", str(SHIPPED), *words, "-o", str(tmp_path / "out")])
+        assert isinstance(done.exception, InputError) and said in str(done.exception)
