@@ -86,7 +86,7 @@ def python_files(*folders: str) -> list[Path]:
 
 
 def c_files() -> list[Path]:
-    return sorted(f for folder in (SRC / "csrc", ROOT / "benchmarks") for f in folder.rglob("*.[ch]"))
+    return sorted(f for folder in (SRC / "csrc", SRC / "emit", ROOT / "benchmarks") for f in folder.rglob("*.[ch]"))
 
 
 PYTHON = python_files("src", "tests", "benchmarks", "examples")

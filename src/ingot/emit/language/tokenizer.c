@@ -395,7 +395,8 @@ static void encode_text(encoding *e, const char *text, size_t count, int is_firs
 
 /* -- added tokens -------------------------------------------------------------------------------------------------- */
 
-/* The longest added token with a bit of `wanted`, if it has any, and none of `unwanted`, that a text begins with, or -1. */
+/* The longest added token that a text begins with, -1 for none; it has a bit of `wanted`, if there is any, and none
+ * of `unwanted`. */
 static int32_t added_at(const tokenizer *t, const char *text, size_t count, int wanted, int unwanted) {
   const int32_t *starts = t->numbers[ADDED_STARTS];
   int32_t best = -1, most = 0;
