@@ -17,6 +17,7 @@ from ingot.errors import InputError
 
 if TYPE_CHECKING:
     from ingot.emit.c import Vector
+    from ingot.emit.platform import ByteOrder
     from ingot.session import InferenceSession
 
 MAX_THREADS = 256  # of an emitted model
@@ -35,26 +36,39 @@ THREADS = 8  # the same on every machine: what is written depends on the model a
 @click.option(
     "--threads",
     type=click.IntRange(1, MAX_THREADS),
-    default=THREADS,
-    show_default=True,
+    show_default=f"{THREADS}, 1 with --freestanding",
     help="The most that a run can use; with 1, nothing of threads is written.",
 )
+@click.option(
+    "--byte-order", type=click.Choice(["little", "big"]), default="little", show_default=True, help="Of the machine."
+)
+@click.option("--freestanding", is_flag=True, help="For a machine without libc and files: weights as C, and a library.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The folder to write.")
 def emit_c(
-    model: str, dims: dict[str, int | Limit], prefix: str, inputs: tuple[str, ...], threads: int, output: Path
+    model: str,
+    dims: dict[str, int | Limit],
+    prefix: str,
+    inputs: tuple[str, ...],
+    threads: int | None,
+    byte_order: ByteOrder,
+    freestanding: bool,
+    output: Path,
 ) -> None:
     """Write MODEL as plain C and a Makefile: `make -C OUTPUT check` builds and tests a program that takes named files.
 
     The test is what the model gives for some inputs, those of --input or random ones.
     """
     from ingot.emit import c
+    from ingot.emit.platform import Platform
 
+    threads = threads or (1 if freestanding else THREADS)
     session = Model(model, 0, "native", True, dims, None).open()
     vector = _vector(session, dims, inputs)
     with progress("writing C"):
         paths = c.emit(
             session.graph, session.weights, output,
             prefix=prefix, precision=session.precision, threads=threads, vector=vector,
+            platform=Platform(byte_order, freestanding),
         )  # fmt: skip
     for path in paths:
         print_text(path)
