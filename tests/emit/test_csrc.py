@@ -218,3 +218,11 @@ def test_a_planted_violation_is_found(name: str) -> None:
     text = GOOD.replace(old, new)
     macros = macros_of([GOOD]) if expected == "lost" else macros_of([text])
     assert any(found.startswith(expected) for found in violations("abi.h", text, macros)), name
+
+
+def test_every_set_has_the_whole_vocabulary() -> None:
+    """A set that this machine does not compile lacks nothing that kernels may use."""
+    function = re.compile(r"^static inline (?:const )?\w+ \*?(vi?m?_\w+)\(", re.MULTILINE)
+    names = {file.stem: {*function.findall(file.read_text())} for file in (CSRC / "simd").glob("*.h")}
+    assert len(names["scalar"]) > 40
+    assert {name: found ^ names["scalar"] for name, found in names.items()} == {name: set() for name in names}

@@ -22,15 +22,14 @@ import models
 from emitted_together import LACKS, by
 from ingot import InferenceSession, abi, text
 from ingot.dim import symbol
-from ingot.dtype import DTYPES, f32, from_numpy, i64
+from ingot.dtype import DTYPES, f32, i64
 from ingot.emit.c import emit
 from ingot.emit.kernels import kernel_source
 from ingot.errors import InputError, OutputError, UnsupportedError
 from ingot.ir import Graph, TensorType
-from ingot.ops.define import draw
 from ingot.run.library import load
 from ingot.run.store import WeightStore
-from op_cases import CASES, build, one_node, same_bits
+from op_cases import CASES, build, same_bits, side_by_side
 
 Feeds = dict[str, np.ndarray]
 
@@ -295,22 +294,7 @@ MANY_STEPS = 24
 @pytest.fixture(scope="session")
 def samples(tmp_path_factory: pytest.TempPathFactory, objects: Path) -> Emitted:
     """Every op sample that has a kernel, side by side in one model; what takes many steps is made of others."""
-    graph, feeds = Graph("samples"), {}
-    for number, (op, sample) in enumerate(CASES):
-        alone = build(one_node(op, sample)[0], isa="scalar", threads=1)
-        if alone.single is None or len(alone.single.plan.steps) > MANY_STEPS:
-            continue
-        names: list[str | None] = []
-        for i, array in enumerate(draw(sample.operands, np.random.default_rng(7), op.domain)):
-            name = f"x{number}.{i}"
-            names.append(None if array is None else name)
-            if array is not None:
-                graph.add_input(name, TensorType(from_numpy(array.dtype), array.shape))
-                feeds[name] = array
-        node = graph.add(op.name, names, [f"y{number}.{i}" for i in range(len(one_node(op, sample)[0].outputs))],
-                         **sample.attributes)  # fmt: skip
-        for output in node.outputs:
-            graph.set_output(output, output)
+    graph, feeds = side_by_side(CASES, MANY_STEPS)
     program = build(graph, isa="scalar", threads=1)
     assert program.single is not None
     expected = dict(zip(graph.outputs, program.run([feeds[name] for name in graph.inputs]), strict=True))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make test-aarch64`: the library cross-compiled, its bits compared with those of this machine in an emulated process.
+# `make test-aarch64`: the wheel cross-compiled, its bits compared with those of this machine in an emulated process.
 # An emulated Python comes from Debian's packages, those of its modules that hold machine code from PyPI.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -44,14 +44,23 @@ if [ ! -e "$modules.stamp" ]; then
   touch "$modules.stamp"
 fi
 
-cmake=$(dirname "$python")/cmake
-[ -x "$cmake" ] || cmake=cmake
-"$cmake" -S . -B "$build/library" -G Ninja -DCMAKE_MAKE_PROGRAM="$(dirname "$python")/ninja" \
-  -DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
-  -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DPython3_EXECUTABLE="$python" > /dev/null
-"$cmake" --build "$build/library"
+# The wheel as it is shipped; its build is kept, so that only what has changed is compiled again. What builds it is this
+# machine's, and must be there before pip is told of the other one.
+if [ ! -e "$build/tools.stamp" ]; then
+  "$python" -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+    > "$build/tools.txt"
+  "$python" -m pip --quiet install --target "$build/tools" --requirement "$build/tools.txt"
+  touch "$build/tools.stamp"
+fi
+rm -rf "$build/wheel" "$build/installed"
+PATH=$(dirname "$python"):$PATH PYTHONPATH=$build/tools _PYTHON_HOST_PLATFORM=linux-aarch64 \
+  CMAKE_ARGS="-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc" \
+  "$python" -m pip --quiet wheel --no-deps --no-build-isolation --wheel-dir "$build/wheel" \
+  -C build-dir="$build/library" .
+"$python" -m pip --quiet install --target "$build/installed" --no-deps --only-binary=:all: \
+  --platform linux_aarch64 "$build"/wheel/ingot-*-py3-none-linux_aarch64.whl
 
 "$python" tests/kit/bits_elsewhere.py write "$build/bits"
 site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-PYTHONPATH=$modules:$PWD/src:$PWD/tests/kit:$site INGOT_LIBRARY=$build/library/libingot.so \
+PYTHONPATH=$modules:$build/installed:$PWD/tests/kit:$site INGOT_LIBRARY= \
   emulated tests/kit/bits_elsewhere.py compare "$build/bits"

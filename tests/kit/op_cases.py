@@ -60,6 +60,27 @@ def one_node(
     return graph, feeds
 
 
+def side_by_side(cases: Sequence[tuple[Op, Sample]], most_steps: int) -> tuple[Graph, dict[str, np.ndarray]]:
+    """Those of the cases that have a kernel and take at most so many steps, in one graph, and what it is fed."""
+    graph, feeds = Graph("samples"), {}
+    for number, (op, sample) in enumerate(cases):
+        single = one_node(op, sample)[0]
+        alone = build(single, isa="scalar", threads=1).single
+        if alone is None or len(alone.plan.steps) > most_steps:
+            continue
+        names: list[str | None] = []
+        for i, array in enumerate(draw(sample.operands, np.random.default_rng(7), op.domain)):
+            name = f"x{number}.{i}"
+            names.append(None if array is None else name)
+            if array is not None:
+                graph.add_input(name, TensorType(from_numpy(array.dtype), array.shape))
+                feeds[name] = array
+        node = graph.add(op.name, names, [f"y{number}.{i}" for i in range(len(single.outputs))], **sample.attributes)
+        for output in node.outputs:
+            graph.set_output(output, output)
+    return graph, feeds
+
+
 def build(graph: Graph, **target: object) -> Program:
     return Program(compile_mode(graph.copy(), Target(**target)), WeightStore(), Arena())  # type: ignore[arg-type]
 

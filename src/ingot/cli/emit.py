@@ -19,6 +19,7 @@ from ingot.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from ingot.emit.c import Vector
+    from ingot.emit.platform import ByteOrder
     from ingot.session import InferenceSession
 
 MAX_THREADS = 256  # of an emitted model
@@ -37,21 +38,26 @@ THREADS = 8  # the same on every machine: what is written depends on the model a
 @click.option(
     "--threads",
     type=click.IntRange(1, MAX_THREADS),
-    default=THREADS,
-    show_default=True,
+    show_default=f"{THREADS}, 1 with --freestanding",
     help="The most that a run can use; with 1, nothing of threads is written.",
 )
-@click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Of a language model; else as it is stored.")
+@click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Of weights and products; else as for a run.")
 @click.option("--context", type=click.IntRange(1), help="Of a language model: positions; else its own, at most 4096.")
+@click.option(
+    "--byte-order", type=click.Choice(["little", "big"]), default="little", show_default=True, help="Of the machine."
+)
+@click.option("--freestanding", is_flag=True, help="For a machine without libc and files: weights as C, and a library.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The folder to write.")
 def emit_c(
     model: str,
     dims: dict[str, int | Limit],
     prefix: str,
     inputs: tuple[str, ...],
-    threads: int,
+    threads: int | None,
     precision: str | None,
     context: int | None,
+    byte_order: ByteOrder,
+    freestanding: bool,
     output: Path,
 ) -> None:
     """Write MODEL as plain C and a Makefile: `make -C OUTPUT check` builds and tests a program that takes named files.
@@ -60,18 +66,22 @@ def emit_c(
     file of a language model: `make -C OUTPUT` then builds `generate` and `chat`, which run on one thread.
     """
     if is_language_model(model):
-        _expect_none("a language model", {"--dim": dims, "--input": inputs})
+        foreign = {"--dim": dims, "--input": inputs, "--threads": threads, "--freestanding": freestanding}
+        _expect_none("a language model", foreign | {"--byte-order": byte_order if byte_order != "little" else None})
         _emit_language_model(model, prefix, precision, context, output)
         return
-    _expect_none("a model without tokens", {"--precision": precision, "--context": context})
+    _expect_none("a model without tokens", {"--context": context})
     from ingot.emit import c
+    from ingot.emit.platform import Platform
 
-    session = Model(model, 0, "native", True, dims, None).open()
+    threads = threads or (1 if freestanding else THREADS)
+    session = Model(model, 0, "native", True, dims, precision).open()
     vector = _vector(session, dims, inputs)
     with progress("writing C"):
         paths = c.emit(
             session.graph, session.weights, output,
             prefix=prefix, precision=session.precision, threads=threads, vector=vector,
+            platform=Platform(byte_order, freestanding),
         )  # fmt: skip
     for path in paths:
         print_text(path)

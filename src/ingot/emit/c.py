@@ -12,31 +12,28 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ingot.compile import Compiled, Mode, compile_mode
 from ingot.config import debug
 from ingot.dim import given
+from ingot.emit.freestanding import check, library_makefile
 from ingot.emit.interface import LINE_BYTES, RUN, Entry, Interface, Port, declared, dims, interface
+from ingot.emit.platform import Platform
 from ingot.emit.pool import pool
 from ingot.emit.program import VECTOR, main, makefile
 from ingot.emit.source import source
+from ingot.emit.weights import WeightSource, check_byte_order, write_binary, write_source
 from ingot.errors import InputError, UnsupportedError
 from ingot.files import make_folder, written
 from ingot.ir import Graph
 from ingot.lower import Target
-from ingot.lower.recipe import Recipe
 from ingot.plan import layout
 from ingot.precision import F32, Precision
 
-
-class WeightSource(Protocol):
-    """What has the bytes of weights, such as a session's `weights`."""
-
-    def array(self, recipe: Recipe) -> np.ndarray:
-        """The bytes of a recipe as a flat array."""
+HOSTED = Platform()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +53,22 @@ def emit(
     precision: Precision = F32,
     threads: int = 1,
     vector: Vector | None = None,
+    platform: Platform = HOSTED,
 ) -> list[str]:
     """Writes a static graph as C into a folder; returns the paths.
 
     prefix: of everything that a linker sees, of the source files and of the program. threads: the most that a run can
-    use; with 1, no pool is written. vector: what `make check` runs.
+    use; with 1, no pool is written. vector: what `make check` runs, or, where
+    there is no system, `<prefix>_check`.
 
-    Raises UnsupportedError when part of the model has no kernel, or it takes a branch at a run,
-    InputError when dims have no values or C cannot have the prefix, OutputError when the folder cannot be written.
+    Raises UnsupportedError when part of the model has no kernel, or it takes a branch at a run, or its weights have one
+    byte order, InputError when dims have no values, C cannot have the prefix or the platform no threads, OutputError
+    when the folder cannot be written.
     """
     if graph.symbols:
         raise InputError(f"emit: dims have no values, got none, expected {given(graph.symbols)}")
+    if platform.freestanding and threads > 1:
+        raise InputError(f"option threads: there is no system to start them, got {threads}, expected 1")
     # Kernels and places depend on no instruction set. Those without dot products have their bits in other ways.
     rounded = () if precision.rows is None else (precision.rows,)
     target = Target("scalar", threads=threads, rounded=rounded)
@@ -74,8 +76,16 @@ def emit(
     if refused := refusals(compiled):
         raise UnsupportedError(refused[0])
     face = interface({RUN: compiled.native}, prefix)
-    programs = {"main.c": main(face), "Makefile": makefile(face, vector is not None)}
-    return _write(os.fspath(folder), face, programs, _arrays(face.entries[0], vector), weights)
+    check_byte_order(compiled.native[0], platform)
+    arrays: Mapping[str, bytes] = {}
+    if platform.freestanding:
+        programs = {"Makefile": library_makefile(face, vector is not None)}
+        if vector:
+            programs["check.c"] = check(face, vector.inputs, vector.outputs, platform)
+    else:
+        programs = {"main.c": main(face, platform), "Makefile": makefile(face, vector is not None)}
+        arrays = _arrays(face.entries[0], vector, platform)
+    return _write(os.fspath(folder), face, platform, programs, arrays, weights)
 
 
 def emit_entries(
@@ -94,7 +104,7 @@ def emit_entries(
         if refused := refusals(compiled):
             raise UnsupportedError(refused[0])
     face = interface({name: compiled.native for name, compiled in entries.items()}, prefix)
-    return _write(os.fspath(folder), face, {}, {}, weights)
+    return _write(os.fspath(folder), face, HOSTED, {}, {}, weights)
 
 
 def refusals(compiled: Compiled) -> list[str]:
@@ -114,12 +124,18 @@ def refusals(compiled: Compiled) -> list[str]:
 def _write(
     folder: str,
     face: Interface,
+    platform: Platform,
     programs: Mapping[str, str],
     arrays: Mapping[str, bytes],
     weights: WeightSource,
 ) -> list[str]:
     """Writes the model, programs around it, arrays and weights; returns the paths."""
-    texts = {f"{face.prefix}.h": header(face), f"{face.prefix}.c": source(face), **pool(face), **programs}
+    texts = {
+        f"{face.prefix}.h": header(face, platform, "check.c" in programs),
+        f"{face.prefix}.c": source(face, platform),
+        **pool(face),
+        **programs,
+    }
     texts["layout.json"] = json.dumps(_layout(face), indent=1) + "\n"
     if debug() >= 4:
         print(texts[f"{face.prefix}.c"], file=sys.stderr)
@@ -129,8 +145,10 @@ def _write(
         make_folder(os.path.dirname(path))
         with written(path) as file:
             file.write(content)
-    _write_weights(os.path.join(folder, "weights.bin"), face, weights)
-    return [os.path.join(folder, name) for name in (*files, "weights.bin")]
+    stored = "weights.c" if platform.freestanding else "weights.bin"
+    write = write_source if platform.freestanding else write_binary
+    write(os.path.join(folder, stored), face, weights, platform)
+    return [os.path.join(folder, name) for name in (*files, stored)]
 
 
 def _layout(face: Interface) -> dict[str, Any]:
@@ -144,32 +162,33 @@ def _layout(face: Interface) -> dict[str, Any]:
     return found if len(found) > 1 else found[face.entries[0].name]
 
 
-def _arrays(entry: Entry, vector: Vector | None) -> dict[str, bytes]:
+def _arrays(entry: Entry, vector: Vector | None, platform: Platform) -> dict[str, bytes]:
     """The .npy files of a test vector."""
     files: dict[str, bytes] = {}
     for ports, arrays in ((entry.inputs, vector.inputs), (entry.outputs, vector.outputs)) if vector else ():
         for port in ports:
             file = io.BytesIO()
-            np.save(file, np.asarray(arrays[port.tensor.name], order="C"), allow_pickle=False)
+            np.save(file, platform.ordered(arrays[port.tensor.name]), allow_pickle=False)
             files[os.path.join(VECTOR, f"{port.identifier}.npy")] = file.getvalue()
     return files
 
 
-def _write_weights(path: str, face: Interface, weights: WeightSource) -> None:
-    with written(path) as file:
-        for entry in face.entries:
-            for id, tensor in entry.lowered.tensors.items():
-                if tensor.recipe is not None:
-                    file.seek(entry.planned.addresses[id].offset)
-                    file.write(np.ascontiguousarray(weights.array(tensor.recipe)).view(np.uint8).data)
-        file.truncate(face.weights_bytes)
-
-
-def header(face: Interface) -> str:
+def header(face: Interface, platform: Platform, has_check: bool) -> str:
     """model.h."""
     prefix, macro = face.prefix, face.macro
     kept = "; nothing is kept from an earlier run" if face.kept_bytes else ""
-    entries = "".join(f"\n{_declaration(face, entry)}" for entry in face.entries)
+    stored, entries = "weights.bin", "".join(f"\n{_declaration(face, entry)}" for entry in face.entries)
+    if platform.freestanding:
+        stored = f"{prefix}_weights"
+        entries = f"""
+/* The weights; the linker puts them where constants are. */
+extern const uint32_t {stored}[];
+{entries}"""
+    if has_check:
+        entries += f"""
+/* Runs the model on a test vector. Returns how many elements of its outputs have other bits than they must have. */
+long {prefix}_check(void);
+"""
     return f"""\
 /* {prefix}.h: emitted by Ingot. layout.json says which names the source model has for inputs and outputs. */
 #ifndef {macro}_H
@@ -182,7 +201,7 @@ def header(face: Interface) -> str:
 extern "C" {{
 #endif
 
-#define {macro}_WEIGHTS_BYTES {face.weights_bytes} /* the size of weights.bin */
+#define {macro}_WEIGHTS_BYTES {face.weights_bytes} /* the size of {stored} */
 #define {macro}_STATE_BYTES {face.state_bytes}
 #define {macro}_THREADS {face.threads} /* the most that a run can use */
 
@@ -193,7 +212,7 @@ size_t {prefix}_state_bytes(void);
 /* What runs work in{" and keep" if face.kept_bytes else ""}. Runs on states of their own may go on at the same time. */
 typedef struct {prefix}_state {prefix}_state;
 
-/* Makes a state of memory of {prefix}_state_bytes(){kept}. weights: the bytes of weights.bin, which stay there for as
+/* Makes a state of memory of {prefix}_state_bytes(){kept}. weights: the bytes of {stored}, which stay there for as
  * long as runs go on; both {LINE_BYTES}-byte aligned. threads: the most that a run uses, the caller's among them. */
 {prefix}_state *{prefix}_init(void *memory, const void *weights, int threads);
 {entries}

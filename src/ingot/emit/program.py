@@ -8,11 +8,12 @@ import numpy as np
 
 from ingot.dtype import DTYPES
 from ingot.emit.interface import Interface, Port, dims, wrapped
+from ingot.emit.platform import Platform
 
 VECTOR = "test"  # the folder of inputs, and of what they must give
 
 # The bits of infinity; what is above is no number.
-_INFINITIES = {"f64": "0x7ff0000000000000", "f32": "0x7f800000", "f16": "0x7c00", "bf16": "0x7f80"}
+INFINITIES = {"f64": "0x7ff0000000000000", "f32": "0x7f800000", "f16": "0x7c00", "bf16": "0x7f80"}
 _KINDS = {"f64": "d", "f32": "f"} | {dtype.name: dtype.kind for dtype in DTYPES.values() if dtype.kind in "iu"}
 
 
@@ -45,14 +46,14 @@ clean:
 """
 
 
-def main(face: Interface) -> str:
+def main(face: Interface, platform: Platform) -> str:
     """main.c, around the only entry."""
     (entry,) = face.entries
     text = _PROGRAM.replace("MACRO", face.macro).replace("PREFIX", face.prefix)
     for name, value in {
         "@INPUTS@": str(len(entry.inputs)),
         "@PORTS@": str(len(entry.ports)),
-        "@ROWS@": "\n".join(map(_row, entry.ports)),
+        "@ROWS@": "\n".join(_row(port, platform) for port in entry.ports),
         "@IN@": _filled(entry.inputs, 0),
         "@OUT@": _filled(entry.outputs, len(entry.inputs)),
     }.items():
@@ -66,15 +67,15 @@ def _filled(ports: Sequence[Port], first: int) -> str:
     return "{" + wrapped(rows, ", ", " " * 6).lstrip() + "}"
 
 
-def _row(port: Port) -> str:
+def _row(port: Port, platform: Platform) -> str:
     """A port's line in the table of main.c."""
     tensor = port.tensor
     shape = tuple(int(dim) for dim in tensor.shape)
-    descr = np.lib.format.dtype_to_descr(tensor.dtype.numpy)
+    descr = np.lib.format.dtype_to_descr(platform.dtype(tensor.dtype.numpy))
     kind = _KINDS.get(tensor.dtype.name, " ")
     words = [f'"{word}"' for word in (port.identifier, dims(tensor), descr, shape)]
     words += [f"'{kind}'", str(tensor.nbytes // tensor.dtype.itemsize), str(tensor.dtype.itemsize)]
-    words += [_INFINITIES.get(tensor.dtype.name, "0"), "NULL", "NULL"]
+    words += [INFINITIES.get(tensor.dtype.name, "0"), "NULL", "NULL"]
     return "  {" + wrapped(words, ", ", "   ").lstrip() + "},"
 
 
@@ -85,6 +86,12 @@ _PROGRAM = r"""/* main.c: emitted by Ingot: the model as a program. `make` build
 #include <string.h>
 
 #include "PREFIX.h"
+
+#if defined(_WIN32)
+#include <malloc.h>
+#define aligned_alloc(alignment, bytes) _aligned_malloc(bytes, alignment)
+#define free(memory) _aligned_free(memory)
+#endif
 
 /* An input or output. descr and shape: as an .npy file has them. kind: 'f' float, 'd' double, 'i' and 'u' integers, ' '
  * what is not printed. infinity: the bits of it, above which no number is; 0 where every element is a number. path: of

@@ -11,6 +11,7 @@ import numpy as np
 from ingot import abi
 from ingot.emit.interface import C_TYPES, LINE_BYTES, Entry, Interface, declared, dims, wrapped
 from ingot.emit.kernels import FEATURES, kernel_source
+from ingot.emit.platform import Platform
 from ingot.errors import InputError
 from ingot.lower.lowered import FAULT, Field, Lowered, Pointer, Step, Tensor
 from ingot.lower.view import View
@@ -23,7 +24,7 @@ _NAMED = {
 }  # fmt: skip
 
 
-def source(face: Interface) -> str:
+def source(face: Interface, platform: Platform) -> str:
     """The file, in reading order: argument structs, kernels, steps, entry points.
 
     Raises InputError for a prefix whose names the kernels have.
@@ -37,8 +38,8 @@ def source(face: Interface) -> str:
             raise InputError(f"option prefix: the model's own C has {name}, got {face.prefix!r}, expected another")
     pool = f'#include "{face.prefix}_pool.h"\n' if face.threads > 1 else ""
     return f"""\
-/* {face.prefix}.c: emitted by Ingot. `cc -O2 -c {face.prefix}.c` builds it; it needs only libc and libm, and allocates
- * nothing.
+/* {face.prefix}.c: emitted by Ingot. `cc -O2 -c {face.prefix}.c` builds it; it needs {platform.needs}, and
+ * allocates nothing.
  *
  * In reading order: argument structs, kernels, the model's steps, the entry point. Kernels and steps are compiled once
  * per instruction set: at its end this file includes itself, each time with another ISA defined. The results are the
@@ -53,12 +54,7 @@ def source(face: Interface) -> str:
 
 #include "{face.prefix}.h"
 {pool}
-#include <math.h>
-#include <string.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
+{platform.opening(face.macro)}
 /* Argument structs of the kernels; sizes and strides are in elements. */
 
 {quoted.types}
@@ -67,7 +63,7 @@ def source(face: Interface) -> str:
 
 /* Kernels. Where ISA is avx2, K(relu_f32) is relu_f32_avx2; so is every name in this list. */
 
-{quoted.kernels}
+{platform.code(quoted.kernels)}
 {_steps(face)}
 #endif
 

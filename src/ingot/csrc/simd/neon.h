@@ -73,11 +73,13 @@ static inline vf v_load_i8(const int8_t *p) {
                          vmovl_s16(vget_low_s16(high)), vmovl_s16(vget_high_s16(high))});
 }
 
-static inline void v_store_i8(int8_t *p, vf x) {
-  const vi all = v_to_int(x);
-  const int16x8_t low = vcombine_s16(vmovn_s32(all.a), vmovn_s32(all.b));
-  vst1q_s8(p, vcombine_s8(vmovn_s16(low), vmovn_s16(vcombine_s16(vmovn_s32(all.c), vmovn_s32(all.d)))));
+static inline void vi_store_u8(uint8_t *p, vi x) {
+  const int16x8_t low = vcombine_s16(vmovn_s32(x.a), vmovn_s32(x.b));
+  const int16x8_t high = vcombine_s16(vmovn_s32(x.c), vmovn_s32(x.d));
+  vst1q_u8(p, vreinterpretq_u8_s8(vcombine_s8(vmovn_s16(low), vmovn_s16(high))));
 }
+
+static inline void v_store_i8(int8_t *p, vf x) { vi_store_u8((uint8_t *)p, v_to_int(x)); }
 
 static inline vf v_load_u8(const uint8_t *p) {
   const uint8x16_t bytes = vld1q_u8(p);

@@ -1,0 +1,110 @@
+"""What stands around a model on a machine without files: its test vector as C, and the Makefile of a library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ingot.emit.interface import Interface, Port, dims, wrapped
+from ingot.emit.platform import Platform
+from ingot.emit.program import INFINITIES
+from ingot.emit.weights import words
+
+
+def library_makefile(face: Interface, has_vector: bool) -> str:
+    """Builds a library for the target of $(CC), and says what stack its functions take."""
+    name = face.prefix
+    objects = f"{name}.o weights.o{' check.o' if has_vector else ''}"
+    return f"""\
+# `make CC=arm-none-eabi-gcc AR=arm-none-eabi-ar CFLAGS='-Os -mcpu=cortex-m4 -mfloat-abi=hard'` builds lib{name}.a for
+# such a CPU; `make stack` with the same says how many bytes of stack each function takes, the largest first.
+CFLAGS = -Os
+FREESTANDING = -ffreestanding -fno-math-errno
+
+lib{name}.a: {objects}
+	$(AR) rcs $@ {objects}
+
+{objects}: %.o: %.c {name}.h
+	$(CC) $(CFLAGS) $(FREESTANDING) -c $<
+
+stack:
+	$(CC) $(CFLAGS) $(FREESTANDING) -fstack-usage -c {name}.c
+	sort -n -r -k 2 {name}.su
+
+clean:
+	rm -f lib{name}.a {objects} {name}.su
+
+.PHONY: stack clean
+"""
+
+
+def check(
+    face: Interface, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], platform: Platform
+) -> str:
+    """check.c: a function that runs the model on a test vector."""
+    (entry,) = face.entries
+    arrays = [_words(port, inputs[port.tensor.name], platform) for port in entry.inputs]
+    arrays += [_words(port, outputs[port.tensor.name], platform) for port in entry.outputs]
+    rooms = [f"static _Alignas(64) char {_got(port)}[{max(1, port.tensor.nbytes)}];" for port in entry.outputs]
+    given = [f".{port.identifier} = (const void *){port.identifier}" for port in entry.inputs] or [".none = 0"]
+    taken = [f".{port.identifier} = (void *){_got(port)}" for port in entry.outputs]
+    compared = "".join(
+        f"  count += differences({_got(port)}, {port.identifier}, {port.tensor.nbytes // port.tensor.dtype.itemsize},"
+        f" {port.tensor.dtype.itemsize}, {INFINITIES.get(port.tensor.dtype.name, '0')});\n"
+        for port in entry.outputs
+    )
+    return f"""\
+/* check.c: emitted by Ingot: inputs, and the outputs that the model must make of them. */
+#include "{face.prefix}.h"
+
+{"".join(arrays)}
+{chr(10).join(rooms)}
+static _Alignas(64) char memory[{face.macro}_STATE_BYTES];
+
+/* The bits of an element. */
+static uint64_t element(const unsigned char *data, int size) {{
+  uint64_t bits = 0;
+  for (int i = 0; i < size; i++) bits |= (uint64_t)data[i] << 8 * {_place(platform)};
+  return bits;
+}}
+
+/* How many elements differ; what is no number, as those above infinity are, need only be none. */
+static long differences(const void *got, const void *expected, long count, int size, uint64_t infinity) {{
+  const uint64_t magnitude = ((uint64_t)1 << (8 * size - 1)) - 1;
+  long different = 0;
+  for (long i = 0; i < count; i++) {{
+    const uint64_t a = element((const unsigned char *)got + i * size, size);
+    const uint64_t b = element((const unsigned char *)expected + i * size, size);
+    different += a != b && !(infinity && (a & magnitude) > infinity && (b & magnitude) > infinity);
+  }}
+  return different;
+}}
+
+long {face.prefix}_check(void) {{
+  const {face.inputs(entry)} inputs = {{
+{wrapped(given, ", ", " " * 6)}
+  }};
+  const {face.outputs(entry)} outputs = {{
+{wrapped(taken, ", ", " " * 6)}
+  }};
+  {face.prefix}_state *const state = {face.prefix}_init(memory, {face.prefix}_weights, 1);
+  long count = {face.function(entry)}(state, &inputs, &outputs);
+{compared}  return count;
+}}
+"""
+
+
+def _place(platform: Platform) -> str:
+    return "i" if platform.byte_order == "little" else "(size - 1 - i)"
+
+
+def _got(port: Port) -> str:
+    return f"got_{port.identifier}"
+
+
+def _words(port: Port, array: np.ndarray, platform: Platform) -> str:
+    content = platform.ordered(array).reshape(-1).view(np.uint8)
+    content = content if content.size else np.zeros(1, np.uint8)
+    declared = f"static _Alignas(64) const uint32_t {port.identifier}"
+    return f"/* {dims(port.tensor)} */\n{words(content, declared, platform)}"

@@ -1,0 +1,78 @@
+"""What emitted C may ask of the machine that it is compiled for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+ByteOrder = Literal["little", "big"]
+
+_HOSTED = """\
+#include <math.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+"""
+_BUILTINS = "memcpy memset sqrtf sqrt fabsf fabs copysignf copysign floor ceil rint".split()
+_FREESTANDING = f"""\
+/* Plain C alone: bodies for vectors would take several times the room. */
+#undef __x86_64__
+
+#if defined(__GNUC__) && !defined(__clang__)
+/* One body for several counts of rows: that they stay the same within it, a compiler does not see. */
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+/* There is no math.h and no string.h: what compilers have built in, instructions where the CPU has them. */
+#if defined(__FP_FAST_FMAF) || defined(__ARM_FEATURE_FMA) || defined(__FMA__)
+#define fmaf __builtin_fmaf
+#else
+#define fmaf fma_by_double
+#endif
+#define INFINITY __builtin_inff()
+#define NAN __builtin_nanf("")
+{"".join(f"#define {name} __builtin_{name}{chr(10)}" for name in _BUILTINS)}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A kind of machine. freestanding: it has no libc but memcpy, memmove and memset, no files, and little room for
+    code."""
+
+    byte_order: ByteOrder = "little"
+    freestanding: bool = False
+
+    def dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """The same elements in its byte order."""
+        return dtype.newbyteorder(self.byte_order)
+
+    @property
+    def needs(self) -> str:
+        """What its C needs beside itself, as its comment says."""
+        return "memcpy, memmove and memset" if self.freestanding else "only libc and libm"
+
+    def ordered(self, array: np.ndarray) -> np.ndarray:
+        """An array, row by row, in its byte order."""
+        return np.asarray(array, self.dtype(array.dtype), order="C")
+
+    def opening(self, macro: str) -> str:
+        """What model.c begins with: headers, and refusals of other machines. macro: what the model's begin with."""
+        return f"""\
+{_FREESTANDING if self.freestanding else _HOSTED}
+#if __BYTE_ORDER__ != __ORDER_{self.byte_order.upper()}_ENDIAN__
+#error "the weights are {self.byte_order}-endian: ingot emit-c --byte-order writes others"
+#endif
+#if {macro}_WEIGHTS_BYTES > PTRDIFF_MAX || {macro}_STATE_BYTES > PTRDIFF_MAX
+#error "the model is larger than the memory that this machine has addresses for"
+#endif
+"""
+
+    def code(self, kernels: str) -> str:
+        """Kernels as the machine wants them. Where there is little room, a body is there once and not for each case."""
+        if not self.freestanding:
+            return kernels
+        return re.sub(r' ?__attribute__\(\(always_inline\)\)|_Pragma\("clang .*"\)', "", kernels)

@@ -1,0 +1,79 @@
+"""The bytes of a model's weights: weights.bin, or weights.c for a machine without files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from ingot.emit.interface import Interface, wrapped
+from ingot.emit.platform import Platform
+from ingot.errors import UnsupportedError
+from ingot.files import written
+from ingot.lower.lowered import Lowered
+from ingot.lower.recipe import Recipe
+
+_WORD = 4  # bytes of a word of weights.c
+
+
+class WeightSource(Protocol):
+    """What has the bytes of weights, such as a session's `weights`."""
+
+    def array(self, recipe: Recipe) -> np.ndarray:
+        """The bytes of a recipe as a flat array."""
+
+
+def check_byte_order(lowered: Lowered, platform: Platform) -> None:
+    """Raises UnsupportedError for weights that cannot be had in another byte order than the packer's."""
+    recipes = ((tensor.name, tensor.recipe) for tensor in lowered.tensors.values())
+    coded = [name for name, recipe in recipes if recipe and recipe.format and recipe.format.is_coded]
+    if platform.byte_order != "little" and coded:
+        raise UnsupportedError(
+            f"emit: codes with scales among them are little-endian, got {', '.join(coded)} for a"
+            f" {platform.byte_order}-endian machine, expected weights of one dtype each"
+        )
+
+
+def write_binary(path: str, face: Interface, weights: WeightSource, platform: Platform) -> None:
+    """weights.bin."""
+    with written(path) as file:
+        for offset, array in _placed(face, weights, platform):
+            file.seek(offset)
+            file.write(array.data)
+        file.truncate(face.weights_bytes)
+
+
+def write_source(path: str, face: Interface, weights: WeightSource, platform: Platform) -> None:
+    """weights.c."""
+    whole = np.zeros(max(face.weights_bytes, _WORD), np.uint8)
+    for offset, array in _placed(face, weights, platform):
+        whole[offset : offset + array.size] = array
+    with written(path) as file:
+        file.write(
+            f"""\
+/* weights.c: emitted by Ingot: the weights, as words of a {platform.byte_order}-endian machine. A linker may leave them
+ * in read-only memory. */
+#include "{face.prefix}.h"
+
+{words(whole, f"_Alignas(64) const uint32_t {face.prefix}_weights", platform)}""".encode()
+        )
+
+
+def words(content: np.ndarray, declared: str, platform: Platform) -> str:
+    """The definition of an array of words that has these bytes, zeros behind them."""
+    padded = np.concatenate([content, np.zeros(-content.size % _WORD, np.uint8)])
+    numbers = padded.view(platform.dtype(np.dtype(np.uint32)))
+    rows = wrapped((f"0x{number:08x}" for number in numbers.tolist()), ", ", "  ")
+    return f"{declared}[{numbers.size}] = {{\n{rows}\n}};\n"
+
+
+def _placed(face: Interface, weights: WeightSource, platform: Platform) -> Iterator[tuple[int, np.ndarray]]:
+    """Each weight's offset and bytes."""
+    for entry in face.entries:
+        for id, tensor in entry.lowered.tensors.items():
+            if tensor.recipe is not None:
+                content = np.ascontiguousarray(weights.array(tensor.recipe)).reshape(-1).view(np.uint8)
+                if platform.byte_order != "little":
+                    content = content.view(f"u{tensor.dtype.itemsize}").byteswap().view(np.uint8)
+                yield entry.planned.addresses[id].offset, content
