@@ -365,13 +365,13 @@ typedef struct {
 } gather_elements_args;
 
 /* out[i... with indices[i...] at `axis`] = updates[i...], or that merged with what is there, in row-major order; all of
- * `shape`, updates contiguous. index_bytes: 4 or 8. merge: INGOT_MERGE_*. _f32: updates are floats, out's elements are
- * doubles. */
+ * `shape`, updates contiguous. index_bytes: 4 or 8. merge: INGOT_MERGE_*. _f32: merged as doubles, rounded once; up to
+ * `together` lines along the axis are in scratch at a time. scratch: parts slots of scratch_stride floats. */
 typedef struct {
-  const void *indices; const void *updates; void *out; ingot_fault *fault;
+  const void *indices; const void *updates; void *out; float *scratch; ingot_fault *fault;
   int32_t rank; int32_t axis; int32_t step; int32_t item_bytes; int32_t index_bytes; int32_t merge;
   int64_t shape[8]; int64_t index_strides[8]; int64_t out_strides[8];
-  int64_t limit;
+  int64_t limit; int64_t together; int64_t scratch_stride;
 } scatter_args;
 
 /* out[batch, channels, points] = x[batch, channels, height, width] at grid[batch, points, 2], whose points are
