@@ -436,6 +436,16 @@ typedef struct {
   float clip; float act_alpha[3]; float act_beta[3]; int32_t activation[3];
 } recurrent_args;
 
+/* The same in f64. weights lie as they are; activation: sigmoid, tanh or relu. */
+typedef struct {
+  const double *gates; const double *weights; const double *bias; const double *peepholes; const int64_t *lengths;
+  const double *h; const double *c; double *out; double *last_h; double *last_c; double *state; ingot_fault *fault;
+  int64_t steps; int64_t batch; int64_t hidden; int64_t columns;
+  int64_t gates_strides[2]; int64_t out_strides[2];
+  int32_t reverse; int32_t input_forget; int32_t linear_before_reset; int32_t step;
+  float clip; int32_t activation[3];
+} recurrent_f64_args;
+
 /* 2-D convolution, NCHW contiguous; weight is [out_channels, channels / groups, kernel_h, kernel_w] contiguous.
  * The epilogue is gemm's. scratch: parts slots of scratch_stride floats (an im2col panel [k][32]). */
 typedef struct {
