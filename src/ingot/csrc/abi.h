@@ -218,7 +218,8 @@ typedef struct {
 
 /* dst = scale * src packed in panels of 32 columns, [ceil(n / 32)][k][32], zero-padded; element (i, j) of the k x n
  * matrix lies at src + i * k_stride + j * n_stride. pack_bf16: both are bf16, and a panel is [ceil(k / 2)][32][2],
- * elements 2i and 2i + 1 of a column side by side; there is no scale. second: NULL, or another matrix that lies like
+ * elements 2i and 2i + 1 of a column side by side; there is no scale. pack_f16: both are f16, a panel is [k][32], zeros
+ * making k even, and there is no scale. second: NULL, or another matrix that lies like
  * src: then a panel is 16 columns of src and the same 16 of second, and n, a multiple of 16, counts those of one.
  * pack_int8, pack_int4: src has codes, a byte each, and the f16 at scales + i / group * scale_k_stride + j *
  * scale_n_stride is the scale of element (i, j); second_scales are those of second. Codes ^ flip stand for
@@ -245,7 +246,8 @@ typedef struct {
  * activation is applied to the whole sum instead. act_alpha, act_beta: the activation's float attributes. b is packed:
  * panel p holds columns 32p..32p+31 as [k][32], zero-padded. bias and residual may be null; so may c, where only
  * rounded, c as bf16, is wanted, or that.
- * _f32_bf16: b is bf16, in the panels of pack_bf16; its elements become floats, so that bits are those of f32 panels.
+ * _f32_bf16, _f32_f16: b is bf16, in the panels of pack_bf16, or f16 in those of pack_f16; its elements become floats:
+ * bits are those of f32 panels.
  * gemm_bf16: so are a's elements, and its rows begin at multiples of 4 bytes; k is even. A sum takes the products of a
  * pair one after the other, the second first, each rounded as a fused multiply-add, with denormals as zeros; pairs are
  * summed in blocks of INGOT_K_BLOCK. A rounded denormal may become zero, and a NaN keep its sign and upper bits.
