@@ -18,6 +18,7 @@ from ingot.lower.lowered import Choice, Step
 from ingot.plan import Plan, layout
 from ingot.run.native import NativeProgram
 
+_SHOWN = 3  # of names in a line of text
 _ROUNDED = (bf16, i8, i4, u8)  # what a precision keeps operands of products in
 
 
@@ -88,14 +89,28 @@ class Explanation:
     def __str__(self) -> str:
         lines = [f"{self.isa}, {self.threads} threads", *self.sizes]
         if self.fused:
-            lines.append(f"fused into {', '.join(self.fused)}")
+            lines.append(f"fused into {_some(self.fused)}")
         lines += [f"{name}: {kind} in {dtype}" for name, kind, dtype in self.rounded]
         for choice in self.choices:
             lines.append(f"{choice.node}: {choice.op} -> {choice.candidates[-1][0]}")
             if self.detailed:
-                lines += [f"  not {kernel}: {reason}" for kernel, reason in choice.candidates[:-1]]
+                lines += [f"  not {_some(kernels)}: {reason}" for reason, kernels in _refused(choice).items()]
         lines += [f"on the reference: {text}" for text in self.fallback]
         return "\n".join(lines)
+
+
+def _refused(choice: Choice) -> dict[str, list[str]]:
+    """The kernels that were refused, by the reason."""
+    found: dict[str, list[str]] = {}
+    for kernel, reason in choice.candidates[:-1]:
+        found.setdefault(reason, []).append(kernel)
+    return found
+
+
+def _some(names: Sequence[str]) -> str:
+    """As many names as can be read, and how many more there are, which the plain data has."""
+    rest = len(names) - _SHOWN
+    return ", ".join(names) if rest <= 1 else f"{', '.join(names[:_SHOWN])} and {rest} more"
 
 
 def _computed_in(node: str, graphs: Sequence[Graph], chosen: set[str]) -> tuple[str, ...]:

@@ -425,6 +425,13 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
         "bias": _dense("columns"), "peepholes": _dense("3", "hidden"), "lengths": _dense("batch"),
         "state": _shared_state(2, 4), "rounded": _shared_state(2, 3),
     },
+    "recurrent_f64_args": {
+        "gates": _strided("steps batch columns", "gates_strides"), "weights": _dense("columns", "hidden"),
+        "out": _strided("steps batch hidden", "out_strides"),
+        **{name: _dense("batch", "hidden") for name in ("h", "c", "last_h", "last_c")},
+        "bias": _dense("columns"), "peepholes": _dense("3", "hidden"), "lengths": _dense("batch"),
+        "state": _shared_state(2, 4),
+    },
     "expert_args": {
         "x": _strided("rows slots k", "x_strides"), "chosen": _dense("rows", "slots"),
         "out": _dense("rows", "slots", "n"),

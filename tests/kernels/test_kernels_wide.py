@@ -1,5 +1,6 @@
 """Kernels of types of 64 bits, tables over kernel and dtype: numbers against the reference, bits with each other."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ingot.dtype import DTYPES, f32, i64
 from ingot.errors import InputError
 from ingot.ir import OPS, Graph, TensorType
 from ingot.run.interpret import interpret
-from kernel_calls import close, element_strides, every
+from kernel_calls import ISAS, close, element_strides, every
 
 assert ingot.ops
 pytestmark = pytest.mark.native
@@ -189,6 +190,27 @@ def test_scatter_by_indices_that_lie_apart(shape: tuple[int, int], reduction: st
         for isa, threads in (("scalar", 1), ("avx2", 3)):
             got = native(graph, feeds, isa=isa, threads=threads, part_nanoseconds=1, run_nanoseconds=0)
             expect_same(f"{dtype}, {isa}, {threads} threads", got, expected)
+
+
+@pytest.mark.parametrize("reduction", REDUCED_BY[1:])
+@pytest.mark.parametrize("length", [3, 40])
+@pytest.mark.parametrize("axis, shared", [(0, True), (0, False), (1, False)])
+def test_floats_that_are_scattered_meet_as_doubles(axis: int, shared: bool, length: int, reduction: str) -> None:
+    """Rounded once, in the order of the updates, however lines are cut; of lines that get few updates and many."""
+    rng, graph = np.random.default_rng(11), Graph("scatter")
+    dims = (length, 300) if axis == 0 else (5, length)
+    feeds = {"x": rng.standard_normal((8, 300) if axis == 0 else (6, 17)), "u": rng.standard_normal(dims)}
+    feeds = {name: array.astype(np.float32) for name, array in feeds.items()}
+    feeds["x"][1, 2] = feeds["u"][2, 1] = np.nan
+    feeds["i"] = rng.integers(-8, 8, (length, 1) if shared else dims)
+    for name, array in feeds.items():
+        graph.add_input(name, TensorType(i64 if name == "i" else f32, array.shape))
+    indices = graph.add("expand", ["i"], shape=dims).output
+    graph.set_output("y", graph.add("scatter_elements", ["x", indices, "u"], axis=axis, reduction=reduction).output)
+    expected = interpret(graph, feeds)
+    for isa, threads in itertools.product(ISAS, (1, 3)):
+        got = native(graph, feeds, isa=isa, threads=threads, part_nanoseconds=1, run_nanoseconds=0)
+        np.testing.assert_array_equal(got["y"], expected["y"], err_msg=f"{isa}, {threads} threads")
 
 
 @pytest.mark.parametrize("bad", [6, -7, 2**40])

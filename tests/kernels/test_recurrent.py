@@ -1,14 +1,15 @@
 """Recurrent layers in the kernel that takes a turn for each step of time: the same bits however they are cut."""
 
+from itertools import product
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 from ingot import InferenceSession, InputError, UnsupportedError, text
 from ingot.dim import AtMost
-from ingot.dtype import f32
+from ingot.dtype import DType, bf16, f16, f32, f64
 from ingot.ir import OPS, Graph
 from ingot.ops.define import sample
 from ingot.run.interpret import interpret
@@ -26,15 +27,15 @@ EAGER = {"part_nanoseconds": 1, "run_nanoseconds": 0}  # one nanosecond of work 
 
 
 def layer(
-    op: str, steps: int, batch: int, hidden: int, lengths: bool = False, **options: Any
+    op: str, steps: int, batch: int, hidden: int, lengths: bool = False, dtype: DType = f32, **options: Any
 ) -> tuple[Graph, dict[str, np.ndarray]]:
     """A layer whose weights are fixed, and what it is fed."""
     count = len(ACTIVATIONS[op])
     numbers = {"activations": ACTIVATIONS[op], "alphas": (0.0,) * count, "betas": (0.0,) * count}
     columns, scale = GATES[op] * hidden, 1 / max(1, hidden) ** 0.5
-    states = f"h[{batch},{hidden}]" + (f" c[{batch},{hidden}]" if op == "lstm" else "")
-    text = f"g[{steps},{batch},{columns}] r>-{scale}<{scale}[{columns},{hidden}]"
-    text += (f" b[{columns}]" if op == "gru" else "") + f" {states}" + (" none" if op == "lstm" else "")
+    states = f"h:{dtype}[{batch},{hidden}]" + (f" c:{dtype}[{batch},{hidden}]" if op == "lstm" else "")
+    text = f"g:{dtype}[{steps},{batch},{columns}] r:{dtype}>-{scale}<{scale}[{columns},{hidden}]"
+    text += (f" b:{dtype}[{columns}]" if op == "gru" else "") + f" {states}" + (" none" if op == "lstm" else "")
     text += f" n:i64<{steps + 1}[{batch}]" if lengths else ""
     return one_node(OPS[op], sample(text, **numbers | options), static=(1,))
 
@@ -48,15 +49,16 @@ def rows(op: str, feeds: dict[str, np.ndarray], first: int, last: int) -> dict[s
     }
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("size, dtype", [*product(SIZES, [f32]), *product(SIZES[:5], [f64])], ids=str)
 @pytest.mark.parametrize("lengths", [False, True], ids=["whole", "lengths"])
 @pytest.mark.parametrize("op, options", LAYERS, ids=str)
-def test_bits_do_not_depend_on_parts_sets_or_batch(op, options, lengths, size):
+def test_bits_do_not_depend_on_parts_sets_or_batch(op, options, lengths, size, dtype):
     steps, batch, hidden = size
-    graph, feeds = layer(op, *size, lengths, reverse=lengths, **options)
+    graph, feeds = layer(op, *size, lengths, dtype, reverse=lengths, **options)
     expected = run(build(graph, isa=ISAS[0], threads=1), feeds)
     for name, got in zip(graph.outputs, expected, strict=True):
-        np.testing.assert_allclose(got, interpret(graph, feeds, float64=True)[name], rtol=0, atol=1e-5)
+        exact = interpret(graph, feeds, float64=True)[name]
+        np.testing.assert_allclose(got, exact, rtol=0, atol=1e-5 if dtype is f32 else 1e-13)
     for isa in ISAS:
         for threads in (1, 2, 3, 7):
             program = build(graph, isa=isa, threads=threads, **EAGER)
@@ -65,7 +67,7 @@ def test_bits_do_not_depend_on_parts_sets_or_batch(op, options, lengths, size):
             for got, wanted in zip(run(program, feeds), expected, strict=True):
                 np.testing.assert_array_equal(got, wanted, err_msg=f"{isa}, {threads} parts")
     first, last = batch // 2, batch // 2 + 1
-    alone = layer(op, steps, 1, hidden, lengths, reverse=lengths, **options)[0]
+    alone = layer(op, steps, 1, hidden, lengths, dtype, reverse=lengths, **options)[0]
     alone.values["w1"].data = graph.values["w1"].data
     for got, wanted in zip(run(build(alone), rows(op, feeds, first, last)), expected, strict=True):
         np.testing.assert_array_equal(got, wanted.take(range(first, last), wanted.ndim - 2))
@@ -88,17 +90,18 @@ def test_weights_that_a_run_computes_are_packed_by_it(op, options):
 
 
 @pytest.mark.parametrize("hidden", [5, 32, 75])
+@pytest.mark.parametrize("stored_as", [bf16, f16], ids=str)
 @pytest.mark.parametrize("op, options", LAYERS, ids=str)
-def test_weights_of_bf16_stay_so(op, options, hidden):
+def test_weights_of_16_bits_stay_so(op, options, stored_as, hidden):
     """The bits are those of the same numbers as floats."""
     graph, feeds = layer(op, 3, 5, hidden, **options)
     wide = graph.values["w1"].data
     assert wide is not None
-    graph.values["w1"].data = wide = wide.astype(ml_dtypes.bfloat16).astype(np.float32)
+    graph.values["w1"].data = wide = wide.astype(stored_as.numpy).astype(np.float32)
     narrow, names = Graph("narrow"), {}
     for name in graph.inputs:
         names[name] = narrow.add_input(name, graph.type(name))
-    stored = narrow.add_weight("w1", wide.astype(ml_dtypes.bfloat16))
+    stored = narrow.add_weight("w1", wide.astype(stored_as.numpy))
     names["w1"] = narrow.add("cast", [stored], dtype=f32).output
     (node,) = graph.nodes
     operands = [None if operand is None else names[operand] for operand in node.operands]
@@ -106,7 +109,7 @@ def test_weights_of_bf16_stay_so(op, options, hidden):
         narrow.set_output(f"y{i}", output)
     for isa in ISAS:
         program = build(narrow, isa=isa)
-        assert [step.kernel for step in program.native[0].plan.steps] == [f"{op}_f32_bf16_packed"]
+        assert [step.kernel for step in program.native[0].plan.steps] == [f"{op}_f32_{stored_as}_packed"]
         for got, wanted in zip(run(program, feeds), run(build(graph, isa=isa), feeds), strict=True):
             np.testing.assert_array_equal(got, wanted)
 
@@ -145,8 +148,21 @@ def test_a_length_that_no_sequence_has_is_an_input_error(steps, wrong):
         run(build(graph), feeds)
 
 
-def test_an_activation_without_a_kernel_runs_on_the_reference():
-    graph, feeds = layer("rnn", 3, 2, 5, activations=("softsign",))
+@pytest.mark.parametrize("dtype", [f32, f64], ids=str)
+def test_an_activation_without_a_kernel_runs_on_the_reference(dtype):
+    graph, feeds = layer("rnn", 3, 2, 5, dtype=dtype, activations=("softsign",))
     with pytest.raises(UnsupportedError, match="rnn 't'"):
         InferenceSession(graph, strict=True)
     np.testing.assert_array_equal(InferenceSession(graph).run(None, feeds)[0], interpret(graph, feeds)["y0"])
+
+
+@pytest.mark.parametrize("made", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_layers_of_f64_are_torchs(made):
+    """Of two layers in both directions; nothing of it runs on the reference."""
+    torch.manual_seed(0)
+    model = made(11, 23, num_layers=2, bidirectional=True).double().eval()
+    x = torch.randn(7, 3, 11, dtype=torch.float64)
+    session = InferenceSession(torch.export.export(model, (x,)), strict=True)
+    with torch.no_grad():
+        rows, _ = model(x)
+    np.testing.assert_allclose(session.run(None, {"input": x.numpy()})[0], rows.numpy(), rtol=0, atol=1e-14)

@@ -32,7 +32,6 @@ LANGUAGE = {
     "append_keys", "append_values", "append_keys_int4", "append_keys_int8", "append_values_int4", "append_values_int8",
     "cached_attention", "expert_matmul",
 }  # fmt: skip
-RECURRENT = {"gru", "lstm", "rnn"}  # f64 is left to the reference
 NATIVE = {row["op"] for row in matrix() if row["kernels"] or row["without one"] != "reference"} - LANGUAGE
 
 
@@ -44,7 +43,7 @@ def cases() -> list[Any]:
             continue
         for kind, dtypes in ((f32, FLOATS), (i64, WHOLE)):
             chosen = [s for s in op.samples if s.operands and main_dtype(s) is kind and "[0" not in s.operands]
-            taken = [dtype for dtype in dtypes if dtype.name != "f64" or op.name not in RECURRENT]
+            taken = dtypes
             found += [pytest.param(op, sample, taken, id=f"{op.name}-{kind}") for sample in chosen[:1]]
     return found
 

@@ -20,7 +20,10 @@ _HOW = {
     "reference": "runs on the reference in",
 }  # fmt: skip
 _PORTS = {"inputs": 16, "outputs": 16, "states": 2}  # that are shown
+_LISTED = 16  # operands, results and attributes of a node that are shown, and what became of it
+_NAMED = 8  # names in a row of them
 _CHARACTERS = 60  # of a value of metadata
+_ATTRIBUTE = 240  # of an attribute
 _BAR = 24  # characters of the longest bar of a histogram
 
 
@@ -37,7 +40,7 @@ def print_summary(document: Mapping[str, Any]) -> None:
         ports = document[role]
         rows += _listed(role, _first((f"{port['name']}: {port['type']}" for port in ports), _PORTS[role]))
     if document["symbols"]:
-        rows.append(("symbols", ", ".join(document["symbols"])))
+        rows.append(("symbols", _named(document["symbols"])))
     if "isa" in document:
         rows.append(("for", f"{document['isa']}, {document['threads']} thread(s), mode {document['mode']}"))
     steps = "nodes" if document["stage"] in ("graph", "optimized") else "steps"
@@ -103,7 +106,11 @@ def _memory(memory: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _first(lines: Iterable[str], count: int) -> list[str]:
     found = list(lines)
-    return found[:count] + ([f"and {len(found) - count} more"] if len(found) > count else [])
+    return found[:count] + ([f"and {len(found) - count:,} more"] if len(found) > count else [])
+
+
+def _named(names: Iterable[str]) -> str:
+    return ", ".join(_first(names, _NAMED))
 
 
 def _print_stored(document: Mapping[str, Any]) -> None:
@@ -125,9 +132,9 @@ def _short(value: Any) -> str:
     return _cut(value)
 
 
-def _cut(value: Any) -> str:
+def _cut(value: Any, characters: int = _CHARACTERS) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _CHARACTERS else f"{text[:_CHARACTERS]}..."
+    return text if len(text) <= characters else f"{text[:characters]}..."
 
 
 def _print_places(tensors: Sequence[Mapping[str, Any]]) -> None:
@@ -159,8 +166,8 @@ def _print_rows(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
-    names = ", ".join("none" if name is None else name for name in row["operands"])
-    return [", ".join(row["outputs"]), _op(row), names, ", ".join(row["types"])]
+    names = _named("none" if name is None else name for name in row["operands"])
+    return [_named(row["outputs"]), _op(row), names, _named(row["types"])]
 
 
 def _op(row: Mapping[str, Any]) -> str:
@@ -187,13 +194,14 @@ def print_node(document: Mapping[str, Any]) -> None:
     what = f": {document['what']}" if document["what"] else ""
     print_text(f"{document['name']}, {_STAGES[document['stage']]}")
     rows = [("op" if not what else document["op"], what[2:] or _op(document))]
-    rows += _listed("operands", [_operand(operand) for operand in document["operands"]])
-    rows += _listed("results", [f"{each['name']}: {each['type']}" for each in document["outputs"]])
-    rows += _listed("attributes", [f"{key} = {json.dumps(value)}" for key, value in document["attributes"].items()])
+    rows += _listed("operands", _first(map(_operand, document["operands"]), _LISTED))
+    rows += _listed("results", _first((f"{each['name']}: {each['type']}" for each in document["outputs"]), _LISTED))
+    attributes = (f"{key} = {_cut(value, _ATTRIBUTE)}" for key, value in document["attributes"].items())
+    rows += _listed("attributes", _first(attributes, _LISTED))
     facts = [f"{key} {document[key]:,}" for key in ("flops", "bytes", "step") if key in document]
     rows += _listed("costs", [", ".join(facts)] if facts else [])
-    rows.append(("made from", ", ".join(document["producers"]) or "no node"))
-    rows.append(("read by", ", ".join(document["consumers"]) or "no node"))
+    rows.append(("made from", _named(document["producers"]) or "no node"))
+    rows.append(("read by", _named(document["consumers"]) or "no node"))
     if document["returned_as"]:
         rows.append(("returned", ", ".join(document["returned_as"])))
     rows += _listed("became", _became(document))
@@ -212,7 +220,7 @@ def _became(document: Mapping[str, Any]) -> list[str]:
         return []
     if not document["became"]:
         return ["nothing: no result needs it, or it needs no step"]
-    return [f"{_HOW[row['how']]} {row['name']} ({row['op']})" for row in document["became"]]
+    return _first((f"{_HOW[row['how']]} {row['name']} ({row['op']})" for row in document["became"]), _LISTED)
 
 
 def _listed(label: str, lines: Sequence[str]) -> list[tuple[str, str]]:
@@ -226,12 +234,12 @@ def print_tensor(document: Mapping[str, Any]) -> None:
     rows = [("type", f"{document['type']}, {document['kind']}{size}")]
     if document["producer"] is not None:
         rows.append(("made by", document["producer"]))
-    rows.append(("read by", ", ".join(document["users"]) or "no node"))
+    rows.append(("read by", _named(document["users"]) or "no node"))
     if document["returned_as"]:
         rows.append(("returned", ", ".join(document["returned_as"])))
-    rows += _listed("codes of", document["decoded_as"])
+    rows += _listed("codes of", _first(document["decoded_as"], _LISTED))
     if "packed_of" in document:
-        rows.append(("packed of", ", ".join(document["packed_of"])))
+        rows.append(("packed of", _named(document["packed_of"])))
     if "region" in document:
         life = f", steps {document['birth']} to {document['death']}" if "birth" in document else ""
         rows.append(("place", f"{document['region']} from byte {document['offset']:,}{life}"))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import gc
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -128,11 +130,24 @@ def with_look(stages: Sequence[str], default: str = "graph") -> Callable[..., An
         ) -> None:  # fmt: skip
             given = {"dims": dims, "precision": precision, "threads": threads, "mode": mode}
             shown = stage or ("optimized" if mode is not None and default == "graph" else default)
-            command(Look(model, shown, given), **options)
+            with _nothing_collected():
+                command(Look(model, shown, given), **options)
 
         return stage_option(opened) if is_asked else opened
 
     return decorate
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Looks for no garbage: the objects of a graph live as long as the command, and there are many to look through."""
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -218,7 +218,8 @@ typedef struct {
 
 /* dst = scale * src packed in panels of 32 columns, [ceil(n / 32)][k][32], zero-padded; element (i, j) of the k x n
  * matrix lies at src + i * k_stride + j * n_stride. pack_bf16: both are bf16, and a panel is [ceil(k / 2)][32][2],
- * elements 2i and 2i + 1 of a column side by side; there is no scale. second: NULL, or another matrix that lies like
+ * elements 2i and 2i + 1 of a column side by side; there is no scale. pack_f16: both are f16, a panel is [k][32], zeros
+ * making k even, and there is no scale. second: NULL, or another matrix that lies like
  * src: then a panel is 16 columns of src and the same 16 of second, and n, a multiple of 16, counts those of one.
  * pack_int8, pack_int4: src has codes, a byte each, and the f16 at scales + i / group * scale_k_stride + j *
  * scale_n_stride is the scale of element (i, j); second_scales are those of second. Codes ^ flip stand for
@@ -245,7 +246,8 @@ typedef struct {
  * activation is applied to the whole sum instead. act_alpha, act_beta: the activation's float attributes. b is packed:
  * panel p holds columns 32p..32p+31 as [k][32], zero-padded. bias and residual may be null; so may c, where only
  * rounded, c as bf16, is wanted, or that.
- * _f32_bf16: b is bf16, in the panels of pack_bf16; its elements become floats, so that bits are those of f32 panels.
+ * _f32_bf16, _f32_f16: b is bf16, in the panels of pack_bf16, or f16 in those of pack_f16; its elements become floats:
+ * bits are those of f32 panels.
  * gemm_bf16: so are a's elements, and its rows begin at multiples of 4 bytes; k is even. A sum takes the products of a
  * pair one after the other, the second first, each rounded as a fused multiply-add, with denormals as zeros; pairs are
  * summed in blocks of INGOT_K_BLOCK. A rounded denormal may become zero, and a NaN keep its sign and upper bits.
@@ -365,13 +367,13 @@ typedef struct {
 } gather_elements_args;
 
 /* out[i... with indices[i...] at `axis`] = updates[i...], or that merged with what is there, in row-major order; all of
- * `shape`, updates contiguous. index_bytes: 4 or 8. merge: INGOT_MERGE_*. _f32: updates are floats, out's elements are
- * doubles. */
+ * `shape`, updates contiguous. index_bytes: 4 or 8. merge: INGOT_MERGE_*. _f32: merged as doubles, rounded once; up to
+ * `together` lines along the axis are in scratch at a time. scratch: parts slots of scratch_stride floats. */
 typedef struct {
-  const void *indices; const void *updates; void *out; ingot_fault *fault;
+  const void *indices; const void *updates; void *out; float *scratch; ingot_fault *fault;
   int32_t rank; int32_t axis; int32_t step; int32_t item_bytes; int32_t index_bytes; int32_t merge;
   int64_t shape[8]; int64_t index_strides[8]; int64_t out_strides[8];
-  int64_t limit;
+  int64_t limit; int64_t together; int64_t scratch_stride;
 } scatter_args;
 
 /* out[batch, channels, points] = x[batch, channels, height, width] at grid[batch, points, 2], whose points are
@@ -435,6 +437,16 @@ typedef struct {
   int32_t reverse; int32_t input_forget; int32_t linear_before_reset; int32_t step;
   float clip; float act_alpha[3]; float act_beta[3]; int32_t activation[3];
 } recurrent_args;
+
+/* The same in f64. weights lie as they are; activation: sigmoid, tanh or relu. */
+typedef struct {
+  const double *gates; const double *weights; const double *bias; const double *peepholes; const int64_t *lengths;
+  const double *h; const double *c; double *out; double *last_h; double *last_c; double *state; ingot_fault *fault;
+  int64_t steps; int64_t batch; int64_t hidden; int64_t columns;
+  int64_t gates_strides[2]; int64_t out_strides[2];
+  int32_t reverse; int32_t input_forget; int32_t linear_before_reset; int32_t step;
+  float clip; int32_t activation[3];
+} recurrent_f64_args;
 
 /* 2-D convolution, NCHW contiguous; weight is [out_channels, channels / groups, kernel_h, kernel_w] contiguous.
  * The epilogue is gemm's. scratch: parts slots of scratch_stride floats (an im2col panel [k][32]). */

@@ -262,8 +262,24 @@ UNARY_SCALAR(cast_i32_i64, int32_t, int64_t, x)
 UNARY_SCALAR(cast_bool_i64, uint8_t, int64_t, x != 0)
 UNARY_SCALAR(cast_bool_i32, uint8_t, int32_t, x != 0)
 
-UNARY_SCALAR(cast_f32_f16, float, uint16_t, float_to_f16(x))
-UNARY_SCALAR(cast_f16_f32, uint16_t, float, f16_to_float(x))
+/* Sixteen adjacent elements by instructions that know f16. */
+#define CAST_HALVES(name, x_type, out_type, sixteen, expression)                              \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                  \
+    const elementwise_args *args = p;                                                         \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {         \
+      const x_type *a = (const x_type *)args->a + w.a;                                        \
+      out_type *out = (out_type *)args->out + w.out;                                          \
+      int64_t i = 0;                                                                          \
+      for (; w.a_step == 1 && w.out_step == 1 && i + 16 <= w.count; i += 16) sixteen;         \
+      for (; i < w.count; i++) {                                                              \
+        const x_type x = a[i * w.a_step];                                                     \
+        out[i * w.out_step] = expression;                                                     \
+      }                                                                                       \
+    }                                                                                         \
+  }
+
+CAST_HALVES(cast_f32_f16, float, uint16_t, v_store_f16(out + i, v_load(a + i)), x == x ? float_to_f16(x) : 0x7e00)
+CAST_HALVES(cast_f16_f32, uint16_t, float, v_store(out + i, v_load_f16(a + i)), f16_to_float(x))
 UNARY_SCALAR(cast_f32_bf16, float, uint16_t, float_to_bf16(x))
 UNARY_SCALAR(cast_bf16_f32, uint16_t, float, bf16_to_float(x))
 
@@ -274,3 +290,4 @@ UNARY_SCALAR(cast_bf16_f32, uint16_t, float, bf16_to_float(x))
 #undef UNARY_SCALAR
 #undef BINARY_SCALAR
 #undef WHERE
+#undef CAST_HALVES

@@ -85,6 +85,13 @@ void K(expert_matmul_f32_bf16_packed)(const void *args, int32_t part, int32_t pa
   expert_matmul(e, f, part, parts);
 }
 
+void K(expert_matmul_f32_f16_packed)(const void *args, int32_t part, int32_t parts) {
+  const expert_args *e = args;
+  const int64_t panel_size = (e->k + 1) / 2 * INGOT_PANEL;
+  const gemm_factors f = {K(gemm_tile_halves), e->k, NULL, e->k + INGOT_EXPERT_PAD, NULL, panel_size};
+  expert_matmul(e, f, part, parts);
+}
+
 /* Panels [begin, end) of one expert's product with rounded rows `stride` bytes apart; row i belongs to members[i]. */
 static inline void expert_codes(const expert_args *e, codes_way way, codes_sizes sizes, int64_t digits,
                                 const int8_t *a, int64_t stride, const uint8_t *experts, int64_t begin, int64_t end,

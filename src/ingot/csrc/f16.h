@@ -5,14 +5,14 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The exponent is moved by a product, which makes denormal numbers normal. */
+/* The exponent is moved by a product, which makes denormal numbers normal. NaN becomes a quiet one. */
 static inline float f16_to_float(uint16_t x) {
   uint32_t bits = (uint32_t)(x & 0x7fff) << 13;
   float value;
   memcpy(&value, &bits, sizeof value);
   value *= 0x1p112f;
   memcpy(&bits, &value, sizeof bits);
-  bits |= (x & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
+  bits |= (x & 0x7fff) > 0x7c00 ? 0x7fc00000 : (x & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
   bits |= (uint32_t)(x & 0x8000) << 16;
   memcpy(&value, &bits, sizeof value);
   return value;

@@ -1,9 +1,10 @@
-/* gather.c: rows and elements of a table by run-time index, bf16 ones as floats, and weighted sums of rows. An index
- * outside [-limit, limit), of sums outside [0, limit), goes to the run's fault slot. */
+/* gather.c: rows and elements of a table by run-time index, those of 16 bits as floats, and sums of weighted rows. An
+ * index outside [-limit, limit), of sums outside [0, limit), goes to the run's fault slot. */
 #include <string.h>
 
 #include "bf16.h"
 #include "blocks.h"
+#include "f16.h"
 #include "index.h"
 #include "kernel.h"
 #include "strided.h"
@@ -67,12 +68,16 @@ GATHER(gather_i32, int32_t)
   }
 
 GATHER_FLOATS(gather_bf16, uint16_t, bf16_to_float(table[row * inner + k]))
+GATHER_FLOATS(gather_f16, uint16_t, f16_to_float(table[row * inner + k]))
 
-/* Row r of the table is column r % 32 of panel r / 32, which is [inner][32], or of bf16 [ceil(inner / 2)][32][2]. */
+/* Row r of the table is column r % 32 of panel r / 32, which is [inner][32], or of bf16 [ceil(inner / 2)][32][2],
+ * of f16 [inner, made even][32]. */
 GATHER_FLOATS(gather_f32_panels, float, table[(row / INGOT_PANEL * inner + k) * INGOT_PANEL + row % INGOT_PANEL])
 GATHER_FLOATS(gather_bf16_panels, uint16_t,
               bf16_to_float(table[((row / INGOT_PANEL * ((inner + 1) / 2) + k / 2) * INGOT_PANEL + row % INGOT_PANEL)
                                   * 2 + k % 2]))
+GATHER_FLOATS(gather_f16_panels, uint16_t,
+              f16_to_float(table[(row / INGOT_PANEL * ((inner + 1) / 2 * 2) + k) * INGOT_PANEL + row % INGOT_PANEL]))
 
 /* Element k of a row of a table in the panels of codes. */
 static inline float gather_code(const uint8_t *table, int64_t row, int64_t k, int64_t inner, const int bits,

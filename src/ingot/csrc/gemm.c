@@ -24,6 +24,10 @@ void K(gemm_f32_bf16_packed)(const void *args, int32_t part, int32_t parts) {
   gemm_packed(args, gemm_f32_bf16_factors(args), part, parts);
 }
 
+void K(gemm_f32_f16_packed)(const void *args, int32_t part, int32_t parts) {
+  gemm_packed(args, gemm_f32_f16_factors(args), part, parts);
+}
+
 void K(gemm_bf16_packed)(const void *args, int32_t part, int32_t parts) {
   gemm_packed(args, gemm_bf16_factors(args), part, parts);
 }

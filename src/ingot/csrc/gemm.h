@@ -54,6 +54,9 @@ void K(gemm_tile)(int64_t rows, int64_t panels, const gemm_product *p);
  * of gemm_tile with the same numbers as floats. */
 void K(gemm_tile_widened)(int64_t rows, int64_t panels, const gemm_product *p);
 
+/* The same where b is f16: row j of a panel holds elements 2j of all columns, and behind them elements 2j + 1. */
+void K(gemm_tile_halves)(int64_t rows, int64_t panels, const gemm_product *p);
+
 /* Where an element of k is a pair of bf16, in a as in b: products are summed as abi.h says of gemm_bf16. On AVX-512 it
  * uses dot products that not every such processor has. */
 void K(gemm_tile_dots)(int64_t rows, int64_t panels, const gemm_product *p);
@@ -75,6 +78,10 @@ static inline gemm_factors gemm_f32_factors(const gemm_args *g) {
 
 static inline gemm_factors gemm_f32_bf16_factors(const gemm_args *g) {
   return (gemm_factors){K(gemm_tile_widened), g->k, g->a, g->a_stride, g->b, (g->k + 1) / 2 * INGOT_PANEL};
+}
+
+static inline gemm_factors gemm_f32_f16_factors(const gemm_args *g) {
+  return (gemm_factors){K(gemm_tile_halves), g->k, g->a, g->a_stride, g->b, (g->k + 1) / 2 * INGOT_PANEL};
 }
 
 static inline gemm_factors gemm_bf16_factors(const gemm_args *g) {

@@ -41,6 +41,11 @@ void K(gemm_f32_bf16_gated)(const void *args, int32_t part, int32_t parts) {
   gemm_gated(args, &factors, part, parts);
 }
 
+void K(gemm_f32_f16_gated)(const void *args, int32_t part, int32_t parts) {
+  const gemm_factors factors = gemm_f32_f16_factors(args);
+  gemm_gated(args, &factors, part, parts);
+}
+
 void K(gemm_bf16_gated)(const void *args, int32_t part, int32_t parts) {
   const gemm_factors factors = gemm_bf16_factors(args);
   gemm_gated(args, &factors, part, parts);

@@ -10,6 +10,7 @@
 #define TILE_STORE(p, v) _mm256_storeu_ps(p, v)
 #define TILE_LOW(p) _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256((const __m256i *)(p)), 16))
 #define TILE_HIGH(p) _mm256_and_ps(_mm256_loadu_ps(p), _mm256_castsi256_ps(_mm256_set1_epi32(-0x10000)))
+#define TILE_HALVES(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define TILE_SET1(p) _mm256_broadcast_ss(p)
 #define TILE_ADD(x, y) _mm256_add_ps(x, y)
 #define TILE_FMA(x, y, z) _mm256_fmadd_ps(x, y, z)

@@ -10,6 +10,7 @@
 #define TILE_STORE(p, v) _mm512_storeu_ps(p, v)
 #define TILE_LOW(p) _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))
 #define TILE_HIGH(p) _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(-0x10000)))
+#define TILE_HALVES(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
 #define TILE_SET1(p) _mm512_set1_ps(*(p))
 #define TILE_ADD(x, y) _mm512_add_ps(x, y)
 #define TILE_FMA(x, y, z) _mm512_fmadd_ps(x, y, z)

@@ -8,7 +8,8 @@
 #define TILE_ZERO() _mm512_setzero_ps()
 #define TILE_LOAD(p) _mm512_loadu_ps(p)
 #define TILE_STORE(p, v) _mm512_storeu_ps(p, v)
-#define TILE_LOW(p) _mm512_loadu_ps(p) /* no tile here widens */
+#define TILE_HALVES(p) ((void)(p), _mm512_setzero_ps()) /* no tile here widens */
+#define TILE_LOW(p) _mm512_loadu_ps(p)
 #define TILE_HIGH(p) _mm512_loadu_ps(p)
 #define TILE_SET1(p) _mm512_set1_ps(*(p))
 #define TILE_ADD(x, y) _mm512_add_ps(x, y)

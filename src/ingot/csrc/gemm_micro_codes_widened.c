@@ -87,7 +87,7 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define CODES_ZEROS(p) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p)))
 #define CODES_TAKEN(sum, z, offset) _mm256_add_epi32(sum, _mm256_srai_epi32(_mm256_mullo_epi32(z, offset), 7))
 #define CODES_FLOATS(i) _mm256_cvtepi32_ps(i)
-#define CODES_SCALES(p) codes_scales(p)
+#define CODES_SCALES(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define CODES_ZERO() _mm256_setzero_ps()
 #define CODES_READ(p) _mm256_loadu_ps(p)
 #define CODES_WRITE(p, v) _mm256_storeu_ps(p, v)
@@ -113,17 +113,6 @@ static inline __m256i codes_dot(__m256i sum, __m256i w, __m256i a) {
                                          _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8));
   const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(w, 8), _mm256_srai_epi16(a, 8));
   return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
-}
-
-/* As f16_to_float, which not every such CPU has an instruction for. */
-static inline __m256 codes_scales(const uint16_t *p) {
-  const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
-  const __m256i size = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fff)), top = _mm256_set1_epi32(0x7c00);
-  const __m256 value = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(size, 13)), _mm256_set1_ps(0x1p112f));
-  const __m256i special = _mm256_cmpeq_epi32(_mm256_and_si256(bits, top), top);
-  const __m256i exponent = _mm256_and_si256(special, _mm256_set1_epi32(0x7f800000));
-  const __m256i sign = _mm256_slli_epi32(_mm256_sub_epi32(bits, size), 16);
-  return _mm256_or_ps(value, _mm256_castsi256_ps(_mm256_or_si256(exponent, sign)));
 }
 #endif
 

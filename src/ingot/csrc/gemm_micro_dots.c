@@ -25,7 +25,8 @@ static inline float dot_pairs(float x, float y, float sum) {
 #define TILE_ZERO() 0.0f
 #define TILE_LOAD(p) (*(p))
 #define TILE_STORE(p, v) (*(p) = (v))
-#define TILE_LOW(p) (*(p)) /* no tile here widens */
+#define TILE_HALVES(p) ((void)(p), 0.0f) /* no tile here widens */
+#define TILE_LOW(p) (*(p))
 #define TILE_HIGH(p) (*(p))
 #define TILE_SET1(p) (*(p))
 #define TILE_ADD(x, y) ((x) + (y))

@@ -11,6 +11,7 @@
 #define TILE_STORE(p, v) vst1q_f32(p, v)
 #define TILE_LOW(p) vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(vld1q_f32(p)), 16))
 #define TILE_HIGH(p) vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(vld1q_f32(p)), vdupq_n_u32(0xffff0000u)))
+#define TILE_HALVES(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))
 #define TILE_SET1(p) vld1q_dup_f32(p)
 #define TILE_ADD(x, y) vaddq_f32(x, y)
 #define TILE_FMA(x, y, z) vfmaq_f32(z, x, y)

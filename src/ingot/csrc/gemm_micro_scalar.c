@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "f16.h"
 #include "gemm.h"
 
 /* The bf16 in the lower half of 32 bits, and in the upper, as a float. */
@@ -32,6 +33,8 @@ static inline float high_half(const float *p) {
 #define TILE_STORE(p, v) _mm_storeu_ps(p, v)
 #define TILE_LOW(p) _mm_castsi128_ps(_mm_slli_epi32(_mm_loadu_si128((const __m128i *)(p)), 16))
 #define TILE_HIGH(p) _mm_and_ps(_mm_loadu_ps(p), _mm_castsi128_ps(_mm_set1_epi32(-0x10000)))
+#define TILE_HALVES(p) \
+  _mm_setr_ps(f16_to_float((p)[0]), f16_to_float((p)[1]), f16_to_float((p)[2]), f16_to_float((p)[3]))
 #define TILE_SET1(p) _mm_set1_ps(*(p))
 #define TILE_ADD(x, y) _mm_add_ps(x, y)
 #define TILE_FMA(x, y, z) fma_four(x, y, z)
@@ -45,6 +48,7 @@ static inline float high_half(const float *p) {
 #define TILE_STORE(p, v) (*(p) = (v))
 #define TILE_LOW(p) low_half(p)
 #define TILE_HIGH(p) high_half(p)
+#define TILE_HALVES(p) f16_to_float(*(p))
 #define TILE_SET1(p) (*(p))
 #define TILE_ADD(x, y) ((x) + (y))
 #define TILE_FMA(x, y, z) fmaf(x, y, z)

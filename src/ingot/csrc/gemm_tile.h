@@ -1,9 +1,10 @@
-/* gemm_tile.h: the bodies of tiles of products of floats. Included by gemm_tile_floats.h and gemm_tile_pairs.h, for files
- * that first define the register TILE_V with TILE_LANES floats, the operations TILE_ZERO, TILE_LOAD, TILE_STORE,
+/* gemm_tile.h: the bodies of tiles of products of floats. Included by gemm_tile_floats.h and gemm_tile_pairs.h, for
+ * files that first define the register TILE_V with TILE_LANES floats, the operations TILE_ZERO, TILE_LOAD, TILE_STORE,
  * TILE_SET1, TILE_ADD, TILE_FMA, TILE_MIN and TILE_MAX (which give their second operand when one is NaN), TILE_LOW and
- * TILE_HIGH (loads of pairs of bf16 that give the first or the second as floats), TILE_ROUND (a store as bf16), and
- * TILE_SHAPES(X, n): X(rows, width, n) for each tile to compile. Every number of rows up to GEMM_ROWS is there,
- * widest tile first; the last of each divides half a panel. TILE_WIDEST is the largest width. */
+ * TILE_HIGH (loads of pairs of bf16 that give the first or the second as floats), TILE_HALVES (a load of f16 that
+ * gives floats), TILE_ROUND (a store as bf16), and TILE_SHAPES(X, n): X(rows, width, n) for each tile to compile. Every
+ * number of rows up to GEMM_ROWS is there, widest tile first; the last of each divides half a panel. TILE_WIDEST is the
+ * largest width. */
 
 #define TILE_PANEL (INGOT_PANEL / TILE_LANES) /* registers in a row of a panel */
 
@@ -26,14 +27,20 @@ static inline void tile_round(uint16_t *to, TILE_V v) {
   if (TILE_LANES < 16) memcpy(to, some, TILE_LANES * sizeof *to);
 }
 
-/* What of an element of b multiplies. */
+/* What of a row of b multiplies. */
 #define TILE_WHOLE 0
-#define TILE_FIRST 1 /* of a pair */
+#define TILE_FIRST 1 /* of pairs of bf16 */
 #define TILE_SECOND 2
+#define TILE_UPPER 3 /* of two rows of f16 */
+#define TILE_LOWER 4
 
-static inline __attribute__((always_inline)) TILE_V tile_factor(const float *b, const int which) {
-  if (which == TILE_FIRST) return TILE_LOW(b);
-  return which == TILE_SECOND ? TILE_HIGH(b) : TILE_LOAD(b);
+/* The factors from column `at` of a row on. */
+static inline __attribute__((always_inline)) TILE_V tile_factor(const float *b, int64_t at, const int which) {
+  const uint16_t *halves = (const void *)b;
+  if (which == TILE_UPPER) return TILE_HALVES(halves + at);
+  if (which == TILE_LOWER) return TILE_HALVES(halves + INGOT_PANEL + at);
+  if (which == TILE_FIRST) return TILE_LOW(b + at);
+  return which == TILE_SECOND ? TILE_HIGH(b + at) : TILE_LOAD(b + at);
 }
 
 /* One element of k: sum += a x b. `third` points to it in every third row of a. */
@@ -41,10 +48,10 @@ static inline __attribute__((always_inline)) void tile_step(const int rows, cons
                                                             const gemm_product *p, const float *b,
                                                             const float *const third[], TILE_V sum[][TILE_WIDEST]) {
   const int64_t a_stride = p->a_stride;
-  const int ahead = which == TILE_SECOND; /* `third` points to the first of the pair */
+  const int ahead = which == TILE_SECOND || which == TILE_LOWER; /* `third` points to the first of the two */
   if (width <= 2) {
     TILE_V bv[2];
-    INGOT_UNROLL for (int j = 0; j < width; j++) bv[j] = tile_factor(b + TILE_LANES * j, which);
+    INGOT_UNROLL for (int j = 0; j < width; j++) bv[j] = tile_factor(b, TILE_LANES * j, which);
     INGOT_UNROLL for (int i = 0; i < rows; i++) {
       const TILE_V av = TILE_SET1(third[i / 3] + i % 3 * a_stride + ahead);
       INGOT_UNROLL for (int j = 0; j < width; j++) sum[i][j] = TILE_FMA(av, bv[j], sum[i][j]);
@@ -53,7 +60,7 @@ static inline __attribute__((always_inline)) void tile_step(const int rows, cons
     TILE_V av[GEMM_ROWS];
     INGOT_UNROLL for (int i = 0; i < rows; i++) av[i] = TILE_SET1(third[i / 3] + i % 3 * a_stride + ahead);
     INGOT_UNROLL for (int j = 0; j < width; j++) {
-      const TILE_V bv = tile_factor(b + j / TILE_PANEL * p->panel_stride + j % TILE_PANEL * TILE_LANES, which);
+      const TILE_V bv = tile_factor(b + j / TILE_PANEL * p->panel_stride, j % TILE_PANEL * TILE_LANES, which);
       INGOT_UNROLL for (int i = 0; i < rows; i++) sum[i][j] = TILE_FMA(av[i], bv, sum[i][j]);
     }
   }
@@ -89,13 +96,14 @@ static inline __attribute__((always_inline)) void tile_close(const int rows, con
   }
 }
 
-/* `rows`, `width` (registers in a row of sums) and `widens` (b holds pairs of bf16) are constants at every call: the
- * arrays become registers. */
-static inline __attribute__((always_inline)) void tile_body(const int rows, const int width, const int widens,
+/* `rows`, `width` (registers in a row of sums) and `which` (what of a row of b multiplies, or does so first) are
+ * constants at every call: the arrays become registers. */
+static inline __attribute__((always_inline)) void tile_body(const int rows, const int width, const int which,
                                                             const gemm_product *p, int64_t column, const char *ahead,
                                                             int64_t ahead_step) {
-  const float *b = p->b + column / INGOT_PANEL * p->panel_stride + column % INGOT_PANEL;
-  const int64_t k = p->k, a_stride = p->a_stride, stride = widens ? 2 : 1;
+  const int64_t within = which == TILE_UPPER ? column % INGOT_PANEL / 2 : column % INGOT_PANEL; /* in floats */
+  const float *b = p->b + column / INGOT_PANEL * p->panel_stride + within;
+  const int64_t k = p->k, a_stride = p->a_stride, stride = which == TILE_WHOLE ? 1 : 2;
   int64_t done = 0;
   do {
     const int64_t steps = k - done < INGOT_K_BLOCK ? k - done : INGOT_K_BLOCK;
@@ -109,12 +117,12 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
     for (int64_t s = 0; s + stride <= steps; s += stride) {
       __builtin_prefetch(ahead, 0, 2);
       ahead += stride * ahead_step;
-      tile_step(rows, width, widens ? TILE_FIRST : TILE_WHOLE, p, b, third, sum);
-      if (widens) tile_step(rows, width, TILE_SECOND, p, b, third, sum);
+      tile_step(rows, width, which, p, b, third, sum);
+      if (stride == 2) tile_step(rows, width, which + 1, p, b, third, sum);
       INGOT_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] += stride;
       b += p->b_stride;
     }
-    if (widens && steps % 2) tile_step(rows, width, TILE_FIRST, p, b, third, sum);
+    if (stride == 2 && steps % 2) tile_step(rows, width, which, p, b, third, sum);
     tile_close(rows, width, p, column, p->more || done > 0, done + steps >= k, sum);
     done += steps;
   } while (done < k);
@@ -147,12 +155,12 @@ static inline void tile_run(const tile_row *t, int64_t rows, int64_t panels, con
 
 #define TILE_ROW(rows, width, name) {rows, width, K(name##_##rows##x##width)},
 
-/* widens: as `tile_body` has it. */
-#define TILE(name, widens)                                                                                            \
+/* which: as `tile_body` has it. */
+#define TILE(name, which)                                                                                             \
   static inline __attribute__((always_inline)) void K(name##_body)(const int rows, const int width,                   \
                                                                    const gemm_product *p, int64_t column,             \
                                                                    const char *ahead, int64_t step) {                 \
-    tile_body(rows, width, widens, p, column, ahead, step);                                                           \
+    tile_body(rows, width, which, p, column, ahead, step);                                                            \
   }                                                                                                                   \
   TILE_SHAPES(TILE_INSTANCE, name)                                                                                    \
   void K(name)(int64_t rows, int64_t panels, const gemm_product *p) {                                                 \

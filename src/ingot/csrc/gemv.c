@@ -33,6 +33,10 @@ void K(gemv_f32_bf16_packed)(const void *args, int32_t part, int32_t parts) {
   gemv_packed(args, gemm_f32_bf16_factors(args), part, parts);
 }
 
+void K(gemv_f32_f16_packed)(const void *args, int32_t part, int32_t parts) {
+  gemv_packed(args, gemm_f32_f16_factors(args), part, parts);
+}
+
 void K(gemv_bf16_packed)(const void *args, int32_t part, int32_t parts) {
   gemv_packed(args, gemm_bf16_factors(args), part, parts);
 }

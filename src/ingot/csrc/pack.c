@@ -1,5 +1,5 @@
-/* pack.c: matrices into panels of 32 columns, [ceil(n / 32)][k][32], zero-padded; bf16 as [ceil(k / 2)][32][2].
- * The source may lie at any byte: a weight inside a protobuf message does. */
+/* pack.c: matrices into panels of 32 columns, [ceil(n / 32)][k][32], zero-padded; bf16 as [ceil(k / 2)][32][2], f16
+ * with an even k. The source may lie at any byte: a weight inside a protobuf message does. */
 #include <string.h>
 
 #include "gemm.h"
@@ -142,5 +142,30 @@ void K(pack_bf16)(const void *args, int32_t part, int32_t parts) {
     pack_bf16_columns((const char *)g->src + column * n_bytes, g->k, columns, k_bytes, n_bytes, panel);
     if (g->second)
       pack_bf16_columns((const char *)g->second + column * n_bytes, g->k, columns, k_bytes, n_bytes, panel + 2 * width);
+  }
+}
+
+/* Columns of f16 go into the first n of the panel's. */
+static inline void pack_f16_columns(const char *src, int64_t k, int64_t n, int64_t k_bytes, int64_t n_bytes,
+                                    uint16_t *panel) {
+  for (int64_t i = 0; n_bytes == 2 && i < k; i++)
+    memcpy(panel + i * INGOT_PANEL, src + i * k_bytes, (size_t)n * sizeof *panel);
+  for (int64_t j = 0; n_bytes != 2 && j < n; j++) {
+    for (int64_t i = 0; i < k; i++) memcpy(panel + i * INGOT_PANEL + j, src + i * k_bytes + j * n_bytes, sizeof *panel);
+  }
+}
+
+void K(pack_f16)(const void *args, int32_t part, int32_t parts) {
+  const pack_args *g = args;
+  const int64_t width = g->second ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of a matrix in a panel */
+  const int64_t panels = (g->n + width - 1) / width, panel_size = (g->k + 1) / 2 * 2 * INGOT_PANEL;
+  const int64_t end = part_begin(panels, part + 1, parts), k_bytes = 2 * g->k_stride, n_bytes = 2 * g->n_stride;
+  for (int64_t i = part_begin(panels, part, parts); i < end; i++) {
+    const int64_t column = i * width, columns = g->n - column < width ? g->n - column : width;
+    uint16_t *panel = (uint16_t *)g->dst + i * panel_size;
+    if (columns < width || g->k % 2) memset(panel, 0, (size_t)panel_size * sizeof *panel);
+    pack_f16_columns((const char *)g->src + column * n_bytes, g->k, columns, k_bytes, n_bytes, panel);
+    if (g->second)
+      pack_f16_columns((const char *)g->second + column * n_bytes, g->k, columns, k_bytes, n_bytes, panel + width);
   }
 }

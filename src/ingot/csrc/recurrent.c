@@ -306,12 +306,15 @@ static inline gemm_args recurrent_product(const recurrent_args *r) {
 
 RECURRENT(lstm_f32_packed, gemm_f32_factors, recurrent_lstm_turn)
 RECURRENT(lstm_f32_bf16_packed, gemm_f32_bf16_factors, recurrent_lstm_turn)
+RECURRENT(lstm_f32_f16_packed, gemm_f32_f16_factors, recurrent_lstm_turn)
 RECURRENT(lstm_bf16_packed, gemm_bf16_factors, recurrent_lstm_turn)
 RECURRENT(gru_f32_packed, gemm_f32_factors, recurrent_gru_turn)
 RECURRENT(gru_f32_bf16_packed, gemm_f32_bf16_factors, recurrent_gru_turn)
+RECURRENT(gru_f32_f16_packed, gemm_f32_f16_factors, recurrent_gru_turn)
 RECURRENT(gru_bf16_packed, gemm_bf16_factors, recurrent_gru_turn)
 RECURRENT(rnn_f32_packed, gemm_f32_factors, recurrent_rnn_turn)
 RECURRENT(rnn_f32_bf16_packed, gemm_f32_bf16_factors, recurrent_rnn_turn)
+RECURRENT(rnn_f32_f16_packed, gemm_f32_f16_factors, recurrent_rnn_turn)
 RECURRENT(rnn_bf16_packed, gemm_bf16_factors, recurrent_rnn_turn)
 
 #undef RECURRENT

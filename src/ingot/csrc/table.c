@@ -46,7 +46,8 @@ INGOT_EXPORT int32_t ingot_has_bf16_dots(void) {
 INGOT_EXPORT const char *ingot_best_isa(void) {
   #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return "scalar";
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
+    return "scalar";
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl"))
     return "avx512";

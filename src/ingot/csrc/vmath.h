@@ -15,14 +15,6 @@ static inline vf v_below(int64_t n, vf x, float rest) {
   return v_select(v_lt(v_load(lane), v_set((float)n)), x, v_set(rest));
 }
 
-/* 16 f16, widened as f16_to_float does. v_load_bf16 gives their bits 16 places further up. */
-static inline vf v_load_f16(const uint16_t *p) {
-  const vi high = v_bits(v_load_bf16(p)), sign = vi_and(high, vi_set(INT32_MIN));
-  const vf size = v_mul(v_from_bits(vi_sar(vi_and(high, vi_set(0x7fff0000)), 3)), v_set(0x1p112f));
-  const vf special = v_from_bits(vi_add(v_bits(size), vi_set(0x38000000)));
-  return v_from_bits(vi_add(v_bits(v_select(v_lt(size, v_set(0x1p16f)), size, special)), sign));
-}
-
 /* NaN in either operand wins, as in torch and numpy. */
 static inline vf v_maximum(vf a, vf b) { return v_select(v_isnan(a), a, v_max(a, b)); }
 static inline vf v_minimum(vf a, vf b) { return v_select(v_isnan(a), a, v_min(a, b)); }

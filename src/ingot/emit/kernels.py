@@ -16,10 +16,10 @@ from itertools import groupby
 
 from ingot import abi
 
-_AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma")
+_AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma", "f16c")
 # The sets that emitted C has bodies for, the least first, and what a CPU must have for each. The last is for kernels
 # that multiply codes: native chooses between its tiles and those of avx512 within that set.
-FEATURES = {"scalar": (), "avx2": ("avx2", "fma"), "avx512": _AVX512, "avx512vnni": ("avx512vnni", *_AVX512)}
+FEATURES = {"scalar": (), "avx2": ("avx2", "fma", "f16c"), "avx512": _AVX512, "avx512vnni": ("avx512vnni", *_AVX512)}
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"
 # A comment, and below it a conditional region or a definition: its lines after the first are indented, close a brace,

@@ -1,4 +1,4 @@
-/* avx2.h: 16 logical lanes as two 256-bit halves (AVX2 and FMA). The meaning of each function is in scalar.h. */
+/* avx2.h: 16 logical lanes as two 256-bit halves (AVX2, FMA and F16C). The meaning of each function is in scalar.h. */
 #ifndef INGOT_SIMD_AVX2_H
 #define INGOT_SIMD_AVX2_H
 
@@ -46,6 +46,21 @@ static inline __m256i avx2_narrow(__m256 a) {
 static inline void v_store_bf16(uint16_t *p, vf a) {
   __m256i packed = _mm256_packus_epi32(avx2_narrow(a.lo), avx2_narrow(a.hi));
   _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(packed, 0xd8));
+}
+
+static inline vf v_load_f16(const uint16_t *p) {
+  return (vf){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
+              _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8)))};
+}
+
+static inline __m128i avx2_halve(__m256 a) {
+  __m256 one = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
+  return _mm256_cvtps_ph(_mm256_blendv_ps(a, one, _mm256_cmp_ps(a, a, _CMP_UNORD_Q)), _MM_FROUND_TO_NEAREST_INT);
+}
+
+static inline void v_store_f16(uint16_t *p, vf a) {
+  _mm_storeu_si128((__m128i *)p, avx2_halve(a.lo));
+  _mm_storeu_si128((__m128i *)(p + 8), avx2_halve(a.hi));
 }
 
 static inline vf v_load_i8(const int8_t *p) {

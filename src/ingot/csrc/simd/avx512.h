@@ -28,6 +28,14 @@ static inline void v_store_bf16(uint16_t *p, vf a) {
   _mm256_storeu_si256((__m256i *)p, _mm512_castsi512_si256(_mm512_permutexvar_epi16(upper, rounded)));
 }
 
+static inline vf v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+
+static inline void v_store_f16(uint16_t *p, vf a) {
+  __m512 one = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
+  a = _mm512_mask_mov_ps(a, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), one);
+  _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+
 static inline vf v_load_i8(const int8_t *p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }

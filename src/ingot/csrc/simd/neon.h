@@ -63,6 +63,24 @@ static inline void v_store_bf16(uint16_t *p, vf x) {
   vst1q_u16(p + 8, vcombine_u16(neon_narrow(x.c), neon_narrow(x.d)));
 }
 
+static inline float32x4_t neon_double(uint16x4_t x) { return vcvt_f32_f16(vreinterpret_f16_u16(x)); }
+
+static inline vf v_load_f16(const uint16_t *p) {
+  const uint16x8_t low = vld1q_u16(p), high = vld1q_u16(p + 8);
+  return (vf){neon_double(vget_low_u16(low)), neon_double(vget_high_u16(low)),
+              neon_double(vget_low_u16(high)), neon_double(vget_high_u16(high))};
+}
+
+static inline uint16x4_t neon_halve(float32x4_t x) {
+  const float32x4_t one = vreinterpretq_f32_u32(vdupq_n_u32(0x7fc00000));
+  return vreinterpret_u16_f16(vcvt_f16_f32(vbslq_f32(vceqq_f32(x, x), x, one)));
+}
+
+static inline void v_store_f16(uint16_t *p, vf x) {
+  vst1q_u16(p, vcombine_u16(neon_halve(x.a), neon_halve(x.b)));
+  vst1q_u16(p + 8, vcombine_u16(neon_halve(x.c), neon_halve(x.d)));
+}
+
 static inline vf v_from_int(vi x) { return (vf)NEON_EACH(vcvtq_f32_s32, x); }
 static inline vi v_to_int(vf x) { return (vi)NEON_EACH(vcvtq_s32_f32, x); }
 

@@ -12,6 +12,8 @@
 #include <immintrin.h>
 #endif
 
+#include "f16.h"
+
 typedef struct { float lane[16]; } vf;
 typedef struct { int32_t lane[16]; } vi;
 typedef struct { int32_t lane[16]; } vm; /* 0 or 1 */
@@ -53,6 +55,18 @@ static inline void v_store_bf16(uint16_t *p, vf a) {
     const uint32_t rounded = (bits[i] + 0x7fff + (bits[i] >> 16 & 1)) >> 16;
     p[i] = a.lane[i] == a.lane[i] ? (uint16_t)rounded : 0x7fc0;
   }
+}
+
+/* 16 f16, widened: exact; NaN becomes a quiet one. */
+static inline vf v_load_f16(const uint16_t *p) {
+  vf r;
+  for (int i = 0; i < 16; i++) r.lane[i] = f16_to_float(p[i]);
+  return r;
+}
+
+/* 16 lanes rounded to f16, half to even; every NaN becomes the same. */
+static inline void v_store_f16(uint16_t *p, vf a) {
+  for (int i = 0; i < 16; i++) p[i] = a.lane[i] == a.lane[i] ? float_to_f16(a.lane[i]) : 0x7e00;
 }
 
 /* 16 int8. */

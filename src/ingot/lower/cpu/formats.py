@@ -12,10 +12,12 @@ from ingot.ops.blocks import BLOCKS
 PANEL = abi.constant("INGOT_PANEL")
 
 F32 = Format("f32", f32, PANEL, Block(1, 4), Block(1, 4), None, frozenset(), "pack_f32", "f32", "f32")
+_MOVES = frozenset(("concat", "permute", "reshape", "slice"))
 BF16 = Format(
-    "bf16", bf16, PANEL, Block(1, 2), Block(2, 4), "cast", frozenset(("concat", "permute", "reshape", "slice")),
-    "pack_bf16", "f32_bf16", "bf16", (Dots("bf16", bf16),),
+    "bf16", bf16, PANEL, Block(1, 2), Block(2, 4), "cast", _MOVES, "pack_bf16", "f32_bf16", "bf16",
+    (Dots("bf16", bf16),),
 )  # fmt: skip
+F16 = Format("f16", f16, PANEL, Block(1, 2), Block(2, 4), "cast", _MOVES, "pack_f16", "f32_f16", "f16")
 
 _BLOCK, _WIDE = abi.constant("INGOT_CODES_BLOCK"), abi.constant("INGOT_CODES_WIDE")
 _ROW_MOVES = frozenset(("concat", "permute", "slice"))
@@ -54,7 +56,7 @@ def _blocks(type: str) -> Format:
 
 
 # The last that a matrix is stored in is taken; F32, the first, holds every matrix of floats.
-FORMATS = (F32, BF16, *CODES, *map(_blocks, BLOCKS))
+FORMATS = (F32, BF16, F16, *CODES, *map(_blocks, BLOCKS))
 
 
 _DIGITS = {i8: 1, i32: 3}  # rows of bytes that a row becomes

@@ -13,9 +13,11 @@ from ingot.lower.formats import Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import matrix
-from ingot.lower.view import broadcast_view, image_order, ordered_strides
+from ingot.lower.view import View, broadcast_view, image_order, ordered_strides
 
 _MAX_COLS = 1 << 32
+_HELD = 1 << 15  # doubles that a scatter holds in scratch
+_LINES = 16  # of it at least, whose elements fill what is read at once
 _BYTE = 0.1  # nanoseconds per byte moved on one thread
 
 
@@ -154,10 +156,9 @@ def _scatter(kernel: str, accepts: Condition) -> None:
     def lower(lowering: Lowering, node: Node) -> None:
         x, indices, updates = (lowering.view(operand) for operand in node.operands)
         out = lowering.result(node.output, strided=True)
-        # Floats meet in f64; and nothing else may lie in the memory of a state that is overwritten step by step.
-        dtype = f64 if kernel in ("scatter_f32", "scatter_f64") else out.dtype
-        is_own = dtype is out.dtype and lowering.lowered.tensors[out.tensor].kind != "update"
-        held = out if is_own else lowering.temporary(f"{node.output}.{dtype}", dtype, out.shape)
+        # Nothing else may lie in the memory of a state that is overwritten step by step.
+        is_own = lowering.lowered.tensors[out.tensor].kind != "update"
+        held = out if is_own else lowering.temporary(f"{node.output}.aside", out.dtype, out.shape)
         updates = lowering.contiguous(updates)
         lowering.move(x, held)
         fields = _gather_fields(held.dtype.itemsize) | {
@@ -166,10 +167,20 @@ def _scatter(kernel: str, accepts: Condition) -> None:
             "merge": abi.constant(f"INGOT_MERGE_{node.reduction}"), "shape": indices.shape,
             "index_strides": indices.strides, "out_strides": held.strides, "limit": held.shape[node.axis],
         }  # fmt: skip
+        fields["together"] = _together(indices, node.axis, held.shape[node.axis], lowering.target.threads)
         reads = [indices, updates, held]
         lowering.step(kernel, "scatter_args", fields, reads, [held], work=indices.size * 4.0, keeps=1)
         if held is not out:
             lowering.move(held, out)
+
+
+def _together(indices: View, axis: int, limit: int, threads: int) -> int:
+    """The lines along an axis that scratch holds at a time, of those that lie side by side: as many as a cache has room
+    for, or a thread's share of lines that share their indices, whose updates are then read one after the other.
+    """
+    beside = 1 if axis == len(indices.shape) - 1 else indices.shape[-1]
+    most = -(-beside // threads) if indices.strides[-1] == 0 else _HELD // max(limit, 1)
+    return min(beside, max(_LINES, most))
 
 
 def _merges(*dtypes: DType) -> Condition:

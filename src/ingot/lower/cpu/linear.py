@@ -298,7 +298,7 @@ def _stacked(format: Format) -> Condition:
         below = _below(lowering, node)
         groups = below.groups(format) if below.type.rank == 2 else None
         if groups is None or groups.axis != 0:
-            return f"the experts are not stored as {format}"
+            return "the experts are stored in another format"
         n = lowering.graph.type(str(node.operands[2])).dims[1]
         return f"experts have {n} columns, expected a multiple of {format.panel}" if n % format.panel else ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ingot import abi
-from ingot.dtype import bf16, f32
+from ingot.dtype import bf16, f32, f64
 from ingot.ir import Node
 from ingot.lower.cpu.formats import FORMATS, PANEL
 from ingot.lower.cpu.linear import EPILOGUES
@@ -15,8 +15,9 @@ from ingot.lower.matrix import matrix
 from ingot.lower.recipe import Static
 from ingot.lower.view import View
 
-# Nanoseconds on one thread: per multiply-add, per byte of weights, per activation.
+# Nanoseconds on one thread: per multiply-add, per byte of weights, per activation; and in f64.
 _FMA, _BYTE, _ACTIVATION = 0.018, 0.02, 1.0
+_FMA_F64, _ACTIVATION_F64 = 0.25, 15.0
 _MAX_STEPS = 1 << 22  # turns and parts are counted together, in 32 bits
 
 
@@ -62,6 +63,26 @@ for _op in ("lstm", "gru", "rnn"):
             _recurrent(_op, _format.products, _format, None)
 
 
+_REAL_ACTIVATIONS = ("sigmoid", "tanh", "relu")  # that recurrent_f64.c has
+
+
+def _real(lowering: Lowering, node: Node) -> str:
+    unknown = [name for name in node.activations if name not in _REAL_ACTIVATIONS]
+    if unknown:
+        return f"no kernel of f64 applies {unknown[0]}"
+    return "the state is to be rounded" if node.rounded else ""
+
+
+def _recurrent_f64(op: str) -> None:
+    @row(op, f"{op}_f64", both(of(f64, f64), _real, _countable))
+    def lower(lowering: Lowering, node: Node) -> None:
+        _lower_recurrent(lowering, node, f"{op}_f64", None)
+
+
+for _op in ("lstm", "gru", "rnn"):
+    _recurrent_f64(_op)
+
+
 def _by_units(r: Static) -> Static:
     """[gates * hidden, hidden] with the rows of 32 units together, gate by gate, before those of the next 32."""
     rows, hidden = r.dims
@@ -79,24 +100,27 @@ def _by_units(r: Static) -> Static:
     return tiles if whole == hidden else tiles.derive("concat", rest, axis=0)
 
 
-def _lower_recurrent(lowering: Lowering, node: Node, kernel: str, format: Format) -> None:
-    """Reads what the op's operands are called; the results are out, last_h and, of LSTM, last_c."""
+def _lower_recurrent(lowering: Lowering, node: Node, kernel: str, format: Format | None) -> None:
+    """Reads what the op's operands are called; the results are out, last_h and, of LSTM, last_c. format: None in f64,
+    where weights are not packed.
+    """
     given = dict(zip(node.op.operand_names, node.operands, strict=False))
-    gates = lowering.adjacent(given.pop("gates"))
-    weights = matrix(lowering, str(given.pop("r")), format, "panels", True, _by_units)
+    gates, r = lowering.adjacent(given.pop("gates")), str(given.pop("r"))
+    weights = matrix(lowering, r, format, "panels", True, _by_units) if format else lowering.contiguous(r)
     dense = {name: lowering.contiguous(value) for name, value in given.items() if value is not None}
     out = lowering.accepted_result(node.outputs[0], lambda view: view.has_adjacent_columns)
     last = {f"last_{name}": lowering.result(value) for name, value in zip("hc", node.outputs[1:], strict=False)}
     steps, batch, hidden = out.shape
     halves = node.op.name == "gru" and not node.linear_before_reset
-    state = lowering.temporary(f"{node.outputs[0]}.state", f32, (4 if halves else 2, batch, hidden))
+    state = lowering.temporary(f"{node.outputs[0]}.state", gates.dtype, (4 if halves else 2, batch, hidden))
     fields: dict[str, Field] = {
         "gates": pointer(gates), "weights": pointer(weights), "out": pointer(out), "state": pointer(state),
         "steps": steps, "batch": batch, "hidden": hidden, "columns": gates.shape[2],
         "gates_strides": gates.strides[:2], "out_strides": out.strides[:2], "clip": node.clip,
         "activation": tuple(abi.constant(f"INGOT_ACT_{name}") for name in node.activations),
-        "act_alpha": node.alphas, "act_beta": node.betas,
     }  # fmt: skip
+    if format is not None:
+        fields |= {"act_alpha": node.alphas, "act_beta": node.betas}
     fields |= {name: pointer(view) for name, view in (dense | last).items()}
     fields |= {name: int(node.attributes.get(name, False)) for name in ("reverse", "input_forget")}
     fields["linear_before_reset"] = int(not halves)
@@ -107,8 +131,10 @@ def _lower_recurrent(lowering: Lowering, node: Node, kernel: str, format: Format
         fields |= {"rounded_h": pointer(reads[-1]), "rounded": pointer(writes[-1])}
     if "lengths" in dense:
         fields["fault"] = Pointer(FAULT)
-    work, turns = _nanoseconds(gates, hidden, format, node.rounded), max(1, int(steps)) * (2 if halves else 1)
-    lowering.step(kernel, "recurrent_args", fields, reads, writes, work=work, turns=turns)
+    work = _nanoseconds_f64(gates, hidden) if format is None else _nanoseconds(gates, hidden, format, node.rounded)
+    turns = max(1, int(steps)) * (2 if halves else 1)
+    arguments = "recurrent_args" if format else "recurrent_f64_args"
+    lowering.step(kernel, arguments, fields, reads, writes, work=work, turns=turns)
 
 
 def _nanoseconds(gates: View, hidden: int, format: Format, dots: bool) -> float:
@@ -117,3 +143,9 @@ def _nanoseconds(gates: View, hidden: int, format: Format, dots: bool) -> float:
     fma = _FMA / 2 if dots else _FMA
     product = max(batch * columns * hidden * fma, columns * hidden * format.element_bytes * _BYTE)
     return steps * (product + batch * columns * _ACTIVATION)
+
+
+def _nanoseconds_f64(gates: View, hidden: int) -> float:
+    """The same in f64, whose libm computes activations."""
+    steps, batch, columns = map(int, gates.shape)
+    return steps * batch * columns * (hidden * _FMA_F64 + _ACTIVATION_F64)

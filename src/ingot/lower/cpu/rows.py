@@ -58,6 +58,9 @@ def of(*dtypes: DType) -> Condition:
     return refuse
 
 
+_OTHERWISE = "the weights are stored in another format"  # which the kernel's name says
+
+
 @functools.cache
 def stored(index: int, format: Format) -> Condition:
     """Refuses unless an operand is what a file holds in a format, decoded where that is not f32."""
@@ -66,18 +69,18 @@ def stored(index: int, format: Format) -> Condition:
         target = lowering.groups[node].root if node in lowering.groups else node
         value = str(target.operands[index])
         if format.decoder is not None and lowering.graph.producer(value) is None:
-            return f"the weights are not stored as {format}"
+            return _OTHERWISE
         if format.scales is not None:
             groups = lowering.static_value(value).groups(format) if value in lowering.static else None
             columns = 1 if target.op.name == "matmul" and not target.transpose_b else 0
-            return "" if groups and groups.axis == columns else f"the weights are not stored as {format}"
+            return "" if groups and groups.axis == columns else _OTHERWISE
         if format.type is not None:
             is_rows = target.op.name != "matmul" or target.transpose_b
             is_stored = value in lowering.static and is_rows and lowering.static_value(value).is_stored(format)
-            return "" if is_stored else f"the weights are not stored as {format}"
+            return "" if is_stored else _OTHERWISE
         if format.decoder is None or (value in lowering.lasting and lowering.static_value(value).is_stored(format)):
             return ""
-        return f"the weights are not stored as {format}"
+        return _OTHERWISE
 
     return refuse
 

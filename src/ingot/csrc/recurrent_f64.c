@@ -1,0 +1,188 @@
+/* recurrent_f64.c: what recurrent.c computes, in f64. Turns are the same; parts share units one by one. */
+#include <math.h>
+#include <string.h>
+
+#include "kernel.h"
+
+#define REAL_LANES 8 /* sums that a product is made of */
+
+/* A step of time. h and next: the hidden state before and after, [batch, hidden]. */
+typedef struct {
+  const recurrent_f64_args *r;
+  int64_t time;
+  const double *h;
+  double *next;
+  int32_t first, last; /* whether it is that of the run */
+} real_time;
+
+typedef void (*real_cell)(const real_time *t, int64_t row, int64_t unit);
+
+static inline double real_activate(int32_t activation, double x) {
+  switch (activation) {
+    case INGOT_ACT_sigmoid: return 1 / (1 + exp(-x));
+    case INGOT_ACT_tanh: return tanh(x);
+    case INGOT_ACT_relu: return x < 0 ? 0 : x;
+    default: return x;
+  }
+}
+
+/* The layer's activation of that number, of what a clip bounds before. */
+static inline double real_bounded(const recurrent_f64_args *r, int which, double x) {
+  const double clip = (double)r->clip;
+  if (clip > 0) x = x < -clip ? -clip : x > clip ? clip : x;
+  return real_activate(r->activation[which], x);
+}
+
+/* What a gate's weights make of `values`, a sequence's [hidden], biased. */
+static inline double real_sum(const recurrent_f64_args *r, int64_t gate, int64_t unit, const double *values) {
+  const double *weights = r->weights + (gate * r->hidden + unit) * r->hidden;
+  double lanes[REAL_LANES] = {0};
+  int64_t i = 0;
+  for (; i + REAL_LANES <= r->hidden; i += REAL_LANES)
+    for (int lane = 0; lane < REAL_LANES; lane++) lanes[lane] += weights[i + lane] * values[i + lane];
+  for (int lane = 0; i + lane < r->hidden; lane++) lanes[lane] += weights[i + lane] * values[i + lane];
+  for (int half = REAL_LANES / 2; half; half /= 2)
+    for (int lane = 0; lane < half; lane++) lanes[lane] += lanes[lane + half];
+  return r->bias ? lanes[0] + r->bias[gate * r->hidden + unit] : lanes[0];
+}
+
+/* What a gate is given by the input. */
+static inline double real_input(const real_time *t, int64_t row, int64_t gate, int64_t unit) {
+  const recurrent_f64_args *r = t->r;
+  return r->gates[t->time * r->gates_strides[0] + row * r->gates_strides[1] + gate * r->hidden + unit];
+}
+
+/* By the input and the hidden state. */
+static inline double real_gate(const real_time *t, int64_t row, int64_t gate, int64_t unit) {
+  return real_input(t, row, gate, unit) + real_sum(t->r, gate, unit, t->h + row * t->r->hidden);
+}
+
+/* A hidden state, in all places that want it. */
+static inline void real_leave(const real_time *t, int64_t row, int64_t unit, double h, double out) {
+  const recurrent_f64_args *r = t->r;
+  t->next[row * r->hidden + unit] = h;
+  if (t->last) r->last_h[row * r->hidden + unit] = h;
+  r->out[t->time * r->out_strides[0] + row * r->out_strides[1] + unit] = out;
+}
+
+/* A unit of a sequence that has ended, or not begun: its states stay. */
+static inline void real_rest(const real_time *t, int64_t row, int64_t unit) {
+  const int64_t at = row * t->r->hidden + unit;
+  real_leave(t, row, unit, t->h[at], 0);
+  if (t->r->c && t->first) t->r->last_c[at] = t->r->c[at];
+}
+
+/* The gates: input, output, forget, cell. */
+static inline void real_lstm(const real_time *t, int64_t row, int64_t unit) {
+  const recurrent_f64_args *r = t->r;
+  const int64_t hidden = r->hidden, at = row * hidden + unit;
+  const double *peepholes = r->peepholes;
+  double c = (t->first ? r->c : r->last_c)[at], x[4];
+  for (int64_t gate = 0; gate < 4; gate++) x[gate] = real_gate(t, row, gate, unit);
+  if (peepholes) {
+    x[0] += peepholes[unit] * c;
+    x[2] += peepholes[2 * hidden + unit] * c;
+  }
+  const double input = real_bounded(r, 0, x[0]);
+  const double forget = r->input_forget ? 1 - input : real_bounded(r, 0, x[2]);
+  c = forget * c + input * real_bounded(r, 1, x[3]);
+  if (peepholes) x[1] += peepholes[hidden + unit] * c;
+  const double h = real_bounded(r, 0, x[1]) * real_activate(r->activation[2], c);
+  r->last_c[at] = c;
+  real_leave(t, row, unit, h, h);
+}
+
+/* The hidden state of a GRU. seen: what the hidden gate sees of the one before. */
+static inline void real_update(const real_time *t, int64_t row, int64_t unit, double update, double seen) {
+  const double made = real_bounded(t->r, 1, real_input(t, row, 2, unit) + seen);
+  const double h = (1 - update) * made + update * t->h[row * t->r->hidden + unit];
+  real_leave(t, row, unit, h, h);
+}
+
+/* The gates: update, reset, hidden. */
+static inline void real_gru(const real_time *t, int64_t row, int64_t unit) {
+  const recurrent_f64_args *r = t->r;
+  const double seen = real_sum(r, 2, unit, t->h + row * r->hidden);
+  const double reset = real_bounded(r, 0, real_gate(t, row, 1, unit));
+  real_update(t, row, unit, real_bounded(r, 0, real_gate(t, row, 0, unit)), reset * seen);
+}
+
+/* Where the first turn of a GRU whose reset gate comes first leaves reset * h, and behind that its update gates. */
+static inline double *real_kept(const recurrent_f64_args *r) { return r->state + 2 * r->batch * r->hidden; }
+
+static inline void real_gru_reset(const real_time *t, int64_t row, int64_t unit) {
+  const recurrent_f64_args *r = t->r;
+  const int64_t at = row * r->hidden + unit;
+  real_kept(r)[at] = real_bounded(r, 0, real_gate(t, row, 1, unit)) * t->h[at];
+  real_kept(r)[r->batch * r->hidden + at] = real_bounded(r, 0, real_gate(t, row, 0, unit));
+}
+
+static inline void real_gru_hidden(const real_time *t, int64_t row, int64_t unit) {
+  const recurrent_f64_args *r = t->r;
+  const double update = real_kept(r)[(r->batch + row) * r->hidden + unit];
+  real_update(t, row, unit, update, real_sum(r, 2, unit, real_kept(r) + row * r->hidden));
+}
+
+static inline void real_rnn(const real_time *t, int64_t row, int64_t unit) {
+  const double h = real_bounded(t->r, 0, real_gate(t, row, 0, unit));
+  real_leave(t, row, unit, h, h);
+}
+
+/* The steps of a sequence; 0 for one that has no such length. */
+static inline int64_t real_length(const recurrent_f64_args *r, int64_t row) {
+  if (!r->lengths) return r->steps;
+  const int64_t length = r->lengths[row];
+  if (length >= 0 && length <= r->steps) return length;
+  report_fault(r->fault, 2, r->step, length, r->steps + 1);
+  return 0;
+}
+
+/* A layer of no steps ends as it begins. */
+static inline void real_nothing(const recurrent_f64_args *r) {
+  for (int64_t row = 0; row < r->batch; row++) real_length(r, row);
+  const size_t bytes = (size_t)(r->batch * r->hidden) * sizeof(double);
+  memcpy(r->last_h, r->h, bytes);
+  if (r->c) memcpy(r->last_c, r->c, bytes);
+}
+
+/* One part of the step of time that is the `number`th of the run. */
+static inline void real_step(const recurrent_f64_args *r, int64_t number, real_cell cell, int32_t part,
+                             int32_t parts) {
+  const int64_t size = r->batch * r->hidden;
+  const real_time t = {
+    .r = r, .time = r->reverse ? r->steps - 1 - number : number,
+    .h = number == 0 ? r->h : r->state + (number + 1) % 2 * size, .next = r->state + number % 2 * size,
+    .first = number == 0, .last = number == r->steps - 1};
+  const int64_t end = part_begin(size, part + 1, parts);
+  for (int64_t at = part_begin(size, part, parts); at < end; at++) {
+    const int64_t row = at / r->hidden, unit = at % r->hidden;
+    if (t.time < real_length(r, row))
+      cell(&t, row, unit);
+    else
+      real_rest(&t, row, unit);
+  }
+}
+
+/* One part of a turn that is a step of time. */
+static inline void real_turn(const recurrent_f64_args *r, real_cell cell, int32_t part, int32_t parts) {
+  if (part == 0 && r->steps == 0) real_nothing(r);
+  if (part / parts < r->steps) real_step(r, part / parts, cell, part % parts, parts);
+}
+
+void K(lstm_f64)(const void *args, int32_t part, int32_t parts) { real_turn(args, real_lstm, part, parts); }
+
+void K(rnn_f64)(const void *args, int32_t part, int32_t parts) { real_turn(args, real_rnn, part, parts); }
+
+/* A turn is half a step where the reset gate comes first: the gates of all units, then what they leave of the state. */
+void K(gru_f64)(const void *args, int32_t part, int32_t parts) {
+  const recurrent_f64_args *r = args;
+  const int32_t turn = part / parts;
+  if (r->linear_before_reset) {
+    real_turn(r, real_gru, part, parts);
+    return;
+  }
+  if (part == 0 && r->steps == 0) real_nothing(r);
+  if (turn / 2 < r->steps) real_step(r, turn / 2, turn % 2 ? real_gru_hidden : real_gru_reset, part % parts, parts);
+}
+
+#undef REAL_LANES
