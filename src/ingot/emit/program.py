@@ -180,7 +180,8 @@ static void write_file(const port *p) {
     const int used = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", p->descr,
                               p->shape);
     const unsigned length = ((unsigned)used + 10 + 64) / 64 * 64 - 10; /* the elements begin at a multiple of 64 */
-    const unsigned char start[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, length % 256, (unsigned char)(length / 256)};
+    const unsigned char start[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0,
+                                     (unsigned char)(length % 256), (unsigned char)(length / 256)};
     is_whole = fwrite(start, 1, 10, file) == 10;
     is_whole &= fprintf(file, "%-*s\n", (int)length - 1, text) == (int)length;
   }
