@@ -38,6 +38,9 @@ class WeightSource(Protocol):
     def array(self, recipe: Recipe) -> np.ndarray:
         """The bytes of a recipe as a flat array."""
 
+    def hash(self, array: np.ndarray) -> int:
+        """`ingot_hash` of an array's bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Vector:
@@ -119,17 +122,18 @@ def _write(
     weights: WeightSource,
 ) -> list[str]:
     """Writes the model, programs around it, arrays and weights; returns the paths."""
-    texts = {f"{face.prefix}.h": header(face), f"{face.prefix}.c": source(face), **pool(face), **programs}
+    texts = {f"{face.prefix}.c": source(face), **pool(face), **programs}
     texts["layout.json"] = json.dumps(_layout(face), indent=1) + "\n"
     if debug() >= 4:
         print(texts[f"{face.prefix}.c"], file=sys.stderr)
+    make_folder(folder)
+    texts[f"{face.prefix}.h"] = header(face, _write_weights(os.path.join(folder, "weights.bin"), face, weights))
     files = {**{name: text.encode() for name, text in texts.items()}, **arrays}
     for name, content in files.items():
         path = os.path.join(folder, name)
         make_folder(os.path.dirname(path))
         with written(path) as file:
             file.write(content)
-    _write_weights(os.path.join(folder, "weights.bin"), face, weights)
     return [os.path.join(folder, name) for name in (*files, "weights.bin")]
 
 
@@ -155,7 +159,8 @@ def _arrays(entry: Entry, vector: Vector | None) -> dict[str, bytes]:
     return files
 
 
-def _write_weights(path: str, face: Interface, weights: WeightSource) -> None:
+def _write_weights(path: str, face: Interface, weights: WeightSource) -> int:
+    """Writes weights.bin; returns its hash."""
     with written(path) as file:
         for entry in face.entries:
             for id, tensor in entry.lowered.tensors.items():
@@ -163,10 +168,11 @@ def _write_weights(path: str, face: Interface, weights: WeightSource) -> None:
                     file.seek(entry.planned.addresses[id].offset)
                     file.write(np.ascontiguousarray(weights.array(tensor.recipe)).view(np.uint8).data)
         file.truncate(face.weights_bytes)
+    return weights.hash(np.memmap(path, np.uint8, "r") if face.weights_bytes else np.empty(0, np.uint8))
 
 
-def header(face: Interface) -> str:
-    """model.h."""
+def header(face: Interface, hash: int) -> str:
+    """model.h. hash: of the bytes of weights.bin."""
     prefix, macro = face.prefix, face.macro
     kept = "; nothing is kept from an earlier run" if face.kept_bytes else ""
     entries = "".join(f"\n{_declaration(face, entry)}" for entry in face.entries)
@@ -183,12 +189,16 @@ extern "C" {{
 #endif
 
 #define {macro}_WEIGHTS_BYTES {face.weights_bytes} /* the size of weights.bin */
+#define {macro}_WEIGHTS_HASH UINT64_C(0x{hash:016x})
 #define {macro}_STATE_BYTES {face.state_bytes}
 #define {macro}_THREADS {face.threads} /* the most that a run can use */
 
 /* The same, for whoever links without this file. */
 size_t {prefix}_weights_bytes(void);
 size_t {prefix}_state_bytes(void);
+
+/* Whether these are the bytes of weights.bin: as many, and of that hash. What a run makes of others is undefined. */
+int {prefix}_weights_fit(const void *weights, size_t nbytes);
 
 /* What runs work in{" and keep" if face.kept_bytes else ""}. Runs on states of their own may go on at the same time. */
 typedef struct {prefix}_state {prefix}_state;

@@ -311,6 +311,8 @@ int main(int argc, char **argv) {
   char *beside = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "weights.bin", "");
   void *weights = allocate(MACRO_WEIGHTS_BYTES), *memory = allocate(MACRO_STATE_BYTES);
   read_file(named ? named : beside, weights, MACRO_WEIGHTS_BYTES, NULL);
+  if (!PREFIX_weights_fit(weights, MACRO_WEIGHTS_BYTES))
+    fail(named ? named : beside, "not the weights of this model, or damaged", "", 65);
   char *arrays[PORTS]; /* the files of --check, "" without it */
   for (int i = 0; i < PORTS; i++) {
     port *p = &ports[i];

@@ -10,7 +10,7 @@ import numpy as np
 
 from ingot import abi
 from ingot.emit.interface import C_TYPES, LINE_BYTES, Entry, Interface, declared, dims, wrapped
-from ingot.emit.kernels import FEATURES, kernel_source
+from ingot.emit.kernels import FEATURES, kernel_source, whole_source
 from ingot.errors import InputError
 from ingot.lower.lowered import FAULT, Field, Lowered, Pointer, Step, Tensor
 from ingot.lower.view import View
@@ -361,6 +361,11 @@ def _entry_points(face: Interface, sets: Mapping[str, tuple[str, ...]]) -> str:
     least, *others = sets
     tests = "\n  else ".join(f"if ({_supported(sets[isa])})\n    steps = steps_{isa};" for isa in reversed(others))
     return f"""\
+{whole_source("hash.c")}
+int {prefix}_weights_fit(const void *weights, size_t nbytes) {{
+  return nbytes == {macro}_WEIGHTS_BYTES && ingot_hash(weights, (int64_t)nbytes) == {macro}_WEIGHTS_HASH;
+}}
+
 size_t {prefix}_weights_bytes(void) {{ return {macro}_WEIGHTS_BYTES; }}
 
 size_t {prefix}_state_bytes(void) {{ return sizeof({prefix}_state); }}
