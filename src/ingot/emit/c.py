@@ -19,6 +19,7 @@ import numpy as np
 from ingot.compile import Compiled, Mode, compile_mode
 from ingot.config import debug
 from ingot.dim import given
+from ingot.emit.checks import check_header
 from ingot.emit.interface import LINE_BYTES, RUN, Entry, Interface, Port, declared, dims, interface
 from ingot.emit.pool import pool
 from ingot.emit.program import VECTOR, main, makefile
@@ -127,7 +128,8 @@ def _write(
     if debug() >= 4:
         print(texts[f"{face.prefix}.c"], file=sys.stderr)
     make_folder(folder)
-    texts[f"{face.prefix}.h"] = header(face, _write_weights(os.path.join(folder, "weights.bin"), face, weights))
+    hash = _write_weights(os.path.join(folder, "weights.bin"), face, weights)
+    texts |= {f"{face.prefix}.h": header(face), f"{face.prefix}_check.h": check_header(face, hash)}
     files = {**{name: text.encode() for name, text in texts.items()}, **arrays}
     for name, content in files.items():
         path = os.path.join(folder, name)
@@ -171,8 +173,8 @@ def _write_weights(path: str, face: Interface, weights: WeightSource) -> int:
     return weights.hash(np.memmap(path, np.uint8, "r") if face.weights_bytes else np.empty(0, np.uint8))
 
 
-def header(face: Interface, hash: int) -> str:
-    """model.h. hash: of the bytes of weights.bin."""
+def header(face: Interface) -> str:
+    """model.h."""
     prefix, macro = face.prefix, face.macro
     kept = "; nothing is kept from an earlier run" if face.kept_bytes else ""
     entries = "".join(f"\n{_declaration(face, entry)}" for entry in face.entries)
@@ -189,16 +191,12 @@ extern "C" {{
 #endif
 
 #define {macro}_WEIGHTS_BYTES {face.weights_bytes} /* the size of weights.bin */
-#define {macro}_WEIGHTS_HASH UINT64_C(0x{hash:016x})
 #define {macro}_STATE_BYTES {face.state_bytes}
 #define {macro}_THREADS {face.threads} /* the most that a run can use */
 
 /* The same, for whoever links without this file. */
 size_t {prefix}_weights_bytes(void);
 size_t {prefix}_state_bytes(void);
-
-/* Whether these are the bytes of weights.bin: as many, and of that hash. What a run makes of others is undefined. */
-int {prefix}_weights_fit(const void *weights, size_t nbytes);
 
 /* What runs work in{" and keep" if face.kept_bytes else ""}. Runs on states of their own may go on at the same time. */
 typedef struct {prefix}_state {prefix}_state;

@@ -96,9 +96,7 @@ class Interface:
     def external(self) -> list[str]:
         """Every name that others see, but for macros."""
         own = [name for e in self.entries for name in (self.function(e), self.inputs(e), self.outputs(e))]
-        return own + [
-            f"{self.prefix}_{name}" for name in ("state", "init", "state_bytes", "weights_bytes", "weights_fit")
-        ]
+        return own + [f"{self.prefix}_{name}" for name in ("state", "init", "state_bytes", "weights_bytes")]
 
     @property
     def weights_bytes(self) -> int:

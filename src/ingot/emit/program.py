@@ -35,7 +35,7 @@ CFLAGS = -O2
 {name}.o: {name}.c {header}
 	$(CC) $(CFLAGS) -c {name}.c{pool}
 
-main.o: main.c {name}.h
+main.o: main.c {name}.h {name}_check.h
 	$(CC) $(CFLAGS) -c main.c{check}
 
 clean:
@@ -85,6 +85,7 @@ _PROGRAM = r"""/* main.c: emitted by Ingot: the model as a program. `make` build
 #include <string.h>
 
 #include "PREFIX.h"
+#include "PREFIX_check.h"
 
 /* An input or output. descr and shape: as an .npy file has them. kind: 'f' float, 'd' double, 'i' and 'u' integers, ' '
  * what is not printed. infinity: the bits of it, above which no number is; 0 where every element is a number. path: of
@@ -324,8 +325,12 @@ int main(int argc, char **argv) {
   }
   const PREFIX_inputs inputs = @IN@;
   const PREFIX_outputs outputs = @OUT@;
-  if (PREFIX_run(PREFIX_init(memory, weights, threads), &inputs, &outputs))
-    fail("PREFIX", "an index in the inputs lies outside its table", "", 65);
+  const int result = PREFIX_run(PREFIX_init(memory, weights, threads), &inputs, &outputs);
+  if (result > 0) fail("PREFIX", "an index in the inputs lies outside its table", "", 65);
+  if (result < 0) { /* of a checked run alone */
+    fprintf(stderr, "PREFIX: step %d wrote outside of its results\n", -1 - result);
+    return 70;
+  }
   int is_expected = 1;
   for (int i = INPUTS; i < PORTS; i++) is_expected &= given_out(&ports[i], folder ? arrays[i] : NULL);
   for (int i = 0; i < PORTS; i++) free(arrays[i]), free(ports[i].data);
