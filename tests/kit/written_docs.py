@@ -39,8 +39,8 @@ Of the {cases} cases of the backend tests of ONNX {version}, {passing} pass on t
 step on it. `tests/load/onnx_backend_failing.txt` has the others, each with its reason.
 
 Of the native ones {emitted} are also emitted as C and give native's bits: {share:.1f} % of all cases. ONNX's scoreboard
-lists [emx-onnx-cgen](https://www.emmtrix.com/news/emx-onnx-cgen-on-the-onnx-backend-scoreboard.html), which does
-nothing but make C of models, with 97.9 % of the cases of its day, within their tolerances.
+lists emx-onnx-cgen, which does nothing but make C of models, with 97.9 % of the cases of its day, within their
+tolerances.
 
 An op is made by a rule, or by the body that ONNX's schema gives it. Versions are those of its domain at which ONNX
 changed it. Dtypes are those of first operands that tests compare with ONNX Runtime or ONNX's reference. Cases

@@ -1,5 +1,5 @@
-/* gemm_tile.h: the bodies of tiles of products of floats. Included by gemm_tile_floats.h and gemm_tile_pairs.h, for files
- * that first define the register TILE_V with TILE_LANES floats, the operations TILE_ZERO, TILE_LOAD, TILE_STORE,
+/* gemm_tile.h: the bodies of tiles of products of floats. Included by gemm_tile_floats.h and gemm_tile_pairs.h, for
+ * files that first define the register TILE_V with TILE_LANES floats, the operations TILE_ZERO, TILE_LOAD, TILE_STORE,
  * TILE_SET1, TILE_ADD, TILE_FMA, TILE_MIN and TILE_MAX (which give their second operand when one is NaN), TILE_LOW and
  * TILE_HIGH (loads of pairs of bf16 that give the first or the second as floats), TILE_ROUND (a store as bf16), and
  * TILE_SHAPES(X, n): X(rows, width, n) for each tile to compile. Every number of rows up to GEMM_ROWS is there,
