@@ -37,6 +37,7 @@ def source(face: Interface) -> str:
         if re.search(rf"\b{name}\b", quoted.types + quoted.kernels):
             raise InputError(f"option prefix: the model's own C has {name}, got {face.prefix!r}, expected another")
     pool = f'#include "{face.prefix}_pool.h"\n' if face.threads > 1 else ""
+    hooks = f"\n{check_hooks(face)}" if face.arena_bytes else ""
     return f"""\
 /* {face.prefix}.c: emitted by Ingot. `cc -O2 -c {face.prefix}.c` builds it; it needs only libc and libm, and allocates
  * nothing.
@@ -63,8 +64,7 @@ def source(face: Interface) -> str:
 /* Argument structs of the kernels; sizes and strides are in elements. */
 
 {quoted.types}
-{_memory(face)}
-{check_hooks(face) if face.arena_bytes else ""}
+{_memory(face)}{hooks}
 #else
 
 /* Kernels. Where ISA is avx2, K(relu_f32) is relu_f32_avx2; so is every name in this list. */
