@@ -13,11 +13,6 @@ from ingot.emit.kernels import defined_names, definitions, opened
 CSRC = Path(str(files("ingot") / "csrc"))
 FILES = sorted(f.relative_to(CSRC).as_posix() for f in CSRC.rglob("*.[ch]"))
 
-# Calls of a macro that give no name to emit: these files are kept whole.
-NAMELESS = {
-    ("gemm_tile.h", "TILE_SHAPES(TILE_INSTANCE)"), ("gemm_tile_widened.h", "TILE_SHAPES(TILE_INSTANCE)"),
-    ("gemm_tile_codes.h", "CODES_FORMATS(CODES_TILE)"),
-}  # fmt: skip
 # What is defined once per instruction set, and read into the same text under a condition or whole.
 PER_SET = ("simd/", "gemm_micro_", "gemm_tile")
 
@@ -78,7 +73,7 @@ def violations(name: str, text: str, macros: dict[str, str]) -> Iterator[str]:
         if code.startswith(("#undef", "#include")) and comment:
             yield f"comment above what is left out: {where}"
         yield from (f"row over several lines: {line.strip()}" for line in code.splitlines() if not is_row(line))
-        if not is_named(name, code, macros) and (name, code) not in NAMELESS:
+        if not is_named(name, code, macros):
             yield f"no name: {where}"
 
 
@@ -123,8 +118,8 @@ def test_a_name_is_defined_in_one_file() -> None:
     texts = {name: opened(name)[1] for name in shared}
     macros = macros_of([*texts.values()])
     found: Counter[str] = Counter()
-    for name, text in texts.items():
-        for code in {code for _, code in definitions(text) if (name, code) not in NAMELESS}:
+    for text in texts.values():
+        for code in {code for _, code in definitions(text)}:
             is_prototype = code.startswith("void K(") and code.endswith(";")
             if not is_prototype and not code.startswith(("#include", "#undef", "enum {")):
                 found.update(defined_names(code, macros)[0])

@@ -125,6 +125,19 @@ def test_what_is_wrong_is_said(digits: Path, words: tuple[str, ...], code: int, 
     assert got == code and message in err and err.count("\n") == 1
 
 
+@pytest.mark.parametrize("at, flipped", [(0, 1), (-1, 128), (5000, 16)])
+def test_weights_of_another_model_are_refused(digits: Path, at: int, flipped: int) -> None:
+    """To the last bit; a file cut short is of another size."""
+    stored = bytearray((digits / "out" / "weights.bin").read_bytes())
+    stored[at] ^= flipped
+    (digits / "other.bin").write_bytes(stored)
+    code, _, err = shell(digits, "out/model", "--weights", "other.bin", "image=image.npy")
+    assert (code, err) == (65, "other.bin: not the weights of this model, or damaged\n")
+    (digits / "other.bin").write_bytes(stored[:-64])
+    code, _, err = shell(digits, "out/model", "--weights", "other.bin", "image=image.npy")
+    assert code == 65 and err.startswith("other.bin: of another size, got fewer than ")
+
+
 def test_a_difference_is_found(digits: Path) -> None:
     shutil.copytree(digits / "out" / "test", digits / "changed")
     expected = np.load(digits / "changed" / "probabilities.npy")

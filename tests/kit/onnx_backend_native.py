@@ -1,13 +1,20 @@
-"""Which of ONNX's own tests run on kernels alone, and which ops of which dtypes keep the others from it.
+"""Which of ONNX's own tests run on kernels alone, and which ops of which dtypes keep the others from it; which of those
+that do are emitted as C.
 
 `python tests/kit/onnx_backend_native.py` counts them; what passes on the interpreter is what is counted.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from emitted_together import Part
+from ingot.compile import Mode, compile_mode
+from ingot.emit.c import refusals
 from ingot.errors import IngotError
 from ingot.ir import Graph, TensorType
+from ingot.lower import Target
 from ingot.run.program import InterpretedSegment
 from ingot.session import InferenceSession
 from onnx_backend_cases import Case, Data, as_array, cases, listed, same
@@ -15,22 +22,40 @@ from onnx_backend_cases import Case, Data, as_array, cases, listed, same
 DIFFERS = "differs"
 
 
-def reference_steps(case: Case, content: bytes, data: list[Data]) -> list[str]:
-    """The steps of a case that the reference runs, as "op of dtypes -> dtypes"; none where kernels run all of it.
+@dataclass(frozen=True)
+class Outcome:
+    """What becomes of a case in a session.
 
-    Of a case that a session fails, the error, or that it differs.
+    steps: those that the reference runs, as "op of dtypes -> dtypes"; none where kernels run all of it. Of a case that
+    a session fails, the error, or that it differs. part: where kernels run all of it, its graph, and its last data set
+    with what kernels make of it; None where it is not emitted, for the reasons in refused.
     """
+
+    steps: list[str]
+    refused: list[str]
+    part: Part | None = None
+
+
+def outcome(case: Case, content: bytes, data: list[Data]) -> Outcome:
+    """Runs a case on all of its data sets."""
+    results: list[Any] = []
     try:
         session = InferenceSession(content, threads=1)
         names = [each.name for each in session.get_inputs()]
         for inputs, expected in data:
-            results = session.run(None, dict(zip(names, map(as_array, inputs), strict=True)))
+            feeds = dict(zip(names, map(as_array, inputs), strict=True))
+            results = session.run(None, feeds)
             if not all(same(got, want, case) for got, want in zip(results, expected, strict=True)):
-                return [DIFFERS]
+                return Outcome([DIFFERS], [])
     except IngotError as error:
-        return [f"{type(error).__name__}: {error}".splitlines()[0]]
+        return Outcome([f"{type(error).__name__}: {error}".splitlines()[0]], [])
     segments = session.program.segments
-    return sorted(step for part in segments if isinstance(part, InterpretedSegment) for step in _steps(part.graph))
+    steps = sorted(step for part in segments if isinstance(part, InterpretedSegment) for step in _steps(part.graph))
+    graph = session.graph
+    refused = [] if steps else refusals(compile_mode(graph, Target("scalar"), Mode()))
+    if steps or refused:
+        return Outcome(steps, refused)
+    return Outcome([], [], Part(graph, feeds, dict(zip(graph.outputs, results, strict=True))))
 
 
 def _steps(graph: Graph) -> Iterator[str]:
@@ -57,4 +82,4 @@ def report(found: Mapping[str, Sequence[str]]) -> None:
 
 if __name__ == "__main__":
     failing = listed()
-    report({case.name: reference_steps(case, *rest) for case, *rest in cases() if case.name not in failing})
+    report({case.name: outcome(case, *rest).steps for case, *rest in cases() if case.name not in failing})

@@ -5,7 +5,9 @@
 
 import collections
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 from architecture import Architecture
 from marks import EACH, MARKS
@@ -13,7 +15,10 @@ from sound_models import SERIES_MODELS, SOUND
 from text_models import TEXT
 from torch_models import PLAIN
 from vision_models import VISION
-from ways import SHAPES, WAYS, export, under_limits, why_not
+from ways import SHAPES, WAYS, export, inputs_of, under_limits, why_not
+
+import ingot
+from emitted_together import Part, built, differing
 
 ZOO = [*TEXT, *VISION, *SOUND, *SERIES_MODELS, *PLAIN]
 ROWS = [
@@ -53,6 +58,29 @@ def test_one_program_under_limits(row: Architecture) -> None:
     assert different == ""
     expected = EACH.get(row.name, "")
     assert expected in why and bool(expected) == bool(why), why
+
+
+# In `make test`: a decoder, and a net of convolutions.
+EMITTED = ("GPT-2", "Conv1d net")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=row.name, marks=() if row.name in EMITTED else pytest.mark.slow)
+        for row in ZOO
+        if not MARKS.get(row.name, {}).get("static torch")
+    ],
+)
+def test_emitted(row: Architecture, tmp_path: Path) -> None:
+    """Every network that runs natively is C, with the same bits."""
+    session = ingot.InferenceSession(export(row, row.build(), symbolic=False), threads=1, strict=True)
+    feeds = {name: np.ascontiguousarray(x.numpy()) for name, x in inputs_of(row, 0).items()}
+    expected = dict(zip(session.graph.outputs, session.run(None, feeds), strict=True))
+    used = {name: feeds[name] for name in session.graph.inputs}
+    # Plain C with the one instruction that its sums want.
+    built([Part(session.graph, used, expected)], tmp_path, "cc", "-O1", "-mfma", dispatch="portable")
+    assert differing(tmp_path) == set()
 
 
 def test_the_table_is_whole() -> None:

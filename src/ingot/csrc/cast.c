@@ -18,7 +18,7 @@ typedef struct { int32_t kind; double real[CAST_BLOCK]; int64_t whole[CAST_BLOCK
 typedef struct { int32_t saturate; int32_t rounding; } cast_mode;
 
 /* An integer of a block wraps; a float is cut, and saturates. */
-#define CAST_WHOLE(x, low, high) _Generic((x), double: cast_whole(x, low, high), default: (uint64_t)(x))
+#define CAST_WHOLE(x, low, high) _Generic((x), double: cast_whole((double)(x), low, high), default: (uint64_t)(x))
 
 typedef void (*cast_load)(const void *from, int64_t first, int64_t step, int64_t count, cast_block *block);
 typedef void (*cast_store)(const cast_block *block, void *to, int64_t first, int64_t step, int64_t n, cast_mode mode);
@@ -100,7 +100,7 @@ static inline uint8_t cast_to_power(double x, cast_mode mode) {
 }
 
 #define CAST_DECODE(x, b, m, e, l, i, q) cast_decode(x, (cast_format){b, m, e, l, i, q})
-#define CAST_ENCODE(x, b, m, e, l, i, q) cast_encode(x, (cast_format){b, m, e, l, i, q}, mode)
+#define CAST_ENCODE(x, b, m, e, l, i, q) cast_encode((double)(x), (cast_format){b, m, e, l, i, q}, mode)
 
 /* x: an element. value: what it stands for, in `member` of a block. */
 #define CAST_LOAD(name, type, block_kind, member, value)                                                        \
@@ -175,7 +175,7 @@ static inline uint8_t cast_to_power(double x, cast_mode mode) {
 #define SMALL(name, bits, is_signed) CAST_STORE(name, uint8_t, CAST_WHOLE(x, INT64_MIN, INT64_MAX) & ((1 << bits) - 1))
 #define FLAG(name) CAST_STORE(name, uint8_t, x != 0)
 #define CODED(name, type, b, m, e, l, i, q) CAST_STORE(name, type, CAST_ENCODE(x, b, m, e, l, i, q))
-#define POWER(name) CAST_STORE(name, uint8_t, cast_to_power(x, mode))
+#define POWER(name) CAST_STORE(name, uint8_t, cast_to_power((double)x, mode))
 #include "dtypes.def"
 
 static const cast_load cast_loads[] = {

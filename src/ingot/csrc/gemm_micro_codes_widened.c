@@ -41,7 +41,7 @@
 #define BLOCKS_LOAD16(p) (*(const uint16_t *)(p))
 #define BLOCKS_STEPS(w) blocks_stepped((uint32_t)(w))
 #define BLOCKS_DOT(sum, w, p) CODES_DOT(sum, w, p)
-#define BLOCKS_PAIR(w, i, j) blocks_pair((uint32_t)(w), i, j)
+#define BLOCKS_PAIR(w, i, j) (int32_t)blocks_pair((uint32_t)(w), i, j)
 #define BLOCKS_PAIRS(sum, w, p) blocks_pairs(sum, (uint32_t)(w), p)
 static inline int32_t codes_int(const void *p) {
   int32_t four;

@@ -19,7 +19,11 @@ static inline uint64_t stir(uint64_t lane, uint64_t word) {
 static inline uint64_t word_at(const char *bytes) {
   uint64_t word;
   memcpy(&word, bytes, sizeof word);
+  #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+  return __builtin_bswap64(word);
+  #else
   return word;
+  #endif
 }
 
 INGOT_EXPORT uint64_t ingot_hash(const void *data, int64_t nbytes) {

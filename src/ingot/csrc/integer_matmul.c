@@ -49,7 +49,7 @@ static inline void integer_pack(const integer_pairs *t, const uint8_t *b, int64_
   if (!t->zero) return;
   uint8_t ones[256];
   memset(ones, 1, sizeof ones);
-  for (int64_t k = 0; k < g->k; k += sizeof ones) {
+  for (int64_t k = 0; k < g->k; k += (int64_t)sizeof ones) {
     const int64_t fours = (g->k - k + 3) / 4, most = sizeof ones / 4;
     const integer_product product = {ones, 0, t->panel + k * INGOT_PANEL, fours < most ? fours : most, columns, added,
                                      added};

@@ -19,6 +19,7 @@ import numpy as np
 from ingot.compile import Compiled, Mode, compile_mode
 from ingot.config import debug
 from ingot.dim import given
+from ingot.emit.checks import check_header
 from ingot.emit.freestanding import check, library_makefile
 from ingot.emit.interface import LINE_BYTES, RUN, Entry, Interface, Port, declared, dims, interface
 from ingot.emit.platform import Platform
@@ -58,8 +59,7 @@ def emit(
     """Writes a static graph as C into a folder; returns the paths.
 
     prefix: of everything that a linker sees, of the source files and of the program. threads: the most that a run can
-    use; with 1, no pool is written. vector: what `make check` runs, or, where
-    there is no system, `<prefix>_check`.
+    use; with 1, no pool is written. vector: what `make check` runs, or, where there is no system, `<prefix>_check`.
 
     Raises UnsupportedError when part of the model has no kernel, or it takes a branch at a run, or its weights have one
     byte order, InputError when dims have no values, C cannot have the prefix or the platform no threads, OutputError
@@ -130,24 +130,22 @@ def _write(
     weights: WeightSource,
 ) -> list[str]:
     """Writes the model, programs around it, arrays and weights; returns the paths."""
-    texts = {
-        f"{face.prefix}.h": header(face, platform, "check.c" in programs),
-        f"{face.prefix}.c": source(face, platform),
-        **pool(face),
-        **programs,
-    }
+    texts = {f"{face.prefix}.c": source(face, platform), **pool(face), **programs}
     texts["layout.json"] = json.dumps(_layout(face), indent=1) + "\n"
     if debug() >= 4:
         print(texts[f"{face.prefix}.c"], file=sys.stderr)
+    make_folder(folder)
+    stored = "weights.c" if platform.freestanding else "weights.bin"
+    write = write_source if platform.freestanding else write_binary
+    hash = write(os.path.join(folder, stored), face, weights, platform)
+    texts[f"{face.prefix}.h"] = header(face, platform, "check.c" in programs)
+    texts[f"{face.prefix}_check.h"] = check_header(face, hash)
     files = {**{name: text.encode() for name, text in texts.items()}, **arrays}
     for name, content in files.items():
         path = os.path.join(folder, name)
         make_folder(os.path.dirname(path))
         with written(path) as file:
             file.write(content)
-    stored = "weights.c" if platform.freestanding else "weights.bin"
-    write = write_source if platform.freestanding else write_binary
-    write(os.path.join(folder, stored), face, weights, platform)
     return [os.path.join(folder, name) for name in (*files, stored)]
 
 

@@ -221,6 +221,13 @@ def _resolved(text: str) -> Iterator[tuple[str, str]]:
             yield comment, code
 
 
+def whole_source(file: str) -> str:
+    """All of a file that has no kernels, to be compiled once; what it exports is static."""
+    title, text = opened(file)
+    kept = [comment + code for comment, code in definitions(text) if not code.startswith("#include")]
+    return "\n\n".join([title, *kept]).replace("INGOT_EXPORT ", "static ") + "\n"
+
+
 def opened(file: str) -> tuple[str, str]:
     """The comment at a file's head, and the text below it inside the include guard."""
     match = re.match(rf"({_COMMENT})\n((?s:.*))", abi.source(file))

@@ -36,7 +36,7 @@ CFLAGS = -O2
 {name}.o: {name}.c {header}
 	$(CC) $(CFLAGS) -c {name}.c{pool}
 
-main.o: main.c {name}.h
+main.o: main.c {name}.h {name}_check.h
 	$(CC) $(CFLAGS) -c main.c{check}
 
 clean:
@@ -86,6 +86,7 @@ _PROGRAM = r"""/* main.c: emitted by Ingot: the model as a program. `make` build
 #include <string.h>
 
 #include "PREFIX.h"
+#include "PREFIX_check.h"
 
 #if defined(_WIN32)
 #include <malloc.h>
@@ -187,7 +188,8 @@ static void write_file(const port *p) {
     const int used = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", p->descr,
                               p->shape);
     const unsigned length = ((unsigned)used + 10 + 64) / 64 * 64 - 10; /* the elements begin at a multiple of 64 */
-    const unsigned char start[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, length % 256, (unsigned char)(length / 256)};
+    const unsigned char start[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0,
+                                     (unsigned char)(length % 256), (unsigned char)(length / 256)};
     is_whole = fwrite(start, 1, 10, file) == 10;
     is_whole &= fprintf(file, "%-*s\n", (int)length - 1, text) == (int)length;
   }
@@ -317,6 +319,8 @@ int main(int argc, char **argv) {
   char *beside = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "weights.bin", "");
   void *weights = allocate(MACRO_WEIGHTS_BYTES), *memory = allocate(MACRO_STATE_BYTES);
   read_file(named ? named : beside, weights, MACRO_WEIGHTS_BYTES, NULL);
+  if (!PREFIX_weights_fit(weights, MACRO_WEIGHTS_BYTES))
+    fail(named ? named : beside, "not the weights of this model, or damaged", "", 65);
   char *arrays[PORTS]; /* the files of --check, "" without it */
   for (int i = 0; i < PORTS; i++) {
     port *p = &ports[i];
@@ -328,8 +332,12 @@ int main(int argc, char **argv) {
   }
   const PREFIX_inputs inputs = @IN@;
   const PREFIX_outputs outputs = @OUT@;
-  if (PREFIX_run(PREFIX_init(memory, weights, threads), &inputs, &outputs))
-    fail("PREFIX", "an index in the inputs lies outside its table", "", 65);
+  const int result = PREFIX_run(PREFIX_init(memory, weights, threads), &inputs, &outputs);
+  if (result > 0) fail("PREFIX", "an index in the inputs lies outside its table", "", 65);
+  if (result < 0) { /* of a checked run alone */
+    fprintf(stderr, "PREFIX: step %d wrote outside of its results\n", -1 - result);
+    return 70;
+  }
   int is_expected = 1;
   for (int i = INPUTS; i < PORTS; i++) is_expected &= given_out(&ports[i], folder ? arrays[i] : NULL);
   for (int i = 0; i < PORTS; i++) free(arrays[i]), free(ports[i].data);

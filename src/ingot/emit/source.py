@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from ingot import abi
+from ingot.emit.checks import after_step, before_step, check_hooks
 from ingot.emit.interface import C_TYPES, LINE_BYTES, Entry, Interface, declared, dims, wrapped
 from ingot.emit.kernels import FEATURES, kernel_source
 from ingot.emit.platform import Platform
@@ -31,12 +32,13 @@ def source(face: Interface, platform: Platform) -> str:
     """
     fault = {"ingot_fault"} if face.can_fail else set()
     steps = [step for entry in face.entries for step in entry.lowered.steps]
-    chosen = {name for s in steps for name in chosen(s)}
-    quoted = kernel_source({s.kernel for s in steps}, {s.args_type for s in steps} | fault, chosen)
+    constants = {name for s in steps for name in chosen(s)}
+    quoted = kernel_source({s.kernel for s in steps}, {s.args_type for s in steps} | fault, constants)
     for name in face.external:
         if re.search(rf"\b{name}\b", quoted.types + quoted.kernels):
             raise InputError(f"option prefix: the model's own C has {name}, got {face.prefix!r}, expected another")
     pool = f'#include "{face.prefix}_pool.h"\n' if face.threads > 1 else ""
+    hooks = f"\n{check_hooks(face)}" if face.arena_bytes else ""
     return f"""\
 /* {face.prefix}.c: emitted by Ingot. `cc -O2 -c {face.prefix}.c` builds it; it needs {platform.needs}, and
  * allocates nothing.
@@ -58,7 +60,7 @@ def source(face: Interface, platform: Platform) -> str:
 /* Argument structs of the kernels; sizes and strides are in elements. */
 
 {quoted.types}
-{_memory(face)}
+{_memory(face)}{hooks}
 #else
 
 /* Kernels. Where ISA is avx2, K(relu_f32) is relu_f32_avx2; so is every name in this list. */
@@ -94,6 +96,7 @@ struct {face.prefix}_state {{
 typedef struct {{
 {entry}  struct {face.prefix}_state *state;
   const void *inputs, *outputs;
+  int32_t strayed; /* in a checked run, the step that wrote outside of its results: -1 - its number */
 {fault}}} run_call;
 """
 
@@ -220,6 +223,7 @@ def _step(face: Interface, entry: Entry, index: int, step: Step) -> str:
         if field.name in given
     )
     fields = [word for field in named for word in field.split(", ")]
+    checked = bool(entry.planned.live)
     barrier = f"  {face.prefix}_pool_barrier(member);\n" if face.threads > 1 and entry.planned.barriers[index] else ""
     return f"""\
 {_comment(f"{index}: {results} from {operands}", "  ")}
@@ -227,8 +231,8 @@ def _step(face: Interface, entry: Entry, index: int, step: Step) -> str:
     const {step.args_type} s = {{
 {wrapped(fields, ", ", " " * 8)}
     }};
-{_calls(face, entry, step)}
-  }}
+{before_step(entry, index) if checked else ""}{_calls(face, entry, step)}
+{after_step(entry, index) if checked else ""}  }}
 """
 
 
@@ -360,6 +364,14 @@ def _entry_points(face: Interface, sets: Mapping[str, tuple[str, ...]]) -> str:
         threads = f"state->threads = threads < 1 ? 1 : threads < {macro}_THREADS ? threads : {macro}_THREADS;"
         type, called = "pool_body steps", f"{prefix}_pool_run(steps, call, most)"
     kept = "  memset(state->kept, 0, sizeof state->kept);\n" if face.kept_bytes else ""
+    alone = "  most = 1;\n" if face.threads > 1 else ""
+    poison = ""
+    if face.arena_bytes:
+        poison = f"""\
+#if defined({macro}_CHECK)
+{alone}  memset(call->state->arena, 0xff, sizeof call->state->arena);
+#endif
+"""
     entries = "".join(f"\n{_entry_point(face, number, entry)}" for number, entry in enumerate(face.entries))
     least, *others = sets
     tests = "\n  else ".join(f"if ({supported(sets[isa])})\n    steps = steps_{isa};" for isa in reversed(others))
@@ -385,11 +397,11 @@ static int run(run_call *call{", int32_t most" if face.threads > 1 else ""}) {{
   __builtin_cpu_init();
   {tests}
 #endif
-  {called};
+{poison}  {called};
 #if defined(__x86_64__)
   _mm_setcsr(host_mode);
 #endif
-  return {"call->fault.code" if face.can_fail else "0"};
+  return {"call->fault.code ? call->fault.code : " if face.can_fail else ""}call->strayed;
 }}
 {entries}"""
 

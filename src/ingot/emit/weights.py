@@ -23,6 +23,9 @@ class WeightSource(Protocol):
     def array(self, recipe: Recipe) -> np.ndarray:
         """The bytes of a recipe as a flat array."""
 
+    def hash(self, array: np.ndarray) -> int:
+        """`ingot_hash` of an array's bytes."""
+
 
 def check_byte_order(lowered: Lowered, platform: Platform) -> None:
     """Raises UnsupportedError for weights that cannot be had in another byte order than the packer's."""
@@ -35,17 +38,18 @@ def check_byte_order(lowered: Lowered, platform: Platform) -> None:
         )
 
 
-def write_binary(path: str, face: Interface, weights: WeightSource, platform: Platform) -> None:
-    """weights.bin."""
+def write_binary(path: str, face: Interface, weights: WeightSource, platform: Platform) -> int:
+    """Writes weights.bin; returns its hash."""
     with written(path) as file:
         for offset, array in _placed(face, weights, platform):
             file.seek(offset)
             file.write(array.data)
         file.truncate(face.weights_bytes)
+    return weights.hash(np.memmap(path, np.uint8, "r") if face.weights_bytes else np.empty(0, np.uint8))
 
 
-def write_source(path: str, face: Interface, weights: WeightSource, platform: Platform) -> None:
-    """weights.c."""
+def write_source(path: str, face: Interface, weights: WeightSource, platform: Platform) -> int:
+    """Writes weights.c; returns the hash of its bytes."""
     whole = np.zeros(max(face.weights_bytes, _WORD), np.uint8)
     for offset, array in _placed(face, weights, platform):
         whole[offset : offset + array.size] = array
@@ -58,6 +62,7 @@ def write_source(path: str, face: Interface, weights: WeightSource, platform: Pl
 
 {words(whole, f"_Alignas(64) const uint32_t {face.prefix}_weights", platform)}""".encode()
         )
+    return weights.hash(whole[: face.weights_bytes])
 
 
 def words(content: np.ndarray, declared: str, platform: Platform) -> str:

@@ -15,6 +15,7 @@ from ingot.files import mapped_files, release
 from ingot.locks import OwnedLock
 from ingot.lower.formats import Format
 from ingot.lower.recipe import Recipe, Static
+from ingot.run.library import content_hash
 from ingot.run.packing import COPY_BYTES, Packing, Scales, pack_panels, quantised
 
 _ALIGNMENT = 64
@@ -47,6 +48,10 @@ class WeightStore:
     def array(self, recipe: Recipe) -> np.ndarray:
         """The bytes of a recipe as a flat array; made unless a program holds it."""
         return self.prepare([recipe])[recipe.key]
+
+    def hash(self, array: np.ndarray) -> int:
+        """A hash that finds damage in an array's bytes, for whoever keeps them in a file."""
+        return int(content_hash(array), 16)
 
     def prepare(self, recipes: Iterable[Recipe]) -> dict[str, np.ndarray]:
         """The flat arrays of recipes by key, for the caller to hold; makes those that nobody holds yet.
