@@ -71,6 +71,11 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.sqrt(np.square(a - b, dtype=np.float64).mean() / np.square(b, dtype=np.float64).mean()))
 
 
+def shift(a: np.ndarray, b: np.ndarray) -> float:
+    """The same of the means of channels, which many samples of a random difference leave near 0."""
+    return distance(a.mean((0, 2, 3)), b.mean((0, 2, 3)))
+
+
 @pytest.fixture
 def quantised(tmp_path: Path, rng: np.random.Generator) -> tuple[Path, Path, list[Arrays]]:
     """The model in floats, as ours, and what both were calibrated with."""
@@ -92,12 +97,23 @@ def test_calibrated_models_multiply_integers(quantised, rng) -> None:
     (y,) = session.run(None, fresh)
     found = kernels(session)
     assert {*found} <= KERNELS and found.count("integer_packed") == 5 and found.count("integer_depthwise") == 1
-    assert distance(y, exact) < min(0.02, distance(run_oracle("ort", onnx.load(theirs), fresh)[0], exact))
+    other = run_oracle("ort", onnx.load(theirs), fresh)[0]
+    assert distance(y, exact) < min(0.02, distance(other, exact))
+    assert shift(y, exact) < 0.5 * shift(other, exact)
     assert distance(y, run_oracle("ort", onnx.load(target), fresh)[0]) < 0.01
     graph = load_onnx(str(target))
     optimize(graph)
     results = [run(build(graph, isa=isa, threads=threads), fresh)[0] for isa in ISAS for threads in (1, 2)]
     assert all(same_bits(y, each) for each in results)
+
+
+def test_scales_of_channels(quantised) -> None:
+    """What a filter of a channel each reads has a scale for each, where nothing is negative; all others have one."""
+    _, target, _ = quantised
+    graph = onnx.load(target).graph
+    arrays = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
+    sizes = [arrays[node.input[1]].size for node in graph.node if node.op_type == "QuantizeLinear"]
+    assert sorted(sizes) == [1, 1, 1, 1, 48]
 
 
 def test_what_cannot_be_calibrated(quantised, tmp_path) -> None:
