@@ -85,6 +85,45 @@ CASES: list[Case] = [
         """,
     ),
     (
+        "a scale for each channel goes into the sums before and behind",
+        ("multiply_integers", "move_integers", "dce"),
+        """
+        input x: u8[B, 2, 5, 5]
+        weight v: i8[3, 2, 1, 1]
+        weight w: i8[3, 1, 3, 3]
+        constant s: f32[] = [0.5]
+        constant t: f32[3] = [0.25, 0.5, 1.0]
+        constant r: f32[3] = [0.125, 0.5, 2.0]
+        constant z: u8[3] = [3, 3, 3]
+        a = dequantize(x, s, axis=0, block=0, dtype=@f32)
+        b = dequantize(v, t, axis=0, block=0, dtype=@f32)
+        c = conv(a, b, strides=[1, 1], pads=[0, 0, 0, 0], dilations=[1, 1], groups=1)
+        d = relu(c)
+        e = quantize(d, r, z, axis=1, block=0, dtype=@u8, precision=@f32)
+        f = dequantize(e, r, z, axis=1, block=0, dtype=@f32)
+        g = dequantize(w, t, axis=0, block=0, dtype=@f32)
+        y = conv(f, g, strides=[1, 1], pads=[0, 0, 0, 0], dilations=[1, 1], groups=3)
+        output y = y
+        """,
+        """
+        input x: u8[B, 2, 5, 5]
+        weight v: i8[3, 2, 1, 1]
+        weight w: i8[3, 1, 3, 3]
+        constant e.zero: u8[] = [3]
+        constant e.scale: f32[3] = [1.0e+00, 5.0e-01, 2.5e-01]
+        constant e.one: f32[] = [1.0e+00]
+        constant f.zero: u8[] = [3]
+        constant y.scale: f32[3] = [3.125e-02, 2.5e-01, 2.0e+00]
+        c.sums = conv_integer(x, v, none, none, none, strides=[1, 1], pads=[0, 0, 0, 0], dilations=[1, 1], groups=1)
+        c = dequantize(c.sums, e.scale, axis=1, block=0, dtype=@f32): f32[B, 3, 5, 5]
+        d = relu(c): f32[B, 3, 5, 5]
+        e = quantize(d, e.one, e.zero, axis=1, block=0, dtype=@u8, precision=@f32): u8[B, 3, 5, 5]
+        y.sums = conv_integer(e, w, none, f.zero, none, strides=[1, 1], pads=[0, 0, 0, 0], dilations=[1, 1], groups=3)
+        y = dequantize(y.sums, y.scale, axis=1, block=0, dtype=@f32): f32[B, 3, 3, 3]
+        output y = y
+        """,
+    ),
+    (
         "sums that are cast and scaled are dequantised",
         ("multiply_integers", "dce"),
         """

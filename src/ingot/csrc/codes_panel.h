@@ -14,11 +14,9 @@ typedef struct {
   void (*opened)(int64_t rows, const codes_strip *s);
 } codes_way;
 
-/* Asks for a share of what is read next, `nbytes` in all, when tile `tile` of `tiles` is summed. One tile alone reads
- * on without end, which a processor sees by itself. */
-static inline void codes_expect(const uint8_t *next, int64_t nbytes, int64_t tile, int64_t tiles) {
-  const int64_t end = nbytes * (tile + 1) / tiles;
-  for (int64_t i = nbytes * tile / tiles; i < end; i += 64) __builtin_prefetch(next + i, 0, 2);
+/* Asks for bytes [begin, end) of what is read next. */
+static inline void codes_expect(const uint8_t *next, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; i += 64) __builtin_prefetch(next + i, 0, 2);
 }
 
 /* Some of the tiles that rows are cut into evenly; a row of floats is as many of bytes as it has digits. */
@@ -38,20 +36,22 @@ static inline void codes_panel(int64_t k, int64_t stride, codes_way way, codes_s
   const int64_t first_row = codes_row_at(share, share->begin), tiles = share->end - share->begin;
   const int opens = way.open && tiles > 1;
   blocks_opened opened;
-  memset(sums, 0, (size_t)(codes_row_at(share, share->end) - first_row) * INGOT_PANEL * sizeof *sums);
+  int64_t ends[INGOT_CODES_ROWS]; /* of tiles; each asks for its share of the next strip, but one alone reads on */
+  for (int64_t i = 0; i < tiles; i++) ends[i] = codes_row_at(share, share->begin + i + 1) - first_row;
+  const int64_t ahead = tiles > 1 ? (codes_sized(sizes, CODES_BLOCKS) / 64 + tiles) / tiles * 64 : 0;
+  memset(sums, 0, (size_t)ends[tiles - 1] * INGOT_PANEL * sizeof *sums);
   for (int64_t first = 0; first < row.blocks; first += CODES_BLOCKS) {
     const int64_t left = row.blocks - first, count = left < CODES_BLOCKS ? left : CODES_BLOCKS;
     const int64_t nbytes = codes_sized(sizes, count);
     for (int64_t i = 0, begin = 0; i < tiles; i++) {
-      const int64_t end = codes_row_at(share, share->begin + i + 1) - first_row;
       const codes_strip strip = {
         .a = a + begin * a_stride, .a_stride = a_stride, .offsets = offsets, .steps = row.steps,
         .halves = row.halves, .wholes = row.wholes, .first = first, .count = count, .b = b,
         .opened = opens ? &opened : NULL, .sums = sums + begin * INGOT_PANEL};
       if (opens && i == 0) way.open(&strip, &opened);
-      if (tiles > 1) codes_expect(b + nbytes, nbytes, i, tiles);
-      (opens ? way.opened : way.tile)(end - begin, &strip);
-      begin = end;
+      codes_expect(b + nbytes, i * ahead, (i + 1) * ahead);
+      (opens ? way.opened : way.tile)(ends[i] - begin, &strip);
+      begin = ends[i];
     }
     b += nbytes;
   }

@@ -12,7 +12,10 @@ typedef struct {
   const uint8_t *end; /* of x */
   uint8_t *gathered;
   int32_t in_place, counts_rows;
+  int32_t is_short; /* whether a vector holds a line of a window, which is one piece */
 } integer_task;
+
+#define INTEGER_VECTOR 16 /* bytes */
 
 /* `count` bytes as u8, in whole vectors where what lies behind them may be read; as much behind `to` is overwritten. */
 static inline void integer_copy(const integer_task *t, const uint8_t *restrict from, int64_t count,
@@ -21,12 +24,23 @@ static inline void integer_copy(const integer_task *t, const uint8_t *restrict f
   int64_t i = 0;
   for (; i + 64 <= count; i += 64)
     for (int j = 0; j < 64; j++) to[i + j] = from[i + j] ^ flip;
-  if (t->end - from < (count + 15) / 16 * 16) {
+  if (t->end - from < (count + INTEGER_VECTOR - 1) / INTEGER_VECTOR * INTEGER_VECTOR) {
     for (; i < count; i++) to[i] = from[i] ^ flip;
     return;
   }
-  for (; i < count; i += 16)
-    for (int j = 0; j < 16; j++) to[i + j] = from[i + j] ^ flip;
+  for (; i < count; i += INTEGER_VECTOR)
+    for (int j = 0; j < INTEGER_VECTOR; j++) to[i + j] = from[i + j] ^ flip;
+}
+
+/* A window of short lines within the image, where as much may be read: each line overwrites what the one before wrote
+ * too much. */
+static inline void integer_gather_short(const integer_args *g, const uint8_t *restrict from, int64_t line,
+                                        uint8_t *restrict row) {
+  const uint8_t flip = (uint8_t)g->x_flip;
+  const int64_t step = g->dilation_h * g->x_strides[1];
+  for (int64_t i = 0; i < g->kernel_h; i++, from += step, row += line)
+    for (int j = 0; j < INTEGER_VECTOR; j++) row[j] = from[j] ^ flip;
+  memset(row, 0, 4);
 }
 
 /* The window of an output pixel whose first element lies at column `left` of line `top`; image points to the group's
@@ -35,6 +49,12 @@ static inline void integer_gather(const integer_task *t, const uint8_t *image, i
                                   uint8_t *row) {
   const integer_args *g = t->g;
   const int64_t step = g->dilation_w * g->x_strides[2], unit = t->channels;
+  const int64_t bottom = top + (g->kernel_h - 1) * g->dilation_h, right = left + (g->kernel_w - 1) * g->dilation_w;
+  if (t->is_short && left >= 0 && top >= 0 && right < g->width && bottom < g->height &&
+      t->end - image >= bottom * g->x_strides[1] + left * g->x_strides[2] + INTEGER_VECTOR) {
+    integer_gather_short(g, image + top * g->x_strides[1] + left * g->x_strides[2], g->kernel_w * unit, row);
+    return;
+  }
   int64_t first = left >= 0 ? 0 : (-left + g->dilation_w - 1) / g->dilation_w;
   int64_t last = left < g->width ? (g->width - 1 - left) / g->dilation_w + 1 : 0;
   last = last < g->kernel_w ? last : g->kernel_w;
@@ -68,18 +88,19 @@ static inline void integer_take(const integer_task *t, int64_t pixel, int64_t co
   int64_t column = pixel % g->out_width, line = pixel / g->out_width % g->out_height;
   int64_t image = pixel / g->out_width / g->out_height;
   const int32_t zero = integer_zero(g, image);
-  for (int64_t i = 0; i < count; i++) {
-    b->to[i].out = image * o[0] + line * o[1] + column * o[2];
-    b->to[i].residual = image * r[0] + line * r[1] + column * r[2];
+  integer_place to = {image * o[0] + line * o[1] + column * o[2], image * r[0] + line * r[1] + column * r[2]};
+  for (int64_t i = 0; i < count; i++, to.out += o[2], to.residual += r[2]) {
+    b->to[i] = to;
     if (!t->in_place)
       integer_gather(t, x + image * g->x_strides[0], line * g->stride_h - g->pad_top,
                      column * g->stride_w - g->pad_left, zero, t->gathered + i * t->row_stride);
     if (t->counts_rows) b->row_sums[i] = integer_row_sum(b->rows + i * b->row_stride, t->k);
     if (++column < g->out_width) continue;
     column = 0;
-    if (++line < g->out_height) continue;
-    line = 0;
-    image++;
+    line = line + 1 < g->out_height ? line + 1 : 0;
+    image += line == 0;
+    to.out = image * o[0] + line * o[1] - o[2];
+    to.residual = image * r[0] + line * r[1] - r[2];
   }
 }
 
@@ -108,6 +129,7 @@ static inline integer_task integer_task_of(const integer_args *g, int32_t part) 
           (g->width - 1) * g->x_strides[2] + g->channels;
   t.gathered = (uint8_t *)(g->scratch + part * g->scratch_stride);
   t.counts_rows = g->weight_zero != NULL;
+  t.is_short = g->dilation_w * g->x_strides[2] == t.channels && g->kernel_w * t.channels <= INTEGER_VECTOR;
   const int is_dense = g->x_strides[1] == g->width * g->x_strides[2] && g->x_strides[0] == g->height * g->x_strides[1];
   t.in_place = g->kernel_h * g->kernel_w == 1 && g->stride_h * g->stride_w == 1 && is_dense &&
                g->pad_top + g->pad_left == 0 && g->out_height == g->height && g->out_width == g->width &&

@@ -17,16 +17,63 @@ static inline __attribute__((always_inline)) void round_digits(vf v, const int d
   digit[digits - 1] = v;
 }
 
+/* to[16 * vectors] of integers of 8 bits, and the sum of each vector. */
+static inline __attribute__((always_inline)) void round_store(const int vectors, const vf v[], int8_t *to,
+                                                              int32_t sums[]) {
+  #if defined(ISA_avx512)
+  if (vectors == 4) {
+    const __m512i low = _mm512_packs_epi32(_mm512_cvtps_epi32(v[0]), _mm512_cvtps_epi32(v[1]));
+    const __m512i high = _mm512_packs_epi32(_mm512_cvtps_epi32(v[2]), _mm512_cvtps_epi32(v[3]));
+    const __m512i bytes = _mm512_packs_epi16(low, high); /* of each vector four, and again */
+    const __m512i pairs = _mm512_maddubs_epi16(_mm512_set1_epi8(1), bytes);
+    const __m512i fours = _mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+    const __m256i eights = _mm256_add_epi32(_mm512_castsi512_si256(fours), _mm512_extracti64x4_epi64(fours, 1));
+    const __m128i all = _mm_add_epi32(_mm256_castsi256_si128(eights), _mm256_extracti128_si256(eights, 1));
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm_storeu_si128((__m128i *)(void *)sums, all);
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi32(order, bytes));
+    return;
+  }
+  #endif
+  INGOT_UNROLL for (int h = 0; h < vectors; h++) {
+    v_store_i8(to + 16 * h, v[h]);
+    sums[h] = (int32_t)v_sum(v[h]);
+  }
+}
+
 /* The sums of one row of bytes, from element `first` on: of a block's two halves, and of the wide group so far. */
-static inline void round_sums(const codes_row *row, int64_t first, const int16_t half[2], int32_t *of_wide,
+static inline void round_sums(const codes_row *row, int64_t first, const int32_t halves[2], int32_t *of_wide,
                               int8_t *to) {
-  const int32_t sum = half[0] + half[1], offset = -128 * sum;
-  const int16_t whole = (int16_t)sum;
-  memcpy(to + row->halves + first / 8, half, 2 * sizeof *half);
+  const int32_t sum = halves[0] + halves[1], offset = -128 * sum;
+  const int16_t whole = (int16_t)sum, half[2] = {(int16_t)halves[0], (int16_t)halves[1]};
+  memcpy(to + row->halves + first / 8, half, sizeof half);
   memcpy(to + row->offsets + first / 8, &offset, sizeof offset);
   memcpy(to + row->wholes + first / 16, &whole, sizeof whole);
   *of_wide = first % INGOT_CODES_WIDE ? *of_wide + offset : offset;
   memcpy(to + row->wide_offsets + first / INGOT_CODES_WIDE * 4, of_wide, sizeof *of_wide);
+}
+
+/* Elements [first + j, first + j + 16 * vectors) of a row, of which x and count are those of its group, times factor
+ * as `digits` rows of bytes, and the sums of their blocks. Of two vectors some may lie beyond the row. */
+static inline __attribute__((always_inline)) void round_blocks(const int vectors, const float *x, int64_t count,
+                                                               int64_t j, const codes_row *row, int64_t first,
+                                                               const int digits, float factor, int64_t stride,
+                                                               int32_t of_wide[], int8_t *to) {
+  const vm none = v_eq(v_set(factor), v_set(0.0f));
+  vf digit[CODES_DIGITS][4];
+  INGOT_UNROLL for (int h = 0; h < vectors; h++) {
+    const int64_t left = vectors == 4 ? 16 : count - j - 16 * h;
+    const vf v = left > 0 ? v_mul(round_load(x + j + 16 * h, left), v_set(factor)) : v_set(0.0f);
+    vf of[CODES_DIGITS];
+    round_digits(v_select(none, v_set(0.0f), v_round(v)), digits, of);
+    INGOT_UNROLL for (int i = 0; i < digits; i++) digit[i][h] = of[i];
+  }
+  INGOT_UNROLL for (int i = 0; i < digits; i++) {
+    int32_t sums[4];
+    round_store(vectors, digit[i], to + i * stride + first + j, sums);
+    INGOT_UNROLL for (int h = 0; h < vectors; h += 2)
+      round_sums(row, first + j + 16 * h, sums + h, of_wide + i, to + i * stride);
+  }
 }
 
 /* One group of a row, from element `first` on, into `digits` rows of bytes: codes up to `top`, and their sums. Elements
@@ -43,21 +90,11 @@ static inline __attribute__((always_inline)) float round_group(const float *x, i
   const float most = v_max_across(largest), none = v_sum(invalid);
   const float factor = none == 0.0f && most >= least ? top / most : 0.0f;
   int32_t of_wide[CODES_DIGITS] = {0};
-  for (int64_t j = 0; j < count; j += INGOT_CODES_BLOCK) {
-    int16_t half[CODES_DIGITS][2];
-    INGOT_UNROLL for (int h = 0; h < 2; h++) {
-      const int64_t at = j + 16 * h;
-      vf v = at < count ? v_round(v_mul(round_load(x + at, count - at), v_set(factor))) : v_set(0.0f);
-      v = factor == 0.0f ? v_set(0.0f) : v;
-      vf digit[CODES_DIGITS];
-      round_digits(v, digits, digit);
-      INGOT_UNROLL for (int i = 0; i < digits; i++) {
-        v_store_i8(to + i * stride + first + at, digit[i]);
-        half[i][h] = (int16_t)v_sum(digit[i]);
-      }
-    }
-    INGOT_UNROLL for (int i = 0; i < digits; i++) round_sums(row, first + j, half[i], of_wide + i, to + i * stride);
-  }
+  int64_t j = 0;
+  for (; j + 2 * INGOT_CODES_BLOCK <= count; j += 2 * INGOT_CODES_BLOCK)
+    round_blocks(4, x, count, j, row, first, digits, factor, stride, of_wide, to);
+  for (; j < count; j += INGOT_CODES_BLOCK)
+    round_blocks(2, x, count, j, row, first, digits, factor, stride, of_wide, to);
   return none == 0.0f ? most / top : none;
 }
 

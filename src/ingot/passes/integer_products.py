@@ -14,7 +14,7 @@ import numpy as np
 from ingot.dtype import f32, i32
 from ingot.ir import Graph, Node, TensorType
 from ingot.ops.integer import BYTES
-from ingot.ops.quantize import fixed_steps
+from ingot.passes.fold import known
 from ingot.passes.match import has_known_type, is_fixed, same_type, substitute
 
 _MOVES = frozenset(("expand", "permute", "reshape", "slice"))
@@ -67,11 +67,14 @@ def _multiply(graph: Graph, node: Node) -> bool:
     weight = graph.type(str(right.operands[0]))
     columns = 0 if is_conv else weight.rank - (2 if node.transpose_b else 1)
     (scale, zero), (weight_scale, weight_zero) = _beside(left), _beside(right)
-    if not _is_single(graph, scale) or (not is_conv and node.transpose_a):
+    is_each = (
+        is_conv and left.axis == 1 and weight.shape[:2] == (node.groups, 1)
+    )  # a channel's own scale is its filter's
+    if not (is_each or _is_single(graph, scale)) or not _is_single(graph, zero) or (not is_conv and node.transpose_a):
         return False
-    is_single = _is_single(graph, weight_scale)
-    if not is_single and (right.axis != columns or (not is_conv and weight.rank != 2)):
+    if not _is_single(graph, weight_scale) and (right.axis != columns or (not is_conv and weight.rank != 2)):
         return False
+    is_single = _is_single(graph, scale) and _is_single(graph, weight_scale)
     axis = 1 if is_conv else graph.type(node.output).rank - 1
     number = 1.0 if is_conv else node.scale
     total = _scale_product(graph, node, scale, weight_scale, number)
@@ -106,13 +109,13 @@ def _put(graph: Graph, node: Node, result: str) -> None:
 def _scale_product(graph: Graph, node: Node, scale: str, weight_scale: str, number: float) -> str:
     """The scale of sums: one, or one for each column; a constant where the factors are known."""
     hint = f"{node.output}.scale"
-    known = graph.data(scale), graph.data(weight_scale)
-    shape = () if _is_single(graph, weight_scale) else graph.type(weight_scale).shape
-    if known[0] is not None and known[1] is not None:
-        product = known[0].reshape(()) * known[1].reshape(known[1].shape if shape else ())
+    shapes = [() if _is_single(graph, name) else graph.type(name).shape for name in (scale, weight_scale)]
+    x, weight = graph.data(scale), graph.data(weight_scale)
+    if x is not None and weight is not None:
+        product = (x if shapes[0] else x.reshape(())) * (weight if shapes[1] else weight.reshape(()))
         return graph.add_constant(graph.fresh(hint), np.asarray(product * np.float32(number), np.float32))
     factors = []
-    for name, dims in ((scale, ()), (weight_scale, shape)):
+    for name, dims in zip((scale, weight_scale), shapes, strict=True):
         is_so = graph.type(name).shape == dims
         factors.append(name if is_so else graph.add("reshape", [name], hint, before=node, shape=dims).output)
     product = graph.add("mul", factors, hint, before=node).output
@@ -216,6 +219,8 @@ def move_integers(graph: Graph) -> bool:
         return False
     changed = False
     for node in graph.nodes:
+        if node.op.name in ("quantize", "dequantize"):
+            changed |= _join_zeros(graph, node)
         if node.op.name == "quantize":
             changed |= _stay(graph, node) or _saturate(graph, node) or _rescale(graph, node)
         elif node.op.name in _MOVES or node.op.name in ("max_pool", "concat"):
@@ -223,13 +228,36 @@ def move_integers(graph: Graph) -> bool:
     return changed
 
 
+def _join_zeros(graph: Graph, node: Node) -> bool:
+    """Zero points along an axis of activations that are known to be equal are one."""
+    zero = _beside(node)[1]
+    if node.block or zero is None or is_fixed(graph, node.operands[0]):
+        return False
+    zeros = graph.data(zero)
+    if zeros is None or zeros.size < 2 or bool((zeros != zeros.flat[0]).any()):
+        return False
+    one = graph.add_constant(graph.fresh(f"{node.output}.zero"), zeros.reshape(-1)[0].reshape(()))
+    graph.set_operands(node, [*node.operands[:2], one])
+    return True
+
+
+def _steps(graph: Graph, node: Node) -> tuple[np.ndarray, float] | None:
+    """The known scales of a quantize to bytes, [] or one for each index of its axis, and its one zero point."""
+    scale, zero = _beside(node)
+    scales, zeros = graph.data(scale), np.zeros(1) if zero is None else graph.data(zero)
+    is_plain = node.dtype in BYTES and node.precision is f32 and graph.type(str(node.operands[0])).dtype is f32
+    if not is_plain or node.block or scales is None or scales.dtype != np.float32 or zeros is None or zeros.size != 1:
+        return None
+    return scales.reshape(() if scales.size == 1 else -1), float(zeros.item())
+
+
 def _equal(graph: Graph, a: str | None, b: str | None) -> bool:
     """Whether scales or zero points are known to be one number each, the same."""
     if a == b:
         return True
     arrays = [np.zeros(1) if name is None else graph.data(name) for name in (a, b)]
-    known = [array for array in arrays if array is not None and array.size == 1]
-    return len(known) == 2 and known[0].item() == known[1].item()
+    numbers = [array.item() for array in arrays if array is not None and array.size == 1]
+    return len(numbers) == 2 and numbers[0] == numbers[1]
 
 
 def _has_same_steps(graph: Graph, a: Node, b: Node) -> bool:
@@ -260,13 +288,13 @@ def _bounds(node: Node | None) -> tuple[float, float] | None:
 
 def _saturate(graph: Graph, node: Node) -> bool:
     """quantize(clip(x)) is quantize(x) where the bounds are those of the integers, or lie outside of them."""
-    above, steps = graph.producer(node.operands[0]), fixed_steps(graph, node)
+    above, steps = graph.producer(node.operands[0]), _steps(graph, node)
     bounds = _bounds(above)
-    if above is None or bounds is None or steps is None or not steps[0] > 0 or math.isnan(sum(bounds)):
+    if above is None or bounds is None or steps is None or not (steps[0] > 0).all() or math.isnan(sum(bounds)):
         return False
     lowest, highest = (np.float32(limit - steps[1]) for limit in node.dtype.limits)
-    low, high = (np.rint(np.float32(bound) / np.float32(steps[0])) for bound in bounds)
-    if low > lowest or high < highest:
+    low, high = (np.rint(np.float32(bound) / steps[0]) for bound in bounds)
+    if (low > lowest).any() or (high < highest).any():
         return False
     graph.set_operands(node, [above.operands[0], *node.operands[1:]])
     return True
@@ -283,16 +311,19 @@ def _rescale(graph: Graph, node: Node) -> bool:
         above = graph.producer(name)
     if above is None or graph.only_user(name) is not (activation or node):
         return False
-    scaled, steps = _scaled(graph, above), fixed_steps(graph, node)
+    scaled, steps = _scaled(graph, above), _steps(graph, node)
     if not any(_is_of_product(graph, each) for each, _ in scaled) or steps is None:
         return False
-    out_scale = np.float32(steps[0])
-    if out_scale == 1 or not out_scale > 0:
+    out_scale = steps[0]
+    if (out_scale == 1).all() or not (out_scale > 0).all():
+        return False
+    if out_scale.ndim and not _fit_columns(graph, node, activation, scaled):
         return False
     for each, place in scaled:
-        known = graph.data(str(each.operands[place]))
-        assert known is not None
-        made = graph.add_constant(graph.fresh(f"{node.output}.scale"), np.asarray(known / out_scale, np.float32))
+        array = known(graph, str(each.operands[place]))
+        assert array is not None
+        divisor = out_scale.reshape(array.shape) if out_scale.ndim else out_scale
+        made = graph.add_constant(graph.fresh(f"{node.output}.scale"), np.asarray(array / divisor, np.float32))
         graph.set_operands(each, [*each.operands[:place], made, *each.operands[place + 1 :]])
     one = graph.add_constant(graph.fresh(f"{node.output}.one"), np.array(1, np.float32))
     graph.set_operands(node, [node.operands[0], one, *node.operands[2:]])
@@ -300,6 +331,20 @@ def _rescale(graph: Graph, node: Node) -> bool:
         bounds = {word: float(np.float32(activation.attributes[word]) / out_scale) for word in ("minimum", "maximum")}
         substitute(graph, activation, "clip", activation.operands, bounds)
     return True
+
+
+def _fit_columns(graph: Graph, node: Node, activation: Node | None, scaled: list[tuple[Node, int]]) -> bool:
+    """Whether a scale for each index of a quantize's axis divides what `_scaled` names, each of which has as many along
+    that axis: bounds of a clip would be many.
+    """
+
+    def fits(each: Node, place: int) -> bool:
+        name = str(each.operands[place])
+        if each.op.name == "dequantize":
+            return each.axis == node.axis and not _is_single(graph, name)
+        return _is_each_column(graph, name, graph.type(node.output), node.axis)
+
+    return (activation is None or activation.op.name != "clip") and all(fits(each, place) for each, place in scaled)
 
 
 def _scaled(graph: Graph, node: Node) -> list[tuple[Node, int]]:
@@ -311,9 +356,8 @@ def _scaled(graph: Graph, node: Node) -> list[tuple[Node, int]]:
         return [(node, 1)] if is_plain else []
     found: list[tuple[Node, int]] = []
     for place, operand in enumerate(node.operands if node.op.name == "add" else ()):
-        made = graph.producer(operand)
-        known = graph.data(str(operand))
-        if made is None and known is not None and known.dtype == np.float32:
+        made, array = graph.producer(operand), known(graph, str(operand))
+        if array is not None and array.dtype == np.float32:
             found.append((node, place))
         elif made is None or graph.only_user(str(operand)) is not node or not (inner := _scaled(graph, made)):
             return []
@@ -345,10 +389,10 @@ def _move(graph: Graph, node: Node) -> bool:
     if len({graph.type(each).dtype for each in codes}) > 1:
         return False
     if node.op.name == "max_pool":
-        known = graph.data(scale)
+        step = graph.data(scale)
         pads = zip(node.pads, (*node.kernel, *node.kernel), strict=True)
         sees_some = all(pad < size for pad, size in pads) and set(node.dilations) == {1}
-        if known is None or not known.item() > 0 or not sees_some:  # of padding alone, bytes have no lowest number
+        if step is None or not step.item() > 0 or not sees_some:  # of padding alone, bytes have no lowest number
             return False
     attributes: dict[str, Any] = node.attributes
     moved = graph.add(node.op.name, codes, f"{node.output}.codes", before=node, **attributes).output
