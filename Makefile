@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --quiet
 SOURCES := $(shell find src CMakeLists.txt pyproject.toml -type f -not -name '*.pyc' -not -name '*.so')
 
 .PHONY: demo test test-all bench bench-llm bench-matvec bench-packaged bench-lengths bench-zoo bench-crowding asan tsan
-.PHONY: soak test-aarch64 test-cpus lint clean
+.PHONY: bench-large soak test-aarch64 test-cpus lint clean
 
 demo: $(VENV)/ingot.stamp
 	@$(BIN)/ingot demo
@@ -28,6 +28,9 @@ bench: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 
 bench-llm: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks.llm
+
+bench-large: $(VENV)/ingot.stamp $(VENV)/bench.stamp
+	$(BIN)/python -m benchmarks.large
 
 bench-matvec: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks.matvec

@@ -1,16 +1,23 @@
-"""`python -m benchmarks.large [--type q4_k] [--threads N] [--folder DIR]`: a model of 3 B parameters in 4 bits.
+"""`make bench-large`: a model of 3 B parameters in 4 bits.
 
-Of Llama 3.2's shape with random blocks, written one tensor at a time: no matrix is ever made in floats. Then, in one
-run: the seconds until it is ready, the most memory on the way, and the share of the read bandwidth that decode uses,
-reads and tokens by turns.
+`python -m benchmarks.large [--type int4|q4_k|q4_0|iq4_xs] [--threads N] [--folder DIR]`. Of Llama 3.2's shape with
+random codes, in a folder as `ingot quantize --format int4` writes it, or in blocks of a GGUF file; written one tensor
+at a time, so that no matrix is ever made in floats. Then, in one run: the seconds until it is ready, the most memory on
+the way, and the share of the read bandwidth that decode uses, reads and tokens by turns.
+
+Memory counts from before the model is opened. Beside the packed weights, the cache and the arenas, a process holds
+Python's objects of the compiled modes (10 MiB of this shape), what compiling and unpacking took and malloc keeps (about
+13 MiB), and modules that are first imported then. Panels of the folder's table repeat a row's scale for each 128
+elements, which takes 7 MiB more than its file. None of this grows with the rows or the context.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +32,16 @@ CONTEXT = 1024
 FOLDER = Path(__file__).parents[1] / "build" / "llm"
 ROUNDS, TOKENS = 5, 8
 LOAD_GOAL, READ_GOAL = 3.0, 0.9
+FOLDER_TYPE, GROUP = "int4", 32
+# The names of a folder's tensors, by what GGUF calls them.
+_LAYER = "model.layers.{layer}."
+TENSORS = {
+    "token_embd": "model.embed_tokens", "output_norm": "model.norm", "attn_norm": f"{_LAYER}input_layernorm",
+    "ffn_norm": f"{_LAYER}post_attention_layernorm", "attn_q": f"{_LAYER}self_attn.q_proj",
+    "attn_k": f"{_LAYER}self_attn.k_proj", "attn_v": f"{_LAYER}self_attn.v_proj",
+    "attn_output": f"{_LAYER}self_attn.o_proj", "ffn_gate": f"{_LAYER}mlp.gate_proj", "ffn_up": f"{_LAYER}mlp.up_proj",
+    "ffn_down": f"{_LAYER}mlp.down_proj",
+}  # fmt: skip
 SCALES = {"q4_k": ((0, 1 / 945), (2, 7.5 / 945)), "q4_0": ((0, 1 / 8),), "iq4_xs": ((0, 1 / 4064),)}  # bytes, factors
 
 
@@ -55,6 +72,47 @@ def random_blocks(random: np.random.Generator, shape: tuple[int, ...], type: str
     for at, factor in SCALES[type]:
         blocks[:, at : at + 2] = np.array([2 * factor / np.sqrt(columns)], np.float16).view(np.uint8)
     return blocks.reshape(rows, -1)
+
+
+def coded(random: np.random.Generator) -> Iterator[tuple[str, str, tuple[int, ...], Callable[[], bytes]]]:
+    """Every tensor of a folder of codes: name, dtype, shape, bytes. The table has 8 bits and a scale for each row."""
+    for name, shape in shapes():
+        path = f"{TENSORS[name.rpartition('.')[2]].format(layer=name.split('.')[1] if '.' in name else '')}.weight"
+        if len(shape) == 1:
+            yield path, "F32", shape, lambda count=shape[0]: np.ones(count, np.float32).tobytes()
+            continue
+        rows, columns = shape
+        is_table = name == "token_embd"
+        groups, largest = (1, 127) if is_table else (columns // GROUP, 8)
+        kept = (rows, columns if is_table else columns // 2)
+        scale = np.float16(2 / largest / np.sqrt(columns))
+        yield f"{path}.codes", "I8" if is_table else "U8", kept, lambda kept=kept: random.bytes(kept[0] * kept[1])
+        yield f"{path}.scales", "F16", (rows, groups), lambda n=rows * groups, s=scale: np.full(n, s).tobytes()
+
+
+def write_folder(folder: Path) -> None:
+    """A folder of codes, which has its name when it is whole."""
+    part, header, begin = folder.with_suffix(".part"), {}, 0
+    part.mkdir(exist_ok=True)
+    for name, dtype, shape, _ in coded(np.random.default_rng(5)):
+        end = begin + int(np.prod(shape)) * {"F32": 4, "F16": 2, "I8": 1, "U8": 1}[dtype]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+        begin = end
+    text = json.dumps(header).encode()
+    text = text.ljust(-(-len(text) // 64) * 64 + 56)
+    with open(part / "model.safetensors", "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, _, _, content in coded(np.random.default_rng(5)):
+            file.write(content())
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": WIDTH, "head_dim": HEAD_DIM,
+        "intermediate_size": FFN_WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS, "vocab_size": VOCAB_SIZE, "max_position_embeddings": 8 * CONTEXT,
+        "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 5e5, "tie_word_embeddings": True,
+        "quantization_config": {"quant_method": "ingot", "version": 1},
+    }  # fmt: skip
+    (part / "config.json").write_text(json.dumps(config))
+    part.rename(folder)
 
 
 def write(path: Path, type: str) -> None:
@@ -114,7 +172,8 @@ def measured(path: Path, threads: int) -> None:
         decodes.append((sum(1 for _ in tokens), time.perf_counter() - begin))
     seconds = [took / count for count, took in decodes]
     fraction = statistics.median(read / decode for read, decode in zip(reads, seconds, strict=True))
-    size, token = path.stat().st_size, statistics.median(seconds)
+    files = [path] if path.is_file() else path.iterdir()
+    size, token = sum(file.stat().st_size for file in files), statistics.median(seconds)
     rows = [
         ["load, s", f"{loaded:.2f}", f"at most {LOAD_GOAL:.1f}", verdict(loaded <= LOAD_GOAL)],
         ["decode, tokens/s", f"{1 / token:.2f}", "", ""],
@@ -128,16 +187,17 @@ def measured(path: Path, threads: int) -> None:
 
 
 def main() -> None:
-    """Writes the file unless it is there, and measures."""
+    """Writes the model unless it is there, and measures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--type", choices=list(SCALES), default="q4_k")
+    parser.add_argument("--type", choices=[FOLDER_TYPE, *SCALES], default=FOLDER_TYPE)
     parser.add_argument("--threads", type=int, default=THREADS)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the model is, or is written")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
-    path = asked.folder / f"llama-3b-{asked.type}.gguf"
+    is_folder = asked.type == FOLDER_TYPE
+    path = asked.folder / f"llama-3b-{asked.type}{'' if is_folder else '.gguf'}"
     if not path.exists():
-        write(path, asked.type)
+        write_folder(path) if is_folder else write(path, asked.type)
     measured(path, asked.threads)
 
 

@@ -227,6 +227,8 @@ class Expr:
         return self * -1 + other
 
     def __mul__(self, other: Known) -> Known:
+        if other.__class__ is int:  # as most are
+            return Expr(tuple([(monomial, c * other) for monomial, c in self.terms])) if other else 0
         product: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in _terms(other):

@@ -21,6 +21,7 @@ import numpy as np
 from ingot.errors import EXHAUSTED, LoadError, OutputError, ResourceError
 
 COPIED_BYTES = 4 << 20  # a file of at most so many is copied, and not mapped where it lies
+_FOLIO = 2 << 20  # the most that Linux keeps together in the page cache, and may map whole when a page of it is read
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _TOKEN_BYTES = 8
@@ -289,10 +290,20 @@ def release(array: np.ndarray) -> None:
     owner = _mapped_file(array)
     if owner is None or not array.size or not hasattr(mmap, "MADV_DONTNEED"):
         return
+    first, nbytes = pages(array)
+    owner.madvise(mmap.MADV_DONTNEED, first - np.frombuffer(owner, np.uint8).ctypes.data, nbytes)
+
+
+def pages(array: np.ndarray) -> tuple[int, int]:
+    """The first address and the bytes of the pages of a mapped file that an array lies in, and of those that the system
+    maps around them, so that of an array that is read and let go part by part none is left.
+    """
+    owner = _mapped_file(array)
+    assert owner is not None
     start = np.frombuffer(owner, np.uint8).ctypes.data
     low, high = np.lib.array_utils.byte_bounds(array)
-    first = (low - start) // mmap.PAGESIZE * mmap.PAGESIZE
-    owner.madvise(mmap.MADV_DONTNEED, first, high - start - first)
+    first = max(low // _FOLIO * _FOLIO, start)
+    return first, min(-(-high // _FOLIO) * _FOLIO, start + len(owner)) - first
 
 
 def is_mapped(array: np.ndarray) -> bool:

@@ -117,10 +117,13 @@ class Graph:
         node = following[None]
         while node is not None:
             yield node
-            while node not in following:
-                assert node is not None
-                node = node._removed_after
-            node = following[node]
+            try:
+                node = following[node]
+            except KeyError:  # it was removed, as few are
+                while node not in following:
+                    assert node is not None
+                    node = node._removed_after
+                node = following[node]
 
     def __len__(self) -> int:
         return len(self._next) - 1
@@ -556,14 +559,16 @@ def _mentioned(attribute: Any) -> set[str]:
 def has_sizes(graph: Graph) -> bool:
     """Whether each run says a size of a graph: an input or a state has it."""
     types = (graph.values[name].type for name in (*graph.inputs, *graph.states))
-    return any(has_size(type.shape) for type in types if isinstance(type, TensorType))
+    return any(type.is_sized for type in types if isinstance(type, TensorType))
 
 
 def is_sized(graph: Graph, node: Node) -> bool:
     """Whether a node uses a size that each run says: in its attributes, or in the shape of a result."""
-    types = (graph.values[name].type for name in node.outputs)
-    shapes = tuple(type.shape for type in types if isinstance(type, TensorType))
-    return has_size(shapes) or has_size(tuple(node.attributes.values()))
+    for name in node.outputs:
+        type = graph.values[name].type
+        if isinstance(type, TensorType) and type.is_sized:
+            return True
+    return any(value.__class__ not in _PLAIN and has_size(value) for value in node.attributes.values())
 
 
 _PLAIN = frozenset((int, float, bool, str, type(None), DType))  # what has no dims

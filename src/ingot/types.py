@@ -15,15 +15,23 @@ from ingot.errors import ShapeError
 class TensorType:
     """Dtype and shape of a dense tensor; a dim may be an int, an `Expr` or None (unknown).
 
-    is_static: whether every dim is an int.
+    is_static: whether every dim is an int. is_sized: whether a dim is a size that each run says.
     """
 
     dtype: DType
     shape: tuple[Dim, ...]
     is_static: bool = field(init=False, repr=False, compare=False)
+    is_sized: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "is_static", all(isinstance(dim, int) for dim in self.shape))
+        is_static, is_sized = True, False
+        for dim in self.shape:
+            if dim.__class__ is int:  # as most are
+                continue
+            is_static = is_static and isinstance(dim, int)
+            is_sized = is_sized or isinstance(dim, AtMost)
+        object.__setattr__(self, "is_static", is_static)
+        object.__setattr__(self, "is_sized", is_sized)
 
     def __str__(self) -> str:
         dims = ", ".join("?" if d is None else str(d) for d in self.shape)

@@ -180,19 +180,22 @@ def _verify_lifetimes(lowered: Lowered, plan: Plan) -> None:
     for index, step in enumerate(plan.steps):
         for tensor in _touched(step):
             last_use[tensor] = index
-    alive: dict[str, tuple[str, int, int]] = {}
+    alive: dict[str, dict[str, tuple[int, int]]] = {region: {} for region in plan.regions}  # bytes by tensor
     for tensor in [t.id for t in lowered.tensors.values() if t.kind == "state"]:
         address = plan.addresses[tensor]
-        alive[tensor] = (address.region, address.offset, address.offset + lowered.tensors[tensor].nbytes)
+        alive[address.region][tensor] = (address.offset, address.offset + lowered.tensors[tensor].nbytes)
     for index, step in enumerate(plan.steps):
         for view in step.reads:
-            if lowered.tensors[view.tensor].kind not in ("input", "weight") and view.tensor not in alive and view.size:
+            if lowered.tensors[view.tensor].kind in ("input", "weight") or not view.size:
+                continue
+            if view.tensor not in alive[plan.addresses[view.tensor].region]:
                 _fail(f"step {index} {step.kernel} reads {view.tensor}, not written or overwritten")
         for tensor in dict.fromkeys([v.tensor for v in step.writes] + ([step.scratch] if step.scratch else [])):
             address = plan.addresses[tensor]
-            mine = (address.region, address.offset, address.offset + lowered.tensors[tensor].nbytes)
-            for other, theirs in list(alive.items()):
-                if other == tensor or mine[0] != theirs[0] or mine[2] <= theirs[1] or theirs[2] <= mine[1]:
+            low, high = address.offset, address.offset + lowered.tensors[tensor].nbytes
+            beside = alive[address.region]
+            for other, (begin, end) in list(beside.items()):
+                if other == tensor or high <= begin or end <= low:
                     continue
                 if lowered.tensors[other].kind == "state" and lowered.tensors[tensor].replaces != other:
                     _fail(f"step {index} {step.kernel} writes {tensor} over {other}, which lasts")
@@ -200,10 +203,10 @@ def _verify_lifetimes(lowered: Lowered, plan: Plan) -> None:
                     last_use.get(other) == index and not _legal_inplace(step, other, tensor)
                 ):
                     _fail(f"step {index} {step.kernel} writes {tensor} over {other}, which is still in use")
-                del alive[other]
-            alive[tensor] = mine
+                del beside[other]
+            beside[tensor] = low, high
     for name, view in lowered.states.items():
-        if view.tensor not in alive and view.size:
+        if view.size and view.tensor not in alive[plan.addresses[view.tensor].region]:
             _fail(f"state {name} ends without its update {view.tensor}")
 
 

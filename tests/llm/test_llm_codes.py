@@ -121,14 +121,15 @@ KINDS = {
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_experts_and_turned_matrices_are_codes(kind: str, precision: str, tmp_path: Path) -> None:
-    """Every product reads codes, wherever a file has its outputs; a token has the bits that it has alone."""
+    """Every product but a router's reads codes, wherever a file has its outputs; a token has the bits it has alone."""
     hf_models.save_model(KINDS[kind], tmp_path)
     exact = ingot.LLM(tmp_path, precision="f32", cache_dtype="f32")
     llm = ingot.LLM(tmp_path, precision=precision, cache_dtype="f32")
     family = f"{'i24_' if precision.endswith('w') else ''}{FORMATS[precision]}"
     kernels = [step.kernel for step in llm.engine.mode("prefill").native.lowered.steps]
     found = {kernel for kernel in kernels if kernel.startswith(("gem", "expert_matmul"))}
-    assert {kernel.rpartition("_")[0].replace("expert_matmul", "gemm") for kernel in found} == {f"gemm_{family}"}
+    products = {kernel.rpartition("_")[0].replace("expert_matmul", "gemm") for kernel in found}
+    assert products == {f"gemm_{family}"} | ({"gemm_f32"} if "gpt2" not in kind else set())
     assert any(kernel.startswith("expert_matmul") for kernel in found) == ("gpt2" not in kind)
     assert llm.memory.weights < (0.9 if "bf16" in kind else 0.45) * exact.memory.weights
     ids = [int(token) for token in np.random.default_rng(3).integers(3, 99, 60)]

@@ -93,7 +93,7 @@ def test_c_allocates_nothing(folder: Path, counter: Path, cache_dtype: str, opti
     command = [sys.executable, "-c", COUNTING, str(folder), cache_dtype, repr(options)]
     environment = os.environ | {"LD_PRELOAD": str(counter), "INGOT_CHECK": "0"}
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
-    assert result.stdout.splitlines() == [f"{name} 0 True" for name in ("prefill", "decode", "batch")], result.stderr
+    assert result.stdout.splitlines() == [f"{name} 0 True" for name in ("decode", "prefill", "batch")], result.stderr
 
 
 # -- in Python --------------------------------------------------------------------------------------------------

@@ -258,10 +258,12 @@ def test_memory_is_less_than_a_matrix(tmp_path: Path) -> None:
 
 REFUSED = [
     (lambda: Plan("int5"), InputError, "option format: unknown value, got 'int5', expected int8 or int4"),
-    (lambda: Plan("int4", 48), InputError, "option group: unknown value, got 48, expected None or 32 or 64 or 128"),
+    (lambda: Plan("int4", 48), InputError, "option group: unknown value, got 48, expected 32 or 64 or 128"),
     (lambda: Plan("int4", vocabulary="f16"), InputError, "option vocabulary: unknown value, got 'f16'"),
     (lambda: Plan("int4", 64), InputError, "option group: does not divide the 96 columns of 'model.layers.0.mlp.down_"
      "proj.weight', got 64, expected 32, or to keep that matrix"),
+    (lambda: Plan("int4", int8=["*.nothing"]), InputError, "option int8: names no matrix, got '*.nothing', expected"),
+    (lambda: Plan("int4", keep=["*norm*"]), InputError, "option keep: names no matrix, got '*norm*', expected"),
 ]  # fmt: skip
 
 

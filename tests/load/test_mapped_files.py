@@ -123,3 +123,34 @@ def test_safetensors_cut_while_open(tmp_path: Path) -> None:
         expected = {name: tensor.array().copy() for name, tensor in tensors.items()}
         os.truncate(path, 100)
         assert all(np.array_equal(tensors[name].array(), array) for name, array in expected.items())
+
+
+def resident(path: Path) -> int:
+    """KiB of a file that this process has mapped."""
+    found, is_mapping = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ", 1)[0]:
+            is_mapping = line.endswith(str(path))
+        elif is_mapping and line.startswith("Rss:"):
+            found += int(line.split()[1])
+    return found
+
+
+@pytest.mark.parametrize("step", [100_000, 1 << 20, 5_000_001])
+def test_nothing_stays_of_what_is_let_go_part_by_part(tmp_path: Path, step: int):
+    """The system maps pages around one that is read: those of parts that were let go, too."""
+    path = tmp_path / "large"
+    path.write_bytes(bytes(24 << 20))
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)  # what is read ahead lies in larger pieces than what is written
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    whole = np.frombuffer(MappedFile(descriptor, str(path)), np.uint8)
+    os.close(descriptor)
+    assert not whole.any() and resident(path) > 20 << 10
+    files.release(whole)
+    begins = range(0, whole.size, step)
+    for begin in [*begins[::2], *begins[1::2]]:
+        part = whole[begin : begin + step]
+        assert not part.any() and resident(path) > 0
+        files.release(part)
+    assert resident(path) == 0

@@ -58,6 +58,32 @@ def test_the_graph_says_what_kernels_look_for(case: Case, tmp_path: Path, rng: n
         assert bool(zero) == (case.zeros == "any")
 
 
+@pytest.mark.parametrize(("name", "tensor"), [("compressed 4", "weight_scale"), ("int4", "weight.scales")])
+@pytest.mark.parametrize("power", [0, 8, -4, -20, 30])
+def test_scales_that_f16_holds_are_read_with_codes(
+    name: str, tensor: str, power: int, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    """bf16 and f32 scales keep every bit: as f16 where all of a matrix are such numbers, else as f32."""
+
+    def scaled(tensors: dict[str, np.ndarray]) -> None:
+        for path in tensors:
+            if path.endswith(tensor):
+                wide = tensors[path].astype(np.float32) * np.float32(2.0**power)
+                tensors[path] = wide.astype(tensors[path].dtype) if name == "compressed 4" else wide
+
+    expected = write_case(BY_NAME[name], tmp_path, rng, [scaled])
+    found = decoded(tmp_path)
+    for path, matrix in expected.items():
+        np.testing.assert_array_equal(found[path], matrix * np.float32(2.0**power))
+    graph = load_language_model(read_folder(tmp_path), context=None).graph
+    fits = abs(power) <= 8
+    scales = {graph.type(str(node.operands[1])).dtype for node in graph.nodes if node.op.name == "dequantize"}
+    assert scales == {f16 if fits else f32}
+    steps = ingot.LLM(tmp_path).engine.mode("prefill").native.lowered.steps
+    products = {step.kernel for step in steps if step.kernel.startswith("gem")}
+    assert any("_int4_" in kernel for kernel in products) == fits
+
+
 @pytest.mark.parametrize("name", ["int8", "int4 zeros", "compressed 4", "gptq order", "awq"])
 def test_logits_are_those_of_transformers(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
     """Of a model with the decoded matrices in the place of its own."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     "--calibrate", metavar="FILE", help="A text to choose codes for; - for stdin. Of ONNX: inputs, X.npz or a folder."
 )
 @click.option("--report", "is_report", is_flag=True, help="Only say what is lost, weight by weight.")
-@click.option("--budget", callback=byte_count, metavar="BYTES", help="Of a report: what to store as int8 for it.")
+@click.option("--budget", callback=byte_count, metavar="BYTES", help="Of a report: what to make int8 for so many more.")
 @as_json
 def quantize(
     model: str,

@@ -5,7 +5,7 @@ A backend has a table of them, as `cpu/formats.py` is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ingot.dtype import DType
 
@@ -48,7 +48,8 @@ class Format:
     of elements that are codes, the dtype of their scales, an array beside theirs; in panels they lie behind the codes
     that share them. zeros: whether the codes have zero points beside them, which then lie there too.
     flip: the bits that a code is xored with, to count from 0. type: of blocks, the attribute of the op that decodes
-    them.
+    them. arrays: the dtypes of what a file holds of a matrix, its elements, and beside codes their scales and zero
+    points.
     """
 
     name: str
@@ -67,14 +68,14 @@ class Format:
     flip: int = 0
     shared: Block = Block(1, 0)
     type: str | None = None
+    arrays: tuple[DType, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        arrays = (self.dtype, self.scales, self.dtype if self.zeros else None)
+        object.__setattr__(self, "arrays", tuple(dtype for dtype in arrays if dtype is not None))
 
     def __str__(self) -> str:
         return self.name
-
-    @property
-    def arrays(self) -> tuple[DType, ...]:
-        """The dtypes of what a file holds of a matrix: its elements, and beside codes their scales and zero points."""
-        return tuple(dtype for dtype in (self.dtype, self.scales, self.dtype if self.zeros else None) if dtype)
 
     @property
     def is_coded(self) -> bool:

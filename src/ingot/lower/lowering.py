@@ -85,7 +85,7 @@ class Lowering:
         # What results are written in for dot products.
         self.narrow = backend.epilogues.rounded.intersection(target.rounded)
         # What depends on no input. All steps of a run read the same state, so what is made of it is packed once.
-        self.lasting = static_values(graph, ("weight", "constant", "state")) if graph.states else self.static
+        self.lasting = static_values(graph, ("state",), self.static) if graph.states else self.static
         self.groups, self.grouped = find_groups(graph, self.static, backend.epilogues, self.narrow)
         self.lowered = Lowered(target)
         self.node_name = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -66,7 +66,7 @@ class Static:
     @property
     def inputs(self) -> tuple[Static, ...]:
         """What an op reads that takes no absent operands."""
-        return tuple(operand for operand in self.operands if operand is not None)
+        return tuple([operand for operand in self.operands if operand is not None])
 
     @property
     def op(self) -> str | None:
@@ -243,14 +243,22 @@ class Static:
             return True
         if format.scales is not None:
             return self.groups(format) is not None
-        if self.node is not None and self.op == format.decoder:
-            is_type = format.type is None or self.node.type == format.type
-            return is_type and self.type.dtype is f32 and self.source.type.dtype is format.dtype
-        return (
-            self.op in format.moves
-            and self._keeps_blocks(format)
-            and all(operand.is_stored(format) for operand in self.inputs)
-        )
+        if not self._begins_with(format):
+            return False
+        if self.op == format.decoder:
+            return True
+        return self._keeps_blocks(format) and all(operand.is_stored(format) for operand in self.inputs)
+
+    def _begins_with(self, format: Format) -> bool:
+        """Whether the first of what a matrix is put together of is decoded from a format's arrays."""
+        value = self
+        while value.op in format.moves:
+            value = value.source
+        node = value.node
+        if node is None or value.op != format.decoder or value.type.dtype is not f32:
+            return False
+        is_type = format.type is None or node.type == format.type
+        return is_type and tuple([operand.type.dtype for operand in value.inputs]) == format.arrays
 
     def _keeps_blocks(self, format: Format) -> bool:
         """Whether a move takes no block of a row apart."""
@@ -261,12 +269,10 @@ class Static:
 
     def groups(self, format: Format) -> Groups | None:
         """How scales lie beside the codes of a matrix; None where it is not stored in such a format."""
-        if self.op == format.decoder:
-            types = tuple(operand.type.dtype for operand in self.inputs)
-            fits = self.type.dtype is f32 and types == format.arrays and self.type.rank == 2
-            return Groups.of(self, format.shared.elements) if fits else None
-        if self.op not in format.moves:
+        if not self._begins_with(format):
             return None
+        if self.op == format.decoder:
+            return Groups.of(self, format.shared.elements) if self.type.rank == 2 else None
         found = {operand.groups(format) for operand in self.inputs}
         return next(iter(found)).moved(self) if len(found) == 1 and None not in found else None  # type: ignore[union-attr]
 
@@ -381,17 +387,24 @@ def static_value(graph: Graph, name: str, known: dict[str, Static] | None = None
     return known[name]
 
 
-def static_values(graph: Graph, kinds: tuple[str, ...] = ("weight", "constant")) -> set[str]:
+def static_values(
+    graph: Graph, kinds: tuple[str, ...] = ("weight", "constant"), known: Collection[str] = ()
+) -> set[str]:
     """Values that depend on values of some kinds and sources (iota, dims) alone, and whose shape depends on no data and
-    on no size of a run.
+    on no size of a run. known: such values of other kinds, on which they may depend, too.
     """
     static = {name for name, value in graph.values.items() if value.kind in kinds}
+    static.update(known)
     may_be_sized = has_sizes(graph)
     for node in graph.nodes:
-        if not all(o is None or o in static for o in node.operands) or not has_shapes(graph, node):
+        if node.outputs[0] in known:
             continue
-        if not (may_be_sized and is_sized(graph, node)):
-            static.update(node.outputs)
+        for operand in node.operands:
+            if operand is not None and operand not in static:
+                break
+        else:
+            if has_shapes(graph, node) and not (may_be_sized and is_sized(graph, node)):
+                static.update(node.outputs)
     return static
 
 

@@ -10,13 +10,18 @@ def eliminate_dead(graph: Graph) -> bool:
     """
     changed = False
     kept = {*graph.outputs.values(), *graph.states.values()}  # and values some of whose dims are used
+    values = graph.values
     for node in reversed(list(graph.nodes)):
-        if kept.isdisjoint(node.outputs) and not any(graph.values[name].users for name in node.outputs):
+        for name in node.outputs:
+            if values[name].users or name in kept:
+                break
+        else:
             graph.remove(node)
             changed = True
-        elif graph.measured:
+            continue
+        if graph.measured:
             kept.update(graph.measured[symbol] for symbol in graph.mentioned(node))
-    unread = [value for value in graph.values.values() if not value.users and value.name not in kept]
+    unread = [value for value in values.values() if not value.users and value.name not in kept]
     for value in unread:
         if value.kind in ("weight", "constant"):
             graph.remove_value(value.name)

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import IO
 
 import numpy as np
@@ -95,7 +96,12 @@ def plain_matrices(folder: Folder) -> Mapping[str, Matrix]:
 
 
 def codings_of(matrices: Mapping[str, Matrix], plan: Plan) -> dict[str, Coding]:
-    """How matrices are coded, those that are. Raises InputError for a plan that does not fit one."""
+    """How matrices are coded, those that are. Raises InputError for a plan that does not fit one, or names none."""
+    for option, patterns in (("int8", plan.int8), ("keep", plan.keep)):
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in matrices):
+                example = next(iter(matrices), "none")
+                raise InputError(f"option {option}: names no matrix, got {pattern!r}, expected one such as {example!r}")
     codings = {name: plan.coding(matrix) for name, matrix in matrices.items()}
     return {name: coding for name, coding in codings.items() if coding is not None}
 

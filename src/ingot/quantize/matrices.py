@@ -57,9 +57,8 @@ class Plan:
             ("group", self.group, (None, *GROUPS)),
         ):
             if value not in known:
-                raise InputError(
-                    f"option {name}: unknown value, got {value!r}, expected {' or '.join(map(str, known))}"
-                )
+                expected = " or ".join(str(each) for each in known if each)
+                raise InputError(f"option {name}: unknown value, got {value!r}, expected {expected}")
 
     def coding(self, matrix: Matrix) -> Coding | None:
         """How a matrix is stored; None for as it is. Raises InputError for a group that does not divide its columns."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ingot.dtype import bf16
-from ingot.files import is_mapped, release
+from ingot.files import is_mapped, pages, release
 from ingot.lower.cpu.formats import pack_fields
 from ingot.lower.formats import Format
 from ingot.lower.recipe import Static
@@ -64,13 +63,13 @@ class Packing:
         for column in range(0, n, step):
             columns = slice(column, column + step)
             parts = [matrix[columns] if transposed else matrix[:, columns] for matrix in matrices]
-            pages = [_pages(part) for part in parts if is_mapped(part)]
+            spans = [pages(part) for part in parts if is_mapped(part)]
             self._parts.append(
                 {
                     "kernel": kernel,
                     "args": _arguments(format, parts, packed[column * column_bytes :], transposed),
-                    "pages": [library.cast("void*", begin) for begin, _ in pages],
-                    "page_bytes": [nbytes for _, nbytes in pages],
+                    "pages": [library.cast("void*", begin) for begin, _ in spans],
+                    "page_bytes": [nbytes for _, nbytes in spans],
                 }
             )
         self._held += [*matrices, packed]
@@ -143,10 +142,3 @@ def _set_scales(
             setattr(arguments, field, load().cast("void*", array.ctypes.data))
     columns = beside[0][0].shape[1]
     arguments.scale_n_stride, arguments.scale_k_stride = (columns, 1) if transposed else (1, columns)
-
-
-def _pages(array: np.ndarray) -> tuple[int, int]:
-    """The first page that an array lies in, and the bytes from there to its end."""
-    low, high = np.lib.array_utils.byte_bounds(array)
-    begin = low // mmap.PAGESIZE * mmap.PAGESIZE
-    return begin, high - begin

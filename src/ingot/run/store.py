@@ -176,7 +176,8 @@ class WeightStore:
         """Packs codes and what lies beside them, some columns of a matrix or of both halves at a time."""
         axis = 0 if recipe.transposed else 1
         format, n = recipe.panels, recipe.shape[axis]
-        column_bytes = format.column_bytes(recipe.shape[1 - axis])
+        k = recipe.shape[1 - axis]
+        column_bytes = format.column_bytes(k)
         if recipe.layout == "gate_panels":
             halves = list(zip(*(part.halves(axis) for part in recipe.parts), strict=True))
             matrices, widths, beside = [halves], [n // 2], 2
@@ -187,7 +188,9 @@ class WeightStore:
         begin = 0
         for sources, width in zip(matrices, widths, strict=True):
             is_by_rows = axis == 0 and all(part.is_by_rows for parts in sources for part, _ in parts)
-            step = max(1, COPY_BYTES // (column_bytes * format.panel)) * format.panel if is_by_rows else max(width, 1)
+            # Codes of four bits are unpacked on their way: it is elements that are counted.
+            panels = max(1, COPY_BYTES // (max(column_bytes, k) * format.panel))
+            step = panels * format.panel if is_by_rows else max(width, 1)
             for column in range(0, width, step):
                 count = min(step, width - column)
                 here = packed[begin + beside * column * column_bytes :]

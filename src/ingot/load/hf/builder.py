@@ -88,10 +88,17 @@ class LayerBuilder:
         """`<path>.weight` [rows, width]."""
         return self.weights.value(f"{self._path}{path}.weight", (rows, self.names["width"]), where)
 
-    def linear(self, linear: Linear, x: str, inputs: int, outputs: int, *, prefixed: bool = True) -> str:
-        """x [..., inputs] times a weight, with its bias where it has one: [..., outputs]."""
+    def linear(
+        self, linear: Linear, x: str, inputs: int, outputs: int, *, prefixed: bool = True, quantises: bool = True
+    ) -> str:
+        """x [..., inputs] times a weight, with its bias where it has one: [..., outputs].
+
+        quantises: whether the weight becomes codes where matrices of floats do.
+        """
         path = f"{self._path}{linear.path}" if prefixed else linear.path
-        weight, is_turned = self.weights.matrix(f"{path}.weight", inputs, outputs, linear.transposed, linear.where)
+        weight, is_turned = self.weights.matrix(
+            f"{path}.weight", inputs, outputs, linear.transposed, linear.where, quantises=quantises
+        )
         result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not is_turned)
         if linear.bias.evaluate(self.names):
             bias = self.weights.value(f"{path}.bias", (outputs,), linear.where)
@@ -168,7 +175,9 @@ class LayerBuilder:
         if chosen > count:
             fields = self.settings.field(*mixture.chosen.names, *mixture.count.names)
             raise LoadError(f"{fields}: too many, got {chosen} of {count} ({mixture.where})")
-        shares = self.add("softmax", self.linear(mixture.router, x, width, count), axis=len(self.rows))
+        # A rounded router chooses other experts, which no small error is.
+        routed = self.linear(mixture.router, x, width, count, quantises=False)
+        shares = self.add("softmax", routed, axis=len(self.rows))
         outputs = [f"{self._path}shares.chosen", f"{self._path}chosen"]
         best = self.graph.add("topk", [shares], outputs, k=chosen, axis=len(self.rows), largest=True)
         shares, experts = best.outputs

@@ -2,7 +2,7 @@
 
 A matrix [n, k], a row for each output, becomes dequantize(codes, scales, zero points): codes are i8, u8, i4 or u4
 [n, k], scales and zero points [n, k / group], or [n] for one group. What a file holds otherwise is turned into that by
-ops over what is mapped, so that nothing but zero points and orders of columns is read here.
+ops over what is mapped, so that nothing but scales that are not f16, zero points and orders of columns is read here.
 
 Formats: Ingot's own (docs/quantisation-folders.md); compressed-tensors (github.com/neuralmagic/compressed-tensors);
 GPTQ as AutoGPTQ and GPTQModel write it (Frantar et al., 2022, arXiv:2210.17323); AWQ as AutoAWQ does for its GEMM
@@ -20,6 +20,7 @@ import numpy as np
 
 from ingot.dtype import DType, bf16, f16, f32, i4, i8, i32, i64, u4, u8
 from ingot.errors import LoadError, UnsupportedError
+from ingot.files import release
 from ingot.ir import OPS, Graph
 from ingot.load.hf.folder import Folder
 from ingot.load.hf.safetensors import StoredTensor
@@ -29,6 +30,7 @@ VERSION = 1  # of the folders that Ingot writes
 GROUPS = (32, 64, 128)  # elements that share a scale in them
 CODES, SCALES, ZEROS = "codes", "scales", "zeros"  # what their tensors are called behind a matrix's name
 _SCALE_DTYPES = (f16, bf16, f32)
+_READ_BYTES = 4 << 20  # of scales that are looked at, at a time
 _UNSIGNED = {4: u4, 8: u8}
 _SIGNED = {4: i4, 8: i8}
 
@@ -125,10 +127,12 @@ class CodedTensors(ABC):
         return count
 
     def scales(self, name: str, shape: tuple[int, int], *, transposed: bool = False) -> str:
-        """Scales [n, groups] in f16 or f32."""
+        """Scales [n, groups] in f16, which kernels of codes read, or in f32 where f16 does not hold all of them."""
         value = self.weight(name, _SCALE_DTYPES, shape)
-        if self.graph.type(value).dtype is bf16:
-            value = self.add("cast", value, name=f"{name}.f32", dtype=f32)
+        held, scales = self.graph.type(value).dtype, self.graph.data(value)
+        dtype = f16 if scales is not None and _fit_f16(scales) else f32
+        if held is not dtype:
+            value = self.add("cast", value, name=f"{name}.{dtype}", dtype=dtype)
         return self.add("permute", value, name=f"{name}.rows", axes=(1, 0)) if transposed else value
 
     def centred(self, value: str, bits: int) -> str:
@@ -150,6 +154,22 @@ class CodedTensors(ABC):
                 f"{tensor.path}: tensor {name!r} does not put {k} columns into {groups} groups of {k // groups}"
             )
         return together
+
+
+def _fit_f16(scales: np.ndarray) -> bool:
+    """Whether f16 holds each of some scales, bit for bit. Pages of a file are let go."""
+    if scales.dtype == f16.numpy:
+        return True
+    rows = max(1, _READ_BYTES * len(scales) // max(scales.nbytes, 1))
+    for begin in range(0, len(scales), rows):
+        part = scales[begin : begin + rows]
+        wide = part.astype(np.float32)
+        release(part)
+        with np.errstate(over="ignore", under="ignore"):
+            is_held = np.array_equal(wide.astype(np.float16).astype(np.float32), wide)
+        if not is_held:
+            return False
+    return True
 
 
 class _Own(CodedTensors):

@@ -38,22 +38,25 @@ class Weights:
         probe = f"{template.embedding.tokens}.weight"
         self.prefix = next((p for p in template.prefixes if self._has(p + probe)), template.prefixes[0])
 
-    def matrix(self, name: str, inputs: int, outputs: int, transposed: bool, where: str) -> tuple[str, bool]:
+    def matrix(
+        self, name: str, inputs: int, outputs: int, transposed: bool, where: str, *, quantises: bool = True
+    ) -> tuple[str, bool]:
         """The f32 value of a linear layer's weight, and whether it is [inputs, outputs].
 
-        transposed: it is, unless it is codes.
+        transposed: it is, unless it is codes. quantises: whether it becomes codes where matrices of floats do.
         """
         is_turned = transposed and not self._is_coded(name)
-        if is_turned and self._matrices in GROUPS:
+        if is_turned and quantises and self._matrices in GROUPS:
             return self._turned(name, (inputs, outputs), where), False
-        return self.value(name, (inputs, outputs) if is_turned else (outputs, inputs), where), is_turned
+        shape = (inputs, outputs) if is_turned else (outputs, inputs)
+        return self.value(name, shape, where, quantises=quantises), is_turned
 
-    def value(self, name: str, shape: tuple[int, ...], where: str) -> str:
+    def value(self, name: str, shape: tuple[int, ...], where: str, *, quantises: bool = True) -> str:
         """The f32 value of a weight, made at the first call. where: the line of the template that asks for it."""
         name = self._found(name)
         if name not in self._values:
             value = self._cast(self._load(name, shape, where))
-            if self._matrices in GROUPS and len(shape) == 2 and not self._is_of_codes(value):
+            if quantises and self._matrices in GROUPS and len(shape) == 2 and not self._is_of_codes(value):
                 value = quantised(self._graph, value, self._matrices)
             self._values[name] = value
         return self._values[name]
