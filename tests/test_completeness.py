@@ -28,6 +28,8 @@ TABLES = {
     "dequantize", "label_encode", "pairwise_coupling", "quantize", "regex_full_match", "string_concat",
     "string_normalize", "string_split", "tfidf", "tree_ensemble", "unpack",
 }  # fmt: skip
+# What trainers alone make.
+TRAINING = {"adamw"}
 # Their operands are no tensors, or they run subgraphs: samples cannot say that, and no kernel takes them.
 TRIED_IN_MODELS = {
     "absent", "concat_from_sequence", "get_element", "has_element", "if", "loop", "optional", "refuse", "scan",
@@ -46,10 +48,11 @@ KNOWN_GAPS: dict[str, set[str]] = {
         *TRIED_IN_MODELS,
         *TABLES,
         *BLOCKS,
+        *TRAINING,
         *(LANGUAGE - {"expert_matmul"}),
     },  # sizes that become data come from the importer; a pass finds rotary; torch takes the rest apart
     # No ONNX op means these; silu is recognised by a pass, refuse is made of a branch where dims were given.
-    "onnx": {"log1p", "refuse", "silu", *BLOCKS, *LANGUAGE},
+    "onnx": {"log1p", "refuse", "silu", *BLOCKS, *LANGUAGE, *TRAINING},
     "kernels": {
         "arange",
         # Shapes that depend on data.
@@ -59,7 +62,7 @@ KNOWN_GAPS: dict[str, set[str]] = {
         *BLOCKS,
     },
     # A paged cache, an error and an iteration that ONNX cannot say; GAPS has each reason.
-    "to onnx": {"pairwise_coupling", "refuse", *BLOCKS, *(LANGUAGE - {"expert_matmul"})},
+    "to onnx": {"pairwise_coupling", "refuse", *BLOCKS, *TRAINING, *(LANGUAGE - {"expert_matmul"})},
 }
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ingot import abi
-from ingot.dim import Expr, Values, bind, check_shape, has_size, symbols_of
+from ingot.dim import Dim, Expr, Values, bind, check_shape, has_size, symbols_of
 from ingot.dtype import DType, from_numpy
 from ingot.errors import LimitError, LoadError
 from ingot.op import OPS, REQUIRED, Op, Sample
@@ -89,7 +89,8 @@ class Graph:
     """Inputs, weights, constants, states, nodes in a valid order, and outputs (external name -> value name).
 
     `states` pairs a state value with the value that replaces it after the run; the update is functional here and the
-    planner proves it in-place or refuses. `measured` are symbols that no input gives a value: a node whose result has a
+    planner proves it in-place or refuses. `initial` holds what states begin with that do not begin with zeros; None for
+    one whose numbers are not here, as of a weight without data. `measured` are symbols that no input gives a value: a node whose result has a
     shape that depends on data, and the dims of that result, which a run measures before any reader of them.
     """
 
@@ -99,6 +100,7 @@ class Graph:
         self.inputs: list[str] = []
         self.outputs: dict[str, str] = {}
         self.states: dict[str, str] = {}
+        self.initial: dict[str, np.ndarray | None] = {}
         self.measured: dict[str, str] = {}  # symbol -> the value one of whose dims it is
         # The order, as a ring through None. Nodes know no graph and no neighbours, so that nothing here is a cycle of
         # references: arrays leave with the last who holds them.
@@ -217,6 +219,19 @@ class Graph:
         self.states[name] = name
         return name
 
+    def begin_state(self, name: str, data: np.ndarray | None) -> None:
+        """Says what a state holds before the first run: data of its type, or None where only headers are known."""
+        assert name in self.states and (data is None or (data.dtype, data.shape) == _numpy_type(self.type(name)))
+        self.initial[name] = data
+
+    def keep(self, weight: str) -> None:
+        """Makes a weight a state that begins with the weight's data, and is left as it is until `set_state`."""
+        value = self.values[weight]
+        assert value.kind == "weight", f"{weight} is a {value.kind}"
+        data, value.kind, value.data = value.data, "state", None
+        self.states[weight] = weight
+        self.begin_state(weight, data)
+
     def set_state(self, name: str, update: str) -> None:
         """Names the value that replaces a state after each run."""
         assert name in self.states and update in self.values
@@ -330,6 +345,7 @@ class Graph:
         self.inputs = [new if name == old else name for name in self.inputs]
         self.outputs = {k: new if v == old else v for k, v in self.outputs.items()}
         self.states = {new if k == old else k: new if v == old else v for k, v in self.states.items()}
+        self.initial = {new if k == old else k: data for k, data in self.initial.items()}
         self.measured = {k: new if v == old else v for k, v in self.measured.items()}
         del self.values[old]
 
@@ -450,7 +466,7 @@ class Graph:
 
     def _take_borders(self, source: Graph) -> None:
         self.inputs, self.outputs, self.states = list(source.inputs), dict(source.outputs), dict(source.states)
-        self.measured = dict(source.measured)
+        self.initial, self.measured = dict(source.initial), dict(source.measured)
         self._fresh = source._fresh
 
     def _declare(self, value: Value) -> None:
@@ -526,6 +542,9 @@ class Graph:
             assert update in seen, f"state {name} becomes {update}, which is no value"
             types = self.values[name].type, self.values[update].type
             assert compatible(*types), f"state {name} is {types[0]}, its update {types[1]}"
+        for name, data in self.initial.items():
+            assert name in self.states, f"{name} begins with data and is no state"
+            assert data is None or (data.dtype, data.shape) == _numpy_type(self.type(name)), f"{name} begins otherwise"
 
     def _validate_value(self, value: Value) -> None:
         assert value.kind in KINDS, f"{value.name} is a {value.kind}"
@@ -541,6 +560,10 @@ class Graph:
         for output, type in zip(node.outputs, inferred, strict=True):
             declared = self.values[output].type
             assert compatible(declared, type), f"{output} is {declared}, {node.op.name} makes {type}"
+
+
+def _numpy_type(type: TensorType) -> tuple[np.dtype, tuple[Dim, ...]]:
+    return type.dtype.numpy, type.shape
 
 
 def _mentioned(attribute: Any) -> set[str]:
