@@ -9,6 +9,7 @@ import ingot.ops
 from ingot import abi
 from ingot.cli.ops import matrix
 from ingot.emit.onnx.registry import GAPS
+from ingot.gradients import FLAT, GRADIENTS, MISSING
 from ingot.ir import OPS
 from ingot.lower.cpu import ROWS
 from ingot.lower.cpu.formats import FORMATS, WHOLE_I8
@@ -80,6 +81,14 @@ def test_gaps_are_the_known_ones(stage: str) -> None:
 
 def test_every_gap_of_the_way_back_has_a_reason() -> None:
     assert set(GAPS) == KNOWN_GAPS["to onnx"]
+
+
+def test_every_op_has_a_gradient_or_a_reason() -> None:
+    """A row, an expansion through which it is differentiated, nothing that could flow, or a gap that is named."""
+    named = GRADIENTS.keys() | FLAT.keys() | MISSING.keys()
+    expanded = {name for name, op in OPS.items() if op.expand is not None} - named
+    assert named | expanded == set(OPS)
+    assert len(named) == len(GRADIENTS) + len(FLAT) + len(MISSING), "an op is in two tables"
 
 
 def test_every_op_has_samples_tolerances_and_a_line_of_documentation() -> None:

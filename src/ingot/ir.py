@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ingot import abi
-from ingot.dim import Dim, Expr, Values, bind, check_shape, has_size, symbols_of
+from ingot.dim import Expr, Values, bind, check_shape, has_size, symbols_of
 from ingot.dtype import DType, from_numpy
 from ingot.errors import LimitError, LoadError
 from ingot.op import OPS, REQUIRED, Op, Sample
@@ -89,9 +89,9 @@ class Graph:
     """Inputs, weights, constants, states, nodes in a valid order, and outputs (external name -> value name).
 
     `states` pairs a state value with the value that replaces it after the run; the update is functional here and the
-    planner proves it in-place or refuses. `initial` holds what states begin with that do not begin with zeros; None for
-    one whose numbers are not here, as of a weight without data. `measured` are symbols that no input gives a value: a node whose result has a
-    shape that depends on data, and the dims of that result, which a run measures before any reader of them.
+    planner proves it in-place or refuses. `initial` holds what states begin with that do not begin with zeros; None
+    for one of which only headers are known. `measured` are symbols that no input gives a value: a node whose result has
+    a shape that depends on data, and the dims of that result, which a run measures before any reader of them.
     """
 
     def __init__(self, name: str = "graph"):
@@ -221,7 +221,7 @@ class Graph:
 
     def begin_state(self, name: str, data: np.ndarray | None) -> None:
         """Says what a state holds before the first run: data of its type, or None where only headers are known."""
-        assert name in self.states and (data is None or (data.dtype, data.shape) == _numpy_type(self.type(name)))
+        assert name in self.states, f"{name} is no state"
         self.initial[name] = data
 
     def keep(self, weight: str) -> None:
@@ -542,17 +542,15 @@ class Graph:
             assert update in seen, f"state {name} becomes {update}, which is no value"
             types = self.values[name].type, self.values[update].type
             assert compatible(*types), f"state {name} is {types[0]}, its update {types[1]}"
-        for name, data in self.initial.items():
-            assert name in self.states, f"{name} begins with data and is no state"
-            assert data is None or (data.dtype, data.shape) == _numpy_type(self.type(name)), f"{name} begins otherwise"
+        assert self.initial.keys() <= self.states.keys(), f"{list(self.initial)} begin with data, not all states"
 
     def _validate_value(self, value: Value) -> None:
         assert value.kind in KINDS, f"{value.name} is a {value.kind}"
         assert (value.kind == "activation") == (value.producer is not None), f"{value.name} is a {value.kind}"
         assert value.data is None or value.kind in ("weight", "constant"), f"{value.kind} {value.name} has data"
         assert value.kind != "constant" or value.data is not None, f"constant {value.name} has no data"
-        if value.data is not None:
-            actual = TensorType(from_numpy(value.data.dtype), value.data.shape)
+        if (data := self.initial.get(value.name, value.data)) is not None:
+            actual = TensorType(from_numpy(data.dtype), data.shape)
             assert actual == value.type, f"{value.name} is {value.type}, its data {actual}"
 
     def _validate_types(self, node: Node) -> None:
@@ -560,10 +558,6 @@ class Graph:
         for output, type in zip(node.outputs, inferred, strict=True):
             declared = self.values[output].type
             assert compatible(declared, type), f"{output} is {declared}, {node.op.name} makes {type}"
-
-
-def _numpy_type(type: TensorType) -> tuple[np.dtype, tuple[Dim, ...]]:
-    return type.dtype.numpy, type.shape
 
 
 def _mentioned(attribute: Any) -> set[str]:

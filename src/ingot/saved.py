@@ -2,7 +2,7 @@
 
 graph.ingot    the graph after the passes, as text
 weights.bin    64-byte aligned arrays
-weights.json   key -> dtype, shape, offset, hash; "recipe ..." for packed weights, "weight ..." for raw ones and for what
+weights.json   key -> dtype, shape, offset, hash; "recipe ..." for packed weights, "weight ..." for raw ones and what
                states begin with
 layout.json    every byte of a run, for people and tools
 

@@ -34,8 +34,8 @@ _MAX_DEPTH = 40  # of subgraphs and types in one another
 
 
 def dump(graph: Graph, *, is_short: bool = False) -> str:
-    """The text of a graph; data of weights and states is left out, constants are exact. is_short: long ones are left out, too, and
-    the text is for reading alone.
+    """The text of a graph; data of weights and states is left out, constants are exact. is_short: long ones are left
+    out, too, and the text is for reading alone.
     """
     lines = [f"graph {_name(graph.name)}"]
     for name in graph.inputs:

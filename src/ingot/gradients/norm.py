@@ -77,8 +77,7 @@ def attention(g: Backward, node: Node, d: str) -> list[str | None]:
     of_v = g.matmul(weights, d, transpose_a=True)
     found: list[str | None] = [of_q, _grouped(g, of_k, str(k)), _grouped(g, of_v, str(v))]
     if len(node.operands) == 4:
-        is_added = mask is not None and g.type(mask).dtype.kind == "f"
-        found.append(g.summed(scores, mask) if is_added else None)
+        found.append(None if mask is None or g.type(mask).dtype.kind != "f" else g.summed(scores, mask))
     return found
 
 

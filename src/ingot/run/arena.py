@@ -31,8 +31,8 @@ class Memory:
 
 
 class Arena:
-    """Memory that runs share, one at a time; it only grows. `turn`: u32[1], the lock that a run holds, in C. `begun`: the
-    address of the states that hold what they begin with.
+    """Memory that runs share, one at a time; it only grows. `turn`: u32[1], the lock that a run holds, in C. `begun`:
+    the address of the states that hold what they begin with.
     """
 
     def __init__(self) -> None:

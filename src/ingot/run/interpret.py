@@ -58,11 +58,11 @@ def interpret(
 ) -> dict[str, Any]:
     """Runs a graph. Returns its outputs by external name and each state's update as `state:<name>`, all fresh arrays.
 
-    feeds: an array for every input; states may be fed too and are what they begin with otherwise. float64: f32 data, feeds and
-    attributes become f64, which makes this the oracle. watch(name, array) sees the result of every node, those of
-    subgraphs included. symbols: dims that have values already, where this graph is a part of another; it gets those
-    that are measured here. inner: what runs subgraphs in the place of the reference, by the first result of the node
-    and the attribute. kernels: what computes nodes in the place of their references, by the first result.
+    feeds: an array for every input; states may be fed too and are what they begin with otherwise. float64: f32 data,
+    feeds and attributes become f64, which makes this the oracle. watch(name, array) sees the result of every node,
+    those of subgraphs included. symbols: dims that have values already, where this graph is a part of another; it gets
+    those that are measured here. inner: what runs subgraphs in the place of the reference, by the first result of the
+    node and the attribute. kernels: what computes nodes in the place of their references, by the first result.
     Raises InputError for a wrong name, dtype, rank, dim or index, LoadError for a weight without data, and
     ResourceError when a result finds no memory.
     """

@@ -25,7 +25,7 @@ def write(path: str | os.PathLike[str], graph: Graph, states: Mapping[str, np.nd
     """Writes a checkpoint, whole or not at all. Raises OutputError."""
     from safetensors.numpy import save
 
-    arrays = {name: np.ascontiguousarray(array) for name, array in states.items()} | {_DIGEST: _digest(graph)}
+    arrays = {name: np.asarray(array, order="C") for name, array in states.items()} | {_DIGEST: _digest(graph)}
     with written(path) as file:
         file.write(save(arrays))
 
@@ -33,7 +33,8 @@ def write(path: str | os.PathLike[str], graph: Graph, states: Mapping[str, np.nd
 def read(path: str | os.PathLike[str], graph: Graph) -> dict[str, np.ndarray]:
     """The states of a checkpoint of a training graph.
 
-    Raises LoadError for what is no checkpoint, is damaged, or is of another graph, and OSError when it cannot be opened.
+    Raises LoadError for what is no checkpoint, is damaged, or is of another graph, LimitError for a header that is too
+    large, and OSError when it cannot be opened.
     """
     name = os.fspath(path)
     with open(name, "rb") as file:

@@ -43,8 +43,8 @@ def training_graph(forward: Graph, loss: str, optimizer: Optimizer, trained: Seq
     """The training graph of a static graph of one output: its inputs, TARGET and RATE in, LOSS out.
 
     loss: a row of LOSSES. trained: the names of f32 weights, which become states, as do the optimiser's numbers.
-    Raises KindError for an unknown loss, UnsupportedError for several outputs, an output that is no f32 or an op without
-    a gradient, and InputError where the loss depends on nothing that is trained.
+    Raises KindError for an unknown loss, UnsupportedError for several outputs, an output that is no f32 or an op
+    without a gradient, and InputError where the loss depends on nothing that is trained.
     """
     if loss not in LOSSES:
         raise KindError(f"loss: unknown, got {loss!r}, expected one of {', '.join(LOSSES)}")

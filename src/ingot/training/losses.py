@@ -51,4 +51,3 @@ LOSSES: dict[str, Loss] = {
     "mse": Loss(lambda prediction: prediction, _squared_error),
     "bce": Loss(lambda prediction: prediction, _binary_cross_entropy),
 }
-

@@ -77,11 +77,11 @@ class AdamW:
         first, second = (g.sub(1.0, g.pow(g.constant(beta, f64), step)) for beta in self.betas)
         numbers = (g.sub(1.0, g.mul(RATE, self.weight_decay)), g.div(RATE, first), g.rsqrt(second))
         shared = [g.cast(number, dtype=f32) for number in numbers]
-        settings = dict(zip(("beta1", "beta2"), self.betas, strict=True))
+        beta1, beta2 = self.betas
         for name, d in gradients.items():
             g.at(name)
             kept = [graph.add_state(graph.fresh(f"{name}.{what}"), g.type(name)) for what in ("mean", "square")]
-            node = graph.add("adamw", [name, *kept, d, *shared], f"{name}.next", **settings, eps=self.eps)
+            node = graph.add("adamw", [name, *kept, d, *shared], f"{name}.next", beta1=beta1, beta2=beta2, eps=self.eps)
             for state, update in zip((name, *kept), node.outputs, strict=True):
                 graph.set_state(state, update)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,9 +37,9 @@ class Trainer:
 
     source: an nn.Module, an ExportedProgram, or a path or the bytes of an ONNX model, of one output; or a Graph. loss:
     "cross_entropy" of logits [..., classes] and i64 labels [...], "mse", or "bce" of logits; each the mean over all
-    elements. example_inputs: the model's inputs, then the target: every step takes such shapes. optimizer: SGD or AdamW.
-    trainable: names of weights, or patterns of names; None for the module's parameters that require gradients, or all
-    float weights. threads: 0 means what the machine allows.
+    elements. example_inputs: the model's inputs, then the target: every step takes such shapes. optimizer: SGD or
+    AdamW. trainable: names of weights, or patterns of names; None for the module's parameters that require gradients,
+    or all float weights. threads: 0 means what the machine allows.
 
     A module is exported in eval mode: dropout does nothing and the statistics of batch norm stay. Its own parameters
     are read once and never written. The loss and the parameters have the same bits for any number of threads and any
@@ -134,7 +135,7 @@ def _loaded(source: Any, example_inputs: tuple[Any, ...]) -> Graph:
     if isinstance(source, Graph):
         graph: Any = source.copy()
     else:
-        graph = load_model(source, example_inputs).graph
+        graph = load_model(source, _as_tensors(example_inputs)).graph
     if not isinstance(graph, Graph):
         raise KindError("source: its graph depends on its dims, got a model of unknown rank, expected known ones")
     if len(graph.inputs) != len(example_inputs):
@@ -149,6 +150,14 @@ def _loaded(source: Any, example_inputs: tuple[Any, ...]) -> Graph:
     if unknown:
         raise KindError(f"source: shapes depend on data, got {unknown[:20]}, expected known ones")
     return graph
+
+
+def _as_tensors(example_inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arrays as what a module is exported with, where there may be one."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return example_inputs
+    return tuple(torch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in example_inputs)
 
 
 def _is_static(type: Any) -> bool:
