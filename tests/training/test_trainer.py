@@ -239,6 +239,7 @@ class Stuck(nn.Module):
         return self.cells[1](self.cells[0](seen)[0])[0] + seen.argmax(-1, keepdim=True)
 
 
+@pytest.mark.filterwarnings("ignore:The tensor attributes")  # of recurrent layers, by torch
 def test_bad_input_is_a_typed_error_and_trains_nothing(rng):
     module, batch = made("mlp")
     x, labels = batch(rng)
@@ -246,7 +247,7 @@ def test_bad_input_is_a_typed_error_and_trains_nothing(rng):
     trainer = ingot.Trainer(module, **settings)
     before = trainer.state_dict()
     for label in (-1, 7, 2**40):
-        with pytest.raises(InputError, match=rf"target: label out of range, got {label}, expected 0\.\.6"):
+        with pytest.raises(InputError, match=rf"input 'target': index out of range, got {label}, expected 0\.\.6"):
             trainer.step(x, np.where(labels == labels[3], label, labels))
     for inputs, message in (
         ((x,), r"inputs: got 1, expected 2: input, target"),
@@ -271,6 +272,41 @@ def test_bad_input_is_a_typed_error_and_trains_nothing(rng):
         UnsupportedError, match=r"ops without a gradient, got gru '.*', its steps .*; rnn '.*', its steps [a-z ]*$"
     ):
         ingot.Trainer(Stuck(), loss="mse", example_inputs=(steps, steps), optimizer=ADAMW)
+
+
+class Reader(nn.Module):
+    """Reads a table at indices that it is fed, or that it computes of them."""
+
+    def __init__(self, offset):
+        super().__init__()
+        self.table, self.offset = nn.Embedding(10, 4), offset
+
+    def forward(self, ids):
+        return self.table(ids + self.offset if self.offset else ids)
+
+
+def test_an_index_outside_a_table_never_leaves_a_half_trained_model_unnoticed(tmp_path):
+    ids, target = np.array([[1, 2, 9]]), np.array([[0, 1, 3]])
+    for offset, bad, message in (
+        (0, np.array([[1, 2, 10]]), r"input 'ids': index out of range, got 10, expected -10\.\.9"),
+        (1, ids, r"index out of range, got 10, expected -10\.\.9"),
+    ):
+        trainer = ingot.Trainer(Reader(offset), example_inputs=(ids - offset, target), optimizer=ADAMW, threads=1)
+        trainer.step(ids - offset, target)
+        trainer.save(tmp_path / "checkpoint")
+        before = trainer.state_dict()["table.weight"]
+        with pytest.raises(InputError, match=message):
+            trainer.step(bad, target)
+        if offset:
+            for use in (
+                trainer.state_dict,
+                lambda t=trainer: t.save(tmp_path / "no"),
+                lambda t=trainer: t.step(ids, target),
+            ):
+                with pytest.raises(InputError, match=r"trainer: a step is half done, .* expected a checkpoint to load"):
+                    use()
+            trainer.load(tmp_path / "checkpoint")
+        np.testing.assert_array_equal(trainer.state_dict()["table.weight"], before)
 
 
 COUNTER = """graph counter

@@ -70,7 +70,9 @@ class Trainer:
             trained = chosen(forward, _candidates(source, forward), trainable)
             self.graph = training_graph(forward, loss, optimizer, trained)
             self.parameters = [name for name in trained if name in self.graph.states]
-            self._classes = _classes(forward, loss)
+            self._ranges = _ranges(self.graph)
+            if loss == "cross_entropy":
+                self._ranges[TARGET] = 0, _classes(forward)
             self._compile(threads or usable_threads())
         self._turn = OwnedLock("step")
         self._feed(example_inputs)
@@ -82,26 +84,35 @@ class Trainer:
         self._native = NativeProgram(segment, lowered, plan, WeightStore(threads), Arena())
         self._states = {t.name: self._native.tensor(t.id) for t in lowered.tensors.values() if t.kind == "state"}
         self._loss = np.zeros((), np.float32)
+        self._half_trained = ""  # why states are those of no step, or ""
 
     def step(self, *inputs: Any) -> float:
         """One step: the loss of these inputs, the last of them the target, before their step is taken.
 
         The rate of the step is `rate`. Raises InputError for other shapes or dtypes than those of the example, labels
-        that are no class, and an index outside a table; then nothing has been trained.
+        that are no class, and an input of indices outside a table; then nothing has been trained. So does an index that
+        the model itself computes; then a step is half done, and everything but `load` raises InputError.
         """
         fed = self._feed(inputs)
         with self._turn.once():
-            self._native.run_into(fed, [self._loss])
+            self._expect_whole()
+            try:
+                self._native.run_into(fed, [self._loss])
+            except InputError as error:
+                self._half_trained = str(error)
+                raise
             return float(self._loss)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copies of the parameters that are trained, by name."""
         with self._turn.once():
+            self._expect_whole()
             return {name: self._states[name].copy() for name in self.parameters}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, whole or not at all: parameters and the optimiser's states. Raises OutputError."""
         with self._turn.once():
+            self._expect_whole()
             checkpoint.write(path, self.graph, self._states)
 
     def load(self, path: str | os.PathLike[str]) -> None:
@@ -113,6 +124,11 @@ class Trainer:
         with self._turn.once():
             for name, array in found.items():
                 self._states[name][...] = array
+            self._half_trained = ""
+
+    def _expect_whole(self) -> None:
+        if self._half_trained:
+            raise InputError(f"trainer: a step is half done, got {self._half_trained}, expected a checkpoint to load")
 
     def _feed(self, inputs: Sequence[Any]) -> list[np.ndarray]:
         """The arrays of a run, in the graph's order."""
@@ -122,11 +138,10 @@ class Trainer:
         rate = np.array(self.rate, np.float64)
         feeds: Mapping[str, Any] = arrays(self.graph, dict(zip(names, inputs, strict=True)) | {RATE: rate})
         bind_symbols(self.graph, feeds)
-        if self._classes is not None:
-            labels = feeds[TARGET]
-            bad = labels[(labels < 0) | (labels >= self._classes)]
+        for name, (low, high) in self._ranges.items():
+            bad = feeds[name][(feeds[name] < low) | (feeds[name] >= high)]
             if bad.size:
-                raise InputError(f"target: label out of range, got {bad.flat[0]}, expected 0..{self._classes - 1}")
+                raise InputError(f"input {name!r}: index out of range, got {bad.flat[0]}, expected {low}..{high - 1}")
         return [np.require(feeds[name], requirements=("C", "A")) for name in self.graph.inputs]
 
 
@@ -173,7 +188,25 @@ def _candidates(source: Any, graph: Graph) -> list[str]:
     return [name for name in weights if graph.type(name).dtype.kind == "f"]
 
 
-def _classes(graph: Graph, loss: str) -> int | None:
-    """How many classes labels are of; None where targets are no labels."""
+def _classes(graph: Graph) -> int:
+    """How many classes a graph's logits are of."""
     (prediction,) = graph.outputs.values()
-    return graph.type(prediction).dims[-1] if loss == "cross_entropy" else None
+    return graph.type(prediction).dims[-1]
+
+
+_INDEXED = {"gather", "gather_elements", "scatter_elements"}  # along `axis` of the first operand, by the second
+
+
+def _ranges(graph: Graph) -> dict[str, tuple[int, int]]:
+    """The inputs that are indices, with the least that each may be and one past the largest."""
+    found: dict[str, tuple[int, int]] = {}
+    for node in graph.nodes:
+        if node.op.name not in _INDEXED:
+            continue
+        table, name = str(node.operands[0]), str(node.operands[1])
+        while (maker := graph.producer(name)) is not None and (maker.op.view or maker.op.name == "cast"):
+            name = str(maker.operands[0])
+        if name in graph.inputs and graph.type(name).dtype.kind == "i":
+            size = min(graph.type(table).dims[node.axis], found.get(name, (0, 2**63))[1])
+            found[name] = -size, size
+    return found
