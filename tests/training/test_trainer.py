@@ -334,3 +334,19 @@ def test_states_begin_with_their_data_wherever_they_run(tmp_path):
         ingot.InferenceSession(parse(COUNTER)).run(None, {"x": x})
     with pytest.raises(LoadError, match=r"its data are float32\[3\]|its data are float32\(3,\)"):
         parse(COUNTER, {"total": np.zeros(3, np.float32)})
+
+
+def test_a_model_trains_alike_whatever_it_is_loaded_from(rng):
+    module, batch = made("mlp")
+    batches = [batch(rng) for _ in range(3)]
+    program = torch.export.export(module, (torch.from_numpy(batches[0][0]),))
+    graph = ingot.InferenceSession(program).graph
+    losses = []
+    for source in (module, program, graph):
+        trainer = ingot.Trainer(source, example_inputs=batches[0], optimizer=ADAMW, threads=1)
+        losses.append([trainer.step(*each) for each in batches])
+    for each in losses[1:]:
+        np.testing.assert_allclose(each, losses[0], rtol=1e-6)
+    onnx = ingot.export_onnx(graph).SerializeToString()
+    with pytest.raises(KindError, match=r"got bytes, expected a module, an ExportedProgram or a Graph"):
+        ingot.Trainer(onnx, example_inputs=batches[0], optimizer=ADAMW)

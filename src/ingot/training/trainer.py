@@ -35,11 +35,11 @@ MAX_THREADS = 256  # of a trainer
 class Trainer:
     """A model that is fitted step by step.
 
-    source: an nn.Module, an ExportedProgram, or a path or the bytes of an ONNX model, of one output; or a Graph. loss:
-    "cross_entropy" of logits [..., classes] and i64 labels [...], "mse", or "bce" of logits; each the mean over all
-    elements. example_inputs: the model's inputs, then the target: every step takes such shapes. optimizer: SGD or
-    AdamW. trainable: names of weights, or patterns of names; None for the module's parameters that require gradients,
-    or all float weights. threads: 0 means what the machine allows.
+    source: an nn.Module, an ExportedProgram or a Graph, of one output. loss: "cross_entropy" of logits [..., classes]
+    and i64 labels [...], "mse", or "bce" of logits; each the mean over all elements. example_inputs: the model's
+    inputs, then the target: every step takes such shapes. optimizer: SGD or AdamW. trainable: names of weights, or
+    patterns of names; None for the module's parameters that require gradients, or all float weights. threads: 0 means
+    what the machine allows.
 
     A module is exported in eval mode: dropout does nothing and the statistics of batch norm stay. Its own parameters
     are read once and never written. The loss and the parameters have the same bits for any number of threads and any
@@ -149,10 +149,11 @@ def _loaded(source: Any, example_inputs: tuple[Any, ...]) -> Graph:
     """The graph of a source, its symbols bound to what the examples say."""
     if isinstance(source, Graph):
         graph: Any = source.copy()
-    else:
+    elif hasattr(source, "named_parameters"):
         graph = load_model(source, _as_tensors(example_inputs)).graph
-    if not isinstance(graph, Graph):
-        raise KindError("source: its graph depends on its dims, got a model of unknown rank, expected known ones")
+    else:  # other loaders make constants of small weights, and these would silently stay as they are
+        name = type(source).__name__
+        raise KindError(f"source: cannot be trained, got {name}, expected a module, an ExportedProgram or a Graph")
     if len(graph.inputs) != len(example_inputs):
         raise InputError(
             f"example_inputs: got {len(example_inputs)} and a target, expected {len(graph.inputs)}: "
