@@ -10,8 +10,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import ingot
+from ingot.compile import compile_mode
+from ingot.emit.c import refusals
 from ingot.errors import InputError, KindError, LoadError, UnsupportedError
 from ingot.ir import Graph
+from ingot.lower import Target
 from ingot.run.interpret import interpret
 from ingot.run.library import load
 from ingot.text import dump, parse
@@ -328,6 +331,7 @@ def test_states_begin_with_their_data_wherever_they_run(tmp_path):
     session.save(tmp_path / "saved")
     for each in (session, ingot.InferenceSession(str(tmp_path / "saved"))):
         assert [each.run(None, {"x": x})[0].tolist() for _ in range(2)] == [[4, 6], [5, 8]]
+    assert refusals(compile_mode(counter(), Target())) == ["emit: states begin with data, got total, expected zeros"]
     with pytest.raises(LoadError, match=r"state 'total': has no data"):
         interpret(parse(COUNTER), {"x": x})
     with pytest.raises(LoadError, match=r"state 'total': has no data"):
