@@ -9,6 +9,7 @@ import ingot.ops
 from ingot import abi
 from ingot.cli.ops import matrix
 from ingot.emit.onnx.registry import GAPS
+from ingot.gradients import FLAT, GRADIENTS, MISSING
 from ingot.ir import OPS
 from ingot.lower.cpu import ROWS
 from ingot.lower.cpu.formats import FORMATS, WHOLE_I8
@@ -28,6 +29,8 @@ TABLES = {
     "dequantize", "label_encode", "pairwise_coupling", "quantize", "regex_full_match", "string_concat",
     "string_normalize", "string_split", "tfidf", "tree_ensemble", "unpack",
 }  # fmt: skip
+# What trainers alone make.
+TRAINING = {"adamw"}
 # Their operands are no tensors, or they run subgraphs: samples cannot say that, and no kernel takes them.
 TRIED_IN_MODELS = {
     "absent", "concat_from_sequence", "get_element", "has_element", "if", "loop", "optional", "refuse", "scan",
@@ -46,10 +49,11 @@ KNOWN_GAPS: dict[str, set[str]] = {
         *TRIED_IN_MODELS,
         *TABLES,
         *BLOCKS,
+        *TRAINING,
         *(LANGUAGE - {"expert_matmul"}),
     },  # sizes that become data come from the importer; a pass finds rotary; torch takes the rest apart
     # No ONNX op means these; silu is recognised by a pass, refuse is made of a branch where dims were given.
-    "onnx": {"log1p", "refuse", "silu", *BLOCKS, *LANGUAGE},
+    "onnx": {"log1p", "refuse", "silu", *BLOCKS, *LANGUAGE, *TRAINING},
     "kernels": {
         "arange",
         # Shapes that depend on data.
@@ -59,7 +63,7 @@ KNOWN_GAPS: dict[str, set[str]] = {
         *BLOCKS,
     },
     # A paged cache, an error and an iteration that ONNX cannot say; GAPS has each reason.
-    "to onnx": {"pairwise_coupling", "refuse", *BLOCKS, *(LANGUAGE - {"expert_matmul"})},
+    "to onnx": {"pairwise_coupling", "refuse", *BLOCKS, *TRAINING, *(LANGUAGE - {"expert_matmul"})},
 }
 
 
@@ -77,6 +81,14 @@ def test_gaps_are_the_known_ones(stage: str) -> None:
 
 def test_every_gap_of_the_way_back_has_a_reason() -> None:
     assert set(GAPS) == KNOWN_GAPS["to onnx"]
+
+
+def test_every_op_has_a_gradient_or_a_reason() -> None:
+    """A row, an expansion through which it is differentiated, nothing that could flow, or a gap that is named."""
+    named = GRADIENTS.keys() | FLAT.keys() | MISSING.keys()
+    expanded = {name for name, op in OPS.items() if op.expand is not None} - named
+    assert named | expanded == set(OPS)
+    assert len(named) == len(GRADIENTS) + len(FLAT) + len(MISSING), "an op is in two tables"
 
 
 def test_every_op_has_samples_tolerances_and_a_line_of_documentation() -> None:

@@ -30,12 +30,15 @@ if TYPE_CHECKING:
     from ingot.ops.custom import ExternalKernel, register_op, unregister_op
     from ingot.ort.session import InferenceSession
     from ingot.passes import register_pass, unregister_pass
+    from ingot.training import SGD, AdamW, Trainer
     from ingot.types import TensorType
 
 __version__ = "0.1.0"
 
 __all__ = [
     "LLM",
+    "SGD",
+    "AdamW",
     "ExtensionError",
     "ExternalKernel",
     "InferenceSession",
@@ -49,6 +52,7 @@ __all__ = [
     "ShapeError",
     "StoppedError",
     "TensorType",
+    "Trainer",
     "UnsupportedError",
     "at_most",
     "export_onnx",
@@ -60,10 +64,13 @@ __all__ = [
 
 # What brings numpy, onnx and the pipeline is imported when it is first wanted: name -> its module.
 _LATE = {
+    "AdamW": "ingot.training",
     "ExternalKernel": "ingot.ops.custom",
     "InferenceSession": "ingot.ort.session",
     "LLM": "ingot.llm",
+    "SGD": "ingot.training",
     "TensorType": "ingot.types",
+    "Trainer": "ingot.training",
     "at_most": "ingot.dim",
     "export_onnx": "ingot.emit.onnx",
     "register_op": "ingot.ops.custom",

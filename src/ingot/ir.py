@@ -89,8 +89,9 @@ class Graph:
     """Inputs, weights, constants, states, nodes in a valid order, and outputs (external name -> value name).
 
     `states` pairs a state value with the value that replaces it after the run; the update is functional here and the
-    planner proves it in-place or refuses. `measured` are symbols that no input gives a value: a node whose result has a
-    shape that depends on data, and the dims of that result, which a run measures before any reader of them.
+    planner proves it in-place or refuses. `initial` holds what states begin with that do not begin with zeros; None
+    for one of which only headers are known. `measured` are symbols that no input gives a value: a node whose result has
+    a shape that depends on data, and the dims of that result, which a run measures before any reader of them.
     """
 
     def __init__(self, name: str = "graph"):
@@ -99,6 +100,7 @@ class Graph:
         self.inputs: list[str] = []
         self.outputs: dict[str, str] = {}
         self.states: dict[str, str] = {}
+        self.initial: dict[str, np.ndarray | None] = {}
         self.measured: dict[str, str] = {}  # symbol -> the value one of whose dims it is
         # The order, as a ring through None. Nodes know no graph and no neighbours, so that nothing here is a cycle of
         # references: arrays leave with the last who holds them.
@@ -220,6 +222,19 @@ class Graph:
         self.states[name] = name
         return name
 
+    def begin_state(self, name: str, data: np.ndarray | None) -> None:
+        """Says what a state holds before the first run: data of its type, or None where only headers are known."""
+        assert name in self.states, f"{name} is no state"
+        self.initial[name] = data
+
+    def keep(self, weight: str) -> None:
+        """Makes a weight a state that begins with the weight's data, and is left as it is until `set_state`."""
+        value = self.values[weight]
+        assert value.kind == "weight", f"{weight} is a {value.kind}"
+        data, value.kind, value.data = value.data, "state", None
+        self.states[weight] = weight
+        self.begin_state(weight, data)
+
     def set_state(self, name: str, update: str) -> None:
         """Names the value that replaces a state after each run."""
         assert name in self.states and update in self.values
@@ -333,6 +348,7 @@ class Graph:
         self.inputs = [new if name == old else name for name in self.inputs]
         self.outputs = {k: new if v == old else v for k, v in self.outputs.items()}
         self.states = {new if k == old else k: new if v == old else v for k, v in self.states.items()}
+        self.initial = {new if k == old else k: data for k, data in self.initial.items()}
         self.measured = {k: new if v == old else v for k, v in self.measured.items()}
         del self.values[old]
 
@@ -453,7 +469,7 @@ class Graph:
 
     def _take_borders(self, source: Graph) -> None:
         self.inputs, self.outputs, self.states = list(source.inputs), dict(source.outputs), dict(source.states)
-        self.measured = dict(source.measured)
+        self.initial, self.measured = dict(source.initial), dict(source.measured)
         self._fresh = source._fresh
 
     def _declare(self, value: Value) -> None:
@@ -529,14 +545,15 @@ class Graph:
             assert update in seen, f"state {name} becomes {update}, which is no value"
             types = self.values[name].type, self.values[update].type
             assert compatible(*types), f"state {name} is {types[0]}, its update {types[1]}"
+        assert self.initial.keys() <= self.states.keys(), f"{list(self.initial)} begin with data, not all states"
 
     def _validate_value(self, value: Value) -> None:
         assert value.kind in KINDS, f"{value.name} is a {value.kind}"
         assert (value.kind == "activation") == (value.producer is not None), f"{value.name} is a {value.kind}"
         assert value.data is None or value.kind in ("weight", "constant"), f"{value.kind} {value.name} has data"
         assert value.kind != "constant" or value.data is not None, f"constant {value.name} has no data"
-        if value.data is not None:
-            actual = TensorType(from_numpy(value.data.dtype), value.data.shape)
+        if (data := self.initial.get(value.name, value.data)) is not None:
+            actual = TensorType(from_numpy(data.dtype), data.shape)
             assert actual == value.type, f"{value.name} is {value.type}, its data {actual}"
 
     def _validate_types(self, node: Node) -> None:

@@ -2,7 +2,8 @@
 
 graph.ingot    the graph after the passes, as text
 weights.bin    64-byte aligned arrays
-weights.json   key -> dtype, shape, offset, hash; "recipe ..." for packed weights, "weight ..." for raw ones
+weights.json   key -> dtype, shape, offset, hash; "recipe ..." for packed weights, "weight ..." for raw ones and what
+               states begin with
 layout.json    every byte of a run, for people and tools
 
 weights.json also says what precision the program computes in: that of the graph is in no node of it.
@@ -115,7 +116,7 @@ def _raw_weights(graph: Graph, program: Program) -> dict[str, np.ndarray]:
         name: value.data
         for name, value in graph.values.items()
         if value.kind == "weight" and name not in packed and value.data is not None
-    }
+    } | {name: data for name, data in graph.initial.items() if data is not None}
 
 
 # Ops on the way to what is packed, and which operand of an op that may be.

@@ -5,6 +5,7 @@ input x: f32[B, 4]
 weight w: f32[4, 4]
 constant c: f32[2] = [1.0, 2.5]
 state s: f32[4] -> s_next
+state p: f32[4] = given -> p_next
 y = matmul(x, w, transpose_b=true): f32[B, 4]
 output logits = y
 """
@@ -33,8 +34,8 @@ _MAX_DEPTH = 40  # of subgraphs and types in one another
 
 
 def dump(graph: Graph, *, is_short: bool = False) -> str:
-    """The text of a graph; data of weights is left out, constants are exact. is_short: long ones are left out, too, and
-    the text is for reading alone.
+    """The text of a graph; data of weights and states is left out, constants are exact. is_short: long ones are left
+    out, too, and the text is for reading alone.
     """
     lines = [f"graph {_name(graph.name)}"]
     for name in graph.inputs:
@@ -47,7 +48,8 @@ def dump(graph: Graph, *, is_short: bool = False) -> str:
             data = "..." if is_short and value.data.size > _SHOWN_ELEMENTS else _array(value.data)
             lines.append(f"constant {_name(name)}: {value.type} = {data}")
         elif value.kind == "state":
-            lines.append(f"state {_name(name)}: {value.type} -> {_name(graph.states[name])}")
+            begins = " = given" if name in graph.initial else ""
+            lines.append(f"state {_name(name)}: {value.type}{begins} -> {_name(graph.states[name])}")
     lines += [dump_node(graph, node) for node in graph.nodes]
     lines += [f"output {_name(external)} = {_name(value)}" for external, value in graph.outputs.items()]
     return "\n".join(lines) + "\n"
@@ -150,7 +152,8 @@ def _strings(items: list[str]) -> np.ndarray:
 
 
 def parse(text: str, weights: Mapping[str, np.ndarray] | None = None) -> Graph:
-    """The graph that `dump` wrote. `weights` supplies data; a weight without it stays headers only.
+    """The graph that `dump` wrote. `weights` supplies data, of what states are given too; what has none stays headers
+    only.
 
     Raises LoadError, with the line, on anything that is not such text.
     """
@@ -247,8 +250,12 @@ class _Line:
             self.take("=")
             self.graph.add_constant(name, self.array(self.known(type)))
         else:
-            self.take("->")
             self.graph.add_state(name, type)
+            if self.peek() == "=":
+                self.take()
+                self.take("given")
+                self.graph.begin_state(name, self.data(name, self.known(type)))
+            self.take("->")
             self.states.append((name, self.name()))
 
     def known(self, type: TensorType) -> TensorType:

@@ -125,11 +125,18 @@ def torch_reduce_over(x, axes, *, kind, keepdims):
     return ORACLE[f"reduce_{kind}"](x, axes=tuple(axes.tolist()), keepdims=keepdims)
 
 
+def torch_adamw(parameter, mean, square, gradient, kept, size, root, *, beta1, beta2, eps):
+    mean = mean.lerp(gradient, 1 - beta1)
+    square = (square * beta2).addcmul(gradient, gradient, value=1 - beta2)
+    return (parameter * kept).addcdiv(mean * -size, square.sqrt() * root + eps), mean, square
+
+
 def parts(z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return z.real, z.imag
 
 
 ORACLE = {
+    "adamw": torch_adamw,
     "fft": lambda re, im, *, axis, inverse: parts(
         (torch.fft.ifft if inverse else torch.fft.fft)(torch.complex(re, im), dim=axis)
     ),

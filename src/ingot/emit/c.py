@@ -118,6 +118,9 @@ def refusals(compiled: Compiled) -> list[str]:
     if compiled.choosing:
         named = ", ".join(compiled.choosing)
         found.append(f"emit: a run chooses between programs, got {named}, expected one program")
+    if compiled.graph.initial:
+        named = ", ".join(compiled.graph.initial)
+        found.append(f"emit: states begin with data, got {named}, expected zeros")
     return found
 
 

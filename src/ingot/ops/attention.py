@@ -34,7 +34,7 @@ def _check_mask(q: TensorType, mask: TensorType, scores: tuple) -> None:
         raise ShapeError(f"attention: mask does not broadcast, got {mask}, expected {list(scores)}")
 
 
-def _expand_heads(g, x, heads):
+def expand_heads(g, x, heads):
     """k or v with each head repeated for its group of query heads."""
     batch, kv_heads, length, width = g.type(x).shape
     if kv_heads == heads:
@@ -45,9 +45,10 @@ def _expand_heads(g, x, heads):
     return g.reshape(x, shape=(batch, heads, length, width))
 
 
-def _expand_attention(g, q, k, v, mask=None, *, scale, causal, causal_offset, safe, zero_nan):
-    heads, rows, columns = g.type(q).shape[1], g.type(q).shape[2], g.type(k).shape[2]
-    scores = g.matmul(q, _expand_heads(g, k, heads), transpose_b=True, scale=scale)
+def expand_weights(g, q, k, mask, *, scale, causal, causal_offset, safe, zero_nan):
+    """What attention weighs v with, [B,H,S,T], of a k with a head for each of q."""
+    rows, columns = g.type(q).shape[2], g.type(k).shape[2]
+    scores = g.matmul(q, k, transpose_b=True, scale=scale)
     if mask is not None:
         added = g.type(mask).dtype.kind == "f"
         scores = g.add(scores, mask) if added else g.where(mask, scores, float("-inf"))
@@ -63,9 +64,13 @@ def _expand_attention(g, q, k, v, mask=None, *, scale, causal, causal_offset, sa
     if safe:  # a row with anything to see sums to at least exp(0) = 1
         total = g.maximum(total, 1.0)
     weights = g.div(power, total)
-    if zero_nan:
-        weights = g.where(g.isnan(weights), 0.0, weights)
-    return g.matmul(weights, _expand_heads(g, v, heads))
+    return g.where(g.isnan(weights), 0.0, weights) if zero_nan else weights
+
+
+def _expand_attention(g, q, k, v, mask=None, **attributes):
+    heads = g.type(q).shape[1]
+    weights = expand_weights(g, q, expand_heads(g, k, heads), mask, **attributes)
+    return g.matmul(weights, expand_heads(g, v, heads))
 
 
 @op(

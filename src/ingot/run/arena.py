@@ -31,11 +31,14 @@ class Memory:
 
 
 class Arena:
-    """Memory that runs share, one at a time; it only grows. `turn`: u32[1], the lock that a run holds, in C."""
+    """Memory that runs share, one at a time; it only grows. `turn`: u32[1], the lock that a run holds, in C. `begun`:
+    the address of the states that hold what they begin with.
+    """
 
     def __init__(self) -> None:
         self.memory = Memory({})
         self.turn = np.zeros(1, np.uint32)
+        self.begun = 0
         self.checking = OwnedLock("run")  # of runs whose arena Python poisons and looks over
         self._growing = OwnedLock("run")
 

@@ -58,11 +58,11 @@ def interpret(
 ) -> dict[str, Any]:
     """Runs a graph. Returns its outputs by external name and each state's update as `state:<name>`, all fresh arrays.
 
-    feeds: an array for every input; states may be fed too and are zeros otherwise. float64: f32 data, feeds and
-    attributes become f64, which makes this the oracle. watch(name, array) sees the result of every node, those of
-    subgraphs included. symbols: dims that have values already, where this graph is a part of another; it gets those
-    that are measured here. inner: what runs subgraphs in the place of the reference, by the first result of the node
-    and the attribute. kernels: what computes nodes in the place of their references, by the first result.
+    feeds: an array for every input; states may be fed too and are what they begin with otherwise. float64: f32 data,
+    feeds and attributes become f64, which makes this the oracle. watch(name, array) sees the result of every node,
+    those of subgraphs included. symbols: dims that have values already, where this graph is a part of another; it gets
+    those that are measured here. inner: what runs subgraphs in the place of the reference, by the first result of the
+    node and the attribute. kernels: what computes nodes in the place of their references, by the first result.
     Raises InputError for a wrong name, dtype, rank, dim or index, LoadError for a weight without data, and
     ResourceError when a result finds no memory.
     """
@@ -201,8 +201,12 @@ class _Run:
         return results | {f"state:{name}": self.array(update) for name, update in self.graph.states.items()}
 
     def fed(self, name: str, array: Array) -> Array:
-        """A feed, or zeros for a state that was not fed."""
-        if array is None and name in self.graph.states:
+        """A feed, or for a state that was not fed what it begins with."""
+        if array is None and name in self.graph.initial:
+            array = self.graph.initial[name]
+            if array is None:
+                raise LoadError(f"state {name!r}: has no data, got only its type {self.graph.values[name].type}")
+        elif array is None and name in self.graph.states:
             type = bind_type(self.graph.type(name), self.symbols)
             assert isinstance(type, TensorType)
             array = np.zeros(type.dims, type.dtype.numpy)

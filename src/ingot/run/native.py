@@ -12,7 +12,7 @@ import numpy as np
 from ingot import abi
 from ingot.config import check, debug
 from ingot.dim import bind, size_at
-from ingot.errors import InputError, ResourceError, StoppedError
+from ingot.errors import InputError, LoadError, ResourceError, StoppedError
 from ingot.files import mapped_files
 from ingot.ir import Graph, has_sizes
 from ingot.lower.lowered import Lowered
@@ -194,7 +194,7 @@ class NativeProgram:
         return times[:, : len(self.plan.steps)]
 
     def tensor(self, id: str) -> np.ndarray:
-        """A root tensor of the arena as it lies now, for checksums and tests."""
+        """A root tensor of the arena as it lies now."""
         tensor, address = self.lowered.tensors[id], self.plan.addresses[id]
         region = self._home(address.region).memory.regions[address.region]
         data = region[address.offset : address.offset + tensor.nbytes]
@@ -211,6 +211,7 @@ class NativeProgram:
         else:
             memory = self._arena.reserve({name: size for name, size in self._sizes.items() if name != "state"})
             state = self._state.reserve({name: size for name, size in self._sizes.items() if name == "state"})
+        self._begin_states(state)
         arguments = Arguments(
             self.library, self.lowered, self.plan, self._weights,
             memory.addresses | state.addresses, self._slots, self._run_sizes,
@@ -219,6 +220,18 @@ class NativeProgram:
         ready = _Ready(memory.addresses, state.addresses, arguments.program(turn, self._stop), arguments)
         self._ready = ready
         return ready, memory, state
+
+    def _begin_states(self, state: Memory) -> None:
+        """Writes what states begin with, once wherever they lie: memory that moved has lost what they held."""
+        address = state.addresses.get("state", 0)
+        if self._state.begun == address:
+            return
+        roots = {t.name: t.id for t in self.lowered.tensors.values() if t.kind == "state"}
+        for name, data in self.graph.initial.items():
+            if data is None:
+                raise LoadError(f"state {name!r}: has no data, got only its type {self.graph.type(name)}")
+            self.tensor(roots[name])[...] = data
+        self._state.begun = address
 
     def _home(self, region: str) -> Arena:
         return self._state if region == "state" else self._arena

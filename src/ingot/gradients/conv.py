@@ -1,0 +1,82 @@
+"""Gradients of convolution and pooling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ingot.gradients.registry import Backward, gradient
+from ingot.gradients.shape import cut
+from ingot.ir import Node
+
+
+def _windows_to_image(g: Backward, node: Node, d: str, w: str, groups: int, kernel: Sequence[int]) -> str:
+    """What windows over x get is added up at the places that they read: a transposed convolution with a filter."""
+    rank = len(kernel)
+    sizes, made = g.type(str(node.operands[0])).dims[2:], g.type(d).dims[2:]
+    left = []  # what no window reaches, at the end of each axis
+    for i, (size, out) in enumerate(zip(sizes, made, strict=True)):
+        reach = (out - 1) * node.strides[i] + node.dilations[i] * (kernel[i] - 1) + 1
+        left.append(size - (reach - node.pads[i] - node.pads[rank + i]))
+    settings = {name: getattr(node, name) for name in ("strides", "pads", "dilations")}
+    return g.conv_transpose(d, w, **settings, groups=groups, output_padding=tuple(left))
+
+
+@gradient("conv")
+def conv(g: Backward, node: Node, d: str) -> list[str | None]:
+    """Of x, a transposed convolution; of w, a convolution of x whose images are channels with d as the filter."""
+    x, w = str(node.operands[0]), str(node.operands[1])
+    kernel = g.type(w).dims[2:]
+    found: list[str | None] = [_windows_to_image(g, node, d, w, node.groups, kernel), _of_filter(g, node, x, d)]
+    if len(node.operands) == 3:
+        axes = (0, *range(2, g.type(d).rank))
+        found.append(None if node.operands[2] is None else g.reduce_sum(d, axes=axes, keepdims=False))
+    return found
+
+
+def _of_filter(g: Backward, node: Node, x: str, d: str) -> str:
+    batch, _, *sizes = g.type(x).dims
+    out, each, *kernel = g.type(str(node.operands[1])).dims
+    groups, rank = node.groups, len(kernel)
+    spatial = tuple(range(3, 3 + rank))
+    images = g.permute(g.reshape(x, shape=(batch, groups, each, *sizes)), axes=(2, 1, 0, *spatial))
+    images = g.reshape(images, shape=(each, groups * batch, *sizes))
+    swap = (1, 0, *range(2, 2 + rank))
+    made = g.conv(
+        images,
+        g.permute(d, axes=swap),
+        strides=node.dilations,
+        dilations=node.strides,
+        pads=node.pads,
+        groups=groups,
+    )
+    return g.permute(cut(g, made, (0,) * (2 + rank), (each, out, *kernel)), axes=swap)
+
+
+@gradient("max_pool")
+def max_pool(g: Backward, node: Node, d: str) -> str:
+    """d added where the largest of each window was."""
+    x = str(node.operands[0])
+    batch, channels, *sizes = g.type(x).dims
+    windows = (batch, channels, math.prod(g.type(d).dims[2:]))
+    places = g.reshape(g.max_pool_indices(x, **node.attributes), shape=windows)
+    zeros = g.expand(g.constant(0.0), shape=(batch, channels, math.prod(sizes)))
+    return g.like(g.scatter_elements(zeros, places, g.reshape(d, shape=windows), axis=2, reduction="add"), x)
+
+
+@gradient("avg_pool")
+def avg_pool(g: Backward, node: Node, d: str) -> str:
+    """d over the number of elements of each window, added to all of them."""
+    x = str(node.operands[0])
+    channels, sizes = g.type(x).dims[1], g.type(x).dims[2:]
+    dtype, rank = g.type(x).dtype.numpy, len(node.kernel)
+    count = np.ones((1, 1, *(1,) * rank))
+    for i, (size, out) in enumerate(zip(sizes, g.type(d).dims[2:], strict=True)):
+        taps = np.arange(out)[:, None] * node.strides[i] + np.arange(node.kernel[i]) * node.dilations[i] - node.pads[i]
+        inside = np.full(taps.shape, True) if node.count_include_pad else (taps >= 0) & (taps < size)
+        count = count * inside.sum(1).reshape(-1, *(1,) * (rank - 1 - i))
+    share = g.div(d, g.array(f"{node.output}.windows", count.astype(dtype)))
+    ones = g.array(f"{node.output}.ones", np.ones((channels, 1, *node.kernel), dtype))
+    return _windows_to_image(g, node, share, ones, channels, node.kernel)

@@ -1,0 +1,99 @@
+"""Reverse-mode differentiation of a graph: it adds nodes, in plain ops, and changes none but those that it expands.
+
+Griewank and Walther, "Evaluating Derivatives", 2008.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ingot.errors import UnsupportedError
+from ingot.gradients.registry import FLAT, GRADIENTS, MISSING, Backward
+from ingot.ir import Graph, Node, TensorType
+from ingot.ops.define import expand_node
+
+
+def differentiate(graph: Graph, loss: str, wanted: Sequence[str]) -> dict[str, str]:
+    """Adds the gradients of a loss to a static graph: value -> its gradient, for those of `wanted` that it depends on.
+
+    loss: a float of shape []. A node on the way whose op has no row is expanded into simpler ones, and stays so.
+    Raises UnsupportedError that names every op on the way without a gradient.
+    """
+    assert graph.type(loss).shape == (), f"{loss} is {graph.type(loss)}, expected a number"
+    way = _way(graph, loss, wanted)
+    g = Backward(graph)
+    g.at(loss)
+    before = set(graph.nodes)
+    totals = {loss: g.constant(1.0)}
+    for node in reversed(way):
+        gradients = [totals.get(output) for output in node.outputs]
+        if all(d is None for d in gradients):
+            continue
+        g.at(next(o for o, d in zip(node.outputs, gradients, strict=True) if d is not None))
+        found = GRADIENTS[node.op.name].row(g, node, *gradients)
+        found = [found] if found is None or isinstance(found, str) else found
+        for operand, d in zip(node.operands, found, strict=True):
+            if operand is not None and d is not None:
+                totals[operand] = g.add(totals[operand], d) if operand in totals else d
+    results = {name: totals[name] for name in wanted if name in totals and _is_float(graph, name)}
+    _prune(graph, before, set(results.values()))
+    return results
+
+
+def _is_float(graph: Graph, name: str) -> bool:
+    type = graph.values[name].type
+    return isinstance(type, TensorType) and type.dtype.kind == "f"
+
+
+def _way(graph: Graph, loss: str, wanted: Iterable[str]) -> list[Node]:
+    """The nodes between the wanted values and a loss, in order, each of an op with a row."""
+    while True:
+        way = _between(graph, loss, wanted)
+        without = [node for node in way if _refusal(node)]
+        simpler = [node for node in without if node.op.expand is not None]
+        if not simpler:
+            break
+        for node in simpler:
+            expand_node(graph, node)
+    if without:
+        listed = "; ".join(f"{node.op.name} {node.outputs[0]!r}, {_refusal(node)}" for node in without)
+        raise UnsupportedError(f"graph {graph.name!r}: ops without a gradient, got {listed}")
+    return way
+
+
+def _refusal(node: Node) -> str:
+    """Why a node has no gradient, or ""."""
+    row = GRADIENTS.get(node.op.name)
+    return row.refuse(node) if row is not None else MISSING.get(node.op.name, "which has no row")
+
+
+def _between(graph: Graph, loss: str, wanted: Iterable[str]) -> list[Node]:
+    depending = {name for name in wanted if _is_float(graph, name)}
+    forward = []
+    for node in graph.nodes:
+        if node.op.name not in FLAT and not depending.isdisjoint(node.operands):
+            made = [output for output in node.outputs if _is_float(graph, output)]
+            depending.update(made)
+            forward += [node] if made else []
+    needed, way = {loss}, []
+    for node in reversed(forward):
+        if not needed.isdisjoint(node.outputs):
+            needed.update(operand for operand in node.operands if operand in depending)
+            way.append(node)
+    return way[::-1]
+
+
+def _prune(graph: Graph, before: set[Node], kept: set[str]) -> None:
+    """Removes what was added for gradients that nobody wants."""
+
+    def is_read(name: str) -> bool:
+        return name in kept or bool(graph.values[name].users) or graph.is_output(name)
+
+    for node in reversed(list(graph.nodes)):
+        if node in before or any(map(is_read, node.outputs)):
+            continue
+        operands = {operand for operand in node.operands if operand is not None}
+        graph.remove(node)
+        for operand in operands:
+            if graph.values[operand].kind == "constant" and not is_read(operand):
+                graph.remove_value(operand)

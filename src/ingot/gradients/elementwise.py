@@ -1,0 +1,163 @@
+"""Gradients of element-wise ops: those of one operand are a formula of it, of the result y and of its gradient d."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ingot.gradients.registry import Backward, gradient
+from ingot.ir import Node
+
+Formula = Callable[[Backward, str, str, str], str]  # of x, y and d
+
+
+def _one_minus_square(g: Backward, x: str) -> str:
+    return g.sub(1.0, g.mul(x, x))
+
+
+def _silu(g: Backward, x: str, y: str, d: str) -> str:
+    sigmoid = g.sigmoid(x)
+    return g.mul(d, g.add(sigmoid, g.mul(y, g.sub(1.0, sigmoid))))
+
+
+_UNARY: dict[str, Formula] = {
+    "relu": lambda g, x, y, d: g.where(g.less_equal(x, 0.0), 0.0, d),
+    "neg": lambda g, x, y, d: g.neg(d),
+    "abs": lambda g, x, y, d: g.mul(d, g.sign(x)),
+    "exp": lambda g, x, y, d: g.mul(d, y),
+    "expm1": lambda g, x, y, d: g.mul(d, g.add(y, 1.0)),
+    "log": lambda g, x, y, d: g.div(d, x),
+    "log1p": lambda g, x, y, d: g.div(d, g.add(x, 1.0)),
+    "sqrt": lambda g, x, y, d: g.div(g.mul(d, 0.5), y),
+    "rsqrt": lambda g, x, y, d: g.mul(g.mul(d, -0.5), g.div(y, x)),
+    "reciprocal": lambda g, x, y, d: g.neg(g.mul(d, g.mul(y, y))),
+    "sin": lambda g, x, y, d: g.mul(d, g.cos(x)),
+    "cos": lambda g, x, y, d: g.neg(g.mul(d, g.sin(x))),
+    "sinh": lambda g, x, y, d: g.mul(d, g.cosh(x)),
+    "cosh": lambda g, x, y, d: g.mul(d, g.sinh(x)),
+    "asin": lambda g, x, y, d: g.mul(d, g.rsqrt(_one_minus_square(g, x))),
+    "acos": lambda g, x, y, d: g.neg(g.mul(d, g.rsqrt(_one_minus_square(g, x)))),
+    "atan": lambda g, x, y, d: g.div(d, g.add(g.mul(x, x), 1.0)),
+    "asinh": lambda g, x, y, d: g.mul(d, g.rsqrt(g.add(g.mul(x, x), 1.0))),
+    "acosh": lambda g, x, y, d: g.mul(d, g.rsqrt(g.mul(g.sub(x, 1.0), g.add(x, 1.0)))),
+    "atanh": lambda g, x, y, d: g.div(d, _one_minus_square(g, x)),
+    "tanh": lambda g, x, y, d: g.mul(d, _one_minus_square(g, y)),
+    "erf": lambda g, x, y, d: g.mul(d, g.mul(g.exp(g.neg(g.mul(x, x))), 2 / math.sqrt(math.pi))),
+    "sigmoid": lambda g, x, y, d: g.mul(d, g.mul(y, g.sub(1.0, y))),
+    "softplus": lambda g, x, y, d: g.mul(d, g.sigmoid(x)),
+    "silu": _silu,
+}
+
+
+def _declare(op: str, formula: Formula) -> None:
+    def row(g: Backward, node: Node, d: str) -> str:
+        return formula(g, str(node.operands[0]), node.output, d)
+
+    row.__qualname__ = f"{op}_gradient"
+    gradient(op)(row)
+
+
+for _op, _formula in _UNARY.items():
+    _declare(_op, _formula)
+
+
+@gradient("gelu")
+def gelu(g: Backward, node: Node, d: str) -> str:
+    """d times the derivative of x * Phi(x), or of what stands for Phi."""
+    x = str(node.operands[0])
+    if node.approximate == "erf":
+        phi = g.mul(g.add(g.erf(g.mul(x, math.sqrt(0.5))), 1.0), 0.5)
+        density = g.mul(g.exp(g.mul(g.mul(x, x), -0.5)), 1 / math.sqrt(2 * math.pi))
+        return g.mul(d, g.add(phi, g.mul(x, density)))
+    square = g.mul(x, x)
+    factor = math.sqrt(2 / math.pi)
+    t = g.tanh(g.mul(x, g.add(g.mul(square, 0.044715 * factor), factor)))
+    inner = g.add(g.mul(square, 3 * 0.044715 * factor), factor)
+    slope = g.mul(g.mul(x, _one_minus_square(g, t)), inner)
+    return g.mul(g.mul(d, 0.5), g.add(g.add(t, 1.0), slope))
+
+
+@gradient("clip")
+def clip(g: Backward, node: Node, d: str) -> str:
+    """d where x is within the bounds, these included."""
+    x = str(node.operands[0])
+    if node.minimum != -math.inf:
+        d = g.where(g.less(x, float(node.minimum)), 0.0, d)
+    return d if node.maximum == math.inf else g.where(g.greater(x, float(node.maximum)), 0.0, d)
+
+
+@gradient("leaky_relu")
+def leaky_relu(g: Backward, node: Node, d: str) -> str:
+    """d, times alpha where x is negative."""
+    return g.where(g.less(node.operands[0], 0.0), g.mul(d, float(node.alpha)), d)
+
+
+@gradient("elu")
+def elu(g: Backward, node: Node, d: str) -> str:
+    """d, times y + alpha where x is not positive: the exponential itself overflows elsewhere."""
+    return g.where(g.less_equal(node.operands[0], 0.0), g.mul(d, g.add(node.output, float(node.alpha))), d)
+
+
+@gradient("cast")
+def cast(g: Backward, node: Node, d: str) -> str:
+    """d in the dtype that x had."""
+    return g.cast(d, dtype=g.type(str(node.operands[0])).dtype)
+
+
+Pair = Callable[[Backward, str, str, str, str], tuple[str, str]]  # of a, b, y and d, before sums
+
+
+def _divided(g: Backward, a: str, b: str, y: str, d: str) -> tuple[str, str]:
+    share = g.div(d, b)
+    return share, g.neg(g.mul(share, y))
+
+
+def _power(g: Backward, a: str, b: str, y: str, d: str) -> tuple[str, str]:
+    """Where an exponent or a base is 0 the other factor may be infinite; the product is 0 all the same."""
+    base = g.mul(d, g.mul(b, g.pow(a, g.sub(b, 1.0))))
+    exponent = g.mul(d, g.mul(y, g.log(a)))
+    return g.where(g.equal(b, 0.0), 0.0, base), g.where(g.equal(a, 0.0), 0.0, exponent)
+
+
+def _chosen(comparison: str) -> Pair:
+    """Of equal operands each gets half."""
+
+    def formula(g: Backward, a: str, b: str, y: str, d: str) -> tuple[str, str]:
+        half = g.where(g.equal(a, b), g.mul(d, 0.5), 0.0)
+        compare = getattr(g, comparison)
+        return g.where(compare(a, b), d, half), g.where(compare(b, a), d, half)
+
+    return formula
+
+
+_BINARY: dict[str, Pair] = {
+    "add": lambda g, a, b, y, d: (d, d),
+    "sub": lambda g, a, b, y, d: (d, g.neg(d)),
+    "mul": lambda g, a, b, y, d: (g.mul(d, b), g.mul(d, a)),
+    "div": _divided,
+    "mod": lambda g, a, b, y, d: (d, g.neg(g.mul(d, g.floor_div(a, b)))),
+    "pow": _power,
+    "maximum": _chosen("greater"),
+    "minimum": _chosen("less"),
+}
+
+
+def _declare_pair(op: str, formula: Pair) -> None:
+    def row(g: Backward, node: Node, d: str) -> tuple[str, str]:
+        a, b = map(str, node.operands)
+        of_a, of_b = formula(g, a, b, node.output, d)
+        return g.summed(of_a, a), g.summed(of_b, b)
+
+    row.__qualname__ = f"{op}_gradient"
+    gradient(op)(row)
+
+
+for _op, _pair in _BINARY.items():
+    _declare_pair(_op, _pair)
+
+
+@gradient("where")
+def where(g: Backward, node: Node, d: str) -> tuple[None, str, str]:
+    """d where each was chosen."""
+    condition, a, b = map(str, node.operands)
+    return None, g.summed(g.where(condition, d, 0.0), a), g.summed(g.where(condition, 0.0, d), b)

@@ -1,0 +1,55 @@
+"""Gradients of ops that pick elements by position: what was read from several places is added up, in order."""
+
+from __future__ import annotations
+
+import math
+
+from ingot.dtype import i64
+from ingot.gradients.registry import Backward, gradient
+from ingot.ir import Node
+
+
+@gradient("gather")
+def gather(g: Backward, node: Node, d: str) -> tuple[str, None]:
+    """d added to zeros, slice by slice, at the indices."""
+    x, indices = map(str, node.operands)
+    dims, axis = g.type(x).dims, node.axis
+    count = math.prod(g.type(indices).dims)
+    shape = (*dims[:axis], count, *dims[axis + 1 :])
+    places = g.reshape(indices, shape=tuple(count if i == axis else 1 for i in range(len(dims))))
+    places = g.expand(places, shape=shape)
+    return g.scatter_elements(g.zeros(x), places, g.reshape(d, shape=shape), axis=axis, reduction="add"), None
+
+
+@gradient("gather_elements")
+def gather_elements(g: Backward, node: Node, d: str) -> tuple[str, None]:
+    """d added to zeros at the indices."""
+    x, indices = map(str, node.operands)
+    return g.scatter_elements(g.zeros(x), indices, d, axis=node.axis, reduction="add"), None
+
+
+@gradient("topk")
+def topk(g: Backward, node: Node, d: str, _: None) -> str:
+    """d where each of the k was."""
+    x = str(node.operands[0])
+    return g.scatter_elements(g.zeros(x), node.outputs[1], d, axis=node.axis, reduction="add")
+
+
+def _no_sum(node: Node) -> str:
+    return "" if node.reduction in ("none", "add") else f"updates that are joined by {node.reduction!r}"
+
+
+@gradient("scatter_elements", refuse=_no_sum)
+def scatter_elements(g: Backward, node: Node, d: str) -> tuple[str, None, str]:
+    """d where x was kept, and at its place for each update that was; of several, the last."""
+    x, indices, updates = map(str, node.operands)
+    read = g.gather_elements(d, indices, axis=node.axis)
+    if node.reduction == "add":
+        return d, None, read
+    kept = g.scatter_elements(d, indices, g.zeros(updates), axis=node.axis, reduction="none")
+    dims = g.type(indices).dims
+    order = g.reshape(g.iota(length=math.prod(dims), start=0, step=1, dtype=i64), shape=dims)
+    last = g.expand(g.constant(0), shape=g.type(x).shape)
+    last = g.scatter_elements(last, indices, order, axis=node.axis, reduction="none")
+    won = g.equal(g.gather_elements(last, indices, axis=node.axis), order)
+    return kept, None, g.where(won, read, 0.0)

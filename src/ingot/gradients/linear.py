@@ -1,0 +1,33 @@
+"""Gradients of matrix products."""
+
+from __future__ import annotations
+
+import math
+
+from ingot.gradients.registry import Backward, gradient
+from ingot.ir import Node
+
+
+@gradient("matmul")
+def matmul(g: Backward, node: Node, d: str) -> tuple[str, str]:
+    """Products of d with the other operand; a matrix that all batches share gets one product over all their rows."""
+    a, b = map(str, node.operands)
+    if g.type(b).rank == 2 and g.type(a).rank > 2 and not node.transpose_a:
+        rows, made = _rows(g, a), _rows(g, d)
+    else:
+        rows, made = a, d
+    scaled = {"scale": node.scale}
+    if node.transpose_a:
+        of_a = g.matmul(b, d, transpose_a=node.transpose_b, transpose_b=True, **scaled)
+    else:
+        of_a = g.matmul(d, b, transpose_b=not node.transpose_b, **scaled)
+    if node.transpose_b:
+        of_b = g.matmul(made, rows, transpose_a=True, transpose_b=node.transpose_a, **scaled)
+    else:
+        of_b = g.matmul(rows, made, transpose_a=not node.transpose_a, **scaled)
+    return g.summed(of_a, a), g.summed(of_b, b)
+
+
+def _rows(g: Backward, value: str) -> str:
+    dims = g.type(value).dims
+    return g.reshape(value, shape=(math.prod(dims[:-1]), dims[-1]))

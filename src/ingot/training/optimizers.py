@@ -1,0 +1,89 @@
+"""Optimisers: how parameters are replaced, as nodes of a training graph, with what is kept beside them as states."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ingot.dtype import f32, f64
+from ingot.errors import InputError
+from ingot.gradients.registry import Backward
+from ingot.ir import TensorType
+
+RATE = "rate"  # the input in which a run is given the learning rate, f64[]
+STEP = "step"  # the state that counts runs, f64[]
+
+
+def _expect_range(what: str, value: float, high: float = math.inf) -> None:
+    if not 0 <= value < high:
+        raise InputError(f"{what}: out of range, got {value}, expected 0 or more and less than {high}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SGD:
+    """Stochastic gradient descent, with momentum, as torch.optim.SGD computes it. lr: the learning rate.
+
+    Raises InputError for numbers out of range.
+    """
+
+    lr: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _expect_range("SGD lr", self.lr)
+        _expect_range("SGD momentum", self.momentum, 1.0)
+        _expect_range("SGD weight_decay", self.weight_decay)
+
+    def write(self, g: Backward, gradients: dict[str, str]) -> None:
+        """Adds what replaces each parameter, a state, by its gradient. The graph has the input RATE."""
+        rate = g.cast(RATE, dtype=f32)
+        for name, d in gradients.items():
+            g.at(name)
+            if self.weight_decay:
+                d = g.add(d, g.mul(name, self.weight_decay))
+            if self.momentum:
+                velocity = g.graph.add_state(g.graph.fresh(f"{name}.velocity"), g.type(name))
+                d = g.add(g.mul(velocity, self.momentum), d)
+                g.graph.set_state(velocity, d)
+            g.graph.set_state(name, g.sub(name, g.mul(d, rate)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdamW:
+    """Adam with decoupled weight decay, as torch.optim.AdamW computes it. lr: the learning rate.
+
+    Raises InputError for numbers out of range.
+    """
+
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 1e-2
+
+    def __post_init__(self) -> None:
+        _expect_range("AdamW lr", self.lr)
+        for beta in self.betas:
+            _expect_range("AdamW betas", beta, 1.0)
+        _expect_range("AdamW eps", self.eps)
+        _expect_range("AdamW weight_decay", self.weight_decay)
+
+    def write(self, g: Backward, gradients: dict[str, str]) -> None:
+        """As `SGD.write`. What all parameters share of a step is computed once, in double."""
+        graph = g.graph
+        g.at(graph.add_state(graph.fresh(STEP), TensorType(f64, ())))
+        step = g.add(STEP, 1.0)
+        graph.set_state(STEP, step)
+        first, second = (g.sub(1.0, g.pow(g.constant(beta, f64), step)) for beta in self.betas)
+        numbers = (g.sub(1.0, g.mul(RATE, self.weight_decay)), g.div(RATE, first), g.rsqrt(second))
+        shared = [g.cast(number, dtype=f32) for number in numbers]
+        beta1, beta2 = self.betas
+        for name, d in gradients.items():
+            g.at(name)
+            kept = [graph.add_state(graph.fresh(f"{name}.{what}"), g.type(name)) for what in ("mean", "square")]
+            node = graph.add("adamw", [name, *kept, d, *shared], f"{name}.next", beta1=beta1, beta2=beta2, eps=self.eps)
+            for state, update in zip((name, *kept), node.outputs, strict=True):
+                graph.set_state(state, update)
+
+
+Optimizer = SGD | AdamW

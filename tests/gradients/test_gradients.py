@@ -1,0 +1,183 @@
+"""Every row of the table of gradients against central differences in float64, and against torch.autograd.
+
+The cases are the ops' samples: an op with a row brings its tests. Where an op has a kink, the samples stay off it.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+import ingot.ops  # noqa: F401
+from ingot.dtype import f32
+from ingot.errors import UnsupportedError
+from ingot.gradients import FLAT, MISSING, differentiate
+from ingot.ir import OPS, Graph, TensorType
+from ingot.passes import optimize
+from ingot.run.interpret import interpret
+from ingot.text import dump, parse
+from op_cases import build, one_node, run
+from torch_oracles import ORACLE
+
+STEP = 1e-5
+FLOW = [name for name, op in OPS.items() if name not in FLAT and name not in MISSING]
+TRAINED_ATTRIBUTES = {"scatter_elements": lambda sample: sample.attributes["reduction"] in ("none", "add")}
+
+
+def is_trained(op, sample):
+    """Whether a sample has a float operand through which something flows, and a float result that is all finite."""
+    if not TRAINED_ATTRIBUTES.get(op.name, lambda sample: True)(sample):
+        return False
+    try:
+        graph, feeds = one_node(op, sample)
+    except ValueError:
+        return False
+    results = interpret(graph, feeds, float64=True)
+    floats = [results[name] for name in graph.outputs if graph.type(graph.outputs[name]).dtype.kind == "f"]
+    is_fed = any(graph.type(name).dtype is f32 for name in graph.inputs)
+    return is_fed and bool(floats) and all(np.isfinite(each).all() for each in floats)
+
+
+CASES = [
+    pytest.param(OPS[name], sample, id=f"{name}-{i}")
+    for name in FLOW
+    for i, sample in enumerate(OPS[name].samples)
+    if is_trained(OPS[name], sample)
+]
+FIRST = list({case.values[0].name: case for case in reversed(CASES)}.values())
+
+
+def with_loss(op, sample, seed=3):
+    """A graph of one node and a loss: the sum of its float results times numbers of their own; its feeds; the inputs
+    that are floats.
+    """
+    graph, feeds = one_node(op, sample)
+    rng = np.random.default_rng(seed)
+    terms = []
+    for external, value in list(graph.outputs.items()):
+        graph.remove_output(external)
+        type = graph.type(value)
+        if type.dtype.kind != "f":
+            continue
+        weights = graph.add_constant(f"weights_{external}", rng.uniform(0.5, 1.5, type.dims).astype(type.dtype.numpy))
+        product = graph.add("mul", [value, weights]).output
+        term = graph.add("reduce_sum", [product], axes=tuple(range(type.rank)), keepdims=False).output
+        terms.append(graph.add("cast", [term], dtype=f32).output)
+    loss = terms[0]
+    for term in terms[1:]:
+        loss = graph.add("add", [loss, term]).output
+    graph.set_output("loss", loss)
+    return graph, feeds, [name for name in graph.inputs if graph.type(name).dtype is f32]
+
+
+def with_gradients(op, sample):
+    """As `with_loss`, with outputs `d x0` and so on."""
+    graph, feeds, floats = with_loss(op, sample)
+    found = differentiate(graph, graph.outputs["loss"], floats)
+    for name, value in found.items():
+        graph.set_output(f"d {name}", value)
+    graph.validate()
+    return graph, feeds, found
+
+
+@pytest.mark.parametrize(("op", "sample"), CASES)
+def test_gradients_are_those_of_finite_differences(op, sample):
+    graph, feeds, floats = with_loss(op, sample)
+    trained, _, found = with_gradients(op, sample)
+    wide = {name: array.astype(np.float64) if name in floats else array for name, array in feeds.items()}
+    results = interpret(trained, wide, float64=True)
+    rng = np.random.default_rng(5)
+    for name in floats:
+        if name not in found:
+            gradient = np.zeros(feeds[name].shape)
+        else:
+            assert trained.type(found[name]) == trained.type(name)
+            gradient = results[f"d {name}"]
+        direction = rng.uniform(-1, 1, gradient.shape)
+        ends = [
+            interpret(graph, wide | {name: np.asarray(wide[name] + side * STEP * direction)}, float64=True)["loss"]
+            for side in (1, -1)
+        ]
+        slope = (ends[0] - ends[1]) / (2 * STEP)
+        scale = np.sum(np.abs(gradient * direction)) + 1e-3 * np.abs(ends[0]) + 1
+        assert abs(slope - np.sum(gradient * direction)) <= 2e-6 * scale, name
+
+
+# torch sorts for topk, whole; trains no statistics; and gives NaN where NaN was replaced.
+NOT_IN_TORCH = {"topk", "batch_norm"}
+IN_TORCH = [
+    case
+    for case in CASES
+    if case.values[0].name in ORACLE.keys() - NOT_IN_TORCH and not case.values[1].attributes.get("zero_nan")
+]
+
+
+@pytest.mark.parametrize(("op", "sample"), IN_TORCH)
+def test_gradients_are_those_of_torch(op, sample):
+    trained, feeds, _ = with_gradients(op, sample)
+    graph, _, floats = with_loss(op, sample)
+    tensors = {
+        name: torch.from_numpy(a.astype(np.float64) if name in floats else a).requires_grad_(name in floats)
+        for name, a in feeds.items()
+    }
+    node = next(iter(one_node(op, sample)[0].nodes))
+    made = ORACLE[op.name](*(None if o is None else tensors[o] for o in node.operands), **sample.attributes)
+    made = made if isinstance(made, (tuple, list)) else (made,)
+    loss = torch.zeros((), dtype=torch.float64)
+    for i, each in enumerate(made):
+        if each.dtype.is_floating_point:
+            loss = loss + (each * torch.from_numpy(graph.values[f"weights_y{i}"].data.astype(np.float64))).sum()
+    if loss.requires_grad:
+        loss.backward()
+    results = interpret(trained, feeds, float64=True)
+    for name in floats:
+        wanted = tensors[name].grad
+        wanted = np.zeros(feeds[name].shape) if wanted is None else wanted.numpy()
+        got = results.get(f"d {name}", np.zeros_like(wanted))
+        np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6 * max(1, np.abs(wanted).max(initial=0)))
+
+
+@pytest.mark.parametrize(("op", "sample"), FIRST)
+def test_gradients_are_a_program_like_any_other(op, sample):
+    """Text, passes, lowering, planner, verifier and kernels take them; f32 is within what its sums cost."""
+    graph, feeds, _ = with_gradients(op, sample)
+    assert dump(parse(dump(graph))) == dump(graph)
+    expected = interpret(graph, feeds, float64=True)
+    optimize(graph)
+    program = build(graph)
+    assert not program.fallback
+    for name, result in zip(graph.outputs, run(program, feeds), strict=True):
+        wanted = expected[name]
+        np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=2e-5 * max(1, np.abs(wanted).max(initial=0)))
+
+
+def test_second_use_adds_and_what_is_not_wanted_is_not_made():
+    graph = parse(
+        """
+        graph two
+        input x: f32[3, 4]
+        input w: f32[4, 4]
+        h = matmul(x, w): f32[3, 4]
+        t = tanh(h): f32[3, 4]
+        y = matmul(t, w): f32[3, 4]
+        loss = reduce_sum(y, axes=[0, 1], keepdims=false): f32[]
+        """
+    )
+    found = differentiate(graph, "loss", ["w"])
+    assert list(found) == ["w"]
+    made = [node.op.name for node in graph.nodes][4:]
+    assert made.count("matmul") == 3, "no gradient of x"
+    assert graph.producer(found["w"]).op.name == "add"
+    assert differentiate(graph, "loss", []) == {}
+    assert [node.op.name for node in graph.nodes][4:] == made
+
+
+def test_all_ops_without_a_gradient_are_named_at_once():
+    graph = Graph("stuck")
+    x = graph.add_input("x", TensorType(f32, (2, 3, 3)))
+    det = graph.add("det", [x], "volume").output
+    product = graph.add("cumprod", [det], "so_far", axis=0).output
+    loss = graph.add("reduce_sum", [product], "loss", axes=(0,), keepdims=False).output
+    nodes = len(graph)
+    with pytest.raises(UnsupportedError, match=r"got det 'volume', the cofactors .*; cumprod 'so_far', a quotient"):
+        differentiate(graph, loss, ["x"])
+    assert len(graph) == nodes

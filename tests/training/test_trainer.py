@@ -1,0 +1,356 @@
+"""Trainers beside torch: losses step by step, bits for every ISA and number of threads, checkpoints, and bad input."""
+
+import os
+from importlib.resources import files
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import ingot
+from ingot.compile import compile_mode
+from ingot.emit.c import refusals
+from ingot.errors import InputError, KindError, LoadError, UnsupportedError
+from ingot.ir import Graph
+from ingot.lower import Target
+from ingot.run.interpret import interpret
+from ingot.run.library import load
+from ingot.text import dump, parse
+
+STEPS = 200
+LOSSES = {
+    "cross_entropy": lambda y, target: F.cross_entropy(y.flatten(0, -2), target.flatten()),
+    "mse": F.mse_loss,
+    "bce": F.binary_cross_entropy_with_logits,
+}
+
+
+class Block(nn.Module):
+    """A transformer's, with causal attention."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
+        # No bias: that of keys changes no score, so that Adam would take steps by what is rounded.
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        split = (*x.shape[:2], self.heads, -1)
+        q, k, v = (part.reshape(split).transpose(1, 2) for part in self.qkv(self.before(x)).chunk(3, -1))
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(seen.transpose(1, 2).reshape(x.shape))
+        return x + self.down(F.gelu(self.up(self.between(x))))
+
+
+class Transformer(nn.Module):
+    """A language model whose table of tokens is also its head."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(19, 16), nn.Embedding(12, 16)
+        self.blocks = nn.ModuleList(Block(16, 2) for _ in range(2))
+
+    def forward(self, ids):
+        x = self.tokens(ids) + self.places.weight[: ids.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return x @ self.tokens.weight.T
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(10, 33), nn.SiLU(), nn.LayerNorm(33), nn.Linear(33, 7))
+
+
+def cnn():
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 8, 3, stride=2), nn.ReLU(), nn.AvgPool2d(1), nn.Flatten(), nn.Linear(8, 10),
+    )  # fmt: skip
+
+
+def vectors(rng):
+    return rng.standard_normal((16, 10), np.float32), rng.integers(0, 7, 16)
+
+
+def digits(rng):
+    with np.load(str(files("ingot") / "data" / "digits.npz")) as stored:
+        chosen = rng.integers(0, len(stored["labels"]), 16)
+        images, labels = stored["images"][chosen], stored["labels"][chosen]
+    return images[:, None].astype(np.float32) / 16, labels.astype(np.int64)
+
+
+def text(rng):
+    start = rng.integers(0, 19, (3, 1))
+    tokens = (start + 5 * np.arange(13)) % 19
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+MODELS = {"mlp": (mlp, vectors), "cnn": (cnn, digits), "transformer": (Transformer, text)}
+ADAMW = ingot.AdamW(lr=3e-3, weight_decay=0.1)
+
+
+torch.set_num_threads(1)  # its threads spin, and the models are small
+
+
+def made(name, seed=0):
+    """A module of fixed weights, and what gives it batches."""
+    torch.manual_seed(seed)
+    module, batch = MODELS[name]
+    return module().eval(), batch
+
+
+def trained_by_torch(module, optimizer, loss, batches):
+    """The losses of each step."""
+    losses = []
+    for x, target in batches:
+        value = LOSSES[loss](module(torch.from_numpy(x)), torch.from_numpy(target))
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    return losses
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_losses_are_those_of_torch(name, rng):
+    module, batch = made(name)
+    batches = [batch(rng) for _ in range(STEPS)]
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    trainer = ingot.Trainer(module, example_inputs=batches[0], optimizer=ADAMW, threads=1)
+    losses = [trainer.step(*each) for each in batches]
+    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items()), "the module's own"
+    optimizer = torch.optim.AdamW(module.parameters(), lr=ADAMW.lr, weight_decay=ADAMW.weight_decay)
+    expected = trained_by_torch(module, optimizer, "cross_entropy", batches)
+    np.testing.assert_allclose(losses, expected, rtol=0, atol=1e-4)
+    assert np.mean(losses[-20:]) < np.mean(losses[:20])
+    found = trainer.state_dict()
+    assert list(found) == [key for key, _ in module.named_parameters()]
+    for key, parameter in module.named_parameters():
+        np.testing.assert_allclose(found[key], parameter.detach().numpy(), rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize("loss", ["mse", "bce"])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_other_losses_and_sgd_are_those_of_torch(loss, momentum, rng):
+    module, batch = made("mlp")
+    batches = [(batch(rng)[0], rng.uniform(0, 1, (16, 7)).astype(np.float32)) for _ in range(20)]
+    settings = {"lr": 0.05, "momentum": momentum, "weight_decay": 0.01}
+    trainer = ingot.Trainer(module, loss=loss, example_inputs=batches[0], optimizer=ingot.SGD(**settings), threads=1)
+    losses = [trainer.step(*each) for each in batches]
+    expected = trained_by_torch(module, torch.optim.SGD(module.parameters(), **settings), loss, batches)
+    np.testing.assert_allclose(losses, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_bits_are_the_same_for_every_isa_and_thread(name, rng, monkeypatch):
+    module, batch = made(name)
+    batches = [batch(rng) for _ in range(3)]
+    first = None
+    for isa, threads in [*((isa, 1) for isa in load().isas()), (load().best_isa, 2)]:
+        monkeypatch.setenv("INGOT_ISA", isa)
+        trainer = ingot.Trainer(module, example_inputs=batches[0], optimizer=ADAMW, threads=threads)
+        losses = [trainer.step(*each) for each in batches]
+        bits = losses, {key: value.tobytes() for key, value in trainer.state_dict().items()}
+        first = first or bits
+        assert bits == first, (isa, threads)
+    is_shared = any(step.parts == 2 for step in trainer.compiled.native[0].steps)
+    assert is_shared or name == "mlp", "whose steps are too short to be shared"
+
+
+def test_a_step_is_what_the_reference_computes(rng):
+    module, batch = made("transformer")
+    x, target = batch(rng)
+    trainer = ingot.Trainer(module, example_inputs=(x, target), optimizer=ADAMW)
+    feeds = dict(zip(trainer.graph.inputs, (x, target, np.array(ADAMW.lr)), strict=True))
+    expected = interpret(trainer.graph, feeds, float64=True)
+    assert trainer.step(x, target) == pytest.approx(expected["loss"], rel=1e-6)
+    for name, value in trainer.state_dict().items():
+        np.testing.assert_allclose(value, expected[f"state:{name}"], rtol=0, atol=1e-5)
+
+
+def test_a_training_graph_has_a_text_and_says_what_is_trained(rng):
+    module, batch = made("mlp")
+    trainer = ingot.Trainer(module, example_inputs=batch(rng), optimizer=ADAMW, trainable=["3.*"])
+    assert trainer.parameters == ["3.weight", "3.bias"]
+    graph = trainer.graph
+    graph.validate()
+    data = {name: value.data for name, value in graph.values.items() if value.data is not None} | graph.initial
+    again = parse(dump(graph), data)
+    assert dump(again) == dump(graph) and again.initial.keys() == set(trainer.parameters)
+    ops = [node.op.name for node in graph.nodes]
+    assert ops.count("adamw") == 2 and ops.count("matmul") == 3, "frozen layers are not differentiated"
+
+
+def test_training_goes_on_from_a_checkpoint_bit_by_bit(rng, tmp_path):
+    batches = [text(rng) for _ in range(8)]
+    make = lambda seed: ingot.Trainer(  # noqa: E731
+        made("transformer", seed)[0], example_inputs=batches[0], optimizer=ADAMW, threads=1
+    )
+    whole, path = make(0), tmp_path / "checkpoint"
+    losses = []
+    for i, each in enumerate(batches):
+        losses.append(whole.step(*each))
+        if i == 3:
+            whole.save(path)
+    resumed = make(1)
+    resumed.load(path)
+    assert [resumed.step(*each) for each in batches[4:]] == losses[4:]
+    for name, value in whole.state_dict().items():
+        np.testing.assert_array_equal(resumed.state_dict()[name], value)
+    assert os.listdir(tmp_path) == ["checkpoint"]
+
+
+def test_what_is_no_checkpoint_of_a_trainer_is_refused(rng, tmp_path):
+    module, batch = made("mlp")
+    example = batch(rng)
+    trainer = ingot.Trainer(module, example_inputs=example, optimizer=ADAMW, threads=1)
+    trainer.step(*example)
+    path, bad = tmp_path / "checkpoint", tmp_path / "bad"
+    trainer.save(path)
+    before = trainer.state_dict()
+    content = path.read_bytes()
+    for cut in (0, 4, 100, len(content) // 2, len(content) - 1):
+        bad.write_bytes(content[:cut])
+        with pytest.raises(LoadError):
+            trainer.load(bad)
+    for place in (0, 9, 40):
+        bad.write_bytes(content[:place] + bytes([content[place] ^ 0x40]) + content[place + 1 :])
+        with pytest.raises((LoadError, ingot.LimitError)):
+            trainer.load(bad)
+    other = ingot.Trainer(module, example_inputs=example, optimizer=ingot.AdamW(betas=(0.8, 0.9)))
+    other.save(bad)
+    with pytest.raises(LoadError, match=r"got a checkpoint of another model, loss or optimizer"):
+        trainer.load(bad)
+    with pytest.raises(FileNotFoundError):
+        trainer.load(tmp_path / "none")
+    assert all(np.array_equal(value, before[name]) for name, value in trainer.state_dict().items())
+
+
+class Stuck(nn.Module):
+    """Two ops on the way to the loss without a gradient, and one off it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.cells = nn.Linear(4, 4), nn.ModuleList([nn.GRU(4, 4), nn.RNN(4, 4)])
+
+    def forward(self, x):
+        seen = self.first(x)
+        return self.cells[1](self.cells[0](seen)[0])[0] + seen.argmax(-1, keepdim=True)
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes")  # of recurrent layers, by torch
+def test_bad_input_is_a_typed_error_and_trains_nothing(rng):
+    module, batch = made("mlp")
+    x, labels = batch(rng)
+    settings = {"example_inputs": (x, labels), "optimizer": ADAMW}
+    trainer = ingot.Trainer(module, **settings)
+    before = trainer.state_dict()
+    for label in (-1, 7, 2**40):
+        with pytest.raises(InputError, match=rf"input 'target': index out of range, got {label}, expected 0\.\.6"):
+            trainer.step(x, np.where(labels == labels[3], label, labels))
+    for inputs, message in (
+        ((x,), r"inputs: got 1, expected 2: input, target"),
+        ((x[:4], labels[:4]), r"input 'input': wrong dim 0, got 4, expected 16"),
+        ((x, labels.astype(np.float32)), r"input 'target': wrong dtype, got float32"),
+    ):
+        with pytest.raises(InputError, match=message):
+            trainer.step(*inputs)
+    assert all(np.array_equal(value, before[name]) for name, value in trainer.state_dict().items())
+    with pytest.raises(InputError, match=r"nothing to train, got '9\.\*', expected some of \['0\.weight'"):
+        ingot.Trainer(module, trainable=["9.*"], **settings)
+    with pytest.raises(InputError, match=r"nothing to train"):
+        ingot.Trainer(nn.ReLU(), example_inputs=(x, labels), optimizer=ADAMW)
+    with pytest.raises(InputError, match=r"nothing to train"):
+        ingot.Trainer(mlp().requires_grad_(False), **settings)
+    with pytest.raises(KindError, match=r"loss: unknown, got 'hinge', expected one of cross_entropy, mse, bce"):
+        ingot.Trainer(module, loss="hinge", **settings)
+    with pytest.raises(InputError, match=r"AdamW betas: out of range, got 1\.0"):
+        ingot.AdamW(betas=(0.9, 1.0))
+    steps = rng.standard_normal((3, 2, 4), np.float32)
+    with pytest.raises(
+        UnsupportedError, match=r"ops without a gradient, got gru '.*', its steps .*; rnn '.*', its steps [a-z ]*$"
+    ):
+        ingot.Trainer(Stuck(), loss="mse", example_inputs=(steps, steps), optimizer=ADAMW)
+
+
+class Reader(nn.Module):
+    """Reads a table at indices that it is fed, or that it computes of them."""
+
+    def __init__(self, offset):
+        super().__init__()
+        self.table, self.offset = nn.Embedding(10, 4), offset
+
+    def forward(self, ids):
+        return self.table(ids + self.offset if self.offset else ids)
+
+
+def test_an_index_outside_a_table_never_leaves_a_half_trained_model_unnoticed(tmp_path):
+    ids, target = np.array([[1, 2, 9]]), np.array([[0, 1, 3]])
+    for offset, bad, message in (
+        (0, np.array([[1, 2, 10]]), r"input 'ids': index out of range, got 10, expected -10\.\.9"),
+        (1, ids, r"index out of range, got 10, expected -10\.\.9"),
+    ):
+        trainer = ingot.Trainer(Reader(offset), example_inputs=(ids - offset, target), optimizer=ADAMW, threads=1)
+        trainer.step(ids - offset, target)
+        trainer.save(tmp_path / "checkpoint")
+        before = trainer.state_dict()["table.weight"]
+        with pytest.raises(InputError, match=message):
+            trainer.step(bad, target)
+        if offset:
+            for use in (
+                trainer.state_dict,
+                lambda t=trainer: t.save(tmp_path / "no"),
+                lambda t=trainer: t.step(ids, target),
+            ):
+                with pytest.raises(InputError, match=r"trainer: a step is half done, .* expected a checkpoint to load"):
+                    use()
+            trainer.load(tmp_path / "checkpoint")
+        np.testing.assert_array_equal(trainer.state_dict()["table.weight"], before)
+
+
+COUNTER = """graph counter
+input x: f32[2]
+state total: f32[2] = given -> next
+next = add(total, x): f32[2]
+output y = next
+"""
+
+
+def counter() -> Graph:
+    return parse(COUNTER, {"total": np.array([3, 4], np.float32)})
+
+
+def test_states_begin_with_their_data_wherever_they_run(tmp_path):
+    x = np.array([1, 2], np.float32)
+    assert interpret(counter(), {"x": x})["y"].tolist() == [4, 6]
+    session = ingot.InferenceSession(counter())
+    session.save(tmp_path / "saved")
+    for each in (session, ingot.InferenceSession(str(tmp_path / "saved"))):
+        assert [each.run(None, {"x": x})[0].tolist() for _ in range(2)] == [[4, 6], [5, 8]]
+    assert refusals(compile_mode(counter(), Target())) == ["emit: states begin with data, got total, expected zeros"]
+    with pytest.raises(LoadError, match=r"state 'total': has no data"):
+        interpret(parse(COUNTER), {"x": x})
+    with pytest.raises(LoadError, match=r"state 'total': has no data"):
+        ingot.InferenceSession(parse(COUNTER)).run(None, {"x": x})
+    with pytest.raises(LoadError, match=r"its data are float32\[3\]|its data are float32\(3,\)"):
+        parse(COUNTER, {"total": np.zeros(3, np.float32)})
+
+
+def test_a_model_trains_alike_whatever_it_is_loaded_from(rng):
+    module, batch = made("mlp")
+    batches = [batch(rng) for _ in range(3)]
+    program = torch.export.export(module, (torch.from_numpy(batches[0][0]),))
+    graph = ingot.InferenceSession(program).graph
+    losses = []
+    for source in (module, program, graph):
+        trainer = ingot.Trainer(source, example_inputs=batches[0], optimizer=ADAMW, threads=1)
+        losses.append([trainer.step(*each) for each in batches])
+    for each in losses[1:]:
+        np.testing.assert_allclose(each, losses[0], rtol=1e-6)
+    onnx = ingot.export_onnx(graph).SerializeToString()
+    with pytest.raises(KindError, match=r"got bytes, expected a module, an ExportedProgram or a Graph"):
+        ingot.Trainer(onnx, example_inputs=batches[0], optimizer=ADAMW)
