@@ -29,10 +29,13 @@ typedef struct {
   int64_t blocks;     /* of a head of keys */
 } attention_cut;
 
-/* What is multiplied: floats, or pairs of bf16, which `pairs` packs. */
+/* What is multiplied: floats, or pairs of bf16, which `pairs` packs; their scores are scaled after the product, and
+ * weights narrowed. */
 typedef struct {
   void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
   void (*pairs)(const uint16_t *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride, float *panel);
+  void (*scale)(const attention_args *g, const gemm_product *p, int64_t rows, int64_t panels);
+  void (*narrow)(int64_t columns, float *weights);
 } attention_form;
 
 /* A part's scratch slot, and which keys and values it holds. head_dim counts floats or pairs. */
@@ -152,7 +155,7 @@ static inline void attention_scores(const attention_args *g, attention_slot *s, 
         .b_stride = INGOT_PANEL, .panel_stride = INGOT_PANEL * g->head_dim,
         .sums = s->scores + row * s->score_stride + panel * INGOT_PANEL, .sums_stride = s->score_stride};
       s->form.tile(end - row, width, &product);
-      if (s->form.pairs) attention_scale(g, &product, end - row, width);
+      if (s->form.scale) s->form.scale(g, &product, end - row, width);
     }
   }
 }
@@ -242,7 +245,7 @@ static inline void attention_softmax(const attention_args *g, const attention_sl
     }
     for (int64_t r = first; r < end; r++) {
       total[r] = attention_weights(shift[r], view->visible[r], columns, s->scores + r * s->score_stride);
-      if (s->form.pairs) attention_narrow(columns, s->scores + r * s->score_stride);
+      if (s->form.narrow) s->form.narrow(columns, s->scores + r * s->score_stride);
     }
   }
   for (int64_t i = 0; i < 2; i++) {
@@ -436,13 +439,13 @@ static inline void attention_run(const attention_args *g, attention_form form, i
 
 void K(attention_f32)(const void *args, int32_t part, int32_t parts) {
   const attention_args *g = args;
-  attention_run(g, (attention_form){K(gemm_tile), NULL}, g->kv_len, part, parts);
+  attention_run(g, (attention_form){.tile = K(gemm_tile)}, g->kv_len, part, parts);
 }
 
 void K(attention_f32_online)(const void *args, int32_t part, int32_t parts) {
   const attention_args *g = args;
   const int64_t tile = g->kv_len < INGOT_KV_TILE ? g->kv_len : INGOT_KV_TILE;
-  attention_run(g, (attention_form){K(gemm_tile), NULL}, tile, part, parts);
+  attention_run(g, (attention_form){.tile = K(gemm_tile)}, tile, part, parts);
 }
 
 /* The same, with head_dim and what lies along it counted in pairs. */
@@ -456,15 +459,19 @@ static inline attention_args attention_in_pairs(const attention_args *g) {
   return pairs;
 }
 
+static inline attention_form attention_of_pairs(void) {
+  return (attention_form){K(gemm_tile_dots), K(pack_pairs), attention_scale, attention_narrow};
+}
+
 void K(attention_bf16)(const void *args, int32_t part, int32_t parts) {
   const attention_args g = attention_in_pairs(args);
-  attention_run(&g, (attention_form){K(gemm_tile_dots), K(pack_pairs)}, g.kv_len, part, parts);
+  attention_run(&g, attention_of_pairs(), g.kv_len, part, parts);
 }
 
 void K(attention_bf16_online)(const void *args, int32_t part, int32_t parts) {
   const attention_args g = attention_in_pairs(args);
   const int64_t tile = g.kv_len < INGOT_KV_TILE ? g.kv_len : INGOT_KV_TILE;
-  attention_run(&g, (attention_form){K(gemm_tile_dots), K(pack_pairs)}, tile, part, parts);
+  attention_run(&g, attention_of_pairs(), tile, part, parts);
 }
 
 #undef ATTENTION_ROWS
