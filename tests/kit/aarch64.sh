@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# `make test-aarch64`: the library cross-compiled, its bits compared with those of this machine in an emulated process.
+# `make test-aarch64`: the library and emitted C cross-compiled, their bits compared with those of this machine in an
+# emulated process.
 # An emulated Python comes from Debian's packages, those of its modules that hold machine code from PyPI.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -55,3 +56,4 @@ cmake=$(dirname "$python")/cmake
 site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 PYTHONPATH=$modules:$PWD/src:$PWD/tests/kit:$site INGOT_LIBRARY=$build/library/libingot.so \
   emulated tests/kit/bits_elsewhere.py compare "$build/bits"
+PYTHONPATH=$PWD/src:$PWD/tests/kit "$python" tests/kit/emitted_on_aarch64.py

@@ -21,7 +21,7 @@ from ingot.config import debug
 from ingot.dim import given
 from ingot.emit.interface import LINE_BYTES, RUN, Entry, Interface, Port, declared, dims, interface
 from ingot.emit.pool import pool
-from ingot.emit.program import VECTOR, main, makefile
+from ingot.emit.program import VECTOR, cmake_lists, main, makefile
 from ingot.emit.source import source
 from ingot.errors import InputError, UnsupportedError
 from ingot.files import make_folder, written
@@ -74,7 +74,12 @@ def emit(
     if refused := refusals(compiled):
         raise UnsupportedError(refused[0])
     face = interface({RUN: compiled.native}, prefix)
-    programs = {"main.c": main(face), "Makefile": makefile(face, vector is not None)}
+    has_vector = vector is not None
+    programs = {
+        "main.c": main(face),
+        "Makefile": makefile(face, has_vector),
+        "CMakeLists.txt": cmake_lists(face, has_vector),
+    }
     return _write(os.fspath(folder), face, programs, _arrays(face.entries[0], vector), weights)
 
 
