@@ -138,7 +138,7 @@ def _alike(pieces: list[_Piece], again: set[str]) -> set[_Piece]:
 
 
 def _about(piece: _Piece, kernels: Iterable[str]) -> _Piece:
-    """An argument struct, whose comment leaves out what it says of other kernels: lines from `name:` or `_ending:` on."""
+    """An argument struct whose comment leaves out what it says of other kernels, from `name:` or `_ending:` on."""
     paragraphs = re.split(r"\n(?= \* [\w, ]+: )", piece.comment.partition("*/")[0])
     for text in paragraphs[1:]:
         names = re.findall(r"\b[a-z]\w*_\w+|\b_\w+", text.partition(":")[0])
