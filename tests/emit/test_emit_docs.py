@@ -40,7 +40,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
     np.save(folder / "digit.npy", image)
     (folder / "ingot").write_text(f"#!{sys.executable}\nimport ingot.cli\ningot.cli.main()\n")
     (folder / "ingot").chmod(0o755)
-    path = {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": ":".join(sys.path)}
+    path = {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": ":".join(sys.path), "MAKEFLAGS": "CFLAGS=-O0"}
     command(["sh", "-ec", shown("sh") + "make -C out libdigits.so\n"], folder, **path)
     session = ingot.InferenceSession(str(DATA / "digits.onnx"), dims={"batch": 1})
     (expected,) = session.run(None, {"image": image})
@@ -57,7 +57,7 @@ def test_c(digits: tuple[Path, np.ndarray]) -> None:
 
 def test_cmake(digits: tuple[Path, np.ndarray]) -> None:
     folder, _ = digits
-    command(["cmake", "-S", "out", "-B", "build"], folder)
+    command(["cmake", "-S", "out", "-B", "build", "-DCMAKE_BUILD_TYPE=Debug"], folder)
     command(["cmake", "--build", "build"], folder)
     assert "100% tests passed" in command(["ctest"], folder / "build")
 
@@ -73,7 +73,7 @@ def test_rust(digits: tuple[Path, np.ndarray]) -> None:
     folder, _ = digits
     text, header = shown("rust"), (folder / "out" / "digits.h").read_text()
     for function, arguments in re.findall(r"fn (digits_\w+)\((.*?)\)", text):
-        (declared,) = re.findall(rf"\b{function}\((.*?)\);", header, re.DOTALL)
+        (declared,) = re.findall(rf"^\w[^;/]*?\b{function}\((.*?)\);", header, re.DOTALL | re.MULTILINE)
         names = re.findall(r"(\w+)(?:,|$)", declared.replace("void", ""))
         assert re.findall(r"(\w+):", arguments) == names
     if shutil.which("rustc"):
