@@ -30,8 +30,8 @@ def source(face: Interface) -> str:
     """
     fault = {"ingot_fault"} if face.can_fail else set()
     steps = [step for entry in face.entries for step in entry.lowered.steps]
-    chosen = {name for s in steps for name in chosen(s)}
-    quoted = kernel_source({s.kernel for s in steps}, {s.args_type for s in steps} | fault, chosen)
+    constants = {name for s in steps for name in chosen(s)}
+    quoted = kernel_source({s.kernel for s in steps}, {s.args_type for s in steps} | fault, constants)
     for name in face.external:
         if re.search(rf"\b{name}\b", quoted.types + quoted.kernels):
             raise InputError(f"option prefix: the model's own C has {name}, got {face.prefix!r}, expected another")
