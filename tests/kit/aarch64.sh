@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# `make test-aarch64`: the wheel cross-compiled, its bits compared with those of this machine in an emulated process.
+# `make test-aarch64`: the wheel and emitted C cross-compiled, their bits compared with those of this machine in an
+# emulated process.
 # An emulated Python comes from Debian's packages, those of its modules that hold machine code from PyPI.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -64,3 +65,4 @@ PATH=$(dirname "$python"):$PATH PYTHONPATH=$build/tools _PYTHON_HOST_PLATFORM=li
 site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 PYTHONPATH=$modules:$build/installed:$PWD/tests/kit:$site INGOT_LIBRARY= \
   emulated tests/kit/bits_elsewhere.py compare "$build/bits"
+PYTHONPATH=$PWD/src:$PWD/tests/kit "$python" tests/kit/emitted_on_aarch64.py

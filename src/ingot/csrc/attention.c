@@ -29,10 +29,13 @@ typedef struct {
   int64_t blocks;     /* of a head of keys */
 } attention_cut;
 
-/* What is multiplied: floats, or pairs of bf16, which have a routine that packs them. */
+/* What is multiplied: floats, or pairs of bf16, which `pairs` packs; their scores are scaled after the product, and
+ * weights narrowed. */
 typedef struct {
   void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
-  void (*pack_pairs)(const uint16_t *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride, float *panel);
+  void (*pairs)(const uint16_t *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride, float *panel);
+  void (*scale)(const attention_args *g, const gemm_product *p, int64_t rows, int64_t panels);
+  void (*narrow)(int64_t columns, float *weights);
 } attention_form;
 
 /* A part's scratch slot, and which keys and values it holds. head_dim counts floats or pairs. */
@@ -80,7 +83,7 @@ static inline attention_slot attention_open(const attention_args *g, attention_f
   s.v_stride = (g->v_dim + 31) / 32 * 32;
   s.q_stride = (g->head_dim + 15) / 16 * 16;
   s.score_stride = columns + INGOT_ATTENTION_PAD;
-  s.value_stride = form.pack_pairs ? columns / 2 * INGOT_PANEL : INGOT_PANEL;
+  s.value_stride = form.pairs ? columns / 2 * INGOT_PANEL : INGOT_PANEL;
   s.queries = g->scratch + part * g->scratch_stride;
   s.scores = s.queries + ATTENTION_ROWS * s.q_stride;
   s.addend = s.scores + (rows < ATTENTION_ROWS ? rows : ATTENTION_ROWS) * s.score_stride;
@@ -99,7 +102,7 @@ static inline void attention_queries(const attention_args *g, const attention_sl
     for (int64_t j = 0; j < g->head_dim; j += 16) {
       const int64_t lanes = g->head_dim - j;
       const vf v = lanes < 16 ? v_load_n(q + j, lanes) : v_load(q + j);
-      v_store(to + j, s->form.pack_pairs ? v : v_mul(v, scale));
+      v_store(to + j, s->form.pairs ? v : v_mul(v, scale));
     }
   }
 }
@@ -109,8 +112,8 @@ static inline float *attention_keys(const attention_args *g, attention_slot *s, 
                                     int64_t count) {
   const int64_t column = panel * INGOT_PANEL, columns = count - column;
   float *keys = s->keys + (s->keep ? panel : panel % ATTENTION_FEW) * INGOT_PANEL * g->head_dim;
-  if (s->packed_keys <= column && s->form.pack_pairs) {
-    s->form.pack_pairs((const uint16_t *)(const void *)(k + column * g->k_strides[2]), 2 * g->head_dim,
+  if (s->packed_keys <= column && s->form.pairs) {
+    s->form.pairs((const uint16_t *)(const void *)(k + column * g->k_strides[2]), 2 * g->head_dim,
                        columns < INGOT_PANEL ? columns : INGOT_PANEL, 1, 2 * g->k_strides[2], keys);
     s->packed_keys = column + INGOT_PANEL;
   } else if (s->packed_keys <= column) {
@@ -152,7 +155,7 @@ static inline void attention_scores(const attention_args *g, attention_slot *s, 
         .b_stride = INGOT_PANEL, .panel_stride = INGOT_PANEL * g->head_dim,
         .sums = s->scores + row * s->score_stride + panel * INGOT_PANEL, .sums_stride = s->score_stride};
       s->form.tile(end - row, width, &product);
-      if (s->form.pack_pairs) attention_scale(g, &product, end - row, width);
+      if (s->form.scale) s->form.scale(g, &product, end - row, width);
     }
   }
 }
@@ -242,7 +245,7 @@ static inline void attention_softmax(const attention_args *g, const attention_sl
     }
     for (int64_t r = first; r < end; r++) {
       total[r] = attention_weights(shift[r], view->visible[r], columns, s->scores + r * s->score_stride);
-      if (s->form.pack_pairs) attention_narrow(columns, s->scores + r * s->score_stride);
+      if (s->form.narrow) s->form.narrow(columns, s->scores + r * s->score_stride);
     }
   }
   for (int64_t i = 0; i < 2; i++) {
@@ -269,7 +272,7 @@ static inline float *attention_pairs(const attention_args *g, attention_slot *s,
   if (s->packed_values < count) {
     for (int64_t column = 0; column < g->v_dim; column += INGOT_PANEL) {
       const int64_t columns = g->v_dim - column < INGOT_PANEL ? g->v_dim - column : INGOT_PANEL;
-      s->form.pack_pairs(v + from * g->v_strides[2] + column, count - from, columns, g->v_strides[2], 1,
+      s->form.pairs(v + from * g->v_strides[2] + column, count - from, columns, g->v_strides[2], 1,
                          s->values + column / INGOT_PANEL * s->value_stride + from / 2 * INGOT_PANEL);
     }
     s->packed_values = count;
@@ -289,7 +292,7 @@ static inline void attention_mix(const attention_slot *s, const attention_block 
         const int64_t row = first + part_begin(rows, (int32_t)t, (int32_t)tiles);
         const int64_t end = first + part_begin(rows, (int32_t)t + 1, (int32_t)tiles);
         const gemm_product product = {
-            .k = s->form.pack_pairs ? (view->reach[half] + 1) / 2 : view->reach[half],
+            .k = s->form.pairs ? (view->reach[half] + 1) / 2 : view->reach[half],
             .a = s->scores + row * s->score_stride, .a_stride = s->score_stride,
             .b = values + panel * s->value_stride, .b_stride = stride, .panel_stride = s->value_stride,
             .sums = to + row * s->v_stride + panel * INGOT_PANEL, .sums_stride = s->v_stride, .halved = halved};
@@ -333,10 +336,10 @@ static inline void attention_tile(const attention_args *g, attention_slot *s, at
   float *to = begin == 0 ? b->sums : s->addend;
   const int64_t whole = g->v_dim / INGOT_PANEL, reach = view.reach[0] > view.reach[1] ? view.reach[0] : view.reach[1];
   const float *values =
-      s->form.pack_pairs ? attention_pairs(g, s, (const uint16_t *)(const void *)g->v + v_at, reach) : g->v + v_at;
-  attention_mix(s, b, &view, whole, 0, values, s->form.pack_pairs ? INGOT_PANEL : g->v_strides[2], to);
+      s->form.pairs ? attention_pairs(g, s, (const uint16_t *)(const void *)g->v + v_at, reach) : g->v + v_at;
+  attention_mix(s, b, &view, whole, 0, values, s->form.pairs ? INGOT_PANEL : g->v_strides[2], to);
   if (g->v_dim % INGOT_PANEL) {
-    const float *last = s->form.pack_pairs ? values + whole * s->value_stride
+    const float *last = s->form.pairs ? values + whole * s->value_stride
                                            : attention_values(g, s, g->v + v_at, reach);
     attention_mix(s, b, &view, 1, g->v_dim % INGOT_PANEL <= INGOT_PANEL / 2, last, INGOT_PANEL,
                   to + whole * INGOT_PANEL);
@@ -436,13 +439,13 @@ static inline void attention_run(const attention_args *g, attention_form form, i
 
 void K(attention_f32)(const void *args, int32_t part, int32_t parts) {
   const attention_args *g = args;
-  attention_run(g, (attention_form){K(gemm_tile), NULL}, g->kv_len, part, parts);
+  attention_run(g, (attention_form){.tile = K(gemm_tile)}, g->kv_len, part, parts);
 }
 
 void K(attention_f32_online)(const void *args, int32_t part, int32_t parts) {
   const attention_args *g = args;
   const int64_t tile = g->kv_len < INGOT_KV_TILE ? g->kv_len : INGOT_KV_TILE;
-  attention_run(g, (attention_form){K(gemm_tile), NULL}, tile, part, parts);
+  attention_run(g, (attention_form){.tile = K(gemm_tile)}, tile, part, parts);
 }
 
 /* The same, with head_dim and what lies along it counted in pairs. */
@@ -456,15 +459,19 @@ static inline attention_args attention_in_pairs(const attention_args *g) {
   return pairs;
 }
 
+static inline attention_form attention_of_pairs(void) {
+  return (attention_form){K(gemm_tile_dots), K(pack_pairs), attention_scale, attention_narrow};
+}
+
 void K(attention_bf16)(const void *args, int32_t part, int32_t parts) {
   const attention_args g = attention_in_pairs(args);
-  attention_run(&g, (attention_form){K(gemm_tile_dots), K(pack_pairs)}, g.kv_len, part, parts);
+  attention_run(&g, attention_of_pairs(), g.kv_len, part, parts);
 }
 
 void K(attention_bf16_online)(const void *args, int32_t part, int32_t parts) {
   const attention_args g = attention_in_pairs(args);
   const int64_t tile = g.kv_len < INGOT_KV_TILE ? g.kv_len : INGOT_KV_TILE;
-  attention_run(&g, (attention_form){K(gemm_tile_dots), K(pack_pairs)}, tile, part, parts);
+  attention_run(&g, attention_of_pairs(), tile, part, parts);
 }
 
 #undef ATTENTION_ROWS

@@ -6,20 +6,11 @@
 #include "f16.h"
 #include "gemm.h"
 
-/* The bf16 in the lower half of 32 bits, and in the upper, as a float. */
-static inline float low_half(const float *p) {
+/* The bf16 in the lower half of 32 bits, shifted by 16, or in the upper, by 0, as a float. */
+static inline float half_of(const float *p, int shift) {
   uint32_t bits;
   memcpy(&bits, p, sizeof bits);
-  bits <<= 16;
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-static inline float high_half(const float *p) {
-  uint32_t bits;
-  memcpy(&bits, p, sizeof bits);
-  bits &= 0xffff0000u;
+  bits = (bits << shift) & 0xffff0000u;
   float value;
   memcpy(&value, &bits, sizeof value);
   return value;
@@ -46,8 +37,8 @@ static inline float high_half(const float *p) {
 #define TILE_ZERO() 0.0f
 #define TILE_LOAD(p) (*(p))
 #define TILE_STORE(p, v) (*(p) = (v))
-#define TILE_LOW(p) low_half(p)
-#define TILE_HIGH(p) high_half(p)
+#define TILE_LOW(p) half_of(p, 16)
+#define TILE_HIGH(p) half_of(p, 0)
 #define TILE_HALVES(p) f16_to_float(*(p))
 #define TILE_SET1(p) (*(p))
 #define TILE_ADD(x, y) ((x) + (y))

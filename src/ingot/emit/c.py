@@ -24,7 +24,7 @@ from ingot.emit.freestanding import check, library_makefile
 from ingot.emit.interface import LINE_BYTES, RUN, Entry, Interface, Port, declared, dims, interface
 from ingot.emit.platform import Platform
 from ingot.emit.pool import pool
-from ingot.emit.program import VECTOR, main, makefile
+from ingot.emit.program import VECTOR, cmake_lists, main, makefile
 from ingot.emit.source import source
 from ingot.emit.weights import WeightSource, check_byte_order, write_binary, write_source
 from ingot.errors import InputError, UnsupportedError
@@ -77,13 +77,18 @@ def emit(
         raise UnsupportedError(refused[0])
     face = interface({RUN: compiled.native}, prefix)
     check_byte_order(compiled.native[0], platform)
+    has_vector = vector is not None
     arrays: Mapping[str, bytes] = {}
     if platform.freestanding:
-        programs = {"Makefile": library_makefile(face, vector is not None)}
+        programs = {"Makefile": library_makefile(face, has_vector)}
         if vector:
             programs["check.c"] = check(face, vector.inputs, vector.outputs, platform)
     else:
-        programs = {"main.c": main(face, platform), "Makefile": makefile(face, vector is not None)}
+        programs = {
+            "main.c": main(face, platform),
+            "Makefile": makefile(face, has_vector),
+            "CMakeLists.txt": cmake_lists(face, has_vector),
+        }
         arrays = _arrays(face.entries[0], vector, platform)
     return _write(os.fspath(folder), face, platform, programs, arrays, weights)
 

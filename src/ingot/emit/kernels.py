@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -17,9 +18,13 @@ from itertools import groupby
 from ingot import abi
 
 _AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma", "f16c")
-# The sets that emitted C has bodies for, the least first, and what a CPU must have for each. The last is for kernels
-# that multiply codes: native chooses between its tiles and those of avx512 within that set.
-FEATURES = {"scalar": (), "avx2": ("avx2", "fma", "f16c"), "avx512": _AVX512, "avx512vnni": ("avx512vnni", *_AVX512)}
+# The sets that emitted C has bodies for, the least first, and what a CPU must have for each: every CPU of AArch64 has
+# NEON. The last of x86-64 is for kernels that multiply codes: native chooses between its tiles and those of avx512
+# within that set.
+FEATURES = {
+    "scalar": (), "neon": (),
+    "avx2": ("avx2", "fma", "f16c"), "avx512": _AVX512, "avx512vnni": ("avx512vnni", *_AVX512),
+}  # fmt: skip
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"
 # A comment, and below it a conditional region or a definition: its lines after the first are indented, close a brace,
@@ -31,7 +36,7 @@ _ATTRIBUTE = r" ?__attribute__\(\((?:[^()]|\([^()]*\))*\)\)"
 # a unit include is read once for all of them, whatever other units make of the same names. Units by name: their files,
 # and the sets that each is for.
 _UNITS = {
-    "floats": {f"gemm_micro_{isa}.c": f"defined(ISA_{isa})" for isa in ("scalar", "avx2", "avx512")},
+    "floats": {f"gemm_micro_{isa}.c": f"defined(ISA_{isa})" for isa in ("scalar", "neon", "avx2", "avx512")},
     "pairs": {"gemm_micro_avx512bf16.c": "defined(ISA_avx512)", "gemm_micro_dots.c": "!defined(ISA_avx512)"},
     "codes": {
         "gemm_micro_avx512vnni.c": "defined(ISA_avx512vnni)",
@@ -66,8 +71,9 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a model needs of csrc/. types: constants and argument structs of abi.h. kernels: everything else, to be
-    compiled with ISA and ISA_<isa> defined, once per set. features: the sets, and what a CPU must have for each."""
+    """What a model needs of csrc/. types: constants and argument structs of abi.h, and what else is the same on every
+    set. kernels: the rest, to be compiled with ISA and ISA_<isa> defined, once per set. features: the sets, and what a
+    CPU must have for each."""
 
     types: str
     kernels: str
@@ -83,26 +89,62 @@ def kernel_source(kernels: Iterable[str], types: Iterable[str], constants: Itera
     declarations, pieces = _csrc()
     if constants is not None:
         pieces = tuple(_with_rows(piece, {*constants}) for piece in pieces)
+    kernels = {*kernels}
     kept = _reached((*declarations, *pieces), {*kernels, *types, "K"})
     mine = [piece for piece in pieces if piece in kept]
     own = [piece for piece in mine if piece.names <= {"INGOT_JOIN2", "INGOT_JOIN", "K"}]
-    rest = [piece for piece in mine if piece not in own]
-    units = {piece.unit for piece in rest} - {""}
-    again = _shared(rest)
-    plain = dict.fromkeys(name for piece in rest for name in piece.plain if not (piece.unit and name in again))
-    varying = dict.fromkeys(
-        name
-        for piece in rest
-        for name in piece.macros
-        if (piece.condition or "ISA_" in piece.code or name in again) and not (piece.unit and name in again)
+    others = [piece for piece in mine if piece not in own]
+    units = {piece.unit for piece in others} - {""}
+    again = _shared(others)
+    alike = _alike(others, again)
+    first = [piece for piece in mine if piece in alike]
+    said = {piece.title for piece in first}
+    rest = [replace(p, title="" if p.title in said else p.title) for p in others if p not in alike]
+    plain = _several((p, (name for name in p.plain if not (p.unit and name in again))) for p in rest)
+    varying = _several(
+        (p, (name for name in p.macros if not (p.unit and name in again)))
+        for p in rest
+        if p.condition or "ISA_" in p.code or again & {*p.macros}
     )
     sections = (
         _joined(own) + "".join(f"#define {name} K({name})\n" for name in plain),
         *(_static(_unit(list(group), again, plain)) for _, group in groupby(rest, key=lambda piece: piece.unit)),
         "".join(f"#undef {name} /* each set has its own */\n" for name in varying),
     )
-    types_text = _joined([piece for piece in declarations if piece in kept])
+    types_text = _joined([*(_about(piece, kernels) for piece in declarations if piece in kept), *first])
     return Source(types_text, "\n".join(filter(None, sections)), _features(units))
+
+
+def _several(pieces: Iterable[tuple[_Piece, Iterable[str]]]) -> dict[str, int]:
+    """The names that several sets have, of pieces with some that they define."""
+    sets: Counter[str] = Counter()
+    for piece, names in pieces:
+        isa = re.fullmatch(r"defined\(ISA_(\w+)\)", piece.condition)
+        for name in dict.fromkeys(names):
+            sets[name] += sum(each.startswith(isa[1]) for each in FEATURES) if isa else 2
+    return {name: count for name, count in sets.items() if count > 1}
+
+
+def _alike(pieces: list[_Piece], again: set[str]) -> set[_Piece]:
+    """The pieces that mean the same on every set: they name no set, and use none that does."""
+    own = re.compile(r"\bISA_|\bK\(")
+    alike = {p for p in pieces if not (p.unit or p.condition or p.names & again or own.search(p.code))}
+    while True:
+        varying = {name for piece in pieces if piece not in alike for name in piece.names}
+        found = {piece for piece in alike if (piece.uses | piece.names) & varying}
+        if not found:
+            return alike
+        alike -= found
+
+
+def _about(piece: _Piece, kernels: Iterable[str]) -> _Piece:
+    """An argument struct whose comment leaves out what it says of other kernels, from `name:` or `_ending:` on."""
+    paragraphs = re.split(r"\n(?= \* [\w, ]+: )", piece.comment.partition("*/")[0])
+    for text in paragraphs[1:]:
+        names = re.findall(r"\b[a-z]\w*_\w+|\b_\w+", text.partition(":")[0])
+        if names and not any(name in kernel for name in names for kernel in kernels):
+            paragraphs.remove(text)
+    return replace(piece, comment="\n".join(paragraphs).rstrip() + " */\n") if piece.comment else piece
 
 
 def _features(units: set[str]) -> dict[str, tuple[str, ...]]:

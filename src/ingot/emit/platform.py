@@ -15,12 +15,15 @@ _HOSTED = """\
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 """
 _BUILTINS = "memcpy memset sqrtf sqrt fabsf fabs copysignf copysign floor ceil rint".split()
 _FREESTANDING = f"""\
 /* Plain C alone: bodies for vectors would take several times the room. */
 #undef __x86_64__
+#undef __aarch64__
 
 #if defined(__GNUC__) && !defined(__clang__)
 /* One body for several counts of rows: that they stay the same within it, a compiler does not see. */

@@ -1,4 +1,4 @@
-"""main.c, a program around an emitted model that takes named files and explains itself, and the Makefile."""
+"""main.c, a program around an emitted model that takes named files and explains itself, and what builds it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ _KINDS = {"f64": "d", "f32": "f"} | {dtype.name: dtype.kind for dtype in DTYPES.
 
 
 def makefile(face: Interface, has_vector: bool) -> str:
-    """Builds the program; checks it where there is a test vector."""
-    name = face.prefix
+    """Builds the program, or a library; checks it where there is a test vector."""
+    name, sources = face.prefix, _sources(face)
+    objects = " ".join(source.replace(".c", ".o") for source in (*sources, "main.c"))
     check = f"\n\ncheck: {name}\n\t./{name} --check {VECTOR}" if has_vector else ""
-    objects, pool, threads = f"{name}.o main.o", "", ""
+    threads, pool, kept = "", "", ""
     header = f"{name}.h"
     if face.threads > 1:
-        objects, threads, header = f"{name}.o {name}_pool.o main.o", " -pthread", f"{name}.h {name}_pool.h"
+        threads, header, kept = " -pthread", f"{name}.h {name}_pool.h", " -Wl,-z,nodelete"
         pool = f"\n\n{name}_pool.o: {name}_pool.c {name}_pool.h\n\t$(CC) $(CFLAGS) -c {name}_pool.c"
     return f"""\
 # `make` builds ./{name}{", `make check` runs it on the inputs in test/ and compares what comes out" if check else ""}.
@@ -37,13 +38,51 @@ CFLAGS = -O2
 	$(CC) $(CFLAGS) -c {name}.c{pool}
 
 main.o: main.c {name}.h {name}_check.h
-	$(CC) $(CFLAGS) -c main.c{check}
+	$(CC) $(CFLAGS) -c main.c
+
+lib{name}.so: {" ".join(sources)} {header}
+	$(CC) $(CFLAGS) $(LDFLAGS) -fPIC -shared -o $@ {" ".join(sources)} -lm{threads}{kept}{check}
 
 clean:
-	rm -f {name} {objects}
+	rm -f {name} lib{name}.so {objects}
 
 .PHONY: {"check " if check else ""}clean
 """
+
+
+def _sources(face: Interface) -> list[str]:
+    """The C files of the model itself."""
+    return [f"{face.prefix}.c", *([f"{face.prefix}_pool.c"] if face.threads > 1 else [])]
+
+
+def cmake_lists(face: Interface, has_vector: bool) -> str:
+    """The same for CMake: a library that other targets link with, and the program."""
+    name, libraries, threads = face.prefix, "m", ""
+    if face.threads > 1:
+        libraries, threads = "m Threads::Threads", "find_package(Threads REQUIRED)\n"
+    test = ""
+    if has_vector:
+        weights, vector = (f"${{CMAKE_CURRENT_SOURCE_DIR}}/{path}" for path in ("weights.bin", VECTOR))
+        test = f"""
+enable_testing()
+add_test(NAME check COMMAND {name}_program --weights {weights} --check {vector})
+"""
+    return f"""\
+# Builds the library {name}, to link with, and a program around it.
+cmake_minimum_required(VERSION 3.16)
+project({name} LANGUAGES C)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+{threads}
+add_library({name} {" ".join(_sources(face))})
+target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
+target_link_libraries({name} PUBLIC {libraries})
+
+add_executable({name}_program main.c)
+target_link_libraries({name}_program PRIVATE {name})
+set_target_properties({name}_program PROPERTIES OUTPUT_NAME {name})
+{test}"""
 
 
 def main(face: Interface, platform: Platform) -> str:

@@ -57,7 +57,7 @@ def source(face: Interface, platform: Platform) -> str:
 #include "{face.prefix}.h"
 {pool}
 {platform.opening(face.macro)}
-/* Argument structs of the kernels; sizes and strides are in elements. */
+/* Argument structs of the kernels; sizes and strides are in elements. What is above #else is the same on every set. */
 
 {quoted.types}
 {_memory(face)}{hooks}
@@ -71,7 +71,7 @@ def source(face: Interface, platform: Platform) -> str:
 
 #ifndef ISA
 
-{"".join(included(face.prefix, isa, features) for isa, features in quoted.features.items())}
+{inclusions(face.prefix, quoted.features)}
 {_entry_points(face, quoted.features)}
 #endif
 """
@@ -325,6 +325,19 @@ def float_text(value: float) -> str:
     return f"{rounded!s}f"
 
 
+def inclusions(prefix: str, sets: Mapping[str, tuple[str, ...]]) -> str:
+    """The inclusions of the file by itself: NEON's on AArch64, plain C elsewhere, sets of features on x86-64 beside."""
+    others = "".join(included(prefix, isa, features) for isa, features in sets.items() if features)
+    return f"""\
+#if defined(__aarch64__)
+{included(prefix, "neon", ())}#else
+{included(prefix, "scalar", ())}#endif
+
+#if defined(__x86_64__)
+{others}#endif
+"""
+
+
 def included(prefix: str, isa: str, features: tuple[str, ...]) -> str:
     """The inclusion of the file by itself for one instruction set, which is also each that its name begins with."""
     defined = [f"ISA_{base}" for base in FEATURES if isa.startswith(base)]
@@ -335,11 +348,9 @@ def included(prefix: str, isa: str, features: tuple[str, ...]) -> str:
         *(f"#undef {name}" for name in ("ISA", *defined)),
     ]
     text = "".join(f"{line}\n" for line in lines)
-    if not features:
-        return text
-    target = ",".join(features)
-    return f"""
-#if defined(__x86_64__)
+    if features:
+        target = ",".join(features)
+        text = f"""\
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("{target}"))), \\
                              apply_to = function)
@@ -352,8 +363,8 @@ def included(prefix: str, isa: str, features: tuple[str, ...]) -> str:
 #else
 #pragma GCC pop_options
 #endif
-#endif
 """
+    return text
 
 
 def _entry_points(face: Interface, sets: Mapping[str, tuple[str, ...]]) -> str:
@@ -373,11 +384,10 @@ def _entry_points(face: Interface, sets: Mapping[str, tuple[str, ...]]) -> str:
 #endif
 """
     entries = "".join(f"\n{_entry_point(face, number, entry)}" for number, entry in enumerate(face.entries))
-    least, *others = sets
+    others = [isa for isa, features in sets.items() if features]
     tests = "\n  else ".join(f"if ({supported(sets[isa])})\n    steps = steps_{isa};" for isa in reversed(others))
     return f"""\
 size_t {prefix}_weights_bytes(void) {{ return {macro}_WEIGHTS_BYTES; }}
-
 size_t {prefix}_state_bytes(void) {{ return sizeof({prefix}_state); }}
 
 {prefix}_state *{prefix}_init(void *memory, const void *weights, int threads) {{
@@ -389,7 +399,11 @@ size_t {prefix}_state_bytes(void) {{ return sizeof({prefix}_state); }}
 
 /* Runs the steps of the best instruction set that this CPU has. */
 static int run(run_call *call{", int32_t most" if face.threads > 1 else ""}) {{
-  {type} = steps_{least};
+#if defined(__aarch64__)
+  {type} = steps_neon;
+#else
+  {type} = steps_scalar;
+#endif
 #if defined(__x86_64__)
   /* The host may have set another rounding, or denormals to zero: the bits of a result must not depend on it. */
   const unsigned host_mode = _mm_getcsr();

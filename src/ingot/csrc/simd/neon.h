@@ -27,10 +27,7 @@ static inline void v_store(float *p, vf x) {
   vst1q_f32(p + 12, x.d);
 }
 
-static inline vf v_set(float x) {
-  const float32x4_t all = vdupq_n_f32(x);
-  return (vf){all, all, all, all};
-}
+static inline vf v_set(float x) { const float32x4_t all = vdupq_n_f32(x); return (vf){all, all, all, all}; }
 
 static inline vf v_load_n(const float *p, int64_t n) {
   float all[16] = {0};

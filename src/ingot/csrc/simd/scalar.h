@@ -18,14 +18,11 @@ typedef struct { float lane[16]; } vf;
 typedef struct { int32_t lane[16]; } vi;
 typedef struct { int32_t lane[16]; } vm; /* 0 or 1 */
 
+#define EACH_LANE for (int i = 0; i < 16; i++)
+
 static inline vf v_load(const float *p) { vf r; memcpy(r.lane, p, sizeof r.lane); return r; }
 static inline void v_store(float *p, vf a) { memcpy(p, a.lane, sizeof a.lane); }
-
-static inline vf v_set(float a) {
-  vf r;
-  for (int i = 0; i < 16; i++) r.lane[i] = a;
-  return r;
-}
+static inline vf v_set(float a) { vf r; EACH_LANE r.lane[i] = a; return r; }
 
 /* The first n lanes, 0 <= n < 16; the rest are zero, and memory past n is not touched. */
 static inline vf v_load_n(const float *p, int64_t n) {
@@ -34,9 +31,7 @@ static inline vf v_load_n(const float *p, int64_t n) {
   return r;
 }
 
-static inline void v_store_n(float *p, vf a, int64_t n) {
-  for (int i = 0; i < n; i++) p[i] = a.lane[i];
-}
+static inline void v_store_n(float *p, vf a, int64_t n) { for (int i = 0; i < n; i++) p[i] = a.lane[i]; }
 
 /* 16 bf16, widened: exact. */
 static inline vf v_load_bf16(const uint16_t *p) {
@@ -70,54 +65,22 @@ static inline void v_store_f16(uint16_t *p, vf a) {
 }
 
 /* 16 int8. */
-static inline vf v_load_i8(const int8_t *p) {
-  vf r;
-  for (int i = 0; i < 16; i++) r.lane[i] = (float)p[i];
-  return r;
-}
+static inline vf v_load_i8(const int8_t *p) { vf r; EACH_LANE r.lane[i] = (float)p[i]; return r; }
 
 /* 16 lanes that are integers of int8. */
-static inline void v_store_i8(int8_t *p, vf a) {
-  for (int i = 0; i < 16; i++) p[i] = (int8_t)a.lane[i];
-}
+static inline void v_store_i8(int8_t *p, vf a) { EACH_LANE p[i] = (int8_t)a.lane[i]; }
 
 /* 16 uint8, and 16 lanes that are integers of uint8. */
-static inline vf v_load_u8(const uint8_t *p) {
-  vf r;
-  for (int i = 0; i < 16; i++) r.lane[i] = (float)p[i];
-  return r;
-}
-
-static inline void v_store_u8(uint8_t *p, vf a) {
-  for (int i = 0; i < 16; i++) p[i] = (uint8_t)a.lane[i];
-}
+static inline vf v_load_u8(const uint8_t *p) { vf r; EACH_LANE r.lane[i] = (float)p[i]; return r; }
+static inline void v_store_u8(uint8_t *p, vf a) { EACH_LANE p[i] = (uint8_t)a.lane[i]; }
 
 /* Lanes that are integers of int32. */
-static inline vi v_to_int(vf a) {
-  vi r;
-  for (int i = 0; i < 16; i++) r.lane[i] = (int32_t)a.lane[i];
-  return r;
-}
+static inline vi v_to_int(vf a) { vi r; EACH_LANE r.lane[i] = (int32_t)a.lane[i]; return r; }
 
-static inline vf v_add(vf a, vf b) {
-  for (int i = 0; i < 16; i++) a.lane[i] += b.lane[i];
-  return a;
-}
-
-static inline vf v_sub(vf a, vf b) {
-  for (int i = 0; i < 16; i++) a.lane[i] -= b.lane[i];
-  return a;
-}
-
-static inline vf v_mul(vf a, vf b) {
-  for (int i = 0; i < 16; i++) a.lane[i] *= b.lane[i];
-  return a;
-}
-
-static inline vf v_div(vf a, vf b) {
-  for (int i = 0; i < 16; i++) a.lane[i] /= b.lane[i];
-  return a;
-}
+static inline vf v_add(vf a, vf b) { EACH_LANE a.lane[i] += b.lane[i]; return a; }
+static inline vf v_sub(vf a, vf b) { EACH_LANE a.lane[i] -= b.lane[i]; return a; }
+static inline vf v_mul(vf a, vf b) { EACH_LANE a.lane[i] *= b.lane[i]; return a; }
+static inline vf v_div(vf a, vf b) { EACH_LANE a.lane[i] /= b.lane[i]; return a; }
 
 /* a * b + c, rounded once, by double: the product is exact there. A sum that is not is rounded to odd: to that of the
  * two doubles around it whose last bit is set, which rounds to the float that the sum does. Boldo and Melquiond,
@@ -169,31 +132,13 @@ static inline vf v_fma(vf a, vf b, vf c) {
   return c;
 }
 
-static inline vf v_min(vf a, vf b) {
-  for (int i = 0; i < 16; i++) a.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
-  return a;
-}
-
-static inline vf v_max(vf a, vf b) {
-  for (int i = 0; i < 16; i++) a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
-  return a;
-}
-
-static inline vf v_sqrt(vf a) {
-  for (int i = 0; i < 16; i++) a.lane[i] = sqrtf(a.lane[i]);
-  return a;
-}
-
-static inline vf v_abs(vf a) {
-  for (int i = 0; i < 16; i++) a.lane[i] = fabsf(a.lane[i]);
-  return a;
-}
+static inline vf v_min(vf a, vf b) { EACH_LANE a.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]; return a; }
+static inline vf v_max(vf a, vf b) { EACH_LANE a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; return a; }
+static inline vf v_sqrt(vf a) { EACH_LANE a.lane[i] = sqrtf(a.lane[i]); return a; }
+static inline vf v_abs(vf a) { EACH_LANE a.lane[i] = fabsf(a.lane[i]); return a; }
 
 /* The magnitude of a with the sign of b. */
-static inline vf v_copysign(vf a, vf b) {
-  for (int i = 0; i < 16; i++) a.lane[i] = copysignf(a.lane[i], b.lane[i]);
-  return a;
-}
+static inline vf v_copysign(vf a, vf b) { EACH_LANE a.lane[i] = copysignf(a.lane[i], b.lane[i]); return a; }
 
 /* The nearest integer, ties to even; adding and taking away 2^23 leaves no fraction bits. */
 static inline vf v_round(vf a) {
@@ -204,48 +149,17 @@ static inline vf v_round(vf a) {
   return a;
 }
 
-static inline vm v_lt(vf a, vf b) {
-  vm r;
-  for (int i = 0; i < 16; i++) r.lane[i] = a.lane[i] < b.lane[i];
-  return r;
-}
-
-static inline vm v_le(vf a, vf b) {
-  vm r;
-  for (int i = 0; i < 16; i++) r.lane[i] = a.lane[i] <= b.lane[i];
-  return r;
-}
-
-static inline vm v_eq(vf a, vf b) {
-  vm r;
-  for (int i = 0; i < 16; i++) r.lane[i] = a.lane[i] == b.lane[i];
-  return r;
-}
-
-static inline vm v_isnan(vf a) {
-  vm r;
-  for (int i = 0; i < 16; i++) r.lane[i] = a.lane[i] != a.lane[i];
-  return r;
-}
+static inline vm v_lt(vf a, vf b) { vm r; EACH_LANE r.lane[i] = a.lane[i] < b.lane[i]; return r; }
+static inline vm v_le(vf a, vf b) { vm r; EACH_LANE r.lane[i] = a.lane[i] <= b.lane[i]; return r; }
+static inline vm v_eq(vf a, vf b) { vm r; EACH_LANE r.lane[i] = a.lane[i] == b.lane[i]; return r; }
+static inline vm v_isnan(vf a) { vm r; EACH_LANE r.lane[i] = a.lane[i] != a.lane[i]; return r; }
 
 /* Where 16 bytes are not zero. */
-static inline vm v_mask(const uint8_t *p) {
-  vm r;
-  for (int i = 0; i < 16; i++) r.lane[i] = p[i] != 0;
-  return r;
-}
-
-static inline int v_any(vm m) {
-  int32_t r = 0;
-  for (int i = 0; i < 16; i++) r |= m.lane[i];
-  return r;
-}
+static inline vm v_mask(const uint8_t *p) { vm r; EACH_LANE r.lane[i] = p[i] != 0; return r; }
+static inline int v_any(vm m) { int32_t r = 0; EACH_LANE r |= m.lane[i]; return r; }
 
 /* a where m holds, else b. */
-static inline vf v_select(vm m, vf a, vf b) {
-  for (int i = 0; i < 16; i++) a.lane[i] = m.lane[i] ? a.lane[i] : b.lane[i];
-  return a;
-}
+static inline vf v_select(vm m, vf a, vf b) { EACH_LANE a.lane[i] = m.lane[i] ? a.lane[i] : b.lane[i]; return a; }
 
 /* Pairwise: lanes 8 apart, then 4, 2 and 1. */
 static inline float v_sum(vf a) {
@@ -262,44 +176,18 @@ static inline float v_max_across(vf a) {
 
 static inline vi v_bits(vf a) { vi r; memcpy(&r, &a, sizeof r); return r; }
 static inline vf v_from_bits(vi a) { vf r; memcpy(&r, &a, sizeof r); return r; }
+static inline vf v_from_int(vi a) { vf r; EACH_LANE r.lane[i] = (float)a.lane[i]; return r; }
+static inline vi vi_set(int32_t a) { vi r; EACH_LANE r.lane[i] = a; return r; }
 
-static inline vf v_from_int(vi a) {
-  vf r;
-  for (int i = 0; i < 16; i++) r.lane[i] = (float)a.lane[i];
-  return r;
-}
-
-static inline vi vi_set(int32_t a) {
-  vi r;
-  for (int i = 0; i < 16; i++) r.lane[i] = a;
-  return r;
-}
-
-static inline vi vi_add(vi a, vi b) {
-  for (int i = 0; i < 16; i++) a.lane[i] = (int32_t)((uint32_t)a.lane[i] + (uint32_t)b.lane[i]);
-  return a;
-}
-
-static inline vi vi_and(vi a, vi b) {
-  for (int i = 0; i < 16; i++) a.lane[i] &= b.lane[i];
-  return a;
-}
-
-static inline vi vi_shl(vi a, int count) {
-  for (int i = 0; i < 16; i++) a.lane[i] = (int32_t)((uint32_t)a.lane[i] << count);
-  return a;
-}
+static inline vi vi_add(vi a, vi b) { EACH_LANE a.lane[i] = (int32_t)((uint32_t)a.lane[i] + b.lane[i]); return a; }
+static inline vi vi_and(vi a, vi b) { EACH_LANE a.lane[i] &= b.lane[i]; return a; }
+static inline vi vi_shl(vi a, int count) { EACH_LANE a.lane[i] = (int32_t)((uint32_t)a.lane[i] << count); return a; }
 
 /* The lowest byte of each lane. */
-static inline void vi_store_u8(uint8_t *p, vi a) {
-  for (int i = 0; i < 16; i++) p[i] = (uint8_t)a.lane[i];
-}
+static inline void vi_store_u8(uint8_t *p, vi a) { EACH_LANE p[i] = (uint8_t)a.lane[i]; }
 
 /* Arithmetic: the sign is kept. */
-static inline vi vi_sar(vi a, int count) {
-  for (int i = 0; i < 16; i++) a.lane[i] = a.lane[i] >> count;
-  return a;
-}
+static inline vi vi_sar(vi a, int count) { EACH_LANE a.lane[i] = a.lane[i] >> count; return a; }
 
 /* a * 2^n for integral |n| <= 252 and a in [0.5, 2]; two exact powers, so a denormal result is rounded once.
  * Adding 1.5 * 2^23 + 127 puts n + 127 into the lowest bits. */

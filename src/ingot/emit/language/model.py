@@ -9,7 +9,7 @@ from ingot.emit.interface import declared
 from ingot.emit.kernels import kernel_source
 from ingot.emit.language.program import prefixed
 from ingot.emit.language.steps import steps_text
-from ingot.emit.source import chosen, included, supported
+from ingot.emit.source import chosen, inclusions, supported
 from ingot.lower.lowered import FAULT, Lowered, Tensor
 from ingot.plan import Plan
 
@@ -75,7 +75,7 @@ def language_source(programs: Programs) -> str:
         "@KERNELS@": quoted.kernels,
         "@MODES@": bodies,
         "@TABLE@": ", ".join(f"K(mode_{name})" for name in (*programs.modes, "sample")),
-        "@INCLUDED@": "".join(included(programs.prefix, *each) for each in quoted.features.items()),
+        "@INCLUDED@": inclusions(programs.prefix, quoted.features),
         "@CHOICE@": _choice(quoted.features),
         "@ARRAYS@": programs.sampler_arrays(),
     }.items():
@@ -159,6 +159,8 @@ _SOURCE = """\
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 /* Argument structs of the kernels; sizes and strides are in elements. */
@@ -204,7 +206,11 @@ static const model_program *programs_of_cpu(void) {
   __builtin_cpu_init();
 @CHOICE@
 #endif
+#if defined(__aarch64__)
+  return programs_neon;
+#else
   return programs_scalar;
+#endif
 }
 
 /* The host may have set another rounding, or denormals to zero: the bits of a result must not depend on it. */

@@ -1,0 +1,82 @@
+"""What docs/emit-c.md shows is run as it stands there."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ingot
+
+ROOT = Path(__file__).parents[2]
+DATA = Path(ingot.__file__).parent / "data"
+
+
+def shown(language: str) -> str:
+    """The only block of a language."""
+    (block,) = re.findall(
+        rf"^```{language}\n(.*?)^```", (ROOT / "docs" / "emit-c.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    return str(block)
+
+
+def command(words: list[str], folder: Path, **environment: str) -> str:
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, env=os.environ | environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
+    """A folder in which the commands have been run, and what the model says of the image that lies there."""
+    folder = tmp_path_factory.mktemp("docs")
+    shutil.copy(DATA / "digits.onnx", folder)
+    with np.load(DATA / "digits.npz", allow_pickle=False) as held_out:
+        image = held_out["images"][:1, None].astype(np.float32)
+    np.save(folder / "digit.npy", image)
+    (folder / "ingot").write_text(f"#!{sys.executable}\nimport ingot.cli\ningot.cli.main()\n")
+    (folder / "ingot").chmod(0o755)
+    path = {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": ":".join(sys.path), "MAKEFLAGS": "CFLAGS=-O0"}
+    command(["sh", "-ec", shown("sh") + "make -C out libdigits.so\n"], folder, **path)
+    session = ingot.InferenceSession(str(DATA / "digits.onnx"), dims={"batch": 1})
+    (expected,) = session.run(None, {"image": image})
+    assert np.array_equal(np.load(folder / "answer.npy"), expected)
+    return folder, expected
+
+
+def test_c(digits: tuple[Path, np.ndarray]) -> None:
+    folder, _ = digits
+    (folder / "program.c").write_text(shown("c"))
+    command(["cc", "-Wall", "-Wextra", "-Werror", "-Iout", "program.c", "out/digits.o", "-lm", "-o", "program"], folder)
+    assert 0 <= float(command(["./program"], folder)) <= 1
+
+
+def test_cmake(digits: tuple[Path, np.ndarray]) -> None:
+    folder, _ = digits
+    command(["cmake", "-S", "out", "-B", "build", "-DCMAKE_BUILD_TYPE=Debug"], folder)
+    command(["cmake", "--build", "build"], folder)
+    assert "100% tests passed" in command(["ctest"], folder / "build")
+
+
+def test_python(digits: tuple[Path, np.ndarray]) -> None:
+    folder, expected = digits
+    (folder / "program.py").write_text(shown("python"))
+    assert int(command([sys.executable, "program.py"], folder)) == expected.argmax()
+
+
+def test_rust(digits: tuple[Path, np.ndarray]) -> None:
+    """Where there is a compiler, it runs; everywhere, it declares what the header does."""
+    folder, _ = digits
+    text, header = shown("rust"), (folder / "out" / "digits.h").read_text()
+    for function, arguments in re.findall(r"fn (digits_\w+)\((.*?)\)", text):
+        (declared,) = re.findall(rf"^\w[^;/]*?\b{function}\((.*?)\);", header, re.DOTALL | re.MULTILINE)
+        names = re.findall(r"(\w+)(?:,|$)", declared.replace("void", ""))
+        assert re.findall(r"(\w+):", arguments) == names
+    if shutil.which("rustc"):
+        (folder / "main.rs").write_text(text)
+        command(["rustc", "main.rs", "-L", "out", "-ldigits"], folder)
+        assert 0 <= float(command(["./main"], folder, LD_LIBRARY_PATH="out")) <= 1
