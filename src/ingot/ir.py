@@ -119,13 +119,10 @@ class Graph:
         node = following[None]
         while node is not None:
             yield node
-            try:
-                node = following[node]
-            except KeyError:  # it was removed, as few are
-                while node not in following:
-                    assert node is not None
-                    node = node._removed_after
-                node = following[node]
+            while node not in following:
+                assert node is not None
+                node = node._removed_after
+            node = following[node]
 
     def __len__(self) -> int:
         return len(self._next) - 1

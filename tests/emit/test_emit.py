@@ -437,8 +437,10 @@ def test_the_host_may_flush_denormals(emitted, tmp_path: Path) -> None:
     """Rounding and denormal modes of the caller change no bit, and are the caller's again afterwards."""
     case = emitted("specials")
     text = (case.folder / "main.c").read_text()
-    text = text.replace("  if (model_run(", "  const unsigned mode = __builtin_ia32_stmxcsr() | 0xe040;\n"
-                        "  __builtin_ia32_ldmxcsr(mode);\n  if (model_run(")  # fmt: skip
+    run = "  const int result = model_run("
+    mode = "  const unsigned mode = __builtin_ia32_stmxcsr() | 0xe040;\n  __builtin_ia32_ldmxcsr(mode);\n"
+    assert run in text
+    text = text.replace(run, mode + run)
     text = text.replace("return is_expected ? 0 : 1;", "return __builtin_ia32_stmxcsr() == mode ? 0 : 3;")
     (tmp_path / "main.c").write_text(text)
     model_o = case.object("gcc", "-O2", *STRICT)

@@ -17,8 +17,8 @@ DATA = Path(ingot.__file__).parent / "data"
 
 
 def shown(language: str) -> str:
-    """The only block of a language."""
-    (block,) = re.findall(
+    """The first block of a language."""
+    block, *_ = re.findall(
         rf"^```{language}\n(.*?)^```", (ROOT / "docs" / "emit-c.md").read_text(), re.MULTILINE | re.DOTALL
     )
     return str(block)

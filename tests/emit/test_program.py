@@ -316,9 +316,7 @@ def test_command_line(call, tmp_path: Path) -> None:
     assert (layout["inputs"], layout["outputs"]) == ({"image": "image"}, {"probabilities": "probabilities"})
 
 
-@pytest.mark.parametrize(
-    "words", [["--executor", "interpret"], ["--strict"], ["--threads", 0], ["--precision", "bf16"]]
-)
+@pytest.mark.parametrize("words", [["--executor", "interpret"], ["--strict"], ["--threads", 0], ["--context", 8]])
 def test_an_option_without_an_effect_is_refused(call, tmp_path: Path, words: list[object]) -> None:
     code, _, err = call("emit-c", DIGITS, "--dim", "batch=1", "-o", tmp_path / "out", *words)
     assert code == 2 and str(words[0]) in err and not (tmp_path / "out").exists()

@@ -14,7 +14,6 @@ from ingot.cli.run import read_inputs
 from ingot.cli.terminal import print_text, progress
 from ingot.dim import Limit
 from ingot.errors import InputError
-from ingot.load.language import is_language_model
 from ingot.precision import PRECISIONS
 
 if TYPE_CHECKING:
@@ -65,6 +64,8 @@ def emit_c(
     The test is what the model gives for some inputs, those of --input or random ones. MODEL may be the folder or GGUF
     file of a language model: `make -C OUTPUT` then builds `generate` and `chat`, which run on one thread.
     """
+    from ingot.look.model import is_language_model
+
     if is_language_model(model):
         foreign = {"--dim": dims, "--input": inputs, "--threads": threads, "--freestanding": freestanding}
         _expect_none("a language model", foreign | {"--byte-order": byte_order if byte_order != "little" else None})
@@ -88,10 +89,10 @@ def emit_c(
 
 
 def _expect_none(kind: str, options: dict[str, Any]) -> None:
-    """Raises InputError for an option that is not for a kind of model."""
+    """Raises click.UsageError for an option that is not for a kind of model."""
     for name, value in options.items():
         if value:
-            raise InputError(f"option {name}: not for {kind}, got {value}, expected none")
+            raise click.UsageError(f"option {name}: not for {kind}, got {value}, expected none")
 
 
 def _emit_language_model(model: str, prefix: str, precision: str | None, context: int | None, output: Path) -> None:

@@ -54,6 +54,13 @@ enum {
   #include "elementwise.def"
 };
 
+/* What a row of packed floats holds: an element of k for each column; two, as pairs of bf16; two, as rows of f16. */
+enum {
+  INGOT_TILE_FLOATS,
+  INGOT_TILE_PAIRS,
+  INGOT_TILE_HALVES,
+};
+
 /* The element types of casts. */
 enum {
   INGOT_DTYPE_none,
@@ -342,9 +349,9 @@ typedef struct {
 } rotary_args;
 
 /* out[outer, i, inner] = table[outer, indices[i], inner]; a negative index counts from the end. _panels: table is a
- * packed matrix (gemm's b, transposed), row r of it lying in column r. _bf16: its elements are bf16, and out's are f32;
- * _int8, _int4, with _128 and _zeros or without: codes and scales; _q4_k and so on: blocks, whose numbers are rounded
- * step by step as their type is defined. index_bytes: 4 or 8, heeded by these. */
+ * packed matrix (gemm's b, transposed), row r of it lying in column r. _bf16: its elements are bf16, and out's are
+ * f32; _int8, _int4, with _128 and _zeros or without: codes and scales; _q4_k and so on: blocks, whose numbers are
+ * rounded step by step as their type is defined. index_bytes: 4 or 8, heeded by these. */
 typedef struct {
   const void *table; const void *indices; void *out; ingot_fault *fault;
   int64_t outer; int64_t limit; int64_t inner; int64_t count;

@@ -18,14 +18,10 @@
 /* What becomes of complete sums in their registers: clip(sum + bias) + residual, or clip(sum + bias + residual), goes
  * to out, and as bf16 to rounded. bias: [columns] or null; each of the others may be null. out may be the residual. */
 typedef struct {
-  float *out;
-  int64_t out_stride;
-  uint16_t *rounded;
-  int64_t rounded_stride;
-  const float *bias, *residual;
-  int64_t residual_stride;
-  float low, high;
-  int32_t residual_first;
+  float *out; int64_t out_stride;
+  uint16_t *rounded; int64_t rounded_stride;
+  const float *bias, *residual; int64_t residual_stride;
+  float low, high; int32_t residual_first;
 } gemm_finish;
 
 /* sums[rows, 32 * panels] = a[rows, k] @ b[k, 32 * panels]; row j of panel p of b lies at
@@ -66,10 +62,8 @@ void K(gemm_tile_dots)(int64_t rows, int64_t panels, const gemm_product *p);
 typedef struct {
   void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
   int64_t k;
-  const float *a;
-  int64_t a_stride;
-  const float *b;
-  int64_t panel_size;
+  const float *a; int64_t a_stride;
+  const float *b; int64_t panel_size;
 } gemm_factors;
 
 static inline gemm_factors gemm_f32_factors(const gemm_args *g) {

@@ -22,10 +22,6 @@ static inline float half_of(const float *p, int shift) {
 #define TILE_ZERO() _mm_setzero_ps()
 #define TILE_LOAD(p) _mm_loadu_ps(p)
 #define TILE_STORE(p, v) _mm_storeu_ps(p, v)
-#define TILE_LOW(p) _mm_castsi128_ps(_mm_slli_epi32(_mm_loadu_si128((const __m128i *)(p)), 16))
-#define TILE_HIGH(p) _mm_and_ps(_mm_loadu_ps(p), _mm_castsi128_ps(_mm_set1_epi32(-0x10000)))
-#define TILE_HALVES(p) \
-  _mm_setr_ps(f16_to_float((p)[0]), f16_to_float((p)[1]), f16_to_float((p)[2]), f16_to_float((p)[3]))
 #define TILE_SET1(p) _mm_set1_ps(*(p))
 #define TILE_ADD(x, y) _mm_add_ps(x, y)
 #define TILE_FMA(x, y, z) fma_four(x, y, z)
@@ -37,15 +33,28 @@ static inline float half_of(const float *p, int shift) {
 #define TILE_ZERO() 0.0f
 #define TILE_LOAD(p) (*(p))
 #define TILE_STORE(p, v) (*(p) = (v))
-#define TILE_LOW(p) half_of(p, 16)
-#define TILE_HIGH(p) half_of(p, 0)
-#define TILE_HALVES(p) f16_to_float(*(p))
 #define TILE_SET1(p) (*(p))
 #define TILE_ADD(x, y) ((x) + (y))
 #define TILE_FMA(x, y, z) fmaf(x, y, z)
 #define TILE_MIN(x, y) ((x) < (y) ? (x) : (y))
 #define TILE_MAX(x, y) ((x) > (y) ? (x) : (y))
 #endif
+
+#if defined(__x86_64__) && !defined(__FMA__)
+#define TILE_LOW(p) _mm_castsi128_ps(_mm_slli_epi32(_mm_loadu_si128((const __m128i *)(p)), 16))
+#define TILE_HIGH(p) _mm_and_ps(_mm_loadu_ps(p), _mm_castsi128_ps(_mm_set1_epi32(-0x10000)))
+#else
+#define TILE_LOW(p) half_of(p, 16)
+#define TILE_HIGH(p) half_of(p, 0)
+#endif
+
+#if defined(__x86_64__) && !defined(__FMA__)
+#define TILE_HALVES(p) \
+  _mm_setr_ps(f16_to_float((p)[0]), f16_to_float((p)[1]), f16_to_float((p)[2]), f16_to_float((p)[3]))
+#else
+#define TILE_HALVES(p) f16_to_float(*(p))
+#endif
+
 #define TILE_ROUND(to, v) tile_round(to, v)
 #define TILE_WIDEST 2
 #define TILE_SHAPES(X, n) X(4, 2, n) X(3, 2, n) X(2, 2, n) X(1, 2, n)

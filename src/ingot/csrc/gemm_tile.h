@@ -27,40 +27,34 @@ static inline void tile_round(uint16_t *to, TILE_V v) {
   if (TILE_LANES < 16) memcpy(to, some, TILE_LANES * sizeof *to);
 }
 
-/* What of a row of b multiplies. */
-#define TILE_WHOLE 0
-#define TILE_FIRST 1 /* of pairs of bf16 */
-#define TILE_SECOND 2
-#define TILE_UPPER 3 /* of two rows of f16 */
-#define TILE_LOWER 4
-
-/* The factors from column `at` of a row on. */
-static inline __attribute__((always_inline)) TILE_V tile_factor(const float *b, int64_t at, const int which) {
-  const uint16_t *halves = (const void *)b;
-  if (which == TILE_UPPER) return TILE_HALVES(halves + at);
-  if (which == TILE_LOWER) return TILE_HALVES(halves + INGOT_PANEL + at);
-  if (which == TILE_FIRST) return TILE_LOW(b + at);
-  return which == TILE_SECOND ? TILE_HIGH(b + at) : TILE_LOAD(b + at);
+/* The factors from column `at` of a row of b on. second: of the two elements of k that a row has. */
+static inline __attribute__((always_inline)) TILE_V tile_factor(const float *b, int64_t at, const int kind,
+                                                                const int second) {
+  (void)second; /* of a model of floats */
+  switch (kind) {
+    case INGOT_TILE_HALVES: return TILE_HALVES((const uint16_t *)(const void *)b + second * INGOT_PANEL + at);
+    case INGOT_TILE_PAIRS: return second ? TILE_HIGH(b + at) : TILE_LOW(b + at);
+    default: return TILE_LOAD(b + at);
+  }
 }
 
-/* One element of k: sum += a x b. `third` points to it in every third row of a. */
-static inline __attribute__((always_inline)) void tile_step(const int rows, const int width, const int which,
-                                                            const gemm_product *p, const float *b,
+/* One element of k: sum += a x b. `third` points to it, or to the first of two, in every third row of a. */
+static inline __attribute__((always_inline)) void tile_step(const int rows, const int width, const int kind,
+                                                            const int second, const gemm_product *p, const float *b,
                                                             const float *const third[], TILE_V sum[][TILE_WIDEST]) {
   const int64_t a_stride = p->a_stride;
-  const int ahead = which == TILE_SECOND || which == TILE_LOWER; /* `third` points to the first of the two */
   if (width <= 2) {
     TILE_V bv[2];
-    INGOT_UNROLL for (int j = 0; j < width; j++) bv[j] = tile_factor(b, TILE_LANES * j, which);
+    INGOT_UNROLL for (int j = 0; j < width; j++) bv[j] = tile_factor(b, TILE_LANES * j, kind, second);
     INGOT_UNROLL for (int i = 0; i < rows; i++) {
-      const TILE_V av = TILE_SET1(third[i / 3] + i % 3 * a_stride + ahead);
+      const TILE_V av = TILE_SET1(third[i / 3] + i % 3 * a_stride + second);
       INGOT_UNROLL for (int j = 0; j < width; j++) sum[i][j] = TILE_FMA(av, bv[j], sum[i][j]);
     }
   } else {
     TILE_V av[GEMM_ROWS];
-    INGOT_UNROLL for (int i = 0; i < rows; i++) av[i] = TILE_SET1(third[i / 3] + i % 3 * a_stride + ahead);
+    INGOT_UNROLL for (int i = 0; i < rows; i++) av[i] = TILE_SET1(third[i / 3] + i % 3 * a_stride + second);
     INGOT_UNROLL for (int j = 0; j < width; j++) {
-      const TILE_V bv = tile_factor(b + j / TILE_PANEL * p->panel_stride, j % TILE_PANEL * TILE_LANES, which);
+      const TILE_V bv = tile_factor(b + j / TILE_PANEL * p->panel_stride, j % TILE_PANEL * TILE_LANES, kind, second);
       INGOT_UNROLL for (int i = 0; i < rows; i++) sum[i][j] = TILE_FMA(av[i], bv, sum[i][j]);
     }
   }
@@ -96,14 +90,15 @@ static inline __attribute__((always_inline)) void tile_close(const int rows, con
   }
 }
 
-/* `rows`, `width` (registers in a row of sums) and `which` (what of a row of b multiplies, or does so first) are
- * constants at every call: the arrays become registers. */
-static inline __attribute__((always_inline)) void tile_body(const int rows, const int width, const int which,
+/* `rows`, `width` (registers in a row of sums), `kind` (what b holds), `stride` (elements of k in a row of b) and
+ * `shrink` (columns in a float) are constants at every call: the arrays become registers. */
+static inline __attribute__((always_inline)) void tile_body(const int rows, const int width, const int kind,
+                                                            const int stride, const int shrink,
                                                             const gemm_product *p, int64_t column, const char *ahead,
                                                             int64_t ahead_step) {
-  const int64_t within = which == TILE_UPPER ? column % INGOT_PANEL / 2 : column % INGOT_PANEL; /* in floats */
+  const int64_t within = column % INGOT_PANEL / shrink; /* in floats */
   const float *b = p->b + column / INGOT_PANEL * p->panel_stride + within;
-  const int64_t k = p->k, a_stride = p->a_stride, stride = which == TILE_WHOLE ? 1 : 2;
+  const int64_t k = p->k, a_stride = p->a_stride;
   int64_t done = 0;
   do {
     const int64_t steps = k - done < INGOT_K_BLOCK ? k - done : INGOT_K_BLOCK;
@@ -117,12 +112,12 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
     for (int64_t s = 0; s + stride <= steps; s += stride) {
       __builtin_prefetch(ahead, 0, 2);
       ahead += stride * ahead_step;
-      tile_step(rows, width, which, p, b, third, sum);
-      if (stride == 2) tile_step(rows, width, which + 1, p, b, third, sum);
+      tile_step(rows, width, kind, 0, p, b, third, sum);
+      if (stride == 2) tile_step(rows, width, kind, 1, p, b, third, sum);
       INGOT_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] += stride;
       b += p->b_stride;
     }
-    if (stride == 2 && steps % 2) tile_step(rows, width, which, p, b, third, sum);
+    if (stride == 2 && steps % 2) tile_step(rows, width, kind, 0, p, b, third, sum);
     tile_close(rows, width, p, column, p->more || done > 0, done + steps >= k, sum);
     done += steps;
   } while (done < k);
@@ -155,12 +150,12 @@ static inline void tile_run(const tile_row *t, int64_t rows, int64_t panels, con
 
 #define TILE_ROW(rows, width, name) {rows, width, K(name##_##rows##x##width)},
 
-/* which: as `tile_body` has it. */
-#define TILE(name, which)                                                                                             \
+/* kind, stride, shrink: as `tile_body` has them. */
+#define TILE(name, kind, stride, shrink)                                                                              \
   static inline __attribute__((always_inline)) void K(name##_body)(const int rows, const int width,                   \
                                                                    const gemm_product *p, int64_t column,             \
                                                                    const char *ahead, int64_t step) {                 \
-    tile_body(rows, width, which, p, column, ahead, step);                                                            \
+    tile_body(rows, width, kind, stride, shrink, p, column, ahead, step);                                             \
   }                                                                                                                   \
   TILE_SHAPES(TILE_INSTANCE, name)                                                                                    \
   void K(name)(int64_t rows, int64_t panels, const gemm_product *p) {                                                 \

@@ -146,8 +146,8 @@ static inline void real_nothing(const recurrent_f64_args *r) {
 }
 
 /* One part of the step of time that is the `number`th of the run. */
-static inline void real_step(const recurrent_f64_args *r, int64_t number, real_cell cell, int32_t part,
-                             int32_t parts) {
+static inline void real_advance(const recurrent_f64_args *r, int64_t number, real_cell cell, int32_t part,
+                                int32_t parts) {
   const int64_t size = r->batch * r->hidden;
   const real_time t = {
     .r = r, .time = r->reverse ? r->steps - 1 - number : number,
@@ -166,7 +166,7 @@ static inline void real_step(const recurrent_f64_args *r, int64_t number, real_c
 /* One part of a turn that is a step of time. */
 static inline void real_turn(const recurrent_f64_args *r, real_cell cell, int32_t part, int32_t parts) {
   if (part == 0 && r->steps == 0) real_nothing(r);
-  if (part / parts < r->steps) real_step(r, part / parts, cell, part % parts, parts);
+  if (part / parts < r->steps) real_advance(r, part / parts, cell, part % parts, parts);
 }
 
 void K(lstm_f64)(const void *args, int32_t part, int32_t parts) { real_turn(args, real_lstm, part, parts); }
@@ -182,7 +182,7 @@ void K(gru_f64)(const void *args, int32_t part, int32_t parts) {
     return;
   }
   if (part == 0 && r->steps == 0) real_nothing(r);
-  if (turn / 2 < r->steps) real_step(r, turn / 2, turn % 2 ? real_gru_hidden : real_gru_reset, part % parts, parts);
+  if (turn / 2 < r->steps) real_advance(r, turn / 2, turn % 2 ? real_gru_hidden : real_gru_reset, part % parts, parts);
 }
 
 #undef REAL_LANES

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ingot.emit.interface import Entry, Interface
+from ingot.emit.interface import Entry, Interface, wrapped
 from ingot.emit.kernels import whole_source
 
 Span = tuple[int, int]  # the first byte, and one past the last
@@ -36,6 +36,9 @@ static inline int {prefix}_weights_fit(const void *weights, size_t nbytes) {{
 /* Some bytes of the arena. */
 typedef struct {{ int64_t first, end; }} check_span;
 
+/* What a step may write, and what no later one needs: spans in order, from one of a table on. */
+typedef struct {{ int64_t written, written_count, dead, dead_count; }} check_row;
+
 /* A hash of all bytes of the arena but some, which are in order. */
 static inline uint64_t check_others(const char *arena, int64_t nbytes, const check_span *some, size_t count) {{
   uint64_t others = 0;
@@ -48,52 +51,66 @@ static inline uint64_t check_others(const char *arena, int64_t nbytes, const che
   return others;
 }}
 
-/* Makes NaN, or -1, of what no other step needs. */
-static inline void check_bury(char *arena, const check_span *dead, size_t count) {{
-  for (size_t i = 0; i < count; i++) memset(arena + dead[i].first, 0xff, (size_t)(dead[i].end - dead[i].first));
+/* After a step, or before the first, -1: whether it wrote what it may alone, and the hash that holds the next one to
+ * that. What is dead becomes NaN, or -1, as is all of the arena before a run. */
+static inline void check_step(char *arena, int64_t nbytes, const check_span *spans, const check_row *rows, int step,
+                              uint64_t *others, int32_t *strayed) {{
+  const check_row *row = rows + 1 + step;
+  if (step < 0) memset(arena, 0xff, (size_t)nbytes);
+  else if (check_others(arena, nbytes, spans + row->written, (size_t)row->written_count) != *others && *strayed == 0)
+    *strayed = -1 - step;
+  for (const check_span *dead = spans + row->dead; dead < spans + row->dead + row->dead_count; dead++)
+    memset(arena + dead->first, 0xff, (size_t)(dead->end - dead->first));
+  *others = check_others(arena, nbytes, spans + row[1].written, (size_t)row[1].written_count);
 }}
-
+#define CHECKED(entry, step) \\
+  check_step(call->state->arena, (int64_t)sizeof call->state->arena, check_##entry##_spans, check_##entry##_rows, \\
+             step, &call->others, &call->strayed);
+{"".join(_tables(entry) for entry in face.entries if entry.planned.live)}
 #endif
 """
 
 
 def check_hooks(face: Interface) -> str:
-    """What stands around the calls of kernels in <prefix>.c."""
+    """What stands around the steps in <prefix>.c."""
     return f"""\
-/* Before a step: the bytes of the arena that it may write; after it, those that no other needs. */
 #if defined({face.macro}_CHECK)
 #include "{face.prefix}_check.h"
-#define CHECK_OTHERS() \\
-  check_others(arena, (int64_t)sizeof call->state->arena, written, sizeof written / sizeof *written)
-#define WRITES(...) \\
-  const check_span written[] = {{__VA_ARGS__}}; \\
-  const uint64_t others = CHECK_OTHERS();
-#define WROTE(step, ...) \\
-  const check_span dead[] = {{__VA_ARGS__}}; \\
-  if (call->strayed == 0 && CHECK_OTHERS() != others) call->strayed = -1 - (step); \\
-  check_bury(arena, dead, sizeof dead / sizeof *dead);
 #else
-#define WRITES(...)
-#define WROTE(step, ...)
+#define CHECKED(entry, step)
 #endif
 """
 
 
-def before_step(entry: Entry, index: int) -> str:
-    """What a step may write."""
-    return f"    WRITES({_rows(_joined(_places(entry, _written(entry, index))))})\n"
+def _tables(entry: Entry) -> str:
+    """The spans of an entry's steps; before the first and behind the last is one that writes nothing."""
+    spans: list[Span] = [(0, 0)]
+    rows = [(0, 0, 0, 0)]
+    for index in range(len(entry.planned.steps)):
+        written, dead = _joined(_places(entry, _written(entry, index))), _dead(entry, index)
+        rows.append((len(spans), len(written), len(spans) + len(written), len(dead)))
+        spans += [*written, *dead]
+    rows.append((0, 0, 0, 0))
+    return f"""
+static const check_span check_{entry.name}_spans[] = {{
+{_braced(spans)}
+}};
+static const check_row check_{entry.name}_rows[] = {{
+{_braced(rows)}
+}};
+"""
 
 
-def after_step(entry: Entry, index: int) -> str:
-    """What is dead after it."""
+def _braced(rows: Iterable[tuple[int, ...]]) -> str:
+    return wrapped(("{" + ", ".join(map(str, row)) + "}" for row in rows), ", ", "  ")
+
+
+def _dead(entry: Entry, index: int) -> list[Span]:
+    """What no step behind one needs."""
     live = entry.planned.live
     dead = _joined(_places(entry, (id for id, (_, death) in live.items() if death == index)))
     needed = _joined(_places(entry, (id for id, (birth, death) in live.items() if birth <= index < death)))
-    return f"    WROTE({index}, {_rows(_without(dead, needed))})\n"
-
-
-def _rows(spans: list[Span]) -> str:
-    return ", ".join(f"{{{first}, {end}}}" for first, end in spans) or "{0, 0}"
+    return _without(dead, needed)
 
 
 def _written(entry: Entry, index: int) -> set[str]:

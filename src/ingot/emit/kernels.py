@@ -87,10 +87,13 @@ def kernel_source(kernels: Iterable[str], types: Iterable[str], constants: Itera
     None: all.
     """
     declarations, pieces = _csrc()
-    if constants is not None:
-        pieces = tuple(_with_rows(piece, {*constants}) for piece in pieces)
     kernels = {*kernels}
-    kept = _reached((*declarations, *pieces), {*kernels, *types, "K"})
+    wanted = {*kernels, *types, "K"}
+    if constants is not None:
+        bare = _reached((*declarations, *(_with_rows(piece, {*constants}) for piece in pieces)), wanted)
+        named = {*constants}.union(*(piece.uses for piece in bare))  # some are named by what a kernel is made of
+        pieces = tuple(_with_rows(piece, named) for piece in pieces)
+    kept = _reached((*declarations, *pieces), wanted)
     mine = [piece for piece in pieces if piece in kept]
     own = [piece for piece in mine if piece.names <= {"INGOT_JOIN2", "INGOT_JOIN", "K"}]
     others = [piece for piece in mine if piece not in own]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from ingot import abi
-from ingot.emit.checks import after_step, before_step, check_hooks
+from ingot.emit.checks import check_hooks
 from ingot.emit.interface import C_TYPES, LINE_BYTES, Entry, Interface, declared, dims, wrapped
 from ingot.emit.kernels import FEATURES, kernel_source
 from ingot.emit.platform import Platform
@@ -40,8 +40,8 @@ def source(face: Interface, platform: Platform) -> str:
     pool = f'#include "{face.prefix}_pool.h"\n' if face.threads > 1 else ""
     hooks = f"\n{check_hooks(face)}" if face.arena_bytes else ""
     return f"""\
-/* {face.prefix}.c: emitted by Ingot. `cc -O2 -c {face.prefix}.c` builds it; it needs {platform.needs}, and
- * allocates nothing.
+/* {face.prefix}.c: emitted by Ingot. `cc -O2 -c {face.prefix}.c` builds it.
+ * It needs {platform.needs}, and allocates nothing.
  *
  * In reading order: argument structs, kernels, the model's steps, the entry point. Kernels and steps are compiled once
  * per instruction set: at its end this file includes itself, each time with another ISA defined. The results are the
@@ -96,7 +96,8 @@ struct {face.prefix}_state {{
 typedef struct {{
 {entry}  struct {face.prefix}_state *state;
   const void *inputs, *outputs;
-  int32_t strayed; /* in a checked run, the step that wrote outside of its results: -1 - its number */
+  uint64_t others; /* in a checked run, a hash of what the next step may not write */
+  int32_t strayed; /* and the step that did: -1 - its number */
 {fault}}} run_call;
 """
 
@@ -153,7 +154,8 @@ def _entry_steps(face: Interface, entry: Entry, name: str) -> str:
         _opening(face, entry, bool(used) or entry.can_fail),
         _ports(face, entry, used),
         _pointers("Weights.", "weights", weights, planned),
-        _pointers("The arena: tensors that are not needed at the same time share it.", "arena", arena, planned),
+        _pointers("The arena: tensors that are not needed at the same time share it.", "arena", arena, planned)
+        + (f"  CHECKED({entry.name}, -1)\n" if planned.live else ""),
         _pointers("What a run leaves to the next one.", "kept", kept, planned),
         *(_step(face, entry, index, step) for index, step in enumerate(planned.steps)),
     ]
@@ -223,7 +225,7 @@ def _step(face: Interface, entry: Entry, index: int, step: Step) -> str:
         if field.name in given
     )
     fields = [word for field in named for word in field.split(", ")]
-    checked = bool(entry.planned.live)
+    checked = f" CHECKED({entry.name}, {index})" if entry.planned.live else ""
     barrier = f"  {face.prefix}_pool_barrier(member);\n" if face.threads > 1 and entry.planned.barriers[index] else ""
     return f"""\
 {_comment(f"{index}: {results} from {operands}", "  ")}
@@ -231,8 +233,8 @@ def _step(face: Interface, entry: Entry, index: int, step: Step) -> str:
     const {step.args_type} s = {{
 {wrapped(fields, ", ", " " * 8)}
     }};
-{before_step(entry, index) if checked else ""}{_calls(face, entry, step)}
-{after_step(entry, index) if checked else ""}  }}
+{_calls(face, entry, step)}
+  }}{checked}
 """
 
 
@@ -375,14 +377,9 @@ def _entry_points(face: Interface, sets: Mapping[str, tuple[str, ...]]) -> str:
         threads = f"state->threads = threads < 1 ? 1 : threads < {macro}_THREADS ? threads : {macro}_THREADS;"
         type, called = "pool_body steps", f"{prefix}_pool_run(steps, call, most)"
     kept = "  memset(state->kept, 0, sizeof state->kept);\n" if face.kept_bytes else ""
-    alone = "  most = 1;\n" if face.threads > 1 else ""
-    poison = ""
-    if face.arena_bytes:
-        poison = f"""\
-#if defined({macro}_CHECK)
-{alone}  memset(call->state->arena, 0xff, sizeof call->state->arena);
-#endif
-"""
+    alone = ""
+    if face.threads > 1 and face.arena_bytes:
+        alone = f"#if defined({macro}_CHECK)\n  most = 1;\n#endif\n"
     entries = "".join(f"\n{_entry_point(face, number, entry)}" for number, entry in enumerate(face.entries))
     others = [isa for isa, features in sets.items() if features]
     tests = "\n  else ".join(f"if ({supported(sets[isa])})\n    steps = steps_{isa};" for isa in reversed(others))
@@ -411,7 +408,7 @@ static int run(run_call *call{", int32_t most" if face.threads > 1 else ""}) {{
   __builtin_cpu_init();
   {tests}
 #endif
-{poison}  {called};
+{alone}  {called};
 #if defined(__x86_64__)
   _mm_setcsr(host_mode);
 #endif
@@ -439,6 +436,6 @@ def _entry_point(face: Interface, number: int, entry: Entry) -> str:
 
 
 def supported(features: Iterable[str]) -> str:
-    """The C of whether this CPU has some features."""
-    tests = [f'__builtin_cpu_supports("{feature}")' for feature in features]
+    """The C of whether this CPU has some features. Every CPU with AVX2 has F16C, which clang 14 cannot ask for."""
+    tests = [f'__builtin_cpu_supports("{feature}")' for feature in features if feature != "f16c"]
     return wrapped(tests, " && ", " " * 6).lstrip()

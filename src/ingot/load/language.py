@@ -21,8 +21,3 @@ def read_model(path: str | os.PathLike[str]) -> Folder:
     model = GgufModel(path)
     _ = model.config, model.tensors
     return model
-
-
-def is_language_model(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is one that `read_model` takes, and no other file of a model."""
-    return os.path.isdir(path) or (os.path.isfile(path) and is_gguf(path))

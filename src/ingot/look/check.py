@@ -58,8 +58,8 @@ def _check_programs(model: LookedAt, stage: str, executors: dict[str, dict[str, 
     """Adds what stops each executor to its row. Returns the exit code of what stops the native one."""
     native, strict, interpret, emitted = (executors[name] for name in EXECUTORS)
     if model.language is not None:
-        interpret["problems"].append("a language model runs natively alone")
-        emitted["problems"].append("a language model runs natively alone")
+        interpret["problems"].append("a language model runs as native steps or C alone")
+        emitted["notes"].append("its tokenizer and chat template are looked at when it is written")
     try:
         _ = model.optimized
         if stage == "optimized":

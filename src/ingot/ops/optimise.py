@@ -27,7 +27,6 @@ def _expand_adamw(g, parameter, mean, square, gradient, kept, size, root, *, bet
     infer=_infer_adamw,
     outputs=3,
     inplace=(0, 1, 2),
-    acts_on="element",
     expand=_expand_adamw,
     samples=[
         sample(f"p[{dims}] m[{dims}] v>0<1[{dims}] g[{dims}] k>0.9<1[] s>0.001<0.1[] r>1<2[]", **settings)
