@@ -5,10 +5,9 @@ random codes, in a folder as `ingot quantize --format int4` writes it, or in blo
 at a time, so that no matrix is ever made in floats. Then, in one run: the seconds until it is ready, the most memory on
 the way, and the share of the read bandwidth that decode uses, reads and tokens by turns.
 
-Memory counts from before the model is opened. Beside the packed weights, the cache and the arenas, a process holds
-Python's objects of the compiled modes (10 MiB of this shape), what compiling and unpacking took and malloc keeps (about
-13 MiB), and modules that are first imported then. Panels of the folder's table repeat a row's scale for each 128
-elements, which takes 7 MiB more than its file. None of this grows with the rows or the context.
+Memory counts from before the model is opened, so that Python's objects of the compiled modes, what malloc keeps and
+modules that are first imported then are in it, beside packed weights, cache and arenas. Panels of the folder's table
+repeat a row's scale for each 128 elements. None of this grows with the rows or the context.
 """
 
 from __future__ import annotations
