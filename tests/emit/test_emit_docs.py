@@ -57,9 +57,10 @@ def test_c(digits: tuple[Path, np.ndarray]) -> None:
 
 def test_cmake(digits: tuple[Path, np.ndarray]) -> None:
     folder, _ = digits
-    command(["cmake", "-S", "out", "-B", "build", "-DCMAKE_BUILD_TYPE=Debug"], folder)
-    command(["cmake", "--build", "build"], folder)
-    assert "100% tests passed" in command(["ctest"], folder / "build")
+    cmake, ctest = (str(Path(sys.executable).with_name(tool)) for tool in ("cmake", "ctest"))
+    command([cmake, "-S", "out", "-B", "build", "-DCMAKE_BUILD_TYPE=Debug"], folder)
+    command([cmake, "--build", "build"], folder)
+    assert "100% tests passed" in command([ctest], folder / "build")
 
 
 def test_python(digits: tuple[Path, np.ndarray]) -> None:
