@@ -9,16 +9,14 @@ import pytest
 from ml_dtypes import bfloat16
 
 from ingot.dtype import bf16, f32, i64
-from ingot.emit.c import emit
 from ingot.ir import Graph, TensorType
 from ingot.lower.cpu.formats import BF16
 from ingot.lower.recipe import make_recipe, static_value
-from ingot.passes import optimize
 from ingot.run.interpret import interpret
 from ingot.run.store import WeightStore
 from kernel_calls import DOT_ISAS, ISAS, at_page_end, blank, element_strides, every, run, ways
-from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, gamma, gate_packed, packed, random
-from stored_products import compiled, products_of
+from products import gamma, gate_packed, packed, product_fields, random
+from stored_products import compiled, expect_emitted, products_of
 
 pytestmark = pytest.mark.native
 
@@ -47,15 +45,7 @@ SHAPES = [
 @pytest.mark.parametrize("index, shape", list(enumerate(SHAPES)), ids=str)
 def test_the_bits_of_f32_panels(index: int, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
-    a, b = random(m, k), narrow(k, n, seed=1)
-    activation, alpha, with_bias, with_residual = EPILOGUES[index % len(EPILOGUES)]
-    fields = {"m": m, "n": n, "k": k, "alpha": alpha, "activation": ACTIVATIONS[activation][0]} | ATTRIBUTES
-    fields |= {"a": at_page_end(a, row_pad=index % 3), "a_stride": k + index % 3, "c_stride": n + 5}
-    if with_bias:
-        fields["bias"] = at_page_end(random(n, seed=2))
-    if with_residual:
-        fields |= {"residual": at_page_end(random(m, n, seed=3), 3), "residual_stride": n + 3}
-        fields["residual_first"] = int(with_residual == "first")
+    a, b, fields = random(m, k), narrow(k, n, seed=1), product_fields(index, shape)
     wide, stored = at_page_end(packed(b.astype(np.float32))), at_page_end(pairs(b).view(np.uint16))
     expected = every("gemm_f32_packed", fields | {"b": wide}, "c", (m, n), row_pad=5)
     for kernel in ["gemm_f32_bf16_packed"] + ["gemv_f32_bf16_packed"] * (m <= 4):
@@ -212,19 +202,7 @@ def test_f32_files_are_rounded_as_they_are_packed(transposed: bool, layout: str)
 
 def test_emitted(tmp_path) -> None:
     """Panels and tables of bf16 in plain C."""
-    import subprocess
-
-    graph = model(3, 33, 48)
-    ids = np.array([3, -1, 99], np.int32)
-    program, _ = compiled(graph)
-    optimize(graph)
-    emit(graph, WeightStore(), tmp_path)
-    files = ["model.c", "main.c", "-lm", "-o", "model"]
-    subprocess.run(["cc", "-O1", "-Wall", "-Wextra", "-Werror", *files], cwd=tmp_path, check=True)
-    ids.tofile(tmp_path / "ids.raw")
-    subprocess.run(["./model", *(f"{name}={name}.raw" for name in ("ids", "k", "y"))], cwd=tmp_path, check=True)
-    for name, expected in zip("ky", program.run([ids]), strict=True):
-        assert (tmp_path / f"{name}.raw").read_bytes() == expected.tobytes()
+    expect_emitted(model(3, 33, 48), tmp_path)
 
 
 def test_a_table_that_is_fed_is_no_stored_one() -> None:

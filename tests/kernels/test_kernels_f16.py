@@ -1,7 +1,6 @@
 """Products and tables with f16 weights: bits of f32 panels with the same numbers, packing, casts, a model of f16."""
 
 import itertools
-import subprocess
 
 import numpy as np
 import onnx
@@ -10,13 +9,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ingot import InferenceSession
 from ingot.dtype import f16, f32
-from ingot.emit.c import emit
 from ingot.ir import Graph, TensorType
-from ingot.passes import optimize
-from ingot.run.store import WeightStore
 from kernel_calls import ISAS, at_page_end, element_strides, every, run, ways
-from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, gate_packed, packed, random
-from stored_products import compiled, products_of
+from products import gate_packed, packed, product_fields, random
+from stored_products import compiled, expect_emitted, products_of
 
 pytestmark = pytest.mark.native
 
@@ -43,15 +39,7 @@ def evened(panels: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("index, shape", list(enumerate(SHAPES)), ids=str)
 def test_the_bits_of_f32_panels(index: int, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
-    a, b = random(m, k), narrow(k, n, seed=1)
-    activation, alpha, with_bias, with_residual = EPILOGUES[index % len(EPILOGUES)]
-    fields = {"m": m, "n": n, "k": k, "alpha": alpha, "activation": ACTIVATIONS[activation][0]} | ATTRIBUTES
-    fields |= {"a": at_page_end(a, row_pad=index % 3), "a_stride": k + index % 3, "c_stride": n + 5}
-    if with_bias:
-        fields["bias"] = at_page_end(random(n, seed=2))
-    if with_residual:
-        fields |= {"residual": at_page_end(random(m, n, seed=3), 3), "residual_stride": n + 3}
-        fields["residual_first"] = int(with_residual == "first")
+    b, fields = narrow(k, n, seed=1), product_fields(index, shape)
     wide = packed(b.astype(np.float32))
     expected = every("gemm_f32_packed", fields | {"b": at_page_end(wide)}, "c", (m, n), row_pad=5)
     stored = fields | {"b": at_page_end(evened(wide).view(np.uint16))}
@@ -151,17 +139,7 @@ def test_nothing_is_kept_as_f32() -> None:
 
 def test_emitted(tmp_path) -> None:
     """Panels and tables of f16 in plain C."""
-    graph = model(3, 33, 48)
-    ids = np.array([3, -1, 99], np.int32)
-    program, _ = compiled(graph)
-    optimize(graph)
-    emit(graph, WeightStore(), tmp_path)
-    files = ["model.c", "main.c", "-lm", "-o", "model"]
-    subprocess.run(["cc", "-O1", "-Wall", "-Wextra", "-Werror", *files], cwd=tmp_path, check=True)
-    ids.tofile(tmp_path / "ids.raw")
-    subprocess.run(["./model", *(f"{name}={name}.raw" for name in ("ids", "k", "y"))], cwd=tmp_path, check=True)
-    for name, expected in zip("ky", program.run([ids]), strict=True):
-        assert (tmp_path / f"{name}.raw").read_bytes() == expected.tobytes()
+    expect_emitted(model(3, 33, 48), tmp_path)
 
 
 def test_a_model_of_f16_is_half_of_one_of_f32(tmp_path) -> None:

@@ -1,10 +1,12 @@
 """What tests of product-sum kernels share: packed operands, epilogues and error bounds."""
 
 import math
+from typing import Any
 
 import numpy as np
 
 from ingot import abi
+from kernel_calls import at_page_end
 
 PANEL = 32
 _FUNCTIONS = {
@@ -64,3 +66,17 @@ EPILOGUES = [  # activation, alpha, with bias, with residual: "last", "first" (b
     ("hard_sigmoid", 1.0, True, ""),
     ("hard_swish", 1.0, False, "first"),
 ]
+
+
+def product_fields(index: int, shape: tuple[int, int, int]) -> dict[str, Any]:
+    """Arguments of a product [m, n, k] but for b and c, whose rows are n + 5 apart; epilogues by turns of the index."""
+    m, n, k = shape
+    activation, alpha, with_bias, with_residual = EPILOGUES[index % len(EPILOGUES)]
+    fields = {"m": m, "n": n, "k": k, "alpha": alpha, "activation": ACTIVATIONS[activation][0]} | ATTRIBUTES
+    fields |= {"a": at_page_end(random(m, k), row_pad=index % 3), "a_stride": k + index % 3, "c_stride": n + 5}
+    if with_bias:
+        fields["bias"] = at_page_end(random(n, seed=2))
+    if with_residual:
+        fields |= {"residual": at_page_end(random(m, n, seed=3), 3), "residual_stride": n + 3}
+        fields["residual_first"] = int(with_residual == "first")
+    return fields

@@ -1,12 +1,15 @@
 """A graph of products with matrices as some file stores them, and a static graph compiled as far as its program."""
 
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
 from gguf_models import random_blocks
 from ingot.compile import compile_mode
 from ingot.dtype import f32, i4, i8, i32, u4, u8
+from ingot.emit.c import emit
 from ingot.ir import Graph, TensorType
 from ingot.lower import Target
 from ingot.passes import optimize
@@ -71,3 +74,17 @@ def compiled(graph: Graph, **target: object) -> tuple[Program, list[str]]:
     program = Program(compile_mode(graph, Target(**options)), WeightStore(2), Arena())
     assert program.single is not None
     return program, [step.kernel for step in program.single.lowered.steps]
+
+
+def expect_emitted(graph: Graph, folder: Path) -> None:
+    """Expects native's bits of a graph from ids to k and y, written as C."""
+    ids = np.array([3, -1, 99], np.int32)
+    program, _ = compiled(graph)
+    optimize(graph)
+    emit(graph, WeightStore(), folder)
+    files = ["model.c", "main.c", "-lm", "-o", "model"]
+    subprocess.run(["cc", "-O1", "-Wall", "-Wextra", "-Werror", *files], cwd=folder, check=True)
+    ids.tofile(folder / "ids.raw")
+    subprocess.run(["./model", *(f"{name}={name}.raw" for name in ("ids", "k", "y"))], cwd=folder, check=True)
+    for name, expected in zip("ky", program.run([ids]), strict=True):
+        assert (folder / f"{name}.raw").read_bytes() == expected.tobytes()
