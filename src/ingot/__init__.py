@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ingot.ops.custom import ExternalKernel, register_op, unregister_op
     from ingot.ort.session import InferenceSession
     from ingot.passes import register_pass, unregister_pass
-    from ingot.training import SGD, AdamW, Trainer
+    from ingot.training import SGD, AdamW, Cosine, Linear, Trainer, lora
     from ingot.types import TensorType
 
 __version__ = "0.1.0"
@@ -39,6 +39,7 @@ __all__ = [
     "LLM",
     "SGD",
     "AdamW",
+    "Cosine",
     "ExtensionError",
     "ExternalKernel",
     "InferenceSession",
@@ -46,6 +47,7 @@ __all__ = [
     "IngotWarning",
     "InputError",
     "LimitError",
+    "Linear",
     "LoadError",
     "OutputError",
     "ResourceError",
@@ -56,6 +58,7 @@ __all__ = [
     "UnsupportedError",
     "at_most",
     "export_onnx",
+    "lora",
     "register_op",
     "register_pass",
     "unregister_op",
@@ -65,14 +68,17 @@ __all__ = [
 # What brings numpy, onnx and the pipeline is imported when it is first wanted: name -> its module.
 _LATE = {
     "AdamW": "ingot.training",
+    "Cosine": "ingot.training",
     "ExternalKernel": "ingot.ops.custom",
     "InferenceSession": "ingot.ort.session",
     "LLM": "ingot.llm",
+    "Linear": "ingot.training",
     "SGD": "ingot.training",
     "TensorType": "ingot.types",
     "Trainer": "ingot.training",
     "at_most": "ingot.dim",
     "export_onnx": "ingot.emit.onnx",
+    "lora": "ingot.training",
     "register_op": "ingot.ops.custom",
     "register_pass": "ingot.passes",
     "unregister_op": "ingot.ops.custom",

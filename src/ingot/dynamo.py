@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -30,15 +31,14 @@ Call = Callable[..., Any]
 def compile_backend(module: GraphModule, example_inputs: Sequence[Any], options: dict[str, Any] | None = None) -> Call:
     """Compiles a graph that Dynamo traced; `options` are keywords of InferenceSession (threads, executor ...).
 
-    A graph that needs gradients, or that uses what Ingot does not implement, warns once and runs in PyTorch.
+    Where gradients are wanted, forward and backward are a session each, and parameters inputs of both: an optimiser
+    writes them at every step. A graph that uses what Ingot does not implement warns once and runs in PyTorch.
     """
-    if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs):
-        _warn("the graph needs gradients; call it under torch.no_grad()")
-        return module.forward
-    watched = _parameters(module, example_inputs)
+    trains = torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs)
+    watched = {} if trains else _parameters(module, example_inputs)
 
     def compile_functional(functional: GraphModule, _: Sequence[Any]) -> Call:
-        mutated = TracingContext.get().fw_metadata.mutated_inp_runtime_indices  # type: ignore[union-attr]
+        mutated = TracingContext.get().fw_metadata.mutated_inp_runtime_indices if watched else ()  # type: ignore[union-attr]
         kept = {i: named for i, named in watched.items() if i not in mutated}
         try:
             with unset_fake_temporarily():  # weights are read for real
@@ -55,7 +55,12 @@ def compile_backend(module: GraphModule, example_inputs: Sequence[Any], options:
         boxed._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of this calling convention
         return boxed
 
-    return aot_autograd(fw_compiler=compile_functional, inference_compiler=compile_functional)(module, example_inputs)
+    return aot_autograd(
+        fw_compiler=compile_functional,
+        bw_compiler=compile_functional,
+        inference_compiler=compile_functional,
+        decompositions=core_aten_decompositions() if trains else None,
+    )(module, example_inputs)
 
 
 class CompiledGraph:

@@ -67,6 +67,16 @@ class NodeArg:
     type: str
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A source of sessions: a graph over states, and weights, that others have. places: where each state lies."""
+
+    graph: Graph
+    state: Arena
+    places: dict[str, Place]
+    weights: WeightStore
+
+
 class InferenceSession:
     """A loaded model, ready to run.
 
@@ -120,7 +130,9 @@ class InferenceSession:
         cache: str | os.PathLike[str] | bool | None,
     ) -> None:
         """Loads, binds, runs the passes, and compiles what has no symbols but those with a limit."""
-        passes, executor, weights = self.passes, self.executor, WeightStore(self.threads)
+        self._shared = source if isinstance(source, Shared) else None
+        weights = WeightStore(self.threads) if self._shared is None else self._shared.weights
+        passes, executor = self.passes, self.executor
         exact, self._limits = exact_and_limits(dims)
         self._grows = dims is None and executor == "native"
         # An entry is found by the file and the options, which say nothing of what a registered op or pass does.
@@ -252,8 +264,9 @@ class Context:
         self._executor, self._target, self._passes = session.executor, session.target, session.passes
         self._bindings, self._strict, self._keeping = session._bindings, session.strict, session._keeping
         self._interface = self._bindings.interface
-        self._arena, self._state = Arena(), Arena()
-        self._states: dict[str, Place] = {}  # where each state lies, in whichever binding
+        shared = session._shared
+        self._arena, self._state = Arena(), Arena() if shared is None else shared.state
+        self._states = {} if shared is None else shared.places  # where each lies, in whichever binding
         self._compiling = OwnedLock("run")
         self._printing = OwnedLock("run")
         self._debug = debug()
@@ -518,6 +531,8 @@ def _load(source: Any, example_inputs: tuple[Any, ...] | None, weights: WeightSt
     """The graph of whatever a source is."""
     if isinstance(source, Graph):
         return _Loaded(source.copy())
+    if isinstance(source, Shared):
+        return _Loaded(source.graph)
     if is_saved_program(source):
         graph, precision = saved.read(os.fspath(source), weights)
         return _Loaded(graph, is_compiled=True, precision=precision)

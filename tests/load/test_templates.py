@@ -11,7 +11,7 @@ import ingot
 from hf_models import CASES, Case, config_of, expected_logits, save_model
 from ingot.dtype import bf16, i4, i8
 from ingot.ir import Graph
-from ingot.load.hf import LanguageModel, load_language_model, read_folder
+from ingot.load.hf import LanguageModel, load_dense, load_language_model, read_folder
 from ingot.load.hf.template import template_names
 from ingot.run.interpret import interpret
 
@@ -65,6 +65,18 @@ def test_logits(case: Case, saved):
     model.graph.validate()
     got = run(model.graph, {}, ids, range(LENGTH), [0] * LENGTH, blocks_of(model, 1))
     np.testing.assert_allclose(got, expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_whole_sequences_need_no_cache(case: Case, saved):
+    """The form that is trained, on two sequences, one of which is the other with another end."""
+    folder, expected, ids = saved(case)
+    model = load_dense(read_folder(folder), case.context or 128)
+    model.graph.validate()
+    two = np.stack([ids, np.concatenate([ids[:-1], ids[:1]])]).astype(np.int64)
+    got = interpret(model.graph.bind({"batch": 2, "length": LENGTH}), {"ids": two})["logits"]
+    np.testing.assert_allclose(got[0], expected, atol=TOLERANCE)
+    np.testing.assert_allclose(got[1, :-1], expected[:-1], atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -205,14 +205,22 @@ def byte_count(context: click.Context, option: click.Parameter, text: str | None
 @with_folder
 @click.option("--sequences", type=click.IntRange(1, 256), default=1, show_default=True, help="Decoded together.")
 @click.option("--memory", callback=byte_count, metavar="BYTES", help="Find the largest context for it, as in 4GiB.")
+@click.option("--train", "trains", is_flag=True, help="Of `ingot train` with the same --context, 256 if none is given.")
+@click.option("--lora", "r", type=click.IntRange(0), default=8, show_default=True, help="Of --train, as is --batch.")
+@click.option("--batch", type=click.IntRange(1), default=4, show_default=True, help="Windows of a step.")
 @as_json
-def fit(folder: ModelFolder, sequences: int, memory: int | None, as_json: bool) -> None:
+def fit(
+    folder: ModelFolder, sequences: int, memory: int | None, trains: bool, r: int, batch: int, as_json: bool
+) -> None:
     """Say how much memory the language model in FOLDER takes, to the byte, from headers alone.
 
     FOLDER: or a GGUF file, or a name: tiny-lm, which ships, or OWNER/NAME[@REVISION] of the hub.
     """
     from ingot.llm import fit as planned
 
+    if trains:
+        _fit_training(folder, r, batch, as_json)
+        return
     plan = planned(folder.path, sequences=sequences, budget=memory, **folder.options)
     if as_json:
         bits = bits_per_weight(folder.path)
@@ -227,6 +235,28 @@ def fit(folder: ModelFolder, sequences: int, memory: int | None, as_json: bool) 
         ((name, f"{amount:,}", human_bytes(amount)) for name, amount in [*rows, ("total", plan.total)]),
         right=["bytes"],
     )
+
+
+def _fit_training(folder: ModelFolder, r: int, batch: int, as_json: bool) -> None:
+    from ingot.training.adapters import lora
+    from ingot.training.memory import fit_training
+
+    context, threads = folder.options["context"] or 256, folder.options["threads"]
+    adapters = lora(r) if r else None
+    plan = fit_training(folder.path, adapters=adapters, context=context, batch=batch, threads=threads)
+    if as_json:
+        print_json(asdict(plan) | {"total": plan.total})
+        return
+    trained = f"{plan.parameters:,} numbers trained"
+    print_text(f"{named(folder.path)}, context {context}, batch {batch}, {trained}")
+    rows = [
+        ("frozen weights", plan.weights),
+        ("trained weights and moments", plan.states),
+        ("activations", plan.arena),
+        ("inputs and loss", plan.arrays),
+        ("total", plan.total),
+    ]
+    print_table(["", "bytes", ""], ((name, f"{n:,}", human_bytes(n)) for name, n in rows), right=["bytes"])
 
 
 COMMANDS = [generate, fit]

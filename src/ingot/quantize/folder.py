@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import IO
 
 import numpy as np
 
-from ingot.dtype import DType, f32, from_numpy, i8, u8
+from ingot.dtype import f32, i8, u8
 from ingot.errors import InputError, LoadError, OutputError
 from ingot.files import release, written, written_folder
 from ingot.load.hf import Folder, load_language_model, read_folder
 from ingot.load.hf.coded import CODES, SCALES, VERSION, ZEROS
-from ingot.load.hf.safetensors import DTYPES, StoredTensor
+from ingot.load.hf.folder import SINGLE
+from ingot.load.hf.safetensors import StoredTensor
+from ingot.load.hf.writer import SafetensorsWriter, copy_others
 from ingot.load.hub import located
 from ingot.quantize.codes import Coded, Coding, code
 from ingot.quantize.feedback import code_with_feedback
 from ingot.quantize.matrices import Matrix, Plan, matrices_of
 from ingot.quantize.moments import Moments, Progress, Work
 
-MAX_COPIED_BYTES = 256 << 20  # of a tokenizer or another file beside the weights
-WEIGHTS = "model.safetensors"
-_COPIED = re.compile(r"(?!\.).*\.(json|jinja|txt|model|md)|LICENSE.*|NOTICE.*")
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-_LENGTH_BYTES = 8  # of the header's length
-_ALIGNMENT = 64
-_BLOCK_BYTES = 4 << 20  # of a matrix as f32 that is coded at once, and of a tensor that is copied
+_BLOCK_BYTES = 4 << 20  # of a matrix as f32 that is coded at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +63,8 @@ def quantize_folder(
     before = sum(tensor.nbytes for tensor in folder.tensors.values())
     work = Work(before, 0 if moments is None else moments.passes, on_progress)
     with written_folder(target, ()) as temporary:
-        with written(temporary / WEIGHTS) as file:
-            writer = _Writer(file, folder.tensors.values())
+        with written(temporary / SINGLE) as file:
+            writer = SafetensorsWriter(file, folder.tensors.values())
             for name, tensor in folder.tensors.items():
                 if name in codings:
                     _write_coded(writer, tensor, matrices[name], codings[name], moments, work)
@@ -79,12 +72,7 @@ def quantize_folder(
                     writer.add(name, tensor.array())
                 work.add(tensor.nbytes)
             writer.finish()
-        for name in sorted(filter(_COPIED.fullmatch, folder.names)):
-            if not name.endswith(".safetensors.index.json"):
-                content = folder.content(name, MAX_COPIED_BYTES)
-                assert content is not None
-                with written(temporary / name) as file:
-                    file.write(_described(folder) if name == "config.json" else content)
+        copy_others(folder, temporary, _described(folder))
     return Written(len(codings), len(folder.tensors) - len(codings), before, writer.nbytes)
 
 
@@ -130,62 +118,8 @@ def coded_parts(
         yield code_with_feedback(np.concatenate(list(blocks)), coding, moments.of(matrix.input, work))
 
 
-class _Writer:
-    """Writes a safetensors file tensor by tensor, and at the end its header, for which it leaves room.
-
-    tensors: those that the file's are made of, one or three of each.
-    """
-
-    def __init__(self, file: IO[bytes], tensors: Collection[StoredTensor]):
-        self._file = file
-        self._rows: dict[str, dict[str, object]] = {}
-        most = 4 * sum(tensor.nbytes + 8 for tensor in tensors)
-        longest = {
-            f"{tensor.name}.{part}": _row("BF16", tensor.shape, most, most)
-            for tensor in tensors
-            for part in (CODES, SCALES, ZEROS)
-        }
-        self._room = -(-(_LENGTH_BYTES + len(_text(longest))) // _ALIGNMENT) * _ALIGNMENT
-        self.nbytes = 0
-        file.write(bytes(self._room))
-
-    def write(self, array: np.ndarray) -> None:
-        """The elements of a tensor, or some of them; what was read of a mapped file is let go."""
-        flat = array.reshape(-1)
-        step = _BLOCK_BYTES // array.itemsize
-        for begin in range(0, flat.size, step):
-            part = flat[begin : begin + step]
-            self._file.write(part.view(np.uint8).data)
-            release(part)
-        self.nbytes += array.nbytes
-
-    def name(self, name: str, dtype: DType, shape: tuple[int, ...]) -> None:
-        """Names what was written last, as much as the tensor takes."""
-        begin = self.nbytes - dtype.nbytes(math.prod(shape))
-        self._rows[name] = _row(_NAMES[dtype], shape, begin, self.nbytes)
-
-    def add(self, name: str, array: np.ndarray) -> None:
-        """A whole tensor."""
-        self.write(array)
-        self.name(name, from_numpy(array.dtype), array.shape)
-
-    def finish(self) -> None:
-        """Writes the header."""
-        text = _text(self._rows).ljust(self._room - _LENGTH_BYTES)
-        self._file.seek(0)
-        self._file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
-
-
-def _row(dtype: str, shape: tuple[int, ...], begin: int, end: int) -> dict[str, object]:
-    return {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
-
-
-def _text(rows: Mapping[str, object]) -> bytes:
-    return json.dumps(rows, separators=(",", ":")).encode()
-
-
 def _write_coded(
-    writer: _Writer, tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None, work: Work
+    writer: SafetensorsWriter, tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None, work: Work
 ) -> None:
     scales, zeros = [], []
     for part in coded_parts(tensor, matrix, coding, moments, work):

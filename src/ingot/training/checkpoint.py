@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -17,21 +17,22 @@ from ingot.text import dump
 _DIGEST = "ingot.graph"  # u8[32], beside the states
 
 
-def _digest(graph: Graph) -> np.ndarray:
-    return np.frombuffer(hashlib.sha256(dump(graph).encode()).digest(), np.uint8)
+def digest(graphs: Iterable[Graph]) -> np.ndarray:
+    """What says which graphs a checkpoint is of, u8[32]."""
+    return np.frombuffer(hashlib.sha256("".join(map(dump, graphs)).encode()).digest(), np.uint8)
 
 
-def write(path: str | os.PathLike[str], graph: Graph, states: Mapping[str, np.ndarray]) -> None:
-    """Writes a checkpoint, whole or not at all. Raises OutputError."""
+def write(path: str | os.PathLike[str], of: np.ndarray, states: Mapping[str, np.ndarray]) -> None:
+    """Writes a checkpoint, whole or not at all; of: see `digest`. Raises OutputError."""
     from safetensors.numpy import save
 
-    arrays = {name: np.asarray(array, order="C") for name, array in states.items()} | {_DIGEST: _digest(graph)}
+    arrays = {name: np.asarray(array, order="C") for name, array in states.items()} | {_DIGEST: of}
     with written(path) as file:
         file.write(save(arrays))
 
 
-def read(path: str | os.PathLike[str], graph: Graph) -> dict[str, np.ndarray]:
-    """The states of a checkpoint of a training graph.
+def read(path: str | os.PathLike[str], of: np.ndarray, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The states of a checkpoint; of: the `digest` that it must have; states: arrays of their types.
 
     Raises LoadError for what is no checkpoint, is damaged, or is of another graph, LimitError for a header that is too
     large, and OSError when it cannot be opened.
@@ -40,11 +41,13 @@ def read(path: str | os.PathLike[str], graph: Graph) -> dict[str, np.ndarray]:
     with open(name, "rb") as file:
         stored = read_safetensors(file.fileno(), name)
     found = {key: tensor.array() for key, tensor in stored.items()}
-    digest = found.pop(_DIGEST, None)
-    if digest is None or not np.array_equal(digest, _digest(graph)):
-        what = "no checkpoint of a trainer" if digest is None else "a checkpoint of another model, loss or optimizer"
+    written_of = found.pop(_DIGEST, None)
+    if written_of is None or not np.array_equal(written_of, of):
+        what = (
+            "no checkpoint of a trainer" if written_of is None else "a checkpoint of another model, loss or optimizer"
+        )
         raise LoadError(f"{name}: cannot be resumed, got {what}, expected one of this trainer")
-    types = {key: (graph.type(key).dtype.numpy, graph.type(key).shape) for key in graph.states}
+    types = {key: (array.dtype, array.shape) for key, array in states.items()}
     if types != {key: (array.dtype, array.shape) for key, array in found.items()}:
         raise LoadError(f"{name}: states differ, got {sorted(found)[:20]}, expected {sorted(types)[:20]}")
     return found

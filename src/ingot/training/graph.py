@@ -1,12 +1,12 @@
-"""A model's graph -> a training graph: forward, loss, gradients and the step of an optimiser, with states to train.
+"""A model's graph -> the graphs of training: forward, loss, gradients and an optimiser's step, with states to train.
 
-It is a graph like any other: passes, lowering, planner, verifier and text take it as it is.
+They are graphs like any other: passes, lowering, planner, verifier and text take them as they are. States of one name
+are one state in all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 
 from ingot.dtype import f32, f64
 from ingot.errors import InputError, KindError, UnsupportedError
@@ -15,59 +15,138 @@ from ingot.gradients.registry import Backward
 from ingot.ir import Graph, TensorType
 from ingot.passes import optimize
 from ingot.training.losses import LOSSES
-from ingot.training.optimizers import RATE, Optimizer
+from ingot.training.optimizers import RATE, STEP, Optimizer
 
 TARGET, LOSS = "target", "loss"  # the input that predictions are compared with, and the only output
+_LEAST_NORM = 1e-6  # that gradients are divided by, as torch.nn.utils.clip_grad_norm_ has it
 
 
-def chosen(graph: Graph, candidates: Sequence[str], patterns: Sequence[str] | None) -> list[str]:
-    """The weights to train: those of the candidates that a pattern matches, as names of files are; None for all.
+def loss_graph(forward: Graph, loss: str, trained: Sequence[str]) -> Graph:
+    """The loss of a static graph of one output: its inputs and TARGET in, LOSS out; what is trained are states.
 
-    Raises InputError for a pattern that matches none, and UnsupportedError for weights that are not f32.
-    """
-    found = list(candidates)
-    if patterns is not None:
-        for pattern in patterns:
-            if not any(fnmatchcase(name, pattern) for name in candidates):
-                raise InputError(f"trainable: nothing to train, got {pattern!r}, expected some of {found[:20]}")
-        found = [name for name in found if any(fnmatchcase(name, pattern) for pattern in patterns)]
-    if not found:
-        raise InputError(f"trainable: nothing to train, got a graph {graph.name!r} without float weights")
-    others = [f"{name} {graph.values[name].type}" for name in found if graph.type(name).dtype is not f32]
-    if others:
-        raise UnsupportedError(f"trainable: wrong dtype, got {', '.join(others)}, expected f32")
-    return found
-
-
-def training_graph(forward: Graph, loss: str, optimizer: Optimizer, trained: Sequence[str]) -> Graph:
-    """The training graph of a static graph of one output: its inputs, TARGET and RATE in, LOSS out.
-
-    loss: a row of LOSSES. trained: the names of f32 weights, which become states, as do the optimiser's numbers.
-    Raises KindError for an unknown loss, UnsupportedError for several outputs, an output that is no f32 or an op
-    without a gradient, and InputError where the loss depends on nothing that is trained.
+    loss: a row of LOSSES. trained: the names of f32 weights. Raises KindError for an unknown loss, and UnsupportedError
+    for several outputs and an output that is no f32.
     """
     if loss not in LOSSES:
         raise KindError(f"loss: unknown, got {loss!r}, expected one of {', '.join(LOSSES)}")
-    graph = forward.copy()
+    graph = forward_graph(forward, trained)
     if len(graph.outputs) != 1:
         raise UnsupportedError(f"graph {graph.name!r}: got outputs {list(graph.outputs)}, expected one prediction")
-    for name in trained:
-        graph.keep(name)
-    optimize(graph)
     ((external, prediction),) = graph.outputs.items()
     if graph.type(prediction).dtype is not f32:
         raise UnsupportedError(f"output {external!r}: wrong dtype, got {graph.type(prediction)}, expected f32")
     graph.remove_output(external)
-    for name, type in ((TARGET, LOSSES[loss].target(graph.type(prediction))), (RATE, TensorType(f64, ()))):
-        if name in graph.values:
-            graph.rename(name, graph.fresh(f"{name}.model"))
-        graph.add_input(name, type)
+    _add_input(graph, TARGET, LOSSES[loss].target(graph.type(prediction)))
     g = Backward(graph)
     g.at(prediction)
     graph.set_output(LOSS, LOSSES[loss].write(g, prediction, TARGET))
-    gradients = differentiate(graph, graph.outputs[LOSS], trained)
-    if not gradients:
-        raise InputError(f"trainable: nothing to train, got a loss that depends on none of {list(trained)[:20]}")
-    optimizer.write(g, gradients)
+    return graph
+
+
+def forward_graph(forward: Graph, trained: Sequence[str]) -> Graph:
+    """A graph whose trained weights are states."""
+    graph = forward.copy()
+    for name in trained:
+        graph.keep(name)
     optimize(graph)
     return graph
+
+
+def step_graph(
+    forward: Graph, loss: str, optimizer: Optimizer, trained: Sequence[str], clip: float | None = None
+) -> Graph:
+    """A whole step: as `loss_graph`, with RATE as another input, and gradients and the optimiser's step of them.
+
+    clip: the most that the norm of all gradients together may be. Raises as `loss_graph`, UnsupportedError for an op
+    without a gradient, and InputError where the loss depends on nothing that is trained.
+    """
+    graph = loss_graph(forward, loss, trained)
+    _write_update(graph, _gradients(graph, graph.outputs[LOSS], trained), optimizer, clip)
+    optimize(graph)
+    return graph
+
+
+def gradient_graph(forward: Graph, loss: str, trained: Sequence[str], parts: int = 1) -> Graph:
+    """As `step_graph` up to the gradients, which are added to states of their names, see `gradient_name`.
+
+    parts: how many batches, of which this is one, share a step: gradients are those of the mean of their losses.
+    """
+    graph = loss_graph(forward, loss, trained)
+    g, value = Backward(graph), graph.outputs[LOSS]
+    g.at(value)
+    gradients = _gradients(graph, g.mul(value, 1 / parts) if parts > 1 else value, trained)
+    for name, d in gradients.items():
+        g.at(name)
+        total = graph.add_state(gradient_name(name), g.type(name))
+        graph.set_state(total, g.add(total, d))
+    optimize(graph)
+    return graph
+
+
+def update_graph(gradients: Graph, optimizer: Optimizer, clip: float | None = None) -> Graph:
+    """The optimiser's step by what a `gradient_graph` has added up: RATE in; clip as in `step_graph`."""
+    graph = Graph(gradients.name)
+    given = {}
+    for name in gradients.initial:
+        graph.add_state(name, gradients.type(name))
+        graph.begin_state(name, gradients.initial[name])
+        if gradient_name(name) in gradients.states:
+            given[name] = graph.add_state(gradient_name(name), gradients.type(name))
+    _write_update(graph, given, optimizer, clip)
+    optimize(graph)
+    return graph
+
+
+def gradient_name(parameter: str) -> str:
+    """The state in which the gradients of a parameter are added up."""
+    return f"{parameter}.gradient.sum"
+
+
+def _add_input(graph: Graph, name: str, type: TensorType) -> None:
+    _free(graph, name)
+    graph.add_input(name, type)
+
+
+def _free(graph: Graph, name: str) -> None:
+    """Gives a value of the model that has a name of training another one."""
+    if name in graph.values:
+        graph.rename(name, graph.fresh(f"{name}.model"))
+
+
+def _gradients(graph: Graph, loss: str, trained: Sequence[str]) -> dict[str, str]:
+    gradients = differentiate(graph, loss, trained)
+    if not gradients:
+        raise InputError(f"trainable: nothing to train, got a loss that depends on none of {list(trained)[:20]}")
+    return gradients
+
+
+def _write_update(graph: Graph, gradients: dict[str, str], optimizer: Optimizer, clip: float | None) -> None:
+    """Adds RATE, the state STEP, and what an optimiser makes of parameters and gradients."""
+    _add_input(graph, RATE, TensorType(f64, ()))
+    _free(graph, STEP)
+    g = Backward(graph)
+    g.at(graph.add_state(STEP, TensorType(f64, ())))
+    graph.set_state(STEP, g.add(STEP, 1.0))
+    optimizer.write(g, gradients if clip is None else _clipped(g, gradients, clip))
+
+
+def _clipped(g: Backward, gradients: dict[str, str], clip: float) -> dict[str, str]:
+    """Gradients whose norm, all of them being one vector, is at most `clip`.
+
+    Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013.
+    """
+    total = None
+    for d in gradients.values():
+        g.at(d)
+        axes = tuple(range(g.type(d).rank))
+        square = g.cast(g.reduce_sum(g.mul(d, d), axes=axes, keepdims=False), dtype=f64)
+        total = square if total is None else g.add(total, square)
+    assert total is not None
+    g.at(total)
+    share = g.minimum(g.div(clip, g.add(g.sqrt(total), _LEAST_NORM)), 1.0)
+    factor = g.cast(share, dtype=f32)
+    found = {}
+    for name, d in gradients.items():
+        g.at(name)
+        found[name] = g.mul(d, factor)
+    return found

@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from ingot.dtype import f32, f64
-from ingot.errors import InputError
 from ingot.gradients.registry import Backward
-from ingot.ir import TensorType
+from ingot.training.schedules import Schedule, expect_range, rate_at
 
 RATE = "rate"  # the input in which a run is given the learning rate, f64[]
-STEP = "step"  # the state that counts runs, f64[]
-
-
-def _expect_range(what: str, value: float, high: float = math.inf) -> None:
-    if not 0 <= value < high:
-        raise InputError(f"{what}: out of range, got {value}, expected 0 or more and less than {high}")
+STEP = "step"  # the state that counts steps, f64[]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SGD:
-    """Stochastic gradient descent, with momentum, as torch.optim.SGD computes it. lr: the learning rate.
+    """Stochastic gradient descent, with momentum, as torch.optim.SGD computes it. lr: the learning rate, or how it
+    follows the steps.
 
     Raises InputError for numbers out of range.
     """
 
-    lr: float
+    lr: float | Schedule
     momentum: float = 0.0
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _expect_range("SGD lr", self.lr)
-        _expect_range("SGD momentum", self.momentum, 1.0)
-        _expect_range("SGD weight_decay", self.weight_decay)
+        expect_range("SGD lr", rate_at(self.lr, 0))
+        expect_range("SGD momentum", self.momentum, 1.0)
+        expect_range("SGD weight_decay", self.weight_decay)
 
     def write(self, g: Backward, gradients: dict[str, str]) -> None:
-        """Adds what replaces each parameter, a state, by its gradient. The graph has the input RATE."""
+        """Adds what replaces each parameter, a state, by its gradient. The graph has the input RATE and the state STEP,
+        whose update is there.
+        """
         rate = g.cast(RATE, dtype=f32)
         for name, d in gradients.items():
             g.at(name)
@@ -51,29 +47,29 @@ class SGD:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdamW:
-    """Adam with decoupled weight decay, as torch.optim.AdamW computes it. lr: the learning rate.
+    """Adam with decoupled weight decay, as torch.optim.AdamW computes it. lr: the learning rate, or how it
+    follows the steps.
 
     Raises InputError for numbers out of range.
     """
 
-    lr: float = 1e-3
+    lr: float | Schedule = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 1e-2
 
     def __post_init__(self) -> None:
-        _expect_range("AdamW lr", self.lr)
+        expect_range("AdamW lr", rate_at(self.lr, 0))
         for beta in self.betas:
-            _expect_range("AdamW betas", beta, 1.0)
-        _expect_range("AdamW eps", self.eps)
-        _expect_range("AdamW weight_decay", self.weight_decay)
+            expect_range("AdamW betas", beta, 1.0)
+        expect_range("AdamW eps", self.eps)
+        expect_range("AdamW weight_decay", self.weight_decay)
 
     def write(self, g: Backward, gradients: dict[str, str]) -> None:
         """As `SGD.write`. What all parameters share of a step is computed once, in double."""
         graph = g.graph
-        g.at(graph.add_state(graph.fresh(STEP), TensorType(f64, ())))
-        step = g.add(STEP, 1.0)
-        graph.set_state(STEP, step)
+        step = graph.states[STEP]
+        g.at(step)
         first, second = (g.sub(1.0, g.pow(g.constant(beta, f64), step)) for beta in self.betas)
         numbers = (g.sub(1.0, g.mul(RATE, self.weight_decay)), g.div(RATE, first), g.rsqrt(second))
         shared = [g.cast(number, dtype=f32) for number in numbers]

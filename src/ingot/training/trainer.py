@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import math
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 import ingot.ops
-from ingot.compile import Compiled, Mode, compile_mode
-from ingot.errors import InputError, KindError, bounded
+from ingot.compile import Compiled
+from ingot.errors import InputError, bounded
 from ingot.feeds import arrays
-from ingot.ir import Graph, TensorType
-from ingot.load import load_model
+from ingot.ir import Graph
 from ingot.locks import OwnedLock
 from ingot.lower import Target
 from ingot.machine import usable_threads
-from ingot.run.arena import Arena
+from ingot.ort.session import InferenceSession
 from ingot.run.interpret import bind_symbols
 from ingot.run.library import load
-from ingot.run.native import NativeProgram
-from ingot.run.store import WeightStore
+from ingot.session import Shared
 from ingot.training import checkpoint
-from ingot.training.graph import RATE, TARGET, chosen, training_graph
-from ingot.training.optimizers import Optimizer
+from ingot.training.graph import (
+    RATE,
+    TARGET,
+    forward_graph,
+    gradient_graph,
+    gradient_name,
+    loss_graph,
+    step_graph,
+    update_graph,
+)
+from ingot.training.adapters import Lora
+from ingot.training.optimizers import STEP, Optimizer
+from ingot.training.programs import TrainingPrograms
+from ingot.training.schedules import Schedule, rate_at
+from ingot.training.sources import batch_part, load_trained, trained_weights
 
 assert ingot.ops  # the import registers every op
 
@@ -35,11 +46,13 @@ MAX_THREADS = 256  # of a trainer
 class Trainer:
     """A model that is fitted step by step.
 
-    source: an nn.Module, an ExportedProgram or a Graph, of one output. loss: "cross_entropy" of logits [..., classes]
-    and i64 labels [...], "mse", or "bce" of logits; each the mean over all elements. example_inputs: the model's
-    inputs, then the target: every step takes such shapes. optimizer: SGD or AdamW. trainable: names of weights, or
-    patterns of names; None for the module's parameters that require gradients, or all float weights. threads: 0 means
-    what the machine allows.
+    source: an nn.Module, an ExportedProgram, ONNX (a path or bytes), the folder of a language model, which takes ids
+    i64[batch, length], or a Graph; of one output. loss: "cross_entropy" of logits [..., classes] and i64 labels [...],
+    "mse", or "bce" of logits; each the mean over all elements. example_inputs: the model's inputs, then the target:
+    every step takes such shapes. optimizer: SGD or AdamW. trainable: names of weights, or patterns of names, or
+    `ingot.lora(...)`; None for the module's parameters that require gradients, or all float weights. clip: the most
+    that the norm of all gradients together may be. accumulate: in how many equal parts along the first axis a step
+    takes its inputs, one after another; memory is planned for one of them. threads: 0 means what the machine allows.
 
     A module is exported in eval mode: dropout does nothing and the statistics of batch norm stay. Its own parameters
     are read once and never written. The loss and the parameters have the same bits for any number of threads and any
@@ -57,34 +70,59 @@ class Trainer:
         loss: str = "cross_entropy",
         example_inputs: Sequence[Any],
         optimizer: Optimizer,
-        trainable: Sequence[str] | None = None,
+        trainable: Sequence[str] | Lora | None = None,
+        clip: float | None = None,
+        accumulate: int = 1,
         threads: int = 0,
     ):
         if not 0 <= threads <= MAX_THREADS:
             raise InputError(f"option threads: out of range, got {threads}, expected 0..{MAX_THREADS}")
+        if clip is not None and not 0 < clip < float("inf"):
+            raise InputError(f"option clip: out of range, got {clip}, expected more than 0")
         if len(example_inputs) < 2:
             raise InputError(f"example_inputs: got {len(example_inputs)}, expected the model's inputs and a target")
-        self.rate = optimizer.lr
-        with bounded(f"source {type(source).__name__}"):
-            forward = _loaded(source, tuple(example_inputs[:-1]))
-            trained = chosen(forward, _candidates(source, forward), trainable)
-            self.graph = training_graph(forward, loss, optimizer, trained)
-            self.parameters = [name for name in trained if name in self.graph.states]
-            self._ranges = _ranges(self.graph)
-            if loss == "cross_entropy":
-                self._ranges[TARGET] = 0, _classes(forward)
-            self._compile(threads or usable_threads())
+        _expect_parts(example_inputs, accumulate)
+        self.optimizer = optimizer
+        self._accumulate, self._clip, self._loss_name = accumulate, clip, loss
+        self._schedule: float | Schedule = optimizer.lr
         self._turn = OwnedLock("step")
-        self._feed(example_inputs)
-
-    def _compile(self, threads: int) -> None:
-        self.compiled: Compiled = compile_mode(self.graph, Target(load().isa(), threads), Mode("train"))
-        lowered, plan = self.compiled.native
-        segment = self.compiled.segments[0].graph
-        self._native = NativeProgram(segment, lowered, plan, WeightStore(threads), Arena())
-        self._states = {t.name: self._native.tensor(t.id) for t in lowered.tensors.values() if t.kind == "state"}
+        example = batch_part(example_inputs, 0, accumulate)
+        with bounded(f"source {type(source).__name__}"):
+            self._forward, candidates = load_trained(source, tuple(example[:-1]))
+            self._trained, self.adapters = trained_weights(self._forward, candidates, trainable)
+            self._programs = TrainingPrograms(Target(load().isa(), threads or usable_threads()))
+            if accumulate == 1:
+                self.graph = step_graph(self._forward, loss, optimizer, self._trained, clip)
+                self._programs.add("train", self.graph)
+            else:
+                self.graph = self._add_gradients()
+        self.parameters = [name for name in self._trained if name in self.graph.states]
+        self._ranges = _ranges(self.graph)
+        if loss == "cross_entropy":
+            self._ranges[TARGET] = 0, _classes(self._forward)
         self._loss = np.zeros((), np.float32)
         self._half_trained = ""  # why states are those of no step, or ""
+        self._digest = checkpoint.digest(compiled.graph for compiled in self._programs.compiled.values())
+        self._feed(example)
+
+    @property
+    def compiled(self) -> Compiled:
+        """What runs a step, or the gradients of a part of one."""
+        return next(iter(self._programs.compiled.values()))
+
+    @property
+    def steps(self) -> int:
+        """How many steps have been taken."""
+        return int(self._programs.states[STEP])
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next step. One that is set is that of all steps to come."""
+        return rate_at(self._schedule, self.steps)
+
+    @rate.setter
+    def rate(self, value: float) -> None:
+        self._schedule = value
 
     def step(self, *inputs: Any) -> float:
         """One step: the loss of these inputs, the last of them the target, before their step is taken.
@@ -93,100 +131,180 @@ class Trainer:
         that are no class, and an input of indices outside a table; then nothing has been trained. So does an index that
         the model itself computes; then a step is half done, and everything but `load` raises InputError.
         """
-        fed = self._feed(inputs)
+        if self._accumulate == 1:
+            fed = self._feed(inputs)
+            with self._turn.once():
+                self._expect_whole()
+                return self._taken(fed)
+        fed_parts = self._parts(inputs)
         with self._turn.once():
             self._expect_whole()
-            try:
-                self._native.run_into(fed, [self._loss])
-            except InputError as error:
-                self._half_trained = str(error)
-                raise
-            return float(self._loss)
+            loss = self._add_up(fed_parts)
+            self._update()
+            return loss
+
+    def evaluate(self, *inputs: Any) -> float:
+        """The loss of inputs, the last of them the target; nothing is trained. Raises as `step`."""
+        fed_parts = self._parts(inputs)
+        with self._turn.once():
+            self._expect_whole()
+            if "evaluate" not in self._programs:
+                self._programs.add("evaluate", loss_graph(self._forward, self._loss_name, self._trained))
+            total = 0.0
+            for fed in fed_parts:
+                self._programs.run("evaluate", fed, [self._loss])
+                total += float(self._loss) / self._accumulate
+            return total
+
+    def gradients(self, *inputs: Any) -> tuple[float, dict[str, np.ndarray]]:
+        """The loss of inputs, and the gradients of the parameters that it depends on, by name; nothing is trained.
+
+        Raises as `step`.
+        """
+        fed_parts = self._parts(inputs)
+        with self._turn.once():
+            self._expect_whole()
+            self._add_gradients()
+            loss = self._add_up(fed_parts)
+            return loss, {name: total.copy() for name, total in self._totals().items()}
+
+    def apply(self, gradients: Mapping[str, Any]) -> None:
+        """The optimiser's step by gradients, as `gradients` gives them: those of several trainers, say, averaged.
+
+        Raises InputError for other names or shapes; then nothing has been trained.
+        """
+        with self._turn.once():
+            self._expect_whole()
+            self._add_gradients()
+            totals = self._totals()
+            given = {name: np.asarray(value, np.float32) for name, value in gradients.items()}
+            shapes = {name: value.shape for name, value in totals.items()}
+            if {name: value.shape for name, value in given.items()} != shapes:
+                raise InputError(f"gradients: do not fit, got {_shapes(given)}, expected {_shapes(totals)}")
+            for name, total in totals.items():
+                total[...] = given[name]
+            self._update()
+
+    def session(self) -> InferenceSession:
+        """A session that runs the model with the parameters as they lie here, whatever steps are taken meanwhile.
+
+        Nothing is copied. Its runs and steps are not to overlap.
+        """
+        with self._turn.once():
+            graph = forward_graph(self._forward, self._trained)
+            programs = self._programs
+            shared = Shared(graph, programs.state, programs.placement.states, programs.weights)
+        return InferenceSession(shared, threads=programs.target.threads)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copies of the parameters that are trained, by name."""
         with self._turn.once():
             self._expect_whole()
-            return {name: self._states[name].copy() for name in self.parameters}
+            return {name: self._programs.states[name].copy() for name in self.parameters}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, whole or not at all: parameters and the optimiser's states. Raises OutputError."""
         with self._turn.once():
             self._expect_whole()
-            checkpoint.write(path, self.graph, self._states)
+            checkpoint.write(path, self._digest, self._kept_states())
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Goes on from a checkpoint, with the bits that the run it is of would have had.
 
         Raises LoadError for what is no checkpoint, is damaged, or is of another trainer; then nothing has changed.
         """
-        found = checkpoint.read(path, self.graph)
+        found = checkpoint.read(path, self._digest, self._kept_states())
         with self._turn.once():
             for name, array in found.items():
-                self._states[name][...] = array
+                self._programs.states[name][...] = array
             self._half_trained = ""
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _add_gradients(self) -> Graph:
+        """Compiles what adds up gradients and what takes a step by them, where that is not done yet."""
+        if "gradients" not in self._programs:
+            graph = gradient_graph(self._forward, self._loss_name, self._trained, self._accumulate)
+            self._programs.add("gradients", graph)
+            self._programs.add("update", update_graph(graph, self.optimizer, self._clip))
+        return self._programs.compiled["gradients"].graph
+
+    def _kept_states(self) -> dict[str, np.ndarray]:
+        """What lasts from step to step."""
+        passing = {gradient_name(name) for name in self._trained}
+        return {name: array for name, array in self._programs.states.items() if name not in passing}
+
+    def _totals(self) -> dict[str, np.ndarray]:
+        """Where gradients are added up, by parameter."""
+        states = self._programs.states
+        return {name: states[gradient_name(name)] for name in self._trained if gradient_name(name) in states}
+
+    def _add_up(self, fed_parts: Sequence[list[np.ndarray]]) -> float:
+        """Adds up the gradients of the parts of a batch; their mean loss."""
+        for total in self._totals().values():
+            total.fill(0)
+        loss = 0.0
+        for fed in fed_parts:
+            self._programs.run("gradients", fed, [self._loss])
+            loss += self._number(self.steps + 1) / self._accumulate
+        return loss
+
+    def _update(self) -> None:
+        self._programs.run("update", [self._rate()], [])
+
+    def _taken(self, fed: list[np.ndarray]) -> float:
+        """The loss of a step in one run."""
+        try:
+            self._programs.run("train", [*fed, self._rate()], [self._loss])
+            return self._number(self.steps)
+        except InputError as error:
+            self._half_trained = str(error)
+            raise
+
+    def _number(self, step: int) -> float:
+        """The loss of the last run, which was for a step. Raises InputError where it is none."""
+        loss = float(self._loss)
+        if not math.isfinite(loss):
+            raise InputError(f"step {step}: the loss is {loss}, expected a number")
+        return loss
+
+    def _rate(self) -> np.ndarray:
+        return np.array(self.rate, np.float64)
 
     def _expect_whole(self) -> None:
         if self._half_trained:
             raise InputError(f"trainer: a step is half done, got {self._half_trained}, expected a checkpoint to load")
+
+    def _parts(self, inputs: Sequence[Any]) -> list[list[np.ndarray]]:
+        """The arrays of each part of a batch."""
+        _expect_parts(inputs, self._accumulate)
+        return [self._feed(batch_part(inputs, i, self._accumulate)) for i in range(self._accumulate)]
 
     def _feed(self, inputs: Sequence[Any]) -> list[np.ndarray]:
         """The arrays of a run, in the graph's order."""
         names = [name for name in self.graph.inputs if name != RATE]
         if len(inputs) != len(names):
             raise InputError(f"inputs: got {len(inputs)}, expected {len(names)}: {', '.join(names)}")
-        rate = np.array(self.rate, np.float64)
-        feeds: Mapping[str, Any] = arrays(self.graph, dict(zip(names, inputs, strict=True)) | {RATE: rate})
+        rate = {RATE: self._rate()} if RATE in self.graph.inputs else {}
+        feeds: Mapping[str, Any] = arrays(self.graph, dict(zip(names, inputs, strict=True)) | rate)
         bind_symbols(self.graph, feeds)
         for name, (low, high) in self._ranges.items():
             bad = feeds[name][(feeds[name] < low) | (feeds[name] >= high)]
             if bad.size:
                 raise InputError(f"input {name!r}: index out of range, got {bad.flat[0]}, expected {low}..{high - 1}")
-        return [np.require(feeds[name], requirements=("C", "A")) for name in self.graph.inputs]
+        return [np.require(feeds[name], requirements=("C", "A")) for name in names]
 
 
-def _loaded(source: Any, example_inputs: tuple[Any, ...]) -> Graph:
-    """The graph of a source, its symbols bound to what the examples say."""
-    if isinstance(source, Graph):
-        graph: Any = source.copy()
-    elif hasattr(source, "named_parameters"):
-        graph = load_model(source, _as_tensors(example_inputs)).graph
-    else:  # other loaders make constants of small weights, and these would silently stay as they are
-        name = type(source).__name__
-        raise KindError(f"source: cannot be trained, got {name}, expected a module, an ExportedProgram or a Graph")
-    if len(graph.inputs) != len(example_inputs):
-        raise InputError(
-            f"example_inputs: got {len(example_inputs)} and a target, expected {len(graph.inputs)}: "
-            f"{', '.join(graph.inputs)}"
-        )
-    feeds = arrays(graph, dict(zip(graph.inputs, example_inputs, strict=True)))
-    symbols = bind_symbols(graph, feeds)
-    graph = graph.bind(symbols)
-    unknown = [name for name, value in graph.values.items() if not _is_static(value.type)]
-    if unknown:
-        raise KindError(f"source: shapes depend on data, got {unknown[:20]}, expected known ones")
-    return graph
+def _expect_parts(inputs: Sequence[Any], parts: int) -> None:
+    """Raises InputError for inputs that cannot be cut into so many equal parts."""
+    sizes = [shape[0] if (shape := np.shape(x)) else 0 for x in inputs]
+    if parts < 1 or (parts > 1 and any(size < parts or size % parts for size in sizes)):
+        raise InputError(f"option accumulate: does not divide the batch, got {parts}, expected a divisor of {sizes}")
 
 
-def _as_tensors(example_inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arrays as what a module is exported with, where there may be one."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return example_inputs
-    return tuple(torch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in example_inputs)
-
-
-def _is_static(type: Any) -> bool:
-    return isinstance(type, TensorType) and type.is_static
-
-
-def _candidates(source: Any, graph: Graph) -> list[str]:
-    """The weights of a graph that are there to be trained."""
-    weights = [name for name, value in graph.values.items() if value.kind == "weight"]
-    if hasattr(source, "named_parameters"):  # nn.Module and ExportedProgram: what is no parameter is a buffer
-        wanted = {name for name, parameter in source.named_parameters() if parameter.requires_grad}
-        return [name for name in weights if name in wanted]
-    return [name for name in weights if graph.type(name).dtype.kind == "f"]
+def _shapes(found: Mapping[str, np.ndarray]) -> str:
+    shown = [f"{name} {list(array.shape)}" for name, array in list(found.items())[:20]]
+    return ", ".join(shown) or "none"
 
 
 def _classes(graph: Graph) -> int:

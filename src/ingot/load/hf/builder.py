@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ingot.dim import Dim
+from ingot.dtype import DType, f32
 from ingot.errors import LoadError
 from ingot.ir import Graph
 from ingot.load.hf.settings import ACTIVATIONS, Settings
@@ -55,7 +56,7 @@ class LayerBuilder:
         self.names: Mapping[str, Any] = settings.values
         self._attend = attend
         self._path = weights.prefix
-        self._constants: dict[float, str] = {}
+        self._constants: dict[tuple[float, DType], str] = {}
 
     def enter_layer(self, layer: int) -> None:
         """Names and paths are those of a layer from here on."""
@@ -112,7 +113,7 @@ class LayerBuilder:
         assert isinstance(width, int)
         operands = [x, self.weights.value(f"{self._path}{norm.path}.weight", (width,), norm.where)]
         if norm.unit_offset.evaluate(self.names):
-            operands[1] = self.add("add", operands[1], self._constant(1.0), hint=f"{norm.path}.offset")
+            operands[1] = self.add("add", operands[1], self.constant(1.0), hint=f"{norm.path}.offset")
         if norm.bias.evaluate(self.names):
             operands.append(self.weights.value(f"{self._path}{norm.path}.bias", (width,), norm.where))
         return self.add(norm.op, *operands, hint=norm.path, eps=float(eps))
@@ -136,18 +137,19 @@ class LayerBuilder:
                 return first
             case Scale(factor):
                 value = float(factor.evaluate(self.names))
-                return x if value == 1.0 else self.add("mul", x, self._constant(value), hint="scaled")
+                return x if value == 1.0 else self.add("mul", x, self.constant(value), hint="scaled")
             case Softcap(cap):
-                return self._softcap(float(cap.evaluate(self.names)), x)
+                return self.softcap(float(cap.evaluate(self.names)), x)
             case Choose(when, then, otherwise):
                 return self.apply(then if when.evaluate(self.names) else otherwise, x)
         raise AssertionError(step)
 
-    def _softcap(self, cap: float, x: str) -> str:
+    def softcap(self, cap: float, x: str) -> str:
+        """cap * tanh(x / cap); x where cap is 0."""
         if not cap:
             return x
-        capped = self.add("tanh", self.add("mul", x, self._constant(1 / cap), hint="uncapped"))
-        return self.add("mul", capped, self._constant(cap), hint="capped")
+        capped = self.add("tanh", self.add("mul", x, self.constant(1 / cap), hint="uncapped"))
+        return self.add("mul", capped, self.constant(cap), hint="capped")
 
     def _mlp(self, mlp: Mlp, x: str) -> str:
         width, size = self.names["width"], mlp.size.evaluate(self.names)
@@ -275,8 +277,9 @@ class LayerBuilder:
         axis = len(self.graph.type(x).shape) - 1
         return self.add("concat", turned, self._columns(x, dim, head_dim), hint="rotated", axis=axis)
 
-    def _constant(self, value: float) -> str:
-        if value not in self._constants:
+    def constant(self, value: float | int, dtype: DType = f32) -> str:
+        """A number, shape []: each once."""
+        if (value, dtype) not in self._constants:
             name = self.graph.fresh(f"constant.{len(self._constants)}")
-            self._constants[value] = self.graph.add_constant(name, np.array(value, np.float32))
-        return self._constants[value]
+            self._constants[value, dtype] = self.graph.add_constant(name, np.array(value, dtype.numpy))
+        return self._constants[value, dtype]

@@ -9,6 +9,8 @@ Outputs: logits f32 [taken, vocab] and hidden f32 [taken, width], which is what 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ingot.dim import symbol
 from ingot.dtype import DType, f16, f32, i4, i8, i32, u8
 from ingot.errors import LoadError
@@ -34,7 +36,6 @@ def build_decoder(
     cache_dtype: DType,
 ) -> None:
     """Writes the whole model into an empty graph."""
-    values = settings.values
     rows, taken = symbol("rows"), symbol("taken")
     blocks_per_sequence = -(-context // CACHE_BLOCK)
     for name in ("ids", "positions", "owners"):
@@ -43,24 +44,35 @@ def build_decoder(
     graph.add_input("take", TensorType(i32, (taken,)))
     attend = _CachedAttention(graph, template, settings, context, sequences * blocks_per_sequence, cache_dtype)
     builder = LayerBuilder(graph, template, settings, weights, (rows,), attend)
-    embedding = template.embedding
+    hint = template.embedding.positions or ""
+    table, x = write_layers(builder, lambda places: builder.add("gather", places, "positions", hint=hint, axis=0))
+    hidden = builder.apply(template.output, builder.add("gather", x, "take", hint="taken", axis=0))
+    graph.set_output("logits", write_logits(builder, table, hidden))
+    graph.set_output("hidden", hidden)
+
+
+def write_layers(builder: LayerBuilder, placed: Callable[[str], str]) -> tuple[str, str]:
+    """Writes the embedding of "ids" and all layers: the table of tokens, and what the last layer gives.
+
+    placed: of a table of positions, the rows of those of the ids.
+    """
+    template, values, embedding = builder.template, builder.names, builder.template.embedding
     table = builder.table(embedding.tokens, values["vocab"], embedding.where)
     x = builder.add("gather", table, "ids", hint=embedding.tokens, axis=0)
     if embedding.positions is not None:
-        places = builder.table(embedding.positions, values["context"], embedding.where)
-        x = builder.add("add", x, builder.add("gather", places, "positions", hint=embedding.positions, axis=0))
+        x = builder.add("add", x, placed(builder.table(embedding.positions, values["context"], embedding.where)))
     x = builder.apply(embedding.then, x)
     for layer in range(values["layers"]):
         builder.enter_layer(layer)
         x = builder.apply(template.steps, x)
     builder.leave_layers()
-    hidden = builder.apply(template.output, builder.add("gather", x, "take", hint="taken", axis=0))
-    graph.set_output("logits", _logits(builder, template, table, hidden))
-    graph.set_output("hidden", hidden)
+    return table, x
 
 
-def _logits(builder: LayerBuilder, template: Template, table: str, hidden: str) -> str:
-    head, values = template.head, builder.names
+def write_logits(builder: LayerBuilder, table: str, hidden: str) -> str:
+    """Writes the product of final states with the head, which may be the table of tokens. Raises LoadError."""
+    template, values = builder.template, builder.names
+    head = template.head
     if head is None:
         raise LoadError(f"{template.file}: a decoder without 'head'")
     if head.tied.evaluate(values):

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingot.dtype import DType, bf16, f32, i4, i8
-from ingot.errors import InputError, LimitError, LoadError
+from ingot.errors import InputError, LimitError, LoadError, UnsupportedError
 from ingot.ir import Graph
 from ingot.load.hf.decoder import build_decoder
+from ingot.load.hf.dense import build_dense
 from ingot.load.hf.encoder import build_encoder
 from ingot.load.hf.folder import Folder
 from ingot.load.hf.settings import Settings, read_settings
@@ -64,6 +65,22 @@ def load_language_model(
         build_encoder(graph, template, settings, found)
     else:
         build_decoder(graph, template, settings, found, context=context, sequences=sequences, cache_dtype=cache_dtype)
+    found.finish(_ignored(template, settings, found.prefix))
+    return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config)
+
+
+def load_dense(folder: Folder, context: int) -> LanguageModel:
+    """The Graph of a decoder's folder over whole sequences of at most `context` tokens; dense.py says what it takes.
+
+    Raises as `load_language_model`, and UnsupportedError for an encoder.
+    """
+    template, settings = _described(folder)
+    if template.kind == "encoder":
+        raise UnsupportedError(f"{folder.path}: cannot be trained on text, got an encoder, expected a decoder")
+    context = _context(settings, context)
+    graph = Graph(template.name)
+    found = Weights(graph, folder, template, None)
+    build_dense(graph, template, settings, found, context)
     found.finish(_ignored(template, settings, found.prefix))
     return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config)
 

@@ -155,6 +155,10 @@ class OnnxBuilder(Builder):
         self.facts.totals.stored_bytes += data.nbytes
         return self._stored(data, hint)
 
+    def parameter(self, data: np.ndarray, hint: str) -> str:
+        """An initializer that is a weight whatever its size, and may be another in each run."""
+        return self.graph.add_weight(self.graph.fresh(hint), data)
+
     def without_data(self, type: TensorType, hint: str) -> str:
         """An initializer of which only the type is known."""
         weight = self.graph.add_weight(self.graph.fresh(hint), None, type)

@@ -47,10 +47,12 @@ def load_onnx(source: str | os.PathLike | bytes) -> Graph:
     return load_parsed(parse_model(source))
 
 
-def load_parsed(parsed: Parsed, sizes: Mapping[str, int] = {}) -> Graph:
-    """As `load_onnx`, of a model that is parsed already; sizes: values of its symbolic dims."""
+def load_parsed(parsed: Parsed, sizes: Mapping[str, int] = {}, *, is_trained: bool = False) -> Graph:
+    """As `load_onnx`, of a model that is parsed already; sizes: values of its symbolic dims. is_trained: whether small
+    initializers are weights, too, so that nothing is computed of them at load.
+    """
     with _named(parsed):
-        return _Loader(parsed.model, parsed.opset, sizes).load()
+        return _Loader(parsed.model, parsed.opset, sizes, is_trained).load()
 
 
 def interface_of(parsed: Parsed) -> tuple[Graph, dict[str, Type | None]]:
@@ -105,8 +107,9 @@ class _Frame:
 
 
 class _Loader:
-    def __init__(self, model: onnx_ir.Model, opset: int, sizes: Mapping[str, int]):
+    def __init__(self, model: onnx_ir.Model, opset: int, sizes: Mapping[str, int], is_trained: bool = False):
         self.model = model
+        self.is_trained = is_trained
         shapes = (v.shape for v in model.graph.inputs if v.shape is not None)
         self.symbols = Symbols(shapes, sizes)
         self.graph = Graph(model.graph.name or "onnx")
@@ -167,7 +170,11 @@ class _Loader:
                 if isinstance(value.const_value, onnx_ir.ExternalTensor):  # its data is absent
                     frame.values[value] = build.without_data(type_of(value.const_value, name), name)
                 else:
-                    frame.values[value] = build.literal(array_of(value.const_value, name), name)
+                    data = array_of(value.const_value, name)
+                    store = (
+                        build.parameter if self.is_trained and data.ndim and data.dtype.kind == "f" else build.literal
+                    )
+                    frame.values[value] = store(data, name)
         return frame.values[value]
 
     def walk(self, graph: onnx_ir.Graph | onnx_ir.Function, frame: _Frame) -> None:

@@ -1,0 +1,150 @@
+"""`ingot train`: fine-tunes a language model on a text."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ingot.cli.fetch import with_path
+from ingot.cli.model import as_json
+from ingot.cli.perplexity import read_text
+from ingot.cli.terminal import print_json, print_text, progress
+from ingot.errors import OutputError
+
+if TYPE_CHECKING:
+    from ingot.training.finetune import FineTuning, Progress
+
+_LINES = 20  # of progress where no terminal shows it
+
+
+@click.command(epilog="Example: ingot train tiny-lm poem.txt --lora 8 --steps 500 --context 256 --merge tuned-lm")
+@with_path("folder")
+@click.argument("text", type=click.Path())
+@click.option("--lora", "r", type=click.IntRange(0), default=8, show_default=True, help="Rank; 0 trains all weights.")
+@click.option("--alpha", type=float, help="Rank times what adapters are scaled with; else twice the rank.")
+@click.option("--target", "targets", multiple=True, metavar="PATTERN", help="Weights that get an adapter; else all.")
+@click.option("--steps", type=click.IntRange(1), default=500, show_default=True)
+@click.option("--context", type=click.IntRange(1), default=256, show_default=True, help="Tokens of a window.")
+@click.option("--batch", type=click.IntRange(1), default=4, show_default=True, help="Windows of a step.")
+@click.option("--accumulate", type=click.IntRange(1), default=1, help="Parts of a batch that are taken one by one.")
+@click.option("--rate", type=float, help="The highest learning rate; else 0.002 with adapters, 0.0001 without.")
+@click.option("--clip", type=float, default=1.0, show_default=True, help="The most that gradients' norm may be.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--every", type=click.IntRange(1), default=100, show_default=True, help="Steps between checkpoints.")
+@click.option("-o", "--output", type=click.Path(), help="The folder of checkpoints and adapters; else FOLDER-tuned.")
+@click.option("--resume", is_flag=True, help="Go on from what the output folder holds.")
+@click.option("--merge", type=click.Path(), help="Write a model folder with what was trained; its name must be free.")
+@click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads; 0: from the machine.")
+@as_json
+def train(
+    folder: str,
+    text: str,
+    r: int,
+    alpha: float | None,
+    targets: tuple[str, ...],
+    steps: int,
+    context: int,
+    batch: int,
+    accumulate: int,
+    rate: float | None,
+    clip: float,
+    seed: int,
+    every: int,
+    output: str | None,
+    resume: bool,
+    merge: str | None,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Fit the language model in FOLDER to the file TEXT, or stdin for -: adapters beside its weights, or all of these.
+
+    FOLDER: or a name: tiny-lm, which ships, or OWNER/NAME[@REVISION] of the hub.
+    """
+    from ingot.training.finetune import CHECKPOINT, FineTuning
+    from ingot.training.adapters import lora
+
+    target = Path(output or f"{os.path.basename(os.path.normpath(folder))}-tuned")
+    if not resume and (target / CHECKPOINT).exists():
+        raise OutputError(f"{target / CHECKPOINT}: exists, expected another --output, or --resume")
+    if merge is not None and os.path.lexists(merge):
+        raise OutputError(f"{merge}: exists, expected a free name")
+    content = read_text(text)
+    with progress(f"preparing {folder}"):
+        tuning = FineTuning(
+            folder,
+            content,
+            steps=steps,
+            adapters=lora(r, alpha=alpha, targets=targets or None, seed=seed) if r else None,
+            context=context,
+            batch=batch,
+            accumulate=accumulate,
+            rate=rate,
+            clip=clip,
+            seed=seed,
+            threads=threads,
+        )
+        if resume:
+            tuning.resume(target)
+    before = tuning.held_out_loss()
+    if not as_json:
+        print_text(f"step {tuning.trainer.steps} of {steps}, held-out loss {before:.4f}")
+    with _shown(steps, as_json) as show:
+        tuning.run(target, every=every, on_progress=show)
+    if merge is not None:
+        tuning.merge(merge)
+    _report(tuning, target, merge, as_json)
+
+
+@contextlib.contextmanager
+def _shown(steps: int, is_quiet: bool) -> Iterator[Callable[[Progress], None]]:
+    """Gives what shows progress: a bar on a terminal's stderr, else lines on stdout; nothing where it is quiet."""
+    if is_quiet or not sys.stderr.isatty():
+        apart = max(1, steps // _LINES)
+
+        def tell(found: Progress) -> None:
+            if not is_quiet and ((found.point.step + 1) % apart == 0 or found.point.held_out is not None):
+                click.echo(_line(found))
+
+        yield tell
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bars
+
+    columns = (BarColumn(), TextColumn("{task.description}"))
+    with Bars(*columns, console=Console(stderr=True, markup=False), transient=True) as bars:
+        task = bars.add_task("", total=steps)
+        yield lambda found: bars.update(task, completed=found.point.step + 1, description=_line(found))
+
+
+def _line(found: Progress) -> str:
+    point, left = found.point, round(found.seconds_left)
+    held_out = "" if point.held_out is None else f", held out {point.held_out:.4f}"
+    return (
+        f"step {point.step + 1} of {found.steps}, loss {point.loss:.4f}{held_out},"
+        f" {found.tokens_per_second:,.0f} tok/s, {left // 60}:{left % 60:02d} left"
+    )
+
+
+def _report(tuning: FineTuning, target: Path, merge: str | None, as_json: bool) -> None:
+    from ingot.training.curve import drawn
+
+    if as_json:
+        points = [asdict(point) for point in tuning.curve]
+        print_json({"output": str(target), "merged": merge, "adapters": len(tuning.trainer.adapters), "curve": points})
+        return
+    for line in drawn(tuning.curve):
+        click.echo(line)
+    print_text(f"{target}: checkpoint, adapters and loss.svg" if tuning.adapters else f"{target}: checkpoint, loss.svg")
+    if merge is not None:
+        print_text(f"{merge}: a model folder; try: ingot chat {merge}")
+
+
+COMMANDS = [train]

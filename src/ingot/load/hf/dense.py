@@ -1,0 +1,103 @@
+"""Decoders over whole sequences, without a cache: what is trained.
+
+Input: ids i64 [batch, length]. Output: logits f32 [batch, length, vocab], each row's of the id that follows it.
+"""
+
+from __future__ import annotations
+
+from ingot.dim import symbol
+from ingot.dtype import i64
+from ingot.errors import LoadError
+from ingot.ir import Graph, TensorType
+from ingot.load.hf.builder import LayerBuilder
+from ingot.load.hf.decoder import write_layers, write_logits
+from ingot.load.hf.rope import rotary_tables
+from ingot.load.hf.settings import Settings
+from ingot.load.hf.template import Attention, Template
+from ingot.load.hf.weights import Weights
+
+
+def build_dense(graph: Graph, template: Template, settings: Settings, weights: Weights, context: int) -> None:
+    """Writes the whole model into an empty graph. context: the most that length may be."""
+    rows = (symbol("batch"), symbol("length"))
+    graph.add_input("ids", TensorType(i64, rows))
+    builder = LayerBuilder(graph, template, settings, weights, rows, _CausalAttention(template, settings, context))
+    table, x = write_layers(builder, lambda places: _first(builder, places))
+    graph.set_output("logits", write_logits(builder, table, builder.apply(template.output, x)))
+
+
+def _first(builder: LayerBuilder, table: str) -> str:
+    """As many rows of a table as a sequence has."""
+    stops = (builder.rows[1], builder.graph.type(table).shape[1])
+    return builder.add("slice", table, starts=(0, 0), stops=stops, steps=(1, 1), hint="places")
+
+
+class _CausalAttention:
+    """Rotation, and attention of each row over the rows up to it; the tables and masks that layers share."""
+
+    def __init__(self, template: Template, settings: Settings, context: int):
+        self._template, self._settings, self._context = template, settings, context
+        self._angles: dict[str, tuple[str, str]] = {}
+        self._masks: dict[int, str] = {}
+
+    def __call__(self, builder: LayerBuilder, attention: Attention, q: str, k: str, v: str) -> str:
+        names = builder.names
+        rope = None if attention.rope is None else attention.rope.evaluate(names)
+        if rope is not None:
+            cos, sin = self._rotation(builder, rope, attention)
+            q, k = builder.rotated(q, cos, sin), builder.rotated(k, cos, sin)
+        q, k, v = (builder.add("permute", x, axes=(0, 2, 1, 3)) for x in (q, k, v))
+        window, softcap = int(attention.window.evaluate(names)), float(attention.softcap.evaluate(names))
+        mask = [self._near(builder, window)] if 0 < window < self._context else []
+        scale = float(attention.scale.evaluate(names))
+        if softcap:
+            result = self._capped(builder, q, k, v, mask or [self._near(builder, self._context)], scale, softcap)
+        else:
+            result = builder.add("attention", q, k, v, *mask, hint="attention", scale=scale, causal=True)
+        return builder.add("permute", result, axes=(0, 2, 1, 3))
+
+    def _capped(
+        self, builder: LayerBuilder, q: str, k: str, v: str, mask: list[str], scale: float, softcap: float
+    ) -> str:
+        """Attention whose scores are capped before the softmax, in plain ops."""
+        k, v = self._for_each_head(builder, k), self._for_each_head(builder, v)
+        scores = builder.softcap(softcap, builder.add("matmul", q, k, transpose_b=True, scale=scale))
+        scores = builder.add("where", *mask, scores, builder.constant(float("-inf")))
+        return builder.add("matmul", builder.add("softmax", scores, axis=3), v, hint="attention")
+
+    def _for_each_head(self, builder: LayerBuilder, x: str) -> str:
+        """Keys or values with each head repeated for its group of query heads."""
+        heads, kv_heads, head_dim = (builder.names[name] for name in ("heads", "kv_heads", "head_dim"))
+        batch, length = builder.rows
+        x = builder.add("reshape", x, shape=(batch, kv_heads, 1, length, head_dim))
+        x = builder.add("expand", x, shape=(batch, kv_heads, heads // kv_heads, length, head_dim))
+        return builder.add("reshape", x, shape=(batch, heads, length, head_dim))
+
+    def _near(self, builder: LayerBuilder, window: int) -> str:
+        """bool [length, length]: whether a column is at most `window` - 1 before its row, and not behind it."""
+        if window not in self._masks:
+            graph, length = builder.graph, builder.rows[1]
+            places = graph.add("iota", [], "places", length=length, start=0, step=1, dtype=i64).output
+            rows = graph.add("reshape", [places], "places.rows", shape=(length, 1)).output
+            back = graph.add("sub", [rows, places], "places.back").output
+            bounds = [builder.constant(number, i64) for number in (-1, window)]
+            near = [
+                graph.add(op, [back, bound], "near").output
+                for op, bound in zip(("greater", "less"), bounds, strict=True)
+            ]
+            self._masks[window] = graph.add("logical_and", near, "near").output
+        return self._masks[window]
+
+    def _rotation(self, builder: LayerBuilder, rope: str, attention: Attention) -> tuple[str, str]:
+        """Cosines and sines [length, 1, dim] of the places of a sequence."""
+        if rope not in self._template.ropes:
+            raise LoadError(f"{attention.where}: no such rope, got {rope!r}, expected {list(self._template.ropes)}")
+        if rope not in self._angles:
+            tables = rotary_tables(self._template.ropes[rope], self._settings, self._context)
+            made = []
+            for kind, table in zip(("cos", "sin"), tables, strict=True):
+                rows = _first(builder, builder.graph.add_weight(f"{rope}.{kind}", table))
+                shape = (builder.rows[1], 1, table.shape[1])
+                made.append(builder.graph.add("reshape", [rows], f"{rope}.{kind}.heads", shape=shape).output)
+            self._angles[rope] = (made[0], made[1])
+        return self._angles[rope]

@@ -1,0 +1,93 @@
+"""Model folders that are written: the file of weights, tensor by tensor, and what lies beside it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from ingot.dtype import DType, from_numpy
+from ingot.files import release, written
+from ingot.load.hf.coded import CODES, SCALES, ZEROS
+from ingot.load.hf.folder import Folder
+from ingot.load.hf.safetensors import DTYPES, StoredTensor
+
+MAX_COPIED_BYTES = 256 << 20  # of a tokenizer or another file beside the weights
+_COPIED = re.compile(r"(?!\.).*\.(json|jinja|txt|model|md)|LICENSE.*|NOTICE.*")
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_LENGTH_BYTES = 8  # of the header's length
+_ALIGNMENT = 64
+_BLOCK_BYTES = 4 << 20  # of a tensor that is copied
+
+
+def copy_others(folder: Folder, target: Path, config: bytes | None = None) -> None:
+    """Writes what lies beside the weights of a folder into another. config: what config.json is to hold there.
+
+    Raises OutputError, and what reading the folder raises.
+    """
+    for name in sorted(filter(_COPIED.fullmatch, folder.names)):
+        if name.endswith(".safetensors.index.json"):
+            continue
+        content = folder.content(name, MAX_COPIED_BYTES)
+        assert content is not None
+        with written(target / name) as file:
+            file.write(config if name == "config.json" and config is not None else content)
+
+
+class SafetensorsWriter:
+    """Writes a safetensors file tensor by tensor, and at the end its header, for which it leaves room.
+
+    tensors: those that the file's are made of, one or three of each.
+    """
+
+    def __init__(self, file: IO[bytes], tensors: Collection[StoredTensor]):
+        self._file = file
+        self._rows: dict[str, dict[str, object]] = {}
+        most = 4 * sum(tensor.nbytes + 8 for tensor in tensors)
+        longest = {
+            f"{tensor.name}.{part}": _row("BF16", tensor.shape, most, most)
+            for tensor in tensors
+            for part in (CODES, SCALES, ZEROS)
+        }
+        self._room = -(-(_LENGTH_BYTES + len(_text(longest))) // _ALIGNMENT) * _ALIGNMENT
+        self.nbytes = 0
+        file.write(bytes(self._room))
+
+    def write(self, array: np.ndarray) -> None:
+        """The elements of a tensor, or some of them; what was read of a mapped file is let go."""
+        flat = array.reshape(-1)
+        step = _BLOCK_BYTES // array.itemsize
+        for begin in range(0, flat.size, step):
+            part = flat[begin : begin + step]
+            self._file.write(part.view(np.uint8).data)
+            release(part)
+        self.nbytes += array.nbytes
+
+    def name(self, name: str, dtype: DType, shape: tuple[int, ...]) -> None:
+        """Names what was written last, as much as the tensor takes."""
+        begin = self.nbytes - dtype.nbytes(math.prod(shape))
+        self._rows[name] = _row(_NAMES[dtype], shape, begin, self.nbytes)
+
+    def add(self, name: str, array: np.ndarray) -> None:
+        """A whole tensor."""
+        self.write(array)
+        self.name(name, from_numpy(array.dtype), array.shape)
+
+    def finish(self) -> None:
+        """Writes the header."""
+        text = _text(self._rows).ljust(self._room - _LENGTH_BYTES)
+        self._file.seek(0)
+        self._file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
+
+
+def _row(dtype: str, shape: tuple[int, ...], begin: int, end: int) -> dict[str, object]:
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+
+
+def _text(rows: Mapping[str, object]) -> bytes:
+    return json.dumps(rows, separators=(",", ":")).encode()

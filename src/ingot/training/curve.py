@@ -1,0 +1,96 @@
+"""Losses over steps: rows in a file, and drawn for a terminal and as SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_WIDTH, _HEIGHT, _MARGIN = 720, 360, 48  # of the SVG, in its units
+_TICKS = 5
+_SERIES = (("training", "loss", "#4878a8"), ("held out", "held_out", "#c8502d"))
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What is known of a step. loss: of its batch, before it was taken; held_out: after it, where that was measured.
+
+    rate: its learning rate. seconds: since the first step of this run.
+    """
+
+    step: int
+    loss: float
+    held_out: float | None
+    rate: float
+    seconds: float
+
+
+def drawn(points: Sequence[Point], columns: int = 64, rows: int = 12) -> list[str]:
+    """Lines of text: the mean training loss of so many stretches of steps as dots, held-out losses as rings."""
+    if not points:
+        return []
+    first, last = points[0].step, points[-1].step
+    low, high = _range(points)
+    cells = [[" "] * columns for _ in range(rows)]
+
+    def place(step: int, value: float, mark: str) -> None:
+        row = round((high - value) / (high - low) * (rows - 1))
+        cells[row][(step - first) * (columns - 1) // max(last - first, 1)] = mark
+
+    stretches: dict[int, list[Point]] = {}
+    for point in points:
+        stretches.setdefault((point.step - first) * (columns - 1) // max(last - first, 1), []).append(point)
+    for stretch in stretches.values():
+        place(stretch[0].step, math.fsum(point.loss for point in stretch) / len(stretch), "•")
+    for point in points:
+        if point.held_out is not None:
+            place(point.step, point.held_out, "○")
+    labels = [f"{high - (high - low) * row / (rows - 1):7.3f}" if row % 3 == 0 else " " * 7 for row in range(rows)]
+    lines = [f"{label} │{''.join(row).rstrip()}" for label, row in zip(labels, cells, strict=True)]
+    ends = f"{first + 1}{last + 1:>{columns - len(str(first + 1))}}"
+    return [*lines, " " * 8 + "└" + "─" * columns, " " * 9 + ends, " " * 9 + "• training  ○ held out"]
+
+
+def svg(points: Sequence[Point], title: str) -> str:
+    """A drawing of the losses; it needs no other file. title: any text."""
+    first, last = points[0].step, points[-1].step
+    low, high = _range(points)
+
+    def x(step: float) -> float:
+        return _MARGIN + (step - first) / max(last - first, 1) * (_WIDTH - 2 * _MARGIN)
+
+    def y(value: float) -> float:
+        return _MARGIN + (high - value) / (high - low) * (_HEIGHT - 2 * _MARGIN)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}"',
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
+        f'<text x="{_MARGIN}" y="24" font-size="14">{_escaped(title)}</text>',
+    ]
+    for tick in range(_TICKS):
+        value, step = low + (high - low) * tick / (_TICKS - 1), first + (last - first) * tick / (_TICKS - 1)
+        parts += [
+            f'<line x1="{_MARGIN}" x2="{_WIDTH - _MARGIN}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#ddd"/>',
+            f'<text x="{_MARGIN - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.2f}</text>',
+            f'<text x="{x(step):.1f}" y="{_HEIGHT - _MARGIN + 18}" text-anchor="middle">{step + 1:.0f}</text>',
+        ]
+    for i, (name, field, color) in enumerate(_SERIES):
+        known = [(point.step, value) for point in points if (value := getattr(point, field)) is not None]
+        path = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in known)
+        parts += [
+            f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.5"/>',
+            f'<text x="{_WIDTH - _MARGIN}" y="{20 + 16 * i}" text-anchor="end" fill="{color}">{name}</text>',
+        ]
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _range(points: Sequence[Point]) -> tuple[float, float]:
+    values = [point.loss for point in points] + [p.held_out for p in points if p.held_out is not None]
+    low, high = min(values), max(values)
+    return (low, high) if high > low else (low - 0.5, low + 0.5)
+
+
+def _escaped(text: str) -> str:
+    shown = "".join(c if c.isprintable() else " " for c in text)
+    return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,180 @@
+"""Fine-tuning: a language model's folder and a text -> adapters that peft reads, or a folder like the first one."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ingot.errors import InputError, LoadError
+from ingot.files import make_folder, written
+from ingot.llm.tokenizer import Tokenizer
+from ingot.load.hub import located
+from ingot.load.language import read_model
+from ingot.training.curve import Point, svg
+from ingot.training.adapters import Lora, lora, write_adapters
+from ingot.training.merge import merge
+from ingot.training.optimizers import AdamW
+from ingot.training.schedules import Cosine
+from ingot.training.trainer import Trainer
+
+HELD_OUT_SHARE = 20  # one token in so many, at the end of the text, is kept from training
+MAX_HELD_OUT_BATCHES = 8  # that a held-out loss is the mean of
+MAX_CURVE_BYTES = 64 << 20
+CHECKPOINT, CURVE, DRAWING = "checkpoint.safetensors", "curve.json", "loss.svg"
+_ADAPTERS = lora()
+_WARMUP_SHARE = 20  # one step in so many
+_RATE, _LORA_RATE = 1e-4, 2e-3  # of all weights, and of adapters
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far training is: the step that was taken, of how many steps, tokens a second, and seconds that are left."""
+
+    point: Point
+    steps: int
+    tokens_per_second: float
+    seconds_left: float
+
+
+class Windows:
+    """A text as windows of ids, i64[batch, context] each, beside the ids that follow: training and held out.
+
+    Raises InputError for a text of fewer tokens than one window of each.
+    """
+
+    def __init__(self, ids: np.ndarray, context: int, batch: int, seed: int):
+        least = 2 * (context + 1)
+        if len(ids) < least:
+            raise InputError(
+                f"text: too short, got {len(ids)} tokens, expected at least {least}: a window of {context} to train on,"
+                " and one that is held out"
+            )
+        held = max(context + 1, len(ids) // HELD_OUT_SHARE)
+        self._training, self._held_out = ids[:-held], ids[-held:]
+        self._context, self._batch, self._seed = context, batch, seed
+
+    def training(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """The batch of a step: of nothing but the seed and the number of the step."""
+        rng = np.random.default_rng([self._seed, step])
+        return self._cut(self._training, rng.integers(0, len(self._training) - self._context, self._batch))
+
+    def held_out(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The same batches whenever it is asked: windows spread evenly over what is held out."""
+        count = -(-(len(self._held_out) - 1) // self._context)
+        batches = min(max(-(-count // self._batch), 1), MAX_HELD_OUT_BATCHES)
+        starts = np.linspace(0, len(self._held_out) - 1 - self._context, batches * self._batch).astype(np.int64)
+        return [self._cut(self._held_out, part) for part in starts.reshape(batches, -1)]
+
+    def _cut(self, ids: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        cut = ids[starts[:, None] + np.arange(self._context + 1)]
+        return np.ascontiguousarray(cut[:, :-1]), np.ascontiguousarray(cut[:, 1:])
+
+
+class FineTuning:
+    """A language model that is fitted to a text, with what it has done so far in a folder.
+
+    folder: of a decoder, or the name of a model. adapters: how it gets adapters, which alone are trained; None trains
+    all weights. context: tokens of a window; batch: windows of a step, taken in `accumulate` parts. rate: the highest
+    learning rate, after a warm-up and before a cosine to 0; None for the default. seed: of the adapters and of which
+    windows a step takes.
+
+    Raises what `Trainer` and reading a folder raise, and InputError for a text that is too short.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        text: str,
+        *,
+        steps: int,
+        adapters: Lora | None = _ADAPTERS,
+        context: int = 256,
+        batch: int = 4,
+        accumulate: int = 1,
+        rate: float | None = None,
+        clip: float | None = 1.0,
+        seed: int = 0,
+        threads: int = 0,
+    ):
+        self.folder = read_model(located(os.fspath(folder)))
+        self.steps, self.adapters = steps, adapters
+        self.tokens_per_step = batch * context
+        ids = np.array(Tokenizer.read(self.folder).encode(text), np.int64)
+        self._windows = Windows(ids, context, batch, seed)
+        highest = (_RATE if adapters is None else _LORA_RATE) if rate is None else rate
+        schedule = Cosine(lr=highest, steps=steps, warmup=steps // _WARMUP_SHARE)
+        self.trainer = Trainer(
+            self.folder.path,
+            example_inputs=self._windows.training(0),
+            optimizer=AdamW(lr=schedule, weight_decay=0.0),
+            trainable=adapters,
+            clip=clip,
+            accumulate=accumulate,
+            threads=threads,
+        )
+        self.curve: list[Point] = []
+
+    def held_out_loss(self) -> float:
+        """Nats a token, the mean over windows of what is held out."""
+        losses = [self.trainer.evaluate(*batch) for batch in self._windows.held_out()]
+        return float(np.mean(losses))
+
+    def run(self, output: str | os.PathLike[str], *, every: int = 100, on_progress: Callable[[Progress], None]) -> None:
+        """Takes the steps that are left, and keeps a checkpoint and the curve in a folder every so many steps.
+
+        Raises InputError for a loss that is no number, and OutputError.
+        """
+        target = Path(output)
+        make_folder(target)
+        begun, first = time.monotonic(), self.trainer.steps
+        for step in range(first, self.steps):
+            rate = self.trainer.rate
+            loss = self.trainer.step(*self._windows.training(step))
+            is_kept = (step + 1) % every == 0 or step + 1 == self.steps
+            held_out = self.held_out_loss() if is_kept else None
+            seconds = time.monotonic() - begun
+            self.curve.append(Point(step, loss, held_out, rate, seconds))
+            pace = seconds / (step + 1 - first)
+            on_progress(
+                Progress(self.curve[-1], self.steps, self.tokens_per_step / pace, pace * (self.steps - step - 1))
+            )
+            if is_kept:
+                self.save(target)
+
+    def save(self, target: Path) -> None:
+        """Keeps everything so far in a folder: each file whole or not at all. Raises OutputError."""
+        self.trainer.save(target / CHECKPOINT)
+        with written(target / CURVE) as file:
+            file.write(json.dumps([asdict(point) for point in self.curve]).encode())
+        if self.curve:
+            with written(target / DRAWING) as file:
+                file.write(svg(self.curve, f"{self.folder.path}: nats a token").encode())
+        if self.adapters is not None:
+            arrays = self.trainer.state_dict()
+            write_adapters(target, self.adapters, self.trainer.adapters, arrays, self.folder.path)
+
+    def merge(self, target: str | os.PathLike[str]) -> None:
+        """Writes a folder like the model's with what was trained in it. Raises what `merge` does."""
+        trainer, scale = self.trainer, 1.0 if self.adapters is None else self.adapters.scale
+        merge(self.folder, target, trainer.state_dict(), trainer.adapters, scale)
+
+    def resume(self, output: str | os.PathLike[str]) -> None:
+        """Goes on from what a folder holds. Raises LoadError, FileNotFoundError."""
+        target = Path(output)
+        self.trainer.load(target / CHECKPOINT)
+        path = target / CURVE
+        if not path.exists():
+            return
+        if path.stat().st_size > MAX_CURVE_BYTES:
+            raise LoadError(f"{path}: too large, got {path.stat().st_size} bytes, expected at most {MAX_CURVE_BYTES}")
+        try:
+            points = [Point(**row) for row in json.loads(path.read_bytes())]
+        except (ValueError, TypeError) as error:
+            raise LoadError(f"{path}: no curve of losses ({error})") from error
+        self.curve = [point for point in points if point.step < self.trainer.steps]

@@ -1,0 +1,58 @@
+"""What was trained -> an ordinary model folder: the one that it began with, with other numbers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ingot.errors import InputError, OutputError
+from ingot.files import written, written_folder
+from ingot.load.hf import Folder
+from ingot.load.hf.folder import SINGLE
+from ingot.load.hf.safetensors import StoredTensor
+from ingot.load.hf.writer import SafetensorsWriter, copy_others
+from ingot.training.adapters import Adapter
+
+
+def merge(
+    folder: Folder,
+    target: str | os.PathLike[str],
+    trained: Mapping[str, np.ndarray],
+    adapters: Sequence[Adapter] = (),
+    scale: float = 1.0,
+) -> None:
+    """Writes a folder like another with trained weights in it, whole or not at all; each in the dtype it had.
+
+    trained: arrays by name, of weights or of the factors of adapters. scale: what products of adapters are multiplied
+    with before they are added to their matrices.
+
+    Raises InputError for adapters over codes of few bits, OutputError for a target that is there or cannot be written,
+    and what reading the folder raises.
+    """
+    if os.path.lexists(target):
+        raise OutputError(f"{os.fspath(target)}: exists, expected a free name")
+    by_matrix = {adapter.matrix: adapter for adapter in adapters}
+    stored = {name for name, tensor in folder.tensors.items() if tensor.dtype.kind == "f"}
+    if codes := sorted(by_matrix.keys() - stored):
+        raise InputError(f"merge: not possible into codes, got {codes[:20]}, expected weights of floats")
+    with written_folder(target, ()) as temporary:
+        with written(temporary / SINGLE) as file:
+            writer = SafetensorsWriter(file, folder.tensors.values())
+            for name, tensor in folder.tensors.items():
+                writer.add(name, _merged(tensor, trained, by_matrix.get(name), scale))
+            writer.finish()
+        copy_others(folder, temporary)
+
+
+def _merged(
+    tensor: StoredTensor, trained: Mapping[str, np.ndarray], adapter: Adapter | None, scale: float
+) -> np.ndarray:
+    stored = tensor.array()
+    if tensor.name in trained:
+        return trained[tensor.name].astype(stored.dtype)
+    if adapter is None:
+        return stored
+    change = scale * (trained[adapter.b] @ trained[adapter.a])
+    return (stored.astype(np.float32) + (change.T if adapter.transposed else change)).astype(stored.dtype)

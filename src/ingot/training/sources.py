@@ -1,0 +1,137 @@
+"""Models from any source, as static graphs whose weights can be trained."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from ingot.dtype import bf16, f16, f32
+from ingot.errors import InputError, KindError, UnsupportedError
+from ingot.feeds import arrays
+from ingot.ir import Graph, TensorType
+from ingot.load import is_onnx_file, load_model
+from ingot.load.hf import load_dense
+from ingot.load.language import read_model
+from ingot.run.interpret import bind_symbols
+from ingot.training.adapters import Adapter, Lora, adapt
+
+_STATISTICS = {"batch_norm": (3, 4)}  # operands that are measured and not trained
+
+
+def load_trained(source: Any, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[str]]:
+    """The graph of a source, its symbols bound to what the examples say, and the names of its weights to train.
+
+    source: see `ingot.Trainer`. Raises KindError for what is no model, InputError for examples that do not fit, and
+    what loading raises.
+    """
+    graph, wanted = _loaded(source, example_inputs)
+    if len(graph.inputs) != len(example_inputs):
+        raise InputError(
+            f"example_inputs: got {len(example_inputs)} and a target, expected {len(graph.inputs)}: "
+            f"{', '.join(graph.inputs)}"
+        )
+    feeds = arrays(graph, dict(zip(graph.inputs, example_inputs, strict=True)))
+    graph = graph.bind(bind_symbols(graph, feeds))
+    unknown = [name for name, value in graph.values.items() if not _is_static(value.type)]
+    if unknown:
+        raise KindError(f"source: shapes depend on data, got {unknown[:20]}, expected known ones")
+    return graph, [name for name in wanted if graph.values[name].users]
+
+
+def _loaded(source: Any, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[str]]:
+    if isinstance(source, Graph):
+        return source.copy(), _float_weights(source)
+    if hasattr(source, "named_parameters"):  # nn.Module and ExportedProgram: what is no parameter is a buffer
+        graph = load_model(source, _as_tensors(example_inputs)).graph
+        assert isinstance(graph, Graph)
+        wanted = {name for name, parameter in source.named_parameters() if parameter.requires_grad}
+        return graph, [name for name in _weights(graph) if name in wanted]
+    if isinstance(source, (str, os.PathLike)) and os.path.isdir(source):
+        length = np.shape(example_inputs[0])[-1] if np.ndim(example_inputs[0]) else 0
+        graph = load_dense(read_model(source), int(length)).graph
+        return graph, _float_weights(graph)
+    if is_onnx_file(source) or isinstance(source, (bytes, bytearray, memoryview)):
+        from ingot.load.onnx import load_parsed, parse_model
+
+        parsed = parse_model(os.fspath(source) if isinstance(source, (str, os.PathLike)) else bytes(source))
+        graph = load_parsed(parsed, is_trained=True)
+        return graph, _float_weights(graph)
+    name = type(source).__name__
+    expected = "a module, an ExportedProgram, ONNX, the folder of a language model, or a Graph"
+    raise KindError(f"source: cannot be trained, got {name}, expected {expected}")
+
+
+def _as_tensors(example_inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arrays as what a module is exported with, where there may be one."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return example_inputs
+    return tuple(torch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in example_inputs)
+
+
+def _is_static(type: Any) -> bool:
+    return isinstance(type, TensorType) and type.is_static
+
+
+def _weights(graph: Graph) -> Iterable[str]:
+    return [name for name, value in graph.values.items() if value.kind == "weight"]
+
+
+def _float_weights(graph: Graph) -> list[str]:
+    """The weights of floats, but for statistics."""
+    measured: set[str | None] = set()
+    for node in graph.nodes:
+        measured.update(node.operands[i] for i in _STATISTICS.get(node.op.name, ()))
+    return [name for name in _weights(graph) if graph.type(name).dtype.kind == "f" and name not in measured]
+
+
+def trained_weights(
+    graph: Graph, candidates: Sequence[str], trainable: Sequence[str] | Lora | None
+) -> tuple[list[str], list[Adapter]]:
+    """The names of the weights to train, and the adapters that they are of, if they are; the graph gets these.
+
+    trainable: patterns of names; None for all candidates. Weights of 16 bits that are trained become f32.
+
+    Raises InputError for a pattern that matches none, and UnsupportedError for weights of other dtypes.
+    """
+    if isinstance(trainable, Lora):
+        adapters = adapt(graph, trainable)
+        return [name for adapter in adapters for name in (adapter.a, adapter.b)], adapters
+    found = list(candidates)
+    for pattern in trainable or ():
+        if not any(fnmatchcase(name, pattern) for name in candidates):
+            raise InputError(f"trainable: nothing to train, got {pattern!r}, expected some of {found[:20]}")
+    if trainable is not None:
+        found = [name for name in found if any(fnmatchcase(name, pattern) for pattern in trainable)]
+    if not found:
+        raise InputError(f"trainable: nothing to train, got a graph {graph.name!r} without float weights")
+    for name in found:
+        _widen(graph, name)
+    others = [f"{name} {graph.values[name].type}" for name in found if graph.type(name).dtype is not f32]
+    if others:
+        raise UnsupportedError(f"trainable: wrong dtype, got {', '.join(others)}, expected f32")
+    return found, []
+
+
+def _widen(graph: Graph, name: str) -> None:
+    """Makes a weight of 16 bits, of which only f32 is read, that f32."""
+    casts, type = list(graph.users(name)), graph.type(name)
+    if type.dtype not in (f16, bf16) or any(c.op.name != "cast" or c.dtype is not f32 for c in casts):
+        return
+    stored = graph.fresh(f"{name}.stored")
+    graph.rename(name, stored)
+    data = graph.data(stored)
+    graph.add_weight(name, None if data is None else data.astype(f32.numpy), TensorType(f32, type.shape))
+    for cast in casts:
+        graph.replace(cast, name)
+    graph.remove_value(stored)
+
+
+def batch_part(inputs: Sequence[Any], part: int, parts: int) -> list[Any]:
+    """The share of a batch that is one of several equal ones along the first axis."""
+    return [x[part * (len(x) // parts) : (part + 1) * (len(x) // parts)] for x in inputs]

@@ -1,0 +1,166 @@
+"""Language models that are fitted to a text: by the library, from the command line, resumed, merged."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.numpy import load_file
+
+import ingot
+from ingot.cli.demo_language import FOLDER
+from ingot.errors import InputError, LoadError
+from ingot.load.hf import read_folder
+from ingot.quantize import Plan, quantize_folder
+from ingot.training.curve import drawn
+from ingot.training.finetune import FineTuning
+from ingot.training.memory import fit_training
+from tiny_language_models import random_llama
+
+TEXT = Path(__file__).parents[2] / "examples" / "finetune" / "pirate.txt"
+GUIDE = TEXT.parents[2] / "docs" / "training.md"
+SMALL = {"context": 24, "batch": 2, "threads": 1, "adapters": ingot.lora(r=2)}
+
+
+def tuned(steps, **options):
+    return FineTuning(FOLDER, TEXT.read_text(), steps=steps, **SMALL | options)
+
+
+def quiet(progress):
+    pass
+
+
+def test_a_folder_trains_as_transformers_does(tmp_path, rng):
+    model = random_llama(tmp_path)
+    ids = rng.integers(0, 97, (12, 2, 20))
+    settings = {"lr": 1e-3, "weight_decay": 0.1}
+    trainer = ingot.Trainer(
+        str(tmp_path), example_inputs=(ids[0][:, :-1], ids[0][:, 1:]), optimizer=ingot.AdamW(**settings), threads=1
+    )
+    assert set(trainer.parameters) == {name for name, _ in model.named_parameters()}
+    optimizer = torch.optim.AdamW(model.parameters(), **settings)
+    for batch in ids:
+        logits = model(torch.from_numpy(batch[:, :-1])).logits
+        loss = F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(batch[:, 1:]).flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert trainer.step(batch[:, :-1], batch[:, 1:]) == pytest.approx(loss.item(), abs=1e-4)
+
+
+@pytest.mark.parametrize("format", ["bf16", "int8", "int4"])
+def test_adapters_over_frozen_weights_of_every_format_learn(format, tmp_path):
+    folder = FOLDER
+    if format != "bf16":
+        quantize_folder(FOLDER, tmp_path / "coded", Plan(format))
+        folder = tmp_path / "coded"
+    tuning = FineTuning(folder, TEXT.read_text(), steps=12, **SMALL)
+    before = tuning.held_out_loss()
+    tuning.run(tmp_path / "out", on_progress=quiet)
+    assert tuning.held_out_loss() < before - 0.2
+    if format != "bf16":
+        with pytest.raises(InputError, match=r"merge: not possible into codes, got \['model\.layers"):
+            tuning.merge(tmp_path / "merged")
+
+
+def test_training_goes_on_bit_by_bit_and_is_merged(tmp_path):
+    whole = tuned(8)
+    whole.run(tmp_path / "whole", every=4, on_progress=quiet)
+    half = tuned(8)
+    half.steps = 4
+    half.run(tmp_path / "parts", every=4, on_progress=quiet)
+    resumed = tuned(8)
+    resumed.resume(tmp_path / "parts")
+    resumed.run(tmp_path / "parts", every=4, on_progress=quiet)
+    assert [(p.step, p.loss, p.held_out) for p in resumed.curve] == [(p.step, p.loss, p.held_out) for p in whole.curve]
+    expected = whole.trainer.state_dict()
+    for name, value in resumed.trainer.state_dict().items():
+        np.testing.assert_array_equal(value, expected[name])
+    stored = load_file(tmp_path / "parts" / "adapter_model.safetensors")
+    assert {name.removeprefix("base_model.model.") for name in stored} == set(expected)
+    config = json.loads((tmp_path / "parts" / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"]) == (2, 4) and "model.layers.0.mlp.up_proj" in config["target_modules"]
+    whole.merge(tmp_path / "merged")
+    before, after = read_folder(FOLDER).tensors, read_folder(tmp_path / "merged").tensors
+    assert {n: (t.dtype, t.shape) for n, t in before.items()} == {n: (t.dtype, t.shape) for n, t in after.items()}
+    name = "model.layers.1.mlp.down_proj"
+    change = 2 * expected[f"{name}.lora_B.weight"] @ expected[f"{name}.lora_A.weight"]
+    wide = before[f"{name}.weight"].array().astype(np.float32) + change
+    np.testing.assert_array_equal(after[f"{name}.weight"].array(), wide.astype(before[f"{name}.weight"].array().dtype))
+    assert isinstance(ingot.LLM(tmp_path / "merged", context=64).generate("def ", max_tokens=4), str)
+
+
+def test_all_weights_train_and_are_merged(tmp_path):
+    tuning = tuned(4, adapters=None, rate=1e-3)
+    before = tuning.held_out_loss()
+    tuning.run(tmp_path / "out", on_progress=quiet)
+    assert tuning.held_out_loss() < before
+    tuning.merge(tmp_path / "merged")
+    merged = ingot.LLM(tmp_path / "merged", context=64)
+    assert isinstance(merged.generate("def ", max_tokens=2), str)
+
+
+def test_bytes_are_known_before_anything_is_read():
+    tuning = tuned(1)
+    planned = fit_training(FOLDER, adapters=SMALL["adapters"], context=24, batch=2, threads=1)
+    programs = tuning.trainer._programs
+    assert planned.states == programs.state.nbytes and planned.weights == programs.weights.nbytes
+    assert planned.arena == programs._arena.nbytes
+    assert planned.parameters == sum(value.size for value in tuning.trainer.state_dict().values())
+
+
+def test_a_text_that_is_too_short_and_a_checkpoint_of_another_are_errors(tmp_path):
+    with pytest.raises(InputError, match=r"text: too short, got \d tokens, expected at least 50: a window of 24"):
+        FineTuning(FOLDER, "def f(): pass", steps=1, **SMALL)
+    tuning = tuned(1)
+    tuning.run(tmp_path, on_progress=quiet)
+    with pytest.raises(LoadError, match=r"cannot be resumed, got a checkpoint of another model"):
+        tuned(1, adapters=ingot.lora(r=3)).resume(tmp_path)
+    (tmp_path / "curve.json").write_text("[{}]")
+    with pytest.raises(LoadError, match=r"no curve of losses"):
+        tuning.resume(tmp_path)
+
+
+def test_the_command_trains_resumes_and_merges(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ("--lora", 2, "--context", 24, "--batch", 2, "--threads", 1, "--every", 3)
+    code, out, err = call("train", FOLDER, TEXT, "--steps", 6, *options, "--merge", "merged")
+    assert (code, err) == (0, "") and "held-out loss" in out and "step 6 of 6, loss" in out and "tok/s" in out
+    assert "• training  ○ held out" in out and "ingot chat merged" in out
+    drawing = ElementTree.parse("tiny-lm-tuned/loss.svg").getroot()
+    assert len(drawing.findall(".//{*}polyline")) == 2
+    assert call("generate", "merged", "def add(a, b):", "--max-tokens", 3)[0] == 0
+    code, _, err = call("train", FOLDER, TEXT, "--steps", 6, *options)
+    assert code == 73 and "expected another --output, or --resume" in err
+    code, out, _ = call("train", FOLDER, TEXT, "--steps", 8, *options, "--resume", "--json")
+    assert code == 0 and [point["step"] for point in json.loads(out)["curve"]] == list(range(8))
+    code, out, _ = call("fit", FOLDER, "--train", "--lora", 2, "--context", 24, "--batch", 2, "--json")
+    assert code == 0 and json.loads(out)["parameters"] == 2 * 5 * 3392
+    Path("short").write_text("def f(): pass")
+    code, _, err = call("train", FOLDER, "short", *options, "-o", "other")
+    assert code == 65 and "text: too short" in err
+
+
+def test_a_curve_of_nothing_is_no_drawing():
+    assert drawn([]) == []
+
+
+def test_the_examples_of_the_guide_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    blocks = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 4
+    for block in blocks:
+        exec(compile(block, str(GUIDE), "exec"), names)
+
+
+def test_the_example_shows_what_was_learnt(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["teach.py", str(tmp_path), "--steps", "3"])
+    runpy.run_path(str(TEXT.with_name("teach.py")), run_name="__main__")
+    assert "before:\ndef count_keys(mapping):" in capsys.readouterr().out
+    assert (tmp_path / "model" / "config.json").exists()

@@ -1,0 +1,170 @@
+"""What a trainer can do beside steps: schedules, clipping, parts of a batch, gradients, sessions, other sources."""
+
+import io
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from test_trainer import ADAMW, MODELS, made, vectors
+from torch import nn
+
+import ingot
+from ingot.errors import InputError, KindError
+
+
+def by_torch(module, optimizer, batches, *, clip=None, schedule=None):
+    """The losses of each step."""
+    losses = []
+    for i, (x, target) in enumerate(batches):
+        if schedule is not None:
+            optimizer.param_groups[0]["lr"] = schedule(i)
+        y = module(torch.from_numpy(x))
+        value = F.cross_entropy(y.flatten(0, -2), torch.from_numpy(target).flatten())
+        optimizer.zero_grad()
+        value.backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(module.parameters(), clip)
+        optimizer.step()
+        losses.append(value.item())
+    return losses
+
+
+def test_schedules_rise_and_fall():
+    linear = ingot.Linear(lr=2.0, steps=10, warmup=2, floor=0.4)
+    assert [linear(0), linear(1), linear(2), linear(6), linear(10), linear(99)] == pytest.approx(
+        [1, 2, 2, 1.2, 0.4, 0.4]
+    )
+    cosine = ingot.Cosine(lr=1.0, steps=8)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    expected = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=8)
+    for step in range(9):
+        assert cosine(step) == pytest.approx(expected.get_last_lr()[0], abs=1e-12)
+        optimizer.step()
+        expected.step()
+    for wrong in ({"lr": -1.0, "steps": 5}, {"lr": 1.0, "steps": 5, "warmup": 5}, {"lr": 1.0, "steps": 0}):
+        with pytest.raises(InputError, match=r"Cosine (lr|warmup): out of range, got"):
+            ingot.Cosine(**wrong)
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_clipped_and_scheduled_steps_are_those_of_torch(accumulate, rng):
+    module, batch = made("transformer")
+    batches = [
+        tuple(np.concatenate(parts) for parts in zip(*(batch(rng) for _ in range(4)), strict=True)) for _ in range(20)
+    ]
+    schedule = ingot.Linear(lr=3e-3, steps=20, warmup=4)
+    optimizer = ingot.AdamW(lr=schedule, weight_decay=0.1)
+    trainer = ingot.Trainer(
+        module, example_inputs=batches[0], optimizer=optimizer, clip=0.5, accumulate=accumulate, threads=1
+    )
+    assert trainer.rate == schedule(0)
+    losses = [trainer.step(*each) for each in batches]
+    assert trainer.steps == 20 and trainer.rate == 0
+    expected = torch.optim.AdamW(module.parameters(), weight_decay=0.1)
+    np.testing.assert_allclose(
+        losses, by_torch(module, expected, batches, clip=0.5, schedule=schedule), rtol=0, atol=1e-4
+    )
+
+
+def test_gradients_can_be_had_and_applied(rng):
+    module, batch = made("mlp")
+    x, target = batch(rng)
+    stepped, applied = (
+        ingot.Trainer(module, example_inputs=(x, target), optimizer=ADAMW, clip=1.0, threads=1) for _ in range(2)
+    )
+    before = applied.state_dict()
+    for _ in range(3):
+        expected = stepped.step(x, target)
+        assert applied.evaluate(x, target) == pytest.approx(expected, rel=1e-6)
+        loss, gradients = applied.gradients(x, target)
+        applied.apply(gradients)
+        assert loss == expected
+    for name, value in stepped.state_dict().items():
+        np.testing.assert_array_equal(applied.state_dict()[name], value)
+        assert not np.array_equal(before[name], value)
+    with pytest.raises(InputError, match=r"gradients: do not fit, got 0\.weight \[33, 10\], expected 0\.weight"):
+        applied.apply({"0.weight": gradients["0.weight"]})
+
+
+def test_a_session_runs_the_parameters_where_they_lie(rng):
+    module, batch = made("transformer")
+    x, target = batch(rng)
+    trainer = ingot.Trainer(module, example_inputs=(x, target), optimizer=ADAMW, threads=1)
+    session = trainer.session()
+    for _ in range(3):
+        (logits,) = session.run(None, {"ids": x})
+        loss = F.cross_entropy(torch.from_numpy(logits).flatten(0, 1), torch.from_numpy(target).flatten())
+        assert trainer.step(x, target) == pytest.approx(loss.item(), rel=1e-5)
+    trainer.gradients(x, target)  # states move where there are more of them
+    assert trainer.evaluate(x, target) == pytest.approx(trainer.step(x, target), rel=1e-6)
+    module.load_state_dict({k: torch.from_numpy(v) for k, v in trainer.state_dict().items()}, strict=False)
+    with torch.no_grad():
+        expected = module(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(session.run(None, {"ids": x})[0], expected, rtol=0, atol=1e-5)
+
+
+def test_onnx_trains_as_the_module_it_is_of(rng):
+    module, batch = made("cnn")
+    batches = [batch(rng) for _ in range(5)]
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module, (torch.from_numpy(batches[0][0]),), file, dynamo=False)
+    trainers = [
+        ingot.Trainer(source, example_inputs=batches[0], optimizer=ADAMW, threads=1)
+        for source in (module, file.getvalue())
+    ]
+    losses = [[trainer.step(*each) for each in batches] for trainer in trainers]
+    np.testing.assert_allclose(*losses, rtol=0, atol=1e-5)
+
+
+def test_adapters_are_trained_as_in_torch(rng):
+    module, batch = made("transformer")
+    batches = [batch(rng) for _ in range(20)]
+    wanted = ingot.lora(r=4, alpha=6, targets=["*.qkv.weight", "*.up.weight"], seed=3)
+    trainer = ingot.Trainer(module, example_inputs=batches[0], optimizer=ADAMW, trainable=wanted, threads=1)
+    begun = trainer.state_dict()
+    assert len(begun) == 8 and all(not value.any() for name, value in begun.items() if "lora_B" in name)
+    losses = [trainer.step(*each) for each in batches]
+    factors = {name: nn.Parameter(torch.from_numpy(value)) for name, value in begun.items()}
+    for name, part in module.named_modules():
+        if f"{name}.lora_A.weight" in factors:
+            a, b = factors[f"{name}.lora_A.weight"], factors[f"{name}.lora_B.weight"]
+            part.register_forward_hook(lambda _, x, y, a=a, b=b: y + 6 / 4 * (x[0] @ a.T @ b.T))
+    expected = torch.optim.AdamW(factors.values(), lr=ADAMW.lr, weight_decay=ADAMW.weight_decay)
+    np.testing.assert_allclose(losses, by_torch(module, expected, batches), rtol=0, atol=1e-4)
+    for name, value in trainer.state_dict().items():
+        np.testing.assert_allclose(value, factors[name].detach().numpy(), rtol=0, atol=2e-3)
+
+
+def test_bad_options_are_typed_errors(rng):
+    module = MODELS["mlp"][0]()
+    settings = {"example_inputs": vectors(rng), "optimizer": ADAMW}
+    for options, message in (
+        ({"clip": 0.0}, r"option clip: out of range, got 0\.0"),
+        ({"accumulate": 3}, r"option accumulate: does not divide the batch, got 3, expected a divisor of \[16, 16\]"),
+        ({"accumulate": 0}, r"option accumulate: does not divide"),
+        ({"trainable": ingot.lora(targets=["9.*"])}, r"lora targets: no such matrix, got '9\.\*', expected some of"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ingot.Trainer(module, **options, **settings)
+    for options, message in (({"r": 0}, r"lora r: out of range"), ({"alpha": 0.0}, r"lora alpha: out of range")):
+        with pytest.raises(InputError, match=message):
+            ingot.lora(**options)
+    with pytest.raises(KindError, match=r"source: cannot be trained, got int, expected a module"):
+        ingot.Trainer(5, **settings)
+
+
+def test_a_loss_that_is_no_number_is_an_error(rng, tmp_path):
+    module, batch = made("mlp")
+    x, target = batch(rng)
+    trainer = ingot.Trainer(module, example_inputs=(x, target), optimizer=ADAMW, threads=1)
+    trainer.save(tmp_path / "checkpoint")
+    with pytest.raises(InputError, match=r"step 1: the loss is nan"):
+        trainer.step(np.full_like(x, np.nan), target)
+    with pytest.raises(InputError, match=r"a step is half done"):
+        trainer.step(x, target)
+    trainer.load(tmp_path / "checkpoint")
+    assert np.isfinite(trainer.step(x, target))
