@@ -57,16 +57,17 @@ def by_ingot(row: Architecture) -> dict[str, np.ndarray]:
     program = export(row, module, symbolic=False)
     graph = load_model(program).graph
     assert isinstance(graph, Graph)
-    trained = [name for name, _ in module.named_parameters() if name in graph.values]
+    first = {p: name for name, p in reversed(list(module.named_parameters()))}
+    names = {name: first[p] for name, p in module.named_parameters(remove_duplicate=False) if name in graph.values}
     write_loss(graph)
-    gradients = differentiate(graph, graph.outputs["loss"], trained)
+    gradients = differentiate(graph, graph.outputs["loss"], list(names))
     for name in list(graph.outputs):
         graph.remove_output(name)
     for name, gradient in gradients.items():
         graph.set_output(f"d {name}", gradient)
     session = ingot.InferenceSession(graph, threads=1, strict=True)
     found = session.run(None, {name: feeds[name].numpy() for name in session.graph.inputs})
-    return dict(zip(gradients, found, strict=True))
+    return {names[name]: gradient for name, gradient in zip(gradients, found, strict=True)}
 
 
 def write_loss(graph: Graph) -> None:

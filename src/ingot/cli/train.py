@@ -67,8 +67,8 @@ def train(
 
     FOLDER: or a name: tiny-lm, which ships, or OWNER/NAME[@REVISION] of the hub.
     """
-    from ingot.training.finetune import CHECKPOINT, FineTuning
     from ingot.training.adapters import lora
+    from ingot.training.finetune import CHECKPOINT, FineTuning
 
     target = Path(output or f"{os.path.basename(os.path.normpath(folder))}-tuned")
     if not resume and (target / CHECKPOINT).exists():

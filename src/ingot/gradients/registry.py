@@ -127,7 +127,6 @@ MISSING: dict[str, str] = {
     **_listed("the cofactors that it needs are no op", "det"),
     **_listed("a quotient of products fails at zeros", "cumprod"),
     **_listed("its places are data, and interpolated", "grid_sample deform_conv roi_align"),
-    **_listed("it is the inference form of routed products", "expert_matmul"),
     **_listed("spectra are not trained yet", "fft rfft irfft"),
     **_listed("its scale is chosen for the data", "dynamic_quantize"),
     **_listed("it is the end of a step", "adamw"),

@@ -16,8 +16,8 @@ from ingot.files import make_folder, written
 from ingot.llm.tokenizer import Tokenizer
 from ingot.load.hub import located
 from ingot.load.language import read_model
-from ingot.training.curve import Point, svg
 from ingot.training.adapters import Lora, lora, write_adapters
+from ingot.training.curve import Point, svg
 from ingot.training.merge import merge
 from ingot.training.optimizers import AdamW
 from ingot.training.schedules import Cosine

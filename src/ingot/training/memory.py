@@ -14,8 +14,8 @@ from ingot.lower import Target
 from ingot.machine import usable_threads
 from ingot.plan import Placement
 from ingot.run.library import load
-from ingot.training.graph import gradient_graph, step_graph, update_graph
 from ingot.training.adapters import Lora
+from ingot.training.graph import gradient_graph, step_graph, update_graph
 from ingot.training.optimizers import AdamW
 from ingot.training.sources import load_trained, trained_weights
 

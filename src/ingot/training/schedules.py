@@ -28,7 +28,9 @@ class _Schedule:
         name = type(self).__name__
         expect_range(f"{name} lr", self.lr)
         expect_range(f"{name} floor", self.floor)
-        if not 0 <= self.warmup < max(self.steps, 1):
+        if self.steps < 1:
+            raise InputError(f"{name} steps: out of range, got {self.steps}, expected 1 or more")
+        if not 0 <= self.warmup < self.steps:
             raise InputError(f"{name} warmup: out of range, got {self.warmup}, expected 0..{self.steps - 1} steps")
 
     def __call__(self, step: int) -> float:

@@ -49,12 +49,14 @@ def _loaded(source: Any, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[s
     if hasattr(source, "named_parameters"):  # nn.Module and ExportedProgram: what is no parameter is a buffer
         graph = load_model(source, _as_tensors(example_inputs)).graph
         assert isinstance(graph, Graph)
-        wanted = {name for name, parameter in source.named_parameters() if parameter.requires_grad}
+        every = {"remove_duplicate": False} if hasattr(source, "named_modules") else {}  # of tied ones, each name
+        wanted = {name for name, parameter in source.named_parameters(**every) if parameter.requires_grad}
         return graph, [name for name in _weights(graph) if name in wanted]
     if isinstance(source, (str, os.PathLike)) and os.path.isdir(source):
         length = np.shape(example_inputs[0])[-1] if np.ndim(example_inputs[0]) else 0
-        graph = load_dense(read_model(source), int(length)).graph
-        return graph, _float_weights(graph)
+        folder = read_model(source)
+        graph = load_dense(folder, int(length)).graph
+        return graph, [name for name in _float_weights(graph) if name in folder.tensors]
     if is_onnx_file(source) or isinstance(source, (bytes, bytearray, memoryview)):
         from ingot.load.onnx import load_parsed, parse_model
 

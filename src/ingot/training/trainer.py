@@ -22,6 +22,7 @@ from ingot.run.interpret import bind_symbols
 from ingot.run.library import load
 from ingot.session import Shared
 from ingot.training import checkpoint
+from ingot.training.adapters import Lora
 from ingot.training.graph import (
     RATE,
     TARGET,
@@ -32,7 +33,6 @@ from ingot.training.graph import (
     step_graph,
     update_graph,
 )
-from ingot.training.adapters import Lora
 from ingot.training.optimizers import STEP, Optimizer
 from ingot.training.programs import TrainingPrograms
 from ingot.training.schedules import Schedule, rate_at

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ingot.dim import Dim
+from ingot.dim import Known
 from ingot.dtype import DType, f32
 from ingot.errors import LoadError
 from ingot.ir import Graph
@@ -45,7 +47,7 @@ class LayerBuilder:
         template: Template,
         settings: Settings,
         weights: Weights,
-        rows: tuple[Dim, ...],
+        rows: tuple[Known, ...],
         attend: Attend,
     ):
         self.graph = graph
@@ -178,22 +180,26 @@ class LayerBuilder:
             fields = self.settings.field(*mixture.chosen.names, *mixture.count.names)
             raise LoadError(f"{fields}: too many, got {chosen} of {count} ({mixture.where})")
         # A rounded router chooses other experts, which no small error is.
+        rows = reduce(operator.mul, self.rows)
+        if len(self.rows) > 1:
+            x = self.add("reshape", x, hint="rows", shape=(rows, width))
         routed = self.linear(mixture.router, x, width, count, quantises=False)
-        shares = self.add("softmax", routed, axis=len(self.rows))
+        shares = self.add("softmax", routed, axis=1)
         outputs = [f"{self._path}shares.chosen", f"{self._path}chosen"]
-        best = self.graph.add("topk", [shares], outputs, k=chosen, axis=len(self.rows), largest=True)
+        best = self.graph.add("topk", [shares], outputs, k=chosen, axis=1, largest=True)
         shares, experts = best.outputs
         if mixture.normalised.evaluate(names):
-            total = self.add("reduce_sum", shares, axes=(len(self.rows),), keepdims=True, hint="shares.total")
+            total = self.add("reduce_sum", shares, axes=(1,), keepdims=True, hint="shares.total")
             shares = self.add("div", shares, total, hint="shares")
-        rows = self.add("reshape", x, hint="slots", shape=(*self.rows, 1, width))
-        gate = self._experts(mixture.gate, rows, experts, count, width, size)
-        up = self._experts(mixture.up, rows, experts, count, width, size)
+        slots = self.add("reshape", x, hint="slots", shape=(rows, 1, width))
+        gate = self._experts(mixture.gate, slots, experts, count, width, size)
+        up = self._experts(mixture.up, slots, experts, count, width, size)
         inner = self.add("mul", self._activate(mixture.activation.evaluate(names), gate), up, hint="gated")
         results = self._experts(mixture.down, inner, experts, count, size, width)
-        weights = self.add("reshape", shares, hint="slots", shape=(*self.rows, chosen, 1))
+        weights = self.add("reshape", shares, hint="slots", shape=(rows, chosen, 1))
         weighted = self.add("mul", results, weights, hint="weighted")
-        return self.add("reduce_sum", weighted, axes=(len(self.rows),), keepdims=False, hint="mixture")
+        mixed = self.add("reduce_sum", weighted, axes=(1,), keepdims=False, hint="mixture")
+        return self.add("reshape", mixed, hint="mixture", shape=(*self.rows, width)) if len(self.rows) > 1 else mixed
 
     def _experts(self, linear: Linear, x: str, chosen: str, count: int, inputs: int, outputs: int) -> str:
         """x [rows, slots or 1, inputs] times the weight of each slot's expert: [rows, slots, outputs]."""
