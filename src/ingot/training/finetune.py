@@ -25,7 +25,7 @@ from ingot.training.trainer import Trainer
 
 HELD_OUT_SHARE = 20  # one token in so many, at the end of the text, is kept from training
 MAX_HELD_OUT_BATCHES = 8  # that a held-out loss is the mean of
-MAX_CURVE_BYTES = 64 << 20
+MAX_CURVE_BYTES = 64 << 20  # of a curve that is gone on with
 CHECKPOINT, CURVE, DRAWING = "checkpoint.safetensors", "curve.json", "loss.svg"
 _ADAPTERS = lora()
 _WARMUP_SHARE = 20  # one step in so many
