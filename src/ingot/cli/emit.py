@@ -82,6 +82,7 @@ def emit_c(
         paths = c.emit(
             session.graph, session.weights, output,
             prefix=prefix, precision=session.precision, threads=threads, vector=vector,
+            limits={name: dim.size for name, dim in dims.items() if isinstance(dim, Limit)},
             platform=Platform(byte_order, freestanding),
         )  # fmt: skip
     for path in paths:
@@ -108,8 +109,8 @@ def _vector(session: InferenceSession, dims: dict[str, int | Limit], inputs: tup
     """Inputs, and what the model makes of them. Raises InputError for those that it refuses and for unbound dims."""
     from ingot.emit.c import Vector
 
-    if session.graph.symbols:
-        raise unbound(session.graph.symbols)
+    if open_dims := [symbol for symbol in session.graph.symbols if not isinstance(dims.get(symbol), Limit)]:
+        raise unbound(open_dims)
     feeds = read_inputs(session, inputs) if inputs else random_feeds(session, dims)
     try:
         with progress("running the test vector"):

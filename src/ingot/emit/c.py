@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from ingot.compile import Compiled, Mode, compile_mode
+from ingot.compile import Compiled, Mode, compile_at_most, compile_mode
 from ingot.config import debug
-from ingot.dim import given
+from ingot.dim import AtMost, given
 from ingot.emit.checks import check_header
 from ingot.emit.freestanding import check, library_makefile
-from ingot.emit.interface import LINE_BYTES, RUN, Entry, Interface, Port, declared, dims, interface
+from ingot.emit.interface import BAD_SIZE, LINE_BYTES, RUN, Entry, Interface, Port, declared, dims, interface
 from ingot.emit.platform import Platform
 from ingot.emit.pool import pool
 from ingot.emit.program import VECTOR, cmake_lists, main, makefile
-from ingot.emit.source import source
+from ingot.emit.source import comment, source
 from ingot.emit.weights import WeightSource, check_byte_order, write_binary, write_source
 from ingot.errors import InputError, UnsupportedError
 from ingot.files import make_folder, written
@@ -53,29 +53,33 @@ def emit(
     prefix: str = "model",
     precision: Precision = F32,
     threads: int = 1,
+    limits: Mapping[str, int] = {},
     vector: Vector | None = None,
     platform: Platform = HOSTED,
 ) -> list[str]:
-    """Writes a static graph as C into a folder; returns the paths.
+    """Writes a graph as C into a folder; returns the paths.
 
     prefix: of everything that a linker sees, of the source files and of the program. threads: the most that a run can
-    use; with 1, no pool is written. vector: what `make check` runs, or, where there is no system, `<prefix>_check`.
+    use; with 1, no pool is written. limits: of each of the graph's symbols, which a run then says. vector: what `make
+    check` runs, or, where there is no system, `<prefix>_check`.
 
     Raises UnsupportedError when part of the model has no kernel, or it takes a branch at a run, or its weights have one
-    byte order, InputError when dims have no values, C cannot have the prefix or the platform no threads, OutputError
-    when the folder cannot be written.
+    byte order, or there is no one program for all sizes up to the limits, InputError when dims have neither values nor
+    limits, C cannot have the prefix or the platform no threads, OutputError when the folder cannot be written.
     """
-    if graph.symbols:
-        raise InputError(f"emit: dims have no values, got none, expected {given(graph.symbols)}")
+    if open_dims := [symbol for symbol in graph.symbols if symbol not in limits]:
+        raise InputError(f"emit: dims have no values, got none, expected {given(open_dims)}")
     if platform.freestanding and threads > 1:
         raise InputError(f"option threads: there is no system to start them, got {threads}, expected 1")
     # Kernels and places depend on no instruction set. Those without dot products have their bits in other ways.
     rounded = () if precision.rows is None else (precision.rows,)
     target = Target("scalar", threads=threads, rounded=rounded)
-    compiled = compile_mode(graph, target, Mode(precision=precision))
+    sizes = {symbol: AtMost(most, symbol) for symbol, most in limits.items()}
+    compile = compile_at_most if limits else compile_mode
+    compiled = compile(graph, target, Mode(sizes=sizes, precision=precision))
     if refused := refusals(compiled):
         raise UnsupportedError(refused[0])
-    face = interface({RUN: compiled.native}, prefix)
+    face = interface({RUN: compiled}, prefix)
     check_byte_order(compiled.native[0], platform)
     has_vector = vector is not None
     arrays: Mapping[str, bytes] = {}
@@ -108,7 +112,7 @@ def emit_entries(
     for compiled in entries.values():
         if refused := refusals(compiled):
             raise UnsupportedError(refused[0])
-    face = interface({name: compiled.native for name, compiled in entries.items()}, prefix)
+    face = interface(entries, prefix)
     return _write(os.fspath(folder), face, HOSTED, {}, {}, weights)
 
 
@@ -165,6 +169,10 @@ def _layout(face: Interface) -> dict[str, Any]:
             kind: {port.identifier: port.tensor.name for port in ports}
             for kind, ports in (("inputs", entry.inputs), ("outputs", entry.outputs))
         } | layout(entry.lowered, entry.planned)
+        if entry.sizes:
+            found[entry.name]["sizes"] = {
+                size.identifier: {"name": size.symbol, "least": size.least, "most": size.most} for size in entry.sizes
+            }
     return found if len(found) > 1 else found[face.entries[0].name]
 
 
@@ -232,21 +240,31 @@ typedef struct {prefix}_state {prefix}_state;
 
 def _declaration(face: Interface, entry: Entry) -> str:
     """An entry's structs and function."""
-    result = "Returns 0."
+    codes = ["Returns 0"]
     if entry.can_fail:
-        result = "Returns 0, or 1 when an index lay outside its\n * table; the outputs are then meaningless."
+        codes.append("1 when an index lay outside its table; the outputs are then meaningless")
+    if entry.sizes:
+        codes.append(f"{BAD_SIZE} when a size is none that it was made for; then it has done nothing")
+    sizes = "".join(f"  int64_t {size.identifier}; /* {size.least} to {size.most} */\n" for size in entry.sizes)
+    about = f"Runs the model once, on rows of elements one behind the other. {', or '.join(codes)}."
     return f"""\
 typedef struct {{
-{_members(entry.inputs, "inputs")}}} {face.inputs(entry)};
+{_members(entry.inputs, "inputs", sizes)}}} {face.inputs(entry)};
 
 typedef struct {{
 {_members(entry.outputs, "outputs")}}} {face.outputs(entry)};
 
-/* Runs the model once, on rows of elements one behind the other. {result} */
+{comment(about, "")}
 {face.signature(entry)};
 """
 
 
-def _members(ports: Sequence[Port], kind: str) -> str:
+def _members(ports: Sequence[Port], kind: str, sizes: str = "") -> str:
+    """Pointers, then what else there is: sizes, and dims that a run tells."""
     rows = [f"  {declared(port.tensor, port.identifier)}; /* {dims(port.tensor)} */\n" for port in ports]
-    return "".join(rows) or f"  void *none; /* the model has no {kind} */\n"
+    told = [
+        f"  int64_t {port.dims}[{len(port.tensor.shape)}]; /* of {port.identifier}: set by a run */\n"
+        for port in ports
+        if port.dims
+    ]
+    return "".join([*rows, sizes, *told]) or f"  void *none; /* the model has no {kind} */\n"

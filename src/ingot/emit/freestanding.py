@@ -9,6 +9,7 @@ import numpy as np
 from ingot.emit.interface import Interface, Port, dims, wrapped
 from ingot.emit.platform import Platform
 from ingot.emit.program import INFINITIES
+from ingot.emit.sizes import sizes_said
 from ingot.emit.weights import words
 
 
@@ -47,10 +48,12 @@ def check(
     arrays = [_words(port, inputs[port.tensor.name], platform) for port in entry.inputs]
     arrays += [_words(port, outputs[port.tensor.name], platform) for port in entry.outputs]
     rooms = [f"static _Alignas(64) char {_got(port)}[{max(1, port.tensor.nbytes)}];" for port in entry.outputs]
-    given = [f".{port.identifier} = (const void *){port.identifier}" for port in entry.inputs] or [".none = 0"]
+    given = [f".{port.identifier} = (const void *){port.identifier}" for port in entry.inputs]
+    sizes = sizes_said([port.tensor for port in entry.inputs], inputs)
+    given += [f".{size.identifier} = {sizes[size.symbol]}" for size in entry.sizes]
     taken = [f".{port.identifier} = (void *){_got(port)}" for port in entry.outputs]
     compared = "".join(
-        f"  count += differences({_got(port)}, {port.identifier}, {port.tensor.nbytes // port.tensor.dtype.itemsize},"
+        f"  count += differences({_got(port)}, {port.identifier}, {outputs[port.tensor.name].size},"
         f" {port.tensor.dtype.itemsize}, {INFINITIES.get(port.tensor.dtype.name, '0')});\n"
         for port in entry.outputs
     )
@@ -83,9 +86,9 @@ static long differences(const void *got, const void *expected, long count, int s
 
 long {face.prefix}_check(void) {{
   const {face.inputs(entry)} inputs = {{
-{wrapped(given, ", ", " " * 6)}
+{wrapped(given or [".none = 0"], ", ", " " * 6)}
   }};
-  const {face.outputs(entry)} outputs = {{
+  {face.const(entry)}{face.outputs(entry)} outputs = {{
 {wrapped(taken, ", ", " " * 6)}
   }};
   {face.prefix}_state *const state = {face.prefix}_init(memory, {face.prefix}_weights, 1);

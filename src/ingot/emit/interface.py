@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ingot.compile import Compiled
+from ingot.dim import AtMost, dim_of, has_size
 from ingot.dtype import NARROW
 from ingot.errors import InputError
 from ingot.lower.lowered import FAULT, Lowered, Tensor
@@ -18,6 +20,7 @@ C_TYPES = {
 }  # fmt: skip
 LINE = 110
 LINE_BYTES = 64  # of a cache: where weights and the state begin, and each region of the state
+BAD_SIZE = 2  # what a run returns for a size that the model was not made for; 1: for an index
 RUN = "run"  # the entry of a model that has one
 _PREFIX_LETTERS = 31
 _NAME_LETTERS = 48
@@ -42,21 +45,35 @@ _TAKEN = frozenset(("all", "check", "clean", "main"))
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output: what it is called in C, and its tensor."""
+    """An input or output: what it is called in C, and its tensor. dims: of an output whose dims each run says, the
+    member that takes them; else ""."""
 
     identifier: str
     tensor: Tensor
+    dims: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A dim that each run says, from `least` to `most`: its name in the graph, and what it is called in C."""
+
+    symbol: str
+    identifier: str
+    least: int
+    most: int
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One way to run the model. name: of its function, behind the prefix. can_fail: an index may lie outside."""
+    """One way to run the model. name: of its function, behind the prefix. sizes: that a run says beside its inputs.
+    can_fail: an index may lie outside."""
 
     name: str
     lowered: Lowered
     planned: Plan
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+    sizes: tuple[Size, ...]
     can_fail: bool
 
     @property
@@ -130,6 +147,10 @@ class Interface:
         """The name of the struct of its outputs."""
         return self._own(entry, "outputs")
 
+    def const(self, entry: Entry) -> str:
+        """The qualifier of that: a run writes dims there."""
+        return "" if any(port.dims for port in entry.outputs) else "const "
+
     def _own(self, entry: Entry, name: str) -> str:
         """An entry that is called `run` needs no name for what is its own."""
         return "_".join((self.prefix, name) if entry.name == RUN else (self.prefix, entry.name, name))
@@ -140,15 +161,15 @@ class Interface:
         arguments = (
             f"{self.prefix}_state *state",
             f"const {self.inputs(entry)} *inputs",
-            f"const {self.outputs(entry)} *outputs",
+            f"{self.const(entry)}{self.outputs(entry)} *outputs",
         )
         return opening + wrapped(arguments, ", ", " " * len(opening)).lstrip() + ")"
 
 
-def interface(programs: Mapping[str, tuple[Lowered, Plan]], prefix: str) -> Interface:
+def interface(programs: Mapping[str, Compiled], prefix: str) -> Interface:
     """The interface of programs by the names of their entries. Raises InputError for a prefix that C cannot have."""
     check_prefix(prefix)
-    return Interface(prefix, tuple(_entry(name, lowered, planned) for name, (lowered, planned) in programs.items()))
+    return Interface(prefix, tuple(_entry(name, compiled) for name, compiled in programs.items()))
 
 
 def check_prefix(prefix: str) -> None:
@@ -158,16 +179,29 @@ def check_prefix(prefix: str) -> None:
         raise InputError(f"option prefix: not a name for C, got {prefix!r}, expected {expected}")
 
 
-def _entry(name: str, lowered: Lowered, planned: Plan) -> Entry:
+def _entry(name: str, compiled: Compiled) -> Entry:
+    lowered, planned = compiled.native
+    limits = {symbol: int(size) for symbol, size in compiled.mode.sizes.items() if isinstance(size, AtMost)}
+    outputs = [lowered.tensors[view.tensor] for view in lowered.outputs.values()]
     names = identifiers(
-        [*(("input", name) for name in lowered.inputs), *(("output", name) for name in lowered.outputs)]
+        [
+            *(("input", name) for name in lowered.inputs),
+            *(("output", name) for name in lowered.outputs),
+            *(("size", symbol) for symbol in limits),
+            *(("dims", f"{name} dims") for name, tensor in zip(lowered.outputs, outputs, strict=True) if is_sized(tensor)),
+        ]
     )
-    views = [*lowered.inputs.values(), *lowered.outputs.values()]
-    ports = [Port(next(names), lowered.tensors[view.tensor]) for view in views]
+    inputs = tuple(Port(next(names), lowered.tensors[view.tensor]) for view in lowered.inputs.values())
+    called = [next(names) for _ in outputs]
+    sizes = tuple(Size(s, next(names), compiled.least.get(s, 1), most) for s, most in limits.items())
+    made = (Port(c, tensor, next(names) if is_sized(tensor) else "") for c, tensor in zip(called, outputs, strict=True))
     can_fail = any(pointer.tensor == FAULT for step in lowered.steps for pointer in step.pointers)
-    return Entry(
-        name, lowered, planned, tuple(ports[: len(lowered.inputs)]), tuple(ports[len(lowered.inputs) :]), can_fail
-    )
+    return Entry(name, lowered, planned, inputs, tuple(made), sizes, can_fail)
+
+
+def is_sized(tensor: Tensor) -> bool:
+    """Whether a run says a dim of it."""
+    return has_size(tensor.shape)
 
 
 def identifiers(names: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -190,8 +224,8 @@ def identifiers(names: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def dims(tensor: Tensor) -> str:
-    """A tensor's dtype and shape, for a comment."""
-    return f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
+    """A tensor's dtype and shape, for a comment; sizes of a run by their names."""
+    return f"{tensor.dtype}[{', '.join(str(dim_of(dim)) for dim in tensor.shape)}]"
 
 
 def declared(tensor: Tensor, name: str) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ingot.dtype import DTYPES
-from ingot.emit.interface import Interface, Port, dims, wrapped
+from ingot.emit.interface import Interface, Port, Size, dims, wrapped
 from ingot.emit.platform import Platform
+from ingot.emit.program_sizes import size_texts
 
 VECTOR = "test"  # the folder of inputs, and of what they must give
 
@@ -88,28 +89,31 @@ set_target_properties({name}_program PROPERTIES OUTPUT_NAME {name})
 def main(face: Interface, platform: Platform) -> str:
     """main.c, around the only entry."""
     (entry,) = face.entries
-    text = _PROGRAM.replace("MACRO", face.macro).replace("PREFIX", face.prefix)
+    text = _PROGRAM
     for name, value in {
+        **size_texts(entry),
         "@INPUTS@": str(len(entry.inputs)),
         "@PORTS@": str(len(entry.ports)),
         "@ROWS@": "\n".join(_row(port, platform) for port in entry.ports),
-        "@IN@": _filled(entry.inputs, 0),
+        "@IN@": _filled(entry.inputs, 0, entry.sizes),
         "@OUT@": _filled(entry.outputs, len(entry.inputs)),
+        "@CONST@": face.const(entry),
     }.items():
         text = text.replace(name, value)
-    return text
+    return text.replace("MACRO", face.macro).replace("PREFIX", face.prefix)
 
 
-def _filled(ports: Sequence[Port], first: int) -> str:
-    """The members of the struct of inputs or outputs."""
-    rows = [f".{port.identifier} = ports[{first + i}].data" for i, port in enumerate(ports)] or [".none = NULL"]
-    return "{" + wrapped(rows, ", ", " " * 6).lstrip() + "}"
+def _filled(ports: Sequence[Port], first: int, sizes: Sequence[Size] = ()) -> str:
+    """The members of the struct of inputs, with sizes, or of outputs."""
+    rows = [f".{port.identifier} = ports[{first + i}].data" for i, port in enumerate(ports)]
+    rows += [f".{size.identifier} = sizes[{i}].value" for i, size in enumerate(sizes)]
+    return "{" + wrapped(rows or [".none = NULL"], ", ", " " * 6).lstrip() + "}"
 
 
 def _row(port: Port, platform: Platform) -> str:
     """A port's line in the table of main.c."""
     tensor = port.tensor
-    shape = tuple(int(dim) for dim in tensor.shape)
+    shape = tuple(int(dim) for dim in tensor.shape)  # what is planned, until a run says what it is
     descr = np.lib.format.dtype_to_descr(platform.dtype(tensor.dtype.numpy))
     kind = _KINDS.get(tensor.dtype.name, " ")
     words = [f'"{word}"' for word in (port.identifier, dims(tensor), descr, shape)]
@@ -145,13 +149,13 @@ typedef struct {
   void *data;
 } port;
 
-enum { INPUTS = @INPUTS@, PORTS = @PORTS@, SHOWN = 10 };
+enum { INPUTS = @INPUTS@, PORTS = @PORTS@, SHOWN = 10, HEADER = 4096 };
 
 static port ports[PORTS] = {
 @ROWS@
 };
 
-static void help(const char *program) {
+@SIZES@static void help(const char *program) {
   printf("usage: %s [--weights FILE] [--threads N] NAME=FILE ...\n"
          "       %s [--weights FILE] [--threads N] --check FOLDER\n"
          "\n"
@@ -162,9 +166,9 @@ static void help(const char *program) {
   for (const port *p = ports; p < ports + PORTS; p++) {
     if (p == ports && INPUTS > 0) printf("\ninputs, all of them needed:\n");
     if (p == ports + INPUTS) printf("\noutputs; one without a file is printed, its first elements alone:\n");
-    printf("  %s  %s, %zu bytes\n", p->name, p->type, p->count * p->size);
+    printf("  %s  %s, @MOST@%zu bytes\n", p->name, p->type, p->count * p->size);
   }
-}
+@HELP@}
 
 /* Ends the program: a message about something, and the exit code. */
 static void fail(const char *what, const char *why, const char *more, int code) {
@@ -183,18 +187,30 @@ static int is_npy(const char *path) {
   return length >= 4 && strcmp(path + length - 4, ".npy") == 0;
 }
 
-/* Reads the header of an .npy file and expects the elements of a port behind it, in the order of C. */
-static void read_header(FILE *file, const port *p, const char *path) {
+/* A file to read. */
+static FILE *opened(const char *path) {
+  FILE *file = fopen(path, "rb");
+  if (!file) fail(path, "cannot be opened", "", 66);
+  return file;
+}
+
+/* Reads what the header of an .npy file says, with room for that. */
+static void read_text(FILE *file, const char *path, char text[HEADER]) {
   unsigned char start[12] = {0};
-  char text[4096], descr[64], shape[1024];
   size_t length = 0;
   if (fread(start, 1, 10, file) == 10 && memcmp(start, "\x93NUMPY", 6) == 0) {
     length = start[8] + 256u * start[9];
     if (start[6] > 1 && (fread(start + 10, 1, 2, file) != 2 || start[10] || start[11])) length = 0;
   }
-  if (length == 0 || length >= sizeof text || fread(text, 1, length, file) != length)
+  if (length == 0 || length >= HEADER || fread(text, 1, length, file) != length)
     fail(path, "not an .npy file", "", 65);
   text[length] = 0;
+}
+
+/* Reads the header of an .npy file and expects the elements of a port behind it, in the order of C. */
+static void read_header(FILE *file, const port *p, const char *path) {
+  char text[HEADER], descr[64], shape[1024];
+  read_text(file, path, text);
   snprintf(descr, sizeof descr, "'descr': '%s'", p->descr);
   snprintf(shape, sizeof shape, "'shape': %s", p->shape);
   if (!strstr(text, descr) || !strstr(text, shape) || !strstr(text, "'fortran_order': False")) {
@@ -206,8 +222,7 @@ static void read_header(FILE *file, const port *p, const char *path) {
 
 /* Fills `to` with a file of so many bytes; p: the port that it is for, whose file has a header if it is numpy's. */
 static void read_file(const char *path, void *to, size_t bytes, const port *p) {
-  FILE *file = fopen(path, "rb");
-  if (!file) fail(path, "cannot be opened", "", 66);
+  FILE *file = opened(path);
   if (p && is_npy(path)) read_header(file, p, path);
   const size_t got = fread(to, 1, bytes, file);
   if (got != bytes || fgetc(file) != EOF) {
@@ -301,7 +316,7 @@ static char *joined(const char *folder, size_t length, const char *name, const c
   return strcat(strcat(path, name), ending);
 }
 
-static port *port_named(const char *name, size_t length) {
+@LEARNED@static port *port_named(const char *name, size_t length) {
   for (port *p = ports; p < ports + PORTS; p++)
     if (strlen(p->name) == length && strncmp(p->name, name, length) == 0) return p;
   return NULL;
@@ -332,7 +347,7 @@ static const char *understood(int argc, char **argv, const char **weights, int *
     if (strcmp(argv[i], "--weights") == 0 && i + 1 < argc) *weights = argv[++i];
     else if (strcmp(argv[i], "--check") == 0 && i + 1 < argc) folder = argv[++i];
     else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) *threads = number(argv[++i]);
-    else if (!p) fail(argv[i], "neither an option nor the NAME=FILE of an input or output; --help says more", "", 2);
+@SAID@    else if (!p) fail(argv[i], "neither an option nor the NAME=FILE of an input or output; --help says more", "", 2);
     else if (p->path) fail(argv[i], "given twice", "", 2);
     else p->path = sign + 1, named++;
   }
@@ -367,17 +382,18 @@ int main(int argc, char **argv) {
     arrays[i] = joined(path, strlen(path), folder ? ".npy" : "", "");
     free(path);
     p->data = allocate(p->count * p->size);
-    if (i < INPUTS) read_file(folder ? arrays[i] : p->path, p->data, p->count * p->size, p);
+    if (folder && i < INPUTS) p->path = arrays[i];
   }
+@MEASURED@  for (const port *p = ports; p < ports + INPUTS; p++) read_file(p->path, p->data, p->count * p->size, p);
   const PREFIX_inputs inputs = @IN@;
-  const PREFIX_outputs outputs = @OUT@;
+  @CONST@PREFIX_outputs outputs = @OUT@;
   const int result = PREFIX_run(PREFIX_init(memory, weights, threads), &inputs, &outputs);
   if (result > 0) fail("PREFIX", "an index in the inputs lies outside its table", "", 65);
   if (result < 0) { /* of a checked run alone */
     fprintf(stderr, "PREFIX: step %d wrote outside of its results\n", -1 - result);
     return 70;
   }
-  int is_expected = 1;
+@TOLD@  int is_expected = 1;
   for (int i = INPUTS; i < PORTS; i++) is_expected &= given_out(&ports[i], folder ? arrays[i] : NULL);
   for (int i = 0; i < PORTS; i++) free(arrays[i]), free(ports[i].data);
   free(beside);

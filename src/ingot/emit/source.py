@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from ingot import abi
+from ingot.dim import AtMost, dim_of, divides
 from ingot.emit.checks import check_hooks
-from ingot.emit.interface import C_TYPES, LINE_BYTES, Entry, Interface, declared, dims, wrapped
+from ingot.emit.interface import BAD_SIZE, C_TYPES, LINE_BYTES, Entry, Interface, declared, dims, wrapped
 from ingot.emit.kernels import FEATURES, kernel_source
 from ingot.emit.platform import Platform
+from ingot.emit.sizes import Sizes, c_text, functions
 from ingot.errors import InputError
 from ingot.lower.lowered import FAULT, Field, Lowered, Pointer, Step, Tensor
 from ingot.lower.view import View
@@ -38,6 +40,8 @@ def source(face: Interface, platform: Platform) -> str:
         if re.search(rf"\b{name}\b", quoted.types + quoted.kernels):
             raise InputError(f"option prefix: the model's own C has {name}, got {face.prefix!r}, expected another")
     pool = f'#include "{face.prefix}_pool.h"\n' if face.threads > 1 else ""
+    run, entry_points = _steps(face), _entry_points(face, quoted.features)
+    counted = functions(run + entry_points)
     hooks = f"\n{check_hooks(face)}" if face.arena_bytes else ""
     return f"""\
 /* {face.prefix}.c: emitted by Ingot. `cc -O2 -c {face.prefix}.c` builds it.
@@ -60,19 +64,19 @@ def source(face: Interface, platform: Platform) -> str:
 /* Argument structs of the kernels; sizes and strides are in elements. What is above #else is the same on every set. */
 
 {quoted.types}
-{_memory(face)}{hooks}
+{_memory(face)}{hooks}{counted and f"{chr(10)}{counted}"}
 #else
 
 /* Kernels. Where ISA is avx2, K(relu_f32) is relu_f32_avx2; so is every name in this list. */
 
 {platform.code(quoted.kernels)}
-{_steps(face)}
+{run}
 #endif
 
 #ifndef ISA
 
 {inclusions(face.prefix, quoted.features)}
-{_entry_points(face, quoted.features)}
+{entry_points}
 #endif
 """
 
@@ -121,7 +125,7 @@ def _steps(face: Interface) -> str:
     about = "A kernel computes part 0 of 1: all of it, or of a turn."
     if face.threads > 1:
         about = "Each thread computes its part of a step, thread 0 alone what is not worth more of them."
-    text = _comment(
+    text = comment(
         f"The model's steps. {about} noinline keeps the arithmetic between the changes of floating-point mode around"
         " the call.",
         "",
@@ -146,18 +150,19 @@ def _function(face: Interface, name: str) -> str:
 
 def _entry_steps(face: Interface, entry: Entry, name: str) -> str:
     lowered, planned = entry.lowered, entry.planned
-    used = _used(lowered)
+    used, sizes = _used(lowered), Sizes(lowered)
     weights = [t for t in used if t.kind == "weight"]
     arena = [t for t in used if t.kind in ("activation", "scratch")]
     kept = [t for t in used if t.kind in ("state", "update")]
     blocks = [
         _opening(face, entry, bool(used) or entry.can_fail),
-        _ports(face, entry, used),
+        _ports(face, entry, used, len(sizes) > 0),
+        _commented(sizes.declared(_said(entry))),
         _pointers("Weights.", "weights", weights, planned),
         _pointers("The arena: tensors that are not needed at the same time share it.", "arena", arena, planned)
         + (f"  CHECKED({entry.name}, -1)\n" if planned.live else ""),
         _pointers("What a run leaves to the next one.", "kept", kept, planned),
-        *(_step(face, entry, index, step) for index, step in enumerate(planned.steps)),
+        *(_step(face, entry, index, step, sizes) for index, step in enumerate(planned.steps)),
     ]
     body = "\n".join(filter(None, blocks))
     return f"static {_function(face, name)} {{\n{body}}}\n"
@@ -173,15 +178,15 @@ def _opening(face: Interface, entry: Entry, has_call: bool) -> str:
     return text + (f"  const int32_t {', '.join(place)};\n" if place else "  (void)member;\n")
 
 
-def _ports(face: Interface, entry: Entry, used: list[Tensor]) -> str:
-    """The inputs and outputs, by the names that the steps have for them."""
+def _ports(face: Interface, entry: Entry, used: list[Tensor], has_sizes: bool) -> str:
+    """The inputs and outputs, by the names that the steps have for them. has_sizes: whether inputs say any."""
     rows = []
     for title, struct, ports in (
         ("inputs", face.inputs(entry), entry.inputs),
         ("outputs", face.outputs(entry), entry.outputs),
     ):
         named = [port for port in ports if port.tensor in used]
-        if named:
+        if named or (has_sizes and title == "inputs"):
             rows.append((f"  const {struct} *const {title} = call->{title};", ""))
         for port in named:
             pointer = declared(port.tensor, port.tensor.id).replace("*", "*const ")
@@ -215,12 +220,17 @@ def _commented(rows: list[tuple[str, str]]) -> str:
     return "".join(f"{code:{width}} /* {about} */\n" if about else f"{code}\n" for code, about in rows)
 
 
-def _step(face: Interface, entry: Entry, index: int, step: Step) -> str:
+def _said(entry: Entry) -> dict[str, str]:
+    """The C of each symbol that a run says."""
+    return {size.symbol: f"inputs->{size.identifier}" for size in entry.sizes}
+
+
+def _step(face: Interface, entry: Entry, index: int, step: Step, sizes: Sizes) -> str:
     operands = ", ".join(map(operand, step.reads))
     results = ", ".join(map(operand, step.writes))
     given = {name: value for name, value in step.fields.items() if not is_zero(value)}
     named = (
-        f".{field.name} = {_field(entry.lowered, field, given[field.name])}"
+        f".{field.name} = {_field(entry.lowered, field, given[field.name], sizes)}"
         for field in abi.structs()[step.args_type]
         if field.name in given
     )
@@ -228,7 +238,7 @@ def _step(face: Interface, entry: Entry, index: int, step: Step) -> str:
     checked = f" CHECKED({entry.name}, {index})" if entry.planned.live else ""
     barrier = f"  {face.prefix}_pool_barrier(member);\n" if face.threads > 1 and entry.planned.barriers[index] else ""
     return f"""\
-{_comment(f"{index}: {results} from {operands}", "  ")}
+{comment(f"{index}: {results} from {operands}", "  ")}
 {barrier}  {_guard(face, entry, step)}{{
     const {step.args_type} s = {{
 {wrapped(fields, ", ", " " * 8)}
@@ -264,10 +274,11 @@ def _calls(face: Interface, entry: Entry, step: Step) -> str:
 
 def operand(view: View) -> str:
     """A view in a comment."""
-    return f"{view.tensor}[{', '.join(map(str, view.shape))}]"
+    return f"{view.tensor}[{', '.join(str(dim_of(dim)) for dim in view.shape)}]"
 
 
-def _comment(text: str, indent: str) -> str:
+def comment(text: str, indent: str) -> str:
+    """A comment in lines of a readable length."""
     lines = wrapped(text.split(" "), " ", f"{indent} * ")
     return f"{indent}/* {lines[len(indent) + 3 :]} */"
 
@@ -281,12 +292,14 @@ def is_zero(value: Field) -> bool:
     return value is None or value == 0
 
 
-def _field(lowered: Lowered, field: abi.Field, value: Field) -> str:
+def _field(lowered: Lowered, field: abi.Field, value: Field, sizes: Sizes) -> str:
     match value:
         case Pointer():
-            return _pointer(lowered, field, value)
+            return _pointer(lowered, field, value, sizes)
         case tuple():
-            return "{" + ", ".join(_field(lowered, field, element) for element in value) + "}"
+            return "{" + ", ".join(_field(lowered, field, element, sizes) for element in value) + "}"
+        case AtMost():
+            return sizes.text(value)
     return field_text(field.name, value)
 
 
@@ -302,12 +315,13 @@ def field_text(name: str, value: Field) -> str:
     return str(value)
 
 
-def _pointer(lowered: Lowered, field: abi.Field, pointer: Pointer) -> str:
+def _pointer(lowered: Lowered, field: abi.Field, pointer: Pointer, sizes: Sizes) -> str:
     if pointer.tensor == FAULT:
         return "&call->fault"
-    tensor = lowered.tensors[pointer.tensor]
-    elements, rest = divmod(pointer.byte_offset, -(-tensor.dtype.bits // 8))
-    assert rest == 0, f"{pointer} lies between elements"
+    tensor, offset = lowered.tensors[pointer.tensor], pointer.byte_offset
+    size = -(-tensor.dtype.bits // 8)
+    assert divides(size, offset), f"{pointer} lies between elements"
+    elements = sizes.text(offset, size) if isinstance(offset, AtMost) else offset // size
     place = f"{pointer.tensor} + {elements}" if elements else pointer.tensor
     if field.type in ("void", C_TYPES[tensor.dtype.name]):
         return place
@@ -429,10 +443,23 @@ def _entry_point(face: Interface, number: int, entry: Entry) -> str:
             most = f", state->threads < {entry.threads} ? state->threads : {entry.threads}"
     return f"""\
 {face.signature(entry)} {{
-  run_call call = {{{call}}};
+{_measured(entry)}  run_call call = {{{call}}};
   return run(&call{most});
 }}
 """
+
+
+def _measured(entry: Entry) -> str:
+    """Refuses sizes that the model was not made for, and tells the dims of the outputs."""
+    symbols = _said(entry)
+    text = "".join(
+        f"  if ({symbols[size.symbol]} < {size.least} || {symbols[size.symbol]} > {size.most}) return {BAD_SIZE};\n"
+        for size in entry.sizes
+    )
+    for port in entry.outputs:
+        for axis, dim in enumerate(port.tensor.shape if port.dims else ()):
+            text += f"  outputs->{port.dims}[{axis}] = {c_text(dim_of(dim), symbols)};\n"
+    return text
 
 
 def supported(features: Iterable[str]) -> str:

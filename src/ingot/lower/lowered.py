@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from ingot.dim import AtMost, Expr, content_of
 from ingot.dtype import DType
 from ingot.lower.recipe import Recipe
 from ingot.lower.target import Target
@@ -130,3 +132,13 @@ def moved_field(field: Field, aside: dict[str, str]) -> Field:
     if isinstance(field, tuple):
         return tuple(moved_field(each, aside) for each in field)  # type: ignore[return-value, arg-type]
     return field
+
+
+def sizes_of(lowered: Lowered) -> Iterator[Expr]:
+    """What fields and pointers of a program's steps are multiples of, where each run says how large it is."""
+    for step in lowered.steps:
+        for field in step.fields.values():
+            for value in field if isinstance(field, tuple) else (field,):
+                size = value.byte_offset if isinstance(value, Pointer) else value
+                if isinstance(size, AtMost):
+                    yield content_of(size.dim)[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,13 +128,3 @@ class Arguments:
         if recipe is None:
             return self._addresses[address.region] + address.offset
         return self._weights[recipe.key].ctypes.data
-
-
-def sizes_of(lowered: Lowered) -> Iterator[Expr]:
-    """What fields and pointers of a program's steps are multiples of, where each run says how large it is."""
-    for step in lowered.steps:
-        for field in step.fields.values():
-            for value in field if isinstance(field, tuple) else (field,):
-                size = value.byte_offset if isinstance(value, Pointer) else value
-                if isinstance(size, AtMost):
-                    yield content_of(size.dim)[1]

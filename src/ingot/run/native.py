@@ -15,10 +15,10 @@ from ingot.dim import bind, size_at
 from ingot.errors import InputError, LoadError, ResourceError, StoppedError
 from ingot.files import mapped_files
 from ingot.ir import Graph, has_sizes
-from ingot.lower.lowered import Lowered
+from ingot.lower.lowered import Lowered, sizes_of
 from ingot.plan import Plan
 from ingot.run.arena import Arena, Memory
-from ingot.run.arguments import Arguments, sizes_of
+from ingot.run.arguments import Arguments
 from ingot.run.library import Library, load
 from ingot.run.store import WeightStore
 
