@@ -11,9 +11,9 @@ from click.testing import CliRunner
 import ingot
 from ingot import LLM
 from ingot.cli import commands
-from ingot.emit.language.model import MODES
 from ingot.errors import InputError, UnsupportedError
 from ingot.llm.c_program import emit_language_model
+from ingot.llm.engine import modes_of
 from small_tokenizers import document, write_folder
 from tiny_language_models import random_llama
 
@@ -69,6 +69,10 @@ def built(request: pytest.FixtureRequest, emitted: Path, tmp_path_factory: pytes
     """What `make` builds in a copy of it."""
     folder = tmp_path_factory.mktemp(request.param) / "out"
     shutil.copytree(emitted, folder)
+    pool = (folder / "model_pool.c").read_text()
+    edited = pool.replace("pool.cpus = usable_cpus();", "pool.cpus = usable_cpus() + POOL_THREADS;")
+    assert edited != pool
+    (folder / "model_pool.c").write_text(edited)  # more threads than there are CPUs
     flags = f"CFLAGS={COMPILERS[request.param]} {STRICT}"
     code, _, err = shell("make", "-C", folder, f"CC={request.param}", flags)
     assert code == 0, err[:4000]
@@ -79,10 +83,12 @@ def test_tokens_are_those_of_python(built: Path):
     llm = LLM(SHIPPED, context=CONTEXT, precision="f32", threads=1, sequences=1)
     for prompt, given in CASES:
         wanted = llm.complete(prompt, **given)
-        code, out, err = shell(built / "generate", *options(given), "-", text=prompt)
-        assert (code, err, out) == (0, "", wanted.text + "\n"), (prompt, given)
-        code, out, _ = shell(built / "generate", *options(given), "--ids", "-", text=prompt)
-        assert [int(word) for word in out.split()] == wanted.tokens, (prompt, given)
+        for threads in (1, 2, 3):
+            words = [built / "generate", *options(given), "--threads", threads, "-"]
+            code, out, err = shell(*words, text=prompt)
+            assert (code, err, out) == (0, "", wanted.text + "\n"), words
+        code, out, _ = shell(*words, "--ids", text=prompt)
+        assert [int(word) for word in out.split()] == wanted.tokens, words
 
 
 @pytest.mark.parametrize(
@@ -114,18 +120,23 @@ def test_what_is_wrong_is_said(built: Path, tmp_path: Path):
         (["--temperature", "hot", "a"], 2, "--temperature: got hot, expected a number, 0 to 1000"),
         (["--top-p", "0", "a"], 2, "--top-p: got 0"),
         (["--seed", "1.5", "a"], 2, "--seed"),
+        (["--threads", "9", "a"], 2, "--threads: got 9, expected an integer, 1 to 8"),
         (["x " * 2000], 65, "prompt: got "),
         (["--folder", tmp_path, "a"], 66, "weights.bin: cannot be opened"),
     ):
         got = shell(program, *words)
         assert got[0] == code and said in got[2], (words, got)
     for name in ("weights.bin", "tokenizer.bin"):
-        folder = tmp_path / name
-        folder.mkdir()
-        for other in ("weights.bin", "tokenizer.bin"):
-            (folder / other).write_bytes((built / other).read_bytes()[: -1 if other == name else None])
-        code, _, err = shell(program, "--folder", folder, "a")
-        assert code == 65 and name in err
+        whole = (built / name).read_bytes()
+        flipped = bytearray(whole)
+        flipped[len(whole) // 2] ^= 1
+        for place, content in enumerate((whole[:-1], whole + b"0", bytes(flipped), whole[::-1])):
+            folder = tmp_path / f"{name} {place}"
+            folder.mkdir()
+            for other in ("weights.bin", "tokenizer.bin"):
+                (folder / other).write_bytes(content if other == name else (built / other).read_bytes())
+            code, _, err = shell(program, "--folder", folder, "a")
+            assert code == 65 and name in err
     code, out, _ = shell(program, "--help")
     assert code == 0 and "--repetition-penalty" in out
     code, out, _ = shell(built / "chat", "--help")
@@ -144,7 +155,7 @@ def test_layers_stand_there_once(tmp_path: Path):
         assert not re.search(r"\bmodel_(prefill|decode|sample|memory)\b", text)
         lines.append(len(text.splitlines()))
         assert not (folder / "out" / "chat.c").exists()
-    assert lines[1] - lines[0] <= 6 * len(MODES) and lines[1] < MOST_LINES  # a row of places for each layer
+    assert lines[1] - lines[0] <= 6 * len(modes_of(1)) and lines[1] < MOST_LINES  # a row of places for each layer
 
 
 def test_what_c_does_not_have_is_refused(tmp_path: Path):
@@ -157,7 +168,6 @@ def test_what_c_does_not_have_is_refused(tmp_path: Path):
     for words, said in (
         (["--dim", "batch=1"], "--dim"),
         (["--input", "x.npy"], "--input"),
-        (["--threads", "2"], "--threads"),
     ):
         done = CliRunner().invoke(commands, ["emit-c", str(SHIPPED), *words, "-o", str(tmp_path / "out")])
         assert done.exit_code == 2 and said in done.output

@@ -4,15 +4,18 @@ import json
 import random
 import struct
 import subprocess
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tokenizers import Regex, pre_tokenizers
 
 import ingot
 import small_tokenizers
+from ingot.emit.language.normal import normal_tables
 from ingot.emit.language.pattern import Automaton, automaton
 from ingot.errors import InputError, UnsupportedError
 from ingot.llm.c_tokenizer import c_tokenizer, members
@@ -33,9 +36,9 @@ TWO_CASES = (
 )
 
 PIECES = [
-    *"abcXYZ  \n\n\t'sdtl0123.,!?<>|_-éß東京😀½٣Жſ▁", "\u0301", "\u200d", "\u00a0", "\u3000", "\x7f", "\x00", "\ufdd0",
-    "\U000e0001", "'ll", "don't", "WE'RE", "\r\n", "def ", "self.", "<think>", "</think>", "<|im_start|>",
-    "<|endoftext|>", "<s>", "</s>", "<unk>", "<0x41>",
+    *"abcXYZ  \n\n\t'sdtl0123.,!?<>|_-éß東京😀½٣Жſ▁각", "\u0301", "e\u0301", "\u0323\u0307", "\u212a", "\u1100\u1161",
+    "\u200d", "\u00a0", "\u3000", "\x7f", "\x00", "\ufdd0", "\U000e0001", "'ll", "don't", "WE'RE", "\r\n", "def ",
+    "self.", "<think>", "</think>", "<|im_start|>", "<|endoftext|>", "<s>", "</s>", "<unk>", "<0x41>",
 ]  # fmt: skip
 
 
@@ -55,8 +58,18 @@ def texts() -> Iterator[str]:
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """tokenize.c over tokenizer.c, which ends where memory is misused."""
     path = tmp_path_factory.mktemp("tokenize") / "tokenize"
-    driver = Path(__file__).parents[1] / "kit" / "native" / "tokenize.c"
-    command = ["cc", *STRICT, *SANITIZED, f"-I{SOURCES}", driver, SOURCES / "tokenizer.c", "-o", path]
+    driver = Path(__file__).parents[1] / "kit" / "text" / "tokenize.c"
+    command = [
+        "cc",
+        *STRICT,
+        *SANITIZED,
+        f"-I{SOURCES}",
+        driver,
+        SOURCES / "tokenizer.c",
+        SOURCES / "normal.c",
+        "-o",
+        path,
+    ]
     subprocess.run(command, check=True)
     return path
 
@@ -90,6 +103,20 @@ def ignoring_merges() -> dict[str, Any]:
     return document
 
 
+def composing() -> dict[str, Any]:
+    """As Qwen 2: texts are in normalisation form C, but for added tokens that are found before."""
+    document = small_tokenizers.document("split_byte_level") | {"normalizer": {"type": "NFC"}}
+    document["added_tokens"].append(
+        {
+            **document["added_tokens"][-1],
+            "id": 1 + document["added_tokens"][-1]["id"],
+            "content": "e\u0301K",
+            "normalized": True,
+        }
+    )
+    return document
+
+
 FORMS: dict[str, Any] = {
     "shipped": lambda: json.loads((SHIPPED / "tokenizer.json").read_text()),
     **{
@@ -99,6 +126,7 @@ FORMS: dict[str, Any] = {
     "metaspace": metaspace,
     "metaspace_split": lambda: metaspace(prepend_scheme="always", split=True),
     "ignoring_merges": ignoring_merges,
+    "composing": composing,
 }
 
 
@@ -114,6 +142,35 @@ def test_ids_are_those_of_python(form: str, program: Path, tmp_path: Path):
         if got != (wanted := expected(tokenizer, special, text))
     ]
     assert not wrong, wrong[:3]
+
+
+def marked_texts() -> Iterator[str]:
+    """Every character, and random strings of those that compose, decompose or mark others."""
+    yield "\n".join(map(chr, (code for code in range(0x110000) if not 0xD800 <= code < 0xE000)))
+    tables = normal_tables()
+    found = {*tables[0].reshape(-1).tolist(), *tables[2][tables[2][:, 1] > 0, 0].tolist(), *range(0x1100, 0x1200)}
+    letters = [chr(code) for code in sorted(found - {0})] + ["a", "\uac00", "\uac01"] * 50
+    draw = random.Random(3)
+    yield "\n".join("".join(draw.choices(letters, k=draw.randrange(1, 12))) for _ in range(20000))
+
+
+def test_normalisation_form_c_is_unicodes(tmp_path: Path):
+    """As Python has it."""
+    driver = Path(__file__).parents[1] / "kit" / "text" / "normalise.c"
+    sources = [driver, SOURCES / "normal.c", SOURCES / "tokenizer.c"]
+    subprocess.run(["cc", *STRICT, *SANITIZED, f"-I{SOURCES}", *sources, "-o", tmp_path / "normalise"], check=True)
+    tables = normal_tables()
+    counts = np.array([len(table) for table in tables], np.int32)
+    (tmp_path / "tables").write_bytes(b"".join(array.tobytes() for array in (counts, *tables)))
+    for text in marked_texts():
+        done = subprocess.run([tmp_path / "normalise", tmp_path / "tables"], input=text.encode(), capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b"")
+        wrong = [
+            (given, got)
+            for given, got in zip(text.split("\n"), done.stdout.decode().split("\n"), strict=True)
+            if got != unicodedata.normalize("NFC", given)
+        ]
+        assert not wrong, wrong[:3]
 
 
 def test_a_damaged_table_is_refused(program: Path, tmp_path: Path):
@@ -136,7 +193,8 @@ def test_other_tokenizers_are_refused_by_name(tmp_path: Path):
     cases = {
         "model": small_tokenizers.document("unigram"),
         "WordPiece": small_tokenizers.document("word_piece"),
-        "normalizer: emitted C has no such tokenizer, got NFC": byte_level | {"normalizer": {"type": "NFC"}},
+        "normalizer: emitted C has no such tokenizer, got NFKC": byte_level | {"normalizer": {"type": "NFKC"}},
+        "normalizer: emitted C has no such tokenizer, got NFD": byte_level | {"normalizer": {"type": "NFD"}},
         "lazy or possessive": byte_level | {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [lazy, end]}},
         "got Removed": byte_level | {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [removed, end]}},
         "got Whitespace": fallback | {"pre_tokenizer": {"type": "Whitespace"}},

@@ -62,14 +62,14 @@ def emit_c(
     """Write MODEL as plain C and a Makefile: `make -C OUTPUT check` builds and tests a program that takes named files.
 
     The test is what the model gives for some inputs, those of --input or random ones. MODEL may be the folder or GGUF
-    file of a language model: `make -C OUTPUT` then builds `generate` and `chat`, which run on one thread.
+    file of a language model: `make -C OUTPUT` then builds `generate` and `chat`.
     """
     from ingot.look.model import is_language_model
 
     if is_language_model(model):
-        foreign = {"--dim": dims, "--input": inputs, "--threads": threads, "--freestanding": freestanding}
+        foreign = {"--dim": dims, "--input": inputs, "--freestanding": freestanding}
         _expect_none("a language model", foreign | {"--byte-order": byte_order if byte_order != "little" else None})
-        _emit_language_model(model, prefix, precision, context, output)
+        _emit_language_model(model, prefix, precision, context, threads or THREADS, output)
         return
     _expect_none("a model without tokens", {"--context": context})
     from ingot.emit import c
@@ -96,11 +96,13 @@ def _expect_none(kind: str, options: dict[str, Any]) -> None:
             raise click.UsageError(f"option {name}: not for {kind}, got {value}, expected none")
 
 
-def _emit_language_model(model: str, prefix: str, precision: str | None, context: int | None, output: Path) -> None:
+def _emit_language_model(
+    model: str, prefix: str, precision: str | None, context: int | None, threads: int, output: Path
+) -> None:
     from ingot.llm.c_program import emit_language_model
 
     with progress("writing C"):
-        paths = emit_language_model(model, output, context=context, precision=precision, prefix=prefix)
+        paths = emit_language_model(model, output, context=context, precision=precision, threads=threads, prefix=prefix)
     for path in paths:
         print_text(path)
 

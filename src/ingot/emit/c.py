@@ -10,7 +10,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +21,26 @@ from ingot.config import debug
 from ingot.dim import AtMost, given
 from ingot.emit.checks import check_header
 from ingot.emit.freestanding import check, library_makefile
-from ingot.emit.interface import BAD_SIZE, LINE_BYTES, RUN, Entry, Interface, Port, declared, dims, interface
+from ingot.emit.interface import (
+    BAD_INDEX,
+    BAD_SIZE,
+    LINE_BYTES,
+    NO_COMPANION,
+    RUN,
+    STOPPED,
+    Companion,
+    Entry,
+    Interface,
+    Port,
+    comment,
+    declared,
+    dims,
+    interface,
+)
 from ingot.emit.platform import Platform
 from ingot.emit.pool import pool
 from ingot.emit.program import VECTOR, cmake_lists, main, makefile
-from ingot.emit.source import comment, source
+from ingot.emit.source import source
 from ingot.emit.weights import WeightSource, check_byte_order, write_binary, write_source
 from ingot.errors import InputError, UnsupportedError
 from ingot.files import make_folder, written
@@ -82,7 +97,7 @@ def emit(
     face = interface({RUN: compiled}, prefix)
     check_byte_order(compiled.native[0], platform)
     has_vector = vector is not None
-    arrays: Mapping[str, bytes] = {}
+    programs: dict[str, str | bytes]
     if platform.freestanding:
         programs = {"Makefile": library_makefile(face, has_vector)}
         if vector:
@@ -92,9 +107,9 @@ def emit(
             "main.c": main(face, platform),
             "Makefile": makefile(face, has_vector),
             "CMakeLists.txt": cmake_lists(face, has_vector),
+            **_arrays(face.entries[0], vector, platform),
         }
-        arrays = _arrays(face.entries[0], vector, platform)
-    return _write(os.fspath(folder), face, platform, programs, arrays, weights)
+    return _write(os.fspath(folder), face, platform, programs, weights)
 
 
 def emit_entries(
@@ -103,17 +118,22 @@ def emit_entries(
     folder: str | os.PathLike[str],
     *,
     prefix: str = "model",
+    can_stop: bool = False,
+    companion: Companion = NO_COMPANION,
+    programs: Callable[[Interface], Mapping[str, str | bytes]] = lambda face: {},
 ) -> list[str]:
     """Writes modes of one graph, compiled with one placement, as C with a function for each, by its name; returns the
-    paths. They share weights and states; a program around them is the caller's.
+    paths. They share weights and states.
+
+    can_stop: whether a run can be told to end early. programs: files around the model, by name.
 
     Raises UnsupportedError, InputError and OutputError as `emit`.
     """
     for compiled in entries.values():
         if refused := refusals(compiled):
             raise UnsupportedError(refused[0])
-    face = interface(entries, prefix)
-    return _write(os.fspath(folder), face, HOSTED, {}, {}, weights)
+    face = interface(entries, prefix, can_stop=can_stop, companion=companion)
+    return _write(os.fspath(folder), face, HOSTED, programs(face), weights)
 
 
 def refusals(compiled: Compiled) -> list[str]:
@@ -137,27 +157,26 @@ def _write(
     folder: str,
     face: Interface,
     platform: Platform,
-    programs: Mapping[str, str],
-    arrays: Mapping[str, bytes],
+    programs: Mapping[str, str | bytes],
     weights: WeightSource,
 ) -> list[str]:
-    """Writes the model, programs around it, arrays and weights; returns the paths."""
-    texts = {f"{face.prefix}.c": source(face, platform), **pool(face), **programs}
-    texts["layout.json"] = json.dumps(_layout(face), indent=1) + "\n"
+    """Writes the model, programs around it and weights; returns the paths."""
+    model = source(face, platform)
+    files = {f"{face.prefix}.c": model, **pool(face), **programs}
+    files["layout.json"] = json.dumps(_layout(face), indent=1) + "\n"
     if debug() >= 4:
-        print(texts[f"{face.prefix}.c"], file=sys.stderr)
+        print(model, file=sys.stderr)
     make_folder(folder)
     stored = "weights.c" if platform.freestanding else "weights.bin"
     write = write_source if platform.freestanding else write_binary
     hash = write(os.path.join(folder, stored), face, weights, platform)
-    texts[f"{face.prefix}.h"] = header(face, platform, "check.c" in programs)
-    texts[f"{face.prefix}_check.h"] = check_header(face, hash)
-    files = {**{name: text.encode() for name, text in texts.items()}, **arrays}
+    files[f"{face.prefix}.h"] = header(face, platform, "check.c" in programs)
+    files[f"{face.prefix}_check.h"] = check_header(face, hash)
     for name, content in files.items():
         path = os.path.join(folder, name)
         make_folder(os.path.dirname(path))
         with written(path) as file:
-            file.write(content)
+            file.write(content.encode() if isinstance(content, str) else content)
     return [os.path.join(folder, name) for name in (*files, stored)]
 
 
@@ -198,6 +217,7 @@ def header(face: Interface, platform: Platform, has_check: bool) -> str:
 /* The weights; the linker puts them where constants are. */
 extern const uint32_t {stored}[];
 {entries}"""
+    entries += face.companion.header
     if has_check:
         entries += f"""
 /* Runs the model on a test vector. Returns how many elements of its outputs have other bits than they must have. */
@@ -229,7 +249,7 @@ typedef struct {prefix}_state {prefix}_state;
 /* Makes a state of memory of {prefix}_state_bytes(){kept}. weights: the bytes of {stored}, which stay there for as
  * long as runs go on; both {LINE_BYTES}-byte aligned. threads: the most that a run uses, the caller's among them. */
 {prefix}_state *{prefix}_init(void *memory, const void *weights, int threads);
-{entries}
+{_watched(prefix) if face.can_stop else ""}{entries}
 #ifdef __cplusplus
 }}
 #endif
@@ -238,13 +258,22 @@ typedef struct {prefix}_state {prefix}_state;
 """
 
 
+def _watched(prefix: str) -> str:
+    return f"""
+/* Has runs on a state end early once *stop is not 0; until then, and for NULL, they do not. */
+void {prefix}_watch({prefix}_state *state, const volatile int *stop);
+"""
+
+
 def _declaration(face: Interface, entry: Entry) -> str:
     """An entry's structs and function."""
     codes = ["Returns 0"]
     if entry.can_fail:
-        codes.append("1 when an index lay outside its table; the outputs are then meaningless")
+        codes.append(f"{BAD_INDEX} when an index lay outside its table; the outputs are then meaningless")
     if entry.sizes:
         codes.append(f"{BAD_SIZE} when a size is none that it was made for; then it has done nothing")
+    if face.can_stop:
+        codes.append(f"{STOPPED} when it was stopped; what it was to write is then half written")
     sizes = "".join(f"  int64_t {size.identifier}; /* {size.least} to {size.most} */\n" for size in entry.sizes)
     about = f"Runs the model once, on rows of elements one behind the other. {', or '.join(codes)}."
     return f"""\

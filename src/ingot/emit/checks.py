@@ -65,7 +65,7 @@ static inline void check_step(char *arena, int64_t nbytes, const check_span *spa
 }}
 #define CHECKED(entry, step) \\
   check_step(call->state->arena, (int64_t)sizeof call->state->arena, check_##entry##_spans, check_##entry##_rows, \\
-             step, &call->others, &call->strayed);
+             (int)(step), &call->others, &call->strayed);
 {"".join(_tables(entry) for entry in face.entries if entry.planned.live)}
 #endif
 """

@@ -20,7 +20,7 @@ C_TYPES = {
 }  # fmt: skip
 LINE = 110
 LINE_BYTES = 64  # of a cache: where weights and the state begin, and each region of the state
-BAD_SIZE = 2  # what a run returns for a size that the model was not made for; 1: for an index
+BAD_INDEX, BAD_SIZE, STOPPED = 1, 2, 3  # what a run returns for what it cannot take, or where it was told to end
 RUN = "run"  # the entry of a model that has one
 _PREFIX_LETTERS = 31
 _NAME_LETTERS = 48
@@ -88,11 +88,29 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Companion:
+    """What a model has beside its entries. kernels: that its functions call, by `alone_<kernel>(args)`. types: argument
+    structs. functions: C behind the entries. header: of their declarations. names: of theirs that a linker sees."""
+
+    kernels: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    functions: str = ""
+    header: str = ""
+    names: tuple[str, ...] = ()
+
+
+NO_COMPANION = Companion()
+
+
+@dataclass(frozen=True, slots=True)
 class Interface:
-    """A model from outside. prefix: what everything external begins with. Its entries share weights and state."""
+    """A model from outside. prefix: what everything external begins with. Its entries share weights and state.
+    can_stop: whether a run can be told to end early."""
 
     prefix: str
     entries: tuple[Entry, ...]
+    can_stop: bool = False
+    companion: Companion = NO_COMPANION
 
     @property
     def macro(self) -> str:
@@ -113,7 +131,8 @@ class Interface:
     def external(self) -> list[str]:
         """Every name that others see, but for macros."""
         own = [name for e in self.entries for name in (self.function(e), self.inputs(e), self.outputs(e))]
-        return own + [f"{self.prefix}_{name}" for name in ("state", "init", "state_bytes", "weights_bytes")]
+        names = ["state", "init", "state_bytes", "weights_bytes", *["watch"] * self.can_stop]
+        return own + [f"{self.prefix}_{name}" for name in names] + [*self.companion.names]
 
     @property
     def weights_bytes(self) -> int:
@@ -166,10 +185,13 @@ class Interface:
         return opening + wrapped(arguments, ", ", " " * len(opening)).lstrip() + ")"
 
 
-def interface(programs: Mapping[str, Compiled], prefix: str) -> Interface:
+def interface(
+    programs: Mapping[str, Compiled], prefix: str, *, can_stop: bool = False, companion: Companion = NO_COMPANION
+) -> Interface:
     """The interface of programs by the names of their entries. Raises InputError for a prefix that C cannot have."""
     check_prefix(prefix)
-    return Interface(prefix, tuple(_entry(name, compiled) for name, compiled in programs.items()))
+    entries = tuple(_entry(name, compiled) for name, compiled in programs.items())
+    return Interface(prefix, entries, can_stop, companion)
 
 
 def check_prefix(prefix: str) -> None:
@@ -188,7 +210,11 @@ def _entry(name: str, compiled: Compiled) -> Entry:
             *(("input", name) for name in lowered.inputs),
             *(("output", name) for name in lowered.outputs),
             *(("size", symbol) for symbol in limits),
-            *(("dims", f"{name} dims") for name, tensor in zip(lowered.outputs, outputs, strict=True) if is_sized(tensor)),
+            *(
+                ("dims", f"{name} dims")
+                for name, tensor in zip(lowered.outputs, outputs, strict=True)
+                if is_sized(tensor)
+            ),
         ]
     )
     inputs = tuple(Port(next(names), lowered.tensors[view.tensor]) for view in lowered.inputs.values())
@@ -197,6 +223,11 @@ def _entry(name: str, compiled: Compiled) -> Entry:
     made = (Port(c, tensor, next(names) if is_sized(tensor) else "") for c, tensor in zip(called, outputs, strict=True))
     can_fail = any(pointer.tensor == FAULT for step in lowered.steps for pointer in step.pointers)
     return Entry(name, lowered, planned, inputs, tuple(made), sizes, can_fail)
+
+
+def said(entry: Entry) -> dict[str, str]:
+    """The C of each symbol that a run says."""
+    return {size.symbol: f"inputs->{size.identifier}" for size in entry.sizes}
 
 
 def is_sized(tensor: Tensor) -> bool:
@@ -244,3 +275,9 @@ def wrapped(items: Iterable[str], separator: str, indent: str) -> str:
         else:
             lines[-1] += (separator if lines[-1] else "") + item
     return "\n".join(indent + line for line in lines if line)
+
+
+def comment(text: str, indent: str) -> str:
+    """A comment in lines of a readable length."""
+    lines = wrapped(text.split(" "), " ", f"{indent} * ")
+    return f"{indent}/* {lines[len(indent) + 3 :]} */"

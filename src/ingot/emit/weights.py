@@ -74,11 +74,16 @@ def words(content: np.ndarray, declared: str, platform: Platform) -> str:
 
 
 def _placed(face: Interface, weights: WeightSource, platform: Platform) -> Iterator[tuple[int, np.ndarray]]:
-    """Each weight's offset and bytes."""
-    for entry in face.entries:
-        for id, tensor in entry.lowered.tensors.items():
-            if tensor.recipe is not None:
-                content = np.ascontiguousarray(weights.array(tensor.recipe)).reshape(-1).view(np.uint8)
-                if platform.byte_order != "little":
-                    content = content.view(f"u{tensor.dtype.itemsize}").byteswap().view(np.uint8)
-                yield entry.planned.addresses[id].offset, content
+    """The offset and bytes of each weight, once if several entries have it."""
+    placed = {
+        entry.planned.addresses[id].offset: tensor
+        for entry in face.entries
+        for id, tensor in entry.lowered.tensors.items()
+        if tensor.recipe is not None
+    }
+    for offset, tensor in sorted(placed.items()):
+        assert tensor.recipe is not None
+        content = np.ascontiguousarray(weights.array(tensor.recipe)).reshape(-1).view(np.uint8)
+        if platform.byte_order != "little":
+            content = content.view(f"u{tensor.dtype.itemsize}").byteswap().view(np.uint8)
+        yield offset, content

@@ -12,6 +12,7 @@
 #endif
 
 #include "facts.h"
+#include "model_check.h"
 
 volatile int interrupted;
 
@@ -25,6 +26,7 @@ const char options_help[] =
     "  --seed N                  the same one gives the same answer\n"
     "  --stop TEXT               ends the answer, and is no part of it; may be given several times\n"
     "  --ids                     print tokens, not text\n"
+    "  --threads N               the most that a run uses; else as many as there are CPUs for the model\n"
     "  --folder PATH             of weights.bin and tokenizer.bin, if they do not lie beside the program\n";
 
 void fail(const char *what, const char *why, const char *more, int code) {
@@ -33,7 +35,7 @@ void fail(const char *what, const char *why, const char *more, int code) {
 }
 
 options default_options(void) {
-  return (options){.sampling = DEFAULT_SAMPLING, .max_tokens = -1};
+  return (options){.sampling = DEFAULT_SAMPLING, .max_tokens = -1, .threads = MODEL_THREADS};
 }
 
 /* -- the command line ---------------------------------------------------------------------------------------------- */
@@ -72,6 +74,7 @@ int take_option(options *o, int argc, char **argv, int *i) {
   else if (strcmp(name, "--repetition-penalty") == 0)
     s->repetition_penalty = (float)number(name, value, 0.001, 1000, 0);
   else if (strcmp(name, "--seed") == 0) s->seed = seed(value), o->is_seeded = 1;
+  else if (strcmp(name, "--threads") == 0) o->threads = (int)number(name, value, 1, MODEL_THREADS, 1);
   else if (strcmp(name, "--folder") == 0 && value) o->folder = value;
   else if (strcmp(name, "--stop") == 0 && value && *value && o->stop_count < MOST_STOPS) {
     expect_utf8(name, value, strlen(value));
@@ -103,40 +106,50 @@ static char *beside(const options *o, const char *program, const char *name) {
   return path;
 }
 
-static void read_weights(const char *path, void *to) {
+static void *read_weights(const char *path) {
+  void *weights = allocate(MODEL_WEIGHTS_BYTES);
   FILE *file = fopen(path, "rb");
   if (!file) fail(path, "cannot be opened", "", 66);
-  if (fread(to, 1, MODEL_WEIGHTS_BYTES, file) != MODEL_WEIGHTS_BYTES || fgetc(file) != EOF)
+  if (fread(weights, 1, MODEL_WEIGHTS_BYTES, file) != MODEL_WEIGHTS_BYTES || fgetc(file) != EOF)
     fail(path, "of another size than this model's weights", "", 65);
   fclose(file);
+  if (!model_weights_fit(weights, MODEL_WEIGHTS_BYTES))
+    fail(path, "not the weights of this model, or damaged", "", 65);
+  return weights;
+}
+
+/* The numbers 0, step, 2 * step and so on. */
+static int32_t *numbered(int32_t count, int32_t step) {
+  int32_t *numbers = allocate(sizeof(int32_t) * (size_t)count);
+  for (int32_t i = 0; i < count; i++) numbers[i] = step * i;
+  return numbers;
 }
 
 language language_open(const options *o, const char *program) {
   language l = {0};
-  void *weights = allocate(MODEL_WEIGHTS_BYTES);
   char *path = beside(o, program, "weights.bin");
-  read_weights(path, weights);
+  l.weights = read_weights(path);
   free(path);
   path = beside(o, program, "tokenizer.bin");
   l.tokenizer = tokenizer_open(path);
   if (!l.tokenizer) fail(path, "missing, damaged, or no tokenizer", "", 65);
   free(path);
-  l.memory = (model_memory){weights, allocate(MODEL_STATE_BYTES), allocate(MODEL_ARENA_BYTES)};
-  memset(l.memory.state, 0, MODEL_STATE_BYTES);
+  l.memory = allocate(MODEL_STATE_BYTES);
+  l.state = model_init(l.memory, l.weights, o->threads);
+  model_watch(l.state, &interrupted);
   l.sampler = allocate(MODEL_SAMPLER_BYTES);
   l.logits = allocate(sizeof(float) * MODEL_VOCAB);
-  l.tokens = allocate(sizeof(int32_t) * (MODEL_CONTEXT + 1));
+  l.tokens = numbered(MODEL_CONTEXT + 1, 0);
+  l.positions = numbered(MODEL_CONTEXT, 1);
+  l.owners = numbered(MODEL_PREFILL_ROWS, 0);
+  l.blocks = numbered(MODEL_BLOCKS, 1);
   return l;
 }
 
 void language_close(language *l) {
+  void *const all[] = {l->weights, l->memory, l->sampler, l->logits, l->tokens, l->positions, l->owners, l->blocks};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
   tokenizer_close(l->tokenizer);
-  free((void *)(uintptr_t)l->memory.weights);
-  free(l->memory.state);
-  free(l->memory.arena);
-  free(l->sampler);
-  free(l->logits);
-  free(l->tokens);
 }
 
 /* -- text as it comes ---------------------------------------------------------------------------------------------- */
@@ -266,15 +279,31 @@ static int64_t known_tokens(const language *l, const token_list *prompt) {
 
 /* Computes a prompt: logits of what comes next. Returns what the model did. */
 static int read_prompt(language *l, const token_list *prompt) {
+  const model_prefill_outputs outputs = {.logits = l->logits};
   l->count = known_tokens(l, prompt);
   while (l->count < (int64_t)prompt->count) {
     const int64_t left = (int64_t)prompt->count - l->count;
-    const int64_t size = left < MODEL_PREFILL_ROWS ? left : MODEL_PREFILL_ROWS;
-    const int code = model_prefill(&l->memory, prompt->ids + l->count, size, l->count, l->logits, &interrupted);
+    const int32_t rows = left < MODEL_PREFILL_ROWS ? (int32_t)left : MODEL_PREFILL_ROWS, take = rows - 1;
+    const model_prefill_inputs inputs = {
+        .ids = prompt->ids + l->count, .positions = l->positions + l->count, .owners = l->owners,
+        .blocks = l->blocks, .take = &take, .rows = rows,
+    };
+    const int code = model_prefill(l->state, &inputs, &outputs);
     if (code) return code;
-    for (int64_t i = 0; i < size; i++, l->count++) l->tokens[l->count] = prompt->ids[l->count];
+    for (int32_t i = 0; i < rows; i++, l->count++) l->tokens[l->count] = prompt->ids[l->count];
   }
   return 0;
+}
+
+/* Computes a token that was drawn. Returns what the model did. */
+static int read_token(language *l, int32_t token) {
+  static const int32_t first = 0;
+  const model_decode_inputs inputs = {
+      .ids = &token, .positions = l->positions + l->count, .owners = l->owners, .blocks = l->blocks, .take = &first,
+  };
+  const int code = model_decode(l->state, &inputs, &(model_decode_outputs){.logits = l->logits});
+  if (!code) l->tokens[l->count++] = token;
+  return code;
 }
 
 static int is_end(int32_t token) {
@@ -293,8 +322,7 @@ static int draw_tokens(language *l, int64_t most, text_stream *s) {
     fflush(stdout);
     if (s->is_stopped) return ENDED_STOP;
     if (drawn >= most) return ENDED_LENGTH;
-    if (interrupted || model_decode(&l->memory, token, l->count, l->logits, &interrupted)) return ENDED_INTERRUPT;
-    l->tokens[l->count++] = token;
+    if (interrupted || read_token(l, token)) return ENDED_INTERRUPT;
   }
 }
 

@@ -8,23 +8,24 @@
 enum { MOST_STOPS = 16 };
 
 /* How an answer is drawn. max_tokens: -1 for what the context holds. stops: texts that end it and are no part of it.
- * is_seeded: whether `sampling.seed` was given. shows_ids: the tokens are printed, not their text. folder: of the files
- * weights.bin and tokenizer.bin, NULL for where the program lies. */
+ * is_seeded: whether `sampling.seed` was given. shows_ids: the tokens are printed, not their text. threads: the most
+ * that a run uses. folder: of the files weights.bin and tokenizer.bin, NULL for where the program lies. */
 typedef struct {
   model_sampling sampling;
   int64_t max_tokens;
   const char *stops[MOST_STOPS];
-  int stop_count, is_seeded, shows_ids;
+  int stop_count, is_seeded, shows_ids, threads;
   const char *folder;
 } options;
 
-/* A model and the text whose keys and values it holds: tokens[count]. */
+/* A model and the text whose keys and values it holds: tokens[count]. positions, owners, blocks: as a run takes them, of
+ * all that there can be. */
 typedef struct {
   tokenizer *tokenizer;
-  model_memory memory;
-  void *sampler;
+  void *weights, *memory, *sampler;
+  model_state *state;
   float *logits;
-  int32_t *tokens;
+  int32_t *tokens, *positions, *owners, *blocks;
   int64_t count;
 } language;
 

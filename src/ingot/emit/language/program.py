@@ -7,9 +7,10 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from ingot.emit.source import float_text
+from ingot.emit.interface import Interface
+from ingot.emit.steps import float_text
 
-_SOURCES = ("tokenizer.h", "tokenizer.c", "language.h", "language.c", "generate.c")
+_SOURCES = ("normal.h", "normal.c", "tokenizer.h", "tokenizer.c", "language.h", "language.c", "generate.c")
 _CHAT = "chat.c"
 # The fields of model_sampling, with the values that choose nothing.
 _SAMPLING: dict[str, float | int] = {
@@ -39,16 +40,16 @@ class ChatFormat:
 
 
 def program_files(
-    prefix: str, ends: Collection[int], sampling: Mapping[str, float | int], chat: ChatFormat | None
+    face: Interface, ends: Collection[int], sampling: Mapping[str, float | int], chat: ChatFormat | None
 ) -> dict[str, str]:
     """Files by name. ends: tokens that end an answer. sampling: what the model's folder says of it. chat: None for a
     model without a chat template, which gets no program to chat with.
     """
     names = (*_SOURCES, _CHAT) if chat else _SOURCES
     folder = importlib.resources.files("ingot.emit.language")
-    files = {name: prefixed((folder / name).read_text("utf-8"), prefix) for name in names}
-    files["facts.h"] = _facts(prefix, ends, {**_SAMPLING, **sampling}, chat)
-    files["Makefile"] = _makefile(prefix, bool(chat))
+    files = {name: prefixed((folder / name).read_text("utf-8"), face.prefix) for name in names}
+    files["facts.h"] = _facts(ends, {**_SAMPLING, **sampling}, chat)
+    files["Makefile"] = _makefile(face, bool(chat))
     return files
 
 
@@ -58,7 +59,7 @@ def prefixed(text: str, prefix: str) -> str:
     return re.sub(r"\bMODEL(?=_)", prefix.upper(), text)
 
 
-def _facts(prefix: str, ends: Collection[int], sampling: Mapping[str, float | int], chat: ChatFormat | None) -> str:
+def _facts(ends: Collection[int], sampling: Mapping[str, float | int], chat: ChatFormat | None) -> str:
     fields = [f".{name} = {_number(value)}" for name, value in sampling.items()]
     text = f"""\
 /* facts.h: emitted by Ingot: what the folder of the model says beside its weights. */
@@ -104,9 +105,12 @@ def _text(text: str | None) -> str:
     return '"' + "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in text.encode()) + '"'
 
 
-def _makefile(prefix: str, has_chat: bool) -> str:
-    programs = "generate chat" if has_chat else "generate"
-    objects = f"{prefix}.o tokenizer.o language.o"
+def _makefile(face: Interface, has_chat: bool) -> str:
+    name, programs = face.prefix, "generate chat" if has_chat else "generate"
+    objects, header, threads, pool = f"{name}.o normal.o tokenizer.o language.o", f"{name}.h", "", ""
+    if face.threads > 1:
+        objects, header, threads = f"{objects} {name}_pool.o", f"{name}.h {name}_pool.h", " -pthread"
+        pool = f"{name}_pool.o: {name}_pool.c {name}_pool.h\n"
     return f"""\
 # `make` builds ./generate{" and ./chat" if has_chat else ""}; each explains itself with --help.
 CFLAGS = -O2
@@ -114,12 +118,13 @@ CFLAGS = -O2
 all: {programs}
 
 {programs}: %: %.o {objects}
-	$(CC) $(LDFLAGS) -o $@ $< {objects} -lm
+	$(CC) $(LDFLAGS) -o $@ $< {objects} -lm{threads}
 
-{prefix}.o: {prefix}.c {prefix}.h
-tokenizer.o: tokenizer.c tokenizer.h
-language.o: language.c language.h facts.h tokenizer.h {prefix}.h
-generate.o{" chat.o" if has_chat else ""}: language.h facts.h tokenizer.h {prefix}.h
+{name}.o: {name}.c {header}
+{pool}normal.o: normal.c normal.h tokenizer.h
+tokenizer.o: tokenizer.c tokenizer.h normal.h
+language.o: language.c language.h facts.h tokenizer.h {name}.h {name}_check.h
+generate.o{" chat.o" if has_chat else ""}: language.h facts.h tokenizer.h {name}.h
 
 %.o: %.c
 	$(CC) -std=c11 -D_DEFAULT_SOURCE $(CFLAGS) -c $<

@@ -7,16 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "normal.h"
+
 /* The sections of tokenizer.bin, in order. */
 enum {
   SETTINGS, PIECE_STARTS, PIECE_BYTES, PIECE_KINDS, SYMBOLS, BYTE_IDS, MERGES, WORD_STARTS, WORD_BYTES, WORD_IDS,
-  ADDED_STARTS, ADDED_BYTES, ADDED, STAGES, RUNS, TRANSITIONS, PREFIX_IDS, SECTIONS
+  ADDED_STARTS, ADDED_BYTES, ADDED, STAGES, RUNS, TRANSITIONS, PREFIX_IDS, DECOMPOSITIONS,
+  COMPOSITIONS, CLASSES, SECTIONS
 };
 
 /* The numbers of section SETTINGS. */
 enum {
   OVER_BYTES, BYTE_FALLBACK, IGNORE_MERGES, UNKNOWN, FUSE_UNKNOWN, PREPEND, REPLACE, METASPACE, SPLIT_SPACES,
-  PREFIX_SPACE, STRIP, VOCAB, STAGE_COUNT
+  PREFIX_SPACE, STRIP, COMPOSE, VOCAB, STAGE_COUNT
 };
 
 /* Bits of added tokens. NORMAL: found in text whose spaces are replaced. LEFT, RIGHT: takes the white space there. */
@@ -40,6 +43,7 @@ struct tokenizer {
   size_t counts[SECTIONS]; /* bytes of each section */
   const int32_t *settings;
   stage stages[MOST_STAGES];
+  normal_tables normal;
   uint8_t begins[256]; /* whether some added token begins with a byte */
 };
 
@@ -179,6 +183,10 @@ tokenizer *tokenizer_open(const char *path) {
     s->transitions = t->numbers[TRANSITIONS] + row[3];
     for (int32_t code = 0; code < 128; code++) s->ascii[code] = class_of(s->runs, s->run_count, code);
   }
+  t->normal = (normal_tables){
+      t->numbers[DECOMPOSITIONS], t->numbers[COMPOSITIONS], t->numbers[CLASSES],
+      t->counts[DECOMPOSITIONS] / 12, t->counts[COMPOSITIONS] / 12, t->counts[CLASSES] / 8,
+  };
   const int32_t *starts = t->numbers[ADDED_STARTS];
   for (size_t i = 0; i < t->counts[ADDED] / 8; i++) t->begins[(uint8_t)t->bytes[ADDED_BYTES][starts[i]]] = 1;
   return t;
@@ -465,16 +473,24 @@ static void encode_around(encoding *e, const char *text, size_t count, int is_no
 }
 
 static void encode_between(encoding *e, const char *text, size_t count, int is_normal, int is_first) {
+  const int32_t *settings = e->t->settings;
   if (is_normal) {
     encode_text(e, text, count, is_first);
-  } else if (e->t->settings[REPLACE]) {
-    e->normal.count = 0;
-    if (e->t->settings[PREPEND]) append_bytes(&e->normal, SPACE, 3);
-    replace_spaces(&e->normal, text, count);
-    encode_around(e, e->normal.bytes, e->normal.count, 1, is_first);
-  } else {
-    encode_around(e, text, count, 1, is_first);
+    return;
   }
+  byte_list composed = {0};
+  if (settings[COMPOSE]) {
+    append_normal(&e->t->normal, text, count, &composed);
+    text = composed.bytes, count = composed.count;
+  }
+  if (settings[REPLACE]) {
+    e->normal.count = 0;
+    if (settings[PREPEND]) append_bytes(&e->normal, SPACE, 3);
+    replace_spaces(&e->normal, text, count);
+    text = e->normal.bytes, count = e->normal.count;
+  }
+  encode_around(e, text, count, 1, is_first);
+  free(composed.bytes);
 }
 
 static void encode(const tokenizer *t, const char *text, size_t count, int tokens, int mark, token_list *out) {

@@ -7,12 +7,14 @@ expression or by spaces. All others are refused by name.
 from __future__ import annotations
 
 import struct
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ingot.emit.language.normal import normal_tables
 from ingot.emit.language.pattern import Automaton, Ranges, automaton
 from ingot.errors import UnsupportedError
 
@@ -53,6 +55,7 @@ class _Form:
     split: bool = False
     prefix_space: bool = False
     strip: bool = False
+    compose: bool = False
     patterns: tuple[str, ...] = ()
 
 
@@ -69,7 +72,7 @@ def tokenizer_file(document: Mapping[str, Any], facts: Facts) -> bytes:
     settings = [
         form.bytes, model["byte_fallback"], model["ignore_merges"], model["vocab"].get(model["unk_token"], -1),
         model["fuse_unk"], form.prepend, form.replace, form.metaspace, form.split, form.prefix_space, form.strip,
-        facts.vocab, len(stages),
+        form.compose, facts.vocab, len(stages),
     ]  # fmt: skip
     spelled = {_raw(text, form): index for text, index in model["vocab"].items()}
     words = sorted((raw, index) for raw, index in spelled.items() if raw is not None and model["ignore_merges"])
@@ -85,6 +88,7 @@ def tokenizer_file(document: Mapping[str, Any], facts: Facts) -> bytes:
         *_added(document, facts, form),
         *_stages(stages),
         _numbers(facts.prefix),
+        *(_numbers(table.reshape(-1)) for table in (normal_tables() if form.compose else [np.empty(0)] * 3)),
     ]
     return _file(sections)
 
@@ -106,8 +110,10 @@ def _form(document: Mapping[str, Any], where: str) -> _Form:
             form.prepend = True
         elif part["type"] == "Replace" and part["pattern"] == {"String": " "} and part["content"] == _SPACE:
             form.replace = True
+        elif part["type"] == "NFC":
+            form.compose = True
         else:
-            raise _refused(where, "normalizer", part["type"], f"none, or {_SPACE!r} for a space")
+            raise _refused(where, "normalizer", part["type"], f"none, NFC, or {_SPACE!r} for a space")
     for part in _parts(document["pre_tokenizer"], "pretokenizers"):
         _cut(part, form, where)
     if not form.bytes and form.patterns:
@@ -226,6 +232,8 @@ def _added(document: Mapping[str, Any], facts: Facts, form: _Form) -> list[bytes
             raise _refused(facts.where, f"added token {text!r}", "single_word", "none")
         bits = _SPECIAL * token["special"] | _NORMAL * token["normalized"] | _KNOWN * (text in facts.known)
         bits |= _LEFT * token["lstrip"] | _RIGHT * token["rstrip"] | _CONTROL * (index in facts.control)
+        if token["normalized"] and form.compose:
+            text = unicodedata.normalize("NFC", text)
         if token["normalized"] and form.replace:
             text = (_SPACE * form.prepend + text).replace(" ", _SPACE)
         texts.append(text.encode())

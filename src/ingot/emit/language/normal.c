@@ -1,0 +1,119 @@
+/* normal.c: emitted by Ingot: Unicode's normalisation form C (Unicode Standard Annex 15): characters are taken apart,
+ * their marks put in order, and what composes is composed. Hangul is arithmetic (The Unicode Standard, 3.12). */
+#include "normal.h"
+
+#include <stdlib.h>
+
+enum {
+  S_BASE = 0xac00, L_BASE = 0x1100, V_BASE = 0x1161, T_BASE = 0x11a7, L_COUNT = 19, V_COUNT = 21, T_COUNT = 28,
+  N_COUNT = V_COUNT * T_COUNT, S_COUNT = L_COUNT * N_COUNT
+};
+
+static int32_t class_of(const normal_tables *tables, int32_t code) {
+  size_t low = 0, count = tables->class_count;
+  while (count > 1) {
+    const size_t half = count / 2;
+    if (tables->classes[2 * (low + half)] <= code) low += half;
+    count -= half;
+  }
+  return tables->classes[2 * low + 1];
+}
+
+/* Appends what a character is made of. */
+static void take_apart(const normal_tables *tables, int32_t code, token_list *out) {
+  const int32_t syllable = code - S_BASE;
+  if (syllable >= 0 && syllable < S_COUNT) {
+    append_id(out, L_BASE + syllable / N_COUNT);
+    append_id(out, V_BASE + syllable % N_COUNT / T_COUNT);
+    if (syllable % T_COUNT) append_id(out, T_BASE + syllable % T_COUNT);
+    return;
+  }
+  size_t low = 0, high = tables->decomposition_count;
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    const int32_t *row = tables->decompositions + 3 * middle;
+    if (row[0] == code) {
+      take_apart(tables, row[1], out);
+      if (row[2]) take_apart(tables, row[2], out);
+      return;
+    }
+    if (row[0] < code) low = middle + 1;
+    else high = middle;
+  }
+  append_id(out, code);
+}
+
+/* The character that two make together, -1 for none. */
+static int32_t composed(const normal_tables *tables, int32_t first, int32_t second) {
+  if (first >= L_BASE && first < L_BASE + L_COUNT && second >= V_BASE && second < V_BASE + V_COUNT)
+    return S_BASE + (first - L_BASE) * N_COUNT + (second - V_BASE) * T_COUNT;
+  if (first >= S_BASE && first < S_BASE + S_COUNT && (first - S_BASE) % T_COUNT == 0 && second > T_BASE &&
+      second < T_BASE + T_COUNT)
+    return first + second - T_BASE;
+  size_t low = 0, high = tables->composition_count;
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    const int32_t *row = tables->compositions + 3 * middle;
+    if (row[0] == first && row[1] == second) return row[2];
+    if (row[0] < first || (row[0] == first && row[1] < second)) low = middle + 1;
+    else high = middle;
+  }
+  return -1;
+}
+
+/* Puts the marks behind each character in the order of their classes; those of one class stay in theirs. */
+static void put_in_order(int32_t *codes, int32_t *classes, size_t count) {
+  for (size_t i = 1; i < count; i++) {
+    const int32_t code = codes[i], class = classes[i];
+    size_t at = i;
+    for (; class && at && classes[at - 1] > class; at--) codes[at] = codes[at - 1], classes[at] = classes[at - 1];
+    codes[at] = code, classes[at] = class;
+  }
+}
+
+/* Composes characters in place; returns how many are left. A mark is kept from its character by one between them of a
+ * class that is not lower. */
+static size_t put_together(const normal_tables *tables, int32_t *codes, const int32_t *classes, size_t count) {
+  size_t kept = 0, starter = SIZE_MAX;
+  int32_t last = 0;
+  for (size_t i = 0; i < count; i++) {
+    const int is_free = starter != SIZE_MAX && (kept == starter + 1 || last < classes[i]);
+    const int32_t whole = is_free ? composed(tables, codes[starter], codes[i]) : -1;
+    if (whole >= 0) {
+      codes[starter] = whole;
+      continue;
+    }
+    if (!classes[i]) starter = kept;
+    last = classes[i];
+    codes[kept++] = codes[i];
+  }
+  return kept;
+}
+
+static void append_character(byte_list *out, uint32_t code) {
+  char bytes[4];
+  const size_t length = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+  static const uint32_t lead[5] = {0, 0, 0xc0, 0xe0, 0xf0};
+  for (size_t i = length; i-- > 1; code >>= 6) bytes[i] = (char)(0x80 | (code & 0x3f));
+  bytes[0] = (char)(lead[length] | code);
+  append_bytes(out, bytes, length);
+}
+
+void append_normal(const normal_tables *tables, const char *text, size_t count, byte_list *out) {
+  token_list codes = {0}, classes = {0};
+  size_t plain = 0;
+  while (plain < count && (unsigned char)text[plain] < 0x80) plain++;
+  if (plain == count) {
+    append_bytes(out, text, count);
+    return;
+  }
+  uint32_t code;
+  for (size_t at = 0, length; (length = utf8_next(text + at, count - at, &code)); at += length)
+    take_apart(tables, (int32_t)code, &codes);
+  for (size_t i = 0; i < codes.count; i++) append_id(&classes, class_of(tables, codes.ids[i]));
+  put_in_order(codes.ids, classes.ids, codes.count);
+  const size_t kept = put_together(tables, codes.ids, classes.ids, codes.count);
+  for (size_t i = 0; i < kept; i++) append_character(out, (uint32_t)codes.ids[i]);
+  free(codes.ids);
+  free(classes.ids);
+}

@@ -1,0 +1,384 @@
+"""The steps of a model as C: those of layers that are alike stand there once, in a loop over their places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from ingot import abi
+from ingot.dim import AtMost, dim_of, divides
+from ingot.emit.interface import C_TYPES, Entry, Interface, comment, declared, dims, said, wrapped
+from ingot.emit.sizes import Sizes
+from ingot.lower.lowered import FAULT, Field, Pointer, Step, Tensor
+from ingot.lower.view import View
+
+# Fields whose numbers have names in abi.h.
+_NAMED = {
+    "activation": "INGOT_ACT_", "mask_kind": "INGOT_MASK_", "code": "INGOT_STRIP_OP_", "merge": "INGOT_MERGE_",
+    "from": "INGOT_DTYPE_", "to": "INGOT_DTYPE_", "rounding": "INGOT_ROUND_",
+}  # fmt: skip
+_MOST_PERIOD = 1 << 10  # steps of what repeats
+_LEAST_TIMES = 3
+_LEAST_SAVED = 16  # steps that need not stand there again
+_OPENED = "  run_call *const call = given;\n"
+_STOP = "if (*call->state->stop) return;\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Steps that follow one another: `times` times `period` of them, from `begin` on."""
+
+    begin: int
+    period: int
+    times: int
+
+
+def steps_text(face: Interface) -> str:
+    """The functions of each entry's steps, and what chooses between them."""
+    about = "A kernel computes part 0 of 1: all of it, or of a turn."
+    if face.threads > 1:
+        about = "Each thread computes its part of a step, thread 0 alone what is not worth more of them."
+    text = comment(
+        f"The model's steps. {about} noinline keeps the arithmetic between the changes of floating-point mode around"
+        " the call.",
+        "",
+    )
+    if len(face.entries) == 1:
+        return f"{text}\n{_Writer(face, face.entries[0]).function('steps')}"
+    bodies = "\n".join(_Writer(face, entry).function(f"{entry.name}_steps") for entry in face.entries)
+    calls, given = (_OPENED, "call, member") if face.threads > 1 else ("", "call")
+    for number, entry in enumerate(face.entries):
+        calls += f"  if (call->entry == {number}) K({entry.name}_steps)({given});\n"
+    return f"{_shared(face)}{text}\n{bodies}\nstatic {_signature(face, 'steps')} {{\n{calls}}}\n"
+
+
+def chosen(step: Step) -> Iterator[str]:
+    """The constants that choose what a kernel does: the ops of a strip program, the activation of an epilogue."""
+    for field, prefix in _NAMED.items():
+        value = step.fields.get(field, ())
+        numbers = value if isinstance(value, tuple) else (value,)
+        yield from (abi.constant_names(prefix)[number] for number in numbers if isinstance(number, int))
+
+
+def float_text(value: float) -> str:
+    """The shortest decimal that is this float."""
+    with np.errstate(over="ignore"):
+        rounded = np.float32(value)
+    if np.isnan(rounded):
+        return "NAN"
+    if np.isinf(rounded):
+        return "INFINITY" if rounded > 0 else "-INFINITY"
+    return f"{rounded!s}f"
+
+
+def _shared(face: Interface) -> str:
+    """Kernels as the steps of several entries call them."""
+    names = sorted({step.kernel for entry in face.entries for step in entry.planned.steps})
+    functions = "".join(
+        f"""\
+static __attribute__((noinline)) void K(step_{name})(const void *s, int32_t part, int32_t parts) {{
+  K({name})(s, part, parts);
+}}
+"""
+        for name in names
+    )
+    return f"/* Kernels as steps call them: compiled once, not into the steps of each function. */\n{functions}\n"
+
+
+def _signature(face: Interface, name: str) -> str:
+    """How steps are declared: those of several threads are what a region of the pool runs."""
+    parameters = "void *given, pool_member *member" if face.threads > 1 else "run_call *call"
+    return f"__attribute__((noinline)) void K({name})({parameters})"
+
+
+def _commented(rows: list[tuple[str, str]]) -> str:
+    """Lines of code with comments behind them, one below the other."""
+    width = max((len(code) for code, about in rows if about), default=0)
+    return "".join(f"{code:{width}} /* {about} */\n" if about else f"{code}\n" for code, about in rows)
+
+
+def _operand(view: View) -> str:
+    """A view in a comment."""
+    return f"{view.tensor}[{', '.join(str(dim_of(size)) for size in view.shape)}]"
+
+
+def _is_zero(value: Field) -> bool:
+    """Whether a field may be left out, which makes it all zero bits."""
+    if isinstance(value, float):
+        return value == 0 and math.copysign(1, value) > 0
+    if isinstance(value, tuple):
+        return all(map(_is_zero, value))
+    return value is None or value == 0
+
+
+def _stretches(forms: Sequence[object]) -> Iterator[_Stretch]:
+    """What repeats, from left to right, and what lies between: there with period 1 and once."""
+    numbers = {form: number for number, form in enumerate(dict.fromkeys(forms))}
+    row, at = [numbers[form] for form in forms], 0
+    while at < len(row):
+        best = _Stretch(at, 1, 1)
+        for period in range(1, min(_MOST_PERIOD, (len(row) - at) // _LEAST_TIMES) + 1):
+            same = 0
+            while at + same + period < len(row) and row[at + same] == row[at + same + period]:
+                same += 1
+            times = same // period + 1
+            saved = (times - 1) * period
+            if times >= _LEAST_TIMES and saved >= _LEAST_SAVED and saved > (best.times - 1) * best.period:
+                best = _Stretch(at, period, times)
+        yield best
+        at += best.period * best.times
+
+
+class _Writer:
+    """Writes the steps of an entry."""
+
+    def __init__(self, face: Interface, entry: Entry):
+        self._face, self._entry, self._lowered, self._planned = face, entry, entry.lowered, entry.planned
+        self._sizes = Sizes(entry.lowered)
+        steps = entry.planned.steps
+        self._stretches = list(_stretches([self._form(index, step) for index, step in enumerate(steps)]))
+        self._table: list[list[int]] = []  # of the loop that is being written: columns of offsets
+
+    # -- the function -------------------------------------------------------------------------------------------
+
+    def function(self, name: str) -> str:
+        """All of it."""
+        alone = [self._planned.steps[each.begin] for each in self._stretches if each.times == 1]
+        looped = [
+            step
+            for each in self._stretches
+            if each.times > 1
+            for step in self._planned.steps[each.begin : each.begin + each.period]
+        ]
+        named = self._tensors([pointer for step in alone for pointer in step.pointers])
+        within = [pointer for step in looped for pointer in step.pointers]
+        homes = {self._home(pointer) for pointer in within}
+        used = self._tensors([*within, *(pointer for step in alone for pointer in step.pointers)])
+        blocks = [
+            self._opening(bool(used) or self._entry.can_fail),
+            self._ports(used),
+            self._pointers("Weights.", "weights", named, homes),
+            self._pointers("The arena: tensors that are not needed at the same time share it.", "arena", named, homes)
+            + (f"  CHECKED({self._entry.name}, -1)\n" if self._planned.live else ""),
+            self._pointers("What a run leaves to the next one.", "kept", named, homes),
+            *map(self._stretch, self._stretches),
+        ]
+        body = "\n".join(filter(None, blocks))
+        return f"static {_signature(self._face, name)} {{\n{body}}}\n"
+
+    def _tensors(self, pointers: Sequence[Pointer]) -> list[Tensor]:
+        """The tensors that are pointed to, in the order of their numbers."""
+        ids = {pointer.tensor for pointer in pointers}
+        return [tensor for id, tensor in self._lowered.tensors.items() if id in ids]
+
+    def _opening(self, has_call: bool) -> str:
+        """What steps are given, as they name it. has_call: whether they use the call."""
+        if self._face.threads == 1:
+            return "" if has_call else "  (void)call;\n"
+        text = _OPENED if has_call else "  (void)given;\n"
+        place = ["thread = member->thread"] if self._planned.steps else []
+        place += ["threads = member->threads"] if self._entry.threads > 1 else []
+        return text + (f"  const int32_t {', '.join(place)};\n" if place else "  (void)member;\n")
+
+    def _ports(self, used: list[Tensor]) -> str:
+        """The inputs and outputs, by the names that the steps have for them, and sizes that a run says."""
+        rows = []
+        sizes = self._sizes.declared(said(self._entry))
+        for title, struct, ports in (
+            ("inputs", self._face.inputs(self._entry), self._entry.inputs),
+            ("outputs", self._face.outputs(self._entry), self._entry.outputs),
+        ):
+            named = [port for port in ports if port.tensor in used]
+            if named or (title == "inputs" and sizes):
+                rows.append((f"  const {struct} *const {title} = call->{title};", ""))
+            for port in named:
+                pointer = declared(port.tensor, port.tensor.id).replace("*", "*const ")
+                rows.append((f"  {pointer} = {title}->{port.identifier};", dims(port.tensor)))
+            rows += sizes if title == "inputs" else []
+        return _commented(rows)
+
+    def _pointers(self, title: str, home: str, named: list[Tensor], homes: set[str]) -> str:
+        """Tensors of a region that has a place in the state: home, whose name it gets here. homes: that loops use."""
+        tensors = [tensor for tensor in named if self._home(Pointer(tensor.id)) == home]
+        if not tensors and home not in homes:
+            return ""
+        const = "const " if home == "weights" else ""
+        rows = []
+        for tensor in tensors:
+            offset = self._planned.addresses[tensor.id].offset
+            about = dims(tensor)
+            if tensor.recipe is not None and tensor.recipe.layout != "raw":
+                about += (
+                    f", {'rows' if tensor.recipe.transposed else 'columns'} in panels of {tensor.recipe.panels.panel}"
+                )
+                about += " of both halves" if tensor.recipe.layout == "gate_panels" else ""
+            if tensor.id in self._planned.live:
+                birth, death = self._planned.live[tensor.id]
+                about += f", step {birth}" if birth == death else f", steps {birth} to {death}"
+            pointer = declared(tensor, tensor.id).replace("*", "*const ")
+            rows.append((f"  {pointer} = ({const}void *)({home} + {offset});", about))
+        return f"  /* {title} */\n  {const}char *const {home} = call->state->{home};\n{_commented(rows)}"
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def _form(self, index: int, step: Step) -> object:
+        """What steps have alike that differ in where their operands lie alone."""
+        fields = tuple((name, self._field_form(value)) for name, value in step.fields.items())
+        return step.kernel, step.parts, step.turns, self._planned.barriers[index], fields
+
+    def _field_form(self, value: Field) -> object:
+        match value:
+            case tuple():
+                return tuple(map(self._field_form, value))
+            case Pointer():
+                offset = value.byte_offset
+                grown = offset if isinstance(offset, AtMost) else None
+                return (home, grown) if (home := self._home(value)) else value
+        return type(value), repr(value) if isinstance(value, float) else value  # 0.0 is no -0.0
+
+    def _home(self, pointer: Pointer) -> str:
+        """The name of the memory that it points into; "" for an input, an output or the fault."""
+        if pointer.tensor == FAULT:
+            return ""
+        region = self._planned.addresses[pointer.tensor].region
+        return {"weights": "weights", "state": "kept"}.get(region, "arena" if region.startswith("arena") else "")
+
+    def _stretch(self, stretch: _Stretch) -> str:
+        if stretch.times == 1:
+            return self._stop("  ") + self._step(stretch, stretch.begin, "  ")
+        self._table = []
+        steps = range(stretch.begin, stretch.begin + stretch.period)
+        body = "".join(self._step(stretch, index, "      ") for index in steps)
+        rows = ("{" + ", ".join(str(column[i]) for column in self._table) + "}" for i in range(stretch.times))
+        places = ""
+        if self._table:
+            declared = f"static const int64_t places[{stretch.times}][{len(self._table)}]"
+            places = f"    {declared} = {{\n{wrapped(rows, ', ', ' ' * 6)}\n    }};\n"
+        last = stretch.begin + stretch.period * stretch.times - 1
+        return f"""\
+  /* Steps {stretch.begin} to {last}: {stretch.times} times the same {stretch.period}, over other memory. */
+  {{
+{places}    for (int64_t layer = 0; layer < {stretch.times}; layer++) {{
+{self._stop("      ")}{body}    }}
+  }}
+"""
+
+    def _stop(self, indent: str) -> str:
+        """Where a run of one thread may end."""
+        return indent + _STOP if self._face.can_stop and self._entry.threads == 1 else ""
+
+    def _step(self, stretch: _Stretch, index: int, indent: str) -> str:
+        steps = self._planned.steps[index : index + stretch.times * stretch.period : stretch.period]
+        step = steps[0]
+        number = str(index) if stretch.times == 1 else f"{index} + layer * {stretch.period}"
+        results, operands = (", ".join(map(_operand, views)) for views in (step.writes, step.reads))
+        named = (
+            f".{field.name} = {self._field(field, [each.fields[field.name] for each in steps])}"
+            for field in abi.structs()[step.args_type]
+            if not _is_zero(step.fields.get(field.name))
+        )
+        words = [word for field in named for word in field.split(", ")]
+        checked = f" CHECKED({self._entry.name}, {number})" if self._planned.live else ""
+        return f"""\
+{comment(f"{index}: {results} from {operands}", indent)}
+{self._barrier(index, number, indent)}{indent}{self._guard(step)}{{
+{indent}  const {step.args_type} s = {{
+{wrapped(words, ", ", indent + " " * 6)}
+{indent}  }};
+{self._calls(step, indent)}
+{indent}}}{checked}
+"""
+
+    def _barrier(self, index: int, number: str, indent: str) -> str:
+        if self._face.threads == 1 or not self._planned.barriers[index]:
+            return ""
+        if self._face.can_stop:
+            return f"{indent}if (ends_at(call, member, {number})) return;\n"
+        return f"{indent}{self._face.prefix}_pool_barrier(member);\n"
+
+    def _guard(self, step: Step) -> str:
+        """The threads that have a part of a step; those that none of its turns waits for."""
+        if self._face.threads == 1 or (step.parts > 1 and (step.turns > 1 or step.parts == self._entry.threads)):
+            return ""
+        return f"if (thread < {step.parts}) " if step.parts > 1 else "if (thread == 0) "
+
+    def _calls(self, step: Step, indent: str) -> str:
+        """The calls of a step's kernel. A run with fewer threads than were planned for cuts it into fewer parts."""
+        kernel = f"K({step.kernel})" if len(self._face.entries) == 1 else f"K(step_{step.kernel})"
+        turns = f"{indent}  for (int32_t turn = 0; turn < {step.turns}; turn++) "
+        if step.parts == 1:
+            return f"{indent}  {kernel}(&s, 0, 1);" if step.turns == 1 else f"{turns}{kernel}(&s, turn, 1);"
+        parts = "threads"
+        if step.parts < self._entry.threads:
+            parts = f"threads < {step.parts} ? threads : {step.parts}"
+        if step.turns == 1:
+            return f"{indent}  {kernel}(&s, thread, {parts});"
+        return f"""\
+{indent}  const int32_t parts = {parts};
+{turns}{{
+{indent}    if (turn > 0) {self._face.prefix}_pool_barrier(member);
+{indent}    if (thread < parts) {kernel}(&s, turn * parts + thread, parts);
+{indent}  }}"""
+
+    # -- fields -------------------------------------------------------------------------------------------------
+
+    def _field(self, field: abi.Field, values: Sequence[Field]) -> str:
+        """A field of a step that is done once for each of these values, alike but for where pointers point."""
+        match values[0]:
+            case Pointer():
+                return self._pointer(field, values)  # type: ignore[arg-type]
+            case tuple():
+                columns = zip(*values, strict=True)  # type: ignore[arg-type]
+                return "{" + ", ".join(self._field(field, column) for column in columns) + "}"
+            case AtMost() as size:
+                text = self._sizes.text(size)
+                return f"(int32_t)({text})" if field.type == "int32_t" else text
+            case float() as number:
+                return float_text(number)
+            case int() as number if field.name in _NAMED:
+                return abi.constant_names(_NAMED[field.name])[number]
+            case int() as number if number == -(2**63):
+                return "-9223372036854775807 - 1"  # C has no literal of it
+        return str(values[0])
+
+    def _pointer(self, field: abi.Field, pointers: Sequence[Pointer]) -> str:
+        first = pointers[0]
+        if first.tensor == FAULT:
+            return "&call->fault"
+        tensor = self._lowered.tensors[first.tensor]
+        untyped = "const void *" if tensor.kind in ("input", "weight") else "void *"
+        if len(pointers) > 1 and (home := self._home(first)):
+            return f"({untyped})({home} + {self._place(pointers)})"
+        elements = self._elements(tensor, first)
+        place = f"{first.tensor} + {elements}" if elements else first.tensor
+        if field.type in ("void", C_TYPES[tensor.dtype.name]):
+            return place
+        # A kernel whose elements are pairs, or whatever a format has, takes them under its own name.
+        return f"({untyped})({place})" if elements else f"({untyped}){place}"
+
+    def _elements(self, tensor: Tensor, pointer: Pointer) -> str:
+        """How many elements behind a tensor's first one it points; "" for none."""
+        size, offset = -(-tensor.dtype.bits // 8), pointer.byte_offset
+        assert divides(size, offset), f"{pointer} lies between elements"
+        if isinstance(offset, AtMost):
+            return self._sizes.text(offset, size)
+        return str(offset // size) if offset else ""
+
+    def _place(self, pointers: Sequence[Pointer]) -> str:
+        """Bytes behind the beginning of the memory that they point into, each time that a loop is run."""
+        offset = pointers[0].byte_offset
+        grown = f" + {self._sizes.text(offset)}" if isinstance(offset, AtMost) else ""
+        addresses = self._planned.addresses
+        behind = [addresses[p.tensor].offset + (0 if grown else p.byte_offset) for p in pointers]
+        strides = {after - before for before, after in pairwise(behind)}
+        if strides == {0}:
+            return f"{behind[0]}{grown}"
+        if len(strides) == 1:
+            return f"{behind[0]} + layer * {strides.pop()}{grown}"
+        if behind not in self._table:
+            self._table.append(behind)
+        return f"places[layer][{self._table.index(behind)}]{grown}"
