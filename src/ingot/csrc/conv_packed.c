@@ -5,8 +5,16 @@
 
 #include "gemm.h"
 
-#define CONV_SHORT 1152       /* elements of a window that may be read in place */
-#define CONV_SMALL (1 << 15)  /* and of a filter for which it then is */
+/* The elements of a window that may be read in place; with little room none is, as what gathers windows is needed
+ * anyway, and gives the same bits. */
+#if defined(INGOT_SMALL)
+#define CONV_SHORT 1
+#else
+#define CONV_SHORT 1152
+#endif
+
+#define INGOT_CONV_NARROW 1  /* images of bf16 are read plane by plane */
+#define CONV_SMALL (1 << 15) /* the elements of a filter for which a longer window than INGOT_K_BLOCK is read so */
 
 /* How the windows lie: `planes` planes `plane_stride` apart, in which a tap is `unit` adjacent elements; k elements
  * altogether. An element is what `tile` multiplies, a float or a pair of bf16. narrow: planes are bf16, two adjacent
@@ -133,10 +141,10 @@ static inline void conv_read_taps(const conv_task *t, const uint16_t *image, con
 /* Elements [begin, end) of the window of an output pixel of a group. */
 static inline void conv_read(const conv_task *t, conv_pixel at, int64_t group, int64_t begin, int64_t end, float *row) {
   const int64_t image = at.image * t->g->x_strides[0] + group * t->channels * t->g->x_strides[3];
-  if (t->narrow)
-    conv_read_taps(t, (const uint16_t *)t->g->x + image, at, begin, end, (uint16_t *)(void *)row);
-  else
-    conv_read_window(t, t->g->x + image, at, begin, end, row);
+  switch (t->narrow) {
+    case INGOT_CONV_NARROW: conv_read_taps(t, (const uint16_t *)t->g->x + image, at, begin, end, (void *)row); break;
+    default: conv_read_window(t, t->g->x + image, at, begin, end, row);
+  }
 }
 
 /* The epilogue of channels from `channel` on, for output pixels that lie evenly from `at` on. */
@@ -376,12 +384,16 @@ static inline void conv_short(const conv_task *t, const conv_block *b) {
 }
 
 /* Whether windows are read in place: gathering them pays where much is made of them. */
+#if defined(INGOT_SMALL)
+static inline int conv_is_short(const conv_task *t) { (void)t; return 0; }
+#else
 static inline int conv_is_short(const conv_task *t) {
   const int is_small = t->k * t->out_channels <= CONV_SMALL;
   if (t->narrow) return 0;
   if (t->tile != K(gemm_tile)) return is_small && t->g->dilation_w == 1 && t->g->x_strides[2] == t->unit;
   return t->k <= INGOT_K_BLOCK || (t->k <= CONV_SHORT && is_small);
 }
+#endif
 
 /* The share of one part, group by group and block by block. */
 static inline void conv_share(conv_task *t, int32_t part, int32_t parts) {
@@ -468,6 +480,6 @@ void K(conv2d_f32_planes)(const void *args, int32_t part, int32_t parts) {
 void K(conv2d_bf16_planes)(const void *args, int32_t part, int32_t parts) {
   const conv_args *g = args;
   conv_task task = {.g = g, .tile = K(gemm_tile_dots), .planes = g->channels / g->groups,
-                    .plane_stride = g->x_strides[3], .narrow = 1};
+                    .plane_stride = g->x_strides[3], .narrow = INGOT_CONV_NARROW};
   conv_perform(&task, part, parts);
 }

@@ -6,15 +6,6 @@
 #include "kernel.h"
 #include "vmath.h"
 
-/* Rows of the largest tile: what the register file holds beside one panel (half a panel on AVX2). */
-#if defined(ISA_avx512)
-#define GEMM_ROWS 12
-#elif defined(ISA_avx2) || defined(ISA_neon)
-#define GEMM_ROWS 6
-#else
-#define GEMM_ROWS 4
-#endif
-
 /* What becomes of complete sums in their registers: clip(sum + bias) + residual, or clip(sum + bias + residual), goes
  * to out, and as bf16 to rounded. bias: [columns] or null; each of the others may be null. out may be the residual. */
 typedef struct {
@@ -131,6 +122,11 @@ static inline gemm_finish epilogue_finish(const gemm_epilogue *e, int64_t row, i
   return f;
 }
 
+#define INGOT_ROUNDED 1 /* results go to memory as bf16, too, or alone */
+
+/* Whether there is something at p. */
+static inline int32_t is_given(const void *p) { return p != NULL; }
+
 /* Up to 16 numbers as bf16. */
 static inline void epilogue_round(vf v, int64_t lanes, uint16_t *to) {
   uint16_t all[16];
@@ -153,7 +149,9 @@ static inline void epilogue_columns(const gemm_epilogue *e, const float *bias, c
     if (e->residual_first) v = v_add(v, rest);
     if (e->activation != INGOT_ACT_none) v = v_activate(v, e->activation, e->act_alpha, e->act_beta);
     if (!e->residual_first) v = v_add(v, rest);
-    if (rounded) epilogue_round(v, lanes, rounded + i * e->rounded_stride);
+    switch (is_given(rounded)) {
+      case INGOT_ROUNDED: epilogue_round(v, lanes, rounded + i * e->rounded_stride);
+    }
     if (!c) continue;
     if (lanes < 16)
       v_store_n(c + i * c_stride, v, lanes);
@@ -191,7 +189,9 @@ static inline void gated_columns(const gemm_args *g, int64_t column, int64_t row
       gate = v_activate(v_add(gate, gate_bias), g->activation, g->act_alpha, g->act_beta);
       const vf result = v_mul(gate, v_add(up, up_bias));
       if (c) v_store(c + i * g->c_stride + p * 16, result);
-      if (rounded) v_store_bf16(rounded + i * g->rounded_stride + p * 16, result);
+      switch (is_given(rounded)) {
+        case INGOT_ROUNDED: v_store_bf16(rounded + i * g->rounded_stride + p * 16, result);
+      }
     }
   }
 }

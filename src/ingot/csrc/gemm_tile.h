@@ -79,7 +79,9 @@ static inline __attribute__((always_inline)) void tile_close(const int rows, con
       INGOT_UNROLL for (int i = 0; i < rows; i++) {
         const TILE_V v = tile_finish(f, sum[i][j], bias, i, at);
         if (f->out) TILE_STORE(f->out + i * f->out_stride + at, v);
-        if (f->rounded) TILE_ROUND(f->rounded + i * f->rounded_stride + at, v);
+        switch (is_given(f->rounded)) {
+          case INGOT_ROUNDED: TILE_ROUND(f->rounded + i * f->rounded_stride + at, v);
+        }
       }
     }
   } else {

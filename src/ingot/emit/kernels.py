@@ -51,7 +51,7 @@ class _Piece:
 
     comment: above it. names: what it defines; plain: those of them that are not macros and not written K(name). uses:
     every word in it. condition: of the sets that it is for, "" for all. title: the comment at the head of its file.
-    unit: that it belongs to, "" for none.
+    unit: that it belongs to, "" for none. small: whether it is for machines with little room, None for all.
     """
 
     comment: str
@@ -62,6 +62,7 @@ class _Piece:
     condition: str
     title: str
     unit: str
+    small: bool | None = None
 
     @property
     def macros(self) -> list[str]:
@@ -80,13 +81,19 @@ class Source:
     features: dict[str, tuple[str, ...]]
 
 
-def kernel_source(kernels: Iterable[str], types: Iterable[str], constants: Iterable[str] | None = None) -> Source:
-    """The C behind kernels and argument structs, named as in kernels.def and abi.h.
+def kernel_source(
+    kernels: Iterable[str], types: Iterable[str], constants: Iterable[str] | None = None, *, small: bool = False
+) -> Source:
+    """The C behind kernels and argument structs, named as in kernels.def and abi.h. small: where there is little room
+    for code; plain C alone then.
 
     Of tables and switches with a line for each constant, [NAME] = ... or case NAME: ..., those of `constants` are kept;
     None: all.
     """
     declarations, pieces = _csrc()
+    pieces = tuple(piece for piece in pieces if piece.small is None or piece.small == small)
+    if small:
+        pieces = tuple(piece for piece in pieces if not re.match(r"defined\(ISA_(?!scalar)", piece.condition))
     kernels = {*kernels}
     wanted = {*kernels, *types, "K"}
     if constants is not None:
@@ -233,7 +240,7 @@ def _cut(
     seen.add(file)
     title, text = opened(file)
     has_begun = False
-    for comment, code in _resolved(text):
+    for comment, code, small in _resolved(text):
         if included := re.match(r'#include "([\w./]+)"', code):
             if bodies is None:
                 yield from _cut(included[1], "", seen, macros, unit)
@@ -254,16 +261,21 @@ def _cut(
                 macros[macro[1]] = code
             names, plain = defined_names(code, macros)
             has_begun = True
-            yield _Piece(comment, code, names, plain, _words(code), condition, title, unit)
+            yield _Piece(comment, code, names, plain, _words(code), condition, title, unit, small)
 
 
-def _resolved(text: str) -> Iterator[tuple[str, str]]:
-    """The definitions of a text; of what the library has in another way, the way of everybody else."""
+def _resolved(text: str) -> Iterator[tuple[str, str, bool | None]]:
+    """The definitions of a text, and the machines that each is for: those with little room, others, or None for all. Of
+    what the library has in another way, the way of everybody else."""
     for comment, code in definitions(text):
+        first, _, second = code.rpartition("#endif")[0].partition("\n#else\n")
         if code.startswith("#if defined(INGOT_LIBRARY)"):
-            yield from definitions(code.partition("\n#else\n")[2].rpartition("#endif")[0])
+            yield from ((*each, None) for each in definitions(second))
+        elif code.startswith("#if defined(INGOT_SMALL)\n"):
+            yield from ((*each, True) for each in definitions(first.partition("\n")[2]))
+            yield from ((*each, False) for each in definitions(second))
         else:
-            yield comment, code
+            yield comment, code, None
 
 
 def whole_source(file: str) -> str:

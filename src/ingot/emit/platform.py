@@ -39,6 +39,9 @@ _FREESTANDING = f"""\
 #else
 #define fmaf fma_by_double
 #endif
+/* Counts and strides. */
+typedef ptrdiff_t index_t;
+
 #define INFINITY __builtin_inff()
 #define NAN __builtin_nanf("")
 {"".join(f"#define {name} __builtin_{name}{chr(10)}" for name in _BUILTINS)}"""
@@ -77,8 +80,10 @@ class Platform:
 #endif
 """
 
-    def code(self, kernels: str) -> str:
-        """Kernels as the machine wants them. Where there is little room, a body is there once and not for each case."""
+    def code(self, quoted: str, has_longs: bool) -> str:
+        """Quoted C as the machine wants it. Where there is little room, a body is there once and not for each case, and
+        counts are as wide as addresses, unless elements have 64 bits: has_longs."""
         if not self.freestanding:
-            return kernels
-        return re.sub(r' ?__attribute__\(\(always_inline\)\)|_Pragma\("clang .*"\)', "", kernels)
+            return quoted
+        quoted = re.sub(r' ?__attribute__\(\(always_inline\)\)|_Pragma\("clang .*"\)', "", quoted)
+        return quoted if has_longs else re.sub(r"\bint64_t\b", "index_t", quoted).replace("INT64_MAX", "PTRDIFF_MAX")

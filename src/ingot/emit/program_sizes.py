@@ -73,12 +73,9 @@ static size sizes[SIZES] = {
 
 """
 
-_HELP = r"""  printf("
-sizes, given as NAME=N or by the shapes of .npy files:
-");
+_HELP = r"""  printf("\nsizes, given as NAME=N or by the shapes of .npy files:\n");
   for (const size *s = sizes; s < sizes + SIZES; s++)
-    printf("  %s  %lld to %lld
-", s->name, (long long)s->least, (long long)s->most);
+    printf("  %s  %lld to %lld\n", s->name, (long long)s->least, (long long)s->most);
 """
 
 _LEARNED = r"""@FUNCTIONS@/* An axis of an input that says a size: it is that times a factor, and an offset. */
@@ -140,8 +137,7 @@ static void measure(void) {
   for (const size *s = sizes; s < sizes + SIZES; s++) {
     if (s->value < 0) fail(s->name, "not said; --help says more, expected NAME=N", "", 2);
     if (s->value < s->least || s->value > s->most) {
-      fprintf(stderr, "%s: out of range, got %lld, expected %lld to %lld
-", s->name, (long long)s->value,
+      fprintf(stderr, "%s: out of range, got %lld, expected %lld to %lld\n", s->name, (long long)s->value,
               (long long)s->least, (long long)s->most);
       exit(65);
     }

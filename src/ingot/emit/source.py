@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from ingot.dim import dim_of
+from ingot.dtype import f32
 from ingot.emit.checks import check_hooks
 from ingot.emit.interface import BAD_INDEX, BAD_SIZE, LINE_BYTES, STOPPED, Entry, Interface, said, wrapped
 from ingot.emit.kernels import FEATURES, kernel_source
@@ -25,8 +26,10 @@ def source(face: Interface, platform: Platform) -> str:
     constants = {name for s in steps for name in chosen(s)}
     beside = face.companion
     quoted = kernel_source(
-        {*(s.kernel for s in steps), *beside.kernels}, {*(s.args_type for s in steps), *fault, *beside.types}, constants
-    )
+        {*(s.kernel for s in steps), *beside.kernels}, {*(s.args_type for s in steps), *fault, *beside.types}, constants,
+        small=platform.freestanding,
+    )  # fmt: skip
+    has_longs = face.can_fail or any(t.dtype is not f32 for e in face.entries for t in e.lowered.tensors.values())
     body, points = steps_text(face), _entry_points(face, quoted.features)
     counted = functions(body + points)
     for name in face.external:
@@ -55,13 +58,13 @@ def source(face: Interface, platform: Platform) -> str:
 {platform.opening(face.macro)}
 /* Argument structs of the kernels; sizes and strides are in elements. What is above #else is the same on every set. */
 
-{quoted.types}
+{platform.code(quoted.types, has_longs)}
 {_memory(face)}{hooks}{counted and f"{chr(10)}{counted}"}
 #else
 
 /* Kernels. Where ISA is avx2, K(relu_f32) is relu_f32_avx2; so is every name in this list. */
 
-{platform.code(quoted.kernels)}
+{platform.code(quoted.kernels, has_longs)}
 {body}{"".join(map(_alone, beside.kernels))}
 #endif
 

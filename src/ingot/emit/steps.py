@@ -62,6 +62,8 @@ def chosen(step: Step) -> Iterator[str]:
         value = step.fields.get(field, ())
         numbers = value if isinstance(value, tuple) else (value,)
         yield from (abi.constant_names(prefix)[number] for number in numbers if isinstance(number, int))
+    if step.fields.get("rounded") is not None:
+        yield "INGOT_ROUNDED"
 
 
 def float_text(value: float) -> str:

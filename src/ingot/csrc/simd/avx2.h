@@ -5,6 +5,9 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+/* Rows of the largest tile of a product: what the register file holds beside half a panel. */
+#define GEMM_ROWS 6
+
 typedef struct { __m256 lo, hi; } vf;
 typedef struct { __m256i lo, hi; } vi;
 typedef struct { __m256 lo, hi; } vm;

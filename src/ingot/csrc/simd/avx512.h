@@ -5,6 +5,9 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+/* Rows of the largest tile of a product: what the register file holds beside one panel. */
+#define GEMM_ROWS 12
+
 typedef __m512 vf;
 typedef __m512i vi;
 typedef __mmask16 vm;

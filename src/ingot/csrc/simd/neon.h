@@ -6,6 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Rows of the largest tile of a product: what the register file holds beside one panel. */
+#define GEMM_ROWS 6
+
 typedef struct { float32x4_t a, b, c, d; } vf;
 typedef struct { int32x4_t a, b, c, d; } vi;
 typedef struct { uint32x4_t a, b, c, d; } vm;

@@ -14,6 +14,13 @@
 
 #include "f16.h"
 
+/* Rows of the largest tile of a product. */
+#if defined(INGOT_SMALL)
+#define GEMM_ROWS 1
+#else
+#define GEMM_ROWS 4
+#endif
+
 typedef struct { float lane[16]; } vf;
 typedef struct { int32_t lane[16]; } vi;
 typedef struct { int32_t lane[16]; } vm; /* 0 or 1 */
@@ -88,9 +95,9 @@ static inline vf v_div(vf a, vf b) { EACH_LANE a.lane[i] /= b.lane[i]; return a;
 static inline float fma_by_double(float a, float b, float c) {
   const double product = (double)a * b, sum = product + c;
   const double added = sum - product, error = (product - (sum - added)) + (c - added);
-  int64_t bits;
+  uint64_t bits;
   memcpy(&bits, &sum, sizeof bits);
-  if ((error > 0 || error < 0) && bits % 2 == 0) bits += (error > 0) == (sum > 0) ? 1 : -1;
+  if ((error > 0 || error < 0) && bits % 2 == 0) bits += (error > 0) == (sum > 0) ? 1 : UINT64_MAX;
   double odd;
   memcpy(&odd, &bits, sizeof odd);
   return (float)odd;

@@ -1,0 +1,144 @@
+"""A model whose runs choose between branches, as one list of steps; some of them only some runs take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ingot.compile import Compiled, CompiledSegment
+from ingot.errors import UnsupportedError
+from ingot.ir import Node, TensorType
+from ingot.lower.lowered import Lowered, Tensor, moved, moved_field
+from ingot.lower.target import Target
+from ingot.lower.view import View, contiguous_strides
+from ingot.ops.control import inner_graphs
+from ingot.plan import Address, Plan
+
+Guard = tuple[tuple[str, bool], ...]  # the tensors that must be true, or false, where a run takes a step
+
+_ALIGNMENT = 64
+
+
+def choosing(compiled: Compiled) -> bool:
+    """Whether each segment is native, or `if` alone, whose branches are so."""
+    return all(
+        segment.native is not None
+        or (
+            not segment.graph.measured
+            and len(segment.graph) > 0
+            and all(node.op.name == "if" and None not in _branches(segment, node) for node in segment.graph.nodes)
+            and all(map(choosing, segment.inner.values()))
+        )
+        for segment in compiled.segments
+    )
+
+
+def _branches(segment: CompiledSegment, node: Node) -> list[Compiled | None]:
+    return [segment.inner.get((node.outputs[0], each.attribute)) for each in inner_graphs(node)]
+
+
+def joined(compiled: Compiled, target: Target) -> tuple[Lowered, Plan, list[Guard]]:
+    """The steps and places of all segments of what `choosing` takes, and the guard of each step.
+
+    Values that cross from one segment to another have a place of their own behind the arena. Raises UnsupportedError
+    for a result that is handed through without a step.
+    """
+    joiner = _Joiner(target)
+    graph = compiled.graph
+    inputs = {name: joiner.port(name, graph.type(name), "input") for name in graph.inputs}
+    outputs = [joiner.port(name, graph.type(value), "output") for name, value in graph.outputs.items()]
+    joiner.add(compiled, inputs, outputs, ())
+    return joiner.done()
+
+
+class _Joiner:
+    def __init__(self, target: Target):
+        self._lowered, self._plan, self._guards = Lowered(target), Plan(), list[Guard]()
+        self._crossing: list[Tensor] = []
+
+    def port(self, name: str, type: TensorType, kind: str) -> str:
+        """An input or output of the whole; its id."""
+        tensor = self._tensor(name, type, kind)
+        view = View(tensor.id, type.dtype, 0, type.dims, contiguous_strides(type.dims))
+        (self._lowered.inputs if kind == "input" else self._lowered.outputs)[name] = view
+        self._plan.addresses[tensor.id] = Address(f"{kind}:{name}", 0)
+        self._plan.regions[f"{kind}:{name}"] = tensor.nbytes
+        return tensor.id
+
+    def _tensor(self, name: str, type: TensorType, kind: str) -> Tensor:
+        id = f"t{len(self._lowered.tensors)}"
+        tensor = Tensor(id, name, type.dtype, type.dims, kind, type.dtype.nbytes(type.size))
+        self._lowered.tensors[id] = tensor
+        return tensor
+
+    def add(self, compiled: Compiled, inputs: Mapping[str, str], outputs: Sequence[str], guard: Guard) -> None:
+        """A program. inputs: the tensors of its inputs by name; outputs: those of its outputs, in order."""
+        graph = compiled.graph
+        if len(compiled.segments) == 1 and compiled.segments[0].native is not None:
+            self._steps(compiled.segments[0], inputs, dict(zip(graph.outputs, outputs, strict=True)), guard)
+            return
+        places = dict(inputs)
+        for value, id in zip(graph.outputs.values(), outputs, strict=True):
+            if value in places:
+                raise UnsupportedError(f"emit: a result beside branches, got {value!r} once more, expected a step's")
+            places[value] = id
+        for segment in compiled.segments:
+            made = segment.graph.outputs.values()
+            for name in made if segment.native else [name for n in segment.graph.nodes for name in n.outputs]:
+                if name not in places:
+                    tensor = self._tensor(name, segment.graph.type(name), "activation")
+                    self._crossing.append(tensor)
+                    places[name] = tensor.id
+            if segment.native is not None:
+                self._steps(segment, places, places, guard)
+                continue
+            for node in segment.graph.nodes:
+                self._choose(segment, node, places, guard)
+
+    def _choose(self, segment: CompiledSegment, node: Node, places: Mapping[str, str], guard: Guard) -> None:
+        condition = places[str(node.operands[0])]
+        for branch in inner_graphs(node):
+            inner = segment.inner[node.outputs[0], branch.attribute]
+            taken = {name: places[branch.captured[name]] for name in inner.graph.inputs}
+            is_then = branch.attribute == "then_branch"
+            self.add(inner, taken, [places[name] for name in node.outputs], (*guard, (condition, is_then)))
+
+    def _steps(
+        self, segment: CompiledSegment, inputs: Mapping[str, str], outputs: Mapping[str, str], guard: Guard
+    ) -> None:
+        lowered, planned = segment.lowered, segment.plan
+        aside = {view.tensor: inputs[name] for name, view in lowered.inputs.items()}
+        aside |= {view.tensor: outputs[name] for name, view in lowered.outputs.items()}
+        for id, tensor in lowered.tensors.items():
+            if id not in aside:
+                aside[id] = f"t{len(self._lowered.tensors)}"
+                self._lowered.tensors[aside[id]] = replace(tensor, id=aside[id])
+                if id in planned.addresses:
+                    self._plan.addresses[aside[id]] = planned.addresses[id]
+        for name, size in planned.regions.items():
+            if not name.startswith(("input:", "output:")):
+                self._plan.regions[name] = max(self._plan.regions.get(name, 0), size)
+        for index, step in enumerate(planned.steps):
+            self._plan.steps.append(
+                replace(
+                    step,
+                    fields={name: moved_field(field, aside) for name, field in step.fields.items()},
+                    reads=tuple(moved(view, aside) for view in step.reads),
+                    writes=tuple(moved(view, aside) for view in step.writes),
+                    scratch=None if step.scratch is None else aside[step.scratch],
+                )
+            )
+            self._plan.barriers.append(index == 0 or planned.barriers[index])
+            self._guards.append(guard)
+
+    def done(self) -> tuple[Lowered, Plan, list[Guard]]:
+        """What was joined; what crosses has its place."""
+        end = self._plan.regions.get("arena0", 0)
+        for tensor in self._crossing:
+            begin = -(-end // _ALIGNMENT) * _ALIGNMENT
+            self._plan.addresses[tensor.id] = Address("arena0", begin)
+            end = begin + tensor.nbytes
+        if end:
+            self._plan.regions["arena0"] = end
+        self._lowered.steps = self._plan.steps
+        return self._lowered, self._plan, self._guards
