@@ -103,12 +103,20 @@ typedef struct {
   int64_t rounded_stride;
 } gemm_epilogue;
 
-/* Whether the epilogue is at most a bias, a residual and a clip: a few instructions a vector. */
+/* Whether the epilogue is at most a bias, a residual and a clip: a few instructions a vector, which a tile does itself.
+ * With little room none does: what is behind the tile can do all. */
+#if defined(INGOT_SMALL)
+static inline int epilogue_is_light(const gemm_epilogue *e) { (void)e; return 0; }
+static inline int is_finished_in_tile(const gemm_product *p) { (void)p; return 0; }
+#else
 static inline int epilogue_is_light(const gemm_epilogue *e) {
   const int clips =
       e->activation == INGOT_ACT_none || e->activation == INGOT_ACT_relu || e->activation == INGOT_ACT_clip;
   return clips && !e->row_bias && e->alpha == 1.0f;
 }
+
+static inline int is_finished_in_tile(const gemm_product *p) { return p->finish != NULL; }
+#endif
 
 /* A light epilogue for the tile at (row, column). Infinite bounds change nothing, not even a NaN. */
 static inline gemm_finish epilogue_finish(const gemm_epilogue *e, int64_t row, int64_t column, float *out,

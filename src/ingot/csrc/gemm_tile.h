@@ -70,7 +70,7 @@ static inline __attribute__((always_inline)) void tile_close(const int rows, con
         sum[i][j] = TILE_ADD(TILE_LOAD(p->sums + i * p->sums_stride + column + j * TILE_LANES), sum[i][j]);
     }
   }
-  if (p->finish && completes) {
+  if (completes && is_finished_in_tile(p)) {
     const gemm_finish *f = p->finish;
     const float unchanged = -0.0f;
     INGOT_UNROLL for (int j = 0; j < width; j++) {
