@@ -6,6 +6,13 @@
  * number of rows up to GEMM_ROWS is there, widest tile first; the last of each divides half a panel. TILE_WIDEST is the
  * largest width. */
 
+/* Loops over registers, which are registers only where it is unrolled. */
+#if defined(INGOT_SMALL)
+#define TILE_UNROLL SMALL_UNROLL
+#else
+#define TILE_UNROLL INGOT_UNROLL
+#endif
+
 #define TILE_PANEL (INGOT_PANEL / TILE_LANES) /* registers in a row of a panel */
 
 /* What the finish makes of a register of complete sums, which belongs at (row, column) of the tile. */
@@ -45,17 +52,17 @@ static inline __attribute__((always_inline)) void tile_step(const int rows, cons
   const int64_t a_stride = p->a_stride;
   if (width <= 2) {
     TILE_V bv[2];
-    INGOT_UNROLL for (int j = 0; j < width; j++) bv[j] = tile_factor(b, TILE_LANES * j, kind, second);
-    INGOT_UNROLL for (int i = 0; i < rows; i++) {
+    TILE_UNROLL for (int j = 0; j < width; j++) bv[j] = tile_factor(b, TILE_LANES * j, kind, second);
+    TILE_UNROLL for (int i = 0; i < rows; i++) {
       const TILE_V av = TILE_SET1(third[i / 3] + i % 3 * a_stride + second);
-      INGOT_UNROLL for (int j = 0; j < width; j++) sum[i][j] = TILE_FMA(av, bv[j], sum[i][j]);
+      TILE_UNROLL for (int j = 0; j < width; j++) sum[i][j] = TILE_FMA(av, bv[j], sum[i][j]);
     }
   } else {
     TILE_V av[GEMM_ROWS];
-    INGOT_UNROLL for (int i = 0; i < rows; i++) av[i] = TILE_SET1(third[i / 3] + i % 3 * a_stride + second);
-    INGOT_UNROLL for (int j = 0; j < width; j++) {
+    TILE_UNROLL for (int i = 0; i < rows; i++) av[i] = TILE_SET1(third[i / 3] + i % 3 * a_stride + second);
+    TILE_UNROLL for (int j = 0; j < width; j++) {
       const TILE_V bv = tile_factor(b + j / TILE_PANEL * p->panel_stride, j % TILE_PANEL * TILE_LANES, kind, second);
-      INGOT_UNROLL for (int i = 0; i < rows; i++) sum[i][j] = TILE_FMA(av[i], bv, sum[i][j]);
+      TILE_UNROLL for (int i = 0; i < rows; i++) sum[i][j] = TILE_FMA(av[i], bv, sum[i][j]);
     }
   }
 }
@@ -65,18 +72,18 @@ static inline __attribute__((always_inline)) void tile_close(const int rows, con
                                                            int64_t column, const int adds, const int completes,
                                                            TILE_V sum[][TILE_WIDEST]) {
   if (adds) {
-    INGOT_UNROLL for (int i = 0; i < rows; i++) {
-      INGOT_UNROLL for (int j = 0; j < width; j++)
+    TILE_UNROLL for (int i = 0; i < rows; i++) {
+      TILE_UNROLL for (int j = 0; j < width; j++)
         sum[i][j] = TILE_ADD(TILE_LOAD(p->sums + i * p->sums_stride + column + j * TILE_LANES), sum[i][j]);
     }
   }
   if (completes && is_finished_in_tile(p)) {
     const gemm_finish *f = p->finish;
     const float unchanged = -0.0f;
-    INGOT_UNROLL for (int j = 0; j < width; j++) {
+    TILE_UNROLL for (int j = 0; j < width; j++) {
       const int64_t at = column + j * TILE_LANES;
       const TILE_V bias = f->bias ? TILE_LOAD(f->bias + at) : TILE_SET1(&unchanged);
-      INGOT_UNROLL for (int i = 0; i < rows; i++) {
+      TILE_UNROLL for (int i = 0; i < rows; i++) {
         const TILE_V v = tile_finish(f, sum[i][j], bias, i, at);
         if (f->out) TILE_STORE(f->out + i * f->out_stride + at, v);
         switch (is_given(f->rounded)) {
@@ -85,8 +92,8 @@ static inline __attribute__((always_inline)) void tile_close(const int rows, con
       }
     }
   } else {
-    INGOT_UNROLL for (int i = 0; i < rows; i++) {
-      INGOT_UNROLL for (int j = 0; j < width; j++)
+    TILE_UNROLL for (int i = 0; i < rows; i++) {
+      TILE_UNROLL for (int j = 0; j < width; j++)
         TILE_STORE(p->sums + i * p->sums_stride + column + j * TILE_LANES, sum[i][j]);
     }
   }
@@ -105,18 +112,18 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
   do {
     const int64_t steps = k - done < INGOT_K_BLOCK ? k - done : INGOT_K_BLOCK;
     TILE_V sum[GEMM_ROWS][TILE_WIDEST];
-    INGOT_UNROLL for (int i = 0; i < rows; i++) {
-      INGOT_UNROLL for (int j = 0; j < width; j++) sum[i][j] = TILE_ZERO();
+    TILE_UNROLL for (int i = 0; i < rows; i++) {
+      TILE_UNROLL for (int j = 0; j < width; j++) sum[i][j] = TILE_ZERO();
     }
     /* A pointer for every third row and two strides address all rows without running out of integer registers. */
     const float *third[(GEMM_ROWS + 2) / 3];
-    INGOT_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] = p->a + i * a_stride + done;
+    TILE_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] = p->a + i * a_stride + done;
     for (int64_t s = 0; s + stride <= steps; s += stride) {
       __builtin_prefetch(ahead, 0, 2);
       ahead += stride * ahead_step;
       tile_step(rows, width, kind, 0, p, b, third, sum);
       if (stride == 2) tile_step(rows, width, kind, 1, p, b, third, sum);
-      INGOT_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] += stride;
+      TILE_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] += stride;
       b += p->b_stride;
     }
     if (stride == 2 && steps % 2) tile_step(rows, width, kind, 0, p, b, third, sum);

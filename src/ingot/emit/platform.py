@@ -28,9 +28,9 @@ _FREESTANDING = f"""\
 #if defined(__GNUC__) && !defined(__clang__)
 /* One body for several counts of rows: that they stay the same within it, a compiler does not see. */
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#elif defined(__clang__)
-/* Nor are its loops unrolled, as whoever wrote them asks. */
-#pragma clang diagnostic ignored "-Wpass-failed"
+#define SMALL_UNROLL _Pragma("GCC unroll 8")
+#else
+#define SMALL_UNROLL
 #endif
 
 /* There is no math.h and no string.h: what compilers have built in, instructions where the CPU has them. */
@@ -85,5 +85,5 @@ class Platform:
         counts are as wide as addresses, unless elements have 64 bits: has_longs."""
         if not self.freestanding:
             return quoted
-        quoted = re.sub(r' ?__attribute__\(\(always_inline\)\)|_Pragma\("clang .*"\)', "", quoted)
+        quoted = re.sub(r' ?__attribute__\(\(always_inline\)\)|_Pragma\("(clang|GCC) .*"\)', "", quoted)
         return quoted if has_longs else re.sub(r"\bINT64_MAX\b", "PTRDIFF_MAX", re.sub(r"\bint64_t\b", "index_t", quoted))
