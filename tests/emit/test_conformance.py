@@ -10,7 +10,7 @@ from onnx_backend_cases import cases, listed
 from onnx_backend_native import Outcome, outcome
 
 # Cases that run on kernels alone and are not emitted, and why.
-REFUSED = {"test_if": "emit: a run chooses between programs"}
+REFUSED: dict[str, str] = {}
 TOGETHER = 400  # of them in one program
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from test_states import aligned
 from torch import nn
 from torch.export import Dim
 
@@ -20,7 +21,6 @@ from ingot.errors import InputError, UnsizedError
 from ingot.run.store import WeightStore
 from ingot.text import parse
 from op_cases import same_bits
-from test_states import aligned
 
 MOST = {"batch": 3, "length": 33}
 # Plain C with the one instruction that its sums want.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ingot.compile import Compiled, CompiledSegment
@@ -19,7 +19,7 @@ Guard = tuple[tuple[str, bool], ...]  # the tensors that must be true, or false,
 _ALIGNMENT = 64
 
 
-def choosing(compiled: Compiled) -> bool:
+def is_joinable(compiled: Compiled) -> bool:
     """Whether each segment is native, or `if` alone, whose branches are so."""
     return all(
         segment.native is not None
@@ -27,7 +27,7 @@ def choosing(compiled: Compiled) -> bool:
             not segment.graph.measured
             and len(segment.graph) > 0
             and all(node.op.name == "if" and None not in _branches(segment, node) for node in segment.graph.nodes)
-            and all(map(choosing, segment.inner.values()))
+            and all(map(is_joinable, segment.inner.values()))
         )
         for segment in compiled.segments
     )
@@ -37,18 +37,26 @@ def _branches(segment: CompiledSegment, node: Node) -> list[Compiled | None]:
     return [segment.inner.get((node.outputs[0], each.attribute)) for each in inner_graphs(node)]
 
 
-def joined(compiled: Compiled, target: Target) -> tuple[Lowered, Plan, list[Guard]]:
-    """The steps and places of all segments of what `choosing` takes, and the guard of each step.
+def joined(compiled: Compiled) -> tuple[Lowered, Plan, tuple[Guard, ...]]:
+    """The steps and places of all segments of what `is_joinable` takes, and the guard of each step.
 
     Values that cross from one segment to another have a place of their own behind the arena. Raises UnsupportedError
     for a result that is handed through without a step.
     """
-    joiner = _Joiner(target)
+    joiner = _Joiner(next(_targets(compiled)))
     graph = compiled.graph
     inputs = {name: joiner.port(name, graph.type(name), "input") for name in graph.inputs}
     outputs = [joiner.port(name, graph.type(value), "output") for name, value in graph.outputs.items()]
     joiner.add(compiled, inputs, outputs, ())
     return joiner.done()
+
+
+def _targets(compiled: Compiled) -> Iterator[Target]:
+    for segment in compiled.segments:
+        if segment.native is not None:
+            yield segment.lowered.target
+        for inner in segment.inner.values():
+            yield from _targets(inner)
 
 
 class _Joiner:
@@ -131,7 +139,7 @@ class _Joiner:
             self._plan.barriers.append(index == 0 or planned.barriers[index])
             self._guards.append(guard)
 
-    def done(self) -> tuple[Lowered, Plan, list[Guard]]:
+    def done(self) -> tuple[Lowered, Plan, tuple[Guard, ...]]:
         """What was joined; what crosses has its place."""
         end = self._plan.regions.get("arena0", 0)
         for tensor in self._crossing:
@@ -141,4 +149,4 @@ class _Joiner:
         if end:
             self._plan.regions["arena0"] = end
         self._lowered.steps = self._plan.steps
-        return self._lowered, self._plan, self._guards
+        return self._lowered, self._plan, tuple(self._guards)

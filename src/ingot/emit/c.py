@@ -19,6 +19,7 @@ import numpy as np
 from ingot.compile import Compiled, Mode, compile_at_most, compile_mode
 from ingot.config import debug
 from ingot.dim import AtMost, given
+from ingot.emit.branches import is_joinable
 from ingot.emit.checks import check_header
 from ingot.emit.freestanding import check, library_makefile
 from ingot.emit.interface import (
@@ -78,9 +79,10 @@ def emit(
     use; with 1, no pool is written. limits: of each of the graph's symbols, which a run then says. vector: what `make
     check` runs, or, where there is no system, `<prefix>_check`.
 
-    Raises UnsupportedError when part of the model has no kernel, or it takes a branch at a run, or its weights have one
-    byte order, or there is no one program for all sizes up to the limits, InputError when dims have neither values nor
-    limits, C cannot have the prefix or the platform no threads, OutputError when the folder cannot be written.
+    Raises UnsupportedError when part of the model has no kernel, or a branch that a run may take has none, or its
+    weights have one byte order, or there is no one program for all sizes up to the limits, InputError when dims have
+    neither values nor limits, C cannot have the prefix or the platform no threads, OutputError when the folder cannot
+    be written.
     """
     if open_dims := [symbol for symbol in graph.symbols if symbol not in limits]:
         raise InputError(f"emit: dims have no values, got none, expected {given(open_dims)}")
@@ -95,7 +97,7 @@ def emit(
     if refused := refusals(compiled):
         raise UnsupportedError(refused[0])
     face = interface({RUN: compiled}, prefix)
-    check_byte_order(compiled.native[0], platform)
+    check_byte_order(face.entries[0].lowered, platform)
     has_vector = vector is not None
     programs: dict[str, str | bytes]
     if platform.freestanding:
@@ -144,9 +146,9 @@ def refusals(compiled: Compiled) -> list[str]:
     if compiled.external:
         named = ", ".join(choice.candidates[-1][0] for choice in compiled.external)
         found.append(f"emit: kernels of shared libraries, got {named}, expected Ingot's own")
-    if compiled.choosing:
+    if compiled.choosing and not is_joinable(compiled):
         named = ", ".join(compiled.choosing)
-        found.append(f"emit: a run chooses between programs, got {named}, expected one program")
+        found.append(f"emit: a run chooses between programs, got {named}, expected native branches of known shapes")
     if compiled.graph.initial:
         named = ", ".join(compiled.graph.initial)
         found.append(f"emit: states begin with data, got {named}, expected zeros")

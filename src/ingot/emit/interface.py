@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ingot.compile import Compiled
 from ingot.dim import AtMost, dim_of, has_size
 from ingot.dtype import NARROW
+from ingot.emit.branches import Guard, joined
 from ingot.errors import InputError
 from ingot.lower.lowered import FAULT, Lowered, Tensor
 from ingot.plan import Plan
@@ -66,7 +67,7 @@ class Size:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One way to run the model. name: of its function, behind the prefix. sizes: that a run says beside its inputs.
-    can_fail: an index may lie outside."""
+    can_fail: an index may lie outside. guards: of each step, where runs choose between branches; else none."""
 
     name: str
     lowered: Lowered
@@ -75,6 +76,7 @@ class Entry:
     outputs: tuple[Port, ...]
     sizes: tuple[Size, ...]
     can_fail: bool
+    guards: tuple[Guard, ...] = ()
 
     @property
     def ports(self) -> tuple[Port, ...]:
@@ -202,7 +204,11 @@ def check_prefix(prefix: str) -> None:
 
 
 def _entry(name: str, compiled: Compiled) -> Entry:
-    lowered, planned = compiled.native
+    guards: tuple[Guard, ...] = ()
+    if compiled.choosing:
+        lowered, planned, guards = joined(compiled)
+    else:
+        lowered, planned = compiled.native
     limits = {symbol: int(size) for symbol, size in compiled.mode.sizes.items() if isinstance(size, AtMost)}
     outputs = [lowered.tensors[view.tensor] for view in lowered.outputs.values()]
     names = identifiers(
@@ -222,7 +228,7 @@ def _entry(name: str, compiled: Compiled) -> Entry:
     sizes = tuple(Size(s, next(names), compiled.least.get(s, 1), most) for s, most in limits.items())
     made = (Port(c, tensor, next(names) if is_sized(tensor) else "") for c, tensor in zip(called, outputs, strict=True))
     can_fail = any(pointer.tensor == FAULT for step in lowered.steps for pointer in step.pointers)
-    return Entry(name, lowered, planned, inputs, tuple(made), sizes, can_fail)
+    return Entry(name, lowered, planned, inputs, tuple(made), sizes, can_fail, guards)
 
 
 def said(entry: Entry) -> dict[str, str]:

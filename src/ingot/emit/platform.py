@@ -86,4 +86,6 @@ class Platform:
         if not self.freestanding:
             return quoted
         quoted = re.sub(r' ?__attribute__\(\(always_inline\)\)|_Pragma\("(clang|GCC) .*"\)', "", quoted)
-        return quoted if has_longs else re.sub(r"\bINT64_MAX\b", "PTRDIFF_MAX", re.sub(r"\bint64_t\b", "index_t", quoted))
+        return (
+            quoted if has_longs else re.sub(r"\bINT64_MAX\b", "PTRDIFF_MAX", re.sub(r"\bint64_t\b", "index_t", quoted))
+        )

@@ -346,8 +346,8 @@ static const char *understood(int argc, char **argv, const char **weights, int *
     }
     if (strcmp(argv[i], "--weights") == 0 && i + 1 < argc) *weights = argv[++i];
     else if (strcmp(argv[i], "--check") == 0 && i + 1 < argc) folder = argv[++i];
-    else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) *threads = number(argv[++i]);
-@SAID@    else if (!p) fail(argv[i], "neither an option nor the NAME=FILE of an input or output; --help says more", "", 2);
+    else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) *threads = number(argv[++i]);@SAID@
+    else if (!p) fail(argv[i], "neither an option nor the NAME=FILE of an input or output; --help says more", "", 2);
     else if (p->path) fail(argv[i], "given twice", "", 2);
     else p->path = sign + 1, named++;
   }

@@ -34,7 +34,7 @@ def size_texts(entry: Entry) -> dict[str, str]:
     )
     texts = (
         _SIZES.replace("@COUNT@", str(len(rows))).replace("@SIZES@", wrapped(rows, ", ", "  ")),
-        "at most ", _HELP, learned, "    else if (took_size(argv[i], sign)) continue;\n", "  measure();\n", told,
+        "at most ", _HELP, learned, "\n    else if (took_size(argv[i], sign)) continue;", "  measure();\n", told,
     )  # fmt: skip
     return dict(zip(names, texts, strict=True))
 
@@ -59,7 +59,8 @@ def _saying(entry: Entry) -> list[str]:
     return rows
 
 
-_SIZES = r"""/* A size that each run says: its name, the least and the most that it may be, and what it is, -1 until that is known. */
+_SIZES = r"""/* A size that each run says: its name, the least and the most that it may be, and what it is, -1 until
+ * that is known. */
 typedef struct {
   const char *name;
   int64_t least, most, value;

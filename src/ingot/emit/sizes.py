@@ -65,7 +65,7 @@ def _atom(atom: Atom, symbols: Mapping[str, str]) -> str:
         return symbols[atom.name]
     if atom.name not in _FUNCTIONS:
         raise UnsupportedError(f"emit: a size of a run, got {atom}, expected quotients, minima and maxima")
-    return f"{_FUNCTIONS[atom.name][0]}({', '.join(c_text(dim_of(arg), symbols) for arg in atom.args)})"
+    return f"{_FUNCTIONS[atom.name][0]}({', '.join(c_text(arg, symbols) for arg in atom.args)})"
 
 
 def functions(text: str) -> str:
@@ -75,7 +75,7 @@ def functions(text: str) -> str:
 
 def sizes_said(tensors: Sequence[Tensor], arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
     """The values of symbols that the shapes of arrays say, by the names of tensors that they are for."""
-    found = {}
+    found: dict[str, int] = {}
     for tensor in tensors:
         pairs = zip(tensor.shape, arrays[tensor.name].shape, strict=True)
         solved = (solve(dim_of(dim), size) for dim, size in pairs)

@@ -25,10 +25,10 @@ def source(face: Interface, platform: Platform) -> str:
     steps = [step for entry in face.entries for step in entry.lowered.steps]
     constants = {name for s in steps for name in chosen(s)}
     beside = face.companion
+    kernels, types = {s.kernel for s in steps}, {s.args_type for s in steps}
     quoted = kernel_source(
-        {*(s.kernel for s in steps), *beside.kernels}, {*(s.args_type for s in steps), *fault, *beside.types}, constants,
-        small=platform.freestanding,
-    )  # fmt: skip
+        {*kernels, *beside.kernels}, {*types, *fault, *beside.types}, constants, small=platform.freestanding
+    )
     has_longs = face.can_fail or any(t.dtype is not f32 for e in face.entries for t in e.lowered.tensors.values())
     body, points = steps_text(face), _entry_points(face, quoted.features)
     counted = functions(body + points)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import numpy as np
 
 from ingot import abi
 from ingot.dim import AtMost, dim_of, divides
+from ingot.emit.branches import Guard
 from ingot.emit.interface import C_TYPES, Entry, Interface, comment, declared, dims, said, wrapped
 from ingot.emit.sizes import Sizes
 from ingot.lower.lowered import FAULT, Field, Pointer, Step, Tensor
@@ -156,10 +158,11 @@ class _Writer:
             if each.times > 1
             for step in self._planned.steps[each.begin : each.begin + each.period]
         ]
-        named = self._tensors([pointer for step in alone for pointer in step.pointers])
+        asked = [Pointer(tensor) for guard in self._entry.guards for tensor, _ in guard]
+        named = self._tensors([*asked, *(pointer for step in alone for pointer in step.pointers)])
         within = [pointer for step in looped for pointer in step.pointers]
         homes = {self._home(pointer) for pointer in within}
-        used = self._tensors([*within, *(pointer for step in alone for pointer in step.pointers)])
+        used = self._tensors([*within, *asked, *(pointer for step in alone for pointer in step.pointers)])
         blocks = [
             self._opening(bool(used) or self._entry.can_fail),
             self._ports(used),
@@ -167,7 +170,7 @@ class _Writer:
             self._pointers("The arena: tensors that are not needed at the same time share it.", "arena", named, homes)
             + (f"  CHECKED({self._entry.name}, -1)\n" if self._planned.live else ""),
             self._pointers("What a run leaves to the next one.", "kept", named, homes),
-            *map(self._stretch, self._stretches),
+            *(self._guarded() if self._entry.guards else map(self._stretch, self._stretches)),
         ]
         body = "\n".join(filter(None, blocks))
         return f"static {_signature(self._face, name)} {{\n{body}}}\n"
@@ -225,10 +228,27 @@ class _Writer:
             rows.append((f"  {pointer} = ({const}void *)({home} + {offset});", about))
         return f"  /* {title} */\n  {const}char *const {home} = call->state->{home};\n{_commented(rows)}"
 
+    def _guarded(self) -> Iterator[str]:
+        """The steps of a model whose runs choose between branches, one under the other of each branch."""
+        held: Guard = ()
+        for stretch, guard in zip(self._stretches, self._entry.guards, strict=True):
+            shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(held, guard, strict=False)))
+            text = "".join("  " * (depth + 1) + "}\n" for depth in reversed(range(shared, len(held))))
+            for depth in range(shared, len(guard)):
+                tensor, is_true = guard[depth]
+                indent = "  " * (depth + 1)
+                text += f"{indent}{self._face.prefix}_pool_barrier(member);\n" if self._face.threads > 1 else ""
+                text += f"{indent}if ({'' if is_true else '!'}*{tensor}) {{\n"
+            yield text + textwrap.indent(self._stretch(stretch), "  " * len(guard))
+            held = guard
+        yield "".join("  " * (depth + 1) + "}\n" for depth in reversed(range(len(held))))
+
     # -- steps --------------------------------------------------------------------------------------------------
 
     def _form(self, index: int, step: Step) -> object:
-        """What steps have alike that differ in where their operands lie alone."""
+        """What steps have alike that differ in where their operands lie alone. Where runs choose, no two are alike."""
+        if self._entry.guards:
+            return index
         fields = tuple((name, self._field_form(value)) for name, value in step.fields.items())
         return step.kernel, step.parts, step.turns, self._planned.barriers[index], fields
 

@@ -137,8 +137,8 @@ def moved_field(field: Field, aside: dict[str, str]) -> Field:
 def sizes_of(lowered: Lowered) -> Iterator[Expr]:
     """What fields and pointers of a program's steps are multiples of, where each run says how large it is."""
     for step in lowered.steps:
-        for field in step.fields.values():
-            for value in field if isinstance(field, tuple) else (field,):
+        for group in step.fields.values():
+            for value in group if isinstance(group, tuple) else (group,):
                 size = value.byte_offset if isinstance(value, Pointer) else value
                 if isinstance(size, AtMost):
                     yield content_of(size.dim)[1]
