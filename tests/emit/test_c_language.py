@@ -2,13 +2,17 @@
 
 import re
 import shutil
+import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import ingot
+from hf_models import CASES as CASES_OF_HF
+from hf_models import Case, save_model
 from ingot import LLM
 from ingot.cli import commands
 from ingot.errors import InputError, UnsupportedError
@@ -19,7 +23,7 @@ from tiny_language_models import random_llama
 
 SHIPPED = Path(ingot.__file__).parent / "models" / "tiny-lm"
 COMPILERS = {"gcc": "-O1", "clang": "-O0"}  # clang takes its time
-STRICT = "-Wall -Wextra -Wpedantic -Werror"
+STRICT = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
 MOST_LINES = 6000
 
 CONTEXT = 192
@@ -35,7 +39,9 @@ CASES = [
     ("for", {"temperature": 1, "seed": 5}),  # to the end of the context
     ("x", {"max_tokens": 0}),
 ]
-CONVERSATION = 'def f(x):\n/system be brief\nimport os\n"""class A:\n  x"""\nuse <|endoftext|>\\\nhere\n/exit\nno\n'
+CONVERSATION = (
+    'def f(x):\n/set top_k 40\n/system be brief\nimport os\n"""class A:\n  x"""\nuse <|endoftext|>\\\nhere\n/exit\nno\n'
+)
 
 
 def ingot_cli(*words: object, text: str = "") -> str:
@@ -103,6 +109,32 @@ def test_a_conversation_is_that_of_python(given: dict, built: Path):
     assert (code, err, out) == (0, "", wanted)
 
 
+def interrupted(program: Path, message: str, *words: object) -> tuple[int, str]:
+    """A conversation that a Ctrl-C comes to once it has answered something, and that leaves then."""
+    command = [str(word) for word in (program, *words)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdin and running.stdout
+        running.stdin.write(message)
+        running.stdin.flush()
+        said = running.stdout.read(1)
+        running.send_signal(signal.SIGINT)
+        out, _ = running.communicate("/exit\n", timeout=60)
+        return running.returncode, said + out
+
+
+def test_ctrl_c_ends_an_answer_or_drops_a_line(built: Path):
+    code, out = interrupted(built / "chat", "/?\n/system a ")
+    assert (code, out.count("Ctrl-D leaves\n")) == (0, 1)
+    code, out = interrupted(built / "chat", "def f(x):\n", "--temperature", 0.5)
+    assert code == 0 and out
+    words = [str(built / "generate"), "--temperature", "1", "x"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout and running.stdout.read(1)
+        running.send_signal(signal.SIGINT)
+        running.stdout.read()
+    assert running.returncode in (0, 130)  # it may have been at its end
+
+
 def test_the_guide_is_right(built: Path):
     commands = re.findall(r"^(?:echo .* \| )?out/(?:generate|chat) .*$", GUIDE.read_text(), re.MULTILINE)
     assert len(commands) >= 3
@@ -117,10 +149,13 @@ def test_what_is_wrong_is_said(built: Path, tmp_path: Path):
         ([], 2, "PROMPT: none"),
         (["a", "b"], 2, "b: a second prompt"),
         (["--what", "a"], 2, "--what: no such option"),
-        (["--temperature", "hot", "a"], 2, "--temperature: got hot, expected a number, 0 to 1000"),
-        (["--top-p", "0", "a"], 2, "--top-p: got 0"),
-        (["--seed", "1.5", "a"], 2, "--seed"),
-        (["--threads", "9", "a"], 2, "--threads: got 9, expected an integer, 1 to 8"),
+        (["--temperature", "hot", "a"], 2, "temperature: got hot, expected a number, 0 to 1000"),
+        (["--top-p", "0", "a"], 2, "top_p: got 0"),
+        (["--seed", "1.5", "a"], 2, "seed: no 64-bit number"),
+        (["--threads", "9", "a"], 2, "threads: got 9, expected an integer, 1 to 8"),
+        (["--top-k"], 2, "top_k: got nothing, expected an integer"),
+        (["--folder"], 2, "--folder: no such option, or nothing behind it"),
+        (["--stop", "a"] * 17 + ["a"], 2, "stop: given too often"),
         (["x " * 2000], 65, "prompt: got "),
         (["--folder", tmp_path, "a"], 66, "weights.bin: cannot be opened"),
     ):
@@ -141,6 +176,67 @@ def test_what_is_wrong_is_said(built: Path, tmp_path: Path):
     assert code == 0 and "--repetition-penalty" in out
     code, out, _ = shell(built / "chat", "--help")
     assert code == 0 and "/reset" in out
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a random model with a tokenizer."""
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    random_llama(folder, vocab_size=512, hidden_size=128, intermediate_size=192, num_hidden_layers=4)
+    return write_folder(folder, document("byte_level"))
+
+
+def expect_python(model: Path, folder: Path, given: dict) -> None:
+    """Builds a model of a folder as C, and compares tokens with `LLM`. given: options of both."""
+    emit_language_model(model, folder, **given, context=64, threads=2)
+    # GCC's own macros convert at -O0.
+    flags = STRICT.replace("-Wconversion ", "")
+    code, _, err = shell("make", "-C", folder, "generate", f"CFLAGS=-O0 {flags}")
+    assert code == 0, err[:4000]
+    llm = LLM(model, **given, context=64, threads=1, sequences=1)
+    for place, seed in enumerate((None, 1)):
+        options_of_both = {"temperature": 0} if seed is None else {"temperature": 1, "seed": seed}
+        wanted = llm.complete("def f(x):\n    return x" * (1 + place), max_tokens=24, **options_of_both)
+        words = [*options(options_of_both), "--max-tokens", 24, "--threads", 1 + place, "--ids"]
+        code, out, err = shell(folder / "generate", *words, "def f(x):\n    return x" * (1 + place))
+        assert (code, err, [int(word) for word in out.split()]) == (0, "", wanted.tokens), words
+
+
+FORMATS = [
+    {"precision": "bf16"},
+    {"precision": "int4"},
+    *(
+        pytest.param(given, marks=pytest.mark.slow)
+        for given in (
+            {"precision": "bf16w"},
+            {"precision": "int8"},
+            {"precision": "int8w"},
+            {"precision": "int4w"},
+            {"precision": "f32", "cache_dtype": "int8"},
+            {"precision": "bf16", "cache_dtype": "int4"},
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("given", FORMATS, ids=lambda given: " ".join(given.values()))
+def test_formats_give_the_tokens_of_python(given: dict, tiny: Path, tmp_path: Path):
+    expect_python(tiny, tmp_path / "out", given)
+
+
+ARCHITECTURES = list({case.type: case for case in reversed(CASES_OF_HF) if case.context is None}.values())
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if case.type == "mixtral" else pytest.mark.slow) for case in ARCHITECTURES],
+    ids=lambda case: case.type,
+)
+def test_architectures_give_the_tokens_of_python(case: Case, tmp_path: Path):
+    """Windows that slide, experts, and all else that a template may say."""
+    save_model(replace(case, config={**case.config, "vocab_size": 720}), tmp_path / "model")
+    write_folder(tmp_path / "model", document("byte_fallback"))
+    expect_python(tmp_path / "model", tmp_path / "out", {"precision": "f32"})
 
 
 def test_layers_stand_there_once(tmp_path: Path):

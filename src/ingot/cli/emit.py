@@ -43,6 +43,9 @@ THREADS = 8  # the same on every machine: what is written depends on the model a
 @click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Of weights and products; else as for a run.")
 @click.option("--context", type=click.IntRange(1), help="Of a language model: positions; else its own, at most 4096.")
 @click.option(
+    "--cache-dtype", type=click.Choice(["f32", "bf16", "int8", "int4"]), help="Of a language model: of keys and values."
+)
+@click.option(
     "--byte-order", type=click.Choice(["little", "big"]), default="little", show_default=True, help="Of the machine."
 )
 @click.option("--freestanding", is_flag=True, help="For a machine without libc and files: weights as C, and a library.")
@@ -55,6 +58,7 @@ def emit_c(
     threads: int | None,
     precision: str | None,
     context: int | None,
+    cache_dtype: str | None,
     byte_order: ByteOrder,
     freestanding: bool,
     output: Path,
@@ -69,9 +73,10 @@ def emit_c(
     if is_language_model(model):
         foreign = {"--dim": dims, "--input": inputs, "--freestanding": freestanding}
         _expect_none("a language model", foreign | {"--byte-order": byte_order if byte_order != "little" else None})
-        _emit_language_model(model, prefix, precision, context, threads or THREADS, output)
+        options = {"precision": precision, "context": context, "cache_dtype": cache_dtype, "prefix": prefix}
+        _emit_language_model(model, output, threads=threads or THREADS, **options)
         return
-    _expect_none("a model without tokens", {"--context": context})
+    _expect_none("a model without tokens", {"--context": context, "--cache-dtype": cache_dtype})
     from ingot.emit import c
     from ingot.emit.platform import Platform
 
@@ -96,13 +101,11 @@ def _expect_none(kind: str, options: dict[str, Any]) -> None:
             raise click.UsageError(f"option {name}: not for {kind}, got {value}, expected none")
 
 
-def _emit_language_model(
-    model: str, prefix: str, precision: str | None, context: int | None, threads: int, output: Path
-) -> None:
+def _emit_language_model(model: str, output: Path, **options: Any) -> None:
     from ingot.llm.c_program import emit_language_model
 
     with progress("writing C"):
-        paths = emit_language_model(model, output, context=context, precision=precision, threads=threads, prefix=prefix)
+        paths = emit_language_model(model, output, **options)
     for path in paths:
         print_text(path)
 

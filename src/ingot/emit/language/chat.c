@@ -14,10 +14,14 @@
 static const char commands[] =
     "/reset              forget the conversation\n"
     "/system [TEXT]      what the model is told before the conversation, which starts anew; without TEXT, show it\n"
+    "/set [NAME VALUE]   how tokens are chosen, as in /set temperature 0.5; without NAME, show it\n"
     "/exit               leave; so does Ctrl-D\n"
     "/help, /?           this text\n"
     "Lines between \"\"\" and \"\"\" are one message, and so are lines that end in \\.\n"
-    "Ctrl-C stops the answer; a second one leaves.\n";
+    "Ctrl-C stops the answer, or drops the line that is being typed; a second one during an answer leaves.\n";
+
+/* Texts around a system message, NULL where the model takes none. */
+static const char *const before_system = CHAT_BEFORE_SYSTEM, *const after_system = CHAT_AFTER_SYSTEM;
 
 /* What was said so far: the system message, if there is one, then what the user and the model said in turns. */
 typedef struct {
@@ -95,13 +99,12 @@ static void append_text(byte_list *out, const char *text) {
 
 /* The tokens of a conversation. Returns 0, or 1 where a message becomes a control token. */
 static int encode_conversation(const tokenizer *t, const conversation *c, token_list *ids) {
-  static const char *const before = CHAT_BEFORE_SYSTEM, *const after = CHAT_AFTER_SYSTEM;
   byte_list text = {0};
   int failed = 0;
-  if (c->has_system && before && after) {
-    append_text(&text, before);
+  if (c->has_system && before_system && after_system) {
+    append_text(&text, before_system);
     failed |= append_said(t, &c->system, 0, CHAT_TRIMS_SYSTEM, &text);
-    append_text(&text, after);
+    append_text(&text, after_system);
   } else {
     append_text(&text, CHAT_FIRST);
   }
@@ -120,6 +123,22 @@ static void interrupt(int number) {
   signal(number, SIG_DFL);
 }
 
+static void drop_line(int number) {
+  (void)number;
+  interrupted = 1;
+}
+
+/* Has Ctrl-C end the reading of a line, where the system can. */
+static void await_line(void) {
+  interrupted = 0;
+#if defined(__unix__) || defined(__APPLE__)
+  const struct sigaction action = {.sa_handler = drop_line};
+  sigaction(SIGINT, &action, NULL);
+#else
+  signal(SIGINT, drop_line);
+#endif
+}
+
 /* Prints the answer to a message, and keeps both; a message that the model cannot take is not kept. */
 static void answer(language *l, const options *o, conversation *c, const byte_list *message) {
   token_list ids = {0};
@@ -131,7 +150,7 @@ static void answer(language *l, const options *o, conversation *c, const byte_li
   int ended = -1;
   if (encode_conversation(l->tokenizer, c, &ids)) fprintf(stderr, "message: becomes a control token\n");
   else ended = language_answer(l, o, &ids, &said);
-  signal(SIGINT, SIG_DFL);
+  await_line();
   if (ended < 0 || (ended == ENDED_INTERRUPT && !said.count)) {
     free(c->said[--c->count].bytes);
     if (ended < 0) fprintf(stderr, "/reset starts anew\n");
@@ -155,15 +174,22 @@ static int is_terminal(void) {
 #endif
 }
 
-/* Reads a line without its end; 0 where none comes. */
+/* Reads a line without its end; 0 where none comes, -1 where Ctrl-C dropped it. */
 static int read_line(byte_list *line, const char *prompt) {
   int c;
   line->count = 0;
   append_bytes(line, "", 0);
   if (is_terminal()) printf("%s", prompt), fflush(stdout);
-  while ((c = getchar()) != EOF && c != '\n') {
+  while ((c = getchar()) != EOF && c != '\n' && !interrupted) {
     const char byte = (char)c;
     append_bytes(line, &byte, 1);
+  }
+  if (interrupted) {
+    clearerr(stdin);
+    await_line();
+    printf("\nCtrl-D leaves\n");
+    fflush(stdout);
+    return -1;
   }
   return c != EOF || line->count;
 }
@@ -181,8 +207,12 @@ static int read_message(byte_list *message) {
   int is_quoted = 0, is_open = 1;
   message->count = 0;
   append_bytes(message, "", 0);
-  while (is_open && read_line(&line, lines ? "  " : "> ")) {
+  for (int read; is_open && (read = read_line(&line, lines ? "  " : "> "));) {
     size_t begin = 0;
+    if (read < 0) {
+      message->count = lines = 0, is_quoted = 0;
+      continue;
+    }
     if (!lines && line.count >= 3 && memcmp(line.bytes, quotes, 3) == 0) begin = 3, is_quoted = 1;
     line.count -= begin;
     memmove(line.bytes, line.bytes + begin, line.count);
@@ -196,8 +226,27 @@ static int read_message(byte_list *message) {
   return lines > 0;
 }
 
+/* Does what /set says: a name and a value, or nothing. */
+static void set(options *o, const char *text, size_t count) {
+  char words[2][64] = {"", ""};
+  for (int i = 0; i < 2; i++) {
+    size_t length = 0;
+    while (length < count && (text[length] != ' ' || i)) length++;
+    snprintf(words[i], sizeof words[i], "%.*s", (int)length, text);
+    text += length, count -= length;
+    trim(&text, &count);
+  }
+  if (!*words[0]) {
+    show_numbers(o);
+    return;
+  }
+  const int done = set_number(o, words[0], words[1]);
+  if (done > 0) printf("%s is %s\n", words[0], words[1]);
+  if (!done) printf("set: unknown option, got %s; ./chat --help lists them\n", words[0]);
+}
+
 /* Does what a line with a command says; 0 where it has none, -1 where it says to leave. */
-static int obeyed(conversation *c, byte_list *message) {
+static int obeyed(conversation *c, options *o, byte_list *message) {
   const char *text = message->bytes;
   size_t count = message->count;
   trim(&text, &count);
@@ -214,8 +263,10 @@ static int obeyed(conversation *c, byte_list *message) {
   if (word == 6 && memcmp(text, "/reset", 6) == 0) {
     forget(c);
     printf("the conversation starts anew\n");
+  } else if (word == 4 && memcmp(text, "/set", 4) == 0) {
+    set(o, rest, left);
   } else if (word == 7 && memcmp(text, "/system", 7) == 0) {
-    if (left && !CHAT_BEFORE_SYSTEM) {
+    if (left && !before_system) {
       printf("the model takes no system message\n");
     } else if (left) {
       set_text(&c->system, rest, left);
@@ -252,7 +303,7 @@ int main(int argc, char **argv) {
       return 0;
     }
     if (strcmp(argv[i], "--system") == 0 && i + 1 < argc) {
-      if (!CHAT_BEFORE_SYSTEM) fail("--system", "the model takes no system message", "", 2);
+      if (!before_system) fail("--system", "the model takes no system message", "", 2);
       set_text(&c.system, argv[i + 1], strlen(argv[i + 1]));
       expect_utf8("--system", c.system.bytes, c.system.count);
       c.has_system = 1;
@@ -264,12 +315,13 @@ int main(int argc, char **argv) {
   language l = language_open(&o, argv[0]);
   if (is_terminal()) printf("context %d. /help for help, Ctrl-D to leave.\n", MODEL_CONTEXT);
   byte_list message = {0};
+  await_line();
   while (read_message(&message)) {
     if (!is_utf8(&message)) {
       fprintf(stderr, "message: not UTF-8\n");
       continue;
     }
-    const int done = obeyed(&c, &message);
+    const int done = obeyed(&c, &o, &message);
     if (done < 0) break;
     if (!done) answer(&l, &o, &c, &message);
   }

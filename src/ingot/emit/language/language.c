@@ -23,10 +23,12 @@ const char options_help[] =
     "  --top-p X                 only the fewest tokens with so much probability together\n"
     "  --min-p X                 only tokens with so much of the best one's probability\n"
     "  --repetition-penalty X    above 1: tokens that were seen become less probable\n"
+    "  --presence-penalty X      taken from the logit of a token that the answer has\n"
+    "  --frequency-penalty X     and that, for each time that it has it\n"
     "  --seed N                  the same one gives the same answer\n"
     "  --stop TEXT               ends the answer, and is no part of it; may be given several times\n"
     "  --ids                     print tokens, not text\n"
-    "  --threads N               the most that a run uses; else as many as there are CPUs for the model\n"
+    "  --threads N               the most that a run uses; else one for each CPU\n"
     "  --folder PATH             of weights.bin and tokenizer.bin, if they do not lie beside the program\n";
 
 void fail(const char *what, const char *why, const char *more, int code) {
@@ -40,46 +42,103 @@ options default_options(void) {
 
 /* -- the command line ---------------------------------------------------------------------------------------------- */
 
-static double number(const char *name, const char *text, double least, double most, int is_whole) {
+/* How tokens are drawn, and the range of each. */
+static const struct {
+  const char *name;
+  double least, most;
+  int is_whole;
+} numbers[NUMBERS] = {
+    {"max_tokens", 0, 1e15, 1},
+    {"temperature", 0, 1000, 0},
+    {"top_k", 0, INT32_MAX, 1},
+    {"top_p", 0x1p-1074, 1, 0},
+    {"min_p", 0, 1, 0},
+    {"repetition_penalty", 0.001, 1000, 0},
+    {"presence_penalty", -2, 2, 0},
+    {"frequency_penalty", -2, 2, 0},
+    {"seed", 0, 0, 1},
+};
+
+/* Reads a number; 0 where it is none of its range: a message has then been printed. */
+static int read_number(const char *name, const char *text, double least, double most, int is_whole, double *value) {
   char *end = NULL;
-  const double value = text ? strtod(text, &end) : 0;
-  if (!text || end == text || *end || !(value >= least && value <= most) || (is_whole && value != floor(value)))
-    fprintf(stderr, "%s: got %s, expected %s, %g to %g\n", name, text ? text : "nothing",
-            is_whole ? "an integer" : "a number", least, most),
-        exit(2);
-  return value;
+  *value = strtod(text, &end);
+  if (end != text && !*end && *value >= least && *value <= most && (!is_whole || *value == floor(*value))) return 1;
+  fprintf(stderr, "%s: got %s, expected %s, %g to %g\n", name, *text ? text : "nothing",
+          is_whole ? "an integer" : "a number", least, most);
+  return 0;
 }
 
 /* A seed of 64 bits, which a negative number counts back from 2^64. */
-static uint64_t seed(const char *text) {
+static int read_seed(const char *text, uint64_t *seed) {
   char *end = NULL;
   errno = 0;
-  const uint64_t value = !text ? 0 : *text == '-' ? (uint64_t)strtoll(text, &end, 10) : strtoull(text, &end, 10);
-  if (!text || end == text || *end || errno) fail("--seed", "no 64-bit number, got ", text ? text : "nothing", 2);
-  return value;
+  *seed = *text == '-' ? (uint64_t)strtoll(text, &end, 10) : strtoull(text, &end, 10);
+  if (end != text && !*end && !errno) return 1;
+  fprintf(stderr, "seed: no 64-bit number, got %s\n", *text ? text : "nothing");
+  return 0;
+}
+
+static void keep_number(options *o, int which, double value) {
+  model_sampling *s = &o->sampling;
+  float *const places[NUMBERS] = {
+      NULL, &s->temperature, NULL, &s->top_p, &s->min_p, &s->repetition_penalty, &s->presence_penalty,
+      &s->frequency_penalty, NULL,
+  };
+  if (which == 0) o->max_tokens = (int64_t)value;
+  else if (which == 2) s->top_k = (int64_t)value;
+  else *places[which] = (float)value;
+  s->top_p = fmaxf(s->top_p, 0x1p-126f);
+}
+
+int set_number(options *o, const char *name, const char *text) {
+  int which = 0;
+  double value;
+  while (which < NUMBERS && strcmp(name, numbers[which].name) != 0) which++;
+  if (which == NUMBERS) return 0;
+  if (which == NUMBERS - 1) {
+    if (!read_seed(text, &o->sampling.seed)) return -1;
+    o->is_seeded = 1;
+  } else {
+    if (!read_number(name, text, numbers[which].least, numbers[which].most, numbers[which].is_whole, &value)) return -1;
+    keep_number(o, which, value);
+  }
+  snprintf(o->given[which], NUMBER_LETTERS, "%s", text);
+  return 1;
+}
+
+void show_numbers(const options *o) {
+  int count = 0;
+  for (int i = 0; i < NUMBERS; i++)
+    if (*o->given[i]) printf("%s %s\n", numbers[i].name, o->given[i]), count++;
+  if (!count) printf("as the model's folder says\n");
 }
 
 int take_option(options *o, int argc, char **argv, int *i) {
-  const char *name = argv[*i], *value = *i + 1 < argc ? argv[*i + 1] : NULL;
-  model_sampling *s = &o->sampling;
-  if (strcmp(name, "--ids") == 0) {
+  const char *option = argv[*i], *value = *i + 1 < argc ? argv[*i + 1] : "";
+  char name[NUMBER_LETTERS];
+  double threads;
+  if (strcmp(option, "--ids") == 0) {
     o->shows_ids = 1;
     return 1;
   }
-  if (strcmp(name, "--max-tokens") == 0) o->max_tokens = (int64_t)number(name, value, 0, 1e15, 1);
-  else if (strcmp(name, "--temperature") == 0) s->temperature = (float)number(name, value, 0, 1000, 0);
-  else if (strcmp(name, "--top-k") == 0) s->top_k = (int64_t)number(name, value, 0, INT32_MAX, 1);
-  else if (strcmp(name, "--top-p") == 0) s->top_p = (float)fmax(number(name, value, 0x1p-1074, 1, 0), 0x1p-126);
-  else if (strcmp(name, "--min-p") == 0) s->min_p = (float)number(name, value, 0, 1, 0);
-  else if (strcmp(name, "--repetition-penalty") == 0)
-    s->repetition_penalty = (float)number(name, value, 0.001, 1000, 0);
-  else if (strcmp(name, "--seed") == 0) s->seed = seed(value), o->is_seeded = 1;
-  else if (strcmp(name, "--threads") == 0) o->threads = (int)number(name, value, 1, MODEL_THREADS, 1);
-  else if (strcmp(name, "--folder") == 0 && value) o->folder = value;
-  else if (strcmp(name, "--stop") == 0 && value && *value && o->stop_count < MOST_STOPS) {
-    expect_utf8(name, value, strlen(value));
+  if (strncmp(option, "--", 2) != 0) return 0;
+  snprintf(name, sizeof name, "%s", option + 2);
+  for (char *c = name; *c; c++) *c = (char)(*c == '-' ? '_' : *c);
+  const int taken = set_number(o, name, value);
+  if (taken < 0) exit(2);
+  if (!taken && strcmp(name, "threads") == 0) {
+    if (!read_number("threads", value, 1, MODEL_THREADS, 1, &threads)) exit(2);
+    o->threads = (int)threads;
+  } else if (!taken && strcmp(name, "folder") == 0 && *value) {
+    o->folder = value;
+  } else if (!taken && strcmp(name, "stop") == 0 && *value) {
+    if (o->stop_count == MOST_STOPS) fail("stop", "given too often", "", 2);
+    expect_utf8("stop", value, strlen(value));
     o->stops[o->stop_count++] = value;
-  } else return 0;
+  } else if (!taken) {
+    return 0;
+  }
   ++*i;
   return 1;
 }
@@ -120,9 +179,9 @@ static void *read_weights(const char *path) {
 
 /* The numbers 0, step, 2 * step and so on. */
 static int32_t *numbered(int32_t count, int32_t step) {
-  int32_t *numbers = allocate(sizeof(int32_t) * (size_t)count);
-  for (int32_t i = 0; i < count; i++) numbers[i] = step * i;
-  return numbers;
+  int32_t *row = allocate(sizeof(int32_t) * (size_t)count);
+  for (int32_t i = 0; i < count; i++) row[i] = step * i;
+  return row;
 }
 
 language language_open(const options *o, const char *program) {

@@ -5,16 +5,18 @@
 #include "model.h"
 #include "tokenizer.h"
 
-enum { MOST_STOPS = 16 };
+enum { MOST_STOPS = 16, NUMBERS = 9, NUMBER_LETTERS = 32 };
 
 /* How an answer is drawn. max_tokens: -1 for what the context holds. stops: texts that end it and are no part of it.
  * is_seeded: whether `sampling.seed` was given. shows_ids: the tokens are printed, not their text. threads: the most
- * that a run uses. folder: of the files weights.bin and tokenizer.bin, NULL for where the program lies. */
+ * that a run uses. given: the numbers that were given, as texts, "" for none. folder: of the files weights.bin and
+ * tokenizer.bin, NULL for where the program lies. */
 typedef struct {
   model_sampling sampling;
   int64_t max_tokens;
   const char *stops[MOST_STOPS];
   int stop_count, is_seeded, shows_ids, threads;
+  char given[NUMBERS][NUMBER_LETTERS];
   const char *folder;
 } options;
 
@@ -40,6 +42,13 @@ void fail(const char *what, const char *why, const char *more, int code);
 
 /* The options that the model's folder gave. */
 options default_options(void);
+
+/* Sets how tokens are drawn. name: as in temperature or top_p. Returns 1; 0 where there is no such number, and -1 where
+ * it cannot be that: a message has then been printed. */
+int set_number(options *o, const char *name, const char *text);
+
+/* Prints a line for each number that was given. */
+void show_numbers(const options *o);
 
 /* Takes the option argv[*i] and what follows it, and moves *i behind; 0 where it is none of these. */
 int take_option(options *o, int argc, char **argv, int *i);
