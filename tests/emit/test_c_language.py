@@ -4,6 +4,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -143,6 +144,30 @@ def test_the_guide_is_right(built: Path):
         assert (done.returncode, done.stderr) == (0, "") and done.stdout.strip(), line
 
 
+def test_tokens_of_ones_own_need_the_header_alone(built: Path):
+    """The program that the guide shows prints what `LLM` draws."""
+    _, _, section = GUIDE.read_text().partition("## A language model as C")
+    (program,) = re.findall(r"^```c\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    (built / "own.c").write_text(program)
+    words = [*STRICT.split(), "-std=c11", built / "own.c", built / "model.o", built / "model_pool.o"]
+    code, _, err = shell("cc", *words, f"-I{built}", "-lm", "-pthread", "-o", built / "own")
+    assert code == 0, err
+    done = subprocess.run([built / "own"], cwd=built.parent, capture_output=True, text=True)
+    llm = LLM(SHIPPED, context=CONTEXT, precision="f32", threads=1, sequences=1)
+    drawn = list(llm.generate_tokens([100, 200, 300], max_tokens=20, temperature=1, top_p=0.9, seed=1))
+    assert done.returncode == 0 and [int(word) for word in done.stdout.split()][: len(drawn)] == drawn
+
+
+@pytest.mark.slow
+def test_cmake_builds_the_programs(emitted: Path, tmp_path: Path):
+    cmake = Path(sys.executable).with_name("cmake")
+    for words in (("-S", emitted, "-B", tmp_path, "-DCMAKE_BUILD_TYPE=Debug"), ("--build", tmp_path)):
+        code, out, err = shell(cmake, *words)
+        assert code == 0, out + err
+    code, out, _ = shell(tmp_path / "generate", "--folder", emitted, "--max-tokens", 3, "--temperature", 0, "def")
+    assert code == 0 and out
+
+
 def test_what_is_wrong_is_said(built: Path, tmp_path: Path):
     program = built / "generate"
     for words, code, said in (
@@ -204,12 +229,12 @@ def expect_python(model: Path, folder: Path, given: dict) -> None:
 
 FORMATS = [
     {"precision": "bf16"},
+    {"precision": "int8"},
     {"precision": "int4"},
     *(
         pytest.param(given, marks=pytest.mark.slow)
         for given in (
             {"precision": "bf16w"},
-            {"precision": "int8"},
             {"precision": "int8w"},
             {"precision": "int4w"},
             {"precision": "f32", "cache_dtype": "int8"},

@@ -50,6 +50,7 @@ def program_files(
     files = {name: prefixed((folder / name).read_text("utf-8"), face.prefix) for name in names}
     files["facts.h"] = _facts(ends, {**_SAMPLING, **sampling}, chat)
     files["Makefile"] = _makefile(face, bool(chat))
+    files["CMakeLists.txt"] = _cmake_lists(face, bool(chat))
     return files
 
 
@@ -133,4 +134,29 @@ clean:
 	rm -f {programs} *.o
 
 .PHONY: all clean
+"""
+
+
+def _cmake_lists(face: Interface, has_chat: bool) -> str:
+    name, programs = face.prefix, "generate chat" if has_chat else "generate"
+    pool, libraries, threads = "", "m", ""
+    if face.threads > 1:
+        pool, libraries, threads = f" {name}_pool.c", "m Threads::Threads", "find_package(Threads REQUIRED)\n"
+    return f"""\
+# Builds the library {name}, to link with, and programs around it.
+cmake_minimum_required(VERSION 3.16)
+project({name} LANGUAGES C)
+set(CMAKE_C_STANDARD 11)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+{threads}
+add_library({name} {name}.c{pool})
+target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
+target_link_libraries({name} PUBLIC {libraries})
+
+foreach(program {programs})
+  add_executable(${{program}} ${{program}}.c language.c tokenizer.c normal.c)
+  target_link_libraries(${{program}} PRIVATE {name})
+endforeach()
 """
