@@ -147,7 +147,7 @@ def test_the_guide_is_right(built: Path):
 def test_tokens_of_ones_own_need_the_header_alone(built: Path):
     """The program that the guide shows prints what `LLM` draws."""
     _, _, section = GUIDE.read_text().partition("## A language model as C")
-    (program,) = re.findall(r"^```c\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    program, *_ = re.findall(r"^```c\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     (built / "own.c").write_text(program)
     words = [*STRICT.split(), "-std=c11", built / "own.c", built / "model.o", built / "model_pool.o"]
     code, _, err = shell("cc", *words, f"-I{built}", "-lm", "-pthread", "-o", built / "own")
@@ -156,6 +156,33 @@ def test_tokens_of_ones_own_need_the_header_alone(built: Path):
     llm = LLM(SHIPPED, context=CONTEXT, precision="f32", threads=1, sequences=1)
     drawn = list(llm.generate_tokens([100, 200, 300], max_tokens=20, temperature=1, top_p=0.9, seed=1))
     assert done.returncode == 0 and [int(word) for word in done.stdout.split()][: len(drawn)] == drawn
+
+
+@pytest.mark.slow
+def test_the_programs_misuse_no_memory(built: Path):
+    """Nor do the steps of a checked run write where they should not."""
+    model = [
+        "cc",
+        *STRICT.replace("-Wconversion", "").split(),
+        "-O0",
+        "-DMODEL_CHECK",
+        "-c",
+        "model.c",
+        "-o",
+        "checked.o",
+    ]
+    assert subprocess.run(model, cwd=built).returncode == 0
+    flags = "-std=c11 -D_DEFAULT_SOURCE -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
+    for program in ("generate", "chat"):
+        words = ["cc", *flags.split(), f"{program}.c", "language.c", "tokenizer.c", "normal.c", "checked.o"]
+        done = subprocess.run([*words, "model_pool.o", "-lm", "-pthread", "-o", f"safe_{program}"], cwd=built)
+        assert done.returncode == 0
+    for prompt, given in CASES[:4]:
+        wanted = shell(built / "generate", *options(given), "-", text=prompt)
+        assert shell(built / "safe_generate", *options(given), "-", text=prompt) == wanted
+    words = ["--max-tokens", 12, "--temperature", 0]
+    wanted = shell(built / "chat", *words, text=CONVERSATION)
+    assert shell(built / "safe_chat", *words, text=CONVERSATION) == wanted
 
 
 @pytest.mark.slow
@@ -229,12 +256,12 @@ def expect_python(model: Path, folder: Path, given: dict) -> None:
 
 FORMATS = [
     {"precision": "bf16"},
-    {"precision": "int8"},
     {"precision": "int4"},
     *(
         pytest.param(given, marks=pytest.mark.slow)
         for given in (
             {"precision": "bf16w"},
+            {"precision": "int8"},
             {"precision": "int8w"},
             {"precision": "int4w"},
             {"precision": "f32", "cache_dtype": "int8"},

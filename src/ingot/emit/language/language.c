@@ -397,7 +397,12 @@ int language_answer(language *l, const options *o, const token_list *prompt, byt
   model_sampler(l->sampler, &sampling);
   for (size_t i = 0; i < prompt->count; i++) model_seen(l->sampler, prompt->ids[i]);
   if (!most) return ENDED_LENGTH;
-  if (read_prompt(l, prompt)) return ENDED_INTERRUPT;
+  const int code = read_prompt(l, prompt);
+  if (code == 1) {
+    fprintf(stderr, "prompt: has a token that the model has not, expected 0 to %d\n", MODEL_VOCAB - 1);
+    return -1;
+  }
+  if (code) return ENDED_INTERRUPT;
   text_stream stream = {.o = o, .answer = answer};
 #if defined(__unix__) || defined(__APPLE__)
   stream.is_terminal = isatty(1);

@@ -20,8 +20,8 @@ typedef struct {
   const char *folder;
 } options;
 
-/* A model and the text whose keys and values it holds: tokens[count]. positions, owners, blocks: as a run takes them, of
- * all that there can be. */
+/* A model and the text whose keys and values it holds: tokens[count]. positions, owners, blocks: as a run takes them,
+ * of all that there can be. */
 typedef struct {
   tokenizer *tokenizer;
   void *weights, *memory, *sampler;
