@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._decomp import core_aten_decompositions
+from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ingot.errors import IngotWarning, LimitError, UnsupportedError
 from ingot.load.aten import load_traced, to_numpy
@@ -55,12 +56,24 @@ def compile_backend(module: GraphModule, example_inputs: Sequence[Any], options:
         boxed._boxed_call = True  # type: ignore[attr-defined]  # torch's mark of this calling convention
         return boxed
 
-    return aot_autograd(
+    backend = aot_autograd(
         fw_compiler=compile_functional,
         bw_compiler=compile_functional,
         inference_compiler=compile_functional,
-        decompositions=core_aten_decompositions() if trains else None,
-    )(module, example_inputs)
+        decompositions=_decompositions() if trains else None,
+    )
+    if not trains:
+        return backend(module, example_inputs)
+    with sdpa_kernel(SDPBackend.MATH):  # what torch fuses has a way back of its own, and results for that alone
+        return backend(module, example_inputs)
+
+
+def _decompositions() -> dict[Any, Call]:
+    """What torch takes apart of a graph that is trained: all but core ops, and norms, whose statistics it keeps."""
+    aten = torch.ops.aten
+    batch_norms = [aten._native_batch_norm_legit_no_training, aten._native_batch_norm_legit]
+    norms = [aten.native_layer_norm, aten.native_group_norm, *batch_norms]
+    return core_aten_decompositions() | get_decompositions(norms)
 
 
 class CompiledGraph:

@@ -12,7 +12,7 @@ from ingot.load.aten.registry import aten
 Window = Sequence[int] | int
 
 
-def _per_axis(value: Window, count: int) -> tuple[int, ...]:
+def per_axis(value: Window, count: int) -> tuple[int, ...]:
     """A window parameter given once for all axes, or once for each."""
     values = [value] if isinstance(value, int) else list(value)
     return tuple(values * count if len(values) == 1 else values)
@@ -29,7 +29,7 @@ def conv(
     dilation: Window = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
     spatial = b.rank(weight) - 2
-    pads = _per_axis(padding, spatial)
+    pads = per_axis(padding, spatial)
     return _conv(b, x, weight, bias, stride, pads + pads, dilation, groups)
 
 
@@ -40,7 +40,7 @@ def conv_named_padding(
 ) -> Tensor:  # fmt: skip
     """ "same" puts an odd pad after, as torch does."""
     spatial = b.rank(weight) - 2
-    steps = _per_axis(dilation, spatial)
+    steps = per_axis(dilation, spatial)
     kernel = [b.static(k, "the kernel") for k in b.shape(weight)[2:]]
     total = [d * (k - 1) if padding == "same" else 0 for d, k in zip(steps, kernel, strict=True)]
     before = tuple(n // 2 for n in total)
@@ -64,10 +64,10 @@ def conv_transpose(
     output_padding: Window = 0, groups: int = 1, dilation: Window = 1,
 ) -> Tensor:  # fmt: skip
     spatial = b.rank(weight) - 2
-    pads = _per_axis(padding, spatial)
+    pads = per_axis(padding, spatial)
     y = b.add(
-        "conv_transpose", _batched(b, x, spatial), weight, bias, strides=_per_axis(stride, spatial), pads=pads + pads,
-        dilations=_per_axis(dilation, spatial), groups=groups, output_padding=_per_axis(output_padding, spatial),
+        "conv_transpose", _batched(b, x, spatial), weight, bias, strides=per_axis(stride, spatial), pads=pads + pads,
+        dilations=per_axis(dilation, spatial), groups=groups, output_padding=per_axis(output_padding, spatial),
     )  # fmt: skip
     return b.reshape(y, b.result.shape)
 
@@ -77,7 +77,7 @@ def _conv(
     dilation: Window, groups: int,
 ) -> Tensor:  # fmt: skip
     spatial = b.rank(weight) - 2
-    strides, dilations = _per_axis(stride, spatial), _per_axis(dilation, spatial)
+    strides, dilations = per_axis(stride, spatial), per_axis(dilation, spatial)
     result = b.add(
         "conv", _batched(b, x, spatial), weight, bias, strides=strides, pads=pads, dilations=dilations, groups=groups
     )
@@ -94,11 +94,11 @@ def max_pool(
 ) -> Tensor:  # fmt: skip
     result = b.result[0] if isinstance(b.result, list) else b.result
     spatial = _spatial(b)
-    kernel = _per_axis(kernel_size, spatial)
-    strides = _per_axis(stride, spatial) if stride != () and stride != [] else kernel
-    dilations = _per_axis(dilation, spatial)
+    kernel = per_axis(kernel_size, spatial)
+    strides = per_axis(stride, spatial) if stride != () and stride != [] else kernel
+    dilations = per_axis(dilation, spatial)
     x = _batched(b, x, spatial)
-    pads = _pads(b, x, result.shape, kernel, strides, _per_axis(padding, spatial), dilations, ceil_mode)
+    pads = _pads(b, x, result.shape, kernel, strides, per_axis(padding, spatial), dilations, ceil_mode)
     y = b.add("max_pool", x, kernel=kernel, strides=strides, pads=pads, dilations=dilations)
     return b.reshape(y, result.shape)
 
@@ -107,8 +107,14 @@ def max_pool(
 def max_pool_with_indices(
     b: AtenBuilder, x: Tensor, kernel_size: Window, stride: Window = (), padding: Window = 0, dilation: Window = 1,
     ceil_mode: bool = False,
-) -> tuple[Tensor, None]:  # fmt: skip
-    return max_pool(b, x, kernel_size, stride, padding, dilation, ceil_mode), None
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    y = max_pool(b, x, kernel_size, stride, padding, dilation, ceil_mode)
+    pooled = y
+    while (node := b.graph.producer(pooled)) is not None and node.op.view:
+        pooled = str(node.operands[0])
+    assert node is not None
+    places = b.add("max_pool_indices", node.operands[0], **node.attributes)
+    return y, b.reshape(places, b.result[1].shape)
 
 
 @aten("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
@@ -117,9 +123,9 @@ def avg_pool(
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
     spatial = _spatial(b)
-    kernel = _per_axis(kernel_size, spatial)
-    strides = _per_axis(stride, spatial) if stride != () and stride != [] else kernel
-    ones, given = (1,) * spatial, _per_axis(padding, spatial)
+    kernel = per_axis(kernel_size, spatial)
+    strides = per_axis(stride, spatial) if stride != () and stride != [] else kernel
+    ones, given = (1,) * spatial, per_axis(padding, spatial)
     x = _batched(b, x, spatial)
     pads = _pads(b, x, b.result.shape, kernel, strides, given, ones, ceil_mode)
     counted = bool(count_include_pad or divisor_override)
@@ -165,7 +171,7 @@ def adaptive_avg_pool(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> 
     """One window over a symbolic axis is the mean of it."""
     spatial = _spatial(b)
     axes = tuple(range(b.rank(x) - spatial, b.rank(x)))
-    if set(_per_axis(output_size, spatial)) == {1} and any(isinstance(b.shape(x)[axis], Expr) for axis in axes):
+    if set(per_axis(output_size, spatial)) == {1} and any(isinstance(b.shape(x)[axis], Expr) for axis in axes):
         return b.add("reduce_mean", x, axes=axes, keepdims=True)
     kernel = _adaptive_kernel(b, x, output_size)
     if kernel is not None:
@@ -191,7 +197,7 @@ def _adaptive_sizes(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> li
     """The size of each pooled axis, and how many windows it has."""
     spatial = _spatial(b)
     sizes = [b.static(d, "an adaptively pooled axis") for d in b.shape(x)[-spatial:]]
-    return list(zip(sizes, _per_axis(output_size, spatial), strict=True))
+    return list(zip(sizes, per_axis(output_size, spatial), strict=True))
 
 
 def _adaptive_kernel(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> tuple[int, ...] | None:

@@ -26,6 +26,7 @@ from ingot.errors import KindError, LoadError, ShapeError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.aten import (  # noqa: F401  # rules
     attention,
+    backward,
     complex,
     conv,
     elementwise,

@@ -1,0 +1,49 @@
+"""Rules: what torch calls of convolution and pooling on the way back; the rest of that way it takes apart itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ingot.errors import UnsupportedError
+from ingot.gradients.registry import GRADIENTS, Backward
+from ingot.load.aten.builder import AtenBuilder, Tensor, element_count
+from ingot.load.aten.conv import Window, per_axis
+from ingot.load.aten.registry import aten
+
+
+@aten("convolution_backward.default")
+def convolution_backward(
+    b: AtenBuilder, d: Tensor, x: Tensor, weight: Tensor, bias_sizes: Sequence[int] | None, stride: Window,
+    padding: Window, dilation: Window, transposed: bool, output_padding: Window, groups: int, wanted: Sequence[bool],
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """By the row of gradients that the op has."""
+    if transposed:
+        raise UnsupportedError("convolution_backward: of a transposed convolution, expected a plain one")
+    spatial = b.rank(weight) - 2
+    pads = per_axis(padding, spatial)
+    strides, dilations = per_axis(stride, spatial), per_axis(dilation, spatial)
+    if not all(b.graph.type(name).is_static for name in (d, x, weight)):
+        raise UnsupportedError("convolution_backward: symbolic dims, expected known ones")
+    y = b.add("conv", x, weight, strides=strides, pads=pads + pads, dilations=dilations, groups=groups)
+    node, g = b.graph.producer(y), Backward(b.graph)
+    assert node is not None
+    g.at(y)
+    found = GRADIENTS["conv"].row(g, node, d)
+    assert found is not None
+    of_x, of_weight = found
+    bias = b.add("reduce_sum", d, axes=(0, *range(2, spatial + 2)), keepdims=False) if wanted[2] else None
+    return (of_x if wanted[0] else None, of_weight if wanted[1] else None, bias)
+
+
+@aten("max_pool2d_with_indices_backward.default")
+def max_pool_backward(
+    b: AtenBuilder, d: Tensor, x: Tensor, kernel: Window, stride: Window, padding: Window, dilation: Window,
+    ceil_mode: bool, places: Tensor,
+) -> Tensor:  # fmt: skip
+    """d added at the places that the way forward found."""
+    *outer, height, width = b.shape(x)
+    flat = (*outer, element_count(b.shape(d)[-2:]))
+    zeros = b.add("expand", b.scalar(0.0, b.dtype(x)), shape=(*outer, height * width))
+    made = [b.reshape(each, flat) for each in (places, d)]
+    added = b.add("scatter_elements", zeros, *made, axis=len(outer), reduction="add")
+    return b.reshape(added, b.shape(x))
