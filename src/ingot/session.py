@@ -237,7 +237,7 @@ class InferenceSession:
             expected = given(self._bindings.interface.symbols)
             raise UnsupportedError(f"save: the model has another graph for other dims, got none, expected {expected}")
         if self.executor == "webgpu":
-            raise UnsupportedError("save: no program of one's own, got executor 'webgpu', expected 'native'")
+            raise UnsupportedError("save: no program of its own, got executor 'webgpu', expected 'native'")
         program = self._context.current()
         saved.write(os.fspath(folder), self.graph, self.precision, program, self.weights)
 
@@ -492,8 +492,8 @@ class Context:
     def _run_and_print(self, program: Program, inputs: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
         with self._printing.once():  # or the arena that is printed is another run's
             outputs = program.run(inputs, sizes)
-            for part in program.native if program.single is not None else []:
-                print(Profile.of(part, part.profile(inputs, 1, sizes)), file=sys.stderr)
+            if program.single is not None:
+                print(Profile.of(program.single, program.single.profile(inputs, 1, sizes)), file=sys.stderr)
             if self._debug >= 5:
                 print_checksums(program, outputs)
         return outputs

@@ -12,8 +12,8 @@ from ingot.lower.recipe import has_shapes, static_values
 from ingot.lower.restate import RESTATED_AS_THEMSELVES, RESTATEMENTS, restate_node
 from ingot.lower.segments import Segment, split
 from ingot.lower.target import Target
-from ingot.lower.widen import widen_node, widened_dtype
 from ingot.lower.wgpu import WGPU
+from ingot.lower.widen import widen_node, widened_dtype
 from ingot.ops.define import expand_node
 
 __all__ = ["Backend", "Lowered", "Lowering", "Segment", "Target", "lower", "segments", "step_cost"]

@@ -30,8 +30,8 @@ def _is_native(type: Type, held: Collection[DType]) -> bool:
 def split(graph: Graph, fallback: set[Node], static: set[str], held: Collection[DType]) -> list[Segment]:
     """Segments in order. A graph of tensors without fallback nodes is one segment: itself.
 
-    held: the dtypes that kernels may be given. What they may not be given is in no native segment, be it only handed through. Raises UnsupportedError where a
-    graph that has to be cut keeps states, which no segment can hand to another.
+    held: the dtypes that kernels may be given. What they may not be given is in no native segment, be it only handed
+    through. Raises UnsupportedError where a graph that has to be cut keeps states, which no segment can hand on.
     """
     borders = [graph.values[name].type for name in (*graph.inputs, *graph.states, *graph.outputs.values())]
     if not fallback and all(_is_native(type, held) for type in borders):

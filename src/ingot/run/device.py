@@ -10,8 +10,8 @@ from typing import Any
 
 from ingot.config import knob
 from ingot.errors import InputError, ResourceError
-from ingot.lower.wgpu.wgsl import MAX_WORDS, READ_ONLY, REGIONS
 from ingot.locks import OwnedLock
+from ingot.lower.wgpu.wgsl import MAX_WORDS, READ_ONLY, REGIONS
 
 _LIMITS = {
     "binding_bytes": "max-storage-buffer-binding-size",

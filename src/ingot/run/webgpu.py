@@ -137,5 +137,3 @@ def held(array: np.ndarray, dtype: DType, what: str, error: type[IngotError]) ->
             if not low <= value <= high:
                 raise error(f"{what}: webgpu has integers of 32 bits, got {value}, expected {low}..{high}")
     return np.ascontiguousarray(array, np.int32)
-
-

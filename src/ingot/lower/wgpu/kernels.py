@@ -1,5 +1,5 @@
-"""The kernels that a device of WebGPU has, one line each: a body of shaders/, how many workgroups run it, and what it is
-made for. Their steps, argument structs and names are those of the CPU's rows.
+"""The kernels that a device of WebGPU has, one line each: a body of shaders/, how many workgroups run it, and what a
+step adds to it. Their steps, argument structs and names are those of the CPU's rows.
 """
 
 from __future__ import annotations
@@ -140,7 +140,11 @@ def _activate(fields: Numbers) -> str:
     name = abi.constant_names("INGOT_ACT_")[_number(fields, "activation")].removeprefix("INGOT_ACT_")
     if name == "none":
         return "fn activate(x: f32) -> f32 { return x; }"
-    numbers = [floating(float(fields.get(f"act_{p}", 0.0) or 0.0)) for p in functions()[f"{name}_f32"].parameters if p != "x"]  # type: ignore[arg-type] # noqa: E501
+    numbers = []
+    for parameter in list(functions()[f"{name}_f32"].parameters)[1:]:
+        value = fields[f"act_{parameter}"]
+        assert isinstance(value, float)
+        numbers.append(floating(value))
     return f"fn activate(x: f32) -> f32 {{ return {name}_f32({', '.join(['x', *numbers])}); }}"
 
 

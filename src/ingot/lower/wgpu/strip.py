@@ -1,7 +1,7 @@
 """A strip program as WGSL: the CPU's ops by number, its slots as variables.
 
-Without reductions a lane takes an element. With them a workgroup takes a row, and goes through it once for each segment;
-what a segment needs of those before, but for their reductions, it computes again.
+Without reductions a lane takes an element. With them a workgroup takes a row, and goes through it once for each
+segment; what a segment needs of those before, but for their reductions, it computes again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ingot import abi
-from ingot.lower.lowered import Field
+from ingot.lower.lowered import Field, Pointer
 from ingot.lower.wgpu.wgsl import LANES, Argument, floating, functions
 
 _MEMORY = abi.constant("INGOT_STRIP_MEMORY")
@@ -59,7 +59,8 @@ def strip_arguments(fields: Mapping[str, Field]) -> list[Argument]:
     """The parameters of a strip step: its tensors, and where a row of each begins."""
     memory = fields["memory"]
     assert isinstance(memory, tuple)
-    tensors = [Argument(f"m{i}", pointer, is_pointer=True) for i, pointer in enumerate(memory)]
+    pointers = [pointer for pointer in memory if isinstance(pointer, Pointer)]
+    tensors = [Argument(f"m{i}", pointer, is_pointer=True) for i, pointer in enumerate(pointers)]
     numbers = [Argument(name, fields[name]) for name in ("outer", "rows", "cols")]
     strides = [Argument(name, fields[name], count=len(memory)) for name in ("outer_strides", "row_strides")]
     return [*tensors, *numbers, *strides]
@@ -75,9 +76,7 @@ def strip_text(fields: Mapping[str, Field]) -> str:
     """`work` of a strip program, and what it needs beside the functions of shaders/."""
     ops = _ops(fields)
     steps = _numbers(fields, "col_steps")
-    begins = [
-        f"let p{m} = outer * arg_outer_strides({m}) + row * arg_row_strides({m});" for m in range(len(steps))
-    ]
+    begins = [f"let p{m} = outer * arg_outer_strides({m}) + row * arg_row_strides({m});" for m in range(len(steps))]
     if not _reduces(ops):
         lines = [
             "let element = group * LANES + lane;",

@@ -78,9 +78,7 @@ def floating(value: float) -> str:
     return f"of_bits({struct.unpack('<I', struct.pack('<f', value))[0]:#010x}u)"
 
 
-def shader(
-    body: str, own: str, arguments: Sequence[Argument], regions: Mapping[str, str], element: str = "f32"
-) -> str:
+def shader(body: str, own: str, arguments: Sequence[Argument], regions: Mapping[str, str], element: str = "f32") -> str:
     """The text of a kernel: equal for steps that differ in parameters alone.
 
     body: a file of shaders/, or "". own: functions beside it. regions: of each pointer that is not null. element: the
@@ -90,9 +88,7 @@ def shader(
     for library in _LIBRARIES:
         chunks |= _chunks(_read(library))
     chunks |= {"LANES": f"const LANES: i32 = {LANES};", "T": f"alias T = {element};"}
-    chunks["parameters"] = (
-        f"@group(0) @binding(0) var<uniform> parameters: array<vec4<u32>, {MAX_WORDS // 4}>;"
-    )
+    chunks["parameters"] = f"@group(0) @binding(0) var<uniform> parameters: array<vec4<u32>, {MAX_WORDS // 4}>;"
     for number, region in enumerate(REGIONS, 1):
         access = "read" if region in READ_ONLY else "read_write"
         chunks[region] = f"@group(0) @binding({number}) var<storage, {access}> {region}: array<u32>;"
