@@ -16,7 +16,7 @@ from ingot.lower.wgpu.wgsl import REGIONS, Argument, pointers, shader, words
 from ingot.plan import Plan
 
 FAULT_BYTES = 256  # before the outputs: code, step, index and limit, and nothing up to where an output may begin
-MAX_GROUPS = 65535  # along each dim of a grid
+GRID_SIDE = 65535  # along each dim of a grid
 _ELEMENT_BYTES = 4
 
 
@@ -118,8 +118,8 @@ def _address(lowered: Lowered, plan: Plan, made: Dispatches, pointer: Pointer) -
 
 
 def _grid(step: Step, groups: int) -> tuple[int, int]:
-    width = min(groups, MAX_GROUPS)
+    width = min(groups, GRID_SIDE)
     height = -(-groups // width)
-    if height > MAX_GROUPS:
-        raise LimitError(f"node {step.node!r}: too large, got {groups} workgroups, expected at most {MAX_GROUPS**2}")
+    if height > GRID_SIDE:
+        raise LimitError(f"node {step.node!r}: too large, got {groups} workgroups, expected at most {GRID_SIDE**2}")
     return width, height

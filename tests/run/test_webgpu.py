@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ import models
 from ingot import abi
 from ingot.compile import compile_mode
 from ingot.dtype import boolean, f32, from_numpy, i64
-from ingot.errors import InputError, LimitError, UnsupportedError
+from ingot.errors import InputError, LimitError, ReferenceWarning, UnsupportedError
 from ingot.ir import OPS, Graph, Op, Sample, TensorType
 from ingot.lower.wgpu import WEBGPU
 from ingot.lower.wgpu.kernels import KERNELS
@@ -199,13 +199,18 @@ TABLE = np.arange(6, dtype=np.float32).reshape(3, 2)
 def test_after_the_first_run_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     session, feeds = on_webgpu(product(4)), {"x": np.ones((2, 4), np.float32)}
     gpu, made = open_device().gpu, []
-    for name in ("create_buffer", "create_bind_group", "create_compute_pipeline", "create_shader_module"):
+
+    def noted(name: str) -> Callable[..., object]:
         create = getattr(gpu, name)
-        monkeypatch.setattr(gpu, name, lambda name=name, create=create, **given: made.append(name) or create(**given))
+        return lambda **given: made.append((name, given.get("size"))) or create(**given)
+
+    for name in ("create_buffer", "create_bind_group", "create_compute_pipeline", "create_shader_module"):
+        monkeypatch.setattr(gpu, name, noted(name))
     assert session.run(None, feeds)[0][1, 1023] == 4
     assert made == []
-    on_webgpu(product(8))
-    assert set(made) >= {"create_buffer", "create_bind_group"}
+    assert session.context().run(None, feeds)[0].shape == (2, 1024)
+    assert ("create_bind_group", None) in made
+    assert ("create_buffer", 4 * 4 * 1024) not in made, "a context shares the weights"
 
 
 def test_an_index_outside_is_an_error() -> None:
@@ -237,7 +242,7 @@ def test_what_has_no_kernel_runs_on_the_reference_or_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"strict: no kernel of webgpu, got pow 'power'"):
         on_webgpu(graph)
     session, feeds = InferenceSession(graph, executor="webgpu"), {"x": np.array([0.5, 1, 2], np.float32)}
-    with pytest.warns(ingot.ReferenceWarning, match="pow 'power'"):
+    with pytest.warns(ReferenceWarning, match="pow 'power'"):
         (result,) = session.run(None, feeds)
     assert error_of(result, interpret(graph, feeds, float64=True)["y"]) <= 1e-5
     assert "on the reference: pow 'power'" in str(session.explain())

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ingot.config import knob
 from ingot.errors import InputError, ResourceError
 from ingot.locks import OwnedLock
-from ingot.lower.wgpu.wgsl import MAX_WORDS, READ_ONLY, REGIONS
+from ingot.lower.wgpu.wgsl import PARAMETER_WORDS, READ_ONLY, REGIONS
 
 _LIMITS = {
     "binding_bytes": "max-storage-buffer-binding-size",
@@ -22,7 +23,7 @@ _LIMITS = {
     "alignment": "min-storage-buffer-offset-alignment",
 }
 _BACKENDS = ("Vulkan", "Metal", "DX12")  # not OpenGL, under which limits are lower than WebGPU's
-PARAMETER_BYTES = 4 * MAX_WORDS
+PARAMETER_BYTES = 4 * PARAMETER_WORDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,15 @@ def adapters() -> list[Adapter]:
 
 @dataclass
 class Device:
-    """An open device; runs on it take turns. pipelines: by the text of their shaders; nothing in it is ever dropped."""
+    """An open device; runs on it take turns. Pipelines, by the text of their shaders, stay as long as the process.
+
+    weights: buffers that programs share, by the store that made what lies in them, and by what lies where.
+    """
 
     adapter: Adapter
     gpu: Any
     turn: OwnedLock = field(default_factory=lambda: OwnedLock("run"))
+    weights: WeakKeyDictionary[Any, WeakValueDictionary[Any, Any]] = field(default_factory=WeakKeyDictionary)
     bind_layout: Any = field(init=False)
     _layout: Any = field(init=False)
     _pipelines: dict[str, Any] = field(default_factory=dict)

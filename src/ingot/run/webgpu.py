@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -37,8 +38,7 @@ class WebgpuProgram:
         self._inputs = [(name, made.inputs[name].offset) for name in graph.inputs]
         self._outputs = [(name, graph.type(value).dtype, view) for (name, value), view in self._output_views()]
         with self._device.turn.once():
-            self._buffers = _buffers(self._device, made)
-            self._write_weights(weights, made)
+            self._buffers = _buffers(self._device, made) | {"weights": self._weights(weights, made)}
             self._group = self._bound(made)
             self._steps = [
                 (self._device.pipeline(made.shaders[step.shader]), [number * PARAMETER_BYTES], *step.groups)
@@ -99,14 +99,20 @@ class WebgpuProgram:
 
     # -- preparing ----------------------------------------------------------------------------------------------
 
-    def _write_weights(self, weights: WeightStore, made: Dispatches) -> None:
-        tensors = [tensor for tensor in self.lowered.tensors.values() if tensor.recipe is not None]
-        for tensor in tensors:
-            assert tensor.recipe is not None
-            array = weights.array(tensor.recipe)
-            narrow = held(array, tensor.recipe.dtype, f"weight {tensor.name!r}", LimitError)
-            if narrow.size:
-                self._device.gpu.queue.write_buffer(self._buffers["weights"], made.weights[tensor.id].offset, narrow)
+    def _weights(self, weights: WeightStore, made: Dispatches) -> Any:
+        """The buffer of the weights, which all programs share that have the same ones in the same places."""
+        found = [(t.name, t.recipe, made.weights[t.id].offset) for t in self.lowered.tensors.values() if t.recipe]
+        shared = self._device.weights.setdefault(weights, WeakValueDictionary())
+        key = tuple((recipe.key, offset) for _, recipe, offset in found)
+        buffer = shared.get(key)
+        if buffer is None:
+            buffer = _buffer(self._device, made, "weights")
+            for name, recipe, offset in found:
+                array = held(weights.array(recipe), recipe.dtype, f"weight {name!r}", LimitError)
+                if array.size:
+                    self._device.gpu.queue.write_buffer(buffer, offset, array)
+            shared[key] = buffer
+        return buffer
 
     def _bound(self, made: Dispatches) -> Any:
         """The bind group of every step: its parameters, found by an offset, and all regions."""
@@ -122,9 +128,13 @@ class WebgpuProgram:
 
 
 def _buffers(device: Device, made: Dispatches) -> dict[str, Any]:
-    """A buffer for each region; the smallest there may be for those that a program lacks."""
-    sizes = {region: max(_LEAST_BYTES, made.regions.get(region, 0)) for region in REGIONS}
-    return {region: device.buffer(size, "STORAGE", "COPY_DST", "COPY_SRC") for region, size in sizes.items()}
+    """A buffer for each region but the weights'."""
+    return {region: _buffer(device, made, region) for region in REGIONS if region != "weights"}
+
+
+def _buffer(device: Device, made: Dispatches, region: str) -> Any:
+    """The buffer of a region; the smallest there may be for one that a program lacks."""
+    return device.buffer(max(_LEAST_BYTES, made.regions.get(region, 0)), "STORAGE", "COPY_DST", "COPY_SRC")
 
 
 def held(array: np.ndarray, dtype: DType, what: str, error: type[IngotError]) -> np.ndarray:

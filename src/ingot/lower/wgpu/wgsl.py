@@ -17,7 +17,7 @@ from ingot.lower.lowered import FAULT, Field, Pointer
 
 SHADERS = Path(__file__).parents[2] / "shaders"
 LANES = 64  # of a workgroup, in every kernel
-MAX_WORDS = 64  # of a step's parameters: as much as WebGPU aligns their places to
+PARAMETER_WORDS = 64  # of a step, which begin at multiples of WebGPU's 256 bytes
 # The memory that a program binds, in the order of bindings behind the parameters. WebGPU guarantees eight.
 REGIONS = ("arena0", "arena1", "arena2", "arena3", "inputs", "outputs", "weights", "state")
 READ_ONLY = frozenset(("inputs", "weights"))
@@ -88,7 +88,7 @@ def shader(body: str, own: str, arguments: Sequence[Argument], regions: Mapping[
     for library in _LIBRARIES:
         chunks |= _chunks(_read(library))
     chunks |= {"LANES": f"const LANES: i32 = {LANES};", "T": f"alias T = {element};"}
-    chunks["parameters"] = f"@group(0) @binding(0) var<uniform> parameters: array<vec4<u32>, {MAX_WORDS // 4}>;"
+    chunks["parameters"] = f"@group(0) @binding(0) var<uniform> parameters: array<vec4<u32>, {PARAMETER_WORDS // 4}>;"
     for number, region in enumerate(REGIONS, 1):
         access = "read" if region in READ_ONLY else "read_write"
         chunks[region] = f"@group(0) @binding({number}) var<storage, {access}> {region}: array<u32>;"
@@ -111,7 +111,7 @@ def words(arguments: Sequence[Argument], places: Mapping[str, int]) -> list[int]
             found.append(places.get(argument.name, 0))
         elif not argument.is_baked:
             found += [_bits(value, argument.is_float) for value in argument.values]
-    assert len(found) <= MAX_WORDS, f"{len(found)} parameters of a step, expected at most {MAX_WORDS}"
+    assert len(found) <= PARAMETER_WORDS, f"{len(found)} parameters of a step, expected at most {PARAMETER_WORDS}"
     return found
 
 
