@@ -40,6 +40,11 @@ class DType:
         return begin * self.bits // 8, self.nbytes(end)
 
     @property
+    def is_native(self) -> bool:
+        """Whether kernels may be given such elements."""
+        return self.kind != "s"
+
+    @property
     def held(self) -> "DType":
         """The same numbers as arrays and kernels have them, where a narrow one takes a byte."""
         return self if self.bits >= 8 else _HELD[self.name]

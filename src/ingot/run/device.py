@@ -28,7 +28,7 @@ PARAMETER_BYTES = 4 * PARAMETER_WORDS
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A device that may run shaders. kind: such as "CPU", "IntegratedGPU". limits: in bytes, or how many."""
+    """What a device may be opened of. kind: such as "CPU", "IntegratedGPU". limits: in bytes, or how many."""
 
     name: str
     kind: str
@@ -57,12 +57,11 @@ class Device:
     _pipelines: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        compute = 4  # GPUShaderStage.COMPUTE
         parameters = {"type": "uniform", "has_dynamic_offset": True, "min_binding_size": PARAMETER_BYTES}
-        entries: list[dict[str, Any]] = [{"binding": 0, "visibility": compute, "buffer": parameters}]
+        entries: list[dict[str, Any]] = [{"binding": 0, "visibility": "COMPUTE", "buffer": parameters}]
         for number, region in enumerate(REGIONS, 1):
             kind = "read-only-storage" if region in READ_ONLY else "storage"
-            entries.append({"binding": number, "visibility": compute, "buffer": {"type": kind}})
+            entries.append({"binding": number, "visibility": "COMPUTE", "buffer": {"type": kind}})
         self.bind_layout = self.gpu.create_bind_group_layout(entries=entries)
         self._layout = self.gpu.create_pipeline_layout(bind_group_layouts=[self.bind_layout])
 
@@ -88,11 +87,8 @@ class Device:
         """A buffer of zeros. Raises ResourceError where the device has no memory for it."""
         import wgpu
 
-        usage = 0
-        for name in usages:
-            usage |= int(wgpu.BufferUsage[name])
         try:
-            return self.gpu.create_buffer(size=nbytes, usage=usage)
+            return self.gpu.create_buffer(size=nbytes, usage="|".join(usages))
         except (wgpu.GPUOutOfMemoryError, wgpu.GPUValidationError) as error:
             most = self.adapter.limits["buffer_bytes"]
             raise ResourceError(f"webgpu: no buffer, got {nbytes} bytes, expected at most {most}: {error}") from error
@@ -108,8 +104,6 @@ def open_device() -> Device:
 
 @functools.cache
 def _opened(wanted: str) -> Device:
-    import wgpu
-
     found = _enumerate()
     if not found:
         raise ResourceError("webgpu: no adapter, got none, expected a driver of Vulkan such as Mesa's lavapipe")
@@ -117,11 +111,13 @@ def _opened(wanted: str) -> Device:
     chosen = [adapter for adapter, name in zip(found, names, strict=True) if wanted.lower() in name.lower()]
     if not chosen:
         raise InputError(f"INGOT_WGPU_ADAPTER: no such adapter, got {wanted!r}, expected part of one of {names}")
+    import wgpu
+
+    adapter = _described(chosen[0])
     try:
-        gpu = chosen[0].request_device_sync()
+        return Device(adapter, chosen[0].request_device_sync())
     except (RuntimeError, wgpu.GPUError) as error:
-        raise ResourceError(f"webgpu: {names[0]!r} gives no device: {error}") from error
-    return Device(_described(chosen[0]), gpu)
+        raise ResourceError(f"webgpu: {adapter.name!r} gives no device: {error}") from error
 
 
 @functools.cache

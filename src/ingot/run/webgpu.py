@@ -13,6 +13,7 @@ from ingot.dtype import DType, i64
 from ingot.errors import IngotError, InputError, LimitError, UnsupportedError
 from ingot.ir import Graph, has_sizes
 from ingot.lower.lowered import Lowered
+from ingot.lower.view import View
 from ingot.lower.wgpu.wgsl import REGIONS
 from ingot.plan import Plan
 from ingot.run.device import PARAMETER_BYTES, Device, open_device
@@ -36,8 +37,8 @@ class WebgpuProgram:
         made = dispatches(lowered, plan)
         self._places = made
         self._inputs = [(name, made.inputs[name].offset) for name in graph.inputs]
-        self._outputs = [(name, graph.type(value).dtype, view) for (name, value), view in self._output_views()]
-        with self._device.turn.once():
+        self._outputs = [(name, graph.type(graph.outputs[name]).dtype, v) for name, v in lowered.outputs.items()]
+        with self._device.turn.once(), self._device.guarded():
             self._buffers = _buffers(self._device, made) | {"weights": self._weights(weights, made)}
             self._group = self._bound(made)
             self._steps = [
@@ -45,9 +46,6 @@ class WebgpuProgram:
                 for number, step in enumerate(made.steps)
             ]
             self._found = self._device.buffer(made.regions["outputs"], "MAP_READ", "COPY_DST")
-
-    def _output_views(self) -> list[Any]:
-        return list(zip(self.graph.outputs.items(), self.lowered.outputs.values(), strict=True))
 
     def run(self, inputs: Sequence[np.ndarray], symbols: Mapping[str, int] = {}) -> list[np.ndarray]:
         """Runs once. inputs: row-major arrays of the bound shapes, in graph order; returns fresh arrays.
@@ -85,7 +83,7 @@ class WebgpuProgram:
         encoder.copy_buffer_to_buffer(self._buffers["outputs"], 0, self._found, 0, self._found.size)
         return encoder.finish()
 
-    def _output(self, found: np.ndarray, name: str, dtype: DType, view: Any) -> np.ndarray:
+    def _output(self, found: np.ndarray, name: str, dtype: DType, view: View) -> np.ndarray:
         """A fresh array of an output, of the graph's dtype."""
         offset, nbytes = self._places.outputs[name]
         data = found[offset : offset + nbytes].view(view.dtype.numpy).reshape(view.shape)

@@ -24,7 +24,7 @@ from ingot.lower.lowering import Backend
 
 CPU = Backend(
     rows=ROWS,
-    held={dtype: dtype.held for dtype in DTYPES.values() if dtype.kind != "s"},
+    held={dtype: dtype.held for dtype in DTYPES.values() if dtype.is_native},
     epilogues=linear.EPILOGUES,
     strips=STRIPS,
     add_strip=add_strip,
