@@ -35,7 +35,7 @@ from ingot.ir import Graph, TensorType, Type, type_symbols
 from ingot.load import Deferred, is_onnx_file, is_saved_program, load_model
 from ingot.locks import OwnedLock
 from ingot.lower import Target
-from ingot.lower.wgpu import WEBGPU
+from ingot.lower.wgpu import webgpu_target
 from ingot.machine import usable_threads
 from ingot.ops.custom import CUSTOM
 from ingot.passes import REGISTERED, optimize
@@ -504,10 +504,8 @@ def _target(executor: str, threads: int, precision: Precision) -> Target:
     if executor == "interpret":
         return Target(executor, threads)
     if executor == "webgpu":
-        if precision is not F32:
-            raise InputError(f"option precision: webgpu computes in f32 alone, got {precision.name!r}, expected 'f32'")
         open_device()
-        return WEBGPU
+        return webgpu_target(precision)
     isa = load().isa()
     return Target(isa, threads, reuse=debug() < 5, rounded=precision.rounded(load().dots(isa)))
 

@@ -286,6 +286,17 @@ def test_a_machine_without_the_adapter() -> None:
     assert "webgpu: no adapter, got none, expected a driver of Vulkan" in none.stderr
 
 
+def test_a_command_explains_what_webgpu_takes() -> None:
+    model = str(Path(ingot.__file__).parent / "data" / "digits.onnx")
+    found = json.loads(
+        printed("-m", "ingot", "explain", model, "--executor", "webgpu", "--dim", "batch=1", "--json").stdout
+    )
+    assert found["isa"] == "wgsl"
+    assert "conv2d_f32_packed" in {node["kernel"] for node in found["nodes"]}
+    folder = str(Path(ingot.__file__).parent / "models" / "tiny-lm")
+    assert "webgpu has no states" in printed("-m", "ingot", "explain", folder, "--executor", "webgpu").stderr
+
+
 def test_doctor_names_adapters_and_their_limits() -> None:
     facts = json.loads(printed("-m", "ingot", "doctor", "--json").stdout)
     assert any("llvmpipe" in line and "binding_bytes 134217728" in line for line in facts["adapters"])
