@@ -27,7 +27,7 @@ ROOMS = (
     ("passes", "precision"),
     ("lower",),
     ("order", "plan", "verify"),
-    ("compile",),
+    ("compile", "dispatch"),
     ("run",),
     ("emit",),
     ("bindings", "reports", "saved", "cache", "candidates", "feeds", "io_binding"),

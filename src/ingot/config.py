@@ -39,6 +39,7 @@ KNOBS = {
             " a leading . or ~; empty or off (no, false, 0) nowhere",
             is_folder=True,
         ),
+        Knob("INGOT_WGPU_ADAPTER", "", "part of the name of the adapter that webgpu uses; empty means the first"),
         Knob("INGOT_LIBRARY", "", "path of another build of the native library (sanitizer builds use it)"),
     )
 }

@@ -17,6 +17,7 @@ from ingot.lower.cost import Cost
 from ingot.lower.lowered import Choice, Step
 from ingot.plan import Plan, layout
 from ingot.run.native import NativeProgram
+from ingot.run.webgpu import WebgpuProgram
 
 _SHOWN = 3  # of names in a line of text
 _ROUNDED = (bf16, i8, i4, u8)  # what a precision keeps operands of products in
@@ -42,7 +43,7 @@ class Explanation:
 
     @staticmethod
     def of(
-        programs: Sequence[CompiledSegment | NativeProgram],
+        programs: Sequence[CompiledSegment | NativeProgram | WebgpuProgram],
         fallback: Sequence[str],
         sizes: Sequence[str] = (),
         node: str | None = None,
@@ -266,7 +267,7 @@ def _product(step: Step) -> str:
 class PlanReport:
     """Memory of a compiled program; with several native segments, sums over them."""
 
-    programs: Sequence[CompiledSegment | NativeProgram]
+    programs: Sequence[CompiledSegment | NativeProgram | WebgpuProgram]
 
     @property
     def _plans(self) -> list[Plan]:

@@ -35,6 +35,7 @@ from ingot.ir import Graph, TensorType, Type, type_symbols
 from ingot.load import Deferred, is_onnx_file, is_saved_program, load_model
 from ingot.locks import OwnedLock
 from ingot.lower import Target
+from ingot.lower.wgpu import webgpu_target
 from ingot.machine import usable_threads
 from ingot.ops.custom import CUSTOM
 from ingot.passes import REGISTERED, optimize
@@ -42,6 +43,7 @@ from ingot.plan import Place, Placement
 from ingot.precision import F32, Precision, precision_of, round_operands
 from ingot.reports import BindingReport, Explanation, PlanReport, Profile
 from ingot.run.arena import Arena
+from ingot.run.device import open_device
 from ingot.run.interpret import bind_symbols, interpret
 from ingot.run.library import load
 from ingot.run.program import Program, print_checksums
@@ -49,7 +51,7 @@ from ingot.run.store import WeightStore
 
 assert ingot.ops  # the import registers every op
 
-EXECUTORS = ("native", "interpret")
+EXECUTORS = ("native", "webgpu", "interpret")
 MAX_THREADS = 256  # of a session
 MAX_SEEN = 1024  # shapes of inputs whose dims are remembered
 
@@ -83,7 +85,8 @@ class InferenceSession:
     source: a path (.onnx, .pt2, a folder that `save` wrote, a Hugging Face folder of an encoder), the bytes of an ONNX
     model, an ExportedProgram, an nn.Module with `example_inputs`, or a Graph. example_inputs: the operands of the
     module's forward, by whose shapes and dtypes it is exported. threads: 1..256; 0 means what the machine allows.
-    executor: "native", or "interpret" for the reference. precision: what products are computed in, "f32"; "bf16", for
+    executor: "native", "webgpu" for the device that INGOT_WGPU_ADAPTER names, in f32 and with integers of 32 bits, or
+    "interpret" for the reference. precision: what products are computed in, "f32"; "bf16", for
     the CPU's dot products; "bf16w", which rounds fixed matrices alone; "int8" or "int4", for codes of matrices and rows
     and images of 8 bits; None means what a saved program has, else f32.
     strict: an op that only the reference can run is an error. dims: values for symbolic dims, bound at load, or
@@ -152,9 +155,8 @@ class InferenceSession:
             optimize(self.graph, self.passes)
         if has_graph and executor == "interpret":
             round_operands(self.graph, self.precision)
-        self.isa = load().isa() if executor == "native" else "interpret"
-        rounded = self.precision.rounded(load().dots(self.isa)) if executor == "native" else ()
-        self.target = Target(self.isa, self.threads, reuse=debug() < 5, rounded=rounded)
+        self.target = _target(executor, self.threads, self.precision)
+        self.isa = self.target.isa
         self._told: set[str] = set()  # ops on the reference that a warning has named
         self._context = Context(self)
 
@@ -202,6 +204,8 @@ class InferenceSession:
 
         Raises UnsupportedError for a model that runs in several segments, and what `run` raises.
         """
+        if self.executor != "native":
+            raise UnsupportedError(f"profile: no clock around steps, got executor {self.executor!r}, expected 'native'")
         program, inputs, sizes = self._context.prepare(input_feed)
         if program.single is None:
             raise UnsupportedError(f"profile: the model runs in {len(program.segments)} segments, expected one")
@@ -232,6 +236,8 @@ class InferenceSession:
         if isinstance(self._bindings, GraphEach):
             expected = given(self._bindings.interface.symbols)
             raise UnsupportedError(f"save: the model has another graph for other dims, got none, expected {expected}")
+        if self.executor == "webgpu":
+            raise UnsupportedError("save: no program of its own, got executor 'webgpu', expected 'native'")
         program = self._context.current()
         saved.write(os.fspath(folder), self.graph, self.precision, program, self.weights)
 
@@ -285,9 +291,9 @@ class Context:
         self._takes_arrays = len(self._expected) == len(types)
         self.output_names = list(self._bindings.outputs)
         self._static: Program | None = None
-        if self._executor == "native" and not self._symbols:
+        if self._executor != "interpret" and not self._symbols:
             self._static = self._compile({})
-        elif self._executor == "native" and self._limits.keys() >= set(self._symbols):
+        elif self._executor != "interpret" and self._limits.keys() >= set(self._symbols):
             self._planned({})
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[np.ndarray]:
@@ -464,7 +470,8 @@ class Context:
             growth.expect_room(sizes, compiled.native[1].arena_bytes)
         program = Program(compiled, bound.weights, self._arena, self._state)
         if self._strict and program.fallback:
-            raise UnsupportedError(f"strict: no kernel, got {', '.join(program.fallback)}, expected one for each node")
+            which = "kernel" if self._executor == "native" else f"kernel of {self._executor}"
+            raise UnsupportedError(f"strict: no {which}, got {', '.join(program.fallback)}, expected one for each node")
         if isinstance(self._bindings, OneGraph):
             self._keeping.keep(bound.graph, program, bound.weights)
         return program
@@ -485,11 +492,22 @@ class Context:
     def _run_and_print(self, program: Program, inputs: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
         with self._printing.once():  # or the arena that is printed is another run's
             outputs = program.run(inputs, sizes)
-            for part in program.native if program.single is not None else []:
-                print(Profile.of(part, part.profile(inputs, 1, sizes)), file=sys.stderr)
+            if program.single is not None:
+                print(Profile.of(program.single, program.single.profile(inputs, 1, sizes)), file=sys.stderr)
             if self._debug >= 5:
                 print_checksums(program, outputs)
         return outputs
+
+
+def _target(executor: str, threads: int, precision: Precision) -> Target:
+    """What an executor lowers for. Raises what `open_device` does, InputError for a precision that it does not have."""
+    if executor == "interpret":
+        return Target(executor, threads)
+    if executor == "webgpu":
+        open_device()
+        return webgpu_target(precision)
+    isa = load().isa()
+    return Target(isa, threads, reuse=debug() < 5, rounded=precision.rounded(load().dots(isa)))
 
 
 def _check_option(name: str, value: str, valid: Iterable[str]) -> None:

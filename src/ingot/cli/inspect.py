@@ -6,6 +6,7 @@ Each opens the model once, asks for one document, and prints it as JSON or as te
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ def show(document: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]
 
 @click.command()
 @with_look(["lowered"], default="lowered")
+@click.option("--executor", type=click.Choice(["native", "webgpu"]), default="native", show_default=True)
 @click.argument("node", required=False)
-def explain(look: Look, node: str | None, as_json: bool) -> None:
+def explain(look: Look, executor: str, node: str | None, as_json: bool) -> None:
     """Say which kernel runs each step of MODEL, or, for one NODE, which candidates there were and why not those.
 
     Names are those after the passes: ingot list-nodes MODEL --stage optimized.
@@ -40,7 +42,7 @@ def explain(look: Look, node: str | None, as_json: bool) -> None:
     """
     from ingot.look.document import head
 
-    model = look.open()
+    model = replace(look, options=look.options | {"executor": executor}).open()
     with progress(f"compiling {look.path}"):
         explanation = model.explain(node)
     if as_json:

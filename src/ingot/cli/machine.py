@@ -58,6 +58,7 @@ def doctor(as_json: bool) -> None:
     except ResourceError as error:
         trouble = error
         facts["library"] = str(error)
+    facts["adapters"] = adapters_found()
     facts["cache"] = str(folder_of(None) or "none; INGOT_CACHE is empty")
     facts["versions"] = {name: version_of(name) for name in DEPENDENCIES}
     if as_json:
@@ -89,6 +90,21 @@ def cache(clear: bool, as_json: bool) -> None:
     print_text(f"{root}{state}")
     days = ((r["model"], human_bytes(int(str(r["bytes"]))), f"{age_days(r['used']):.1f}") for r in rows)
     print_table(["model", "size", "days unused"], days)
+
+
+def adapters_found() -> list[str]:
+    """What WebGPU finds here and allows, a line each; or why it finds nothing."""
+    from ingot.run.device import adapters
+
+    try:
+        found = adapters()
+    except ResourceError as error:
+        return [str(error)]
+    lines = [
+        f"{each.name} ({each.kind}, {each.backend}; {', '.join(f'{name} {n}' for name, n in each.limits.items())})"
+        for each in found
+    ]
+    return lines or ["webgpu: no adapter"]
 
 
 def age_days(seconds: object) -> float:

@@ -94,7 +94,9 @@ def with_model(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command its MODEL argument and options; it receives them as one `Model`."""
 
     @_with_options
-    @click.option("--executor", type=click.Choice(["native", "interpret"]), default="native", show_default=True)
+    @click.option(
+        "--executor", type=click.Choice(["native", "webgpu", "interpret"]), default="native", show_default=True
+    )
     @click.option("--strict", is_flag=True, help="An op without a kernel is an error, not a slow step.")
     @functools.wraps(command)
     def opened(

@@ -14,7 +14,7 @@ from typing import Any
 from ingot.bindings import MAX_BINDINGS, GraphEach, bindings_of, exact_and_limits, unbound
 from ingot.compile import Compiled, Mode, compile_at_most, compile_mode
 from ingot.dim import AtMost, Limit
-from ingot.errors import InputError, bounded
+from ingot.errors import InputError, UnsupportedError, bounded
 from ingot.ir import Graph
 from ingot.llm.engine import mode_of
 from ingot.llm.options import Options
@@ -26,6 +26,7 @@ from ingot.load.language import read_model
 from ingot.look.became import became_of
 from ingot.look.view import View, view_of_graph, view_of_program
 from ingot.lower import Target
+from ingot.lower.wgpu import webgpu_target
 from ingot.machine import usable_threads
 from ingot.passes import optimize
 from ingot.precision import F32, Precision, precision_of
@@ -41,7 +42,7 @@ class LookedAt:
     format: "onnx", "pt2", "folder", "gguf" or "program". facts: what the model says of itself, as plain data. absent:
     why data of weights cannot be had, by name. dims: as of `InferenceSession`. precision: None for what a session or a
     language model takes. mode: of a language model, "prefill" unless it is given. threads: 0: from the machine.
-    assumed: the value of dims without one, in programs; None for an error there.
+    assumed: the value of dims without one, in programs; None for an error there. executor: what programs are for.
 
     Raises FileNotFoundError, LoadError, UnsupportedError or LimitError for a model that cannot be had, InputError for
     options that it does not have.
@@ -56,8 +57,9 @@ class LookedAt:
         threads: int = 0,
         mode: str | None = None,
         assumed: int | None = None,
+        executor: str = "native",
     ):
-        self.path = path
+        self.path, self._executor = path, executor
         self._assumed = assumed
         self._dims, self._precision, self._threads, self._mode = dict(dims or {}), precision, threads, mode
         self.absent: Mapping[str, str] = {}
@@ -74,6 +76,8 @@ class LookedAt:
             self._open_model()
 
     def _open_language_model(self, folder: Folder) -> None:
+        if self._executor == "webgpu":
+            raise UnsupportedError(f"{self.path}: webgpu has no states, got a language model, expected another")
         if self._dims:
             raise InputError(f"{self.path}: a language model takes no --dim, got {', '.join(self._dims)}")
         self.format = "gguf" if isinstance(folder, GgufModel) else "folder"
@@ -113,9 +117,13 @@ class LookedAt:
 
     @cached_property
     def target(self) -> Target:
-        """What programs are made for: this machine."""
+        """What programs are made for: this machine, or any device of WebGPU. Raises InputError for a precision that it
+        does not have.
+        """
         if self.language is not None:
             return self.options.target
+        if self._executor == "webgpu":
+            return webgpu_target(self.precision)
         library = load()
         isa = library.isa()
         return Target(isa, self._threads or usable_threads(), rounded=self.precision.rounded(library.dots(isa)))

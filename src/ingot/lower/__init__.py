@@ -9,16 +9,17 @@ from ingot.lower.lowered import Lowered, Step
 from ingot.lower.lowering import Backend, Lowering
 from ingot.lower.positions import position_nodes, settle_positions
 from ingot.lower.recipe import has_shapes, static_values
-from ingot.lower.restate import RESTATEMENTS, restate_node
+from ingot.lower.restate import RESTATED_AS_THEMSELVES, RESTATEMENTS, restate_node
 from ingot.lower.segments import Segment, split
 from ingot.lower.target import Target
+from ingot.lower.wgpu import WGPU
 from ingot.lower.widen import widen_node, widened_dtype
 from ingot.ops.define import expand_node
 
 __all__ = ["Backend", "Lowered", "Lowering", "Segment", "Target", "lower", "segments", "step_cost"]
 
 
-BACKENDS = {"cpu": CPU}
+BACKENDS = {"cpu": CPU, "webgpu": WGPU}
 
 
 def lower(
@@ -61,7 +62,7 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
     is_plain = is_plain and not has_bodies and not graph.measured
     shapeless = set() if is_plain else {node for node in graph.nodes if not has_shapes(graph, node)}
     if shapeless or not all(isinstance(graph.values[name].type, TensorType) for name in graph.inputs):
-        parts = split(graph, shapeless, static_values(graph))
+        parts = split(graph, shapeless, static_values(graph), BACKENDS[target.device].held)
         return [each for part in parts for each in (segments(part.graph, target) if part.native else [part])]
     expanded = True
     while expanded:
@@ -82,7 +83,7 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
                 expanded = True
             else:
                 fallback.add(node)
-    parts = split(graph, _widen(lowering, fallback), lowering.static)
+    parts = split(graph, _widen(lowering, fallback), lowering.static, lowering.backend.held)
     if len(parts) == 1 and parts[0].graph is graph and parts[0].native and not settled:
         parts[0].lowering = lowering
     return parts
@@ -101,6 +102,8 @@ def _is_simpler(lowering: Lowering, node: Node) -> bool:
         widen_node(graph, node)
     elif node.op.expand is not None:
         expand_node(graph, node)
+    elif name in RESTATED_AS_THEMSELVES and not lowering.backend.rows.get(name):
+        return False
     else:
         return restate_node(graph, node)
     return True

@@ -55,14 +55,16 @@ class Asked(NamedTuple):
 class Backend:
     """What one kind of device brings to lowering, which knows none.
 
-    rows: the kernels of each op; first match wins. epilogues: what products can apply to their sums. strips: what one
-    step can compute strip by strip; add_strip adds that step. formats: how products may have their matrices; pack adds
-    a step that makes the panels of a matrix, which are a view of one axis. copy, cast: add a step that moves elements
-    from one view to another of its shape, of the same dtype or of another. scratch_floats: what a part of a kernel
-    needs for these fields, where the step's row does not lay it out. cost: what a step costs at least.
+    rows: the kernels of each op; first match wins. held: of a dtype that kernels may be given, what memory has it in.
+    epilogues: what products can apply to their sums. strips: what one step can compute strip by strip; add_strip adds
+    that step. formats: how products may have their matrices; pack adds a step that makes the panels of a matrix, which
+    are a view of one axis. copy, cast: add a step that moves elements from one view to another of its shape, of the
+    same dtype or of another. scratch_floats: what a part of a kernel needs for these fields, where the step's row does
+    not lay it out. cost: what a step costs at least.
     """
 
     rows: Mapping[str, Sequence[Row]]
+    held: Mapping[DType, DType]
     epilogues: EpilogueLimits
     strips: StripLimits
     add_strip: Callable[[Lowering, StripGroup], None]
@@ -91,11 +93,10 @@ class Lowering:
         self.node_name = ""
         self._asked: dict[Node, Asked] = {}
         self._reasons: dict[Node, dict[Callable[[Lowering, Node], str], str]] = {}
-        self._foreign = foreign_values(graph)
+        self._foreign = foreign_values(graph, backend.held)
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
         self._statics: dict[str, Static] = {}
-        # What `matrix` has packed by steps.
-        self.panels: dict[tuple[str, str, bool, Callable[[Static], Static] | None], View] = {}
+        self.panels: dict[tuple[str, str, bool, Callable[[Static], Static] | None], View] = {}  # by steps
         self._deferred = self._find_deferred()
         self._copies: dict[tuple[View, tuple[int, ...] | None], View] = {}
         self._casts: dict[tuple[View, DType], View] = {}
@@ -265,11 +266,12 @@ class Lowering:
         """A static value in the layout a kernel wants; raw ones keep their shape. beside, group: see `Recipe`."""
         value = self.static_value(value) if isinstance(value, str) else value
         recipe = make_recipe(value, layout, transposed, format, beside, group)
-        dtype, shape = recipe.dtype, value.dims
+        dtype, shape = recipe.dtype if beside else self.backend.held[recipe.dtype], value.dims
         id = self._weights.get(recipe.key)
         if id is None:
             id = self._weights[recipe.key] = self._id()
-            self.lowered.tensors[id] = Tensor(id, value.name, dtype, shape, "weight", recipe.nbytes, recipe)
+            held = recipe.nbytes * dtype.bits // recipe.dtype.bits
+            self.lowered.tensors[id] = Tensor(id, value.name, dtype, shape, "weight", held, recipe)
         return View(id, dtype, 0, shape, contiguous_strides(shape))
 
     def static_value(self, name: str) -> Static:
@@ -564,7 +566,7 @@ class Lowering:
         self, name: str, dtype: DType, shape: tuple[int, ...], kind: str, order: tuple[int, ...] | None = None
     ) -> View:
         """A root whose axes lie in memory in `order`: its own shape is in that order, its view's shape is `shape`."""
-        dtype = dtype.held
+        dtype = self.backend.held[dtype]
         strides = contiguous_strides(shape) if order is None else ordered_strides(shape, order)
         view = View(self._id(), dtype, 0, shape, strides)
         lying = shape if order is None or view.is_contiguous else tuple(shape[axis] for axis in order)

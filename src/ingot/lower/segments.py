@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from ingot.dtype import DType
 from ingot.errors import UnsupportedError
 from ingot.ir import Graph, Node, TensorType, Type
 from ingot.lower.lowering import Lowering
@@ -21,18 +23,18 @@ class Segment:
     lowering: Lowering | None = None
 
 
-def _is_native(type: Type) -> bool:
-    return isinstance(type, TensorType) and type.dtype.is_native
+def _is_native(type: Type, held: Collection[DType]) -> bool:
+    return isinstance(type, TensorType) and type.dtype in held
 
 
-def split(graph: Graph, fallback: set[Node], static: set[str]) -> list[Segment]:
+def split(graph: Graph, fallback: set[Node], static: set[str], held: Collection[DType]) -> list[Segment]:
     """Segments in order. A graph of tensors without fallback nodes is one segment: itself.
 
-    What kernels may not be given is in no native segment, be it only handed through. Raises UnsupportedError where a
-    graph that has to be cut keeps states, which no segment can hand to another.
+    held: the dtypes that kernels may be given. What they may not be given is in no native segment, be it only handed
+    through. Raises UnsupportedError where a graph that has to be cut keeps states, which no segment can hand on.
     """
     borders = [graph.values[name].type for name in (*graph.inputs, *graph.states, *graph.outputs.values())]
-    if not fallback and all(map(_is_native, borders)):
+    if not fallback and all(_is_native(type, held) for type in borders):
         return [Segment(True, graph)]
     if not len(graph):
         return [Segment(False, graph)]
@@ -57,19 +59,19 @@ def split(graph: Graph, fallback: set[Node], static: set[str]) -> list[Segment]:
         segments.append(Segment(number % 2 == 0, _extract(graph, nodes, static)))
     fixed = [value for value in graph.outputs.values() if value in static]
     for native in (True, False):
-        values = [value for value in fixed if _is_native(graph.values[value].type) == native]
+        values = [value for value in fixed if _is_native(graph.values[value].type, held) == native]
         if values:
             segments.append(Segment(native, _extract_static(graph, values, static)))
     if all(segment.native for segment in segments):
-        segments.append(Segment(False, _handed_through(graph)))
+        segments.append(Segment(False, _handed_through(graph, held)))
     return segments
 
 
-def _handed_through(graph: Graph) -> Graph:
+def _handed_through(graph: Graph, held: Collection[DType]) -> Graph:
     """A graph of the inputs that kernels may not be given, where no node reads them."""
     part = Graph(graph.name)
     for name in graph.inputs:
-        if not _is_native(graph.values[name].type):
+        if not _is_native(graph.values[name].type, held):
             part.add_input(name, graph.values[name].type)
             if name in graph.outputs.values():
                 part.set_output(name, name)

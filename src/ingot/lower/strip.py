@@ -28,12 +28,14 @@ class StripLimits:
 
     costs: how many of its ops each op of a graph takes, as `kernel_op` names it; it has no others. ops: how many there
     may be. tensors: how many it may read and write, together. reduced: elements of a row that it reduces, at most.
+    recomputes: whether a segment computes again what it needs of those before, and no scratch holds it.
     """
 
     costs: Mapping[str, int]
     ops: int
     tensors: int
     reduced: int
+    recomputes: bool = False
 
 
 @dataclass(eq=False, slots=True)

@@ -6,6 +6,8 @@ the low bits of whatever narrower ones give.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ingot.dtype import DType, bf16, boolean, f16, f32, i8, i16, i32, i64, u8, u16, u32
 from ingot.ir import Graph, Node, TensorType, Type
 from ingot.ops.define import Expansion, replace_node
@@ -44,12 +46,12 @@ def widen_node(graph: Graph, node: Node) -> None:
     replace_node(graph, node, results)
 
 
-def foreign_values(graph: Graph) -> dict[str | None, str]:
-    """The values that no kernel may be given, whatever it does with them, and why."""
+def foreign_values(graph: Graph, held: Collection[DType]) -> dict[str | None, str]:
+    """The values that no kernel may be given, whatever it does with them, and why. held: the dtypes that they have."""
     reasons: dict[Type, str] = {}
     for type in graph.types:
         if not isinstance(type, TensorType) or not type.is_static:
             reasons[type] = f"the shape of {type} depends on data"
-        elif not type.dtype.is_native:
+        elif type.dtype not in held:
             reasons[type] = f"kernels have no {type.dtype}"
     return {n: reasons[v.type] for n, v in graph.values.items() if v.type in reasons} if reasons else {}

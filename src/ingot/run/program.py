@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ingot.compile import Compiled
+from ingot.compile import Compiled, CompiledSegment
 from ingot.config import debug
 from ingot.ir import Graph
 from ingot.ops.control import inner_graphs
@@ -20,6 +20,7 @@ from ingot.run.external import bound
 from ingot.run.interpret import bind_symbols, fresh, interpret
 from ingot.run.native import NativeProgram
 from ingot.run.store import WeightStore
+from ingot.run.webgpu import WebgpuProgram
 
 
 @dataclass(slots=True)
@@ -106,14 +107,14 @@ class InnerProgram:
 class Program:
     """A compiled mode made ready to run. `graph` is the whole, static; `segments` run in order.
 
-    `single` is the one native segment of a model that needs nothing else. `least`: see `Compiled`.
+    `single` is the one segment of a model that native runs and that needs nothing else. `least`: see `Compiled`.
     """
 
     def __init__(self, compiled: Compiled, weights: WeightStore, arena: Arena, state: Arena | None = None):
         """arena: the memory of runs, which programs may share. state: where states lie; in the arena unless given."""
         self.graph, self.fallback, self.external = compiled.graph, compiled.fallback, compiled.external
         self.least = compiled.least
-        self.segments: list[NativeProgram | BranchSegment | InterpretedSegment] = []
+        self.segments: list[NativeProgram | WebgpuProgram | BranchSegment | InterpretedSegment] = []
         for segment in compiled.segments:
             if segment.native is None:
                 attributes = {n.outputs[0]: n.attributes for n in segment.graph.nodes}
@@ -124,20 +125,21 @@ class Program:
                 kind = BranchSegment if BranchSegment.fits(segment.graph, inner) else InterpretedSegment
                 self.segments.append(kind(segment.graph, inner))
             else:
-                lowered, plan = segment.native
-                self.segments.append(NativeProgram(segment.graph, lowered, plan, weights, arena, state))
+                self.segments.append(_made_ready(segment, weights, arena, state))
         first = self.segments[0]
-        self.single = first if isinstance(first, NativeProgram) and len(self.segments) == 1 else None
+        is_one = len(self.segments) == 1
+        self._only = first if isinstance(first, NativeProgram | WebgpuProgram) and is_one else None
+        self.single = first if isinstance(first, NativeProgram) and is_one else None
         self.reference_share = 0.0  # of the last run's time
         if debug() >= 1 and self.fallback:
             print(f"on the reference: {', '.join(self.fallback)}", file=sys.stderr)
 
     @property
-    def native(self) -> list[NativeProgram]:
-        """The native segments, those of subgraphs included."""
-        found = []
+    def native(self) -> list[NativeProgram | WebgpuProgram]:
+        """The segments of kernels, those of subgraphs included."""
+        found: list[NativeProgram | WebgpuProgram] = []
         for segment in self.segments:
-            if isinstance(segment, NativeProgram):
+            if isinstance(segment, NativeProgram | WebgpuProgram):
                 found.append(segment)
             else:
                 found += [native for program in segment.programs for native in program.native]
@@ -148,14 +150,14 @@ class Program:
 
         sizes: what symbols that were bound to an AtMost are in this run, of a program of one segment.
         """
-        if self.single is not None:
-            return self.single.run(inputs, sizes)
+        if self._only is not None:
+            return self._only.run(inputs, sizes)
         values = dict(zip(self.graph.inputs, inputs, strict=True))
         symbols: dict[str, int] = {}
         began, on_reference = perf_counter_ns(), 0.0
         for segment in self.segments:
             operands = [values[name] for name in segment.graph.inputs]
-            if isinstance(segment, NativeProgram):
+            if isinstance(segment, NativeProgram | WebgpuProgram):
                 results = segment.run(operands)
             else:
                 entered = perf_counter_ns()
@@ -164,6 +166,15 @@ class Program:
             values.update(zip(segment.graph.outputs, results, strict=True))
         self.reference_share = on_reference / max(perf_counter_ns() - began, 1)
         return [fresh(values[value]) for value in self.graph.outputs.values()]
+
+
+def _made_ready(
+    segment: CompiledSegment, weights: WeightStore, arena: Arena, state: Arena | None
+) -> NativeProgram | WebgpuProgram:
+    """A segment of kernels, on the device that its target names."""
+    if segment.lowered.target.device == "webgpu":
+        return WebgpuProgram(segment.graph, segment.lowered, segment.plan, weights)
+    return NativeProgram(segment.graph, segment.lowered, segment.plan, weights, arena, state)
 
 
 def print_checksums(program: Program, outputs: Sequence[np.ndarray]) -> None:

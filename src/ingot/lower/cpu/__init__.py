@@ -1,6 +1,7 @@
 """What lowering takes for a CPU: rows by family, which fill `rows.ROWS` as they are imported, and the rest of `CPU`."""
 
 from ingot import abi
+from ingot.dtype import DTYPES
 from ingot.lower.cpu import (
     attention,
     conv,
@@ -23,6 +24,7 @@ from ingot.lower.lowering import Backend
 
 CPU = Backend(
     rows=ROWS,
+    held={dtype: dtype.held for dtype in DTYPES.values() if dtype.is_native},
     epilogues=linear.EPILOGUES,
     strips=STRIPS,
     add_strip=add_strip,

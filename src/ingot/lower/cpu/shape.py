@@ -93,7 +93,7 @@ def _pad(lowering: Lowering, node: Node) -> None:
     whole = lowering.result(node.output, strided=True, order=image_order([source], len(source.shape)))
     starts = list(node.low)
     stops = [low + dim for low, dim in zip(starts, source.shape, strict=True)]
-    fill = lowering.scalar(node.value, source.dtype)
+    fill = lowering.scalar(node.value, lowering.graph.type(node.output).dtype)
     # Each border is a slab across what the earlier axes left over, so nothing is written twice.
     for axis in range(len(whole.shape)):
         for low, high in ((0, starts[axis]), (stops[axis], whole.shape[axis])):

@@ -95,9 +95,10 @@ def add_strip(lowering: Lowering, group: StripGroup) -> None:
     size = nest.outer * nest.rows * nest.cols
     work = size * sum(_COSTLY if op.is_costly else _CHEAP for op in ops if op.reduces or not op.column)
     lowering.node_name = " ".join(node.output for node in group.members)
+    recomputes = lowering.backend.strips.recomputes
     lowering.step(
         "strip_f32", "strip_args", fields, memory.reads, memory.writes,
-        work=work, inplace=memory.inplace(ops), scratch_floats=slots.floats,
+        work=work, inplace=memory.inplace(ops, recomputes), scratch_floats=0 if recomputes else slots.floats,
     )  # fmt: skip
     for node in group.members:
         lowering.lowered.choices.append(Choice(node.output, node.op.name, (("strip_f32", ""),)))
@@ -206,11 +207,16 @@ class _Memory:
                 writes[i] = lowering.stand_in(group.members[-1].output, target, _order(target, axes))
         return _Memory({v: i for i, v in enumerate([*operands, *results])}, reads, writes, nest)
 
-    def inplace(self, ops: Sequence[_Op]) -> tuple[int, ...]:
-        """Indices of the reads whose memory the first result may take: last read before it, and laid out alike."""
+    def inplace(self, ops: Sequence[_Op], recomputes: bool) -> tuple[int, ...]:
+        """Indices of the reads whose memory the first result may take: last read before it, and laid out alike.
+
+        recomputes: whether later segments read again what they need.
+        """
         result = self.writes[0]
         first = len(self.reads)
         written = next(i for i, op in enumerate(ops) if self.numbers.get(op.out) == first)
+        if recomputes and ops[written].segment < ops[-1].segment:
+            return ()
         names = list(self.numbers)
         return tuple(
             i

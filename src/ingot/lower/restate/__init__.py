@@ -5,6 +5,8 @@ kernels take: each restatement gives values that its node's are, or None where i
 """
 
 from ingot.lower.restate import fourier, grams, grids, loops, windows
-from ingot.lower.restate.table import RESTATEMENTS, restate_node
+from ingot.lower.restate.table import RESTATED_AS_THEMSELVES, RESTATEMENTS, restate_node
 
-__all__ = ["RESTATEMENTS", "fourier", "grams", "grids", "loops", "restate_node", "windows"]
+__all__ = [
+    "RESTATED_AS_THEMSELVES", "RESTATEMENTS", "fourier", "grams", "grids", "loops", "restate_node", "windows",
+]  # fmt: skip

@@ -11,7 +11,7 @@ from ingot.lower.restate.table import restates
 from ingot.ops.define import Expansion
 
 
-@restates("fft")
+@restates("fft", again=True)
 def _fft(g: Expansion, real: str, imaginary: str, *, axis: int, inverse: bool) -> tuple[str, ...] | None:
     """A product of distances: Bluestein, "A linear filtering approach to the computation of the discrete Fourier
     transform", 1968. exp(-2 pi i j k / n) is w[j] w[k] / w[k - j], with w[j] = exp(-pi i j j / n). The sum over j is a

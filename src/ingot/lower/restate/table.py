@@ -12,13 +12,18 @@ from ingot.ops.define import Expansion, replace_node
 Restatement = Callable[..., str | tuple[str, ...] | None]
 
 RESTATEMENTS: dict[str, Restatement] = {}
+RESTATED_AS_THEMSELVES: set[str] = set()
 
 
-def restates(*ops: str) -> Callable[[Restatement], Restatement]:
-    """Declares f(g, *operands, **attributes) for ops, written as an op's expansion is."""
+def restates(*ops: str, again: bool = False) -> Callable[[Restatement], Restatement]:
+    """Declares f(g, *operands, **attributes) for ops, written as an op's expansion is.
+
+    again: what it makes has the op itself, as kernels take it: without any it would go on for ever.
+    """
 
     def declare(restatement: Restatement) -> Restatement:
         RESTATEMENTS.update(dict.fromkeys(ops, restatement))
+        RESTATED_AS_THEMSELVES.update(ops if again else ())
         return restatement
 
     return declare
@@ -34,7 +39,7 @@ def restate_node(graph: Graph, node: Node) -> bool:
     return True
 
 
-@restates("matmul")
+@restates("matmul", again=True)
 def _matmul(g: Expansion, a: str, b: str, **settings: Any) -> str | None:
     """The scale as a factor of its own."""
     if settings["scale"] == 1.0:
@@ -42,7 +47,7 @@ def _matmul(g: Expansion, a: str, b: str, **settings: Any) -> str | None:
     return g.mul(g.matmul(a, b, **settings | {"scale": 1.0}), float(settings["scale"]))
 
 
-@restates("dynamic_quantize")
+@restates("dynamic_quantize", again=True)
 def _dynamic_quantize(g: Expansion, x: str) -> tuple[str, ...] | None:
     """Doubles in f32, as the op is defined."""
     if g.type(x).dtype is f32:
@@ -51,7 +56,7 @@ def _dynamic_quantize(g: Expansion, x: str) -> tuple[str, ...] | None:
     return codes, g.cast(scale, dtype=g.type(x).dtype), zero
 
 
-@restates("topk")
+@restates("topk", again=True)
 def _topk(g: Expansion, x: str, *, k: int, axis: int, largest: bool) -> tuple[str, ...] | None:
     """Along the last axis."""
     last = g.type(x).rank - 1

@@ -1,0 +1,62 @@
+"""What lowering takes for a device of WebGPU: the CPU's rows, as far as there are kernels in WGSL behind them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ingot.dtype import boolean, f32, i32, i64
+from ingot.errors import InputError
+from ingot.lower.cpu import formats
+from ingot.lower.cpu.cost import cost
+from ingot.lower.cpu.elementwise import add_cast, add_copy
+from ingot.lower.cpu.linear import EPILOGUES, add_pack
+from ingot.lower.cpu.rows import ROWS
+from ingot.lower.cpu.shape import VIEW
+from ingot.lower.cpu.strip import STRIPS, add_strip
+from ingot.lower.lowering import Backend, Lowering
+from ingot.lower.target import Target
+from ingot.lower.view import View
+from ingot.lower.wgpu.kernels import KERNELS
+from ingot.lower.wgpu.wgsl import functions
+from ingot.precision import F32, Precision
+
+# What every device of WebGPU has: bytes of a binding, and how far apart places in one may have to lie.
+REGION_BYTES, ALIGNMENT = 128 << 20, 256
+WEBGPU = Target("wgsl", 1, alignment=ALIGNMENT, region_bytes=REGION_BYTES, device="webgpu")
+
+
+def webgpu_target(precision: Precision) -> Target:
+    """The target of the executor webgpu. Raises InputError for a precision that it does not have."""
+    if precision is not F32:
+        raise InputError(f"option precision: webgpu computes in f32 alone, got {precision.name!r}, expected 'f32'")
+    return WEBGPU
+
+
+_TAKEN = {*KERNELS, VIEW, "copy_b"}
+
+
+def _cast(lowering: Lowering, source: View, target: View) -> None:
+    (add_copy if source.dtype is target.dtype else add_cast)(lowering, source, target)
+
+
+WGPU = Backend(
+    rows={op: [row for row in rows if row.kernel in _TAKEN] for op, rows in ROWS.items()},
+    held={f32: f32, i32: i32, i64: i32, boolean: i32},
+    epilogues=replace(
+        EPILOGUES,
+        activations=frozenset(op for op in EPILOGUES.activations if f"{op}_f32" in functions()),
+        rounded=frozenset(),
+    ),
+    strips=replace(
+        STRIPS,
+        costs={op: count for op, count in STRIPS.costs.items() if f"{op}_f32" in KERNELS},
+        recomputes=True,
+    ),
+    add_strip=add_strip,
+    formats=(formats.F32,),
+    pack=add_pack,
+    copy=add_copy,
+    cast=_cast,
+    scratch_floats=lambda kernel, fields: 0,
+    cost=cost,
+)

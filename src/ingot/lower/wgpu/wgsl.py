@@ -1,0 +1,182 @@
+"""WGSL as text: the functions of shaders/ that a kernel reaches, and accessors for the fields of its argument struct.
+
+A body has `fn work(group: i32, lane: i32)` and knows no buffers: of a pointer `x` it says `at_x(i)`, `int_x(i)`,
+`set_x(i, value)` and `has_x`, of a number `arg_n()`, of an array `arg_strides(i)`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ingot.lower.lowered import FAULT, Field, Pointer
+
+SHADERS = Path(__file__).parents[2] / "shaders"
+LANES = 64  # of a workgroup, in every kernel
+PARAMETER_WORDS = 64  # of a step, which begin at multiples of WebGPU's 256 bytes
+# The memory that a program binds, in the order of bindings behind the parameters. WebGPU guarantees eight.
+REGIONS = ("arena0", "arena1", "arena2", "arena3", "inputs", "outputs", "weights", "state")
+READ_ONLY = frozenset(("inputs", "weights"))
+_LIBRARIES = ("elementwise", "epilogue", "group", "index", "places")
+_NAME = re.compile(r"^(?:@\S+ )*(?:fn|var(?:<[^>]*>)?|const|alias) (\w+)", re.MULTILINE)
+_MAIN = """@compute @workgroup_size(LANES)
+fn main(
+  @builtin(workgroup_id) id: vec3<u32>,
+  @builtin(num_workgroups) count: vec3<u32>,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  work(i32(id.y * count.x + id.x), i32(lane));
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A field that a body may ask for: a pointer, a number or numbers. count: elements of an array, 0 for a number.
+
+    is_baked: whether the value is part of the text, and not a parameter.
+    """
+
+    name: str
+    value: Field
+    is_pointer: bool = False
+    is_float: bool = False
+    count: int = 0
+    is_baked: bool = False
+
+    @property
+    def values(self) -> tuple[int | float, ...]:
+        """The numbers of one that is no pointer."""
+        given = self.value if isinstance(self.value, tuple) else (self.value or 0,)
+        return (*given, *[0] * (self.count - len(given)))  # type: ignore[arg-type, return-value]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of shaders/: its parameters' types by name, and the type of its result."""
+
+    parameters: Mapping[str, str]
+    result: str
+
+
+@functools.cache
+def functions() -> Mapping[str, Function]:
+    """The functions of elementwise.wgsl, by name."""
+    found = re.findall(r"^fn (\w+)\(([^)]*)\) -> (\w+)", _read("elementwise"), re.MULTILINE)
+    return {
+        name: Function(dict(each.split(": ") for each in inside.split(", ") if each), result)
+        for name, inside, result in found
+    }
+
+
+def floating(value: float) -> str:
+    """An f32 as WGSL that keeps its bits, infinities included."""
+    return f"of_bits({struct.unpack('<I', struct.pack('<f', value))[0]:#010x}u)"
+
+
+def shader(body: str, own: str, arguments: Sequence[Argument], regions: Mapping[str, str], element: str = "f32") -> str:
+    """The text of a kernel: equal for steps that differ in parameters alone.
+
+    body: a file of shaders/, or "". own: functions beside it. regions: of each pointer that is not null. element: the
+    type of what pointers point to, where a body does not ask for integers.
+    """
+    chunks: dict[str, str] = {}
+    for library in _LIBRARIES:
+        chunks |= _chunks(_read(library))
+    chunks |= {"LANES": f"const LANES: i32 = {LANES};", "T": f"alias T = {element};"}
+    chunks["parameters"] = f"@group(0) @binding(0) var<uniform> parameters: array<vec4<u32>, {PARAMETER_WORDS // 4}>;"
+    for number, region in enumerate(REGIONS, 1):
+        access = "read" if region in READ_ONLY else "read_write"
+        chunks[region] = f"@group(0) @binding({number}) var<storage, {access}> {region}: array<u32>;"
+    chunks |= _accessors(arguments, regions)
+    chunks |= _chunks(_read(body) if body else "") | _chunks(own)
+    reached: dict[str, None] = {}
+    waiting = ["LANES", "work"]
+    for name in waiting:
+        if name in chunks and name not in reached:
+            reached[name] = None
+            waiting += re.findall(r"[A-Za-z_]\w*", re.sub(r"//.*", "", chunks[name]))
+    return "\n\n".join([chunks[name] for name in chunks if name in reached] + [_MAIN])
+
+
+def words(arguments: Sequence[Argument], places: Mapping[str, int]) -> list[int]:
+    """The parameters of a step, as bits. places: of each pointer that is not null, its element in its region."""
+    found: list[int] = []
+    for argument in arguments:
+        if argument.is_pointer:
+            found.append(places.get(argument.name, 0))
+        elif not argument.is_baked:
+            found += [_bits(value, argument.is_float) for value in argument.values]
+    assert len(found) <= PARAMETER_WORDS, f"{len(found)} parameters of a step, expected at most {PARAMETER_WORDS}"
+    return found
+
+
+def _bits(value: float, is_float: bool) -> int:
+    if is_float:
+        return int(struct.unpack("<I", struct.pack("<f", value))[0])
+    assert -(2**31) <= value < 2**31, f"a parameter of 32 bits is {value}"
+    return int(value) & 0xFFFFFFFF
+
+
+def _accessors(arguments: Sequence[Argument], regions: Mapping[str, str]) -> dict[str, str]:
+    made: dict[str, str] = {}
+    word = 0
+    for argument in arguments:
+        if argument.is_pointer:
+            made |= _pointer(argument, regions.get(argument.name), word)
+            word += 1
+            continue
+        name, type = f"arg_{argument.name}", "f32" if argument.is_float else "i32"
+        if argument.is_baked:
+            (value,) = argument.values
+            text = floating(value) if argument.is_float else str(int(value))
+            made[name] = f"fn {name}() -> {type} {{ return {text}; }}"
+            continue
+        if argument.count:
+            at = f"let w = u32(i) + {word}u;" if word else "let w = u32(i);"
+            read = "parameters[w >> 2u][w & 3u]"
+            made[name] = f"fn {name}(i: i32) -> {type} {{\n  {at}\n  return bitcast<{type}>({read});\n}}"
+        else:
+            made[name] = f"fn {name}() -> {type} {{ return bitcast<{type}>({_word(word)}); }}"
+        word += argument.count or 1
+    return made
+
+
+def _word(number: int) -> str:
+    return f"parameters[{number // 4}].{'xyzw'[number % 4]}"
+
+
+def _pointer(argument: Argument, region: str | None, word: int) -> dict[str, str]:
+    name = argument.name
+    made = {f"has_{name}": f"const has_{name}: bool = {'false' if region is None else 'true'};"}
+    for prefix, type in (("at", "T"), ("int", "i32")):
+        if region is None:
+            made[f"{prefix}_{name}"] = f"fn {prefix}_{name}(i: i32) -> {type} {{ return {type}(); }}"
+            continue
+        place = f"{region}[u32(i + i32({_word(word)}))]"
+        made[f"{prefix}_{name}"] = f"fn {prefix}_{name}(i: i32) -> {type} {{ return bitcast<{type}>({place}); }}"
+        setter = f"set_{name}" if prefix == "at" else f"set_int_{name}"
+        if region not in READ_ONLY:
+            made[setter] = f"fn {setter}(i: i32, value: {type}) {{ {place} = bitcast<u32>(value); }}"
+    return made
+
+
+def pointers(arguments: Sequence[Argument]) -> dict[str, Pointer]:
+    """The pointers that are not null, by name; the fault slot has a place of its own."""
+    found = {a.name: a.value for a in arguments if isinstance(a.value, Pointer)}
+    return {name: value for name, value in found.items() if value.tensor != FAULT}
+
+
+@functools.cache
+def _read(name: str) -> str:
+    return (SHADERS / f"{name}.wgsl").read_text(encoding="utf-8")
+
+
+def _chunks(text: str) -> dict[str, str]:
+    """The declarations of a text by name, with the comments above them; blank lines part them, and nothing else."""
+    parts = [part.strip("\n") for part in text.split("\n\n")]
+    return {match[1]: part for part in parts if (match := _NAME.search(part))}

@@ -1,0 +1,14 @@
+// index.wgsl: indices that a run brings. A bad one goes to the fault slot, before the outputs.
+
+// The index counted from the front, or -1 after a fault.
+fn from_front(index: i32, limit: i32) -> i32 {
+  if (index >= 0 && index < limit) { return index; }
+  if (index < 0 && index >= -limit) { return index + limit; }
+  if (outputs[0] == 0u) {
+    outputs[0] = 1u;
+    outputs[1] = u32(arg_step());
+    outputs[2] = bitcast<u32>(index);
+    outputs[3] = u32(limit);
+  }
+  return -1;
+}

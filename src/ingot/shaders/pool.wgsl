@@ -1,0 +1,26 @@
+// pool.wgsl: 2-D max and average pooling of images with adjacent channels; a lane makes an element. `combine`, `neutral`
+// and `finish` are the kernel's.
+
+fn work(group: i32, lane: i32) {
+  let element = group * LANES + lane;
+  let channel = element % arg_channels();
+  let pixel = element / arg_channels();
+  let column = pixel % arg_out_width();
+  let line = pixel / arg_out_width() % arg_out_height();
+  let image = pixel / arg_out_width() / arg_out_height();
+  if (image >= arg_batch()) { return; }
+  var total = neutral();
+  var count = 0;
+  for (var ky = 0; ky < arg_kernel_h(); ky++) {
+    let y = line * arg_stride_h() - arg_pad_top() + ky * arg_dilation_h();
+    for (var kx = 0; kx < arg_kernel_w(); kx++) {
+      let x = column * arg_stride_w() - arg_pad_left() + kx * arg_dilation_w();
+      if (x < 0 || x >= arg_width() || y < 0 || y >= arg_height()) { continue; }
+      count++;
+      let source = image * arg_x_strides(0) + y * arg_x_strides(1) + x * arg_x_strides(2) + channel;
+      total = combine(total, at_x(source));
+    }
+  }
+  let out = image * arg_out_strides(0) + line * arg_out_strides(1) + column * arg_out_strides(2) + channel;
+  set_out(out, finish(total, count));
+}
