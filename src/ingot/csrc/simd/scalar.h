@@ -186,7 +186,11 @@ static inline vf v_from_bits(vi a) { vf r; memcpy(&r, &a, sizeof r); return r; }
 static inline vf v_from_int(vi a) { vf r; EACH_LANE r.lane[i] = (float)a.lane[i]; return r; }
 static inline vi vi_set(int32_t a) { vi r; EACH_LANE r.lane[i] = a; return r; }
 
-static inline vi vi_add(vi a, vi b) { EACH_LANE a.lane[i] = (int32_t)((uint32_t)a.lane[i] + b.lane[i]); return a; }
+static inline vi vi_add(vi a, vi b) {
+  EACH_LANE a.lane[i] = (int32_t)((uint32_t)a.lane[i] + (uint32_t)b.lane[i]);
+  return a;
+}
+
 static inline vi vi_and(vi a, vi b) { EACH_LANE a.lane[i] &= b.lane[i]; return a; }
 static inline vi vi_shl(vi a, int count) { EACH_LANE a.lane[i] = (int32_t)((uint32_t)a.lane[i] << count); return a; }
 
