@@ -316,6 +316,17 @@ def test_command_line(call, tmp_path: Path) -> None:
     assert (layout["inputs"], layout["outputs"]) == ({"image": "image"}, {"probabilities": "probabilities"})
 
 
+def test_a_dim_with_a_limit(call, tmp_path: Path) -> None:
+    """The test vector is as large as may be, where no input says otherwise."""
+    code, _, err = call("emit-c", DIGITS, "--dim", "batch=..4", "-o", tmp_path / "out")
+    assert (code, err) == (0, "")
+    header = (tmp_path / "out" / "model.h").read_text()
+    assert "  int64_t batch; /* 1 to 4 */\n" in header and "  int64_t probabilities_dims[2];" in header
+    assert np.load(tmp_path / "out" / "test" / "image.npy").shape == (4, 1, 8, 8)
+    assert call("emit-c", DIGITS, "--dim", "batch=..3", "--freestanding", "-o", tmp_path / "device")[0] == 0
+    assert ".batch = 3\n" in (tmp_path / "device" / "check.c").read_text()
+
+
 @pytest.mark.parametrize("words", [["--executor", "interpret"], ["--strict"], ["--threads", 0], ["--context", 8]])
 def test_an_option_without_an_effect_is_refused(call, tmp_path: Path, words: list[object]) -> None:
     code, _, err = call("emit-c", DIGITS, "--dim", "batch=1", "-o", tmp_path / "out", *words)

@@ -362,9 +362,10 @@ static inline void attention_finish(const attention_args *g, const attention_blo
     float *out = g->out + at;
     for (int64_t j = 0; j < g->v_dim; j += 16) {
       const vf v = is_nan || total == 0.0f ? nothing : v_div(v_load(sums + j), v_set(total));
-      if (g->rounds)
-        epilogue_round(v, g->v_dim - j, (uint16_t *)(void *)g->out + at + j);
-      else if (g->v_dim - j < 16)
+      switch (g->rounds) {
+        case INGOT_ROUNDED: epilogue_round(v, g->v_dim - j, (uint16_t *)(void *)g->out + at + j); continue;
+      }
+      if (g->v_dim - j < 16)
         v_store_n(out + j, v, g->v_dim - j);
       else
         v_store(out + j, v);

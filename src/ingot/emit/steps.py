@@ -64,7 +64,7 @@ def chosen(step: Step) -> Iterator[str]:
         value = step.fields.get(field, ())
         numbers = value if isinstance(value, tuple) else (value,)
         yield from (abi.constant_names(prefix)[number] for number in numbers if isinstance(number, int))
-    if step.fields.get("rounded") is not None:
+    if step.fields.get("rounded") is not None or step.fields.get("rounds"):
         yield "INGOT_ROUNDED"
 
 
