@@ -6,7 +6,6 @@
 
 #define AMX_SUMS (AMX_ROWS * CODES_LANES) /* of a tile */
 
-typedef int32_t amx_sums[CODES_BLOCKS][AMX_SUMS];
 typedef uint16_t amx_halves __attribute__((vector_size(64)));
 typedef uint8_t amx_bytes __attribute__((vector_size(64)));
 
@@ -16,50 +15,27 @@ typedef struct {
   _Alignas(64) uint32_t high[INGOT_ROUND_GROUP / 4 * INGOT_PANEL];
 } amx_digits;
 
-/* Up to two tiles of rows: what they are, where their sums go, and the first row of each that no tile before has. */
-typedef struct {
-  const int8_t *a[2];
-  float *to[2];
-  int64_t stride, from[2];
-  int count;
-} amx_pair;
-
-static inline amx_pair amx_pair_of(int64_t rows, const codes_strip *s, int64_t row) {
-  amx_pair p = {.stride = s->a_stride, .count = row + AMX_ROWS < rows ? 2 : 1};
-  for (int i = 0; i < p.count; i++, row += AMX_ROWS) {
-    const int64_t first = amx_first(rows, row / AMX_ROWS);
-    p.a[i] = s->a + first * s->a_stride;
-    p.to[i] = s->sums + first * INGOT_PANEL;
-    p.from[i] = row - first;
-  }
-  return p;
-}
-
-/* The sums of some blocks, from byte `at` of the rows on. b: their bytes, which are codes as they lie or signed. */
-static inline __attribute__((always_inline)) void amx_tiles(const int is_signed, const int tiles, const amx_pair *p,
-                                                            int64_t at, int64_t blocks, const uint8_t *b,
-                                                            int32_t *first, int32_t *second) {
+/* The sums of some blocks of a tile of rows. b: their bytes, which are codes as they lie or signed. */
+static inline __attribute__((always_inline)) void amx_blocks(const int is_signed, const int8_t *a, int64_t stride,
+                                                             int64_t blocks, const uint8_t *b, int32_t *sums) {
   AMX_ZERO(0);
-  AMX_ZERO(1);
-  for (; blocks > 1; blocks -= 2, at += 2 * INGOT_CODES_BLOCK, b += 2 * INGOT_CODES_BLOCK * INGOT_PANEL) {
+  for (; blocks > 1; blocks -= 2, a += 2 * INGOT_CODES_BLOCK, b += 2 * INGOT_CODES_BLOCK * INGOT_PANEL) {
+    AMX_LOAD(5, b, 4 * INGOT_PANEL);
+    AMX_LOAD(4, a, stride);
     if (is_signed)
-      AMX_STEP(tdpbssd, tiles, p->a, at, p->stride, b, 4, 5);
+      AMX_DOT(tdpbssd, 0, 4, 5);
     else
-      AMX_STEP(tdpbsud, tiles, p->a, at, p->stride, b, 4, 5);
+      AMX_DOT(tdpbsud, 0, 4, 5);
   }
-  if (blocks && is_signed) AMX_STEP(tdpbssd, tiles, p->a, at, p->stride, b, 6, 7);
-  if (blocks && !is_signed) AMX_STEP(tdpbsud, tiles, p->a, at, p->stride, b, 6, 7);
-  AMX_STORE(0, first, 4 * CODES_LANES);
-  if (tiles > 1) AMX_STORE(1, second, 4 * CODES_LANES);
-}
-
-static inline __attribute__((always_inline)) void amx_blocks(const int is_signed, const amx_pair *p, int64_t at,
-                                                             int64_t blocks, const uint8_t *b, int32_t *first,
-                                                             int32_t *second) {
-  if (p->count == 2)
-    amx_tiles(is_signed, 2, p, at, blocks, b, first, second);
-  else
-    amx_tiles(is_signed, 1, p, at, blocks, b, first, second);
+  if (blocks) {
+    AMX_LOAD(7, b, 4 * INGOT_PANEL);
+    AMX_LOAD(6, a, stride);
+    if (is_signed)
+      AMX_DOT(tdpbssd, 0, 6, 7);
+    else
+      AMX_DOT(tdpbsud, 0, 6, 7);
+  }
+  AMX_STORE(0, sums, 4 * CODES_LANES);
 }
 
 /* How codes and their scales lie: bits as in panels, or less than 8 where they are signed; has_less: whether sums of a
@@ -75,11 +51,9 @@ typedef struct {
 
 /* A row's sums of a strip, times scales and the row's step. */
 static inline __attribute__((always_inline)) void amx_row(const amx_way w, const int64_t groups, const amx_groups *g,
-                                                          const codes_strip *s, const int8_t *a, const int32_t *sums,
-                                                          float *to) {
-  const int8_t *offsets = a + s->offsets + 4 * (s->first / w.span);
+                                                          const int8_t *offsets, const int8_t *step,
+                                                          const int32_t *sums, float *to) {
   CODES_F inner = CODES_ZERO();
-  float step;
   INGOT_UNROLL for (int i = 0; i < groups; i++) {
     CODES_I sum = CODES_LOAD(sums + i * AMX_SUMS);
     if (w.bits == 8 && w.zeros)
@@ -89,32 +63,27 @@ static inline __attribute__((always_inline)) void amx_row(const amx_way w, const
     inner = CODES_FMA(CODES_FLOATS(sum), g->scale[i], inner);
     if (w.has_less) inner = CODES_FMA(CODES_FLOATS(CODES_SET(offsets + 4 * i)), g->less[i], inner);
   }
-  memcpy(&step, a + s->steps + 4 * (s->first / CODES_BLOCKS), sizeof step);
-  CODES_WRITE(to, CODES_FMA(inner, CODES_SPREAD(step), CODES_READ(to)));
+  CODES_WRITE(to, CODES_FMA(inner, (CODES_F)CODES_SET(step), CODES_READ(to)));
 }
 
-/* 16 columns of a strip whose scales are floats, times all rows. */
-static inline __attribute__((always_inline)) void amx_columns(const amx_way w, int64_t rows, const amx_groups *g,
-                                                              const codes_strip *s, int64_t column) {
-  const int64_t groups = (s->count + w.span - 1) / w.span;
-  _Alignas(64) amx_sums sums[2];
-  for (int64_t row = 0; row < rows; row += 2 * AMX_ROWS) {
-    const amx_pair p = amx_pair_of(rows, s, row);
-    for (int64_t i = 0; i < groups; i++) {
-      const int64_t block = i * w.span, left = s->count - block;
-      const int64_t at = (s->first + block) * INGOT_CODES_BLOCK, blocks = left < w.span ? left : w.span;
-      amx_blocks(w.bits < 8, &p, at, blocks, g->codes[i], sums[0][i], sums[1][i]);
+/* 16 columns of a strip whose scales are floats, times all rows. is_whole: no block is missing, a constant. */
+static inline __attribute__((always_inline)) void amx_columns(const amx_way w, const int is_whole, int64_t rows,
+                                                              const amx_groups *groups, const codes_strip *s,
+                                                              int64_t column) {
+  const int64_t count = is_whole ? CODES_BLOCKS / w.span : (s->count + w.span - 1) / w.span;
+  const int64_t offsets = s->offsets + 4 * (s->first / w.span), step = s->steps + 4 * (s->first / CODES_BLOCKS);
+  const amx_groups g = *groups;
+  _Alignas(64) int32_t sums[CODES_BLOCKS][AMX_SUMS];
+  for (int64_t row = 0; row < rows; row += AMX_ROWS) {
+    const int64_t first = amx_first(rows, row / AMX_ROWS);
+    const int8_t *a = s->a + first * s->a_stride, *codes = a + s->first * INGOT_CODES_BLOCK;
+    INGOT_UNROLL for (int64_t i = 0; i < count; i++, codes += w.span * INGOT_CODES_BLOCK) {
+      const int64_t left = s->count - i * w.span, blocks = is_whole || left > w.span ? w.span : left;
+      amx_blocks(w.bits < 8, codes, s->a_stride, blocks, g.codes[i], sums[i]);
     }
-    for (int i = 0; i < p.count; i++) {
-      for (int64_t r = p.from[i]; r < AMX_ROWS; r++) {
-        const int8_t *a = p.a[i] + r * p.stride;
-        float *to = p.to[i] + r * INGOT_PANEL + column;
-        if (s->count == CODES_BLOCKS)
-          amx_row(w, CODES_BLOCKS / w.span, g, s, a, sums[i][0] + r * CODES_LANES, to);
-        else
-          amx_row(w, groups, g, s, a, sums[i][0] + r * CODES_LANES, to);
-      }
-    }
+    for (int64_t r = row - first; r < AMX_ROWS; r++)
+      amx_row(w, count, &g, a + r * s->a_stride + offsets, a + r * s->a_stride + step, sums[0] + r * CODES_LANES,
+              s->sums + (first + r) * INGOT_PANEL + column);
   }
 }
 
@@ -150,7 +119,10 @@ static inline __attribute__((always_inline)) void amx_codes(const int bits, cons
       g.codes[i] = bits == 4 ? (const uint8_t *)open : b + 4 * column;
       b = shared + (2 + zeros) * INGOT_PANEL;
     }
-    amx_columns((amx_way){bits, zeros, span, 0}, rows, &g, s, column);
+    if (s->count == CODES_BLOCKS)
+      amx_columns((amx_way){bits, zeros, span, 0}, 1, rows, &g, s, column);
+    else
+      amx_columns((amx_way){bits, zeros, span, 0}, 0, rows, &g, s, column);
   }
 }
 
@@ -172,7 +144,7 @@ static inline __attribute__((always_inline)) void amx_alone(const blocks_type t,
         memcpy(open, &four, sizeof four);
       }
     }
-    amx_columns((amx_way){t.bits, 0, 1, t.has_m}, rows, &g, s, column);
+    amx_columns((amx_way){t.bits, 0, 1, t.has_m}, 0, rows, &g, s, column);
   }
 }
 
@@ -197,13 +169,27 @@ static inline __attribute__((always_inline)) void amx_open_blocks(const blocks_t
   }
 }
 
+/* A row's sums of digits, times scales, less mins, times the row's step. */
+static inline __attribute__((always_inline)) void amx_digits_row(const blocks_type t, const CODES_I beside[8],
+                                                                 CODES_F d, CODES_F m, const int8_t *wholes,
+                                                                 const int8_t *step, const int32_t *sums, float *to) {
+  const BLOCKS_W low = (BLOCKS_W)CODES_LOAD(sums), high = (BLOCKS_W)CODES_LOAD(sums + AMX_SUMS);
+  CODES_F group = CODES_MUL(CODES_FLOATS((CODES_I)(low + (high << 8))), d);
+  if (t.has_m) {
+    CODES_I taken = CODES_NONE();
+    INGOT_UNROLL for (int n = 0; n < 128 / t.part; n++) taken = BLOCKS_PAIRS(taken, beside[n], wholes + 4 * n);
+    group = CODES_FMA(CODES_FLOATS(taken), m, group);
+  }
+  CODES_WRITE(to, CODES_FMA(group, (CODES_F)CODES_SET(step), CODES_READ(to)));
+}
+
 /* Blocks of 256: their codes times scales are integers of 16 bits, and so two digits. */
 static inline __attribute__((always_inline)) void amx_blocks_256(const blocks_type t, int64_t rows,
                                                                  const codes_strip *s) {
-  const int64_t at = s->first * INGOT_CODES_BLOCK;
-  const int64_t beside_at = t.part == 32 ? s->wholes + 2 * s->first : s->halves + 4 * s->first;
+  const int64_t wholes = t.part == 32 ? s->wholes + 2 * s->first : s->halves + 4 * s->first;
+  const int64_t step = s->steps + 4 * (s->first / CODES_BLOCKS);
   amx_digits digits;
-  _Alignas(64) int32_t sums[2][2][AMX_SUMS];
+  _Alignas(64) int32_t sums[2][AMX_SUMS];
   for (int64_t column = 0; column < INGOT_PANEL; column += CODES_LANES) {
     const uint16_t *halves = (const uint16_t *)(s->b + INGOT_PANEL * t.scale_bytes) + column;
     const CODES_F d = CODES_SCALES(halves), m = t.has_m ? blocks_less(halves + INGOT_PANEL) : CODES_ZERO();
@@ -212,27 +198,14 @@ static inline __attribute__((always_inline)) void amx_blocks_256(const blocks_ty
       INGOT_UNROLL for (int n = 0; n < 128 / t.part; n++) beside[n] = blocks_beside(t, s->b, column, n);
     }
     amx_open_blocks(t, s, column, &digits);
-    for (int64_t row = 0; row < rows; row += 2 * AMX_ROWS) {
-      const amx_pair p = amx_pair_of(rows, s, row);
-      amx_blocks(0, &p, at, CODES_BLOCKS, (const uint8_t *)(digits.low + column), sums[0][0], sums[1][0]);
-      amx_blocks(1, &p, at, CODES_BLOCKS, (const uint8_t *)(digits.high + column), sums[0][1], sums[1][1]);
-      for (int i = 0; i < p.count; i++) {
-        for (int64_t r = p.from[i]; r < AMX_ROWS; r++) {
-          const BLOCKS_W low = (BLOCKS_W)CODES_LOAD(sums[i][0] + r * CODES_LANES);
-          const BLOCKS_W high = (BLOCKS_W)CODES_LOAD(sums[i][1] + r * CODES_LANES);
-          const int8_t *a = p.a[i] + r * p.stride;
-          float step, *to = p.to[i] + r * INGOT_PANEL + column;
-          CODES_F group = CODES_MUL(CODES_FLOATS((CODES_I)(low + (high << 8))), d);
-          if (t.has_m) {
-            CODES_I taken = CODES_NONE();
-            INGOT_UNROLL for (int n = 0; n < 128 / t.part; n++)
-              taken = BLOCKS_PAIRS(taken, beside[n], a + beside_at + 4 * n);
-            group = CODES_FMA(CODES_FLOATS(taken), m, group);
-          }
-          memcpy(&step, a + s->steps + 4 * (s->first / CODES_BLOCKS), sizeof step);
-          CODES_WRITE(to, CODES_FMA(group, CODES_SPREAD(step), CODES_READ(to)));
-        }
-      }
+    for (int64_t row = 0; row < rows; row += AMX_ROWS) {
+      const int64_t first = amx_first(rows, row / AMX_ROWS), stride = s->a_stride;
+      const int8_t *a = s->a + first * stride, *codes = a + s->first * INGOT_CODES_BLOCK;
+      amx_blocks(0, codes, stride, CODES_BLOCKS, (const uint8_t *)(digits.low + column), sums[0]);
+      amx_blocks(1, codes, stride, CODES_BLOCKS, (const uint8_t *)(digits.high + column), sums[1]);
+      for (int64_t r = row - first; r < AMX_ROWS; r++)
+        amx_digits_row(t, beside, d, m, a + r * stride + wholes, a + r * stride + step, sums[0] + r * CODES_LANES,
+                       s->sums + (first + r) * INGOT_PANEL + column);
     }
   }
 }
@@ -255,8 +228,10 @@ static inline __attribute__((always_inline)) void amx_type(const blocks_type t, 
     amx_blocks_256(t, rows, s);
 }
 
-#define AMX_BLOCKS(type) \
-  AMX_TARGET void K(blocks_tile_##type##_many)(int64_t rows, const codes_strip *s) { amx_type(blocks_##type(), rows, s); }
+#define AMX_BLOCKS(type)                                                             \
+  AMX_TARGET void K(blocks_tile_##type##_many)(int64_t rows, const codes_strip *s) { \
+    amx_type(blocks_##type(), rows, s);                                              \
+  }
 AMX_BLOCKS(q4_1)
 AMX_BLOCKS(q5_0)
 AMX_BLOCKS(q5_1)
