@@ -228,17 +228,15 @@ static inline __attribute__((always_inline)) void amx_type(const blocks_type t, 
     amx_blocks_256(t, rows, s);
 }
 
-#define AMX_BLOCKS(type)                                                             \
-  AMX_TARGET void K(blocks_tile_##type##_many)(int64_t rows, const codes_strip *s) { \
-    amx_type(blocks_##type(), rows, s);                                              \
-  }
-AMX_BLOCKS(q4_1)
-AMX_BLOCKS(q5_0)
-AMX_BLOCKS(q5_1)
-AMX_BLOCKS(iq4_nl)
-AMX_BLOCKS(iq4_xs)
-AMX_BLOCKS(q2_k)
-AMX_BLOCKS(q3_k)
-AMX_BLOCKS(q4_k)
-AMX_BLOCKS(q5_k)
-AMX_BLOCKS(q6_k)
+#define AMX_BLOCKS(name, type)                                                                    \
+  AMX_TARGET void K(name##_many)(int64_t rows, const codes_strip *s) { amx_type(type(), rows, s); }
+AMX_BLOCKS(blocks_tile_q4_1, blocks_q4_1)
+AMX_BLOCKS(blocks_tile_q5_0, blocks_q5_0)
+AMX_BLOCKS(blocks_tile_q5_1, blocks_q5_1)
+AMX_BLOCKS(blocks_tile_iq4_nl, blocks_iq4_nl)
+AMX_BLOCKS(blocks_tile_iq4_xs, blocks_iq4_xs)
+AMX_BLOCKS(blocks_tile_q2_k, blocks_q2_k)
+AMX_BLOCKS(blocks_tile_q3_k, blocks_q3_k)
+AMX_BLOCKS(blocks_tile_q4_k, blocks_q4_k)
+AMX_BLOCKS(blocks_tile_q5_k, blocks_q5_k)
+AMX_BLOCKS(blocks_tile_q6_k, blocks_q6_k)

@@ -54,10 +54,8 @@ INGOT_EXPORT int32_t ingot_has_bf16_dots(void) {
   #endif
 }
 
-/* Kernels ask for it. */
-extern int32_t ingot_amx;
-
-int32_t ingot_amx;
+/* Kernels declare it in amx.h. */
+int32_t ingot_amx = 0;
 
 /* Linux lets a process use the large registers of tiles once it asked, for all threads, also those that are yet to be
  * started; other systems are not asked. */
