@@ -31,6 +31,7 @@ KNOBS = {
             "force a kernel set; empty means the best of this CPU",
             ("", "scalar", "avx2", "avx512", "neon"),
         ),
+        Knob("INGOT_AMX", 1, "0: products of integers do without AMX; the bits are the same"),
         Knob("INGOT_THREADS", 0, "threads of a run; 0 means from affinity and the cgroup quota"),
         Knob(
             "INGOT_CACHE",

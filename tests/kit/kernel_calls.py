@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import mmap
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,6 +19,11 @@ ISAS = LIBRARY.isas()
 # avx512's dot products exist on some CPUs only; the other sets follow them one float at a time.
 DOT_ISAS = ISAS if LIBRARY.has_bf16_dots else ISAS[:2]
 GUARD_BYTE = 0xA5
+# What avx512 does by AMX where this CPU has it and the system allows it, as one set more.
+AMX = "avx512 with AMX"
+HAS_AMX = LIBRARY.use_amx(True) == "used"
+AMX_KERNELS = re.compile(r"(gemm|expert_matmul)_(i24_)?(int|i?q)\d.*|integer_(packed|matmul)")
+LIBRARY.use_amx(LIBRARY.amx == "used")
 
 
 def ways(isas: Sequence[str] = ISAS) -> Iterator[tuple[str, int]]:
@@ -79,15 +85,18 @@ def element_strides(array: np.ndarray) -> list[int]:
 
 
 def run(kernel: str, isa: str, parts: int, fields: dict[str, Any]) -> None:
-    """Runs the parts of a kernel, last first. fields: its arguments; arrays stand for their addresses."""
+    """Runs the parts of a kernel, last first; on avx512 by AMX only where `isa` says so. fields: its arguments; arrays
+    stand for their addresses."""
     row, ffi = LIBRARY.kernels[kernel], LIBRARY.ffi
     values = {
         name: ffi.cast("void *", value.ctypes.data) if isinstance(value, np.ndarray) else value
         for name, value in fields.items()
     }
     args = ffi.new(row.args_type + " *", values)
+    LIBRARY.use_amx(isa == AMX)
     for part in reversed(range(parts)):
-        row.functions[isa](args, part, parts)
+        row.functions["avx512" if isa == AMX else isa](args, part, parts)
+    LIBRARY.use_amx(LIBRARY.amx == "used")
 
 
 def every(
@@ -106,6 +115,8 @@ def every(
     out: the field of its output. row_pad: elements between the output's rows, where it has no strides of its own.
     scratch: floats for each part.
     """
+    if isas is ISAS and HAS_AMX and AMX_KERNELS.fullmatch(kernel):
+        isas = (*isas, AMX)
     if strides is None:
         strides = contiguous_strides((*shape[:-1], shape[-1] + row_pad) if shape else ())
     results = []

@@ -1,6 +1,7 @@
 """The native library is found, checked and opened, or a clear error says why not."""
 
 import dataclasses
+import os
 import re
 import shutil
 import subprocess
@@ -111,6 +112,28 @@ def test_the_best_isa_is_one_the_kernel_reports(native: library.Library) -> None
     needs = {"scalar": set(), "avx2": {"avx2", "fma", "f16c"}}
     needs["avx512"] = needs["avx2"] | {"avx512f", "avx512dq", "avx512bw", "avx512vl"}
     assert native.isas() == tuple(isa for isa, needed in needs.items() if needed <= flags)
+
+
+# A signal's stack that would not hold the registers of tiles: Linux then refuses them to the whole process.
+SMALL_STACK = """
+import ctypes
+class Stack(ctypes.Structure):
+    _fields_ = [("sp", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+memory = ctypes.create_string_buffer(4096)
+stack = Stack(ctypes.addressof(memory), 0, 4096)
+assert ctypes.CDLL(None).sigaltstack(ctypes.byref(stack), None) == 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "knob", "said"), [("", "", "used"), ("", "1", "used"), ("", "0", "off"), (SMALL_STACK, "", "refused")]
+)
+def test_amx_is_used_where_the_cpu_has_it_and_nobody_forbids_it(before: str, knob: str, said: str) -> None:
+    flags = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.M).group(1).split()
+    code = before + "from ingot.run.library import load\nprint(load().amx)"
+    environment = {**os.environ, "INGOT_AMX": knob}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert result.stdout.split() == [said if "amx_int8" in flags or said == "off" else "absent"]
 
 
 def test_only_entry_points_are_exported(native: library.Library) -> None:

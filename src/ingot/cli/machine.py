@@ -54,7 +54,7 @@ def doctor(as_json: bool) -> None:
     try:
         library = load()
         facts |= {"library": str(library.path), "kernels": len(library.kernels)}
-        facts |= {"isas": list(library.isas()), "isa": library.isa()}
+        facts |= {"isas": list(library.isas()), "isa": library.isa(), "amx": library.amx}
     except ResourceError as error:
         trouble = error
         facts["library"] = str(error)

@@ -575,6 +575,9 @@ void ingot_pack(const ingot_packing *matrices, int64_t count, int64_t *taken);
 const char *ingot_best_isa(void);
 /* Whether this CPU runs gemm_bf16's kernels on avx512; on the others every CPU does, slowly. */
 int32_t ingot_has_bf16_dots(void);
+/* Whether kernels of avx512 multiply integers by AMX from now on, with the same bits: "used", "off" where that is not
+ * `wanted`, "absent" where the CPU has none, "refused" where the system forbids it. Not while a kernel runs. */
+const char *ingot_use_amx(int32_t wanted);
 /* 0, or the code of the fault that `fault`, which may be NULL, then tells of. Programs with one lock take turns, from
  * the first write into an argument struct to the last step; others run concurrently.
  * Two programs at once: one gets the pool, the other runs all its parts on its own thread. */

@@ -3,6 +3,7 @@
 #ifndef INGOT_CODES_H
 #define INGOT_CODES_H
 
+#include "amx.h"
 #include "gemm.h"
 
 /* Rows of the largest tile. */
@@ -55,19 +56,23 @@ typedef struct {
 } codes_strip;
 
 /* Of what is compiled for CPUs with dot products of int8 too, which only some with AVX-512 have: what this CPU runs,
- * and the declaration of the other. In emitted C these CPUs have a set of their own. */
+ * and the declaration of the other. In emitted C these CPUs have a set of their own. CODES_MANY: what AMX does for any
+ * number of rows, or null; emitted C has none of it. */
 #if defined(INGOT_LIBRARY) && defined(ISA_avx512)
 #define CODES_ALSO(name, parameters) void name##_avx512vnni parameters;
 #define CODES_BEST(name) (__builtin_cpu_supports("avx512vnni") ? name##_avx512vnni : K(name))
+#define CODES_MANY(name) (ingot_amx ? name##_many_avx512vnni : NULL)
 #else
 #define CODES_ALSO(name, parameters)
 #define CODES_BEST(name) K(name)
+#define CODES_MANY(name) NULL
 #endif
 
 /* A tile of 1 <= rows <= CODES_ROWS for each way. */
-#define CODES_TILES(name)                           \
-  void K(name)(int64_t rows, const codes_strip *s); \
-  CODES_ALSO(name, (int64_t rows, const codes_strip *s))
+#define CODES_TILES(name)                                \
+  void K(name)(int64_t rows, const codes_strip *s);      \
+  CODES_ALSO(name, (int64_t rows, const codes_strip *s)) \
+  CODES_ALSO(name##_many, (int64_t rows, const codes_strip *s))
 CODES_TILES(codes_tile_int8)
 CODES_TILES(codes_tile_int8_zeros)
 CODES_TILES(codes_tile_int8_128)

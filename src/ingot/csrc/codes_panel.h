@@ -7,12 +7,27 @@
 
 #include "blocks.h"
 
-/* How panels are read: by the tile, or where rows make several and there is `open`, opened once for all of them. */
+typedef void (*codes_rows)(int64_t rows, const codes_strip *s);
+
+/* How panels are read: by a tile of up to `rows` rows, or where rows make several and there is `open`, opened once for
+ * all of them. many: what takes the place of tiles where there are rows for it, or null. */
 typedef struct {
-  void (*tile)(int64_t rows, const codes_strip *s);
+  codes_rows tile;
   void (*open)(const codes_strip *s, blocks_opened *o);
-  void (*opened)(int64_t rows, const codes_strip *s);
+  codes_rows opened, many;
+  int64_t rows;
 } codes_way;
+
+#define CODES_WAY(tile, open, opened) {CODES_BEST(tile), open, opened, CODES_MANY(tile), CODES_ROWS}
+
+/* The way for so many rows of bytes. */
+static inline codes_way codes_way_for(codes_way way, int64_t rows) {
+  if (way.many && rows >= AMX_ROWS) return (codes_way){way.many, NULL, NULL, way.many, INGOT_CODES_ROWS};
+  way.many = NULL;
+  return way;
+}
+
+#define CODES_LEFT (INGOT_CODES_BLOCK / 4) /* fours of a block, as many as a tile does not fill */
 
 /* Asks for bytes [begin, end) of what is read next. */
 static inline void codes_expect(const uint8_t *next, int64_t begin, int64_t end) {
@@ -36,9 +51,9 @@ static inline void codes_panel(int64_t k, int64_t stride, codes_way way, codes_s
   const int64_t first_row = codes_row_at(share, share->begin), tiles = share->end - share->begin;
   const int opens = way.open && tiles > 1;
   blocks_opened opened;
-  int64_t ends[INGOT_CODES_ROWS]; /* of tiles; each asks for its share of the next strip, but one alone reads on */
+  int64_t ends[INGOT_CODES_ROWS]; /* of tiles; each asks for its share of the next strip, but few rows read on */
   for (int64_t i = 0; i < tiles; i++) ends[i] = codes_row_at(share, share->begin + i + 1) - first_row;
-  const int64_t ahead = tiles > 1 ? (codes_sized(sizes, CODES_BLOCKS) / 64 + tiles) / tiles * 64 : 0;
+  const int64_t ahead = ends[tiles - 1] > CODES_ROWS ? (codes_sized(sizes, CODES_BLOCKS) / 64 + tiles) / tiles * 64 : 0;
   memset(sums, 0, (size_t)ends[tiles - 1] * INGOT_PANEL * sizeof *sums);
   for (int64_t first = 0; first < row.blocks; first += CODES_BLOCKS) {
     const int64_t left = row.blocks - first, count = left < CODES_BLOCKS ? left : CODES_BLOCKS;

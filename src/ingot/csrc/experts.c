@@ -96,10 +96,11 @@ void K(expert_matmul_f32_f16_packed)(const void *args, int32_t part, int32_t par
 static inline void expert_codes(const expert_args *e, codes_way way, codes_sizes sizes, int64_t digits,
                                 const int8_t *a, int64_t stride, const uint8_t *experts, int64_t begin, int64_t end,
                                 int64_t rows, const int64_t *members) {
-  const int64_t tile_rows = CODES_ROWS / digits, tiles = (rows + tile_rows - 1) / tile_rows;
+  const int64_t tile_rows = way.rows / digits, tiles = (rows + tile_rows - 1) / tile_rows;
   const int64_t panel_bytes = codes_sized(sizes, codes_row_of(e->k).blocks);
   const codes_share all = {rows, tiles, 0, tiles, digits};
   float sums[INGOT_CODES_ROWS * INGOT_PANEL];
+  AMX_BEGIN(way.many != NULL, CODES_LEFT);
   for (int64_t panel = begin; panel < end; panel++) {
     const int64_t column = panel * INGOT_PANEL;
     const int64_t columns = e->n - column < INGOT_PANEL ? e->n - column : INGOT_PANEL;
@@ -108,6 +109,7 @@ static inline void expert_codes(const expert_args *e, codes_way way, codes_sizes
     for (int64_t i = 0; i < rows; i++)
       memcpy(e->out + members[i] * e->n + column, sums + i * INGOT_PANEL, (size_t)columns * sizeof(float));
   }
+  AMX_END(way.many != NULL);
 }
 
 /* expert_matmul with experts that are codes, of rows that were rounded; x_strides count bytes. */
@@ -130,8 +132,8 @@ static inline void expert_matmul_codes(const expert_args *e, codes_way way, code
         members[rows++] = i;
       }
       if (rows == 0 || (rows < most && i + 1 < pairs)) continue;
-      expert_codes(e, way, sizes, digits, gathered, row_bytes, (const uint8_t *)e->experts + expert * expert_bytes,
-                   begin, end, rows, members);
+      expert_codes(e, codes_way_for(way, rows * digits), sizes, digits, gathered, row_bytes,
+                   (const uint8_t *)e->experts + expert * expert_bytes, begin, end, rows, members);
       rows = 0;
     }
   }
@@ -139,7 +141,7 @@ static inline void expert_matmul_codes(const expert_args *e, codes_way way, code
 
 #define EXPERT_CODES(kernel, tile, digits, ...)                                       \
   void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {            \
-    const codes_way way = {CODES_BEST(tile), NULL, NULL};                             \
+    const codes_way way = CODES_WAY(tile, NULL, NULL);                                \
     expert_matmul_codes(args, way, codes_sizes_of(__VA_ARGS__), digits, part, parts); \
   }
 EXPERT_CODES(expert_matmul_int8, codes_tile_int8, 1, CODES_INT8)

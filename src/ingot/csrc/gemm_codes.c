@@ -25,20 +25,22 @@ static inline void codes_expect_c(const float *c, int64_t stride, int64_t rows, 
 
 /* Chunks of rows that stay near are multiplied with one panel after the other, before the next are. digits: 1, or
  * CODES_DIGITS of each row, which are multiplied one by one. */
-static inline void gemm_codes(const gemm_args *g, codes_way way, codes_sizes sizes, const int digits, const int gated,
+static inline void gemm_codes(const gemm_args *g, codes_way any, codes_sizes sizes, const int digits, const int gated,
                               int32_t part, int32_t parts) {
   const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha,
                                   g->act_alpha, g->act_beta, g->activation, g->residual_first, NULL, 0};
   const int64_t width = gated ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of c in a panel */
   const gemm_share share = gemm_cut_fixed((g->n + width - 1) / width, g->m, part, parts);
   const int64_t all_rows = share.row_end - share.row_begin;
-  const int64_t tile_rows = CODES_ROWS / digits;
-  const int64_t tiles = (all_rows + tile_rows - 1) / tile_rows, most = INGOT_CODES_ROWS / CODES_ROWS;
+  const codes_way way = codes_way_for(any, all_rows * digits);
+  const int64_t tile_rows = way.rows / digits;
+  const int64_t tiles = (all_rows + tile_rows - 1) / tile_rows, most = INGOT_CODES_ROWS / way.rows;
   const int64_t chunks = (tiles + most - 1) / most;
   const codes_row row = codes_row_of(g->k);
   const int64_t panel_bytes = codes_sized(sizes, row.blocks);
   float sums[INGOT_CODES_ROWS * INGOT_PANEL];
   const int64_t near = 1 + CODES_NEAR / (INGOT_CODES_ROWS * (row.bytes + 1));
+  AMX_BEGIN(way.many != NULL, CODES_LEFT);
   for (int64_t first = 0; first < chunks; first += near) {
     const int64_t last = first + near < chunks ? first + near : chunks;
     for (int64_t panel = share.panel_begin; panel < share.panel_end; panel++) {
@@ -60,14 +62,15 @@ static inline void gemm_codes(const gemm_args *g, codes_way way, codes_sizes siz
       }
     }
   }
+  AMX_END(way.many != NULL);
 }
 
 #define GEMM_CODES(kernel, tile, digits, ...)                                                                        \
   void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                                           \
-    gemm_codes(args, (codes_way){CODES_BEST(tile), NULL, NULL}, __VA_ARGS__, digits, 0, part, parts);                \
+    gemm_codes(args, (codes_way)CODES_WAY(tile, NULL, NULL), __VA_ARGS__, digits, 0, part, parts);                \
   }                                                                                                                  \
   void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {                                            \
-    gemm_codes(args, (codes_way){CODES_BEST(tile), NULL, NULL}, __VA_ARGS__, digits, 1, part, parts);                \
+    gemm_codes(args, (codes_way)CODES_WAY(tile, NULL, NULL), __VA_ARGS__, digits, 1, part, parts);                \
   }
 GEMM_CODES(gemm_int8, codes_tile_int8, 1, codes_sizes_of(CODES_INT8))
 GEMM_CODES(gemm_int8_zeros, codes_tile_int8_zeros, 1, codes_sizes_of(CODES_INT8_ZEROS))
@@ -97,11 +100,11 @@ GEMM_CODES(gemm_q5_k, blocks_tile_q5_k, 1, blocks_sizes(blocks_q5_k()))
 
 #define GEMM_OPENED(kernel, tile, open, opened, sizes)                                                                \
   void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                                            \
-    const codes_way way = {CODES_BEST(tile), CODES_BEST(open), CODES_BEST(opened)};                                   \
+    const codes_way way = CODES_WAY(tile, CODES_BEST(open), CODES_BEST(opened));                                      \
     gemm_codes(args, way, sizes, 1, 0, part, parts);                                                                  \
   }                                                                                                                   \
   void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {                                             \
-    const codes_way way = {CODES_BEST(tile), CODES_BEST(open), CODES_BEST(opened)};                                   \
+    const codes_way way = CODES_WAY(tile, CODES_BEST(open), CODES_BEST(opened));                                      \
     gemm_codes(args, way, sizes, 1, 1, part, parts);                                                                  \
   }
 GEMM_OPENED(gemm_q2_k, blocks_tile_q2_k, blocks_open_q2_k, blocks_opened_q2_k, blocks_sizes(blocks_q2_k()))

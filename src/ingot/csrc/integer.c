@@ -7,7 +7,7 @@
 /* Per group: `channels`, `out_channels`, `panels`. k: elements of a window. */
 typedef struct {
   const integer_args *g;
-  integer_tile tile;
+  integer_tiles tiles;
   int64_t channels, out_channels, panels, k, row_stride;
   const uint8_t *end; /* of x */
   uint8_t *gathered;
@@ -116,11 +116,11 @@ static inline void integer_unit(const integer_task *t, const integer_finish *f, 
   integer_added(g, t->k, integer_zero(g, image), channel, columns, added, zeros);
   const integer_panel panel = {(const int8_t *)g->weight + unit * panel_bytes, t->k, columns, channel, added,
                                t->counts_rows ? zeros : NULL};
-  integer_results(t->tile, f, b, &panel, g->out);
+  integer_results(t->tiles, f, b, &panel, g->out);
 }
 
 static inline integer_task integer_task_of(const integer_args *g, int32_t part) {
-  integer_task t = {.g = g, .tile = INTEGER_BEST, .channels = g->channels / g->groups,
+  integer_task t = {.g = g, .tiles = INTEGER_TILES, .channels = g->channels / g->groups,
                     .out_channels = g->out_channels / g->groups};
   t.panels = (t.out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
   t.k = t.channels * g->kernel_h * g->kernel_w;
@@ -147,7 +147,9 @@ void K(integer_packed)(const void *args, int32_t part, int32_t parts) {
                                                                  : gemm_cut_fixed(units, pixels, part, parts);
   /* Pixels that go together have one zero point and step. */
   const int64_t each = g->x_zero_step || g->steps ? image : pixels;
+  const int is_many = t.tiles.many && share.row_end - share.row_begin >= AMX_ROWS;
   integer_block block = {.count = 0};
+  AMX_BEGIN(is_many, (t.k + 3) / 4 % AMX_FOURS);
   for (int64_t begin = share.row_begin; begin < share.row_end;) {
     const int64_t stop = (begin / each + 1) * each < share.row_end ? (begin / each + 1) * each : share.row_end;
     const int32_t chunks = (int32_t)((stop - begin + INGOT_CONV_PIXELS - 1) / INGOT_CONV_PIXELS);
@@ -163,4 +165,5 @@ void K(integer_packed)(const void *args, int32_t part, int32_t parts) {
     }
     begin = stop;
   }
+  AMX_END(is_many);
 }

@@ -5,7 +5,7 @@
 /* What a part has in scratch: a panel, then rows. */
 typedef struct {
   const integer_matmul_args *g;
-  integer_tile tile;
+  integer_tiles tiles;
   int64_t row_stride;
   int8_t *panel;
   uint8_t *rows;
@@ -53,7 +53,7 @@ static inline void integer_pack(const integer_pairs *t, const uint8_t *b, int64_
     const int64_t fours = (g->k - k + 3) / 4, most = sizeof ones / 4;
     const integer_product product = {ones, 0, t->panel + k * INGOT_PANEL, fours < most ? fours : most, columns, added,
                                      added};
-    t->tile(1, &product);
+    t->tiles.few(1, &product);
   }
   for (int64_t j = 0; j < columns; j++) added[j] = -t->zero * (added[j] - (int32_t)g->k * t->other_zero);
 }
@@ -90,7 +90,7 @@ static inline void integer_pair(const integer_pairs *t, const integer_finish *f,
       block.to[i] = (integer_place){(begin + i) * g->c_stride, 0};
       if (panel.zeros) block.row_sums[i] = integer_row_sum(block.rows + i * block.row_stride, g->k);
     }
-    integer_results(t->tile, f, &block, &panel, c);
+    integer_results(t->tiles, f, &block, &panel, c);
   }
 }
 
@@ -104,12 +104,14 @@ void K(integer_matmul)(const void *args, int32_t part, int32_t parts) {
   uint8_t *scratch = (uint8_t *)(g->scratch + part * g->scratch_stride);
   const uint8_t *zero = g->a_zero, *other_zero = g->b_zero;
   const integer_pairs pairs = {
-    .g = g, .tile = INTEGER_BEST, .row_stride = (g->k + 63) / 64 * 64 + 64, .panel = (int8_t *)scratch,
+    .g = g, .tiles = INTEGER_TILES, .row_stride = (g->k + 63) / 64 * 64 + 64, .panel = (int8_t *)scratch,
     .rows = scratch + (g->k + 3) / 4 * 4 * INGOT_PANEL, .zero = (zero ? *zero : 0) ^ g->a_flip,
     .other_zero = (int8_t)((other_zero ? *other_zero : 0) ^ g->b_flip)};
+  const int is_many = pairs.tiles.many && g->m >= AMX_ROWS;
   int64_t count = panels;
   for (int32_t d = 0; d < g->batch_rank; d++) count *= g->batch_shape[d];
   const int64_t end = part_begin(count, part + 1, parts);
+  AMX_BEGIN(is_many, (g->k + 3) / 4 % AMX_FOURS);
   for (int64_t i = part_begin(count, part, parts); i < end; i++) {
     int64_t batch = i / panels, a = 0, b = 0, c = 0;
     for (int32_t d = g->batch_rank - 1; d >= 0; d--) {
@@ -122,4 +124,5 @@ void K(integer_matmul)(const void *args, int32_t part, int32_t parts) {
     integer_pair(&pairs, &finish, (const uint8_t *)g->a + a, (const uint8_t *)g->b + b, i % panels * INGOT_PANEL,
                  (uint8_t *)g->c + c * integer_bytes(finish.result));
   }
+  AMX_END(is_many);
 }

@@ -1,5 +1,16 @@
-/* table.c: the kernel table that Python reads, and the hash that says which declarations were compiled. */
+/* table.c: the kernel table that Python reads, the hash that says which declarations were compiled, and what of the
+ * processor is used. */
+#define _GNU_SOURCE
 #include "kernel.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 /* Declarations and rows name the sets that are built for this kind of processor. */
 #if defined(__x86_64__)
@@ -41,6 +52,32 @@ INGOT_EXPORT int32_t ingot_has_bf16_dots(void) {
   #else
   return 0;
   #endif
+}
+
+/* Kernels ask for it. */
+extern int32_t ingot_amx;
+
+int32_t ingot_amx;
+
+/* Linux lets a process use the large registers of tiles once it asked, for all threads, also those that are yet to be
+ * started; other systems are not asked. */
+static const char *amx_refusal(void) {
+  #if defined(__x86_64__) && defined(__linux__)
+  const long request = 0x1023, tiles = 18; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
+  unsigned a, b, c, d;
+  __builtin_cpu_init();
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 24 & d >> 25 & 1) || !__builtin_cpu_supports("avx512vnni"))
+    return "absent";
+  return syscall(SYS_arch_prctl, request, tiles) == 0 ? NULL : "refused";
+  #else
+  return "absent";
+  #endif
+}
+
+INGOT_EXPORT const char *ingot_use_amx(int32_t wanted) {
+  const char *refusal = wanted ? amx_refusal() : "off";
+  ingot_amx = refusal == NULL;
+  return refusal ? refusal : "used";
 }
 
 INGOT_EXPORT const char *ingot_best_isa(void) {

@@ -47,6 +47,7 @@ class Library:
 
     types: a pointer to each struct of `abi.h`, by name, and what else is made, by what it is in C.
     has_bf16_dots: whether this CPU has dot products of bf16; without them gemm_bf16's kernels cannot run on avx512.
+    amx: what `use_amx` said when the library was opened.
     """
 
     path: Path
@@ -56,6 +57,7 @@ class Library:
     kernels: dict[str, Kernel]
     best_isa: str
     has_bf16_dots: bool
+    amx: str
 
     def isas(self) -> tuple[str, ...]:
         """The instruction sets that this CPU runs, least first."""
@@ -72,6 +74,11 @@ class Library:
     def dots(self, isa: str) -> tuple[DType, ...]:
         """The dtypes that this CPU has dot products of in the kernels of an instruction set."""
         return (bf16,) if isa == "avx512" and self.has_bf16_dots else ()
+
+    def use_amx(self, wanted: bool) -> str:
+        """Whether products of integers go by AMX from now on in this process: "used", "off" (not wanted), "absent" from
+        this CPU, or "refused" by the system. Not while a program runs."""
+        return _text(self.ffi, self.entry.ingot_use_amx(wanted))
 
     def new(self, type: str, *initial: Any) -> Any:
         """A struct or an array of a type of `types`, zeroed where `initial` says no more; it lives as long as this."""
@@ -168,7 +175,8 @@ def _open(path: Path) -> Library:
     types = {name: ffi.typeof(f"{name}*") for name in abi.structs()} | {type: ffi.typeof(type) for type in _OTHER_TYPES}
     best_isa = _text(ffi, entry.ingot_best_isa())
     has_bf16_dots = best_isa == "avx512" and bool(entry.ingot_has_bf16_dots())
-    return Library(path, ffi, entry, types, _kernel_table(ffi, entry, types), best_isa, has_bf16_dots)
+    amx = _text(ffi, entry.ingot_use_amx(bool(knob("INGOT_AMX"))))
+    return Library(path, ffi, entry, types, _kernel_table(ffi, entry, types), best_isa, has_bf16_dots, amx)
 
 
 def _resolve(entry: Any) -> None:
