@@ -22,6 +22,7 @@ from ingot.dim import given
 from ingot.emit.checks import check_header
 from ingot.emit.freestanding import check, library_makefile
 from ingot.emit.interface import LINE_BYTES, RUN, Entry, Interface, Port, declared, dims, interface
+from ingot.emit.kernels import check_precision
 from ingot.emit.platform import Platform
 from ingot.emit.pool import pool
 from ingot.emit.program import VECTOR, cmake_lists, main, makefile
@@ -69,6 +70,7 @@ def emit(
         raise InputError(f"emit: dims have no values, got none, expected {given(graph.symbols)}")
     if platform.freestanding and threads > 1:
         raise InputError(f"option threads: there is no system to start them, got {threads}, expected 1")
+    check_precision(precision)
     # Kernels and places depend on no instruction set. Those without dot products have their bits in other ways.
     rounded = () if precision.rows is None else (precision.rows,)
     target = Target("scalar", threads=threads, rounded=rounded)

@@ -11,6 +11,7 @@ import numpy as np
 from ingot.compile import Compiler
 from ingot.emit.c import WeightSource
 from ingot.emit.interface import check_prefix
+from ingot.emit.kernels import check_precision
 from ingot.emit.language.model import MODES, Programs, language_header, language_source
 from ingot.emit.language.program import ChatFormat, program_files
 from ingot.errors import UnsupportedError, bounded
@@ -25,6 +26,7 @@ from ingot.llm.tokenizer import Tokenizer, end_ids
 from ingot.load.hf import Folder, LanguageModel
 from ingot.load.language import read_model
 from ingot.lower import Target
+from ingot.precision import precision_of
 from ingot.run.store import WeightStore
 
 
@@ -48,6 +50,7 @@ def emit_language_model(
         options = Options.of(
             source, context=context, precision=precision, threads=1, cache_dtype=cache_dtype, sequences=1
         )
+        check_precision(precision_of(options.precision))
         # Kernels and places depend on no instruction set; what is rounded is what `LLM` rounds on this machine.
         options = replace(options, target=Target("scalar", threads=1, rounded=options.target.rounded))
         model = options.load(source)
