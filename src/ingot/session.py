@@ -142,9 +142,7 @@ class InferenceSession:
             round_operands(self.graph, self.precision)
         self.isa = load().isa() if executor == "native" else "interpret"
         rounded = self.precision.rounded(load().dots(self.isa)) if executor == "native" else ()
-        self.target = Target(
-            self.isa, self.threads, reuse=debug() < 5, rounded=rounded, apart=self.precision.apart
-        )
+        self.target = Target(self.isa, self.threads, reuse=debug() < 5, rounded=rounded, apart=self.precision.apart)
         self._told: set[str] = set()  # ops on the reference that a warning has named
         self._context = Context(self)
 

@@ -30,6 +30,15 @@
 #if defined(INGOT_LIBRARY)
 #include "gemm_tile_apart.h"
 
+/* Tiles 0 and 1: sums; 4: rows, 5: columns, of AMX_FOURS pairs; 6, 7: the same of the pairs that are left. */
+static inline void apart_shape(int64_t rows, int64_t pairs) {
+  const uint8_t all = (uint8_t)rows, left = pairs ? all : 0;
+  const amx_shapes s = {
+    .palette = 1, .row_bytes = {64, 64, 0, 0, 64, 64, (uint16_t)(4 * pairs), pairs ? 64 : 0},
+    .rows = {all, all, 0, 0, all, AMX_FOURS, left, (uint8_t)pairs}};
+  __asm__ volatile("ldtilecfg %0" : : "m"(s));
+}
+
 /* sums[rows][32] of one panel, b. */
 static inline void apart_sums(const gemm_product *p, const float *b, float *sums) {
   const int64_t a_stride = 4 * p->a_stride, b_stride = 4 * p->b_stride;
@@ -56,11 +65,11 @@ static inline void apart_sums(const gemm_product *p, const float *b, float *sums
 
 void K(gemm_tile_apart)(int64_t rows, int64_t panels, const gemm_product *p) {
   _Alignas(64) float sums[GEMM_ROWS * INGOT_PANEL];
-  amx_shape(rows, p->k % AMX_FOURS);
+  apart_shape(rows, p->k % AMX_FOURS);
   for (int64_t panel = 0; panel < panels; panel++) {
     apart_sums(p, p->b + panel * p->panel_stride, sums);
     apart_close(p, rows, panel * INGOT_PANEL, apart_columns(p, panel, panels), sums);
   }
-  AMX_RELEASE();
+  AMX_END(1);
 }
 #endif
