@@ -1,6 +1,7 @@
 """`make bench`: everything, into benchmarks/results.md; with `--only REGEX` those workloads alone, printed.
 
-With `--precision bf16` or `bf16amx` the workloads that have products, beside OpenVINO in bf16, printed; with int8 those of encoders and vision, beside what the quantisers of ONNX Runtime and OpenVINO make of them.
+With `--precision bf16` or `bf16amx` the workloads that have products, beside OpenVINO in bf16, printed; with int8 those
+of encoders and vision, beside what the quantisers of ONNX Runtime and OpenVINO make of them.
 
 Takes the options of benchmarks.side_by_side.
 """
@@ -27,7 +28,7 @@ SINGLE_THREAD_ENGINES = ["openvino", "onnxruntime", "ingot"]
 SINGLE_THREAD_ROUNDS = 3
 WITHOUT_PRODUCTS = r"(chain|noop|steps)\b"
 ROUNDED_ENGINES = {
-    **dict.fromkeys(("bf16", "bf16amx"), ["openvino", "ingot"]), "int8": ["onnxruntime", "openvino", "ingot"],
+    "bf16": ["openvino", "ingot"], "bf16amx": ["openvino", "ingot"], "int8": ["onnxruntime", "openvino", "ingot"],
 }  # fmt: skip
 # The other sections: a heading, words, and the program that prints the section; it may end with 1 for a missed goal.
 SECTIONS = (

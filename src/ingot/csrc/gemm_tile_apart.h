@@ -1,7 +1,8 @@
 /* gemm_tile_apart.h: the end of gemm_tile_apart, for files that have a tile's sums in memory; behind gemm_tile.h. */
 
 /* Where sums go, or what a finish makes of them; columns: a multiple of TILE_LANES. */
-static inline void apart_close(const gemm_product *p, int64_t rows, int64_t column, int64_t columns, const float *sums) {
+static inline void apart_close(const gemm_product *p, int64_t rows, int64_t column, int64_t columns,
+                               const float *sums) {
   const float unchanged = -0.0f;
   for (int64_t j = 0; j < columns; j += TILE_LANES) {
     const gemm_finish *f = p->finish;
