@@ -1,7 +1,7 @@
 """`make bench`: everything, into benchmarks/results.md; with `--only REGEX` those workloads alone, printed.
 
-With `--precision bf16` the workloads that have products, beside OpenVINO told the same precision, printed; with int8
-those of encoders and vision, beside what the quantisers of ONNX Runtime and OpenVINO make of them.
+With `--precision bf16` or `bf16amx` the workloads that have products, beside OpenVINO in bf16, printed; with int8 those
+of encoders and vision, beside what the quantisers of ONNX Runtime and OpenVINO make of them.
 
 Takes the options of benchmarks.side_by_side.
 """
@@ -27,7 +27,9 @@ SINGLE_THREAD = r"^(mlp|block-sdpa (1x64x128|4x128x256)|bert|vit|resnet50|chain|
 SINGLE_THREAD_ENGINES = ["openvino", "onnxruntime", "ingot"]
 SINGLE_THREAD_ROUNDS = 3
 WITHOUT_PRODUCTS = r"(chain|noop|steps)\b"
-ROUNDED_ENGINES = {"bf16": ["openvino", "ingot"], "int8": ["onnxruntime", "openvino", "ingot"]}
+ROUNDED_ENGINES = {
+    "bf16": ["openvino", "ingot"], "bf16amx": ["openvino", "ingot"], "int8": ["onnxruntime", "openvino", "ingot"],
+}  # fmt: skip
 # The other sections: a heading, words, and the program that prints the section; it may end with 1 for a missed goal.
 SECTIONS = (
     ("Kernels", "The kernel that lowering chooses, alone, beside the machine's limit measured in the same rounds: "

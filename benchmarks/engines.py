@@ -95,7 +95,7 @@ def openvino(workload: Workload, folder: Path, threads: int, precision: str) -> 
 
     module, inputs = workload.build()
     feeds, path = named(inputs), onnx_file(workload, folder)
-    hint = {} if precision == "int8" else {"INFERENCE_PRECISION_HINT": precision}
+    hint = {} if precision == "int8" else {"INFERENCE_PRECISION_HINT": precision.removesuffix("amx")}
     properties = {
         **hint,
         "PERFORMANCE_HINT": "LATENCY",

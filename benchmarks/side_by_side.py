@@ -169,7 +169,9 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--threads", type=int, default=THREADS)
     parser.add_argument("--engines", default=ENGINES)
-    parser.add_argument("--precision", choices=("f32", "bf16", "int8"), default="f32", help="of those that have it")
+    parser.add_argument(
+        "--precision", choices=("f32", "bf16", "bf16amx", "int8"), default="f32", help="of those that have it"
+    )
     return parser
 
 

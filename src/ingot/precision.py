@@ -29,33 +29,36 @@ _OF_CLASSES = ("reshape", "softmax", "log_softmax")  # what a classifier makes o
 class Precision:
     """name: as options have it. weights: what fixed matrices are rounded to; None leaves them as they are. rows: what
     their other factors are rounded to, for the device's dot products, where i32 is integers of 24 bits; None leaves
-    those f32.
+    those f32. apart: whether these sum as `Target.apart` says.
     """
 
     name: str
     weights: DType | None = None
     rows: DType | None = None
+    apart: bool = False
 
-    def rounded(self, dots: Collection[DType], *, required: bool = True) -> tuple[DType, ...]:
-        """What `Target.rounded` is on a device that has dot products of some dtypes; rows of integers need none.
+    def rounded(self, dots: Collection[tuple[DType, bool]], *, required: bool = True) -> tuple[DType, ...]:
+        """What `Target.rounded` is on a device that has dot products of some dtypes, that sum apart or not; rows of
+        integers need none.
 
         required: raises UnsupportedError where the device lacks them; otherwise rows stay f32 there.
         """
-        if self.rows in (None, i8, i32, *dots):
-            return () if self.rows is None else (self.rows,)
+        if self.rows is None:
+            return ()
+        if self.rows in (i8, i32) or (self.rows, self.apart) in dots:
+            return (self.rows,)
         if required:
             weights = ", ".join(p.name for p in PRECISIONS.values() if p.weights is self.weights and p.rows is None)
             expected = f"{weights}, which rounds weights alone, or {F32.name}"
-            raise UnsupportedError(
-                f"option precision: no dot products of {self.rows} here, got {self.name!r}, expected {expected}"
-            )
+            missing = f"no {'tiles' if self.apart else 'dot products'} of {self.rows} here"
+            raise UnsupportedError(f"option precision: {missing}, got {self.name!r}, expected {expected}")
         return ()
 
 
 F32 = Precision("f32")
 _ROWS = (
-    F32, Precision("bf16", bf16, bf16), Precision("bf16w", bf16), Precision("int8", i8, i8), Precision("int4", i4, i8),
-    Precision("int8w", i8, i32), Precision("int4w", i4, i32),
+    F32, Precision("bf16", bf16, bf16), Precision("bf16amx", bf16, bf16, apart=True), Precision("bf16w", bf16),
+    Precision("int8", i8, i8), Precision("int4", i4, i8), Precision("int8w", i8, i32), Precision("int4w", i4, i32),
 )  # fmt: skip
 PRECISIONS = {each.name: each for each in _ROWS}
 

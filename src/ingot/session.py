@@ -507,7 +507,8 @@ def _target(executor: str, threads: int, precision: Precision) -> Target:
         open_device()
         return webgpu_target(precision)
     isa = load().isa()
-    return Target(isa, threads, reuse=debug() < 5, rounded=precision.rounded(load().dots(isa)))
+    rounded = precision.rounded(load().dots(isa))
+    return Target(isa, threads, reuse=debug() < 5, rounded=rounded, apart=precision.apart)
 
 
 def _check_option(name: str, value: str, valid: Iterable[str]) -> None:

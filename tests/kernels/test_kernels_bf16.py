@@ -14,7 +14,7 @@ from ingot.lower.cpu.formats import BF16
 from ingot.lower.recipe import make_recipe, static_value
 from ingot.run.interpret import interpret
 from ingot.run.store import WeightStore
-from kernel_calls import DOT_ISAS, ISAS, at_page_end, blank, element_strides, every, run, ways
+from kernel_calls import APART_ISAS, DOT_ISAS, ISAS, at_page_end, blank, element_strides, every, run, ways
 from products import gamma, gate_packed, packed, product_fields, random
 from stored_products import compiled, expect_emitted, products_of
 
@@ -69,6 +69,46 @@ def test_the_bits_of_f32_gate_panels(m: int, n: int, k: int, gate: int) -> None:
 
 
 DOTS = [(1, 33, 2), (4, 40, 600), (5, 64, 1024), (13, 300, 514), (25, 16, 64), (30, 96, 1026), (3, 8, 0)]
+
+
+def summed(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a @ b in f32 as abi.h says of sums that are apart, of numbers whose products are no denormals."""
+    total = np.zeros((len(a), b.shape[1]), np.float32)
+    for at in range(0, b.shape[0], 32):
+        chains = np.zeros((2, *total.shape), np.float32)
+        for i in range(at, min(at + 32, b.shape[0])):
+            chains[i % 2] += a[:, i, None].astype(np.float32) * b[i].astype(np.float32)  # a product is exact
+        total += chains[0] + chains[1]
+    return total
+
+
+@pytest.mark.parametrize("m, n, k", DOTS)
+def test_sums_apart(m: int, n: int, k: int) -> None:
+    """Their definition on every instruction set, whatever the rows beside a row."""
+    a, b = narrow(m, k), narrow(k, n, seed=1)
+    fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a_stride": k, "c_stride": n, "apart": 1}
+    fields |= {"a": at_page_end(a.view(np.uint16)), "b": at_page_end(pairs(b).view(np.uint16))}
+    result = every("gemm_bf16_packed", fields, "c", (m, n), isas=APART_ISAS)
+    assert (result == summed(a, b)).all()
+    for i in range(m):
+        alone = blank((1, n))
+        row = fields | {"m": 1, "a": at_page_end(a[i].view(np.uint16)), "c": alone}
+        run("gemv_bf16_packed", APART_ISAS[-1], 1, row)
+        assert alone.tobytes() == result[i].tobytes()
+
+
+@pytest.mark.parametrize("kept", [0xFFFF, 0x9FFF], ids=["any", "products near the least"])
+def test_sums_apart_of_all_patterns(kept: int) -> None:
+    """One definition on every instruction set; which NaN is nobody's business."""
+    a, b = np.random.default_rng(5).integers(0, 1 << 16, (2, 64, 64), np.uint16) & np.uint16(kept)
+    fields = {"m": 64, "n": 64, "k": 64, "alpha": 1.0, "a": a, "a_stride": 64, "c_stride": 64, "apart": 1}
+    fields["b"] = pairs(b.view(bfloat16)).view(np.uint16)
+    results = set()
+    for isa in APART_ISAS:
+        c = blank((64, 64))
+        run("gemm_bf16_packed", isa, 1, fields | {"c": c})
+        results.add(np.where(np.isnan(c), np.float32(0), c).tobytes())
+    assert len(results) == 1
 
 
 @pytest.mark.parametrize("m, n, k", DOTS)

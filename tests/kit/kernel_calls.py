@@ -18,6 +18,7 @@ LIBRARY = load()
 ISAS = LIBRARY.isas()
 # avx512's dot products exist on some CPUs only; the other sets follow them one float at a time.
 DOT_ISAS = ISAS if LIBRARY.has_bf16_dots else ISAS[:2]
+APART_ISAS = ISAS if LIBRARY.has_bf16_tiles else ISAS[:2]
 GUARD_BYTE = 0xA5
 # What avx512 does by AMX where this CPU has it and the system allows it, as one set more.
 AMX = "avx512 with AMX"

@@ -19,13 +19,14 @@ from ingot.run.interpret import interpret
 from ingot.run.library import load
 from ingot.run.program import Program
 from ingot.run.store import WeightStore
-from kernel_calls import DOT_ISAS, LIBRARY
+from kernel_calls import APART_ISAS, DOT_ISAS, LIBRARY
 from rounded_graphs import MODELS, encoder, image, linear, picture, random, stretch
 
 pytestmark = pytest.mark.native
 
 ROUNDED = [name for name, precision in PRECISIONS.items() if precision.weights is bf16]
-RUNNABLE = [name for name in ROUNDED if PRECISIONS[name].rows is None or LIBRARY.dots(LIBRARY.isa())]
+DOTS = [(None, False), *LIBRARY.dots(LIBRARY.isa())]
+RUNNABLE = [name for name in ROUNDED if (PRECISIONS[name].rows, PRECISIONS[name].apart) in DOTS]
 CODED = [name for name, precision in PRECISIONS.items() if precision.rows is i8]
 TOLERANCE = 2**-6  # of the largest output: roundings of 2^-9 in each of some layers
 
@@ -98,23 +99,26 @@ def test_without_dot_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """A session refuses, and says what runs."""
     monkeypatch.setenv("INGOT_ISA", "scalar")
     assert not load().dots(load().isa())
-    with pytest.raises(UnsupportedError, match="no dot products of bf16 here, got 'bf16', expected bf16w"):
-        ingot.InferenceSession(linear(), precision="bf16")
+    for precision, lacking in {"bf16": "dot products", "bf16amx": "tiles"}.items():
+        with pytest.raises(UnsupportedError, match=f"no {lacking} of bf16 here, got '{precision}', expected bf16w"):
+            ingot.InferenceSession(linear(), precision=precision)
     x = random(3, 64, seed=5)
     assert ingot.InferenceSession(linear(), precision="bf16w").run(None, {"x": x})[0].shape == (3, 64)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "bf16amx"])
 @pytest.mark.parametrize("name", MODELS)
-def test_dot_products_have_one_definition(name: str) -> None:
+def test_dot_products_have_one_definition(name: str, precision: str) -> None:
     """A model has the same bits on every instruction set and any number of threads, with strip programs or without."""
     make, shape = MODELS[name]
     graph, results = make(), set()
     optimize(graph)
     sizes = dict(zip(graph.symbols, shape, strict=False))
-    for isa, threads, strips in itertools.product(DOT_ISAS, (1, 3), (True, False)):
+    apart = PRECISIONS[precision].apart
+    for isa, threads, strips in itertools.product(APART_ISAS if apart else DOT_ISAS, (1, 3), (True, False)):
         options = {"threads": threads, "run_nanoseconds": 0, "part_nanoseconds": 1, "strips": strips}
-        target = Target(isa, rounded=(bf16,), **options)
-        compiled = compile_mode(graph, target, Mode(sizes=sizes, precision=PRECISIONS["bf16"]))
+        target = Target(isa, rounded=(bf16,), apart=apart, **options)
+        compiled = compile_mode(graph, target, Mode(sizes=sizes, precision=PRECISIONS[precision]))
         (y,) = Program(compiled, WeightStore(1), Arena()).run([random(*shape, seed=9)])
         results.add(y.tobytes())
     assert len(results) == 1

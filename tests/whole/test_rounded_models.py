@@ -24,7 +24,8 @@ BUILDERS = {
     **{kind: functools.partial(models.image, kind) for kind in ("resnet", "vit", "convnext", "regnet")},
 }
 ROUNDED = [name for name, precision in PRECISIONS.items() if precision.weights is bf16]
-RUNNABLE = [name for name in ROUNDED if PRECISIONS[name].rows is None or LIBRARY.dots(LIBRARY.isa())]
+DOTS = [(None, False), *LIBRARY.dots(LIBRARY.isa())]
+RUNNABLE = [name for name in ROUNDED if (PRECISIONS[name].rows, PRECISIONS[name].apart) in DOTS]
 TOLERANCE = 2.5e-2  # of the root of the mean square: narrow random layers, tens of them, at 2^-9 an operand
 
 

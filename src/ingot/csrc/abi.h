@@ -258,6 +258,8 @@ typedef struct {
  * gemm_bf16: so are a's elements, and its rows begin at multiples of 4 bytes; k is even. A sum takes the products of a
  * pair one after the other, the second first, each rounded as a fused multiply-add, with denormals as zeros; pairs are
  * summed in blocks of INGOT_K_BLOCK. A rounded denormal may become zero, and a NaN keep its sign and upper bits.
+ * apart: instead, of each 16 pairs the products of first elements are summed in one chain from zero, those of second
+ * elements in another, rounded like this; what both add up to is added to the sum.
  * gemm_int8, gemm_i24_int8, gemm_q4_k, gemm_f32_int8 and so on: b has panels of codes; gemm_codes.c and gemm_decoded.c
  * say more.
  * _gated: c[m, n] = activation(gate) * up, where gate and up are the halves (gate: which is which) of
@@ -268,6 +270,7 @@ typedef struct {
   int64_t m; int64_t n; int64_t k;
   int64_t a_stride; int64_t residual_stride; int64_t c_stride; int64_t rounded_stride;
   float alpha; float act_alpha; float act_beta; int32_t activation; int32_t residual_first; int32_t gate;
+  int32_t apart;
 } gemm_args;
 
 /* gemm's c for each of a batch, with a b that is not constant: it is packed into scratch, per part. Batch strides may
@@ -307,7 +310,7 @@ typedef struct {
   int64_t q_strides[3]; int64_t k_strides[3]; int64_t v_strides[3]; int64_t out_strides[3];
   int64_t mask_strides[4];                 /* batch, head, row, column */
   int64_t scratch_stride; int64_t causal_offset;
-  float scale; int32_t causal; int32_t safe; int32_t zero_nan; int32_t mask_kind; int32_t rounds;
+  float scale; int32_t causal; int32_t safe; int32_t zero_nan; int32_t mask_kind; int32_t rounds; int32_t apart;
 } attention_args;
 
 /* Rows of x written into a cache of keys, [total_blocks][kv_heads][dim][64], or of values, [..][64][dim]: row r of x is
@@ -491,7 +494,7 @@ typedef struct {
   int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
   int64_t x_strides[4]; int64_t out_strides[3]; int64_t residual_strides[3]; int64_t rounded_strides[3];
   int64_t scratch_stride;
-  float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
+  float act_alpha; float act_beta; int32_t activation; int32_t residual_first; int32_t apart;
 } conv_args;
 
 /* 2-D max and average pooling of images whose channels are adjacent; strides are [batch, row, column]. */
@@ -575,6 +578,8 @@ void ingot_pack(const ingot_packing *matrices, int64_t count, int64_t *taken);
 const char *ingot_best_isa(void);
 /* Whether this CPU runs gemm_bf16's kernels on avx512; on the others every CPU does, slowly. */
 int32_t ingot_has_bf16_dots(void);
+/* The same where they sum apart, after ingot_use_amx. */
+int32_t ingot_has_bf16_tiles(void);
 /* Whether kernels of avx512 multiply integers by AMX from now on, with the same bits: "used", "off" where that is not
  * `wanted`, "absent" where the CPU has none, "refused" where the system forbids it. Not while a kernel runs. */
 const char *ingot_use_amx(int32_t wanted);

@@ -460,19 +460,19 @@ static inline attention_args attention_in_pairs(const attention_args *g) {
   return pairs;
 }
 
-static inline attention_form attention_of_pairs(void) {
-  return (attention_form){K(gemm_tile_dots), K(pack_pairs), attention_scale, attention_narrow};
+static inline attention_form attention_of_pairs(const attention_args *g) {
+  return (attention_form){GEMM_BF16_TILE(g), K(pack_pairs), attention_scale, attention_narrow};
 }
 
 void K(attention_bf16)(const void *args, int32_t part, int32_t parts) {
   const attention_args g = attention_in_pairs(args);
-  attention_run(&g, attention_of_pairs(), g.kv_len, part, parts);
+  attention_run(&g, attention_of_pairs(&g), g.kv_len, part, parts);
 }
 
 void K(attention_bf16_online)(const void *args, int32_t part, int32_t parts) {
   const attention_args g = attention_in_pairs(args);
   const int64_t tile = g.kv_len < INGOT_KV_TILE ? g.kv_len : INGOT_KV_TILE;
-  attention_run(&g, attention_of_pairs(), tile, part, parts);
+  attention_run(&g, attention_of_pairs(&g), tile, part, parts);
 }
 
 #undef ATTENTION_ROWS

@@ -466,7 +466,7 @@ void K(conv2d_bf16_packed)(const void *args, int32_t part, int32_t parts) {
   conv_args g = *(const conv_args *)args; /* counted in pairs */
   g.channels /= 2;
   for (int i = 0; i < 3; i++) g.x_strides[i] /= 2;
-  conv_task task = {.g = &g, .tile = K(gemm_tile_dots), .planes = 1, .unit = g.channels / g.groups};
+  conv_task task = {.g = &g, .tile = GEMM_BF16_TILE(&g), .planes = 1, .unit = g.channels / g.groups};
   conv_perform(&task, part, parts);
 }
 
@@ -479,7 +479,7 @@ void K(conv2d_f32_planes)(const void *args, int32_t part, int32_t parts) {
 
 void K(conv2d_bf16_planes)(const void *args, int32_t part, int32_t parts) {
   const conv_args *g = args;
-  conv_task task = {.g = g, .tile = K(gemm_tile_dots), .planes = g->channels / g->groups,
+  conv_task task = {.g = g, .tile = GEMM_BF16_TILE(g), .planes = g->channels / g->groups,
                     .plane_stride = g->x_strides[3], .narrow = INGOT_CONV_NARROW};
   conv_perform(&task, part, parts);
 }

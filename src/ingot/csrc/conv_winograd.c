@@ -187,7 +187,8 @@ void K(conv2d_f32_winograd)(const void *args, int32_t part, int32_t parts) {
 }
 
 void K(conv2d_bf16_winograd)(const void *args, int32_t part, int32_t parts) {
-  winograd(1, (winograd_task){.g = args, .tile = K(gemm_tile_dots)}, part, parts);
+  const conv_args *g = args;
+  winograd(1, (winograd_task){.g = g, .tile = GEMM_BF16_TILE(g)}, part, parts);
 }
 
 #undef WINOGRAD_POINTS

@@ -48,6 +48,16 @@ void K(gemm_tile_halves)(int64_t rows, int64_t panels, const gemm_product *p);
  * uses dot products that not every such processor has. */
 void K(gemm_tile_dots)(int64_t rows, int64_t panels, const gemm_product *p);
 
+/* The same, summed as abi.h says of gemm_bf16 where `apart` is set, without blocks of INGOT_K_BLOCK. On AVX-512 it uses
+ * AMX. Emitted C has no such sums. */
+#define APART_PAIRS 16
+#if defined(INGOT_LIBRARY)
+void K(gemm_tile_apart)(int64_t rows, int64_t panels, const gemm_product *p);
+#define GEMM_BF16_TILE(g) ((g)->apart ? K(gemm_tile_apart) : K(gemm_tile_dots))
+#else
+#define GEMM_BF16_TILE(g) K(gemm_tile_dots)
+#endif
+
 /* What is multiplied, and by which tile. k and a_stride count the tile's elements. b: the first packed panel, each of
  * panel_size floats, or pairs. */
 typedef struct {
@@ -70,7 +80,7 @@ static inline gemm_factors gemm_f32_f16_factors(const gemm_args *g) {
 }
 
 static inline gemm_factors gemm_bf16_factors(const gemm_args *g) {
-  return (gemm_factors){K(gemm_tile_dots), g->k / 2, g->a, g->a_stride / 2, g->b, g->k / 2 * INGOT_PANEL};
+  return (gemm_factors){GEMM_BF16_TILE(g), g->k / 2, g->a, g->a_stride / 2, g->b, g->k / 2 * INGOT_PANEL};
 }
 
 /* panel[k][32] = scale * src, whose element (i, j) lies at i * k_stride + j * n_stride; columns from n on are zero. */

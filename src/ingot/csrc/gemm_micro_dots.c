@@ -1,4 +1,5 @@
-/* gemm_micro_dots.c: gemm_tile_dots where there is no instruction for it: AVX-512's, one float at a time. */
+/* gemm_micro_dots.c: gemm_tile_dots and gemm_tile_apart where there are no instructions for them: what those of
+ * AVX512_BF16 and AMX compute, one float at a time. */
 #include <math.h>
 #include <string.h>
 
@@ -41,3 +42,35 @@ static inline float dot_pairs(float x, float y, float sum) {
 #define TILE_SHAPES(X, n) X(4, 2, n) X(3, 2, n) X(2, 2, n) X(1, 2, n)
 #endif
 #include "gemm_tile_pairs.h"
+
+#if defined(INGOT_LIBRARY)
+#include "gemm_tile_apart.h"
+
+/* The sum over k pairs; those of b lie b_stride apart. */
+static inline float apart_sum(int64_t k, const float *a, const float *b, int64_t b_stride) {
+  float sum = 0.0f;
+  for (int64_t begin = 0; begin < k; begin += APART_PAIRS) {
+    float chains[2] = {0.0f, 0.0f};
+    for (int64_t i = begin; i < k && i < begin + APART_PAIRS; i++) {
+      for (int second = 0; second < 2; second++)
+        chains[second] = without_denormal(
+            fmaf(bf16_element(a + i, second), bf16_element(b + i * b_stride, second), chains[second]));
+    }
+    sum = without_denormal(sum + without_denormal(chains[0] + chains[1]));
+  }
+  return sum;
+}
+
+void K(gemm_tile_apart)(int64_t rows, int64_t panels, const gemm_product *p) {
+  float sums[GEMM_ROWS * INGOT_PANEL];
+  for (int64_t panel = 0; panel < panels; panel++) {
+    const float *b = p->b + panel * p->panel_stride;
+    const int64_t columns = apart_columns(p, panel, panels);
+    for (int64_t i = 0; i < rows; i++) {
+      for (int64_t j = 0; j < columns; j++)
+        sums[i * INGOT_PANEL + j] = apart_sum(p->k, p->a + i * p->a_stride, b + j, p->b_stride);
+    }
+    apart_close(p, rows, panel * INGOT_PANEL, columns, sums);
+  }
+}
+#endif

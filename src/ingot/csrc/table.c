@@ -78,6 +78,15 @@ INGOT_EXPORT const char *ingot_use_amx(int32_t wanted) {
   return refusal ? refusal : "used";
 }
 
+INGOT_EXPORT int32_t ingot_has_bf16_tiles(void) {
+  #if defined(__x86_64__)
+  unsigned a, b, c, d;
+  return ingot_amx && __get_cpuid_count(7, 0, &a, &b, &c, &d) && d >> 22 & 1;
+  #else
+  return 0;
+  #endif
+}
+
 INGOT_EXPORT const char *ingot_best_isa(void) {
   #if defined(__x86_64__)
   __builtin_cpu_init();

@@ -38,6 +38,7 @@ from ingot.emit.interface import (
     dims,
     interface,
 )
+from ingot.emit.kernels import check_precision
 from ingot.emit.platform import Platform
 from ingot.emit.pool import pool
 from ingot.emit.program import VECTOR, cmake_lists, main, makefile
@@ -88,6 +89,7 @@ def emit(
         raise InputError(f"emit: dims have no values, got none, expected {given(open_dims)}")
     if platform.freestanding and threads > 1:
         raise InputError(f"option threads: there is no system to start them, got {threads}, expected 1")
+    check_precision(precision)
     # Kernels and places depend on no instruction set. Those without dot products have their bits in other ways.
     rounded = () if precision.rows is None else (precision.rows,)
     target = Target("scalar", threads=threads, rounded=rounded)

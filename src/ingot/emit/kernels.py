@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from ingot import abi
+from ingot.errors import UnsupportedError
+from ingot.precision import Precision
 
 _AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma", "f16c")
 # The sets that emitted C has bodies for, the least first, and what a CPU must have for each: every CPU of AArch64 has
@@ -79,6 +81,12 @@ class Source:
     types: str
     kernels: str
     features: dict[str, tuple[str, ...]]
+
+
+def check_precision(precision: Precision) -> None:
+    """Raises UnsupportedError for sums that no body of emitted C makes."""
+    if precision.apart:
+        raise UnsupportedError(f"option precision: C has no sums of AMX, got {precision.name!r}, expected bf16")
 
 
 def kernel_source(

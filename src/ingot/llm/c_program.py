@@ -9,6 +9,7 @@ from dataclasses import replace
 from ingot.compile import Compiler
 from ingot.emit.c import emit_entries
 from ingot.emit.interface import Interface, check_prefix
+from ingot.emit.kernels import check_precision
 from ingot.emit.language.program import ChatFormat, program_files
 from ingot.emit.language.sampler import sampler
 from ingot.errors import UnsupportedError, bounded
@@ -22,6 +23,7 @@ from ingot.llm.tokenizer import Tokenizer, end_ids
 from ingot.load.hf import Folder, LanguageModel
 from ingot.load.language import read_model
 from ingot.lower import Target
+from ingot.precision import precision_of
 from ingot.run.store import WeightStore
 
 
@@ -47,6 +49,7 @@ def emit_language_model(
         options = Options.of(
             source, context=context, precision=precision, threads=threads, cache_dtype=cache_dtype, sequences=1
         )
+        check_precision(precision_of(options.precision))
         # Kernels and places depend on no instruction set; what is rounded is what `LLM` rounds on this machine.
         options = replace(options, target=Target("scalar", threads=threads, rounded=options.target.rounded))
         model = options.load(source)

@@ -52,7 +52,7 @@ class Options:
         isa = library.isa()
         # Few rows are never rounded to bf16: where the CPU has no dot products, many are not either.
         rounded = chosen.rounded(library.dots(isa), required=False)
-        target = Target(isa, threads or usable_threads(), rounded=rounded)
+        target = Target(isa, threads or usable_threads(), rounded=rounded, apart=chosen.apart)
         weights = None if PRECISIONS[stored].weights is chosen.weights else chosen.weights
         positions = min(longest_context(folder), DEFAULT_CONTEXT) if context is None else context
         return Options(chosen.name, cache_dtype, positions, sequences, weights, target)

@@ -126,7 +126,8 @@ class LookedAt:
             return webgpu_target(self.precision)
         library = load()
         isa = library.isa()
-        return Target(isa, self._threads or usable_threads(), rounded=self.precision.rounded(library.dots(isa)))
+        rounded = self.precision.rounded(library.dots(isa))
+        return Target(isa, self._threads or usable_threads(), rounded=rounded, apart=self.precision.apart)
 
     @cached_property
     def _passed(self) -> Graph:

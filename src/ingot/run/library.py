@@ -47,6 +47,7 @@ class Library:
 
     types: a pointer to each struct of `abi.h`, by name, and what else is made, by what it is in C.
     has_bf16_dots: whether this CPU has dot products of bf16; without them gemm_bf16's kernels cannot run on avx512.
+    has_bf16_tiles: the same of those that sum apart.
     amx: what `use_amx` said when the library was opened.
     """
 
@@ -57,6 +58,7 @@ class Library:
     kernels: dict[str, Kernel]
     best_isa: str
     has_bf16_dots: bool
+    has_bf16_tiles: bool
     amx: str
 
     def isas(self) -> tuple[str, ...]:
@@ -71,9 +73,19 @@ class Library:
             raise ResourceError(f"INGOT_ISA: this CPU lacks it, got {forced}, expected one of {', '.join(self.isas())}")
         return forced or self.best_isa
 
-    def dots(self, isa: str) -> tuple[DType, ...]:
-        """The dtypes that this CPU has dot products of in the kernels of an instruction set."""
-        return (bf16,) if isa == "avx512" and self.has_bf16_dots else ()
+    def dots(self, isa: str) -> tuple[tuple[DType, bool], ...]:
+        """The dot products that this CPU has in the kernels of an instruction set: of which dtype, and whether they sum
+        apart, as `Target` has it.
+        """
+        if isa != "avx512":
+            return ()
+        has = ((False, self.has_bf16_dots), (True, self.has_bf16_tiles))
+        return tuple((bf16, apart) for apart, is_there in has if is_there)
+
+    def use_amx(self, wanted: bool) -> str:
+        """Whether products of integers go by AMX from now on in this process: "used", "off" (not wanted), "absent" from
+        this CPU, or "refused" by the system. Not while a program runs."""
+        return _text(self.ffi, self.entry.ingot_use_amx(wanted))
 
     def use_amx(self, wanted: bool) -> str:
         """Whether products of integers go by AMX from now on in this process: "used", "off" (not wanted), "absent" from
@@ -176,7 +188,8 @@ def _open(path: Path) -> Library:
     best_isa = _text(ffi, entry.ingot_best_isa())
     has_bf16_dots = best_isa == "avx512" and bool(entry.ingot_has_bf16_dots())
     amx = _text(ffi, entry.ingot_use_amx(bool(knob("INGOT_AMX"))))
-    return Library(path, ffi, entry, types, _kernel_table(ffi, entry, types), best_isa, has_bf16_dots, amx)
+    kernels = _kernel_table(ffi, entry, types)
+    return Library(path, ffi, entry, types, kernels, best_isa, has_bf16_dots, bool(entry.ingot_has_bf16_tiles()), amx)
 
 
 def _resolve(entry: Any) -> None:

@@ -75,6 +75,7 @@ def _lower_attention(lowering: Lowering, node: Node, kernel: str, q: View, k: Vi
         "causal_offset": node.causal_offset,
         "safe": int(node.safe or kv_len == 0),  # values of no columns sum to zeros, whatever their weights
         "zero_nan": int(node.zero_nan), "rounds": int(rounding is not None),
+        "apart": int(lowering.target.apart),
     }  # fmt: skip
     if len(node.operands) > 3 and node.operands[3] is not None:
         mask = broadcast_view(lowering.view(node.operands[3]), (batch, heads, q_len, kv_len))

@@ -306,7 +306,7 @@ def _emit(lowering: Lowering, node: Node, kernel: str, x: View, weight: View, wo
     root = group.root
     reads = [x, weight]
     fields: dict[str, Field] = {"x": pointer(x), "weight": pointer(weight), "groups": root.groups}
-    fields |= epilogue_fields(lowering, group, _bias(root), reads)
+    fields |= epilogue_fields(lowering, group, _bias(root), reads) | {"apart": int(lowering.target.apart)}
     inplace: tuple[int, ...] = ()
     out = None if lowering.is_only_rounded(group) else image_result(lowering, group.output)
     rounded = None if group.rounding is None else image_result(lowering, group.rounding.output)

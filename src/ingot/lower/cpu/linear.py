@@ -134,7 +134,7 @@ def packed_step(
     (m, k), n = a.shape, writes[0].shape[1]
     reads = [a, b]
     scale = group.root.scale if group.root.op.name == "matmul" else 1.0
-    fields: dict[str, Field] = {"m": m, "n": n, "k": k, "alpha": scale}
+    fields: dict[str, Field] = {"m": m, "n": n, "k": k, "alpha": scale, "apart": int(lowering.target.apart)}
     fields |= epilogue_fields(lowering, group, bias, reads)
     if group.gate:
         fields["gate"] = abi.constant(f"INGOT_GATE_{group.gate.upper()}")
