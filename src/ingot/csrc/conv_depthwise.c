@@ -184,6 +184,7 @@ static inline void depthwise_apply(const depthwise_block *b, int64_t count, cons
   const depthwise_place p = depthwise_place_at(b, 0);
   gemm_epilogue epilogue = *b->epilogue;
   epilogue.column_bias = g->bias ? g->bias + b->channel + b->skip : NULL;
+  epilogue.slopes = g->slopes ? g->slopes + b->channel + b->skip : NULL;
   epilogue.residual = p.residual;
   epilogue.rounded = p.rounded;
   epilogue_apply(&epilogue, 0, 0, b->pixels, count, sums + b->skip, DEPTHWISE_CHANNELS, p.out, g->out_strides[2]);
@@ -194,8 +195,8 @@ static inline __attribute__((always_inline)) void depthwise_channels(const int n
                                                                      int64_t begin, int64_t end, int64_t channel,
                                                                      int64_t count) {
   float sums[DEPTHWISE_PIXELS * DEPTHWISE_CHANNELS + 16];
-  const gemm_epilogue epilogue = {g->bias, NULL, NULL, g->residual_strides[2], 1.0f, g->act_alpha, g->act_beta,
-                                  g->activation, g->residual_first, NULL, g->rounded_strides[2]};
+  const gemm_epilogue epilogue = {g->bias, g->slopes, NULL, NULL, g->residual_strides[2], 1.0f, g->act_alpha,
+                                  g->act_beta, g->activation, g->residual_first, NULL, g->rounded_strides[2]};
   /* Channels that do not fill the lanes are computed together with some before them. */
   const int64_t lanes = g->channels < 16 ? g->channels : 16, skip = count < lanes ? lanes - count : 0;
   const int64_t shape = narrow && !DEPTHWISE_NARROW ? 0 : depthwise_shape(g);

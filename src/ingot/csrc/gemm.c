@@ -2,9 +2,7 @@
 #include "gemm.h"
 
 static inline void gemm_packed(const gemm_args *g, gemm_factors f, int32_t part, int32_t parts) {
-  const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha,
-                                  g->act_alpha, g->act_beta, g->activation, g->residual_first,
-                                  g->rounded, g->rounded_stride};
+  const gemm_epilogue epilogue = gemm_args_epilogue(g);
   const gemm_share share = gemm_cut_fixed((g->n + INGOT_PANEL - 1) / INGOT_PANEL, g->m, part, parts);
   f.b += share.panel_begin * f.panel_size;
   for (int64_t panel = share.panel_begin; panel < share.panel_end; panel++, f.b += f.panel_size) {
