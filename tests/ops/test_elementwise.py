@@ -158,7 +158,7 @@ SLOPED = {  # the image or matrix, the filter, and the kernel that takes both
 
 def sloped(place: str, slope: np.ndarray, fixed: bool) -> tuple[Graph, Arrays]:
     """A product, prelu of its result, and a sum with another image."""
-    x, weight, kernel = SLOPED[place]
+    x, weight, _ = SLOPED[place]
     rng, graph = np.random.default_rng(6), Graph(place)
     feeds = {"x": rng.standard_normal(x).astype(np.float32)}
     w = graph.add_weight("w", rng.standard_normal(weight).astype(np.float32))
@@ -167,7 +167,11 @@ def sloped(place: str, slope: np.ndarray, fixed: bool) -> tuple[Graph, Arrays]:
         sums = graph.add("matmul", ("x", w), "sums", transpose_a=False, transpose_b=False, scale=1.0).output
     else:
         rank, groups = len(x) - 2, 1 if weight[1] > 1 else weight[0]
-        window = {"strides": (1 + (place == "halved"),) * rank, "pads": (weight[2] // 2,) * 2 * rank, "dilations": (1,) * rank}
+        window = {
+            "strides": (1 + (place == "halved"),) * rank,
+            "pads": (weight[2] // 2,) * 2 * rank,
+            "dilations": (1,) * rank,
+        }
         sums = graph.add("conv", ("x", w, None), "sums", groups=groups, **window).output
     other = {"rest": rng.standard_normal(graph.type(sums).dims).astype(np.float32)}
     inputs(graph, other if fixed else other | {"slope": slope})

@@ -343,7 +343,7 @@ binary("maximum", np.maximum, "The larger of a and b; NaN when either is.", samp
 binary(
     "prelu",
     lambda x, slope: np.where(x < 0, x * slope, x),
-    "x where x >= 0, else slope * x. He et al., \"Delving deep into rectifiers\", 2015.",
+    'x where x >= 0, else slope * x. He et al., "Delving deep into rectifiers", 2015.',
     kinds="f",
     samples=BINARY,
     expand=lambda g, x, slope: g.where(g.less(x, 0.0), g.mul(x, slope), x),
