@@ -17,7 +17,7 @@ from ingot import InferenceSession
 
 ROUNDS = 15
 FEW, MANY = 1, 21  # tiny layers
-LAYERS, WIDTH = 17, 64  # of transformer blocks, which together have some 200 nodes
+LAYERS, WIDTH = 8, 64  # of transformer blocks, which together have some 200 nodes
 
 
 def calls(name: str) -> tuple[Callable[[], object], Callable[[], object]]:
