@@ -108,8 +108,8 @@ static inline __attribute__((always_inline)) void depthwise_finish(const depthwi
   }
 }
 
-/* sums[row][DEPTHWISE_PIXELS][16], or results where the epilogue is light, for filters `taps` wide with a stride, both constants
- * at every call, without dilation. With `inner` the windows lie inside the image. */
+/* sums[row][DEPTHWISE_PIXELS][16], or results where the epilogue is light, for filters `taps` wide with a stride, both
+ * constants at every call, without dilation. With `inner` the windows lie inside the image. */
 static inline __attribute__((always_inline)) void depthwise_body(const int taps, const int stride, const int inner,
                                                                  const int narrow, const depthwise_block *b,
                                                                  float *sums) {
@@ -137,8 +137,8 @@ static inline __attribute__((always_inline)) void depthwise_body(const int taps,
     depthwise_finish(b, sum);
     return;
   }
-  INGOT_UNROLL for (int row = 0; row < DEPTHWISE_ROWS; row++) {
-    INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++) v_store(sums + (row * DEPTHWISE_PIXELS + t) * 16, sum[row][t]);
+  INGOT_UNROLL for (int row = 0; row < DEPTHWISE_ROWS; row++, sums += DEPTHWISE_PIXELS * 16) {
+    INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++) v_store(sums + t * 16, sum[row][t]);
   }
 }
 

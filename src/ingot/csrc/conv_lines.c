@@ -32,8 +32,8 @@ static inline void lines_read(const lines_task *t, lines_pair at, float *to) {
     const int64_t lanes = g->channels - channel < 16 ? g->channels - channel : 16;
     vf x[LINES_PIXELS];
     INGOT_UNROLL for (int i = 0; i < LINES_PIXELS; i++) {
-      const int64_t column = left + i;
-      x[i] = column >= 0 && column < width ? conv_load(0, from, column * g->x_strides[2] + channel, lanes) : v_set(0.0f);
+      const int64_t column = left + i, at_column = column * g->x_strides[2] + channel;
+      x[i] = column >= 0 && column < width ? conv_load(0, from, at_column, lanes) : v_set(0.0f);
     }
     const vf pieces[LINES_PIXELS] = {v_sub(x[0], x[2]), x[1], x[3], v_sub(x[4], x[2]), x[2]};
     INGOT_UNROLL for (int i = 0; i < LINES_PIXELS; i++) {
