@@ -35,6 +35,8 @@ def _taken(name: str, value: Any, declared: Type) -> Any:
         return None if value is None else _taken(name, value, declared.element)
     if isinstance(declared, SequenceType):
         return [_taken(name, each, declared.element) for each in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"input {name!r}: a masked array, got {type(value).__name__}, expected one without a mask")
     if isinstance(value, np.ndarray):
         return value.astype(object) if declared.dtype is string and value.dtype.kind == "U" else value
     if isinstance(value, np.generic):

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -240,6 +240,11 @@ class InferenceSession:
             raise UnsupportedError("save: no program of its own, got executor 'webgpu', expected 'native'")
         program = self._context.current()
         saved.write(os.fspath(folder), self.graph, self.precision, program, self.weights)
+
+    def __reduce__(self) -> NoReturn:
+        """A session is memory, threads and mapped files. Raises KindError for what would copy or pickle it."""
+        expected = "context() for another queue, or save(folder)"
+        raise KindError(f"session: cannot be copied or pickled, got {type(self).__name__}, expected {expected}")
 
     @property
     def graph(self) -> Graph:

@@ -57,6 +57,15 @@ TRANSFORMED = [  # batch, channels, height, width, out_channels, pad
     (1, 24, 20, 17, 64, (1, 1)),
     (0, 16, 4, 4, 16, (1, 1)),
 ]
+HALVED = [  # batch, channels, height, width, out_channels, stride of lines, pad
+    (1, 1, 1, 3, 1, 1, (0, 0)),
+    (1, 16, 1, 50, 33, 1, (0, 1)),
+    (2, 20, 3, 9, 48, 1, (0, 0)),
+    (2, 17, 4, 8, 16, 2, (1, 2)),
+    (1, 140, 1, 163, 40, 1, (0, 1)),
+    (1, 300, 1, 2, 256, 1, (0, 1)),
+    (0, 16, 1, 4, 16, 1, (0, 1)),
+]
 WAYS = [("none", 0), ("relu", 0), ("silu", 5)]  # activation (with bias and residual when there is one), holes
 
 
@@ -222,6 +231,24 @@ def test_transformed_pairs(case, way):
         image = at_page_end(images.transpose(0, 2, 3, 1), 2 * way[1])
         some = (wide if images is x else images.astype(np.float32)), weight, image, element_strides(image)
         results.append(check("conv2d_bf16_winograd", *some, *rest, isas=DOT_ISAS, slack=8, sums=rounded_sums))
+    for one, all in zip(results[1:], results[0], strict=False):
+        assert one[0].tobytes() == all.tobytes()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("case", HALVED, ids=str)
+def test_lines(case, way):
+    """conv2d_f32_lines is as near to float64 as sums of its 5 products for two pixels; a batch changes no bit."""
+    batch, channels, height, width, out_channels, down, pad = case
+    x = random(batch, channels, height, width)
+    weight = random(out_channels, channels, 1, 3, seed=1)
+    taps = np.moveaxis(weight[:, :, 0], 2, 0)
+    stored = packed(np.concatenate([*taps, taps[0] + taps[2]], 1).T)
+    results = []
+    for images in [x, *x[:, None]] if way[0] == "none" else [x]:
+        image = at_page_end(images.transpose(0, 2, 3, 1), way[1])
+        rest = (1, (down, 2), pad, (1, 1)), way
+        results.append(check("conv2d_f32_lines", images, weight, image, element_strides(image), stored, *rest, slack=3))
     for one, all in zip(results[1:], results[0], strict=False):
         assert one[0].tobytes() == all.tobytes()
 

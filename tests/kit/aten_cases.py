@@ -103,6 +103,16 @@ def activations(x):
     }
 
 
+@case(floats(2, 3, 4, 5), floats(3), floats(1))
+def slopes(x, each, one):
+    return {
+        "each": F.prelu(x, each),
+        "one": F.prelu(x, one),
+        "rows": F.prelu(x[:, :, 0, 0], each),
+        "flat": F.prelu(one, one),
+    }
+
+
 @case(floats(3, 4), floats(4, low=0.5, high=2.0))
 def binary(x, y):
     return {

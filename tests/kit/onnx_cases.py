@@ -53,6 +53,7 @@ ELEMENTWISE = [
     case("LeakyRelu", "x[3,4]", alpha=0.3),
     case("Elu", "x[3,4]", alpha=0.3),
     case("PRelu", "x[3,4] s[4]"),
+    case("PRelu", "x:i32>-9<9[3,4] s:i32>-9<9[4]"),
     case("IsInf", "@x", x=np.array([1, np.inf, -np.inf, np.nan], F), detect_positive=0),
     case("IsInf", "@x", x=np.array([1, np.inf, -np.inf, np.nan], F), detect_negative=0),
     case("Pow", "x>0.5[3] y:i64<4[3]"),

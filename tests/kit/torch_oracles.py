@@ -154,6 +154,7 @@ ORACLE = {
     "softplus": lambda x: torch.logaddexp(x, torch.zeros((), dtype=x.dtype)),
     "gelu": lambda x, *, approximate: F.gelu(x, approximate={"erf": "none"}.get(approximate, approximate)),
     "leaky_relu": lambda x, *, alpha: F.leaky_relu(x, alpha),
+    "prelu": lambda x, slope: torch.where(x < 0, x * slope, x),
     "elu": lambda x, *, alpha: F.elu(x, alpha),
     "hard_sigmoid": lambda x, *, alpha, beta: (x * alpha + beta).clamp(0, 1),
     "clip": lambda x, *, minimum=-math.inf, maximum=math.inf: torch.clamp(

@@ -143,6 +143,67 @@ def test_epilogues_have_the_bits_of_the_kernels(root: str) -> None:
             expect_same(f"{name} on {isa}", native(graph, feeds, isa=isa), {"y": expected})
 
 
+SLOPED = {  # the image or matrix, the filter, and the kernel that takes both
+    "packed": ((2, 8, 9, 11), (20, 8, 3, 3), "conv2d_f32_packed"),
+    "planes": ((1, 3, 9, 11), (40, 3, 5, 5), "conv2d_f32_planes"),
+    "winograd": ((1, 16, 9, 11), (35, 16, 3, 3), "conv2d_f32_winograd"),
+    "depthwise": ((1, 50, 9, 11), (50, 1, 3, 3), "conv2d_f32_depthwise"),
+    "pixels": ((2, 8, 9, 11), (40, 8, 1, 1), "gemm_f32_packed"),
+    "pixel": ((1, 8, 1, 2), (33, 8, 1, 1), "gemv_f32_packed"),
+    "sequence": ((2, 8, 11), (20, 8, 3), "conv2d_f32_packed"),
+    "halved": ((2, 16, 11), (20, 16, 3), "conv2d_f32_lines"),
+    "matrix": ((13, 70), (70, 40), "gemm_f32_packed"),
+}
+
+
+def sloped(place: str, slope: np.ndarray, fixed: bool) -> tuple[Graph, Arrays]:
+    """A product, prelu of its result, and a sum with another image."""
+    x, weight, _ = SLOPED[place]
+    rng, graph = np.random.default_rng(6), Graph(place)
+    feeds = {"x": rng.standard_normal(x).astype(np.float32)}
+    w = graph.add_weight("w", rng.standard_normal(weight).astype(np.float32))
+    inputs(graph, feeds)
+    if place == "matrix":
+        sums = graph.add("matmul", ("x", w), "sums", transpose_a=False, transpose_b=False, scale=1.0).output
+    else:
+        rank, groups = len(x) - 2, 1 if weight[1] > 1 else weight[0]
+        window = {
+            "strides": (1 + (place == "halved"),) * rank,
+            "pads": (weight[2] // 2,) * 2 * rank,
+            "dilations": (1,) * rank,
+        }
+        sums = graph.add("conv", ("x", w, None), "sums", groups=groups, **window).output
+    other = {"rest": rng.standard_normal(graph.type(sums).dims).astype(np.float32)}
+    inputs(graph, other if fixed else other | {"slope": slope})
+    feeds |= other if fixed else other | {"slope": slope}
+    if fixed:
+        graph.add_weight("slope", slope)
+    made = graph.add("prelu", [sums, "slope"], "made").output
+    graph.set_output("y", graph.add("add", [made, "rest"], "y").output)
+    return graph, feeds
+
+
+@pytest.mark.parametrize("place", SLOPED)
+def test_slopes_in_an_epilogue_have_the_bits_of_their_kernel(place: str) -> None:
+    """One for each channel, or one for all."""
+    _, weight, kernel = SLOPED[place]
+    channels = weight[1] if place == "matrix" else weight[0]
+    each = np.random.default_rng(7).uniform(-1, 1, (channels, *[1] * (len(weight) - 2))).astype(np.float32)
+    for slope in (each, each[None], each.reshape(-1)[:1].copy()):
+        graph, feeds = sloped(place, slope, fixed=True)
+        assert [step for step in steps_of(graph) if not step.startswith("copy_")] == [kernel]
+        expected = native(*sloped(place, slope, fixed=False))
+        for isa in load().isas():
+            expect_same(f"{place} on {isa}", native(graph, feeds, isa=isa), expected)
+
+
+def test_slopes_along_another_axis_stay_behind_a_product() -> None:
+    slope = np.full((9, 1), 0.5, np.float32)
+    graph, feeds = sloped("packed", slope, fixed=True)
+    assert {"conv2d_f32_packed", "strip_f32"} <= set(steps_of(graph))
+    expect_same("native", native(graph, feeds), native(*sloped("packed", slope, fixed=False)))
+
+
 def test_emitted_c_has_the_bits_of_the_kernels() -> None:
     """Every op in a strip program, and every activation in an epilogue, in one model."""
     graph = Graph("all")
@@ -154,6 +215,9 @@ def test_emitted_c_has_the_bits_of_the_kernels() -> None:
         if kernel.is_activation:
             sums = graph.add("matmul", ("a", w), "sums", transpose_a=False, transpose_b=False, scale=1.0).output
             graph.set_output(f"e.{name}", add(graph, kernel, sums).output)
+    slopes = graph.add_weight("slopes", np.linspace(-1, 1, 32, dtype=np.float32))
+    sums = graph.add("matmul", ("a", w), "sums", transpose_a=False, transpose_b=False, scale=1.0).output
+    graph.set_output("e.prelu", graph.add("prelu", [sums, slopes], "e").output)
     check_emitted(graph, feeds, native(graph, feeds), "-O1")
 
 

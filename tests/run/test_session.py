@@ -1,5 +1,7 @@
 """The public face: runs, names, errors, bindings, contexts, saved programs."""
 
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -137,6 +139,28 @@ def test_strange_arrays(mlp: Graph) -> None:
         assert np.array_equal(session.run(["logits"], {"x": strange})[0], expected)
     one = np.broadcast_to(plain[:1], (6, 24))
     assert np.array_equal(session.run(["logits"], {"x": one})[0][3], expected[0])
+
+
+def test_arrays_of_other_kinds(mlp: Graph, tmp_path) -> None:
+    """Mapped ones and subclasses are read; another byte order and a mask are errors, not other numbers."""
+    session, plain = ingot.InferenceSession(mlp), feed(6)["x"]
+    (expected,) = session.run(["logits"], {"x": plain})
+    mapped = np.memmap(tmp_path / "x", np.float32, "w+", shape=plain.shape)
+    mapped[:] = plain
+    for same in (mapped, plain.view(np.matrix)):
+        assert np.array_equal(session.run(["logits"], {"x": same})[0], expected)
+    for options in ({}, {"executor": "interpret"}):
+        other = ingot.InferenceSession(mlp, **options)
+        with pytest.raises(ingot.InputError, match="wrong dtype"):
+            other.run(None, {"x": plain.astype(">f4")})
+        with pytest.raises(ingot.InputError, match="a masked array"):
+            other.run(None, {"x": np.ma.masked_less(plain, 0)})
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_session_is_not_copied(mlp: Graph, copied) -> None:
+    with pytest.raises(TypeError, match=r"copied or pickled, .* expected context\(\)"):
+        copied(ingot.InferenceSession(mlp))
 
 
 def test_outputs_are_the_callers(mlp: Graph) -> None:

@@ -12,6 +12,7 @@
 #define INGOT_CACHE_CHUNK 256 /* positions whose scores are a softmax of their own; such results are added in order */
 #define INGOT_CONV_PIXELS 60  /* output pixels whose windows a convolution gathers at once */
 #define INGOT_CONV_K 1536     /* and the elements of a window that it gathers at once */
+#define INGOT_CONV_PAIRS 36   /* pairs of output pixels that conv2d_f32_lines transforms at once */
 #define INGOT_EXPERT_ROWS 48  /* rows that a product with one of several matrices gathers at once */
 #define INGOT_EXPERT_PAD 16   /* floats between gathered rows, whose stride is then no power of two */
 #define INGOT_ATTENTION_ROWS 24   /* of q that are multiplied with the same keys and values */
@@ -252,7 +253,7 @@ typedef struct {
 /* c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias[n]) + residual[m, n]; where residual_first is set, the
  * activation is applied to the whole sum instead. act_alpha, act_beta: the activation's float attributes. b is packed:
  * panel p holds columns 32p..32p+31 as [k][32], zero-padded. bias and residual may be null; so may c, where only
- * rounded, c as bf16, is wanted, or that.
+ * rounded, c as bf16, is wanted, or that. slopes[n], or null: the activation is then that of v_prelu.
  * _f32_bf16, _f32_f16: b is bf16, in the panels of pack_bf16, or f16 in those of pack_f16; its elements become floats:
  * bits are those of f32 panels.
  * gemm_bf16: so are a's elements, and its rows begin at multiples of 4 bytes; k is even. A sum takes the products of a
@@ -266,7 +267,8 @@ typedef struct {
  * alpha * a[m, k] @ b[k, 2n] + bias[2n]; n is a multiple of 16, panel p of b holds columns 16p..16p+15 and
  * n+16p..n+16p+15, and there is no residual. */
 typedef struct {
-  const void *a; const void *b; const float *bias; const float *residual; float *c; uint16_t *rounded;
+  const void *a; const void *b; const float *bias; const float *slopes; const float *residual; float *c;
+  uint16_t *rounded;
   int64_t m; int64_t n; int64_t k;
   int64_t a_stride; int64_t residual_stride; int64_t c_stride; int64_t rounded_stride;
   float alpha; float act_alpha; float act_beta; int32_t activation; int32_t residual_first; int32_t gate;
@@ -477,6 +479,8 @@ typedef struct {
  *   channel of the group); x_strides[3] is 1.
  * conv2d_bf16_packed: the same of bf16, in pack_bf16's panels, summed as gemm_bf16 does, of small filters row by row. x
  *   is bf16, too; its pixels begin at multiples of 4 bytes, channels of a group are even, as its other strides are.
+ * conv2d_f32_lines: [ceil(out_channels / 32)][4][channels][32]: the three taps of a filter of 1 x 3, and the sum of
+ *   the first and the last; stride_w is 2, and there are no dilations and groups.
  * conv2d_f32_winograd: [16][ceil(out_channels / 32)][channels][32], what conv_winograd.c makes of a filter of 3 x 3.
  * conv2d_bf16_winograd: the same of bf16, in pack_bf16's panels. x, of an even number of channels, is bf16, too, and so
  *   is what becomes of it before products, which are summed as gemm_bf16 does.
@@ -486,8 +490,8 @@ typedef struct {
  * conv2d_bf16_depthwise: the same, of an x of bf16, whose elements become floats.
  * The depthwise kernel sums in one chain. scratch, none for it: parts slots of scratch_stride floats. */
 typedef struct {
-  const float *x; const float *weight; const float *bias; const float *residual; float *out; uint16_t *rounded;
-  float *scratch;
+  const float *x; const float *weight; const float *bias; const float *slopes; const float *residual; float *out;
+  uint16_t *rounded; float *scratch;
   int64_t batch; int64_t channels; int64_t height; int64_t width;
   int64_t out_channels; int64_t out_height; int64_t out_width; int64_t groups;
   int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;

@@ -68,7 +68,7 @@ void K(conv2d_f32)(const void *args, int32_t part, int32_t parts) {
     const int64_t first = unit % panels * INGOT_PANEL;
     const int64_t count = pixels - first < INGOT_PANEL ? pixels - first : INGOT_PANEL;
     const int64_t group_row = image % g->groups * rows, out = image * rows * pixels;
-    const gemm_epilogue epilogue = {NULL, g->bias ? g->bias + group_row : NULL,
+    const gemm_epilogue epilogue = {NULL, NULL, g->bias ? g->bias + group_row : NULL,
                                     g->residual ? g->residual + out : NULL, pixels, 1.0f,
                                     g->act_alpha, g->act_beta, g->activation, g->residual_first, NULL, 0};
     conv_panel(g, g->x + image * channels * g->height * g->width, first, count, panel);

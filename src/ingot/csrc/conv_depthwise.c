@@ -17,8 +17,7 @@
 #define DEPTHWISE_CHANNELS 128 /* that go together: their windows stay in the first cache */
 
 /* Output pixels [x, x + pixels) of rows [y, y + rows) of image n. One vector of channels is computed from `channel` on,
- * of which only `lanes` may exist; from `skip` on they are wanted. light: the epilogue is applied in registers; if not,
- * there is one row, because sums that wait in memory leave less of the first cache to windows. */
+ * of which only `lanes` may exist; from `skip` on they are wanted. light: the epilogue is applied in registers. */
 typedef struct {
   const conv_args *g;
   int64_t n, y, x, rows, pixels, channel, lanes, skip;
@@ -43,7 +42,7 @@ static inline depthwise_place depthwise_place_at(const depthwise_block *b, int64
                            g->rounded ? g->rounded + b->n * w[0] + y * w[1] + b->x * w[2] + channel : NULL};
 }
 
-/* sums[pixel][DEPTHWISE_CHANNELS] of one vector of channels in a row; filters of any size. */
+/* sums[pixel][16] of one row; filters of any size. */
 static inline __attribute__((always_inline)) void depthwise_any(const int narrow, const depthwise_block *b,
                                                                 float *sums) {
   const conv_args *g = b->g;
@@ -62,7 +61,7 @@ static inline __attribute__((always_inline)) void depthwise_any(const int narrow
         sum = v_fma(v, b->lanes < 16 ? v_load_n(weight, b->lanes) : v_load(weight), sum);
       }
     }
-    v_store(sums + t * DEPTHWISE_CHANNELS, sum);
+    v_store(sums + t * 16, sum);
   }
 }
 
@@ -109,8 +108,8 @@ static inline __attribute__((always_inline)) void depthwise_finish(const depthwi
   }
 }
 
-/* The same of each row, or results where the epilogue is light, for filters `taps` wide with a stride, both constants
- * at every call, without dilation. With `inner` the windows lie inside the image. */
+/* sums[row][DEPTHWISE_PIXELS][16], or results where the epilogue is light, for filters `taps` wide with a stride, both
+ * constants at every call, without dilation. With `inner` the windows lie inside the image. */
 static inline __attribute__((always_inline)) void depthwise_body(const int taps, const int stride, const int inner,
                                                                  const int narrow, const depthwise_block *b,
                                                                  float *sums) {
@@ -138,7 +137,9 @@ static inline __attribute__((always_inline)) void depthwise_body(const int taps,
     depthwise_finish(b, sum);
     return;
   }
-  INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++) v_store(sums + t * DEPTHWISE_CHANNELS, sum[0][t]);
+  INGOT_UNROLL for (int row = 0; row < DEPTHWISE_ROWS; row++, sums += DEPTHWISE_PIXELS * 16) {
+    INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++) v_store(sums + t * 16, sum[row][t]);
+  }
 }
 
 /* Whether the block's windows lie inside the image. */
@@ -178,24 +179,28 @@ static inline __attribute__((always_inline)) void depthwise_sums(const int narro
     depthwise_any(narrow, b, sums);
 }
 
-/* The epilogue of sums of a row, of `count` channels that begin with the block's. */
-static inline void depthwise_apply(const depthwise_block *b, int64_t count, const float *sums) {
+/* The epilogue of the block's sums. */
+static inline void depthwise_apply(const depthwise_block *b, const float *sums) {
   const conv_args *g = b->g;
-  const depthwise_place p = depthwise_place_at(b, 0);
   gemm_epilogue epilogue = *b->epilogue;
   epilogue.column_bias = g->bias ? g->bias + b->channel + b->skip : NULL;
-  epilogue.residual = p.residual;
-  epilogue.rounded = p.rounded;
-  epilogue_apply(&epilogue, 0, 0, b->pixels, count, sums + b->skip, DEPTHWISE_CHANNELS, p.out, g->out_strides[2]);
+  epilogue.slopes = g->slopes ? g->slopes + b->channel + b->skip : NULL;
+  for (int64_t row = 0; row < b->rows; row++) {
+    const depthwise_place p = depthwise_place_at(b, row);
+    epilogue.residual = p.residual;
+    epilogue.rounded = p.rounded;
+    epilogue_apply(&epilogue, 0, 0, b->pixels, b->lanes - b->skip, sums + row * DEPTHWISE_PIXELS * 16 + b->skip, 16,
+                   p.out, g->out_strides[2]);
+  }
 }
 
 /* Channels [channel, channel + count) of output rows [begin, end), which count over the batch. */
 static inline __attribute__((always_inline)) void depthwise_channels(const int narrow, const conv_args *g,
                                                                      int64_t begin, int64_t end, int64_t channel,
                                                                      int64_t count) {
-  float sums[DEPTHWISE_PIXELS * DEPTHWISE_CHANNELS + 16];
-  const gemm_epilogue epilogue = {g->bias, NULL, NULL, g->residual_strides[2], 1.0f, g->act_alpha, g->act_beta,
-                                  g->activation, g->residual_first, NULL, g->rounded_strides[2]};
+  float sums[DEPTHWISE_ROWS * DEPTHWISE_PIXELS * 16 + 16];
+  const gemm_epilogue epilogue = {g->bias, g->slopes, NULL, NULL, g->residual_strides[2], 1.0f, g->act_alpha,
+                                  g->act_beta, g->activation, g->residual_first, NULL, g->rounded_strides[2]};
   /* Channels that do not fill the lanes are computed together with some before them. */
   const int64_t lanes = g->channels < 16 ? g->channels : 16, skip = count < lanes ? lanes - count : 0;
   const int64_t shape = narrow && !DEPTHWISE_NARROW ? 0 : depthwise_shape(g);
@@ -204,16 +209,15 @@ static inline __attribute__((always_inline)) void depthwise_channels(const int n
   for (; begin < end; begin += b.rows) {
     b.n = begin / g->out_height;
     b.y = begin % g->out_height;
-    b.rows = light && b.y + DEPTHWISE_ROWS <= g->out_height && begin + DEPTHWISE_ROWS <= end ? DEPTHWISE_ROWS : 1;
+    b.rows = shape && b.y + DEPTHWISE_ROWS <= g->out_height && begin + DEPTHWISE_ROWS <= end ? DEPTHWISE_ROWS : 1;
     for (b.x = 0; b.x < g->out_width; b.x += b.pixels) {
       b.pixels = g->out_width - b.x < DEPTHWISE_PIXELS ? g->out_width - b.x : DEPTHWISE_PIXELS;
       const int inner = depthwise_is_inner(&b);
       for (int64_t at = 0; at < count; at += 16) {
         b.channel = channel + at - skip;
-        depthwise_sums(narrow, shape, inner, &b, sums + at);
+        depthwise_sums(narrow, shape, inner, &b, sums);
+        if (!light) depthwise_apply(&b, sums);
       }
-      b.channel = channel - skip;
-      if (!light) depthwise_apply(&b, count, sums);
     }
   }
 }

@@ -153,8 +153,8 @@ static inline gemm_epilogue conv_epilogue(const conv_args *g, conv_pixel at) {
                            at.x * g->residual_strides[2];
   const int64_t rounded = at.image * g->rounded_strides[0] + at.y * g->rounded_strides[1] +
                           at.x * g->rounded_strides[2];
-  return (gemm_epilogue){g->bias, NULL, g->residual ? g->residual + residual : NULL, g->residual_strides[2], 1.0f,
-                         g->act_alpha, g->act_beta, g->activation, g->residual_first,
+  return (gemm_epilogue){g->bias, g->slopes, NULL, g->residual ? g->residual + residual : NULL,
+                         g->residual_strides[2], 1.0f, g->act_alpha, g->act_beta, g->activation, g->residual_first,
                          g->rounded ? g->rounded + rounded : NULL, g->rounded_strides[2]};
 }
 

@@ -125,7 +125,7 @@ static inline void winograd_write(const winograd_task *t, int64_t first, int64_t
     for (int64_t row = 0; row < 2 && 2 * at.y + row < g->out_height; row++) {
       const int64_t y = 2 * at.y + row, *r = g->residual_strides, *o = g->out_strides, *w = g->rounded_strides;
       const gemm_epilogue epilogue = {
-        g->bias, NULL, g->residual ? g->residual + at.image * r[0] + y * r[1] + x * r[2] : NULL, r[2], 1.0f,
+        g->bias, g->slopes, NULL, g->residual ? g->residual + at.image * r[0] + y * r[1] + x * r[2] : NULL, r[2], 1.0f,
         g->act_alpha, g->act_beta, g->activation, g->residual_first,
         g->rounded ? g->rounded + at.image * w[0] + y * w[1] + x * w[2] : NULL, w[2]};
       epilogue_apply(&epilogue, 0, channel, length, columns, pixels[row], INGOT_PANEL,

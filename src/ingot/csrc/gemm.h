@@ -99,9 +99,10 @@ static inline int64_t gemm_blocks(int64_t rows, int64_t a_stride) {
 }
 
 /* What happens to a sum: activation(alpha * sum + bias) + residual, or activation(alpha * sum + bias + residual); where
- * that goes beside c, rounded to bf16. Each pointer may be null. */
+ * that goes beside c, rounded to bf16. Each pointer may be null; with slopes the activation is v_prelu. */
 typedef struct {
   const float *column_bias; /* [columns] */
+  const float *slopes;      /* [columns] */
   const float *row_bias;    /* [rows] */
   const float *residual;    /* [rows, columns] */
   int64_t residual_stride;
@@ -113,6 +114,12 @@ typedef struct {
   int64_t rounded_stride;
 } gemm_epilogue;
 
+/* The epilogue of a product with a packed matrix. */
+static inline gemm_epilogue gemm_args_epilogue(const gemm_args *g) {
+  return (gemm_epilogue){g->bias, g->slopes, NULL, g->residual, g->residual_stride, g->alpha, g->act_alpha, g->act_beta,
+                         g->activation, g->residual_first, g->rounded, g->rounded_stride};
+}
+
 /* Whether the epilogue is at most a bias, a residual and a clip: a few instructions a vector, which a tile does itself.
  * With little room none does: what is behind the tile can do all. */
 #if defined(INGOT_SMALL)
@@ -122,7 +129,7 @@ static inline int is_finished_in_tile(const gemm_product *p) { (void)p; return 0
 static inline int epilogue_is_light(const gemm_epilogue *e) {
   const int clips =
       e->activation == INGOT_ACT_none || e->activation == INGOT_ACT_relu || e->activation == INGOT_ACT_clip;
-  return clips && !e->row_bias && e->alpha == 1.0f;
+  return clips && !e->slopes && !e->row_bias && e->alpha == 1.0f;
 }
 
 static inline int is_finished_in_tile(const gemm_product *p) { return p->finish != NULL; }
@@ -152,19 +159,24 @@ static inline void epilogue_round(vf v, int64_t lanes, uint16_t *to) {
   for (int64_t i = 0; i < lanes && lanes < 16; i++) to[i] = all[i];
 }
 
-/* Up to 16 columns of an epilogue. */
-static inline void epilogue_columns(const gemm_epilogue *e, const float *bias, const float *row_bias, int64_t rows,
-                                    int64_t lanes, const float *sums, int64_t sums_stride, const float *residual,
-                                    float *c, int64_t c_stride, uint16_t *rounded) {
-  const vf column_bias = !bias ? v_set(-0.0f) : lanes < 16 ? v_load_n(bias, lanes) : v_load(bias);
+/* Up to 16 columns of an epilogue's operand. */
+static inline vf epilogue_load(const float *x, int64_t lanes) { return lanes < 16 ? v_load_n(x, lanes) : v_load(x); }
+
+/* Up to 16 columns of an epilogue, for sums that belong at (row, column) of its operands. */
+static inline void epilogue_columns(const gemm_epilogue *e, int64_t row, int64_t column, int64_t rows, int64_t lanes,
+                                    const float *sums, int64_t sums_stride, const float *residual, float *c,
+                                    int64_t c_stride, uint16_t *rounded) {
+  const float *row_bias = e->row_bias ? e->row_bias + row : NULL;
+  const vf column_bias = e->column_bias ? epilogue_load(e->column_bias + column, lanes) : v_set(-0.0f);
+  const vf slopes = e->slopes ? epilogue_load(e->slopes + column, lanes) : v_set(1.0f);
   for (int64_t i = 0; i < rows; i++) {
     vf v = v_load(sums + i * sums_stride), rest = v_set(-0.0f);
-    if (residual) rest = lanes < 16 ? v_load_n(residual + i * e->residual_stride, lanes)
-                                    : v_load(residual + i * e->residual_stride);
+    if (residual) rest = epilogue_load(residual + i * e->residual_stride, lanes);
     if (e->alpha != 1.0f) v = v_mul(v, v_set(e->alpha));
     v = v_add(v, column_bias);
     if (row_bias) v = v_add(v, v_set(row_bias[i]));
     if (e->residual_first) v = v_add(v, rest);
+    if (e->slopes) v = v_prelu(v, slopes);
     if (e->activation != INGOT_ACT_none) v = v_activate(v, e->activation, e->act_alpha, e->act_beta);
     if (!e->residual_first) v = v_add(v, rest);
     switch (is_given(rounded)) {
@@ -185,9 +197,8 @@ static inline void epilogue_apply(const gemm_epilogue *e, int64_t row, int64_t c
   const float *residual = e->residual ? e->residual + row * e->residual_stride + column : NULL;
   uint16_t *rounded = e->rounded ? e->rounded + row * e->rounded_stride + column : NULL;
   for (int64_t j = 0; j < columns; j += 16)
-    epilogue_columns(e, e->column_bias ? e->column_bias + column + j : NULL, e->row_bias ? e->row_bias + row : NULL,
-                     rows, columns - j < 16 ? columns - j : 16, sums + j, sums_stride, residual ? residual + j : NULL,
-                     c ? c + j : NULL, c_stride, rounded ? rounded + j : NULL);
+    epilogue_columns(e, row, column + j, rows, columns - j < 16 ? columns - j : 16, sums + j, sums_stride,
+                     residual ? residual + j : NULL, c ? c + j : NULL, c_stride, rounded ? rounded + j : NULL);
 }
 
 /* c[rows, 16 * panels] of the sums of `panels` panels, which belong at `column`. */

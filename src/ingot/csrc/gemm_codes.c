@@ -27,8 +27,7 @@ static inline void codes_expect_c(const float *c, int64_t stride, int64_t rows, 
  * CODES_DIGITS of each row, which are multiplied one by one. */
 static inline void gemm_codes(const gemm_args *g, codes_way any, codes_sizes sizes, const int digits, const int gated,
                               int32_t part, int32_t parts) {
-  const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha,
-                                  g->act_alpha, g->act_beta, g->activation, g->residual_first, NULL, 0};
+  const gemm_epilogue epilogue = gemm_args_epilogue(g);
   const int64_t width = gated ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of c in a panel */
   const gemm_share share = gemm_cut_fixed((g->n + width - 1) / width, g->m, part, parts);
   const int64_t all_rows = share.row_end - share.row_begin;

@@ -112,9 +112,7 @@ typedef void (*decoded_panel)(const gemm_args *g, int64_t rows, const float *a, 
 
 static inline void gemm_decoded(const gemm_args *g, decoded_panel panel_of, int64_t panel_bytes, const int gated,
                                 int32_t part, int32_t parts) {
-  const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha,
-                                  g->act_alpha, g->act_beta, g->activation, g->residual_first,
-                                  g->rounded, g->rounded_stride};
+  const gemm_epilogue epilogue = gemm_args_epilogue(g);
   const int64_t width = gated ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of c in a panel */
   const gemm_share share = gemm_cut_fixed((g->n + width - 1) / width, g->m, part, parts);
   const int64_t all_rows = share.row_end - share.row_begin;

@@ -4,9 +4,7 @@
 #define GEMV_PANELS 4 /* the widest tile of any instruction set */
 
 static inline void gemv_packed(const gemm_args *g, gemm_factors f, int32_t part, int32_t parts) {
-  const gemm_epilogue epilogue = {g->bias, NULL, g->residual, g->residual_stride, g->alpha,
-                                  g->act_alpha, g->act_beta, g->activation, g->residual_first,
-                                  g->rounded, g->rounded_stride};
+  const gemm_epilogue epilogue = gemm_args_epilogue(g);
   const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
   const int64_t end = part_begin(panels, part + 1, parts);
   float sums[4 * GEMV_PANELS * INGOT_PANEL];

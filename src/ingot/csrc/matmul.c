@@ -27,8 +27,9 @@ void K(matmul_f32)(const void *args, int32_t part, int32_t parts) {
     const matmul_offsets at = matmul_batch(g, unit / panels);
     const int64_t column = unit % panels * INGOT_PANEL;
     const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
-    const gemm_epilogue epilogue = {g->bias, NULL, g->residual ? g->residual + at.residual : NULL, g->residual_stride,
-                                    g->alpha, g->act_alpha, g->act_beta, g->activation, g->residual_first, NULL, 0};
+    const gemm_epilogue epilogue = {g->bias, NULL, NULL, g->residual ? g->residual + at.residual : NULL,
+                                    g->residual_stride, g->alpha, g->act_alpha, g->act_beta, g->activation,
+                                    g->residual_first, NULL, 0};
     const float *b = g->b + at.b + column * g->b_n_stride;
     int64_t b_stride = g->b_k_stride;
     /* A panel that is read only once or twice is read where it lies, if its rows are whole. */

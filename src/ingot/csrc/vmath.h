@@ -400,7 +400,7 @@ static inline vf v_sign(vf x) {
 
 static inline vf v_elu(vf x, vf alpha) { return v_select(v_le(x, v_set(0)), v_mul(v_expm1(x), alpha), x); }
 static inline vf v_clip(vf x, vf low, vf high) { return v_min(high, v_max(low, x)); }
-static inline vf v_leaky_relu(vf x, vf alpha) { return v_select(v_lt(x, v_set(0)), v_mul(x, alpha), x); }
+static inline vf v_prelu(vf x, vf slope) { return v_select(v_lt(x, v_set(0)), v_mul(x, slope), x); }
 static inline vf v_hard_sigmoid(vf x, vf alpha, vf beta) { return v_clip(v_fma(x, alpha, beta), v_set(0), v_set(1)); }
 
 static inline vf v_hard_swish(vf x) {

@@ -4,6 +4,7 @@ what rounds its results, or those of attention.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
@@ -22,12 +23,14 @@ class EpilogueLimits:
     """What a backend's products can do with their sums.
 
     activations: the ops that they apply, as `kernel_op` names them. gate_columns: where one half of the columns gates
-    the other, they take each half by so many. rounded: the dtypes that results may be written in, beside f32.
+    the other, they take each half by so many. rounded: the dtypes that results may be written in, beside f32. slopes:
+    whether those with a fixed matrix or filter apply prelu, with a slope for each column.
     """
 
     activations: frozenset[str]
     gate_columns: int
     rounded: frozenset[DType]
+    slopes: bool = False
 
 
 @dataclass(slots=True)
@@ -36,12 +39,13 @@ class Group:
     activation(root + bias) + residual into `output`.
 
     activation: as `kernel_op` names it, or "". residual_first: it is applied to the whole sum instead. act_alpha,
-    act_beta: its float attributes. gate: where it is "first" or "second", the output is activation(that half of the
-    columns of root + bias) * the other half, without a residual. `members` are the nodes from the root to the last, in
-    order. rounding: a cast of the output, which the kernel writes beside it, or in its place. scale: of a product of
-    integers, what its sums are multiplied with, one number or one for each column. requantised: what rounds the result
-    to integers. residual_codes: the dequantize that makes the residual, where the kernel reads its codes. middle: a
-    quantize and a dequantize that the result goes through before the residual is added.
+    act_beta: its float attributes. slopes: of prelu, one number or one for each column. gate: where it is "first" or
+    "second", the output is activation(that half of the columns of root + bias) * the other half, without a residual.
+    `members` are the nodes from the root to the last, in order. rounding: a cast of the output, which the kernel writes
+    beside it, or in its place. scale: of a product of integers, what its sums are multiplied with, one number or one
+    for each column. requantised: what rounds the result to integers. residual_codes: the dequantize that makes the
+    residual, where the kernel reads its codes. middle: a quantize and a dequantize that the result goes through before
+    the residual is added.
     """
 
     root: Node
@@ -50,6 +54,7 @@ class Group:
     activation: str = ""
     act_alpha: float = 0.0
     act_beta: float = 0.0
+    slopes: str | None = None
     residual: str | None = None
     residual_first: bool = False
     gate: Literal["", "first", "second"] = ""
@@ -100,6 +105,9 @@ def _grow(graph: Graph, static: set[str], limits: EpilogueLimits, group: Group, 
             return
         if kernel_op(user) in limits.activations and not group.activation:
             _take_activation(group, user)
+        elif user.op.name == "prelu" and limits.slopes and not group.activation:
+            if not _take_slopes(graph, static, group, user):
+                return
         elif user.op.name == "add" and group.residual is None:
             other = user.operands[1] if user.operands[0] == group.output else user.operands[0]
             assert other is not None
@@ -114,6 +122,35 @@ def _take_activation(group: Group, node: Node) -> None:
     group.activation = kernel_op(node)
     group.act_alpha, group.act_beta = scalars(node)
     group.residual_first = group.residual is not None
+
+
+def _take_slopes(graph: Graph, static: set[str], group: Group, prelu: Node) -> bool:
+    """Takes a prelu with one fixed slope, or one for each column; False when it has others."""
+    root, slopes = group.root, prelu.operands[1]
+    if prelu.operands[0] != group.output or slopes not in static or not _has_fixed_weight(graph, static, root):
+        return False
+    decoder = graph.producer(root.operands[1])
+    if root.op.name == "conv" and decoder is not None and decoder.op.name == "dequantize":
+        return False  # its sums may be integers
+    sums, dims = graph.type(group.output).dims, graph.type(str(slopes)).dims
+    axis = column_axis(root, len(sums))
+    one_each = (*(1,) * axis, sums[axis], *(1,) * (len(sums) - 1 - axis))
+    if graph.type(prelu.output).dims != sums or (math.prod(dims) != 1 and dims != one_each[len(sums) - len(dims) :]):
+        return False
+    _take_activation(group, prelu)
+    group.slopes = slopes
+    return True
+
+
+def column_axis(root: Node, rank: int) -> int:
+    """The axis of a product's result along which its columns lie, with a bias each."""
+    return 1 if root.op.name in ("conv", "conv_integer") else rank - 1
+
+
+def _has_fixed_weight(graph: Graph, static: set[str], root: Node) -> bool:
+    """Whether kernels of packed weights take a product."""
+    weight = root.operands[1]
+    return weight in static and (root.op.name == "conv" or (not root.transpose_a and graph.type(str(weight)).rank == 2))
 
 
 def _take_add(graph: Graph, static: set[str], group: Group, add: Node, other: str) -> bool:
@@ -134,8 +171,7 @@ def _take_add(graph: Graph, static: set[str], group: Group, add: Node, other: st
 
 def _take_gate(graph: Graph, static: set[str], limits: EpilogueLimits, group: Group) -> None:
     """Takes activation(half) * other half where these are all that is made of a product with a fixed matrix."""
-    root, weight = group.root, group.root.operands[1]
-    if root.op.name != "matmul" or root.transpose_a or weight not in static or graph.type(str(weight)).rank != 2:
+    if group.root.op.name != "matmul" or not _has_fixed_weight(graph, static, group.root):
         return
     if group.activation or group.residual is not None or graph.is_output(group.output):
         return
@@ -163,10 +199,7 @@ def _round_attention(graph: Graph, rounded: Collection[DType], group: Group) -> 
 
 def _take_rounding(graph: Graph, static: set[str], rounded: Collection[DType], group: Group) -> None:
     """Takes a cast of the output of a product with a fixed matrix or filter."""
-    root = group.root
-    if root.operands[1] not in static:
-        return
-    if root.op.name == "matmul" and (root.transpose_a or graph.type(str(root.operands[1])).rank != 2):
+    if not _has_fixed_weight(graph, static, group.root):
         return
     casts = (user for user in graph.users(group.output) if user.op.name == "cast" and user.dtype in rounded)
     group.rounding = next(casts, None)
@@ -192,20 +225,20 @@ def _grow_integer(
 ) -> None:
     """Takes the scale of a product of integers, then a bias, a residual, an activation and a rounding to integers."""
     sums = graph.type(group.output)
-    column_axis = 1 if group.root.op.name == "conv_integer" else sums.rank - 1
-    columns = sums.dims[column_axis]
+    axis = column_axis(group.root, sums.rank)
+    columns = sums.dims[axis]
     user = graph.only_user(group.output)
     if user is None or user.op.name != "dequantize" or len(user.operands) > 2 or user.dtype is not f32 or user.block:
         return
     scale = graph.type(str(user.operands[1]))
-    if scale.dtype is not f32 or (scale.size != 1 and user.axis != column_axis):
+    if scale.dtype is not f32 or (scale.size != 1 and user.axis != axis):
         return
     group.members.append(user)
     group.scale = user.operands[1]
     user = graph.only_user(group.output)
     if user is not None and user.op.name == "add":
         other = str(user.operands[1] if user.operands[0] == group.output else user.operands[0])
-        one_each = (columns, *[1] * (sums.rank - 1 - column_axis))
+        one_each = (columns, *[1] * (sums.rank - 1 - axis))
         fits = graph.type(other).dims in (one_each, (1, *one_each)) and graph.type(user.output).dims == sums.dims
         if other in static and fits:
             group.bias = other

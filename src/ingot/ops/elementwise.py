@@ -340,6 +340,14 @@ binary(
     samples=(*(sample(s.operands.replace("a[", "a>0.1[")) for s in BINARY), sample("a:i64>-3<4[5,7] b:i64>-2<4[7]")),
 )
 binary("maximum", np.maximum, "The larger of a and b; NaN when either is.", samples=(*BINARY, *INTEGER))
+binary(
+    "prelu",
+    lambda x, slope: np.where(x < 0, x * slope, x),
+    'x where x >= 0, else slope * x. He et al., "Delving deep into rectifiers", 2015.',
+    kinds="f",
+    samples=BINARY,
+    expand=lambda g, x, slope: g.where(g.less(x, 0.0), g.mul(x, slope), x),
+)
 binary("minimum", np.minimum, "The smaller of a and b; NaN when either is.", samples=(*BINARY, *INTEGER))
 binary("bitwise_and", np.bitwise_and, "The bits that a and b both have.", kinds="iu", samples=_bits)
 binary("bitwise_or", np.bitwise_or, "The bits that a or b has.", kinds="iu", samples=_bits)

@@ -87,11 +87,6 @@ class Library:
         this CPU, or "refused" by the system. Not while a program runs."""
         return _text(self.ffi, self.entry.ingot_use_amx(wanted))
 
-    def use_amx(self, wanted: bool) -> str:
-        """Whether products of integers go by AMX from now on in this process: "used", "off" (not wanted), "absent" from
-        this CPU, or "refused" by the system. Not while a program runs."""
-        return _text(self.ffi, self.entry.ingot_use_amx(wanted))
-
     def new(self, type: str, *initial: Any) -> Any:
         """A struct or an array of a type of `types`, zeroed where `initial` says no more; it lives as long as this."""
         return self.ffi.new(self.types[type], *initial)

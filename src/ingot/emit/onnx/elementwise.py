@@ -54,6 +54,13 @@ def with_numbers(pen: Pen, node: Node, x: str) -> str:
     return getattr(pen, name)(x, **{key: float(value) for key, value in node.attributes.items()})
 
 
+@rule("prelu")
+def prelu(pen: Pen, node: Node, x: str, slope: str) -> str:
+    """ONNX's slope broadcasts to x, and x to nothing."""
+    shape = pen.graph.type(node.output).shape
+    return pen.PRelu(x if pen.type(node, 0).shape == shape else pen.Expand(x, pen.sizes(shape)), slope)
+
+
 @rule("silu")
 def silu(pen: Pen, node: Node, x: str) -> str:
     return pen.Mul(x, pen.Sigmoid(x))

@@ -53,6 +53,13 @@ def leaky_relu(b: AtenBuilder, x: Tensor, negative_slope: float = 0.01) -> Tenso
     return b.add("leaky_relu", x, alpha=float(negative_slope))
 
 
+@aten("prelu.default")
+def prelu(b: AtenBuilder, x: Tensor, weight: Tensor) -> Tensor:
+    """A slope for each channel, or one for all."""
+    behind = [1] * max(b.rank(x) - 2, 0)
+    return b.add("prelu", x, weight if b.rank(x) < 2 else b.reshape(weight, (*b.shape(weight), *behind)))
+
+
 @aten("elu.default")
 def elu(b: AtenBuilder, x: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
     if input_scale != 1:

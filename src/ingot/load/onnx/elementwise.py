@@ -240,6 +240,8 @@ def hard_sigmoid(call: Call) -> str:
 def prelu(call: Call) -> str:
     """x, below 0 times the slope, which broadcasts to x."""
     build, x = call.build, call[0]
+    if call.type(0).dtype.kind == "f":
+        return build.prelu(x, call[1])
     return build.where(build.less(x, 0), build.mul(x, call[1]), x)
 
 

@@ -75,6 +75,23 @@ def _three_by_three(lowering: Lowering, node: Node) -> str:
     return ""
 
 
+def _halving_lines(lowering: Lowering, node: Node) -> str:
+    root, kernel = _root(lowering, node), operand_type(lowering, node, 1).dims[2:]
+    if two(kernel, 1) != (1, 3) or root.groups != 1:
+        return f"kernel is {list(kernel)} in {root.groups} groups, expected [1, 3] in 1"
+    if root.strides[-1] != 2 or root.dilations[-1] != 1:
+        return f"strides are {list(root.strides)}, dilations {list(root.dilations)}, expected 2 and 1 along lines"
+    return ""
+
+
+def _few_products(lowering: Lowering, node: Node) -> str:
+    out, channels = operand_type(lowering, node, 1).dims[:2]
+    least = min(out, channels)
+    return (
+        f"{channels} channels make {out}, expected at least {_TRANSFORMED_LEAST}" if least < _TRANSFORMED_LEAST else ""
+    )
+
+
 def _badly_transformed(format: Format) -> Condition:
     """Few channels cost more to transform than they save, and large filters, of which transformed ones have 16 / 9, are
     as slow to read as to multiply. The filter is fixed: no size of a run says otherwise.
@@ -82,9 +99,9 @@ def _badly_transformed(format: Format) -> Condition:
     most = _TRANSFORMED_BYTES // format.packed.size(format.packed.elements) * format.packed.elements
 
     def avoid(lowering: Lowering, node: Node) -> str:
+        if few := _few_products(lowering, node):
+            return few
         out, channels = operand_type(lowering, node, 1).dims[:2]
-        if min(out, channels) < _TRANSFORMED_LEAST:
-            return f"{channels} channels make {out}, expected at least {_TRANSFORMED_LEAST}"
         return f"a filter of {out} x {channels}, expected at most {most} together" if out * channels > most else ""
 
     return avoid
@@ -253,6 +270,18 @@ def _winograd(kernel: str, format: Format, *conditions: Condition, dots: Dots | 
         x = lowering.image(_image(lowering, root.operands[0], dots))
         work = math.prod(lowering.graph.type(root.output).dims) * x.shape[1] * 4 * _multiply_add(x) * 1.2
         _emit(lowering, node, kernel, x, lowering.weight(weight, "panels", True, format), work)
+
+
+@row("conv", "conv2d_f32_lines", both(_CONV, _halving_lines, stored(1, F32)), avoid=_few_products, by_size=False)
+def _lines(lowering: Lowering, node: Node) -> None:
+    root = lowering.group(node).root
+    first, middle, last = (_at(_filter(lowering, root, F32), 3, i) for i in range(3))
+    weight = first.derive("concat", middle, last, first.derive("add", last), axis=1)
+    out, rows = weight.dims[:2]
+    x = lowering.image(root.operands[0])
+    work = math.prod(lowering.graph.type(root.output).dims) * x.shape[1] * 2.5 * _FMA * 1.1
+    panels = lowering.weight(weight.derive("reshape", shape=(out, rows)), "panels", True, F32)
+    _emit(lowering, node, "conv2d_f32_lines", x, panels, work)
 
 
 def _transformed(lowering: Lowering, weight: Static) -> Static:

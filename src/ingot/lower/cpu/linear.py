@@ -10,7 +10,7 @@ from ingot.dtype import DType, bf16, f32, f64, i8, i32, i64, u64
 from ingot.ir import Node
 from ingot.lower.cpu.formats import FORMATS, PANEL, pack_fields, rounded_bytes
 from ingot.lower.cpu.rows import Condition, both, of, row, stored
-from ingot.lower.epilogue import EpilogueLimits, Group
+from ingot.lower.epilogue import EpilogueLimits, Group, column_axis
 from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
@@ -26,6 +26,7 @@ EPILOGUES = EpilogueLimits(
     activations=frozenset(kernel.op for kernel in abi.elementwise().values() if kernel.is_activation),
     gate_columns=PANEL // 2,  # a panel of a gated matmul holds so many of each half
     rounded=frozenset((bf16,)),
+    slopes=True,
 )
 _ROUNDED = {i8: "i8", i32: "i24"}  # what rows become by a step of their own, as its kernel is named
 _GEMV_ROWS = 4
@@ -177,11 +178,18 @@ def add_pack(lowering: Lowering, recipe: Recipe, source: View, panels: View) -> 
 
 
 def epilogue_fields(lowering: Lowering, group: Group, bias: str | None, reads: list[View]) -> dict[str, Field]:
-    """The fields of bias and activation; a bias is added to the reads."""
+    """The fields of bias and activation; bias and slopes are added to the reads."""
+    activation = "" if group.slopes else group.activation
     fields: dict[str, Field] = {
-        "activation": abi.constant(f"INGOT_ACT_{group.activation or 'none'}"),
+        "activation": abi.constant(f"INGOT_ACT_{activation or 'none'}"),
         "act_alpha": group.act_alpha, "act_beta": group.act_beta, "residual_first": int(group.residual_first),
     }  # fmt: skip
+    if group.slopes is not None:
+        sums, slopes = lowering.graph.type(group.root.output).dims, lowering.static_value(group.slopes)
+        columns = sums[column_axis(group.root, len(sums))]
+        slopes = slopes.derive("reshape", shape=(math.prod(slopes.dims),)).derive("expand", shape=(columns,))
+        reads.append(lowering.weight(slopes))
+        fields["slopes"] = pointer(reads[-1])
     if bias is not None:
         view = lowering.contiguous(bias)
         reads.append(view)
