@@ -13,10 +13,13 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 REGAIN_SECONDS = 0.02
+# (engine, workload, folder, threads, precision) -> what is timed, and the answer.
+Build = Callable[[str, str, Path, int, str], tuple[Any, dict[str, Any]]]
 PR_SET_PDEATHSIG = 1
 
 
@@ -25,7 +28,7 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def serve(engine: str, folder: Path, threads: int, precision: str) -> None:
+def serve(engine: str, folder: Path, threads: int, precision: str, build: Build) -> None:
     """Answers requests until stdin ends. What libraries print goes to stderr, not between the answers."""
     die_with_parent()
     answers = os.fdopen(os.dup(1), "w")
@@ -89,4 +92,4 @@ def timed(call: Any, runs: int) -> float:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4], build)

@@ -30,7 +30,10 @@ TABLES = {
     "string_normalize", "string_split", "tfidf", "tree_ensemble", "unpack",
 }  # fmt: skip
 # What trainers alone make.
-TRAINING = {"adamw"}
+TRAINING = {
+    "adamw", "attention_gradient", "cross_entropy", "cross_entropy_gradient", "gelu_gradient",
+    "layer_norm_gradient", "relu_gradient", "rms_norm_gradient", "sgd", "silu_gradient",
+}  # fmt: skip
 # Their operands are no tensors, or they run subgraphs: samples cannot say that, and no kernel takes them.
 TRIED_IN_MODELS = {
     "absent", "concat_from_sequence", "get_element", "has_element", "if", "loop", "optional", "refuse", "scan",

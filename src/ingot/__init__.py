@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ingot.ops.custom import ExternalKernel, register_op, unregister_op
     from ingot.ort.session import InferenceSession
     from ingot.passes import register_pass, unregister_pass
-    from ingot.training import SGD, AdamW, Cosine, Linear, Trainer, lora
+    from ingot.training import SGD, AdamW, Cosine, CrossEntropy, Linear, Trainer, lora
     from ingot.types import TensorType
 
 __version__ = "0.1.0"
@@ -40,6 +40,7 @@ __all__ = [
     "SGD",
     "AdamW",
     "Cosine",
+    "CrossEntropy",
     "ExtensionError",
     "ExternalKernel",
     "InferenceSession",
@@ -69,6 +70,7 @@ __all__ = [
 _LATE = {
     "AdamW": "ingot.training",
     "Cosine": "ingot.training",
+    "CrossEntropy": "ingot.training",
     "ExternalKernel": "ingot.ops.custom",
     "InferenceSession": "ingot.ort.session",
     "LLM": "ingot.llm",

@@ -381,6 +381,12 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
     },
     "norm_args": _ROWS | {"weight": _dense("cols"), "bias": _dense("cols")},
     "softmax_args": _ROWS,
+    "norm_gradient_args": {
+        **{name: _strided("rows cols", f"{name}_stride") for name in ("x", "d", "dx")},
+        **{name: _dense("cols") for name in ("weight", "dweight", "dbias")},
+    },
+    "cross_entropy_args": _ROWS | {"labels": _dense("rows"), "d": _dense("rows")},
+    "cross_entropy_f32": {"out": _dense("rows")},
     "topk_args": {"x": _ROWS["x"], "out": _dense("rows", "k"), "indices": _dense("rows", "k")},
     "gemm_args": {
         "a": _strided("m k", "a_stride"), "b": _panels, "bias": _bias,
@@ -394,12 +400,23 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
         "residual": _strided("batch_shape m n", "residual_batch_strides residual_stride"),
         "c": _strided("batch_shape m n", "c_batch_strides c_stride"),
     },
+    "matmul_tn_f32": {"a": _strided("batch_shape k m", "a_batch_strides a_stride")},
+    "adamw_args": {name: _dense("count") for name in ("parameter", "mean", "square", "gradient")},
+    "sgd_args": {name: _dense("count") for name in ("parameter", "velocity", "gradient")},
     "attention_args": {
         "q": _strided("batch heads q_len head_dim", "q_strides"),
         "k": _strided("batch kv_heads kv_len head_dim", "k_strides"),
         "v": _strided("batch kv_heads kv_len v_dim", "v_strides"),
         "out": _strided("batch heads q_len v_dim", "out_strides"),
         "mask": _strided("batch heads q_len kv_len", "mask_strides"),
+    },
+    "attention_gradient_args": {
+        name: _strided(f"batch {shape}", f"{name}_strides")
+        for shape, names in (
+            ("heads q_len head_dim", ("q", "dq")), ("kv_heads kv_len head_dim", ("k", "dk")),
+            ("kv_heads kv_len v_dim", ("v", "dv")), ("heads q_len v_dim", ("d",)),
+        )
+        for name in names
     },
     "append_args": _PLACES | {
         "x": _strided("rows kv_heads dim", "x_strides"), "cache": _dense("total_blocks", "kv_heads", "dim", "64"),

@@ -85,9 +85,9 @@ def element_strides(array: np.ndarray) -> list[int]:
     return [s // array.itemsize for s in array.strides]
 
 
-def run(kernel: str, isa: str, parts: int, fields: dict[str, Any]) -> None:
-    """Runs the parts of a kernel, last first; on avx512 by AMX only where `isa` says so. fields: its arguments; arrays
-    stand for their addresses."""
+def run(kernel: str, isa: str, parts: int, fields: dict[str, Any], turns: int = 1) -> None:
+    """Runs the parts of a kernel, in each turn the last first; on avx512 by AMX only where `isa` says so. fields: its
+    arguments; arrays stand for their addresses."""
     row, ffi = LIBRARY.kernels[kernel], LIBRARY.ffi
     values = {
         name: ffi.cast("void *", value.ctypes.data) if isinstance(value, np.ndarray) else value
@@ -95,8 +95,9 @@ def run(kernel: str, isa: str, parts: int, fields: dict[str, Any]) -> None:
     }
     args = ffi.new(row.args_type + " *", values)
     LIBRARY.use_amx(isa == AMX)
-    for part in reversed(range(parts)):
-        row.functions["avx512" if isa == AMX else isa](args, part, parts)
+    for turn in range(turns):
+        for part in reversed(range(parts)):
+            row.functions["avx512" if isa == AMX else isa](args, turn * parts + part, parts)
     LIBRARY.use_amx(LIBRARY.amx == "used")
 
 

@@ -131,12 +131,57 @@ def torch_adamw(parameter, mean, square, gradient, kept, size, root, *, beta1, b
     return (parameter * kept).addcdiv(mean * -size, square.sqrt() * root + eps), mean, square
 
 
+def torch_sgd(parameter, velocity, gradient, rate, *, momentum, decay):
+    velocity = velocity * momentum + gradient.add(parameter, alpha=decay)
+    return parameter - velocity * rate, velocity
+
+
+def torch_cross_entropy(logits, labels, *, ignored=-100, smoothing=0.0):
+    classes = logits.shape[-1]
+    losses = F.cross_entropy(
+        logits.reshape(-1, classes), labels.reshape(-1), ignore_index=ignored, label_smoothing=smoothing,
+        reduction="none",
+    )  # fmt: skip
+    return losses.reshape(labels.shape)
+
+
+def back(function):
+    """The op that gives gradients: of the operands of `function` before the last, which is that of its result."""
+
+    def gradients(*operands, **attributes):
+        *given, d = operands
+        leaves = [x.detach().requires_grad_(x.dtype.is_floating_point) for x in given]
+        floats = [x for x in leaves if x.requires_grad]
+        return torch.autograd.grad(function(*leaves, **attributes), floats, d)
+
+    return gradients
+
+
+def torch_norm_gradients(norm):
+    def gradients(x, weight, d, *, eps):
+        with_bias = [torch.zeros_like(weight)] if norm is F.layer_norm else []
+        return back(lambda *leaves: norm(leaves[0], weight.shape, *leaves[1:], eps=eps))(x, weight, *with_bias, d)
+
+    return gradients
+
+
 def parts(z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return z.real, z.imag
 
 
 ORACLE = {
     "adamw": torch_adamw,
+    "sgd": torch_sgd,
+    "cross_entropy": torch_cross_entropy,
+    "cross_entropy_gradient": lambda *given, **settings: back(torch_cross_entropy)(*given, **settings)[0],
+    "relu_gradient": lambda y, d: torch.where(y <= 0, 0, d),
+    "silu_gradient": lambda x, d: back(F.silu)(*torch.broadcast_tensors(x, d))[0],
+    "gelu_gradient": lambda x, d, *, approximate: back(
+        lambda x: F.gelu(x, approximate={"erf": "none"}.get(approximate, approximate))
+    )(*torch.broadcast_tensors(x, d))[0],
+    "attention_gradient": back(torch_attention),
+    "layer_norm_gradient": torch_norm_gradients(F.layer_norm),
+    "rms_norm_gradient": torch_norm_gradients(F.rms_norm),
     "fft": lambda re, im, *, axis, inverse: parts(
         (torch.fft.ifft if inverse else torch.fft.fft)(torch.complex(re, im), dim=axis)
     ),

@@ -19,6 +19,7 @@
 #define INGOT_ATTENTION_BLOCKS 16 /* blocks that share a packed tile of keys and values, when there are several tiles */
 #define INGOT_ATTENTION_FEW 4     /* with so few rows this many panels are multiplied together */
 #define INGOT_ATTENTION_PAD 16    /* floats between rows of scores, which are then not 4096 bytes apart */
+#define INGOT_ATTENTION_GRADIENT_ROWS 60 /* of q whose weights lie in scratch together when gradients are computed */
 #define INGOT_CACHED_PAIRS 24     /* pairs of a row and a head of q that read the same keys and values */
 #define INGOT_CACHED_UNITS 8      /* units of such pairs that share a chunk of widened keys and values */
 #define INGOT_CACHE_GROUP 32      /* dims of a head that share a step in a cache of 4 bits */
@@ -55,9 +56,10 @@ enum {
   #include "elementwise.def"
 };
 
-/* What a row of packed floats holds: an element of k for each column; two, as pairs of bf16; two, as rows of f16. */
+/* What a tile reads: floats, for an a by rows or by columns; two elements of k as pairs of bf16, or as rows of f16. */
 enum {
   INGOT_TILE_FLOATS,
+  INGOT_TILE_COLUMNS,
   INGOT_TILE_PAIRS,
   INGOT_TILE_HALVES,
 };
@@ -250,6 +252,8 @@ typedef struct {
 
 #include "quantised_args.def"
 
+#include "training_args.def"
+
 /* c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias[n]) + residual[m, n]; where residual_first is set, the
  * activation is applied to the whole sum instead. act_alpha, act_beta: the activation's float attributes. b is packed:
  * panel p holds columns 32p..32p+31 as [k][32], zero-padded. bias and residual may be null; so may c, where only
@@ -276,8 +280,11 @@ typedef struct {
 } gemm_args;
 
 /* gemm's c for each of a batch, with a b that is not constant: it is packed into scratch, per part. Batch strides may
- * be 0. bias: [n] or null; residual has c's shape, or is null. scratch: parts slots of scratch_stride floats (a panel
- * [k][32]). */
+ * be 0. bias: [n] or null; residual has c's shape, or is null, and may be c. scratch: parts slots of scratch_stride
+ * floats (a panel [k][32]).
+ * matmul_tn_f32: a lies as [k, m], its rows of m adjacent elements a_stride apart. continues: sums begin with the
+ * residual, as if it were what earlier elements of k came to; otherwise the residual may not be c. scratch: a block of
+ * a panel, and [m][32]. */
 typedef struct {
   const float *a; const float *b; const float *bias; const float *residual; float *c; float *scratch;
   int32_t batch_rank;
@@ -286,7 +293,7 @@ typedef struct {
   int64_t m; int64_t n; int64_t k;
   int64_t a_stride; int64_t b_k_stride; int64_t b_n_stride; int64_t residual_stride; int64_t c_stride;
   int64_t scratch_stride;
-  float alpha; float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
+  float alpha; float act_alpha; float act_beta; int32_t activation; int32_t residual_first; int32_t continues;
 } matmul_args;
 
 /* out[r, s, n] = experts[chosen[r, s]][n, k] @ x[r, s, k]. experts: `count` matrices, one after another, each packed

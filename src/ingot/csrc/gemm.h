@@ -37,6 +37,9 @@ typedef struct {
  * order. */
 void K(gemm_tile)(int64_t rows, int64_t panels, const gemm_product *p);
 
+/* The same where a lies by columns: element j of row i is at a + j * a_stride + i. */
+void K(gemm_tile_columns)(int64_t rows, int64_t panels, const gemm_product *p);
+
 /* The same where b is bf16: row j of a panel holds elements 2j and 2j + 1 of each column, side by side. Bits are those
  * of gemm_tile with the same numbers as floats. */
 void K(gemm_tile_widened)(int64_t rows, int64_t panels, const gemm_product *p);

@@ -45,7 +45,14 @@ static inline __attribute__((always_inline)) TILE_V tile_factor(const float *b, 
   }
 }
 
-/* One element of k: sum += a x b. `third` points to it, or to the first of two, in every third row of a. */
+/* Where a row has its element of k, or the first of two. `third` points to it in every third row of a, or in the first
+ * where rows lie side by side. */
+static inline __attribute__((always_inline)) const float *tile_left(const int kind, const float *const third[],
+                                                                    const int i, int64_t a_stride) {
+  return kind == INGOT_TILE_COLUMNS ? third[0] + i : third[i / 3] + i % 3 * a_stride;
+}
+
+/* One element of k: sum += a x b. */
 static inline __attribute__((always_inline)) void tile_step(const int rows, const int width, const int kind,
                                                             const int second, const gemm_product *p, const float *b,
                                                             const float *const third[], TILE_V sum[][TILE_WIDEST]) {
@@ -54,12 +61,12 @@ static inline __attribute__((always_inline)) void tile_step(const int rows, cons
     TILE_V bv[2];
     TILE_UNROLL for (int j = 0; j < width; j++) bv[j] = tile_factor(b, TILE_LANES * j, kind, second);
     TILE_UNROLL for (int i = 0; i < rows; i++) {
-      const TILE_V av = TILE_SET1(third[i / 3] + i % 3 * a_stride + second);
+      const TILE_V av = TILE_SET1(tile_left(kind, third, i, a_stride) + second);
       TILE_UNROLL for (int j = 0; j < width; j++) sum[i][j] = TILE_FMA(av, bv[j], sum[i][j]);
     }
   } else {
     TILE_V av[GEMM_ROWS];
-    TILE_UNROLL for (int i = 0; i < rows; i++) av[i] = TILE_SET1(third[i / 3] + i % 3 * a_stride + second);
+    TILE_UNROLL for (int i = 0; i < rows; i++) av[i] = TILE_SET1(tile_left(kind, third, i, a_stride) + second);
     TILE_UNROLL for (int j = 0; j < width; j++) {
       const TILE_V bv = tile_factor(b + j / TILE_PANEL * p->panel_stride, j % TILE_PANEL * TILE_LANES, kind, second);
       TILE_UNROLL for (int i = 0; i < rows; i++) sum[i][j] = TILE_FMA(av[i], bv, sum[i][j]);
@@ -108,6 +115,7 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
   const int64_t within = column % INGOT_PANEL / shrink; /* in floats */
   const float *b = p->b + column / INGOT_PANEL * p->panel_stride + within;
   const int64_t k = p->k, a_stride = p->a_stride;
+  const int by_columns = kind == INGOT_TILE_COLUMNS;
   int64_t done = 0;
   do {
     const int64_t steps = k - done < INGOT_K_BLOCK ? k - done : INGOT_K_BLOCK;
@@ -117,13 +125,14 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
     }
     /* A pointer for every third row and two strides address all rows without running out of integer registers. */
     const float *third[(GEMM_ROWS + 2) / 3];
-    TILE_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] = p->a + i * a_stride + done;
+    TILE_UNROLL for (int i = 0; i < rows; i += 3)
+      third[i / 3] = p->a + (by_columns ? done * a_stride : i * a_stride + done);
     for (int64_t s = 0; s + stride <= steps; s += stride) {
       __builtin_prefetch(ahead, 0, 2);
       ahead += stride * ahead_step;
       tile_step(rows, width, kind, 0, p, b, third, sum);
       if (stride == 2) tile_step(rows, width, kind, 1, p, b, third, sum);
-      TILE_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] += stride;
+      TILE_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] += by_columns ? a_stride : stride;
       b += p->b_stride;
     }
     if (stride == 2 && steps % 2) tile_step(rows, width, kind, 0, p, b, third, sum);

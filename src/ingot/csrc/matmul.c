@@ -17,19 +17,26 @@ static inline matmul_offsets matmul_batch(const matmul_args *g, int64_t index) {
   return at;
 }
 
+static inline int64_t matmul_batches(const matmul_args *g) {
+  int64_t batches = 1;
+  for (int32_t d = 0; d < g->batch_rank; d++) batches *= g->batch_shape[d];
+  return batches;
+}
+
+static inline gemm_epilogue matmul_epilogue(const matmul_args *g, const float *residual) {
+  return (gemm_epilogue){g->bias, NULL, NULL, residual, g->residual_stride, g->alpha, g->act_alpha, g->act_beta,
+                         g->activation, g->residual_first, NULL, 0};
+}
+
 void K(matmul_f32)(const void *args, int32_t part, int32_t parts) {
   const matmul_args *g = args;
   const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
-  int64_t batches = 1;
-  for (int32_t d = 0; d < g->batch_rank; d++) batches *= g->batch_shape[d];
-  const gemm_share share = gemm_cut(batches * panels, g->m, part, parts);
+  const gemm_share share = gemm_cut(matmul_batches(g) * panels, g->m, part, parts);
   for (int64_t unit = share.panel_begin; unit < share.panel_end; unit++) {
     const matmul_offsets at = matmul_batch(g, unit / panels);
     const int64_t column = unit % panels * INGOT_PANEL;
     const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
-    const gemm_epilogue epilogue = {g->bias, NULL, NULL, g->residual ? g->residual + at.residual : NULL,
-                                    g->residual_stride, g->alpha, g->act_alpha, g->act_beta, g->activation,
-                                    g->residual_first, NULL, 0};
+    const gemm_epilogue epilogue = matmul_epilogue(g, g->residual ? g->residual + at.residual : NULL);
     const float *b = g->b + at.b + column * g->b_n_stride;
     int64_t b_stride = g->b_k_stride;
     /* A panel that is read only once or twice is read where it lies, if its rows are whole. */
@@ -42,5 +49,77 @@ void K(matmul_f32)(const void *args, int32_t part, int32_t parts) {
     const gemm_factors factors = {K(gemm_tile), g->k, g->a + at.a, g->a_stride, b, g->k * INGOT_PANEL};
     gemm_panel(&epilogue, share.row_begin, share.row_end, column, columns, &factors, b_stride, g->c + at.c + column,
                g->c_stride, NULL);
+  }
+}
+
+/* One of the batch in matmul_tn_f32: its operands, and the rows of c that are wanted of it. */
+typedef struct {
+  const float *a, *b, *residual;
+  float *c;
+  int64_t row_begin, row_end;
+  float *scratch;
+} matmul_tn_item;
+
+/* Where the sums of a row wait: in c itself, but for a last panel whose columns fill no vectors. */
+typedef struct { float *row; int64_t stride; } matmul_tn_sums;
+
+static inline matmul_tn_sums matmul_tn_at(const matmul_args *g, const matmul_tn_item *t, int64_t row, int64_t column) {
+  if ((g->n - column) % (INGOT_PANEL / 2) == 0 || g->n - column >= INGOT_PANEL)
+    return (matmul_tn_sums){t->c + row * g->c_stride + column, g->c_stride};
+  return (matmul_tn_sums){t->scratch + (row - t->row_begin) * INGOT_PANEL, INGOT_PANEL};
+}
+
+/* The sums of a panel begin with the residual. */
+static inline void matmul_tn_begin(const matmul_args *g, const matmul_tn_item *t, int64_t column, int64_t columns) {
+  for (int64_t row = t->row_begin; row < t->row_end; row++) {
+    const float *from = t->residual + row * g->residual_stride + column;
+    float *to = matmul_tn_at(g, t, row, column).row;
+    for (int64_t j = 0; j < columns; j += 16)
+      v_store(to + j, columns - j < 16 ? v_load_n(from + j, columns - j) : v_load(from + j));
+  }
+}
+
+/* k elements from `done` on of one panel. */
+static inline void matmul_tn_panel(const matmul_args *g, const gemm_epilogue *e, const matmul_tn_item *t, int64_t done,
+                                   int64_t k, int64_t column, float *panel) {
+  const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
+  const int64_t rows = t->row_end - t->row_begin, blocks = (rows + GEMM_ROWS - 1) / GEMM_ROWS;
+  const int light = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_light(e), completes = done + k >= g->k;
+  if (g->continues && done == 0) matmul_tn_begin(g, t, column, columns);
+  K(pack_panel)(t->b + done * g->b_k_stride + column * g->b_n_stride, k, columns, g->b_k_stride, g->b_n_stride, 1.0f,
+                panel);
+  for (int64_t block = 0; block < blocks; block++) {
+    const int64_t row = t->row_begin + part_begin(rows, (int32_t)block, (int32_t)blocks);
+    const int64_t count = t->row_begin + part_begin(rows, (int32_t)block + 1, (int32_t)blocks) - row;
+    float *to = t->c + row * g->c_stride + column;
+    const matmul_tn_sums sums = matmul_tn_at(g, t, row, column);
+    const gemm_finish finish = epilogue_finish(e, row, column, to, g->c_stride);
+    const gemm_product product = {
+        .k = k, .a = t->a + done * g->a_stride + row, .a_stride = g->a_stride, .b = panel, .b_stride = INGOT_PANEL,
+        .sums = sums.row, .sums_stride = sums.stride, .finish = light && completes ? &finish : NULL,
+        .more = done > 0 || g->continues, .halved = columns <= INGOT_PANEL / 2};
+    K(gemm_tile_columns)(count, 1, &product);
+    if (completes && !light) epilogue_apply(e, row, column, count, columns, sums.row, sums.stride, to, g->c_stride);
+  }
+}
+
+/* A block of k goes through all that a part has of one of the batch before the next: the rows of a that it reads, whose
+ * elements tiles share, are then read from the second-level cache by all panels but the first. */
+void K(matmul_tn_f32)(const void *args, int32_t part, int32_t parts) {
+  const matmul_args *g = args;
+  const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
+  const gemm_share share = gemm_cut(matmul_batches(g) * panels, g->m, part, parts);
+  float *panel = g->scratch + part * g->scratch_stride;
+  for (int64_t unit = share.panel_begin, end; unit < share.panel_end; unit = end) {
+    const matmul_offsets at = matmul_batch(g, unit / panels);
+    end = (unit / panels + 1) * panels < share.panel_end ? (unit / panels + 1) * panels : share.panel_end;
+    const matmul_tn_item item = {g->a + at.a, g->b + at.b, g->residual ? g->residual + at.residual : NULL, g->c + at.c,
+                                 share.row_begin, share.row_end, panel + INGOT_K_BLOCK * INGOT_PANEL};
+    const gemm_epilogue epilogue = matmul_epilogue(g, g->continues ? NULL : item.residual);
+    for (int64_t done = 0; done == 0 || done < g->k; done += INGOT_K_BLOCK) {
+      const int64_t k = g->k - done < INGOT_K_BLOCK ? g->k - done : INGOT_K_BLOCK;
+      for (int64_t i = unit; i < end; i++)
+        matmul_tn_panel(g, &epilogue, &item, done, k, i % panels * INGOT_PANEL, panel);
+    }
   }
 }

@@ -271,6 +271,27 @@ static inline vf v_gelu_tanh(vf x) {
   return v_div(x, v_add(v_exp(v_mul(x, inner)), v_set(1)));
 }
 
+/* What silu's gradient d becomes: d times its derivative at x. */
+static inline vf v_silu_gradient(vf x, vf d) {
+  const vf share = v_sigmoid(x);
+  return v_mul(d, v_mul(share, v_fma(x, v_sub(v_set(1), share), v_set(1))));
+}
+
+/* And gelu's: the share of x that is kept, and x times the density of the normal distribution. */
+static inline vf v_gelu_erf_gradient(vf x, vf d) {
+  const vf share = v_mul(v_add(v_erf(v_mul(x, v_set(0x1.6a09e6p-1f))), v_set(1)), v_set(0.5f));
+  const vf density = v_mul(v_exp(v_mul(v_mul(x, x), v_set(-0.5f))), v_set(0x1.988454p-2f));
+  return v_mul(d, v_fma(x, density, share));
+}
+
+/* The same of the form by tanh: x sigmoid(2u), where u' = sqrt(2/pi) (1 + 3 * 0.044715 x^2). */
+static inline vf v_gelu_tanh_gradient(vf x, vf d) {
+  const vf square = v_mul(x, x);
+  const vf share = v_sigmoid(v_mul(x, v_fma(square, v_set(0.0713548163f), v_set(0x1.988454p+0f))));
+  const vf slope = v_fma(square, v_set(0.2140644489f), v_set(0x1.988454p+0f));
+  return v_mul(d, v_fma(v_mul(v_mul(x, share), v_sub(v_set(1), share)), slope, share));
+}
+
 /* ln(1 + e^x); at most 4 ULP where e^x is not denormal. */
 static inline vf v_softplus(vf x) {
   return v_add(v_max(v_set(0), x), v_log1p(v_exp_decay(x)));
@@ -390,6 +411,7 @@ static inline vf v_pow(vf x, vf y) {
 }
 
 static inline vf v_relu(vf x) { return v_max(v_set(0), x); }
+static inline vf v_relu_gradient(vf y, vf d) { return v_select(v_le(y, v_set(0)), v_set(0), d); }
 static inline vf v_neg(vf x) { return v_mul(x, v_set(-1)); }
 static inline vf v_rsqrt(vf x) { return v_div(v_set(1), v_sqrt(x)); }
 static inline vf v_reciprocal(vf x) { return v_div(v_set(1), x); }

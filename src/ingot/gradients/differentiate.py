@@ -34,10 +34,21 @@ def differentiate(graph: Graph, loss: str, wanted: Sequence[str]) -> dict[str, s
         found = [found] if found is None or isinstance(found, str) else found
         for operand, d in zip(node.operands, found, strict=True):
             if operand is not None and d is not None:
-                totals[operand] = g.add(totals[operand], d) if operand in totals else d
+                totals[operand] = _sum(g, totals[operand], d) if operand in totals else d
     results = {name: totals[name] for name in wanted if name in totals and _is_float(graph, name)}
     _prune(graph, before, set(results.values()))
     return results
+
+
+def _sum(g: Backward, total: str, d: str) -> str:
+    """What two uses of a value give it together. What a row has scattered into zeros goes into the other instead."""
+    node = g.graph.producer(d)
+    if node is not None and node.op.name == "scatter_elements" and node.reduction == "add":
+        zeros = g.graph.producer(node.operands[0])
+        if zeros is not None and zeros.op.name == "expand" and zeros.operands[0] == g.constant(0.0, g.type(d).dtype):
+            g.graph.set_operands(node, [total, *node.operands[1:]])
+            return d
+    return g.add(total, d)
 
 
 def _is_float(graph: Graph, name: str) -> bool:

@@ -15,13 +15,8 @@ def _one_minus_square(g: Backward, x: str) -> str:
     return g.sub(1.0, g.mul(x, x))
 
 
-def _silu(g: Backward, x: str, y: str, d: str) -> str:
-    sigmoid = g.sigmoid(x)
-    return g.mul(d, g.add(sigmoid, g.mul(y, g.sub(1.0, sigmoid))))
-
-
 _UNARY: dict[str, Formula] = {
-    "relu": lambda g, x, y, d: g.where(g.less_equal(x, 0.0), 0.0, d),
+    "relu": lambda g, x, y, d: g.relu_gradient(y, d),
     "neg": lambda g, x, y, d: g.neg(d),
     "abs": lambda g, x, y, d: g.mul(d, g.sign(x)),
     "exp": lambda g, x, y, d: g.mul(d, y),
@@ -45,7 +40,7 @@ _UNARY: dict[str, Formula] = {
     "erf": lambda g, x, y, d: g.mul(d, g.mul(g.exp(g.neg(g.mul(x, x))), 2 / math.sqrt(math.pi))),
     "sigmoid": lambda g, x, y, d: g.mul(d, g.mul(y, g.sub(1.0, y))),
     "softplus": lambda g, x, y, d: g.mul(d, g.sigmoid(x)),
-    "silu": _silu,
+    "silu": lambda g, x, y, d: g.silu_gradient(x, d),
 }
 
 
@@ -64,17 +59,7 @@ for _op, _formula in _UNARY.items():
 @gradient("gelu")
 def gelu(g: Backward, node: Node, d: str) -> str:
     """d times the derivative of x * Phi(x), or of what stands for Phi."""
-    x = str(node.operands[0])
-    if node.approximate == "erf":
-        phi = g.mul(g.add(g.erf(g.mul(x, math.sqrt(0.5))), 1.0), 0.5)
-        density = g.mul(g.exp(g.mul(g.mul(x, x), -0.5)), 1 / math.sqrt(2 * math.pi))
-        return g.mul(d, g.add(phi, g.mul(x, density)))
-    square = g.mul(x, x)
-    factor = math.sqrt(2 / math.pi)
-    t = g.tanh(g.mul(x, g.add(g.mul(square, 0.044715 * factor), factor)))
-    inner = g.add(g.mul(square, 3 * 0.044715 * factor), factor)
-    slope = g.mul(g.mul(x, _one_minus_square(g, t)), inner)
-    return g.mul(g.mul(d, 0.5), g.add(g.add(t, 1.0), slope))
+    return g.gelu_gradient(node.operands[0], d, approximate=node.approximate)
 
 
 @gradient("clip")

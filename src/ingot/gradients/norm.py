@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ingot.gradients.registry import Backward, gradient
+from ingot.gradients.shape import cut
 from ingot.ir import Node
-from ingot.ops.attention import expand_heads, expand_weights
+from ingot.ops.attention import expand_gradients
 from ingot.ops.norm import expand_centred
 
 
@@ -19,6 +22,23 @@ def softmax(g: Backward, node: Node, d: str) -> str:
 def log_softmax(g: Backward, node: Node, d: str) -> str:
     """d less the softmax times the sum of d."""
     return g.sub(d, g.mul(g.exp(node.output), g.reduce_sum(d, axes=(node.axis,), keepdims=True)))
+
+
+@gradient("cross_entropy")
+def cross_entropy(g: Backward, node: Node, d: str) -> tuple[str, None]:
+    """The softmax less the label, times d, by an op of its own, which keeps no probabilities."""
+    return g.cross_entropy_gradient(*node.operands, d, **node.attributes), None
+
+
+def _weighted(g: Backward, node: Node, d: str) -> list[str | None] | None:
+    """The gradients of a norm with a weight, by an op of its own."""
+    weight = (*node.operands[1:], None)[0]
+    if weight is None:
+        return None
+    names = [f"{operand}.gradient" for operand in (node.operands[0], weight)]
+    names += [f"{node.output}.bias.gradient"] if node.op.name == "layer_norm" else []
+    made = g.graph.add(f"{node.op.name}_gradient", [node.operands[0], weight, d], names, eps=node.eps).outputs
+    return [None if o is None else each for o, each in zip(node.operands, made, strict=False)]
 
 
 def _vectors(g: Backward, node: Node, d: str, normal: str) -> list[str | None]:
@@ -36,6 +56,8 @@ def _weighed(g: Backward, node: Node, d: str) -> str:
 @gradient("layer_norm")
 def layer_norm(g: Backward, node: Node, d: str) -> list[str | None]:
     """Of x: d times the weight, less its mean and less its share of the normalised x, over the deviation."""
+    if (found := _weighted(g, node, d)) is not None:
+        return found
     x = str(node.operands[0])
     last = (g.type(x).rank - 1,)
     centred, variance = expand_centred(g, x, last)
@@ -50,6 +72,8 @@ def layer_norm(g: Backward, node: Node, d: str) -> list[str | None]:
 @gradient("rms_norm")
 def rms_norm(g: Backward, node: Node, d: str) -> list[str | None]:
     """As that of layer norm, of an x whose mean is left in."""
+    if (found := _weighted(g, node, d)) is not None:
+        return found
     x = str(node.operands[0])
     last = (g.type(x).rank - 1,)
     square = g.reduce_mean(g.mul(x, x), axes=last, keepdims=True)
@@ -60,32 +84,37 @@ def rms_norm(g: Backward, node: Node, d: str) -> list[str | None]:
     return [g.mul(g.sub(weighed, share), factor), *_vectors(g, node, d, normal)]
 
 
+@gradient("rotary")
+def rotary(g: Backward, node: Node, d: str) -> tuple[str, str, str]:
+    """Of x, the rotation back: the halves of the sines change places, and their signs."""
+    x, cos, sin = map(str, node.operands)
+    back = g.rotary(d, cos, g.neg(_halves_turned(g, sin)))
+    turned = g.mul(d, _halves_turned(g, x))
+    sign = np.ones(g.type(x).dims[-1], g.type(x).dtype.numpy)
+    sign[: len(sign) // 2] = -1
+    of_sin = g.mul(turned, g.array(f"{node.output}.sign", sign))
+    return back, g.summed(g.mul(d, x), cos), g.summed(of_sin, sin)
+
+
+def _halves_turned(g: Backward, x: str) -> str:
+    """The second half of the last dim, then the first."""
+    dims = g.type(x).dims
+    half, zeros = dims[-1] // 2, (0,) * len(dims)
+    low, high = (cut(g, x, (*zeros[:-1], begin), (*dims[:-1], half)) for begin in (0, half))
+    return g.concat(high, low, axis=len(dims) - 1)
+
+
 @gradient("attention")
 def attention(g: Backward, node: Node, d: str) -> list[str | None]:
-    """Of the scores as that of softmax, then of the products; heads of one group are added up. Weights are made again.
-
-    A row that sees nothing has weights of 0, and so gradients of 0.
-    """
-    q, k, v, mask = (*node.operands, None)[:4]
-    heads = g.type(str(q)).dims[1]
-    wide_k, wide_v = expand_heads(g, k, heads), expand_heads(g, v, heads)
-    weights = expand_weights(g, q, wide_k, mask, **node.attributes)
-    read = g.mul(weights, g.matmul(d, wide_v, transpose_b=True))
-    scores = g.sub(read, g.mul(weights, g.reduce_sum(read, axes=(3,), keepdims=True)))
-    of_q = g.matmul(scores, wide_k, scale=node.scale)
-    of_k = g.matmul(scores, q, transpose_a=True, scale=node.scale)
-    of_v = g.matmul(weights, d, transpose_a=True)
-    found: list[str | None] = [of_q, _grouped(g, of_k, str(k)), _grouped(g, of_v, str(v))]
-    if len(node.operands) == 4:
-        found.append(None if mask is None or g.type(mask).dtype.kind != "f" else g.summed(scores, mask))
-    return found
-
-
-def _grouped(g: Backward, d: str, value: str) -> str:
-    """The sum over the query heads of each key and value head."""
-    batch, kv_heads, length, width = g.type(value).dims
-    heads = g.type(d).dims[1]
-    if heads == kv_heads:
-        return d
-    d = g.reshape(d, shape=(batch, kv_heads, heads // kv_heads, length, width))
-    return g.reduce_sum(d, axes=(2,), keepdims=False)
+    """Weights are made again: by an op of its own where there is no mask, and nothing but zeros for a blind row."""
+    q, k, v, mask = (*map(str, node.operands[:3]), *node.operands[3:], None)[:4]
+    if mask is None and node.safe and not node.zero_nan:
+        settings = {name: getattr(node, name) for name in ("scale", "causal", "causal_offset")}
+        names = [f"{name}.gradient" for name in (q, k, v)]
+        made = g.graph.add("attention_gradient", [q, k, v, d], names, **settings).outputs
+        return [*made, None][: len(node.operands)]
+    of_q, of_k, of_v, scores = expand_gradients(g, q, k, v, d, mask, **node.attributes)
+    has_gradient = mask is not None and g.type(mask).dtype.kind == "f"
+    return [of_q, of_k, of_v, g.summed(scores, mask) if has_gradient and mask is not None else None][
+        : len(node.operands)
+    ]

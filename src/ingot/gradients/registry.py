@@ -129,6 +129,6 @@ MISSING: dict[str, str] = {
     **_listed("its places are data, and interpolated", "grid_sample deform_conv roi_align"),
     **_listed("spectra are not trained yet", "fft rfft irfft"),
     **_listed("its scale is chosen for the data", "dynamic_quantize"),
-    **_listed("it is the end of a step", "adamw"),
+    **_listed("it is the end of a step", "adamw sgd"),
     **_listed("it is solved in steps", "pairwise_coupling"),
 }

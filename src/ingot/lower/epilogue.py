@@ -70,11 +70,11 @@ class Group:
 
 
 def find_groups(
-    graph: Graph, static: set[str], limits: EpilogueLimits, rounded: Collection[DType] = ()
+    graph: Graph, static: set[str], limits: EpilogueLimits, lasting: set[str], rounded: Collection[DType] = ()
 ) -> tuple[dict[Node, Group], set[Node]]:
     """Groups by their last node, and the nodes that are inside a group but not its last, or a group's rounding.
 
-    rounded: the dtypes that kernels may round results to.
+    lasting: what depends on no input, static or not. rounded: the dtypes that kernels may round results to.
     """
     groups: dict[Node, Group] = {}
     inside: set[Node] = set()
@@ -87,7 +87,7 @@ def find_groups(
         elif graph.type(node.output).dtype is i32 and node.op.name in INTEGER_PRODUCTS:
             _grow_integer(graph, static, limits, group, lambda user: user in groups or user in inside)
         elif graph.type(node.output).dtype is f32:
-            _grow(graph, static, limits, group, lambda user: user in groups or user in inside)
+            _grow(graph, static, lasting, limits, group, lambda user: user in groups or user in inside)
             _take_gate(graph, static, limits, group)
             _take_rounding(graph, static, rounded, group)
         groups[group.members[-1]] = group
@@ -97,7 +97,14 @@ def find_groups(
     return groups, inside
 
 
-def _grow(graph: Graph, static: set[str], limits: EpilogueLimits, group: Group, taken: Callable[[Node], bool]) -> None:
+def _grow(
+    graph: Graph,
+    static: set[str],
+    lasting: set[str],
+    limits: EpilogueLimits,
+    group: Group,
+    taken: Callable[[Node], bool],
+) -> None:
     """Adds following nodes while each is the only reader of what came before, and not of another group."""
     while group.residual is None or not group.activation:
         user = graph.only_user(group.output)
@@ -111,7 +118,7 @@ def _grow(graph: Graph, static: set[str], limits: EpilogueLimits, group: Group, 
         elif user.op.name == "add" and group.residual is None:
             other = user.operands[1] if user.operands[0] == group.output else user.operands[0]
             assert other is not None
-            if not _take_add(graph, static, group, user, other):
+            if not _take_add(graph, static, lasting, group, user, other):
                 return
         else:
             return
@@ -153,14 +160,14 @@ def _has_fixed_weight(graph: Graph, static: set[str], root: Node) -> bool:
     return weight in static and (root.op.name == "conv" or (not root.transpose_a and graph.type(str(weight)).rank == 2))
 
 
-def _take_add(graph: Graph, static: set[str], group: Group, add: Node, other: str) -> bool:
+def _take_add(graph: Graph, static: set[str], lasting: set[str], group: Group, add: Node, other: str) -> bool:
     """Takes an add as the bias or the residual; False when it is neither."""
     shape = graph.type(group.output).dims
     other_shape = graph.type(other).dims
     if other == group.output or graph.type(add.output).dims != shape:
         return False
     takes_bias = group.root.op.name == "matmul" and not group.bias and not group.activation
-    if takes_bias and other in static and other_shape == shape[-1:]:
+    if takes_bias and other in lasting and other_shape == shape[-1:]:
         group.bias = other
         return True
     if other_shape != shape or other in static:

@@ -16,6 +16,7 @@ from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor, moved, moved_field
 from ingot.lower.recipe import Recipe, Static, make_recipe, panel_tables, static_value, static_values
+from ingot.lower.states import overwrite_states
 from ingot.lower.strip import StripGroup, StripLimits, find_strips
 from ingot.lower.target import Target
 from ingot.lower.topological import topological
@@ -88,7 +89,7 @@ class Lowering:
         self.narrow = backend.epilogues.rounded.intersection(target.rounded)
         # What depends on no input. All steps of a run read the same state, so what is made of it is packed once.
         self.lasting = static_values(graph, ("state",), self.static) if graph.states else self.static
-        self.groups, self.grouped = find_groups(graph, self.static, backend.epilogues, self.narrow)
+        self.groups, self.grouped = find_groups(graph, self.static, backend.epilogues, self.lasting, self.narrow)
         self.lowered = Lowered(target)
         self.node_name = ""
         self._asked: dict[Node, Asked] = {}
@@ -104,6 +105,7 @@ class Lowering:
         self.rounded_images: dict[View, tuple[View, View, View]] = {}  # as bytes, and their steps and zero points
         self._slots: dict[Node, dict[str | None, int]] = {}  # where each operand of a concat begins
         self._work: list[float] = []  # nanoseconds of each step on one thread, as its row estimates
+        self._replacing: dict[str, str] = {}  # what overwrites a state -> the state
         self._scalars: dict[tuple[float, DType], str] = {}
         self._stand_ins: dict[str, tuple[View, View]] = {}  # tensor -> what is written, where it belongs
         self._panel_tables = panel_tables(graph, self.static)
@@ -142,7 +144,7 @@ class Lowering:
         taken = self.grouped | set(self.groups)
         limits = self.backend.strips
         self.strips = find_strips(self.graph, self.static, taken, limits, self.narrow) if self.target.strips else []
-        if not self.strips:
+        if not self.strips and not self.graph.states:
             return list(alone)
         unit_of: dict[Node, Node | StripGroup] = {node: node for node in alone}
         unit_of |= {member: unit for unit in self.strips for member in unit.members}
@@ -156,7 +158,9 @@ class Lowering:
                 if maker in unit_of:
                     before.add(unit_of[maker])
             before.discard(unit)
-        return topological(needs, last)
+        self._replacing, early = overwrite_states(self.graph, self._deferred, unit_of, needs, last)
+        order = sorted(last, key=lambda unit: (early.get(unit, last[unit]), last[unit]))
+        return topological(needs, {unit: i for i, unit in enumerate(order)})
 
     def _makers(self, node: Node) -> list[Node]:
         """The nodes that make what a node reads; for those that are lowered where they are read, what they read."""
@@ -381,17 +385,9 @@ class Lowering:
         return self.temporary(value, type.dtype, type.dims, order)
 
     def _replaced_state(self, value: str) -> View | None:
-        """The place of a state that a value replaces, where its op may overwrite it and nothing else reads it."""
-        node = self.graph.producer(value)
-        assert node is not None
-        position = node.outputs.index(value)
-        for i, operand in enumerate(node.operands):
-            if operand is None or self.graph.states.get(operand) != value:
-                continue
-            may_overwrite = i in node.op.inplace and (len(node.outputs) == 1 or i == position)
-            if may_overwrite and self.graph.only_user(operand) is node:
-                return self._update(operand)
-        return None
+        """The place of a state that a value replaces, where its op may overwrite it and all have read it before."""
+        state = self._replacing.get(value)
+        return None if state is None else self._update(state)
 
     def _update(self, state: str) -> View:
         """The memory of a state as its update, a tensor of its own: what reads it reads the new value."""

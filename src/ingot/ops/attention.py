@@ -135,6 +135,84 @@ def attention(
     return np.matmul(np.where(np.isnan(weights) & zero_nan, 0, weights), v).astype(stored)
 
 
+def _infer_attention_gradient(q, k, v, d, *, scale, causal, causal_offset):
+    settings = {"scale": scale, "causal": causal, "causal_offset": causal_offset}
+    made = _infer_attention(q, k, v, **settings, safe=True, zero_nan=False)
+    if d != made:
+        raise ShapeError(f"attention_gradient: bad gradient, got {d}, expected {made}")
+    return q, k, v
+
+
+def _expand_grouped(g, d, like):
+    """The sum over the query heads of each head of keys."""
+    batch, kv_heads, length, width = g.type(like).shape
+    heads = g.type(d).shape[1]
+    if heads == kv_heads:
+        return d
+    d = g.reshape(d, shape=(batch, kv_heads, heads // kv_heads, length, width))
+    return g.reduce_sum(d, axes=(2,), keepdims=False)
+
+
+def expand_gradients(g, q, k, v, d, mask, **attributes):
+    """The gradients of q, k, v and of the scores: of these as that of softmax, then of the products."""
+    heads = g.type(q).shape[1]
+    wide_k, wide_v = expand_heads(g, k, heads), expand_heads(g, v, heads)
+    weights = expand_weights(g, q, wide_k, mask, **attributes)
+    read = g.mul(weights, g.matmul(d, wide_v, transpose_b=True))
+    scores = g.sub(read, g.mul(weights, g.reduce_sum(read, axes=(3,), keepdims=True)))
+    of_q = g.matmul(scores, wide_k, scale=attributes["scale"])
+    of_k = g.matmul(scores, q, transpose_a=True, scale=attributes["scale"])
+    of_v = g.matmul(weights, d, transpose_a=True)
+    return of_q, _expand_grouped(g, of_k, k), _expand_grouped(g, of_v, v), scores
+
+
+def _expand_attention_gradient(g, q, k, v, d, **attributes):
+    return expand_gradients(g, q, k, v, d, None, **attributes, safe=True, zero_nan=False)[:3]
+
+
+@op(
+    infer=_infer_attention_gradient,
+    outputs=3,
+    tolerance={f32: 2e-5},
+    expand=_expand_attention_gradient,
+    samples=[
+        sample("q[2,3,5,8] k[2,3,7,8] v[2,3,7,8] d[2,3,5,8]", scale=0.35),
+        sample("q[1,4,9,16] k[1,4,9,16] v[1,4,9,16] d[1,4,9,16]", scale=0.25, causal=True),
+        sample("q[1,4,3,8] k[1,2,7,8] v[1,2,7,5] d[1,4,3,5]", scale=0.3, causal=True, causal_offset=4),
+        sample("q[1,2,70,33] k[1,1,70,33] v[1,1,70,40] d[1,2,70,40]", scale=0.2, causal=True),
+        sample("q[1,1,5,4] k[1,1,3,4] v[1,1,3,4] d[1,1,5,4]", scale=0.5, causal=True, causal_offset=-2),
+        sample("q[1,1,5,4] k[1,1,3,4] v[1,1,3,4] d[1,1,5,4]", scale=0.5, causal=True, causal_offset=-(2**63)),
+        sample("q[0,2,3,4] k[0,2,3,4] v[0,2,3,4] d[0,2,3,4]", scale=0.5),
+        sample("q[1,2,3,4] k[1,2,0,4] v[1,2,0,4] d[1,2,3,4]", scale=0.5),
+    ],
+)
+def attention_gradient(q, k, v, d, *, scale: float, causal: bool = False, causal_offset: int = 0):
+    """The gradients of q, k and v of attention without a mask, of d, that of its result.
+
+    A row that sees nothing has weights of 0, and so gradients of 0. The gradients of a head of keys and values are the
+    sums over the query heads that read it. Dao and others, "FlashAttention", 2022.
+    """
+    groups = q.shape[1] // max(k.shape[1], 1)
+    wide_k, wide_v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
+    real = q.dtype.type(scale)
+    scores = np.matmul(q * real, np.swapaxes(wide_k, -1, -2))
+    if causal:
+        rows, columns = np.arange(q.shape[2])[:, None], np.arange(k.shape[2])
+        scores = np.where(columns - rows <= causal_offset, scores, -np.inf)
+    largest = np.max(scores, -1, keepdims=True, initial=-np.inf)
+    power = np.exp(scores - np.where(largest == -np.inf, 0, largest))
+    total = np.sum(power, -1, np.float64, keepdims=True).astype(power.dtype)
+    weights = power / np.where(total == 0, 1, total)
+    read = weights * np.matmul(d, np.swapaxes(wide_v, -1, -2))
+    scores = (read - weights * np.sum(read, -1, keepdims=True)) * real
+
+    def grouped(x, like):
+        return x.reshape(*like.shape[:2], max(groups, 1), *like.shape[2:]).sum(2) if like.size else np.zeros_like(like)
+
+    of_k = grouped(np.matmul(np.swapaxes(scores, -1, -2), q), k)
+    return np.matmul(scores, wide_k), of_k, grouped(np.matmul(np.swapaxes(weights, -1, -2), d), v)
+
+
 def _infer_rotary(x, cos, sin):
     if not x.dtype is cos.dtype is sin.dtype or not x.rank >= 2:
         raise ShapeError(f"rotary: bad operands, got {x}, {cos} and {sin}, expected one dtype and rank 2 or more")

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ingot.dtype import DType, boolean, f16, f64, u8, u64
+from ingot.dtype import DType, boolean, f16, f32, f64, u8, u64
 from ingot.errors import ShapeError
 from ingot.ir import Sample, TensorType
 from ingot.ops.define import broadcast, broadcast_shapes, expect_kind, expect_numbers, op, same_as, sample
@@ -349,6 +349,76 @@ binary(
     expand=lambda g, x, slope: g.where(g.less(x, 0.0), g.mul(x, slope), x),
 )
 binary("minimum", np.minimum, "The smaller of a and b; NaN when either is.", samples=(*BINARY, *INTEGER))
+
+
+def _gelu_slope(x, approximate):
+    wide = np.asarray(x, np.float64)
+    if approximate == "erf":
+        density = np.exp(wide * wide * -0.5) / math.sqrt(2 * math.pi)
+        return 0.5 * _erfc(wide * -math.sqrt(0.5)) + wide * density
+    square, factor = wide * wide, 2 * math.sqrt(2 / math.pi)
+    share = _sigmoid(wide * factor * (1 + 0.044715 * square))
+    return share * (1 + wide * (1 - share) * factor * (1 + 3 * 0.044715 * square))
+
+
+def _expand_gelu_gradient(g, x, d, *, approximate):
+    square = g.mul(x, x)
+    if approximate == "erf":
+        share = g.mul(g.add(g.erf(g.mul(x, math.sqrt(0.5))), 1.0), 0.5)
+        density = g.mul(g.exp(g.mul(square, -0.5)), 1 / math.sqrt(2 * math.pi))
+        return g.mul(d, g.add(share, g.mul(x, density)))
+    factor = 2 * math.sqrt(2 / math.pi)
+    share = g.sigmoid(g.mul(x, g.add(g.mul(square, 0.044715 * factor), factor)))
+    inner = g.add(g.mul(square, 3 * 0.044715 * factor), factor)
+    slope = g.mul(g.mul(g.mul(x, share), g.sub(1.0, share)), inner)
+    return g.mul(d, g.add(share, slope))
+
+
+def _infer_gelu_gradient(x: TensorType, d: TensorType, *, approximate: str) -> TensorType:
+    return broadcast("gelu_gradient", kinds="f")(x, d)
+
+
+def _expand_silu_gradient(g, x, d):
+    share = g.sigmoid(x)
+    return g.mul(d, g.mul(share, g.add(g.mul(x, g.sub(1.0, share)), 1.0)))
+
+
+def _silu_gradient(x, d):
+    share = _sigmoid(x)
+    return d * (share * (x * (1 - share) + 1))
+
+
+binary(
+    "relu_gradient",
+    lambda y, d: np.where(y <= 0, d.dtype.type(0), d),
+    "d where y, a result of relu or its operand, is above 0, else 0.",
+    kinds="f",
+    expand=lambda g, y, d: g.where(g.less_equal(y, 0.0), 0.0, d),
+)
+binary(
+    "silu_gradient",
+    _silu_gradient,
+    "d times the derivative of silu at x.",
+    kinds="f",
+    domain=(-8.0, 8.0),
+    tolerance={f32: 5e-6},
+    expand=_expand_silu_gradient,
+)
+
+
+@elementwise(
+    infer=_infer_gelu_gradient,
+    inplace=(0, 1),
+    domain=(-8.0, 8.0),
+    tolerance={f32: 5e-6},
+    expand=_expand_gelu_gradient,
+    samples=[*_with(BINARY, approximate="erf"), *_with(BINARY[:3], approximate="tanh")],
+)
+def gelu_gradient(x, d, *, approximate: Literal["erf", "tanh"] = "erf"):
+    """d times the derivative of gelu at x."""
+    return (d * _gelu_slope(x, approximate)).astype(x.dtype)
+
+
 binary("bitwise_and", np.bitwise_and, "The bits that a and b both have.", kinds="iu", samples=_bits)
 binary("bitwise_or", np.bitwise_or, "The bits that a or b has.", kinds="iu", samples=_bits)
 binary("bitwise_xor", np.bitwise_xor, "The bits that one of a and b has.", kinds="iu", samples=_bits)

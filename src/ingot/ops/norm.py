@@ -114,6 +114,78 @@ def rms_norm(x, weight=None, *, eps: float):
     return _affine(x / np.sqrt(_mean(x * x) + x.dtype.type(eps)), weight, None)
 
 
+def _infer_norm_gradient(name: str, vectors: int):
+    def infer(x, weight, d, *, eps):
+        expect_kind(name, x, "f")
+        if not x.rank or d != x:
+            raise ShapeError(f"{name}: bad operands, got {x} and {d}, expected one type of rows")
+        _expect_vectors(name, x, x.rank - 1, {"weight": weight})
+        return (x, *[weight] * vectors)
+
+    return infer
+
+
+def _expand_norm_gradient(g, x, weight, d, eps, centred):
+    last = (g.type(x).rank - 1,)
+    if centred:
+        x, square = expand_centred(g, x, last)
+    else:
+        square = g.reduce_mean(g.mul(x, x), axes=last, keepdims=True)
+    factor = g.reciprocal(g.sqrt(g.add(square, float(eps))))
+    normal, weighed = g.mul(x, factor), g.mul(d, weight)
+    rest = g.sub(weighed, g.reduce_mean(weighed, axes=last, keepdims=True)) if centred else weighed
+    share = g.mul(normal, g.reduce_mean(g.mul(weighed, normal), axes=last, keepdims=True))
+    of_x = g.mul(g.sub(rest, share), factor)
+    rows = tuple(range(last[0]))
+    vectors = [g.mul(d, normal), d] if centred else [g.mul(d, normal)]
+    return (of_x, *(g.reduce_sum(each, axes=rows, keepdims=False) for each in vectors))
+
+
+def _norm_gradient(x, weight, d, eps, centred):
+    x = x - _mean(x) if centred else x
+    factor = 1 / np.sqrt(_mean(x * x) + x.dtype.type(eps))
+    normal, weighed = x * factor, d * weight
+    rest = weighed - _mean(weighed) if centred else weighed
+    rows = tuple(range(x.ndim - 1))
+    vectors = [d * normal, d] if centred else [d * normal]
+    of_x = (rest - normal * _mean(weighed * normal)) * factor
+    return (of_x, *(np.sum(each, rows, np.float64).astype(x.dtype) for each in vectors))
+
+
+_NORM_GRADIENTS = [
+    sample("x[2,5,64] w[64] d[2,5,64]", eps=1e-5),
+    sample("x[3,67] w[67] d[3,67]", eps=1e-6),
+    sample("x[600,19] w[19] d[600,19]", eps=1e-3),
+    sample("x[2,1] w[1] d[2,1]", eps=1e-2),
+    sample("x[33] w[33] d[33]", eps=1e-5),
+    sample("x[0,8] w[8] d[0,8]", eps=1e-5),
+]
+
+
+@op(
+    infer=_infer_norm_gradient("layer_norm_gradient", 2),
+    outputs=3,
+    tolerance={f32: 2e-5},
+    expand=lambda g, x, weight, d, *, eps: _expand_norm_gradient(g, x, weight, d, eps, True),
+    samples=_NORM_GRADIENTS,
+)
+def layer_norm_gradient(x, weight, d, *, eps: float):
+    """The gradients of x, weight and bias of layer_norm, of d, that of its result."""
+    return _norm_gradient(x, weight, d, eps, True)
+
+
+@op(
+    infer=_infer_norm_gradient("rms_norm_gradient", 1),
+    outputs=2,
+    tolerance={f32: 2e-5},
+    expand=lambda g, x, weight, d, *, eps: _expand_norm_gradient(g, x, weight, d, eps, False),
+    samples=_NORM_GRADIENTS,
+)
+def rms_norm_gradient(x, weight, d, *, eps: float):
+    """The gradients of x and weight of rms_norm, of d, that of its result."""
+    return _norm_gradient(x, weight, d, eps, False)
+
+
 def _infer_axis(name: str):
     def infer(x, *, axis):
         expect_kind(name, x, "f")

@@ -48,3 +48,40 @@ def adamw(
     mean = mean + (gradient - mean) * real(1 - beta1)
     square = square * real(beta2) + gradient * gradient * real(1 - beta2)
     return parameter * kept - mean * size / (np.sqrt(square) * root + real(eps)), mean, square
+
+
+def _infer_sgd(parameter, velocity, gradient, rate, *, momentum, decay):
+    expect_kind("sgd", parameter, "f")
+    if velocity != parameter or gradient != parameter or rate.dtype is not parameter.dtype or rate.rank:
+        got = f"{parameter}, {velocity}, {gradient} and {rate}"
+        raise ShapeError(f"sgd: bad operands, got {got}, expected three of one type and a number")
+    return parameter, parameter
+
+
+def _expand_sgd(g, parameter, velocity, gradient, rate, *, momentum, decay):
+    gradient = g.add(gradient, g.mul(parameter, float(decay)))
+    velocity = g.add(g.mul(velocity, float(momentum)), gradient)
+    return g.sub(parameter, g.mul(velocity, rate)), velocity
+
+
+@op(
+    infer=_infer_sgd,
+    outputs=2,
+    inplace=(0, 1),
+    expand=_expand_sgd,
+    samples=[
+        sample("p[5,7] v[5,7] g[5,7] r>0.001<0.1[]", momentum=0.9, decay=0.1),
+        sample("p[67] v[67] g[67] r>0.001<0.1[]", momentum=0.5, decay=0.0),
+        sample("p[] v[] g[] r>0.001<0.1[]", momentum=0.9, decay=0.0),
+        sample("p[0,3] v[0,3] g[0,3] r>0.001<0.1[]", momentum=0.9, decay=0.1),
+    ],
+)
+def sgd(parameter, velocity, gradient, rate, *, momentum: float, decay: float):
+    """A step of gradient descent with momentum: the new parameter, and its velocity.
+
+    The velocity becomes momentum times itself plus gradient + decay * parameter; of it rate times is taken off.
+    Sutskever and others, "On the importance of initialization and momentum in deep learning", 2013.
+    """
+    real = parameter.dtype.type
+    velocity = velocity * real(momentum) + (gradient + parameter * real(decay))
+    return parameter - velocity * rate, velocity

@@ -1,8 +1,9 @@
 """Training: a graph whose states are parameters, and the trainer that runs it."""
 
 from ingot.training.adapters import lora
+from ingot.training.losses import CrossEntropy
 from ingot.training.optimizers import SGD, AdamW
 from ingot.training.schedules import Cosine, Linear
 from ingot.training.trainer import Trainer
 
-__all__ = ["SGD", "AdamW", "Cosine", "Linear", "Trainer", "lora"]
+__all__ = ["SGD", "AdamW", "Cosine", "CrossEntropy", "Linear", "Trainer", "lora"]

@@ -9,37 +9,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ingot.dtype import f32, f64
-from ingot.errors import InputError, KindError, UnsupportedError
+from ingot.errors import InputError, UnsupportedError
 from ingot.gradients import differentiate
 from ingot.gradients.registry import Backward
 from ingot.ir import Graph, TensorType
 from ingot.passes import optimize
-from ingot.training.losses import LOSSES
+from ingot.training.losses import CrossEntropy, loss_of
 from ingot.training.optimizers import RATE, STEP, Optimizer
+from ingot.training.recompute import recompute_activations
 
 TARGET, LOSS = "target", "loss"  # the input that predictions are compared with, and the only output
 _LEAST_NORM = 1e-6  # that gradients are divided by, as torch.nn.utils.clip_grad_norm_ has it
 
 
-def loss_graph(forward: Graph, loss: str, trained: Sequence[str]) -> Graph:
+def loss_graph(forward: Graph, loss: str | CrossEntropy, trained: Sequence[str]) -> Graph:
     """The loss of a static graph of one output: its inputs and TARGET in, LOSS out; what is trained are states.
 
-    loss: a row of LOSSES. trained: the names of f32 weights. Raises KindError for an unknown loss, and UnsupportedError
-    for several outputs and an output that is no f32.
+    loss: a name of LOSSES, or one with settings. trained: the names of f32 weights. Raises KindError for an unknown
+    loss, and UnsupportedError for several outputs and an output that is no f32.
     """
-    if loss not in LOSSES:
-        raise KindError(f"loss: unknown, got {loss!r}, expected one of {', '.join(LOSSES)}")
-    graph = forward_graph(forward, trained)
+    row, graph = loss_of(loss), forward_graph(forward, trained)
     if len(graph.outputs) != 1:
         raise UnsupportedError(f"graph {graph.name!r}: got outputs {list(graph.outputs)}, expected one prediction")
     ((external, prediction),) = graph.outputs.items()
     if graph.type(prediction).dtype is not f32:
         raise UnsupportedError(f"output {external!r}: wrong dtype, got {graph.type(prediction)}, expected f32")
     graph.remove_output(external)
-    _add_input(graph, TARGET, LOSSES[loss].target(graph.type(prediction)))
+    _add_input(graph, TARGET, row.target(graph.type(prediction)))
     g = Backward(graph)
     g.at(prediction)
-    graph.set_output(LOSS, LOSSES[loss].write(g, prediction, TARGET))
+    graph.set_output(LOSS, row.write(g, prediction, TARGET))
     return graph
 
 
@@ -53,7 +52,7 @@ def forward_graph(forward: Graph, trained: Sequence[str]) -> Graph:
 
 
 def step_graph(
-    forward: Graph, loss: str, optimizer: Optimizer, trained: Sequence[str], clip: float | None = None
+    forward: Graph, loss: str | CrossEntropy, optimizer: Optimizer, trained: Sequence[str], clip: float | None = None
 ) -> Graph:
     """A whole step: as `loss_graph`, with RATE as another input, and gradients and the optimiser's step of them.
 
@@ -63,10 +62,11 @@ def step_graph(
     graph = loss_graph(forward, loss, trained)
     _write_update(graph, _gradients(graph, graph.outputs[LOSS], trained), optimizer, clip)
     optimize(graph)
+    recompute_activations(graph, graph.outputs[LOSS])
     return graph
 
 
-def gradient_graph(forward: Graph, loss: str, trained: Sequence[str], parts: int = 1) -> Graph:
+def gradient_graph(forward: Graph, loss: str | CrossEntropy, trained: Sequence[str], parts: int = 1) -> Graph:
     """As `step_graph` up to the gradients, which are added to states of their names, see `gradient_name`.
 
     parts: how many batches, of which this is one, share a step: gradients are those of the mean of their losses.
@@ -80,6 +80,7 @@ def gradient_graph(forward: Graph, loss: str, trained: Sequence[str], parts: int
         total = graph.add_state(gradient_name(name), g.type(name))
         graph.set_state(total, g.add(total, d))
     optimize(graph)
+    recompute_activations(graph, graph.outputs[LOSS])
     return graph
 
 

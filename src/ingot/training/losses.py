@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ingot.dtype import i64
-from ingot.errors import ShapeError
+from ingot.dtype import f32, i64
+from ingot.errors import InputError, KindError, ShapeError
 from ingot.gradients.registry import Backward
 from ingot.ir import TensorType
 
@@ -23,17 +23,37 @@ def _mean(g: Backward, x: str) -> str:
     return g.reduce_mean(x, axes=tuple(range(g.type(x).rank)), keepdims=False)
 
 
-def _labels(prediction: TensorType) -> TensorType:
-    if not prediction.rank:
-        raise ShapeError(f"cross_entropy: bad predictions, got {prediction}, expected logits [..., classes]")
-    return TensorType(i64, prediction.shape[:-1])
+def _total(g: Backward, x: str) -> str:
+    return g.reduce_sum(x, axes=tuple(range(g.type(x).rank)), keepdims=False)
 
 
-def _cross_entropy(g: Backward, prediction: str, target: str) -> str:
-    shape = g.type(prediction).shape
-    chances = g.log_softmax(prediction, axis=len(shape) - 1)
-    picked = g.gather_elements(chances, g.reshape(target, shape=(*shape[:-1], 1)), axis=len(shape) - 1)
-    return g.neg(_mean(g, picked))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossEntropy:
+    """The mean loss of logits [..., classes] for labels i64 [...], as torch.nn.CrossEntropyLoss has it.
+
+    ignore_index: the label of rows that do not count. label_smoothing: the share of a loss that is the mean over all
+    classes. Raises InputError for a share out of range.
+    """
+
+    ignore_index: int = -100
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing <= 1:
+            raise InputError(f"label_smoothing: out of range, got {self.label_smoothing}, expected 0..1")
+
+    def target(self, prediction: TensorType) -> TensorType:
+        """The type of labels for predictions of a type. Raises ShapeError where these are no logits."""
+        if not prediction.rank:
+            raise ShapeError(f"cross_entropy: bad predictions, got {prediction}, expected logits [..., classes]")
+        return TensorType(i64, prediction.shape[:-1])
+
+    def write(self, g: Backward, prediction: str, target: str) -> str:
+        """Adds the nodes of the loss; gives a number. Where no row counts it is NaN."""
+        settings = {"ignored": self.ignore_index, "smoothing": float(self.label_smoothing)}
+        losses = g.cross_entropy(prediction, target, **settings)
+        counted = g.cast(g.not_equal(target, self.ignore_index), dtype=f32)
+        return g.div(_total(g, losses), _total(g, counted))
 
 
 def _squared_error(g: Backward, prediction: str, target: str) -> str:
@@ -46,8 +66,17 @@ def _binary_cross_entropy(g: Backward, prediction: str, target: str) -> str:
     return _mean(g, g.sub(g.softplus(prediction), g.mul(prediction, target)))
 
 
-LOSSES: dict[str, Loss] = {
-    "cross_entropy": Loss(_labels, _cross_entropy),
+LOSSES: dict[str, Loss | CrossEntropy] = {
+    "cross_entropy": CrossEntropy(),
     "mse": Loss(lambda prediction: prediction, _squared_error),
     "bce": Loss(lambda prediction: prediction, _binary_cross_entropy),
 }
+
+
+def loss_of(name: str | CrossEntropy) -> Loss | CrossEntropy:
+    """The row of a name, or the loss itself. Raises KindError for what is none."""
+    if isinstance(name, CrossEntropy):
+        return name
+    if name not in LOSSES:
+        raise KindError(f"loss: unknown, got {name!r}, expected one of {', '.join(LOSSES)}")
+    return LOSSES[name]

@@ -36,12 +36,15 @@ class SGD:
         rate = g.cast(RATE, dtype=f32)
         for name, d in gradients.items():
             g.at(name)
-            if self.weight_decay:
-                d = g.add(d, g.mul(name, self.weight_decay))
             if self.momentum:
                 velocity = g.graph.add_state(g.graph.fresh(f"{name}.velocity"), g.type(name))
-                d = g.add(g.mul(velocity, self.momentum), d)
-                g.graph.set_state(velocity, d)
+                operands, decay = [name, velocity, d, rate], self.weight_decay
+                node = g.graph.add("sgd", operands, f"{name}.next", momentum=self.momentum, decay=decay)
+                for state, update in zip((name, velocity), node.outputs, strict=True):
+                    g.graph.set_state(state, update)
+                continue
+            if self.weight_decay:
+                d = g.add(d, g.mul(name, self.weight_decay))
             g.graph.set_state(name, g.sub(name, g.mul(d, rate)))
 
 

@@ -33,6 +33,7 @@ from ingot.training.graph import (
     step_graph,
     update_graph,
 )
+from ingot.training.losses import CrossEntropy, loss_of
 from ingot.training.optimizers import STEP, Optimizer
 from ingot.training.programs import TrainingPrograms
 from ingot.training.schedules import Schedule, rate_at
@@ -48,9 +49,10 @@ class Trainer:
 
     source: an nn.Module, an ExportedProgram, ONNX (a path or bytes), the folder of a language model, which takes ids
     i64[batch, length], or a Graph; of one output. loss: "cross_entropy" of logits [..., classes] and i64 labels [...],
-    "mse", or "bce" of logits; each the mean over all elements. example_inputs: the model's inputs, then the target:
-    every step takes such shapes. optimizer: SGD or AdamW. trainable: names of weights, or patterns of names, or
-    `ingot.lora(...)`; None for the module's parameters that require gradients, or all float weights. clip: the most
+    or a `CrossEntropy` with settings, "mse", or "bce" of logits; each the mean over all elements. example_inputs: the
+    model's inputs, then the target: every step takes such shapes. optimizer: SGD or AdamW. trainable: names of weights,
+    or patterns of names, or `ingot.lora(...)`; None for the module's parameters that require gradients, or all float
+    weights. clip: the most
     that the norm of all gradients together may be. accumulate: in how many equal parts along the first axis a step
     takes its inputs, one after another; memory is planned for one of them. threads: 0 means what the machine allows.
 
@@ -67,7 +69,7 @@ class Trainer:
         self,
         source: Any,
         *,
-        loss: str = "cross_entropy",
+        loss: str | CrossEntropy = "cross_entropy",
         example_inputs: Sequence[Any],
         optimizer: Optimizer,
         trainable: Sequence[str] | Lora | None = None,
@@ -98,7 +100,8 @@ class Trainer:
                 self.graph = self._add_gradients()
         self.parameters = [name for name in self._trained if name in self.graph.states]
         self._ranges = _ranges(self.graph)
-        if loss == "cross_entropy":
+        self._ignored = row.ignore_index if isinstance(row := loss_of(loss), CrossEntropy) else None
+        if self._ignored is not None:
             self._ranges[TARGET] = 0, _classes(self._forward)
         self._loss = np.zeros((), np.float32)
         self._half_trained = ""  # why states are those of no step, or ""
@@ -290,6 +293,7 @@ class Trainer:
         bind_symbols(self.graph, feeds)
         for name, (low, high) in self._ranges.items():
             bad = feeds[name][(feeds[name] < low) | (feeds[name] >= high)]
+            bad = bad[bad != self._ignored] if name == TARGET else bad
             if bad.size:
                 raise InputError(f"input {name!r}: index out of range, got {bad.flat[0]}, expected {low}..{high - 1}")
         return [np.require(feeds[name], requirements=("C", "A")) for name in names]

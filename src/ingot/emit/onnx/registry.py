@@ -12,22 +12,32 @@ from typing import Any
 RULES: dict[str, Callable[..., str | tuple[str, ...]]] = {}
 
 _CACHE = "keeps keys and values in blocks that sequences share, which ONNX does not have"
+_TRAINS = "is a part of training, which ONNX leaves to a preview of other semantics"
 
 
 # Why an op has no rule.
 GAPS = {
-    "adamw": "trains, which ONNX leaves to a preview of other semantics",
+    "adamw": _TRAINS,
     "append_keys": _CACHE,
     "append_keys_int4": _CACHE,
     "append_keys_int8": _CACHE,
     "append_values": _CACHE,
     "append_values_int4": _CACHE,
     "append_values_int8": _CACHE,
+    "attention_gradient": _TRAINS,
     "cached_attention": _CACHE,
+    "cross_entropy": _TRAINS,
+    "cross_entropy_gradient": _TRAINS,
     "decode_blocks": "reads the blocks of GGUF files, which ONNX does not have",
+    "gelu_gradient": _TRAINS,
+    "layer_norm_gradient": _TRAINS,
     "pairwise_coupling": "iterates inside ONNX's SVMClassifier, which takes no scores",
     "quantize_groups": "makes codes of weights as they are packed, which ONNX's quantizers make before",
     "refuse": "is an error, which ONNX cannot say",
+    "relu_gradient": _TRAINS,
+    "rms_norm_gradient": _TRAINS,
+    "sgd": _TRAINS,
+    "silu_gradient": _TRAINS,
 }
 
 

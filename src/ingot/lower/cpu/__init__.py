@@ -12,6 +12,7 @@ from ingot.lower.cpu import (
     kv_cache,
     linear,
     norm,
+    optimise,
     recurrent,
     shape,
     trees,
@@ -38,5 +39,5 @@ CPU = Backend(
 
 __all__ = [
     "CPU", "ROWS", "attention", "conv", "elementwise", "fourier", "index", "integer", "kv_cache", "linear", "norm",
-    "recurrent", "shape", "trees",
+    "optimise", "recurrent", "shape", "trees",
 ]  # fmt: skip

@@ -86,6 +86,24 @@ def _lower_attention(lowering: Lowering, node: Node, kernel: str, q: View, k: Vi
     lowering.step(kernel, "attention_args", fields, reads, [out], work=work)
 
 
+@row("attention_gradient", "attention_gradient_f32", of(f32, f32, f32, f32))
+def _attention_gradient(lowering: Lowering, node: Node) -> None:
+    reads = [lowering.adjacent(operand) for operand in node.operands]
+    writes = [lowering.accepted_result(value, lambda view: view.has_adjacent_columns) for value in node.outputs]
+    (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, v_dim) = reads[0].shape, reads[2].shape
+    if not kv_heads:
+        return
+    fields: dict[str, Field] = {
+        "batch": batch, "heads": heads, "kv_heads": kv_heads, "q_len": q_len, "kv_len": kv_len,
+        "head_dim": head_dim, "v_dim": v_dim, "scale": node.scale, "causal": int(node.causal),
+        "causal_offset": node.causal_offset,
+    }  # fmt: skip
+    for name, view in zip(("q", "k", "v", "d", "dq", "dk", "dv"), (*reads, *writes), strict=True):
+        fields |= {name: pointer(view), f"{name}_strides": view.strides[:3]}
+    work = 2.5 * batch * heads * _head_nanoseconds(int(q_len), int(kv_len), head_dim, v_dim)
+    lowering.step("attention_gradient_f32", "attention_gradient_args", fields, reads, writes, work=work)
+
+
 def _head_nanoseconds(q_len: int, kv_len: int, head_dim: int, v_dim: int) -> float:
     """An estimate for one head on one thread: both products over whole panels, softmax, and packing k and v."""
     keys, columns = (-(-n // PANEL) * PANEL for n in (kv_len, v_dim))

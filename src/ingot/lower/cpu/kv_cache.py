@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ingot.dtype import DType, bf16, f16, f32, i8, i32, u8
 from ingot.ir import Node
-from ingot.lower.cpu.rows import of, row
+from ingot.lower.cpu.rows import of, overwritten, row
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.view import View
@@ -26,22 +26,10 @@ def _places(
     return views, fields
 
 
-def _appended(lowering: Lowering, node: Node, index: int) -> tuple[View, View]:
-    """The cache before and after an append: views of operand `index` and of result `index`.
-
-    Where the update cannot be made in the operand's own memory, the operand is copied into the result first.
-    """
-    cache, out = lowering.view(node.operands[index]), lowering.result(node.outputs[index])
-    if lowering.replaces(out, cache):
-        return cache, out
-    lowering.add_copy(cache, out)
-    return out, out
-
-
 def _declare_append(op: str, kernel: str, *dtypes: DType) -> None:
     @row(op, kernel, of(*dtypes))
     def lower(lowering: Lowering, node: Node) -> None:
-        appended = [_appended(lowering, node, i) for i in range(len(node.outputs))]
+        appended = [overwritten(lowering, node, i) for i in range(len(node.outputs))]
         held, caches = [before for before, _ in appended], [after for _, after in appended]
         rows = lowering.adjacent(node.operands[len(caches)])
         views, fields = _places(lowering, *node.operands[len(caches) + 1 :])

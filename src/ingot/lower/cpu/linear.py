@@ -16,6 +16,7 @@ from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import matrix
 from ingot.lower.recipe import Recipe, Static
+from ingot.lower.states import replacing
 from ingot.lower.view import View, broadcast_view, collapse
 
 # Nanoseconds per multiply-add on one thread in a packed kernel, and per weight byte when weights are streamed.
@@ -39,6 +40,8 @@ def _lasting_matrix(lowering: Lowering, node: Node) -> str:
         return "the right operand is not constant"
     if lowering.graph.type(str(root.operands[1])).rank != 2:
         return "the right operand is not a matrix"
+    if replacing(lowering.graph, str(root.operands[1])) is not None:
+        return "the right operand is trained: what a run packs of it, it reads once"
     return "the left operand is transposed" if root.transpose_a else ""
 
 
@@ -197,25 +200,53 @@ def epilogue_fields(lowering: Lowering, group: Group, bias: str | None, reads: l
     return fields
 
 
+def _left_transposed(lowering: Lowering, node: Node) -> str:
+    return "" if lowering.group(node).root.transpose_a else "the left operand is not transposed"
+
+
+def _rows_apart(lowering: Lowering, node: Node) -> str:
+    view = lowering.view(lowering.group(node).root.operands[0])
+    return "" if view.has_adjacent_columns else "the left operand's columns are apart"
+
+
+@row("matmul", "matmul_tn_f32", both(of(f32, f32), _left_transposed), misplaced=_rows_apart)
+def _matmul_tn(lowering: Lowering, node: Node) -> None:
+    group = lowering.group(node)
+    a = _swap(lowering.view(group.root.operands[0]))
+    is_sum = group.residual is not None and group.root.scale == 1.0 and not group.bias and not group.activation
+    _lower_matmul(lowering, group, "matmul_tn_f32", a, {"continues": int(is_sum)})
+
+
 @row("matmul", "matmul_f32", of(f32, f32))
 def _matmul(lowering: Lowering, node: Node) -> None:
     group = lowering.group(node)
-    root = group.root
-    a, b = lowering.view(root.operands[0]), lowering.view(root.operands[1])
-    a = _swap(a) if root.transpose_a else a
-    b = _swap(b) if root.transpose_b else b
+    a = lowering.view(group.root.operands[0])
+    a = _swap(a) if group.root.transpose_a else a
     if not a.has_adjacent_columns:
         a = lowering.copy(a)
+    _lower_matmul(lowering, group, "matmul_f32", a, {})
+
+
+def _lower_matmul(lowering: Lowering, group: Group, kernel: str, a: View, fields: dict[str, Field]) -> None:
+    """A product of a [..., m, k], as its kernel takes it, and a right operand that is packed as it is read."""
+    root = group.root
+    b = lowering.view(root.operands[1])
+    b = _swap(b) if root.transpose_b else b
     out = lowering.accepted_result(group.output, lambda view: view.has_adjacent_columns)
+    residual = None if group.residual is None else lowering.adjacent(group.residual)
+    if kernel == "matmul_f32" and len(b.shape) == 2:
+        a, out, residual = _rows_together(a, out, residual)
     batch = out.shape[:-2]
     (m, k), n = a.shape[-2:], b.shape[-1]
     a = broadcast_view(a, (*batch, m, k))
     b = broadcast_view(b, (*batch, k, n))
     reads = [a, b]
-    fields: dict[str, Field] = {"m": m, "n": n, "k": k, "alpha": root.scale}
+    fields |= {"m": m, "n": n, "k": k, "alpha": root.scale}
     fields |= epilogue_fields(lowering, group, group.bias, reads)
-    if group.residual is not None:
-        residual = lowering.adjacent(group.residual)
+    inplace: tuple[int, ...] = ()
+    if residual is not None:
+        may_be_sums = kernel == "matmul_f32" or fields["continues"]  # else c holds other sums before it is read
+        inplace = (len(reads),) if may_be_sums and residual.strides == out.strides else ()
         reads.append(residual)
         fields |= {"residual": pointer(residual), "residual_stride": residual.strides[-2]}
         fields |= {"residual_batch_strides": residual.strides[:-2]}
@@ -225,10 +256,18 @@ def _matmul(lowering: Lowering, node: Node) -> None:
         "b_batch_strides": b.strides[:-2],
         "c_batch_strides": out.strides[:-2],
     }
-    fields |= {"a_stride": a.strides[-2], "b_k_stride": b.strides[-2], "b_n_stride": b.strides[-1]}
-    fields |= {"c_stride": out.strides[-2]}
-    work = out.size * k * _FMA
-    lowering.step("matmul_f32", "matmul_args", fields, reads, [out], work=work)
+    fields |= {"a_stride": a.strides[-1 if kernel == "matmul_tn_f32" else -2], "c_stride": out.strides[-2]}
+    fields |= {"b_k_stride": b.strides[-2], "b_n_stride": b.strides[-1]}
+    lowering.step(kernel, "matmul_args", fields, reads, [out], work=out.size * k * _FMA, inplace=inplace)
+
+
+def _rows_together(a: View, out: View, residual: View | None) -> tuple[View, View, View | None]:
+    """The operands of a product whose batches share a matrix as rows of one batch, where they all lie so."""
+    rows, made = a.rows(), out.rows()
+    beside = None if residual is None else residual.rows()
+    if rows is None or made is None or (residual is not None and beside is None) or a.shape[:-1] != out.shape[:-1]:
+        return a, out, residual
+    return rows, made, beside
 
 
 def _unscaled(lowering: Lowering, node: Node) -> str:

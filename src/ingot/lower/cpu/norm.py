@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ingot.abi import kernels
+from ingot.abi import constant, kernels
 from ingot.dtype import DType, f32, f64, i64, u64
 from ingot.ir import Node
 from ingot.lower.cpu.rows import both, last_axis, of, operand_type, row
-from ingot.lower.lowered import Field
+from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.view import View, channels_last, collapse
 
 _PER_ELEMENT = 0.4  # nanoseconds on one thread
+_BLOCK_ROWS = constant("INGOT_K_BLOCK")  # whose shares of a vector's gradient are summed together
 _SIDE_BY_SIDE = 16  # rows whose elements fill a vector
 
 
@@ -73,6 +74,32 @@ _norm("layer_norm")
 _norm("rms_norm")
 
 
+def _norm_gradient(op: str) -> None:
+    @row(op, f"{op}_f32", of(f32, f32, f32))
+    def lower(lowering: Lowering, node: Node) -> None:
+        x, d = (lowering.rows(node.operands[i]) for i in (0, 2))
+        weight = lowering.contiguous(node.operands[1])
+        vectors = [lowering.result(value) for value in node.outputs[1:]]
+        dx = _rows_result(lowering, node.outputs[0])
+        blocks = -(-int(x.shape[0]) // _BLOCK_ROWS)
+        partial = lowering.temporary(f"{node.outputs[1]}.partial", f32, (blocks, len(vectors), x.shape[1]))
+        fields: dict[str, Field] = {"rows": x.shape[0], "cols": x.shape[1], "eps": node.eps, "weight": pointer(weight)}
+        for name, view in (("x", x), ("d", d), ("dx", dx)):
+            fields |= {name: pointer(view), f"{name}_stride": view.strides[0]}
+        for name, view in zip(("dweight", "dbias"), vectors, strict=False):
+            fields[name] = pointer(view)
+        fields["partial"] = pointer(partial)
+        inplace = tuple(i for i, view in ((0, x), (2, d)) if view.strides == dx.strides)
+        writes, work = [dx, *vectors, partial], x.size * 3 * _PER_ELEMENT
+        lowering.step(
+            f"{op}_f32", "norm_gradient_args", fields, [x, weight, d], writes, work=work, inplace=inplace, turns=2
+        )
+
+
+_norm_gradient("layer_norm_gradient")
+_norm_gradient("rms_norm_gradient")
+
+
 def _softmax(op: str) -> None:
     @row(op, f"{op}_f32", both(of(f32), last_axis))
     def lower(lowering: Lowering, node: Node) -> None:
@@ -86,6 +113,33 @@ def _softmax(op: str) -> None:
 
 _softmax("softmax")
 _softmax("log_softmax")
+
+
+def _cross_entropy(lowering: Lowering, node: Node, out: View) -> None:
+    """Losses of rows of logits, or, with their gradients as a third operand, the gradient of the logits."""
+    x, labels, *d = (lowering.rows(node.operands[0]), *map(lowering.contiguous, node.operands[1:]))
+    fields: dict[str, Field] = {
+        "x": pointer(x), "labels": pointer(labels), "out": pointer(out), "fault": Pointer(FAULT),
+        "rows": x.shape[0], "cols": x.shape[1], "x_stride": x.strides[0], "out_stride": out.strides[0],
+        "ignored": node.ignored, "smoothing": node.smoothing,
+    }  # fmt: skip
+    if d:
+        fields["d"] = pointer(d[0])
+    inplace = (0,) if d and x.strides == out.strides else ()
+    work, reads = x.size * 2 * _PER_ELEMENT, [x, labels, *d]
+    lowering.step(f"{node.op.name}_f32", "cross_entropy_args", fields, reads, [out], work=work, inplace=inplace)
+
+
+@row("cross_entropy", "cross_entropy_f32", of(f32))
+def _losses(lowering: Lowering, node: Node) -> None:
+    out = lowering.result(node.output).reshape((lowering.graph.type(node.output).size,))
+    assert out is not None
+    _cross_entropy(lowering, node, out)
+
+
+@row("cross_entropy_gradient", "cross_entropy_gradient_f32", of(f32))
+def _logits(lowering: Lowering, node: Node) -> None:
+    _cross_entropy(lowering, node, _rows_result(lowering, node.output))
 
 
 def _reduce(op: str, kernel: str, dtype: DType, axes_of: Callable[[Node], tuple[int, ...]]) -> None:

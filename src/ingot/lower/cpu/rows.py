@@ -1,4 +1,4 @@
-"""The table of CPU rows, and the conditions that rows share. First match wins, in order of declaration."""
+"""The table of CPU rows, and the conditions and steps that rows share. First match wins, in order of declaration."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ingot.dtype import DType
 from ingot.ir import Node, TensorType
 from ingot.lower.formats import Format
 from ingot.lower.lowering import Lowering, Row
+from ingot.lower.view import View
 
 ROWS: dict[str, list[Row]] = {}
 
@@ -94,3 +95,15 @@ def last_axis(lowering: Lowering, node: Node) -> str:
     """Refuses an `axis` that is not the last."""
     rank = operand_type(lowering, node).rank
     return "" if node.axis == rank - 1 else f"axis is {node.axis}, expected {rank - 1}"
+
+
+def overwritten(lowering: Lowering, node: Node, index: int) -> tuple[View, View]:
+    """What a kernel that changes operand `index` in its place reads, and result `index`, which it writes.
+
+    Where that cannot be the operand's own memory, the operand is copied into the result first.
+    """
+    before, after = lowering.view(node.operands[index]), lowering.result(node.outputs[index])
+    if lowering.replaces(after, before):
+        return before, after
+    lowering.add_copy(before, after)
+    return after, after

@@ -1,0 +1,46 @@
+"""Rows of the steps of optimisers, which write parameters and what is kept beside them over what they were."""
+
+from __future__ import annotations
+
+from ingot.dtype import f32
+from ingot.ir import Node
+from ingot.lower.cpu.rows import of, overwritten, row
+from ingot.lower.lowered import Field
+from ingot.lower.lowering import Lowering, pointer
+
+_ADAMW, _SGD = 1.2, 0.5  # nanoseconds for a parameter on one thread
+
+
+def _lower_step(
+    lowering: Lowering,
+    node: Node,
+    held: tuple[str, ...],
+    given: tuple[str, ...],
+    numbers: dict[str, Field],
+    work: float,
+) -> None:
+    """One step of an optimiser. held: the fields of what it overwrites, the first operands; given: of the others."""
+    pairs = [overwritten(lowering, node, i) for i in range(len(held))]
+    others = [lowering.contiguous(operand) for operand in node.operands[len(held) :]]
+    before, after = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    fields: dict[str, Field] = {
+        name: pointer(view) for name, view in zip((*held, *given), (*after, *others), strict=True)
+    }
+    fields |= numbers | {"count": after[0].size}
+    kernel, reads, work = f"{node.op.name}_f32", [*others, *before], after[0].size * work
+    lowering.step(kernel, f"{node.op.name}_args", fields, reads, after, work=work, keeps=len(held))
+
+
+@row("adamw", "adamw_f32", of(f32))
+def _adamw(lowering: Lowering, node: Node) -> None:
+    held, given = ("parameter", "mean", "square"), ("gradient", "kept", "size", "root")
+    numbers: dict[str, Field] = {
+        "mean_rate": 1 - node.beta1, "square_kept": node.beta2, "square_rate": 1 - node.beta2, "eps": node.eps
+    }  # fmt: skip
+    _lower_step(lowering, node, held, given, numbers, _ADAMW)
+
+
+@row("sgd", "sgd_f32", of(f32))
+def _sgd(lowering: Lowering, node: Node) -> None:
+    numbers: dict[str, Field] = {"momentum": node.momentum, "decay": node.decay}
+    _lower_step(lowering, node, ("parameter", "velocity"), ("gradient", "rate"), numbers, _SGD)

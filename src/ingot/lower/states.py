@@ -1,0 +1,100 @@
+"""States that a run overwrites: whose update may lie in their place, and who must have read them before."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+from ingot.ir import Graph, Node
+
+Unit = TypeVar("Unit")
+
+
+def replacing(graph: Graph, state: str) -> Node | None:
+    """The node whose result replaces a state and which may overwrite it; None for what is no such state."""
+    update = graph.states.get(state)
+    node = graph.producer(update)
+    for i, operand in enumerate(node.operands if node is not None else ()):
+        if operand == state and node is not None and i in node.op.inplace:
+            return node if len(node.outputs) == 1 or node.outputs[i] == update else None
+    return None
+
+
+def overwrite_states(
+    graph: Graph,
+    deferred: Collection[str],
+    unit_of: Mapping[Node, Unit],
+    needs: dict[Unit, set[Unit]],
+    position: Mapping[Unit, int],
+) -> tuple[dict[str, str], dict[Unit, int]]:
+    """What overwrites states, update -> state, and places for units that wait for others to have read such a state.
+
+    unit_of: what becomes steps together. needs: the units that each comes after; those that read a state are added to
+    the needs of the one that overwrites it, unless they wait for it themselves: then it is replaced by a copy. A unit
+    that waits for more than before gets a place behind what it needs, so that what it read dies early; numbers that
+    are computed of numbers come first. deferred: values that are lowered where they are read.
+    """
+    found: dict[str, str] = {}
+    early: dict[Unit, int] = {}
+    numbers = _numbers(graph, unit_of, needs, position)
+    readers: dict[Unit, set[Unit]] = {unit: set() for unit in needs}
+    for unit, before in needs.items():
+        for other in before:
+            readers[other].add(unit)
+    for state, update in graph.states.items():
+        node = replacing(graph, state)
+        reading = None if node is None else _readers(graph, state, deferred)
+        if node is None or reading is None or node not in unit_of or node.operands.count(state) > 1:
+            continue
+        unit = unit_of[node]
+        before = {unit_of[each] for each in reading if each in unit_of} - {unit}
+        waiting: set[Unit] = _after(readers, unit)
+        if before & waiting:
+            continue
+        found[update] = state
+        if before - needs[unit]:
+            needs[unit] |= before
+            for other in before:
+                readers[other].add(unit)
+            waited = needs[unit] - numbers
+            early[unit] = max((position[other] for other in waited), default=-1)
+    return found, early | dict.fromkeys(numbers if early else (), -1)
+
+
+def _numbers(
+    graph: Graph, unit_of: Mapping[Node, Unit], needs: Mapping[Unit, set[Unit]], position: Mapping[Unit, int]
+) -> set[Unit]:
+    """The units that make single elements, of nothing but such."""
+    large = {unit for node, unit in unit_of.items() if any(graph.type(name).size != 1 for name in node.outputs)}
+    found: set[Unit] = set()
+    for unit in sorted(needs, key=position.__getitem__):
+        if unit not in large and needs[unit] <= found:
+            found.add(unit)
+    return found
+
+
+def _readers(graph: Graph, state: str, deferred: Collection[str]) -> set[Node] | None:
+    """The nodes that read the memory of a state, through views too; None where it has to be there after the run."""
+    found: set[Node] = set()
+    names = [state]
+    while names:
+        name = names.pop()
+        if graph.is_output(name):
+            return None
+        for node in graph.users(name):
+            found.add(node)
+            if node.op.view or node.outputs[0] in deferred:
+                names += node.outputs
+    return found
+
+
+def _after(readers: Mapping[Unit, set[Unit]], unit: Unit) -> set[Unit]:
+    """All units that wait for one."""
+    found: set[Unit] = set()
+    waiting = [unit]
+    while waiting:
+        for each in readers[waiting.pop()]:
+            if each not in found:
+                found.add(each)
+                waiting.append(each)
+    return found

@@ -1,0 +1,123 @@
+"""Losses of logits, row by row, and their gradients."""
+
+import numpy as np
+
+from ingot.dtype import f32, i64
+from ingot.errors import InputError, ShapeError
+from ingot.ir import TensorType
+from ingot.ops.define import expect_kind, op, sample, unify
+
+
+def _infer_cross_entropy(logits, labels, *, ignored, smoothing):
+    expect_kind("cross_entropy", logits, "f")
+    if not logits.rank or labels.dtype is not i64 or labels.rank != logits.rank - 1 or logits.shape[-1] == 0:
+        raise ShapeError(
+            f"cross_entropy: bad operands, got {logits} and {labels}, expected [..., classes] and i64 [...]"
+        )
+    where = "cross_entropy of {} and {}"
+    shape = tuple(unify(where, a, b, logits, labels) for a, b in zip(logits.shape[:-1], labels.shape, strict=True))
+    return TensorType(logits.dtype, shape)
+
+
+def _infer_gradient(logits, labels, d, *, ignored, smoothing):
+    losses = _infer_cross_entropy(logits, labels, ignored=ignored, smoothing=smoothing)
+    if d != losses:
+        raise ShapeError(f"cross_entropy_gradient: bad operands, got {d}, expected {losses}")
+    return logits
+
+
+def _wide(g, value, logits):
+    """A value of each row, with a dim for the classes."""
+    return g.reshape(value, shape=(*g.type(logits).shape[:-1], 1))
+
+
+def _expand_cross_entropy(g, logits, labels, *, ignored, smoothing):
+    axis = g.type(logits).rank - 1
+    is_ignored = g.equal(labels, ignored)
+    chances = g.log_softmax(logits, axis=axis)
+    picked = g.gather_elements(chances, _wide(g, g.where(is_ignored, 0, labels), logits), axis=axis)
+    losses = g.mul(g.reshape(picked, shape=g.type(labels).shape), smoothing - 1.0)
+    if smoothing:
+        losses = g.sub(losses, g.mul(g.reduce_mean(chances, axes=(axis,), keepdims=False), float(smoothing)))
+    return g.where(is_ignored, 0.0, losses)
+
+
+def _expand_gradient(g, logits, labels, d, *, ignored, smoothing):
+    rank, classes = g.type(logits).rank, g.type(logits).shape[-1]
+    numbers = g.iota(length=classes, start=0, step=1, dtype=i64)
+    is_label = g.cast(g.equal(numbers, _wide(g, labels, logits)), dtype=g.type(logits).dtype)
+    wrong = g.sub(g.softmax(logits, axis=rank - 1), g.mul(is_label, 1.0 - smoothing))
+    if smoothing:
+        each = g.reduce_mean(is_label, axes=(rank - 1,), keepdims=True)  # one over the number of classes
+        wrong = g.sub(wrong, g.mul(each, float(smoothing)))
+    return g.mul(wrong, _wide(g, g.where(g.equal(labels, ignored), 0.0, d), logits))
+
+
+def _picked(logits, labels, ignored):
+    """Which rows count, and the class of each; of those that do not, the first. Raises InputError for another label."""
+    counts, classes = labels != ignored, logits.shape[-1]
+    labels = np.where(counts, labels, 0)
+    bad = labels[(labels < 0) | (labels >= classes)]
+    if bad.size:
+        raise InputError(f"cross_entropy: label out of range, got {bad.flat[0]}, expected 0..{classes - 1}")
+    return counts, labels[..., None]
+
+
+_ROWS = [
+    sample("x[5,7] y:i64<7[5]{}"),
+    sample("x[2,3,67] y:i64<67[2,3]{}", smoothing=0.1),
+    sample("x[6,3] y:i64<3[6]{}", ignored=1),
+    sample("x[4,33] y:i64<33[4]{}", ignored=2, smoothing=0.25),
+    sample("x[16] y:i64<16[]{}"),
+    sample("x[3,1] y:i64<1[3]{}", smoothing=0.5),
+    sample("x[0,4] y:i64<4[0]{}"),
+]
+
+
+def _rows(gradient: bool):
+    """The samples, with a gradient of each row's loss where there is one."""
+    found = []
+    for each in _ROWS:
+        dims = each.operands.partition("y:")[2].partition("[")[2].partition("]")[0]
+        found.append(sample(each.operands.format(f" d[{dims}]" if gradient else ""), **each.attributes))
+    return found
+
+
+@op(
+    infer=_infer_cross_entropy,
+    expand=_expand_cross_entropy,
+    domain=(-10.0, 10.0),
+    tolerance={f32: 1e-5},
+    samples=_rows(False),
+)
+def cross_entropy(logits, labels, *, ignored: int = -100, smoothing: float = 0.0):
+    """The loss of each row of logits [..., classes] for its label, i64 [...]: -log(softmax(logits)[label]).
+
+    A row whose label is `ignored` costs 0; another that is no class is an error. smoothing: the share of the loss that
+    is the mean of those of all classes.
+    """
+    counts, picked = _picked(logits, labels, ignored)
+    shifted = logits - np.max(logits, -1, keepdims=True)
+    total = np.log(np.sum(np.exp(shifted), -1, np.float64)).astype(logits.dtype)
+    taken = np.take_along_axis(shifted, picked, -1)[..., 0]
+    real = logits.dtype.type
+    losses = total - real(1 - smoothing) * taken - real(smoothing) * np.mean(shifted, -1, dtype=logits.dtype)
+    return np.where(counts, losses, real(0))
+
+
+@op(
+    infer=_infer_gradient,
+    inplace=(0,),
+    expand=_expand_gradient,
+    domain=(-10.0, 10.0),
+    tolerance={f32: 1e-5},
+    samples=_rows(True),
+)
+def cross_entropy_gradient(logits, labels, d, *, ignored: int = -100, smoothing: float = 0.0):
+    """The gradient of logits, of d [...], those of the losses that `cross_entropy` gives."""
+    counts, picked = _picked(logits, labels, ignored)
+    power = np.exp(logits - np.max(logits, -1, keepdims=True))
+    wrong = power / np.sum(power, -1, np.float64, keepdims=True).astype(logits.dtype)
+    real = logits.dtype.type
+    np.put_along_axis(wrong, picked, np.take_along_axis(wrong, picked, -1) - real(1 - smoothing), -1)
+    return (wrong - real(smoothing / logits.shape[-1])) * np.where(counts, d, real(0))[..., None]

@@ -1,0 +1,77 @@
+"""Losses with settings, and what a step keeps in memory, beside torch."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import ingot
+from ingot.errors import InputError
+
+torch.set_num_threads(1)  # its threads spin, and the models are small
+
+
+class Tied(nn.Module):
+    """A language model of which two layers have one table, by two names."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.up, self.down = nn.Embedding(23, 16), nn.Linear(16, 40), nn.Linear(40, 16)
+        self.norm, self.head = nn.RMSNorm(16), nn.Linear(16, 23, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, ids):
+        x = self.tokens(ids)
+        return self.head(self.norm(x + self.down(F.gelu(self.up(x)))))
+
+
+def batches(rng, count):
+    for _ in range(count):
+        ids, labels = rng.integers(0, 23, (2, 3, 7))
+        labels[rng.random((3, 7)) < 0.3] = -1
+        yield ids, labels
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_labels_that_are_ignored_and_smoothed_are_those_of_torch(smoothing, rng):
+    torch.manual_seed(0)
+    module = Tied()
+    steps = list(batches(rng, 10))
+    optimizer = ingot.SGD(lr=0.1, momentum=0.9, weight_decay=0.01)
+    loss = ingot.CrossEntropy(ignore_index=-1, label_smoothing=smoothing)
+    trainer = ingot.Trainer(module, loss=loss, example_inputs=steps[0], optimizer=optimizer, threads=1)
+    losses = [trainer.step(*each) for each in steps]
+    other = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+    expected = []
+    for ids, labels in steps:
+        logits = module(torch.from_numpy(ids)).flatten(0, 1)
+        value = F.cross_entropy(logits, torch.from_numpy(labels).flatten(), ignore_index=-1, label_smoothing=smoothing)
+        other.zero_grad()
+        value.backward()
+        other.step()
+        expected.append(value.item())
+    np.testing.assert_allclose(losses, expected, rtol=0, atol=1e-5)
+    assert len(trainer.parameters) == 6, "the table is trained, by whatever name"
+    for label in (-100, 23):
+        with pytest.raises(InputError, match=rf"input 'target': index out of range, got {label}, expected 0\.\.22"):
+            trainer.step(steps[0][0], np.full((3, 7), label))
+    with pytest.raises(InputError, match=r"label_smoothing: out of range, got 1\.5"):
+        ingot.CrossEntropy(label_smoothing=1.5)
+
+
+def test_a_step_keeps_no_second_copy_of_what_it_trains(rng):
+    module = Tied()
+    example = next(batches(rng, 1))
+    loss = ingot.CrossEntropy(ignore_index=-1)
+    trainer = ingot.Trainer(module, loss=loss, example_inputs=example, optimizer=ingot.AdamW(), threads=1)
+    lowered, plan = trainer.compiled.native
+    trained = sum(4 * parameter.numel() for parameter in module.parameters())
+    assert plan.regions["state"] < 3 * (trained + 6 * 64) + 64
+    assert sum(tensor.nbytes for tensor in lowered.tensors.values() if tensor.kind == "weight") < 256
+    updated = {v.tensor for s in plan.steps for v in s.writes if lowered.tensors[v.tensor].kind == "update"}
+    assert len(updated) == 3 * 6 + 1
+    assert not any(s.kernel.startswith("copy") and s.writes[0].tensor in updated for s in plan.steps[:-1])
+    classes = [t for t in lowered.tensors.values() if t.kind == "activation" and t.nbytes >= 21 * 23 * 4]
+    places = {plan.addresses[t.id] for t in classes if t.shape[-1] == 23 and t.shape != (23, 16)}
+    assert len(places) == 1, "the gradient of the logits takes their place"
