@@ -62,8 +62,8 @@ PROMPTS = (
 )
 TOKENS = 96  # after each prompt
 CONTEXT = 512
-# The largest of 256 numbers, by which Ingot rounds them, over the largest of 32, by which llama.cpp does: of normal ones
-# they grow as the root of the logarithm.
+# The largest of 256 numbers, by which Ingot rounds them, over the largest of 32, by which llama.cpp does: of normal
+# numbers both grow as the root of the logarithm.
 ROUNDING = math.sqrt(math.log(256) / math.log(32))
 TEXTS = (Path(__file__).parents[1] / "README.md", *sorted((Path(__file__).parents[1] / "docs").glob("*.md")))
 RANDOM_TEXTS = 2000

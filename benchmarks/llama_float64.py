@@ -36,7 +36,8 @@ def _attention(layer: Weights, config: Mapping[str, Any], rows: np.ndarray) -> n
     count, heads, shared = len(rows), config["num_attention_heads"], config["num_key_value_heads"]
     width = config.get("head_dim") or config["hidden_size"] // heads
     q, k, v = (
-        _product(rows, layer[f"self_attn.{name}_proj.weight"]).reshape(count, -1, width).swapaxes(0, 1) for name in "qkv"
+        _product(rows, layer[f"self_attn.{name}_proj.weight"]).reshape(count, -1, width).swapaxes(0, 1)
+        for name in "qkv"
     )
     theta = (config.get("rope_parameters") or config)["rope_theta"]
     angles = np.arange(count)[:, None] * theta ** (-np.arange(0, width, 2) / width)

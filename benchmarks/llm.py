@@ -224,8 +224,8 @@ def main() -> None:
         "128 or 512 tokens to the first new token; decode is a token's after it, over "
         f"{DECODE_TOKENS} that follow a prompt of {DECODE_PROMPT}. Medians ± half the interquartile range; ratios are "
         "medians of each round's. llama.cpp runs without mmap, takes logits of the last token only, and has the better "
-        "of flash attention on and off for each measure. OpenVINO has weights that nncf compressed, as optimum-intel asks "
-        "it to by default, and its own defaults else. `python -m benchmarks.llm_steps` shows Ingot's steps.",
+        "of flash attention on and off for each measure. OpenVINO has weights that nncf compressed as optimum-intel "
+        "asks it to by default, and its own defaults else. `python -m benchmarks.llm_steps` shows Ingot's steps.",
         *sections,
         f"Measured in {(time.time() - start) / 60:.0f} minutes.",
     ]

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -165,7 +166,20 @@ def converted(decoder: Decoder) -> Any:
     manager = Manager()
     manager.register_pass(MakeStateful({f"past.{name}": f"present.{name}" for name in names}))
     manager.run_passes(model)
+    begin_empty(model)
     return model
+
+
+def begin_empty(model: Any) -> None:
+    """Says that states begin without any position, in the form that OpenVINO's attention over states is found by."""
+    from openvino import opset13 as ops
+
+    batch = ops.gather(ops.shape_of(model.input("input_ids"), "i64"), ops.constant([0]), ops.constant(0))
+    for node in model.get_ops():
+        if node.get_type_name() == "ReadValue":
+            shape = ops.concat([batch, ops.constant(np.array([KV_HEADS, 0, HEAD_DIM]))], 0)
+            node.set_arguments([ops.broadcast(ops.constant(np.float32(0)), shape)])
+    model.validate_nodes_and_infer_types()
 
 
 def write(folder: Path, precision: str) -> None:

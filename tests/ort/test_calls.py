@@ -339,7 +339,7 @@ def test_what_is_no_list_of_names(names: Any) -> None:
         ("none/model.onnx", FileNotFoundError, "got no folder 'none' either"),
         ("", ValueError, "path of a model: empty"),
     ],
-    ids=["module", "class", "Python module", "weights", "proto", "pt", "safetensors", "misspelt", "no folder", "no path"],
+    ids="module,class,Python module,weights,proto,pt,safetensors,misspelt,no folder,no path".split(","),
 )
 def test_sources_that_are_none(
     source: Any, builtin: type, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

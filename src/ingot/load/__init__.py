@@ -177,7 +177,5 @@ def _load_encoder(folder: str) -> Graph:
 
     model = load_language_model(read_folder(folder), context=None)
     if model.kind != "encoder":
-        raise InputError(
-            f"{folder}: a decoder keeps state between runs, got {model.config['model_type']}; {_LANGUAGE}"
-        )
+        raise InputError(f"{folder}: a decoder keeps state between runs, got {model.config['model_type']}; {_LANGUAGE}")
     return model.graph
