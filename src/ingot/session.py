@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from numbers import Integral
 from typing import Any, NoReturn
 
 import numpy as np
@@ -116,7 +115,7 @@ class InferenceSession:
         cache: str | os.PathLike[str] | bool | None = None,
     ):
         _check_option("executor", executor, EXECUTORS)
-        if isinstance(threads, bool) or not isinstance(threads, Integral):
+        if isinstance(threads, bool) or not isinstance(threads, int | np.integer):
             raise KindError(f"option threads: no whole number, got {threads!r}, expected 0..{MAX_THREADS}")
         if not 0 <= threads <= MAX_THREADS:
             raise InputError(f"option threads: out of range, got {threads}, expected 0..{MAX_THREADS}")

@@ -320,6 +320,8 @@ def test_dot_is_one_digraph_with_quoted_names(call, tmp_path):
     assert 'relu\\na\\"];evil[label=\\"\\\\"' in out
     code, silent, _ = call("dot", model, "-o", tmp_path / "m.dot")
     assert (code, silent) == (0, "") and (tmp_path / "m.dot").read_text() == out
+    assert call("dot", model, "-o", tmp_path / "m.json", "--json")[:2] == (0, "")
+    assert json.loads((tmp_path / "m.json").read_text())["dot"] == out
 
 
 def test_a_closed_pipe_is_quiet():

@@ -166,7 +166,7 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-_BEGINNINGS = (np.lib.format.MAGIC_PREFIX, zipfile.stringFileHeader)  # of .npy, and of .npz
+_BEGINNINGS = (b"\x93NUMPY", b"PK\3\4")  # of .npy, and of .npz
 
 
 def _expect_numpy(path: str, suffix: str) -> None:

@@ -44,7 +44,12 @@ def _columns_or(columns: int) -> int:
 
 def print_json(document: Any) -> None:
     """One JSON document on stdout, in ASCII."""
-    click.echo(json.dumps(document, indent=2, default=_plain))
+    click.echo(json_text(document))
+
+
+def json_text(document: Any) -> str:
+    """A JSON document, in ASCII."""
+    return json.dumps(document, indent=2, default=_plain)
 
 
 def _plain(value: Any) -> Any:
