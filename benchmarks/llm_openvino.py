@@ -163,9 +163,9 @@ def converted(decoder: Decoder) -> Any:
         port.get_tensor().set_names({name})
     sizes = {f"past.{name}": [1, KV_HEADS, -1, HEAD_DIM] for name in names}
     model.reshape({"input_ids": [1, -1], "position_ids": [1, -1], "beam_idx": [1], **sizes})
-    manager = Manager()
-    manager.register_pass(MakeStateful({f"past.{name}": f"present.{name}" for name in names}))
-    manager.run_passes(model)
+    passes = Manager()
+    passes.register_pass(MakeStateful({f"past.{name}": f"present.{name}" for name in names}))
+    passes.run_passes(model)
     begin_empty(model)
     return model
 
