@@ -3,33 +3,44 @@
 Tokenizers are those of the shipped model, with every way to cut words, and small ones of SentencePiece's kind, on the
 documents and on random text. The shipped model is written as F16 by `tests/kit/gguf_models.py` and quantised by
 llama.cpp; a random one is wide enough that all its matrices become k-quants. Both engines follow the tokens that
-llama.cpp draws, so that one near-tie does not decide all that come after it. Both engines round activations to eight
-bits where weights are quantised, llama.cpp by 256 or 32 elements, as the type is: a step whose two best logits,
-llama.cpp's own, differ by less than TIE is a near-tie and does not count. In f32, logits are measured beside llama.cpp
-on the same file decoded to F32 by itself, where it rounds nothing but the cache. Tokens of a random model say little,
-and only its logits must agree.
+llama.cpp draws, so that one near-tie does not decide all that come after it.
+
+Both engines round activations to eight bits where weights are quantised, llama.cpp by 256 or 32 elements, as the type
+is. How far that moves them is measured from the logits that the file's weights give in float64: an engine's error of a
+step is that of the difference between the two best of these. Where they are further apart than either engine's error,
+both must draw the first: then tokens must be equal. The bound of a prompt is the largest error of both engines after
+the other prompts; steps within it are near-ties, and counted. An engine that computes something else would widen its
+own bound: so Ingot's logits may be further from float64 than llama.cpp's by ROUNDING at most, and in f32, where it
+rounds nothing, not further than those of llama.cpp on the same file decoded to F32, which rounds the cache. Tokens of a
+random model say little, and only its logits must agree.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
+import math
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import llama_cpp
 import numpy as np
+from gguf import GGUFReader
+from gguf.quants import dequantize
 
+from benchmarks import report
+from benchmarks.llama_float64 import logits as exact_logits
 from ingot import LLM
 from ingot.llm.tokenizer import Tokenizer
 from ingot.load.gguf import GgufModel, read_gguf
 from ingot.load.gguf.tokenizer import WAYS_TO_CUT
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kit"))
-from gguf_models import TINY_LM, stored_as, write_gguf, write_tokens
+from gguf_models import TINY_LM, gguf_name, read_tensors, stored_as, write_gguf, write_tokens
 from small_tokenizers import KINDS, write_folder
 from tiny_language_models import random_llama
 
@@ -51,8 +62,9 @@ PROMPTS = (
 )
 TOKENS = 96  # after each prompt
 CONTEXT = 512
-TIE = 0.15  # between two logits, of their standard deviation
-EXACT = 5e-3  # the difference that a cache of f16 makes
+# The largest of 256 numbers, by which Ingot rounds them, over the largest of 32, by which llama.cpp does: of normal
+# numbers both grow as the root of the logarithm.
+ROUNDING = math.sqrt(math.log(256) / math.log(32))
 TEXTS = (Path(__file__).parents[1] / "README.md", *sorted((Path(__file__).parents[1] / "docs").glob("*.md")))
 RANDOM_TEXTS = 2000
 CHARACTERS = "abcdefghij ABC   ''.,!?\n\t\r0123456789éßñ東京日本語привет😀👩‍👧<>|_-+=/\\\"`~^$中ａ１²ⅷ\xa0"  # noqa: RUF001
@@ -141,39 +153,88 @@ def differing_ids(path: Path, texts: list[str]) -> int:
     return wrong
 
 
-def compared(path: Path) -> dict[str, Any]:
-    """Steps of both engines on a file, and how far their logits are apart, on it and as llama.cpp decodes it to F32."""
+def decoded_weights(source: Path, path: Path) -> dict[str, np.ndarray]:
+    """The weights of a file as gguf-py decodes them, by the names of the folder that it was made of."""
+    config, stored = json.loads((source / "config.json").read_text()), {t.name: t for t in GGUFReader(path).tensors}
+    heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
+    found = {}
+    for name, tensor in read_tensors(source).items():
+        each = stored[gguf_name(name, config["model_type"])]
+        data = dequantize(each.data, each.tensor_type).reshape(tensor.shape)
+        if count := heads.get(name.split(".")[-2]):  # rows lie in the order that llama.cpp turns them in
+            data = data.reshape(count, -1, 2, data.shape[1]).swapaxes(1, 2).reshape(tensor.shape)
+        found[name] = data
+    return found
+
+
+class Steps(NamedTuple):
+    """What follows a prompt: logits of each engine [steps, vocabulary], and in float64."""
+
+    tokens: list[int]
+    exact: np.ndarray
+    ours: np.ndarray
+    theirs: np.ndarray
+    ours_in_f32: np.ndarray
+    theirs_decoded: np.ndarray
+
+    @property
+    def best(self) -> np.ndarray:
+        """The two best tokens of each step in float64."""
+        return np.argsort(self.exact, 1)[:, :-3:-1]
+
+    def lead(self, logits: np.ndarray) -> np.ndarray:
+        """By how much the first of these is ahead of the second, of an engine."""
+        first, second = np.take_along_axis(logits, self.best, 1).T
+        return first - second
+
+    @property
+    def bound(self) -> float:
+        """The largest error of a lead, of both engines."""
+        return max(float(np.abs(self.lead(each) - self.lead(self.exact)).max()) for each in (self.ours, self.theirs))
+
+
+def steps_of(source: Path, path: Path) -> tuple[list[Steps], str]:
+    """What follows each prompt on a file, and the precision that Ingot takes."""
     plain = path.with_name("F32.gguf")
     quantised(path, plain, 0)
     same, decoded = LlamaCpp(path), LlamaCpp(plain)
     own, unrounded = LLM(path, context=CONTEXT), LLM(path, precision="f32", context=CONTEXT)
-    equal = ties = others = 0
-    errors: list[tuple[float, float]] = []
+    weights, config = decoded_weights(source, path), json.loads((source / "config.json").read_text())
+    found = []
     for prompt in PROMPTS:
         ids = same.ids(prompt)
-        tokens, logits = same.follow(ids)
-        exact = decoded.follow(ids, tokens)[1]
-        ours = own.logits(ids + tokens[:-1])[len(ids) - 1 :]
-        in_f32 = unrounded.logits(ids + tokens[:-1])[len(ids) - 1 :]
-        errors.append(
-            (_distance(ours, logits), _distance(ours, exact), _distance(logits, exact), _distance(in_f32, exact))
-        )
-        second, first = np.partition(logits, -2)[:, -2:].T
-        is_tie = first - second < TIE * logits.std(1)
-        is_equal = ours.argmax(1) == tokens
+        tokens, theirs = same.follow(ids)
+        fed, begin = ids + tokens[:-1], len(ids) - 1
+        rows = (exact_logits(weights, config, fed), own.logits(fed), theirs, unrounded.logits(fed))
+        exact, ours, theirs, ours_in_f32 = (each[-TOKENS:].astype(np.float64) for each in rows)
+        assert len(exact) == TOKENS == len(fed) - begin
+        found.append(Steps(tokens, exact, ours, theirs, ours_in_f32, decoded.follow(ids, tokens)[1]))
+    same.close()
+    decoded.close()
+    return found, str(own.options.precision)
+
+
+def compared(source: Path, path: Path) -> dict[str, Any]:
+    """Tokens of both engines on a file, and how far their logits are from float64."""
+    found, precision = steps_of(source, path)
+    equal = ties = others = 0
+    bounds = []
+    for number, steps in enumerate(found):
+        bounds.append(max(each.bound for each in found[:number] + found[number + 1 :]))
+        is_tie = steps.lead(steps.exact) <= bounds[-1]
+        is_equal = steps.ours.argmax(1) == steps.tokens
         ties += int(is_tie.sum())
         equal += int((is_equal & ~is_tie).sum())
         others += int((~is_equal & ~is_tie).sum())
-    same.close()
-    decoded.close()
-    names = ("apart", "own error", "their error", "exactly")
-    found = {"equal": equal, "near-ties": ties, "others": others, "precision": own.options.precision}
-    return found | dict(zip(names, map(float, np.mean(errors, 0)), strict=True))
+    names = ("ours", "theirs", "ours_in_f32", "theirs_decoded")
+    errors = {name: float(np.mean([_distance(getattr(s, name), s.exact) for s in found])) for name in names}
+    bound = max(bounds) / float(np.mean([s.exact.std() for s in found]))
+    return errors | {"equal": equal, "near-ties": ties, "others": others, "bound": bound, "precision": precision}
 
 
-def _distance(ours: np.ndarray, theirs: np.ndarray) -> float:
+def _distance(ours: np.ndarray, exact: np.ndarray) -> float:
     """The difference of logits, relative to how they spread."""
-    return float(np.sqrt(np.mean((ours - theirs) ** 2)) / theirs.std())
+    return float(np.sqrt(np.mean((ours - exact) ** 2)) / exact.std())
 
 
 def main() -> None:
@@ -197,10 +258,10 @@ def main() -> None:
 
 def compared_mixtures(source: Path, folder: Path) -> bool:
     """Prints a table; whether a token differs."""
-    print(
-        "| mixture | types | precision | equal | near-ties | others | logits apart | to F32: own | theirs | own f32 |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    errors = {"bound": "bound", "ours": "error", "theirs": "of llama.cpp", "ours_in_f32": "in f32"}
+    errors["theirs_decoded"] = "of llama.cpp, decoded"
+    counts = ("precision", "equal", "near-ties", "others")
+    print(report.table(["mixture", "types", *counts, *errors.values()], []), flush=True)
     f16, failed = folder / "F16.gguf", False
     if not (source / "tokenizer.json").exists():
         write_folder(source, (TINY_LM / "tokenizer.json").read_text())
@@ -209,11 +270,11 @@ def compared_mixtures(source: Path, folder: Path) -> bool:
         path = folder / f"{name}.gguf"
         if path != f16:
             quantised(f16, path, mixture)
-        found = compared(path)
-        failed |= (found["others"] > 0 and source == TINY_LM) or found["exactly"] > EXACT
-        row = " | ".join(str(found[key]) for key in ("precision", "equal", "near-ties", "others"))
-        row += "".join(f" | {found[key]:.1e}" for key in ("apart", "own error", "their error", "exactly"))
-        print(f"| {name} | {types_of(path)} | {row} |", flush=True)
+        found = compared(source, path)
+        failed |= found["others"] > 0 and source == TINY_LM
+        failed |= found["ours"] > ROUNDING * found["theirs"] or found["ours_in_f32"] > found["theirs_decoded"]
+        row = [name, types_of(path), *(str(found[key]) for key in counts), *(f"{found[key]:.1e}" for key in errors)]
+        print(f"| {' | '.join(row)} |", flush=True)
     return failed
 
 

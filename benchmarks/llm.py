@@ -1,8 +1,8 @@
-"""`make bench-llm`: a language model on Ingot and on llama.cpp, into benchmarks/llm.md; with options, printed.
+"""`make bench-llm`: a language model on Ingot, llama.cpp and OpenVINO, into benchmarks/llm.md; with options, printed.
 
 `python -m benchmarks.llm [--precision f32|bf16|int8|int4|q4_0|q4_k_m] [--rounds N] [--threads N] [--engines a,b]
 [--folder DIR]`.
-The models are written into the folder when they are not there, 6 GB for all precisions.
+The models are written into the folder when they are not there, 7 GB for all precisions. OpenVINO runs int8 and int4.
 """
 
 from __future__ import annotations
@@ -67,16 +67,21 @@ class Run:
 Runs = dict[str, Run]
 
 
-def written(folder: Path, precision: str) -> None:
-    """Writes the model's files, in a process of its own that gives its memory back, unless they are there."""
+def written(folder: Path, precision: str, engines: list[str]) -> None:
+    """Writes the model's files, in processes of their own that give their memory back, unless they are there."""
     hf, gguf = llm_model.paths(folder, precision)
+    writers = []
     if not ((hf.is_file() or (hf / "config.json").exists()) and gguf.exists()):
-        subprocess.run([sys.executable, "-m", "benchmarks.llm_model", str(folder), precision], check=True)
+        writers.append("benchmarks.llm_model")
+    if "openvino" in engines and not llm_model.openvino_path(folder, precision).exists():
+        writers.append("benchmarks.llm_openvino")
+    for writer in writers:
+        subprocess.run([sys.executable, "-m", writer, str(folder), precision], check=True)
 
 
 def measure(precision: str, engines: list[str], rounds: int, threads: int, folder: Path) -> tuple[Runs, str]:
     """Every measure on every engine in interleaved rounds; and how far the engines agree."""
-    written(folder, precision)
+    written(folder, precision, engines)
     runs = {engine: Run(Worker(engine, folder, threads, PROGRAM)) for engine in engines}
     try:
         for run in runs.values():
@@ -106,19 +111,26 @@ def measure_round(number: int, runs: Runs) -> None:
 
 
 def agreement(precision: str, runs: Runs) -> str:
-    """A sentence about the logits and the greedy tokens of both engines. Ends this program when they differ in f32."""
-    if "llama.cpp" not in runs or "ingot" not in runs:
+    """A sentence for each other engine about its logits and greedy tokens beside Ingot's. Ends this program when logits
+    differ by more than TOLERANCE, or tokens in f32.
+    """
+    others = [engine for engine in runs if engine not in ("ingot", "read")]
+    if "ingot" not in runs:
         return ""
-    theirs, mine = (np.array(runs[engine].ask(logits=LOGITS_PROMPT)) for engine in ("llama.cpp", "ingot"))
-    difference = float(np.abs(mine - theirs).max() / np.abs(theirs).max())
-    their_tokens, my_tokens = (runs[engine].ask(greedy=GREEDY_TOKENS) for engine in ("llama.cpp", "ingot"))
-    equal = next((i for i in range(GREEDY_TOKENS) if their_tokens[i] != my_tokens[i]), GREEDY_TOKENS)
-    if difference > TOLERANCE[precision] or (precision == "f32" and equal < GREEDY_TOKENS):
-        sys.exit(f"{precision}: logits differ by {difference:.1e} of the largest, {equal} greedy tokens are equal")
-    return (
-        f"After a prompt of {LOGITS_PROMPT} tokens the logits differ by at most {difference:.1e} of the largest; "
-        f"the first {equal} of {GREEDY_TOKENS} greedy tokens are equal."
-    )
+    mine, my_tokens = np.array(runs["ingot"].ask(logits=LOGITS_PROMPT)), runs["ingot"].ask(greedy=GREEDY_TOKENS)
+    said = []
+    for engine in others:
+        theirs, their_tokens = np.array(runs[engine].ask(logits=LOGITS_PROMPT)), runs[engine].ask(greedy=GREEDY_TOKENS)
+        difference = float(np.abs(mine - theirs).max() / np.abs(theirs).max())
+        equal = next((i for i in range(GREEDY_TOKENS) if their_tokens[i] != my_tokens[i]), GREEDY_TOKENS)
+        found = f"logits differ from those of {engine} by at most {difference:.1e} of the largest"
+        if difference > TOLERANCE[precision] or (precision == "f32" and equal < GREEDY_TOKENS):
+            sys.exit(f"{precision}: {found}, {equal} greedy tokens are equal")
+        said.append(
+            f"After a prompt of {LOGITS_PROMPT} tokens the {found}; "
+            f"the first {equal} of {GREEDY_TOKENS} greedy tokens are equal."
+        )
+    return " ".join(said)
 
 
 def share(numerator: Measurement, denominator: Measurement) -> float:
@@ -128,17 +140,18 @@ def share(numerator: Measurement, denominator: Measurement) -> float:
 
 def speed_table(precision: str, runs: Runs) -> str:
     """Tokens a second."""
-    head = ["", *(f"{engine}, tokens/s" for engine in runs if engine != "read"), "Ingot / llama.cpp", "at least", ""]
+    engines = [engine for engine in runs if engine != "read"]
+    ratios = ["Ingot / OpenVINO"] if "openvino" in runs else []
+    head = ["", *(f"{engine}, tokens/s" for engine in engines), *ratios, "Ingot / llama.cpp", "at least", ""]
     rows = []
     for name, goal in GOALS[precision].items():
         cells = [name]
-        cells += [
-            f"{1 / run.measured[name].median:.1f} ± {run.measured[name].spread / 2:.0%}"
-            for engine, run in runs.items()
-            if engine != "read"
-        ]
+        measured = {engine: runs[engine].measured[name] for engine in engines}
+        cells += [f"{1 / found.median:.1f} ± {found.spread / 2:.0%}" for found in measured.values()]
+        if "openvino" in runs:
+            cells.append(f"{share(measured['openvino'], measured['ingot']):.2f}" if "ingot" in runs else "")
         if "ingot" in runs and "llama.cpp" in runs:
-            ratio = share(runs["llama.cpp"].measured[name], runs["ingot"].measured[name])
+            ratio = share(measured["llama.cpp"], measured["ingot"])
             cells += [f"{ratio:.2f}", f"{goal:.2f}", verdict(ratio >= goal)]
         rows.append(cells + [""] * (len(head) - len(cells)))
     return report.table(head, rows)
@@ -150,9 +163,10 @@ def memory_table(streamed: int, runs: Runs) -> str:
     rows = []
     for engine, run in runs.items():
         decode = run.measured["decode"]
-        cells = [engine, f"{1e-9 * streamed / decode.median:.1f}"]
+        cells = [engine, "", ""]
         fraction = share(runs["read"].measured["decode"], decode) if "read" in runs else float("nan")
-        cells.append(f"{fraction:.0%}")
+        if engine != "openvino":  # whose weights are of another size
+            cells[1:] = [f"{1e-9 * streamed / decode.median:.1f}", f"{fraction:.0%}"]
         cells += [f"{READ_GOAL:.0%}", verdict(fraction >= READ_GOAL)] if engine == "ingot" else ["", ""]
         cells += ["", ""] if engine == "read" else [f"{run.peak_bytes / 2**20:.0f}", f"{run.load_seconds:.2f}"]
         rows.append(cells)
@@ -161,6 +175,7 @@ def memory_table(streamed: int, runs: Runs) -> str:
 
 def section(precision: str, engines: list[str], rounds: int, threads: int, folder: Path) -> str:
     """All about one precision."""
+    engines = [engine for engine in engines if engine != "openvino" or precision in llm_model.QUANTISED]
     runs, words = measure(precision, engines, rounds, threads, folder)
     streamed = llm_model.streamed_bytes(folder, precision)
     parts = [
@@ -209,7 +224,8 @@ def main() -> None:
         "128 or 512 tokens to the first new token; decode is a token's after it, over "
         f"{DECODE_TOKENS} that follow a prompt of {DECODE_PROMPT}. Medians ± half the interquartile range; ratios are "
         "medians of each round's. llama.cpp runs without mmap, takes logits of the last token only, and has the better "
-        "of flash attention on and off for each measure. `python -m benchmarks.llm_steps` shows Ingot's steps.",
+        "of flash attention on and off for each measure. OpenVINO has weights that nncf compressed as optimum-intel "
+        "asks it to by default, and its own defaults else. `python -m benchmarks.llm_steps` shows Ingot's steps.",
         *sections,
         f"Measured in {(time.time() - start) / 60:.0f} minutes.",
     ]

@@ -135,6 +135,62 @@ class LlamaCpp:
         return tokens
 
 
+class OpenVino:
+    """OpenVINO with its own defaults for one sequence: it chooses what products and kept keys are computed in."""
+
+    def __init__(self, folder: Path, precision: str, threads: int) -> None:
+        import openvino
+
+        options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads}
+        model = openvino.Core().compile_model(llm_model.openvino_path(folder, precision), "CPU", options)
+        self.request = model.create_infer_request()
+        self.length = 0
+
+    def setting(self, measure: str) -> str:
+        return ""
+
+    def choose(self, measure: str, ids: list[int], count: int) -> None:
+        """Runs once, so that everything is made ready."""
+        if count:
+            self.decode(ids, count)
+        else:
+            self.prefill(ids)
+
+    def run(self, ids: list[int]) -> np.ndarray:
+        """The logits that follow these tokens, which follow those before them."""
+        positions = np.arange(self.length, self.length + len(ids))[None]
+        feeds = {"input_ids": np.array([ids]), "position_ids": positions, "beam_idx": np.zeros(1, np.int32)}
+        self.length += len(ids)
+        return self.request.infer(feeds, share_inputs=True, share_outputs=True)["logits"][0, 0]
+
+    def start(self, ids: list[int]) -> np.ndarray:
+        """The logits after a prompt."""
+        self.request.reset_state()
+        self.length = 0
+        return self.run(ids)
+
+    def prefill(self, ids: list[int]) -> float:
+        begin = time.perf_counter()
+        self.start(ids).argmax()
+        return time.perf_counter() - begin
+
+    def decode(self, ids: list[int], count: int) -> float:
+        token = int(self.start(ids).argmax())
+        begin = time.perf_counter()
+        for _ in range(count):
+            token = int(self.run([token]).argmax())
+        return (time.perf_counter() - begin) / count
+
+    def logits(self, ids: list[int]) -> list[float]:
+        return self.start(ids).tolist()
+
+    def greedy(self, ids: list[int], count: int) -> list[int]:
+        tokens = [int(self.start(ids).argmax())]
+        while len(tokens) < count:
+            tokens.append(int(self.run(tokens[-1:]).argmax()))
+        return tokens
+
+
 class Ingot:
     """Ingot as a program uses it."""
 
@@ -193,8 +249,8 @@ class Read:
         return self.probe.seconds(min(count, READS))
 
 
-ENGINES: dict[str, Any] = {"llama.cpp": LlamaCpp, "ingot": Ingot, "read": Read}
-DISTRIBUTIONS = {"llama.cpp": "llama-cpp-python"}
+ENGINES: dict[str, Any] = {"llama.cpp": LlamaCpp, "openvino": OpenVino, "ingot": Ingot, "read": Read}
+DISTRIBUTIONS = {"llama.cpp": "llama-cpp-python", "openvino": "openvino"}
 
 
 def measures(engine: str) -> list[tuple[str, int, int]]:

@@ -116,6 +116,11 @@ def paths(folder: Path, precision: str) -> tuple[Path, Path]:
     return folder / f"llama-{'bf16' if precision in QUANTISED else precision}", folder / f"llama-{precision}.gguf"
 
 
+def openvino_path(folder: Path, precision: str) -> Path:
+    """Where OpenVINO's model lies, of the precisions in QUANTISED; its weights lie beside it."""
+    return folder / f"llama-openvino-{precision}.xml"
+
+
 def write_safetensors(tensors: dict[str, np.ndarray], path: Path) -> None:
     """One safetensors file."""
     header, offset = {}, 0

@@ -11,7 +11,7 @@ from numbers import Integral
 
 from ingot.compile import Mode
 from ingot.dim import AtMost, Limit, given
-from ingot.errors import IngotError, InputError, LimitError, ShapeError, UnboundError, UnsupportedError
+from ingot.errors import IngotError, InputError, KindError, LimitError, ShapeError, UnboundError, UnsupportedError
 from ingot.ir import Graph, Type
 from ingot.load import Deferred
 from ingot.locks import OwnedLock
@@ -255,6 +255,8 @@ def exact_and_limits(dims: Mapping[str, int | Limit] | None) -> tuple[dict[str, 
     """The dims of a session that have values, and the limits of others. Raises InputError for what is neither."""
     exact: dict[str, int] = {}
     limits: dict[str, int] = {}
+    if dims is not None and not isinstance(dims, Mapping):
+        raise KindError(f"option dims: names are needed, got {dims!r}, expected a value for each, as {{'batch': 1}}")
     for name, dim in (dims or {}).items():
         if isinstance(dim, Limit):
             limits[name] = dim.size

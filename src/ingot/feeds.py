@@ -72,6 +72,8 @@ def _foreign(name: str, value: Any) -> Any:
     if torch is not None and isinstance(value, torch.Tensor):
         from ingot.load.aten import to_numpy
 
+        if value.is_meta:
+            raise InputError(f"input {name!r}: a tensor of the meta device, got no data, expected one on the CPU")
         return to_numpy(value)
     if not hasattr(value, "__array__") and not hasattr(value, "__dlpack__"):
         return value

@@ -214,7 +214,8 @@ def _read_text(folder: str, name: str) -> str:
     path = os.path.join(folder, name)
     if not os.path.isfile(path):
         raise LoadError(
-            f"{folder}: not a saved program, got no {name}, expected graph.ingot, weights.bin, weights.json"
+            f"{folder}: not a model folder or a saved program, got no config.json and no {name}, expected a folder as"
+            " save_pretrained of transformers or `session.save` writes it"
         )
     if os.path.getsize(path) > _MAX_TEXT_BYTES:
         raise LoadError(f"{path}: too large, got {os.path.getsize(path)} bytes, expected at most {_MAX_TEXT_BYTES}")

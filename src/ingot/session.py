@@ -115,11 +115,17 @@ class InferenceSession:
         cache: str | os.PathLike[str] | bool | None = None,
     ):
         _check_option("executor", executor, EXECUTORS)
+        if isinstance(threads, bool) or not isinstance(threads, int | np.integer):
+            raise KindError(f"option threads: no whole number, got {threads!r}, expected 0..{MAX_THREADS}")
         if not 0 <= threads <= MAX_THREADS:
             raise InputError(f"option threads: out of range, got {threads}, expected 0..{MAX_THREADS}")
         self.executor = executor
         self.strict = strict
         self.threads = threads or usable_threads()
+        if isinstance(passes, str):
+            raise KindError(f"option passes: a list of names is needed, got {passes!r}, expected [{passes!r}]")
+        if cache is not None and not isinstance(cache, (str, os.PathLike, bool)):
+            raise KindError(f"option cache: got {cache!r}, expected a folder, True, False or None")
         self.passes = None if passes is None else tuple(passes)
         with bounded(str(source) if isinstance(source, (str, os.PathLike)) else f"source {type(source).__name__}"):
             self._open(source, example_inputs, dims, precision, cache)
@@ -202,8 +208,11 @@ class InferenceSession:
     def profile(self, input_feed: Mapping[str, Any], runs: int = 1) -> Profile:
         """Runs with a clock around each step, and gives the median of each over `runs` runs, in nanoseconds.
 
-        Raises UnsupportedError for a model that runs in several segments, and what `run` raises.
+        Raises InputError for less than one run, UnsupportedError for a model that runs in several segments, and what
+        `run` raises.
         """
+        if runs < 1:
+            raise InputError(f"profile: option runs: out of range, got {runs}, expected at least 1")
         if self.executor != "native":
             raise UnsupportedError(f"profile: no clock around steps, got executor {self.executor!r}, expected 'native'")
         program, inputs, sizes = self._context.prepare(input_feed)
@@ -315,8 +324,9 @@ class Context:
                 self._tell(program)
         if not output_names:
             return outputs
-        if isinstance(output_names, str):
-            raise KindError(f"run: a list of names is needed, got {output_names!r}, expected [{output_names!r}]")
+        if isinstance(output_names, str) or not isinstance(output_names, Iterable):
+            expected = [output_names] if isinstance(output_names, str) else self.output_names
+            raise KindError(f"run: a list of names is needed, got {output_names!r}, expected {expected}")
         return [outputs[self._output_index(name)] for name in output_names]
 
     def prepare(self, input_feed: Mapping[str, Any]) -> tuple[Program, list[np.ndarray], Mapping[str, int]]:

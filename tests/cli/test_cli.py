@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 import ingot
 from ingot.cli import commands
-from ingot.cli.terminal import human_bytes, human_time, printable
+from ingot.cli.terminal import _print_folded_table, human_bytes, human_time, print_table, printable
 from ingot.files import written
 from ingot.look.drawing import quoted
 
@@ -102,6 +102,7 @@ def folder(tmp_path, digits) -> Path:
     (tmp_path / "garbage.onnx").write_bytes(b"\x00garbage" * 40)
     (tmp_path / "truncated.onnx").write_bytes(Path(DIGITS).read_bytes()[:5000])
     (tmp_path / "garbage.npy").write_bytes(b"not numpy")
+    (tmp_path / "empty").mkdir()
     np.save(tmp_path / "wrong.npy", np.zeros((2, 1, 8, 9), np.float32))
     np.save(tmp_path / "objects.npy", np.array([{}], object), allow_pickle=True)
     node = helper.make_node("Unheard", ["x"], ["y"])
@@ -114,8 +115,14 @@ FAILURES = [
     (("run", DIGITS, "--input", "absent.npy"), 66, "absent.npy"),
     (("explain", "garbage.onnx"), 65, "garbage"),
     (("explain", "truncated.onnx"), 65, "truncated"),
-    (("run", DIGITS, "--input", "garbage.npy"), 65, "garbage.npy"),
     (("run", DIGITS, "--input", "objects.npy"), 65, "objects.npy"),
+    (("run", DIGITS, "--input", "garbage.npy"), 65, "not an .npy file, it begins with b'not nump'"),
+    (("run", DIGITS, "--input", "picture=digits.npy"), 2, "no such input, got 'picture', expected 'image'"),
+    (("run", DIGITS, "--input", "image="), 2, "no path"),
+    (("inspect", "empty"), 65, "no config.json and no graph.ingot"),
+    (("inspect", ""), 65, "path of a model: empty"),
+    (("generate", DIGITS, "x"), 65, "no language model, got a file"),
+    (("run", "tiny-lm"), 65, "ingot generate"),
     (("run", DIGITS, "--input", "wrong.npy"), 65, "expected 8"),
     (("explain", "unsupported.onnx"), 69, "Unheard"),
     (("run", DIGITS), 2, "expected 1: image"),
@@ -313,6 +320,8 @@ def test_dot_is_one_digraph_with_quoted_names(call, tmp_path):
     assert 'relu\\na\\"];evil[label=\\"\\\\"' in out
     code, silent, _ = call("dot", model, "-o", tmp_path / "m.dot")
     assert (code, silent) == (0, "") and (tmp_path / "m.dot").read_text() == out
+    assert call("dot", model, "-o", tmp_path / "m.json", "--json")[:2] == (0, "")
+    assert json.loads((tmp_path / "m.json").read_text())["dot"] == out
 
 
 def test_a_closed_pipe_is_quiet():
@@ -344,6 +353,16 @@ def test_a_file_is_whole_or_absent(tmp_path):
 )
 def test_printable(text, expected):
     assert printable(text) == expected
+
+
+def test_a_table_that_fits_is_what_rich_makes_of_it(capsys):
+    """But for spaces at the ends of lines."""
+    columns = ["name", "bytes", "日"]
+    rows = [["x", 7, "[bold]é"], ["f32[2, 3]", 1234567, ""], ["東京", "", "\x1b[31m"]]
+    print_table(columns, rows, right=["bytes"])
+    plain = capsys.readouterr().out.splitlines()
+    _print_folded_table(columns, [[printable(str(cell)) for cell in row] for row in rows], ["bytes"], [])
+    assert plain == [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
 def test_units():

@@ -173,6 +173,13 @@ def test_explain_takes_names_of_the_loaded_graph(call) -> None:
     assert "fused into gelu\n" in call("explain", DIGITS, "val_8", "--dim", "batch=2")[1]
 
 
+def test_a_trace_ends_with_the_model(call) -> None:
+    steps = (str(10**12),) * 2
+    traced = read(call, "trace-node", DIGITS, "conv2d", "--up", steps[0], "--down", steps[1])
+    assert len(traced["nodes"]) == read(call, "list-nodes", DIGITS)["count"]
+    assert traced["goes_on"] == {"above": False, "below": False}
+
+
 def test_a_node_of_many_names_can_be_read(call, tmp_path, monkeypatch) -> None:
     """Text says how many more there are; JSON has all of them."""
     parts = [f"part{i}" for i in range(300)]

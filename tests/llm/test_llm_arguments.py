@@ -21,6 +21,22 @@ def folder(tmp_path_factory):
     return write_folder(folder, tokenizer)
 
 
+@pytest.mark.parametrize(
+    "source, kind, message",
+    [
+        (None, TypeError, "folder: cannot be read, got NoneType"),
+        ("", ValueError, "path of a model: empty"),
+        ("tiny-l", FileNotFoundError, "no such file, expected perhaps 'tiny-lm'"),
+        (__file__, ValueError, "no language model, got a file, expected a model folder or a GGUF file"),
+    ],
+    ids=["nothing", "no path", "misspelt", "a file"],
+)
+def test_sources_that_are_none(source, kind, message):
+    with pytest.raises(kind, match=message) as caught:
+        ingot.LLM(source)
+    assert isinstance(caught.value, ingot.IngotError)
+
+
 @pytest.fixture(scope="module")
 def llm(folder):
     return ingot.LLM(folder, sequences=1, context=64)

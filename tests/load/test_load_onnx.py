@@ -1,6 +1,8 @@
 """Every ONNX rule against ONNX Runtime or ONNX's reference; symbolic dims, old opsets, functions, exported modules."""
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from onnx import parser
 import models
 from ingot.dim import symbol
 from ingot.errors import InputError, UnsupportedError
+from ingot.load.hub import SHIPPED
 from ingot.load.made import read_table
 from ingot.load.onnx import load_onnx
 from ingot.load.onnx.registry import RULES, foreign_name
@@ -316,3 +319,15 @@ def test_exported_module(name: str, dynamic: bool, tmp_path: Path) -> None:
     feeds = dict(zip(graph.inputs, (x.numpy() for x in inputs), strict=True))
     for got, wanted in zip(interpret(graph, feeds).values(), expected, strict=True):
         np.testing.assert_allclose(got, wanted.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_sympy_waits_until_it_is_asked_for() -> None:
+    """It takes longer to import than a small model to load, and onnx_ir wants it for arithmetic with dims alone."""
+    code = (
+        "import sys\nfrom ingot.load.onnx import load_onnx\nload_onnx(sys.argv[1])\n"
+        "import onnx_ir\nassert 'sympy' not in sys.modules and 'onnx_ir._symbolic_shapes' not in sys.modules\n"
+        "print(onnx_ir.SymbolicDim('n') + 1, 'sympy' in sys.modules)\n"
+        "import sympy.core\nprint(sympy.Symbol('a') * 2)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, SHIPPED["digits"]], capture_output=True, text=True, check=True)
+    assert done.stdout == "n + 1 True\n2*a\n"

@@ -298,7 +298,8 @@ def test_dlpack_is_taken() -> None:
         (TensorProto.UINT8, [1, 256], "a list of other numbers, got 256, expected u8"),
         (TensorProto.BOOL, [0, 2], "a list of other numbers, got 2, expected bool"),
         (FLOAT, [[1], [1, 2]], "a list that is no array"),
-        (FLOAT, np.float64(1.5), "wrong dtype, got float64, expected f32"),
+        (FLOAT, np.float64(1.5), r"wrong dtype, got float64, expected f32 of .*: array.astype\('float32'\)"),
+        (FLOAT, torch.ones(2, device="meta"), "got no data, expected one on the CPU"),
         (FLOAT, torch.ones(2, dtype=torch.float64), "wrong dtype, got float64, expected f32"),
         (FLOAT, object(), "wrong dtype, got object, expected f32"),
         (FLOAT, 3.0, "wrong rank"),
@@ -318,15 +319,17 @@ def test_feeds_without_names(model: bytes, feeds: Any) -> None:
     assert isinstance(caught.value, TypeError)
 
 
-def test_a_name_for_a_list_of_names() -> None:
-    with pytest.raises(KindError, match=r"got 'y', expected \['y'\]"):
-        ingot.InferenceSession(LINEAR).run("y", {"x": X})
+@pytest.mark.parametrize("names", ["y", 3])
+def test_what_is_no_list_of_names(names: Any) -> None:
+    with pytest.raises(KindError, match=rf"got {names!r}, expected \['y'"):
+        ingot.InferenceSession(LINEAR).run(names, {"x": X})
 
 
 @pytest.mark.parametrize(
     "source, builtin, message",
     [
         (torch.nn.Linear(2, 2), TypeError, r"InferenceSession\(module, example_inputs=\(x,\)\)"),
+        (torch.nn.Linear, TypeError, r"the class Linear; make one, Linear\(...\)"),
         (json, TypeError, "the Python module 'json'"),
         (torch.nn.Linear(2, 2).state_dict(), TypeError, "build the module that they belong to"),
         (onnx.load_from_string(LINEAR), TypeError, r"SerializeToString\(\)"),
@@ -334,8 +337,9 @@ def test_a_name_for_a_list_of_names() -> None:
         ("weights.safetensors", ValueError, "the folder that they lie in"),
         ("modle.onnx", FileNotFoundError, "no such file, expected perhaps 'model.onnx'"),
         ("none/model.onnx", FileNotFoundError, "got no folder 'none' either"),
+        ("", ValueError, "path of a model: empty"),
     ],
-    ids=["module", "Python module", "weights", "proto", "pt", "safetensors", "misspelt", "no folder"],
+    ids="module,class,Python module,weights,proto,pt,safetensors,misspelt,no folder,no path".split(","),
 )
 def test_sources_that_are_none(
     source: Any, builtin: type, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -423,6 +427,10 @@ def test_what_cannot_be_done_names_the_call(call: Any, error: str) -> None:
         (lambda s: ingot.InferenceSession(), "got none"),
         (lambda s: ingot.InferenceSession(LINEAR, path_or_bytes=LINEAR), "got source and path_or_bytes"),
         (lambda s: s.end_profiling(), "SessionOptions.enable_profiling"),
+        (lambda s: s.run_with_ort_values(None, {"x": X}), "no OrtValue, got ndarray, expected OrtValue.ortvalue_from"),
+        (lambda s: s.run_async(None, {"x": X}, None, None), "callback: cannot be called, got None"),
+        (lambda s: s.profile({"x": X}, runs=0), "runs: out of range, got 0"),
+        (lambda s: ingot.InferenceSession(torch.nn.Linear(4, 2), example_inputs=(X,)), r"expected torch.from_numpy"),
         (lambda s: ingot.ort.OrtValue.ortvalue_from_numpy(X).update_inplace(X[:1]), "another array"),
     ],
 )

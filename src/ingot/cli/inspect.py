@@ -14,7 +14,7 @@ import click
 
 from ingot.cli import look_text
 from ingot.cli.model import Look, with_look
-from ingot.cli.terminal import print_json, print_text, progress
+from ingot.cli.terminal import json_text, print_json, print_text, progress
 from ingot.files import written
 from ingot.look.stages import DETAILS, STAGES
 
@@ -155,7 +155,7 @@ def dot(look: Look, detail: str, depth: int, output: Path | None, as_json: bool)
         show(document, as_json, lambda document: print_text(document["dot"].rstrip("\n")))
         return
     with written(output) as file:
-        file.write(document["dot"].encode())
+        file.write((f"{json_text(document)}\n" if as_json else document["dot"]).encode())
 
 
 @click.command()

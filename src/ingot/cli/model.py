@@ -166,8 +166,20 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+_BEGINNINGS = (b"\x93NUMPY", b"PK\3\4")  # of .npy, and of .npz
+
+
+def _expect_numpy(path: str, suffix: str) -> None:
+    """Raises InputError for a file of another kind, which numpy would take for a pickle."""
+    with open(path, "rb") as file:
+        begin = file.read(8)
+    if not begin.startswith(_BEGINNINGS):
+        raise InputError(f"{path}: not an {suffix} file, it begins with {begin!r}, expected {_BEGINNINGS[0]!r}")
+
+
 def read_array(path: str) -> np.ndarray:
     """The array in an .npy file; pickles are refused. Raises InputError, FileNotFoundError."""
+    _expect_numpy(path, ".npy")
     try:
         array = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -180,6 +192,7 @@ def read_array(path: str) -> np.ndarray:
 
 def read_arrays(path: str) -> dict[str, np.ndarray]:
     """The arrays in an .npz file by name; pickles are refused. Raises InputError, FileNotFoundError."""
+    _expect_numpy(path, ".npz")
     try:
         archive = np.load(path, allow_pickle=False)
         if not isinstance(archive, np.ndarray):

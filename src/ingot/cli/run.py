@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,11 @@ def read_inputs(session: InferenceSession, inputs: tuple[str, ...]) -> dict[str,
     named, unnamed = {}, []
     for text in inputs:
         name = next((n for n in expected if text.startswith(f"{n}=")), None)
+        if not text.removeprefix(f"{name}="):
+            raise click.UsageError(f"--input: no path, got {text!r}, expected that of an .npy file")
+        if name is None and "=" in text and not os.path.exists(text):
+            got = text.partition("=")[0]
+            raise click.UsageError(f"--input: no such input, got {got!r}, expected {', '.join(map(repr, expected))}")
         if name is None:
             unnamed.append(text)
         elif name in named:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,13 +33,23 @@ def console(columns: int = _PICTURE_COLUMNS) -> Console:
     """
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal() else columns
-    return Console(markup=False, emoji=False, highlight=False, soft_wrap=False, width=width)
+    return Console(markup=False, emoji=False, highlight=False, soft_wrap=False, width=_columns_or(columns))
+
+
+def _columns_or(columns: int) -> int:
+    """How wide the terminal on stdout is, or a pipe by COLUMNS; else `columns`."""
+    is_known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    return shutil.get_terminal_size().columns if is_known else columns
 
 
 def print_json(document: Any) -> None:
     """One JSON document on stdout, in ASCII."""
-    click.echo(json.dumps(document, indent=2, default=_plain))
+    click.echo(json_text(document))
+
+
+def json_text(document: Any) -> str:
+    """A JSON document, in ASCII."""
+    return json.dumps(document, indent=2, default=_plain)
 
 
 def _plain(value: Any) -> Any:
@@ -58,6 +69,41 @@ def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), whole: Sequence[str] = ()
 ) -> None:
     """A table with a rule under its head; columns named in `right` are aligned there, those in `whole` never folded."""
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
+    if any("\n" in cell or "\t" in cell for row in cells for cell in row):
+        _print_folded_table(columns, cells, right, whole)
+        return
+    widths = [max(map(_width, column)) for column in zip(columns, *cells, strict=True)]
+    total = sum(widths) + 2 * len(widths)
+    if not fits(total):
+        _print_folded_table(columns, cells, right, whole)
+        return
+    sides = [name in right for name in columns]
+    head, *body = (_line(row, widths, sides) for row in (columns, *cells))
+    head = click.style(head, bold=True) if sys.stdout.isatty() else head
+    click.echo("\n".join(["", head, " " + "─" * (total - 2), *body, ""]))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], sides: Sequence[bool]) -> str:
+    """Cells side by side; sides: which stand to the right."""
+    gaps = (" " * (width - _width(cell)) for cell, width in zip(cells, widths, strict=True))
+    placed = (gap + cell if side else cell + gap for cell, gap, side in zip(cells, gaps, sides, strict=True))
+    return f" {'  '.join(placed)}".rstrip()
+
+
+def _width(text: str) -> int:
+    """How many columns of a terminal text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _print_folded_table(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[str], whole: Sequence[str]
+) -> None:
+    """As `print_table`, of cells of several lines, or too wide together; slow."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -65,8 +111,8 @@ def print_table(
     for column in columns:
         justify: Literal["left", "right"] = "right" if column in right else "left"
         table.add_column(column, justify=justify, overflow="fold", no_wrap=column in whole)
-    for row in rows:
-        table.add_row(*(printable(str(cell)) for cell in row))
+    for row in cells:
+        table.add_row(*row)
     console(_TABLE_COLUMNS).print(table)
 
 
@@ -89,12 +135,14 @@ def print_folded(text: str, indent: int) -> None:
 
 def fits(width: int) -> bool:
     """Whether so many columns are there for a table."""
-    return width <= console(_TABLE_COLUMNS).width
+    return width <= _columns_or(_TABLE_COLUMNS)
 
 
 def _folded(text: str, indent: int) -> list[str]:
-    columns = max(console(_TABLE_COLUMNS).width - indent, _LEAST_COLUMNS)
-    return textwrap.wrap(printable(text), columns, break_on_hyphens=False) or [""]
+    columns, shown = max(_columns_or(_TABLE_COLUMNS) - indent, _LEAST_COLUMNS), printable(text)
+    if len(shown) <= columns and shown.isprintable():
+        return [shown]
+    return textwrap.wrap(shown, columns, break_on_hyphens=False) or [""]
 
 
 @contextlib.contextmanager

@@ -86,8 +86,8 @@ class LLM:
         cache_dtype: str | None = None,
         sequences: int = 4,
     ):
-        with bounded(os.fspath(folder)):
-            self._folder = read_model(os.fspath(folder))
+        with bounded(str(folder)):
+            self._folder = read_model(folder)
             self.options = Options.of(
                 self._folder,
                 context=context,

@@ -23,6 +23,7 @@ _OF_TORCH = (
     " torch.export.save(torch.export.export(module, (x,)), 'model.pt2')"
 )
 _EXPORT = "expected an export to ONNX"
+_LANGUAGE = "use ingot.LLM, or `ingot generate`"
 # Suffixes of files that are seldom ONNX -> what one that is none will be, and what to give in its place.
 _NO_MODELS = {
     **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin", ".ts"), _OF_TORCH),
@@ -101,6 +102,8 @@ def _described(source: Any) -> str:
     """What a source is that is none, and what to write in its place, where that can be told."""
     kind = type(source)
     name = f"{kind.__module__}.{kind.__name__}"
+    if isinstance(source, type):
+        return f"the class {source.__name__}; make one, {source.__name__}(...)"
     if isinstance(source, types.ModuleType):
         return f"the Python module {source.__name__!r}"
     if isinstance(source, Mapping):
@@ -117,12 +120,11 @@ def _load_path(path: str, is_looked_at: bool = False) -> Loaded:
     from ingot.load.hub import located
 
     path = located(path)
-    if not os.path.exists(path):
-        raise MissingFileError(2, f"no such file{_close_to(path)}", path)
+    expect_there(path)
     if os.path.isdir(path):
         return Loaded(_load_encoder(path))
     if is_gguf(path):
-        raise InputError(f"{path}: a language model keeps state between runs, got a GGUF file; use ingot.LLM")
+        raise InputError(f"{path}: a language model keeps state between runs, got a GGUF file; {_LANGUAGE}")
     if path.endswith(".pt2"):
         from ingot.load.aten import load_pt2, read_facts
 
@@ -137,13 +139,23 @@ def _load_path(path: str, is_looked_at: bool = False) -> Loaded:
         raise InputError(f"{path}: {_NO_MODELS[suffix]}") from error
 
 
+def expect_there(path: str) -> None:
+    """Raises MissingFileError, with a name like it, for a path with nothing there, InputError for an empty one."""
+    if not path:
+        raise InputError("path of a model: empty, got '', expected a file or folder")
+    if not os.path.exists(path):
+        raise MissingFileError(2, f"no such file{_close_to(path)}", path)
+
+
 def _close_to(path: str) -> str:
     """What a path that has nothing there may have meant."""
     folder, name = os.path.split(path)
     if not os.path.isdir(folder or "."):
         return f", got no folder {folder!r} either" if folder else ""
+    from ingot.load.hub import SHIPPED
+
     with os.scandir(folder or ".") as found:
-        names = [entry.name for entry in islice(found, _LOOKED_THROUGH)]
+        names = [entry.name for entry in islice(found, _LOOKED_THROUGH)] + ([] if folder else list(SHIPPED))
     close = get_close_matches(name, names, n=1)
     return f", expected perhaps {os.path.join(folder, close[0])!r}" if close else ""
 
@@ -165,7 +177,5 @@ def _load_encoder(folder: str) -> Graph:
 
     model = load_language_model(read_folder(folder), context=None)
     if model.kind != "encoder":
-        raise InputError(
-            f"{folder}: a decoder keeps state between runs, got {model.config['model_type']}; use ingot.LLM"
-        )
+        raise InputError(f"{folder}: a decoder keeps state between runs, got {model.config['model_type']}; {_LANGUAGE}")
     return model.graph

@@ -135,6 +135,8 @@ def trace_document(model: LookedAt, stage: str, name: str, up: int, down: int) -
     for direction, most in ((-1, up), (1, down)):
         frontier = [] if start is None else [start.name]
         for distance in range(1, most + 1):
+            if distance > 1 and not frontier:
+                break
             near = [n for each in frontier for n in around(view, view.items[each])[direction > 0]]
             if start is None and distance == 1 and direction > 0 and edge is not None:
                 near = edge.users

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ingot.session
-from ingot.errors import IngotError, InputError
+from ingot.errors import IngotError, InputError, KindError
 from ingot.load import is_onnx_file
 from ingot.ort import get_available_providers
 from ingot.ort.binding import IOBinding
@@ -119,8 +119,10 @@ class InferenceSession(ingot.session.InferenceSession):
         run_options: RunOptions | None = None,
     ) -> None:
         """Runs in a thread of its own, which then calls `callback(results, user_data, error)`: "" where there was none,
-        else no results.
+        else no results. Raises KindError for what cannot be called.
         """
+        if not callable(callback):
+            raise KindError(f"run_async: callback: cannot be called, got {callback!r}, expected a function of three")
 
         def work() -> None:
             try:
@@ -137,7 +139,11 @@ class InferenceSession(ingot.session.InferenceSession):
         input_dict_ort_values: Mapping[str, OrtValue],
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
-        """As `run`, with values in and out."""
+        """As `run`, with values in and out. Raises KindError for what is no value."""
+        for name, each in input_dict_ort_values.items():
+            if not isinstance(each, OrtValue):
+                expected = "expected OrtValue.ortvalue_from_numpy(array), or `run` for arrays"
+                raise KindError(f"input {name!r}: no OrtValue, got {type(each).__name__}, {expected}")
         feeds = {name: each.value for name, each in input_dict_ort_values.items()}
         return [OrtValue(each) for each in self.run(output_names, feeds, run_options)]
 

@@ -153,7 +153,9 @@ def _expect_type(name: str, array: Array, declared: Type, float64: bool) -> None
     accepted = {declared.dtype.numpy} | ({f64.numpy} if float64 and declared.dtype is f32 else set())
     if not isinstance(array, np.ndarray) or array.dtype not in accepted:
         got = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-        raise InputError(f"input {name!r}: wrong dtype, got {got}, expected {declared.dtype} of {declared}")
+        are_numbers = isinstance(array, np.ndarray) and array.dtype.kind in "biuf" and declared.dtype is not string
+        hint = f": array.astype({declared.dtype.numpy.name!r})" if are_numbers else ""
+        raise InputError(f"input {name!r}: wrong dtype, got {got}, expected {declared.dtype} of {declared}{hint}")
     if declared.dtype is string and not all(type(element) is str for element in array.flat):
         raise InputError(f"input {name!r}: not strings alone, expected {declared}")
     if isinstance(declared, TensorType) and array.ndim != declared.rank:

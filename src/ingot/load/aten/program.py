@@ -68,6 +68,10 @@ def load_any(source: Any, example_inputs: tuple | dict[str, Any] | None) -> Grap
             f"module {type(source).__name__}: example_inputs missing, got none, expected a tuple of"
             " tensors: InferenceSession(module, example_inputs=(x,))"
         )
+    if any(isinstance(each, np.ndarray) for each in example_inputs):
+        raise KindError(
+            f"module {type(source).__name__}: example_inputs: got an array of numpy, expected torch.from_numpy(array)"
+        )
     return load_module(source, example_inputs)
 
 

@@ -1,6 +1,10 @@
 """ONNX models: `load_onnx`. Importing this registers every rule."""
 
-from ingot.load.onnx import (  # noqa: F401  # each declares its rules
+from ingot.load.onnx.without_sympy import import_onnx_ir
+
+import_onnx_ir()
+
+from ingot.load.onnx import (  # noqa: E402, F401  # each declares its rules
     attention,
     classify,
     codes,
@@ -32,7 +36,7 @@ from ingot.load.onnx import (  # noqa: F401  # each declares its rules
     training,
     trees,
 )
-from ingot.load.onnx.model import interface_of, load_onnx, load_parsed
-from ingot.load.onnx.parse import parse_model
+from ingot.load.onnx.model import interface_of, load_onnx, load_parsed  # noqa: E402
+from ingot.load.onnx.parse import parse_model  # noqa: E402
 
 __all__ = ["interface_of", "load_onnx", "load_parsed", "parse_model"]

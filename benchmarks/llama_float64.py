@@ -1,0 +1,56 @@
+"""Logits of a model of Llama's kind in float64, by nothing but numpy: what errors of engines are measured from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+Weights = Mapping[str, np.ndarray]
+
+
+def logits(weights: Weights, config: Mapping[str, Any], ids: list[int]) -> np.ndarray:
+    """After each of some ids: f64[ids, vocabulary]. weights, config: as in a Hugging Face folder."""
+    x = weights["model.embed_tokens.weight"][ids].astype(np.float64)
+    for number in range(config["num_hidden_layers"]):
+        prefix = f"model.layers.{number}."
+        layer = {name.removeprefix(prefix): data for name, data in weights.items() if name.startswith(prefix)}
+        x = x + _attention(layer, config, _normed(x, layer["input_layernorm.weight"], config))
+        rows = _normed(x, layer["post_attention_layernorm.weight"], config)
+        gate, up = (_product(rows, layer[f"mlp.{name}_proj.weight"]) for name in ("gate", "up"))
+        x = x + _product(gate / (1 + np.exp(-gate)) * up, layer["mlp.down_proj.weight"])
+    head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"])
+    return _product(_normed(x, weights["model.norm.weight"], config), head)
+
+
+def _product(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    return rows @ matrix.astype(np.float64).T
+
+
+def _normed(x: np.ndarray, weight: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + config["rms_norm_eps"]) * weight.astype(np.float64)
+
+
+def _attention(layer: Weights, config: Mapping[str, Any], rows: np.ndarray) -> np.ndarray:
+    count, heads, shared = len(rows), config["num_attention_heads"], config["num_key_value_heads"]
+    width = config.get("head_dim") or config["hidden_size"] // heads
+    q, k, v = (
+        _product(rows, layer[f"self_attn.{name}_proj.weight"]).reshape(count, -1, width).swapaxes(0, 1)
+        for name in "qkv"
+    )
+    theta = (config.get("rope_parameters") or config)["rope_theta"]
+    angles = np.arange(count)[:, None] * theta ** (-np.arange(0, width, 2) / width)
+    q, k = _turned(q, angles), _turned(k, angles)
+    k, v = (np.repeat(each, heads // shared, 0) for each in (k, v))
+    scores = q @ k.swapaxes(1, 2) / np.sqrt(width) + np.triu(np.full((count, count), -np.inf), 1)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    mixed = weights / weights.sum(-1, keepdims=True) @ v
+    return _product(mixed.swapaxes(0, 1).reshape(count, -1), layer["self_attn.o_proj.weight"])
+
+
+def _turned(x: np.ndarray, angles: np.ndarray) -> np.ndarray:
+    """x [heads, rows, width]: pairs half a width apart, turned."""
+    first, second = np.split(x, 2, -1)
+    cos, sin = np.cos(angles), np.sin(angles)
+    return np.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
