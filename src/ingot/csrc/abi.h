@@ -253,6 +253,7 @@ typedef struct {
 #include "quantised_args.def"
 
 #include "training_args.def"
+#include "image_args.def"
 
 /* c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias[n]) + residual[m, n]; where residual_first is set, the
  * activation is applied to the whole sum instead. act_alpha, act_beta: the activation's float attributes. b is packed:
@@ -466,57 +467,6 @@ typedef struct {
   int32_t reverse; int32_t input_forget; int32_t linear_before_reset; int32_t step;
   float clip; int32_t activation[3];
 } recurrent_f64_args;
-
-/* 2-D convolution, NCHW contiguous; weight is [out_channels, channels / groups, kernel_h, kernel_w] contiguous.
- * The epilogue is gemm's. scratch: parts slots of scratch_stride floats (an im2col panel [k][32]). */
-typedef struct {
-  const float *x; const float *weight; const float *bias; const float *residual; float *out; float *scratch;
-  int64_t batch; int64_t channels; int64_t height; int64_t width;
-  int64_t out_channels; int64_t out_height; int64_t out_width; int64_t groups;
-  int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
-  int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
-  int64_t scratch_stride;
-  float act_alpha; float act_beta; int32_t activation; int32_t residual_first;
-} conv_nchw_args;
-
-/* 2-D convolution with gemm's epilogue, of which out is c. Element (n, c, y, x) of an image lies at n * strides[0]
- * + y * strides[1] + x * strides[2] + c; x_strides[3] is the stride of x's channels. The taps of padding are zeros and
- * are multiplied, as torch does. weight, with k the elements that one output element sums over, in order:
- * conv2d_f32_packed: [groups][ceil(out_channels / groups / 32)][k][32], zero-padded, k over (kernel row, kernel column,
- *   channel of the group); x_strides[3] is 1.
- * conv2d_bf16_packed: the same of bf16, in pack_bf16's panels, summed as gemm_bf16 does, of small filters row by row. x
- *   is bf16, too; its pixels begin at multiples of 4 bytes, channels of a group are even, as its other strides are.
- * conv2d_f32_lines: [ceil(out_channels / 32)][4][channels][32]: the three taps of a filter of 1 x 3, and the sum of
- *   the first and the last; stride_w is 2, and there are no dilations and groups.
- * conv2d_f32_winograd: [16][ceil(out_channels / 32)][channels][32], what conv_winograd.c makes of a filter of 3 x 3.
- * conv2d_bf16_winograd: the same of bf16, in pack_bf16's panels. x, of an even number of channels, is bf16, too, and so
- *   is what becomes of it before products, which are summed as gemm_bf16 does.
- * conv2d_f32_planes: the same with k over (channel of the group, kernel row, kernel column); x_strides[2] is 1.
- * conv2d_bf16_planes: the same of bf16, in pack_bf16's panels, summed as gemm_bf16 does; x is bf16, too.
- * conv2d_f32_depthwise: [kernel row][kernel column][channels]; groups == channels == out_channels, x_strides[3] is 1.
- * conv2d_bf16_depthwise: the same, of an x of bf16, whose elements become floats.
- * The depthwise kernel sums in one chain. scratch, none for it: parts slots of scratch_stride floats. */
-typedef struct {
-  const float *x; const float *weight; const float *bias; const float *slopes; const float *residual; float *out;
-  uint16_t *rounded; float *scratch;
-  int64_t batch; int64_t channels; int64_t height; int64_t width;
-  int64_t out_channels; int64_t out_height; int64_t out_width; int64_t groups;
-  int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
-  int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
-  int64_t x_strides[4]; int64_t out_strides[3]; int64_t residual_strides[3]; int64_t rounded_strides[3];
-  int64_t scratch_stride;
-  float act_alpha; float act_beta; int32_t activation; int32_t residual_first; int32_t apart;
-} conv_args;
-
-/* 2-D max and average pooling of images whose channels are adjacent; strides are [batch, row, column]. */
-typedef struct {
-  const void *x; void *out;
-  int64_t batch; int64_t channels; int64_t height; int64_t width; int64_t out_height; int64_t out_width;
-  int64_t kernel_h; int64_t kernel_w; int64_t stride_h; int64_t stride_w;
-  int64_t pad_top; int64_t pad_left; int64_t dilation_h; int64_t dilation_w;
-  int64_t x_strides[3]; int64_t out_strides[3];
-  int32_t count_include_pad;
-} pool_args;
 
 /* probe_fma_f32: each part does `count` fused multiply-adds on x[128]. probe_read_f32: the parts together read
  * x[count], count a multiple of INGOT_PROBE_GRAIN, `passes` times. out: parts slots of INGOT_PROBE_LANES floats. */
