@@ -17,7 +17,8 @@ from typing import Any
 CSRC = Path(__file__).parent / "csrc"
 # What a library must have been built from.
 DECLARATIONS = (
-    "abi.h", "quantised_args.def", "training_args.def", "image_args.def", "kernels.def", "elementwise.def", "dtypes.def",
+    "abi.h", "quantised_args.def", "training_args.def", "image_args.def",
+    "kernels.def", "elementwise.def", "dtypes.def",
 )  # fmt: skip
 
 _COMMENT = re.compile(r" */\*(?:[^*]|\*(?!/))*\*/")
