@@ -42,7 +42,7 @@ TRIED_IN_MODELS = {
 }  # fmt: skip
 KNOWN_GAPS: dict[str, set[str]] = {
     "aten": {
-        *("arange", "bitcast", "cumprod", "det", "max_pool_indices", "random_uniform"),
+        *("arange", "bitcast", "cumprod", "det", "random_uniform"),
         *("conv_integer", "dynamic_quantize", "matmul_integer"),
         "dims",
         "deform_conv",

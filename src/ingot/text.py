@@ -58,12 +58,12 @@ def dump(graph: Graph, *, is_short: bool = False) -> str:
 def dump_node(graph: Graph, node: Node) -> str:
     """One node's line; subgraphs in attributes follow in braces."""
     types = [graph.values[o].type for o in node.outputs]
-    return f"{', '.join(map(_name, node.outputs))} = {dump_call(node, types)}"
+    return f"{', '.join(map(_name, node.outputs))} = {dump_call(node, node.operands, types)}"
 
 
-def dump_call(node: Node, types: Sequence[Type]) -> str:
-    """What a node does, without the names of its results; types: theirs."""
-    arguments = ["none" if o is None else _name(o) for o in node.operands]
+def dump_call(node: Node, operands: Sequence[str | None], types: Sequence[Type]) -> str:
+    """What a node does to operands of these names; types: of its results, whose names are left out."""
+    arguments = ["none" if o is None else _name(o) for o in operands]
     defaults = node.op.attributes
     for key, value in node.attributes.items():
         if key not in defaults or not _same(defaults[key], value):

@@ -357,9 +357,9 @@ def test_options_that_language_models_lack(call):
     assert code == 65 and "a language model takes no" in err
 
 
-@pytest.mark.parametrize("options", [("--executor", "interpret"), ("--strict",)])
-def test_options_that_looking_lacks(options, call):
-    code, _, err = call("explain", FOLDER, *options)
+@pytest.mark.parametrize("command, option", [("list-nodes", "--executor"), ("explain", "--strict")])
+def test_options_that_looking_lacks(command, option, call):
+    code, _, err = call(command, FOLDER, option)
     assert code == 2 and "No such option" in err
 
 

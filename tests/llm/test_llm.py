@@ -218,7 +218,7 @@ def test_bad_prompts(llm, ids, message):
     [
         (
             {"precision": "f8"},
-            "option precision: unknown value, got 'f8', expected one of f32, bf16, bf16w, int8, int4",
+            "option precision: unknown value, got 'f8', expected one of f32, bf16, bf16amx, bf16w, int8, int4",
         ),
         ({"cache_dtype": "f16"}, "option cache_dtype"),
         ({"threads": -1}, "option threads: out of range"),

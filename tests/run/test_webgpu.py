@@ -49,7 +49,10 @@ WIDE = {("clip", "x:i64>-9<10[3,5]"), ("shift_left", "a:i64>-99<100[3,67] b:i64>
     ("roi_align", sample.operands) for sample in OPS["roi_align"].samples
 }
 # Rows of the element-wise table of types that are held there, without a function in elementwise.wgsl.
-UNWRITTEN = {"floor_div_f32", "mod_f32", "pow_f32", "pow_i64"}
+UNWRITTEN = {
+    *("floor_div_f32", "mod_f32", "pow_f32", "pow_i64"),
+    *("gelu_gradient_erf_f32", "gelu_gradient_tanh_f32", "relu_gradient_f32", "silu_gradient_f32"),
+}
 
 
 def is_whole(op: Op, sample: Sample) -> bool:

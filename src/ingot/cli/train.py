@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _LINES = 20  # of progress where no terminal shows it
 
 
-@click.command(epilog="Example: ingot train tiny-lm poem.txt --lora 8 --steps 500 --context 256 --merge tuned-lm")
+@click.command(epilog="Example: seq 200 | ingot train tiny-lm - --steps 4 --context 32 --merge counting-lm")
 @with_path("folder")
 @click.argument("text", type=click.Path())
 @click.option("--lora", "r", type=click.IntRange(0), default=8, show_default=True, help="Rank; 0 trains all weights.")

@@ -58,7 +58,7 @@ void K(gemm_tile_dots)(int64_t rows, int64_t panels, const gemm_product *p);
 void K(gemm_tile_apart)(int64_t rows, int64_t panels, const gemm_product *p);
 #define GEMM_BF16_TILE(g) ((g)->apart ? K(gemm_tile_apart) : K(gemm_tile_dots))
 #else
-#define GEMM_BF16_TILE(g) K(gemm_tile_dots)
+#define GEMM_BF16_TILE(g) ((void)(g), K(gemm_tile_dots))
 #endif
 
 /* What is multiplied, and by which tile. k and a_stride count the tile's elements. b: the first packed panel, each of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from ingot.dtype import i64
 from ingot.gradients.registry import Backward, gradient
 from ingot.ir import Node
 
@@ -26,6 +27,20 @@ def matmul(g: Backward, node: Node, d: str) -> tuple[str, str]:
     else:
         of_b = g.matmul(rows, made, transpose_a=not node.transpose_a, **scaled)
     return g.summed(of_a, a), g.summed(of_b, b)
+
+
+@gradient("expert_matmul")
+def expert_matmul(g: Backward, node: Node, d: str) -> tuple[str, None, str]:
+    """Products with every matrix, of a d in which what was not chosen is zero."""
+    x, chosen, experts = map(str, node.operands)
+    (rows, slots, out), (count, _, size) = g.type(d).dims, g.type(experts).dims
+    numbers = g.reshape(g.iota(length=count, start=0, step=1, dtype=i64), shape=(count, 1, 1))
+    is_own = g.equal(g.reshape(chosen, shape=(1, rows * slots, 1)), numbers)
+    own = g.where(is_own, g.reshape(d, shape=(1, rows * slots, out)), 0.0)
+    of_x = g.reduce_sum(g.matmul(own, experts), axes=(0,), keepdims=False)
+    wide = g.reshape(g.expand(x, shape=(rows, slots, size)), shape=(1, rows * slots, size))
+    of_experts = g.matmul(own, wide, transpose_a=True)
+    return g.summed(g.reshape(of_x, shape=(rows, slots, size)), x), None, of_experts
 
 
 def _rows(g: Backward, value: str) -> str:

@@ -80,6 +80,8 @@ class Static:
     def text(self) -> str:
         """The text of the computation, down to the names of weights and the contents of constants.
 
+        It has no names of what lies between, which are others in each graph that computes the same.
+
         Raises LimitError.
         """
         if self.node is None:
@@ -90,7 +92,8 @@ class Static:
                 f"value {self.name!r}: computed from too much, expected at most {_MAX_TEXT} characters of text"
             )
         which = f"output {self.output} of " if len(self.types) > 1 else ""
-        return f"{which}{dump_call(self.node, self.types)} of {inner}"
+        operands = [None if operand is None else str(i) for i, operand in enumerate(self.operands)]
+        return f"{which}{dump_call(self.node, operands, self.types)} of {inner}"
 
     def sources(self) -> Iterator[Static]:
         """The weights and constants that it is made of; one that is read twice comes twice."""

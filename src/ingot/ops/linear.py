@@ -81,19 +81,8 @@ def _infer_expert_matmul(x: TensorType, chosen: TensorType, experts: TensorType)
     return TensorType(x.dtype, (rows, slots, experts.shape[1]))
 
 
-def _expand_expert_matmul(g, x, chosen, experts):
-    """Every row times every matrix, of which what was not chosen counts for nothing."""
-    (rows, slots), (count, out, size) = g.type(chosen).shape, g.type(experts).shape
-    wide = g.reshape(g.expand(x, shape=(rows, slots, size)), shape=(1, rows * slots, size))
-    numbers = g.reshape(g.iota(length=count, start=0, step=1, dtype=i64), shape=(count, 1, 1))
-    is_own = g.equal(g.reshape(chosen, shape=(1, rows * slots, 1)), numbers)
-    own = g.where(is_own, g.matmul(wide, experts, transpose_b=True), 0.0)
-    return g.reshape(g.reduce_sum(own, axes=(0,), keepdims=False), shape=(rows, slots, out))
-
-
 @op(
     infer=_infer_expert_matmul,
-    expand=_expand_expert_matmul,
     tolerance={f32: 1e-5},
     domain=(-1.0, 1.0),
     samples=[

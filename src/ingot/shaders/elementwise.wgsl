@@ -280,6 +280,8 @@ fn clip_f32(x: f32, alpha: f32, beta: f32) -> f32 { return select(min(beta, max(
 
 fn leaky_relu_f32(x: f32, alpha: f32) -> f32 { return select(x, x * alpha, x < 0.0f); }
 
+fn prelu_f32(x: f32, y: f32) -> f32 { return select(x, x * y, x < 0.0f); }
+
 fn hard_sigmoid_f32(x: f32, alpha: f32, beta: f32) -> f32 { return clip_f32(x * alpha + beta, 0.0f, 1.0f); }
 
 fn hard_swish_f32(x: f32) -> f32 { return x * clip_f32(x + 3.0f, 0.0f, 6.0f) / 6.0f; }

@@ -5,7 +5,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-/* Rows of the largest tile of a product: what the register file holds beside one panel. */
+/* Rows of the largest tile of a product: what 32 registers of 16 lanes hold beside one panel. */
 #define GEMM_ROWS 12
 
 typedef __m512 vf;

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Rows of the largest tile of a product: what the register file holds beside one panel. */
+/* Rows of the largest tile of a product: what 32 registers of 4 lanes hold beside one panel. */
 #define GEMM_ROWS 6
 
 typedef struct { float32x4_t a, b, c, d; } vf;
