@@ -144,7 +144,8 @@ def test_gradients_are_a_program_like_any_other(op, sample):
     expected = interpret(graph, feeds, float64=True)
     optimize(graph)
     program = build(graph)
-    assert not program.fallback
+    # Experts that are computed have no kernel.
+    assert [*program.fallback] == ["expert_matmul 't'"] * (op.name == "expert_matmul")
     for name, result in zip(graph.outputs, run(program, feeds), strict=True):
         wanted = expected[name]
         np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=2e-5 * max(1, np.abs(wanted).max(initial=0)))

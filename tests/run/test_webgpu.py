@@ -33,7 +33,7 @@ assert ingot.ops
 GAPS = {
     "append_keys", "append_keys_int4", "append_keys_int8", "append_values", "append_values_int4", "append_values_int8",
     "arange", "bitcast", "cached_attention", "compress", "conv_integer", "decode_blocks", "decode_image", "det",
-    "dynamic_quantize", "fft", "gru", "irfft", "label_encode", "lstm", "matmul_integer", "measure",
+    "dynamic_quantize", "expert_matmul", "fft", "gru", "irfft", "label_encode", "lstm", "matmul_integer", "measure",
     "non_max_suppression", "nonzero", "pairwise_coupling", "pow", "quantize", "quantize_groups", "reduce_over",
     "regex_full_match", "rfft", "rnn", "scatter_elements", "string_concat", "string_normalize", "string_split", "topk",
     "tree_ensemble", "unique", "unpack",

@@ -80,19 +80,19 @@ class Static:
     def text(self) -> str:
         """The text of the computation, down to the names of weights and the contents of constants.
 
-        It has no names of what lies between, which are others in each graph that computes the same.
+        It has no names of constants and of what lies between: they are others in each graph that computes the same.
 
         Raises LimitError.
         """
         if self.node is None:
-            return self.name if self.is_weight else f"{self.name} of {self.types[0]} {_digest(self.data)}"
+            return self.name if self.is_weight else f"{self.types[0]} {_digest(self.data)}"
         inner = " ".join(f"({operand.text()})" for operand in self.inputs)
         if len(inner) > _MAX_TEXT:
             raise LimitError(
                 f"value {self.name!r}: computed from too much, expected at most {_MAX_TEXT} characters of text"
             )
         which = f"output {self.output} of " if len(self.types) > 1 else ""
-        operands = [None if operand is None else str(i) for i, operand in enumerate(self.operands)]
+        operands = [None if operand is None else f"x{i}" for i, operand in enumerate(self.operands)]
         return f"{which}{dump_call(self.node, operands, self.types)} of {inner}"
 
     def sources(self) -> Iterator[Static]:
