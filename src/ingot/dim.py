@@ -555,6 +555,8 @@ def parse(text: str) -> Dim:
     if len(text) > _MAX_TEXT:
         raise ValueError(f"dim: too long, got {len(text)} characters, expected at most {_MAX_TEXT}")
     try:
+        if "\0" in text:  # for which some Pythons have a ValueError
+            raise SyntaxError("null character")
         return _evaluate(ast.parse(text.strip(), mode="eval").body, text)
     except (SyntaxError, ZeroDivisionError, RecursionError, MemoryError) as error:
         raise ValueError(f"dim: not an integer expression, got {text!r}") from error
