@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from ingot.lower.cost import Cost
 from ingot.lower.lowered import Choice, Step
 from ingot.plan import Plan, layout
 from ingot.run.native import NativeProgram
-from ingot.run.webgpu import WebgpuProgram
+
+if TYPE_CHECKING:
+    from ingot.run.webgpu import WebgpuProgram
 
 _SHOWN = 3  # of names in a line of text
 _ROUNDED = (bf16, i8, i4, u8)  # what a precision keeps operands of products in

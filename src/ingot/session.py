@@ -35,7 +35,6 @@ from ingot.ir import Graph, TensorType, Type, type_symbols
 from ingot.load import Deferred, is_onnx_file, is_saved_program, load_model
 from ingot.locks import OwnedLock
 from ingot.lower import Target
-from ingot.lower.wgpu import webgpu_target
 from ingot.machine import usable_threads
 from ingot.ops.custom import CUSTOM
 from ingot.passes import REGISTERED, optimize
@@ -43,7 +42,6 @@ from ingot.plan import Place, Placement
 from ingot.precision import F32, Precision, precision_of, round_operands
 from ingot.reports import BindingReport, Explanation, PlanReport, Profile
 from ingot.run.arena import Arena
-from ingot.run.device import open_device
 from ingot.run.interpret import bind_symbols, interpret
 from ingot.run.library import load
 from ingot.run.program import Program, print_checksums
@@ -519,6 +517,9 @@ def _target(executor: str, threads: int, precision: Precision) -> Target:
     if executor == "interpret":
         return Target(executor, threads)
     if executor == "webgpu":
+        from ingot.lower.wgpu import webgpu_target
+        from ingot.run.device import open_device
+
         open_device()
         return webgpu_target(precision)
     isa = load().isa()

@@ -26,7 +26,6 @@ from ingot.load.language import read_model
 from ingot.look.became import became_of
 from ingot.look.view import View, view_of_graph, view_of_program
 from ingot.lower import Target
-from ingot.lower.wgpu import webgpu_target
 from ingot.machine import usable_threads
 from ingot.passes import optimize
 from ingot.precision import F32, Precision, precision_of
@@ -123,6 +122,8 @@ class LookedAt:
         if self.language is not None:
             return self.options.target
         if self._executor == "webgpu":
+            from ingot.lower.wgpu import webgpu_target
+
             return webgpu_target(self.precision)
         library = load()
         isa = library.isa()

@@ -12,14 +12,19 @@ from ingot.lower.recipe import has_shapes, static_values
 from ingot.lower.restate import RESTATED_AS_THEMSELVES, RESTATEMENTS, restate_node
 from ingot.lower.segments import Segment, split
 from ingot.lower.target import Target
-from ingot.lower.wgpu import WGPU
 from ingot.lower.widen import widen_node, widened_dtype
 from ingot.ops.define import expand_node
 
 __all__ = ["Backend", "Lowered", "Lowering", "Segment", "Target", "lower", "segments", "step_cost"]
 
 
-BACKENDS = {"cpu": CPU, "webgpu": WGPU}
+def backend_of(device: str) -> Backend:
+    """What a kind of device brings, "cpu" or "webgpu"."""
+    if device == "cpu":
+        return CPU
+    from ingot.lower.wgpu import WGPU  # only now: most sessions want no GPU
+
+    return WGPU
 
 
 def lower(
@@ -40,7 +45,7 @@ def lower(
     if position_nodes(graph, static):
         graph = graph.copy()
         settle_positions(graph, static)
-    return Lowering(graph, target, backend or BACKENDS[target.device]).build(mode)
+    return Lowering(graph, target, backend or backend_of(target.device)).build(mode)
 
 
 def segments(graph: Graph, target: Target) -> list[Segment]:
@@ -62,12 +67,12 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
     is_plain = is_plain and not has_bodies and not graph.measured
     shapeless = set() if is_plain else {node for node in graph.nodes if not has_shapes(graph, node)}
     if shapeless or not all(isinstance(graph.values[name].type, TensorType) for name in graph.inputs):
-        parts = split(graph, shapeless, static_values(graph), BACKENDS[target.device].held)
+        parts = split(graph, shapeless, static_values(graph), backend_of(target.device).held)
         return [each for part in parts for each in (segments(part.graph, target) if part.native else [part])]
     expanded = True
     while expanded:
         expanded = False
-        lowering = Lowering(graph, target, BACKENDS[target.device])
+        lowering = Lowering(graph, target, backend_of(target.device))
         fallback: set[Node] = set()
         settled = position_nodes(graph, lowering.static)
         for node in graph.nodes:
@@ -91,7 +96,7 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
 
 def step_cost(lowered: Lowered, step: Step) -> Cost:
     """What one step of a lowered program costs at least, as the target's device counts it."""
-    return BACKENDS[lowered.target.device].cost(lowered, step)
+    return backend_of(lowered.target.device).cost(lowered, step)
 
 
 def _is_simpler(lowering: Lowering, node: Node) -> bool:

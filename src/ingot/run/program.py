@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from ingot.run.external import bound
 from ingot.run.interpret import bind_symbols, fresh, interpret
 from ingot.run.native import NativeProgram
 from ingot.run.store import WeightStore
-from ingot.run.webgpu import WebgpuProgram
+
+if TYPE_CHECKING:
+    from ingot.run.webgpu import WebgpuProgram
 
 
 @dataclass(slots=True)
@@ -128,7 +130,7 @@ class Program:
                 self.segments.append(_made_ready(segment, weights, arena, state))
         first = self.segments[0]
         is_one = len(self.segments) == 1
-        self._only = first if isinstance(first, NativeProgram | WebgpuProgram) and is_one else None
+        self._only = first if not isinstance(first, BranchSegment | InterpretedSegment) and is_one else None
         self.single = first if isinstance(first, NativeProgram) and is_one else None
         self.reference_share = 0.0  # of the last run's time
         if debug() >= 1 and self.fallback:
@@ -139,7 +141,7 @@ class Program:
         """The segments of kernels, those of subgraphs included."""
         found: list[NativeProgram | WebgpuProgram] = []
         for segment in self.segments:
-            if isinstance(segment, NativeProgram | WebgpuProgram):
+            if not isinstance(segment, BranchSegment | InterpretedSegment):
                 found.append(segment)
             else:
                 found += [native for program in segment.programs for native in program.native]
@@ -157,7 +159,7 @@ class Program:
         began, on_reference = perf_counter_ns(), 0.0
         for segment in self.segments:
             operands = [values[name] for name in segment.graph.inputs]
-            if isinstance(segment, NativeProgram | WebgpuProgram):
+            if not isinstance(segment, BranchSegment | InterpretedSegment):
                 results = segment.run(operands)
             else:
                 entered = perf_counter_ns()
@@ -173,6 +175,8 @@ def _made_ready(
 ) -> NativeProgram | WebgpuProgram:
     """A segment of kernels, on the device that its target names."""
     if segment.lowered.target.device == "webgpu":
+        from ingot.run.webgpu import WebgpuProgram
+
         return WebgpuProgram(segment.graph, segment.lowered, segment.plan, weights)
     return NativeProgram(segment.graph, segment.lowered, segment.plan, weights, arena, state)
 

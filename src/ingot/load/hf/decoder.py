@@ -9,14 +9,17 @@ Outputs: logits f32 [taken, vocab] and hidden f32 [taken, width], which is what 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+
+import numpy as np
 
 from ingot.dim import symbol
 from ingot.dtype import DType, f16, f32, i4, i8, i32, u8
 from ingot.errors import LoadError
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.builder import LayerBuilder
-from ingot.load.hf.rope import rotary_tables
+from ingot.load.hf.rope import Rotations
 from ingot.load.hf.settings import Settings
 from ingot.load.hf.template import Attention, Template
 from ingot.load.hf.weights import Weights
@@ -95,17 +98,15 @@ class _CachedAttention:
     ):
         self._graph = graph
         self._template = template
-        self._settings = settings
-        self._context = context
         self._blocks = blocks
         self._dtype = cache_dtype
-        self._angles: dict[str, tuple[str, str]] = {}
+        self._rotations = Rotations(template, settings, context)
 
     def __call__(self, builder: LayerBuilder, attention: Attention, q: str, k: str, v: str) -> str:
         names = builder.names
         rope = None if attention.rope is None else attention.rope.evaluate(names)
         if rope is not None:
-            cos, sin = self._rotation(builder, rope, attention)
+            cos, sin = self._rotations.of(rope, attention.where, functools.partial(self._placed, builder))
             q, k = builder.rotated(q, cos, sin), builder.rotated(k, cos, sin)
         layer, kv_heads, head_dim = names["layer"], names["kv_heads"], names["head_dim"]
         keys, key_scales = self._append(builder, "key", layer, k, kv_heads, head_dim)
@@ -142,17 +143,8 @@ class _CachedAttention:
             graph.set_state(each, update)
         return node.outputs[0], node.outputs[1]
 
-    def _rotation(self, builder: LayerBuilder, rope: str, attention: Attention) -> tuple[str, str]:
-        """Cosines and sines [rows, 1, dim] of the rows' positions."""
-        if rope not in self._template.ropes:
-            raise LoadError(f"{attention.where}: no such rope, got {rope!r}, expected {list(self._template.ropes)}")
-        if rope not in self._angles:
-            tables = rotary_tables(self._template.ropes[rope], self._settings, self._context)
-            gathered = []
-            for kind, table in zip(("cos", "sin"), tables, strict=True):
-                name = self._graph.add_weight(f"{rope}.{kind}", table)
-                picked = self._graph.add("gather", [name, "positions"], f"{name}.rows", axis=0).output
-                shape = (*builder.rows, 1, table.shape[1])
-                gathered.append(self._graph.add("reshape", [picked], f"{name}.heads", shape=shape).output)
-            self._angles[rope] = (gathered[0], gathered[1])
-        return self._angles[rope]
+    def _placed(self, builder: LayerBuilder, name: str, table: np.ndarray) -> str:
+        """Rows [rows, 1, dim] of a table, for the rows' positions."""
+        rows = self._graph.add("gather", [self._graph.add_weight(name, table), "positions"], f"{name}.rows", axis=0)
+        shape = (*builder.rows, 1, table.shape[1])
+        return self._graph.add("reshape", [rows.output], f"{name}.heads", shape=shape).output

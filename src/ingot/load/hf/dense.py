@@ -5,13 +5,16 @@ Input: ids i64 [batch, length]. Output: logits f32 [batch, length, vocab], each 
 
 from __future__ import annotations
 
+import functools
+
+import numpy as np
+
 from ingot.dim import symbol
 from ingot.dtype import i64
-from ingot.errors import LoadError
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.builder import LayerBuilder
 from ingot.load.hf.decoder import write_layers, write_logits
-from ingot.load.hf.rope import rotary_tables
+from ingot.load.hf.rope import Rotations
 from ingot.load.hf.settings import Settings
 from ingot.load.hf.template import Attention, Template
 from ingot.load.hf.weights import Weights
@@ -32,19 +35,25 @@ def _first(builder: LayerBuilder, table: str) -> str:
     return builder.add("slice", table, starts=(0, 0), stops=stops, steps=(1, 1), hint="places")
 
 
+def _placed(builder: LayerBuilder, name: str, table: np.ndarray) -> str:
+    """Rows [length, 1, dim] of a table, for the places of a sequence."""
+    rows = _first(builder, builder.graph.add_weight(name, table))
+    shape = (builder.rows[1], 1, table.shape[1])
+    return builder.graph.add("reshape", [rows], f"{name}.heads", shape=shape).output
+
+
 class _CausalAttention:
     """Rotation, and attention of each row over the rows up to it; the tables and masks that layers share."""
 
     def __init__(self, template: Template, settings: Settings, context: int):
-        self._template, self._settings, self._context = template, settings, context
-        self._angles: dict[str, tuple[str, str]] = {}
+        self._rotations, self._context = Rotations(template, settings, context), context
         self._masks: dict[int, str] = {}
 
     def __call__(self, builder: LayerBuilder, attention: Attention, q: str, k: str, v: str) -> str:
         names = builder.names
         rope = None if attention.rope is None else attention.rope.evaluate(names)
         if rope is not None:
-            cos, sin = self._rotation(builder, rope, attention)
+            cos, sin = self._rotations.of(rope, attention.where, functools.partial(_placed, builder))
             q, k = builder.rotated(q, cos, sin), builder.rotated(k, cos, sin)
         q, k, v = (builder.add("permute", x, axes=(0, 2, 1, 3)) for x in (q, k, v))
         window, softcap = int(attention.window.evaluate(names)), float(attention.softcap.evaluate(names))
@@ -87,17 +96,3 @@ class _CausalAttention:
             ]
             self._masks[window] = graph.add("logical_and", near, "near").output
         return self._masks[window]
-
-    def _rotation(self, builder: LayerBuilder, rope: str, attention: Attention) -> tuple[str, str]:
-        """Cosines and sines [length, 1, dim] of the places of a sequence."""
-        if rope not in self._template.ropes:
-            raise LoadError(f"{attention.where}: no such rope, got {rope!r}, expected {list(self._template.ropes)}")
-        if rope not in self._angles:
-            tables = rotary_tables(self._template.ropes[rope], self._settings, self._context)
-            made = []
-            for kind, table in zip(("cos", "sin"), tables, strict=True):
-                rows = _first(builder, builder.graph.add_weight(f"{rope}.{kind}", table))
-                shape = (builder.rows[1], 1, table.shape[1])
-                made.append(builder.graph.add("reshape", [rows], f"{rope}.{kind}.heads", shape=shape).output)
-            self._angles[rope] = (made[0], made[1])
-        return self._angles[rope]

@@ -7,16 +7,36 @@ release), YaRN (Peng et al., 2023), LongRoPE (Ding et al., 2024).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ingot.errors import LoadError, UnsupportedError
 from ingot.load.hf.settings import Settings, lookup
-from ingot.load.hf.template import Rope
+from ingot.load.hf.template import Rope, Template
 
 KINDS = ("default", "linear", "llama3", "yarn", "longrope")
+
+
+class Rotations:
+    """Cosines and sines of a model's ropes, each made once for all layers. context: the most positions there are."""
+
+    def __init__(self, template: Template, settings: Settings, context: int):
+        self._template, self._settings, self._context = template, settings, context
+        self._made: dict[str, tuple[str, str]] = {}
+
+    def of(self, rope: str, where: str, place: Callable[[str, np.ndarray], str]) -> tuple[str, str]:
+        """The values of a rope, as `place` writes them of a name and a table.
+
+        Raises LoadError for a rope that the template lacks, and what `rotary_tables` raises.
+        """
+        if rope not in self._template.ropes:
+            raise LoadError(f"{where}: no such rope, got {rope!r}, expected {list(self._template.ropes)}")
+        if rope not in self._made:
+            cos, sin = rotary_tables(self._template.ropes[rope], self._settings, self._context)
+            self._made[rope] = (place(f"{rope}.cos", cos), place(f"{rope}.sin", sin))
+        return self._made[rope]
 
 
 def rotary_tables(rope: Rope, settings: Settings, context: int) -> tuple[np.ndarray, np.ndarray]:
