@@ -42,7 +42,7 @@ bench-lengths: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks.lengths
 
 bench-zoo: $(VENV)/ingot.stamp $(VENV)/bench.stamp
-	PYTHONPATH=tests/zoo $(BIN)/python -m benchmarks.zoo
+	PYTHONPATH=tests/zoo:tests/kit $(BIN)/python -m benchmarks.zoo
 
 bench-train: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks.train

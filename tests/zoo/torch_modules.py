@@ -106,8 +106,8 @@ class DiffusionBlock(nn.Module):
         self.up, self.last = ResidualBlock(64, 16, 64), nn.Conv2d(16, 4, 3, padding=1)
 
     def forward(self, x: Tensor, timestep: Tensor, context: Tensor) -> Tensor:
-        rates = torch.exp(-9.2 * torch.arange(16, dtype=torch.float32) / 16)
-        angles = timestep[:, None].float() * rates[None]
+        rates = torch.exp(-9.2 * torch.arange(16, dtype=x.dtype) / 16)
+        angles = timestep[:, None].to(x.dtype) * rates[None]
         time = self.time(torch.cat([angles.cos(), angles.sin()], dim=-1))
         kept = self.down(self.first(x), time)
         x = self.cross_attention(self.self_attention(self.shrink(kept)), context)
