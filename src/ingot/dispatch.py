@@ -1,23 +1,27 @@
-"""What a run on a device of WebGPU submits: shaders, the parameters of each step, and where everything lies. Pure data.
+"""What a run on a device of WebGPU submits: shaders, the parameters of dispatches, and where everything lies. Pure data.
 
-A binding is a region of memory and not a tensor: views are places in the parameters. So one bind group serves every
+Steps that follow one another and of which none touches what another writes become one dispatch: its first workgroups
+are the first step's, and so on. A device waits between dispatches, and language models are made of small ones. A binding is a region of memory and not a tensor: views are places in the parameters. So one bind group serves every
 step, and in place or beside makes no difference to it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
-from ingot.errors import LimitError, UnsupportedError
+from ingot.dim import AtMost, Expr
+from ingot.errors import LimitError
 from ingot.lower.lowered import Lowered, Pointer, Step
 from ingot.lower.wgpu.kernels import KERNELS
-from ingot.lower.wgpu.wgsl import REGIONS, Argument, pointers, shader, words
-from ingot.plan import Plan
+from ingot.lower.wgpu.wgsl import PARAMETER_WORDS, REGIONS, Argument, Part, pointers, shader, words
+from ingot.plan import Plan, Touched
 
 FAULT_BYTES = 256  # before the outputs: code, step, index and limit, and nothing up to where an output may begin
 GRID_SIDE = 65535  # along each dim of a grid
 _ELEMENT_BYTES = 4
+_TOGETHER = 4  # steps of a dispatch, at most
 
 
 class Place(NamedTuple):
@@ -29,13 +33,23 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """A step: the number of its shader, its parameters as 32 bits each, and workgroups along x and y."""
+    """One or several steps: the number of their shader, their parameters as 32 bits each, and how many workgroups.
+
+    What depends on dims that were bound to an AtMost is planned for their largest sizes. resizes: words that a run
+    says, and what they are there; `workgroups` is an AtMost then, where it is one of them. kernels, nodes: of the steps.
+    """
 
     shader: int
     words: tuple[int, ...]
-    groups: tuple[int, int]
-    kernel: str
-    node: str
+    resizes: tuple[tuple[int, Expr], ...]
+    workgroups: int
+    kernels: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+    @property
+    def groups(self) -> tuple[int, int]:
+        """Workgroups along x and y at the largest sizes."""
+        return grid(self.workgroups)
 
 
 @dataclass(slots=True)
@@ -52,27 +66,78 @@ class Dispatches:
     weights: dict[str, Place] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Ready:
+    """A step with its part of a shader, its parameters, its workgroups, and what it touches."""
+
+    step: Step
+    part: Part
+    words: list[int]
+    workgroups: int
+    touched: Touched
+
+
 def dispatches(lowered: Lowered, plan: Plan) -> Dispatches:
     """The dispatches of a plan. Raises LimitError where inputs, outputs or activations need more than a binding holds
-    or than there are bindings, UnsupportedError for states.
+    or than there are bindings, or a step more workgroups than there may be.
     """
     made = Dispatches()
     _place(lowered, plan, made)
     numbers: dict[str, int] = {}
+    together: list[_Ready] = []
     for index, step in enumerate(plan.steps):
-        kernel = KERNELS[step.kernel]
-        groups = kernel.groups(step.fields)
-        if groups == 0:
+        ready = _ready(lowered, plan, made, step, index)
+        if ready.workgroups == 0:
             continue
-        arguments = [_numbered(argument, index) for argument in kernel.arguments(step)]
-        found = {name: _address(lowered, plan, made, pointer) for name, pointer in pointers(arguments).items()}
-        regions = {name: region for name, (region, _) in found.items()}
-        text = shader(kernel.body, kernel.text(step.fields), arguments, regions, kernel.element)
-        parameters = words(arguments, {name: place for name, (_, place) in found.items()})
-        number = numbers.setdefault(text, len(numbers))
-        made.steps.append(Dispatch(number, tuple(parameters), _grid(step, groups), step.kernel, step.node))
+        if together and not _may_join(together, ready):
+            made.steps.append(_dispatch(together, numbers))
+            together = []
+        together.append(ready)
+    if together:
+        made.steps.append(_dispatch(together, numbers))
     made.shaders = list(numbers)
     return made
+
+
+def _ready(lowered: Lowered, plan: Plan, made: Dispatches, step: Step, index: int) -> _Ready:
+    kernel = KERNELS[step.kernel]
+    arguments = [_numbered(argument, index) for argument in kernel.arguments(step)]
+    found = {name: _address(lowered, plan, made, pointer) for name, pointer in pointers(arguments).items()}
+    regions = {name: region for name, (region, _) in found.items()}
+    part = Part(kernel.body, kernel.text(step.fields), arguments, regions, kernel.element)
+    parameters = words(arguments, {name: place for name, (_, place) in found.items()})
+    workgroups = kernel.groups(step.fields)
+    if workgroups > GRID_SIDE**2:
+        raise LimitError(f"node {step.node!r}: too large, got {workgroups} workgroups, expected at most {GRID_SIDE**2}")
+    return _Ready(step, part, parameters, workgroups, Touched.by(step, lowered, plan))
+
+
+def _may_join(together: list[_Ready], ready: _Ready) -> bool:
+    """Whether a step may run beside others: their parameters have room, and none waits for it or it for one of them."""
+    count = len(together) + sum(len(each.words) for each in (*together, ready))
+    groups = sum(each.workgroups for each in (*together, ready))
+    is_small = len(together) < _TOGETHER and count <= PARAMETER_WORDS and groups <= GRID_SIDE**2
+    return is_small and not any(ready.touched.waits_for(each.touched) for each in together)
+
+
+def _dispatch(together: list[_Ready], numbers: dict[str, int]) -> Dispatch:
+    ends = list(accumulate(each.workgroups for each in together))
+    found = [*ends[:-1], *(word for each in together for word in each.words)]
+    assert len(found) <= PARAMETER_WORDS, f"{len(found)} parameters of a step, expected at most {PARAMETER_WORDS}"
+    return Dispatch(
+        numbers.setdefault(shader([each.part for each in together]), len(numbers)),
+        tuple(int(word) for word in found),
+        tuple((place, word.dim) for place, word in enumerate(found) if isinstance(word, AtMost)),
+        ends[-1],
+        tuple(each.step.kernel for each in together),
+        tuple(each.step.node for each in together),
+    )
+
+
+def grid(workgroups: int) -> tuple[int, int]:
+    """Workgroups along x and y for at least so many."""
+    width = min(int(workgroups), GRID_SIDE)
+    return width, -(-int(workgroups) // width)
 
 
 def _numbered(argument: Argument, index: int) -> Argument:
@@ -83,8 +148,6 @@ def _numbered(argument: Argument, index: int) -> Argument:
 def _place(lowered: Lowered, plan: Plan, made: Dispatches) -> None:
     """Inputs side by side in one region, outputs in another, and the rest where the plan has it."""
     target = lowered.target
-    if lowered.states:
-        raise UnsupportedError(f"webgpu: states, got {', '.join(lowered.states)}, expected none")
     made.regions = {name: size for name, size in plan.regions.items() if name in REGIONS}
     arenas = [name for name in plan.regions if name.startswith("arena")]
     most = sum(name.startswith("arena") for name in REGIONS)
@@ -114,12 +177,4 @@ def _address(lowered: Lowered, plan: Plan, made: Dispatches, pointer: Pointer) -
         if tensor.kind == kind:
             name = next(name for name, view in views.items() if view.tensor == tensor.id)
             region, offset = f"{kind}s", places[name].offset
-    return region, (offset + int(pointer.byte_offset)) // _ELEMENT_BYTES
-
-
-def _grid(step: Step, groups: int) -> tuple[int, int]:
-    width = min(groups, GRID_SIDE)
-    height = -(-groups // width)
-    if height > GRID_SIDE:
-        raise LimitError(f"node {step.node!r}: too large, got {groups} workgroups, expected at most {GRID_SIDE**2}")
-    return width, height
+    return region, (offset + pointer.byte_offset) // _ELEMENT_BYTES

@@ -302,6 +302,32 @@ def _place_rest(lowered: Lowered, result: Plan, placement: Placement) -> None:
 _Range = tuple[str, int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """The memory that a step reads and writes, its scratch included."""
+
+    reads: list[_Range]
+    writes: list[_Range]
+
+    @staticmethod
+    def by(step: Step, lowered: Lowered, plan: Plan) -> Touched:
+        """What a step of a plan touches."""
+        reads = [_byte_range(plan, v) for v in step.reads]
+        writes = [_byte_range(plan, v) for v in step.writes]
+        if step.scratch is not None:
+            address = plan.addresses[step.scratch]
+            writes.append((address.region, address.offset, address.offset + lowered.tensors[step.scratch].nbytes))
+        return Touched(reads, writes)
+
+    def waits_for(self, other: Touched) -> bool:
+        """Whether one of two steps touches what the other writes."""
+        return (
+            _overlap(self.reads, other.writes)
+            or _overlap(self.writes, other.writes)
+            or _overlap(self.writes, other.reads)
+        )
+
+
 def _barriers(lowered: Lowered, result: Plan) -> list[bool]:
     """True where a step touches memory that a step since the last barrier wrote, or writes what one read.
 
@@ -310,23 +336,16 @@ def _barriers(lowered: Lowered, result: Plan) -> list[bool]:
     if all(step.parts == 1 for step in result.steps):
         return [False] * len(result.steps)
     barriers: list[bool] = []
-    alone: list[tuple[list[_Range], list[_Range]]] = []  # reads and writes of steps of one part, since the last barrier
-    shared: list[tuple[list[_Range], list[_Range]]] = []  # and of the others
+    alone: list[Touched] = []  # by steps of one part, since the last barrier
+    shared: list[Touched] = []  # and by the others
     for step in result.steps:
-        reads = [_byte_range(result, v) for v in step.reads]
-        writes = [_byte_range(result, v) for v in step.writes]
-        if step.scratch is not None:
-            address = result.addresses[step.scratch]
-            writes.append((address.region, address.offset, address.offset + lowered.tensors[step.scratch].nbytes))
-        needed = any(
-            _overlap(reads, other_writes) or _overlap(writes, other_writes) or _overlap(writes, other_reads)
-            for other_reads, other_writes in (shared if step.parts == 1 else chain(shared, alone))
-        )
+        touched = Touched.by(step, lowered, result)
+        needed = any(touched.waits_for(other) for other in (shared if step.parts == 1 else chain(shared, alone)))
         if needed:
             alone.clear()
             shared.clear()
         barriers.append(needed)
-        (alone if step.parts == 1 else shared).append((reads, writes))
+        (alone if step.parts == 1 else shared).append(touched)
     return barriers
 
 

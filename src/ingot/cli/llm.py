@@ -60,12 +60,11 @@ def with_folder(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Else as the weights are stored.")
     @click.option("--cache-dtype", type=click.Choice(["f32", "bf16", "int8", "int4"]), help="Of keys and values.")
     @click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads; 0: from the machine.")
+    @click.option("--executor", type=click.Choice(["native", "webgpu"]), default="native", help="What runs it.")
     @functools.wraps(command)
-    def opened(
-        folder: str, context: int | None, precision: str | None, cache_dtype: str | None, threads: int, **options: Any
-    ) -> None:
-        given = {"context": context, "precision": precision, "cache_dtype": cache_dtype, "threads": threads}
-        command(ModelFolder(folder, given), **options)
+    def opened(folder: str, **options: Any) -> None:
+        names = ("context", "precision", "cache_dtype", "threads", "executor")
+        command(ModelFolder(folder, {name: options.pop(name) for name in names}), **options)
 
     return opened
 

@@ -19,7 +19,7 @@ class Encoder:
 
     def __init__(self, model: LanguageModel, target: Target):
         mode = Mode("encode", {"batch": 1, "length": AtMost(model.context, "length")})
-        self._modes = BoundModes(target.threads)
+        self._modes = BoundModes(target)
         self._modes.add([Compiler(model.graph, target).compile(mode)])
         self._program = self._modes["encode"]
         self._program.inputs["attention_mask"][:] = 1

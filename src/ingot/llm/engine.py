@@ -10,7 +10,7 @@ import numpy as np
 
 from ingot.compile import Compiler, Mode
 from ingot.dim import AtMost
-from ingot.ir import TensorType
+from ingot.ir import Graph, TensorType
 from ingot.llm.sampling import Sampler
 from ingot.llm.sequences import Sequence, Sequences
 from ingot.load.hf import LanguageModel
@@ -46,8 +46,18 @@ def mode_of(name: str, context: int, sequences: int) -> Mode:
         case _:
             rows = AtMost(min(SCORE_ROWS if name == "score" else PREFILL_ROWS, context), "rows")
             sizes = {"rows": rows, "taken": rows, "sequences": 1}
-    outputs = ("hidden",) if name == "embed" else ("logits",)
+    outputs = ("hidden",) if name == "embed" else ("logits",) if name == "score" else ("tokens", "best", "logits")
     return Mode(name, sizes, outputs, every_row=() if name == "prefill" else ("take",), state="append")
+
+
+def _choose_on_device(graph: Graph) -> None:
+    """Adds the place of the largest of each row of logits, "tokens", and that logit, "best", as outputs before them."""
+    logits = graph.outputs["logits"]
+    graph.remove_output("logits")
+    tokens = graph.add("argmax", [logits], "tokens", axis=1, keepdims=False)
+    best = graph.add("reduce_max", [logits], "best", axes=(1,), keepdims=False)
+    for name, value in (("tokens", tokens.output), ("best", best.output), ("logits", logits)):
+        graph.set_output(name, value)
 
 
 class Engine:
@@ -59,8 +69,10 @@ class Engine:
         # A fork waits for the steps of other threads: half a step is in no state that a child could go on from.
         self.steps = OwnedLock("language model", is_awaited=True)
         self.sequences = Sequences(sequences, model.blocks_per_sequence)
+        if target.device == "webgpu":
+            _choose_on_device(model.graph)
         self._compiler = Compiler(model.graph, target)
-        self._bound = BoundModes(target.threads)
+        self._bound = BoundModes(target)
         self.on_prefill: Callable[[int, int], None] | None = None  # told after each chunk: tokens computed, of how many
         self.prepare(modes_of(sequences))  # all memory is had before the first token
 
@@ -138,7 +150,7 @@ class Engine:
     def cached(self, sequence: Sequence) -> dict[str, np.ndarray]:
         """The keys and values of a sequence: copies, [blocks of the sequence, ...] by the name of the state."""
         blocks, used = sequence.blocks[: sequence.block_count], len(sequence.tokens) % CACHE_BLOCK
-        cached = {name: state[blocks] for name, state in self._bound.states().items()}
+        cached = self._bound.read_blocks(blocks)
         for name, copy in cached.items() if used else ():
             # What another sequence left behind in the last block is nobody's business.
             slots = np.moveaxis(copy, slots_axis(name), 1)
@@ -155,9 +167,7 @@ class Engine:
         """Keeps a sequence whose keys and values were computed before."""
         sequence = self.sequences.start(())
         self.sequences.reserve(sequence, len(tokens))
-        blocks = sequence.blocks[: sequence.block_count]
-        for name, state in self._bound.states().items():
-            state[blocks] = cached[name]
+        self._bound.write_blocks(sequence.blocks[: sequence.block_count], cached)
         sequence.tokens += tokens
         self.sequences.finish(sequence)
 

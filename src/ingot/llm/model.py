@@ -68,7 +68,8 @@ class LLM:
     are stored in unless it is given.
     threads: 0 means what the machine allows. cache_dtype: "f32", "bf16", "int8" or "int4" for keys and values; unless
     it is given, as `precision`, or bf16 beside codes. sequences: how many may be under way at once, in one call or in
-    several, and are kept for prompts that go on from them.
+    several, and are kept for prompts that go on from them. executor: "native", or "webgpu" for the device that
+    INGOT_WGPU_ADAPTER names, in f32.
 
     Raises FileNotFoundError for no folder, LoadError, UnsupportedError or LimitError for a model that cannot be had,
     InputError for a bad option, ResourceError where memory runs out. May be used from several threads, whose steps take
@@ -85,6 +86,7 @@ class LLM:
         threads: int = 0,
         cache_dtype: str | None = None,
         sequences: int = 4,
+        executor: str = "native",
     ):
         with bounded(str(folder)):
             self._folder = read_model(folder)
@@ -95,6 +97,7 @@ class LLM:
                 threads=threads,
                 cache_dtype=cache_dtype,
                 sequences=sequences,
+                executor=executor,
             )
             self.model = self.options.load(self._folder)
             self._encoder = Encoder(self.model, self.options.target) if self.model.kind == "encoder" else None

@@ -12,6 +12,7 @@ from ingot.machine import usable_threads
 from ingot.precision import PRECISIONS, precision_of
 from ingot.run.library import load
 
+EXECUTORS = ("native", "webgpu")
 CACHE_DTYPES = {"f32": f32, "bf16": bf16, "int8": i8, "int4": i4}
 DEFAULT_CONTEXT = 4096
 MAX_SEQUENCES = 256  # generated at once
@@ -38,23 +39,30 @@ class Options:
         threads: int,
         cache_dtype: str | None,
         sequences: int,
+        executor: str = "native",
     ) -> Options:
         """Raises InputError for an option out of its range, and what reading the folder's description raises."""
+        _expect_one_of("executor", executor, EXECUTORS)
         stored = _stored(folder)
-        chosen = precision_of(precision or stored)
+        is_native = executor == "native"
+        chosen = precision_of(precision or (stored if is_native else "f32"))
         cache_dtype = cache_dtype or ("f32" if chosen.weights is None else "bf16")
-        _expect_one_of("cache_dtype", cache_dtype, tuple(CACHE_DTYPES))
+        _expect_one_of("cache_dtype", cache_dtype, tuple(CACHE_DTYPES) if is_native else ("f32",))
         expect_range("threads", threads, 0, MAX_THREADS)
         expect_range("sequences", sequences, 1, MAX_SEQUENCES)
         if context is not None:
             expect_range("context", context, 1, 1 << 31)
+        positions = min(longest_context(folder), DEFAULT_CONTEXT) if context is None else context
+        if not is_native:
+            from ingot.lower.wgpu import webgpu_target
+
+            return Options(chosen.name, cache_dtype, positions, sequences, None, webgpu_target(chosen))
         library = load()
         isa = library.isa()
         # Few rows are never rounded to bf16: where the CPU has no dot products, many are not either.
         rounded = chosen.rounded(library.dots(isa), required=False)
         target = Target(isa, threads or usable_threads(), rounded=rounded, apart=chosen.apart)
         weights = None if PRECISIONS[stored].weights is chosen.weights else chosen.weights
-        positions = min(longest_context(folder), DEFAULT_CONTEXT) if context is None else context
         return Options(chosen.name, cache_dtype, positions, sequences, weights, target)
 
     def load(self, folder: Folder) -> LanguageModel:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from ingot.config import knob
 from ingot.errors import InputError, ResourceError
@@ -45,13 +45,14 @@ def adapters() -> list[Adapter]:
 class Device:
     """An open device; runs on it take turns. Pipelines, by the text of their shaders, stay as long as the process.
 
-    weights: buffers that programs share, by the store that made what lies in them, and by what lies where.
+    weights: what programs share, by the store that made it. states: their buffers, by the arena that they belong to.
     """
 
     adapter: Adapter
     gpu: Any
     turn: OwnedLock = field(default_factory=lambda: OwnedLock("run"))
-    weights: WeakKeyDictionary[Any, WeakValueDictionary[Any, Any]] = field(default_factory=WeakKeyDictionary)
+    weights: WeakKeyDictionary[Any, WeakSet[Any]] = field(default_factory=WeakKeyDictionary)
+    states: WeakKeyDictionary[Any, Any] = field(default_factory=WeakKeyDictionary)
     bind_layout: Any = field(init=False)
     _layout: Any = field(init=False)
     _pipelines: dict[str, Any] = field(default_factory=dict)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ingot.compile import Compiled
+from ingot.lower import Target
 from ingot.run.arena import Arena
 from ingot.run.library import load
 from ingot.run.native import NativeProgram
 from ingot.run.sampler import NativeSampler
 from ingot.run.store import WeightStore
+
+if TYPE_CHECKING:
+    from ingot.run.bound_webgpu import BoundWebgpuProgram
 
 
 class BoundProgram:
@@ -27,6 +31,7 @@ class BoundProgram:
     def __init__(self, compiled: Compiled, weights: WeightStore, state: Arena | None = None, stop: Any = None):
         lowered, plan = compiled.native
         self.native = NativeProgram(compiled.segments[0].graph, lowered, plan, weights, Arena(), state, stop)
+        self._weights = weights
         self.inputs = {name: np.zeros(view.shape, view.dtype.numpy) for name, view in lowered.inputs.items()}
         (output,) = lowered.outputs.values()
         self.output = np.zeros(output.shape, output.dtype.numpy)
@@ -46,14 +51,39 @@ class BoundProgram:
             self._samplers[row] = sampler.struct
         self.native.call(self._table, self._samplers, len(samplers))
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all packed weights."""
+        return self._weights.nbytes
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of all states."""
+        return self.native.state_bytes
+
+    def states(self) -> dict[str, np.ndarray]:
+        """The states as they lie in memory, by name."""
+        roots = [tensor for tensor in self.native.lowered.tensors.values() if tensor.kind == "state"]
+        return {tensor.name: self.native.tensor(tensor.id) for tensor in roots}
+
+    def read_blocks(self, blocks: np.ndarray) -> dict[str, np.ndarray]:
+        """Copies of some blocks of each state, which are places on its first axis; by its name."""
+        return {name: state[blocks] for name, state in self.states().items()}
+
+    def write_blocks(self, blocks: np.ndarray, values: Mapping[str, np.ndarray]) -> None:
+        """Writes what `read_blocks` gave."""
+        for name, state in self.states().items():
+            state[blocks] = values[name]
+
 
 class BoundModes:
     """The programs of several modes of a graph, by name; they share every weight and the graph's states."""
 
-    def __init__(self, threads: int):
-        self._weights = WeightStore(threads)
+    def __init__(self, target: Target):
+        self._target = target
+        self._weights = WeightStore(target.threads)
         self._state = Arena()
-        self._programs: dict[str, BoundProgram] = {}
+        self._programs: dict[str, BoundProgram | BoundWebgpuProgram] = {}
         self._stop = load().new("int32_t*")
 
     @property
@@ -72,32 +102,41 @@ class BoundModes:
             for compiled in modes:
                 recipes = [t.recipe for t in compiled.native[0].tensors.values() if t.recipe is not None]
                 packed.append((compiled, executor.submit(self._weights.prepare, recipes)))
-            held = [weights.result() for _, weights in packed]
-        self._programs |= {c.mode.name: BoundProgram(c, self._weights, self._state, self._stop) for c, _ in packed}
+            held: list[Any] = [weights.result() for _, weights in packed]
+        bound: type[BoundProgram | BoundWebgpuProgram] = BoundProgram
+        if self._target.device == "webgpu":
+            from ingot.run.bound_webgpu import BoundWebgpuProgram
+            from ingot.run.webgpu import device_weights
+
+            bound = BoundWebgpuProgram
+            held.append(device_weights(self._weights, [compiled.native for compiled, _ in packed]))
+        self._programs |= {c.mode.name: bound(c, self._weights, self._state, self._stop) for c, _ in packed}
         del held  # by now the programs hold them
 
-    def __getitem__(self, name: str) -> BoundProgram:
+    def __getitem__(self, name: str) -> BoundProgram | BoundWebgpuProgram:
         return self._programs[name]
 
     def __contains__(self, name: str) -> bool:
         return name in self._programs
 
-    def items(self) -> Iterable[tuple[str, BoundProgram]]:
+    def items(self) -> Iterable[tuple[str, BoundProgram | BoundWebgpuProgram]]:
         """Names and programs, in the order in which they were made ready."""
         return self._programs.items()
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of all packed weights."""
-        return self._weights.nbytes
+        return next(iter(self._programs.values())).weight_bytes
 
     @property
     def state_bytes(self) -> int:
         """Bytes of all states."""
-        return self._state.nbytes
+        return next(iter(self._programs.values())).state_bytes
 
-    def states(self) -> dict[str, np.ndarray]:
-        """The states as they lie in memory, by name."""
-        native = next(iter(self._programs.values())).native
-        roots = [tensor for tensor in native.lowered.tensors.values() if tensor.kind == "state"]
-        return {tensor.name: native.tensor(tensor.id) for tensor in roots}
+    def read_blocks(self, blocks: np.ndarray) -> dict[str, np.ndarray]:
+        """Copies of some blocks of each state, i.e. of its first axis, by the name of the state."""
+        return next(iter(self._programs.values())).read_blocks(blocks)
+
+    def write_blocks(self, blocks: np.ndarray, values: Mapping[str, np.ndarray]) -> None:
+        """Writes what `read_blocks` gave."""
+        next(iter(self._programs.values())).write_blocks(blocks, values)

@@ -175,6 +175,11 @@ class NativeProgram:
         return self._arena.nbytes
 
     @property
+    def state_bytes(self) -> int:
+        """Bytes of the states, and of what shares their memory."""
+        return self._state.nbytes
+
+    @property
     def program(self) -> Any:
         """The `ingot_program *` of the memory as it lies now."""
         return self._ready.program
@@ -243,8 +248,7 @@ class NativeProgram:
         node = self.plan.steps[fault.step].node
         if fault.code == _STOPPED:
             raise StoppedError(f"run: stopped before node {node!r}")
-        lowest = -fault.limit if fault.code == 1 else 0
-        raise InputError(f"node {node!r}: index out of range, got {fault.index}, expected {lowest}..{fault.limit - 1}")
+        raise index_error(node, fault.code, fault.index, fault.limit)
 
     def _run_checked(
         self, ready: _Ready, memory: Memory, table: BindingTable, samplers: Any, sampler_count: int
@@ -279,3 +283,8 @@ class NativeProgram:
             if not any(r == region and low < gap_end and end < high for r, low, high in covered):
                 places.append((region, end))
         return places
+
+
+def index_error(node: str, code: int, index: int, limit: int) -> InputError:
+    """The error of a fault that a kernel has reported; code 1: of an index that may count from the end."""
+    return InputError(f"node {node!r}: index out of range, got {index}, expected {-limit * (code == 1)}..{limit - 1}")

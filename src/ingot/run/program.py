@@ -177,7 +177,7 @@ def _made_ready(
     if segment.lowered.target.device == "webgpu":
         from ingot.run.webgpu import WebgpuProgram
 
-        return WebgpuProgram(segment.graph, segment.lowered, segment.plan, weights)
+        return WebgpuProgram(segment.graph, segment.lowered, segment.plan, weights, state or arena)
     return NativeProgram(segment.graph, segment.lowered, segment.plan, weights, arena, state)
 
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from ingot import abi
 from ingot.run.library import load
+
+_REFUSED: dict[str, Callable[[float], bool]] = {
+    "INGOT_SAMPLE_NAN": math.isnan,
+    "INGOT_SAMPLE_INFINITE": math.inf.__eq__,
+    "INGOT_SAMPLE_NONE": (-math.inf).__eq__,
+}
 
 
 class NativeSampler:
@@ -28,6 +36,17 @@ class NativeSampler:
         kernel = library.kernel("sample_f32", library.isa())
         self.struct = library.new("ingot_sampler", {**pointers, **fields, "kernel": kernel})
         self.nbytes = sum(array.nbytes for array in self._arrays.values()) + library.ffi.sizeof(struct)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the most probable token is taken, as the logits are."""
+        return not any(array.size for array in self._arrays.values())
+
+    def take(self, token: int, logit: float) -> None:
+        """What `draw` does, where another has found the first of the largest logits, or of NaNs, for a greedy one."""
+        status = next((name for name, is_so in _REFUSED.items() if is_so(logit)), None)
+        self.struct.status = 0 if status is None else abi.constant(status)
+        self.struct.token = token if status is None else -1
 
     def draw(self, logits: np.ndarray) -> int:
         """The token drawn from f32[vocabulary], row-major; -1 and a reason in `struct.status` when there is none."""

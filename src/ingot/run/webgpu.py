@@ -2,137 +2,272 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakSet
 
 import numpy as np
 
-from ingot.dispatch import FAULT_BYTES, Dispatches, dispatches
+from ingot.dim import Expr, Values, size_at
+from ingot.dispatch import FAULT_BYTES, Dispatches, Place, dispatches, grid
 from ingot.dtype import DType, i64
-from ingot.errors import IngotError, InputError, LimitError, UnsupportedError
-from ingot.ir import Graph, has_sizes
+from ingot.errors import IngotError, InputError, LimitError, LoadError
+from ingot.ir import Graph
 from ingot.lower.lowered import Lowered
 from ingot.lower.view import View
 from ingot.lower.wgpu.wgsl import REGIONS
 from ingot.plan import Plan
+from ingot.run.arena import Arena
 from ingot.run.device import PARAMETER_BYTES, Device, open_device
+from ingot.run.native import index_error
 from ingot.run.store import WeightStore
 
 _LEAST_BYTES = 256  # of a buffer that nothing lies in
+_SHARED = ("weights", "state")  # regions that several programs may have together
 
 
 class WebgpuProgram:
     """One Lowered and Plan made ready on a device: weights written, shaders compiled, parameters laid out.
 
-    Raises UnsupportedError for a plan for several sizes or with states, LimitError for what is larger than a binding or
-    for a weight outside of 32 bits, ResourceError where the device has no memory, and what `open_device` raises.
+    state: whose states these are; programs with the same one share them.
+
+    Raises LimitError for what is larger than a binding or for a weight outside of 32 bits, LoadError for a state without
+    data, ResourceError where the device has no memory, and what `open_device` raises.
     """
 
-    def __init__(self, graph: Graph, lowered: Lowered, plan: Plan, weights: WeightStore):
-        if has_sizes(graph):
-            raise UnsupportedError("webgpu: one program for several sizes, got dims with limits, expected exact ones")
+    def __init__(self, graph: Graph, lowered: Lowered, plan: Plan, weights: WeightStore, state: Arena):
         self.graph, self.lowered, self.plan = graph, lowered, plan
-        self._device = open_device()
-        made = dispatches(lowered, plan)
-        self._places = made
+        self.places = dispatches(lowered, plan)
+        self._device, made = open_device(), self.places
         self._inputs = [(name, made.inputs[name].offset) for name in graph.inputs]
         self._outputs = [(name, graph.type(graph.outputs[name]).dtype, v) for name, v in lowered.outputs.items()]
+        self._staging = np.zeros(made.regions["inputs"], np.uint8)
+        self._weights = device_weights(weights, [(lowered, plan)])
         with self._device.turn.once(), self._device.guarded():
-            self._buffers = _buffers(self._device, made) | {"weights": self._weights(weights, made)}
-            self._group = self._bound(made)
-            self._steps = [
-                (self._device.pipeline(made.shaders[step.shader]), [number * PARAMETER_BYTES], *step.groups)
-                for number, step in enumerate(made.steps)
-            ]
+            own = [region for region in REGIONS if region not in _SHARED]
+            self._buffers = {region: _buffer(self._device, made.regions.get(region, 0)) for region in own}
+            self._buffers |= {"weights": self._weights.buffer, "state": self._states(state)}
+            self._parameters, self._parameter_buffer = self._laid_out(made)
+            self._group = self._bound()
+            pipelines = [self._device.pipeline(made.shaders[step.shader]) for step in made.steps]
+            self._steps = list(zip(pipelines, range(0, len(pipelines) * PARAMETER_BYTES, PARAMETER_BYTES), strict=True))
             self._found = self._device.buffer(made.regions["outputs"], "MAP_READ", "COPY_DST")
+        self._grids = [step.groups for step in made.steps]
+        self._resizes = self._resized_words()
+        self._sizes: dict[str, int] = {}  # that parameters and grids are for
 
     def run(self, inputs: Sequence[np.ndarray], symbols: Mapping[str, int] = {}) -> list[np.ndarray]:
-        """Runs once. inputs: row-major arrays of the bound shapes, in graph order; returns fresh arrays.
+        """Runs once. inputs: row-major arrays of the bound shapes, in graph order; returns fresh arrays. symbols: what
+        dims that were bound to an AtMost are in this run.
 
         Raises InputError for an index outside a table and for an integer outside of 32 bits, ResourceError for a device
         that is lost.
         """
-        device, queue = self._device, self._device.gpu.queue
         narrow = [
             held(array, self.graph.type(name).dtype, f"input {name!r}", InputError)
             for (name, _), array in zip(self._inputs, inputs, strict=True)
         ]
-        with device.turn.once(), device.guarded():
-            queue.write_buffer(self._buffers["outputs"], 0, bytes(FAULT_BYTES))
+        with self._device.turn.once(), self._device.guarded():
             for (_, offset), array in zip(self._inputs, narrow, strict=True):
-                if array.size:
-                    queue.write_buffer(self._buffers["inputs"], offset, array)
-            queue.submit([self._encoded()])
-            self._found.map_sync("READ")
-            try:
-                found = np.frombuffer(self._found.read_mapped(copy=False), np.uint8)
-                self._raise_fault(found[:FAULT_BYTES].view(np.int32))
-                return [self._output(found, *each) for each in self._outputs]
-            finally:
-                self._found.unmap()
+                self._staging[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+            found = self._call(self._staging, symbols, self._found.size)
+        return [self._output(found, *each, symbols) for each in self._outputs]
 
-    def _encoded(self) -> Any:
+    def call(self, inputs: np.ndarray, symbols: Mapping[str, int], nbytes: int) -> np.ndarray:
+        """One run on the bytes of all inputs, as `places` has them. symbols: as in `run`.
+
+        Returns the first bytes of all outputs. Raises as `run` does.
+        """
+        with self._device.turn.once(), self._device.guarded():
+            return self._call(inputs, symbols, nbytes)
+
+    def _call(self, inputs: np.ndarray, symbols: Mapping[str, int], nbytes: int) -> np.ndarray:
+        if symbols:
+            self._resize(symbols)
+        if inputs.size:
+            self._device.gpu.queue.write_buffer(self._buffers["inputs"], 0, inputs)
         encoder = self._device.gpu.create_command_encoder()
+        encoder.clear_buffer(self._buffers["outputs"], 0, FAULT_BYTES)
+        self._encode(encoder)
+        found = self._read(encoder, nbytes)
+        self._raise_fault(found[:FAULT_BYTES].view(np.int32))
+        return found
+
+    def outputs(self) -> np.ndarray:
+        """The bytes of all outputs, as the last run left them."""
+        with self._device.turn.once(), self._device.guarded():
+            return self._read(self._device.gpu.create_command_encoder(), self._found.size)
+
+    def _resize(self, symbols: Mapping[str, int]) -> None:
+        """Sets what depends on sizes that a run says."""
+        if self._sizes == symbols:
+            return
+        values = Values(symbols)
+        for dim, rows, words in self._resizes:
+            self._parameters[rows, words] = values.of(dim)
+        self._device.gpu.queue.write_buffer(self._parameter_buffer, 0, self._parameters)
+        self._grids = [grid(size_at(step.workgroups, values)) for step in self.places.steps]
+        self._sizes = dict(symbols)
+
+    def _encode(self, encoder: Any) -> None:
         compute = encoder.begin_compute_pass()
-        for pipeline, place, width, height in self._steps:
+        for (pipeline, place), (width, height) in zip(self._steps, self._grids, strict=True):
             compute.set_pipeline(pipeline)
-            compute.set_bind_group(0, self._group, place)
+            compute.set_bind_group(0, self._group, [place])
             compute.dispatch_workgroups(width, height)
         compute.end()
-        encoder.copy_buffer_to_buffer(self._buffers["outputs"], 0, self._found, 0, self._found.size)
-        return encoder.finish()
 
-    def _output(self, found: np.ndarray, name: str, dtype: DType, view: View) -> np.ndarray:
+    def _read(self, encoder: Any, nbytes: int) -> np.ndarray:
+        """Submits what is encoded, and waits for the first bytes of all outputs."""
+        encoder.copy_buffer_to_buffer(self._buffers["outputs"], 0, self._found, 0, nbytes)
+        self._device.gpu.queue.submit([encoder.finish()])
+        return _mapped(self._found, nbytes)
+
+    def _output(
+        self, found: np.ndarray, name: str, dtype: DType, view: View, symbols: Mapping[str, int]
+    ) -> np.ndarray:
         """A fresh array of an output, of the graph's dtype."""
-        offset, nbytes = self._places.outputs[name]
-        data = found[offset : offset + nbytes].view(view.dtype.numpy).reshape(view.shape)
-        return data.astype(dtype.numpy)
+        shape = tuple(size_at(dim, symbols) for dim in view.shape)
+        offset = self.places.outputs[name].offset
+        data = found[offset : offset + view.dtype.nbytes(math.prod(shape))].view(view.dtype.numpy)
+        return data.reshape(shape).astype(dtype.numpy)
 
     def _raise_fault(self, slot: np.ndarray) -> None:
         code, step, index, limit = (int(number) for number in slot[:4])
         if code:
-            node = self.plan.steps[step].node
-            raise InputError(f"node {node!r}: index out of range, got {index}, expected {-limit}..{limit - 1}")
+            raise index_error(self.plan.steps[step].node, code, index, limit)
+
+    # -- states -------------------------------------------------------------------------------------------------
+
+    def state_places(self) -> dict[str, Place]:
+        """Where each state lies in the region of states, by name."""
+        roots = (tensor for tensor in self.lowered.tensors.values() if tensor.kind == "state")
+        return {t.name: Place(self.plan.addresses[t.id].offset, t.nbytes) for t in roots}
+
+    def region_bytes(self, region: str) -> int:
+        """Bytes on the device of a region, what other programs have in it included."""
+        return int(self._buffers[region].size)
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of activations."""
+        return self.plan.arena_bytes
+
+    def read_states(self) -> dict[str, np.ndarray]:
+        """Copies of all states, by name."""
+        state = self._buffers["state"]
+        with self._device.turn.once(), self._device.guarded():
+            buffer = self._device.buffer(state.size, "MAP_READ", "COPY_DST")
+            encoder = self._device.gpu.create_command_encoder()
+            encoder.copy_buffer_to_buffer(state, 0, buffer, 0, state.size)
+            self._device.gpu.queue.submit([encoder.finish()])
+            found = _mapped(buffer, state.size)
+        roots = {t.name: t for t in self.lowered.tensors.values() if t.kind == "state"}
+        return {
+            name: found[begin : begin + nbytes].view(roots[name].dtype.numpy).reshape(roots[name].shape)
+            for name, (begin, nbytes) in self.state_places().items()
+        }
+
+    def write_state(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
+        """Writes rows of a state, which are places on its first axis."""
+        place, nbytes = self.state_places()[name], values[:1].nbytes
+        with self._device.turn.once(), self._device.guarded():
+            for row, value in zip(rows.tolist(), values, strict=True):
+                where = place.offset + row * nbytes
+                self._device.gpu.queue.write_buffer(self._buffers["state"], where, np.ascontiguousarray(value))
 
     # -- preparing ----------------------------------------------------------------------------------------------
 
-    def _weights(self, weights: WeightStore, made: Dispatches) -> Any:
-        """The buffer of the weights, which all programs share that have the same ones in the same places."""
-        found = [(t.name, t.recipe, made.weights[t.id].offset) for t in self.lowered.tensors.values() if t.recipe]
-        shared = self._device.weights.setdefault(weights, WeakValueDictionary())
-        key = tuple((recipe.key, offset) for _, recipe, offset in found)
-        buffer = shared.get(key)
+    def _states(self, state: Arena) -> Any:
+        """The buffer of the states, which hold what they begin with where no program had them before."""
+        nbytes = self.places.regions.get("state", 0)
+        buffer = self._device.states.get(state)
         if buffer is None:
-            buffer = _buffer(self._device, made, "weights")
-            for name, recipe, offset in found:
-                array = held(weights.array(recipe), recipe.dtype, f"weight {name!r}", LimitError)
+            buffer = self._device.states[state] = _buffer(self._device, nbytes)
+            places = self.state_places()
+            for name, data in self.graph.initial.items():
+                if data is None:
+                    raise LoadError(f"state {name!r}: has no data, got only its type {self.graph.type(name)}")
+                array = held(np.ascontiguousarray(data), self.graph.type(name).dtype, f"state {name!r}", LimitError)
                 if array.size:
-                    self._device.gpu.queue.write_buffer(buffer, offset, array)
-            shared[key] = buffer
+                    self._device.gpu.queue.write_buffer(buffer, places[name].offset, array)
+        assert buffer.size >= nbytes, "programs that share states have all of them"
         return buffer
 
-    def _bound(self, made: Dispatches) -> Any:
-        """The bind group of every step: its parameters, found by an offset, and all regions."""
+    def _laid_out(self, made: Dispatches) -> tuple[np.ndarray, Any]:
+        """The parameters of every step, on the host and on the device."""
         parameters = np.zeros((max(1, len(made.steps)), PARAMETER_BYTES // 4), np.uint32)
         for row, step in zip(parameters, made.steps, strict=False):
             row[: len(step.words)] = step.words
         buffer = self._device.buffer(parameters.nbytes, "UNIFORM", "COPY_DST")
         self._device.gpu.queue.write_buffer(buffer, 0, parameters)
-        resources = [{"buffer": buffer, "offset": 0, "size": PARAMETER_BYTES}]
+        return parameters, buffer
+
+    def _bound(self) -> Any:
+        """The bind group of every step: its parameters, found by an offset, and all regions."""
+        resources = [{"buffer": self._parameter_buffer, "offset": 0, "size": PARAMETER_BYTES}]
         resources += [{"buffer": self._buffers[region], "offset": 0} for region in REGIONS]
         entries = [{"binding": i, "resource": resource} for i, resource in enumerate(resources)]
         return self._device.gpu.create_bind_group(layout=self._device.bind_layout, entries=entries)
 
+    def _resized_words(self) -> list[tuple[Expr, list[int], list[int]]]:
+        """The parameters that a run says: what they are, and in which dispatches and words."""
+        found: dict[Expr, tuple[list[int], list[int]]] = {}
+        for number, step in enumerate(self.places.steps):
+            for word, dim in step.resizes:
+                rows, words = found.setdefault(dim, ([], []))
+                rows.append(number)
+                words.append(word)
+        return [(dim, *places) for dim, places in found.items()]
 
-def _buffers(device: Device, made: Dispatches) -> dict[str, Any]:
-    """A buffer for each region but the weights'."""
-    return {region: _buffer(device, made, region) for region in REGIONS if region != "weights"}
+
+@dataclass(frozen=True, eq=False)
+class DeviceWeights:
+    """Weights on a device. places: where each begins, by the keys of their recipes."""
+
+    buffer: Any
+    places: Mapping[str, int]
 
 
-def _buffer(device: Device, made: Dispatches, region: str) -> Any:
+def device_weights(weights: WeightStore, programs: Iterable[tuple[Lowered, Plan]]) -> DeviceWeights:
+    """The weights of programs that were planned together: those that another program has in the same places, else new
+    ones. They live as long as who holds them. Raises as `WebgpuProgram` does.
+    """
+    device, wanted, nbytes = open_device(), {}, 0
+    for lowered, plan in programs:
+        nbytes = max(nbytes, plan.regions.get("weights", 0))
+        for tensor in lowered.tensors.values():
+            if tensor.recipe is not None:
+                wanted[tensor.recipe.key] = tensor.name, tensor.recipe, plan.addresses[tensor.id].offset
+    places = {key: offset for key, (_, _, offset) in wanted.items()}
+    with device.turn.once(), device.guarded():
+        shared = device.weights.setdefault(weights, WeakSet())
+        for each in shared:
+            if places.items() <= each.places.items():
+                return each
+        made = DeviceWeights(_buffer(device, nbytes), places)
+        for name, recipe, offset in wanted.values():
+            array = held(weights.array(recipe), recipe.dtype, f"weight {name!r}", LimitError)
+            if array.size:
+                device.gpu.queue.write_buffer(made.buffer, offset, array)
+        shared.add(made)
+        return made
+
+
+def _mapped(buffer: Any, nbytes: int) -> np.ndarray:
+    """A copy of the first bytes of a buffer, once all that was submitted is done."""
+    buffer.map_sync("READ", 0, nbytes)
+    try:
+        return np.frombuffer(buffer.read_mapped(0, nbytes), np.uint8)
+    finally:
+        buffer.unmap()
+
+
+def _buffer(device: Device, nbytes: int) -> Any:
     """The buffer of a region; the smallest there may be for one that a program lacks."""
-    return device.buffer(max(_LEAST_BYTES, made.regions.get(region, 0)), "STORAGE", "COPY_DST", "COPY_SRC")
+    return device.buffer(max(_LEAST_BYTES, nbytes), "STORAGE", "COPY_DST", "COPY_SRC")
 
 
 def held(array: np.ndarray, dtype: DType, what: str, error: type[IngotError]) -> np.ndarray:

@@ -22,7 +22,7 @@ _FAR = 1 << 30
 class Kernel:
     """How a kernel of some name runs: by a body of shaders/ and what a step adds to it.
 
-    groups: workgroups, of the fields of a step. text: functions that a step adds. baked: fields that are part of its
+    groups: workgroups, of the fields of a step, and thus of the sizes of a run. text: functions that a step adds. baked: fields that are part of its
     text, because they decide what is computed. element: the type of what it reads and writes.
     """
 
@@ -57,13 +57,13 @@ def _near(field: Field) -> Field:
 def _number(fields: Numbers, name: str) -> int:
     value = fields.get(name, 0)
     assert isinstance(value, int), name
-    return int(value)
+    return value
 
 
 def _numbers(fields: Numbers, name: str) -> tuple[int, ...]:
     value = fields.get(name, ())
     assert isinstance(value, tuple), name
-    return tuple(int(each) for each in value if isinstance(each, int))
+    return tuple(each for each in value if isinstance(each, int))
 
 
 def _by_lanes(*names: str) -> Callable[[Numbers], int]:
@@ -183,6 +183,11 @@ def _place_of(kind: str) -> Callable[[Numbers], str]:
     return lambda fields: text
 
 
+def _slot_place(kind: str) -> Callable[[Numbers], str]:
+    text = f"fn slot_place(slot: i32, d: i32) -> i32 {{ return {kind}_place(slot, d); }}"
+    return lambda fields: text
+
+
 def _share(value: str) -> Callable[[Numbers], str]:
     """What softmax makes of an element's distance to the largest, and of the sum."""
     return lambda fields: f"fn share(x: f32, total: f32) -> f32 {{ return {value}; }}"
@@ -219,6 +224,9 @@ KERNELS: dict[str, Kernel] = {
     "gather_elements_i64": Kernel("gather_elements", _ELEMENTS, baked=("rank", "axis")),
     "attention_f32": Kernel("attention", _by_rows("batch", "heads", "q_len"), baked=("causal", "mask_kind")),
     "attention_f32_online": Kernel("attention", _by_rows("batch", "heads", "q_len"), baked=("causal", "mask_kind")),
+    "append_keys_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("keys")),
+    "append_values_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("values")),
+    "cached_attention_f32": Kernel("cached_attention", _by_rows("rows", "heads"), baked=("softcap",)),
     "rotary_f32": Kernel("rotary", lambda f: -(-_by_rows("batch", "heads", "rows", "head_dim")(f) // (2 * LANES))),
     "conv2d_f32_packed": Kernel("conv_packed", _filter_tiles, _activate, _EPILOGUE),
     "conv2d_f32_depthwise": Kernel("conv_depthwise", _by_lanes(*_PIXELS, "channels"), _activate, _EPILOGUE),

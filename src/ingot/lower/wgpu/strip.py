@@ -68,7 +68,8 @@ def strip_arguments(fields: Mapping[str, Field]) -> list[Argument]:
 
 def strip_groups(fields: Mapping[str, Field]) -> int:
     """Workgroups of a strip step."""
-    outer, rows, cols = (int(fields[name]) for name in ("outer", "rows", "cols"))  # type: ignore[arg-type]
+    outer, rows, cols = (fields[name] for name in ("outer", "rows", "cols"))
+    assert isinstance(outer, int) and isinstance(rows, int) and isinstance(cols, int)
     return outer * rows if _reduces(_ops(fields)) else -(-outer * rows * cols // LANES)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ingot.dim import AtMost
 from ingot.lower.lowered import FAULT, Field, Pointer
 
 SHADERS = Path(__file__).parents[2] / "shaders"
@@ -21,16 +22,17 @@ PARAMETER_WORDS = 64  # of a step, which begin at multiples of WebGPU's 256 byte
 # The memory that a program binds, in the order of bindings behind the parameters. WebGPU guarantees eight.
 REGIONS = ("arena0", "arena1", "arena2", "arena3", "inputs", "outputs", "weights", "state")
 READ_ONLY = frozenset(("inputs", "weights"))
-_LIBRARIES = ("elementwise", "epilogue", "group", "index", "places")
+_LIBRARIES = ("elementwise", "epilogue", "group", "index", "paged", "places")
 _NAME = re.compile(r"^(?:@\S+ )*(?:fn|var(?:<[^>]*>)?|const|alias) (\w+)", re.MULTILINE)
 _MAIN = """@compute @workgroup_size(LANES)
 fn main(
   @builtin(workgroup_id) id: vec3<u32>,
   @builtin(num_workgroups) count: vec3<u32>,
   @builtin(local_invocation_index) lane: u32,
-) {
-  work(i32(id.y * count.x + id.x), i32(lane));
-}
+) {{
+  let group = i32(id.y * count.x + id.x);
+{calls}
+}}
 """
 
 
@@ -78,40 +80,107 @@ def floating(value: float) -> str:
     return f"of_bits({struct.unpack('<I', struct.pack('<f', value))[0]:#010x}u)"
 
 
-def shader(body: str, own: str, arguments: Sequence[Argument], regions: Mapping[str, str], element: str = "f32") -> str:
-    """The text of a kernel: equal for steps that differ in parameters alone.
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A kernel for a shader, which may have several. body: a file of shaders/, or "". own: functions beside it.
 
-    body: a file of shaders/, or "". own: functions beside it. regions: of each pointer that is not null. element: the
-    type of what pointers point to, where a body does not ask for integers.
+    regions: of each pointer that is not null. element: the type of what pointers point to, where a body does not ask
+    for integers.
     """
-    chunks: dict[str, str] = {}
-    for library in _LIBRARIES:
-        chunks |= _chunks(_read(library))
-    chunks |= {"LANES": f"const LANES: i32 = {LANES};", "T": f"alias T = {element};"}
+
+    body: str
+    own: str
+    arguments: Sequence[Argument]
+    regions: Mapping[str, str]
+    element: str = "f32"
+
+
+def shader(parts: Sequence[Part]) -> str:
+    """The text of kernels that run side by side: equal for steps that differ in parameters alone.
+
+    The first parameters say at which workgroup each part but the last ends; then follow those of the parts.
+    """
+    common, made, word = _common(), {}, len(parts) - 1
+    for number, part in enumerate(parts):
+        chunks = _reached(common | _of_part(part, word))
+        made |= chunks if len(parts) == 1 else _apart(chunks, common, number)
+        word += _word_count(part.arguments)
+    order = [*common, *(name for name in made if name not in common)]
+    return "\n\n".join([made[name] for name in order if name in made] + [_MAIN.format(calls=_calls(len(parts)))])
+
+
+def _calls(parts: int) -> str:
+    """What chooses the part of a workgroup."""
+    if parts == 1:
+        return "  work(group, i32(lane));"
+    ends = [f"bitcast<i32>({_word(number)})" for number in range(parts - 1)]
+    begins = ["group", *(f"group - {end}" for end in ends)]
+    tests = [f"if (group < {ends[0]}) ", *(f"else if (group < {end}) " for end in ends[1:]), "else "]
+    return "\n".join(
+        f"  {test}{{ work_{number}({begin}, i32(lane)); }}"
+        for number, (test, begin) in enumerate(zip(tests, begins, strict=True))
+    )
+
+
+def _common() -> dict[str, str]:
+    """The declarations that any kernel may reach, by name."""
+    chunks = {"LANES": f"const LANES: i32 = {LANES};"}
     chunks["parameters"] = f"@group(0) @binding(0) var<uniform> parameters: array<vec4<u32>, {PARAMETER_WORDS // 4}>;"
     for number, region in enumerate(REGIONS, 1):
         access = "read" if region in READ_ONLY else "read_write"
         chunks[region] = f"@group(0) @binding({number}) var<storage, {access}> {region}: array<u32>;"
-    chunks |= _accessors(arguments, regions)
-    chunks |= _chunks(_read(body) if body else "") | _chunks(own)
+    for library in _LIBRARIES:
+        chunks |= _chunks(_read(library))
+    return chunks
+
+
+def _of_part(part: Part, word: int) -> dict[str, str]:
+    """The declarations of a kernel alone. word: its first parameter."""
+    chunks = {"T": f"alias T = {part.element};"} | _accessors(part.arguments, part.regions, word)
+    return chunks | _chunks(_read(part.body) if part.body else "") | _chunks(part.own)
+
+
+def _reached(chunks: Mapping[str, str]) -> dict[str, str]:
+    """The declarations that a kernel needs."""
     reached: dict[str, None] = {}
-    waiting = ["LANES", "work"]
+    waiting = ["LANES", "parameters", "work"]
     for name in waiting:
         if name in chunks and name not in reached:
             reached[name] = None
-            waiting += re.findall(r"[A-Za-z_]\w*", re.sub(r"//.*", "", chunks[name]))
-    return "\n\n".join([chunks[name] for name in chunks if name in reached] + [_MAIN])
+            waiting += _mentioned(chunks[name])
+    return {name: chunks[name] for name in chunks if name in reached}
+
+
+def _mentioned(text: str) -> list[str]:
+    return re.findall(r"[A-Za-z_]\w*", re.sub(r"//.*", "", text))
+
+
+def _apart(chunks: Mapping[str, str], common: Mapping[str, str], number: int) -> dict[str, str]:
+    """Declarations with a number behind the names of those that are a part's own, or reach such."""
+    own = {name for name, text in chunks.items() if common.get(name) != text}
+    while more := {name for name in chunks.keys() - own if own.intersection(_mentioned(chunks[name]))}:
+        own |= more
+    names = re.compile(rf"\b({'|'.join(sorted(own))})\b")
+    return {
+        f"{name}_{number}" if name in own else name: names.sub(rf"\1_{number}", text) for name, text in chunks.items()
+    }
+
+
+def _word_count(arguments: Sequence[Argument]) -> int:
+    return sum(1 if a.is_pointer else a.count or 1 for a in arguments if not a.is_baked)
 
 
 def words(arguments: Sequence[Argument], places: Mapping[str, int]) -> list[int]:
-    """The parameters of a step, as bits. places: of each pointer that is not null, its element in its region."""
+    """The parameters of a step, as bits but for those that a run says, which stay what they are.
+
+    places: of each pointer that is not null, its element in its region.
+    """
     found: list[int] = []
     for argument in arguments:
         if argument.is_pointer:
             found.append(places.get(argument.name, 0))
         elif not argument.is_baked:
             found += [_bits(value, argument.is_float) for value in argument.values]
-    assert len(found) <= PARAMETER_WORDS, f"{len(found)} parameters of a step, expected at most {PARAMETER_WORDS}"
     return found
 
 
@@ -119,12 +188,11 @@ def _bits(value: float, is_float: bool) -> int:
     if is_float:
         return int(struct.unpack("<I", struct.pack("<f", value))[0])
     assert -(2**31) <= value < 2**31, f"a parameter of 32 bits is {value}"
-    return int(value) & 0xFFFFFFFF
+    return value if isinstance(value, AtMost) else int(value) & 0xFFFFFFFF
 
 
-def _accessors(arguments: Sequence[Argument], regions: Mapping[str, str]) -> dict[str, str]:
+def _accessors(arguments: Sequence[Argument], regions: Mapping[str, str], word: int) -> dict[str, str]:
     made: dict[str, str] = {}
-    word = 0
     for argument in arguments:
         if argument.is_pointer:
             made |= _pointer(argument, regions.get(argument.name), word)

@@ -1,0 +1,90 @@
+"""A mode of a graph on a device of WebGPU, bound once: a run is one upload, one submit and one readback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ingot.compile import Compiled
+from ingot.dim import size_at
+from ingot.errors import StoppedError
+from ingot.run.arena import Arena
+from ingot.run.sampler import NativeSampler
+from ingot.run.store import WeightStore
+from ingot.run.webgpu import WebgpuProgram
+
+TOKENS, BEST = "tokens", "best"  # outputs of what may be drawn greedily: places of the largest logits, and these
+
+
+class BoundWebgpuProgram:
+    """As `run.modes.BoundProgram`. `output` is read from the device when it is asked for, or drawn from: of outputs
+    called "tokens" and "best", which lie before it, greedy samplers take what the device has chosen.
+
+    Raises UnsupportedError where an op has no kernel, and what `WebgpuProgram` raises.
+    """
+
+    def __init__(self, compiled: Compiled, weights: WeightStore, state: Arena, stop: Any):
+        lowered, plan = compiled.native
+        self.native = WebgpuProgram(compiled.segments[0].graph, lowered, plan, weights, state)
+        self._stop = stop
+        places = self.native.places
+        self._staging = np.zeros(places.regions["inputs"], np.uint8)
+        self.inputs: dict[str, np.ndarray] = {}
+        for name, view in lowered.inputs.items():
+            place = places.inputs[name]
+            data = self._staging[place.offset : place.offset + place.nbytes]
+            self.inputs[name] = data.view(view.dtype.numpy).reshape(view.shape)
+        *chosen, self._name = lowered.outputs
+        self._chosen = [places.outputs[name] for name in chosen]
+        self._place, self._view = places.outputs[self._name], lowered.outputs[self._name]
+        self._sizes: Mapping[str, int] = {}
+        self._last = np.zeros(0, np.uint8)  # what was read of the last run's outputs
+
+    @property
+    def output(self) -> np.ndarray:
+        """The output of the last run, of its sizes."""
+        if self._last.size <= self._place.offset:
+            self._last = self.native.outputs()
+        shape = tuple(size_at(dim, self._sizes) for dim in self._view.shape)
+        data = self._last[self._place.offset : self._place.offset + self._place.nbytes].view(self._view.dtype.numpy)
+        return data[: int(np.prod(shape))].reshape(shape)
+
+    def run(self, sizes: Mapping[str, int], samplers: Sequence[NativeSampler] = ()) -> None:
+        """One run over the arrays. sizes: how much of each planned dim it uses; there may be others.
+
+        samplers: each draws from its row of the output. Raises StoppedError where runs are to end.
+        """
+        if self._stop[0]:
+            raise StoppedError("run: stopped before the first node")
+        is_chosen = bool(self._chosen) and all(sampler.is_greedy for sampler in samplers)
+        end = self._place.offset + (0 if is_chosen else self._place.nbytes * bool(samplers))
+        self._sizes = sizes
+        self._last = self.native.call(self._staging, sizes, end)
+        if is_chosen:
+            tokens, best = (self._last[p.offset : p.offset + p.nbytes] for p in self._chosen)
+            for sampler, token, logit in zip(samplers, tokens.view(np.int32), best.view(np.float32), strict=False):
+                sampler.take(int(token), float(logit))
+            return
+        for sampler, row in zip(samplers, self.output if samplers else (), strict=False):
+            sampler.draw(row)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights on the device."""
+        return self.native.region_bytes("weights")
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of all states."""
+        return self.native.region_bytes("state")
+
+    def read_blocks(self, blocks: np.ndarray) -> dict[str, np.ndarray]:
+        """Copies of some blocks of each state, which are places on its first axis; by its name."""
+        return {name: state[blocks] for name, state in self.native.read_states().items()}
+
+    def write_blocks(self, blocks: np.ndarray, values: Mapping[str, np.ndarray]) -> None:
+        """Writes what `read_blocks` gave."""
+        for name, rows in values.items():
+            self.native.write_state(name, blocks, rows)
