@@ -1,7 +1,9 @@
-"""What a run on a device of WebGPU submits: shaders, the parameters of dispatches, and where everything lies. Pure data.
+"""What a run on a device of WebGPU submits: shaders, parameters of dispatches, and where everything lies. Pure data.
 
-Steps that follow one another and of which none touches what another writes become one dispatch: its first workgroups
-are the first step's, and so on. A device waits between dispatches, and language models are made of small ones. A binding is a region of memory and not a tensor: views are places in the parameters. So one bind group serves every
+Steps that follow one another, none of which touches what another writes, become one dispatch: its first workgroups are
+the first step's, and so on. A device waits between dispatches, and language models are made of small ones.
+
+A binding is a region of memory and not a tensor: views are places in the parameters. So one bind group serves every
 step, and in place or beside makes no difference to it.
 """
 
@@ -36,7 +38,7 @@ class Dispatch:
     """One or several steps: the number of their shader, their parameters as 32 bits each, and how many workgroups.
 
     What depends on dims that were bound to an AtMost is planned for their largest sizes. resizes: words that a run
-    says, and what they are there; `workgroups` is an AtMost then, where it is one of them. kernels, nodes: of the steps.
+    says, and what they are there; `workgroups` may be an AtMost too. kernels, nodes: of the steps.
     """
 
     shader: int

@@ -64,8 +64,8 @@ def logits_one_by_one(llm: ingot.LLM, ids: list[int], prompt: int) -> np.ndarray
     engine = llm.engine
     engine.sequences.forget_all()
     sequence = engine.sequences.start(ids[:prompt])
-    rows = [engine.prefill(sequence, ids[:prompt])[0].copy()]
-    rows += [engine.decode([(sequence, token, None)])[0].copy() for token in ids[prompt:]]
+    rows = [engine.prefill(sequence, ids[:prompt]).output[0].copy()]
+    rows += [engine.decode([(sequence, token, None)]).output[0].copy() for token in ids[prompt:]]
     engine.sequences.finish(sequence)
     return np.stack(rows)
 

@@ -60,8 +60,8 @@ def test_a_token_alone_and_with_others(precision: str) -> None:
         engine = llm.engine
         engine.sequences.forget_all()
         sequence = engine.sequences.start(ids[:80])
-        rows = [engine.prefill(sequence, ids[:80])[0].copy()]
-        rows += [engine.decode([(sequence, token, None)])[0].copy() for token in ids[80:]]
+        rows = [engine.prefill(sequence, ids[:80]).output[0].copy()]
+        rows += [engine.decode([(sequence, token, None)]).output[0].copy() for token in ids[80:]]
         engine.sequences.finish(sequence)
         assert np.stack(rows).tobytes() == together[79:].tobytes()
         found.add(together.tobytes())
@@ -136,8 +136,8 @@ def test_experts_and_turned_matrices_are_codes(kind: str, precision: str, tmp_pa
     ids = [int(token) for token in np.random.default_rng(3).integers(3, 99, 60)]
     together = llm.logits(ids)
     sequence = llm.engine.sequences.start(ids[:50])
-    rows = [llm.engine.prefill(sequence, ids[:50])[0].copy()]
-    rows += [llm.engine.decode([(sequence, token, None)])[0].copy() for token in ids[50:]]
+    rows = [llm.engine.prefill(sequence, ids[:50]).output[0].copy()]
+    rows += [llm.engine.decode([(sequence, token, None)]).output[0].copy() for token in ids[50:]]
     assert np.stack(rows).tobytes() == together[49:].tobytes()
     if "8" in precision and "gpt2" in kind:  # a router that decides otherwise is no rounding
         logits = exact.logits(ids)

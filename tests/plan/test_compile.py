@@ -60,7 +60,7 @@ def test_modes_share_their_places():
 
 def test_modes_run_over_one_state():
     made, placement = graph(), Placement()
-    bound = BoundModes(threads=1)
+    bound = BoundModes(Target(threads=1))
     sizes = {"one": 1, "three": 3, "many": 900}  # the last needs a larger arena than the others
     modes = [Mode(name, {"rows": rows, "taken": 1}, ("total",)) for name, rows in sizes.items()]
     bound.add(compile_mode(made, Target(threads=1), mode, placement=placement) for mode in modes)
@@ -72,7 +72,7 @@ def test_modes_run_over_one_state():
         feeds = {"x": x, "take": np.zeros(1, np.int32), "seen": seen}
         np.testing.assert_allclose(bound[name].output, interpret(made, feeds)["total"], rtol=1e-4, atol=1e-4)
         seen = bound[name].output.copy()
-        assert np.array_equal(bound.states()["seen"], seen)
+        assert np.array_equal(bound[name].states()["seen"], seen)
 
 
 def test_a_session_keeps_its_state_over_all_its_bindings():

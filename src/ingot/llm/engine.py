@@ -18,7 +18,7 @@ from ingot.load.hf.decoder import slots_axis
 from ingot.locks import OwnedLock
 from ingot.lower import Target
 from ingot.ops.kv_cache import CACHE_BLOCK
-from ingot.run.modes import BoundModes, BoundProgram
+from ingot.run.modes import Bound, BoundModes
 
 PREFILL_ROWS = 512
 SCORE_ROWS = 64  # each with logits over the whole vocabulary
@@ -97,15 +97,15 @@ class Engine:
             owners = self._bound["batch"].inputs["owners"]
             owners[:] = np.arange(len(owners))
 
-    def mode(self, name: str) -> BoundProgram:
+    def mode(self, name: str) -> Bound:
         """A mode's program, whose inputs are i32; compiled on first use."""
         if name not in self._bound:
             self.prepare([name])
         return self._bound[name]
 
-    def prefill(self, sequence: Sequence, tokens: Tokens[int], sampler: Sampler | None = None) -> np.ndarray:
-        """Appends tokens to a sequence, and draws one. Returns the logits after the last, f32[1, vocabulary], until the
-        next run.
+    def prefill(self, sequence: Sequence, tokens: Tokens[int], sampler: Sampler | None = None) -> Bound:
+        """Appends tokens to a sequence, and draws one. Returns the mode, whose `output` are the logits after the last,
+        f32[1, vocabulary], until the next run.
 
         Chunks are bounded, and each computes only as many rows as it has tokens.
         """
@@ -118,7 +118,7 @@ class Engine:
             self._append(mode, sequence, part, 1, [sampler] if sampler is not None and is_last else ())
             if self.on_prefill is not None:
                 self.on_prefill(min(begin + size, len(tokens)), len(tokens))
-        return mode.output
+        return mode
 
     def each(self, sequence: Sequence, tokens: Tokens[int], mode_name: str) -> np.ndarray:
         """Appends tokens to a sequence. Returns the mode's output for each of them: "score" logits, "embed" states."""
@@ -131,10 +131,11 @@ class Engine:
             results[begin : begin + len(part)] = mode.output[: len(part)]
         return results
 
-    def decode(self, steps: Tokens[tuple[Sequence, int, Sampler | None]]) -> np.ndarray:
-        """Appends a token to each sequence, and draws its next. Returns logits, f32[at least as many rows, vocabulary].
+    def decode(self, steps: Tokens[tuple[Sequence, int, Sampler | None]]) -> Bound:
+        """Appends a token to each sequence, and draws its next. Returns the mode, whose `output` are the logits,
+        f32[at least as many rows, vocabulary], until the next run.
 
-        In f32 each sequence gets the bits that it would get alone.
+        In f32 each sequence gets the bits that it would get alone, on the CPU.
         """
         mode = self.mode("decode" if len(steps) == 1 else "batch")
         ids, positions, blocks = mode.inputs["ids"], mode.inputs["positions"], mode.inputs["blocks"]
@@ -145,7 +146,7 @@ class Engine:
         self._run(mode, len(steps), len(steps), len(steps), [sampler for _, _, sampler in steps if sampler is not None])
         for sequence, token, _ in steps:
             sequence.tokens.append(token)
-        return mode.output
+        return mode
 
     def cached(self, sequence: Sequence) -> dict[str, np.ndarray]:
         """The keys and values of a sequence: copies, [blocks of the sequence, ...] by the name of the state."""
@@ -172,7 +173,7 @@ class Engine:
         self.sequences.finish(sequence)
 
     def _append(
-        self, mode: BoundProgram, sequence: Sequence, tokens: Tokens[int], taken: int, samplers: Tokens[Sampler] = ()
+        self, mode: Bound, sequence: Sequence, tokens: Tokens[int], taken: int, samplers: Tokens[Sampler] = ()
     ) -> None:
         """Runs a mode over new tokens of one sequence."""
         start, count = len(sequence.tokens), len(tokens)
@@ -183,7 +184,7 @@ class Engine:
         self._run(mode, count, taken, 1, samplers)
         sequence.tokens += tokens
 
-    def _run(self, mode: BoundProgram, rows: int, taken: int, sequences: int, samplers: Tokens[Sampler] = ()) -> None:
+    def _run(self, mode: Bound, rows: int, taken: int, sequences: int, samplers: Tokens[Sampler] = ()) -> None:
         """Runs over the first rows of a mode's inputs; a sampler for each taken row draws from its logits.
 
         Raises what a sampler that found no token raises.

@@ -46,7 +46,7 @@ class Options:
         stored = _stored(folder)
         is_native = executor == "native"
         chosen = precision_of(precision or (stored if is_native else "f32"))
-        cache_dtype = cache_dtype or ("f32" if chosen.weights is None else "bf16")
+        cache_dtype = cache_dtype or ("f32" if chosen.weights is None or not is_native else "bf16")
         _expect_one_of("cache_dtype", cache_dtype, tuple(CACHE_DTYPES) if is_native else ("f32",))
         expect_range("threads", threads, 0, MAX_THREADS)
         expect_range("sequences", sequences, 1, MAX_SEQUENCES)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ingot.compile import Compiled
-from ingot.dim import size_at
 from ingot.errors import StoppedError
 from ingot.run.arena import Arena
 from ingot.run.sampler import NativeSampler
@@ -39,17 +38,15 @@ class BoundWebgpuProgram:
         *chosen, self._name = lowered.outputs
         self._chosen = [places.outputs[name] for name in chosen]
         self._place, self._view = places.outputs[self._name], lowered.outputs[self._name]
-        self._sizes: Mapping[str, int] = {}
         self._last = np.zeros(0, np.uint8)  # what was read of the last run's outputs
 
     @property
     def output(self) -> np.ndarray:
-        """The output of the last run, of its sizes."""
+        """The output of the last run."""
         if self._last.size <= self._place.offset:
             self._last = self.native.outputs()
-        shape = tuple(size_at(dim, self._sizes) for dim in self._view.shape)
-        data = self._last[self._place.offset : self._place.offset + self._place.nbytes].view(self._view.dtype.numpy)
-        return data[: int(np.prod(shape))].reshape(shape)
+        data = self._last[self._place.offset : self._place.offset + self._place.nbytes]
+        return data.view(self._view.dtype.numpy).reshape(self._view.shape)
 
     def run(self, sizes: Mapping[str, int], samplers: Sequence[NativeSampler] = ()) -> None:
         """One run over the arrays. sizes: how much of each planned dim it uses; there may be others.
@@ -60,7 +57,6 @@ class BoundWebgpuProgram:
             raise StoppedError("run: stopped before the first node")
         is_chosen = bool(self._chosen) and all(sampler.is_greedy for sampler in samplers)
         end = self._place.offset + (0 if is_chosen else self._place.nbytes * bool(samplers))
-        self._sizes = sizes
         self._last = self.native.call(self._staging, sizes, end)
         if is_chosen:
             tokens, best = (self._last[p.offset : p.offset + p.nbytes] for p in self._chosen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -76,6 +76,9 @@ class BoundProgram:
             state[blocks] = values[name]
 
 
+Bound: TypeAlias = "BoundProgram | BoundWebgpuProgram"
+
+
 class BoundModes:
     """The programs of several modes of a graph, by name; they share every weight and the graph's states."""
 
@@ -83,7 +86,7 @@ class BoundModes:
         self._target = target
         self._weights = WeightStore(target.threads)
         self._state = Arena()
-        self._programs: dict[str, BoundProgram | BoundWebgpuProgram] = {}
+        self._programs: dict[str, Bound] = {}
         self._stop = load().new("int32_t*")
 
     @property
@@ -103,7 +106,7 @@ class BoundModes:
                 recipes = [t.recipe for t in compiled.native[0].tensors.values() if t.recipe is not None]
                 packed.append((compiled, executor.submit(self._weights.prepare, recipes)))
             held: list[Any] = [weights.result() for _, weights in packed]
-        bound: type[BoundProgram | BoundWebgpuProgram] = BoundProgram
+        bound: type[Bound] = BoundProgram
         if self._target.device == "webgpu":
             from ingot.run.bound_webgpu import BoundWebgpuProgram
             from ingot.run.webgpu import device_weights
@@ -113,13 +116,13 @@ class BoundModes:
         self._programs |= {c.mode.name: bound(c, self._weights, self._state, self._stop) for c, _ in packed}
         del held  # by now the programs hold them
 
-    def __getitem__(self, name: str) -> BoundProgram | BoundWebgpuProgram:
+    def __getitem__(self, name: str) -> Bound:
         return self._programs[name]
 
     def __contains__(self, name: str) -> bool:
         return name in self._programs
 
-    def items(self) -> Iterable[tuple[str, BoundProgram | BoundWebgpuProgram]]:
+    def items(self) -> Iterable[tuple[str, Bound]]:
         """Names and programs, in the order in which they were made ready."""
         return self._programs.items()
 

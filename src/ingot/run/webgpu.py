@@ -33,8 +33,8 @@ class WebgpuProgram:
 
     state: whose states these are; programs with the same one share them.
 
-    Raises LimitError for what is larger than a binding or for a weight outside of 32 bits, LoadError for a state without
-    data, ResourceError where the device has no memory, and what `open_device` raises.
+    Raises LimitError for what is larger than a binding or for a weight outside of 32 bits, LoadError for a state
+    without data, ResourceError where the device has no memory, and what `open_device` raises.
     """
 
     def __init__(self, graph: Graph, lowered: Lowered, plan: Plan, weights: WeightStore, state: Arena):
@@ -125,9 +125,7 @@ class WebgpuProgram:
         self._device.gpu.queue.submit([encoder.finish()])
         return _mapped(self._found, nbytes)
 
-    def _output(
-        self, found: np.ndarray, name: str, dtype: DType, view: View, symbols: Mapping[str, int]
-    ) -> np.ndarray:
+    def _output(self, found: np.ndarray, name: str, dtype: DType, view: View, symbols: Mapping[str, int]) -> np.ndarray:
         """A fresh array of an output, of the graph's dtype."""
         shape = tuple(size_at(dim, symbols) for dim in view.shape)
         offset = self.places.outputs[name].offset
@@ -258,7 +256,7 @@ def device_weights(weights: WeightStore, programs: Iterable[tuple[Lowered, Plan]
 
 def _mapped(buffer: Any, nbytes: int) -> np.ndarray:
     """A copy of the first bytes of a buffer, once all that was submitted is done."""
-    buffer.map_sync("READ", 0, nbytes)
+    buffer.map_sync("READ_NOSYNC", 0, nbytes)  # "READ" submits once more, so that nothing is left to wait for
     try:
         return np.frombuffer(buffer.read_mapped(0, nbytes), np.uint8)
     finally:

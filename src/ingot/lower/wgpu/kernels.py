@@ -22,8 +22,9 @@ _FAR = 1 << 30
 class Kernel:
     """How a kernel of some name runs: by a body of shaders/ and what a step adds to it.
 
-    groups: workgroups, of the fields of a step, and thus of the sizes of a run. text: functions that a step adds. baked: fields that are part of its
-    text, because they decide what is computed. element: the type of what it reads and writes.
+    groups: workgroups, of the fields of a step, and thus of the sizes of a run. text: functions that a step adds.
+    baked: fields that are part of its text, because they decide what is computed. element: the type of what it reads
+    and writes.
     """
 
     body: str
@@ -183,6 +184,12 @@ def _place_of(kind: str) -> Callable[[Numbers], str]:
     return lambda fields: text
 
 
+def _key(key: str) -> Callable[[Numbers], str]:
+    """What topk looks for the largest of."""
+    text = f"fn key(x: T) -> i32 {{ let best = {key}; return select(~best, best, arg_largest() != 0); }}"
+    return lambda fields: text
+
+
 def _slot_place(kind: str) -> Callable[[Numbers], str]:
     text = f"fn slot_place(slot: i32, d: i32) -> i32 {{ return {kind}_place(slot, d); }}"
     return lambda fields: text
@@ -224,6 +231,12 @@ KERNELS: dict[str, Kernel] = {
     "gather_elements_i64": Kernel("gather_elements", _ELEMENTS, baked=("rank", "axis")),
     "attention_f32": Kernel("attention", _by_rows("batch", "heads", "q_len"), baked=("causal", "mask_kind")),
     "attention_f32_online": Kernel("attention", _by_rows("batch", "heads", "q_len"), baked=("causal", "mask_kind")),
+    "topk_f32": Kernel("topk", _by_rows("rows"), _key("float_key(x)")),
+    "topk_i64": Kernel("topk", _by_rows("rows"), _key("x"), element="i32"),
+    "topk_i32": Kernel("topk", _by_rows("rows"), _key("x"), element="i32"),
+    "expert_matmul_f32_packed": Kernel(
+        "experts", lambda f: _number(f, "rows") * _number(f, "slots") * -(-_number(f, "n") // 32)
+    ),
     "append_keys_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("keys")),
     "append_values_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("values")),
     "cached_attention_f32": Kernel("cached_attention", _by_rows("rows", "heads"), baked=("softcap",)),

@@ -100,7 +100,8 @@ def shader(parts: Sequence[Part]) -> str:
 
     The first parameters say at which workgroup each part but the last ends; then follow those of the parts.
     """
-    common, made, word = _common(), {}, len(parts) - 1
+    made: dict[str, str] = {}
+    common, word = _common(), len(parts) - 1
     for number, part in enumerate(parts):
         chunks = _reached(common | _of_part(part, word))
         made |= chunks if len(parts) == 1 else _apart(chunks, common, number)

@@ -1,0 +1,28 @@
+// experts.wgsl: out[r, s, n] = experts[chosen[r, s]][n, k] @ x[r, s, k], experts one after another, each in panels of 32
+// columns. A workgroup makes a panel's columns of a row and a slot as gemv_packed does.
+
+var<workgroup> sums: array<vec4<f32>, LANES>;
+
+fn panel_row(i: i32) -> vec4<f32> {
+  return vec4<f32>(at_experts(i), at_experts(i + 1), at_experts(i + 2), at_experts(i + 3));
+}
+
+fn work(group: i32, lane: i32) {
+  let pairs = arg_rows() * arg_slots();
+  let pair = group % pairs;
+  let panel = group / pairs;
+  let expert = int_chosen(pair);
+  let is_there = within(expert, arg_count());
+  let x = pair / arg_slots() * arg_x_strides(0) + pair % arg_slots() * arg_x_strides(1);
+  let panels = (arg_n() + 31) / 32;
+  let b = (select(0, expert, is_there) * panels + panel) * arg_k() * 32 + lane % 8 * 4;
+  var sum = vec4<f32>();
+  for (var i = lane / 8; i < arg_k() && panel < panels; i += 8) { sum += at_x(x + i) * panel_row(b + i * 32); }
+  sums[lane] = sum;
+  workgroupBarrier();
+  let y = panel * 32 + lane;
+  if (lane >= 32 || y >= arg_n()) { return; }
+  var total = 0.0f;
+  for (var part = 0; part < 8; part++) { total += sums[part * 8 + lane / 4][lane % 4]; }
+  set_out(pair * arg_n() + y, select(0.0f, total, is_there));
+}
