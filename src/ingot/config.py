@@ -41,6 +41,11 @@ KNOBS = {
             is_folder=True,
         ),
         Knob("INGOT_WGPU_ADAPTER", "", "part of the name of the adapter that webgpu uses; empty means the first"),
+        Knob(
+            "INGOT_WGPU_BINDING_BYTES",
+            128 << 20,
+            "bytes of a region of memory in programs of webgpu; the default is what every device can bind",
+        ),
         Knob("INGOT_LIBRARY", "", "path of another build of the native library (sanitizer builds use it)"),
     )
 }

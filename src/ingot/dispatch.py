@@ -3,23 +3,29 @@
 Steps that follow one another, none of which touches what another writes, become one dispatch: its first workgroups are
 the first step's, and so on. A device waits between dispatches, and language models are made of small ones.
 
-A binding is a region of memory and not a tensor: views are places in the parameters. So one bind group serves every
-step, and in place or beside makes no difference to it.
+A binding is a region of memory and not a tensor: views are places in the parameters, and in place or beside makes no
+difference. So one bind group serves every step, unless a program has more regions than a device binds at once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
+
 from ingot.dim import AtMost, Expr
-from ingot.errors import LimitError
+from ingot.dtype import DType, i64
+from ingot.errors import IngotError, LimitError
 from ingot.lower.lowered import Lowered, Pointer, Step
 from ingot.lower.wgpu.kernels import KERNELS
 from ingot.lower.wgpu.wgsl import PARAMETER_WORDS, REGIONS, Argument, Part, pointers, shader, words
 from ingot.plan import Plan, Touched
 
+FAULT_REGION = frozenset(("outputs",))
 FAULT_BYTES = 256  # before the outputs: code, step, index and limit, and nothing up to where an output may begin
 GRID_SIDE = 65535  # along each dim of a grid
 _ELEMENT_BYTES = 4
@@ -27,10 +33,11 @@ _TOGETHER = 4  # steps of a dispatch, at most
 
 
 class Place(NamedTuple):
-    """Where a tensor of the border lies: bytes into its region, and how many."""
+    """Where a tensor lies: bytes into its region, how many, and which one it is."""
 
     offset: int
     nbytes: int
+    region: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,8 @@ class Dispatch:
     """One or several steps: the number of their shader, their parameters as 32 bits each, and how many workgroups.
 
     What depends on dims that were bound to an AtMost is planned for their largest sizes. resizes: words that a run
-    says, and what they are there; `workgroups` may be an AtMost too. kernels, nodes: of the steps.
+    says, and what they are there; `workgroups` may be an AtMost too. kernels, nodes: of the steps. bindings: the
+    regions that it binds, in order.
     """
 
     shader: int
@@ -47,6 +55,7 @@ class Dispatch:
     workgroups: int
     kernels: tuple[str, ...]
     nodes: tuple[str, ...]
+    bindings: tuple[str, ...]
 
     @property
     def groups(self) -> tuple[int, int]:
@@ -70,33 +79,36 @@ class Dispatches:
 
 @dataclass(slots=True)
 class _Ready:
-    """A step with its part of a shader, its parameters, its workgroups, and what it touches."""
+    """A step with its part of a shader, its parameters, its workgroups, what it touches, and the regions of that."""
 
     step: Step
     part: Part
     words: list[int]
     workgroups: int
     touched: Touched
+    regions: frozenset[str]
 
 
 def dispatches(lowered: Lowered, plan: Plan) -> Dispatches:
-    """The dispatches of a plan. Raises LimitError where inputs, outputs or activations need more than a binding holds
-    or than there are bindings, or a step more workgroups than there may be.
+    """The dispatches of a plan. Raises LimitError where inputs or outputs need more than a binding holds, or a step
+    more regions or workgroups than there may be.
     """
     made = Dispatches()
     _place(lowered, plan, made)
-    numbers: dict[str, int] = {}
-    together: list[_Ready] = []
-    for index, step in enumerate(plan.steps):
-        ready = _ready(lowered, plan, made, step, index)
+    found = [_ready(lowered, plan, made, step, index) for index, step in enumerate(plan.steps)]
+    is_one = frozenset[str]().union(*(ready.regions for ready in found)) <= frozenset(REGIONS)
+    together: list[list[_Ready]] = []
+    for ready in found:
         if ready.workgroups == 0:
             continue
-        if together and not _may_join(together, ready):
-            made.steps.append(_dispatch(together, numbers))
-            together = []
-        together.append(ready)
-    if together:
-        made.steps.append(_dispatch(together, numbers))
+        if together and _may_join(together[-1], ready, is_one):
+            together[-1].append(ready)
+        else:
+            together.append([ready])
+    numbers: dict[str, int] = {}
+    for group in together:
+        regions = frozenset[str]().union(*(ready.regions for ready in group))
+        made.steps.append(_dispatch(group, REGIONS if is_one else tuple(sorted(regions)), numbers))
     made.shaders = list(numbers)
     return made
 
@@ -111,29 +123,51 @@ def _ready(lowered: Lowered, plan: Plan, made: Dispatches, step: Step, index: in
     workgroups = kernel.groups(step.fields)
     if workgroups > GRID_SIDE**2:
         raise LimitError(f"node {step.node!r}: too large, got {workgroups} workgroups, expected at most {GRID_SIDE**2}")
-    return _Ready(step, part, parameters, workgroups, Touched.by(step, lowered, plan))
+    reached = frozenset(regions.values()) | (FAULT_REGION if "fault" in step.fields else frozenset())
+    if len(reached) > len(REGIONS):
+        raise LimitError(f"node {step.node!r}: too many regions, got {len(reached)}, expected at most {len(REGIONS)}")
+    return _Ready(step, part, parameters, workgroups, Touched.by(step, lowered, plan), reached)
 
 
-def _may_join(together: list[_Ready], ready: _Ready) -> bool:
-    """Whether a step may run beside others: their parameters have room, and none waits for it or it for one of them."""
+def _may_join(together: list[_Ready], ready: _Ready, is_one: bool) -> bool:
+    """Whether a step may run beside others: their parameters and regions have room, and none waits for another."""
     count = len(together) + sum(len(each.words) for each in (*together, ready))
     groups = sum(each.workgroups for each in (*together, ready))
+    regions = ready.regions.union(*(each.regions for each in together))
     is_small = len(together) < _TOGETHER and count <= PARAMETER_WORDS and groups <= GRID_SIDE**2
-    return is_small and not any(ready.touched.waits_for(each.touched) for each in together)
+    is_bound = is_one or len(regions) <= len(REGIONS)
+    return is_small and is_bound and not any(ready.touched.waits_for(each.touched) for each in together)
 
 
-def _dispatch(together: list[_Ready], numbers: dict[str, int]) -> Dispatch:
+def _dispatch(together: list[_Ready], bindings: tuple[str, ...], numbers: dict[str, int]) -> Dispatch:
     ends = list(accumulate(each.workgroups for each in together))
     found = [*ends[:-1], *(word for each in together for word in each.words)]
     assert len(found) <= PARAMETER_WORDS, f"{len(found)} parameters of a step, expected at most {PARAMETER_WORDS}"
+    names = dict(zip(bindings, bindings, strict=True)) if bindings == REGIONS else _names(bindings)
+    parts = [
+        replace(each.part, regions={pointer: names[region] for pointer, region in each.part.regions.items()})
+        for each in together
+    ]
     return Dispatch(
-        numbers.setdefault(shader([each.part for each in together]), len(numbers)),
+        numbers.setdefault(shader(parts, tuple(names.values())), len(numbers)),
         tuple(int(word) for word in found),
         tuple((place, word.dim) for place, word in enumerate(found) if isinstance(word, AtMost)),
         ends[-1],
         tuple(each.step.kernel for each in together),
         tuple(each.step.node for each in together),
+        bindings,
     )
+
+
+def _names(bindings: Sequence[str]) -> dict[str, str]:
+    """What a shader calls regions: their kinds, numbered anew, so that layers in other regions have its text, too."""
+    names: dict[str, str] = {}
+    kinds: Counter[str] = Counter()
+    for region in bindings:
+        kind = region.rstrip("0123456789")
+        names[region] = f"{kind}{kinds[kind] or ''}"
+        kinds[kind] += 1
+    return names
 
 
 def grid(workgroups: int) -> tuple[int, int]:
@@ -150,25 +184,22 @@ def _numbered(argument: Argument, index: int) -> Argument:
 def _place(lowered: Lowered, plan: Plan, made: Dispatches) -> None:
     """Inputs side by side in one region, outputs in another, and the rest where the plan has it."""
     target = lowered.target
-    made.regions = {name: size for name, size in plan.regions.items() if name in REGIONS}
-    arenas = [name for name in plan.regions if name.startswith("arena")]
-    most = sum(name.startswith("arena") for name in REGIONS)
-    if len(arenas) > most:
-        raise LimitError(f"arena: too large, got {len(arenas)} regions, expected at most {most}")
+    made.regions = {name: size for name, size in plan.regions.items() if ":" not in name}
     for region, views, places, begin in (
         ("inputs", lowered.inputs, made.inputs, 0),
         ("outputs", lowered.outputs, made.outputs, FAULT_BYTES),
     ):
         for name, view in views.items():
             nbytes = lowered.tensors[view.tensor].nbytes
-            places[name] = Place(begin, nbytes)
+            places[name] = Place(begin, nbytes, region)
             begin += -(-nbytes // target.alignment) * target.alignment
         if begin > target.region_bytes:
             raise LimitError(f"{region}: too large, got {begin} bytes, expected at most {target.region_bytes}")
         made.regions[region] = begin
     for tensor in lowered.tensors.values():
         if tensor.kind == "weight":
-            made.weights[tensor.id] = Place(plan.addresses[tensor.id].offset, tensor.nbytes)
+            address = plan.addresses[tensor.id]
+            made.weights[tensor.id] = Place(address.offset, tensor.nbytes, address.region)
 
 
 def _address(lowered: Lowered, plan: Plan, made: Dispatches, pointer: Pointer) -> tuple[str, int]:
@@ -180,3 +211,15 @@ def _address(lowered: Lowered, plan: Plan, made: Dispatches, pointer: Pointer) -
             name = next(name for name, view in views.items() if view.tensor == tensor.id)
             region, offset = f"{kind}s", places[name].offset
     return region, (offset + pointer.byte_offset) // _ELEMENT_BYTES
+
+
+def held(array: np.ndarray, dtype: DType, what: str, error: type[IngotError]) -> np.ndarray:
+    """An array as the device has it, four bytes an element. Raises `error` for integers that do not fit in 32 bits."""
+    if dtype.kind == "f":
+        return array
+    if dtype is i64 and array.size:
+        low, high = np.iinfo(np.int32).min, np.iinfo(np.int32).max
+        for value in (int(array.min()), int(array.max())):
+            if not low <= value <= high:
+                raise error(f"{what}: webgpu has integers of 32 bits, got {value}, expected {low}..{high}")
+    return np.ascontiguousarray(array, np.int32)

@@ -16,6 +16,7 @@ from typing import Any
 
 from ingot.errors import LimitError, UnsupportedError
 from ingot.lower.lowered import Lowered, Step, Tensor
+from ingot.lower.target import Target
 from ingot.lower.view import View
 from ingot.order import order_steps
 
@@ -34,15 +35,23 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Bytes of a region: the first one, and how many."""
+    """Bytes of a region: the first one, how many, and of which."""
 
     offset: int
     nbytes: int
+    region: str
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.nbytes
 
 
 @dataclass(slots=True)
 class Placement:
-    """Where the weights and states lie that several plans share: each recipe by its key, each state by its name."""
+    """Where the weights and states lie that several plans share: each recipe by its key, each state by its name.
+
+    What has no room in the region "weights" or "state" goes to "weights1", "weights2", ...
+    """
 
     weights: dict[str, Place] = field(default_factory=dict)
     states: dict[str, Place] = field(default_factory=dict)
@@ -52,7 +61,7 @@ class Placement:
         """Bytes of all weights, without the gaps between them."""
         return sum(place.nbytes for place in self.weights.values())
 
-    def add(self, tensor: Tensor, alignment: int) -> tuple[Address, int]:
+    def add(self, tensor: Tensor, target: Target) -> tuple[Address, int]:
         """The address of a weight or state, the same for whoever asks; and the bytes of its region up to its end.
 
         Raises UnsupportedError for a state that has another size elsewhere: what it holds could not be carried over.
@@ -62,14 +71,17 @@ class Placement:
         else:
             region, key, places = "state", tensor.name, self.states
         if key not in places:
-            last = next(reversed(places.values()), Place(0, 0))
-            places[key] = Place(_round_up(last.offset + last.nbytes, alignment), tensor.nbytes)
+            last = next(reversed(places.values()), Place(0, 0, region))
+            offset, where = _round_up(last.end, target.alignment), last.region
+            if offset and offset + tensor.nbytes > target.region_bytes:
+                offset, where = 0, f"{region}{int(where.removeprefix(region) or 0) + 1}"
+            places[key] = Place(offset, tensor.nbytes, where)
         place = places[key]
         if place.nbytes != tensor.nbytes:
             raise UnsupportedError(
                 f"state {key!r}: changes its size, got {tensor.nbytes} bytes, expected {place.nbytes}"
             )
-        return Address(region, place.offset), _round_up(place.offset + place.nbytes, alignment)
+        return Address(place.region, place.offset), _round_up(place.end, target.alignment)
 
 
 @dataclass(slots=True)
@@ -291,7 +303,7 @@ def _place_rest(lowered: Lowered, result: Plan, placement: Placement) -> None:
             result.addresses[tensor.id] = result.addresses[tensor.replaces]
             continue
         elif tensor.kind in ("weight", "state"):
-            address, end = placement.add(tensor, lowered.target.alignment)
+            address, end = placement.add(tensor, lowered.target)
         else:
             continue
         result.addresses[tensor.id] = address

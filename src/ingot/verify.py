@@ -50,7 +50,7 @@ def _verify_places(lowered: Lowered, plan: Plan) -> None:
             _fail(f"{tensor_id} does not fit in {address.region}")
         wanted = _REGIONS.get(tensor.kind, f"{tensor.kind}:{tensor.name}")
         number = address.region.removeprefix(wanted)
-        if not address.region.startswith(wanted) or (number and not (wanted == "arena" and number.isdecimal())):
+        if not address.region.startswith(wanted) or (number and not (":" not in wanted and number.isdecimal())):
             _fail(f"{tensor_id} is a {tensor.kind} in {address.region}")
         if tensor.replaces is not None:
             old = lowered.tensors[tensor.replaces]

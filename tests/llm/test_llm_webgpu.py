@@ -69,6 +69,20 @@ def test_a_token_is_one_upload_one_submit_and_one_readback(monkeypatch: pytest.M
     assert done == ["write_buffer", "submit", "map_sync"] * 2
 
 
+def test_small_regions_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrices and the table of tokens are larger than a binding, all weights are fifty of them, and states several."""
+    found = []
+    for nbytes in (128 << 20, 256 << 10):
+        monkeypatch.setenv("INGOT_WGPU_BINDING_BYTES", str(nbytes))
+        engine = ingot.LLM(FOLDER, executor="webgpu", sequences=2, context=64).engine
+        sequence, ids = engine.sequences.start(()), encoded(PROMPTS[0])
+        logits = [engine.prefill(sequence, ids).output.copy(), engine.decode([(sequence, 5, None)]).output.copy()]
+        found.append(np.concatenate(logits).tobytes())
+        regions = engine.mode("decode").native.places.regions
+        assert max(regions.values()) <= nbytes and ({"weights40", "state1"} <= regions.keys()) == (len(found) == 2)
+    assert found[0] == found[1]
+
+
 def test_a_sampled_token_is_native_s() -> None:
     options = {"max_tokens": 8, "temperature": 0.8, "top_k": 40, "seed": 7, "logprobs": 3}
     found, expected = (shipped(executor).complete(PROMPTS[1], **options) for executor in ("webgpu", "native"))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import ingot
 import ingot.ops
@@ -233,9 +234,52 @@ def test_integers_are_checked_where_they_enter() -> None:
         on_webgpu(rows_of(np.array([[-(2**31) - 1]])))
 
 
-def test_a_region_is_no_larger_than_a_binding() -> None:
-    with pytest.raises(LimitError, match=r"weights: too large, got 134348800 bytes, expected at most 134217728"):
-        on_webgpu(product(32800))
+def test_a_region_is_no_larger_than_a_binding(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = Graph("large")
+    large.add_input("x", TensorType(f32, (40 << 20,)))
+    large.set_output("y", large.add("reduce_sum", ["x"], axes=(0,), keepdims=False).output)
+    with pytest.raises(LimitError, match=r"input:x: too large, got 167772160 bytes, expected at most 134217728"):
+        on_webgpu(large)
+    monkeypatch.setenv("INGOT_WGPU_BINDING_BYTES", str(1 << 40))
+    with pytest.raises(LimitError, match=r"inputs: too large, got 167772160 bytes, expected at most the \d+ of 'llvmp"):
+        on_webgpu(large)
+    monkeypatch.setenv("INGOT_WGPU_BINDING_BYTES", "4096")
+    with pytest.raises(LimitError, match=r"output:y: too large, got 8192 bytes, expected at most 4096"):
+        on_webgpu(product(4))
+    monkeypatch.setenv("INGOT_WGPU_BINDING_BYTES", "8")
+    with pytest.raises(InputError, match=r"INGOT_WGPU_BINDING_BYTES: too small, got 8, expected at least 256"):
+        on_webgpu(product(4))
+
+
+@pytest.mark.parametrize("nbytes", [12 << 10, 16 << 10])
+def test_what_is_larger_than_a_binding_is_multiplied_and_looked_up_in_parts(
+    nbytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INGOT_WGPU_BINDING_BYTES", str(nbytes))
+    rng, graph = np.random.default_rng(3), Graph("parts")
+    for name in ("x", "y", "z"):
+        graph.add_input(name, TensorType(f32, (5, 64)))
+    graph.add_input("rows", TensorType(i64, (7,)))
+    for name, shape in (("matrix", (64, 100)), ("gates", (64, 160)), ("table", (150, 33)), ("tied", (120, 64))):
+        graph.add_weight(name, rng.standard_normal(shape).astype(np.float32) / 8)
+    bias = graph.add_weight("bias", rng.standard_normal(100).astype(np.float32))
+    attributes = {"transpose_a": False, "transpose_b": False, "scale": 1.0}
+    sums = graph.add("add", [graph.add("matmul", ["x", "matrix"], **attributes).output, bias])
+    graph.set_output("sums", graph.add("relu", [sums.output]).output)
+    both = graph.add("matmul", ["y", "gates"], **attributes).output
+    halves = [graph.add("slice", [both], starts=(0, i), stops=(5, i + 80), steps=(1, 1)).output for i in (0, 80)]
+    graph.set_output("gated", graph.add("mul", [graph.add("silu", halves[:1]).output, halves[1]]).output)
+    graph.set_output("raw", graph.add("gather", ["table", "rows"], axis=0).output)
+    graph.set_output("packed", graph.add("gather", ["tied", "rows"], axis=0).output)
+    graph.set_output("logits", graph.add("matmul", ["z", "tied"], **attributes | {"transpose_b": True}).output)
+    feeds = {name: rng.standard_normal((5, 64)).astype(np.float32) for name in ("x", "y", "z")}
+    feeds["rows"] = np.array([0, 119, 31, 32, -1, 64, 99])
+    exact = interpret(graph, feeds, float64=True)
+    session = on_webgpu(graph)
+    for name, result in zip(graph.outputs, session.run(None, feeds), strict=True):
+        assert error_of(result, exact[name]) <= 1e-5, name
+    kernels = [choice.candidates[-1][0] for choice in session.explain().choices]
+    assert {"gemm_f32_packed", "gemm_f32_gated", "gather_i64", "gather_f32_panels"} <= set(kernels)
 
 
 def test_what_has_no_kernel_runs_on_the_reference_or_is_refused() -> None:
@@ -262,14 +306,31 @@ def test_what_webgpu_does_not_do(tmp_path: Path) -> None:
         session.save(tmp_path / "saved")
 
 
-def test_a_limit_of_a_dim_is_a_program_for_each_size() -> None:
+def test_one_program_serves_every_size_up_to_a_limit() -> None:
     model = (Path(ingot.__file__).parent / "data" / "digits.onnx").read_bytes()
-    dims = {symbol: ingot.at_most(4) for symbol in InferenceSession(model).graph.symbols}
+    native = InferenceSession(model)
+    dims = {symbol: ingot.at_most(70) for symbol in native.graph.symbols}
     session = on_webgpu(model, dims=dims)
-    for size in (2, 3):
-        feeds = {"image": np.ones((size, 1, 8, 8), np.float32)}
-        assert session.run(None, feeds)[0].shape == (size, 10)
-    assert "webgpu: one program for several sizes" in session.bindings.unplanned
+    for size in (70, 1, 33, 70):
+        feeds = {"image": np.random.default_rng(size).random((size, 1, 8, 8), np.float32)}
+        assert error_of(session.run(None, feeds)[0], native.run(None, feeds)[0]) <= 1e-5
+    assert session.bindings.unplanned == "" and session.bindings.kept == 1
+
+
+@pytest.mark.parametrize("model", ["block", "causal block"])
+def test_a_length_is_said_at_each_run(model: str) -> None:
+    module, (example,) = models.block("manual", causal=model != "block")
+    length = torch.export.Dim("length", min=2, max=40)
+    exported = torch.export.export(module, (torch.from_numpy(np.asarray(example)),), dynamic_shapes=({1: length},))
+    native, session = (InferenceSession(exported, executor=each) for each in ("native", "webgpu"))
+    session = InferenceSession(
+        exported, executor="webgpu", strict=True, dims=dict.fromkeys(native.graph.symbols, ingot.at_most(40))
+    )
+    (name,) = (argument.name for argument in native.get_inputs())
+    for size in (40, 3, 17):
+        x = np.random.default_rng(size).standard_normal((example.shape[0], size, example.shape[2])).astype(np.float32)
+        assert error_of(session.run(None, {name: x})[0], native.run(None, {name: x})[0]) <= 1e-4
+    assert session.bindings.unplanned == "" and session.bindings.kept == 1
 
 
 def printed(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

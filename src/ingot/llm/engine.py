@@ -50,7 +50,7 @@ def mode_of(name: str, context: int, sequences: int) -> Mode:
     return Mode(name, sizes, outputs, every_row=() if name == "prefill" else ("take",), state="append")
 
 
-def _choose_on_device(graph: Graph) -> None:
+def choose_on_device(graph: Graph) -> None:
     """Adds the place of the largest of each row of logits, "tokens", and that logit, "best", as outputs before them."""
     logits = graph.outputs["logits"]
     graph.remove_output("logits")
@@ -70,7 +70,7 @@ class Engine:
         self.steps = OwnedLock("language model", is_awaited=True)
         self.sequences = Sequences(sequences, model.blocks_per_sequence)
         if target.device == "webgpu":
-            _choose_on_device(model.graph)
+            choose_on_device(model.graph)
         self._compiler = Compiler(model.graph, target)
         self._bound = BoundModes(target)
         self.on_prefill: Callable[[int, int], None] | None = None  # told after each chunk: tokens computed, of how many

@@ -65,7 +65,7 @@ def planned(folder: Folder, options: Options) -> Memory:
     for name in modes_of(options.sequences):
         mode = mode_of(name, model.context, options.sequences)
         lowered, plan = compiler.compile(mode).native
-        cache = max(cache, plan.regions.get("state", 0))
+        cache = max(cache, sum(size for region, size in plan.regions.items() if region.startswith("state")))
         modes[name] = ModeMemory(plan.arena_bytes, _scratch(lowered), _arrays(plan))
     return Memory(model.context, options.sequences, compiler.placement.weight_bytes, cache, modes)
 

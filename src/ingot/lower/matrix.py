@@ -12,15 +12,40 @@ from ingot.lower.view import View
 Moves = Callable[[Static], Static]
 
 
+def column_runs(lowering: Lowering, value: str, format: Format, layout: str, transposed: bool) -> list[range]:
+    """The columns of a [k, n] matrix, [n, k] when transposed, in runs of panels each of which fits into a region of
+    memory; those of one of its halves for gate_panels, and rows of a raw [n, k]. One run for all where they fit, or it
+    is no matrix of floats.
+    """
+    k, n = lowering.graph.type(value).dims[:: -1 if transposed else 1]
+    panel = format.panel
+    if layout == "gate_panels":
+        n, panel = n // 2, panel // 2
+    most = lowering.target.region_bytes // format.panel_bytes(k, format.panel) * panel
+    if n <= most or not most or format.scales is not None or value not in lowering.static:
+        return [range(n)]
+    return [range(begin, min(begin + most, n)) for begin in range(0, n, most)]
+
+
 def matrix(
-    lowering: Lowering, value: str, format: Format, layout: str, transposed: bool, order: Moves | None = None
+    lowering: Lowering,
+    value: str,
+    format: Format,
+    layout: str,
+    transposed: bool,
+    order: Moves | None = None,
+    columns: range | None = None,
 ) -> View:
     """A [k, n] matrix, [n, k] when transposed, as it is stored in a format, in a layout of `Recipe`.
 
     A static one is a weight and keeps its shape; experts have a dim before. One that reads a state is, row-major, what
     the state holds where the layout is "raw"; otherwise a view of one axis, the panels that a step of each run makes.
-    So is one that a run computes, of floats. order: how its elements are moved before they are packed.
+    So is one that a run computes, of floats. order: how its elements are moved before they are packed. columns: a run
+    of `column_runs`, of several.
     """
+    if columns is not None:
+        part = _some_columns(lowering.static_value(value), layout, int(not transposed), columns).stored(format)[0]
+        return lowering.weight(part, layout, transposed, format)
     held = lowering.static_value(value) if value in lowering.lasting else Static(value, (lowering.graph.type(value),))
     stored, *beside = held.stored(format)
     if beside:
@@ -38,6 +63,20 @@ def matrix(
         source = _reordered(lowering, packed, stored, _undecoded(lowering, held, stored))
         lowering.panels[key] = _pack(lowering, recipe, source)
     return lowering.panels[key]
+
+
+def _some_columns(value: Static, layout: str, axis: int, columns: range) -> Static:
+    """Columns of a matrix, which lie along an axis; for gate_panels those of both halves."""
+
+    def cut(begin: int, end: int) -> Static:
+        starts, stops = [0, 0], list(value.dims)
+        starts[axis], stops[axis] = begin, end
+        return value.derive("slice", starts=tuple(starts), stops=tuple(stops), steps=(1, 1))
+
+    if layout != "gate_panels":
+        return cut(columns.start, columns.stop)
+    half = value.dims[axis] // 2
+    return cut(columns.start, columns.stop).derive("concat", cut(half + columns.start, half + columns.stop), axis=axis)
 
 
 def _pack(lowering: Lowering, recipe: Recipe, source: View) -> View:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from ingot.config import knob
-from ingot.errors import InputError, ResourceError
+from ingot.errors import InputError, LimitError, ResourceError
 from ingot.locks import OwnedLock
-from ingot.lower.wgpu.wgsl import PARAMETER_WORDS, READ_ONLY, REGIONS
+from ingot.lower.wgpu.wgsl import PARAMETER_WORDS, is_read_only
 
 _LIMITS = {
     "binding_bytes": "max-storage-buffer-binding-size",
@@ -53,26 +53,39 @@ class Device:
     turn: OwnedLock = field(default_factory=lambda: OwnedLock("run"))
     weights: WeakKeyDictionary[Any, WeakSet[Any]] = field(default_factory=WeakKeyDictionary)
     states: WeakKeyDictionary[Any, Any] = field(default_factory=WeakKeyDictionary)
-    bind_layout: Any = field(init=False)
-    _layout: Any = field(init=False)
-    _pipelines: dict[str, Any] = field(default_factory=dict)
+    _layouts: dict[tuple[bool, ...], Any] = field(default_factory=dict)
+    _pipelines: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
+    def bind_layout(self, bindings: Sequence[str]) -> Any:
+        """The layout of a bind group of these regions behind the parameters."""
+        key = tuple(map(is_read_only, bindings))
+        if key in self._layouts:
+            return self._layouts[key]
         parameters = {"type": "uniform", "has_dynamic_offset": True, "min_binding_size": PARAMETER_BYTES}
         entries: list[dict[str, Any]] = [{"binding": 0, "visibility": "COMPUTE", "buffer": parameters}]
-        for number, region in enumerate(REGIONS, 1):
-            kind = "read-only-storage" if region in READ_ONLY else "storage"
+        for number, is_read in enumerate(key, 1):
+            kind = "read-only-storage" if is_read else "storage"
             entries.append({"binding": number, "visibility": "COMPUTE", "buffer": {"type": kind}})
-        self.bind_layout = self.gpu.create_bind_group_layout(entries=entries)
-        self._layout = self.gpu.create_pipeline_layout(bind_group_layouts=[self.bind_layout])
+        self._layouts[key] = self.gpu.create_bind_group_layout(entries=entries)
+        return self._layouts[key]
 
-    def pipeline(self, text: str) -> Any:
-        """The pipeline of a shader."""
-        if text not in self._pipelines:
+    def pipeline(self, text: str, bindings: Sequence[str]) -> Any:
+        """The pipeline of a shader. bindings: as it has them."""
+        key = text, *map(is_read_only, bindings)
+        if key not in self._pipelines:
             module = self.gpu.create_shader_module(code=text)
             compute = {"module": module, "entry_point": "main"}
-            self._pipelines[text] = self.gpu.create_compute_pipeline(layout=self._layout, compute=compute)
-        return self._pipelines[text]
+            layout = self.gpu.create_pipeline_layout(bind_group_layouts=[self.bind_layout(bindings)])
+            self._pipelines[key] = self.gpu.create_compute_pipeline(layout=layout, compute=compute)
+        return self._pipelines[key]
+
+    def expect_room(self, regions: Mapping[str, int]) -> None:
+        """Raises LimitError for a region that the device cannot bind."""
+        most = min(self.adapter.limits["binding_bytes"], self.adapter.limits["buffer_bytes"])
+        for region, nbytes in regions.items():
+            if nbytes > most:
+                where = f"expected at most the {most} of {self.adapter.name!r}"
+                raise LimitError(f"{region}: too large, got {nbytes} bytes, {where}; see INGOT_WGPU_BINDING_BYTES")
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -116,7 +129,8 @@ def _opened(wanted: str) -> Device:
 
     adapter = _described(chosen[0])
     try:
-        return Device(adapter, chosen[0].request_device_sync())
+        limits = {_LIMITS[name]: adapter.limits[name] for name in ("binding_bytes", "buffer_bytes")}
+        return Device(adapter, chosen[0].request_device_sync(required_limits=limits))
     except (RuntimeError, wgpu.GPUError) as error:
         raise ResourceError(f"webgpu: {adapter.name!r} gives no device: {error}") from error
 

@@ -11,21 +11,20 @@ from weakref import WeakSet
 import numpy as np
 
 from ingot.dim import Expr, Values, size_at
-from ingot.dispatch import FAULT_BYTES, Dispatches, Place, dispatches, grid
-from ingot.dtype import DType, i64
-from ingot.errors import IngotError, InputError, LimitError, LoadError
+from ingot.dispatch import FAULT_BYTES, Dispatches, Place, dispatches, grid, held
+from ingot.dtype import DType
+from ingot.errors import InputError, LimitError, LoadError
 from ingot.ir import Graph
 from ingot.lower.lowered import Lowered
 from ingot.lower.view import View
-from ingot.lower.wgpu.wgsl import REGIONS
-from ingot.plan import Plan
+from ingot.plan import Address, Plan
 from ingot.run.arena import Arena
 from ingot.run.device import PARAMETER_BYTES, Device, open_device
 from ingot.run.native import index_error
 from ingot.run.store import WeightStore
 
 _LEAST_BYTES = 256  # of a buffer that nothing lies in
-_SHARED = ("weights", "state")  # regions that several programs may have together
+_SHARED = ("weights", "state")  # what regions are called that several programs may have together
 
 
 class WebgpuProgram:
@@ -41,18 +40,22 @@ class WebgpuProgram:
         self.graph, self.lowered, self.plan = graph, lowered, plan
         self.places = dispatches(lowered, plan)
         self._device, made = open_device(), self.places
+        self._device.expect_room(made.regions)
         self._inputs = [(name, made.inputs[name].offset) for name in graph.inputs]
         self._outputs = [(name, graph.type(graph.outputs[name]).dtype, v) for name, v in lowered.outputs.items()]
         self._staging = np.zeros(made.regions["inputs"], np.uint8)
         self._weights = device_weights(weights, [(lowered, plan)])
         with self._device.turn.once(), self._device.guarded():
-            own = [region for region in REGIONS if region not in _SHARED]
-            self._buffers = {region: _buffer(self._device, made.regions.get(region, 0)) for region in own}
-            self._buffers |= {"weights": self._weights.buffer, "state": self._states(state)}
+            own = {region: size for region, size in made.regions.items() if not region.startswith(_SHARED)}
+            self._buffers = {region: _buffer(self._device, size) for region, size in own.items()}
+            self._buffers |= self._weights.buffers | self._states(state)
             self._parameters, self._parameter_buffer = self._laid_out(made)
-            self._group = self._bound()
-            pipelines = [self._device.pipeline(made.shaders[step.shader]) for step in made.steps]
-            self._steps = list(zip(pipelines, range(0, len(pipelines) * PARAMETER_BYTES, PARAMETER_BYTES), strict=True))
+            groups = {bindings: self._bound(bindings) for bindings in {step.bindings for step in made.steps}}
+            pipelines = [self._device.pipeline(made.shaders[step.shader], step.bindings) for step in made.steps]
+            self._steps = [
+                (pipeline, groups[step.bindings], number * PARAMETER_BYTES)
+                for number, (pipeline, step) in enumerate(zip(pipelines, made.steps, strict=True))
+            ]
             self._found = self._device.buffer(made.regions["outputs"], "MAP_READ", "COPY_DST")
         self._grids = [step.groups for step in made.steps]
         self._resizes = self._resized_words()
@@ -113,9 +116,9 @@ class WebgpuProgram:
 
     def _encode(self, encoder: Any) -> None:
         compute = encoder.begin_compute_pass()
-        for (pipeline, place), (width, height) in zip(self._steps, self._grids, strict=True):
+        for (pipeline, group, place), (width, height) in zip(self._steps, self._grids, strict=True):
             compute.set_pipeline(pipeline)
-            compute.set_bind_group(0, self._group, [place])
+            compute.set_bind_group(0, group, [place])
             compute.dispatch_workgroups(width, height)
         compute.end()
 
@@ -140,13 +143,13 @@ class WebgpuProgram:
     # -- states -------------------------------------------------------------------------------------------------
 
     def state_places(self) -> dict[str, Place]:
-        """Where each state lies in the region of states, by name."""
-        roots = (tensor for tensor in self.lowered.tensors.values() if tensor.kind == "state")
-        return {t.name: Place(self.plan.addresses[t.id].offset, t.nbytes) for t in roots}
+        """Where each state lies, by name."""
+        roots = [(t, self.plan.addresses[t.id]) for t in self.lowered.tensors.values() if t.kind == "state"]
+        return {t.name: Place(address.offset, t.nbytes, address.region) for t, address in roots}
 
-    def region_bytes(self, region: str) -> int:
-        """Bytes on the device of a region, what other programs have in it included."""
-        return int(self._buffers[region].size)
+    def region_bytes(self, kind: str) -> int:
+        """Bytes on the device of weights or of states, those of other programs beside them included."""
+        return sum(int(buffer.size) for region, buffer in self._buffers.items() if region.startswith(kind))
 
     @property
     def arena_bytes(self) -> int:
@@ -155,18 +158,22 @@ class WebgpuProgram:
 
     def read_states(self) -> dict[str, np.ndarray]:
         """Copies of all states, by name."""
-        state = self._buffers["state"]
+        places = self.state_places()
         with self._device.turn.once(), self._device.guarded():
-            buffer = self._device.buffer(state.size, "MAP_READ", "COPY_DST")
-            encoder = self._device.gpu.create_command_encoder()
-            encoder.copy_buffer_to_buffer(state, 0, buffer, 0, state.size)
-            self._device.gpu.queue.submit([encoder.finish()])
-            found = _mapped(buffer, state.size)
+            found = {region: self._copied(region) for region in {place.region for place in places.values()}}
         roots = {t.name: t for t in self.lowered.tensors.values() if t.kind == "state"}
         return {
-            name: found[begin : begin + nbytes].view(roots[name].dtype.numpy).reshape(roots[name].shape)
-            for name, (begin, nbytes) in self.state_places().items()
+            name: found[region][begin : begin + nbytes].view(roots[name].dtype.numpy).reshape(roots[name].shape)
+            for name, (begin, nbytes, region) in places.items()
         }
+
+    def _copied(self, region: str) -> np.ndarray:
+        source = self._buffers[region]
+        target = self._device.buffer(source.size, "MAP_READ", "COPY_DST")
+        encoder = self._device.gpu.create_command_encoder()
+        encoder.copy_buffer_to_buffer(source, 0, target, 0, source.size)
+        self._device.gpu.queue.submit([encoder.finish()])
+        return _mapped(target, source.size)
 
     def write_state(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
         """Writes rows of a state, which are places on its first axis."""
@@ -174,25 +181,25 @@ class WebgpuProgram:
         with self._device.turn.once(), self._device.guarded():
             for row, value in zip(rows.tolist(), values, strict=True):
                 where = place.offset + row * nbytes
-                self._device.gpu.queue.write_buffer(self._buffers["state"], where, np.ascontiguousarray(value))
+                self._device.gpu.queue.write_buffer(self._buffers[place.region], where, np.ascontiguousarray(value))
 
     # -- preparing ----------------------------------------------------------------------------------------------
 
-    def _states(self, state: Arena) -> Any:
-        """The buffer of the states, which hold what they begin with where no program had them before."""
-        nbytes = self.places.regions.get("state", 0)
-        buffer = self._device.states.get(state)
-        if buffer is None:
-            buffer = self._device.states[state] = _buffer(self._device, nbytes)
+    def _states(self, state: Arena) -> dict[str, Any]:
+        """The buffers of the states, which hold what they begin with where no program had them before; by region."""
+        sizes = {region: size for region, size in self.places.regions.items() if region.startswith("state")}
+        buffers = self._device.states.get(state)
+        if buffers is None:
+            buffers = self._device.states[state] = {name: _buffer(self._device, size) for name, size in sizes.items()}
             places = self.state_places()
             for name, data in self.graph.initial.items():
                 if data is None:
                     raise LoadError(f"state {name!r}: has no data, got only its type {self.graph.type(name)}")
                 array = held(np.ascontiguousarray(data), self.graph.type(name).dtype, f"state {name!r}", LimitError)
                 if array.size:
-                    self._device.gpu.queue.write_buffer(buffer, places[name].offset, array)
-        assert buffer.size >= nbytes, "programs that share states have all of them"
-        return buffer
+                    self._device.gpu.queue.write_buffer(buffers[places[name].region], places[name].offset, array)
+        assert all(buffers[region].size >= size for region, size in sizes.items()), "who shares states has all of them"
+        return buffers
 
     def _laid_out(self, made: Dispatches) -> tuple[np.ndarray, Any]:
         """The parameters of every step, on the host and on the device."""
@@ -203,12 +210,15 @@ class WebgpuProgram:
         self._device.gpu.queue.write_buffer(buffer, 0, parameters)
         return parameters, buffer
 
-    def _bound(self) -> Any:
-        """The bind group of every step: its parameters, found by an offset, and all regions."""
+    def _bound(self, bindings: Sequence[str]) -> Any:
+        """A bind group of steps: their parameters, found by an offset, and regions."""
         resources = [{"buffer": self._parameter_buffer, "offset": 0, "size": PARAMETER_BYTES}]
-        resources += [{"buffer": self._buffers[region], "offset": 0} for region in REGIONS]
+        for region in bindings:  # some buffer has to stand for one that the program lacks
+            if region not in self._buffers:
+                self._buffers[region] = _buffer(self._device, 0)
+            resources.append({"buffer": self._buffers[region], "offset": 0})
         entries = [{"binding": i, "resource": resource} for i, resource in enumerate(resources)]
-        return self._device.gpu.create_bind_group(layout=self._device.bind_layout, entries=entries)
+        return self._device.gpu.create_bind_group(layout=self._device.bind_layout(bindings), entries=entries)
 
     def _resized_words(self) -> list[tuple[Expr, list[int], list[int]]]:
         """The parameters that a run says: what they are, and in which dispatches and words."""
@@ -223,33 +233,35 @@ class WebgpuProgram:
 
 @dataclass(frozen=True, eq=False)
 class DeviceWeights:
-    """Weights on a device. places: where each begins, by the keys of their recipes."""
+    """Weights on a device. buffers: by region. places: where each begins, by the keys of their recipes."""
 
-    buffer: Any
-    places: Mapping[str, int]
+    buffers: Mapping[str, Any]
+    places: Mapping[str, Address]
 
 
 def device_weights(weights: WeightStore, programs: Iterable[tuple[Lowered, Plan]]) -> DeviceWeights:
     """The weights of programs that were planned together: those that another program has in the same places, else new
     ones. They live as long as who holds them. Raises as `WebgpuProgram` does.
     """
-    device, wanted, nbytes = open_device(), {}, 0
+    device, wanted = open_device(), {}
+    sizes: dict[str, int] = {}
     for lowered, plan in programs:
-        nbytes = max(nbytes, plan.regions.get("weights", 0))
+        for region in (name for name in plan.regions if name.startswith("weights")):
+            sizes[region] = max(sizes.get(region, 0), plan.regions[region])
         for tensor in lowered.tensors.values():
             if tensor.recipe is not None:
-                wanted[tensor.recipe.key] = tensor.name, tensor.recipe, plan.addresses[tensor.id].offset
-    places = {key: offset for key, (_, _, offset) in wanted.items()}
+                wanted[tensor.recipe.key] = tensor.name, tensor.recipe, plan.addresses[tensor.id]
+    places = {key: address for key, (_, _, address) in wanted.items()}
     with device.turn.once(), device.guarded():
         shared = device.weights.setdefault(weights, WeakSet())
         for each in shared:
             if places.items() <= each.places.items():
                 return each
-        made = DeviceWeights(_buffer(device, nbytes), places)
-        for name, recipe, offset in wanted.values():
+        made = DeviceWeights({region: _buffer(device, size) for region, size in sizes.items()}, places)
+        for name, recipe, address in wanted.values():
             array = held(weights.array(recipe), recipe.dtype, f"weight {name!r}", LimitError)
             if array.size:
-                device.gpu.queue.write_buffer(made.buffer, offset, array)
+                device.gpu.queue.write_buffer(made.buffers[address.region], address.offset, array)
         shared.add(made)
         return made
 
@@ -266,15 +278,3 @@ def _mapped(buffer: Any, nbytes: int) -> np.ndarray:
 def _buffer(device: Device, nbytes: int) -> Any:
     """The buffer of a region; the smallest there may be for one that a program lacks."""
     return device.buffer(max(_LEAST_BYTES, nbytes), "STORAGE", "COPY_DST", "COPY_SRC")
-
-
-def held(array: np.ndarray, dtype: DType, what: str, error: type[IngotError]) -> np.ndarray:
-    """An array as the device has it, four bytes an element. Raises `error` for integers that do not fit in 32 bits."""
-    if dtype.kind == "f":
-        return array
-    if dtype is i64 and array.size:
-        low, high = np.iinfo(np.int32).min, np.iinfo(np.int32).max
-        for value in (int(array.min()), int(array.max())):
-            if not low <= value <= high:
-                raise error(f"{what}: webgpu has integers of 32 bits, got {value}, expected {low}..{high}")
-    return np.ascontiguousarray(array, np.int32)

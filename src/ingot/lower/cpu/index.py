@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from ingot import abi
 from ingot.dtype import DType, f32, f64, i32, i64, u64
 from ingot.ir import Node
-from ingot.lower.cpu.formats import FORMATS
+from ingot.lower.cpu.formats import F32, FORMATS
 from ingot.lower.cpu.rows import Condition, both, last_axis, of, operand_type, row, stored
 from ingot.lower.formats import Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.matrix import matrix
+from ingot.lower.matrix import column_runs, matrix
 from ingot.lower.view import View, broadcast_view, image_order, ordered_strides
 
 _MAX_COLS = 1 << 32
@@ -36,17 +37,33 @@ def _gather_rows(kernel: str, format: Format, layout: str, *conditions: Conditio
 
     @row("gather", kernel, both(of(f32), _rows_of_a_matrix, *conditions))
     def lower(lowering: Lowering, node: Node) -> None:
-        table = matrix(lowering, str(node.operands[0]), format, layout, layout == "panels")
+        operand = str(node.operands[0]), format, layout, layout == "panels"
         indices = lowering.contiguous(node.operands[1])
         out = lowering.result(node.output)
         limit, inner = lowering.graph.type(str(node.operands[0])).dims
         fields = _gather_fields(4) | {
-            "table": pointer(table), "indices": pointer(indices), "out": pointer(out),
+            "indices": pointer(indices), "out": pointer(out),
             "outer": 1, "limit": limit, "inner": inner, "count": math.prod(indices.shape),
             "index_bytes": indices.dtype.itemsize,
         }  # fmt: skip
         work = out.size * 4 * _BYTE
-        lowering.step(kernel, "gather_args", fields, [table, indices], [out], work=work)
+        for table, own in _tables(lowering, *operand):
+            lowering.step(kernel, "gather_args", fields | own, [table, indices], [out], work=work)
+
+
+def _tables(
+    lowering: Lowering, value: str, format: Format, layout: str, transposed: bool
+) -> Iterator[tuple[View, dict[str, Field]]]:
+    """A table, or the parts of one that is larger than a region of memory, and the fields that say which rows those
+    are: the step of each writes the rows that it has.
+    """
+    runs = column_runs(lowering, value, format, layout, True)
+    for run in runs if len(runs) > 1 else ():
+        table = matrix(lowering, value, format, layout, True, columns=run)
+        yield table, {"table": pointer(table), "begin": run.start, "end": run.stop}
+    if len(runs) == 1:
+        table = matrix(lowering, value, format, layout, transposed)
+        yield table, {"table": pointer(table)}
 
 
 for _format in reversed(FORMATS):
@@ -71,19 +88,24 @@ def _gather(dtype) -> None:  # type: ignore[no-untyped-def]
 
     @row("gather", kernel, _indices(dtype))
     def lower(lowering: Lowering, node: Node) -> None:
-        table, indices = lowering.contiguous(node.operands[0]), lowering.contiguous(node.operands[1])
-        out = lowering.result(node.output)
+        value, indices = str(node.operands[0]), lowering.contiguous(node.operands[1])
+        out, type = lowering.result(node.output), lowering.graph.type(value)
         outer = inner = 1
-        for dim in table.shape[: node.axis]:
+        for dim in type.dims[: node.axis]:
             outer *= dim
-        for dim in table.shape[node.axis + 1 :]:
+        for dim in type.dims[node.axis + 1 :]:
             inner *= dim
-        fields = _gather_fields(table.dtype.itemsize) | {
-            "table": pointer(table), "indices": pointer(indices), "out": pointer(out),
-            "outer": outer, "limit": table.shape[node.axis], "inner": inner, "count": math.prod(indices.shape),
+        fields = _gather_fields(out.dtype.itemsize) | {
+            "indices": pointer(indices), "out": pointer(out),
+            "outer": outer, "limit": type.dims[node.axis], "inner": inner, "count": math.prod(indices.shape),
         }  # fmt: skip
-        work = out.size * table.dtype.itemsize * _BYTE
-        lowering.step(kernel, "gather_args", fields, [table, indices], [out], work=work)
+        work = out.size * out.dtype.itemsize * _BYTE
+        if value in lowering.static and type.rank == 2 and node.axis == 0:
+            for table, own in _tables(lowering, value, F32, "raw", False):
+                lowering.step(kernel, "gather_args", fields | own, [table, indices], [out], work=work)
+            return
+        table = lowering.contiguous(value)
+        lowering.step(kernel, "gather_args", fields | {"table": pointer(table)}, [table, indices], [out], work=work)
 
 
 _gather(i64)

@@ -14,7 +14,7 @@ from ingot.lower.epilogue import EpilogueLimits, Group, column_axis
 from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.matrix import matrix
+from ingot.lower.matrix import column_runs, matrix
 from ingot.lower.recipe import Recipe, Static
 from ingot.lower.states import replacing
 from ingot.lower.view import View, broadcast_view, collapse
@@ -112,11 +112,24 @@ def _lower_packed(lowering: Lowering, group: Group, kernel: str, format: Format,
     if dots and not undecoded:
         a = round_rows(lowering, a, dots.rows) if dots.rows in _ROUNDED else lowering.cast(a, dots.rows)
     layout = "gate_panels" if group.gate else "panels"
-    b = matrix(lowering, str(root.operands[1]), format, layout, root.transpose_b)
+    operand = str(root.operands[1]), format, layout, root.transpose_b
+    runs = column_runs(lowering, *operand)
     residual = None if group.residual is None else lowering.rows(group.residual)
     c = None if lowering.is_only_rounded(group) else lowering.result(group.output).rows()
     rounded = None if group.rounding is None else lowering.result(group.rounding.output).rows()
-    packed_step(lowering, kernel, format, group, a, b, group.bias, residual, c, rounded)
+    if len(runs) == 1 or (group.gate and group.bias):  # both halves of a bias cannot be cut at once
+        b = matrix(lowering, *operand)
+        packed_step(lowering, kernel, format, group, a, b, group.bias, residual, c, rounded)
+        return
+    for run in runs:
+        b = matrix(lowering, *operand, columns=run)
+        views = [None if view is None else _columns(view, run) for view in (residual, c, rounded)]
+        packed_step(lowering, kernel, format, group, a, b, group.bias, *views, run.start)
+
+
+def _columns(view: View, run: range) -> View:
+    """Columns of rows."""
+    return view.slice((0, run.start), (view.shape[0], run.stop), (1, 1))
 
 
 def packed_step(
@@ -130,9 +143,10 @@ def packed_step(
     residual: View | None,
     c: View | None,
     rounded: View | None,
+    column: int = 0,
 ) -> None:
     """A product of rows a[m, k] with a packed b, into rows c[m, n], with the group's epilogue; b of a gated one has 2n
-    columns. rounded: where c goes as bf16, too; one of them may be missing.
+    columns. rounded: where c goes as bf16, too; one of them may be missing. column: the first of these of the product.
     """
     writes = [view for view in (c, rounded) if view is not None]
     (m, k), n = a.shape, writes[0].shape[1]
@@ -140,6 +154,9 @@ def packed_step(
     scale = group.root.scale if group.root.op.name == "matmul" else 1.0
     fields: dict[str, Field] = {"m": m, "n": n, "k": k, "alpha": scale, "apart": int(lowering.target.apart)}
     fields |= epilogue_fields(lowering, group, bias, reads)
+    for name in ("bias", "slopes") if column else ():
+        if isinstance(first := fields.get(name), Pointer):
+            fields[name] = replace(first, byte_offset=first.byte_offset + column * f32.itemsize)
     if group.gate:
         fields["gate"] = abi.constant(f"INGOT_GATE_{group.gate.upper()}")
     if residual is not None:

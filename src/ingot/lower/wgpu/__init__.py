@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ingot.config import knob
 from ingot.dtype import boolean, f32, i32, i64
 from ingot.errors import InputError
 from ingot.lower.cpu import formats
@@ -26,10 +27,15 @@ WEBGPU = Target("wgsl", 1, alignment=ALIGNMENT, region_bytes=REGION_BYTES, devic
 
 
 def webgpu_target(precision: Precision) -> Target:
-    """The target of the executor webgpu. Raises InputError for a precision that it does not have."""
+    """The target of the executor webgpu. Raises InputError for a precision that it does not have, and for regions
+    smaller than a tensor may have to be aligned to.
+    """
     if precision is not F32:
         raise InputError(f"option precision: webgpu computes in f32 alone, got {precision.name!r}, expected 'f32'")
-    return WEBGPU
+    region_bytes = int(knob("INGOT_WGPU_BINDING_BYTES"))
+    if region_bytes < ALIGNMENT:
+        raise InputError(f"INGOT_WGPU_BINDING_BYTES: too small, got {region_bytes}, expected at least {ALIGNMENT}")
+    return replace(WEBGPU, region_bytes=region_bytes)
 
 
 _TAKEN = {*KERNELS, VIEW, "copy_b"}

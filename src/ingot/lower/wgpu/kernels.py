@@ -24,7 +24,7 @@ class Kernel:
 
     groups: workgroups, of the fields of a step, and thus of the sizes of a run. text: functions that a step adds.
     baked: fields that are part of its text, because they decide what is computed. element: the type of what it reads
-    and writes.
+    and writes. more: numbers that a step may have beside its struct's.
     """
 
     body: str
@@ -32,12 +32,14 @@ class Kernel:
     text: Callable[[Numbers], str] = lambda fields: ""
     baked: tuple[str, ...] = ()
     element: str = "f32"
+    more: tuple[str, ...] = ()
 
     def arguments(self, step: Step) -> list[Argument]:
         """The fields of a step's struct in order, those that it leaves out included."""
         if step.args_type == "strip_args":
             return strip_arguments(step.fields)
-        return [
+        extra = [Argument(name, step.fields.get(name, 0)) for name in self.more]
+        return extra + [
             Argument(
                 field.name,
                 _near(step.fields.get(field.name)),
@@ -225,9 +227,11 @@ KERNELS: dict[str, Kernel] = {
     "cumprod_f32": Kernel("running", _by_lanes("outer", "inner"), _reduction("prod", "f32")),
     "cumsum_i64": Kernel("running", _by_lanes("outer", "inner"), _reduction("sum", "i32"), element="i32"),
     "cumprod_i64": Kernel("running", _by_lanes("outer", "inner"), _reduction("prod", "i32"), element="i32"),
-    "gather_i64": Kernel("gather", _by_lanes("outer", "count", "inner"), _place_of("rows")),
-    "gather_i32": Kernel("gather", _by_lanes("outer", "count", "inner"), _place_of("rows")),
-    "gather_f32_panels": Kernel("gather", _by_lanes("outer", "count", "inner"), _place_of("panels")),
+    "gather_i64": Kernel("gather", _by_lanes("outer", "count", "inner"), _place_of("rows"), more=("begin", "end")),
+    "gather_i32": Kernel("gather", _by_lanes("outer", "count", "inner"), _place_of("rows"), more=("begin", "end")),
+    "gather_f32_panels": Kernel(
+        "gather", _by_lanes("outer", "count", "inner"), _place_of("panels"), more=("begin", "end")
+    ),
     "gather_elements_i64": Kernel("gather_elements", _ELEMENTS, baked=("rank", "axis")),
     "attention_f32": Kernel("attention", _by_rows("batch", "heads", "q_len"), baked=("causal", "mask_kind")),
     "attention_f32_online": Kernel("attention", _by_rows("batch", "heads", "q_len"), baked=("causal", "mask_kind")),

@@ -19,7 +19,8 @@ from ingot.lower.lowered import FAULT, Field, Pointer
 SHADERS = Path(__file__).parents[2] / "shaders"
 LANES = 64  # of a workgroup, in every kernel
 PARAMETER_WORDS = 64  # of a step, which begin at multiples of WebGPU's 256 bytes
-# The memory that a program binds, in the order of bindings behind the parameters. WebGPU guarantees eight.
+# The memory that a program binds, in the order of bindings behind the parameters, unless it has more. WebGPU guarantees
+# eight.
 REGIONS = ("arena0", "arena1", "arena2", "arena3", "inputs", "outputs", "weights", "state")
 READ_ONLY = frozenset(("inputs", "weights"))
 _LIBRARIES = ("elementwise", "epilogue", "group", "index", "paged", "places")
@@ -95,18 +96,24 @@ class Part:
     element: str = "f32"
 
 
-def shader(parts: Sequence[Part]) -> str:
-    """The text of kernels that run side by side: equal for steps that differ in parameters alone.
+def is_read_only(region: str) -> bool:
+    """Whether steps only read a region, which may be one of several, as "weights1" is."""
+    return region.rstrip("0123456789") in READ_ONLY
+
+
+def shader(parts: Sequence[Part], bindings: Sequence[str]) -> str:
+    """The text of kernels that run side by side: equal for steps that differ in parameters alone. bindings: regions in
+    the order of their numbers.
 
     The first parameters say at which workgroup each part but the last ends; then follow those of the parts.
     """
     made: dict[str, str] = {}
-    common, word = _common(), len(parts) - 1
+    shared, word = _of_any_kernel(bindings), len(parts) - 1
     for number, part in enumerate(parts):
-        chunks = _reached(common | _of_part(part, word))
-        made |= chunks if len(parts) == 1 else _apart(chunks, common, number)
+        chunks = _reached(shared | _of_part(part, word))
+        made |= chunks if len(parts) == 1 else _apart(chunks, shared, number)
         word += _word_count(part.arguments)
-    order = [*common, *(name for name in made if name not in common)]
+    order = [*shared, *(name for name in made if name not in shared)]
     return "\n\n".join([made[name] for name in order if name in made] + [_MAIN.format(calls=_calls(len(parts)))])
 
 
@@ -123,12 +130,12 @@ def _calls(parts: int) -> str:
     )
 
 
-def _common() -> dict[str, str]:
+def _of_any_kernel(bindings: Sequence[str]) -> dict[str, str]:
     """The declarations that any kernel may reach, by name."""
     chunks = {"LANES": f"const LANES: i32 = {LANES};"}
     chunks["parameters"] = f"@group(0) @binding(0) var<uniform> parameters: array<vec4<u32>, {PARAMETER_WORDS // 4}>;"
-    for number, region in enumerate(REGIONS, 1):
-        access = "read" if region in READ_ONLY else "read_write"
+    for number, region in enumerate(bindings, 1):
+        access = "read" if is_read_only(region) else "read_write"
         chunks[region] = f"@group(0) @binding({number}) var<storage, {access}> {region}: array<u32>;"
     for library in _LIBRARIES:
         chunks |= _chunks(_read(library))
@@ -156,9 +163,9 @@ def _mentioned(text: str) -> list[str]:
     return re.findall(r"[A-Za-z_]\w*", re.sub(r"//.*", "", text))
 
 
-def _apart(chunks: Mapping[str, str], common: Mapping[str, str], number: int) -> dict[str, str]:
+def _apart(chunks: Mapping[str, str], shared: Mapping[str, str], number: int) -> dict[str, str]:
     """Declarations with a number behind the names of those that are a part's own, or reach such."""
-    own = {name for name, text in chunks.items() if common.get(name) != text}
+    own = {name for name, text in chunks.items() if shared.get(name) != text}
     while more := {name for name in chunks.keys() - own if own.intersection(_mentioned(chunks[name]))}:
         own |= more
     names = re.compile(rf"\b({'|'.join(sorted(own))})\b")
@@ -229,7 +236,7 @@ def _pointer(argument: Argument, region: str | None, word: int) -> dict[str, str
         place = f"{region}[u32(i + i32({_word(word)}))]"
         made[f"{prefix}_{name}"] = f"fn {prefix}_{name}(i: i32) -> {type} {{ return bitcast<{type}>({place}); }}"
         setter = f"set_{name}" if prefix == "at" else f"set_int_{name}"
-        if region not in READ_ONLY:
+        if not is_read_only(region):
             made[setter] = f"fn {setter}(i: i32, value: {type}) {{ {place} = bitcast<u32>(value); }}"
     return made
 
