@@ -45,8 +45,8 @@ class Dispatch:
     """One or several steps: the number of their shader, their parameters as 32 bits each, and how many workgroups.
 
     What depends on dims that were bound to an AtMost is planned for their largest sizes. resizes: words that a run
-    says, and what they are there; `workgroups` may be an AtMost too. kernels, nodes: of the steps. bindings: the
-    regions that it binds, in order.
+    says, and what they are there; `workgroups` may be an AtMost too. kernels, nodes, numbers: of the steps in the
+    plan. bindings: the regions that it binds, in order.
     """
 
     shader: int
@@ -55,6 +55,7 @@ class Dispatch:
     workgroups: int
     kernels: tuple[str, ...]
     nodes: tuple[str, ...]
+    numbers: tuple[int, ...]
     bindings: tuple[str, ...]
 
     @property
@@ -81,6 +82,7 @@ class Dispatches:
 class _Ready:
     """A step with its part of a shader, its parameters, its workgroups, what it touches, and the regions of that."""
 
+    index: int
     step: Step
     part: Part
     words: list[int]
@@ -126,7 +128,7 @@ def _ready(lowered: Lowered, plan: Plan, made: Dispatches, step: Step, index: in
     reached = frozenset(regions.values()) | (FAULT_REGION if "fault" in step.fields else frozenset())
     if len(reached) > len(REGIONS):
         raise LimitError(f"node {step.node!r}: too many regions, got {len(reached)}, expected at most {len(REGIONS)}")
-    return _Ready(step, part, parameters, workgroups, Touched.by(step, lowered, plan), reached)
+    return _Ready(index, step, part, parameters, workgroups, Touched.by(step, lowered, plan), reached)
 
 
 def _may_join(together: list[_Ready], ready: _Ready, is_one: bool) -> bool:
@@ -155,6 +157,7 @@ def _dispatch(together: list[_Ready], bindings: tuple[str, ...], numbers: dict[s
         ends[-1],
         tuple(each.step.kernel for each in together),
         tuple(each.step.node for each in together),
+        tuple(each.index for each in together),
         bindings,
     )
 

@@ -225,7 +225,7 @@ class Profile:
     steps: tuple[StepTime, ...]
 
     @staticmethod
-    def of(program: NativeProgram, nanoseconds: np.ndarray) -> Profile:
+    def of(program: NativeProgram | WebgpuProgram, nanoseconds: np.ndarray) -> Profile:
         """Joins measured times, int64[runs, steps], with the steps they belong to; the median run counts."""
         lowered = program.lowered
         medians = np.median(nanoseconds, axis=0).astype(int)

@@ -211,12 +211,12 @@ class InferenceSession:
         """
         if runs < 1:
             raise InputError(f"profile: option runs: out of range, got {runs}, expected at least 1")
-        if self.executor != "native":
-            raise UnsupportedError(f"profile: no clock around steps, got executor {self.executor!r}, expected 'native'")
+        if self.executor == "interpret":
+            raise UnsupportedError("profile: no clock around steps, got executor 'interpret', expected another")
         program, inputs, sizes = self._context.prepare(input_feed)
-        if program.single is None:
+        if program.only is None:
             raise UnsupportedError(f"profile: the model runs in {len(program.segments)} segments, expected one")
-        return Profile.of(program.single, program.single.profile(inputs, runs, sizes))
+        return Profile.of(program.only, program.only.profile(inputs, runs, sizes))
 
     @property
     def bindings(self) -> BindingReport:

@@ -300,8 +300,6 @@ def test_what_webgpu_does_not_do(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="precision: webgpu computes in f32 alone, got 'bf16'"):
         on_webgpu(product(4), precision="bf16")
     session = on_webgpu(product(4))
-    with pytest.raises(UnsupportedError, match="profile: no clock around steps"):
-        session.profile({"x": np.ones((2, 4), np.float32)})
     with pytest.raises(UnsupportedError, match="save: no program of its own"):
         session.save(tmp_path / "saved")
 
@@ -360,6 +358,25 @@ def test_a_command_explains_what_webgpu_takes() -> None:
     assert "conv2d_f32_packed" in {node["kernel"] for node in found["nodes"]}
     folder = str(Path(ingot.__file__).parent / "models" / "tiny-lm")
     assert "webgpu has no states" in printed("-m", "ingot", "explain", folder, "--executor", "webgpu").stderr
+
+
+def test_a_profile_has_every_step() -> None:
+    graph = Graph("steps")
+    graph.add_input("x", TensorType(f32, (64, 64)))
+    found = "x"
+    for _ in range(3):
+        found = graph.add("softmax", [graph.add("permute", [found], axes=(1, 0)).output], axis=1).output
+    graph.set_output("y", found)
+    profile = on_webgpu(graph).profile({"x": np.ones((64, 64), np.float32)}, runs=3)
+    assert len(profile.steps) == len(on_webgpu(graph).program.only.plan.steps) >= 3
+    assert all(0 < step.nanoseconds < 1e9 for step in profile.steps)
+
+
+def test_bench_has_times_of_steps_and_no_limits_of_the_cpu() -> None:
+    model = str(Path(ingot.__file__).parent / "data" / "digits.onnx")
+    done = printed("-m", "ingot", "bench", model, "--executor", "webgpu", "--seconds", "0.1", "--json")
+    found = json.loads(done.stdout)
+    assert found["limits"] is None and all(step["nanoseconds"] > 0 for step in found["steps"])
 
 
 def test_doctor_names_adapters_and_their_limits() -> None:

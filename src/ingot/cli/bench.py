@@ -83,7 +83,7 @@ def model(model: Model, seconds: float, top: int, as_json: bool) -> None:
             taken.append(time.perf_counter() - start)
     p50, p90, p99 = np.percentile(taken, [50, 90, 99])
     times = {"p50": p50, "p90": p90, "p99": p99, "min": min(taken), "first": first}
-    steps = None if session.executor == "interpret" or session.program.single is None else profiled(session, feeds, p50)
+    steps = None if session.executor == "interpret" or session.program.only is None else profiled(session, feeds, p50)
     if as_json:
         document: dict[str, Any] = {
             "runs": len(taken),
@@ -92,19 +92,23 @@ def model(model: Model, seconds: float, top: int, as_json: bool) -> None:
             "seconds": times,
         }
         if steps is not None:
-            document |= {"memory": memory(session), "limits": limits(steps[1])}
-            document["seconds"]["steps"] = steps[0].microseconds * 1e-6
-            document["steps"] = [step.to_json() | {"of_limit": of_limit(step, steps[1])} for step in steps[0].steps]
+            profile, roofline = steps
+            document |= {"memory": memory(session), "limits": None if roofline is None else limits(roofline)}
+            document["seconds"]["steps"] = profile.microseconds * 1e-6
+            shares = [None if roofline is None else of_limit(step, roofline) for step in profile.steps]
+            rows = [step.to_json() for step in profile.steps]
+            document["steps"] = [row | {"of_limit": share} for row, share in zip(rows, shares, strict=True)]
         print_json(document)
         return
     print_text(f"{len(taken)} runs on {session.threads} thread(s), {session.isa}")
     for label, value in (("median", p50), ("90 %", p90), ("99 %", p99), ("best", min(taken)), ("first run", first)):
         print_text(f"  {label:<10} {human_time(value)}")
     if steps is None:
-        print_text("no table of steps: only a model that is one native segment has one")
+        print_text("no table of steps: only a model that is one segment of kernels has one")
         return
     print_text(f"  {'memory':<10} " + ", ".join(f"{human_bytes(n)} {what}" for what, n in memory(session).items()))
-    print_text(f"  {'limits':<10} {limits_text(steps[1])}")
+    if steps[1] is not None:
+        print_text(f"  {'limits':<10} {limits_text(steps[1])}")
     print_steps(*steps, top)
     print_text(beside(p50, steps[0].microseconds * 1e-6))
 
@@ -126,12 +130,18 @@ def assumed_dims(session: InferenceSession, dims: Mapping[str, int | Limit]) -> 
     return [name for name in dict.fromkeys(named) if name not in dims]
 
 
-def profiled(session: InferenceSession, feeds: dict[str, np.ndarray], seconds: float) -> tuple[Profile, Roofline]:
-    """The steps' times over about half a second of runs, and what the machine can do on as much memory."""
+def profiled(
+    session: InferenceSession, feeds: dict[str, np.ndarray], seconds: float
+) -> tuple[Profile, Roofline | None]:
+    """The steps' times over about half a second of runs, and what the machine can do on as much memory, where it is
+    the CPU.
+    """
     from ingot.run.probe import Roofline
 
     with progress("measuring steps"):
         profile = session.profile(feeds, runs=min(1000, max(3, round(0.5 / seconds))))
+        if session.executor == "webgpu":
+            return profile, None
         weight_bytes = sum(step.cost.weight_bytes for step in profile.steps)
         return profile, Roofline.measure(session.isa, session.threads, weight_bytes, session.plan.arena_bytes)
 
@@ -162,14 +172,14 @@ def of_limit(step: StepTime, roofline: Roofline) -> float:
     return least / max(step.nanoseconds * 1e-9, 1e-9)
 
 
-def print_steps(profile: Profile, roofline: Roofline, top: int) -> None:
-    """The slowest steps, and the rest as one row."""
+def print_steps(profile: Profile, roofline: Roofline | None, top: int) -> None:
+    """The slowest steps, and the rest as one row; with limits, what each reaches of its own."""
     ordered = sorted(profile.steps, key=lambda step: -step.nanoseconds)
     total = max(1, sum(step.nanoseconds for step in ordered))
     rows = [
         [f"{step.kernel} x{step.parts}", human_time(step.nanoseconds * 1e-9), f"{step.nanoseconds / total:.1%}",
          f"{step.gflops:.1f}" if step.cost.flops else "", f"{step.gigabytes_per_second:.1f}",
-         f"{of_limit(step, roofline):.0%}", step.node]
+         "" if roofline is None else f"{of_limit(step, roofline):.0%}", step.node]
         for step in ordered[:top]
     ]  # fmt: skip
     others = ordered[top:]

@@ -270,7 +270,7 @@ class Lowering:
         """A static value in the layout a kernel wants; raw ones keep their shape. beside, group: see `Recipe`."""
         value = self.static_value(value) if isinstance(value, str) else value
         recipe = make_recipe(value, layout, transposed, format, beside, group)
-        dtype, shape = recipe.dtype if beside else self.backend.held[recipe.dtype], value.dims
+        dtype, shape = self.backend.held[recipe.dtype] if format is None else recipe.dtype, value.dims
         id = self._weights.get(recipe.key)
         if id is None:
             id = self._weights[recipe.key] = self._id()

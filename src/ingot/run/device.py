@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
+import numpy as np
+
 from ingot.config import knob
-from ingot.errors import InputError, LimitError, ResourceError
+from ingot.errors import InputError, LimitError, ResourceError, UnsupportedError
 from ingot.locks import OwnedLock
 from ingot.lower.wgpu.wgsl import PARAMETER_WORDS, is_read_only
 
@@ -24,6 +26,11 @@ _LIMITS = {
 }
 _BACKENDS = ("Vulkan", "Metal", "DX12")  # not OpenGL, under which limits are lower than WebGPU's
 PARAMETER_BYTES = 4 * PARAMETER_WORDS
+READ = ("MAP_READ", "COPY_DST")  # usages of a buffer that the host reads
+_CLOCK = "timestamp-query"
+_TIMED = 1024  # dispatches at once: each takes two of a query set, which may have 4096
+# What `encodable` gives: a pipeline, a bind group, and where parameters begin, as the library has them.
+Encodable = tuple[Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,64 @@ class Device:
             most = self.adapter.limits["buffer_bytes"]
             raise ResourceError(f"webgpu: no buffer, got {nbytes} bytes, expected at most {most}: {error}") from error
 
+    def timed(self, steps: Sequence[Encodable], grids: Sequence[tuple[int, int]]) -> np.ndarray:
+        """Runs dispatches one after another; nanoseconds of each on the device's clock, int64[steps].
+
+        Raises UnsupportedError for a device without one.
+        """
+        if _CLOCK not in self.gpu.features:
+            raise UnsupportedError(f"profile: {self.adapter.name!r} has no clock, expected the feature {_CLOCK}")
+        found = [np.zeros(0, np.int64)]
+        for begin in range(0, len(steps), _TIMED):
+            some = slice(begin, begin + _TIMED)
+            found.append(self._timed(steps[some], grids[some]))
+        return np.concatenate(found)
+
+    def _timed(self, steps: Sequence[Encodable], grids: Sequence[tuple[int, int]]) -> np.ndarray:
+        from wgpu.backends.wgpu_native import lib
+
+        count = 2 * len(steps)
+        queries = self.gpu.create_query_set(type="timestamp", count=count)
+        ticks, read = self.buffer(8 * count, "QUERY_RESOLVE", "COPY_SRC"), self.buffer(8 * count, *READ)
+        encoder = self.gpu.create_command_encoder()
+        for number, (step, grid) in enumerate(zip(steps, grids, strict=True)):
+            ends = {"beginning_of_pass_write_index": 2 * number, "end_of_pass_write_index": 2 * number + 1}
+            compute = encoder.begin_compute_pass(timestamp_writes={"query_set": queries, **ends})
+            encode(compute, [step], [grid])
+            compute.end()
+        encoder.resolve_query_set(queries, 0, count, ticks, 0)
+        encoder.copy_buffer_to_buffer(ticks, 0, read, 0, 8 * count)
+        self.gpu.queue.submit([encoder.finish()])
+        begins, ends = mapped(read, 8 * count).view(np.int64).reshape(-1, 2).T
+        return ((ends - begins) * lib.wgpuQueueGetTimestampPeriod(self.gpu.queue._internal)).astype(np.int64)
+
+
+def encodable(pipeline: Any, group: Any, place: int) -> Encodable:
+    """A dispatch, for `encode`. group: who keeps it alive; pipelines a device does. place: of its parameters, bytes."""
+    from wgpu.backends.wgpu_native import ffi
+
+    return pipeline._internal, group._internal, ffi.new("uint32_t[]", [place])
+
+
+def encode(compute: Any, steps: Sequence[Encodable], grids: Sequence[tuple[int, int]]) -> None:
+    """Records dispatches, straight in the library: the package takes longer than a small one may."""
+    from wgpu.backends.wgpu_native import lib
+
+    encoder = compute._internal
+    for (pipeline, group, place), (width, height) in zip(steps, grids, strict=True):
+        lib.wgpuComputePassEncoderSetPipeline(encoder, pipeline)
+        lib.wgpuComputePassEncoderSetBindGroup(encoder, 0, group, 1, place)
+        lib.wgpuComputePassEncoderDispatchWorkgroups(encoder, width, height, 1)
+
+
+def mapped(buffer: Any, nbytes: int) -> np.ndarray:
+    """A copy of the first bytes of a buffer, once all that was submitted is done."""
+    buffer.map_sync("READ_NOSYNC", 0, nbytes)  # "READ" submits once more, so that nothing is left to wait for
+    try:
+        return np.frombuffer(buffer.read_mapped(0, nbytes), np.uint8)
+    finally:
+        buffer.unmap()
+
 
 def open_device() -> Device:
     """The device of the adapter that INGOT_WGPU_ADAPTER names, or of the first; opened once.
@@ -129,8 +194,9 @@ def _opened(wanted: str) -> Device:
 
     adapter = _described(chosen[0])
     try:
+        features = [_CLOCK] if _CLOCK in chosen[0].features else []
         limits = {_LIMITS[name]: adapter.limits[name] for name in ("binding_bytes", "buffer_bytes")}
-        return Device(adapter, chosen[0].request_device_sync(required_limits=limits))
+        return Device(adapter, chosen[0].request_device_sync(required_features=features, required_limits=limits))
     except (RuntimeError, wgpu.GPUError) as error:
         raise ResourceError(f"webgpu: {adapter.name!r} gives no device: {error}") from error
 

@@ -109,7 +109,8 @@ class InnerProgram:
 class Program:
     """A compiled mode made ready to run. `graph` is the whole, static; `segments` run in order.
 
-    `single` is the one segment of a model that native runs and that needs nothing else. `least`: see `Compiled`.
+    `only` is the one segment of a model that needs nothing else, and `single` that of one that native runs. `least`:
+    see `Compiled`.
     """
 
     def __init__(self, compiled: Compiled, weights: WeightStore, arena: Arena, state: Arena | None = None):
@@ -130,7 +131,7 @@ class Program:
                 self.segments.append(_made_ready(segment, weights, arena, state))
         first = self.segments[0]
         is_one = len(self.segments) == 1
-        self._only = first if not isinstance(first, BranchSegment | InterpretedSegment) and is_one else None
+        self.only = first if not isinstance(first, BranchSegment | InterpretedSegment) and is_one else None
         self.single = first if isinstance(first, NativeProgram) and is_one else None
         self.reference_share = 0.0  # of the last run's time
         if debug() >= 1 and self.fallback:
@@ -152,8 +153,8 @@ class Program:
 
         sizes: what symbols that were bound to an AtMost are in this run, of a program of one segment.
         """
-        if self._only is not None:
-            return self._only.run(inputs, sizes)
+        if self.only is not None:
+            return self.only.run(inputs, sizes)
         values = dict(zip(self.graph.inputs, inputs, strict=True))
         symbols: dict[str, int] = {}
         began, on_reference = perf_counter_ns(), 0.0

@@ -19,7 +19,7 @@ from ingot.lower.lowered import Lowered
 from ingot.lower.view import View
 from ingot.plan import Address, Plan
 from ingot.run.arena import Arena
-from ingot.run.device import PARAMETER_BYTES, Device, open_device
+from ingot.run.device import PARAMETER_BYTES, READ, Device, encodable, encode, mapped, open_device
 from ingot.run.native import index_error
 from ingot.run.store import WeightStore
 
@@ -51,12 +51,13 @@ class WebgpuProgram:
             self._buffers |= self._weights.buffers | self._states(state)
             self._parameters, self._parameter_buffer = self._laid_out(made)
             groups = {bindings: self._bound(bindings) for bindings in {step.bindings for step in made.steps}}
+            self._groups = list(groups.values())  # `_steps` keeps none alive
             pipelines = [self._device.pipeline(made.shaders[step.shader], step.bindings) for step in made.steps]
             self._steps = [
-                (pipeline, groups[step.bindings], number * PARAMETER_BYTES)
+                encodable(pipeline, groups[step.bindings], number * PARAMETER_BYTES)
                 for number, (pipeline, step) in enumerate(zip(pipelines, made.steps, strict=True))
             ]
-            self._found = self._device.buffer(made.regions["outputs"], "MAP_READ", "COPY_DST")
+            self._found = self._device.buffer(made.regions["outputs"], *READ)
         self._grids = [step.groups for step in made.steps]
         self._resizes = self._resized_words()
         self._sizes: dict[str, int] = {}  # that parameters and grids are for
@@ -93,7 +94,9 @@ class WebgpuProgram:
             self._device.gpu.queue.write_buffer(self._buffers["inputs"], 0, inputs)
         encoder = self._device.gpu.create_command_encoder()
         encoder.clear_buffer(self._buffers["outputs"], 0, FAULT_BYTES)
-        self._encode(encoder)
+        compute = encoder.begin_compute_pass()
+        encode(compute, self._steps, self._grids)
+        compute.end()
         found = self._read(encoder, nbytes)
         self._raise_fault(found[:FAULT_BYTES].view(np.int32))
         return found
@@ -114,19 +117,26 @@ class WebgpuProgram:
         self._grids = [grid(size_at(step.workgroups, values)) for step in self.places.steps]
         self._sizes = dict(symbols)
 
-    def _encode(self, encoder: Any) -> None:
-        compute = encoder.begin_compute_pass()
-        for (pipeline, group, place), (width, height) in zip(self._steps, self._grids, strict=True):
-            compute.set_pipeline(pipeline)
-            compute.set_bind_group(0, group, [place])
-            compute.dispatch_workgroups(width, height)
-        compute.end()
+    def profile(self, inputs: Sequence[np.ndarray], runs: int = 1, symbols: Mapping[str, int] = {}) -> np.ndarray:
+        """Nanoseconds of each step on the device's clock, int64[runs, steps]; steps of one dispatch share its time.
+        symbols: as in `run`.
+
+        Raises UnsupportedError for a device without a clock, and as `run` does.
+        """
+        self.run(inputs, symbols)
+        times = np.zeros((runs, len(self.plan.steps)), np.int64)
+        with self._device.turn.once(), self._device.guarded():
+            for row in times:
+                found = self._device.timed(self._steps, self._grids)
+                for step, nanoseconds in zip(self.places.steps, found.tolist(), strict=True):
+                    row[list(step.numbers)] = nanoseconds // len(step.numbers)
+        return times
 
     def _read(self, encoder: Any, nbytes: int) -> np.ndarray:
         """Submits what is encoded, and waits for the first bytes of all outputs."""
         encoder.copy_buffer_to_buffer(self._buffers["outputs"], 0, self._found, 0, nbytes)
         self._device.gpu.queue.submit([encoder.finish()])
-        return _mapped(self._found, nbytes)
+        return mapped(self._found, nbytes)
 
     def _output(self, found: np.ndarray, name: str, dtype: DType, view: View, symbols: Mapping[str, int]) -> np.ndarray:
         """A fresh array of an output, of the graph's dtype."""
@@ -169,11 +179,11 @@ class WebgpuProgram:
 
     def _copied(self, region: str) -> np.ndarray:
         source = self._buffers[region]
-        target = self._device.buffer(source.size, "MAP_READ", "COPY_DST")
+        target = self._device.buffer(source.size, *READ)
         encoder = self._device.gpu.create_command_encoder()
         encoder.copy_buffer_to_buffer(source, 0, target, 0, source.size)
         self._device.gpu.queue.submit([encoder.finish()])
-        return _mapped(target, source.size)
+        return mapped(target, source.size)
 
     def write_state(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
         """Writes rows of a state, which are places on its first axis."""
@@ -261,18 +271,11 @@ def device_weights(weights: WeightStore, programs: Iterable[tuple[Lowered, Plan]
         for name, recipe, address in wanted.values():
             array = held(weights.array(recipe), recipe.dtype, f"weight {name!r}", LimitError)
             if array.size:
-                device.gpu.queue.write_buffer(made.buffers[address.region], address.offset, array)
+                data = array.view(np.uint8)
+                data = np.pad(data, (0, -data.size % 4)) if data.size % 4 else data  # words are written
+                device.gpu.queue.write_buffer(made.buffers[address.region], address.offset, data)
         shared.add(made)
         return made
-
-
-def _mapped(buffer: Any, nbytes: int) -> np.ndarray:
-    """A copy of the first bytes of a buffer, once all that was submitted is done."""
-    buffer.map_sync("READ_NOSYNC", 0, nbytes)  # "READ" submits once more, so that nothing is left to wait for
-    try:
-        return np.frombuffer(buffer.read_mapped(0, nbytes), np.uint8)
-    finally:
-        buffer.unmap()
 
 
 def _buffer(device: Device, nbytes: int) -> Any:

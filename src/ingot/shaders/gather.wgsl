@@ -1,9 +1,22 @@
-// gather.wgsl: out[outer, i, inner] = table[outer, indices[i], inner]; a lane takes an element. `place_of` is the
-// kernel's: where a table has one. With an end, the table has only the rows from begin to it, and out gets no others.
+// gather.wgsl: out[outer, i, inner] = table[outer, indices[i], inner]; a lane takes an element. `element_of` is the
+// kernel's: what a table has there. With an end, the table has only the rows from begin to it, and out gets no others.
 
-fn rows_place(outer: i32, row: i32, i: i32) -> i32 { return (outer * arg_limit() + row) * arg_inner() + i; }
+fn rows_element(outer: i32, row: i32, i: i32) -> i32 { return int_table((outer * arg_limit() + row) * arg_inner() + i); }
 
-fn panels_place(outer: i32, row: i32, i: i32) -> i32 { return row / 32 * arg_inner() * 32 + i * 32 + row % 32; }
+fn panels_element(outer: i32, row: i32, i: i32) -> i32 {
+  return int_table(row / 32 * f32_words(arg_inner()) + i * 32 + row % 32);
+}
+
+fn half_of(pair: i32, i: i32) -> i32 { return select(pair << 16u, pair & ~0xffff, (i & 1) == 1); }
+
+fn bf16_rows_element(outer: i32, row: i32, i: i32) -> i32 {
+  let place = row * arg_inner() + i;
+  return half_of(int_table(place / 2), place);
+}
+
+fn bf16_panels_element(outer: i32, row: i32, i: i32) -> i32 {
+  return half_of(int_table(row / 32 * bf16_words(arg_inner()) + i / 2 * 32 + row % 32), i);
+}
 
 fn work(group: i32, lane: i32) {
   let element = group * LANES + lane;
@@ -13,6 +26,6 @@ fn work(group: i32, lane: i32) {
   let row = from_front(int_indices(element / inner % arg_count()), arg_limit());
   if (arg_end() > 0 && (row < arg_begin() || row >= arg_end())) { return; }
   var value = 0;
-  if (row >= 0) { value = int_table(place_of(outer, row - arg_begin(), element % inner)); }
+  if (row >= 0) { value = element_of(outer, row - arg_begin(), element % inner); }
   set_int_out(element, value);
 }

@@ -1,8 +1,6 @@
 // gemm_gated.wgsl: c[m, n] = activation(gate) * up, the halves of alpha a[m, k] @ b[k, 2n] + bias. A panel of b holds 16
 // columns of the first half, then 16 of the second. A workgroup makes 32 rows of 16 columns, a lane 2 rows of 4.
 
-fn panel_row(i: i32) -> vec4<f32> { return vec4<f32>(at_b(i), at_b(i + 1), at_b(i + 2), at_b(i + 3)); }
-
 fn gated(first: f32, second: f32, column: i32) -> f32 {
   var x = arg_alpha() * first;
   var y = arg_alpha() * second;
@@ -20,15 +18,15 @@ fn work(group: i32, lane: i32) {
   if (column >= arg_n()) { return; }
   let row = group % tiles * 32 + lane / 4 * 2;
   let last = arg_m() - 1;
-  let b = panel * arg_k() * 32 + lane % 4 * 4;
+  let b = panel * panel_words(arg_k()) + lane % 4 * 4;
   var first: array<vec4<f32>, 2>;
   var second: array<vec4<f32>, 2>;
   for (var begin = 0; begin < arg_k(); begin += 256) {
     var sum = array<vec4<f32>, 4>();
     let end = min(begin + 256, arg_k());
     for (var i = begin; i < end; i++) {
-      let gate = panel_row(b + i * 32);
-      let up = panel_row(b + i * 32 + 16);
+      let gate = panel_row(b, i);
+      let up = panel_row(b + 16, i);
       let one = at_a(min(row, last) * arg_a_stride() + i);
       let two = at_a(min(row + 1, last) * arg_a_stride() + i);
       sum[0] += one * gate;

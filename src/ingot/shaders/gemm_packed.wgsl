@@ -1,7 +1,5 @@
-// gemm_packed.wgsl: c[m, n] = epilogue(alpha a[m, k] @ b[k, n]), b in panels [n / 32][k][32]. A workgroup makes 32 rows
+// gemm_packed.wgsl: c[m, n] = epilogue(alpha a[m, k] @ b[k, n]), b in panels of 32 columns. A workgroup makes 32 rows
 // of a panel's 32 columns, a lane 4 of each. Sums go in blocks of 256 along k, added in order.
-
-fn panel_row(i: i32) -> vec4<f32> { return vec4<f32>(at_b(i), at_b(i + 1), at_b(i + 2), at_b(i + 3)); }
 
 fn work(group: i32, lane: i32) {
   let tiles = (arg_m() + 31) / 32;
@@ -13,12 +11,12 @@ fn work(group: i32, lane: i32) {
   var a: array<i32, 4>;
   for (var r = 0; r < 4; r++) { a[r] = min(row + r, last) * arg_a_stride(); }
   var total: array<vec4<f32>, 4>;
-  let b = panel * arg_k() * 32 + lane % 8 * 4;
+  let b = panel * panel_words(arg_k()) + lane % 8 * 4;
   for (var begin = 0; begin < arg_k(); begin += 256) {
     var sum = array<vec4<f32>, 4>();
     let end = min(begin + 256, arg_k());
     for (var i = begin; i < end; i++) {
-      let those = panel_row(b + i * 32);
+      let those = panel_row(b, i);
       sum[0] += at_a(a[0] + i) * those;
       sum[1] += at_a(a[1] + i) * those;
       sum[2] += at_a(a[2] + i) * those;

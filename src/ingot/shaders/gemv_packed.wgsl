@@ -3,15 +3,13 @@
 
 var<workgroup> sums: array<vec4<f32>, LANES>;
 
-fn panel_row(i: i32) -> vec4<f32> { return vec4<f32>(at_b(i), at_b(i + 1), at_b(i + 2), at_b(i + 3)); }
-
 fn work(group: i32, lane: i32) {
   let row = group % arg_m();
   let panel = group / arg_m();
   let a = row * arg_a_stride();
-  let b = panel * arg_k() * 32 + lane % 8 * 4;
+  let b = panel * panel_words(arg_k()) + lane % 8 * 4;
   var sum = vec4<f32>();
-  for (var i = lane / 8; i < arg_k(); i += 8) { sum += at_a(a + i) * panel_row(b + i * 32); }
+  for (var i = lane / 8; i < arg_k(); i += 8) { sum += at_a(a + i) * panel_row(b, i); }
   sums[lane] = sum;
   workgroupBarrier();
   let y = panel * 32 + lane;

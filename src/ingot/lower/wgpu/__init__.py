@@ -59,7 +59,7 @@ WGPU = Backend(
         recomputes=True,
     ),
     add_strip=add_strip,
-    formats=(formats.F32,),
+    formats=(formats.F32, formats.BF16),
     pack=add_pack,
     copy=add_copy,
     cast=_cast,

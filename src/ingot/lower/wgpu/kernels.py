@@ -99,6 +99,10 @@ def _filter_tiles(fields: Numbers) -> int:
     return groups * -(-(_number(fields, "out_channels") // groups) // 32) * -(-pixels // 32)
 
 
+def _expert_panels(fields: Numbers) -> int:
+    return _number(fields, "rows") * _number(fields, "slots") * -(-_number(fields, "n") // 32)
+
+
 def _outer(fields: Numbers) -> int:
     return math.prod(_numbers(fields, "outer_shape"))
 
@@ -181,9 +185,26 @@ def _better(op: str, element: str) -> Callable[[Numbers], str]:
     return lambda fields: f"fn better(x: T, y: T) -> bool {{ return {test}; }}"
 
 
-def _place_of(kind: str) -> Callable[[Numbers], str]:
-    text = f"fn place_of(outer: i32, row: i32, i: i32) -> i32 {{ return {kind}_place(outer, row, i); }}"
+def _element_of(kind: str) -> Callable[[Numbers], str]:
+    """How a table holds the elements of a row."""
+    text = f"fn element_of(outer: i32, row: i32, i: i32) -> i32 {{ return {kind}_element(outer, row, i); }}"
     return lambda fields: text
+
+
+def _panels(format: str, matrix: str = "b") -> Callable[[Numbers], str]:
+    """How a matrix holds its elements in panels. matrix: its pointer."""
+    reads = ", ".join(f"{'at' if format == 'f32' else 'int'}_{matrix}(place + {i})" for i in range(4))
+    if format == "f32":
+        place, row = "first + i * 32", f"vec4<f32>({reads})"
+    else:
+        place, row = "first + i / 2 * 32", f"bf16_of(bitcast<vec4<u32>>(vec4<i32>({reads})), i)"
+    words = f"fn panel_words(k: i32) -> i32 {{ return {format}_words(k); }}"
+    text = f"{words}\n\nfn panel_row(first: i32, i: i32) -> vec4<f32> {{\n  let place = {place};\n  return {row};\n}}"
+    return lambda fields: text
+
+
+def _together(*texts: Callable[[Numbers], str]) -> Callable[[Numbers], str]:
+    return lambda fields: "\n\n".join(text(fields) for text in texts)
 
 
 def _key(key: str) -> Callable[[Numbers], str]:
@@ -214,9 +235,6 @@ _PIXELS = ("batch", "out_height", "out_width")
 
 KERNELS: dict[str, Kernel] = {
     "strip_f32": Kernel("", strip_groups, strip_text),
-    "gemm_f32_packed": Kernel("gemm_packed", lambda f: _tiles(f, 32, 32), _activate, _EPILOGUE),
-    "gemv_f32_packed": Kernel("gemv_packed", lambda f: _tiles(f, 32, 1), _activate, _EPILOGUE),
-    "gemm_f32_gated": Kernel("gemm_gated", lambda f: _tiles(f, 16, 32), _activate, (*_EPILOGUE, "gate")),
     "matmul_f32": Kernel("matmul", lambda f: _tiles(f, 32, 32), _activate, (*_EPILOGUE, "batch_rank")),
     "softmax_f32": Kernel("softmax", _by_rows("rows"), _share("exp_f32(x) / total")),
     "log_softmax_f32": Kernel("softmax", _by_rows("rows"), _share("x - log_f32(total)")),
@@ -227,20 +245,12 @@ KERNELS: dict[str, Kernel] = {
     "cumprod_f32": Kernel("running", _by_lanes("outer", "inner"), _reduction("prod", "f32")),
     "cumsum_i64": Kernel("running", _by_lanes("outer", "inner"), _reduction("sum", "i32"), element="i32"),
     "cumprod_i64": Kernel("running", _by_lanes("outer", "inner"), _reduction("prod", "i32"), element="i32"),
-    "gather_i64": Kernel("gather", _by_lanes("outer", "count", "inner"), _place_of("rows"), more=("begin", "end")),
-    "gather_i32": Kernel("gather", _by_lanes("outer", "count", "inner"), _place_of("rows"), more=("begin", "end")),
-    "gather_f32_panels": Kernel(
-        "gather", _by_lanes("outer", "count", "inner"), _place_of("panels"), more=("begin", "end")
-    ),
     "gather_elements_i64": Kernel("gather_elements", _ELEMENTS, baked=("rank", "axis")),
     "attention_f32": Kernel("attention", _by_rows("batch", "heads", "q_len"), baked=("causal", "mask_kind")),
     "attention_f32_online": Kernel("attention", _by_rows("batch", "heads", "q_len"), baked=("causal", "mask_kind")),
     "topk_f32": Kernel("topk", _by_rows("rows"), _key("float_key(x)")),
     "topk_i64": Kernel("topk", _by_rows("rows"), _key("x"), element="i32"),
     "topk_i32": Kernel("topk", _by_rows("rows"), _key("x"), element="i32"),
-    "expert_matmul_f32_packed": Kernel(
-        "experts", lambda f: _number(f, "rows") * _number(f, "slots") * -(-_number(f, "n") // 32)
-    ),
     "append_keys_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("keys")),
     "append_values_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("values")),
     "cached_attention_f32": Kernel("cached_attention", _by_rows("rows", "heads"), baked=("softcap",)),
@@ -259,6 +269,16 @@ KERNELS: dict[str, Kernel] = {
     "convert": Kernel("nest", _ELEMENTS, _convert, ("rank", "from", "to", "saturate", "rounding")),
     "copy_b4": Kernel("nest", _ELEMENTS, _nest("copy_b"), ("rank",)),
 }
+_LOOKED_UP = _by_lanes("outer", "count", "inner")
+for _name, _kind in (("i64", "rows"), ("i32", "rows"), ("f32_panels", "panels"), ("bf16", "bf16_rows"),
+                     ("bf16_panels", "bf16_panels")):  # fmt: skip
+    KERNELS[f"gather_{_name}"] = Kernel("gather", _LOOKED_UP, _element_of(_kind), more=("begin", "end"))
+for _name, _format in (("f32", "f32"), ("f32_bf16", "bf16")):
+    _own = _together(_activate, _panels(_format))
+    KERNELS[f"gemm_{_name}_packed"] = Kernel("gemm_packed", lambda f: _tiles(f, 32, 32), _own, _EPILOGUE)
+    KERNELS[f"gemv_{_name}_packed"] = Kernel("gemv_packed", lambda f: _tiles(f, 32, 1), _own, _EPILOGUE)
+    KERNELS[f"gemm_{_name}_gated"] = Kernel("gemm_gated", lambda f: _tiles(f, 16, 32), _own, (*_EPILOGUE, "gate"))
+    KERNELS[f"expert_matmul_{_name}_packed"] = Kernel("experts", _expert_panels, _panels(_format, "experts"))
 for _op in ("sum", "prod", "max", "min"):
     KERNELS[f"reduce_{_op}_f32"] = Kernel("reduce", _outer, _reduction(_op, "f32"))
     KERNELS[f"reduce_{_op}_i64"] = Kernel("reduce", _outer, _reduction(_op, "i32"), element="i32")

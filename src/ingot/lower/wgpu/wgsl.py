@@ -23,7 +23,7 @@ PARAMETER_WORDS = 64  # of a step, which begin at multiples of WebGPU's 256 byte
 # eight.
 REGIONS = ("arena0", "arena1", "arena2", "arena3", "inputs", "outputs", "weights", "state")
 READ_ONLY = frozenset(("inputs", "weights"))
-_LIBRARIES = ("elementwise", "epilogue", "group", "index", "paged", "places")
+_LIBRARIES = ("elementwise", "epilogue", "group", "index", "paged", "panels", "places")
 _NAME = re.compile(r"^(?:@\S+ )*(?:fn|var(?:<[^>]*>)?|const|alias) (\w+)", re.MULTILINE)
 _MAIN = """@compute @workgroup_size(LANES)
 fn main(
