@@ -371,6 +371,19 @@ def _overlap(a: list[_Range], b: list[_Range]) -> bool:
     return any(x[0] == y[0] and x[1] < y[2] and y[1] < x[2] for x in a for y in b)
 
 
+def canaries(lowered: Lowered, plan: Plan) -> list[tuple[str, int]]:
+    """Where canaries stand, region and byte: behind every arena tensor whose gap no other tensor covers."""
+    covered = [
+        (a.region, a.offset, a.offset + lowered.tensors[t].nbytes) for t, a in plan.addresses.items() if t in plan.live
+    ]
+    places = []
+    for region, _, end in covered:
+        gap_end = end + plan.canary_bytes
+        if not any(r == region and low < gap_end and end < high for r, low, high in covered):
+            places.append((region, end))
+    return places
+
+
 def layout(lowered: Lowered, result: Plan) -> dict[str, Any]:
     """`layout.json`: every byte of a run, with the source model's names."""
     return {

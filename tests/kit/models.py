@@ -138,6 +138,17 @@ def bert(attention: str = "sdpa", batch: int = 2, rows: int = 7, full: bool = Fa
     return seeded(lambda: BertModel(config)), (torch.randint(0, config.vocab_size, (batch, rows)), mask)
 
 
+def whisper_encoder(batch: int = 1) -> Built:
+    """The encoder of Whisper with random weights: two narrow layers over forty frames."""
+    from transformers import WhisperConfig, WhisperModel
+
+    sizes = {"d_model": 32, "encoder_layers": 2, "encoder_ffn_dim": 64, "num_mel_bins": 8, "decoder_layers": 1}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    tokens = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 0)
+    config = WhisperConfig(**sizes, **heads, **tokens, max_source_positions=20, vocab_size=61)
+    return seeded(lambda: WhisperModel(config).encoder), (torch.randn(batch, 8, 40),)
+
+
 IMAGE_SIZES: dict[str, dict[str, object]] = {  # transformers' model type -> a narrow model of it
     "resnet": {"embedding_size": 16, "hidden_sizes": [32, 48], "depths": [2, 1]},
     "mobilenet_v2": {"depth_multiplier": 0.25},

@@ -17,7 +17,7 @@ import ingot.ops
 import models
 from ingot import abi
 from ingot.compile import compile_mode
-from ingot.dtype import boolean, f32, from_numpy, i64
+from ingot.dtype import bf16, boolean, f32, from_numpy, i64
 from ingot.errors import InputError, LimitError, ReferenceWarning, UnsupportedError
 from ingot.ir import OPS, Graph, Op, Sample, TensorType
 from ingot.lower.wgpu import WEBGPU
@@ -27,6 +27,7 @@ from ingot.run.device import open_device
 from ingot.run.interpret import interpret
 from ingot.session import InferenceSession
 from op_cases import STATIC_CASES, one_node
+from stored_products import products_of, random
 
 assert ingot.ops
 
@@ -146,15 +147,22 @@ def test_the_element_wise_table_is_written_in_wgsl() -> None:
 # -- models -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["mlp", "block", "causal block", "bert"])
+BUILT: dict[str, Callable[[], models.Built]] = {
+    "mlp": models.mlp,
+    "block": models.block,
+    "causal block": lambda: models.block("manual", causal=True),
+    "bert": models.bert,
+    "gpt2": models.gpt2,
+    "vit": lambda: models.image("vit", 1),
+    "resnet": lambda: models.image("resnet", 1),
+    "mobilenet": lambda: models.image("mobilenet_v2", 1),
+    "whisper encoder": models.whisper_encoder,
+}
+
+
+@pytest.mark.parametrize("model", BUILT)
 def test_models_are_native_s(model: str) -> None:
-    built = {
-        "mlp": models.mlp,
-        "block": models.block,
-        "causal block": lambda: models.block("manual", causal=True),
-        "bert": models.bert,
-    }[model]()
-    expect_native(*built)
+    expect_native(*BUILT[model]())
 
 
 def expect_native(module: object, example: tuple[np.ndarray, ...]) -> None:
@@ -163,6 +171,23 @@ def expect_native(module: object, example: tuple[np.ndarray, ...]) -> None:
     feeds = dict(zip((argument.name for argument in native.get_inputs()), map(np.asarray, example), strict=True))
     for actual, expected in zip(session.run(None, feeds), native.run(None, feeds), strict=True):
         assert error_of(actual, expected) <= 1e-4
+
+
+@pytest.mark.parametrize("k", [64, 37])
+def test_weights_stored_in_bf16_are_kept_so(k: int) -> None:
+    """In panels and rows of pairs, of which a half may be left over."""
+
+    def stored(graph: Graph, name: str, n: int, columns: int) -> str:
+        weight = graph.add_weight(name, random(name, n, columns).astype(bf16.numpy))
+        return graph.add("cast", [weight], f"{name}.f32", dtype=f32).output
+
+    for rows in (1, 40):
+        graph = products_of(stored, rows, k, 48)
+        feeds = {"ids": np.arange(rows, dtype=np.int32)}
+        exact, session = interpret(graph, feeds, float64=True), on_webgpu(graph)
+        for name, result in zip(graph.outputs, session.run(None, feeds), strict=True):
+            assert error_of(result, exact[name]) <= 1e-5
+        assert {t.dtype for t in session.program.only.lowered.tensors.values() if t.kind == "weight"} == {bf16}
 
 
 def test_digits_are_read_as_by_native() -> None:
@@ -216,6 +241,24 @@ def test_after_the_first_run_nothing_is_made(monkeypatch: pytest.MonkeyPatch) ->
     assert session.context().run(None, feeds)[0].shape == (2, 1024)
     assert ("create_bind_group", None) in made
     assert ("create_buffer", 4 * 4 * 1024) not in made, "a context shares the weights"
+
+
+def test_what_a_kernel_writes_past_a_tensor_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step is told that it has a row more."""
+    monkeypatch.setenv("INGOT_CHECK", "3")
+    graph, feeds = Graph("rows"), {"x": np.ones((3, 8), np.float32)}
+    graph.add_input("x", TensorType(f32, (3, 8)))
+    once = graph.add("softmax", ["x"], axis=1).output
+    graph.set_output("y", graph.add("softmax", [once], axis=1).output)
+    session = on_webgpu(graph)
+    assert session.run(None, feeds)[0][2, 7] == 0.125
+    program = session.program.only
+    assert program.places.steps[0].words[2] == 3
+    program._parameters[0, 2] = 4
+    program._device.gpu.queue.write_buffer(program._parameter_buffer, 0, program._parameters)
+    program._grids[0] = (4, 1)
+    with pytest.raises(AssertionError, match="a kernel wrote past a tensor, at arena0"):
+        session.run(None, feeds)
 
 
 def test_an_index_outside_is_an_error() -> None:
@@ -347,6 +390,18 @@ def test_a_machine_without_the_adapter() -> None:
     )
     none = printed("-c", code, VK_ICD_FILENAMES="/nowhere.json", VK_DRIVER_FILES="/nowhere.json")
     assert "webgpu: no adapter, got none, expected a driver of Vulkan" in none.stderr
+
+
+def test_a_device_that_is_lost() -> None:
+    code = """
+import numpy as np, ingot
+from ingot.run.device import open_device
+session = ingot.InferenceSession(ingot.__path__[0] + "/data/digits.onnx", executor="webgpu")
+for _ in range(2):
+    session.run(None, {"image": np.ones((1, 1, 8, 8), np.float32)})
+    open_device().gpu.destroy()
+"""
+    assert "ResourceError: webgpu: 'llvmpipe" in (lost := printed("-c", code).stderr) and "device is lost" in lost
 
 
 def test_a_command_explains_what_webgpu_takes() -> None:

@@ -101,7 +101,7 @@ class Device:
 
         try:
             yield
-        except wgpu.GPUError as error:
+        except (wgpu.GPUError, RuntimeError) as error:  # the latter where a buffer cannot be mapped
             raise ResourceError(f"webgpu: {self.adapter.name!r} failed: {error}") from error
 
     def buffer(self, nbytes: int, *usages: str) -> Any:

@@ -16,13 +16,13 @@ from ingot.errors import InputError, LoadError, ResourceError, StoppedError
 from ingot.files import mapped_files
 from ingot.ir import Graph, has_sizes
 from ingot.lower.lowered import Lowered, sizes_of
-from ingot.plan import Plan
+from ingot.plan import Plan, canaries
 from ingot.run.arena import Arena, Memory
 from ingot.run.arguments import Arguments
 from ingot.run.library import Library, load
 from ingot.run.store import WeightStore
 
-_CANARY = 0xC5
+CANARY = 0xC5
 _STOPPED = abi.constant("INGOT_STOPPED")
 
 
@@ -254,35 +254,21 @@ class NativeProgram:
         self, ready: _Ready, memory: Memory, table: BindingTable, samplers: Any, sampler_count: int
     ) -> int:
         """A run over NaN everywhere, so that a read before the write shows, with canaries behind each tensor."""
-        places = self._canaries()
+        places = canaries(self.lowered, self.plan)
         with self._arena.checking.once():
             for name, size in self._sizes.items():
                 if name.startswith("arena"):
                     memory.regions[name][:size] = 0xFF
             for region, start in places:
-                memory.regions[region][start : start + self.plan.canary_bytes] = _CANARY
+                memory.regions[region][start : start + self.plan.canary_bytes] = CANARY
             if samplers is None:
                 code = int(self._run(ready.program, table.rows, table.fault))
             else:
                 code = self._run_sampling(ready, table, samplers, sampler_count)
             for region, start in places if not code else ():
                 found = memory.regions[region][start : start + self.plan.canary_bytes]
-                assert (found == _CANARY).all(), f"a kernel wrote past a tensor, at {region}+{start}"
+                assert (found == CANARY).all(), f"a kernel wrote past a tensor, at {region}+{start}"
         return code
-
-    def _canaries(self) -> list[tuple[str, int]]:
-        """Where canaries stand: behind every arena tensor whose gap no other tensor covers."""
-        covered = [
-            (a.region, a.offset, a.offset + self.lowered.tensors[t].nbytes)
-            for t, a in self.plan.addresses.items()
-            if t in self.plan.live
-        ]
-        places = []
-        for region, _, end in covered:
-            gap_end = end + self.plan.canary_bytes
-            if not any(r == region and low < gap_end and end < high for r, low, high in covered):
-                places.append((region, end))
-        return places
 
 
 def index_error(node: str, code: int, index: int, limit: int) -> InputError:

@@ -10,6 +10,7 @@ from weakref import WeakSet
 
 import numpy as np
 
+from ingot.config import check
 from ingot.dim import Expr, Values, size_at
 from ingot.dispatch import FAULT_BYTES, Dispatches, Place, dispatches, grid, held
 from ingot.dtype import DType
@@ -17,10 +18,10 @@ from ingot.errors import InputError, LimitError, LoadError
 from ingot.ir import Graph
 from ingot.lower.lowered import Lowered
 from ingot.lower.view import View
-from ingot.plan import Address, Plan
+from ingot.plan import Address, Plan, canaries
 from ingot.run.arena import Arena
 from ingot.run.device import PARAMETER_BYTES, READ, Device, encodable, encode, mapped, open_device
-from ingot.run.native import index_error
+from ingot.run.native import CANARY, index_error
 from ingot.run.store import WeightStore
 
 _LEAST_BYTES = 256  # of a buffer that nothing lies in
@@ -59,6 +60,7 @@ class WebgpuProgram:
             ]
             self._found = self._device.buffer(made.regions["outputs"], *READ)
         self._grids = [step.groups for step in made.steps]
+        self._canaries = canaries(lowered, plan) if check() >= 3 else []
         self._resizes = self._resized_words()
         self._sizes: dict[str, int] = {}  # that parameters and grids are for
 
@@ -92,6 +94,8 @@ class WebgpuProgram:
             self._resize(symbols)
         if inputs.size:
             self._device.gpu.queue.write_buffer(self._buffers["inputs"], 0, inputs)
+        if self._canaries:
+            self._poison()
         encoder = self._device.gpu.create_command_encoder()
         encoder.clear_buffer(self._buffers["outputs"], 0, FAULT_BYTES)
         compute = encoder.begin_compute_pass()
@@ -99,7 +103,23 @@ class WebgpuProgram:
         compute.end()
         found = self._read(encoder, nbytes)
         self._raise_fault(found[:FAULT_BYTES].view(np.int32))
+        if self._canaries:
+            self._expect_canaries()
         return found
+
+    def _poison(self) -> None:
+        """NaN everywhere, so that a read before the write shows, and canaries behind each tensor."""
+        for region in {region for region, _ in self._canaries}:
+            content = np.full(self._buffers[region].size, 0xFF, np.uint8)
+            for start in (start for name, start in self._canaries if name == region):
+                content[start : start + self.plan.canary_bytes] = CANARY
+            self._device.gpu.queue.write_buffer(self._buffers[region], 0, content)
+
+    def _expect_canaries(self) -> None:
+        found = {region: self._copied(region) for region in {region for region, _ in self._canaries}}
+        for region, start in self._canaries:
+            here = found[region][start : start + self.plan.canary_bytes]
+            assert (here == CANARY).all(), f"a kernel wrote past a tensor, at {region}+{start}"
 
     def outputs(self) -> np.ndarray:
         """The bytes of all outputs, as the last run left them."""
