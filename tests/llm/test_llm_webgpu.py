@@ -70,7 +70,7 @@ def test_a_token_is_one_upload_one_submit_and_one_readback(monkeypatch: pytest.M
 
 
 def test_small_regions_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Matrices and the table of tokens are larger than a binding, all weights are fifty of them, and states several."""
+    """Matrices and the table of tokens are larger than a binding, all weights are many of them, and states several."""
     found = []
     for nbytes in (128 << 20, 256 << 10):
         monkeypatch.setenv("INGOT_WGPU_BINDING_BYTES", str(nbytes))
@@ -79,7 +79,7 @@ def test_small_regions_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
         logits = [engine.prefill(sequence, ids).output.copy(), engine.decode([(sequence, 5, None)]).output.copy()]
         found.append(np.concatenate(logits).tobytes())
         regions = engine.mode("decode").native.places.regions
-        assert max(regions.values()) <= nbytes and ({"weights40", "state1"} <= regions.keys()) == (len(found) == 2)
+        assert max(regions.values()) <= nbytes and ({"weights20", "state1"} <= regions.keys()) == (len(found) == 2)
     assert found[0] == found[1]
 
 

@@ -316,6 +316,122 @@ fn greater_f32(x: f32, y: f32) -> i32 { return less_f32(y, x); }
 
 fn greater_equal_f32(x: f32, y: f32) -> i32 { return less_equal_f32(y, x); }
 
+// -- powers and remainders: what f32 cannot hold is kept beside it. Drivers take (x + y) - x for y, so numbers are cut by
+// their bits, and nothing is gained from what a sum has lost --
+
+// The first 12 bits: products of such are exact (Dekker, "A floating-point technique for extending the available
+// precision", 1971).
+fn first_half(x: f32) -> f32 { return of_bits(bitcast<u32>(x) & 0xfffff000u); }
+
+// The rounded product, and what it misses.
+fn two_product(x: f32, y: f32) -> vec2<f32> {
+  let high = x * y;
+  let a = first_half(x);
+  let b = first_half(y);
+  return vec2<f32>(high, ((a * b - high) + a * (y - b) + (x - a) * b) + (x - a) * (y - b));
+}
+
+// 2^(y log2 x) for finite positive x and finite y: log2 x = e + 2 / ln2 (s + s^3 / 3 + ...), s = (m - 1) / (m + 1), of
+// which the first bits go through the series and the rest through its slope.
+fn power_of_positive(x: f32, y: f32) -> f32 {
+  let tiny = x < 0x1p-126f;
+  let offset = bitcast<i32>(select(x, x * 0x1p23f, tiny)) - 0x3f3504f3;
+  let e = f32(offset >> 23u) + select(0.0f, -23.0f, tiny);
+  let m = bitcast<f32>((offset & 0x007fffff) + 0x3f3504f3);
+  let s = first_half((m - 1.0f) / (m + 1.0f));
+  let back = two_product(s, m);
+  let rest = ((((m - 1.0f) - s) - back.x) - back.y) / (m + 1.0f);
+  let t = s * s;
+  let tail = s * t * (0.333333343f + t * (0.2f + t * (0.142857149f + t * (0.111111112f + t * 0.0909090936f))));
+  let log = s * 2.884765625f;  // exact: both have 12 bits
+  let log_rest = s * 0.000624456778f + (rest / (1.0f - t) + tail) * 2.88539008f;
+  let bounded = clamp(y, -0x1p60f, 0x1p60f);
+  let whole = two_product(bounded, e);
+  let part = two_product(bounded, log);
+  let n = round(clamp(whole.x + part.x, -200.0f, 200.0f));
+  let f = clamp(((whole.x - n) + part.x) + ((whole.y + part.y) + log_rest * bounded), -1.0f, 1.0f);
+  return scaled(exp_f32(f * 0x1.62e43p-1f), n);
+}
+
+// C's pow, annex F cases included.
+fn pow_f32(x: f32, y: f32) -> f32 {
+  if (x == 1.0f || y == 0.0f) { return 1.0f; }
+  if (is_nan(x) || is_nan(y)) { return nan(); }
+  let magnitude = abs(x);
+  let size = abs(y);
+  let is_whole = size >= 0x1p24f || f32(i32(min(size, 0x1p24f))) == size;
+  let is_odd = size < 0x1p24f && is_whole && (i32(min(size, 0x1p24f)) & 1) == 1;
+  let sign = select(1.0f, with_sign(1.0f, x), is_odd);
+  if (magnitude == 0.0f || magnitude == infinity()) {
+    return sign * select(0.0f, infinity(), (magnitude == 0.0f) == (y < 0.0f));
+  }
+  if (size == infinity()) {
+    return select(select(0.0f, infinity(), (magnitude > 1.0f) == (y > 0.0f)), 1.0f, magnitude == 1.0f);
+  }
+  if (x < 0.0f && !is_whole) { return nan(); }
+  return sign * power_of_positive(magnitude, y);
+}
+
+// What is left of |x| after taking |y| off, exactly, and how often that went, rounded; for finite x and y other than 0.
+fn divided(x: f32, y: f32) -> vec2<f32> {
+  let a = bitcast<u32>(x) & 0x7fffffffu;
+  let b = bitcast<u32>(y) & 0x7fffffffu;
+  let e = i32(max(a >> 23u, 1u));
+  var least = i32(max(b >> 23u, 1u));
+  var rest = select(a & 0x7fffffu, (a & 0x7fffffu) | 0x800000u, a >= 0x800000u);
+  var part = select(b & 0x7fffffu, (b & 0x7fffffu) | 0x800000u, b >= 0x800000u);
+  for (; part < 0x800000u; part <<= 1u) { least--; }
+  if (e < least) { return vec2<f32>(abs(x), 0.0f); }
+  var times = 0.0f;
+  for (var i = e - least; i >= 0; i--) {
+    times += times;
+    if (rest >= part) {
+      rest -= part;
+      times += 1.0f;
+    }
+    rest <<= u32(i > 0);
+  }
+  return vec2<f32>(scaled(f32(rest), f32(least - 150)), times);
+}
+
+fn mod_f32(x: f32, y: f32) -> f32 {
+  if (is_nan(x) || is_nan(y) || y == 0.0f || abs(x) == infinity()) { return nan(); }
+  var rest = abs(x);
+  if (abs(y) < infinity()) { rest = divided(x, y).x; }
+  rest = with_sign(rest, x);
+  return select(rest, rest + y, rest != 0.0f && (rest < 0.0f) != (y < 0.0f));
+}
+
+fn floor_div_f32(x: f32, y: f32) -> f32 {
+  if (y == 0.0f) { return select(nan(), with_sign(infinity(), x) * with_sign(1.0f, y), x != 0.0f && !is_nan(x)); }
+  if (is_nan(x) || is_nan(y) || abs(x) == infinity()) { return nan(); }
+  let differ = (x < 0.0f) != (y < 0.0f);
+  if (abs(y) == infinity()) { return select(0.0f, -1.0f, x != 0.0f && differ); }
+  let found = divided(x, y);
+  return select(found.y, -found.y - select(0.0f, 1.0f, found.x != 0.0f), differ);
+}
+
+// -- gradients --
+
+fn relu_gradient_f32(x: f32, y: f32) -> f32 { return select(y, 0.0f, x <= 0.0f); }
+
+fn silu_gradient_f32(x: f32, y: f32) -> f32 {
+  let share = sigmoid_f32(x);
+  return y * (share * (x * (1.0f - share) + 1.0f));
+}
+
+fn gelu_gradient_erf_f32(x: f32, y: f32) -> f32 {
+  let share = (erf_f32(x * 0x1.6a09e6p-1f) + 1.0f) * 0.5f;
+  return y * (x * (exp_f32(x * x * -0.5f) * 0x1.988454p-2f) + share);
+}
+
+fn gelu_gradient_tanh_f32(x: f32, y: f32) -> f32 {
+  let square = x * x;
+  let share = sigmoid_f32(x * (square * 0.0713548163f + 0x1.988454p+0f));
+  let slope = square * 0.2140644489f + 0x1.988454p+0f;
+  return y * (x * share * (1.0f - share) * slope + share);
+}
+
 fn relu_i64(x: i32) -> i32 { return max(x, 0); }
 
 fn neg_i64(x: i32) -> i32 { return 0 - x; }
@@ -355,6 +471,17 @@ fn div_i64(x: i32, y: i32) -> i32 {
 fn floor_div_i64(x: i32, y: i32) -> i32 {
   let q = div_i64(x, y);
   return select(q, q - 1, q * y != x && (x < 0) != (y < 0) && y != 0);
+}
+
+fn pow_i64(x: i32, y: i32) -> i32 {
+  if (y < 0) { return select(select(0, select(1, -1, (y & 1) == 1), x == -1), 1, x == 1); }
+  var result = 1;
+  var base = x;
+  for (var rest = y; rest > 0; rest >>= 1u) {
+    if ((rest & 1) == 1) { result *= base; }
+    base *= base;
+  }
+  return result;
 }
 
 fn mod_i64(x: i32, y: i32) -> i32 { return select(x - floor_div_i64(x, y) * y, 0, y == 0); }
