@@ -1,17 +1,20 @@
 """Language models on WebGPU, on a software adapter: native's tokens, transformers' logits, and what a token takes."""
 
 import functools
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import ingot
 from hf_models import CASES, Case, expected_logits, save_model
+from ingot.cli import commands
 from ingot.cli.demo_language import FOLDER
 from ingot.errors import InputError
-from ingot.llm import Sampling
+from ingot.llm import Sampling, fit
 from ingot.llm.sampling import Sampler
 from ingot.run.device import open_device
 
@@ -137,3 +140,13 @@ def test_what_a_language_model_does_not_do_there() -> None:
         ingot.LLM(FOLDER, executor="webgpu", cache_dtype="bf16")
     with pytest.raises(InputError, match="executor: unknown value, got 'gpu', expected one of native, webgpu"):
         ingot.LLM(FOLDER, executor="gpu")
+
+
+def test_memory_is_what_fit_says() -> None:
+    assert ingot.LLM(FOLDER, executor="webgpu", sequences=2).memory == fit(FOLDER, executor="webgpu", sequences=2)
+
+
+def test_commands_take_the_executor() -> None:
+    for command in (["generate", "tiny-lm", "import os", "--max-tokens", "3"], ["fit", "tiny-lm"]):
+        done = CliRunner().invoke(commands, [*command, "--executor", "webgpu", "--json"])
+        assert done.exit_code == 0 and json.loads(done.stdout), done.output

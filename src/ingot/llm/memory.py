@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ingot.compile import Compiler
 from ingot.errors import LimitError
-from ingot.llm.engine import Engine, mode_of, modes_of
+from ingot.llm.engine import Engine, choose_on_device, mode_of, modes_of
 from ingot.llm.options import Options, expect_range
 from ingot.load.hf import Folder, longest_context
 from ingot.load.language import read_model
@@ -47,9 +47,8 @@ def allocated(engine: Engine) -> Memory:
     """What an engine has allocated so far."""
     modes = {}
     for name, mode in engine.modes.items():
-        arrays = sum(array.nbytes for array in mode.inputs.values()) + mode.output.nbytes
-        arena = mode.native.arena_bytes
-        modes[name] = ModeMemory(arena, _scratch(mode.native.lowered), arrays)
+        native = mode.native
+        modes[name] = ModeMemory(native.arena_bytes, _scratch(native.lowered), _arrays(native.plan))
     model = engine.model
     return Memory(model.context, engine.sequences.count, engine.modes.weight_bytes, engine.modes.state_bytes, modes)
 
@@ -60,6 +59,8 @@ def planned(folder: Folder, options: Options) -> Memory:
     Raises what loading it would raise, and UnsupportedError for a model that has no kernel for some op.
     """
     model = options.load(folder)
+    if options.target.device == "webgpu":
+        choose_on_device(model.graph)
     compiler = Compiler(model.graph, options.target)
     modes, cache = {}, 0
     for name in modes_of(options.sequences):
@@ -78,6 +79,7 @@ def fit(
     threads: int = 0,
     cache_dtype: str | None = None,
     sequences: int = 1,
+    executor: str = "native",
     budget: int | None = None,
 ) -> Memory:
     """What `LLM` would allocate with the same options, to the byte, from headers alone: no weight is read.
@@ -97,6 +99,7 @@ def fit(
         threads=threads,
         cache_dtype=cache_dtype,
         sequences=sequences,
+        executor=executor,
     )
     return planned(source, options) if budget is None else _largest(source, options, budget)
 

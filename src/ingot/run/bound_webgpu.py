@@ -69,12 +69,12 @@ class BoundWebgpuProgram:
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weights on the device."""
-        return self.native.region_bytes("weights")
+        return self.native.weights.nbytes
 
     @property
     def state_bytes(self) -> int:
         """Bytes of all states."""
-        return self.native.region_bytes("state")
+        return self.native.state_bytes
 
     def read_blocks(self, blocks: np.ndarray) -> dict[str, np.ndarray]:
         """Copies of some blocks of each state, which are places on its first axis; by its name."""

@@ -45,11 +45,11 @@ class WebgpuProgram:
         self._inputs = [(name, made.inputs[name].offset) for name in graph.inputs]
         self._outputs = [(name, graph.type(graph.outputs[name]).dtype, v) for name, v in lowered.outputs.items()]
         self._staging = np.zeros(made.regions["inputs"], np.uint8)
-        self._weights = device_weights(weights, [(lowered, plan)])
+        self.weights = device_weights(weights, [(lowered, plan)])
         with self._device.turn.once(), self._device.guarded():
             own = {region: size for region, size in made.regions.items() if not region.startswith(_SHARED)}
             self._buffers = {region: _buffer(self._device, size) for region, size in own.items()}
-            self._buffers |= self._weights.buffers | self._states(state)
+            self._buffers |= self.weights.buffers | self._states(state)
             self._parameters, self._parameter_buffer = self._laid_out(made)
             groups = {bindings: self._bound(bindings) for bindings in {step.bindings for step in made.steps}}
             self._groups = list(groups.values())  # `_steps` keeps none alive
@@ -177,9 +177,10 @@ class WebgpuProgram:
         roots = [(t, self.plan.addresses[t.id]) for t in self.lowered.tensors.values() if t.kind == "state"]
         return {t.name: Place(address.offset, t.nbytes, address.region) for t, address in roots}
 
-    def region_bytes(self, kind: str) -> int:
-        """Bytes on the device of weights or of states, those of other programs beside them included."""
-        return sum(int(buffer.size) for region, buffer in self._buffers.items() if region.startswith(kind))
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the states, and of what shares their memory."""
+        return sum(size for region, size in self.plan.regions.items() if region.startswith("state"))
 
     @property
     def arena_bytes(self) -> int:
@@ -263,10 +264,13 @@ class WebgpuProgram:
 
 @dataclass(frozen=True, eq=False)
 class DeviceWeights:
-    """Weights on a device. buffers: by region. places: where each begins, by the keys of their recipes."""
+    """Weights on a device. buffers: by region. places: where each begins, by the keys of their recipes. nbytes: of all,
+    without the gaps between them.
+    """
 
     buffers: Mapping[str, Any]
     places: Mapping[str, Address]
+    nbytes: int
 
 
 def device_weights(weights: WeightStore, programs: Iterable[tuple[Lowered, Plan]]) -> DeviceWeights:
@@ -287,7 +291,8 @@ def device_weights(weights: WeightStore, programs: Iterable[tuple[Lowered, Plan]
         for each in shared:
             if places.items() <= each.places.items():
                 return each
-        made = DeviceWeights({region: _buffer(device, size) for region, size in sizes.items()}, places)
+        buffers = {region: _buffer(device, size) for region, size in sizes.items()}
+        made = DeviceWeights(buffers, places, sum(recipe.nbytes for _, recipe, _ in wanted.values()))
         for name, recipe, address in wanted.values():
             array = held(weights.array(recipe), recipe.dtype, f"weight {name!r}", LimitError)
             if array.size:
