@@ -14,7 +14,7 @@ from typing import Any
 from ingot.bindings import MAX_BINDINGS, GraphEach, bindings_of, exact_and_limits, unbound
 from ingot.compile import Compiled, Mode, compile_at_most, compile_mode
 from ingot.dim import AtMost, Limit
-from ingot.errors import InputError, UnsupportedError, bounded
+from ingot.errors import InputError, bounded
 from ingot.ir import Graph
 from ingot.llm.engine import mode_of
 from ingot.llm.options import Options
@@ -75,15 +75,14 @@ class LookedAt:
             self._open_model()
 
     def _open_language_model(self, folder: Folder) -> None:
-        if self._executor == "webgpu":
-            raise UnsupportedError(f"{self.path}: webgpu has no states, got a language model, expected another")
         if self._dims:
             raise InputError(f"{self.path}: a language model takes no --dim, got {', '.join(self._dims)}")
         self.format = "gguf" if isinstance(folder, GgufModel) else "folder"
         self.facts = _gguf_facts(folder) if isinstance(folder, GgufModel) else _folder_facts(folder)
         self.options = Options.of(
-            folder, context=None, precision=self._precision, threads=self._threads, cache_dtype=None, sequences=1
-        )
+            folder, context=None, precision=self._precision, threads=self._threads, cache_dtype=None, sequences=1,
+            executor="webgpu" if self._executor == "webgpu" else "native",
+        )  # fmt: skip
         self.language = self.options.load(folder)
         self.loaded = self.language.graph
 
