@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ingot.dim import AtMost, Expr
-from ingot.dtype import DType, i64
+from ingot.dtype import DType, i4, i8, i64, u4, u8
 from ingot.errors import IngotError, LimitError
 from ingot.lower.lowered import Lowered, Pointer, Step
-from ingot.lower.wgpu.kernels import KERNELS
+from ingot.lower.wgpu.kernels import kernel_of
 from ingot.lower.wgpu.wgsl import PARAMETER_WORDS, REGIONS, Argument, Part, pointers, shader, words
 from ingot.plan import Plan, Touched
 
@@ -116,7 +116,7 @@ def dispatches(lowered: Lowered, plan: Plan) -> Dispatches:
 
 
 def _ready(lowered: Lowered, plan: Plan, made: Dispatches, step: Step, index: int) -> _Ready:
-    kernel = KERNELS[step.kernel]
+    kernel = kernel_of(step)
     arguments = [_numbered(argument, index) for argument in kernel.arguments(step)]
     found = {name: _address(lowered, plan, made, pointer) for name, pointer in pointers(arguments).items()}
     regions = {name: region for name, (region, _) in found.items()}
@@ -217,8 +217,11 @@ def _address(lowered: Lowered, plan: Plan, made: Dispatches, pointer: Pointer) -
 
 
 def held(array: np.ndarray, dtype: DType, what: str, error: type[IngotError]) -> np.ndarray:
-    """An array as the device has it, four bytes an element. Raises `error` for integers that do not fit in 32 bits."""
-    if dtype.kind == "f":
+    """An array as the device has it: four bytes an element, but for codes and bf16 in panels, which are as they are.
+
+    Raises `error` for integers that do not fit in 32 bits.
+    """
+    if dtype.kind == "f" or dtype in (i4, i8, u4, u8):
         return array
     if dtype is i64 and array.size:
         low, high = np.iinfo(np.int32).min, np.iinfo(np.int32).max

@@ -110,6 +110,15 @@ def test_what_was_computed_is_reused_saved_and_restored(tmp_path: Path) -> None:
     assert list(native.generate_tokens(longer, max_tokens=4, temperature=0)) == expected
 
 
+@pytest.mark.parametrize("precision", ["int8w", "int4w"])
+def test_codes_give_native_s_logits(precision: str) -> None:
+    options = {"precision": precision, "cache_dtype": "f32", "sequences": 1}
+    llms = [ingot.LLM(FOLDER, executor=executor, **options) for executor in ("webgpu", "native")]
+    found, expected = (llm.logits(encoded(PROMPTS[3])) for llm in llms)
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+    assert llms[0].memory.weights < 1.01 * llms[1].memory.weights
+
+
 @pytest.mark.parametrize("case", FIRST_OF_TYPE.values(), ids=FIRST_OF_TYPE)
 def test_logits_are_those_of_transformers(case: Case, tmp_path: Path) -> None:
     model = save_model(case, tmp_path)
@@ -134,7 +143,7 @@ def test_logits_of_which_none_can_be_taken(value: float) -> None:
 
 
 def test_what_a_language_model_does_not_do_there() -> None:
-    with pytest.raises(InputError, match="precision: webgpu computes in f32 alone, got 'int8'"):
+    with pytest.raises(InputError, match="precision: webgpu rounds no rows, got 'int8'"):
         ingot.LLM(FOLDER, executor="webgpu", precision="int8")
     with pytest.raises(InputError, match="cache_dtype: unknown value, got 'bf16', expected one of f32"):
         ingot.LLM(FOLDER, executor="webgpu", cache_dtype="bf16")

@@ -27,7 +27,7 @@ from ingot.run.device import open_device
 from ingot.run.interpret import interpret
 from ingot.session import InferenceSession
 from op_cases import STATIC_CASES, one_node
-from stored_products import products_of, random
+from stored_products import CODES, products_of, random, stored
 
 assert ingot.ops
 
@@ -195,17 +195,40 @@ def expect_native(module: object, example: tuple[np.ndarray, ...]) -> None:
 def test_weights_stored_in_bf16_are_kept_so(k: int) -> None:
     """In panels and rows of pairs, of which a half may be left over."""
 
-    def stored(graph: Graph, name: str, n: int, columns: int) -> str:
+    def pairs(graph: Graph, name: str, n: int, columns: int) -> str:
         weight = graph.add_weight(name, random(name, n, columns).astype(bf16.numpy))
         return graph.add("cast", [weight], f"{name}.f32", dtype=f32).output
 
     for rows in (1, 40):
-        graph = products_of(stored, rows, k, 48)
+        graph = products_of(pairs, rows, k, 48)
         feeds = {"ids": np.arange(rows, dtype=np.int32)}
         exact, session = interpret(graph, feeds, float64=True), on_webgpu(graph)
         for name, result in zip(graph.outputs, session.run(None, feeds), strict=True):
             assert error_of(result, exact[name]) <= 1e-5
         assert {t.dtype for t in session.program.only.lowered.tensors.values() if t.kind == "weight"} == {bf16}
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_weights_stored_as_codes_are_kept_so(name: str) -> None:
+    """By groups of 32 and 128 elements, of which some are left over."""
+    for group, rows in ((32, 1), (32, 20), (128, 2), (128, 40)):
+        graph = products_of(lambda *given: stored(*given, CODES[name], group), rows, 160, 64)  # noqa: B023
+        feeds = {"ids": np.arange(rows, dtype=np.int32)}
+        exact, session = interpret(graph, feeds, float64=True), on_webgpu(graph)
+        for output, result in zip(graph.outputs, session.run(None, feeds), strict=True):
+            assert error_of(result, exact[output]) <= 1e-5
+        held = sum(value.data.nbytes for value in graph.values.values() if value.data is not None)
+        assert session.weight_bytes < 1.2 * held
+
+
+@pytest.mark.parametrize("precision", ["bf16w", "int8w", "int4w"])
+def test_fixed_matrices_are_rounded(precision: str) -> None:
+    module, example = models.mlp(sizes=(256, 256, 256, 64))
+    native = InferenceSession(module, example_inputs=example, precision=precision)
+    session = on_webgpu(InferenceSession(module, example_inputs=example).graph, precision=precision)
+    feeds = {native.get_inputs()[0].name: np.asarray(example[0])}
+    assert error_of(session.run(None, feeds)[0], native.run(None, feeds)[0]) <= 1e-5
+    assert f"_{precision.removesuffix('w')}" in " ".join(s.kernel for s in session.program.only.plan.steps)
 
 
 def test_digits_are_read_as_by_native() -> None:
@@ -359,7 +382,7 @@ def test_what_has_no_kernel_runs_on_the_reference_or_is_refused() -> None:
 
 
 def test_what_webgpu_does_not_do(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="precision: webgpu computes in f32 alone, got 'bf16'"):
+    with pytest.raises(InputError, match="precision: webgpu rounds no rows, got 'bf16', expected one of f32, bf16w"):
         on_webgpu(product(4), precision="bf16")
     session = on_webgpu(product(4))
     with pytest.raises(UnsupportedError, match="save: no program of its own"):

@@ -53,16 +53,16 @@ class Options:
         if context is not None:
             expect_range("context", context, 1, 1 << 31)
         positions = min(longest_context(folder), DEFAULT_CONTEXT) if context is None else context
+        weights = None if PRECISIONS[stored].weights is chosen.weights else chosen.weights
         if not is_native:
             from ingot.lower.wgpu import webgpu_target
 
-            return Options(chosen.name, cache_dtype, positions, sequences, None, webgpu_target(chosen))
+            return Options(chosen.name, cache_dtype, positions, sequences, weights, webgpu_target(chosen))
         library = load()
         isa = library.isa()
         # Few rows are never rounded to bf16: where the CPU has no dot products, many are not either.
         rounded = chosen.rounded(library.dots(isa), required=False)
         target = Target(isa, threads or usable_threads(), rounded=rounded, apart=chosen.apart)
-        weights = None if PRECISIONS[stored].weights is chosen.weights else chosen.weights
         return Options(chosen.name, cache_dtype, positions, sequences, weights, target)
 
     def load(self, folder: Folder) -> LanguageModel:

@@ -135,8 +135,8 @@ class Device:
         ticks, read = self.buffer(8 * count, "QUERY_RESOLVE", "COPY_SRC"), self.buffer(8 * count, *READ)
         encoder = self.gpu.create_command_encoder()
         for number, (step, grid) in enumerate(zip(steps, grids, strict=True)):
-            ends = {"beginning_of_pass_write_index": 2 * number, "end_of_pass_write_index": 2 * number + 1}
-            compute = encoder.begin_compute_pass(timestamp_writes={"query_set": queries, **ends})
+            places = {"beginning_of_pass_write_index": 2 * number, "end_of_pass_write_index": 2 * number + 1}
+            compute = encoder.begin_compute_pass(timestamp_writes={"query_set": queries, **places})
             encode(compute, [step], [grid])
             compute.end()
         encoder.resolve_query_set(queries, 0, count, ticks, 0)

@@ -49,7 +49,7 @@ class WebgpuProgram:
         with self._device.turn.once(), self._device.guarded():
             own = {region: size for region, size in made.regions.items() if not region.startswith(_SHARED)}
             self._buffers = {region: _buffer(self._device, size) for region, size in own.items()}
-            self._buffers |= self.weights.buffers | self._states(state)
+            self._buffers |= {**self.weights.buffers, **self._states(state)}
             self._parameters, self._parameter_buffer = self._laid_out(made)
             groups = {bindings: self._bound(bindings) for bindings in {step.bindings for step in made.steps}}
             self._groups = list(groups.values())  # `_steps` keeps none alive

@@ -11,9 +11,9 @@ fn work(group: i32, lane: i32) {
   let is_there = within(expert, arg_count());
   let x = pair / arg_slots() * arg_x_strides(0) + pair % arg_slots() * arg_x_strides(1);
   let panels = (arg_n() + 31) / 32;
-  let b = (select(0, expert, is_there) * panels + panel) * panel_words(arg_k()) + lane % 8 * 4;
+  let b = (select(0, expert, is_there) * panels + panel) * panel_words(arg_k());
   var sum = vec4<f32>();
-  for (var i = lane / 8; i < arg_k() && panel < panels; i += 8) { sum += at_x(x + i) * panel_row(b, i); }
+  for (var i = lane / 8; i < arg_k() && panel < panels; i += 8) { sum += at_x(x + i) * panel_row(b, lane % 8 * 4, i); }
   sums[lane] = sum;
   workgroupBarrier();
   let y = panel * 32 + lane;

@@ -3,19 +3,15 @@
 
 fn rows_element(outer: i32, row: i32, i: i32) -> i32 { return int_table((outer * arg_limit() + row) * arg_inner() + i); }
 
-fn panels_element(outer: i32, row: i32, i: i32) -> i32 {
-  return int_table(row / 32 * f32_words(arg_inner()) + i * 32 + row % 32);
-}
-
-fn half_of(pair: i32, i: i32) -> i32 { return select(pair << 16u, pair & ~0xffff, (i & 1) == 1); }
-
 fn bf16_rows_element(outer: i32, row: i32, i: i32) -> i32 {
   let place = row * arg_inner() + i;
-  return half_of(int_table(place / 2), place);
+  let pair = int_table(place / 2);
+  return select(pair << 16u, pair & ~0xffff, (place & 1) == 1);
 }
 
-fn bf16_panels_element(outer: i32, row: i32, i: i32) -> i32 {
-  return half_of(int_table(row / 32 * bf16_words(arg_inner()) + i / 2 * 32 + row % 32), i);
+fn panels_element(outer: i32, row: i32, i: i32) -> i32 {
+  let found = panel_row(row / 32 * panel_words(arg_inner()), row % 32 / 4 * 4, i);
+  return bitcast<i32>(found[row % 4]);
 }
 
 fn work(group: i32, lane: i32) {

@@ -18,15 +18,15 @@ fn work(group: i32, lane: i32) {
   if (column >= arg_n()) { return; }
   let row = group % tiles * 32 + lane / 4 * 2;
   let last = arg_m() - 1;
-  let b = panel * panel_words(arg_k()) + lane % 4 * 4;
+  let b = panel * panel_words(arg_k());
   var first: array<vec4<f32>, 2>;
   var second: array<vec4<f32>, 2>;
   for (var begin = 0; begin < arg_k(); begin += 256) {
     var sum = array<vec4<f32>, 4>();
     let end = min(begin + 256, arg_k());
     for (var i = begin; i < end; i++) {
-      let gate = panel_row(b, i);
-      let up = panel_row(b + 16, i);
+      let gate = panel_row(b, lane % 4 * 4, i);
+      let up = panel_row(b, 16 + lane % 4 * 4, i);
       let one = at_a(min(row, last) * arg_a_stride() + i);
       let two = at_a(min(row + 1, last) * arg_a_stride() + i);
       sum[0] += one * gate;

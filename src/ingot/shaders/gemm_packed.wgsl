@@ -11,12 +11,12 @@ fn work(group: i32, lane: i32) {
   var a: array<i32, 4>;
   for (var r = 0; r < 4; r++) { a[r] = min(row + r, last) * arg_a_stride(); }
   var total: array<vec4<f32>, 4>;
-  let b = panel * panel_words(arg_k()) + lane % 8 * 4;
+  let b = panel * panel_words(arg_k());
   for (var begin = 0; begin < arg_k(); begin += 256) {
     var sum = array<vec4<f32>, 4>();
     let end = min(begin + 256, arg_k());
     for (var i = begin; i < end; i++) {
-      let those = panel_row(b, i);
+      let those = panel_row(b, lane % 8 * 4, i);
       sum[0] += at_a(a[0] + i) * those;
       sum[1] += at_a(a[1] + i) * those;
       sum[2] += at_a(a[2] + i) * those;

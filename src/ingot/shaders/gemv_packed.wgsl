@@ -7,9 +7,9 @@ fn work(group: i32, lane: i32) {
   let row = group % arg_m();
   let panel = group / arg_m();
   let a = row * arg_a_stride();
-  let b = panel * panel_words(arg_k()) + lane % 8 * 4;
+  let b = panel * panel_words(arg_k());
   var sum = vec4<f32>();
-  for (var i = lane / 8; i < arg_k(); i += 8) { sum += at_a(a + i) * panel_row(b, i); }
+  for (var i = lane / 8; i < arg_k(); i += 8) { sum += at_a(a + i) * panel_row(b, lane % 8 * 4, i); }
   sums[lane] = sum;
   workgroupBarrier();
   let y = panel * 32 + lane;

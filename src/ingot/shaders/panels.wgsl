@@ -1,11 +1,16 @@
 // panels.wgsl: panels of 32 columns of a matrix, [n / 32][k][32] as floats, [n / 32][ceil(k / 2)][32] of pairs along k as
-// bf16. `panel_words` and `panel_row`, of 4 columns from a place in row 0 on, are a kernel's.
-
-fn f32_words(k: i32) -> i32 { return k * 32; }
-
-fn bf16_words(k: i32) -> i32 { return (k + 1) / 2 * 32; }
+// bf16, and codes in blocks of 32 along k. `panel_words`, and `panel_row` of 4 columns, are a kernel's.
 
 // Element i of pairs.
 fn bf16_of(pairs: vec4<u32>, i: i32) -> vec4<f32> {
   return bitcast<vec4<f32>>(select(pairs << vec4<u32>(16u), pairs & vec4<u32>(0xffff0000u), (i & 1) == 1));
 }
+
+// Element i of a block of codes, of the words where four elements of 8 bits lie, or eight of 4.
+fn code_of(fours: vec4<u32>, i: i32, bits: i32) -> vec4<f32> {
+  let shift = u32(select(i % 4 * 8 + i / 16 * 4, i % 4 * 8, bits == 8));
+  return vec4<f32>((fours >> vec4<u32>(shift)) & vec4<u32>((1u << u32(bits)) - 1u));
+}
+
+// Codes of zero points, a byte each.
+fn zeros_of(word: u32) -> vec4<f32> { return vec4<f32>((vec4<u32>(word) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u)); }

@@ -123,8 +123,8 @@ def _lower_packed(lowering: Lowering, group: Group, kernel: str, format: Format,
         return
     for run in runs:
         b = matrix(lowering, *operand, columns=run)
-        views = [None if view is None else _columns(view, run) for view in (residual, c, rounded)]
-        packed_step(lowering, kernel, format, group, a, b, group.bias, *views, run.start)
+        other, sums, narrow = (None if view is None else _columns(view, run) for view in (residual, c, rounded))
+        packed_step(lowering, kernel, format, group, a, b, group.bias, other, sums, narrow, run.start)
 
 
 def _columns(view: View, run: range) -> View:

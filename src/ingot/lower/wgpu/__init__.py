@@ -7,7 +7,6 @@ from dataclasses import replace
 from ingot.config import knob
 from ingot.dtype import boolean, f32, i32, i64
 from ingot.errors import InputError
-from ingot.lower.cpu import formats
 from ingot.lower.cpu.cost import cost
 from ingot.lower.cpu.elementwise import add_cast, add_copy
 from ingot.lower.cpu.linear import EPILOGUES, add_pack
@@ -17,12 +16,13 @@ from ingot.lower.cpu.strip import STRIPS, add_strip
 from ingot.lower.lowering import Backend, Lowering
 from ingot.lower.target import Target
 from ingot.lower.view import View
-from ingot.lower.wgpu.kernels import KERNELS
+from ingot.lower.wgpu.kernels import KERNELS, PANEL_FORMATS
 from ingot.lower.wgpu.wgsl import functions
-from ingot.precision import F32, Precision
+from ingot.precision import Precision
 
 # What every device of WebGPU has: bytes of a binding, and how far apart places in one may have to lie.
 REGION_BYTES, ALIGNMENT = 128 << 20, 256
+PRECISIONS = ("f32", "bf16w", "int8w", "int4w")  # whose rows stay f32
 WEBGPU = Target("wgsl", 1, alignment=ALIGNMENT, region_bytes=REGION_BYTES, device="webgpu")
 
 
@@ -30,8 +30,9 @@ def webgpu_target(precision: Precision) -> Target:
     """The target of the executor webgpu. Raises InputError for a precision that it does not have, and for regions
     smaller than a tensor may have to be aligned to.
     """
-    if precision is not F32:
-        raise InputError(f"option precision: webgpu computes in f32 alone, got {precision.name!r}, expected 'f32'")
+    if precision.name not in PRECISIONS:
+        expected = f"one of {', '.join(PRECISIONS)}"
+        raise InputError(f"option precision: webgpu rounds no rows, got {precision.name!r}, expected {expected}")
     region_bytes = int(knob("INGOT_WGPU_BINDING_BYTES"))
     if region_bytes < ALIGNMENT:
         raise InputError(f"INGOT_WGPU_BINDING_BYTES: too small, got {region_bytes}, expected at least {ALIGNMENT}")
@@ -59,7 +60,7 @@ WGPU = Backend(
         recomputes=True,
     ),
     add_strip=add_strip,
-    formats=(formats.F32, formats.BF16),
+    formats=PANEL_FORMATS,
     pack=add_pack,
     copy=add_copy,
     cast=_cast,

@@ -9,13 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ingot import abi
+from ingot.lower.cpu.formats import BF16, CODES, F32, PANEL
+from ingot.lower.formats import Format
 from ingot.lower.lowered import Field, Step
 from ingot.lower.wgpu.strip import strip_arguments, strip_groups, strip_text
 from ingot.lower.wgpu.wgsl import LANES, Argument, floating, functions
 
 Numbers = Mapping[str, Field]
 
+PANEL_FORMATS = (F32, BF16, *CODES)  # how products may have their matrices
 _FAR = 1 << 30
+_FEW_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,15 +195,42 @@ def _element_of(kind: str) -> Callable[[Numbers], str]:
     return lambda fields: text
 
 
-def _panels(format: str, matrix: str = "b") -> Callable[[Numbers], str]:
-    """How a matrix holds its elements in panels. matrix: its pointer."""
-    reads = ", ".join(f"{'at' if format == 'f32' else 'int'}_{matrix}(place + {i})" for i in range(4))
-    if format == "f32":
-        place, row = "first + i * 32", f"vec4<f32>({reads})"
+def _panels(format: Format, matrix: str = "b", k: str = "k") -> Callable[[Numbers], str]:
+    """How a matrix holds its elements in panels. matrix: its pointer. k: the field that says how many rows it has."""
+
+    def four(place: str) -> str:
+        reads = ", ".join(f"int_{matrix}({place} + {i})" for i in range(4))
+        return f"bitcast<vec4<u32>>(vec4<i32>({reads}))"
+
+    if format is F32:
+        words = "k * 32"
+        lines = [f"return bitcast<vec4<f32>>({four('panel + i * 32 + column')});"]
+    elif format is BF16:
+        words = "(k + 1) / 2 * 32"
+        lines = [f"return bf16_of({four('panel + i / 2 * 32 + column')}, i);"]
     else:
-        place, row = "first + i / 2 * 32", f"bf16_of(bitcast<vec4<u32>>(vec4<i32>({reads})), i)"
-    words = f"fn panel_words(k: i32) -> i32 {{ return {format}_words(k); }}"
-    text = f"{words}\n\nfn panel_row(first: i32, i: i32) -> vec4<f32> {{\n  let place = {place};\n  return {row};\n}}"
+        bits, span = format.dtype.bits, format.shared.elements // format.packed.elements
+        codes, beside = format.packed.nbytes * PANEL // 4, format.shared.nbytes * PANEL // 4
+        words = f"(k + 31) / 32 * {codes} + (k + {format.shared.elements - 1}) / {format.shared.elements} * {beside}"
+        zero = f"{1 << bits - 1}.0f"
+        if format.zeros:
+            zero = f"zeros_of(u32(int_{matrix}(scales + 16 + column / 4))) / {256 >> bits}.0f"
+        rows = f"i % {4 * codes // 32}"
+        lines = [
+            "let block = i / 32;",
+            f"let group = panel + block / {span} * {span * codes + beside};",
+            f"let scales = group + min({span}, (arg_{k}() + 31) / 32 - block / {span} * {span}) * {codes};",
+            f"let place = group + block % {span} * {codes} + {rows} / 4 * 32 + column;",
+            f"let code = code_of({four('place')}, i % 32, {bits});",
+            f"let two = unpack2x16float(u32(int_{matrix}(scales + column / 2)));",
+            f"let more = unpack2x16float(u32(int_{matrix}(scales + column / 2 + 1)));",
+            f"return (code - {zero}) * vec4<f32>(two, more);",
+        ]
+    body = "\n".join(f"  {line}" for line in lines)
+    text = (
+        f"fn panel_words(k: i32) -> i32 {{ return {words}; }}\n\n"
+        f"fn panel_row(panel: i32, column: i32, i: i32) -> vec4<f32> {{\n{body}\n}}"
+    )
     return lambda fields: text
 
 
@@ -270,15 +301,16 @@ KERNELS: dict[str, Kernel] = {
     "copy_b4": Kernel("nest", _ELEMENTS, _nest("copy_b"), ("rank",)),
 }
 _LOOKED_UP = _by_lanes("outer", "count", "inner")
-for _name, _kind in (("i64", "rows"), ("i32", "rows"), ("f32_panels", "panels"), ("bf16", "bf16_rows"),
-                     ("bf16_panels", "bf16_panels")):  # fmt: skip
+for _name, _kind in (("i64", "rows"), ("i32", "rows"), ("bf16", "bf16_rows")):
     KERNELS[f"gather_{_name}"] = Kernel("gather", _LOOKED_UP, _element_of(_kind), more=("begin", "end"))
-for _name, _format in (("f32", "f32"), ("f32_bf16", "bf16")):
-    _own = _together(_activate, _panels(_format))
+for _format in PANEL_FORMATS:
+    _name, _own = _format.products, _together(_activate, _panels(_format))
     KERNELS[f"gemm_{_name}_packed"] = Kernel("gemm_packed", lambda f: _tiles(f, 32, 32), _own, _EPILOGUE)
     KERNELS[f"gemv_{_name}_packed"] = Kernel("gemv_packed", lambda f: _tiles(f, 32, 1), _own, _EPILOGUE)
     KERNELS[f"gemm_{_name}_gated"] = Kernel("gemm_gated", lambda f: _tiles(f, 16, 32), _own, (*_EPILOGUE, "gate"))
     KERNELS[f"expert_matmul_{_name}_packed"] = Kernel("experts", _expert_panels, _panels(_format, "experts"))
+    _own = _together(_element_of("panels"), _panels(_format, "table", "inner"))
+    KERNELS[f"gather_{_format.tables}_panels"] = Kernel("gather", _LOOKED_UP, _own, more=("begin", "end"))
 for _op in ("sum", "prod", "max", "min"):
     KERNELS[f"reduce_{_op}_f32"] = Kernel("reduce", _outer, _reduction(_op, "f32"))
     KERNELS[f"reduce_{_op}_i64"] = Kernel("reduce", _outer, _reduction(_op, "i32"), element="i32")
@@ -290,3 +322,9 @@ for _bytes in (1, 4, 8):  # which all are held in four
 for _name in [*abi.elementwise(), *(name for name in abi.kernels() if name.startswith("cast_"))]:
     if _name in functions():
         KERNELS[_name] = Kernel("nest", _ELEMENTS, _nest(_name), ("rank",))
+
+
+def kernel_of(step: Step) -> Kernel:
+    """The kernel of a step: that of few rows for products with codes, too, which lowering has no other name for."""
+    few = KERNELS.get(step.kernel.replace("gemm_", "gemv_", 1))
+    return KERNELS[step.kernel] if few is None or _number(step.fields, "m") > _FEW_ROWS else few
