@@ -21,7 +21,7 @@ def column_runs(lowering: Lowering, value: str, format: Format, layout: str, tra
     panel = format.panel
     if layout == "gate_panels":
         n, panel = n // 2, panel // 2
-    most = lowering.target.region_bytes // format.panel_bytes(k, format.panel) * panel
+    most = lowering.target.region_bytes // max(1, format.panel_bytes(k, format.panel)) * panel
     if n <= most or not most or format.scales is not None or value not in lowering.static:
         return [range(n)]
     return [range(begin, min(begin + most, n)) for begin in range(0, n, most)]
@@ -45,7 +45,8 @@ def matrix(
     """
     if columns is not None:
         part = _some_columns(lowering.static_value(value), layout, int(not transposed), columns).stored(format)[0]
-        return lowering.weight(part, layout, transposed, format)
+        is_plain = layout == "raw" and format.decoder is None
+        return lowering.weight(part, layout, transposed, None if is_plain else format)
     held = lowering.static_value(value) if value in lowering.lasting else Static(value, (lowering.graph.type(value),))
     stored, *beside = held.stored(format)
     if beside:

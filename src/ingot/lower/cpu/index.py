@@ -58,12 +58,14 @@ def _tables(
     are: the step of each writes the rows that it has.
     """
     runs = column_runs(lowering, value, format, layout, True)
-    for run in runs if len(runs) > 1 else ():
+    if len(runs) == 1:
+        is_plain = layout == "raw" and format.decoder is None
+        table = lowering.contiguous(value) if is_plain else matrix(lowering, value, format, layout, transposed)
+        yield table, {"table": pointer(table)}
+        return
+    for run in runs:
         table = matrix(lowering, value, format, layout, True, columns=run)
         yield table, {"table": pointer(table), "begin": run.start, "end": run.stop}
-    if len(runs) == 1:
-        table = matrix(lowering, value, format, layout, transposed)
-        yield table, {"table": pointer(table)}
 
 
 for _format in reversed(FORMATS):
@@ -100,12 +102,13 @@ def _gather(dtype) -> None:  # type: ignore[no-untyped-def]
             "outer": outer, "limit": type.dims[node.axis], "inner": inner, "count": math.prod(indices.shape),
         }  # fmt: skip
         work = out.size * out.dtype.itemsize * _BYTE
-        if value in lowering.static and type.rank == 2 and node.axis == 0:
-            for table, own in _tables(lowering, value, F32, "raw", False):
-                lowering.step(kernel, "gather_args", fields | own, [table, indices], [out], work=work)
-            return
-        table = lowering.contiguous(value)
-        lowering.step(kernel, "gather_args", fields | {"table": pointer(table)}, [table, indices], [out], work=work)
+        if type.rank == 2 and node.axis == 0:
+            tables = _tables(lowering, value, F32, "raw", False)
+        else:
+            table = lowering.contiguous(value)
+            tables = iter([(table, {"table": pointer(table)})])
+        for table, own in tables:
+            lowering.step(kernel, "gather_args", fields | own, [table, indices], [out], work=work)
 
 
 _gather(i64)

@@ -304,6 +304,7 @@ _LOOKED_UP = _by_lanes("outer", "count", "inner")
 for _name, _kind in (("i64", "rows"), ("i32", "rows"), ("bf16", "bf16_rows")):
     KERNELS[f"gather_{_name}"] = Kernel("gather", _LOOKED_UP, _element_of(_kind), more=("begin", "end"))
 for _format in PANEL_FORMATS:
+    assert _format.products is not None
     _name, _own = _format.products, _together(_activate, _panels(_format))
     KERNELS[f"gemm_{_name}_packed"] = Kernel("gemm_packed", lambda f: _tiles(f, 32, 32), _own, _EPILOGUE)
     KERNELS[f"gemv_{_name}_packed"] = Kernel("gemv_packed", lambda f: _tiles(f, 32, 1), _own, _EPILOGUE)
