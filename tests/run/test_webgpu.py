@@ -284,6 +284,12 @@ def test_after_the_first_run_nothing_is_made(monkeypatch: pytest.MonkeyPatch) ->
     assert ("create_buffer", 4 * 4 * 1024) not in made, "a context shares the weights"
 
 
+def test_a_run_follows_one_that_was_interrupted() -> None:
+    session, feeds = on_webgpu(product(4)), {"x": np.ones((2, 4), np.float32)}
+    session.program.only._found.map_async("READ_NOSYNC", 0, 256)  # whose end nobody waits for
+    assert session.run(None, feeds)[0][1, 1023] == 4
+
+
 def test_what_a_kernel_writes_past_a_tensor_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step is told that it has a row more."""
     monkeypatch.setenv("INGOT_CHECK", "3")

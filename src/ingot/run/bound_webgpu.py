@@ -14,12 +14,10 @@ from ingot.run.sampler import NativeSampler
 from ingot.run.store import WeightStore
 from ingot.run.webgpu import WebgpuProgram
 
-TOKENS, BEST = "tokens", "best"  # outputs of what may be drawn greedily: places of the largest logits, and these
-
 
 class BoundWebgpuProgram:
-    """As `run.modes.BoundProgram`. `output` is read from the device when it is asked for, or drawn from: of outputs
-    called "tokens" and "best", which lie before it, greedy samplers take what the device has chosen.
+    """As `run.modes.BoundProgram`. `output`, the last, is read from the device when it is asked for, or drawn from.
+    Where outputs lie before it, they are the places of the largest logits and these logits: what greedy samplers take.
 
     Raises UnsupportedError where an op has no kernel, and what `WebgpuProgram` raises.
     """

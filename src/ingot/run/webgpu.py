@@ -154,6 +154,8 @@ class WebgpuProgram:
 
     def _read(self, encoder: Any, nbytes: int) -> np.ndarray:
         """Submits what is encoded, and waits for the first bytes of all outputs."""
+        if self._found.map_state != "unmapped":  # an interrupt came while it was waited for
+            self._found = self._device.buffer(self._found.size, *READ)
         encoder.copy_buffer_to_buffer(self._buffers["outputs"], 0, self._found, 0, nbytes)
         self._device.gpu.queue.submit([encoder.finish()])
         return mapped(self._found, nbytes)
