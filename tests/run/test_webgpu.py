@@ -326,12 +326,12 @@ def test_integers_are_checked_where_they_enter() -> None:
 
 def test_a_region_is_no_larger_than_a_binding(monkeypatch: pytest.MonkeyPatch) -> None:
     large = Graph("large")
-    large.add_input("x", TensorType(f32, (40 << 20,)))
+    large.add_input("x", TensorType(f32, (1 << 30,)))
     large.set_output("y", large.add("reduce_sum", ["x"], axes=(0,), keepdims=False).output)
-    with pytest.raises(LimitError, match=r"input:x: too large, got 167772160 bytes, expected at most 134217728"):
+    with pytest.raises(LimitError, match=r"input:x: too large, got 4294967296 bytes, expected at most 134217728"):
         on_webgpu(large)
     monkeypatch.setenv("INGOT_WGPU_BINDING_BYTES", str(1 << 40))
-    with pytest.raises(LimitError, match=r"inputs: too large, got 167772160 bytes, expected at most the \d+ of 'llvmp"):
+    with pytest.raises(LimitError, match=r"inputs: too large, got 4294967296 bytes, expected at most the \d+ of '"):
         on_webgpu(large)
     monkeypatch.setenv("INGOT_WGPU_BINDING_BYTES", "4096")
     with pytest.raises(LimitError, match=r"output:y: too large, got 8192 bytes, expected at most 4096"):
@@ -449,7 +449,8 @@ for _ in range(2):
     session.run(None, {"image": np.ones((1, 1, 8, 8), np.float32)})
     open_device().gpu.destroy()
 """
-    assert "ResourceError: webgpu: 'llvmpipe" in (lost := printed("-c", code).stderr) and "device is lost" in lost
+    lost = printed("-c", code).stderr
+    assert f"ResourceError: webgpu: {open_device().adapter.name!r} failed" in lost and "device is lost" in lost
 
 
 def test_a_command_explains_what_webgpu_takes() -> None:
@@ -485,4 +486,4 @@ def test_bench_has_times_of_steps_and_no_limits_of_the_cpu() -> None:
 
 def test_doctor_names_adapters_and_their_limits() -> None:
     facts = json.loads(printed("-m", "ingot", "doctor", "--json").stdout)
-    assert any("llvmpipe" in line and "binding_bytes 134217728" in line for line in facts["adapters"])
+    assert any(open_device().adapter.name in line and "binding_bytes" in line for line in facts["adapters"])
