@@ -9,3 +9,14 @@ fn epilogue(sum: f32, column: i32, place: i32) -> f32 {
   if (arg_residual_first() != 0) { y = activate(y); }
   return y;
 }
+
+// What a gated product makes of the sums of both halves.
+fn gated(first: f32, second: f32, column: i32) -> f32 {
+  var x = arg_alpha() * first;
+  var y = arg_alpha() * second;
+  if (has_bias) {
+    x += at_bias(column);
+    y += at_bias(arg_n() + column);
+  }
+  return select(x * activate(y), activate(x) * y, arg_gate() == 1);
+}

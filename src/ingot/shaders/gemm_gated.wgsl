@@ -1,16 +1,6 @@
 // gemm_gated.wgsl: c[m, n] = activation(gate) * up, the halves of alpha a[m, k] @ b[k, 2n] + bias. A panel of b holds 16
 // columns of the first half, then 16 of the second. A workgroup makes 32 rows of 16 columns, a lane 2 rows of 4.
 
-fn gated(first: f32, second: f32, column: i32) -> f32 {
-  var x = arg_alpha() * first;
-  var y = arg_alpha() * second;
-  if (has_bias) {
-    x += at_bias(column);
-    y += at_bias(arg_n() + column);
-  }
-  return select(x * activate(y), activate(x) * y, arg_gate() == 1);
-}
-
 fn work(group: i32, lane: i32) {
   let tiles = (arg_m() + 31) / 32;
   let panel = group / tiles;

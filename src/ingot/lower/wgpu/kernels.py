@@ -309,6 +309,7 @@ for _format in PANEL_FORMATS:
     KERNELS[f"gemm_{_name}_packed"] = Kernel("gemm_packed", lambda f: _tiles(f, 32, 32), _own, _EPILOGUE)
     KERNELS[f"gemv_{_name}_packed"] = Kernel("gemv_packed", lambda f: _tiles(f, 32, 1), _own, _EPILOGUE)
     KERNELS[f"gemm_{_name}_gated"] = Kernel("gemm_gated", lambda f: _tiles(f, 16, 32), _own, (*_EPILOGUE, "gate"))
+    KERNELS[f"gemv_{_name}_gated"] = Kernel("gemv_gated", lambda f: _tiles(f, 16, 1), _own, (*_EPILOGUE, "gate"))
     KERNELS[f"expert_matmul_{_name}_packed"] = Kernel("experts", _expert_panels, _panels(_format, "experts"))
     _own = _together(_element_of("panels"), _panels(_format, "table", "inner"))
     KERNELS[f"gather_{_format.tables}_panels"] = Kernel("gather", _LOOKED_UP, _own, more=("begin", "end"))
@@ -326,6 +327,6 @@ for _name in [*abi.elementwise(), *(name for name in abi.kernels() if name.start
 
 
 def kernel_of(step: Step) -> Kernel:
-    """The kernel of a step: that of few rows for products with codes, too, which lowering has no other name for."""
+    """The kernel of a step: that of few rows for products with codes or gates, too, which have one name in lowering."""
     few = KERNELS.get(step.kernel.replace("gemm_", "gemv_", 1))
     return KERNELS[step.kernel] if few is None or _number(step.fields, "m") > _FEW_ROWS else few
