@@ -12,7 +12,7 @@ demo: $(VENV)/ingot.stamp
 	@$(BIN)/ingot demo
 
 test: lint
-	$(BIN)/python -m pytest -q -n 2 -m "not slow"
+	$(BIN)/python -m pytest -q -rfEs -n 2 -m "not slow"
 
 test-all: lint
 	$(BIN)/python -m pytest -q -n 2

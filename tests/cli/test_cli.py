@@ -54,7 +54,7 @@ def test_help_names_every_command(call):
     code, out, _ = call("--help")
     assert code == 0
     names = "run generate chat fit perplexity quantize "
-    names += "explain demo inspect list-nodes ops knobs doctor cache emit-c emit-onnx bench dot "
+    names += "explain demo inspect list-nodes ops knobs doctor cache emit-c emit-web emit-onnx bench dot "
     names += "inspect-node inspect-tensor trace-node validate"
     for name in names.split():
         assert name in commands.commands and name in out

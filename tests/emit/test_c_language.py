@@ -309,7 +309,7 @@ def test_layers_stand_there_once(tmp_path: Path):
 def test_what_c_does_not_have_is_refused(tmp_path: Path):
     random_llama(tmp_path, vocab_size=512)
     write_folder(tmp_path, document("unigram"))
-    with pytest.raises(UnsupportedError, match="emitted C has no such tokenizer, got Unigram"):
+    with pytest.raises(UnsupportedError, match="emit has no such tokenizer, got Unigram"):
         emit_language_model(tmp_path, tmp_path / "out")
     with pytest.raises(InputError, match="option prefix"):
         emit_language_model(tmp_path, tmp_path / "out", prefix="a b")

@@ -193,8 +193,8 @@ def test_other_tokenizers_are_refused_by_name(tmp_path: Path):
     cases = {
         "model": small_tokenizers.document("unigram"),
         "WordPiece": small_tokenizers.document("word_piece"),
-        "normalizer: emitted C has no such tokenizer, got NFKC": byte_level | {"normalizer": {"type": "NFKC"}},
-        "normalizer: emitted C has no such tokenizer, got NFD": byte_level | {"normalizer": {"type": "NFD"}},
+        "normalizer: emit has no such tokenizer, got NFKC": byte_level | {"normalizer": {"type": "NFKC"}},
+        "normalizer: emit has no such tokenizer, got NFD": byte_level | {"normalizer": {"type": "NFD"}},
         "lazy or possessive": byte_level | {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [lazy, end]}},
         "got Removed": byte_level | {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [removed, end]}},
         "got Whitespace": fallback | {"pre_tokenizer": {"type": "Whitespace"}},

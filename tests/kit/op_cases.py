@@ -1,6 +1,6 @@
 """Every sample of every op as a graph of one node, compiled and run."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -62,12 +62,19 @@ def one_node(
 
 def side_by_side(cases: Sequence[tuple[Op, Sample]], most_steps: int) -> tuple[Graph, dict[str, np.ndarray]]:
     """Those of the cases that have a kernel and take at most so many steps, in one graph, and what it is fed."""
-    graph, feeds = Graph("samples"), {}
+    kept = {}
     for number, (op, sample) in enumerate(cases):
-        single = one_node(op, sample)[0]
-        alone = build(single, isa="scalar", threads=1).single
-        if alone is None or len(alone.plan.steps) > most_steps:
-            continue
+        alone = build(one_node(op, sample)[0], isa="scalar", threads=1).single
+        if alone is not None and len(alone.plan.steps) <= most_steps:
+            kept[number] = op, sample
+    return in_one_graph(kept)
+
+
+def in_one_graph(cases: Mapping[int, tuple[Op, Sample]]) -> tuple[Graph, dict[str, np.ndarray]]:
+    """Cases beside each other, whose operands and results have their numbers, and what they are fed."""
+    graph, feeds = Graph("samples"), {}
+    for number, (op, sample) in cases.items():
+        count = len(one_node(op, sample)[0].outputs)
         names: list[str | None] = []
         for i, array in enumerate(draw(sample.operands, np.random.default_rng(7), op.domain)):
             name = f"x{number}.{i}"
@@ -75,7 +82,7 @@ def side_by_side(cases: Sequence[tuple[Op, Sample]], most_steps: int) -> tuple[G
             if array is not None:
                 graph.add_input(name, TensorType(from_numpy(array.dtype), array.shape))
                 feeds[name] = array
-        node = graph.add(op.name, names, [f"y{number}.{i}" for i in range(len(single.outputs))], **sample.attributes)
+        node = graph.add(op.name, names, [f"y{number}.{i}" for i in range(count)], **sample.attributes)
         for output in node.outputs:
             graph.set_output(output, output)
     return graph, feeds

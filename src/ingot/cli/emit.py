@@ -1,7 +1,9 @@
-"""`ingot emit-c` and `ingot emit-onnx`: the program as a file for another tool."""
+"""`ingot emit-c`, `emit-web` and `emit-onnx`: the program as files for another tool."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,11 +89,16 @@ def emit_c(
         paths = c.emit(
             session.graph, session.weights, output,
             prefix=prefix, precision=session.precision, threads=threads, vector=vector,
-            limits={name: dim.size for name, dim in dims.items() if isinstance(dim, Limit)},
+            limits=_limits(dims),
             platform=Platform(byte_order, freestanding),
         )  # fmt: skip
     for path in paths:
         print_text(path)
+
+
+def _limits(dims: Mapping[str, int | Limit]) -> dict[str, int]:
+    """The most of each dim that runs say."""
+    return {name: dim.size for name, dim in dims.items() if isinstance(dim, Limit)}
 
 
 def _expect_none(kind: str, options: dict[str, Any]) -> None:
@@ -138,4 +145,45 @@ def emit_onnx(model: Model, output: Path, before_passes: bool) -> None:
         export_onnx(graph, output)
 
 
-COMMANDS = [emit_c, emit_onnx]
+@click.command("emit-web")
+@with_path("model")
+@dim_option
+@click.option("--ink", type=float, help="Of a model of grey images: a pixel that is drawn on.  [default: 1.0]")
+@click.option("--context", type=click.IntRange(1), help="Of a language model: positions; else its own, at most 4096.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The folder to write.")
+def emit_web(model: str, dims: dict[str, int | Limit], ink: float | None, context: int | None, output: Path) -> None:
+    """Write MODEL as a page that runs it in the browser, on WebGPU: static files, with model.js as a library.
+
+    A model of one grey image gets a page to draw on, an encoder one that compares two sentences, a language model one
+    that goes on with a text, any other a page of numbers. Dims that inputs begin with are 1 unless --dim says more.
+
+    \b
+      ingot emit-web digits --ink 16 -o site
+      python -m http.server -d site
+    """
+    from ingot.emit.web.model import emit_model
+    from ingot.llm.web_encoder import emit_encoder
+    from ingot.llm.web_text import emit_text
+    from ingot.load.hf import read_folder
+    from ingot.look.model import is_language_model
+
+    name = Path(os.path.realpath(model)).stem
+    if is_language_model(model):
+        _expect_none("a language model", {"--dim": dims, "--ink": ink})
+        with progress("writing a site"):
+            paths = emit_text(name, model, output, context=context)
+    elif os.path.isfile(os.path.join(model, "config.json")):
+        _expect_none("an encoder", {"--dim": dims, "--ink": ink, "--context": context})
+        with progress("writing a site"):
+            paths = emit_encoder(name, read_folder(model), output)
+    else:
+        _expect_none("a model without tokens", {"--context": context})
+        session = Model(model, 0, "interpret", False, dims, None).open()  # which compiles nothing
+        with progress("writing a site"):
+            drawn = {} if ink is None else {"ink": ink}
+            paths = emit_model(name, session.graph, session.weights, output, limits=_limits(dims), **drawn)
+    for path in paths:
+        print_text(path)
+
+
+COMMANDS = [emit_c, emit_web, emit_onnx]

@@ -45,8 +45,12 @@ class Facts:
 
 
 @dataclass(slots=True)
-class _Form:
-    """How a text becomes words: what tokenizer.c is told in numbers."""
+class Form:
+    """How a text becomes words: what tokenizer.c is told in numbers.
+
+    bytes: words are of bytes. compose: texts are NFC. prefix_space: a text that begins with none gets a space.
+    patterns: the expressions that cut words, one after another.
+    """
 
     bytes: bool = False
     prepend: bool = False
@@ -64,7 +68,7 @@ def tokenizer_file(document: Mapping[str, Any], facts: Facts) -> bytes:
 
     Raises UnsupportedError that names a part which tokenizer.c has not.
     """
-    form = _form(document, facts.where)
+    form = form_of(document, facts.where)
     model = document["model"]
     stages = [automaton(pattern, facts.members, f"{facts.where}: pre_tokenizer") for pattern in form.patterns]
     merges = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
@@ -94,12 +98,12 @@ def tokenizer_file(document: Mapping[str, Any], facts: Facts) -> bytes:
 
 
 def _refused(where: str, part: str, got: object, expected: str) -> UnsupportedError:
-    return UnsupportedError(f"{where}: {part}: emitted C has no such tokenizer, got {got}, expected {expected}")
+    return UnsupportedError(f"{where}: {part}: emit has no such tokenizer, got {got}, expected {expected}")
 
 
-def _form(document: Mapping[str, Any], where: str) -> _Form:
-    """Raises UnsupportedError for parts of a document that are not known."""
-    model, form = document["model"], _Form()
+def form_of(document: Mapping[str, Any], where: str) -> Form:
+    """What a document says of words. Raises UnsupportedError for parts of it that are not known."""
+    model, form = document["model"], Form()
     if model["type"] != "BPE":
         raise _refused(where, "model", model["type"], "BPE")
     for key in ("continuing_subword_prefix", "end_of_word_suffix"):
@@ -132,7 +136,7 @@ def _parts(section: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, A
     return [section] if section["type"] != "Sequence" else [p for each in section[inner] for p in _parts(each, inner)]
 
 
-def _cut(part: Mapping[str, Any], form: _Form, where: str) -> None:
+def _cut(part: Mapping[str, Any], form: Form, where: str) -> None:
     """Takes note of one part of a pre-tokenizer."""
     where, kind = f"{where}: pre_tokenizer", part["type"]
     if form.bytes:
@@ -157,7 +161,7 @@ def _cut(part: Mapping[str, Any], form: _Form, where: str) -> None:
         raise _refused(where, "part", kind, "ByteLevel, Split by an expression, Digits or Metaspace")
 
 
-def _check_decoder(decoder: Mapping[str, Any] | None, form: _Form, where: str) -> None:
+def _check_decoder(decoder: Mapping[str, Any] | None, form: Form, where: str) -> None:
     kinds = [part["type"] for part in _parts(decoder, "decoders")]
     if form.bytes and kinds == ["ByteLevel"]:
         return
@@ -180,14 +184,14 @@ def _byte_letters() -> dict[str, int]:
 _LETTERS = _byte_letters()
 
 
-def _raw(text: str, form: _Form) -> bytes | None:
+def _raw(text: str, form: Form) -> bytes | None:
     """The bytes of a word that a token is; None where no word is."""
     if not form.bytes:
         return text.encode()
     return bytes(_LETTERS[letter] for letter in text) if all(letter in _LETTERS for letter in text) else None
 
 
-def _pieces(document: Mapping[str, Any], facts: Facts, form: _Form) -> list[tuple[bytes, int]]:
+def _pieces(document: Mapping[str, Any], facts: Facts, form: Form) -> list[tuple[bytes, int]]:
     """What each id adds to a text."""
     pieces = [(b"", _HIDDEN)] * facts.vocab
     texts = {**document["model"]["vocab"], **{token["content"]: token["id"] for token in document["added_tokens"]}}
@@ -204,7 +208,7 @@ def _pieces(document: Mapping[str, Any], facts: Facts, form: _Form) -> list[tupl
     return pieces
 
 
-def _symbols(spelled: Mapping[bytes | None, int], form: _Form) -> Iterable[int]:
+def _symbols(spelled: Mapping[bytes | None, int], form: Form) -> Iterable[int]:
     """(byte or code point, id) of the tokens that words are first cut into, in order."""
     found = []
     for raw, index in spelled.items():
@@ -223,7 +227,7 @@ def _merges(merges: Sequence[tuple[str, ...]], vocab: Mapping[str, int]) -> np.n
     return rows[np.lexsort((rows[:, 1], rows[:, 0]))].reshape(-1)
 
 
-def _added(document: Mapping[str, Any], facts: Facts, form: _Form) -> list[bytes]:
+def _added(document: Mapping[str, Any], facts: Facts, form: Form) -> list[bytes]:
     """Where the text of each added token ends, the texts, and (id, bits) of each."""
     texts, rows = [], []
     for token in document["added_tokens"]:

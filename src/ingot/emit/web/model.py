@@ -1,0 +1,66 @@
+"""A model of tensors as a site: a page to draw on for one that reads grey images, and numbers for any other."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+
+from ingot.compile import Mode, compile_at_most, compile_mode
+from ingot.dim import AtMost, Expr, given
+from ingot.dtype import f32
+from ingot.emit.web.site import Page, emit_site
+from ingot.emit.weights import WeightSource
+from ingot.errors import InputError
+from ingot.ir import Graph, has_sizes
+from ingot.lower.wgpu import webgpu_target
+from ingot.precision import F32
+
+RUN = "run"  # the program of a model that has one
+LARGEST_SIDE = 256  # pixels of an image that is drawn
+
+
+def emit_model(
+    name: str,
+    graph: Graph,
+    weights: WeightSource,
+    folder: str | os.PathLike[str],
+    *,
+    limits: Mapping[str, int] = {},
+    ink: float = 1.0,
+) -> list[str]:
+    """Writes a graph that has been through the passes as a site; returns the paths.
+
+    limits: the most of each symbol, whose sizes runs say; the first dim of inputs is 1 where it has none. ink: a pixel
+    of an image that is drawn on. Raises InputError for symbols without a limit and for ink that is no number,
+    UnsupportedError where there is no one program for all sizes up to the limits, and what `emit_site` and
+    `compile_mode` raise.
+    """
+    sizes: dict[str, int] = _batches(graph) | {symbol: AtMost(most, symbol) for symbol, most in limits.items()}
+    if missing := [symbol for symbol in graph.symbols if symbol not in sizes]:
+        raise InputError(f"emit: dims have no values, got none, expected {given(missing)}")
+    if not math.isfinite(ink):
+        raise InputError(f"option ink: no number, got {ink}, expected the value of a pixel")
+    compile = compile_at_most if limits else compile_mode
+    compiled = compile(graph, webgpu_target(F32), Mode(sizes=sizes))
+    page = Page("draw", {"ink": ink}) if reads_images(compiled.graph) else Page()
+    return emit_site(name, {RUN: compiled}, weights, folder, page)
+
+
+def reads_images(graph: Graph) -> bool:
+    """Whether a graph makes a row of scores of one grey image."""
+    if has_sizes(graph):
+        return False
+    inputs = [graph.type(name) for name in graph.inputs]
+    outputs = [graph.type(value) for value in graph.outputs.values()]
+    if len(inputs) != 1 or len(outputs) != 1 or {inputs[0].dtype, outputs[0].dtype} != {f32}:
+        return False
+    image, scores = inputs[0].dims, outputs[0].dims
+    is_image = len(image) == 4 and image[:2] == (1, 1) and max(image) <= LARGEST_SIDE
+    return is_image and len(scores) == 2 and scores[0] == 1
+
+
+def _batches(graph: Graph) -> dict[str, int]:
+    """The symbols that are the first dim of inputs: a page has one of each thing."""
+    first = (graph.type(name).shape[:1] for name in graph.inputs)
+    return {str(dim): 1 for shape in first for dim in shape if isinstance(dim, Expr) and str(dim) in graph.symbols}

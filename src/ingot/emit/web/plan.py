@@ -1,0 +1,170 @@
+"""plan.json: what model.js knows of a model, from the same dispatches that `run/webgpu.py` submits.
+
+docs/webgpu.md describes the form, for whoever runs a plan by other means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, TypeVar
+
+from ingot.compile import Compiled
+from ingot.dim import AtMost, Atom, Expr, Known, dim_of
+from ingot.dispatch import Dispatches, Place, dispatches
+from ingot.errors import UnsupportedError
+from ingot.ir import Graph
+from ingot.lower.lowered import Tensor
+from ingot.lower.wgpu.wgsl import PARAMETER_WORDS, is_read_only
+
+FORMAT, VERSION = "ingot-web", 1
+
+T = TypeVar("T")
+
+
+Layout = tuple[str, ...]  # the types of the buffers behind the parameters
+
+
+@dataclass(frozen=True, slots=True)
+class WebProgram:
+    """A way to run a model, its dispatches, and the node of each step of its plan."""
+
+    compiled: Compiled
+    made: Dispatches
+    nodes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class WebPlan:
+    """Programs by name over the same memory.
+
+    regions: bytes of each, the most that a program needs. groups: regions that are bound together. layouts: of groups.
+    shaders: a file of each text. pipelines: a text and its layout. weights: a tensor of each recipe, by its key, and
+    where it lies.
+    """
+
+    programs: dict[str, WebProgram] = field(default_factory=dict)
+    regions: dict[str, int] = field(default_factory=dict)
+    layouts: list[Layout] = field(default_factory=list)
+    groups: list[tuple[str, ...]] = field(default_factory=list)
+    shaders: dict[str, str] = field(default_factory=dict)
+    pipelines: list[tuple[str, Layout]] = field(default_factory=list)
+    weights: dict[str, tuple[Tensor, Place]] = field(default_factory=dict)
+
+
+def web_plan(entries: Mapping[str, Compiled]) -> WebPlan:
+    """The plan of modes of one graph that were compiled with one placement, by name.
+
+    Raises UnsupportedError for an op without a kernel in WGSL and for states that begin with data, LimitError for what
+    no binding of WebGPU holds.
+    """
+    plan = WebPlan()
+    for name, compiled in entries.items():
+        _expect_kernels(compiled)
+        lowered, planned = compiled.native
+        made = dispatches(lowered, planned)
+        plan.programs[name] = WebProgram(compiled, made, tuple(step.node for step in planned.steps))
+        for region, nbytes in made.regions.items():
+            plan.regions[region] = max(nbytes, plan.regions.get(region, 0))
+        for step in made.steps:
+            text = made.shaders[step.shader]
+            plan.shaders.setdefault(text, f"shaders/{len(plan.shaders):03d}-{step.kernels[0]}.wgsl")
+            _add(plan.layouts, _layout(step.bindings))
+            _add(plan.groups, step.bindings)
+            _add(plan.pipelines, (text, _layout(step.bindings)))
+        for tensor in lowered.tensors.values():
+            if tensor.recipe is not None:
+                plan.weights[tensor.recipe.key] = tensor, made.weights[tensor.id]
+    for region in chain.from_iterable(plan.groups):
+        plan.regions.setdefault(region, 0)
+    return plan
+
+
+def _layout(bindings: Sequence[str]) -> Layout:
+    return tuple("read-only-storage" if is_read_only(region) else "storage" for region in bindings)
+
+
+def _add(items: list[T], item: T) -> None:
+    """Adds what is new."""
+    if item not in items:
+        items.append(item)
+
+
+def _expect_kernels(compiled: Compiled) -> None:
+    if missing := [*compiled.fallback, *compiled.choosing]:
+        expected = "expected one for each node; InferenceSession(executor='webgpu') runs these on the CPU"
+        raise UnsupportedError(f"emit: no kernel of webgpu, got {', '.join(missing)}, {expected}")
+    if compiled.graph.initial:
+        raise UnsupportedError(f"emit: states begin with data, got {', '.join(compiled.graph.initial)}, expected zeros")
+
+
+def document(plan: WebPlan, name: str, parts: list[dict[str, Any]], page: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of plan.json. name: of the model. parts: the files of the weights. page: what index.html is told."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": name,
+        "parameter_bytes": 4 * PARAMETER_WORDS,
+        "regions": [{"name": region, "bytes": nbytes} for region, nbytes in plan.regions.items()],
+        "layouts": plan.layouts,
+        "groups": [{"layout": plan.layouts.index(_layout(each)), "regions": each} for each in plan.groups],
+        "pipelines": [
+            {"shader": plan.shaders[text], "layout": plan.layouts.index(layout)} for text, layout in plan.pipelines
+        ],
+        "weights": {"bytes": sum(part["bytes"] for part in parts), "parts": parts},
+        "programs": {key: _program(program, plan) for key, program in plan.programs.items()},
+        "page": dict(page),
+    }
+
+
+def _program(program: WebProgram, plan: WebPlan) -> dict[str, Any]:
+    compiled, made = program.compiled, program.made
+    graph, steps = compiled.graph, []
+    for step in made.steps:
+        steps.append(
+            {
+                "pipeline": plan.pipelines.index((made.shaders[step.shader], _layout(step.bindings))),
+                "group": plan.groups.index(step.bindings),
+                "workgroups": form(dim_of(step.workgroups)),
+                "words": step.words,
+                "resizes": [[word, form(dim)] for word, dim in step.resizes],
+            }
+        )
+    return {
+        "sizes": {
+            symbol: {"least": compiled.least.get(symbol, 1), "most": int(size)}
+            for symbol, size in compiled.mode.sizes.items()
+            if isinstance(size, AtMost)
+        },
+        "inputs": {name: _port(graph, name, place) for name, place in made.inputs.items()},
+        "outputs": {name: _port(graph, graph.outputs[name], place) for name, place in made.outputs.items()},
+        "nodes": program.nodes,
+        "steps": steps,
+    }
+
+
+def _port(graph: Graph, value: str, place: Place) -> dict[str, Any]:
+    type = graph.type(value)
+    shape = [form(dim_of(dim)) for dim in type.dims]
+    return {"dtype": type.dtype.name, "shape": shape, "offset": place.offset, "bytes": place.nbytes}
+
+
+def form(dim: Known) -> Any:
+    """A dim as JSON: a number, the name of a symbol, or a list of an operation and what it is done to."""
+    if not isinstance(dim, Expr):
+        return int(dim)
+    return _joined("+", [_joined("*", _factors(coefficient, monomial)) for monomial, coefficient in dim.terms])
+
+
+def _factors(coefficient: int, monomial: tuple[Atom, ...]) -> list[Any]:
+    factors = [_atom(atom) for atom in monomial]
+    return factors if coefficient == 1 and factors else [coefficient, *factors]
+
+
+def _atom(atom: Atom) -> Any:
+    return [atom.name, *map(form, atom.args)] if atom.args else atom.name
+
+
+def _joined(operation: str, parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else [operation, *parts]

@@ -1,0 +1,110 @@
+"""The files of a site: a page, the runner, the plan, its shaders, and the weights in parts."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from ingot.compile import Compiled
+from ingot.dispatch import held
+from ingot.emit.web.plan import WebPlan, document, web_plan
+from ingot.emit.weights import WeightSource
+from ingot.errors import LimitError
+from ingot.files import make_folder, written
+
+PART_BYTES = 8 << 20  # of a file of weights
+_SITE = Path(__file__).parent / "site"
+_RUNNER = ("model.js", "model.d.ts")
+_FRAME, _STYLE = "frame.html", "style.css"
+# What each kind of page needs beside the runner and the style.
+_SCRIPTS = {
+    "plain": ("page.js", "plain.js"),
+    "draw": ("page.js", "draw.js"),
+    "encoder": ("page.js", "encoder.js", "tokenizer.js"),
+    "text": ("page.js", "text.js", "language.js", "language.d.ts", "tokenizer.js"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """index.html. kind: what it does with the model, "plain" for any. facts: what its script is told. files: that it
+    reads beside them, by name.
+    """
+
+    kind: str = "plain"
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+def emit_site(
+    name: str,
+    entries: Mapping[str, Compiled],
+    weights: WeightSource,
+    folder: str | os.PathLike[str],
+    page: Page = Page(),
+) -> list[str]:
+    """Writes modes of one graph, compiled for `lower.wgpu.WEBGPU` with one placement, as a site; returns the paths.
+
+    name: of the model, which the page shows. Raises UnsupportedError for an op without a kernel in WGSL, LimitError for
+    what no binding of WebGPU holds and for a weight outside of 32 bits, OutputError when the folder cannot be written.
+    """
+    plan = web_plan(entries)
+    parts = _write_weights(folder, plan, weights)
+    made = document(plan, name, parts, {"kind": page.kind, **page.facts})
+    files = {file: text for text, file in plan.shaders.items()}
+    files |= {"plan.json": json.dumps(made, separators=(",", ":")) + "\n"}
+    files |= {each: _asset(each) for each in (*_RUNNER, _STYLE, *_SCRIPTS[page.kind])}
+    files |= {"index.html": _index(name, page.kind), **page.files}
+    for file, text in files.items():
+        _write(folder, file, text.encode())
+    return [os.path.join(folder, file) for file in (*(part["file"] for part in parts), *files)]
+
+
+def _write(folder: str | os.PathLike[str], file: str, content: bytes | memoryview) -> None:
+    path = os.path.join(folder, file)
+    make_folder(os.path.dirname(path))
+    with written(path, durable=False) as target:
+        target.write(content)
+
+
+def _write_weights(folder: str | os.PathLike[str], plan: WebPlan, weights: WeightSource) -> list[dict[str, Any]]:
+    """Writes the weights, region after region; returns what plan.json says of their files."""
+    parts: list[dict[str, Any]] = []
+    for region in dict.fromkeys(place.region for _, place in plan.weights.values()):
+        content = _content(plan, weights, region)
+        for begin in range(0, content.size, PART_BYTES):
+            file, part = f"weights-{len(parts):02d}.bin", content[begin : begin + PART_BYTES].data
+            _write(folder, file, part)
+            known = {"file": file, "region": region, "offset": begin, "bytes": part.nbytes}
+            parts.append({**known, "sha256": hashlib.sha256(part).hexdigest()})
+    return parts
+
+
+def _content(plan: WebPlan, weights: WeightSource, region: str) -> np.ndarray:
+    """The bytes of a region of weights."""
+    content = np.zeros(plan.regions[region], np.uint8)
+    for tensor, place in plan.weights.values():
+        if place.region == region:
+            assert tensor.recipe is not None
+            array = held(weights.array(tensor.recipe), tensor.recipe.dtype, f"weight {tensor.name!r}", LimitError)
+            content[place.offset : place.offset + array.nbytes] = array.reshape(-1).view(np.uint8)
+    return content
+
+
+def _asset(name: str) -> str:
+    return (_SITE / name).read_text(encoding="utf-8")
+
+
+def _index(name: str, kind: str) -> str:
+    """index.html: the frame of all pages around one kind's own part."""
+    own = {"title": html.escape(name), "kind": kind, "body": _asset(f"{kind}.html").strip()}
+    return Template(_asset(_FRAME)).substitute(own)

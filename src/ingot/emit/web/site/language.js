@@ -1,0 +1,81 @@
+// A language model over model.js: tokens in, tokens out. The cache of keys and values stays on the device.
+
+import { loadTokenizer } from './tokenizer.js';
+
+/** The language model of a folder whose model is loaded. */
+export async function language(model, url) {
+  return new Language(model, await loadTokenizer(new URL('tokenizer.json', new URL(url, document.baseURI))));
+}
+
+class Language {
+  #cached = []; // the ids whose keys and values are in the cache
+
+  constructor(model, tokenizer) {
+    this.model = model;
+    this.tokenizer = tokenizer;
+    ({ context: this.context, ends: this.ends } = model.plan.page);
+  }
+
+  /** Texts that go on with a prompt, each as soon as it is known, until the model ends it or `signal` is aborted. */
+  async *stream(prompt, options = {}) {
+    const text = this.tokenizer.decoder();
+    for await (const id of this.tokens(this.tokenizer.encode(prompt), options)) yield text(id);
+  }
+
+  /**
+   * Ids that go on with others. temperature: 0 for the most probable one each time, else how far chance goes among the
+   * `most` best. count: how many at most.
+   */
+  async *tokens(prompt, { temperature = 0, most = 40, count = Infinity, signal } = {}) {
+    if (!prompt.length) throw new Error('no text, expected at least one token');
+    if (prompt.length > this.context) {
+      throw new Error(`the text is too long: ${prompt.length} tokens, expected at most ${this.context}`);
+    }
+    const outputs = temperature > 0 ? ['logits'] : ['tokens'];
+    const drawn = ({ tokens, logits }) => tokens?.data[0] ?? draw(logits.data, temperature, most);
+    // The last one is computed anew: its logits are wanted.
+    let known = 0;
+    while (known < prompt.length - 1 && this.#cached[known] === prompt[known]) known++;
+    this.#cached.length = known;
+    const rows = this.model.programs.prefill.sizes.rows.most;
+    let found;
+    for (let begin = known; begin < prompt.length; begin += rows) {
+      if (signal?.aborted) return;
+      found = await this.#append('prefill', prompt.slice(begin, begin + rows), outputs);
+    }
+    for (let i = 0; i < count; i++) {
+      const id = drawn(found);
+      if (signal?.aborted || this.ends.includes(id)) return;
+      yield id;
+      if (this.#cached.length === this.context || i + 1 === count) return;
+      found = await this.#append('decode', [id], outputs);
+    }
+  }
+
+  async #append(program, ids, outputs) {
+    const { inputs } = this.model.programs[program];
+    const begin = this.#cached.length;
+    const blocks = inputs.blocks.shape[1];
+    const given = {
+      ids,
+      positions: ids.map((_, i) => begin + i),
+      owners: ids.map(() => 0),
+      blocks: Array.from({ length: blocks }, (_, i) => i),
+      take: [ids.length - 1],
+    };
+    const wanted = Object.fromEntries(Object.keys(inputs).map((name) => [name, given[name]]));
+    const found = await this.model.run(wanted, { program, outputs });
+    this.#cached.push(...ids);
+    return found;
+  }
+}
+
+/** One of the best ids by chance. */
+function draw(logits, temperature, most) {
+  const best = Array.from(logits.keys())
+    .sort((a, b) => logits[b] - logits[a])
+    .slice(0, most);
+  const weights = best.map((id) => Math.exp((logits[id] - logits[best[0]]) / temperature));
+  let left = Math.random() * weights.reduce((sum, weight) => sum + weight, 0);
+  return best.find((_, i) => (left -= weights[i]) < 0) ?? best[0];
+}

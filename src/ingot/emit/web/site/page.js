@@ -1,0 +1,84 @@
+// What all pages share: the model, loaded with progress, and errors where they are seen.
+
+import { load } from './model.js';
+
+export const element = (id) => document.getElementById(id);
+
+function size(bytes) {
+  if (bytes < 1e6) return `${Math.ceil(bytes / 1e3)} KB`;
+  return `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`;
+}
+
+let ready = '';
+
+/** Says something beside the title. */
+export function say(text) {
+  element('state').classList.remove('wrong');
+  element('said').textContent = text;
+}
+
+/** Says what went wrong. */
+export function tell(error) {
+  element('state').classList.add('wrong');
+  element('progress').hidden = true;
+  element('said').textContent = error.message;
+}
+
+/** The model of this folder; the page's own part can be used from then on. */
+export async function open() {
+  const progress = element('progress');
+  try {
+    const model = await load('./', {
+      onProgress({ loaded, total, isCached }) {
+        progress.value = loaded / total;
+        say(`${isCached ? 'From the cache' : 'Loading'}: ${size(loaded)} of ${size(total)}`);
+      },
+    });
+    progress.hidden = true;
+    ready = `Ready, ${size(model.plan.weights.bytes)} of weights`;
+    say(ready);
+    return model;
+  } catch (error) {
+    tell(error);
+    throw error;
+  }
+}
+
+/** Lets the page's own part be used. */
+export function enable() {
+  element('main').inert = false;
+}
+
+/** A function that does `work` with the latest of its calls, one after another; what lies between two is left out. */
+export function latest(work) {
+  let isBusy = false;
+  let isWanted = false;
+  return async () => {
+    isWanted = true;
+    if (isBusy) return;
+    isBusy = true;
+    try {
+      while (isWanted) {
+        isWanted = false;
+        await work();
+        say(ready);
+      }
+    } catch (error) {
+      tell(error);
+    } finally {
+      isBusy = false;
+    }
+  };
+}
+
+export const percent = (share) => `${(100 * share).toFixed(1)} %`;
+
+/** Shares that add up to 1: the scores themselves if they do, else their softmax. */
+export function shares(scores) {
+  const total = scores.reduce((sum, score) => sum + score, 0);
+  if (Math.abs(total - 1) < 1e-3 && scores.every((score) => score >= 0)) return Array.from(scores);
+  const most = Math.max(...scores);
+  const powers = Array.from(scores, (score) => Math.exp(score - most));
+  const sum = powers.reduce((a, b) => a + b, 0);
+  return powers.map((power) => power / sum);
+}
