@@ -23,7 +23,7 @@ LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, FFN_WIDTH, VOCAB_SIZE = 24, 896, 14, 2
 CONTEXT = 2048
 ROPE_THETA, NORM_EPS = 1e6, 1e-6
 SEED = 4
-ITEMSIZE = {"f32": 4, "bf16": 2, "int8": 34 / 32, "int4": 18 / 32}
+ITEMSIZE = {"f32": 4, "bf16": 2, "int8": 130 / 128, "int4": 18 / 32}  # of Ingot's panels
 QUANTISED = {"int8": "Q8_0", "int4": "Q4_0"}
 MIXTURES = {"q4_0": 2, "q4_k_m": 15}  # of types, by llama.cpp's numbers
 
@@ -40,7 +40,6 @@ MATRICES = (
 NORMS = (("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm"))
 INTO_RESIDUAL = ("attn_output", "ffn_down")
 LAYER_PARAMETERS = sum(rows * columns for _, _, (rows, columns) in MATRICES)
-MATRIX_PARAMETERS = LAYERS * LAYER_PARAMETERS + VOCAB_SIZE * WIDTH
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -66,9 +65,15 @@ CONFIG = {
 
 
 def streamed_bytes(folder: Path, precision: str) -> int:
-    """Bytes of weights that a token's computation must read: every matrix once. The rest is below 1 %."""
-    if precision in ITEMSIZE:
-        return int(MATRIX_PARAMETERS * ITEMSIZE[precision])
+    """Bytes of weights that a token's computation on Ingot must read: every matrix once. The rest is below 1 %."""
+    if precision in MIXTURES:
+        return gguf_bytes(folder, precision)
+    logits = "int8" if precision == "int4" else precision
+    return int(LAYERS * LAYER_PARAMETERS * ITEMSIZE[precision] + VOCAB_SIZE * WIDTH * ITEMSIZE[logits])
+
+
+def gguf_bytes(folder: Path, precision: str) -> int:
+    """The same on llama.cpp, which reads matrices as the file has them."""
     from ingot.load.gguf import read_gguf
 
     tensors = read_gguf(paths(folder, precision)[1]).tensors.values()
