@@ -2,7 +2,8 @@
 
 Llama-shaped, of Qwen2.5-0.5B's size with a vocabulary of 32000: as a Hugging Face folder and as GGUF, the matrices in
 f32 or in bf16 (those of f32, rounded), and as GGUF in Q8_0 and Q4_0, those of bf16 quantised: int8 and int4, which
-Ingot makes of the folder in bf16; and as files that llama.cpp's quantiser makes and both engines read: q4_0 and q4_k_m,
+Ingot makes of the folder in bf16 (Q4_0 has Ingot's codes, tables in Q8_0, as llama.cpp's quantiser has logits); and as
+files that llama.cpp's quantiser makes and both engines read: q4_0 and q4_k_m,
 where rows that are no whole blocks of Q4_K become Q5_0. The output projection has weights of its own: were it the token
 embedding, such a model would answer each token with itself.
 """
@@ -141,6 +142,17 @@ def write_safetensors(tensors: dict[str, np.ndarray], path: Path) -> None:
             file.write(tensor.data if tensor.dtype == np.float32 else tensor.view(np.uint16).data)
 
 
+def q4_0_blocks(tensor: np.ndarray) -> np.ndarray:
+    """The blocks of Q4_0 that hold Ingot's codes of a matrix."""
+    from ingot.dtype import i4
+    from ingot.ops.quantize import quantize_groups
+
+    codes, scales = quantize_groups(tensor.astype(np.float32), group=32, dtype=i4)
+    counted = (codes.astype(np.int8) + 8).astype(np.uint8).reshape(-1, 32)
+    blocks = [scales.reshape(-1, 1).view(np.uint8), counted[:, :16] | counted[:, 16:] << 4]
+    return np.concatenate(blocks, 1).reshape(len(tensor), -1)
+
+
 def write_gguf(tensors: dict[str, np.ndarray], path: Path, precision: str) -> None:
     """One GGUF file without a vocabulary: llama.cpp then takes token ids alone."""
     import gguf
@@ -160,8 +172,10 @@ def write_gguf(tensors: dict[str, np.ndarray], path: Path, precision: str) -> No
     for name, tensor in tensors.items():
         if tensor.dtype == np.float32 or tensor.ndim == 1:  # GGUF has norms in f32
             writer.add_tensor(name, tensor.astype(np.float32))
+        elif precision == "int4" and len(tensor) != VOCAB_SIZE:
+            writer.add_tensor(name, q4_0_blocks(tensor), raw_dtype=gguf.GGMLQuantizationType.Q4_0)
         elif precision in QUANTISED:
-            kind = gguf.GGMLQuantizationType[QUANTISED[precision]]
+            kind = gguf.GGMLQuantizationType.Q8_0
             writer.add_tensor(name, gguf.quants.quantize(tensor.astype(np.float32), kind), raw_dtype=kind)
         else:
             writer.add_tensor(name, tensor.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
