@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import math
 import platform
 import statistics
 import subprocess
@@ -114,7 +115,7 @@ def agreement(precision: str, runs: Runs) -> str:
     """A sentence for each other engine about its logits and greedy tokens beside Ingot's. Ends this program when logits
     differ by more than TOLERANCE, or tokens in f32.
     """
-    others = [engine for engine in runs if engine not in ("ingot", "read")]
+    others = [engine for engine in _computing(runs) if engine != "ingot"]
     if "ingot" not in runs:
         return ""
     mine, my_tokens = np.array(runs["ingot"].ask(logits=LOGITS_PROMPT)), runs["ingot"].ask(greedy=GREEDY_TOKENS)
@@ -138,9 +139,14 @@ def share(numerator: Measurement, denominator: Measurement) -> float:
     return statistics.median(a / b for a, b in zip(numerator.rounds, denominator.rounds, strict=True))
 
 
+def _computing(runs: Runs) -> list[str]:
+    """The engines with a model."""
+    return [engine for engine in runs if engine != "read"]
+
+
 def speed_table(precision: str, runs: Runs) -> str:
     """Tokens a second."""
-    engines = [engine for engine in runs if engine != "read"]
+    engines = _computing(runs)
     ratios = ["Ingot / OpenVINO"] if "openvino" in runs else []
     head = ["", *(f"{engine}, tokens/s" for engine in engines), *ratios, "Ingot / llama.cpp", "at least", ""]
     rows = []
@@ -157,32 +163,38 @@ def speed_table(precision: str, runs: Runs) -> str:
     return report.table(head, rows)
 
 
-def memory_table(streamed: int, runs: Runs) -> str:
-    """What decode reads of memory, and what the process holds."""
-    head = ["", "decode GB/s", "of read bandwidth", "at least", "", "peak RSS MiB", "load s"]
-    rows = []
-    for engine, run in runs.items():
-        decode = run.measured["decode"]
-        cells = [engine, "", ""]
-        fraction = share(runs["read"].measured["decode"], decode) if "read" in runs else float("nan")
-        if engine != "openvino":  # whose weights are of another size
-            cells[1:] = [f"{1e-9 * streamed / decode.median:.1f}", f"{fraction:.0%}"]
+def memory_table(streamed: dict[str, int], runs: Runs) -> str:
+    """What decode reads of memory, beside what can be read, and what the process holds.
+
+    streamed: bytes of a token, of engines of which they are known, and of "read".
+    """
+    head = ["", "decode GB/s", "read GB/s", "of read bandwidth", "at least", "", "peak RSS MiB", "load s"]
+    rows, read = [], runs["read"].measured["decode"]
+    for engine in _computing(runs):
+        run, cells = runs[engine], [engine, "", "", ""]
+        decode, fraction = run.measured["decode"], math.nan
+        if engine in streamed:
+            speeds = [1e-9 * streamed[engine] / decode.median, 1e-9 * streamed["read"] / read.median]
+            fraction = share(read, decode) * streamed[engine] / streamed["read"]
+            cells[1:] = [*(f"{speed:.1f}" for speed in speeds), f"{fraction:.0%}"]
         cells += [f"{READ_GOAL:.0%}", verdict(fraction >= READ_GOAL)] if engine == "ingot" else ["", ""]
-        cells += ["", ""] if engine == "read" else [f"{run.peak_bytes / 2**20:.0f}", f"{run.load_seconds:.2f}"]
-        rows.append(cells)
+        rows.append([*cells, f"{run.peak_bytes / 2**20:.0f}", f"{run.load_seconds:.2f}"])
     return report.table(head, rows)
 
 
 def section(precision: str, engines: list[str], rounds: int, threads: int, folder: Path) -> str:
     """All about one precision."""
     engines = [engine for engine in engines if engine != "openvino" or precision in llm_model.QUANTISED]
+    engines += [] if "read" in engines else ["read"]
     runs, words = measure(precision, engines, rounds, threads, folder)
-    streamed = llm_model.streamed_bytes(folder, precision)
+    streamed = dict.fromkeys(("ingot", "read"), llm_model.streamed_bytes(folder, precision))
+    if "llama.cpp" in engines:
+        streamed["llama.cpp"] = llm_model.gguf_bytes(folder, precision)
     parts = [
         f"## {precision}",
         speed_table(precision, runs),
-        f"A token's computation reads {streamed / 1e6:.0f} MB of weights; `read` does "
-        "nothing else, on as many threads.",
+        f"A token's computation on Ingot reads {streamed['ingot'] / 1e6:.0f} MB of weights; `read` does "
+        "nothing else, on as many threads, in the same rounds.",
         memory_table(streamed, runs),
         words,
     ]

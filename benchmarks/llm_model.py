@@ -2,7 +2,8 @@
 
 Llama-shaped, of Qwen2.5-0.5B's size with a vocabulary of 32000: as a Hugging Face folder and as GGUF, the matrices in
 f32 or in bf16 (those of f32, rounded), and as GGUF in Q8_0 and Q4_0, those of bf16 quantised: int8 and int4, which
-Ingot makes of the folder in bf16; and as files that llama.cpp's quantiser makes and both engines read: q4_0 and q4_k_m,
+Ingot makes of the folder in bf16 (Q4_0 has Ingot's codes, tables in Q8_0, as llama.cpp's quantiser has logits); and as
+files that llama.cpp's quantiser makes and both engines read: q4_0 and q4_k_m,
 where rows that are no whole blocks of Q4_K become Q5_0. The output projection has weights of its own: were it the token
 embedding, such a model would answer each token with itself.
 """
@@ -23,7 +24,7 @@ LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, FFN_WIDTH, VOCAB_SIZE = 24, 896, 14, 2
 CONTEXT = 2048
 ROPE_THETA, NORM_EPS = 1e6, 1e-6
 SEED = 4
-ITEMSIZE = {"f32": 4, "bf16": 2, "int8": 34 / 32, "int4": 18 / 32}
+ITEMSIZE = {"f32": 4, "bf16": 2, "int8": 130 / 128, "int4": 18 / 32}  # of Ingot's panels
 QUANTISED = {"int8": "Q8_0", "int4": "Q4_0"}
 MIXTURES = {"q4_0": 2, "q4_k_m": 15}  # of types, by llama.cpp's numbers
 
@@ -40,7 +41,6 @@ MATRICES = (
 NORMS = (("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm"))
 INTO_RESIDUAL = ("attn_output", "ffn_down")
 LAYER_PARAMETERS = sum(rows * columns for _, _, (rows, columns) in MATRICES)
-MATRIX_PARAMETERS = LAYERS * LAYER_PARAMETERS + VOCAB_SIZE * WIDTH
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -66,9 +66,15 @@ CONFIG = {
 
 
 def streamed_bytes(folder: Path, precision: str) -> int:
-    """Bytes of weights that a token's computation must read: every matrix once. The rest is below 1 %."""
-    if precision in ITEMSIZE:
-        return int(MATRIX_PARAMETERS * ITEMSIZE[precision])
+    """Bytes of weights that a token's computation on Ingot must read: every matrix once. The rest is below 1 %."""
+    if precision in MIXTURES:
+        return gguf_bytes(folder, precision)
+    logits = "int8" if precision == "int4" else precision
+    return int(LAYERS * LAYER_PARAMETERS * ITEMSIZE[precision] + VOCAB_SIZE * WIDTH * ITEMSIZE[logits])
+
+
+def gguf_bytes(folder: Path, precision: str) -> int:
+    """The same on llama.cpp, which reads matrices as the file has them."""
     from ingot.load.gguf import read_gguf
 
     tensors = read_gguf(paths(folder, precision)[1]).tensors.values()
@@ -136,6 +142,17 @@ def write_safetensors(tensors: dict[str, np.ndarray], path: Path) -> None:
             file.write(tensor.data if tensor.dtype == np.float32 else tensor.view(np.uint16).data)
 
 
+def q4_0_blocks(tensor: np.ndarray) -> np.ndarray:
+    """The blocks of Q4_0 that hold Ingot's codes of a matrix."""
+    from ingot.dtype import i4
+    from ingot.ops.quantize import quantize_groups
+
+    codes, scales = quantize_groups(tensor.astype(np.float32), group=32, dtype=i4)
+    counted = (codes.astype(np.int8) + 8).astype(np.uint8).reshape(-1, 32)
+    blocks = [scales.reshape(-1, 1).view(np.uint8), counted[:, :16] | counted[:, 16:] << 4]
+    return np.concatenate(blocks, 1).reshape(len(tensor), -1)
+
+
 def write_gguf(tensors: dict[str, np.ndarray], path: Path, precision: str) -> None:
     """One GGUF file without a vocabulary: llama.cpp then takes token ids alone."""
     import gguf
@@ -155,8 +172,10 @@ def write_gguf(tensors: dict[str, np.ndarray], path: Path, precision: str) -> No
     for name, tensor in tensors.items():
         if tensor.dtype == np.float32 or tensor.ndim == 1:  # GGUF has norms in f32
             writer.add_tensor(name, tensor.astype(np.float32))
+        elif precision == "int4" and len(tensor) != VOCAB_SIZE:
+            writer.add_tensor(name, q4_0_blocks(tensor), raw_dtype=gguf.GGMLQuantizationType.Q4_0)
         elif precision in QUANTISED:
-            kind = gguf.GGMLQuantizationType[QUANTISED[precision]]
+            kind = gguf.GGMLQuantizationType.Q8_0
             writer.add_tensor(name, gguf.quants.quantize(tensor.astype(np.float32), kind), raw_dtype=kind)
         else:
             writer.add_tensor(name, tensor.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)

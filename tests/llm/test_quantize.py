@@ -344,6 +344,12 @@ def test_perplexity_of_the_model_that_ships(plan: Plan, is_calibrated: bool, mos
     assert found < plain_loss() * (1 + most)
 
 
+@pytest.mark.parametrize(("precision", "most"), [("int8", 0.005), ("int4", 0.04)])
+def test_perplexity_of_codes_that_are_made_when_loaded(precision: str, most: float) -> None:
+    found = perplexity(ingot.LLM(FOLDER, precision=precision), library(True), stride=448).perplexity
+    assert found < plain_loss() * (1 + most)
+
+
 def test_perplexity_is_that_of_the_logits() -> None:
     """Every token once, with as much before it as its window has."""
     llm = ingot.LLM(FOLDER, precision="f32", context=40)

@@ -233,7 +233,8 @@ typedef struct {
  * src: then a panel is 16 columns of src and the same 16 of second, and n, a multiple of 16, counts those of one.
  * pack_int8, pack_int4: src has codes, a byte each, and the f16 at scales + i / group * scale_k_stride + j *
  * scale_n_stride is the scale of element (i, j); second_scales are those of second. Codes ^ flip stand for
- * (code - 128) * scale, or (code - 8) * scale. A panel is [ceil(k / 32)] blocks of codes and 32 scales behind them:
+ * (code - 128) * scale, or (code - 8) * scale. pairs: src has two codes of 4 bits in a byte, the first in the low bits,
+ * n_stride counts bytes, and k is even. A panel is [ceil(k / 32)] blocks of codes and 32 scales behind them:
  * codes [8][32][4], four elements of a column side by side; those of 4 bits [4][32][4], whose upper halves are the
  * elements 16 further on. pack_int8_zeros, pack_int4_zeros: (code - zero) * scale, and zeros, bytes that lie as scales
  * do, are codes too; a block has 32 of them at its end, those of 4 bits 16 times as large. _128: `group` is a multiple
@@ -247,7 +248,7 @@ typedef struct {
   const void *scales; const void *second_scales; const void *zeros; const void *second_zeros;
   int64_t n; int64_t k; int64_t k_stride; int64_t n_stride;
   int64_t group; int64_t scale_k_stride; int64_t scale_n_stride;
-  float scale; int32_t flip;
+  float scale; int32_t flip; int32_t pairs;
 } pack_args;
 
 #include "quantised_args.def"
@@ -509,7 +510,7 @@ typedef struct { ingot_kernel kernel; const void *args; int32_t parts; int32_t b
 /* A matrix to pack, and the pages of mapped files that are let go of afterwards: so many bytes from each, or 0. */
 typedef struct {
   ingot_kernel kernel; const pack_args *args;
-  void *pages[2]; int64_t page_bytes[2];
+  void *pages[4]; int64_t page_bytes[4];
 } ingot_packing;
 
 /* A pointer inside an argument struct that is set at each run: *where = bindings[slot] + byte_offset. */

@@ -10,7 +10,7 @@ INGOT_EXPORT void ingot_pack(const ingot_packing *matrices, int64_t count, int64
     if (i >= count) return;
     const ingot_packing *matrix = matrices + i;
     matrix->kernel(matrix->args, 0, 1);
-    for (int j = 0; j < 2; j++)
+    for (int j = 0; j < 4; j++)
       if (matrix->page_bytes[j]) madvise(matrix->pages[j], (size_t)matrix->page_bytes[j], MADV_DONTNEED);
   }
 }

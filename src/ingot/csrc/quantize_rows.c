@@ -14,6 +14,33 @@ static inline vf rows_load(const quantize_args *g, const void *row, int64_t at, 
   return v_load_bf16(some);
 }
 
+/* Whether a scale in f16 has codes. */
+static inline int rows_usable(uint16_t scale) { return isfinite(f16_to_float(scale)) && f16_to_float(scale) != 0.0f; }
+
+/* What steps are tried for 4 bits, by what the largest element is of them; codes end at -8. */
+static const float rows_tried[] = {-8.0f, -8.7f, -7.4f};
+
+/* Of the steps that are tried for elements [begin, end), the one whose codes need the least correction, corrected to fit
+ * them by least squares. */
+static inline float rows_fitted(const quantize_args *g, const void *row, int64_t begin, int64_t end, float extreme) {
+  float fitted = 0.0f, most = 0.0f;
+  for (size_t i = 0; i < sizeof rows_tried / sizeof *rows_tried; i++) {
+    const vf inverse = v_set(rows_tried[i] / extreme);
+    vf product = v_set(0.0f), square = product;
+    for (int64_t j = begin; j < end; j += 16) {
+      const vf v = rows_load(g, row, j, end - j);
+      const vf codes = v_max(v_set(-8.0f), v_min(v_set(7.0f), v_round(v_mul(v, inverse))));
+      product = v_add(product, v_mul(v, codes));
+      square = v_add(square, v_mul(codes, codes));
+    }
+    const float along = v_sum(product), gain = along * along / v_sum(square);
+    if (gain <= most) continue;
+    most = gain;
+    fitted = along / v_sum(square);
+  }
+  return fitted;
+}
+
 /* The f16 scale of elements [begin, end) of a row. The zeros beside them change nothing. */
 static inline uint16_t rows_scale(const quantize_args *g, const void *row, int64_t begin, int64_t end) {
   vf high = v_set(0.0f), low = high, invalid = high;
@@ -25,8 +52,12 @@ static inline uint16_t rows_scale(const quantize_args *g, const void *row, int64
   }
   const float most = v_max_across(high), least = -v_max_across(v_sub(v_set(0.0f), low));
   const float extreme = -least > most ? least : most;
-  const float scale = g->bits == 8 ? fabsf(extreme) * 0x1.020408p-7f : extreme * -0.125f;
-  return float_to_f16(v_sum(invalid) == 0.0f ? scale : NAN);
+  if (v_sum(invalid) != 0.0f) return float_to_f16(NAN);
+  if (g->bits == 8) return float_to_f16(fabsf(extreme) * 0x1.020408p-7f);
+  const uint16_t plain = float_to_f16(extreme * -0.125f);
+  if (!rows_usable(plain)) return plain;
+  const uint16_t fitted = float_to_f16(rows_fitted(g, row, begin, end, extreme));
+  return rows_usable(fitted) ? fitted : plain;
 }
 
 void K(quantize_rows)(const void *args, int32_t part, int32_t parts) {
@@ -42,13 +73,12 @@ void K(quantize_rows)(const void *args, int32_t part, int32_t parts) {
       const int64_t stop = g->cols - begin < g->group ? g->cols : begin + g->group;
       const uint16_t held = rows_scale(g, row, begin, stop);
       const float scale = f16_to_float(held);
-      const int usable = isfinite(scale) && scale != 0.0f;
       scales[begin / g->group] = held;
       for (int64_t j = begin; j < stop; j += 16) {
         const int64_t lanes = stop - j < 16 ? stop - j : 16;
         int8_t some[16];
         vf v = v_round(v_div(rows_load(g, row, j, lanes), v_set(scale)));
-        v = usable ? v_max(least, v_min(most, v)) : v_set(0.0f);
+        v = rows_usable(held) ? v_max(least, v_min(most, v)) : v_set(0.0f);
         v_store_i8(lanes < 16 ? some : codes + j, v);
         if (lanes < 16) memcpy(codes + j, some, (size_t)lanes);
       }

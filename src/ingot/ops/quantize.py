@@ -196,6 +196,39 @@ def fixed_steps(graph: Graph, node: Node) -> tuple[float, float] | None:
     return (float(scale.item()), float(zero.item())) if scale.dtype == np.float32 else None
 
 
+_TRIED = (-8.0, -8.7, -7.4)  # steps for 4 bits, by what a group's largest element is of them
+_LANES = 16
+
+
+def _fitted_step(x, extreme):
+    """The step of each row for codes of 4 bits, by least squares; sums are those of the kernel, bit for bit."""
+    plain = extreme * np.float32(-1 / 8)
+    fitted, most = np.zeros_like(extreme), np.zeros_like(extreme)
+    for code in _TRIED:
+        steps = np.clip(np.rint(x * (np.float32(code) / extreme)[:, None]), -8, 7)
+        along, square = _lane_sum(x * steps), _lane_sum(steps * steps)
+        gain = along * along / square
+        is_better = gain > most
+        fitted, most = np.where(is_better, along / square, fitted), np.where(is_better, gain, most)
+    return np.where(_is_usable(plain) & _is_usable(fitted), fitted, plain)
+
+
+def _is_usable(scale):
+    held = scale.astype(np.float16)
+    return np.isfinite(held) & (held != 0)
+
+
+def _lane_sum(x):
+    """The sum of each row: sixteen elements at a time, and then halves of these."""
+    lanes = np.zeros((len(x), _LANES), np.float32)
+    for begin in range(0, x.shape[1], _LANES):
+        part = x[:, begin : begin + _LANES]
+        lanes[:, : part.shape[1]] += part
+    while lanes.shape[1] > 1:
+        lanes = lanes[:, : lanes.shape[1] // 2] + lanes[:, lanes.shape[1] // 2 :]
+    return lanes[:, 0]
+
+
 def _infer_quantize_groups(x, *, group, dtype):
     if x.dtype not in (f32, f64) or x.rank != 2 or dtype not in (i8, i4) or group < 1:
         raise ShapeError(f"quantize_groups: got {x} to {dtype} by {group}, expected f32 rows to i8 or i4 by 1 or more")
@@ -216,9 +249,10 @@ def _infer_quantize_groups(x, *, group, dtype):
 def quantize_groups(x, *, group: int, dtype: DType):
     """Codes of rows, and a scale in f16 for each group of a row's elements, the last perhaps of fewer.
 
-    Of 8 bits, the element of largest magnitude is 127 or -127. Of 4 bits it is -8, as in llama.cpp's Q4_0, which leaves
-    all sixteen codes in use. Codes are the nearest, halves to even. A group with an element that is not finite has a
-    scale of NaN; the codes of one whose scale is not finite, or 0, are 0.
+    Of 8 bits, the element of largest magnitude is 127 or -127. Of 4 bits it is about -8, which leaves all sixteen codes
+    in use: of three steps, the one whose codes come nearest is taken, and fitted to them by least squares. Codes are
+    the nearest, halves to even. A group with an element that is not finite has a scale of NaN; the codes of one whose
+    scale is not finite, or 0, are 0.
     """
     x = x.astype(np.float32, copy=False)
     codes, scales = np.zeros(x.shape, np.int8), []
@@ -227,7 +261,7 @@ def quantize_groups(x, *, group: int, dtype: DType):
         high, low = part.max(1), part.min(1)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             extreme = np.where(-low > high, low, high)
-            scale = abs(extreme) * np.float32(1 / 127) if dtype is i8 else extreme * np.float32(-1 / 8)
+            scale = abs(extreme) * np.float32(1 / 127) if dtype is i8 else _fitted_step(part, extreme)
             scales.append(np.where(np.isfinite(part).all(1), scale, np.float32(np.nan)).astype(np.float16))
             wide = scales[-1].astype(np.float32)[:, None]
             steps = np.where(np.isfinite(wide) & (wide != 0), np.rint(part / wide), np.float32(0))

@@ -32,14 +32,15 @@ def pack_panels(
 ) -> None:
     """Packs a matrix [k, n] ([n, k] when transposed) of a format into panels, or the halves of one for gates.
 
-    Two halves have one shape, whose n is a multiple of 16. packed: the bytes of the panels, and perhaps more.
+    Two halves have one shape, whose n is a multiple of 16. packed: the bytes of the panels, and perhaps more. Codes of
+    four bits may be bytes with two of them, along rows.
     """
     library = load()
     alike = _alike(matrices)
     arguments = _arguments(format, alike, packed, transposed)
     if scales is not None:
         beside = [[np.ascontiguousarray(array) for array in arrays] for arrays in scales.beside]
-        _set_scales(arguments, format, beside, transposed, scales.group)
+        _set_scales(arguments, beside, transposed, scales.group)
     library.kernel(format.pack, library.isa())(arguments, 0, 1)
 
 
@@ -51,28 +52,41 @@ class Packing:
         self._parts: list[dict[str, Any]] = []
         self._held: list[np.ndarray] = []  # what parts point to
 
-    def add(self, format: Format, matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: bool) -> None:
+    def add(
+        self,
+        format: Format,
+        matrices: Sequence[np.ndarray],
+        packed: np.ndarray,
+        transposed: bool,
+        scales: Scales | None = None,
+    ) -> None:
         """Adds what `pack_panels` takes, some columns at a time, after which the pages of a mapped file are let go."""
         library = load()
         kernel = library.kernel(format.pack, library.isa())
         matrices = _alike(matrices)
         axis, width = 0 if transposed else 1, format.panel // len(matrices)
-        n, k = matrices[0].shape[axis], _elements(format, matrices[0].shape, transposed)[1 - axis]
+        n, k = matrices[0].shape[axis], _elements(format, matrices[0], transposed)[1 - axis]
+        beside = [] if scales is None else [_alike(arrays) for arrays in scales.beside]
         column_bytes = format.column_bytes(k) * len(matrices)
         step = max(1, COPY_BYTES // (column_bytes * width)) * width
         for column in range(0, n, step):
             columns = slice(column, column + step)
-            parts = [matrix[columns] if transposed else matrix[:, columns] for matrix in matrices]
+            parts = [_columns(matrix, columns, transposed) for matrix in matrices]
+            args = _arguments(format, parts, packed[column * column_bytes :], transposed)
+            if scales is not None:
+                shared = [[_columns(array, columns, transposed) for array in arrays] for arrays in beside]
+                _set_scales(args, shared, transposed, scales.group)
+                parts += shared[0]
             spans = [pages(part) for part in parts if is_mapped(part)]
             self._parts.append(
                 {
                     "kernel": kernel,
-                    "args": _arguments(format, parts, packed[column * column_bytes :], transposed),
+                    "args": args,
                     "pages": [library.cast("void*", begin) for begin, _ in spans],
                     "page_bytes": [nbytes for _, nbytes in spans],
                 }
             )
-        self._held += [*matrices, packed]
+        self._held += [*matrices, *(array for arrays in beside for array in arrays), packed]
         self._nbytes += n * column_bytes
 
     def jobs(self, threads: int) -> list[tuple[int, Callable[[], None]]]:
@@ -121,24 +135,34 @@ def _arguments(format: Format, matrices: Sequence[np.ndarray], packed: np.ndarra
     strides = [stride // matrices[0].itemsize for stride in matrices[0].strides]
     fields = (
         {"src": src, "dst": cast("void*", packed.ctypes.data)}
-        | pack_fields(_elements(format, matrices[0].shape, transposed), strides, transposed)
-        | {"flip": format.flip}
+        | pack_fields(_elements(format, matrices[0], transposed), strides, transposed)
+        | {"flip": format.flip, "pairs": int(_has_pairs(format, matrices[0]))}
     )
     return library.new("pack_args", fields | ({"second": second[0]} if second else {}))
 
 
-def _elements(format: Format, shape: Sequence[int], transposed: bool) -> Sequence[int]:
+def _columns(array: np.ndarray, columns: slice, transposed: bool) -> np.ndarray:
+    return array[columns] if transposed else array[:, columns]
+
+
+def _has_pairs(format: Format, array: np.ndarray) -> bool:
+    """Whether the bytes of an array hold two codes of four bits each, as files have them."""
+    return format.scales is not None and format.dtype.bits == 4 and array.dtype == np.uint8
+
+
+def _elements(format: Format, array: np.ndarray, transposed: bool) -> tuple[int, int]:
     """The shape of the matrix that an array of a format holds."""
-    return (shape[0], format.columns(shape[1])) if transposed else shape
+    rows, columns = array.shape
+    if _has_pairs(format, array):
+        return rows, 2 * columns
+    return (rows, format.columns(columns)) if transposed else (rows, columns)
 
 
-def _set_scales(
-    arguments: Any, format: Format, beside: Sequence[Sequence[np.ndarray]], transposed: bool, group: int
-) -> None:
-    """The fields of codes. beside: row-major, and must live as long."""
+def _set_scales(arguments: Any, beside: Sequence[Sequence[np.ndarray]], transposed: bool, group: int) -> None:
+    """The fields of codes. beside: row-major, and must live as long; some columns of them, where they have rows."""
     arguments.group = group
     for name, arrays in zip(("scales", "zeros"), beside, strict=False):
         for field, array in zip((name, f"second_{name}"), arrays, strict=False):
             setattr(arguments, field, load().cast("void*", array.ctypes.data))
-    columns = beside[0][0].shape[1]
-    arguments.scale_n_stride, arguments.scale_k_stride = (columns, 1) if transposed else (1, columns)
+    along_n, along_k = (stride // beside[0][0].itemsize for stride in beside[0][0].strides)
+    arguments.scale_n_stride, arguments.scale_k_stride = (along_n, along_k) if transposed else (along_k, along_n)

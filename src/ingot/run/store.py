@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from ingot.dtype import u8
 from ingot.errors import LoadError
 from ingot.files import mapped_files, release
 from ingot.locks import OwnedLock
@@ -127,7 +128,7 @@ class WeightStore:
         packing: takes those that are there as they are.
         """
         if recipe.beside:
-            yield from self._code_jobs(recipe, packed)
+            yield from self._code_jobs(recipe, packed, packing)
             return
         if recipe.layout == "gate_panels":
             yield from self._gate_jobs(recipe, packed, packing)
@@ -172,8 +173,11 @@ class WeightStore:
             ranges = [(value, start + column) for value, start in halves]
             yield here.nbytes, partial(_pack_halves, format, ranges, width, here, axis)
 
-    def _code_jobs(self, recipe: Recipe, packed: np.ndarray) -> Iterator[_Job]:
-        """Packs codes and what lies beside them, some columns of a matrix or of both halves at a time."""
+    def _code_jobs(self, recipe: Recipe, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
+        """Packs codes and what lies beside them, some columns of a matrix or of both halves at a time.
+
+        packing: takes those that are there as they are.
+        """
         axis = 0 if recipe.transposed else 1
         format, n = recipe.panels, recipe.shape[axis]
         k = recipe.shape[1 - axis]
@@ -187,20 +191,45 @@ class WeightStore:
             widths, beside = [parts[0][0][0].dims[axis] for parts in matrices], 1
         begin = 0
         for sources, width in zip(matrices, widths, strict=True):
+            whole = packed[begin:]
+            begin += width * column_bytes
+            if axis == 0 and (held := _held_codes(sources, width)) is not None:
+                packing.add(format, held[0], whole, True, Scales(held[1:], recipe.group))
+                continue
             is_by_rows = axis == 0 and all(part.is_by_rows for parts in sources for part, _ in parts)
             # Codes of four bits are unpacked on their way: it is elements that are counted.
             panels = max(1, COPY_BYTES // (max(column_bytes, k) * format.panel))
             step = panels * format.panel if is_by_rows else max(width, 1)
             for column in range(0, width, step):
                 count = min(step, width - column)
-                here = packed[begin + beside * column * column_bytes :]
-                work = partial(_pack_codes, recipe, sources, column, count, here)
+                work = partial(_pack_codes, recipe, sources, column, count, whole[beside * column * column_bytes :])
                 yield beside * count * column_bytes, work
-            begin += width * column_bytes
 
 
 # Codes, scales and zero points of a matrix, or of a half, and the first column of each in what it is part of.
 _Codes = tuple[tuple[Static, int], ...]
+
+
+def _held_codes(matrices: Sequence[_Codes], count: int) -> list[list[np.ndarray]] | None:
+    """So many rows of the codes, and of what lies beside them, of each matrix, where all of them are in memory as they
+    are packed; codes of four bits two in a byte.
+    """
+    found: list[list[np.ndarray]] = []
+    for place, parts in enumerate(zip(*matrices, strict=True)):
+        sources = [part.source if place == 0 and _is_of_pairs(part) else part for part, _ in parts]
+        if any(source.node is not None for source in sources):
+            return None
+        rows = (slice(start, start + count) for _, start in parts)
+        found.append([source.evaluate()[each] for source, each in zip(sources, rows, strict=True)])
+    return found
+
+
+def _is_of_pairs(codes: Static) -> bool:
+    """Whether codes of four bits are unpacked from bytes along rows."""
+    node = codes.node
+    if node is None or codes.op != "unpack":
+        return False
+    return node.axis == 1 and node.dtype.bits == 4 and codes.source.type.dtype is u8
 
 
 def _pack_codes(recipe: Recipe, matrices: Sequence[_Codes], column: int, count: int, packed: np.ndarray) -> None:

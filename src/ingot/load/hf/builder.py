@@ -29,7 +29,7 @@ from ingot.load.hf.template import (
     Sum,
     Template,
 )
-from ingot.load.hf.weights import Weights
+from ingot.load.hf.weights import FEWEST_BITS, TABLE_BITS, Weights
 
 # The attention proper: (builder, step, q, k, v) -> rows; q, k, v are [..., heads, head_dim].
 Attend = Callable[["LayerBuilder", Attention, str, str, str], str]
@@ -88,19 +88,20 @@ class LayerBuilder:
         return x
 
     def table(self, path: str, rows: int, where: str) -> str:
-        """`<path>.weight` [rows, width]."""
-        return self.weights.value(f"{self._path}{path}.weight", (rows, self.names["width"]), where)
+        """`<path>.weight` [rows, width], in codes of 8 bits where matrices become codes."""
+        name = f"{self._path}{path}.weight"
+        return self.weights.value(name, (rows, self.names["width"]), where, least_bits=TABLE_BITS)
 
     def linear(
-        self, linear: Linear, x: str, inputs: int, outputs: int, *, prefixed: bool = True, quantises: bool = True
+        self, linear: Linear, x: str, inputs: int, outputs: int, *, prefixed: bool = True, least_bits: int = FEWEST_BITS
     ) -> str:
         """x [..., inputs] times a weight, with its bias where it has one: [..., outputs].
 
-        quantises: whether the weight becomes codes where matrices of floats do.
+        least_bits: see `Weights`.
         """
         path = f"{self._path}{linear.path}" if prefixed else linear.path
         weight, is_turned = self.weights.matrix(
-            f"{path}.weight", inputs, outputs, linear.transposed, linear.where, quantises=quantises
+            f"{path}.weight", inputs, outputs, linear.transposed, linear.where, least_bits=least_bits
         )
         result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not is_turned)
         if linear.bias.evaluate(self.names):
@@ -183,7 +184,7 @@ class LayerBuilder:
         rows = reduce(operator.mul, self.rows)
         if len(self.rows) > 1:
             x = self.add("reshape", x, hint="rows", shape=(rows, width))
-        routed = self.linear(mixture.router, x, width, count, quantises=False)
+        routed = self.linear(mixture.router, x, width, count, least_bits=f32.bits)
         shares = self.add("softmax", routed, axis=1)
         outputs = [f"{self._path}shares.chosen", f"{self._path}chosen"]
         best = self.graph.add("topk", [shares], outputs, k=chosen, axis=1, largest=True)

@@ -22,7 +22,7 @@ from ingot.load.hf.builder import LayerBuilder
 from ingot.load.hf.rope import Rotations
 from ingot.load.hf.settings import Settings
 from ingot.load.hf.template import Attention, Template
-from ingot.load.hf.weights import Weights
+from ingot.load.hf.weights import TABLE_BITS, Weights
 from ingot.ops.kv_cache import CACHE_BLOCK, packed_dims
 
 _CODES = {i8: "int8", i4: "int4"}  # dtypes of caches whose numbers have scales
@@ -81,7 +81,9 @@ def write_logits(builder: LayerBuilder, table: str, hidden: str) -> str:
     if head.tied.evaluate(values):
         logits = builder.add("matmul", hidden, table, hint="logits", transpose_b=True)
     else:
-        logits = builder.linear(head.linear, hidden, values["width"], values["vocab"], prefixed=False)
+        logits = builder.linear(
+            head.linear, hidden, values["width"], values["vocab"], prefixed=False, least_bits=TABLE_BITS
+        )
     return builder.apply(head.then, logits)
 
 

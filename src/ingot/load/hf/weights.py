@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from ingot.dtype import DType, bf16, f16, f32
+from ingot.dtype import DType, bf16, f16, f32, i8
 from ingot.errors import LoadError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.coded import coded_tensors
@@ -13,6 +13,8 @@ from ingot.load.hf.folder import Folder
 from ingot.load.hf.template import Template
 from ingot.load.quantised import GROUPS, quantised
 
+FEWEST_BITS = min(dtype.bits for dtype in GROUPS)  # of codes
+TABLE_BITS = 8  # of those of tables, and of what makes logits: 4 lose as much there as in all other matrices
 _MAX_SHOWN = 40
 
 
@@ -21,7 +23,7 @@ class Weights:
 
     A stored dtype other than f32 is followed by a cast, codes of few bits by what decodes them. matrices: the dtype
     that matrices of floats are rounded to first, if any; of integers, they are quantised: each row, which makes one
-    output, in groups of 32.
+    output, in groups. least_bits: of codes that a matrix may become; one that may become none of any stays floats.
 
     Raises LoadError, UnsupportedError for a folder's quantisation.
     """
@@ -39,25 +41,26 @@ class Weights:
         self.prefix = next((p for p in template.prefixes if self._has(p + probe)), template.prefixes[0])
 
     def matrix(
-        self, name: str, inputs: int, outputs: int, transposed: bool, where: str, *, quantises: bool = True
+        self, name: str, inputs: int, outputs: int, transposed: bool, where: str, *, least_bits: int = FEWEST_BITS
     ) -> tuple[str, bool]:
         """The f32 value of a linear layer's weight, and whether it is [inputs, outputs].
 
-        transposed: it is, unless it is codes. quantises: whether it becomes codes where matrices of floats do.
+        transposed: it is, unless it is codes.
         """
         is_turned = transposed and not self._is_coded(name)
-        if is_turned and quantises and self._matrices in GROUPS:
-            return self._turned(name, (inputs, outputs), where), False
+        if is_turned and (codes := self._codes(least_bits)):
+            return self._turned(name, (inputs, outputs), where, codes), False
         shape = (inputs, outputs) if is_turned else (outputs, inputs)
-        return self.value(name, shape, where, quantises=quantises), is_turned
+        return self.value(name, shape, where, least_bits=least_bits), is_turned
 
-    def value(self, name: str, shape: tuple[int, ...], where: str, *, quantises: bool = True) -> str:
+    def value(self, name: str, shape: tuple[int, ...], where: str, *, least_bits: int = FEWEST_BITS) -> str:
         """The f32 value of a weight, made at the first call. where: the line of the template that asks for it."""
         name = self._found(name)
         if name not in self._values:
             value = self._cast(self._load(name, shape, where))
-            if quantises and self._matrices in GROUPS and len(shape) == 2 and not self._is_of_codes(value):
-                value = quantised(self._graph, value, self._matrices)
+            codes = self._codes(least_bits)
+            if codes and len(shape) == 2 and not self._is_of_codes(value):
+                value = quantised(self._graph, value, codes)
             self._values[name] = value
         return self._values[name]
 
@@ -73,16 +76,22 @@ class Weights:
         if len({self._graph.type(part).dtype for part in parts}) > 1:
             parts = [self._cast(part) for part in parts]
         value = self._cast(self._graph.add("concat", parts, f"{parts[0]}.all", axis=0).output)
-        return quantised(self._graph, value, self._matrices) if self._matrices in GROUPS else value
+        codes = self._codes(FEWEST_BITS)
+        return quantised(self._graph, value, codes) if codes else value
 
-    def _turned(self, name: str, shape: tuple[int, int], where: str) -> str:
+    def _codes(self, least_bits: int) -> DType | None:
+        """What a matrix of floats becomes; None for what it is."""
+        if self._matrices is None or self._matrices not in GROUPS:
+            return None
+        return next((dtype for dtype in (self._matrices, i8) if dtype.bits >= least_bits), None)
+
+    def _turned(self, name: str, shape: tuple[int, int], where: str, codes: DType) -> str:
         """Codes of a matrix that is stored with its outputs along rows: [outputs, inputs]."""
-        assert self._matrices is not None
         key = f"{name}.turned"
         if key not in self._values:
             stored = self._cast(self._load(self._found(name), shape, where))
             turned = self._graph.add("permute", [stored], key, axes=(1, 0)).output
-            self._values[key] = quantised(self._graph, turned, self._matrices)
+            self._values[key] = quantised(self._graph, turned, codes)
         return self._values[key]
 
     def finish(self, ignored: Sequence[str]) -> None:
