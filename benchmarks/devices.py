@@ -1,5 +1,5 @@
-"""Ingot's rows of benchmarks/devices.md: `PYTHONPATH=tests/kit python -m benchmarks.devices`, where arm-none-eabi-gcc and
-qemu-system-arm are, as after `make test-cpus`.
+"""Ingot's rows of benchmarks/devices.md: `PYTHONPATH=tests/kit python -m benchmarks.devices`, where arm-none-eabi-gcc
+and qemu-system-arm are, as after `make test-cpus`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ from ingot.emit.platform import Platform
 
 KIT = Path(cpus.__file__).parent
 CPU = "-mcpu=cortex-m4 -mthumb -mfloat-abi=hard"
+BOARD = (
+    "qemu-system-arm -M mps2-an386 -icount shift=0 -display none -monitor none -serial none"
+    " -semihosting-config enable=on,target=native"
+)
 TICK = 40  # instructions between two looks at the clock
 HEAD = ("model", "compiled with", "code", "weights", "memory", "stack", "instructions")
 MODELS: dict[str, Callable[[Path, Platform, str], None]] = {
@@ -36,17 +40,14 @@ def measured(name: str, level: str, folder: Path) -> list[str]:
     said(folder, "make", "clean")
     said(folder, "make", *compiler)
     code, weights = (said(folder, "arm-none-eabi-size", f"{part}.o").split()[6] for part in ("model", "weights"))
-    said(folder, "arm-none-eabi-gcc", *flags, "-nostartfiles", "--specs=nosys.specs", "-DMODEL_check=model_check",
-         "-T", str(KIT / "cortex_m/link.ld"), str(KIT / "cortex_m/start.c"), "libmodel.a", "-o", "image.elf")  # fmt: skip
-    out = said(folder, "qemu-system-arm", "-M", "mps2-an386", "-icount", "shift=0", "-display", "none", "-monitor",
-               "none", "-serial", "none", "-semihosting-config", "enable=on,target=native", "-kernel",
-               "image.elf")  # fmt: skip
+    script, start = str(KIT / "cortex_m/link.ld"), str(KIT / "cortex_m/start.c")
+    linked = [*flags, "-nostartfiles", "--specs=nosys.specs", "-DMODEL_check=model_check", "-T", script, start]
+    said(folder, "arm-none-eabi-gcc", *linked, "libmodel.a", "-o", "image.elf")
+    out = said(folder, *BOARD.split(), "-kernel", "image.elf")
     told = dict(line.split() for line in out.splitlines())
     if told["different"] != "0":
         raise ValueError(f"{name}: {told['different']} elements have other bits than native's")
-    (memory,) = (
-        line.split()[2] for line in (folder / "model.h").read_text().splitlines() if "STATE_BYTES " in line
-    )
+    (memory,) = (line.split()[2] for line in (folder / "model.h").read_text().splitlines() if "STATE_BYTES " in line)
     return [name, level, code, weights, memory, told["stack"], str(TICK * int(told["ticks"]))]
 
 

@@ -70,7 +70,7 @@ def workload(name: str, precision: str, rounds: int, threads: int) -> Beside:
         program = "benchmarks.emitted_worker"
         workers = {each: Worker(each, Path(folder), threads, program, precision) for each in times}
         try:
-            same = all([answer(worker, build=name)["same"] for worker in workers.values()])
+            same = all(answer(worker, build=name)["same"] for worker in workers.values())
             runs = {each: answer(worker, calibrate=BATCH_SECONDS)["runs"] for each, worker in workers.items()}
             for number in range(rounds):
                 for each in sorted(times, reverse=bool(number % 2)):

@@ -1,8 +1,8 @@
 """A session, or the C that it was emitted as, in a process of its own: `python -m benchmarks.emitted_worker
 native|emitted FOLDER THREADS PRECISION`. Requests and answers are those of `benchmarks.worker`.
 
-The session is built first: it leaves inputs, outputs and C in the folder. What it times is a run on bound arrays; of C, a
-call of the model's function through ctypes.
+The session is built first: it leaves inputs, outputs and C in the folder. What it times is a run on bound arrays; of C,
+a call of the model's function through ctypes.
 """
 
 from __future__ import annotations

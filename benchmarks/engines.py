@@ -115,8 +115,8 @@ def openvino(workload: Workload, folder: Path, threads: int, precision: str) -> 
 def session_of(
     workload: Workload, folder: Path, threads: int, precision: str
 ) -> tuple[InferenceSession, dict[str, np.ndarray]]:
-    """Ingot from a torch.export program, and what it is fed; convolutions in int8 of a model that its own quantiser made,
-    as the others.
+    """Ingot from a torch.export program, and what it is fed; convolutions in int8 of a model that its own quantiser
+    made, as the others.
     """
     from ingot import InferenceSession
 

