@@ -31,7 +31,10 @@ z = tanh(y): f32[40, 64]
 output z = z
 output y = y
 output above = above
+output again = y
+output handed = also
 """
+NAMES = "z y above again handed".split()
 THEN = (
     "graph then; input a: f32[40, 64]; input v: f32[64, 64]; input also: bool[];"
     " m = matmul(a, v, transpose_a=false, transpose_b=false, scale=1.0): f32[40, 64];"
@@ -62,10 +65,10 @@ def test_both_ways_have_native_bits(tmp_path: Path, threads: int) -> None:
         x = np.random.default_rng(seed).standard_normal((40, 64)).astype(np.float32)
         np.save(tmp_path / "x.npy", x)
         np.save(tmp_path / "also.npy", np.array(also))
-        words = ["./model", "x=x.npy", "also=also.npy", "z=z.npy", "y=y.npy", "above=above.npy"]
+        words = ["./model", "x=x.npy", "also=also.npy", *(f"{name}={name}.npy" for name in NAMES)]
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        expected = dict(zip("z y above".split(), session.run(None, {"x": x, "also": np.array(also)}), strict=True))
+        expected = dict(zip(NAMES, session.run(None, {"x": x, "also": np.array(also)}), strict=True))
         assert all(same_bits(np.load(tmp_path / f"{name}.npy"), array) for name, array in expected.items())
         ways.add((bool(expected["above"]), also))
     assert len(ways) == 4

@@ -90,8 +90,8 @@ ANALYSED: dict[str, Callable[[], ingot.InferenceSession]] = {
 ANALYSER = "gcc -O1 -fanalyzer -Wall -Wextra -Wpedantic -Wconversion -Wshadow -c".split()
 
 
-# Lines of C in which it finds numbers that nobody has set: they are those of v_set, which fills all lanes in a loop that
-# the analyzer does not follow to its end.
+# Lines of C in which it finds numbers that nobody has set: they are those of v_set, which fills all lanes in a loop
+# that the analyzer does not follow to its end.
 EXPLAINED = (
     "static inline vf v_mul(vf a, vf b) { EACH_LANE a.lane[i] *= b.lane[i]; return a; }",
     "static inline vm v_lt(vf a, vf b) { vm r; EACH_LANE r.lane[i] = a.lane[i] < b.lane[i]; return r; }",

@@ -150,8 +150,8 @@ static inline gemm_finish epilogue_finish(const gemm_epilogue *e, int64_t row, i
   return f;
 }
 
-/* What there is where is_given says 1: slopes, a residual, results that go to memory as bf16, too, or alone. A model has
- * the rows below of what its steps have. */
+/* What there is where is_given says 1: slopes, a residual, results that go to memory as bf16, too, or alone. Emitted C
+ * has those rows below that a model's steps have. */
 #define INGOT_SLOPES 1
 #define INGOT_RESIDUAL 1
 #define INGOT_ROUNDED 1
