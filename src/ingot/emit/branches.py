@@ -65,15 +65,15 @@ class _Joiner:
     def port(self, name: str, type: TensorType, kind: str) -> str:
         """An input or output of the whole; its id."""
         tensor = self._tensor(name, type, kind)
-        view = View(tensor.id, type.dtype, 0, type.dims, contiguous_strides(type.dims))
+        view = View(tensor.id, tensor.dtype, 0, type.dims, contiguous_strides(type.dims))
         (self._lowered.inputs if kind == "input" else self._lowered.outputs)[name] = view
         self._plan.addresses[tensor.id] = Address(f"{kind}:{name}", 0)
         self._plan.regions[f"{kind}:{name}"] = tensor.nbytes
         return tensor.id
 
     def _tensor(self, name: str, type: TensorType, kind: str) -> Tensor:
-        id = f"t{len(self._lowered.tensors)}"
-        tensor = Tensor(id, name, type.dtype, type.dims, kind, type.dtype.nbytes(type.size))
+        id, dtype = f"t{len(self._lowered.tensors)}", type.dtype.held
+        tensor = Tensor(id, name, dtype, type.dims, kind, dtype.nbytes(type.size))
         self._lowered.tensors[id] = tensor
         return tensor
 
