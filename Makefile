@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --quiet
 SOURCES := $(shell find src CMakeLists.txt pyproject.toml -type f -not -name '*.pyc' -not -name '*.so')
 
 .PHONY: demo test test-all bench bench-llm bench-matvec bench-packaged bench-lengths bench-zoo bench-crowding asan tsan
-.PHONY: bench-train bench-large soak test-aarch64 test-cpus lint clean
+.PHONY: bench-train bench-emitted bench-large soak test-aarch64 test-cpus lint clean
 
 demo: $(VENV)/ingot.stamp
 	@$(BIN)/ingot demo
@@ -46,6 +46,9 @@ bench-zoo: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 
 bench-train: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks.train
+
+bench-emitted: $(VENV)/ingot.stamp $(VENV)/bench.stamp
+	$(BIN)/python -m benchmarks.emitted
 
 bench-crowding: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks.crowding

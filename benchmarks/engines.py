@@ -8,12 +8,16 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from benchmarks import quantised
 from benchmarks.workloads import Workload
+
+if TYPE_CHECKING:
+    from ingot import InferenceSession
 
 Call = Callable[[], np.ndarray]
 Engine = Callable[[Workload, Path, int, str], Call]
@@ -108,17 +112,25 @@ def openvino(workload: Workload, folder: Path, threads: int, precision: str) -> 
     return lambda: request.infer(feeds, share_inputs=True, share_outputs=True)[0]
 
 
-def ingot(workload: Workload, folder: Path, threads: int, precision: str) -> Call:
-    """Ingot from a torch.export program; convolutions in int8 of a model that its own quantiser made, as the others."""
+def session_of(
+    workload: Workload, folder: Path, threads: int, precision: str
+) -> tuple[InferenceSession, dict[str, np.ndarray]]:
+    """Ingot from a torch.export program, and what it is fed; convolutions in int8 of a model that its own quantiser
+    made, as the others.
+    """
     from ingot import InferenceSession
 
     module, inputs = workload.build()
     if precision == "int8" and quantised.has_convolutions(module):
         feeds = named(inputs)
-        calibrated = InferenceSession(quantised.ingot(onnx_file(workload, folder), module, feeds), threads=threads)
-        return lambda: calibrated.run(None, feeds)[0]
+        return InferenceSession(quantised.ingot(onnx_file(workload, folder), module, feeds), threads=threads), feeds
     session = InferenceSession(torch.export.export(module, inputs), threads=threads, precision=precision)
-    feeds = {argument.name: tensor.numpy() for argument, tensor in zip(session.get_inputs(), inputs, strict=True)}
+    return session, {a.name: tensor.numpy() for a, tensor in zip(session.get_inputs(), inputs, strict=True)}
+
+
+def ingot(workload: Workload, folder: Path, threads: int, precision: str) -> Call:
+    """Ingot's `run`."""
+    session, feeds = session_of(workload, folder, threads, precision)
     return lambda: session.run(None, feeds)[0]
 
 

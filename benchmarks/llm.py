@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks import llm_model, report
 from benchmarks.goals import verdict
-from benchmarks.llm_engines import DECODE_PROMPT, DISTRIBUTIONS, ENGINES, PREFILLS
+from benchmarks.llm_engines import DECODE_PROMPT, DISTRIBUTIONS, PREFILLS
 from benchmarks.side_by_side import THREADS, Measurement, Worker
 
 ROUNDS = 5
@@ -32,6 +32,7 @@ GREEDY_TOKENS = 32
 LOGITS_PROMPT = 128
 FOLDER = Path(__file__).parents[1] / "build" / "llm"
 PROGRAM = "benchmarks.llm_engines"
+ENGINES = ("llama.cpp", "openvino", "ingot", "read")
 
 # The least that Ingot's tokens a second over llama.cpp's may be.
 GOALS = {

@@ -249,7 +249,16 @@ class Read:
         return self.probe.seconds(min(count, READS))
 
 
-ENGINES: dict[str, Any] = {"llama.cpp": LlamaCpp, "openvino": OpenVino, "ingot": Ingot, "read": Read}
+def emitted(folder: Path, precision: str, threads: int) -> Engine:
+    """Ingot as C."""
+    from benchmarks.llm_emitted import Emitted
+
+    return Emitted(folder, precision, threads, CHUNK * 2)
+
+
+ENGINES: dict[str, Any] = {
+    "llama.cpp": LlamaCpp, "openvino": OpenVino, "ingot": Ingot, "emitted": emitted, "read": Read
+}  # fmt: skip
 DISTRIBUTIONS = {"llama.cpp": "llama-cpp-python", "openvino": "openvino"}
 
 

@@ -198,6 +198,16 @@ def write_mixture(folder: Path, mixture: str) -> None:
         sys.exit(f"llama.cpp cannot quantise to {target}")
 
 
+def write_tokenizer(folder: Path) -> None:
+    """A tokenizer of bytes, for programs that must have one and are given ids."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE({letter: id for id, letter in enumerate(letters)}, []))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    made.save(str(folder / "tokenizer.json"))
+
+
 def write(folder: Path, precision: str) -> None:
     """Both files of one precision; the Hugging Face folder's config.json comes last and says that all is there."""
     if precision in MIXTURES:

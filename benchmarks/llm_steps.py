@@ -38,7 +38,7 @@ def steps_table(mode: BoundProgram, sizes: dict[str, int], peak: float, read: fl
 
 def tables(precision: str, threads: int, folder: Path) -> str:
     """Both modes."""
-    written(folder, precision)
+    written(folder, precision, [])
     path, _ = llm_model.paths(folder, precision)
     stored = None if path.is_file() else precision
     model = ingot.LLM(path, context=2 * CHUNK, threads=threads, precision=stored)

@@ -10,6 +10,7 @@ import pytest
 import ingot
 from emitted_together import by
 from ingot import text
+from ingot.dtype import u4
 from ingot.emit.c import emit
 from ingot.errors import UnsupportedError
 from ingot.run.store import WeightStore
@@ -21,6 +22,7 @@ FLAGS = "-O1 -mfma -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
 CHOOSES = """graph chooses
 input x: f32[40, 64]
 input also: bool[]
+input narrow: u4[3]
 weight w: f32[64, 64]
 constant zero: f32[] = [0.0]
 h = matmul(x, w, transpose_a=false, transpose_b=false, scale=1.0): f32[40, 64]
@@ -31,7 +33,10 @@ z = tanh(y): f32[40, 64]
 output z = z
 output y = y
 output above = above
+output again = y
+output handed = narrow
 """
+NAMES = "z y above again handed".split()
 THEN = (
     "graph then; input a: f32[40, 64]; input v: f32[64, 64]; input also: bool[];"
     " m = matmul(a, v, transpose_a=false, transpose_b=false, scale=1.0): f32[40, 64];"
@@ -57,16 +62,18 @@ def test_both_ways_have_native_bits(tmp_path: Path, threads: int) -> None:
     model.write_text(by(model.read_text(), "portable"))
     made = subprocess.run(["make", f"CFLAGS={FLAGS}"], cwd=tmp_path, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
-    ways = set()
+    narrow, ways = np.array([1, 15, 7], np.uint8).astype(u4.numpy), set()
+    narrow.tofile(tmp_path / "narrow.raw")
     for seed, also in itertools.product(range(4), (False, True)):
         x = np.random.default_rng(seed).standard_normal((40, 64)).astype(np.float32)
         np.save(tmp_path / "x.npy", x)
         np.save(tmp_path / "also.npy", np.array(also))
-        words = ["./model", "x=x.npy", "also=also.npy", "z=z.npy", "y=y.npy", "above=above.npy"]
+        words = ["./model", "x=x.npy", "also=also.npy", "narrow=narrow.raw", *(f"{name}={name}.raw" for name in NAMES)]
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        expected = dict(zip("z y above".split(), session.run(None, {"x": x, "also": np.array(also)}), strict=True))
-        assert all(same_bits(np.load(tmp_path / f"{name}.npy"), array) for name, array in expected.items())
+        expected = dict(zip(NAMES, session.run(None, {"x": x, "also": np.array(also), "narrow": narrow}), strict=True))
+        for name, array in expected.items():
+            assert same_bits(np.fromfile(tmp_path / f"{name}.raw", array.dtype).reshape(array.shape), array), name
         ways.add((bool(expected["above"]), also))
     assert len(ways) == 4
 

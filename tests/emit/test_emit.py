@@ -280,7 +280,12 @@ def test_same_bits_on_every_set(emitted, compiler: str, isa: str) -> None:
         case.check(case.compiled(compiler, "-O2", *STRICT, dispatch="told"), isa)
 
 
-@pytest.mark.parametrize("model", ["gpt2", "conv net", "several", "specials"])
+SANITIZED = ["gpt2", "conv net", "several", "specials"]
+
+
+@pytest.mark.parametrize(
+    "model", [pytest.param(name, marks=() if name in SANITIZED else pytest.mark.slow) for name in MODELS]
+)
 def test_sanitizers_find_nothing(emitted, model: str) -> None:
     flags = ("-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     case = emitted(model)

@@ -70,6 +70,11 @@ PARTS: dict[str, Callable[[], Iterator[Fed]]] = {
 # What `make test` does, at the level that compilers are quickest at: of these every so manieth.
 QUICK = {"int8 of codes": 7, "int8 of blocks": 9, "bf16 of floats": 5}
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
+# Debian's clang comes without a library for its sanitizers.
+SANITIZING = (
+    "gcc -fsanitize=address,undefined -fno-sanitize-recover=all",
+    "clang -fsanitize=undefined -fsanitize-trap=undefined",
+)
 
 
 def parts(name: str, step: int) -> list[Part]:
@@ -92,6 +97,11 @@ def parts(name: str, step: int) -> list[Part]:
             pytest.param(name, compiler, ("-O2", *STRICT), 1, id=f"{name}, {compiler}", marks=pytest.mark.slow)
             for name in PARTS
             for compiler in ("gcc", "clang")
+        ),
+        *(
+            pytest.param(name, sanitizing, ("-O0",), step, id=f"{name}, {sanitizing}", marks=pytest.mark.slow)
+            for sanitizing in SANITIZING
+            for name, step in QUICK.items()
         ),
     ],
 )

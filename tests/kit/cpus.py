@@ -17,6 +17,7 @@ from torch import nn
 
 import ingot
 import models
+from emitted_on_aarch64 import tells_python_tokens
 from ingot.emit.c import Vector, emit
 from ingot.emit.platform import Platform
 from ingot.run.store import WeightStore
@@ -95,6 +96,7 @@ def of(built: Callable[[], models.Built]) -> Callable[[Path, Platform, str], Non
 MODELS: dict[str, Callable[[Path, Platform, str], None]] = {
     "mlp": of(models.mlp),
     "block": of(models.block),
+    "gpt2": of(models.gpt2),
     "conv net": of(models.convnet),
     "LSTM": of(lambda: models.tagger("LSTM")),
     "digits": digits,
@@ -137,6 +139,12 @@ def test_same_bits_as_native(emitted, tmp_path: Path, cpu: str, model: str) -> N
     command((*CPUS[cpu].compiler, level(model), "model.c", "main.c", "-lm", "-o", program), folder)
     out = command((*CPUS[cpu].emulator, program, "--weights", "weights.bin", "--check", "test"), folder)
     assert out.count(": the bits of test/") == len(out.splitlines()) > 0
+
+
+@pytest.mark.parametrize("cpu", ["riscv64", "armhf"])
+def test_a_language_model_tells_the_tokens_of_python(tmp_path: Path, cpu: str) -> None:
+    (*compiler, _), (emulator,) = CPUS[cpu].compiler, CPUS[cpu].emulator
+    assert tells_python_tokens(tmp_path, f"CC={' '.join(compiler)}", emulator=emulator)
 
 
 def test_a_machine_of_the_other_byte_order_is_refused(emitted) -> None:

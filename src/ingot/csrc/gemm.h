@@ -150,7 +150,11 @@ static inline gemm_finish epilogue_finish(const gemm_epilogue *e, int64_t row, i
   return f;
 }
 
-#define INGOT_ROUNDED 1 /* results go to memory as bf16, too, or alone */
+/* What there is where is_given says 1: slopes, a residual, results that go to memory as bf16, too, or alone. Emitted C
+ * has those rows below that a model's steps have. */
+#define INGOT_SLOPES 1
+#define INGOT_RESIDUAL 1
+#define INGOT_ROUNDED 1
 
 /* Whether there is something at p. */
 static inline int32_t is_given(const void *p) { return p != NULL; }
@@ -171,15 +175,18 @@ static inline void epilogue_columns(const gemm_epilogue *e, int64_t row, int64_t
                                     int64_t c_stride, uint16_t *rounded) {
   const float *row_bias = e->row_bias ? e->row_bias + row : NULL;
   const vf column_bias = e->column_bias ? epilogue_load(e->column_bias + column, lanes) : v_set(-0.0f);
-  const vf slopes = e->slopes ? epilogue_load(e->slopes + column, lanes) : v_set(1.0f);
   for (int64_t i = 0; i < rows; i++) {
     vf v = v_load(sums + i * sums_stride), rest = v_set(-0.0f);
-    if (residual) rest = epilogue_load(residual + i * e->residual_stride, lanes);
+    switch (is_given(residual)) {
+      case INGOT_RESIDUAL: rest = epilogue_load(residual + i * e->residual_stride, lanes);
+    }
     if (e->alpha != 1.0f) v = v_mul(v, v_set(e->alpha));
     v = v_add(v, column_bias);
     if (row_bias) v = v_add(v, v_set(row_bias[i]));
     if (e->residual_first) v = v_add(v, rest);
-    if (e->slopes) v = v_prelu(v, slopes);
+    switch (is_given(e->slopes)) {
+      case INGOT_SLOPES: v = v_prelu(v, epilogue_load(e->slopes + column, lanes));
+    }
     if (e->activation != INGOT_ACT_none) v = v_activate(v, e->activation, e->act_alpha, e->act_beta);
     if (!e->residual_first) v = v_add(v, rest);
     switch (is_given(rounded)) {

@@ -3,6 +3,66 @@
 #include "kernel.h"
 #include "norm.h"
 
+/* The difference from the centre in the first n lanes, zero in the rest. */
+static inline vf norm_tail(const float *x, int64_t n, vf centre) {
+  static const float lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return v_select(v_lt(v_load(lane), v_set((float)n)), v_sub(v_load_n(x, n), centre), v_set(0));
+}
+
+/* out = (x - mean) scale weight + bias for one row. */
+static inline void norm_write(const norm_args *args, const float *x, int64_t row, float high, float scale,
+                              float shift) {
+  float *out = args->out + row * args->out_stride;
+  vf h = v_set(high), s = v_set(scale), t = v_set(shift);
+  int64_t i = 0;
+  for (; i + 16 <= args->cols; i += 16) {
+    vf w = args->weight ? v_load(args->weight + i) : v_set(1);
+    vf b = args->bias ? v_load(args->bias + i) : v_set(0);
+    v_store(out + i, norm_element(v_load(x + i), h, s, t, w, b));
+  }
+  if (i < args->cols) {
+    int64_t n = args->cols - i;
+    vf w = args->weight ? v_load_n(args->weight + i, n) : v_set(1);
+    vf b = args->bias ? v_load_n(args->bias + i, n) : v_set(0);
+    v_store_n(out + i, norm_element(v_load_n(x + i, n), h, s, t, w, b), n);
+  }
+}
+
+/* With little room each row goes by itself. */
+#if defined(INGOT_SMALL)
+/* The sum of x - centre of a row, or of its square: chunks of 16 lanes, joined in order. */
+static inline float norm_sum(const float *x, int64_t cols, float centre, int squared) {
+  const vf c = v_set(centre), one = v_set(1);
+  float total = 0;
+  for (int64_t begin = 0; begin < cols; begin += INGOT_REDUCE_CHUNK, x += INGOT_REDUCE_CHUNK) {
+    const int64_t n = cols - begin < INGOT_REDUCE_CHUNK ? cols - begin : INGOT_REDUCE_CHUNK;
+    vf sum = v_set(0);
+    for (int64_t i = 0; i < n; i += 16) {
+      const vf d = i + 16 <= n ? v_sub(v_load(x + i), c) : norm_tail(x + i, n - i, c);
+      sum = v_fma(d, squared ? d : one, sum);
+    }
+    total = begin ? total + v_sum(sum) : v_sum(sum);
+  }
+  return total;
+}
+
+static inline void norm_run(const norm_args *args, int centred, int32_t part, int32_t parts) {
+  const int64_t end = part_begin(args->rows, part + 1, parts);
+  const vf count = v_set((float)args->cols);
+  for (int64_t row = part_begin(args->rows, part, parts); row < end; row++) {
+    const float *x = args->x + row * args->x_stride;
+    norm_centre centre = {v_set(0), v_set(0)};
+    if (centred) {
+      const float pivot = norm_pivot(x, args->cols);
+      centre = norm_centre_of(v_set(pivot), v_div(v_set(norm_sum(x, args->cols, pivot, 0)), count));
+    }
+    const vf squares = v_set(norm_sum(x, args->cols, centre.high.lane[0], 1));
+    const vf scale = norm_scale(squares, centre.low, count, v_set(args->eps));
+    const vf shift = centred ? norm_shift(centre.low, scale) : v_set(-0.0f);
+    norm_write(args, x, row, centre.high.lane[0], scale.lane[0], shift.lane[0]);
+  }
+}
+#else
 typedef struct { const float *x[4]; } norm_rows;
 typedef struct { float row[16]; } norm_values; /* of four; the rest is not looked at */
 
@@ -11,12 +71,6 @@ static inline norm_rows norm_rows_at(const norm_args *args, int64_t row, int64_t
   norm_rows r;
   for (int64_t k = 0; k < 4; k++) r.x[k] = args->x + (row + k < end ? row + k : end - 1) * args->x_stride;
   return r;
-}
-
-/* The difference from the centre in the first n lanes, zero in the rest. */
-static inline vf norm_tail(const float *x, int64_t n, vf centre) {
-  static const float lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  return v_select(v_lt(v_load(lane), v_set((float)n)), v_sub(v_load_n(x, n), centre), v_set(0));
 }
 
 /* sum + x. As a product with one it leaves the units that only add to the subtractions; a lone row has no use for that
@@ -86,25 +140,6 @@ static inline norm_values norm_squares(norm_rows rows, int64_t cols, norm_values
   return total;
 }
 
-/* out = (x - mean) scale weight + bias for one row. */
-static inline void norm_write(const norm_args *args, const float *x, int64_t row, float high, float scale,
-                              float shift) {
-  float *out = args->out + row * args->out_stride;
-  vf h = v_set(high), s = v_set(scale), t = v_set(shift);
-  int64_t i = 0;
-  for (; i + 16 <= args->cols; i += 16) {
-    vf w = args->weight ? v_load(args->weight + i) : v_set(1);
-    vf b = args->bias ? v_load(args->bias + i) : v_set(0);
-    v_store(out + i, norm_element(v_load(x + i), h, s, t, w, b));
-  }
-  if (i < args->cols) {
-    int64_t n = args->cols - i;
-    vf w = args->weight ? v_load_n(args->weight + i, n) : v_set(1);
-    vf b = args->bias ? v_load_n(args->bias + i, n) : v_set(0);
-    v_store_n(out + i, norm_element(v_load_n(x + i, n), h, s, t, w, b), n);
-  }
-}
-
 /* Rows row..row+3, or as many as there are; alone: one. */
 static inline void norm_some(const norm_args *args, int centred, int64_t row, int64_t end, int alone) {
   const norm_rows rows = norm_rows_at(args, row, end);
@@ -130,6 +165,7 @@ static inline void norm_run(const norm_args *args, int centred, int32_t part, in
   for (; row + 1 < end; row += 4) norm_some(args, centred, row, end, 0);
   if (row < end) norm_some(args, centred, row, end, 1);
 }
+#endif
 
 void K(layer_norm_f32)(const void *p, int32_t part, int32_t parts) { norm_run(p, 1, part, parts); }
 void K(rms_norm_f32)(const void *p, int32_t part, int32_t parts) { norm_run(p, 0, part, parts); }

@@ -15,6 +15,31 @@ static inline vf v_below(int64_t n, vf x, float rest) {
   return v_select(v_lt(v_load(lane), v_set((float)n)), x, v_set(rest));
 }
 
+/* A polynomial of x, the coefficient of its highest power first, in a fused step for each of the others. A loop, even
+ * one that is unrolled, makes compilers choose other functions to inline. */
+#if defined(INGOT_SMALL)
+static inline vf v_polynomial(vf x, const float *c, int count) {
+  vf p = v_set(c[0]);
+  for (int i = 1; i < count; i++) p = v_fma(p, x, v_set(c[i]));
+  return p;
+}
+#else
+static inline __attribute__((always_inline)) vf v_polynomial(vf x, const float *c, const int count) {
+  vf p = v_fma(v_set(c[0]), x, v_set(c[1]));
+  if (count > 2) p = v_fma(p, x, v_set(c[2]));
+  if (count > 3) p = v_fma(p, x, v_set(c[3]));
+  if (count > 4) p = v_fma(p, x, v_set(c[4]));
+  if (count > 5) p = v_fma(p, x, v_set(c[5]));
+  if (count > 6) p = v_fma(p, x, v_set(c[6]));
+  if (count > 7) p = v_fma(p, x, v_set(c[7]));
+  if (count > 8) p = v_fma(p, x, v_set(c[8]));
+  return p;
+}
+#endif
+
+#define V_POLYNOMIAL(x, ...) \
+  v_polynomial(x, (const float[]){__VA_ARGS__}, (int)(sizeof((const float[]){__VA_ARGS__}) / sizeof(float)))
+
 /* NaN in either operand wins, as in torch and numpy. */
 static inline vf v_maximum(vf a, vf b) { return v_select(v_isnan(a), a, v_max(a, b)); }
 static inline vf v_minimum(vf a, vf b) { return v_select(v_isnan(a), a, v_min(a, b)); }
@@ -41,12 +66,7 @@ static inline vf v_reduce_ln2(vf x, vf *n) {
 static inline vf v_exp_bounded(vf x) {
   vf n;
   vf r = v_reduce_ln2(x, &n);
-  vf p = v_fma(v_set(0x1.6a495cp-10f), r, v_set(0x1.1239a0p-7f));
-  p = v_fma(p, r, v_set(0x1.5558b4p-5f));
-  p = v_fma(p, r, v_set(0x1.555492p-3f));
-  p = v_fma(p, r, v_set(0x1.fffffcp-2f));
-  p = v_fma(p, r, v_set(1));
-  p = v_fma(p, r, v_set(1));
+  vf p = V_POLYNOMIAL(r, 0x1.6a495cp-10f, 0x1.1239a0p-7f, 0x1.5558b4p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f, 1, 1);
   return v_scale(p, n);
 }
 
@@ -65,12 +85,7 @@ static inline vf v_exp_negative(vf x) {
   vf n = v_sub(shifted, magic);
   vf r = v_fma(n, v_set(-0x1.63p-1f), x);
   r = v_fma(n, v_set(0x1.bd0106p-13f), r);
-  vf p = v_fma(v_set(0x1.6a495cp-10f), r, v_set(0x1.1239a0p-7f));
-  p = v_fma(p, r, v_set(0x1.5558b4p-5f));
-  p = v_fma(p, r, v_set(0x1.555492p-3f));
-  p = v_fma(p, r, v_set(0x1.fffffcp-2f));
-  p = v_fma(p, r, v_set(1));
-  p = v_fma(p, r, v_set(1));
+  vf p = V_POLYNOMIAL(r, 0x1.6a495cp-10f, 0x1.1239a0p-7f, 0x1.5558b4p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f, 1, 1);
   return v_mul(p, v_from_bits(vi_shl(v_bits(shifted), 23)));
 }
 
@@ -79,10 +94,7 @@ static inline vf v_exp_negative(vf x) {
 static inline vf v_expm1_bounded(vf x) {
   vf n;
   vf r = v_reduce_ln2(x, &n);
-  vf q = v_fma(v_set(0x1.6b9caap-10f), r, v_set(0x1.122540p-7f));
-  q = v_fma(q, r, v_set(0x1.5556f2p-5f));
-  q = v_fma(q, r, v_set(0x1.5554b4p-3f));
-  q = v_fma(q, r, v_set(0x1.fffffep-2f));
+  vf q = V_POLYNOMIAL(r, 0x1.6b9caap-10f, 0x1.122540p-7f, 0x1.5556f2p-5f, 0x1.5554b4p-3f, 0x1.fffffep-2f);
   vf p = v_fma(v_mul(r, r), q, r);
   vf power = v_scale(v_set(1), v_sub(n, v_set(1)));
   vf half = v_fma(p, power, v_sub(power, v_set(0.5f)));
@@ -96,13 +108,8 @@ static inline vf v_expm1(vf x) { return v_expm1_bounded(v_max(v_set(-20.0f), v_m
 static inline vf v_log(vf x) {
   vf e;
   vf f = v_sub(v_split(x, &e), v_set(1));
-  vf p = v_fma(v_set(-0x1.71e354p-5f), f, v_set(0x1.acf4bap-4f));
-  p = v_fma(p, f, v_set(-0x1.0d98f2p-3f));
-  p = v_fma(p, f, v_set(0x1.28807ap-3f));
-  p = v_fma(p, f, v_set(-0x1.54ed96p-3f));
-  p = v_fma(p, f, v_set(0x1.99699ep-3f));
-  p = v_fma(p, f, v_set(-0x1.00004ap-2f));
-  p = v_fma(p, f, v_set(0x1.5555a4p-2f));
+  vf p = V_POLYNOMIAL(f, -0x1.71e354p-5f, 0x1.acf4bap-4f, -0x1.0d98f2p-3f, 0x1.28807ap-3f, -0x1.54ed96p-3f,
+                         0x1.99699ep-3f, -0x1.00004ap-2f, 0x1.5555a4p-2f);
   vf square = v_mul(f, f);
   vf low = v_fma(e, v_set(-0x1.bd0106p-13f), v_mul(v_mul(square, f), p));
   low = v_fma(square, v_set(-0.5f), low);
@@ -151,10 +158,7 @@ static inline vf v_atan(vf x) {
   vf turn = v_select(near, v_set(0), v_select(far, v_set(0x1.921fb6p+0f), v_set(0x1.921fb6p-1f)));
   vf t = v_div(above, below);
   vf s = v_mul(t, t);
-  vf p = v_fma(v_set(-0x1.f31d54p-5f), s, v_set(0x1.b22ecap-4f));
-  p = v_fma(p, s, v_set(-0x1.23ba42p-3f));
-  p = v_fma(p, s, v_set(0x1.9991e8p-3f));
-  p = v_fma(p, s, v_set(-0x1.55554ap-2f));
+  vf p = V_POLYNOMIAL(s, -0x1.f31d54p-5f, 0x1.b22ecap-4f, -0x1.23ba42p-3f, 0x1.9991e8p-3f, -0x1.55554ap-2f);
   return v_copysign(v_add(turn, v_fma(v_mul(t, s), p, t)), x);
 }
 
@@ -162,10 +166,7 @@ static inline vf v_atan(vf x) {
 static inline vf v_asin_part(vf u, vm outer) {
   vf t = v_select(outer, v_sqrt(v_mul(v_sub(v_set(1), u), v_set(0.5f))), u);
   vf s = v_mul(t, t);
-  vf p = v_fma(v_set(0x1.59daa8p-5f), s, v_set(0x1.8ba79ep-6f));
-  p = v_fma(p, s, v_set(0x1.748b32p-5f));
-  p = v_fma(p, s, v_set(0x1.330164p-4f));
-  p = v_fma(p, s, v_set(0x1.5555cap-3f));
+  vf p = V_POLYNOMIAL(s, 0x1.59daa8p-5f, 0x1.8ba79ep-6f, 0x1.748b32p-5f, 0x1.330164p-4f, 0x1.5555cap-3f);
   return v_fma(v_mul(t, s), p, t);
 }
 
@@ -218,13 +219,8 @@ static inline vf v_atanh(vf x) {
 /* At most 3 ULP. erfc is e^(u h(u)) with u = |x| and h a polynomial; from u = 4 on erf is 1. */
 static inline vf v_erf(vf x) {
   vf u = v_min(v_set(4), v_abs(x));
-  vf h = v_fma(v_set(-0x1.37bf6ap-15f), u, v_set(0x1.764ddcp-12f));
-  h = v_fma(h, u, v_set(-0x1.380160p-10f));
-  h = v_fma(h, u, v_set(-0x1.26310ep-12f));
-  h = v_fma(h, u, v_set(0x1.3d4c82p-6f));
-  h = v_fma(h, u, v_set(-0x1.a52d7ep-4f));
-  h = v_fma(h, u, v_set(-0x1.45f270p-1f));
-  h = v_fma(h, u, v_set(-0x1.20dd76p+0f));
+  vf h = V_POLYNOMIAL(u, -0x1.37bf6ap-15f, 0x1.764ddcp-12f, -0x1.380160p-10f, -0x1.26310ep-12f, 0x1.3d4c82p-6f,
+                         -0x1.a52d7ep-4f, -0x1.45f270p-1f, -0x1.20dd76p+0f);
   return v_copysign(v_expm1(v_mul(u, h)), x);
 }
 
@@ -245,23 +241,13 @@ static inline vf v_silu(vf x) {
  * longer normal within 6 %. max(x, 0) is x - min(x, 0), so that -inf gives NaN. At the clamp erfc is 0. */
 static inline vf v_gelu_erf(vf x) {
   vf u = v_min(v_set(14.4f), v_abs(x));
-  vf g = v_fma(v_set(0x1.a84f9ap-27f), u, v_set(-0x1.161ad4p-21f));
-  g = v_fma(g, u, v_set(0x1.dfaf64p-18f));
-  g = v_fma(g, u, v_set(-0x1.05cf72p-16f));
-  g = v_fma(g, u, v_set(-0x1.34ed24p-11f));
-  g = v_fma(g, u, v_set(0x1.f93a06p-8f));
-  g = v_fma(g, u, v_set(-0x1.b21164p-5f));
-  g = v_fma(g, u, v_set(-0x1.d60b64p-2f));
-  g = v_fma(g, u, v_set(-0x1.26b068p+0f));
+  vf g = V_POLYNOMIAL(u, 0x1.a84f9ap-27f, -0x1.161ad4p-21f, 0x1.dfaf64p-18f, -0x1.05cf72p-16f, -0x1.34ed24p-11f,
+                         0x1.f93a06p-8f, -0x1.b21164p-5f, -0x1.d60b64p-2f, -0x1.26b068p+0f);
   g = v_mul(g, u);
   vf n = v_round(g);
   vf f = v_sub(g, n);
-  vf p = v_fma(v_set(-0x1.417a5cp-14f), f, v_set(-0x1.5f0946p-11f));
-  p = v_fma(p, f, v_set(-0x1.3b2dd2p-8f));
-  p = v_fma(p, f, v_set(-0x1.c6af7ap-6f));
-  p = v_fma(p, f, v_set(-0x1.ebfbdcp-4f));
-  p = v_fma(p, f, v_set(-0x1.62e430p-2f));
-  p = v_fma(p, f, v_set(-0.5f));
+  vf p = V_POLYNOMIAL(f, -0x1.417a5cp-14f, -0x1.5f0946p-11f, -0x1.3b2dd2p-8f, -0x1.c6af7ap-6f, -0x1.ebfbdcp-4f,
+                         -0x1.62e430p-2f, -0.5f);
   return v_fma(u, v_scale(p, n), v_sub(x, v_min(v_set(0), x)));
 }
 
@@ -346,13 +332,9 @@ static inline vf v_sin_phase(vf x, int32_t phase) {
   }
   quadrant = vi_add(quadrant, vi_set(phase));
   vf t = v_mul(r, r);
-  vf s = v_fma(v_set(-0x1.9951fap-13f), t, v_set(0x1.110774p-7f));
-  s = v_fma(s, t, v_set(-0x1.555546p-3f));
+  vf s = V_POLYNOMIAL(t, -0x1.9951fap-13f, 0x1.110774p-7f, -0x1.555546p-3f);
   s = v_fma(v_mul(s, t), r, r);
-  vf c = v_fma(v_set(0x1.99e816p-16f), t, v_set(-0x1.6c0c28p-10f));
-  c = v_fma(c, t, v_set(0x1.55554ap-5f));
-  c = v_fma(c, t, v_set(-0.5f));
-  c = v_fma(c, t, v_set(1));
+  vf c = V_POLYNOMIAL(t, 0x1.99e816p-16f, -0x1.6c0c28p-10f, 0x1.55554ap-5f, -0.5f, 1);
   vm even = v_eq(v_from_int(vi_and(quadrant, vi_set(1))), v_set(0));
   vf sign = v_sub(v_set(1), v_from_int(vi_and(quadrant, vi_set(2))));
   return v_mul(v_select(even, s, c), sign);

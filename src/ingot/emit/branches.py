@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ingot.compile import Compiled, CompiledSegment
-from ingot.errors import UnsupportedError
-from ingot.ir import Node, TensorType
+from ingot.compile import Compiled, CompiledSegment, Mode, compile_mode
+from ingot.ir import Graph, Node, TensorType
 from ingot.lower.lowered import Lowered, Tensor, moved, moved_field
 from ingot.lower.target import Target
 from ingot.lower.view import View, contiguous_strides
@@ -40,8 +39,7 @@ def _branches(segment: CompiledSegment, node: Node) -> list[Compiled | None]:
 def joined(compiled: Compiled) -> tuple[Lowered, Plan, tuple[Guard, ...]]:
     """The steps and places of all segments of what `is_joinable` takes, and the guard of each step.
 
-    Values that cross from one segment to another have a place of their own behind the arena. Raises UnsupportedError
-    for a result that is handed through without a step.
+    Values that cross from one segment to another have a place of their own behind the arena.
     """
     joiner = _Joiner(next(_targets(compiled)))
     graph = compiled.graph
@@ -67,15 +65,15 @@ class _Joiner:
     def port(self, name: str, type: TensorType, kind: str) -> str:
         """An input or output of the whole; its id."""
         tensor = self._tensor(name, type, kind)
-        view = View(tensor.id, type.dtype, 0, type.dims, contiguous_strides(type.dims))
+        view = View(tensor.id, tensor.dtype, 0, type.dims, contiguous_strides(type.dims))
         (self._lowered.inputs if kind == "input" else self._lowered.outputs)[name] = view
         self._plan.addresses[tensor.id] = Address(f"{kind}:{name}", 0)
         self._plan.regions[f"{kind}:{name}"] = tensor.nbytes
         return tensor.id
 
     def _tensor(self, name: str, type: TensorType, kind: str) -> Tensor:
-        id = f"t{len(self._lowered.tensors)}"
-        tensor = Tensor(id, name, type.dtype, type.dims, kind, type.dtype.nbytes(type.size))
+        id, dtype = f"t{len(self._lowered.tensors)}", type.dtype.held
+        tensor = Tensor(id, name, dtype, type.dims, kind, dtype.nbytes(type.size))
         self._lowered.tensors[id] = tensor
         return tensor
 
@@ -85,11 +83,12 @@ class _Joiner:
         if len(compiled.segments) == 1 and compiled.segments[0].native is not None:
             self._steps(compiled.segments[0], inputs, dict(zip(graph.outputs, outputs, strict=True)), guard)
             return
-        places = dict(inputs)
+        places, again = dict(inputs), []
         for value, id in zip(graph.outputs.values(), outputs, strict=True):
             if value in places:
-                raise UnsupportedError(f"emit: a result beside branches, got {value!r} once more, expected a step's")
-            places[value] = id
+                again.append((graph.type(value), places[value], id))
+            else:
+                places[value] = id
         for segment in compiled.segments:
             made = segment.graph.outputs.values()
             for name in made if segment.native else [name for n in segment.graph.nodes for name in n.outputs]:
@@ -102,6 +101,15 @@ class _Joiner:
                 continue
             for node in segment.graph.nodes:
                 self._choose(segment, node, places, guard)
+        for type, place, id in again:
+            self._copy(type, place, id, guard)
+
+    def _copy(self, type: TensorType, source: str, target: str, guard: Guard) -> None:
+        """An input that is a result, or a result once more."""
+        graph = Graph("copy")
+        graph.set_output("y", graph.add_input("x", type))
+        (segment,) = compile_mode(graph, self._lowered.target, Mode()).segments
+        self._steps(segment, {"x": source}, {"y": target}, guard)
 
     def _choose(self, segment: CompiledSegment, node: Node, places: Mapping[str, str], guard: Guard) -> None:
         condition = places[str(node.operands[0])]

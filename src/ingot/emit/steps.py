@@ -23,6 +23,10 @@ _NAMED = {
     "activation": "INGOT_ACT_", "mask_kind": "INGOT_MASK_", "code": "INGOT_STRIP_OP_", "merge": "INGOT_MERGE_",
     "from": "INGOT_DTYPE_", "to": "INGOT_DTYPE_", "rounding": "INGOT_ROUND_",
 }  # fmt: skip
+# Fields of what a kernel need not have, and the constants of the rows for it.
+_GIVEN = {
+    "slopes": "INGOT_SLOPES", "residual": "INGOT_RESIDUAL", "rounded": "INGOT_ROUNDED", "rounds": "INGOT_ROUNDED",
+}  # fmt: skip
 _MOST_PERIOD = 1 << 10  # steps of what repeats
 _LEAST_TIMES = 3
 _LEAST_SAVED = 16  # steps that need not stand there again
@@ -59,13 +63,12 @@ def steps_text(face: Interface) -> str:
 
 
 def chosen(step: Step) -> Iterator[str]:
-    """The constants that choose what a kernel does: the ops of a strip program, the activation of an epilogue."""
+    """The constants that choose what a kernel does: the ops of a strip program, what an epilogue has."""
     for field, prefix in _NAMED.items():
         value = step.fields.get(field, ())
         numbers = value if isinstance(value, tuple) else (value,)
         yield from (abi.constant_names(prefix)[number] for number in numbers if isinstance(number, int))
-    if step.fields.get("rounded") is not None or step.fields.get("rounds"):
-        yield "INGOT_ROUNDED"
+    yield from (row for name, row in _GIVEN.items() if step.fields.get(name))
 
 
 def float_text(value: float) -> str:

@@ -31,7 +31,7 @@ const char options_help[] =
     "  --threads N               the most that a run uses; else one for each CPU\n"
     "  --folder PATH             of weights.bin and tokenizer.bin, if they do not lie beside the program\n";
 
-void fail(const char *what, const char *why, const char *more, int code) {
+_Noreturn void fail(const char *what, const char *why, const char *more, int code) {
   fprintf(stderr, "%s: %s%s\n", what, why, more);
   exit(code);
 }

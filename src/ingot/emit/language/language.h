@@ -38,7 +38,7 @@ enum { ENDED_STOP, ENDED_LENGTH, ENDED_INTERRUPT };
 extern volatile int interrupted;
 
 /* Ends the program with a message and an exit code. */
-void fail(const char *what, const char *why, const char *more, int code);
+_Noreturn void fail(const char *what, const char *why, const char *more, int code);
 
 /* The options that the model's folder gave. */
 options default_options(void);
