@@ -34,21 +34,27 @@ def differentiate(graph: Graph, loss: str, wanted: Sequence[str]) -> dict[str, s
         found = [found] if found is None or isinstance(found, str) else found
         for operand, d in zip(node.operands, found, strict=True):
             if operand is not None and d is not None:
-                totals[operand] = _sum(g, totals[operand], d) if operand in totals else d
+                totals[operand] = sum_of(g, totals[operand], d) if operand in totals else d
     results = {name: totals[name] for name in wanted if name in totals and _is_float(graph, name)}
     _prune(graph, before, set(results.values()))
     return results
 
 
-def _sum(g: Backward, total: str, d: str) -> str:
+def sum_of(g: Backward, total: str, d: str) -> str:
     """What two uses of a value give it together. What a row has scattered into zeros goes into the other instead."""
     node = g.graph.producer(d)
-    if node is not None and node.op.name == "scatter_elements" and node.reduction == "add":
-        zeros = g.graph.producer(node.operands[0])
-        if zeros is not None and zeros.op.name == "expand" and zeros.operands[0] == g.constant(0.0, g.type(d).dtype):
+    while node is not None and node.op.name == "scatter_elements" and node.reduction == "add":
+        into = g.graph.producer(node.operands[0])
+        if _is_zeros(g.graph, into):
             g.graph.set_operands(node, [total, *node.operands[1:]])
             return d
+        node = into
     return g.add(total, d)
+
+
+def _is_zeros(graph: Graph, node: Node | None) -> bool:
+    data = graph.data(node.operands[0]) if node is not None and node.op.name == "expand" else None
+    return data is not None and not data.any()
 
 
 def _is_float(graph: Graph, name: str) -> bool:

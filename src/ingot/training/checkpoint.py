@@ -15,6 +15,7 @@ from ingot.load.hf.safetensors import read_safetensors
 from ingot.text import dump
 
 _DIGEST = "ingot.graph"  # u8[32], beside the states
+_LENGTH_BYTES = 8  # of what a file begins with
 
 
 def digest(graphs: Iterable[Graph]) -> np.ndarray:
@@ -24,11 +25,20 @@ def digest(graphs: Iterable[Graph]) -> np.ndarray:
 
 def write(path: str | os.PathLike[str], of: np.ndarray, states: Mapping[str, np.ndarray]) -> None:
     """Writes a checkpoint, whole or not at all; of: see `digest`. Raises OutputError."""
+    with written(path) as file:
+        file.write(_content(of, states))
+
+
+def header(of: np.ndarray, states: Mapping[str, np.ndarray]) -> bytes:
+    """The JSON that a checkpoint begins with, behind its length."""
+    content = _content(of, states)
+    return content[_LENGTH_BYTES : _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "little")]
+
+
+def _content(of: np.ndarray, states: Mapping[str, np.ndarray]) -> bytes:
     from safetensors.numpy import save
 
-    arrays = {name: np.asarray(array, order="C") for name, array in states.items()} | {_DIGEST: of}
-    with written(path) as file:
-        file.write(save(arrays))
+    return save({name: np.asarray(array, order="C") for name, array in states.items()} | {_DIGEST: of})
 
 
 def read(path: str | os.PathLike[str], of: np.ndarray, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

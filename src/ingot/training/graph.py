@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ingot.dtype import f32, f64
 from ingot.errors import InputError, UnsupportedError
-from ingot.gradients import differentiate
+from ingot.gradients.differentiate import differentiate, sum_of
 from ingot.gradients.registry import Backward
 from ingot.ir import Graph, TensorType
 from ingot.passes import optimize
@@ -78,7 +78,7 @@ def gradient_graph(forward: Graph, loss: str | CrossEntropy, trained: Sequence[s
     for name, d in gradients.items():
         g.at(name)
         total = graph.add_state(gradient_name(name), g.type(name))
-        graph.set_state(total, g.add(total, d))
+        graph.set_state(total, sum_of(g, total, d))
     optimize(graph)
     recompute_activations(graph, graph.outputs[LOSS])
     return graph

@@ -42,13 +42,15 @@ from ingot.training.sources import batch_part, load_trained, trained_weights
 assert ingot.ops  # the import registers every op
 
 MAX_THREADS = 256  # of a trainer
+_CHECKED_STEPS = 3  # that emitted C takes to check itself
 
 
 class Trainer:
     """A model that is fitted step by step.
 
     source: an nn.Module, an ExportedProgram, ONNX (a path or bytes), the folder of a language model, which takes ids
-    i64[batch, length], or a Graph; of one output. loss: "cross_entropy" of logits [..., classes] and i64 labels [...],
+    i64[batch, length], or a Graph; of one output, unless `prediction` says which value the loss is of, such as logits
+    before a softmax. loss: "cross_entropy" of logits [..., classes] and i64 labels [...],
     or a `CrossEntropy` with settings, "mse", or "bce" of logits; each the mean over all elements. example_inputs: the
     model's inputs, then the target: every step takes such shapes. optimizer: SGD or AdamW. trainable: names of weights,
     or patterns of names, or `ingot.lora(...)`; None for the module's parameters that require gradients, or all float
@@ -73,6 +75,7 @@ class Trainer:
         example_inputs: Sequence[Any],
         optimizer: Optimizer,
         trainable: Sequence[str] | Lora | None = None,
+        prediction: str | None = None,
         clip: float | None = None,
         accumulate: int = 1,
         threads: int = 0,
@@ -90,7 +93,7 @@ class Trainer:
         self._turn = OwnedLock("step")
         example = batch_part(example_inputs, 0, accumulate)
         with bounded(f"source {type(source).__name__}"):
-            self._forward, candidates = load_trained(source, tuple(example[:-1]))
+            self._forward, candidates = load_trained(source, tuple(example[:-1]), prediction)
             self._trained, self.adapters = trained_weights(self._forward, candidates, trainable)
             self._programs = TrainingPrograms(Target(load().isa(), threads or usable_threads()))
             if accumulate == 1:
@@ -205,6 +208,35 @@ class Trainer:
             self._expect_whole()
             return {name: self._programs.states[name].copy() for name in self.parameters}
 
+    def emit_c(
+        self, folder: str | os.PathLike[str], *inputs: Any, prefix: str = "train", threads: int = 1
+    ) -> list[str]:
+        """Writes what goes on from here as plain C, with a program that takes files of rows; returns the paths.
+
+        inputs: those of a step, with which `make check` takes a few steps and compares their losses to the bit; nothing
+        is trained here. prefix, threads: as `ingot.emit.c.emit` has them. Raises InputError where a step takes its
+        inputs in parts, and what `step` and `emit` raise.
+        """
+        from ingot.emit.training import Fitting
+        from ingot.training.c_program import Checked, emit_training
+
+        if self._accumulate > 1:
+            raise InputError(f"emit_c: steps in parts are not written, got accumulate={self._accumulate}, expected 1")
+        before = {name: array.copy() for name, array in self._kept_states().items()}
+        rates = np.array([rate_at(self._schedule, self.steps + i) for i in range(_CHECKED_STEPS)])
+        try:
+            losses = np.array([self.step(*inputs) for _ in rates], np.float32)
+        finally:
+            self._go_on(before)
+        graphs = {
+            "step": self.graph,
+            "evaluate": loss_graph(self._forward, self._loss_name, self._trained),
+            "predict": forward_graph(self._forward, self._trained),
+        }
+        fitting = Fitting(RATE, self.rate, STEP, checkpoint.header(self._digest, before), self._digest.tobytes())
+        fed = [*self._feed(inputs), rates]
+        return emit_training(graphs, before, fitting, folder, Checked(fed, losses), prefix=prefix, threads=threads)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, whole or not at all: parameters and the optimiser's states. Raises OutputError."""
         with self._turn.once():
@@ -216,11 +248,7 @@ class Trainer:
 
         Raises LoadError for what is no checkpoint, is damaged, or is of another trainer; then nothing has changed.
         """
-        found = checkpoint.read(path, self._digest, self._kept_states())
-        with self._turn.once():
-            for name, array in found.items():
-                self._programs.states[name][...] = array
-            self._half_trained = ""
+        self._go_on(checkpoint.read(path, self._digest, self._kept_states()))
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -231,6 +259,13 @@ class Trainer:
             self._programs.add("gradients", graph)
             self._programs.add("update", update_graph(graph, self.optimizer, self._clip))
         return self._programs.compiled["gradients"].graph
+
+    def _go_on(self, states: Mapping[str, np.ndarray]) -> None:
+        """Goes on from what lasted from step to step."""
+        with self._turn.once():
+            for name, array in states.items():
+                self._programs.states[name][...] = array
+            self._half_trained = ""
 
     def _kept_states(self) -> dict[str, np.ndarray]:
         """What lasts from step to step."""

@@ -155,12 +155,15 @@ def _scatter(kernel: str, accepts: Condition) -> None:
     @row("scatter_elements", kernel, accepts)
     def lower(lowering: Lowering, node: Node) -> None:
         x, indices, updates = (lowering.view(operand) for operand in node.operands)
+        if _is_last_reader(lowering, node, x):
+            lowering.alias(node.output, x)
         out = lowering.result(node.output, strided=True)
         # Nothing else may lie in the memory of a state that is overwritten step by step.
         is_own = lowering.lowered.tensors[out.tensor].kind != "update"
         held = out if is_own else lowering.temporary(f"{node.output}.aside", out.dtype, out.shape)
         updates = lowering.contiguous(updates)
-        lowering.move(x, held)
+        if held != x:
+            lowering.move(x, held)
         fields = _gather_fields(held.dtype.itemsize) | {
             "indices": pointer(indices), "updates": pointer(updates), "out": pointer(held),
             "rank": len(indices.shape), "axis": node.axis, "index_bytes": indices.dtype.itemsize,
@@ -172,6 +175,15 @@ def _scatter(kernel: str, accepts: Condition) -> None:
         lowering.step(kernel, "scatter_args", fields, reads, [held], work=indices.size * 4.0, keeps=1)
         if held is not out:
             lowering.move(held, out)
+
+
+def _is_last_reader(lowering: Lowering, node: Node, x: View) -> bool:
+    """Whether nothing but a node reads what a value lies in, so that it may be written over for what the node makes."""
+    name, graph = str(node.operands[0]), lowering.graph
+    if graph.only_user(name) is not node or graph.is_output(node.output) or node.operands.count(name) > 1:
+        return False
+    shared = any(view.tensor == x.tensor for other, view in lowering.lowered.views.items() if other != name)
+    return lowering.lowered.tensors[x.tensor].kind == "activation" and not shared
 
 
 def _together(indices: View, axis: int, limit: int, threads: int) -> int:
