@@ -17,6 +17,7 @@ from ingot.lower.view import View, broadcast_view, image_order, ordered_strides
 
 _MAX_COLS = 1 << 32
 _HELD = 1 << 15  # doubles that a scatter holds in scratch
+_SHARED = 1 << 21  # doubles, where lines share their indices
 _LINES = 16  # of it at least, whose elements fill what is read at once
 _BYTE = 0.1  # nanoseconds per byte moved on one thread
 
@@ -191,7 +192,9 @@ def _together(indices: View, axis: int, limit: int, threads: int) -> int:
     for, or a thread's share of lines that share their indices, whose updates are then read one after the other.
     """
     beside = 1 if axis == len(indices.shape) - 1 else indices.shape[-1]
-    most = -(-beside // threads) if indices.strides[-1] == 0 else _HELD // max(limit, 1)
+    most = _HELD // max(limit, 1)
+    if indices.strides[-1] == 0:
+        most = min(-(-beside // threads), _SHARED // max(limit, 1))
     return min(beside, max(_LINES, most))
 
 
