@@ -34,22 +34,23 @@ def differentiate(graph: Graph, loss: str, wanted: Sequence[str]) -> dict[str, s
         found = [found] if found is None or isinstance(found, str) else found
         for operand, d in zip(node.operands, found, strict=True):
             if operand is not None and d is not None:
-                totals[operand] = sum_of(g, totals[operand], d) if operand in totals else d
+                total = totals.get(operand)
+                totals[operand] = d if total is None or scatter_into(graph, d, total) else g.add(total, d)
     results = {name: totals[name] for name in wanted if name in totals and _is_float(graph, name)}
     _prune(graph, before, set(results.values()))
     return results
 
 
-def sum_of(g: Backward, total: str, d: str) -> str:
-    """What two uses of a value give it together. What a row has scattered into zeros goes into the other instead."""
-    node = g.graph.producer(d)
+def scatter_into(graph: Graph, d: str, total: str) -> bool:
+    """Has what rows have scattered into zeros go into a total instead; whether d is that."""
+    node = graph.producer(d)
     while node is not None and node.op.name == "scatter_elements" and node.reduction == "add":
-        into = g.graph.producer(node.operands[0])
-        if _is_zeros(g.graph, into):
-            g.graph.set_operands(node, [total, *node.operands[1:]])
-            return d
+        into = graph.producer(node.operands[0])
+        if _is_zeros(graph, into):
+            graph.set_operands(node, [total, *node.operands[1:]])
+            return True
         node = into
-    return g.add(total, d)
+    return False
 
 
 def _is_zeros(graph: Graph, node: Node | None) -> bool:

@@ -7,10 +7,11 @@ are one state in all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from ingot.dtype import f32, f64
 from ingot.errors import InputError, UnsupportedError
-from ingot.gradients.differentiate import differentiate, sum_of
+from ingot.gradients.differentiate import differentiate, scatter_into
 from ingot.gradients.registry import Backward
 from ingot.ir import Graph, TensorType
 from ingot.passes import optimize
@@ -75,10 +76,13 @@ def gradient_graph(forward: Graph, loss: str | CrossEntropy, trained: Sequence[s
     g, value = Backward(graph), graph.outputs[LOSS]
     g.at(value)
     gradients = _gradients(graph, g.mul(value, 1 / parts) if parts > 1 else value, trained)
+    following = dict(pairwise([*graph.nodes, None]))
     for name, d in gradients.items():
-        g.at(name)
         total = graph.add_state(gradient_name(name), g.type(name))
-        graph.set_state(total, sum_of(g, total, d))
+        if not scatter_into(graph, d, total):  # else where a gradient is made, a product goes on from the total
+            before = following[graph.producer(d)]
+            d = graph.add("add", [total, d], f"{name}.gradient", before=before).output
+        graph.set_state(total, d)
     optimize(graph)
     recompute_activations(graph, graph.outputs[LOSS])
     return graph

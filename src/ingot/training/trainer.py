@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,14 @@ from ingot.feeds import arrays
 from ingot.ir import Graph
 from ingot.locks import OwnedLock
 from ingot.lower import Target
-from ingot.machine import usable_threads
+from ingot.machine import byte_number, usable_threads
 from ingot.ort.session import InferenceSession
 from ingot.run.interpret import bind_symbols
 from ingot.run.library import load
 from ingot.session import Shared
 from ingot.training import checkpoint
 from ingot.training.adapters import Lora
+from ingot.training.budget import GRADIENTS, TRAIN, UPDATE, training_graphs
 from ingot.training.graph import (
     RATE,
     TARGET,
@@ -30,7 +32,6 @@ from ingot.training.graph import (
     gradient_graph,
     gradient_name,
     loss_graph,
-    step_graph,
     update_graph,
 )
 from ingot.training.losses import CrossEntropy, loss_of
@@ -56,14 +57,17 @@ class Trainer:
     or patterns of names, or `ingot.lora(...)`; None for the module's parameters that require gradients, or all float
     weights. clip: the most
     that the norm of all gradients together may be. accumulate: in how many equal parts along the first axis a step
-    takes its inputs, one after another; memory is planned for one of them. threads: 0 means what the machine allows.
+    takes its inputs, one after another; memory is planned for one of them. memory: the most bytes that steps may take,
+    such as "2GB": activations are then computed again, as few as must be; `trade` says which. threads: 0 means what the
+    machine allows.
 
     A module is exported in eval mode: dropout does nothing and the statistics of batch norm stay. Its own parameters
     are read once and never written. The loss and the parameters have the same bits for any number of threads and any
     instruction set.
 
     Raises InputError for options and examples that do not fit and where there is nothing to train, KindError for what
-    is no model or loss, UnsupportedError naming every op without a gradient or kernel, and what loading raises.
+    is no model or loss, LimitError where no steps fit the memory, UnsupportedError naming every op without a gradient
+    or kernel, and what loading raises.
     Steps of several threads take turns.
     """
 
@@ -78,6 +82,7 @@ class Trainer:
         prediction: str | None = None,
         clip: float | None = None,
         accumulate: int = 1,
+        memory: str | int | None = None,
         threads: int = 0,
     ):
         if not 0 <= threads <= MAX_THREADS:
@@ -89,18 +94,21 @@ class Trainer:
         _expect_parts(example_inputs, accumulate)
         self.optimizer = optimizer
         self._accumulate, self._clip, self._loss_name = accumulate, clip, loss
+        self._budget = None if memory is None else byte_number(memory)
         self._schedule: float | Schedule = optimizer.lr
         self._turn = OwnedLock("step")
         example = batch_part(example_inputs, 0, accumulate)
         with bounded(f"source {type(source).__name__}"):
             self._forward, candidates = load_trained(source, tuple(example[:-1]), prediction)
             self._trained, self.adapters = trained_weights(self._forward, candidates, trainable)
-            self._programs = TrainingPrograms(Target(load().isa(), threads or usable_threads()))
-            if accumulate == 1:
-                self.graph = step_graph(self._forward, loss, optimizer, self._trained, clip)
-                self._programs.add("train", self.graph)
-            else:
-                self.graph = self._add_gradients()
+            target = Target(load().isa(), threads or usable_threads())
+            self._programs = TrainingPrograms(target)
+            graphs, self.trade = training_graphs(
+                self._forward, loss, optimizer, self._trained, clip, accumulate, target, self._budget
+            )
+            self.graph = next(iter(graphs.values()))
+            for name, graph in graphs.items():
+                self._programs.add(name, graph)
         self.parameters = [name for name in self._trained if name in self.graph.states]
         self._ranges = _ranges(self.graph)
         self._ignored = row.ignore_index if isinstance(row := loss_of(loss), CrossEntropy) else None
@@ -108,7 +116,8 @@ class Trainer:
             self._ranges[TARGET] = 0, _classes(self._forward)
         self._loss = np.zeros((), np.float32)
         self._half_trained = ""  # why states are those of no step, or ""
-        self._digest = checkpoint.digest(compiled.graph for compiled in self._programs.compiled.values())
+        settings = repr((loss_of(loss), self._trained, replace(optimizer, lr=0.0), clip))
+        self._digest = checkpoint.digest(self._forward, self._trained, settings)
         self._feed(example)
 
     @property
@@ -252,13 +261,12 @@ class Trainer:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _add_gradients(self) -> Graph:
+    def _add_gradients(self) -> None:
         """Compiles what adds up gradients and what takes a step by them, where that is not done yet."""
-        if "gradients" not in self._programs:
+        if GRADIENTS not in self._programs:
             graph = gradient_graph(self._forward, self._loss_name, self._trained, self._accumulate)
-            self._programs.add("gradients", graph)
-            self._programs.add("update", update_graph(graph, self.optimizer, self._clip))
-        return self._programs.compiled["gradients"].graph
+            self._programs.add(GRADIENTS, graph)
+            self._programs.add(UPDATE, update_graph(graph, self.optimizer, self._clip))
 
     def _go_on(self, states: Mapping[str, np.ndarray]) -> None:
         """Goes on from what lasted from step to step."""
@@ -283,17 +291,17 @@ class Trainer:
             total.fill(0)
         loss = 0.0
         for fed in fed_parts:
-            self._programs.run("gradients", fed, [self._loss])
+            self._programs.run(GRADIENTS, fed, [self._loss])
             loss += self._number(self.steps + 1) / self._accumulate
         return loss
 
     def _update(self) -> None:
-        self._programs.run("update", [self._rate()], [])
+        self._programs.run(UPDATE, [self._rate()], [])
 
     def _taken(self, fed: list[np.ndarray]) -> float:
         """The loss of a step in one run."""
         try:
-            self._programs.run("train", [*fed, self._rate()], [self._loss])
+            self._programs.run(TRAIN, [*fed, self._rate()], [self._loss])
             return self._number(self.steps)
         except InputError as error:
             self._half_trained = str(error)
