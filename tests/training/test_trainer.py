@@ -277,6 +277,55 @@ def test_bad_input_is_a_typed_error_and_trains_nothing(rng):
         ingot.Trainer(Stuck(), loss="mse", example_inputs=(steps, steps), optimizer=ADAMW)
 
 
+class Root(nn.Module):
+    """The root of what two layers make."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.second(self.first(x).sqrt())
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_loss_that_is_no_number_is_blamed_on_the_first_node(accumulate, monkeypatch):
+    torch.manual_seed(0)
+    module = Root()
+    nn.init.constant_(module.first.weight, 1.0)
+    x, y = np.ones((4, 4), np.float32), np.zeros((4, 4), np.float32)
+    options = {"loss": "mse", "example_inputs": (x, y), "optimizer": ingot.SGD(lr=0.0), "accumulate": accumulate}
+    trainer = ingot.Trainer(module, **options)
+    assert trainer.step(x, y) > 0
+    monkeypatch.setenv("INGOT_CHECK", "0")
+    with pytest.raises(InputError, match=r"step 2: the loss is nan, INGOT_CHECK=1 says which node made it, expected"):
+        trainer.step(-4 * x, y)
+    monkeypatch.setenv("INGOT_CHECK", "1")
+    for bad, message in ((-4, r"made by sqrt 'sqrt'"), (np.nan, r"input 'x' has such a number already")):
+        trainer = ingot.Trainer(module, **options)
+        with pytest.raises(InputError, match=rf"step 1: the loss is nan, {message}, expected a number"):
+            trainer.step(np.float32(bad) * x, y)
+
+
+def test_a_checkpoint_over_other_frozen_weights_is_refused(tmp_path, rng):
+    module, batch = made("mlp")
+    options = {"example_inputs": batch(rng), "optimizer": ADAMW, "trainable": ["3.*"], "threads": 1}
+    trainer = ingot.Trainer(module, **options)
+    trainer.save(tmp_path / "checkpoint")
+    with torch.no_grad():
+        module[3].weight += 1  # which is trained: what it begins with does not matter
+    ingot.Trainer(module, **options).load(tmp_path / "checkpoint")
+    with torch.no_grad():
+        module[0].weight[0, 0] += 1
+    with pytest.raises(LoadError, match=r"a checkpoint of another model, loss or optimizer"):
+        ingot.Trainer(module, **options).load(tmp_path / "checkpoint")
+    content = (tmp_path / "checkpoint").read_bytes()
+    for length in (0, 7, 100, len(content) - 1):
+        (tmp_path / "short").write_bytes(content[:length])
+        with pytest.raises(LoadError):
+            trainer.load(tmp_path / "short")
+
+
 class Reader(nn.Module):
     """Reads a table at indices that it is fed, or that it computes of them."""
 

@@ -12,6 +12,7 @@ import numpy as np
 
 import ingot.ops
 from ingot.compile import Compiled
+from ingot.config import check
 from ingot.errors import InputError, bounded
 from ingot.feeds import arrays
 from ingot.ir import Graph
@@ -25,6 +26,7 @@ from ingot.session import Shared
 from ingot.training import checkpoint
 from ingot.training.adapters import Lora
 from ingot.training.budget import GRADIENTS, TRAIN, UPDATE, training_graphs
+from ingot.training.diagnosis import first_bad
 from ingot.training.graph import (
     RATE,
     TARGET,
@@ -292,7 +294,7 @@ class Trainer:
         loss = 0.0
         for fed in fed_parts:
             self._programs.run(GRADIENTS, fed, [self._loss])
-            loss += self._number(self.steps + 1) / self._accumulate
+            loss += self._number(self.steps + 1, fed, self._programs.states) / self._accumulate
         return loss
 
     def _update(self) -> None:
@@ -300,19 +302,27 @@ class Trainer:
 
     def _taken(self, fed: list[np.ndarray]) -> float:
         """The loss of a step in one run."""
+        before = {name: self._programs.states[name].copy() for name in self.parameters} if check() else {}
         try:
             self._programs.run(TRAIN, [*fed, self._rate()], [self._loss])
-            return self._number(self.steps)
+            return self._number(self.steps, fed, before)
         except InputError as error:
             self._half_trained = str(error)
             raise
 
-    def _number(self, step: int) -> float:
-        """The loss of the last run, which was for a step. Raises InputError where it is none."""
+    def _number(self, step: int, fed: list[np.ndarray], parameters: Mapping[str, np.ndarray]) -> float:
+        """The loss of the last run, which was for a step. Raises InputError where it is none: under INGOT_CHECK with
+        the first node that made it of what was fed and of the parameters before.
+        """
         loss = float(self._loss)
-        if not math.isfinite(loss):
-            raise InputError(f"step {step}: the loss is {loss}, expected a number")
-        return loss
+        if math.isfinite(loss):
+            return loss
+        why = "INGOT_CHECK=1 says which node made it"
+        if check():
+            graph = loss_graph(self._forward, self._loss_name, self._trained)
+            feeds = dict(zip(graph.inputs, fed, strict=True)) | {name: parameters[name] for name in graph.states}
+            why = first_bad(graph, feeds, loss)
+        raise InputError(f"step {step}: the loss is {loss}, {why}, expected a number")
 
     def _rate(self) -> np.ndarray:
         return np.array(self.rate, np.float64)
