@@ -24,7 +24,7 @@ def shell(folder, *words):
 def xor(tmp_path_factory):
     """A folder in which `out/train` fits a net to XOR, and what it is fitted to."""
     torch.manual_seed(3)
-    net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+    net = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 1))
     x = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.float32)
     y = (x.sum(1, keepdims=True) == 1).astype(np.float32)
     trainer = ingot.Trainer(net, loss="bce", example_inputs=(x, y), optimizer=ingot.AdamW(lr=0.1), threads=1)
@@ -50,7 +50,7 @@ def test_xor_is_learnt_with_natives_bits(xor, tmp_path):
     losses = [trainer.step(*batch) for _ in range(120)]
     trainer.save(tmp_path / "native")
     assert (folder / "whole").read_bytes() == (tmp_path / "native").read_bytes()
-    assert losses[-1] < 0.02
+    assert trainer.evaluate(*batch) < 0.05 < losses[0]
     trainer.load(folder / "half")
     assert trainer.steps == 60
 

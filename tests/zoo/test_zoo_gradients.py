@@ -31,8 +31,6 @@ WITHOUT = {
     "Mask2Former": "ops without a gradient, got grid_sample",
     "Deformable DETR": "ops without a gradient, got grid_sample",
     "spatial transformer": "ops without a gradient, got grid_sample",
-    "LSTM tagger": "ops without a gradient, got lstm",
-    "GRU tagger": "ops without a gradient, got gru",
 }
 # What torch has no numbers for: gradients that are NaN, and modules that cannot be float64.
 BESIDE_NOTHING = {"CANINE", "Mixtral", "diffusion U-Net block", "graph convolution"}

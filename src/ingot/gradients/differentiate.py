@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ingot.errors import UnsupportedError
-from ingot.gradients.registry import FLAT, GRADIENTS, MISSING, Backward
+from ingot.gradients.registry import FLAT, GRADIENTS, MISSING, UNROLLED, Backward
 from ingot.ir import Graph, Node, TensorType
-from ingot.ops.define import expand_node
+from ingot.ops.define import Expansion, expand_node, replace_node
 
 
 def differentiate(graph: Graph, loss: str, wanted: Sequence[str]) -> dict[str, str]:
@@ -68,15 +68,30 @@ def _way(graph: Graph, loss: str, wanted: Iterable[str]) -> list[Node]:
     while True:
         way = _between(graph, loss, wanted)
         without = [node for node in way if _refusal(node)]
-        simpler = [node for node in without if node.op.expand is not None]
+        simpler = [node for node in without if node.op.expand is not None or not _refusal_to_unroll(graph, node)]
         if not simpler:
             break
         for node in simpler:
-            expand_node(graph, node)
+            _take_apart(graph, node)
     if without:
-        listed = "; ".join(f"{node.op.name} {node.outputs[0]!r}, {_refusal(node)}" for node in without)
+        reasons = ((node, _refusal_to_unroll(graph, node) or _refusal(node)) for node in without)
+        listed = "; ".join(f"{node.op.name} {node.outputs[0]!r}, {reason}" for node, reason in reasons)
         raise UnsupportedError(f"graph {graph.name!r}: ops without a gradient, got {listed}")
     return way
+
+
+def _refusal_to_unroll(graph: Graph, node: Node) -> str:
+    """Why a node is not taken apart into steps, or "" for one that can be."""
+    row = UNROLLED.get(node.op.name)
+    return _refusal(node) if row is None else row.refuse(node, graph.type(str(node.operands[0])).dims[0])
+
+
+def _take_apart(graph: Graph, node: Node) -> None:
+    if node.op.expand is not None:
+        expand_node(graph, node)
+        return
+    g = Expansion(graph, node)
+    replace_node(graph, node, UNROLLED[node.op.name].write(g, *node.operands, **node.attributes))
 
 
 def _refusal(node: Node) -> str:

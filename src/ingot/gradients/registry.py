@@ -112,6 +112,29 @@ def gradient(*ops: str, refuse: Callable[[Node], str] = lambda node: "") -> Call
     return declare
 
 
+@dataclass(frozen=True, slots=True)
+class Unrolled:
+    """How an op is taken apart that has a kernel of its own, where gradients flow through it. refuse: of a node and of
+    how many steps it has, why it cannot be, or "".
+    """
+
+    write: Callable[..., tuple[str, ...]]
+    refuse: Callable[[Node, int], str]
+
+
+UNROLLED: dict[str, Unrolled] = {}
+
+
+def unrolled(op: str, *, refuse: Callable[[Node, int], str]) -> Callable[..., Any]:
+    """Declares how an op is taken apart: `write(g, *operands, **attributes)` gives its results, by an `Expansion`."""
+
+    def declare(write: Callable[..., tuple[str, ...]]) -> Callable[..., tuple[str, ...]]:
+        UNROLLED[op] = Unrolled(write, refuse)
+        return write
+
+    return declare
+
+
 def _listed(reason: str, ops: str) -> dict[str, str]:
     return dict.fromkeys(ops.split(), reason)
 
@@ -133,7 +156,6 @@ FLAT: dict[str, str] = {
 
 # These have one that nobody has written: a model that needs it is refused, and the reason is said.
 MISSING: dict[str, str] = {
-    **_listed("its steps need a row of their own", "lstm gru rnn"),
     **_listed("it runs subgraphs", "if loop scan sequence_map"),
     **_listed(
         "sequences and optionals carry no gradients",

@@ -42,14 +42,15 @@ def training_graphs(
     accumulate: int,
     target: Target,
     budget: int | None,
+    seed: int = 0,
 ) -> tuple[dict[str, Graph], Trade | None]:
     """The graphs of a step by name, TRAIN alone or, in parts, GRADIENTS and UPDATE; and the trade where there is a
     budget, the most bytes that they may take together. Raises what `step_graph` and `fit_budget` raise.
     """
     if accumulate == 1:
-        first, others = step_graph(forward, loss, optimizer, trained, clip), {}
+        first, others = step_graph(forward, loss, optimizer, trained, clip, seed), {}
     else:
-        first = gradient_graph(forward, loss, trained, accumulate)
+        first = gradient_graph(forward, loss, trained, accumulate, seed)
         others = {UPDATE: update_graph(first, optimizer, clip)}
     name, trade = GRADIENTS if others else TRAIN, None
     if budget is not None:

@@ -15,7 +15,7 @@ from ingot.dtype import bf16, f16, f32
 from ingot.errors import InputError, KindError, UnsupportedError
 from ingot.feeds import arrays
 from ingot.ir import Graph, TensorType
-from ingot.load import is_onnx_file, load_model
+from ingot.load import is_onnx_file
 from ingot.load.hf import load_dense
 from ingot.load.language import read_model
 from ingot.passes.dce import eliminate_dead
@@ -95,7 +95,9 @@ def _loaded(source: Any, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[s
     if isinstance(source, Graph):
         return source.copy(), _float_weights(source)
     if hasattr(source, "named_parameters"):  # nn.Module and ExportedProgram: what is no parameter is a buffer
-        graph = load_model(source, _as_tensors(example_inputs)).graph
+        from ingot.load.aten import load_any
+
+        graph = load_any(source, _as_tensors(example_inputs), is_trained=True)
         assert isinstance(graph, Graph)
         every = {"remove_duplicate": False} if hasattr(source, "named_modules") else {}  # of tied ones, each name
         wanted = {name for name, parameter in source.named_parameters(**every) if parameter.requires_grad}

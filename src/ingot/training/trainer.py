@@ -28,6 +28,7 @@ from ingot.training.adapters import Lora
 from ingot.training.budget import GRADIENTS, TRAIN, UPDATE, training_graphs
 from ingot.training.diagnosis import first_bad
 from ingot.training.graph import (
+    PART,
     RATE,
     TARGET,
     forward_graph,
@@ -60,10 +61,11 @@ class Trainer:
     weights. clip: the most
     that the norm of all gradients together may be. accumulate: in how many equal parts along the first axis a step
     takes its inputs, one after another; memory is planned for one of them. memory: the most bytes that steps may take,
-    such as "2GB": activations are then computed again, as few as must be; `trade` says which. threads: 0 means what the
-    machine allows.
+    such as "2GB": activations are then computed again, as few as must be; `trade` says which. seed: what dropout draws
+    from. threads: 0 means what the machine allows.
 
-    A module is exported in eval mode: dropout does nothing and the statistics of batch norm stay. Its own parameters
+    Of a module in training mode, dropout is done in steps, which the seed, the step, the node and the element alone
+    decide, but for that of attention's weights; the statistics of batch norm stay as in eval mode. Its own parameters
     are read once and never written. The loss and the parameters have the same bits for any number of threads and any
     instruction set.
 
@@ -85,8 +87,11 @@ class Trainer:
         clip: float | None = None,
         accumulate: int = 1,
         memory: str | int | None = None,
+        seed: int = 0,
         threads: int = 0,
     ):
+        if not 0 <= seed < 2**63:
+            raise InputError(f"option seed: out of range, got {seed}, expected 0..{2**63 - 1}")
         if not 0 <= threads <= MAX_THREADS:
             raise InputError(f"option threads: out of range, got {threads}, expected 0..{MAX_THREADS}")
         if clip is not None and not 0 < clip < float("inf"):
@@ -98,6 +103,7 @@ class Trainer:
         self._accumulate, self._clip, self._loss_name = accumulate, clip, loss
         self._budget = None if memory is None else byte_number(memory)
         self._schedule: float | Schedule = optimizer.lr
+        self._seed = seed
         self._turn = OwnedLock("step")
         example = batch_part(example_inputs, 0, accumulate)
         with bounded(f"source {type(source).__name__}"):
@@ -106,7 +112,7 @@ class Trainer:
             target = Target(load().isa(), threads or usable_threads())
             self._programs = TrainingPrograms(target)
             graphs, self.trade = training_graphs(
-                self._forward, loss, optimizer, self._trained, clip, accumulate, target, self._budget
+                self._forward, loss, optimizer, self._trained, clip, accumulate, target, self._budget, seed
             )
             self.graph = next(iter(graphs.values()))
             for name, graph in graphs.items():
@@ -118,7 +124,7 @@ class Trainer:
             self._ranges[TARGET] = 0, _classes(self._forward)
         self._loss = np.zeros((), np.float32)
         self._half_trained = ""  # why states are those of no step, or ""
-        settings = repr((loss_of(loss), self._trained, replace(optimizer, lr=0.0), clip))
+        settings = repr((loss_of(loss), self._trained, replace(optimizer, lr=0.0), clip, seed))
         self._digest = checkpoint.digest(self._forward, self._trained, settings)
         self._feed(example)
 
@@ -266,7 +272,7 @@ class Trainer:
     def _add_gradients(self) -> None:
         """Compiles what adds up gradients and what takes a step by them, where that is not done yet."""
         if GRADIENTS not in self._programs:
-            graph = gradient_graph(self._forward, self._loss_name, self._trained, self._accumulate)
+            graph = gradient_graph(self._forward, self._loss_name, self._trained, self._accumulate, self._seed)
             self._programs.add(GRADIENTS, graph)
             self._programs.add(UPDATE, update_graph(graph, self.optimizer, self._clip))
 
@@ -292,8 +298,9 @@ class Trainer:
         for total in self._totals().values():
             total.fill(0)
         loss = 0.0
-        for fed in fed_parts:
-            self._programs.run(GRADIENTS, fed, [self._loss])
+        for number, fed in enumerate(fed_parts):
+            part = [np.array(number, np.float64)] if PART in self.graph.inputs else []
+            self._programs.run(GRADIENTS, [*fed, *part], [self._loss])
             loss += self._number(self.steps + 1, fed, self._programs.states) / self._accumulate
         return loss
 
@@ -338,11 +345,12 @@ class Trainer:
 
     def _feed(self, inputs: Sequence[Any]) -> list[np.ndarray]:
         """The arrays of a run, in the graph's order."""
-        names = [name for name in self.graph.inputs if name != RATE]
+        own = {RATE: self._rate(), PART: np.zeros((), np.float64)}
+        names = [name for name in self.graph.inputs if name not in own]
         if len(inputs) != len(names):
             raise InputError(f"inputs: got {len(inputs)}, expected {len(names)}: {', '.join(names)}")
-        rate = {RATE: self._rate()} if RATE in self.graph.inputs else {}
-        feeds: Mapping[str, Any] = arrays(self.graph, dict(zip(names, inputs, strict=True)) | rate)
+        given = {name: value for name, value in own.items() if name in self.graph.inputs}
+        feeds: Mapping[str, Any] = arrays(self.graph, dict(zip(names, inputs, strict=True)) | given)
         bind_symbols(self.graph, feeds)
         for name, (low, high) in self._ranges.items():
             bad = feeds[name][(feeds[name] < low) | (feeds[name] >= high)]
