@@ -104,6 +104,29 @@ def test_a_run_finds_what_the_one_before_it_left(tmp_path: Path) -> None:
             held = wanted["next"]
 
 
+def test_a_state_begins_with_its_data(tmp_path: Path) -> None:
+    source = """graph counter
+input x: f32[3]
+state total: f32[3] = given -> next
+state count: i64[] = given -> more
+weight bias: f32[3]
+one = add(total, x): f32[3]
+next = add(one, bias): f32[3]
+more = add(count, count): i64[]
+output y = next
+output n = more
+"""
+    x, bias = np.array([1, 2, 3], np.float32), np.array([0.5, 0.25, 0], np.float32)
+    total = np.array([3, -0.0, 5], np.float32)
+    emit(text.parse(source, {"total": total, "count": np.array(3), "bias": bias}), WeightStore(), tmp_path)
+    library = Library(tmp_path)
+    for _ in range(2):
+        library.reset(1)
+        for run in range(1, 3):
+            got = library.run("run", {"x": x})
+            assert got["n"] == 3 * 2**run and same_bits(got["y"], total + run * (x + bias))
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_functions_share_weights_and_states(tmp_path: Path, threads: int) -> None:
     target = Target("scalar", threads=threads, part_nanoseconds=100, run_nanoseconds=0)

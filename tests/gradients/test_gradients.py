@@ -20,7 +20,17 @@ from torch_oracles import ORACLE
 
 STEP = 1e-5
 FLOW = [name for name, op in OPS.items() if name not in FLAT and name not in MISSING]
-TRAINED_ATTRIBUTES = {"scatter_elements": lambda sample: sample.attributes["reduction"] in ("none", "add")}
+PLAIN = {"lstm": {("sigmoid", "tanh", "tanh")}, "gru": {("sigmoid", "tanh")}, "rnn": {("tanh",), ("relu",)}}
+TRAINED_ATTRIBUTES = {"scatter_elements": lambda sample: sample.attributes["reduction"] in ("none", "add")} | {
+    name: lambda sample, plain=plain: (
+        sample.attributes["activations"] in plain
+        and len(sample.operands.split()) <= 4
+        and " n:" not in sample.operands
+        and not {"clip", "input_forget"} & set(sample.attributes)
+        and "1200" not in sample.operands
+    )
+    for name, plain in PLAIN.items()
+}
 
 
 def is_trained(op, sample):

@@ -10,6 +10,7 @@ import image_cases
 import kv_cache_cases
 import recurrent_cases
 from ingot.dtype import boolean, f16, f32, f64, i64, u8, u64
+from philox import philox
 
 
 def spread(values, rank):
@@ -136,6 +137,17 @@ def torch_sgd(parameter, velocity, gradient, rate, *, momentum, decay):
     return parameter - velocity * rate, velocity
 
 
+def torch_dropout(x, step=None, part=None, *, rate, seed=0, stream=0):
+    if step is None:
+        return x
+    begin = 0 if part is None else int(part) * x.numel()
+    key = seed % 2**32, seed // 2**32
+    places = range(begin, begin + x.numel())
+    words = [philox((i // 4 % 2**32, i // 4 // 2**32, int(step), stream), key)[i % 4] for i in places]
+    kept = torch.tensor(words, dtype=torch.float64).reshape(x.shape) >= rate * 2**32
+    return torch.where(kept, x / (1 - rate), 0)
+
+
 def torch_cross_entropy(logits, labels, *, ignored=-100, smoothing=0.0):
     classes = logits.shape[-1]
     losses = F.cross_entropy(
@@ -172,6 +184,7 @@ def parts(z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 ORACLE = {
     "adamw": torch_adamw,
     "sgd": torch_sgd,
+    "dropout": torch_dropout,
     "cross_entropy": torch_cross_entropy,
     "cross_entropy_gradient": lambda *given, **settings: back(torch_cross_entropy)(*given, **settings)[0],
     "relu_gradient": lambda y, d: torch.where(y <= 0, 0, d),

@@ -6,6 +6,26 @@ from pass_case import Case, check_pass
 
 CASES: list[Case] = [
     (
+        "a permute sinks below the pad of a line of channels and stays there, though it is its own inverse",
+        ("sink_permute", "dce"),
+        """
+        input x: f32[B, 3, 7]
+        weight v: f32[3, 5, 2]
+        a = conv_transpose(x, v, strides=[1], pads=[0, 0], dilations=[1], groups=1, output_padding=[0])
+        b = permute(a, axes=[0, 2, 1])
+        y = pad(b, low=[0, 0, 4], high=[0, 0, 1], value=0.0)
+        output y = y
+        """,
+        """
+        input x: f32[B, 3, 7]
+        weight v: f32[3, 5, 2]
+        a = conv_transpose(x, v, strides=[1], pads=[0, 0], dilations=[1], groups=1, output_padding=[0])
+        y.first = pad(a, low=[0, 4, 0], high=[0, 1, 0], value=0.0)
+        y = permute(y.first, axes=[0, 2, 1])
+        output y = y
+        """,
+    ),
+    (
         "biases of channels become those of convolutions",
         ("absorb_bias", "fold", "dce"),
         """

@@ -154,7 +154,7 @@ def test_the_examples_of_the_guide_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
     blocks = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 6
     for block in blocks:
         exec(compile(block, str(GUIDE), "exec"), names)
 

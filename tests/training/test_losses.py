@@ -60,6 +60,16 @@ def test_labels_that_are_ignored_and_smoothed_are_those_of_torch(smoothing, rng)
         ingot.CrossEntropy(label_smoothing=1.5)
 
 
+def test_a_table_gets_its_gradients_where_the_head_has_left_its_own(rng):
+    example = next(batches(rng, 1))
+    options = {"loss": ingot.CrossEntropy(ignore_index=-1), "optimizer": ingot.AdamW(), "threads": 1}
+    trainer = ingot.Trainer(Tied(), example_inputs=example, **options)
+    steps = trainer.compiled.native[1].steps
+    (at,) = (i for i, step in enumerate(steps) if step.kernel == "scatter_f32")
+    made = next(step for step in steps if step.writes[0].tensor == steps[at].writes[0].tensor)
+    assert made.kernel == "matmul_tn_f32" and not any(step.kernel.startswith("copy") for step in steps[at - 1 : at])
+
+
 def test_a_step_keeps_no_second_copy_of_what_it_trains(rng):
     module = Tied()
     example = next(batches(rng, 1))

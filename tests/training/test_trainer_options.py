@@ -167,3 +167,33 @@ def test_a_loss_that_is_no_number_is_an_error(rng, tmp_path):
         trainer.step(x, target)
     trainer.load(tmp_path / "checkpoint")
     assert np.isfinite(trainer.step(x, target))
+
+
+class Rows(nn.Module):
+    """Tokens that are looked at alone: every gradient is a sum over them."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.up, self.norm, self.down = (
+            nn.Embedding(11, 9),
+            nn.Linear(9, 20),
+            nn.LayerNorm(20),
+            nn.Linear(20, 3),
+        )
+
+    def forward(self, ids):
+        return self.down(self.norm(self.up(self.tokens(ids)).relu()))
+
+
+def test_parts_of_256_rows_have_the_bits_of_the_whole(rng):
+    torch.manual_seed(0)
+    module = Rows()
+    batches = [(rng.integers(0, 11, (3, 256)), rng.integers(0, 3, (3, 256))) for _ in range(3)]
+    states = []
+    for accumulate in (1, 3):
+        trainer = ingot.Trainer(module, example_inputs=batches[0], optimizer=ADAMW, accumulate=accumulate, threads=1)
+        losses = [trainer.step(*each) for each in batches]
+        states.append(trainer.state_dict())
+    assert losses[2] < losses[0]
+    for name, value in states[0].items():
+        assert value.tobytes() == states[1][name].tobytes(), name

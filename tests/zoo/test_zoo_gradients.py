@@ -31,13 +31,9 @@ WITHOUT = {
     "Mask2Former": "ops without a gradient, got grid_sample",
     "Deformable DETR": "ops without a gradient, got grid_sample",
     "spatial transformer": "ops without a gradient, got grid_sample",
-    "LSTM tagger": "ops without a gradient, got lstm",
-    "GRU tagger": "ops without a gradient, got gru",
 }
 # What torch has no numbers for: gradients that are NaN, and modules that cannot be float64.
 BESIDE_NOTHING = {"CANINE", "Mixtral", "diffusion U-Net block", "graph convolution"}
-# What passes turn to and fro until they give up.
-BESIDE_NOTHING |= {"Mamba-2"}
 ROWS = [row for row in ZOO if row.name not in BESIDE_NOTHING and not MARKS.get(row.name, {}).get("static torch")]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +29,46 @@ MAX_THREADS = 256  # of an emitted model
 THREADS = 8  # the same on every machine: what is written depends on the model alone
 
 
+@dataclass(frozen=True)
+class Training:
+    """How a program in C is to train."""
+
+    loss: str
+    optimizer: str
+    rate: float
+    trainable: tuple[str, ...]
+    prediction: str | None
+
+
+def _with_training(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command --mode and the options of training; it receives these as one `Training`, or None."""
+
+    @functools.wraps(command)
+    def opened(mode: str, **options: Any) -> None:
+        given = {field.name: options.pop(field.name) for field in fields(Training)}
+        found = {name: value for name, value in given.items() if value not in (None, ())}
+        if mode != "train":
+            _expect_none(f"--mode {mode}", {f"--{name}": value for name, value in found.items()})
+        defaults = {"loss": "cross_entropy", "optimizer": "adamw", "rate": 1e-3}
+        command(training=Training(**given | defaults | found) if mode == "train" else None, **options)
+
+    for option in (
+        click.option("--prediction", help="The value that the loss is of, such as logits; else the output."),
+        click.option("--trainable", multiple=True, metavar="PATTERN", help="Weights to train; else all of floats."),
+        click.option("--rate", type=float, help="The learning rate; else 0.001."),
+        click.option("--optimizer", help="adamw or sgd; else adamw."),
+        click.option("--loss", help="cross_entropy, mse or bce; else cross_entropy."),
+        click.option("--mode", type=click.Choice(["run", "train"]), default="run", show_default=True),
+    ):
+        opened = option(opened)
+    return opened
+
+
 @click.command("emit-c")
 @with_path("model")
 @dim_option
 @click.option(
-    "--prefix", default="model", show_default=True, help="Of all names in C, of source files and the program."
+    "--prefix", show_default="model, train with --mode train", help="Of all names in C, of files and the program."
 )
 @click.option(
     "--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="An input of the test vector, else random."
@@ -51,11 +88,12 @@ THREADS = 8  # the same on every machine: what is written depends on the model a
     "--byte-order", type=click.Choice(["little", "big"]), default="little", show_default=True, help="Of the machine."
 )
 @click.option("--freestanding", is_flag=True, help="For a machine without libc and files: weights as C, and a library.")
+@_with_training
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The folder to write.")
 def emit_c(
     model: str,
     dims: dict[str, int | Limit],
-    prefix: str,
+    prefix: str | None,
     inputs: tuple[str, ...],
     threads: int | None,
     precision: str | None,
@@ -64,14 +102,22 @@ def emit_c(
     byte_order: ByteOrder,
     freestanding: bool,
     output: Path,
+    training: Training | None,
 ) -> None:
     """Write MODEL as plain C and a Makefile: `make -C OUTPUT check` builds and tests a program that takes named files.
 
     The test is what the model gives for some inputs, those of --input or random ones. MODEL may be the folder or GGUF
-    file of a language model: `make -C OUTPUT` then builds `generate` and `chat`.
+    file of a language model: `make -C OUTPUT` then builds `generate` and `chat`. With --mode train the program fits
+    MODEL, an ONNX file, to files of rows.
     """
     from ingot.look.model import is_language_model
 
+    if training is not None:
+        foreign = {"--input": inputs, "--freestanding": freestanding, "--precision": precision, "--context": context}
+        _expect_none("--mode train", foreign | {"--byte-order": byte_order if byte_order != "little" else None})
+        _emit_training(model, dims, training, output, prefix=prefix or "train", threads=threads or THREADS)
+        return
+    prefix = prefix or "model"
     if is_language_model(model):
         foreign = {"--dim": dims, "--input": inputs, "--freestanding": freestanding}
         _expect_none("a language model", foreign | {"--byte-order": byte_order if byte_order != "little" else None})
@@ -99,6 +145,25 @@ def emit_c(
 def _limits(dims: Mapping[str, int | Limit]) -> dict[str, int]:
     """The most of each dim that runs say."""
     return {name: dim.size for name, dim in dims.items() if isinstance(dim, Limit)}
+
+
+def _emit_training(model: str, dims: dict[str, int | Limit], wanted: Training, output: Path, **options: Any) -> None:
+    from ingot.training import Trainer
+    from ingot.training.optimizers import optimizer_of
+    from ingot.training.sources import load_static, random_batch
+
+    sizes = {name: dim for name, dim in dims.items() if isinstance(dim, int)}
+    _expect_none("--mode train", {"--dim": [name for name in dims if name not in sizes]})
+    optimizer = optimizer_of(wanted.optimizer, wanted.rate)
+    with progress("writing C"):
+        graph = load_static(model, sizes, wanted.prediction)
+        batch = random_batch(graph, wanted.loss)
+        trainer = Trainer(
+            graph, loss=wanted.loss, example_inputs=batch, optimizer=optimizer, trainable=wanted.trainable or None
+        )
+        paths = trainer.emit_c(output, *batch, **options)
+    for path in paths:
+        print_text(path)
 
 
 def _expect_none(kind: str, options: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -18,12 +17,11 @@ from ingot.cli.gguf import bits_per_weight, named
 from ingot.cli.model import as_json
 from ingot.cli.terminal import counting, human_bytes, print_json, print_table, print_text, printable, progress
 from ingot.errors import InputError
+from ingot.machine import byte_number
 from ingot.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from ingot.llm import LLM, Usage
-
-UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 @dataclass(frozen=True)
@@ -192,18 +190,21 @@ def stream(pieces: Iterable[str]) -> str:
 
 def byte_count(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
     """A number of bytes with an optional unit, such as 4GiB. Raises BadParameter."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)\s*([A-Za-z]*)", text.strip())
-    if match is None or match[2].upper() not in UNITS:
-        raise click.BadParameter(f"got {text!r}, expected bytes with a unit or none, such as 4GiB")
-    return int(float(match[1]) * UNITS[match[2].upper()])
+    try:
+        return None if text is None else byte_number(text)
+    except InputError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @click.command(epilog="Example: ingot fit tiny-lm --memory 8MB")
 @with_folder
 @click.option("--sequences", type=click.IntRange(1, 256), default=1, show_default=True, help="Decoded together.")
-@click.option("--memory", callback=byte_count, metavar="BYTES", help="Find the largest context for it, as in 4GiB.")
+@click.option(
+    "--memory",
+    callback=byte_count,
+    metavar="BYTES",
+    help="Find the largest context for it, as in 4GiB, or the plan of --train.",
+)
 @click.option("--train", "trains", is_flag=True, help="Of `ingot train` with the same --context, 256 if none is given.")
 @click.option("--lora", "r", type=click.IntRange(0), default=8, show_default=True, help="Of --train, as is --batch.")
 @click.option("--batch", type=click.IntRange(1), default=4, show_default=True, help="Windows of a step.")
@@ -218,7 +219,7 @@ def fit(
     from ingot.llm import fit as planned
 
     if trains:
-        _fit_training(folder, r, batch, as_json)
+        _fit_training(folder, r, batch, memory, as_json)
         return
     plan = planned(folder.path, sequences=sequences, budget=memory, **folder.options)
     if as_json:
@@ -236,13 +237,14 @@ def fit(
     )
 
 
-def _fit_training(folder: ModelFolder, r: int, batch: int, as_json: bool) -> None:
+def _fit_training(folder: ModelFolder, r: int, batch: int, memory: int | None, as_json: bool) -> None:
     from ingot.training.adapters import lora
     from ingot.training.memory import fit_training
 
     context, threads = folder.options["context"] or 256, folder.options["threads"]
     adapters = lora(r) if r else None
-    plan = fit_training(folder.path, adapters=adapters, context=context, batch=batch, threads=threads)
+    options = {"context": context, "batch": batch, "memory": memory, "threads": threads}
+    plan = fit_training(folder.path, adapters=adapters, **options)
     if as_json:
         print_json(asdict(plan) | {"total": plan.total})
         return
@@ -256,6 +258,8 @@ def _fit_training(folder: ModelFolder, r: int, batch: int, as_json: bool) -> Non
         ("total", plan.total),
     ]
     print_table(["", "bytes", ""], ((name, f"{n:,}", human_bytes(n)) for name, n in rows), right=["bytes"])
+    if plan.trade is not None:
+        print_text(str(plan.trade))
 
 
 COMMANDS = [generate, fit]

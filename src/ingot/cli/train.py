@@ -36,6 +36,7 @@ _LINES = 20  # of progress where no terminal shows it
 @click.option("--accumulate", type=click.IntRange(1), default=1, help="Parts of a batch that are taken one by one.")
 @click.option("--rate", type=float, help="The highest learning rate; else 0.002 with adapters, 0.0001 without.")
 @click.option("--clip", type=float, default=1.0, show_default=True, help="The most that gradients' norm may be.")
+@click.option("--memory", metavar="BYTES", help="The most that steps may take, as in 2GB; see fit --train.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--every", type=click.IntRange(1), default=100, show_default=True, help="Steps between checkpoints.")
 @click.option("-o", "--output", type=click.Path(), help="The folder of checkpoints and adapters; else FOLDER-tuned.")
@@ -55,6 +56,7 @@ def train(
     accumulate: int,
     rate: float | None,
     clip: float,
+    memory: str | None,
     seed: int,
     every: int,
     output: str | None,
@@ -87,6 +89,7 @@ def train(
             accumulate=accumulate,
             rate=rate,
             clip=clip,
+            memory=memory,
             seed=seed,
             threads=threads,
         )
@@ -94,6 +97,8 @@ def train(
             tuning.resume(target)
     before = tuning.held_out_loss()
     if not as_json:
+        if tuning.trainer.trade is not None:
+            print_text(str(tuning.trainer.trade))
         print_text(f"step {tuning.trainer.steps} of {steps}, held-out loss {before:.4f}")
     with _shown(steps, as_json) as show:
         tuning.run(target, every=every, on_progress=show)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernel.h"
+#include "philox.h"
 #include "vmath.h"
 
 #define SAMPLE_BINS 2048 /* values of an 11-bit digit */
@@ -206,20 +207,10 @@ static inline void sample_truncate(ingot_sampler *s, const float *x, float max) 
   s->kept = count;
 }
 
-/* [0, 1) in steps of 2^-53: draw number `draw` of a seed. Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As
- * Easy as 1, 2, 3", 2011), its first two words. */
+/* [0, 1) in steps of 2^-53: draw number `draw` of a seed, of the first two words of its counter. */
 static inline double sample_random(uint64_t seed, uint64_t draw) {
   uint32_t counter[4] = {(uint32_t)draw, (uint32_t)(draw >> 32), 0, 0};
-  uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-  for (int round = 0; round < 10; round++) {
-    uint64_t a = (uint64_t)counter[0] * 0xD2511F53u, b = (uint64_t)counter[2] * 0xCD9E8D57u;
-    counter[0] = (uint32_t)(b >> 32) ^ counter[1] ^ key[0];
-    counter[1] = (uint32_t)b;
-    counter[2] = (uint32_t)(a >> 32) ^ counter[3] ^ key[1];
-    counter[3] = (uint32_t)a;
-    key[0] += 0x9E3779B9u;
-    key[1] += 0xBB67AE85u;
-  }
+  philox(seed, 1, counter);
   return (double)(((uint64_t)counter[0] << 32 | counter[1]) >> 11) * 0x1p-53;
 }
 

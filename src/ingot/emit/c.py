@@ -10,7 +10,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +98,7 @@ def emit(
     compiled = compile(graph, target, Mode(sizes=sizes, precision=precision))
     if refused := refusals(compiled):
         raise UnsupportedError(refused[0])
-    face = interface({RUN: compiled}, prefix)
+    face = interface({RUN: compiled}, prefix, initial=_initial([compiled]))
     check_byte_order(face.entries[0].lowered, platform)
     has_vector = vector is not None
     programs: dict[str, str | bytes]
@@ -124,19 +124,22 @@ def emit_entries(
     prefix: str = "model",
     can_stop: bool = False,
     companion: Companion = NO_COMPANION,
+    initial: Mapping[str, np.ndarray] = {},
     programs: Callable[[Interface], Mapping[str, str | bytes]] = lambda face: {},
 ) -> list[str]:
     """Writes modes of one graph, compiled with one placement, as C with a function for each, by its name; returns the
     paths. They share weights and states.
 
-    can_stop: whether a run can be told to end early. programs: files around the model, by name.
+    can_stop: whether a run can be told to end early. initial: what states begin with, in the place of what their graphs
+    say. programs: files around the model, by name.
 
     Raises UnsupportedError, InputError and OutputError as `emit`.
     """
     for compiled in entries.values():
         if refused := refusals(compiled):
             raise UnsupportedError(refused[0])
-    face = interface(entries, prefix, can_stop=can_stop, companion=companion)
+    begun = {**_initial(entries.values()), **initial}
+    face = interface(entries, prefix, can_stop=can_stop, companion=companion, initial=begun)
     return _write(os.fspath(folder), face, HOSTED, programs(face), weights)
 
 
@@ -151,10 +154,14 @@ def refusals(compiled: Compiled) -> list[str]:
     if compiled.choosing and not is_joinable(compiled):
         named = ", ".join(compiled.choosing)
         found.append(f"emit: a run chooses between programs, got {named}, expected native branches of known shapes")
-    if compiled.graph.initial:
-        named = ", ".join(compiled.graph.initial)
-        found.append(f"emit: states begin with data, got {named}, expected zeros")
+    if without := [name for name, data in compiled.graph.initial.items() if data is None]:
+        found.append(f"emit: states have no data, got {', '.join(without)}, expected what they begin with")
     return found
+
+
+def _initial(compiled: Iterable[Compiled]) -> dict[str, np.ndarray]:
+    """What the states of programs begin with, by name."""
+    return {name: data for each in compiled for name, data in each.graph.initial.items() if data is not None}
 
 
 def _write(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from ingot.compile import Compiled
 from ingot.dim import AtMost, dim_of, has_size
@@ -105,14 +107,25 @@ NO_COMPANION = Companion()
 
 
 @dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a state holds before the first run. kept: where it lies in what is kept; stored: where its bytes are in the
+    weights."""
+
+    data: np.ndarray
+    kept: int
+    stored: int
+
+
+@dataclass(frozen=True, slots=True)
 class Interface:
     """A model from outside. prefix: what everything external begins with. Its entries share weights and state.
-    can_stop: whether a run can be told to end early."""
+    can_stop: whether a run can be told to end early. beginnings: of the states that do not begin with zeros."""
 
     prefix: str
     entries: tuple[Entry, ...]
     can_stop: bool = False
     companion: Companion = NO_COMPANION
+    beginnings: tuple[Beginning, ...] = ()
 
     @property
     def macro(self) -> str:
@@ -139,7 +152,18 @@ class Interface:
     @property
     def weights_bytes(self) -> int:
         """The size of weights.bin."""
-        return max(entry.planned.regions.get("weights", 0) for entry in self.entries)
+        weights = max(entry.planned.regions.get("weights", 0) for entry in self.entries)
+        return max([weights, *(begun.stored + begun.data.nbytes for begun in self.beginnings)])
+
+    @property
+    def kept_places(self) -> dict[str, int]:
+        """Where each state lies in what is kept, by name."""
+        return {
+            tensor.name: entry.planned.addresses[tensor.id].offset
+            for entry in self.entries
+            for tensor in entry.lowered.tensors.values()
+            if tensor.kind == "state"
+        }
 
     @property
     def arena_bytes(self) -> int:
@@ -188,12 +212,27 @@ class Interface:
 
 
 def interface(
-    programs: Mapping[str, Compiled], prefix: str, *, can_stop: bool = False, companion: Companion = NO_COMPANION
+    programs: Mapping[str, Compiled],
+    prefix: str,
+    *,
+    can_stop: bool = False,
+    companion: Companion = NO_COMPANION,
+    initial: Mapping[str, np.ndarray] = {},
 ) -> Interface:
-    """The interface of programs by the names of their entries. Raises InputError for a prefix that C cannot have."""
+    """The interface of programs by the names of their entries. initial: what states begin with, if not with zeros.
+
+    Raises InputError for a prefix that C cannot have.
+    """
     check_prefix(prefix)
     entries = tuple(_entry(name, compiled) for name, compiled in programs.items())
-    return Interface(prefix, entries, can_stop, companion)
+    face = Interface(prefix, entries, can_stop, companion)
+    places, end, beginnings = face.kept_places, face.weights_bytes, []
+    for name, data in initial.items():
+        if np.ascontiguousarray(data).reshape(-1).view(np.uint8).any():
+            stored = -(-end // LINE_BYTES) * LINE_BYTES
+            beginnings.append(Beginning(data, places[name], stored))
+            end = stored + data.nbytes
+    return replace(face, beginnings=tuple(beginnings))
 
 
 def check_prefix(prefix: str) -> None:

@@ -177,6 +177,7 @@ def _entry_points(face: Interface, sets: Mapping[str, tuple[str, ...]]) -> str:
         threads = f"state->threads = threads < 1 ? 1 : threads < {macro}_THREADS ? threads : {macro}_THREADS;"
         declared, called = "pool_body body", f"{prefix}_pool_run(body, call, most);"
     kept = "  memset(state->kept, 0, sizeof state->kept);\n" if face.kept_bytes else ""
+    kept += _begun(face) if face.beginnings else ""
     watched = "  state->stop = &never;\n" if face.can_stop else ""
     alone = ""
     if face.threads > 1 and face.arena_bytes:
@@ -200,6 +201,18 @@ static int run(run_call *call{", int32_t most" if face.threads > 1 else ""}) {{
   return {f"call->fault.code ? {BAD_INDEX} : " if face.can_fail else ""}{stopped}call->strayed;
 }}
 {entries}"""
+
+
+def _begun(face: Interface) -> str:
+    """Statements that copy what states begin with out of the weights."""
+    rows = (f"{{{each.kept}, {each.stored}, {each.data.nbytes}}}" for each in face.beginnings)
+    return f"""\
+  static const struct {{ size_t to, from, bytes; }} begun[] = {{
+{wrapped(rows, ", ", "    ")}
+  }};
+  for (size_t i = 0; i < sizeof begun / sizeof *begun; i++)
+    memcpy(state->kept + begun[i].to, state->weights + begun[i].from, begun[i].bytes);
+"""
 
 
 def _watched(face: Interface) -> str:

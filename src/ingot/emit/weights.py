@@ -74,7 +74,7 @@ def words(content: np.ndarray, declared: str, platform: Platform) -> str:
 
 
 def _placed(face: Interface, weights: WeightSource, platform: Platform) -> Iterator[tuple[int, np.ndarray]]:
-    """The offset and bytes of each weight, once if several entries have it."""
+    """The offset and bytes of each weight, once if several entries have it, and of what states begin with."""
     placed = {
         entry.planned.addresses[id].offset: tensor
         for entry in face.entries
@@ -84,6 +84,14 @@ def _placed(face: Interface, weights: WeightSource, platform: Platform) -> Itera
     for offset, tensor in sorted(placed.items()):
         assert tensor.recipe is not None
         content = np.ascontiguousarray(weights.array(tensor.recipe)).reshape(-1).view(np.uint8)
-        if platform.byte_order != "little":
-            content = content.view(f"u{tensor.dtype.itemsize}").byteswap().view(np.uint8)
-        yield offset, content
+        yield offset, _ordered(content, tensor.dtype.itemsize, platform)
+    for begun in face.beginnings:
+        content = np.ascontiguousarray(begun.data).reshape(-1).view(np.uint8)
+        yield begun.stored, _ordered(content, begun.data.itemsize, platform)
+
+
+def _ordered(content: np.ndarray, itemsize: int, platform: Platform) -> np.ndarray:
+    """Bytes of elements, in the platform's order."""
+    if platform.byte_order == "little":
+        return content
+    return content.view(f"u{itemsize}").byteswap().view(np.uint8)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ingot.errors import UnsupportedError
-from ingot.gradients.registry import FLAT, GRADIENTS, MISSING, Backward
+from ingot.gradients.registry import FLAT, GRADIENTS, MISSING, UNROLLED, Backward
 from ingot.ir import Graph, Node, TensorType
-from ingot.ops.define import expand_node
+from ingot.ops.define import Expansion, expand_node, replace_node
 
 
 def differentiate(graph: Graph, loss: str, wanted: Sequence[str]) -> dict[str, str]:
@@ -34,21 +34,28 @@ def differentiate(graph: Graph, loss: str, wanted: Sequence[str]) -> dict[str, s
         found = [found] if found is None or isinstance(found, str) else found
         for operand, d in zip(node.operands, found, strict=True):
             if operand is not None and d is not None:
-                totals[operand] = _sum(g, totals[operand], d) if operand in totals else d
+                total = totals.get(operand)
+                totals[operand] = d if total is None or scatter_into(graph, d, total) else g.add(total, d)
     results = {name: totals[name] for name in wanted if name in totals and _is_float(graph, name)}
     _prune(graph, before, set(results.values()))
     return results
 
 
-def _sum(g: Backward, total: str, d: str) -> str:
-    """What two uses of a value give it together. What a row has scattered into zeros goes into the other instead."""
-    node = g.graph.producer(d)
-    if node is not None and node.op.name == "scatter_elements" and node.reduction == "add":
-        zeros = g.graph.producer(node.operands[0])
-        if zeros is not None and zeros.op.name == "expand" and zeros.operands[0] == g.constant(0.0, g.type(d).dtype):
-            g.graph.set_operands(node, [total, *node.operands[1:]])
-            return d
-    return g.add(total, d)
+def scatter_into(graph: Graph, d: str, total: str) -> bool:
+    """Has what rows have scattered into zeros go into a total instead; whether d is that."""
+    node = graph.producer(d)
+    while node is not None and node.op.name == "scatter_elements" and node.reduction == "add":
+        into = graph.producer(node.operands[0])
+        if _is_zeros(graph, into):
+            graph.set_operands(node, [total, *node.operands[1:]])
+            return True
+        node = into
+    return False
+
+
+def _is_zeros(graph: Graph, node: Node | None) -> bool:
+    data = graph.data(node.operands[0]) if node is not None and node.op.name == "expand" else None
+    return data is not None and not data.any()
 
 
 def _is_float(graph: Graph, name: str) -> bool:
@@ -61,15 +68,30 @@ def _way(graph: Graph, loss: str, wanted: Iterable[str]) -> list[Node]:
     while True:
         way = _between(graph, loss, wanted)
         without = [node for node in way if _refusal(node)]
-        simpler = [node for node in without if node.op.expand is not None]
+        simpler = [node for node in without if node.op.expand is not None or not _refusal_to_unroll(graph, node)]
         if not simpler:
             break
         for node in simpler:
-            expand_node(graph, node)
+            _take_apart(graph, node)
     if without:
-        listed = "; ".join(f"{node.op.name} {node.outputs[0]!r}, {_refusal(node)}" for node in without)
+        reasons = ((node, _refusal_to_unroll(graph, node) or _refusal(node)) for node in without)
+        listed = "; ".join(f"{node.op.name} {node.outputs[0]!r}, {reason}" for node, reason in reasons)
         raise UnsupportedError(f"graph {graph.name!r}: ops without a gradient, got {listed}")
     return way
+
+
+def _refusal_to_unroll(graph: Graph, node: Node) -> str:
+    """Why a node is not taken apart into steps, or "" for one that can be."""
+    row = UNROLLED.get(node.op.name)
+    return _refusal(node) if row is None else row.refuse(node, graph.type(str(node.operands[0])).dims[0])
+
+
+def _take_apart(graph: Graph, node: Node) -> None:
+    if node.op.expand is not None:
+        expand_node(graph, node)
+        return
+    g = Expansion(graph, node)
+    replace_node(graph, node, UNROLLED[node.op.name].write(g, *node.operands, **node.attributes))
 
 
 def _refusal(node: Node) -> str:

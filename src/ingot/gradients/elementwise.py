@@ -83,6 +83,12 @@ def elu(g: Backward, node: Node, d: str) -> str:
     return g.where(g.less_equal(node.operands[0], 0.0), g.mul(d, g.add(node.output, float(node.alpha))), d)
 
 
+@gradient("dropout")
+def dropout(g: Backward, node: Node, d: str) -> list[str | None]:
+    """d where x was kept, as that is drawn again: no mask is stored."""
+    return [g.dropout(d, *node.operands[1:], **node.attributes), *(None for _ in node.operands[1:])]
+
+
 @gradient("cast")
 def cast(g: Backward, node: Node, d: str) -> str:
     """d in the dtype that x had."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from ingot.dtype import i64
-from ingot.gradients.registry import Backward, gradient
+from ingot.gradients.registry import Backward, gradient, row_blocks
+from ingot.gradients.shape import cut
 from ingot.ir import Node
 
 
@@ -17,8 +18,15 @@ def gather(g: Backward, node: Node, d: str) -> tuple[str, None]:
     count = math.prod(g.type(indices).dims)
     shape = (*dims[:axis], count, *dims[axis + 1 :])
     places = g.reshape(indices, shape=tuple(count if i == axis else 1 for i in range(len(dims))))
-    places = g.expand(places, shape=shape)
-    return g.scatter_elements(g.zeros(x), places, g.reshape(d, shape=shape), axis=axis, reduction="add"), None
+    places, updates = g.expand(places, shape=shape), g.reshape(d, shape=shape)
+    found, blocks = g.zeros(x), row_blocks(count)
+    for i in range(blocks):
+        size = count // blocks
+        starts = tuple(i * size if at == axis else 0 for at in range(len(shape)))
+        sizes = (*shape[:axis], size, *shape[axis + 1 :])
+        read, given = (each if blocks == 1 else cut(g, each, starts, sizes) for each in (places, updates))
+        found = g.scatter_elements(found, read, given, axis=axis, reduction="add")
+    return found, None
 
 
 @gradient("gather_elements")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ingot import abi
 from ingot.dtype import DType, i64
 from ingot.ir import Graph, Node
 from ingot.ops.define import Builder
+
+ROWS = abi.constant("INGOT_K_BLOCK")  # that are summed together, as products sum them
 
 
 class Backward(Builder):
@@ -58,7 +62,26 @@ class Backward(Builder):
         shape, wide = self.type(value).shape, self.type(d).shape
         lead = len(wide) - len(shape)
         axes = tuple(i for i, dim in enumerate(wide) if i < lead or (shape[i - lead] == 1 and dim != 1))
+        if axes == tuple(range(len(wide) - 1)) and (blocks := row_blocks(math.prod(self.type(d).dims[:-1]))) > 1:
+            return self.like(self._sum_of_blocks(d, blocks), value)
         return self.like(self.reduce_sum(d, axes=axes, keepdims=True) if axes else d, value)
+
+    def _sum_of_blocks(self, d: str, blocks: int) -> str:
+        """The sum of the rows of d: those of each block, and of these one after another."""
+        columns = self.type(d).dims[-1]
+        sums = self.reduce_sum(self.reshape(d, shape=(blocks, ROWS, columns)), axes=(1,), keepdims=False)
+        total = None
+        for i in range(blocks):
+            block = self.slice(sums, starts=(i, 0), stops=(i + 1, columns), steps=(1, 1))
+            total = block if total is None else self.add(total, block)
+        assert total is not None
+        return total
+
+
+def row_blocks(rows: int) -> int:
+    """How many blocks of ROWS are summed one after another, so that parts of a batch which are such blocks have its
+    bits; 1 where rows are not cut."""
+    return rows // ROWS if rows and rows % ROWS == 0 else 1
 
 
 # A row gets the node and a gradient for each result, None where nothing depends on it, and gives one for each operand,
@@ -89,6 +112,29 @@ def gradient(*ops: str, refuse: Callable[[Node], str] = lambda node: "") -> Call
     return declare
 
 
+@dataclass(frozen=True, slots=True)
+class Unrolled:
+    """How an op is taken apart that has a kernel of its own, where gradients flow through it. refuse: of a node and of
+    how many steps it has, why it cannot be, or "".
+    """
+
+    write: Callable[..., tuple[str, ...]]
+    refuse: Callable[[Node, int], str]
+
+
+UNROLLED: dict[str, Unrolled] = {}
+
+
+def unrolled(op: str, *, refuse: Callable[[Node, int], str]) -> Callable[..., Any]:
+    """Declares how an op is taken apart: `write(g, *operands, **attributes)` gives its results, by an `Expansion`."""
+
+    def declare(write: Callable[..., tuple[str, ...]]) -> Callable[..., tuple[str, ...]]:
+        UNROLLED[op] = Unrolled(write, refuse)
+        return write
+
+    return declare
+
+
 def _listed(reason: str, ops: str) -> dict[str, str]:
     return dict.fromkeys(ops.split(), reason)
 
@@ -110,7 +156,6 @@ FLAT: dict[str, str] = {
 
 # These have one that nobody has written: a model that needs it is refused, and the reason is said.
 MISSING: dict[str, str] = {
-    **_listed("its steps need a row of their own", "lstm gru rnn"),
     **_listed("it runs subgraphs", "if loop scan sequence_map"),
     **_listed(
         "sequences and optionals carry no gradients",

@@ -33,6 +33,11 @@ def _same(graph: Graph, node: Node) -> bool:
     return replace(graph, node, node.operands[0])
 
 
+def _at_rest(graph: Graph, node: Node) -> bool:
+    """A dropout outside of training."""
+    return node.operands[1] is None and _same(graph, node)
+
+
 def _reshape(graph: Graph, node: Node) -> bool:
     if _same(graph, node):
         return True
@@ -345,6 +350,7 @@ _RULES: dict[str, Callable[[Graph, Node], bool]] = {
     "cast": _cast,
     "concat": _concat,
     "clip": _clip,
+    "dropout": _at_rest,
     "avg_pool": _pool,
     "max_pool": _pool,
     "gather": _gather,

@@ -96,7 +96,7 @@ def sink_permutes(graph: Graph) -> bool:
     changed = False
     for node in graph.nodes:
         if node.op.name == "permute":
-            changed |= _lift(graph, node)
+            changed |= _lift(graph, node, images)
             continue
         axes = _axes_below(graph, node, images) if images else None
         moved = None if axes is None else _below(graph, node, axes)
@@ -120,11 +120,11 @@ def _channels_last(rank: int) -> tuple[int, ...]:
     return (0, *range(2, rank), 1)
 
 
-def _lift(graph: Graph, node: Node) -> bool:
-    """permute(pad(x)) becomes pad(permute(x))."""
+def _lift(graph: Graph, node: Node, images: set[str]) -> bool:
+    """permute(pad(x)) becomes pad(permute(x)); where x is an image, its channels were first already."""
     pad = graph.producer(node.operands[0])
     rank = len(node.axes)
-    if pad is None or pad.op.name != "pad" or graph.only_user(pad.output) is None:
+    if pad is None or pad.op.name != "pad" or graph.only_user(pad.output) is None or pad.operands[0] in images:
         return False
     if rank < 3 or node.axes != (0, rank - 1, *range(1, rank - 1)):
         return False

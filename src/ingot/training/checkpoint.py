@@ -4,31 +4,50 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from ingot.errors import LoadError
-from ingot.files import written
+from ingot.files import release, written
 from ingot.ir import Graph
 from ingot.load.hf.safetensors import read_safetensors
+from ingot.run.library import content_hash
 from ingot.text import dump
 
 _DIGEST = "ingot.graph"  # u8[32], beside the states
+_LENGTH_BYTES = 8  # of what a file begins with
 
 
-def digest(graphs: Iterable[Graph]) -> np.ndarray:
-    """What says which graphs a checkpoint is of, u8[32]."""
-    return np.frombuffer(hashlib.sha256("".join(map(dump, graphs)).encode()).digest(), np.uint8)
+def digest(graph: Graph, trained: Collection[str], settings: str) -> np.ndarray:
+    """What says which model a checkpoint is of, with the weights that are not trained, and how it is trained; u8[32].
+
+    Weights of mapped files are let go of as they have been read.
+    """
+    found = hashlib.sha256((dump(graph) + settings).encode())
+    for name, value in graph.values.items():
+        if value.kind == "weight" and value.data is not None and name not in trained:
+            found.update(f"{name} {content_hash(np.ascontiguousarray(value.data))}".encode())
+            release(value.data)
+    return np.frombuffer(found.digest(), np.uint8)
 
 
 def write(path: str | os.PathLike[str], of: np.ndarray, states: Mapping[str, np.ndarray]) -> None:
     """Writes a checkpoint, whole or not at all; of: see `digest`. Raises OutputError."""
+    with written(path) as file:
+        file.write(_content(of, states))
+
+
+def header(of: np.ndarray, states: Mapping[str, np.ndarray]) -> bytes:
+    """The JSON that a checkpoint begins with, behind its length."""
+    content = _content(of, states)
+    return content[_LENGTH_BYTES : _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "little")]
+
+
+def _content(of: np.ndarray, states: Mapping[str, np.ndarray]) -> bytes:
     from safetensors.numpy import save
 
-    arrays = {name: np.asarray(array, order="C") for name, array in states.items()} | {_DIGEST: of}
-    with written(path) as file:
-        file.write(save(arrays))
+    return save({name: np.asarray(array, order="C") for name, array in states.items()} | {_DIGEST: of})
 
 
 def read(path: str | os.PathLike[str], of: np.ndarray, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

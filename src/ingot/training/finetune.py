@@ -82,7 +82,7 @@ class FineTuning:
     folder: of a decoder, or the name of a model. adapters: how it gets adapters, which alone are trained; None trains
     all weights. context: tokens of a window; batch: windows of a step, taken in `accumulate` parts. rate: the highest
     learning rate, after a warm-up and before a cosine to 0; None for the default. seed: of the adapters and of which
-    windows a step takes.
+    windows a step takes. memory: as `Trainer` has it.
 
     Raises what `Trainer` and reading a folder raise, and InputError for a text that is too short.
     """
@@ -99,6 +99,7 @@ class FineTuning:
         accumulate: int = 1,
         rate: float | None = None,
         clip: float | None = 1.0,
+        memory: str | int | None = None,
         seed: int = 0,
         threads: int = 0,
     ):
@@ -116,6 +117,7 @@ class FineTuning:
             trainable=adapters,
             clip=clip,
             accumulate=accumulate,
+            memory=memory,
             threads=threads,
         )
         self.curve: list[Point] = []

@@ -7,10 +7,11 @@ are one state in all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from ingot.dtype import f32, f64
 from ingot.errors import InputError, UnsupportedError
-from ingot.gradients import differentiate
+from ingot.gradients.differentiate import differentiate, scatter_into
 from ingot.gradients.registry import Backward
 from ingot.ir import Graph, TensorType
 from ingot.passes import optimize
@@ -19,16 +20,17 @@ from ingot.training.optimizers import RATE, STEP, Optimizer
 from ingot.training.recompute import recompute_activations
 
 TARGET, LOSS = "target", "loss"  # the input that predictions are compared with, and the only output
+PART = "part"  # the input that says which part of a batch this is, f64[]
 _LEAST_NORM = 1e-6  # that gradients are divided by, as torch.nn.utils.clip_grad_norm_ has it
 
 
-def loss_graph(forward: Graph, loss: str | CrossEntropy, trained: Sequence[str]) -> Graph:
+def loss_graph(forward: Graph, loss: str | CrossEntropy, trained: Sequence[str], seed: int | None = None) -> Graph:
     """The loss of a static graph of one output: its inputs and TARGET in, LOSS out; what is trained are states.
 
-    loss: a name of LOSSES, or one with settings. trained: the names of f32 weights. Raises KindError for an unknown
-    loss, and UnsupportedError for several outputs and an output that is no f32.
+    loss: a name of LOSSES, or one with settings. trained: the names of f32 weights. seed: see `forward_graph`.
+    Raises KindError for an unknown loss, and UnsupportedError for several outputs and an output that is no f32.
     """
-    row, graph = loss_of(loss), forward_graph(forward, trained)
+    row, graph = loss_of(loss), forward_graph(forward, trained, seed)
     if len(graph.outputs) != 1:
         raise UnsupportedError(f"graph {graph.name!r}: got outputs {list(graph.outputs)}, expected one prediction")
     ((external, prediction),) = graph.outputs.items()
@@ -42,43 +44,68 @@ def loss_graph(forward: Graph, loss: str | CrossEntropy, trained: Sequence[str])
     return graph
 
 
-def forward_graph(forward: Graph, trained: Sequence[str]) -> Graph:
-    """A graph whose trained weights are states."""
+def forward_graph(forward: Graph, trained: Sequence[str], seed: int | None = None) -> Graph:
+    """A graph whose trained weights are states. seed: what its dropout draws from, with the state STEP; None for none,
+    as outside of training.
+    """
     graph = forward.copy()
     for name in trained:
         graph.keep(name)
+    dropouts = [node for node in graph.nodes if node.op.name == "dropout" and seed is not None]
+    if dropouts:
+        _add_step(graph)
+    for stream, node in enumerate(dropouts):
+        settings = node.attributes | {"seed": seed, "stream": stream}
+        drawn = graph.add("dropout", [node.operands[0], STEP, None], f"{node.output}.drawn", before=node, **settings)
+        graph.replace(node, drawn.output)
     optimize(graph)
     return graph
 
 
 def step_graph(
-    forward: Graph, loss: str | CrossEntropy, optimizer: Optimizer, trained: Sequence[str], clip: float | None = None
+    forward: Graph,
+    loss: str | CrossEntropy,
+    optimizer: Optimizer,
+    trained: Sequence[str],
+    clip: float | None = None,
+    seed: int = 0,
 ) -> Graph:
     """A whole step: as `loss_graph`, with RATE as another input, and gradients and the optimiser's step of them.
 
-    clip: the most that the norm of all gradients together may be. Raises as `loss_graph`, UnsupportedError for an op
-    without a gradient, and InputError where the loss depends on nothing that is trained.
+    clip: the most that the norm of all gradients together may be. seed: of dropout. Raises as `loss_graph`,
+    UnsupportedError for an op without a gradient, and InputError where the loss depends on nothing that is trained.
     """
-    graph = loss_graph(forward, loss, trained)
+    graph = loss_graph(forward, loss, trained, seed)
     _write_update(graph, _gradients(graph, graph.outputs[LOSS], trained), optimizer, clip)
     optimize(graph)
     recompute_activations(graph, graph.outputs[LOSS])
     return graph
 
 
-def gradient_graph(forward: Graph, loss: str | CrossEntropy, trained: Sequence[str], parts: int = 1) -> Graph:
+def gradient_graph(
+    forward: Graph, loss: str | CrossEntropy, trained: Sequence[str], parts: int = 1, seed: int = 0
+) -> Graph:
     """As `step_graph` up to the gradients, which are added to states of their names, see `gradient_name`.
 
-    parts: how many batches, of which this is one, share a step: gradients are those of the mean of their losses.
+    parts: how many batches, of which this is one, share a step: gradients are those of the mean of their losses. Where
+    there is dropout, the number of the part is an input, PART.
     """
-    graph = loss_graph(forward, loss, trained)
+    graph = loss_graph(forward, loss, trained, seed)
+    dropouts = [node for node in graph.nodes if node.op.name == "dropout" and parts > 1]
+    if dropouts:
+        _add_input(graph, PART, TensorType(f64, ()))
+    for node in dropouts:
+        graph.set_operands(node, [*node.operands[:2], PART])
     g, value = Backward(graph), graph.outputs[LOSS]
     g.at(value)
     gradients = _gradients(graph, g.mul(value, 1 / parts) if parts > 1 else value, trained)
+    following = dict(pairwise([*graph.nodes, None]))
     for name, d in gradients.items():
-        g.at(name)
         total = graph.add_state(gradient_name(name), g.type(name))
-        graph.set_state(total, g.add(total, d))
+        if not scatter_into(graph, d, total):  # else where a gradient is made, a product goes on from the total
+            before = following[graph.producer(d)]
+            d = graph.add("add", [total, d], f"{name}.gradient", before=before).output
+        graph.set_state(total, d)
     optimize(graph)
     recompute_activations(graph, graph.outputs[LOSS])
     return graph
@@ -108,6 +135,11 @@ def _add_input(graph: Graph, name: str, type: TensorType) -> None:
     graph.add_input(name, type)
 
 
+def _add_step(graph: Graph) -> None:
+    _free(graph, STEP)
+    graph.add_state(STEP, TensorType(f64, ()))
+
+
 def _free(graph: Graph, name: str) -> None:
     """Gives a value of the model that has a name of training another one."""
     if name in graph.values:
@@ -124,9 +156,10 @@ def _gradients(graph: Graph, loss: str, trained: Sequence[str]) -> dict[str, str
 def _write_update(graph: Graph, gradients: dict[str, str], optimizer: Optimizer, clip: float | None) -> None:
     """Adds RATE, the state STEP, and what an optimiser makes of parameters and gradients."""
     _add_input(graph, RATE, TensorType(f64, ()))
-    _free(graph, STEP)
+    if STEP not in graph.states:
+        _add_step(graph)
     g = Backward(graph)
-    g.at(graph.add_state(STEP, TensorType(f64, ())))
+    g.at(STEP)
     graph.set_state(STEP, g.add(STEP, 1.0))
     optimizer.write(g, gradients if clip is None else _clipped(g, gradients, clip))
 

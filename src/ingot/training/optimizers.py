@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingot.dtype import f32, f64
+from ingot.errors import KindError
 from ingot.gradients.registry import Backward
 from ingot.training.schedules import Schedule, expect_range, rate_at
 
@@ -86,3 +87,13 @@ class AdamW:
 
 
 Optimizer = SGD | AdamW
+
+
+def optimizer_of(name: str, rate: float) -> Optimizer:
+    """The optimiser of a name, with a learning rate and else its own settings. Raises KindError for an unknown one."""
+    if name not in _OPTIMIZERS:
+        raise KindError(f"optimizer: unknown, got {name!r}, expected one of {', '.join(_OPTIMIZERS)}")
+    return _OPTIMIZERS[name](lr=rate)
+
+
+_OPTIMIZERS: dict[str, type[SGD] | type[AdamW]] = {"adamw": AdamW, "sgd": SGD}

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 
+from ingot.bindings import unbound
 from ingot.dtype import bf16, f16, f32
 from ingot.errors import InputError, KindError, UnsupportedError
 from ingot.feeds import arrays
 from ingot.ir import Graph, TensorType
-from ingot.load import is_onnx_file, load_model
+from ingot.load import is_onnx_file
 from ingot.load.hf import load_dense
 from ingot.load.language import read_model
+from ingot.passes.dce import eliminate_dead
 from ingot.run.interpret import bind_symbols
 from ingot.training.adapters import Adapter, Lora, adapt
+from ingot.training.losses import CrossEntropy, loss_of
 
 _STATISTICS = {"batch_norm": (3, 4)}  # operands that are measured and not trained
 
 
-def load_trained(source: Any, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[str]]:
+def load_trained(
+    source: Any, example_inputs: tuple[Any, ...], prediction: str | None = None
+) -> tuple[Graph, list[str]]:
     """The graph of a source, its symbols bound to what the examples say, and the names of its weights to train.
 
-    source: see `ingot.Trainer`. Raises KindError for what is no model, InputError for examples that do not fit, and
-    what loading raises.
+    source, prediction: see `ingot.Trainer`. Raises KindError for what is no model, InputError for examples that do not
+    fit, and what loading raises.
     """
     graph, wanted = _loaded(source, example_inputs)
     if len(graph.inputs) != len(example_inputs):
@@ -37,17 +42,62 @@ def load_trained(source: Any, example_inputs: tuple[Any, ...]) -> tuple[Graph, l
         )
     feeds = arrays(graph, dict(zip(graph.inputs, example_inputs, strict=True)))
     graph = graph.bind(bind_symbols(graph, feeds))
+    if prediction is not None:
+        _predict(graph, prediction)
     unknown = [name for name, value in graph.values.items() if not _is_static(value.type)]
     if unknown:
         raise KindError(f"source: shapes depend on data, got {unknown[:20]}, expected known ones")
     return graph, [name for name in wanted if graph.values[name].users]
 
 
+def load_static(path: str, dims: Mapping[str, int], prediction: str | None) -> Graph:
+    """The graph of an ONNX file to train, its symbols bound; prediction: see `ingot.Trainer`.
+
+    Raises KindError for another file, InputError where a symbol has no value, and what loading raises.
+    """
+    if not is_onnx_file(path):
+        raise KindError(f"{path}: cannot be trained, got another kind of model, expected an ONNX file")
+    graph, _ = _loaded(path, ())
+    graph = graph.bind({name: dims[name] for name in graph.symbols if name in dims})
+    if graph.symbols:
+        raise unbound(graph.symbols)
+    if prediction is not None:
+        _predict(graph, prediction)
+    return graph
+
+
+def random_batch(graph: Graph, loss: str | CrossEntropy) -> list[np.ndarray]:
+    """Arrays that fit a static graph's inputs, and a target of its only output."""
+    rng = np.random.default_rng(0)
+    made = graph.type(next(iter(graph.outputs.values())))
+    types = [*map(graph.type, graph.inputs), loss_of(loss).target(made)]
+    return [
+        rng.uniform(0, 1, type.dims).astype(type.dtype.numpy)
+        if type.dtype.kind == "f"
+        else rng.integers(0, 2, type.dims).astype(type.dtype.numpy)
+        for type in types
+    ]
+
+
+def _predict(graph: Graph, prediction: str) -> None:
+    """Makes a value, or what is put out under a name, the only output."""
+    name = graph.outputs.get(prediction, prediction)
+    if name not in graph.values or graph.producer(name) is None:
+        made = [node.outputs[0] for node in graph.nodes]
+        raise InputError(f"option prediction: no such value, got {prediction!r}, expected one of {made[-20:]}")
+    for external in list(graph.outputs):
+        graph.remove_output(external)
+    graph.set_output(prediction, name)
+    eliminate_dead(graph)
+
+
 def _loaded(source: Any, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[str]]:
     if isinstance(source, Graph):
         return source.copy(), _float_weights(source)
     if hasattr(source, "named_parameters"):  # nn.Module and ExportedProgram: what is no parameter is a buffer
-        graph = load_model(source, _as_tensors(example_inputs)).graph
+        from ingot.load.aten import load_any
+
+        graph = load_any(source, _as_tensors(example_inputs), is_trained=True)
         assert isinstance(graph, Graph)
         every = {"remove_duplicate": False} if hasattr(source, "named_modules") else {}  # of tied ones, each name
         wanted = {name for name, parameter in source.named_parameters(**every) if parameter.requires_grad}

@@ -5,32 +5,36 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import ingot.ops
 from ingot.compile import Compiled
+from ingot.config import check
 from ingot.errors import InputError, bounded
 from ingot.feeds import arrays
 from ingot.ir import Graph
 from ingot.locks import OwnedLock
 from ingot.lower import Target
-from ingot.machine import usable_threads
+from ingot.machine import byte_number, usable_threads
 from ingot.ort.session import InferenceSession
 from ingot.run.interpret import bind_symbols
 from ingot.run.library import load
 from ingot.session import Shared
 from ingot.training import checkpoint
 from ingot.training.adapters import Lora
+from ingot.training.budget import GRADIENTS, TRAIN, UPDATE, training_graphs
+from ingot.training.diagnosis import first_bad
 from ingot.training.graph import (
+    PART,
     RATE,
     TARGET,
     forward_graph,
     gradient_graph,
     gradient_name,
     loss_graph,
-    step_graph,
     update_graph,
 )
 from ingot.training.losses import CrossEntropy, loss_of
@@ -42,26 +46,32 @@ from ingot.training.sources import batch_part, load_trained, trained_weights
 assert ingot.ops  # the import registers every op
 
 MAX_THREADS = 256  # of a trainer
+_CHECKED_STEPS = 3  # that emitted C takes to check itself
 
 
 class Trainer:
     """A model that is fitted step by step.
 
     source: an nn.Module, an ExportedProgram, ONNX (a path or bytes), the folder of a language model, which takes ids
-    i64[batch, length], or a Graph; of one output. loss: "cross_entropy" of logits [..., classes] and i64 labels [...],
+    i64[batch, length], or a Graph; of one output, unless `prediction` says which value the loss is of, such as logits
+    before a softmax. loss: "cross_entropy" of logits [..., classes] and i64 labels [...],
     or a `CrossEntropy` with settings, "mse", or "bce" of logits; each the mean over all elements. example_inputs: the
     model's inputs, then the target: every step takes such shapes. optimizer: SGD or AdamW. trainable: names of weights,
     or patterns of names, or `ingot.lora(...)`; None for the module's parameters that require gradients, or all float
     weights. clip: the most
     that the norm of all gradients together may be. accumulate: in how many equal parts along the first axis a step
-    takes its inputs, one after another; memory is planned for one of them. threads: 0 means what the machine allows.
+    takes its inputs, one after another; memory is planned for one of them. memory: the most bytes that steps may take,
+    such as "2GB": activations are then computed again, as few as must be; `trade` says which. seed: what dropout draws
+    from. threads: 0 means what the machine allows.
 
-    A module is exported in eval mode: dropout does nothing and the statistics of batch norm stay. Its own parameters
+    Of a module in training mode, dropout is done in steps, which the seed, the step, the node and the element alone
+    decide, but for that of attention's weights; the statistics of batch norm stay as in eval mode. Its own parameters
     are read once and never written. The loss and the parameters have the same bits for any number of threads and any
     instruction set.
 
     Raises InputError for options and examples that do not fit and where there is nothing to train, KindError for what
-    is no model or loss, UnsupportedError naming every op without a gradient or kernel, and what loading raises.
+    is no model or loss, LimitError where no steps fit the memory, UnsupportedError naming every op without a gradient
+    or kernel, and what loading raises.
     Steps of several threads take turns.
     """
 
@@ -73,10 +83,15 @@ class Trainer:
         example_inputs: Sequence[Any],
         optimizer: Optimizer,
         trainable: Sequence[str] | Lora | None = None,
+        prediction: str | None = None,
         clip: float | None = None,
         accumulate: int = 1,
+        memory: str | int | None = None,
+        seed: int = 0,
         threads: int = 0,
     ):
+        if not 0 <= seed < 2**63:
+            raise InputError(f"option seed: out of range, got {seed}, expected 0..{2**63 - 1}")
         if not 0 <= threads <= MAX_THREADS:
             raise InputError(f"option threads: out of range, got {threads}, expected 0..{MAX_THREADS}")
         if clip is not None and not 0 < clip < float("inf"):
@@ -86,18 +101,22 @@ class Trainer:
         _expect_parts(example_inputs, accumulate)
         self.optimizer = optimizer
         self._accumulate, self._clip, self._loss_name = accumulate, clip, loss
+        self._budget = None if memory is None else byte_number(memory)
         self._schedule: float | Schedule = optimizer.lr
+        self._seed = seed
         self._turn = OwnedLock("step")
         example = batch_part(example_inputs, 0, accumulate)
         with bounded(f"source {type(source).__name__}"):
-            self._forward, candidates = load_trained(source, tuple(example[:-1]))
+            self._forward, candidates = load_trained(source, tuple(example[:-1]), prediction)
             self._trained, self.adapters = trained_weights(self._forward, candidates, trainable)
-            self._programs = TrainingPrograms(Target(load().isa(), threads or usable_threads()))
-            if accumulate == 1:
-                self.graph = step_graph(self._forward, loss, optimizer, self._trained, clip)
-                self._programs.add("train", self.graph)
-            else:
-                self.graph = self._add_gradients()
+            target = Target(load().isa(), threads or usable_threads())
+            self._programs = TrainingPrograms(target)
+            graphs, self.trade = training_graphs(
+                self._forward, loss, optimizer, self._trained, clip, accumulate, target, self._budget, seed
+            )
+            self.graph = next(iter(graphs.values()))
+            for name, graph in graphs.items():
+                self._programs.add(name, graph)
         self.parameters = [name for name in self._trained if name in self.graph.states]
         self._ranges = _ranges(self.graph)
         self._ignored = row.ignore_index if isinstance(row := loss_of(loss), CrossEntropy) else None
@@ -105,7 +124,8 @@ class Trainer:
             self._ranges[TARGET] = 0, _classes(self._forward)
         self._loss = np.zeros((), np.float32)
         self._half_trained = ""  # why states are those of no step, or ""
-        self._digest = checkpoint.digest(compiled.graph for compiled in self._programs.compiled.values())
+        settings = repr((loss_of(loss), self._trained, replace(optimizer, lr=0.0), clip, seed))
+        self._digest = checkpoint.digest(self._forward, self._trained, settings)
         self._feed(example)
 
     @property
@@ -205,6 +225,35 @@ class Trainer:
             self._expect_whole()
             return {name: self._programs.states[name].copy() for name in self.parameters}
 
+    def emit_c(
+        self, folder: str | os.PathLike[str], *inputs: Any, prefix: str = "train", threads: int = 1
+    ) -> list[str]:
+        """Writes what goes on from here as plain C, with a program that takes files of rows; returns the paths.
+
+        inputs: those of a step, with which `make check` takes a few steps and compares their losses to the bit; nothing
+        is trained here. prefix, threads: as `ingot.emit.c.emit` has them. Raises InputError where a step takes its
+        inputs in parts, and what `step` and `emit` raise.
+        """
+        from ingot.emit.training import Fitting
+        from ingot.training.c_program import Checked, emit_training
+
+        if self._accumulate > 1:
+            raise InputError(f"emit_c: steps in parts are not written, got accumulate={self._accumulate}, expected 1")
+        before = {name: array.copy() for name, array in self._kept_states().items()}
+        rates = np.array([rate_at(self._schedule, self.steps + i) for i in range(_CHECKED_STEPS)])
+        try:
+            losses = np.array([self.step(*inputs) for _ in rates], np.float32)
+        finally:
+            self._go_on(before)
+        graphs = {
+            "step": self.graph,
+            "evaluate": loss_graph(self._forward, self._loss_name, self._trained),
+            "predict": forward_graph(self._forward, self._trained),
+        }
+        fitting = Fitting(RATE, self.rate, STEP, checkpoint.header(self._digest, before), self._digest.tobytes())
+        fed = [*self._feed(inputs), rates]
+        return emit_training(graphs, before, fitting, folder, Checked(fed, losses), prefix=prefix, threads=threads)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, whole or not at all: parameters and the optimiser's states. Raises OutputError."""
         with self._turn.once():
@@ -216,21 +265,23 @@ class Trainer:
 
         Raises LoadError for what is no checkpoint, is damaged, or is of another trainer; then nothing has changed.
         """
-        found = checkpoint.read(path, self._digest, self._kept_states())
-        with self._turn.once():
-            for name, array in found.items():
-                self._programs.states[name][...] = array
-            self._half_trained = ""
+        self._go_on(checkpoint.read(path, self._digest, self._kept_states()))
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _add_gradients(self) -> Graph:
+    def _add_gradients(self) -> None:
         """Compiles what adds up gradients and what takes a step by them, where that is not done yet."""
-        if "gradients" not in self._programs:
-            graph = gradient_graph(self._forward, self._loss_name, self._trained, self._accumulate)
-            self._programs.add("gradients", graph)
-            self._programs.add("update", update_graph(graph, self.optimizer, self._clip))
-        return self._programs.compiled["gradients"].graph
+        if GRADIENTS not in self._programs:
+            graph = gradient_graph(self._forward, self._loss_name, self._trained, self._accumulate, self._seed)
+            self._programs.add(GRADIENTS, graph)
+            self._programs.add(UPDATE, update_graph(graph, self.optimizer, self._clip))
+
+    def _go_on(self, states: Mapping[str, np.ndarray]) -> None:
+        """Goes on from what lasted from step to step."""
+        with self._turn.once():
+            for name, array in states.items():
+                self._programs.states[name][...] = array
+            self._half_trained = ""
 
     def _kept_states(self) -> dict[str, np.ndarray]:
         """What lasts from step to step."""
@@ -247,29 +298,38 @@ class Trainer:
         for total in self._totals().values():
             total.fill(0)
         loss = 0.0
-        for fed in fed_parts:
-            self._programs.run("gradients", fed, [self._loss])
-            loss += self._number(self.steps + 1) / self._accumulate
+        for number, fed in enumerate(fed_parts):
+            part = [np.array(number, np.float64)] if PART in self.graph.inputs else []
+            self._programs.run(GRADIENTS, [*fed, *part], [self._loss])
+            loss += self._number(self.steps + 1, fed, self._programs.states) / self._accumulate
         return loss
 
     def _update(self) -> None:
-        self._programs.run("update", [self._rate()], [])
+        self._programs.run(UPDATE, [self._rate()], [])
 
     def _taken(self, fed: list[np.ndarray]) -> float:
         """The loss of a step in one run."""
+        before = {name: self._programs.states[name].copy() for name in self.parameters} if check() else {}
         try:
-            self._programs.run("train", [*fed, self._rate()], [self._loss])
-            return self._number(self.steps)
+            self._programs.run(TRAIN, [*fed, self._rate()], [self._loss])
+            return self._number(self.steps, fed, before)
         except InputError as error:
             self._half_trained = str(error)
             raise
 
-    def _number(self, step: int) -> float:
-        """The loss of the last run, which was for a step. Raises InputError where it is none."""
+    def _number(self, step: int, fed: list[np.ndarray], parameters: Mapping[str, np.ndarray]) -> float:
+        """The loss of the last run, which was for a step. Raises InputError where it is none: under INGOT_CHECK with
+        the first node that made it of what was fed and of the parameters before.
+        """
         loss = float(self._loss)
-        if not math.isfinite(loss):
-            raise InputError(f"step {step}: the loss is {loss}, expected a number")
-        return loss
+        if math.isfinite(loss):
+            return loss
+        why = "INGOT_CHECK=1 says which node made it"
+        if check():
+            graph = loss_graph(self._forward, self._loss_name, self._trained)
+            feeds = dict(zip(graph.inputs, fed, strict=True)) | {name: parameters[name] for name in graph.states}
+            why = first_bad(graph, feeds, loss)
+        raise InputError(f"step {step}: the loss is {loss}, {why}, expected a number")
 
     def _rate(self) -> np.ndarray:
         return np.array(self.rate, np.float64)
@@ -285,11 +345,12 @@ class Trainer:
 
     def _feed(self, inputs: Sequence[Any]) -> list[np.ndarray]:
         """The arrays of a run, in the graph's order."""
-        names = [name for name in self.graph.inputs if name != RATE]
+        own = {RATE: self._rate(), PART: np.zeros((), np.float64)}
+        names = [name for name in self.graph.inputs if name not in own]
         if len(inputs) != len(names):
             raise InputError(f"inputs: got {len(inputs)}, expected {len(names)}: {', '.join(names)}")
-        rate = {RATE: self._rate()} if RATE in self.graph.inputs else {}
-        feeds: Mapping[str, Any] = arrays(self.graph, dict(zip(names, inputs, strict=True)) | rate)
+        given = {name: value for name, value in own.items() if name in self.graph.inputs}
+        feeds: Mapping[str, Any] = arrays(self.graph, dict(zip(names, inputs, strict=True)) | given)
         bind_symbols(self.graph, feeds)
         for name, (low, high) in self._ranges.items():
             bad = feeds[name][(feeds[name] < low) | (feeds[name] >= high)]

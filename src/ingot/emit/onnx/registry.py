@@ -29,6 +29,7 @@ GAPS = {
     "cross_entropy": _TRAINS,
     "cross_entropy_gradient": _TRAINS,
     "decode_blocks": "reads the blocks of GGUF files, which ONNX does not have",
+    "dropout": _TRAINS,
     "gelu_gradient": _TRAINS,
     "layer_norm_gradient": _TRAINS,
     "pairwise_coupling": "iterates inside ONNX's SVMClassifier, which takes no scores",

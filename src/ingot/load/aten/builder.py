@@ -64,8 +64,10 @@ class AtenBuilder:
 
     `target` is its overload name, `hint` names its values, `result` is the type that torch gives its result (a list
     of types when there are several; of complex numbers, the type of a part, and `makes_complex`), which spares the
-    rules of views all arithmetic on shapes. `ops` are the names of what was added for it.
+    rules of views all arithmetic on shapes. `ops` are the names of what was added for it. `drops`: dropout stays.
     """
+
+    drops = False
 
     def __init__(self, graph: Graph):
         self.graph = graph

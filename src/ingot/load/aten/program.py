@@ -54,13 +54,14 @@ CONSTANT_BYTES_MAX = 64 * 1024
 Fakes = Callable[[], tuple[Any, Any, dict[int, str]]]  # arguments as fake tensors, and names by their identity
 
 
-def load_any(source: Any, example_inputs: tuple | dict[str, Any] | None) -> Graph | None:
-    """The graph of an ExportedProgram, or of a module with its example inputs; None for anything else.
+def load_any(source: Any, example_inputs: tuple | dict[str, Any] | None, *, is_trained: bool = False) -> Graph | None:
+    """The graph of an ExportedProgram, or of a module with its example inputs; None for anything else. is_trained: the
+    dropout of what is in training mode stays.
 
     Raises KindError for a module without example inputs, and what `load_exported` and `load_module` raise.
     """
     if isinstance(source, torch.export.ExportedProgram):
-        return load_exported(source)
+        return load_exported(source, drops=is_trained)
     if not isinstance(source, torch.nn.Module):
         return None
     if example_inputs is None:
@@ -72,14 +73,17 @@ def load_any(source: Any, example_inputs: tuple | dict[str, Any] | None) -> Grap
         raise KindError(
             f"module {type(source).__name__}: example_inputs: got an array of numpy, expected torch.from_numpy(array)"
         )
-    return load_module(source, example_inputs)
+    return load_module(source, example_inputs, drops=is_trained and source.training)
 
 
-def load_module(module: torch.nn.Module, example_inputs: tuple | dict[str, Any], dynamic_shapes: Any = None) -> Graph:
+def load_module(
+    module: torch.nn.Module, example_inputs: tuple | dict[str, Any], dynamic_shapes: Any = None, *, drops: bool = False
+) -> Graph:
     """The graph of a module in eval mode, exported with `example_inputs`: a tuple, or a dict of keyword arguments.
 
     `dynamic_shapes` is torch.export's; the names of its Dims become the graph's symbols. Parameters are views of the
-    module's storage. Raises UnsupportedError, listing every op that has neither a rule nor a decomposition.
+    module's storage. drops: dropout stays. Raises UnsupportedError, listing every op that has neither a rule nor a
+    decomposition.
     """
     args, kwargs = ((), example_inputs) if isinstance(example_inputs, dict) else (tuple(example_inputs), {})
     was_training = module.training
@@ -89,7 +93,7 @@ def load_module(module: torch.nn.Module, example_inputs: tuple | dict[str, Any],
             program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     finally:
         module.train(was_training)
-    return load_exported(program, dim_names(program, (*args, *kwargs.values()), dynamic_shapes))
+    return load_exported(program, dim_names(program, (*args, *kwargs.values()), dynamic_shapes), drops=drops)
 
 
 def load_pt2(path: str | os.PathLike, *, is_mapped: bool = False) -> Graph:
@@ -106,16 +110,19 @@ def load_pt2(path: str | os.PathLike, *, is_mapped: bool = False) -> Graph:
         raise LoadError(f"{os.fspath(path)}: contradicts itself, got {str(error)[:200]!r}") from error
 
 
-def load_exported(program: torch.export.ExportedProgram, symbol_names: dict[str, str] | None = None) -> Graph:
+def load_exported(
+    program: torch.export.ExportedProgram, symbol_names: dict[str, str] | None = None, *, drops: bool = False
+) -> Graph:
     """The graph of an ExportedProgram, in training IR or in core ATen.
 
     Parameters and buffers are weights under their qualified names, views of the program's storage; mutated buffers
-    are states. `symbol_names` renames the program's symbols. Raises UnsupportedError like `load_module`, also for a
-    program that writes into its inputs.
+    are states. `symbol_names` renames the program's symbols. drops: dropout stays, in whatever mode.
+    Raises UnsupportedError like `load_module`, also for a program that writes into its inputs.
     """
     if any(_mutates(node.target) for node in program.graph.nodes):
         program = program.run_decompositions({})  # makes it functional and decomposes nothing
     importer = Importer(Symbols(symbol_names))
+    importer.builder.drops = drops
     _declare_inputs(importer, program)
     results = importer.run(program.graph_module)
     _declare_outputs(importer, program, results)

@@ -37,9 +37,16 @@ def convert(b: AtenBuilder, x: Tensor, *_: Any, **__: Any) -> Tensor:
     return b.cast(x, b.result.dtype)
 
 
-@aten("dropout.default", "feature_dropout.default", "alpha_dropout.default")
+@aten("dropout.default")
 def dropout(b: AtenBuilder, x: Tensor, p: float, train: bool) -> Tensor:
-    if train and p:
+    if b.drops and 0 < p < 1:
+        return b.add("dropout", x, None, None, rate=float(p), seed=0, stream=0)
+    return other_dropout(b, x, p, train)
+
+
+@aten("feature_dropout.default", "alpha_dropout.default")
+def other_dropout(b: AtenBuilder, x: Tensor, p: float, train: bool) -> Tensor:
+    if (train or b.drops) and p:
         raise UnsupportedError(f"torch node {b.hint!r}: dropout in training mode, expected module.eval()")
     return x
 

@@ -18,6 +18,7 @@ from ingot.lower.view import View, broadcast_view, image_order, ordered_strides
 
 _MAX_COLS = 1 << 32
 _HELD = 1 << 15  # doubles that a scatter holds in scratch
+_SHARED = 1 << 21  # doubles, where lines share their indices
 _LINES = 16  # of it at least, whose elements fill what is read at once
 _BYTE = 0.1  # nanoseconds per byte moved on one thread
 
@@ -180,12 +181,15 @@ def _scatter(kernel: str, accepts: Condition) -> None:
     @row("scatter_elements", kernel, accepts)
     def lower(lowering: Lowering, node: Node) -> None:
         x, indices, updates = (lowering.view(operand) for operand in node.operands)
+        if _is_last_reader(lowering, node, x):
+            lowering.alias(node.output, x)
         out = lowering.result(node.output, strided=True)
         # Nothing else may lie in the memory of a state that is overwritten step by step.
         is_own = lowering.lowered.tensors[out.tensor].kind != "update"
         held = out if is_own else lowering.temporary(f"{node.output}.aside", out.dtype, out.shape)
         updates = lowering.contiguous(updates)
-        lowering.move(x, held)
+        if held != x:
+            lowering.move(x, held)
         fields = _gather_fields(held.dtype.itemsize) | {
             "indices": pointer(indices), "updates": pointer(updates), "out": pointer(held),
             "rank": len(indices.shape), "axis": node.axis, "index_bytes": indices.dtype.itemsize,
@@ -199,12 +203,23 @@ def _scatter(kernel: str, accepts: Condition) -> None:
             lowering.move(held, out)
 
 
+def _is_last_reader(lowering: Lowering, node: Node, x: View) -> bool:
+    """Whether nothing but a node reads what a value lies in, so that it may be written over for what the node makes."""
+    name, graph = str(node.operands[0]), lowering.graph
+    if graph.only_user(name) is not node or graph.is_output(node.output) or node.operands.count(name) > 1:
+        return False
+    shared = any(view.tensor == x.tensor for other, view in lowering.lowered.views.items() if other != name)
+    return lowering.lowered.tensors[x.tensor].kind == "activation" and not shared
+
+
 def _together(indices: View, axis: int, limit: int, threads: int) -> int:
     """The lines along an axis that scratch holds at a time, of those that lie side by side: as many as a cache has room
     for, or a thread's share of lines that share their indices, whose updates are then read one after the other.
     """
     beside = 1 if axis == len(indices.shape) - 1 else indices.shape[-1]
-    most = -(-beside // threads) if indices.strides[-1] == 0 else _HELD // max(limit, 1)
+    most = _HELD // max(limit, 1)
+    if indices.strides[-1] == 0:
+        most = min(-(-beside // threads), _SHARED // max(limit, 1))
     return min(beside, max(_LINES, most))
 
 

@@ -1,4 +1,5 @@
-"""Rows of the steps of optimisers, which write parameters and what is kept beside them over what they were."""
+"""Rows of what training alone has: dropout, and the steps of optimisers, which write parameters and what is kept beside
+them over what they were."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from ingot.ir import Node
 from ingot.lower.cpu.rows import of, overwritten, row
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
+from ingot.ops.dropout import threshold
 
-_ADAMW, _SGD = 1.2, 0.5  # nanoseconds for a parameter on one thread
+_ADAMW, _SGD, _DROPOUT = 1.2, 0.5, 3.0  # nanoseconds for an element on one thread
 
 
 def _lower_step(
@@ -44,3 +46,17 @@ def _adamw(lowering: Lowering, node: Node) -> None:
 def _sgd(lowering: Lowering, node: Node) -> None:
     numbers: dict[str, Field] = {"momentum": node.momentum, "decay": node.decay}
     _lower_step(lowering, node, ("parameter", "velocity"), ("gradient", "rate"), numbers, _SGD)
+
+
+@row("dropout", "dropout_f32", of(f32))
+def _dropout(lowering: Lowering, node: Node) -> None:
+    if node.operands[1] is None:
+        lowering.alias(node.output, lowering.view(node.operands[0]))
+        return
+    x, *numbers = (lowering.contiguous(operand) for operand in node.operands if operand is not None)
+    out = lowering.result(node.output)
+    fields: dict[str, Field] = {"x": pointer(x), "out": pointer(out), "step": pointer(numbers[0]), "count": x.size}
+    fields |= {"part": pointer(numbers[1])} if len(numbers) > 1 else {}
+    fields |= {"seed": node.seed, "stream": node.stream, "threshold": threshold(node.rate)}
+    fields["scale"] = 1 / (1 - node.rate)
+    lowering.step("dropout_f32", "dropout_args", fields, [x, *numbers], [out], work=x.size * _DROPOUT, inplace=(0,))

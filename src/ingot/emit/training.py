@@ -1,0 +1,414 @@
+"""main.c around a trainer: a program that takes files of rows, fits the model to them and writes a checkpoint."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ingot.emit.interface import Companion, Interface, Port, dims, wrapped
+from ingot.emit.platform import Platform
+from ingot.emit.program import VECTOR
+
+STEP = "step"  # the function that takes one, behind the prefix
+_PIECE = 400  # bytes of a string in C
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """What the program knows of a trainer. rate: the input that is the learning rate; given: what it is unless the
+    program is told. step: the state that counts steps. header: the JSON that a checkpoint begins with, a file of
+    safetensors; behind it lie the states, and at its end the digest.
+    """
+
+    rate: str
+    given: float
+    step: str
+    header: bytes
+    digest: bytes
+
+
+def kept_states(prefix: str, nbytes: int) -> Companion:
+    """What gives a caller the memory of parameters and moments."""
+    name = f"{prefix}_kept"
+    header = f"""
+/* What lives from step to step, of {nbytes} bytes: parameters, what the optimiser keeps beside them, and how many steps
+ * there were. layout.json says where each lies. */
+void *{name}({prefix}_state *state);
+"""
+    return Companion(
+        functions=f"\nvoid *{name}({prefix}_state *state) {{ return state->kept; }}\n", header=header, names=(name,)
+    )
+
+
+def training_program(face: Interface, fitting: Fitting, platform: Platform) -> str:
+    """main.c."""
+    entry = next(entry for entry in face.entries if entry.name == STEP)
+    (loss,) = entry.outputs
+    rows = [_row(port, platform) for port in entry.inputs]
+    rate = next(i for i, port in enumerate(entry.inputs) if port.tensor.name == fitting.rate)
+    places = face.kept_places
+    *states, (_, _, digest_bytes) = _offsets(fitting.header)
+    assert digest_bytes == len(fitting.digest), "what has the smallest elements is the last"
+    stored = [f"{{{places[name]}, {nbytes}}}" for _, name, nbytes in states]
+    values = {
+        "PREFIX": face.prefix,
+        "MACRO": face.macro,
+        "@INPUTS@": str(len(rows)),
+        "@ROWS@": "\n".join(rows),
+        "@RATE@": str(rate),
+        "@GIVEN@": repr(float(fitting.given)),
+        "@STEP@": str(places[fitting.step]),
+        "@HEADER@": "\n".join(f"    {piece}," for piece in _pieces(fitting.header)),
+        "@HEADER_BYTES@": str(len(fitting.header)),
+        "@STORED@": wrapped(stored, ", ", "  "),
+        "@DIGEST@": wrapped(map(str, fitting.digest), ", ", "  "),
+        "@DIGEST_BYTES@": str(digest_bytes),
+        "@IN@": wrapped((f".{p.identifier} = inputs[{i}].data" for i, p in enumerate(entry.inputs)), ", ", "      "),
+        "@LOSS@": loss.identifier,
+    }
+    return re.sub("|".join(values), lambda mark: values[mark[0]], _PROGRAM)
+
+
+def training_vector(face: Interface, inputs: Sequence[np.ndarray], losses: np.ndarray) -> dict[str, bytes]:
+    """The files of `--check`: rows of each input of a step, in order, and the losses that these must give."""
+    entry = next(entry for entry in face.entries if entry.name == STEP)
+    files = {}
+    for port, array in zip(entry.ports, (*inputs, losses), strict=True):
+        file = io.BytesIO()
+        np.save(file, np.asarray(array, order="C"), allow_pickle=False)
+        files[f"{VECTOR}/{port.identifier}.npy"] = file.getvalue()
+    return files
+
+
+def _offsets(header: bytes) -> list[tuple[int, str, int]]:
+    """Where each tensor of a checkpoint begins behind its header, its name, and how many bytes it has; in order."""
+    rows = ((*row["data_offsets"], name) for name, row in json.loads(header).items())
+    return sorted((begin, name, end - begin) for begin, end, name in rows)
+
+
+def _row(port: Port, platform: Platform) -> str:
+    """An input's line in the table of main.c: what a step takes of its file. One without axes is a row."""
+    tensor = port.tensor
+    rows, *inner = map(int, tensor.shape or (1,))
+    descr = np.lib.format.dtype_to_descr(platform.dtype(tensor.dtype.numpy))
+    rest = "".join(f", {dim}" for dim in inner) or ","
+    nbytes = tensor.nbytes // max(rows, 1)
+    words = [f'"{word}"' for word in (port.identifier, dims(tensor), descr, f"{rest})")]
+    return "  {" + ", ".join([*words, str(rows), str(nbytes), "NULL", "0", "NULL"]) + "},"
+
+
+def _pieces(content: bytes) -> Iterator[str]:
+    """Bytes as strings of C of which no compiler says that they are too long. What is not plain stands there as octal
+    digits, so that no name means anything in C."""
+    plain = {byte for byte in range(32, 127) if chr(byte) not in '"\\?'}
+    for row in re.findall(rb".*?\},|.+", content, re.DOTALL):
+        for at in range(0, len(row), _PIECE):
+            text = "".join(chr(b) if b in plain else f"\\{b:03o}" for b in row[at : at + _PIECE])
+            yield f'"{text}"'
+
+
+_PROGRAM = r"""/* main.c: emitted by Ingot: fits a model to files of rows. `./PREFIX --help` says more. */
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "PREFIX.h"
+#include "PREFIX_check.h"
+
+#if defined(_WIN32)
+#include <malloc.h>
+#define aligned_alloc(alignment, bytes) _aligned_malloc(bytes, alignment)
+#define free(memory) _aligned_free(memory)
+#endif
+
+/* What is read from a file of rows, one behind the other. descr: its elements, as an .npy file has them; inner: the end
+ * of its shape, behind the number of rows. batch: the rows that a step takes; size: bytes of a row. rows: those of the
+ * file, `count` of them; data: those of a step. */
+typedef struct {
+  const char *name, *type, *descr, *inner;
+  size_t batch, size;
+  char *rows;
+  size_t count;
+  void *data;
+} input;
+
+enum { INPUTS = @INPUTS@, RATE = @RATE@, LINES = 20, HEADER = 4096, DIGEST = @DIGEST_BYTES@ };
+
+static input inputs[INPUTS] = {
+@ROWS@
+};
+
+/* A checkpoint, a file of safetensors: its header in pieces, then what lies at these places of what is kept, then what
+ * says which model it is of. `Trainer.load` reads it, and --from what `Trainer.save` writes. */
+static const uint64_t header_bytes = @HEADER_BYTES@;
+static const char *const header[] = {
+@HEADER@
+};
+static const struct { size_t at, bytes; } states[] = {
+@STORED@
+};
+static const unsigned char digest[DIGEST] = {
+@DIGEST@
+};
+enum { PIECES = sizeof header / sizeof *header, STATES = sizeof states / sizeof *states };
+
+static void help(const char *program) {
+  printf("usage: %s [--weights FILE] [--threads N] [--steps N] [--rate R] [--from FILE] [--save FILE] NAME=FILE ...\n"
+         "       %s [--weights FILE] [--threads N] --check FOLDER\n"
+         "\n"
+         "Fits the model to rows: each step takes the next ones, and behind the last the first again. A FILE whose\n"
+         "name ends in .npy is numpy's; any other holds the elements alone, row by row. --steps: how many, 100.\n"
+         "--rate: the learning rate, else %g; %s=FILE has one for each step. --save: where a checkpoint goes, --from:\n"
+         "the one to go on from, else as it was emitted. --weights: weights.bin, if it does not lie beside the\n"
+         "program. --threads: the most that a step uses, of the %d that it can. --check: FOLDER/NAME.npy holds each\n"
+         "input and the losses.\n"
+         "\ninputs:\n",
+         program, program, @GIVEN@, inputs[RATE].name, MACRO_THREADS);
+  for (const input *p = inputs; p < inputs + INPUTS; p++)
+    printf("  %s  %s in a step, %zu bytes a row\n", p->name, p->type, p->size);
+}
+
+/* Ends the program: a message about something, and the exit code. */
+static void fail(const char *what, const char *why, const char *more, int code) {
+  fprintf(stderr, "%s: %s%s\n", what, why, more);
+  exit(code);
+}
+
+static void *allocate(size_t bytes) {
+  void *memory = aligned_alloc(64, bytes / 64 * 64 + 64);
+  if (!memory) fail("PREFIX", "no memory", "", 75);
+  return memory;
+}
+
+/* A path in a folder, or with something behind it. */
+static char *joined(const char *folder, size_t length, const char *name, const char *ending) {
+  char *path = allocate(length + strlen(name) + strlen(ending) + 1);
+  memcpy(path, folder, length);
+  path[length] = 0;
+  return strcat(strcat(path, name), ending);
+}
+
+/* All bytes of a file. */
+static char *content_of(const char *path, size_t *bytes) {
+  FILE *file = fopen(path, "rb");
+  if (!file) fail(path, "cannot be opened", "", 66);
+  const int moved = fseek(file, 0, SEEK_END);
+  const long end = ftell(file);
+  if (moved || end < 0) fail(path, "cannot be read", "", 74);
+  rewind(file);
+  char *content = allocate((size_t)end);
+  *bytes = fread(content, 1, (size_t)end, file);
+  if (*bytes != (size_t)end) fail(path, "cannot be read", "", 74);
+  fclose(file);
+  return content;
+}
+
+/* Where the elements of an .npy file begin, whose header must be that of a port's rows. */
+static size_t behind_header(const input *p, const char *path, const char *content, size_t bytes) {
+  const unsigned char *start = (const unsigned char *)content;
+  const int is_npy = bytes >= 10 && memcmp(content, "\x93NUMPY\1", 7) == 0;
+  const size_t length = is_npy ? start[8] + 256u * start[9] : 0;
+  char text[HEADER], descr[64];
+  if (length == 0 || length >= HEADER || length > bytes - 10) fail(path, "not an .npy file", "", 65);
+  memcpy(text, content + 10, length);
+  text[length] = 0;
+  snprintf(descr, sizeof descr, "'descr': '%s'", p->descr);
+  const char *shape = strstr(text, "'shape': (");
+  char *inner = NULL;
+  if (shape) strtoull(shape + 10, &inner, 10);
+  const int fits = inner && strncmp(inner, p->inner, strlen(p->inner)) == 0;
+  if (!fits || !strstr(text, descr) || !strstr(text, "'fortran_order': False")) {
+    text[strcspn(text, "\n")] = 0;
+    fprintf(stderr, "%s: of another shape or type, got %s, expected rows of %s\n", path, text, p->type);
+    exit(65);
+  }
+  return 10 + length;
+}
+
+/* Reads the rows of an input. */
+static void read_rows(input *p, const char *path) {
+  const size_t letters = strlen(path);
+  size_t bytes = 0;
+  char *content = content_of(path, &bytes);
+  const int is_npy = letters >= 4 && strcmp(path + letters - 4, ".npy") == 0;
+  const size_t begin = is_npy ? behind_header(p, path, content, bytes) : 0;
+  p->rows = content;
+  p->count = (bytes - begin) / p->size;
+  if (p->count < p->batch || p->count * p->size != bytes - begin) {
+    fprintf(stderr, "%s: of another size, got %zu bytes, expected rows of %zu, at least %zu of them\n", path,
+            bytes - begin, p->size, p->batch);
+    exit(65);
+  }
+  memmove(content, content + begin, bytes - begin); /* which aligns them */
+}
+
+/* The rows of a step. */
+static void take_rows(const input *p, uint64_t step) {
+  for (size_t i = 0; i < p->batch && p->rows; i++)
+    memcpy((char *)p->data + i * p->size, p->rows + (step * p->batch + i) % p->count * p->size, p->size);
+}
+
+/* Whether the next bytes of a file are these. */
+static int comes(FILE *file, const void *expected, size_t bytes) {
+  for (size_t i = 0; i < bytes; i++)
+    if (fgetc(file) != ((const unsigned char *)expected)[i]) return 0;
+  return 1;
+}
+
+/* The length of the header, as a file has it. */
+static void length_bytes(unsigned char to[8]) {
+  for (int i = 0; i < 8; i++) to[i] = (unsigned char)(header_bytes >> 8 * i);
+}
+
+static void load(const char *path, char *kept) {
+  FILE *file = fopen(path, "rb");
+  unsigned char length[8];
+  length_bytes(length);
+  if (!file) fail(path, "cannot be opened", "", 66);
+  int fits = comes(file, length, 8);
+  for (size_t i = 0; i < PIECES && fits; i++) fits = comes(file, header[i], strlen(header[i]));
+  for (size_t i = 0; i < STATES && fits; i++)
+    fits = fread(kept + states[i].at, 1, states[i].bytes, file) == states[i].bytes;
+  if (!fits || !comes(file, digest, DIGEST) || fgetc(file) != EOF)
+    fail(path, "not a checkpoint of this model, or damaged", "", 65);
+  fclose(file);
+}
+
+/* Writes a checkpoint, whole or not at all. */
+static void save(const char *path, const char *kept) {
+  char *part = joined(path, strlen(path), ".part", "");
+  FILE *file = fopen(part, "wb");
+  unsigned char length[8];
+  length_bytes(length);
+  if (!file) fail(part, "cannot be written", "", 73);
+  int is_whole = fwrite(length, 1, 8, file) == 8;
+  for (size_t i = 0; i < PIECES; i++) is_whole &= fputs(header[i], file) >= 0;
+  for (size_t i = 0; i < STATES; i++)
+    is_whole &= fwrite(kept + states[i].at, 1, states[i].bytes, file) == states[i].bytes;
+  is_whole &= fwrite(digest, 1, DIGEST, file) == DIGEST;
+  if (fclose(file) || !is_whole) fail(part, "cannot be written whole", "", 74);
+#if defined(_WIN32)
+  remove(path);
+#endif
+  if (rename(part, path)) fail(path, "cannot be written", "", 73);
+  free(part);
+}
+
+static long number(const char *option, const char *word, long most) {
+  char *end;
+  const long value = strtol(word, &end, 10);
+  if (end == word || *end || value < 1 || value > most) {
+    fprintf(stderr, "%s: out of range, got %s, expected 1 to %ld\n", option, word, most);
+    exit(2);
+  }
+  return value;
+}
+
+/* What the command line says. */
+typedef struct {
+  const char *weights, *from, *save, *folder;
+  double rate;
+  long steps, threads;
+} options;
+
+static options understood(int argc, char **argv) {
+  options o = {.rate = @GIVEN@, .steps = 100, .threads = MACRO_THREADS};
+  int named = 0;
+  for (int i = 1; i < argc; i++) {
+    const char *word = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
+    const size_t length = strcspn(word, "=");
+    input *p = inputs;
+    while (p < inputs + INPUTS && (strlen(p->name) != length || strncmp(p->name, word, length) != 0)) p++;
+    if (strcmp(word, "--help") == 0) {
+      help(argv[0]);
+      exit(0);
+    }
+    char *end = NULL;
+    if (word[length] && p < inputs + INPUTS && !p->rows) read_rows(p, word + length + 1), named++, i--;
+    else if (next && strcmp(word, "--weights") == 0) o.weights = next;
+    else if (next && strcmp(word, "--from") == 0) o.from = next;
+    else if (next && strcmp(word, "--save") == 0) o.save = next;
+    else if (next && strcmp(word, "--check") == 0) o.folder = next;
+    else if (next && strcmp(word, "--threads") == 0) o.threads = number(word, next, MACRO_THREADS);
+    else if (next && strcmp(word, "--steps") == 0) o.steps = number(word, next, INT32_MAX);
+    else if (next && strcmp(word, "--rate") == 0) {
+      o.rate = strtod(next, &end);
+      if (end == next || *end || !(o.rate >= 0) || isinf(o.rate)) fail("--rate", "not a rate, got ", next, 2);
+    } else fail(word, "neither an option nor the NAME=FILE of an input; --help says more", "", 2);
+    i++;
+  }
+  if (o.folder && named) fail("--check", "takes no files beside it", "", 2);
+  return o;
+}
+
+/* What a run needs beside options: rows that fit together. */
+static void expect_rows(void) {
+  const input *first = NULL;
+  for (const input *p = inputs; p < inputs + INPUTS; p++) {
+    if (p == inputs + RATE) continue;
+    if (!p->rows) fail(p->name, "no file for this input; --help says more, expected rows of ", p->type, 2);
+    if (!first) first = p;
+    if (p->count * first->batch != first->count * p->batch)
+      fail(p->name, "of another number of rows than ", first->name, 65);
+  }
+}
+
+int main(int argc, char **argv) {
+  options o = understood(argc, argv);
+  const char *slash = strrchr(argv[0], '/');
+  char *beside = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "weights.bin", "");
+  const char *named = o.weights ? o.weights : beside;
+  size_t bytes = 0;
+  char *weights = content_of(named, &bytes);
+  if (!PREFIX_weights_fit(weights, bytes)) fail(named, "not the weights of this model, or damaged", "", 65);
+  input expected = {"@LOSS@", "f32[]", "<f4", ",)", 1, 4, NULL, 0, NULL};
+  for (int i = 0; o.folder && i <= INPUTS; i++) {
+    input *p = i < INPUTS ? &inputs[i] : &expected;
+    char *folder = joined(o.folder, strlen(o.folder), "/", p->name), *path = joined(folder, strlen(folder), ".npy", "");
+    read_rows(p, path);
+    free(folder), free(path);
+  }
+  expect_rows();
+  for (input *p = inputs; p < inputs + INPUTS; p++) p->data = allocate(p->batch * p->size);
+  memcpy(inputs[RATE].data, &o.rate, sizeof o.rate);
+
+  void *memory = allocate(MACRO_STATE_BYTES);
+  PREFIX_state *state = PREFIX_init(memory, weights, (int)o.threads);
+  char *kept = PREFIX_kept(state);
+  if (o.from) load(o.from, kept);
+  float loss = 0;
+  const PREFIX_step_inputs taken = {
+@IN@
+  };
+  const PREFIX_step_outputs made = {.@LOSS@ = &loss};
+  const long steps = o.folder ? (long)expected.count : o.steps, apart = steps < LINES ? 1 : steps / LINES;
+  long differing = 0;
+  for (long i = 0; i < steps; i++) {
+    double done;
+    memcpy(&done, kept + @STEP@, sizeof done);
+    for (const input *p = inputs; p < inputs + INPUTS; p++) take_rows(p, o.folder ? (uint64_t)i : (uint64_t)done);
+    const int result = PREFIX_step(state, &taken, &made);
+    if (result > 0) fail("PREFIX", "an index in the inputs lies outside its table", "", 65);
+    if (result < 0) fail("PREFIX", "wrote outside of its results", "", 70); /* in a checked run alone */
+    if (!isfinite(loss)) {
+      fprintf(stderr, "PREFIX: the loss of step %.0f is %g, expected a number\n", done + 1, (double)loss);
+      return 65;
+    }
+    if (o.folder) differing += memcmp(&loss, expected.rows + (size_t)i * sizeof loss, sizeof loss) != 0;
+    else if ((i + 1) % apart == 0 || i + 1 == steps) printf("step %.0f: loss %.6g\n", done + 1, (double)loss);
+  }
+  if (o.folder && differing) printf("%ld of %ld losses differ from %s\n", differing, steps, o.folder);
+  else if (o.folder) printf("%ld losses: the bits of %s\n", steps, o.folder);
+  if (o.save) save(o.save, kept);
+  for (input *p = inputs; p < inputs + INPUTS; p++) free(p->rows), free(p->data);
+  free(expected.rows), free(beside), free(weights), free(memory);
+  return differing > 0;
+}
+"""

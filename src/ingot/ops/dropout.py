@@ -1,0 +1,74 @@
+"""Dropout: elements that a step of training leaves out, drawn by counter."""
+
+import math
+
+import numpy as np
+
+from ingot.dtype import f64
+from ingot.errors import ShapeError
+from ingot.ops.define import expect_kind, op, sample
+
+_WORD = 1 << 32
+_MULTIPLIERS, _WEYL = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
+
+
+def threshold(rate: float) -> int:
+    """The least random word of 32 bits that keeps an element."""
+    return math.floor(rate * _WORD)
+
+
+def _infer(x, step, part, *, rate, seed, stream):
+    expect_kind("dropout", x, "f")
+    numbers = [each for each in (step, part) if each is not None]
+    if any(each.dtype is not f64 or each.rank for each in numbers) or not 0 <= rate < 1:
+        got = f"{x}, {', '.join(map(str, numbers))} and rate {rate}"
+        raise ShapeError(f"dropout: bad operands, got {got}, expected x, numbers f64[] and a rate in 0 <= rate < 1")
+    return x
+
+
+def _philox(words, key):
+    """Philox4x32-10 of counters u64 [4, n] that hold words of 32 bits."""
+    mask = np.uint64(_WORD - 1)
+    low, high = key % _WORD, key // _WORD
+    for _ in range(10):
+        a, b = (words[i] * np.uint64(each) for i, each in zip((0, 2), _MULTIPLIERS, strict=True))
+        words = np.stack(
+            [
+                (b >> np.uint64(32)) ^ words[1] ^ np.uint64(low),
+                b & mask,
+                (a >> np.uint64(32)) ^ words[3] ^ np.uint64(high),
+                a & mask,
+            ]
+        )
+        low, high = ((each + bump) % _WORD for each, bump in zip((low, high), _WEYL, strict=True))
+    return words
+
+
+@op(
+    infer=_infer,
+    inplace=(0,),
+    samples=[
+        sample("x[5,7] s:f64>0<9[] none", rate=0.3, seed=5, stream=2),
+        sample("x[2,67] s:f64>0<9[] p:f64>1<5[]", rate=0.5, seed=2**40 + 3, stream=0),
+        sample("x[300] s:f64>0<9[] none", rate=0.9, seed=0, stream=1),
+        sample("x[3,4] none none", rate=0.5, seed=0, stream=0),
+        sample("x[] s:f64>0<9[] none", rate=0.0, seed=1, stream=0),
+        sample("x[0,3] s:f64>0<9[] none", rate=0.5, seed=1, stream=0),
+    ],
+)
+def dropout(x, step=None, part=None, *, rate: float, seed: int = 0, stream: int = 0):
+    """Elements of x over 1 - rate, but a share of `rate`, which becomes zero; outside of training, without a step, x.
+
+    Which those are depends on the seed, the whole parts of the numbers step and part, the stream, and the place of an
+    element alone: x is part `part` of equal ones along the first axis, and has the zeros that it would have in the
+    whole. Srivastava et al., "Dropout", 2014; Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011.
+    """
+    if step is None:
+        return x
+    places = np.arange(x.size, dtype=np.uint64) + np.uint64(0 if part is None else int(part) * x.size)
+    counters = places // np.uint64(4)
+    words = np.stack([counters % np.uint64(_WORD), counters // np.uint64(_WORD), counters, counters])
+    words[2], words[3] = int(step) % _WORD, stream
+    drawn = np.take_along_axis(_philox(words, seed), (places % np.uint64(4)).astype(np.int64)[None], 0)[0]
+    real = x.dtype.type
+    return np.where(drawn.reshape(x.shape) >= threshold(rate), x * real(1 / (1 - rate)), real(0))

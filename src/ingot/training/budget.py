@@ -1,0 +1,74 @@
+"""The graphs of a trainer's steps within a budget of bytes, and what a plan of them takes: no weight is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ingot.compile import Mode, compile_mode
+from ingot.ir import Graph
+from ingot.lower import Target
+from ingot.plan import Placement
+from ingot.training.graph import LOSS, gradient_graph, step_graph, update_graph
+from ingot.training.losses import CrossEntropy
+from ingot.training.optimizers import Optimizer
+from ingot.training.recompute import Trade, fit_budget
+
+TRAIN, GRADIENTS, UPDATE = "train", "gradients", "update"  # a whole step, and the two of one that is taken in parts
+
+
+@dataclass(frozen=True, slots=True)
+class StepBytes:
+    """Bytes of steps. weights: frozen ones, as kernels read them; states: parameters, moments and, where a batch is
+    taken in parts, gradients; arena: activations and scratch; arrays: inputs and the loss.
+    """
+
+    weights: int
+    states: int
+    arena: int
+    arrays: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.states + self.arena + self.arrays
+
+
+def training_graphs(
+    forward: Graph,
+    loss: str | CrossEntropy,
+    optimizer: Optimizer,
+    trained: list[str],
+    clip: float | None,
+    accumulate: int,
+    target: Target,
+    budget: int | None,
+    seed: int = 0,
+) -> tuple[dict[str, Graph], Trade | None]:
+    """The graphs of a step by name, TRAIN alone or, in parts, GRADIENTS and UPDATE; and the trade where there is a
+    budget, the most bytes that they may take together. Raises what `step_graph` and `fit_budget` raise.
+    """
+    if accumulate == 1:
+        first, others = step_graph(forward, loss, optimizer, trained, clip, seed), {}
+    else:
+        first = gradient_graph(forward, loss, trained, accumulate, seed)
+        others = {UPDATE: update_graph(first, optimizer, clip)}
+    name, trade = GRADIENTS if others else TRAIN, None
+    if budget is not None:
+
+        def nbytes_of(graph: Graph) -> int:
+            return step_bytes({name: graph, **others}, target).total
+
+        first, trade = fit_budget(first, first.outputs[LOSS], nbytes_of, budget)
+    return {name: first, **others}, trade
+
+
+def step_bytes(graphs: Mapping[str, Graph], target: Target) -> StepBytes:
+    """What programs of graphs take that share states, weights and an arena; the arrays are those of the first."""
+    placement = Placement()
+    plans = [compile_mode(graph, target, Mode(name), placement=placement).native[1] for name, graph in graphs.items()]
+    return StepBytes(
+        placement.weight_bytes,
+        max(plan.regions.get("state", 0) for plan in plans),
+        max(plan.arena_bytes for plan in plans),
+        sum(size for name, size in plans[0].regions.items() if name.startswith(("input:", "output:"))),
+    )

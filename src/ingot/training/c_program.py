@@ -1,0 +1,62 @@
+"""`Trainer.emit_c` and `ingot emit-c --mode train`: training as a program in C, with native's bits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ingot.compile import Mode, compile_mode
+from ingot.emit.c import HOSTED, emit_entries
+from ingot.emit.interface import Interface, check_prefix
+from ingot.emit.program import cmake_lists, makefile
+from ingot.emit.training import STEP, Fitting, kept_states, training_program, training_vector
+from ingot.ir import Graph
+from ingot.lower import Target
+from ingot.plan import Placement
+from ingot.run.store import WeightStore
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What `make check` runs: rows of each input of a step, and the losses that they must give."""
+
+    inputs: Sequence[np.ndarray]
+    losses: np.ndarray
+
+
+def emit_training(
+    graphs: Mapping[str, Graph],
+    states: Mapping[str, np.ndarray],
+    fitting: Fitting,
+    folder: str | os.PathLike[str],
+    checked: Checked,
+    *,
+    prefix: str,
+    threads: int,
+) -> list[str]:
+    """Writes graphs over one set of states as C, each as a function, with a program around that of STEP; returns the
+    paths.
+
+    states: what they begin with. Raises what `emit_entries` does.
+    """
+    check_prefix(prefix)
+    # Kernels and places depend on no instruction set.
+    target, placement = Target("scalar", threads=threads), Placement()
+    entries = {name: compile_mode(graph, target, Mode(name), placement=placement) for name, graph in graphs.items()}
+
+    def programs(face: Interface) -> dict[str, str | bytes]:
+        return {
+            "main.c": training_program(face, fitting, HOSTED),
+            "Makefile": makefile(face, has_vector=True),
+            "CMakeLists.txt": cmake_lists(face, has_vector=True),
+            **training_vector(face, checked.inputs, checked.losses),
+        }
+
+    nbytes = entries[STEP].native[1].regions["state"]
+    return emit_entries(
+        entries, WeightStore(threads), folder, prefix=prefix, companion=kept_states(prefix, nbytes), initial=states,
+        programs=programs,
+    )  # fmt: skip

@@ -1,0 +1,108 @@
+"""Trainers as programs in C: XOR and the shipped digits, fitted by nothing but a compiler, with native's bits."""
+
+import subprocess
+from importlib.resources import files
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ingot
+from ingot.errors import InputError
+
+FLAGS = "CFLAGS=-O1 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
+
+
+def shell(folder, *words):
+    """Runs a program in a folder: (exit code, stdout, stderr)."""
+    done = subprocess.run([str(word) for word in words], cwd=folder, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def xor(tmp_path_factory):
+    """A folder in which `out/train` fits a net to XOR, and what it is fitted to."""
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Dropout(0.1), nn.Linear(16, 1))
+    x = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.float32)
+    y = (x.sum(1, keepdims=True) == 1).astype(np.float32)
+    trainer = ingot.Trainer(net, loss="bce", example_inputs=(x, y), optimizer=ingot.AdamW(lr=0.1), threads=1)
+    folder = tmp_path_factory.mktemp("xor")
+    trainer.emit_c(folder / "out", x, y)
+    np.save(folder / "x.npy", x)
+    np.save(folder / "y.npy", y)
+    y.tofile(folder / "y.raw")
+    assert trainer.steps == 0
+    code, _, err = shell(folder, "make", "-C", "out", FLAGS)
+    assert (code, err) == (0, "")
+    return folder, trainer, (x, y)
+
+
+def test_xor_is_learnt_with_natives_bits(xor, tmp_path):
+    folder, trainer, batch = xor
+    code, out, err = shell(folder / "out", "make", "check")
+    assert (code, err) == (0, "") and "3 losses: the bits of test" in out
+    code, out, err = shell(folder, "out/train", "input=x.npy", "target=y.raw", "--steps", 60, "--save", "half")
+    assert (code, err) == (0, "") and out.splitlines()[-1].startswith("step 60: loss ")
+    words = ("input=x.npy", "target=y.npy", "--steps", 60, "--from", "half", "--save", "whole")
+    assert shell(folder, "out/train", *words)[0] == 0
+    losses = [trainer.step(*batch) for _ in range(120)]
+    trainer.save(tmp_path / "native")
+    assert (folder / "whole").read_bytes() == (tmp_path / "native").read_bytes()
+    assert trainer.evaluate(*batch) < 0.05 < losses[0]
+    trainer.load(folder / "half")
+    assert trainer.steps == 60
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("input=x.npy",), 2, "target: no file for this input"),
+        (("input=x.npy", "target=x.npy"), 65, "x.npy: of another shape or type"),
+        (("input=x.npy", "target=y.npy", "--from", "y.npy"), 65, "y.npy: not a checkpoint of this model"),
+        (("input=x.npy", "target=y.npy", "--rate", "fast"), 2, "--rate: not a rate, got fast"),
+        (("input=none", "target=y.npy"), 66, "none: cannot be opened"),
+        (("input=x.npy", "target=nan.raw"), 65, "the loss of step 1 is nan, expected a number"),
+        (("--weights", "x.npy"), 65, "x.npy: not the weights of this model"),
+    ],
+)
+def test_what_is_wrong_is_said(xor, words, code, message):
+    folder, _, _ = xor
+    np.full(4, np.nan, np.float32).tofile(folder / "nan.raw")
+    found, _, err = shell(folder, "out/train", *words)
+    assert found == code and message in err
+
+
+def test_the_digits_model_goes_on_in_c(tmp_path, rng):
+    with np.load(str(files("ingot") / "data" / "digits.npz")) as stored:
+        images, labels = stored["images"][:64, None].astype(np.float32), stored["labels"][:64].astype(np.int64)
+    path = str(files("ingot") / "data" / "digits.onnx")
+    batch = images[:16], labels[:16]
+    schedule = ingot.Linear(lr=1e-3, steps=8)
+    trainer = ingot.Trainer(
+        path, prediction="linear_1", example_inputs=batch, optimizer=ingot.AdamW(lr=schedule), threads=1
+    )
+    for at in (0, 16):
+        trainer.step(images[at : at + 16], labels[at : at + 16])
+    trainer.emit_c(tmp_path / "out", *batch, threads=2)
+    np.save(tmp_path / "images.npy", images)
+    np.save(tmp_path / "labels.npy", labels)
+    np.save(tmp_path / "rates.npy", np.array([schedule(i) for i in range(8)]))
+    assert shell(tmp_path, "make", "-C", "out", "check", "CFLAGS=-O0")[::2] == (0, "")
+    words = ("image=../images.npy", "target=../labels.npy", "rate=../rates.npy", "--steps", 3, "--save", "in_c")
+    assert shell(tmp_path / "out", "./train", *words)[0] == 0
+    for at in (32, 48, 0):
+        trainer.step(images[at : at + 16], labels[at : at + 16])
+    trainer.save(tmp_path / "native")
+    assert (tmp_path / "out" / "in_c").read_bytes() == (tmp_path / "native").read_bytes()
+
+
+def test_what_cannot_be_written_is_said(tmp_path):
+    x, y = np.zeros((4, 2), np.float32), np.zeros((4, 1), np.float32)
+    options = {"loss": "mse", "example_inputs": (x, y), "optimizer": ingot.SGD(lr=0.1)}
+    trainer = ingot.Trainer(nn.Linear(2, 1), accumulate=2, **options)
+    with pytest.raises(InputError, match=r"emit_c: steps in parts are not written, got accumulate=2, expected 1"):
+        trainer.emit_c(tmp_path, x, y)
+    with pytest.raises(InputError, match=r"option prediction: no such value, got 'z', expected one of \["):
+        ingot.Trainer(nn.Linear(2, 1), prediction="z", **options)

@@ -1,0 +1,81 @@
+"""Steps within a budget of bytes: what they take, what it costs, and that nothing else changes."""
+
+import numpy as np
+import pytest
+import torch
+from test_trainer import ADAMW, Block
+from torch import nn
+
+import ingot
+from ingot.errors import InputError, LimitError
+from ingot.load import load_model
+from ingot.training.budget import TRAIN, step_bytes
+
+torch.set_num_threads(1)  # its threads spin, and the models are small
+
+
+class Deep(nn.Module):
+    """A transformer of more layers than others of these tests."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(19, 16)
+        self.blocks = nn.ModuleList(Block(16, 2) for _ in range(4))
+        self.head = nn.Linear(16, 19)
+
+    def forward(self, ids):
+        x = self.tokens(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Its graph, for 8 windows of 64."""
+    torch.manual_seed(0)
+    return load_model(Deep().eval(), (torch.zeros((8, 64), dtype=torch.int64),)).graph
+
+
+def test_a_smaller_budget_takes_no_more_and_changes_no_bits(model, rng, tmp_path):
+    ids = rng.integers(0, 19, (2, 8, 65))
+    batches = [(each[:, :-1], each[:, 1:]) for each in ids]
+    options = {"example_inputs": batches[0], "optimizer": ADAMW, "threads": 1}
+    whole = ingot.Trainer(model, **options)
+    assert whole.trade is None
+    losses = [whole.step(*each) for each in batches]
+    whole.save(tmp_path / "whole")
+    target = whole._programs.target
+    kept = step_bytes({TRAIN: whole.graph}, target)
+    taken = kept.total
+    for share in (1.0, 0.8, 0.6, 0.5):
+        budget = kept.total - int((1 - share) * kept.arena)
+        trainer = ingot.Trainer(model, memory=budget, **options)
+        planned = step_bytes({TRAIN: trainer.graph}, target)
+        assert planned.total == trainer.trade.nbytes <= min(budget, taken)
+        assert planned.states == kept.states and (trainer.trade.again > 0) == (share < 1)
+        taken = planned.total
+        assert [trainer.step(*each) for each in batches] == losses
+        trainer.save(tmp_path / "less")
+        assert (tmp_path / "less").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert "blocks are computed again" in str(trainer.trade) and trainer.trade.work < 0.35
+    with pytest.raises(LimitError, match=r"option memory: too little, got 1000 bytes, expected at least \d+"):
+        ingot.Trainer(model, memory="1KB", **options)
+    with pytest.raises(InputError, match=r"option memory: got '2 cats', expected bytes with a unit"):
+        ingot.Trainer(model, memory="2 cats", **options)
+
+
+def test_parts_of_a_batch_have_a_budget_too(rng):
+    torch.manual_seed(0)
+    ids = rng.integers(0, 19, (8, 65))
+    example = ids[:, :-1], ids[:, 1:]
+    graph = load_model(Deep().eval(), (torch.zeros((4, 64), dtype=torch.int64),)).graph
+    options = {"example_inputs": example, "optimizer": ADAMW, "threads": 1, "accumulate": 2}
+    whole = ingot.Trainer(graph, **options)
+    programs = whole._programs
+    nbytes = step_bytes({name: each.graph for name, each in programs.compiled.items()}, programs.target)
+    trainer = ingot.Trainer(graph, memory=nbytes.total - nbytes.arena // 2, **options)
+    assert trainer.trade.again > 0
+    assert trainer.step(*example) == whole.step(*example)
+    for name, value in whole.state_dict().items():
+        np.testing.assert_array_equal(trainer.state_dict()[name], value)
