@@ -18,13 +18,14 @@ from ingot.errors import LimitError, UnsupportedError
 from ingot.lower.lowered import Lowered, Step, Tensor
 from ingot.lower.view import View
 from ingot.order import order_steps
+from ingot.record import record
 
 CANARY_BYTES = 64
 _EPOCH_STEPS = 64
 _MENDINGS = 4  # of each order of placing
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Address:
     """Where a root tensor starts: a byte offset in a region."""
 
@@ -32,7 +33,7 @@ class Address:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Place:
     """Bytes of a region: the first one, and how many."""
 
@@ -62,8 +63,9 @@ class Placement:
         else:
             region, key, places = "state", tensor.name, self.states
         if key not in places:
-            last = next(reversed(places.values()), Place(0, 0))
-            places[key] = Place(_round_up(last.offset + last.nbytes, alignment), tensor.nbytes)
+            last = next(reversed(places.values()), None)
+            end = 0 if last is None else last.offset + last.nbytes
+            places[key] = Place(_round_up(end, alignment), tensor.nbytes)
         place = places[key]
         if place.nbytes != tensor.nbytes:
             raise UnsupportedError(
