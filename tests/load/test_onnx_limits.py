@@ -108,7 +108,7 @@ print(len(load_onnx(content)))
 @pytest.mark.slow
 def test_a_million_nodes() -> None:
     command = [sys.executable, "-c", MILLION]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=550, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "1000000"), done.stderr
 
 

@@ -211,7 +211,7 @@ def test_sessions_one_after_another_take_the_memory_of_one(no_collector: None):
 TEN_THOUSAND = """
 import gc, os
 import numpy as np
-import ingot
+import ingot.ops
 from ingot.text import parse
 
 text = "graph g\\ninput x: f32[4]\\nweight w: f32[4]\\ny = add(x, w)\\noutput y = y\\n"
