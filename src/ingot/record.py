@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar, dataclass_transform
 
-Class = TypeVar("Class", bound=type)
+Made = TypeVar("Made")
 
 
 @dataclass_transform(frozen_default=True)
-def record(*, eq: bool = True) -> Callable[[Class], Class]:
+def record(*, eq: bool = True) -> Callable[[type[Made]], type[Made]]:
     """A dataclass with slots and a hash, frozen for type checkers alone: `frozen=True` triples what making one takes.
 
     eq: whether equal fields make equal objects; else each is equal to itself alone.
