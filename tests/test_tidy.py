@@ -19,8 +19,8 @@ MAX_FUNCTION_LINES = 70
 
 # A room imports its own line and the lines above it.
 ROOMS = (
-    ("abi", "dtype", "config", "errors", "dim", "machine", "files", "locks"),
-    ("types", "op", "ir", "text"),
+    ("abi", "dtype", "config", "errors", "dim", "machine", "files", "locks", "record"),
+    ("types", "op", "node", "ir", "text"),
     ("ops",),
     ("gradients",),
     ("load",),

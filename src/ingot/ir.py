@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +18,7 @@ from ingot import abi
 from ingot.dim import Expr, Values, bind, check_shape, has_size, symbols_of
 from ingot.dtype import DType, from_numpy
 from ingot.errors import LimitError, LoadError
+from ingot.node import Node, Value
 from ingot.op import OPS, REQUIRED, Op, Sample
 from ingot.types import (
     OptionalType,
@@ -43,46 +43,6 @@ __all__ = [
 MAX_RANK = abi.constant("INGOT_MAX_RANK")  # of a tensor
 MAX_NODES = 1_000_000  # of a graph
 KINDS = ("input", "weight", "constant", "state", "activation")
-
-
-class Node:
-    """One use of an op. Attributes are read by name: `node.eps`. Mutated only by `Graph`."""
-
-    __slots__ = ("__dict__", "_removed_after", "attributes", "op", "operands", "outputs")
-
-    def __init__(self, op: Op, operands: tuple[str | None, ...], outputs: tuple[str, ...], attributes: dict[str, Any]):
-        self.op = op
-        self.operands = operands
-        self.outputs = outputs
-        self.attributes = self.__dict__ = attributes  # which are read often
-        self._removed_after: Node | None = None  # where an iteration that stands on a removed node finds back
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"op {self.op.name} has no attribute {name!r}")
-
-    @property
-    def output(self) -> str:
-        """The only output."""
-        (output,) = self.outputs
-        return output
-
-    def __repr__(self) -> str:
-        return f"<{', '.join(self.outputs)} = {self.op.name}({', '.join(str(o) for o in self.operands)})>"
-
-
-@dataclass(slots=True, eq=False)
-class Value:
-    """A named edge. `kind` is input, weight, constant, state or activation; `data` belongs to weight and constant.
-
-    A weight without data (headers only) can be typed, lowered and planned, but not run.
-    """
-
-    name: str
-    type: Type
-    kind: str
-    data: np.ndarray | None = None
-    producer: Node | None = None
-    users: dict[Node, int] = field(default_factory=dict)  # node -> number of operand slots; ordered
 
 
 class Graph:
@@ -385,8 +345,7 @@ class Graph:
         if len(ready) != len(order):
             stuck = next(node for node in order if waiting[node] > 0)
             raise LoadError(f"graph {self.name!r}: nodes form a cycle through {stuck.outputs[0]!r}")
-        ring = list(pairwise([None, *ready, None]))
-        self._next, self._previous = dict(ring), {node: previous for previous, node in ring}
+        self._order(ready)
 
     def copy(self) -> Graph:
         """An equal graph; only arrays are shared."""
@@ -395,12 +354,13 @@ class Graph:
         for name, value in self.values.items():
             if value.producer is None:
                 twin.values[name] = Value(name, value.type, value.kind, value.data)
+        made = []
         for node in self.nodes:
             attributes = {key: v.copy() if isinstance(v, Graph) else v for key, v in node.attributes.items()}
-            made = Node(node.op, node.operands, node.outputs, attributes)
+            made.append(Node(node.op, node.operands, node.outputs, attributes))
             for name in node.outputs:
-                twin.values[name] = Value(name, self.values[name].type, "activation", None, made)
-            twin._link(made)
+                twin.values[name] = Value(name, self.values[name].type, "activation", None, made[-1])
+        twin._link_all(made)
         twin._take_borders(self)
         return twin
 
@@ -411,30 +371,38 @@ class Graph:
         """
         bound = Graph(self.name)
         known = Values(symbols)  # and of measured symbols, where sizes say what they are
+        bound._types = dict(self._types)
         declared: dict[int, Type] = {}  # by the id of a type here
-        inferred: dict[tuple[Any, ...], tuple[Type, ...]] = {}  # layers are alike
+        settled: dict[tuple[Any, ...], list[Type]] = {}  # layers are alike
         for name, value in self.values.items():
             if value.producer is None:
-                bound._declare(Value(name, bind_type(value.type, known), value.kind, value.data))
+                type = bound._once(name, bind_type(value.type, known))
+                bound.values[name] = Value(name, type, value.kind, value.data)
+        made = []
         for node in self.nodes:
             attributes = {
                 key: value if value.__class__ in _PLAIN else bind_attribute(value, known)
                 for key, value in node.attributes.items()
             }
             twin = Node(node.op, node.operands, node.outputs, attributes)
-            types = [None if operand is None else id(bound.values[operand].type) for operand in node.operands]
-            alike = (node.op, *types, *attributes.items())
-            if (made := inferred.get(alike)) is None:
-                made = inferred[alike] = bound._inferred(node.op, node.operands, attributes)
-            for name, type in zip(node.outputs, made, strict=True):
+            made.append(twin)
+            ids = [None if operand is None else id(bound.values[operand].type) for operand in node.operands]
+            alike = (node.op, *ids, *[id(self.values[name].type) for name in node.outputs], *attributes.items())
+            if (types := settled.get(alike)) is not None:
+                for name, type in zip(node.outputs, types, strict=True):
+                    bound.values[name] = Value(name, type, "activation", None, twin)
+                continue
+            for name, type in zip(node.outputs, bound._inferred(node.op, node.operands, attributes), strict=True):
                 own = self.values[name].type
                 if (wanted := declared.get(id(own))) is None:
                     wanted = declared[id(own)] = bound._once(name, bind_type(own, known))
-                bound._declare(Value(name, type, "activation", None, twin))
+                bound.values[name] = Value(name, bound._once(name, type), "activation", None, twin)
                 bound.narrow(name, wanted)
                 if self.measured and (told := self._told(wanted, bound.values[name].type)):
                     known, declared = Values(known | told), {}
-            bound._link(twin)
+            if not self.measured and not bound.measured:
+                settled[alike] = [bound.values[name].type for name in node.outputs]
+        bound._link_all(made)
         bound._take_borders(self)
         bound.measured = {symbol: name for symbol, name in bound.measured.items() if symbol not in known}
         return bound
@@ -503,6 +471,18 @@ class Graph:
         self._next[previous] = self._previous[before] = node
         self._next[node], self._previous[node] = before, previous
         self._uses[node.op.name] += 1
+
+    def _link_all(self, nodes: Sequence[Node]) -> None:
+        """Gives the nodes of a graph their order, and notes what they read."""
+        for node in nodes:
+            for operand in node.operands:
+                self._use(operand, node, 1)
+        self._uses = Counter([node.op.name for node in nodes])
+        self._order(nodes)
+
+    def _order(self, nodes: Sequence[Node]) -> None:
+        ring = list(pairwise([None, *nodes, None]))
+        self._next, self._previous = dict(ring), {node: previous for previous, node in ring}
 
     # -- checking -----------------------------------------------------------------------------------------------
 

@@ -19,13 +19,14 @@ from ingot.lower.lowered import Lowered, Step, Tensor
 from ingot.lower.target import Target
 from ingot.lower.view import View
 from ingot.order import order_steps
+from ingot.record import record
 
 CANARY_BYTES = 64
 _EPOCH_STEPS = 64
 _MENDINGS = 4  # of each order of placing
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Address:
     """Where a root tensor starts: a byte offset in a region."""
 
@@ -33,7 +34,7 @@ class Address:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Place:
     """Bytes of a region: the first one, how many, and of which."""
 

@@ -168,9 +168,11 @@ class InferenceSession:
         """Runs once, with ONNX Runtime's signature: names, or None or none for all, and an array for each input.
 
         Lists and numbers are taken as arrays of the input's dtype, tensors of other libraries by `__array__` or DLPack;
-        a sequence is a list, an optional what it holds or None. Returns fresh arrays in the order of the names. Raises
-        InputError for a wrong name, dtype, rank, dim or index, UnsupportedError for an op without a kernel where the
-        session is strict, LoadError for a file of weights that has changed, and ResourceError where memory runs out.
+        a sequence is a list, an optional what it holds or None. Arrays are held during the call and mostly read where
+        they lie: what another thread writes into one meanwhile may count. Returns fresh arrays in the order of the
+        names. Raises InputError for a wrong name, dtype, rank, dim or index, UnsupportedError for an op without a
+        kernel where the session is strict, LoadError for a file of weights that has changed, and ResourceError where
+        memory runs out.
         """
         return self._context.run(output_names, input_feed)
 

@@ -1,7 +1,7 @@
-"""Ctrl-C at any instruction of Ingot's.
+"""Ctrl-C, or memory that runs out, at any instruction of Ingot's.
 
 The signal is set from C while an instruction of Ingot's waits to be executed, and CPython raises KeyboardInterrupt
-where it then looks for signals: where a user's Ctrl-C may strike, and nowhere else.
+where it then looks for signals: where a user's Ctrl-C may strike, and nowhere else. A MemoryError strikes there, too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import ingot
+from ingot.errors import ResourceError
 
 INSIDE = str(Path(ingot.__file__).parent)
 Place = tuple[CodeType, int]
@@ -57,8 +58,11 @@ def places(work: Callable[[], object]) -> list[Place]:
     return list(found)
 
 
-def interrupt(work: Callable[[], object], place: Place) -> KeyboardInterrupt | None:
-    """Works, with a Ctrl-C after an instruction is executed for the first time; None where it did not strike.
+def interrupt(
+    work: Callable[[], object], place: Place, kind: type[BaseException] = KeyboardInterrupt
+) -> BaseException | None:
+    """Works, with a Ctrl-C or another error after an instruction is executed for the first time; None where it did not
+    strike.
 
     What it raised holds the frames that it went through for as long as the caller holds it, as the last error of an
     interactive interpreter does.
@@ -78,12 +82,12 @@ def interrupt(work: Callable[[], object], place: Place) -> KeyboardInterrupt | N
 
     def strike(number: int, frame: FrameType | None) -> None:
         sys.settrace(None)
-        raise KeyboardInterrupt
+        raise kind
 
     before = signal.signal(signal.SIGINT, strike)
     try:
         _traced(work, each)
-    except KeyboardInterrupt as error:
+    except (kind, ResourceError) as error:
         return error
     finally:
         signal.signal(signal.SIGINT, before)

@@ -74,7 +74,9 @@ def attempts(stage: str, model: str) -> tuple[Callable[[], tuple[Life, Callable[
     return begin, places(begin()[1])
 
 
-def check(stage: str, model: str, stride: int = 1, start: int = 0) -> Iterator[bool]:
+def check(
+    stage: str, model: str, stride: int = 1, start: int = 0, kind: type[BaseException] = KeyboardInterrupt
+) -> Iterator[bool]:
     """Interrupts a stage at every so manieth place: whether it was. Raises AssertionError for what is left behind."""
     begin, found = attempts(stage, model)
     other = Life(model)
@@ -82,7 +84,7 @@ def check(stage: str, model: str, stride: int = 1, start: int = 0) -> Iterator[b
     for place in found[start::stride]:
         life, work = begin()
         where = f"{stage} {model}: interrupted after {place[0].co_qualname} {place[1]}"
-        error = interrupt(work, place)
+        error = interrupt(work, place, kind)
         yield error is not None
         assert life.right(3) and life.right(64) and life.right(3), where
         assert model != "whole" or life.bound_right(), where

@@ -7,6 +7,7 @@ import random
 import socket
 import subprocess
 import sys
+import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ from ingot.run.interpret import interpret
 from ingot.session import InferenceSession
 from onnx_cases import NODES
 from onnx_models import Case, ints, one_node, run_oracle, value_info
+from opened import watched
 
 
 @pytest.mark.parametrize(
@@ -300,12 +302,10 @@ WEIGHT = np.arange(6, dtype=np.float32).tobytes()
 
 
 def _symlink(folder: Path) -> None:
-    (folder.parent / "secret").write_bytes(WEIGHT)
     (folder / "data").symlink_to(folder.parent / "secret")
 
 
 def _symlinked_parent(folder: Path) -> None:
-    (folder.parent / "data").write_bytes(WEIGHT)
     (folder / "sub").symlink_to(folder.parent)
 
 
@@ -315,7 +315,6 @@ def _socket(folder: Path) -> None:
 
 
 def _nothing(folder: Path) -> None:
-    (folder.parent / "secret").write_bytes(WEIGHT)
     (folder / "sub").mkdir()
 
 
@@ -326,7 +325,8 @@ def _data(size: int) -> Callable[[Path], None]:
 LOCATIONS = [
     ("parent", "../secret", {}, _nothing, "outside the model's folder"),
     ("hidden parent", "sub/../../secret", {}, _nothing, "outside the model's folder"),
-    ("absolute", "/etc/passwd", {}, _nothing, "outside the model's folder"),
+    ("absolute", "{secret}", {}, _nothing, "outside the model's folder"),
+    ("device", "/dev/zero", {}, _nothing, "outside the model's folder"),
     ("dot", ".", {}, _nothing, "outside the model's folder"),
     ("drive", "C:\\secret", {}, _nothing, "not a relative path"),
     ("share", "\\\\host\\secret", {}, _nothing, "not a relative path"),
@@ -354,14 +354,25 @@ LOCATIONS = [
 
 @pytest.mark.parametrize("case", LOCATIONS, ids=lambda c: c[0])
 def test_external_location(case: tuple, tmp_path: Path) -> None:
+    """An error, and nothing outside of the model's folder is opened."""
     _, location, entries, prepare, fragment = case
-    folder = tmp_path / "folder"
+    folder, outside = tmp_path / "folder", (tmp_path / "secret", tmp_path / "data")
     folder.mkdir()
+    for file in outside:
+        file.write_bytes(WEIGHT)
     prepare(folder)
-    path = external(folder, location, **entries)
-    with pytest.raises(LoadError, match="initializer 'w'") as caught:
+    path = external(folder, location.format(secret=outside[0]), **entries)
+    with watched(*outside) as opened, pytest.raises(LoadError, match="initializer 'w'") as caught:
         load_onnx(path)
-    assert fragment in str(caught.value)
+    assert fragment in str(caught.value) and not opened
+
+
+def test_what_is_opened_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(WEIGHT)
+    path = external(tmp_path, "data")
+    with watched(tmp_path / "data") as opened:
+        load_onnx(path)
+    assert opened
 
 
 def test_external_data_is_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,8 +401,43 @@ def test_external_data_of_bytes_is_refused(tmp_path: Path, monkeypatch: pytest.M
 def test_paths(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load_onnx(tmp_path / "missing.onnx")
-    with pytest.raises(LoadError, match="not a regular file"):
-        load_onnx(tmp_path)
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(LoadError, match="not a regular file"):
-        load_onnx(tmp_path / "fifo")
+    for other in (tmp_path, tmp_path / "fifo", "/dev/zero"):
+        with pytest.raises(LoadError, match="not a regular file"):
+            load_onnx(other)
+    with open(tmp_path / "large.onnx", "wb") as file:
+        file.truncate(2**31)
+    with pytest.raises(LimitError, match="file too large, got 2147483648 bytes"):
+        load_onnx(tmp_path / "large.onnx")
+
+
+def test_a_file_is_exchanged_for_a_link_while_it_is_opened(tmp_path: Path) -> None:
+    """What is checked is what is read: the file's own bytes, or an error, and never what the link leads to."""
+    folder, secret = tmp_path / "folder", tmp_path / "secret"
+    folder.mkdir()
+    secret.write_bytes(bytes(24))
+    (folder / "data").write_bytes(WEIGHT)
+    path, done = external(folder, "data"), threading.Event()
+
+    def exchange() -> None:
+        while not done.is_set():
+            (folder / "own").write_bytes(WEIGHT)
+            (folder / "own").replace(folder / "data")
+            (folder / "link").symlink_to(secret)
+            (folder / "link").replace(folder / "data")
+
+    thread = threading.Thread(target=exchange)
+    outcomes = set()
+    with watched(secret) as opened:
+        thread.start()
+        try:
+            for _ in range(100):
+                try:
+                    (found,) = [v.data for v in load_onnx(path).values.values() if v.data is not None]
+                    outcomes.add(found.tobytes())
+                except LoadError as error:
+                    outcomes.add("link" if "symbolic link" in str(error) else str(error))
+        finally:
+            done.set()
+            thread.join()
+    assert outcomes <= {WEIGHT, "link"} and not opened

@@ -1,14 +1,35 @@
-"""Attention with a cache of com.microsoft, where rows or runs differ in length."""
+"""Ops of com.microsoft, of random shapes and options; attention with a cache where rows or runs differ in length."""
+
+import random
+from collections.abc import Callable
 
 import numpy as np
 import onnx
+import pytest
 
 from ingot.load.onnx import load_onnx
 from ingot.run.interpret import interpret
 from ingot.session import InferenceSession
-from onnx_models import case, one_node, run_oracle
+from onnx_models import Case, case, one_node, run_oracle
+from onnx_random_contrib_cases import FAMILIES
 
 ROOM = "q[2,1,32] k[2,1,16] v[2,1,16] a[2,1,7,16] b[2,1,7,16] @s @t"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_random_shapes_and_options(family: Callable[[random.Random], Case], rng: np.random.Generator) -> None:
+    for seed in range(12):
+        tried = family(random.Random(seed))
+        proto, feeds = one_node(tried, rng)
+        content = proto.SerializeToString()
+        expected = run_oracle("ort", proto, feeds)
+        for results in (
+            interpret(load_onnx(content), feeds).values(),
+            InferenceSession(content, threads=1, strict=True).run(None, feeds),
+        ):
+            for got, wanted in zip(results, expected, strict=True):
+                assert got.dtype == wanted.dtype, (seed, tried)
+                np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5, err_msg=f"{seed} {tried}")
 
 
 def test_a_cache_with_room_whose_rows_differ_in_length(rng: np.random.Generator) -> None:

@@ -1,11 +1,13 @@
 """Hostile ONNX files under limits of memory and time, each in a process that a signal would end."""
 
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from attacks import hostile_families, hostile_onnx, hostile_types, hostile_values
@@ -14,6 +16,7 @@ from forked import Say, batch
 from ingot.errors import IngotError
 from ingot.load.onnx import load_onnx
 from ingot.session import InferenceSession
+from onnx_models import text_model
 from places import KIT
 
 SECONDS = 20
@@ -62,6 +65,51 @@ def test_attacks_end_with_their_error(attacks: list, judge) -> None:
     outcomes = batch(range(len(attacks)), judge)
     assert len(outcomes) == len(attacks)
     assert not {attacks[i][0]: outcome for i, outcome in outcomes.items() if outcome != "refused"}
+
+
+NARROW = """g (float[64] x) => (y) {
+    a = Cast<to=22>(x)  b = Cast<to=1>(a)  c = Cast<to=21>(b)  d = Cast<to=1>(c)  e = Add(b, d)
+    f = Cast<to=22>(e)  g = Cast<to=1>(f)  h = Exp(g)  y = Add(h, d) }"""
+
+
+def judge_narrow(seed: int, say: Say) -> str:
+    """INT4 and UINT4 between floats that lie where they lay; INGOT_CHECK=3 has canaries behind each."""
+    say("! slow")
+    signal.alarm(SECONDS)
+    os.environ["INGOT_CHECK"] = "3"
+    feeds = {"x": np.random.default_rng(seed).uniform(-9, 9, 64).astype(np.float32)}
+    session = InferenceSession(text_model(NARROW, 21), threads=1, strict=True)
+    wanted = InferenceSession(text_model(NARROW, 21), executor="interpret").run(None, feeds)[0]
+    right = np.allclose(session.run(None, feeds)[0], wanted, rtol=1e-5)
+    regions = {each["offset"] for each in session.plan.layout()["tensors"] if each["region"].startswith("arena")}
+    return "right" if right and len(regions) < 6 else f"! {right}, {len(regions)} places"
+
+
+def test_places_of_narrow_numbers_are_used_again() -> None:
+    assert set(batch(range(5), judge_narrow).values()) == {"right"}
+
+
+MILLION = """
+import resource
+from onnx import TensorProto, helper
+from ingot.load.onnx import load_onnx
+count = 1_000_000
+names = ["x", *(f"h{i}" for i in range(count - 1)), "y"]
+ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy"]
+nodes = [helper.make_node("Relu" if i % 2 else "Neg", [names[i]], [names[i + 1]]) for i in range(count)]
+model = helper.make_model(helper.make_graph(nodes, "g", ports[:1], ports[1:]), ir_version=10)
+content = model.SerializeToString()
+del model, nodes
+resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
+print(len(load_onnx(content)))
+"""
+
+
+@pytest.mark.slow
+def test_a_million_nodes() -> None:
+    command = [sys.executable, "-c", MILLION]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=550, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "1000000"), done.stderr
 
 
 SCRIPT = """

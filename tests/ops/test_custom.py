@@ -229,6 +229,20 @@ def test_it_is_a_visible_step_on_the_reference():
         emit(session.graph, session.weights, "nowhere")
 
 
+def test_runs_inside_of_runs():
+    """Of another session, of a context and of the very session that runs: right results, and nothing waits forever."""
+    deeper = []
+    ingot.register_op("again", lambda x: deeper.pop().run(None, {"x": x})[0] if deeper else x)
+    inner = ingot.InferenceSession(parse("input x: f32[4]\ny = exp(x)\noutput y = y"))
+    outer = ingot.InferenceSession(parse("input x: f32[4]\na = exp(x)\nb = again(a)\ny = sub(b, a)\noutput y = y"))
+    x = np.float32([-3, -2, -1, 0])
+    deeper += [inner, outer.context(), outer]
+    first = np.exp(x)
+    second = np.exp(first)
+    third = np.exp(second)
+    np.testing.assert_allclose(outer.run(None, {"x": x})[0], np.exp(third) - third - second - first, rtol=1e-5)
+
+
 def test_a_saved_program_names_it(tmp_path):
     register_swirl()
     session = ingot.InferenceSession(parse(TEXT), dims={"B": 3})

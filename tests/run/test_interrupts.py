@@ -32,6 +32,12 @@ def outside():
 """
 
 
+@pytest.mark.parametrize("stage", ["load", "compile"])
+def test_memory_runs_out(stage: str) -> None:
+    struck = list(session_interrupts.check(stage, "whole", 997, kind=MemoryError))
+    assert len(struck) > 4 and any(struck)
+
+
 def test_a_strike_falls_where_cpython_looks_for_signals() -> None:
     """As between the last instruction of a call and the one that gives a lock back, where it does not."""
     lock = threading.Lock()

@@ -1,8 +1,10 @@
 """The public face: runs, names, errors, bindings, contexts, saved programs."""
 
 import copy
+import gc
 import pickle
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -13,6 +15,9 @@ from ingot.dtype import f32, i64
 from ingot.ir import OPS, Graph, TensorType
 from ingot.session import InferenceSession
 from ingot.text import parse
+from registered import registering
+
+assert registering
 
 pytestmark = pytest.mark.checked
 
@@ -90,7 +95,8 @@ def test_dims_bind_at_load(mlp: Graph) -> None:
         ({"x": [["0.0"] * 24]}, "a list of <U3, expected numbers for f32"),
         ({"x": [[None] * 24]}, "a list of object, expected numbers for f32"),
         ({"x": None}, "got NoneType, expected f32"),
-        ({"x": np.zeros((2, 24), np.float32), "z": np.zeros(1)}, "z"),
+        ({"x": np.zeros((2, 24), np.float32), "z": np.zeros(1)}, r"unknown \['z'\], expected \['x'\]$"),
+        ({"X": np.zeros((2, 24), np.float32)}, r"missing \['x'\], unknown \['X'\].*, 'x' perhaps for 'X'"),
     ],
 )
 def test_wrong_inputs(mlp: Graph, bad: dict[str, object], message: str) -> None:
@@ -174,8 +180,28 @@ def test_outputs_are_the_callers(mlp: Graph) -> None:
     first = session.run(None, feed(2, seed=1))
     kept = [a.copy() for a in first]
     session.run(None, feed(2, seed=2))
-    assert all(np.array_equal(a, b) for a, b in zip(first, kept, strict=True))
     assert not np.may_share_memory(*first)
+    del session
+    gc.collect()
+    assert all(np.array_equal(a, b) for a, b in zip(first, kept, strict=True))
+
+
+def test_inputs_are_held_for_the_whole_call(registering: None) -> None:
+    """Whoever lets go of an array during a run takes no memory from it; what is written into one may be read."""
+    given, seen = {}, []
+
+    def meddle(x: np.ndarray) -> np.ndarray:
+        seen.append(weakref.ref(given.pop("x")))
+        gc.collect()
+        seen[0]()[:] = 5
+        return x * 0
+
+    ingot.register_op("meddle", meddle)
+    text = "graph g\ninput x: f32[4000]\na = exp(x)\nb = meddle(a)\nc = add(b, x)\noutput c = c\n"
+    session = ingot.InferenceSession(parse(text))
+    given["x"] = np.ones(4000, np.float32)
+    assert np.all(session.run(None, given)[0] == 5)
+    assert seen[0]() is None
 
 
 def test_outputs_that_are_inputs_views_and_constants() -> None:
@@ -209,6 +235,26 @@ def test_io_binding(mlp: Graph) -> None:
         session.run_with_iobinding(binding)
     with pytest.raises(ingot.InputError, match="row-major"):
         binding.bind_input("x", x.T)
+
+
+def test_bound_arrays_that_share_memory() -> None:
+    """An output apart from everything else, inputs as they like."""
+    both = parse("graph g\ninput x: f32[4]\ninput z: f32[4]\ny = add(x, z)\noutput y = y\n")
+    room = np.arange(8, dtype=np.float32)
+    binding = InferenceSession(both).io_binding()
+    for name in ("x", "z"):
+        binding.bind_input(name, room[:4])
+    for start in (0, 1, 3):
+        binding.bind_output("y", room[start : start + 4])
+        with pytest.raises(ingot.InputError, match="shares memory"):
+            binding.run()
+    for wrong in (np.empty(3, np.float32), np.empty(4)):
+        binding.bind_output("y", wrong)
+        with pytest.raises(ingot.InputError, match=r"bind_output 'y': wrong array, got .*, expected float32\[4\]"):
+            binding.run()
+    binding.bind_output("y", room[4:])
+    binding.run()
+    assert room.tolist() == [0, 1, 2, 3, 0, 2, 4, 6]
 
 
 def test_concurrent_calls_and_contexts(mlp: Graph) -> None:

@@ -1,6 +1,8 @@
 """What a session holds, and when it lets go: of evicted lengths, of contexts, and of everything once it is dropped."""
 
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -204,6 +206,35 @@ def test_sessions_one_after_another_take_the_memory_of_one(no_collector: None):
         del graph, session
         held.append(resident())
     assert max(held) - held[0] < 8 << 20
+
+
+TEN_THOUSAND = """
+import gc, os
+import numpy as np
+import ingot.ops
+from ingot.text import parse
+
+text = "graph g\\ninput x: f32[4]\\nweight w: f32[4]\\ny = add(x, w)\\noutput y = y\\n"
+graph = parse(text, {"w": np.ones(4, np.float32)})
+pages = lambda: int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+held = lambda: (len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")))
+def use(count):
+    for _ in range(count):
+        ingot.InferenceSession(graph).run(None, {"x": np.ones(4, np.float32)})
+    gc.collect()
+use(1000)
+before, ours = pages(), held()
+use(9000)
+assert held() == ours, (held(), ours)
+print(pages() - before)
+"""
+
+
+@pytest.mark.slow
+def test_ten_thousand_sessions_leave_nothing_behind():
+    done = subprocess.run([sys.executable, "-c", TEN_THOUSAND], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) <= 1 << 20
 
 
 def work_and_stop(llm: ingot.LLM, prompt: list[int]) -> list[Any]:

@@ -10,6 +10,7 @@ from ingot.dtype import DType
 from ingot.lower.recipe import Recipe
 from ingot.lower.target import Target
 from ingot.lower.view import View
+from ingot.record import record
 
 FAULT = "fault"
 
@@ -32,7 +33,7 @@ class Tensor:
     replaces: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Pointer:
     """A pointer field of an argument struct: a byte offset into a root tensor, or the run's fault slot."""
 
@@ -73,7 +74,7 @@ class Step:
         return [v for group in values for v in group if isinstance(v, Pointer)]
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Choice:
     """Why a step has the kernel it has: every candidate with the reason it was refused, empty for the chosen one."""
 

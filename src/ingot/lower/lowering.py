@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -11,17 +11,20 @@ import numpy as np
 
 from ingot.dtype import DType, f32
 from ingot.ir import Graph, Node, TensorType, is_sized
+from ingot.lower.beyond import beyond
 from ingot.lower.cost import Cost
 from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor, moved, moved_field
 from ingot.lower.recipe import Recipe, Static, make_recipe, panel_tables, static_value, static_values
-from ingot.lower.states import overwrite_states
+from ingot.lower.states import deferred_values, overwrite_states
 from ingot.lower.strip import StripGroup, StripLimits, find_strips
 from ingot.lower.target import Target
 from ingot.lower.topological import topological
 from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides, reshaped_order
 from ingot.lower.widen import foreign_values
+
+Condition = Callable[["Lowering", Node], str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,11 +38,11 @@ class Row:
 
     op: str
     kernel: str
-    conditions: tuple[Callable[[Lowering, Node], str], ...]
+    conditions: tuple[Condition, ...]
     lower: Callable[[Lowering, Node], None]
-    avoid: Callable[[Lowering, Node], str]
+    avoid: Condition
     by_size: bool
-    misplaced: Callable[[Lowering, Node], str]
+    misplaced: Condition
 
 
 class Asked(NamedTuple):
@@ -75,6 +78,15 @@ class Backend:
     cast: Callable[[Lowering, View, View], None]
     scratch_floats: Callable[[str, Mapping[str, Field]], int]
     cost: Callable[[Lowered, Step], Cost]
+    _beyond: dict[str, list[list[int]]] = field(default_factory=dict, init=False, repr=False)
+
+    def beyond(self, op: str) -> list[list[int]]:
+        """For each row of an op and each of its conditions, the place of the next row that does not begin with the same
+        ones up to that: whatever it refuses, it refuses to those in between.
+        """
+        if op not in self._beyond:
+            self._beyond[op] = beyond([row.conditions for row in self.rows.get(op, ())])
+        return self._beyond[op]
 
 
 class Lowering:
@@ -93,12 +105,13 @@ class Lowering:
         self.lowered = Lowered(target)
         self.node_name = ""
         self._asked: dict[Node, Asked] = {}
-        self._reasons: dict[Node, dict[Callable[[Lowering, Node], str], str]] = {}
+        self._reasons: dict[Node, dict[Condition, str]] = {}
+        self._candidates: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, str], ...]] = {}  # nodes are alike
         self._foreign = foreign_values(graph, backend.held)
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
         self._statics: dict[str, Static] = {}
         self.panels: dict[tuple[str, str, bool, Callable[[Static], Static] | None], View] = {}  # by steps
-        self._deferred = self._find_deferred()
+        self._deferred = deferred_values(graph, self.static, self.narrow, backend.formats)
         self._copies: dict[tuple[View, tuple[int, ...] | None], View] = {}
         self._casts: dict[tuple[View, DType], View] = {}
         self.rounded: dict[View, View] = {}  # rows, and what `round_rows` has made of them
@@ -189,29 +202,44 @@ class Lowering:
         return self._asked[node]
 
     def _ask(self, node: Node, misplaced: Mapping[Row, str] = {}) -> Asked:
-        reasons: list[tuple[str, str]] = []
+        reasons: list[str] = []
         avoided: list[str] = []
         op = self.groups[node].root.op.name if node in self.groups else node.op.name
+        rows, beyond, chosen = self.backend.rows.get(op, ()), self.backend.beyond(op), None
         foreign = self._kept_out(node) if self._foreign else ""
-        for row in self.backend.rows.get(op, ()):
-            reason = foreign or misplaced.get(row) or self.refusal(row, node)
-            if not reason and (reason := row.avoid(self, node)) and row.by_size and is_sized(self.graph, node):
-                avoided.append(f"{row.kernel} for {node.outputs[0]!r}: {reason}")
-            reasons.append((row.kernel, reason))
-            if not reason:
-                return Asked(row, Choice(node.outputs[0], op, tuple(reasons)), avoided)
-        return Asked(None, Choice(node.outputs[0], op, tuple(reasons)), avoided)
+        while chosen is None and (place := len(reasons)) < len(rows):
+            row = rows[place]
+            if foreign:
+                reasons += [foreign] * len(rows)
+            elif (depth := self._refused(row, node)) is not None:
+                reason = self._reasons[node][row.conditions[depth]]
+                reasons += [reason] * (beyond[place][depth] - place)
+            else:
+                reason = misplaced.get(row, "")
+                if not reason and (reason := row.avoid(self, node)) and row.by_size and is_sized(self.graph, node):
+                    avoided.append(f"{row.kernel} for {node.outputs[0]!r}: {reason}")
+                reasons.append(reason)
+                chosen = None if reason else row
+        key = op, tuple(reasons)
+        if key not in self._candidates:
+            self._candidates[key] = tuple(zip([row.kernel for row in rows], reasons, strict=False))
+        return Asked(chosen, Choice(node.outputs[0], op, self._candidates[key]), avoided)
 
     def refusal(self, row: Row, node: Node) -> str:
         """The first reason against a row; each condition is asked once for a node, however many rows have it."""
+        depth = self._refused(row, node)
+        return "" if depth is None else self._reasons[node][row.conditions[depth]]
+
+    def _refused(self, row: Row, node: Node) -> int | None:
+        """Which condition of a row is the first that refuses; None where it takes the node."""
         known = self._reasons.setdefault(node, {})
-        for condition in row.conditions:
+        for depth, condition in enumerate(row.conditions):
             reason = known.get(condition)
             if reason is None:
                 reason = known[condition] = condition(self, node)
             if reason:
-                return reason
-        return ""
+                return depth
+        return None
 
     def _kept_out(self, node: Node) -> str:
         """Why no kernel may be given a node's values, whatever it does with them; or ""."""
@@ -307,13 +335,6 @@ class Lowering:
             self._casts[view, dtype] = self.temporary(name, dtype, view.shape)
             self.backend.cast(self, view, self._casts[view, dtype])
         return self._casts[view, dtype]
-
-    def undecoded(self, value: str | None, dtype: DType) -> str | None:
-        """The value of a dtype that an f32 value is decoded of; None where it is not."""
-        node = self.graph.producer(value)
-        if node is None or node.op.name != "cast" or self.graph.type(node.output).dtype is not f32:
-            return None
-        return node.operands[0] if self.graph.type(str(node.operands[0])).dtype is dtype else None
 
     def scalar(self, value: float, dtype: DType) -> View:
         """A constant of one element, shape []."""
@@ -568,27 +589,6 @@ class Lowering:
         lying = shape if order is None or view.is_contiguous else tuple(shape[axis] for axis in order)
         self.lowered.tensors[view.tensor] = Tensor(view.tensor, name, dtype, lying, kind, dtype.nbytes(view.size))
         return view
-
-    def _find_deferred(self) -> dict[str, Node]:
-        """Values that decode rows that were rounded, or decode and move what states hold, lowered where they are read:
-        products may take it undecoded.
-        """
-        found: dict[str, Node] = {}
-        if not (self.graph.states or self.narrow):
-            return found
-        formats = self.backend.formats
-        ops = {op for format in formats for op in (format.decoder, *format.moves)} if self.graph.states else set()
-        for node in self.graph.nodes:
-            operands = [str(operand) for operand in node.operands if operand is not None]
-            if any(self.undecoded(output, dtype) for output in node.outputs for dtype in self.narrow):
-                if operands[0] not in self.static:
-                    found[node.output] = node
-                continue
-            if node.op.name not in ops or all(operand in self.static for operand in operands):
-                continue
-            if all(o in self.graph.states or o in self.static or o in found for o in operands):
-                found[node.output] = node
-        return found
 
 
 def pointer(view: View) -> Pointer:

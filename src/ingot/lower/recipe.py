@@ -10,8 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,12 +21,13 @@ from ingot.files import release
 from ingot.ir import OPS, REQUIRED, Graph, Node, TensorType, Type, has_sizes, is_sized, type_symbols
 from ingot.lower.formats import Format
 from ingot.ops.define import evaluate
+from ingot.record import record
 from ingot.text import dump_call
 
 _MAX_TEXT = 1 << 20  # of a key: a value that each of many nodes reads twice would take all memory
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Static:
     """A value that depends on no input, with all that it is made of: weights, constants and states.
 
@@ -425,7 +425,7 @@ def has_shapes(graph: Graph, node: Node) -> bool:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@record(eq=False)
 class Recipe:
     """How the bytes of a packed matrix come about: once, in a store, or by steps of each run where it reads a state.
 
@@ -436,6 +436,7 @@ class Recipe:
     beside: of a value that is codes, the scales and perhaps the zero points, each [columns, groups of `group`
     elements], transposed as it is.
     key: the text of the whole computation; the name of the value for one that steps make, which is no store's.
+    nbytes: bytes that it makes.
     """
 
     key: str
@@ -445,6 +446,10 @@ class Recipe:
     format: Format | None
     beside: tuple[Static, ...] = ()
     group: int = 0
+    nbytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nbytes", self._size())
 
     @property
     def dtype(self) -> DType:
@@ -474,9 +479,7 @@ class Recipe:
         assert self.format is not None and self.layout != "raw", f"{self.key}: no panels"
         return self.format
 
-    @cached_property
-    def nbytes(self) -> int:
-        """Bytes that it makes."""
+    def _size(self) -> int:
         if self.layout != "raw":
             *several, k, n = self.shape
             n, k = (k, n) if self.transposed else (n, k)

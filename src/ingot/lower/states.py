@@ -1,11 +1,15 @@
-"""States that a run overwrites: whose update may lie in their place, and who must have read them before."""
+"""States that a run overwrites: whose update may lie in their place, and who must have read them before; and what
+waits to be decoded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
+from ingot.dtype import DType, f32
 from ingot.ir import Graph, Node
+from ingot.lower.formats import Format
 
 Unit = TypeVar("Unit")
 
@@ -97,4 +101,35 @@ def _after(readers: Mapping[Unit, set[Unit]], unit: Unit) -> set[Unit]:
             if each not in found:
                 found.add(each)
                 waiting.append(each)
+    return found
+
+
+def undecoded(graph: Graph, value: str | None, dtype: DType) -> str | None:
+    """The value of a dtype that an f32 value is decoded of; None where it is not."""
+    node = graph.producer(value)
+    if node is None or node.op.name != "cast" or graph.type(node.output).dtype is not f32:
+        return None
+    return node.operands[0] if graph.type(str(node.operands[0])).dtype is dtype else None
+
+
+def deferred_values(
+    graph: Graph, static: Collection[str], narrow: Collection[DType], formats: Sequence[Format]
+) -> dict[str, Node]:
+    """Values that decode rows that were rounded, or decode and move what states hold, lowered where they are read:
+    products may take it undecoded. narrow: what rows are rounded to.
+    """
+    found: dict[str, Node] = {}
+    if not (graph.states or narrow):
+        return found
+    ops = {op for format in formats for op in (format.decoder, *format.moves)} if graph.states else set()
+    for node in graph.nodes:
+        operands = [str(operand) for operand in node.operands if operand is not None]
+        if any(undecoded(graph, output, dtype) for output in node.outputs for dtype in narrow):
+            if operands[0] not in static:
+                found[node.output] = node
+            continue
+        if node.op.name not in ops or all(operand in static for operand in operands):
+            continue
+        if all(o in graph.states or o in static or o in found for o in operands):
+            found[node.output] = node
     return found

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from ingot.dim import divides
 from ingot.dtype import DType
+from ingot.record import record
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -35,7 +35,7 @@ def channels_last(rank: int) -> tuple[int, ...]:
     return (0, *range(2, rank), 1)
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class View:
     """Elements of a root tensor, by its id: element (i, j, ...) lies at offset + i*strides[0] + j*strides[1] + ..."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Protocol
 
 import numpy as np
@@ -97,7 +98,8 @@ def bind_symbols(
     missing = [name for name in graph.inputs if name not in feeds]
     unknown = [name for name in feeds if name not in graph.inputs and name not in graph.states]
     if missing or unknown:
-        raise InputError(f"inputs: missing {missing}, unknown {unknown}, expected {[*graph.inputs, *graph.states]}")
+        expected = f"expected {[*graph.inputs, *graph.states]}{_meant(unknown, missing)}"
+        raise InputError(f"inputs: missing {missing}, unknown {unknown}, {expected}")
     symbols: dict[str, int] = dict(known)
     source: dict[str, str] = {}
     tensors: dict[str, TensorType] = {}
@@ -127,6 +129,13 @@ def bind_symbols(
     if unbound:
         raise InputError(f"inputs: no feed gives symbols a value, got none for {', '.join(unbound)}")
     return symbols
+
+
+def _meant(unknown: list[str], missing: list[str]) -> str:
+    """What unknown names are likely to stand for."""
+    folded = {name.casefold(): name for name in missing}
+    close = {name: get_close_matches(str(name).casefold(), folded, n=1) for name in unknown}
+    return "".join(f", {folded[found[0]]!r} perhaps for {name!r}" for name, found in close.items() if found)
 
 
 def _tensor_in(type: Type) -> TensorType | None:

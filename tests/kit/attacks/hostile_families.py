@@ -82,7 +82,7 @@ FAMILIES: list[Attack] = [
     ),
     ("categories", one("OneHotEncoder", ["x"], domain=ML, cats_strings=["a"]), LoadError, "'cats_int64s'"),
     ("imputed", one("Imputer", ["x"], domain=ML, imputed_value_floats=[1.0, 2.0]), LoadError, "2 values"),
-    ("map", one("ZipMap", ["x"], domain=ML, classlabels_int64s=[1]), UnsupportedError, "'zipmap': False"),
+    ("map of classes", one("ZipMap", ["x"], domain=ML, classlabels_int64s=[1]), UnsupportedError, "'zipmap': False"),
     *(
         (f"few bits, {name}", few_bits(**changed), error, what)
         for name, changed, error, what in [

@@ -111,6 +111,15 @@ def recursive() -> onnx.ModelProto:
     return graph([node("f", ["x"], ["y"], domain="local")], functions=[itself], local=1)
 
 
+def constant_of_a_function() -> onnx.ModelProto:
+    """A function whose constant has more than one value field."""
+    twice = TensorProto(dims=[1], data_type=1, raw_data=b"\0" * 4, float_data=[1.0])
+    nodes = [node("Constant", [], ["c"], value=twice), node("Add", ["a", "c"], ["b"])]
+    imports = [helper.make_opsetid("", 18)]
+    function = helper.make_function("local", "f", ["a"], ["b"], nodes, imports)
+    return graph([node("f", ["x"], ["y"], domain="local")], functions=[function], local=1)
+
+
 def squared(times: int) -> onnx.ModelProto:
     """A shape computed by squaring 3 again and again, which wraps."""
     nodes = [node("Mul", [f"n{i}", f"n{i}"], [f"n{i + 1}"]) for i in range(times)]
@@ -162,6 +171,7 @@ FILES: list[Attack] = [
     ("only ir_version", raw(b"\x08\x08"), LoadError, "it has no graph"),
     ("deep subgraphs", lambda: nested(40), LoadError, "not an ONNX model"),
     ("deeper subgraphs", lambda: nested(10_000), LoadError, "not an ONNX model"),
+    ("deep groups", raw(b"\x08\x08" + b"\xfb\x07" * 10_000 + b"\xfc\x07" * 10_000), LoadError, "not an ONNX model"),
     ("ir_version missing", drop("ir_version"), LoadError, "ir_version missing"),
     ("ir_version huge", changed(lambda m: setattr(m, "ir_version", 10**9)), UnsupportedError, "ir_version 1000000000"),
     ("opset missing", drop("opset_import"), LoadError, "no opset of the default domain"),
@@ -195,12 +205,7 @@ GRAPHS: list[Attack] = [
         LoadError,
         "nodes form a cycle through 'b'",
     ),
-    (
-        "out of order",
-        lambda: graph([node("Abs", ["b"], ["y"]), node("Relu", ["x"], ["b"])]),
-        LoadError,
-        "before it is made",
-    ),
+    ("out of order", lambda: graph([node("Abs", "b", "y"), node("Relu", "x", "b")]), LoadError, "before it is made"),
     ("no producer", lambda: graph([node("Add", ["x", "ghost"], ["y"])]), LoadError, "input 'ghost' has no producer"),
     ("output ghost", lambda: graph([node("Relu", ["x"], ["z"])]), LoadError, "output 'y' has no producer"),
     ("empty name", changed(lambda m: setattr(m.graph.initializer[0], "name", "")), LoadError, "name is empty"),
@@ -296,6 +301,7 @@ TENSORS: list[Attack] = [
         LoadError,
         "more than one value field",
     ),
+    ("constant's fields, of a function", constant_of_a_function, LoadError, "more than one value field"),
 ]
 
 IMAGE = np.ones((1, 2, 4, 4), np.float32)

@@ -172,7 +172,7 @@ VALUES: list[Attack] = [
     ("tensor as a sequence", line("y = SequenceLength(x)"), ShapeError, "input 0 has a wrong dtype"),
     ("sequence of sequences", line("q = SequenceConstruct(x) y = SequenceConstruct(q)"), ShapeError, "wrong dtype"),
     ("sequence of dtype 99", line("y = SequenceEmpty<dtype=99>()"), LoadError, "unknown dtype, got 99"),
-    ("strings as numbers", line("y = Neg(s)", "string[2] s"), ShapeError, "got string[2]"),
+    ("strings negated", line("y = Neg(s)", "string[2] s"), ShapeError, "got string[2]"),
     ("strings joined", line("y = StringConcat(s, t)", "string[2] s, string[3] t", 20), ShapeError, "do not broadcast"),
     (
         "regex in a regex",

@@ -9,6 +9,7 @@ from ingot.lower.cpu.formats import PANEL
 from ingot.lower.cpu.rows import Condition, accept, both, of, row
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
+from ingot.lower.states import undecoded
 from ingot.lower.view import View, broadcast_view
 
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per weight of the softmax, per element packed.
@@ -32,7 +33,7 @@ def _rounded(dtype: DType) -> Condition:
     def refuse(lowering: Lowering, node: Node) -> str:
         if dtype not in lowering.target.rounded:
             return f"the target has no dot products of {dtype}, or they are not wanted"
-        if any(lowering.undecoded(operand, dtype) is None for operand in node.operands[:3]):
+        if any(undecoded(lowering.graph, operand, dtype) is None for operand in node.operands[:3]):
             return f"queries, keys or values are not rounded to {dtype}"
         width = lowering.graph.type(str(node.operands[0])).dims[-1]
         return f"rows have {width} elements, expected an even number" if width % 2 else ""
@@ -44,7 +45,7 @@ def _declare(family: str, dtype: DType, condition: Condition) -> None:
     """The kernels for queries, keys and values of a dtype; what is not f32 was rounded."""
 
     def views(lowering: Lowering, node: Node) -> list[View]:
-        read = (o if dtype is f32 else lowering.undecoded(o, dtype) for o in node.operands[:3])
+        read = (o if dtype is f32 else undecoded(lowering.graph, o, dtype) for o in node.operands[:3])
         return [lowering.adjacent(operand) for operand in read]
 
     for kernel, avoid in ((family, _many_keys), (f"{family}_online", accept)):

@@ -19,6 +19,7 @@ from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.recipe import Static
+from ingot.lower.states import undecoded
 from ingot.lower.view import View, channels_last
 
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per multiply-add of a depthwise one, per element read
@@ -134,7 +135,7 @@ def _rounded(dots: Dots) -> Condition:
     def refuse(lowering: Lowering, node: Node) -> str:
         if dots.rows not in lowering.target.rounded:
             return f"the target has no dot products of {dots.rows}, or they are not wanted"
-        if lowering.undecoded(_root(lowering, node).operands[0], dots.rows) is None:
+        if undecoded(lowering.graph, _root(lowering, node).operands[0], dots.rows) is None:
             return f"the image is not rounded to {dots.rows}"
         return ""
 
@@ -149,7 +150,7 @@ def _pairs(lowering: Lowering, node: Node) -> str:
 
 def _image(lowering: Lowering, value: str | None, dots: Dots | None) -> str | None:
     """The image that a convolution reads: what its f32 elements are decoded of where these go into dot products."""
-    return lowering.undecoded(value, dots.rows) if dots else value
+    return undecoded(lowering.graph, value, dots.rows) if dots else value
 
 
 row("conv", "integer_packed", both(_CONV, coded_filter))(lower_coded)
@@ -229,7 +230,7 @@ def _conv_depthwise(kernel: str, image: Callable[[Lowering, str | None], str | N
 
 
 def _narrow_image(lowering: Lowering, value: str | None) -> str | None:
-    return lowering.undecoded(value, bf16)
+    return undecoded(lowering.graph, value, bf16)
 
 
 def _is_narrow(lowering: Lowering, node: Node) -> str:

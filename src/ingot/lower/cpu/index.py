@@ -33,7 +33,7 @@ def _from_panels(lowering: Lowering, node: Node) -> str:
     return "" if lowering.is_panel_table(node.operands[0]) else "the table is not packed for a matmul"
 
 
-def _gather_rows(kernel: str, format: Format, layout: str, *conditions: Condition) -> None:
+def _gather_rows(kernel: str, format: Format, layout: str, *conditions: Condition | tuple[Condition, ...]) -> None:
     """Declares a kernel for rows of a static matrix of a format in a layout."""
 
     @row("gather", kernel, both(of(f32), _rows_of_a_matrix, *conditions))

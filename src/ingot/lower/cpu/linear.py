@@ -16,7 +16,7 @@ from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import column_runs, matrix
 from ingot.lower.recipe import Recipe, Static
-from ingot.lower.states import replacing
+from ingot.lower.states import replacing, undecoded
 from ingot.lower.view import View, broadcast_view, collapse
 
 # Nanoseconds per multiply-add on one thread in a packed kernel, and per weight byte when weights are streamed.
@@ -68,7 +68,7 @@ def takes_dots(format: Format, dots: Dots) -> Condition:
             return ""
         x = str(lowering.group(node).root.operands[0])
         count, k = _row_count(lowering, node), lowering.graph.type(x).dims[-1]
-        if count <= _DOT_ROWS and lowering.undecoded(x, dots.rows) is None:
+        if count <= _DOT_ROWS and undecoded(lowering.graph, x, dots.rows) is None:
             return f"{count} rows, expected more than {_DOT_ROWS}"
         block = format.packed.elements
         return f"rows have {k} elements, expected a multiple of {block}" if k % block else ""
@@ -86,7 +86,7 @@ def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | No
 
 def _products(format: Format, suffix: str, *conditions: Condition, few: bool) -> None:
     """Declares a format's kernels for products, the most particular first. few: one of them is for few rows."""
-    conditions = (*conditions, _lasting_matrix, stored(1, format))
+    conditions = both(*conditions, _lasting_matrix, stored(1, format))
     for dots in format.dots:
         takes = takes_dots(format, dots)
         if few and not dots.few:
@@ -107,9 +107,11 @@ for _format in reversed(FORMATS):
 
 def _lower_packed(lowering: Lowering, group: Group, kernel: str, format: Format, dots: Dots | None) -> None:
     root = group.root
-    undecoded = lowering.undecoded(root.operands[0], dots.rows) if dots and dots.rows in lowering.narrow else None
-    a = lowering.rows(undecoded or root.operands[0])
-    if dots and not undecoded:
+    narrow = None
+    if dots and dots.rows in lowering.narrow:
+        narrow = undecoded(lowering.graph, root.operands[0], dots.rows)
+    a = lowering.rows(narrow or root.operands[0])
+    if dots and not narrow:
         a = round_rows(lowering, a, dots.rows) if dots.rows in _ROUNDED else lowering.cast(a, dots.rows)
     layout = "gate_panels" if group.gate else "panels"
     operand = str(root.operands[1]), format, layout, root.transpose_b

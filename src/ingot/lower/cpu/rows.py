@@ -8,12 +8,11 @@ from collections.abc import Callable
 from ingot.dtype import DType
 from ingot.ir import Node, TensorType
 from ingot.lower.formats import Format
-from ingot.lower.lowering import Lowering, Row
+from ingot.lower.lowering import Condition, Lowering, Row
 from ingot.lower.view import View
 
 ROWS: dict[str, list[Row]] = {}
 
-Condition = Callable[[Lowering, Node], str]
 Lower = Callable[[Lowering, Node], None]
 
 
@@ -63,14 +62,26 @@ _OTHERWISE = "the weights are stored in another format"  # which the kernel's na
 
 
 @functools.cache
-def stored(index: int, format: Format) -> Condition:
-    """Refuses unless an operand is what a file holds in a format, decoded where that is not f32."""
+def _made(index: int) -> Condition:
+    """Refuses an operand that no node makes: what is decoded is made, and most matrices of floats are not."""
 
     def refuse(lowering: Lowering, node: Node) -> str:
         target = lowering.groups[node].root if node in lowering.groups else node
+        return _OTHERWISE if lowering.graph.producer(target.operands[index]) is None else ""
+
+    return refuse
+
+
+def stored(index: int, format: Format) -> tuple[Condition, ...]:
+    """Refuse unless an operand is what a file holds in a format, decoded where that is not f32."""
+    return (_stored(index, format),) if format.decoder is None else (_made(index), _stored(index, format))
+
+
+@functools.cache
+def _stored(index: int, format: Format) -> Condition:
+    def refuse(lowering: Lowering, node: Node) -> str:
+        target = lowering.groups[node].root if node in lowering.groups else node
         value = str(target.operands[index])
-        if format.decoder is not None and lowering.graph.producer(value) is None:
-            return _OTHERWISE
         if format.scales is not None:
             groups = lowering.static_value(value).groups(format) if value in lowering.static else None
             columns = 1 if target.op.name == "matmul" and not target.transpose_b else 0
