@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -93,7 +94,7 @@ class Lowering:
         self.lowered = Lowered(target)
         self.node_name = ""
         self._asked: dict[Node, Asked] = {}
-        self._reasons: dict[Node, dict[Callable[[Lowering, Node], str], str]] = {}
+        self._reasons: defaultdict[Node, dict[Callable[[Lowering, Node], str], str]] = defaultdict(dict)
         self._foreign = foreign_values(graph, backend.held)
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
         self._statics: dict[str, Static] = {}
@@ -204,10 +205,9 @@ class Lowering:
 
     def refusal(self, row: Row, node: Node) -> str:
         """The first reason against a row; each condition is asked once for a node, however many rows have it."""
-        known = self._reasons.setdefault(node, {})
+        known = self._reasons[node]
         for condition in row.conditions:
-            reason = known.get(condition)
-            if reason is None:
+            if (reason := known.get(condition)) is None:
                 reason = known[condition] = condition(self, node)
             if reason:
                 return reason
