@@ -49,7 +49,9 @@ THREADS = 8  # the same on every machine: what is written depends on the model a
     "--byte-order", type=click.Choice(["little", "big"]), default="little", show_default=True, help="Of the machine."
 )
 @click.option("--freestanding", is_flag=True, help="For a machine without libc and files: weights as C, and a library.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The folder to write.")
+@click.option(
+    "-o", "--output", type=click.Path(readable=False, path_type=Path), required=True, help="The folder to write."
+)
 def emit_c(
     model: str,
     dims: dict[str, int | Limit],
@@ -63,9 +65,9 @@ def emit_c(
     freestanding: bool,
     output: Path,
 ) -> None:
-    """Write MODEL as plain C and a Makefile: `make -C OUTPUT check` builds and tests a program that takes named files.
+    """Write MODEL as plain C with a Makefile.
 
-    The test is what the model gives for some inputs, those of --input or random ones. MODEL may be the folder or GGUF
+    `make -C OUTPUT check` builds and tests a program that takes named files. The test is what the model gives for some inputs, those of --input or random ones. MODEL may be the folder or GGUF
     file of a language model: `make -C OUTPUT` then builds `generate` and `chat`.
     """
     from ingot.look.model import is_language_model
@@ -127,7 +129,9 @@ def _vector(session: InferenceSession, dims: dict[str, int | Limit], inputs: tup
 
 @click.command("emit-onnx")
 @with_model
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The file to write.")
+@click.option(
+    "-o", "--output", type=click.Path(readable=False, path_type=Path), required=True, help="The file to write."
+)
 @click.option("--before-passes", is_flag=True, help="Write the graph as it was loaded.")
 def emit_onnx(model: Model, output: Path, before_passes: bool) -> None:
     """Write MODEL's graph, after the passes, as ONNX."""
@@ -136,6 +140,7 @@ def emit_onnx(model: Model, output: Path, before_passes: bool) -> None:
     graph = model.open(passes=() if before_passes else None).graph
     with progress("writing ONNX"):
         export_onnx(graph, output)
+    print_text(str(output))
 
 
 COMMANDS = [emit_c, emit_onnx]
