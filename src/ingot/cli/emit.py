@@ -67,8 +67,9 @@ def emit_c(
 ) -> None:
     """Write MODEL as plain C with a Makefile.
 
-    `make -C OUTPUT check` builds and tests a program that takes named files. The test is what the model gives for some inputs, those of --input or random ones. MODEL may be the folder or GGUF
-    file of a language model: `make -C OUTPUT` then builds `generate` and `chat`.
+    `make -C OUTPUT check` builds and tests a program that takes named files. The test is what the model gives for
+    some inputs, those of --input or random ones. MODEL may be the folder or GGUF file of a language model: `make -C
+    OUTPUT` then builds `generate` and `chat`.
     """
     from ingot.look.model import is_language_model
 

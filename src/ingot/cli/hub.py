@@ -25,8 +25,8 @@ _DAY = 86400
 def pull(name: str, revision: str | None, yes: bool, as_json: bool) -> None:
     """Fetch a model of the Hugging Face hub into its cache.
 
-    Or bring it up to date there: what a branch is at this moment stays what NAME means until the next pull. Only configuration, tokenizer and weights
-    as safetensors are fetched, no code and nothing pickled.
+    Or bring it up to date there: what a branch is at this moment stays what NAME means until the next pull. Only
+    configuration, tokenizer and weights as safetensors are fetched, no code and nothing pickled.
     """
     from ingot.load.hub import fetch, hub_model, plan_fetch, shown_name
 

@@ -34,7 +34,8 @@ def show(document: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]
 def explain(look: Look, executor: str, node: str | None, as_json: bool) -> None:
     """Say which kernel runs each step of MODEL, or one NODE.
 
-    Of a NODE, it says which other kernels there are, and why not those. Names are those after the passes: ingot list-nodes MODEL --stage optimized.
+    Of a NODE, it says which other kernels there are, and why not those. Names are those after the passes: ingot
+    list-nodes MODEL --stage optimized.
 
     \b
     ingot explain digits --dim batch=1
@@ -111,7 +112,8 @@ def inspect_node(look: Look, name: str, as_json: bool) -> None:
 def inspect_tensor(look: Look, name: str, first: int, as_json: bool) -> None:
     """Say all of the tensor NAME of MODEL.
 
-    Type, what makes and reads it, and of a weight, its numbers. What is made of weights alone, such as decoded blocks, is computed.
+    Type, what makes and reads it, and of a weight, its numbers. What is made of weights alone, such as decoded
+    blocks, is computed.
 
     \b
     ingot inspect-tensor digits classifier.features.2.weight
