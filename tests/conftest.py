@@ -1,5 +1,6 @@
 """What every test has: invariants checked at stage borders, and random numbers whose seed a failure shows."""
 
+import gc
 import os
 import signal
 import zlib
@@ -38,6 +39,7 @@ def call(capfd, monkeypatch):
             main([str(a) for a in arguments])
         except SystemExit as end:
             code = end.code
+        gc.unfreeze()  # as if the process had ended
         out, err = capfd.readouterr()
         return code, out, err
 

@@ -147,8 +147,22 @@ def _sync_folder(folder: Path) -> None:
 
 def make_folder(path: str | os.PathLike[str]) -> None:
     """Makes a folder and its parents, if need be. Raises OutputError."""
-    with _writing(Path(path)):
-        os.makedirs(path, exist_ok=True)
+    try:
+        with _writing(Path(path)):
+            os.makedirs(path, exist_ok=True)
+    except OutputError as error:
+        if os.path.lexists(path):
+            raise OutputError(f"{path}: not a folder, expected a free name or a folder") from error
+        raise
+
+
+def expect_writable(folder: str | os.PathLike[str]) -> None:
+    """Makes a folder, if need be, before the long work whose results go there. Raises OutputError where none can."""
+    import tempfile  # only now: it takes long to import
+
+    make_folder(folder)
+    with _writing(Path(folder)), tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 # A file system keeps what is written at once together in memory, up to a huge page; a mapping of such a file is as

@@ -79,10 +79,13 @@ class Graph:
         node = following[None]
         while node is not None:
             yield node
-            while node not in following:
-                assert node is not None
-                node = node._removed_after
-            node = following[node]
+            try:
+                node = following[node]
+            except KeyError:  # it was removed meanwhile
+                while node not in following:
+                    assert node is not None
+                    node = node._removed_after
+                node = following[node]
 
     def __len__(self) -> int:
         return len(self._next) - 1
@@ -299,14 +302,18 @@ class Graph:
         value = self.values[old]
         self._declare(Value(new, value.type, value.kind, value.data, value.producer, value.users))
         if value.producer is not None:
-            value.producer.outputs = tuple(new if o == old else o for o in value.producer.outputs)
+            value.producer.outputs = tuple([new if o == old else o for o in value.producer.outputs])
         for node in value.users:
-            node.operands = tuple(new if o == old else o for o in node.operands)
-        self.inputs = [new if name == old else name for name in self.inputs]
-        self.outputs = {k: new if v == old else v for k, v in self.outputs.items()}
-        self.states = {new if k == old else k: new if v == old else v for k, v in self.states.items()}
-        self.initial = {new if k == old else k: data for k, data in self.initial.items()}
-        self.measured = {k: new if v == old else v for k, v in self.measured.items()}
+            node.operands = tuple([new if o == old else o for o in node.operands])
+        if value.kind == "input":
+            self.inputs = [new if name == old else name for name in self.inputs]
+        if value.kind == "state":
+            self.states = {new if k == old else k: v for k, v in self.states.items()}
+            self.initial = {new if k == old else k: data for k, data in self.initial.items()}
+        for table in (self.outputs, self.states, self.measured):
+            for key, name in table.items():
+                if name == old:
+                    table[key] = new
         del self.values[old]
 
     def fix_input(self, name: str, source: Value) -> None:

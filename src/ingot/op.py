@@ -43,12 +43,14 @@ class Op:
 
     def misuse(self, operands: Sequence[str | None], attributes: Mapping[str, Any]) -> str:
         """What is wrong with a use of this op before any type is looked at; "" when nothing is."""
-        unknown = sorted(set(attributes) - set(self.attributes))
+        unknown = attributes.keys() - self.attributes.keys()
         missing = [k for k, v in self.attributes.items() if v is REQUIRED and k not in attributes]
         if unknown or missing:
-            return f"{self.name}: unknown attributes {unknown}, missing {missing}"
+            return f"{self.name}: unknown attributes {sorted(unknown)}, missing {missing}"
         names, optional = self.operand_names, self.optional_operands
         count = self.variadic or len(names) - len(optional) <= len(operands) <= len(names)
+        if count and None not in operands:  # as in most
+            return ""
         absent = {names[min(i, len(names) - 1)] for i, o in enumerate(operands) if o is None} if count else set()
         if not count or not absent <= optional:
             return f"{self.name}: bad operands, got {list(operands)}, expected {list(names)}"

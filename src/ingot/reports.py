@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -97,17 +97,17 @@ class Explanation:
         for choice in self.choices:
             lines.append(f"{choice.node}: {choice.op} -> {choice.candidates[-1][0]}")
             if self.detailed:
-                lines += [f"  not {_some(kernels)}: {reason}" for reason, kernels in _refused(choice).items()]
+                lines += [f"  {line}" for line in refusals(choice.candidates[:-1])]
         lines += [f"on the reference: {text}" for text in self.fallback]
         return "\n".join(lines)
 
 
-def _refused(choice: Choice) -> dict[str, list[str]]:
-    """The kernels that were refused, by the reason."""
+def refusals(refused: Iterable[tuple[str, str]]) -> list[str]:
+    """A line for each reason why kernels were refused, from kernels with theirs."""
     found: dict[str, list[str]] = {}
-    for kernel, reason in choice.candidates[:-1]:
+    for kernel, reason in refused:
         found.setdefault(reason, []).append(kernel)
-    return found
+    return [f"not {_some(kernels)}: {reason}" for reason, kernels in found.items()]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -323,7 +323,7 @@ def _names(text: str) -> list[str | int]:
 def _numbers(fields: Mapping[str, Any], names: Sequence[str | int]) -> list[int]:
     found: list[int] = []
     for name in names:
-        value: Any = name if isinstance(name, int) else fields.get(name, 0)
+        value: Any = fields.get(name, 0) if name.__class__ is str else name
         if value.__class__ is tuple:
             found += value
         else:

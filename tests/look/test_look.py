@@ -199,7 +199,7 @@ def test_what_nodes_became(models) -> None:
 
 def test_a_name_that_the_passes_took_is_told(models) -> None:
     looked = LookedAt(models["onnx"][0])
-    with pytest.raises(IngotError, match="optimized: no such node, got 'val_8', which the passes left in 'gelu'"):
+    with pytest.raises(IngotError, match="optimized: no such node, got 'val_8', which is left in 'gelu'"):
         node_document(looked, "optimized", "val_8")
     with pytest.raises(IngotError, match="expected 'conv2d' or 'conv2d_1'"):
         node_document(looked, "graph", "conv2")

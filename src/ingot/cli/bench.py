@@ -12,7 +12,16 @@ import numpy as np
 from ingot.cli.bench_language import llm
 from ingot.cli.fetch import local
 from ingot.cli.model import Model, as_json, random_feeds, with_model
-from ingot.cli.terminal import human_bytes, human_time, print_json, print_table, print_text, progress, track
+from ingot.cli.terminal import (
+    human_bytes,
+    human_time,
+    print_folded,
+    print_json,
+    print_table,
+    print_text,
+    progress,
+    track,
+)
 from ingot.errors import ShapeError
 
 if TYPE_CHECKING:
@@ -110,7 +119,7 @@ def model(model: Model, seconds: float, top: int, as_json: bool) -> None:
     if steps[1] is not None:
         print_text(f"  {'limits':<10} {limits_text(steps[1])}")
     print_steps(*steps, top)
-    print_text(beside(p50, steps[0].microseconds * 1e-6))
+    print_folded(beside(p50, steps[0].microseconds * 1e-6))
 
 
 def beside(run: float, steps: float) -> str:
@@ -291,6 +300,8 @@ def candidate_row(candidate: Candidate, best: Candidate, roofline: Roofline) -> 
 
 def print_candidates(rows: Sequence[dict[str, Any]], found: Candidates) -> None:
     """A line for each candidate, quickest first, and why the other kernels cannot do it."""
+    from ingot.reports import refusals
+
     lines = [
         [f"{row['kernel']} x{row['parts']}", row["isa"], human_time(row["microseconds"] * 1e-6),
          f"{row['gflops']:.1f}" if row["gflops"] else "", f"{row['gigabytes_per_second']:.1f}",
@@ -299,8 +310,8 @@ def print_candidates(rows: Sequence[dict[str, Any]], found: Candidates) -> None:
     ]  # fmt: skip
     columns = ["kernel", "isa", "time", "GFLOP/s", "GB/s", "limit", "ratio", ""]
     print_table(columns, lines, right=columns[2:-1], whole=columns)
-    for kernel, reason in found.refused:
-        print_text(f"not {kernel}: {reason}")
+    for line in refusals(found.refused):
+        print_folded(line)
 
 
 COMMANDS = [bench]

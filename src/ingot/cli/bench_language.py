@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from ingot.cli.gguf import named
 from ingot.cli.llm import ModelFolder, with_folder
 from ingot.cli.model import as_json
-from ingot.cli.terminal import human_bytes, human_time, print_json, print_table, print_text, progress, track
+from ingot.cli.terminal import (
+    human_bytes,
+    human_time,
+    print_folded,
+    print_json,
+    print_table,
+    print_text,
+    progress,
+    track,
+)
 from ingot.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,13 +64,13 @@ def llm(folder: ModelFolder, prompt: int, tokens: int, sequences: int, top: int,
         kinds = {mode: {name: asdict(row) for name, row in rows.items()} for mode, rows in steps.items()}
         print_json(facts | {"memory": asdict(model.memory) | {"total": model.memory.total}, "steps": kinds})
         return
-    print_text(f"{folder.path}: {facts['precision']}, {facts['threads']} thread(s)")
+    print_text(f"{named(folder.path)}: {facts['precision']}, {facts['threads']} thread(s)")
     print_text(f"  load     {human_time(loaded)}, {human_bytes(model.memory.total)}")
     print_text(f"  prefill  {speed['prefill']:,.0f} tokens/s, {human_time(prefill)} for {prompt} tokens")
     print_text(f"  decode   {speed['decode']:,.1f} tokens/s, {human_time(decode)} for {sequences} sequence(s)")
     for mode, rows in steps.items():
         print_steps(mode, rows, top)
-    print_text("steps are timed alone: a clock and a barrier after each, as many rows as a run may have")
+    print_folded("steps are timed alone: a clock and a barrier after each, as many rows as a run may have")
 
 
 def measured(model: LLM, prompt: int, tokens: int, sequences: int) -> tuple[list[float], list[float]]:

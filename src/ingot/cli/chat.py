@@ -20,7 +20,7 @@ import click
 
 from ingot.cli.gguf import named
 from ingot.cli.llm import ModelFolder, stream, summary, with_folder, with_generation
-from ingot.cli.terminal import counting, print_text, printable
+from ingot.cli.terminal import counting, print_folded, print_text, printable
 from ingot.errors import IngotError, InputError, LimitError, StoppedError
 from ingot.files import make_folder, written
 
@@ -30,14 +30,17 @@ if TYPE_CHECKING:
 
 HELP = '''\
 /reset              forget the conversation
-/system [TEXT]      what the model is told before the conversation, which starts anew; without TEXT, show it
-/set [NAME VALUE]   how tokens are chosen, as in /set temperature 0.5; without NAME, show it
+/system [TEXT]      what the model is told before the conversation, which then
+                    starts anew; without TEXT, show it
+/set [NAME VALUE]   how tokens are chosen, as in /set temperature 0.5; without
+                    NAME, show it
 /save FILE          write the conversation as JSON
 /load FILE          go on from one that was written
 /exit               leave; so does Ctrl-D
 /help, /?           this text
-Pasted lines are one message; so are lines between """ and """, and lines that end in \\.
-Ctrl-C stops the answer, or drops the line that is being typed; a second one during an answer leaves.'''
+Pasted lines are one message; so are lines between """ and """, and lines that
+end in \\. Ctrl-C stops the answer, or drops the line that is being typed; a
+second one during an answer leaves.'''
 QUOTES = '"""'
 HISTORY_LINES = 1000
 MAX_SAVED_BYTES = 64 << 20  # of a conversation that is loaded
@@ -68,7 +71,7 @@ def chat(folder: ModelFolder, system: str | None, generation: dict[str, Any]) ->
                 said = COMMANDS_OF_CHAT[word](conversation, rest.strip())
             except (IngotError, OSError) as error:
                 said = f"ingot: {error}"
-            click.echo(printable(said))
+            print_folded(said)
             continue
         match line.strip():
             case "":
@@ -130,6 +133,7 @@ class Conversation:
     """What was said so far. The model's sequence goes on from one answer to the next: only new tokens are computed."""
 
     def __init__(self, llm: LLM, system: str | None, generation: dict[str, Any]):
+        _ = llm.engine, llm.tokenizer, llm.chat_template  # what is missing is said before anything is typed
         self.llm = llm
         self.generation = generation
         self.beginning = [] if system is None else [{"role": "system", "content": system}]
@@ -213,7 +217,8 @@ class Conversation:
         if usage.prompt_tokens + usage.completion_tokens >= self.llm.context:
             click.echo(f"the context of {self.llm.context} tokens is full; /reset starts anew", err=True)
         if sys.stdout.isatty():
-            click.secho(f"{'stopped; ' if interruptible.stopped else ''}{summary(usage)}\n", dim=True)
+            state = "stopped; " if interruptible.stopped else "" if answer else "an empty answer; "
+            click.secho(f"{state}{summary(usage)}\n", dim=True)
 
 
 def _named(path: str, command: str) -> str:

@@ -33,7 +33,7 @@ SHADES = " .:-=+*#%@"
 @click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads of a run; 0: from the machine.")
 @as_json
 def demo(seed: int, threads: int, as_json: bool) -> None:
-    """Classify held-out handwritten digits, complete Python functions, and show what Ingot did."""
+    """Classify digits, complete functions, show what was done."""
     from ingot.session import InferenceSession
 
     data = importlib.resources.files("ingot") / "data"

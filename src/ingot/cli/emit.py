@@ -89,7 +89,9 @@ def _with_training(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--freestanding", is_flag=True, help="For a machine without libc and files: weights as C, and a library.")
 @_with_training
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The folder to write.")
+@click.option(
+    "-o", "--output", type=click.Path(readable=False, path_type=Path), required=True, help="The folder to write."
+)
 def emit_c(
     model: str,
     dims: dict[str, int | Limit],
@@ -104,11 +106,11 @@ def emit_c(
     output: Path,
     training: Training | None,
 ) -> None:
-    """Write MODEL as plain C and a Makefile: `make -C OUTPUT check` builds and tests a program that takes named files.
+    """Write MODEL as plain C with a Makefile.
 
-    The test is what the model gives for some inputs, those of --input or random ones. MODEL may be the folder or GGUF
-    file of a language model: `make -C OUTPUT` then builds `generate` and `chat`. With --mode train the program fits
-    MODEL, an ONNX file, to files of rows.
+    `make -C OUTPUT check` builds and tests a program that takes named files. The test is what the model gives for
+    some inputs, those of --input or random ones. MODEL may be the folder or GGUF file of a language model: `make -C
+    OUTPUT` then builds `generate` and `chat`. With --mode train the program fits MODEL, an ONNX file, to files of rows.
     """
     from ingot.look.model import is_language_model
 
@@ -199,7 +201,9 @@ def _vector(session: InferenceSession, dims: dict[str, int | Limit], inputs: tup
 
 @click.command("emit-onnx")
 @with_model
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The file to write.")
+@click.option(
+    "-o", "--output", type=click.Path(readable=False, path_type=Path), required=True, help="The file to write."
+)
 @click.option("--before-passes", is_flag=True, help="Write the graph as it was loaded.")
 def emit_onnx(model: Model, output: Path, before_passes: bool) -> None:
     """Write MODEL's graph, after the passes, as ONNX."""
@@ -208,6 +212,7 @@ def emit_onnx(model: Model, output: Path, before_passes: bool) -> None:
     graph = model.open(passes=() if before_passes else None).graph
     with progress("writing ONNX"):
         export_onnx(graph, output)
+    print_text(str(output))
 
 
 @click.command("emit-web")
@@ -215,7 +220,9 @@ def emit_onnx(model: Model, output: Path, before_passes: bool) -> None:
 @dim_option
 @click.option("--ink", type=float, help="Of a model of grey images: a pixel that is drawn on.  [default: 1.0]")
 @click.option("--context", type=click.IntRange(1), help="Of a language model: positions; else its own, at most 4096.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The folder to write.")
+@click.option(
+    "-o", "--output", type=click.Path(readable=False, path_type=Path), required=True, help="The folder to write."
+)
 def emit_web(model: str, dims: dict[str, int | Limit], ink: float | None, context: int | None, output: Path) -> None:
     """Write MODEL as a page that runs it in the browser, on WebGPU: static files, with model.js as a library.
 

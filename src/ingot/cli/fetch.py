@@ -19,7 +19,7 @@ def with_path(argument: str) -> Callable[[Callable[..., None]], Callable[..., No
     """Gives a command an argument that is a path or a name, and --yes; it receives the path."""
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
-        @click.argument(argument, type=click.Path())
+        @click.argument(argument, type=click.Path(readable=False))
         @click.option("--yes", is_flag=True, help="Fetch a model of the hub without asking.")
         @functools.wraps(command)
         def opened(yes: bool, **options: Any) -> None:

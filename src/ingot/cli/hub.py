@@ -23,10 +23,10 @@ _DAY = 86400
 @click.option("--yes", is_flag=True, help="Fetch without asking.")
 @as_json
 def pull(name: str, revision: str | None, yes: bool, as_json: bool) -> None:
-    """Fetch a model of the Hugging Face hub into its cache, or bring it up to date there.
+    """Fetch a model of the Hugging Face hub into its cache.
 
-    What a branch is at this moment stays what NAME means until the next pull. Only configuration, tokenizer and weights
-    as safetensors are fetched, no code and nothing pickled.
+    Or bring it up to date there: what a branch is at this moment stays what NAME means until the next pull. Only
+    configuration, tokenizer and weights as safetensors are fetched, no code and nothing pickled.
     """
     from ingot.load.hub import fetch, hub_model, plan_fetch, shown_name
 
@@ -45,7 +45,10 @@ def pull(name: str, revision: str | None, yes: bool, as_json: bool) -> None:
 @click.command("list", epilog="Example: ingot list")
 @as_json
 def list_models(as_json: bool) -> None:
-    """List the models that are here and go by a name: those that ship, and those in the hub's cache."""
+    """List the models that are here and go by a name.
+
+    Those that ship, and those in the hub's cache.
+    """
     from ingot.load.hub import named_models
 
     models = [(model, dtype_of(model.path)) for model in named_models()]

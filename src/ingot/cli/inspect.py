@@ -14,7 +14,7 @@ import click
 
 from ingot.cli import look_text
 from ingot.cli.model import Look, with_look
-from ingot.cli.terminal import json_text, print_json, print_text, progress
+from ingot.cli.terminal import json_text, print_folded, print_json, print_text, progress
 from ingot.files import written
 from ingot.look.stages import DETAILS, STAGES
 
@@ -32,9 +32,10 @@ def show(document: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]
 @click.option("--executor", type=click.Choice(["native", "webgpu"]), default="native", show_default=True)
 @click.argument("node", required=False)
 def explain(look: Look, executor: str, node: str | None, as_json: bool) -> None:
-    """Say which kernel runs each step of MODEL, or, for one NODE, which candidates there were and why not those.
+    """Say which kernel runs each step of MODEL, or one NODE.
 
-    Names are those after the passes: ingot list-nodes MODEL --stage optimized.
+    Of a NODE, it says which other kernels there are, and why not those. Names are those after the passes: ingot
+    list-nodes MODEL --stage optimized.
 
     \b
     ingot explain digits --dim batch=1
@@ -48,7 +49,7 @@ def explain(look: Look, executor: str, node: str | None, as_json: bool) -> None:
     if as_json:
         print_json(head(model, look.stage) | explanation.to_json())
     else:
-        print_text(str(explanation))
+        print_folded(str(explanation))
 
 
 @click.command()
@@ -58,7 +59,9 @@ def explain(look: Look, executor: str, node: str | None, as_json: bool) -> None:
 )
 @click.option("--full", "form", flag_value="full", help="The same with all; that of a graph can be read back.")
 def inspect(look: Look, form: str | None, as_json: bool) -> None:
-    """Say what MODEL is: inputs, outputs, ops, parameters, operations, memory, and what made it.
+    """Say what MODEL is, and what made it.
+
+    Inputs, outputs, ops, parameters, operations, memory, metadata.
 
     \b
     ingot inspect digits
@@ -89,7 +92,9 @@ def list_nodes(look: Look, op: str | None, name: str | None, as_json: bool) -> N
 @with_look(STAGES)
 @click.argument("name")
 def inspect_node(look: Look, name: str, as_json: bool) -> None:
-    """Say all of the node of MODEL that makes NAME: attributes, shapes, what makes and reads them, what it became.
+    """Say all of the node of MODEL that makes NAME.
+
+    Attributes, shapes, what makes what it reads and what reads what it makes, what it became.
 
     \b
     ingot inspect-node digits conv2d
@@ -105,9 +110,10 @@ def inspect_node(look: Look, name: str, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--first", type=click.IntRange(0, 10_000), default=8, show_default=True, help="Elements to show.")
 def inspect_tensor(look: Look, name: str, first: int, as_json: bool) -> None:
-    """Say all of the tensor NAME of MODEL: type, who makes and reads it, and of a weight, its numbers.
+    """Say all of the tensor NAME of MODEL.
 
-    What is made of weights alone, such as decoded blocks, is computed.
+    Type, what makes and reads it, and of a weight, its numbers. What is made of weights alone, such as decoded
+    blocks, is computed.
 
     \b
     ingot inspect-tensor digits classifier.features.2.weight
@@ -124,7 +130,9 @@ def inspect_tensor(look: Look, name: str, first: int, as_json: bool) -> None:
 @click.option("--up", type=click.IntRange(0), default=2, show_default=True, help="Steps to go towards the inputs.")
 @click.option("--down", type=click.IntRange(0), default=2, show_default=True, help="Steps to go towards the outputs.")
 def trace_node(look: Look, name: str, up: int, down: int, as_json: bool) -> None:
-    """List the nodes of MODEL around the one that makes NAME, or those that read the input or weight NAME.
+    """List the nodes of MODEL around that which makes NAME.
+
+    Or those that read the input or weight NAME.
 
     \b
     ingot trace-node digits linear --up 3 --down 1
@@ -140,9 +148,11 @@ def trace_node(look: Look, name: str, up: int, down: int, as_json: bool) -> None
     "--detail", type=click.Choice(DETAILS), default="full", show_default=True, help="Of nodes, layers or ops."
 )
 @click.option("--depth", type=click.IntRange(1), default=3, show_default=True, help="Parts of a layer's path.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The file to write; stdout when absent.")
+@click.option(
+    "-o", "--output", type=click.Path(readable=False, path_type=Path), help="The file to write; stdout when absent."
+)
 def dot(look: Look, detail: str, depth: int, output: Path | None, as_json: bool) -> None:
-    """Draw MODEL as Graphviz text: a box for each node, each layer, or each op.
+    """Draw MODEL as Graphviz text. A box is a node, a layer, or an op.
 
     \b
     ingot dot digits -o digits.dot
@@ -161,7 +171,9 @@ def dot(look: Look, detail: str, depth: int, output: Path | None, as_json: bool)
 @click.command()
 @with_look(STAGES, default="plan")
 def validate(look: Look, as_json: bool) -> None:
-    """Say everything that would stop MODEL, on each executor, without running it; dims without a value are 1.
+    """Say everything that would stop MODEL on each executor.
+
+    Nothing is run; dims without a value are 1.
 
     The exit code is 0 where a session runs it.
 

@@ -79,7 +79,9 @@ def with_generation(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--seed", type=int, help="The same one gives the same answer.")
     @click.option("--stop", multiple=True, metavar="TEXT", help="Ends the answer, and is no part of it.")
     @click.option(
-        "--schema", type=click.Path(path_type=Path), help="A file with a JSON schema that the answer follows."
+        "--schema",
+        type=click.Path(readable=False, path_type=Path),
+        help="A file with a JSON schema that the answer follows.",
     )
     @click.option("--regex", help="A regular expression that the whole answer matches.")
     @click.option("--check-weights", is_flag=True, help="First name the weights that hold NaN or infinities.")
@@ -121,7 +123,9 @@ def read_schema(path: Path) -> Any:
 @click.option("--strict", is_flag=True, help="An answer that --max-tokens cuts before it follows --schema is an error.")
 @as_json
 def generate(folder: ModelFolder, prompt: str, generation: dict[str, Any], strict: bool, as_json: bool) -> None:
-    """Continue PROMPT with the language model in FOLDER; a PROMPT of - is read from stdin.
+    """Continue PROMPT with the language model in FOLDER.
+
+    A PROMPT of - is read from stdin.
 
     FOLDER: or a GGUF file, or a name: tiny-lm, which ships, or OWNER/NAME[@REVISION] of the hub.
     """
@@ -170,11 +174,12 @@ def facts(llm: LLM, usage: Usage) -> dict[str, Any]:
 
 def summary(usage: Usage) -> str:
     """One line about an answer."""
-    computed = usage.prompt_tokens - usage.reused_tokens
+    computed, made = usage.prompt_tokens - usage.reused_tokens, usage.completion_tokens
     reused = f" ({usage.reused_tokens} more were known)" if usage.reused_tokens else ""
+    speed = f" at {usage.decode_tokens_per_second:,.0f} tok/s" if made > 1 else ""
     return (
-        f"prefill {computed} tokens{reused} at {usage.prefill_tokens_per_second:,.0f} tok/s, "
-        f"decode {usage.completion_tokens} tokens at {usage.decode_tokens_per_second:,.0f} tok/s"
+        f"prefill {computed} token{'s' * (computed != 1)}{reused} at {usage.prefill_tokens_per_second:,.0f} tok/s, "
+        f"decode {made} token{'s' * (made != 1)}{speed}"
     )
 
 
@@ -212,7 +217,9 @@ def byte_count(context: click.Context, option: click.Parameter, text: str | None
 def fit(
     folder: ModelFolder, sequences: int, memory: int | None, trains: bool, r: int, batch: int, as_json: bool
 ) -> None:
-    """Say how much memory the language model in FOLDER takes, to the byte, from headers alone.
+    """Say how much memory a language model takes.
+
+    To the byte, from headers alone.
 
     FOLDER: or a GGUF file, or a name: tiny-lm, which ships, or OWNER/NAME[@REVISION] of the hub.
     """

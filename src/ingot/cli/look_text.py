@@ -30,9 +30,11 @@ _BAR = 24  # characters of the longest bar of a histogram
 def print_summary(document: Mapping[str, Any]) -> None:
     """`ingot inspect`, or the stage's own text where that was asked for."""
     if "text" in document:
-        print_text(document["text"].rstrip("\n"))
-        if document["stage"] == "plan":
-            _print_places(document["values"])
+        if document["stage"] != "plan":
+            print_text(document["text"].rstrip("\n"))
+            return
+        print_folded(document["text"])
+        _print_places(document["values"])
         return
     print_text(f"{document['model']}: {_FORMATS[document['format']]}, {human_bytes(document['file_bytes'])}")
     rows = [("graph", f"{document['name']}, {_STAGES[document['stage']]}"), *_origin(document)]
@@ -161,8 +163,8 @@ def _print_rows(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
         print_table(columns, rows)
         return
     for *before, name, op, operands, type in rows:
-        print_folded(f"{' '.join([*before, name])}", 0)
-        print_folded(f"{op}({operands}): {type}", 4)
+        print_folded(" ".join([*before, name]))
+        print_folded(f"    {op}({operands}): {type}")
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:

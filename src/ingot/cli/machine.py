@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import time
@@ -12,7 +11,7 @@ import click
 
 from ingot import __version__
 from ingot.cli.model import as_json
-from ingot.cli.terminal import human_bytes, print_json, print_table, print_text
+from ingot.cli.terminal import human_bytes, print_facts, print_json, print_table, print_text
 from ingot.config import KNOBS, knob
 from ingot.errors import ResourceError
 
@@ -36,7 +35,10 @@ def knobs(as_json: bool) -> None:
 @click.command()
 @as_json
 def doctor(as_json: bool) -> None:
-    """Say what Ingot sees here: CPU, instruction set, threads and why, native library, versions."""
+    """Say what Ingot sees of this machine and installation.
+
+    CPU, instruction set, threads and why so many, native library, adapters of WebGPU, versions.
+    """
     from ingot.cache import folder_of
     from ingot.machine import memory_bytes, threads
     from ingot.run.library import load
@@ -64,9 +66,7 @@ def doctor(as_json: bool) -> None:
     if as_json:
         print_json(facts)
     else:
-        for name, value in facts.items():
-            words = human_bytes(value) if name == "memory" and isinstance(value, int) else shown(value)
-            print_text(f"{name.replace('_', ' '):<12} {words}")
+        print_facts([row for name, value in facts.items() for row in rows_of(name.replace("_", " "), value)])
     if trouble is not None:
         raise trouble
 
@@ -75,7 +75,7 @@ def doctor(as_json: bool) -> None:
 @click.option("--clear", is_flag=True, help="Remove every entry.")
 @as_json
 def cache(clear: bool, as_json: bool) -> None:
-    """Show, or clear, the compiled models that INGOT_CACHE keeps."""
+    """Show or clear the compiled models in INGOT_CACHE."""
     from ingot import cache as kept
 
     root = kept.folder_of(None) or kept.folder_of(True)
@@ -133,17 +133,23 @@ def cpu_name() -> str:
 
 def version_of(distribution: str) -> str | None:
     """The installed version, None when it is not installed."""
+    from importlib import metadata
+
     try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
         return None
 
 
-def shown(value: object) -> str:
-    """A fact on one line."""
+def rows_of(name: str, value: object) -> list[tuple[str, str]]:
+    """A fact as rows of a label and words."""
+    if isinstance(value, list) and name == "adapters":
+        return [("" if number else name, line) for number, line in enumerate(value)]
     if isinstance(value, dict):
-        return ", ".join(f"{name} {version}" for name, version in value.items() if version is not None)
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+        return [(name, ", ".join(f"{each} {version}" for each, version in value.items() if version is not None))]
+    if isinstance(value, list):
+        return [(name, ", ".join(map(str, value)))]
+    return [(name, human_bytes(value) if name == "memory" and isinstance(value, int) else str(value))]
 
 
 COMMANDS = [cache, doctor, knobs]

@@ -142,12 +142,15 @@ def with_look(stages: Sequence[str], default: str = "graph") -> Callable[..., An
 
 @contextmanager
 def _nothing_collected() -> Iterator[None]:
-    """Looks for no garbage: the objects of a graph live as long as the command, and there are many to look through."""
+    """Looks for no garbage, not at the end of the process either: the objects of a graph live as long as the command,
+    and there are many to look through.
+    """
     is_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         if is_enabled:
             gc.enable()
 

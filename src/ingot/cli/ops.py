@@ -15,10 +15,10 @@ from ingot.cli.terminal import print_json, print_table, print_text, progress
 @click.option("--foreign", is_flag=True, help="List the ATen and ONNX ops that can be loaded instead.")
 @as_json
 def ops(foreign: bool, as_json: bool) -> None:
-    """Print the support matrix: each op, the importers that make it, its kernels, or what it expands into, and whether
-    it can be written as ONNX.
+    """Print what each op is loaded from and runs on.
 
-    A node that no kernel takes is expanded or restated in simpler ops where it can be, else it runs on the reference,
+    The importers that make it, its kernels, or what it expands into, and whether it can be written as ONNX. A node
+    that no kernel takes is expanded or restated in simpler ops where it can be, else it runs on the reference,
     which --strict refuses.
     """
     if foreign:

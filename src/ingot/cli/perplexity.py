@@ -25,11 +25,14 @@ def read_text(path: str) -> str:
 
 @click.command(epilog="Example: echo 'import os' | ingot perplexity tiny-lm -")
 @with_folder
-@click.argument("text", type=click.Path())
+@click.argument("text", type=click.Path(readable=False))
 @click.option("--stride", type=click.IntRange(1), help="Tokens between windows; else half the context.")
 @as_json
 def perplexity(folder: ModelFolder, text: str, stride: int | None, as_json: bool) -> None:
-    """Score the file TEXT, or stdin for -, with the language model in FOLDER: nats per token, and perplexity."""
+    """Score the file TEXT with the language model in FOLDER.
+
+    Nats per token, and perplexity. A TEXT of - is read from stdin.
+    """
     from ingot.llm.perplexity import perplexity as scored
 
     content, llm = read_text(text), folder.open()

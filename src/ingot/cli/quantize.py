@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.command(epilog="Example: ingot quantize tiny-lm --format int8 -o tiny-int8")
 @with_path("model")
 @click.option("--format", "format_", required=True, metavar="int8|int4", help="Of the weights of linear layers.")
-@click.option("-o", "--output", type=click.Path(), help="The folder or file to write; its name must be free.")
+@click.option(
+    "-o", "--output", type=click.Path(readable=False), help="The folder or file to write; its name must be free."
+)
 @click.option("--group", type=int, help="Columns that share a scale: 32, 64 or 128; else 32 in int4, all in int8.")
 @click.option("--zero-points/--symmetric", help="Of int4: codes from a zero point for each group, or around 0.")
 @click.option(
@@ -49,7 +51,9 @@ def quantize(
     budget: int | None,
     as_json: bool,
 ) -> None:
-    """Write the language model or encoder in a folder with weights of 8 or 4 bits; norms and biases stay.
+    """Write a model with weights of 8 or 4 bits.
+
+    Of a language model or encoder in a folder, norms and biases stay as they are.
 
     Of any other MODEL, write ONNX whose products multiply integers, with scales for the inputs given to --calibrate:
     the arrays of an .npz file by the names of inputs, or a folder of such files.

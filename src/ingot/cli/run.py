@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 @click.command()
 @with_model
 @click.option("--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="An input; unnamed ones go in order.")
-@click.option("--output", type=click.Path(path_type=Path), help="Y.npy for a single output, or a folder.")
+@click.option(
+    "--output", type=click.Path(readable=False, path_type=Path), help="Y.npy for a single output, or a folder."
+)
 @as_json
 def run(model: Model, inputs: tuple[str, ...], output: Path | None, as_json: bool) -> None:
     """Run MODEL once on .npy files.

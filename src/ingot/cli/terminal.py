@@ -127,10 +127,16 @@ def print_facts(rows: Sequence[tuple[str, str]]) -> None:
             print_text(f"  {label if number == 0 else '':<{width}}  {line}".rstrip())
 
 
-def print_folded(text: str, indent: int) -> None:
-    """Text that is folded where a terminal, or COLUMNS, is narrower; every line but the first is indented further."""
-    for number, line in enumerate(_folded(text, indent + 4)):
-        print_text(" " * (indent + 4 * (number > 0)) + line)
+def print_folded(text: str) -> None:
+    """Lines that are folded where a terminal, or COLUMNS, is narrower; what goes on is indented further."""
+    for line in printable(text).splitlines():
+        words = line.lstrip(" ")
+        indent = len(line) - len(words)
+        columns = max(_columns_or(_TABLE_COLUMNS), indent + _LEAST_COLUMNS)
+        begin, beyond = " " * indent, " " * (indent + 4)
+        is_short = len(line) <= columns
+        folded = textwrap.wrap(words, columns, initial_indent=begin, subsequent_indent=beyond, break_on_hyphens=False)
+        click.echo(line if is_short else "\n".join(folded))
 
 
 def fits(width: int) -> bool:

@@ -17,6 +17,7 @@ from ingot.cli.model import as_json
 from ingot.cli.perplexity import read_text
 from ingot.cli.terminal import print_json, print_text, progress
 from ingot.errors import OutputError
+from ingot.files import expect_writable
 
 if TYPE_CHECKING:
     from ingot.training.finetune import FineTuning, Progress
@@ -26,7 +27,7 @@ _LINES = 20  # of progress where no terminal shows it
 
 @click.command(epilog="Example: seq 200 | ingot train tiny-lm - --steps 4 --context 32 --merge counting-lm")
 @with_path("folder")
-@click.argument("text", type=click.Path())
+@click.argument("text", type=click.Path(readable=False))
 @click.option("--lora", "r", type=click.IntRange(0), default=8, show_default=True, help="Rank; 0 trains all weights.")
 @click.option("--alpha", type=float, help="Rank times what adapters are scaled with; else twice the rank.")
 @click.option("--target", "targets", multiple=True, metavar="PATTERN", help="Weights that get an adapter; else all.")
@@ -39,9 +40,15 @@ _LINES = 20  # of progress where no terminal shows it
 @click.option("--memory", metavar="BYTES", help="The most that steps may take, as in 2GB; see fit --train.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--every", type=click.IntRange(1), default=100, show_default=True, help="Steps between checkpoints.")
-@click.option("-o", "--output", type=click.Path(), help="The folder of checkpoints and adapters; else FOLDER-tuned.")
+@click.option(
+    "-o", "--output", type=click.Path(readable=False), help="The folder of checkpoints and adapters; else FOLDER-tuned."
+)
 @click.option("--resume", is_flag=True, help="Go on from what the output folder holds.")
-@click.option("--merge", type=click.Path(), help="Write a model folder with what was trained; its name must be free.")
+@click.option(
+    "--merge",
+    type=click.Path(readable=False),
+    help="Write a model folder with what was trained; its name must be free.",
+)
 @click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads; 0: from the machine.")
 @as_json
 def train(
@@ -65,7 +72,9 @@ def train(
     threads: int,
     as_json: bool,
 ) -> None:
-    """Fit the language model in FOLDER to the file TEXT, or stdin for -: adapters beside its weights, or all of these.
+    """Fit the language model in FOLDER to the file TEXT.
+
+    Adapters beside its weights are trained, or all of these. A TEXT of - is read from stdin.
 
     FOLDER: or a name: tiny-lm, which ships, or OWNER/NAME[@REVISION] of the hub.
     """
@@ -95,6 +104,8 @@ def train(
         )
         if resume:
             tuning.resume(target)
+    for written in (target, *([] if merge is None else [Path(merge).absolute().parent])):
+        expect_writable(written)
     before = tuning.held_out_loss()
     if not as_json:
         if tuning.trainer.trade is not None:

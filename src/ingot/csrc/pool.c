@@ -27,13 +27,16 @@
 #define POOL_CROWDED_SPINS 64
 #define POOL_STACK_BYTES (1 << 20)
 
-/* Where CPUs are shared, a thread that has lost its CPU makes all others sleep at the next barrier. When such sleep is
- * a quarter of the time over a window, regions are smaller for a while, longer each time that it did not help. */
+/* Where CPUs are shared, a thread that has lost its CPU makes all others sleep at the next barrier. A window in which
+ * such sleep is a quarter of the time is crowded. A CPU that was lost once crowds one, so several are needed, more than
+ * there were calm ones meanwhile: then regions are smaller for a while, longer each time that it did not help. */
 #define POOL_WINDOW_NS 10000000
+#define POOL_CROWDED_WINDOWS 3
 #define POOL_SLICE_NS 10000000 /* of sleep, a lost CPU explains so much at most; others wait for steps of one part */
 #define POOL_CROWDED_SHARE 4
-#define POOL_PAUSE_NS 100000000
+#define POOL_PAUSE_NS 25000000
 #define POOL_LONGEST_PAUSE_NS 1600000000
+#define POOL_STALE_NS 1000000 /* losses that were counted before that may be older than the region */
 
 /* A word and the count of those who sleep on it, alone on the lines that a prefetcher would fetch together. */
 typedef struct {
@@ -49,8 +52,10 @@ static struct {
   /* Of this window: time in regions, and of it, asleep for want of a CPU. Then: the threads that regions may have until
    * a time. */
   int64_t window, crowded;
+  int32_t crowded_windows; /* less the calm ones, from 0 up to as many as are needed */
   int64_t pause, until;
   int32_t allowed;
+  int64_t begin; /* of this region, by the clock of the system */
   _Atomic int32_t awaited; /* whether a member of this region had to sleep */
   _Atomic int64_t slept;   /* nanoseconds that members of this region slept */
   _Atomic int64_t losses;  /* how often they lost their CPU, as far as they looked */
@@ -127,7 +132,8 @@ static _Thread_local struct {
   int32_t spins;
   long losses;
   int64_t slept; /* nanoseconds, at barriers */
-  long seen;     /* losses when a region last ended in which somebody slept */
+  long seen;     /* losses of which regions have been told, or that are none of theirs */
+  int64_t looked; /* when that was */
 } patience = {.spins = POOL_SPINS};
 
 static void gain_patience(void) { patience.spins = patience.spins < POOL_SPINS / 2 ? 2 * patience.spins : POOL_SPINS; }
@@ -193,35 +199,44 @@ void pool_barrier(pool_member *member) {
     if (t != member->thread) await(t, member->clock);
 }
 
+/* At the beginning of a region: what this thread lost meanwhile, outside of regions, says nothing of them. */
+static void forget_losses(void) {
+  if (pool.begin - patience.looked < POOL_STALE_NS) return;
+  patience.seen = lost_cpus();
+  patience.looked = pool.begin;
+}
+
 /* At the end of a region, where somebody slept: says how long this thread did, and how often it lost its CPU. */
 static void account(void) {
   if (!atomic_load_explicit(&pool.awaited, memory_order_relaxed)) return;
   const long losses = lost_cpus();
-  if (losses >= 0) {
-    atomic_fetch_add_explicit(&pool.losses, losses - patience.seen, memory_order_relaxed);
-    patience.seen = losses;
-  }
+  atomic_fetch_add_explicit(&pool.losses, losses - patience.seen, memory_order_relaxed);
+  patience.seen = losses;
   atomic_fetch_add_explicit(&pool.slept, patience.slept, memory_order_relaxed);
   patience.slept = 0;
 }
 
 /* Looks back at a region of several threads, and decides at the end of a window whether the next ones get fewer. */
-static void look_back(int64_t begin, int32_t threads) {
+static void look_back(int32_t threads) {
   int64_t end = now_nanoseconds();
-  pool.window += end - begin;
+  pool.window += end - pool.begin;
   int64_t slept = atomic_exchange_explicit(&pool.slept, 0, memory_order_relaxed) / (threads - 1);
   int64_t explained = atomic_exchange_explicit(&pool.losses, 0, memory_order_relaxed) * POOL_SLICE_NS;
   pool.crowded += slept < explained ? slept : explained;
   if (pool.window < POOL_WINDOW_NS) return;
-  if (pool.crowded * POOL_CROWDED_SHARE >= pool.window) {
-    pool.allowed = threads - (threads + 3) / 4;
-    pool.pause = pool.pause == 0 ? POOL_PAUSE_NS : pool.pause * 2;
-    if (pool.pause > POOL_LONGEST_PAUSE_NS) pool.pause = POOL_LONGEST_PAUSE_NS;
-    pool.until = end + pool.pause;
-  } else if (end >= pool.until) {
-    pool.pause = 0;
-  }
+  const int is_crowded = pool.crowded * POOL_CROWDED_SHARE >= pool.window;
   pool.window = pool.crowded = 0;
+  if (!is_crowded) {
+    if (pool.crowded_windows > 0) pool.crowded_windows--;
+    if (pool.crowded_windows == 0) pool.pause = 0;
+    return;
+  }
+  if (pool.crowded_windows < POOL_CROWDED_WINDOWS) pool.crowded_windows++;
+  if (pool.crowded_windows < POOL_CROWDED_WINDOWS) return;
+  pool.allowed = threads - (threads + 3) / 4;
+  pool.pause = pool.pause == 0 ? POOL_PAUSE_NS : pool.pause * 2;
+  if (pool.pause > POOL_LONGEST_PAUSE_NS) pool.pause = POOL_LONGEST_PAUSE_NS;
+  pool.until = end + pool.pause;
 }
 
 static void *work(void *argument) {
@@ -231,6 +246,7 @@ static void *work(void *argument) {
     uint64_t clock = word_spin(begun, member.clock + 1);
     member.clock = clock ? clock : word_sleep(begun, member.clock + 1);
     member.threads = pool.threads;
+    forget_losses();
     pool.body(pool.state, &member);
     account();
     member.clock++;
@@ -291,8 +307,8 @@ void pool_run(pool_body body, void *state, int32_t threads) {
   /* Threads that take turns on a CPU make every barrier a context switch. */
   if (threads > pool.cpus) pool.cpus = usable_cpus();
   if (threads > pool.cpus) threads = pool.cpus;
-  int64_t begin = now_nanoseconds();
-  if (begin < pool.until && threads > pool.allowed) threads = pool.allowed;
+  pool.begin = now_nanoseconds();
+  if (pool.begin < pool.until && threads > pool.allowed) threads = pool.allowed;
   if (threads <= 1) {
     atomic_store(&pool.busy, 0);
     body(state, &member);
@@ -305,12 +321,13 @@ void pool_run(pool_body body, void *state, int32_t threads) {
   pool.state = state;
   pool.threads = member.threads;
   for (int32_t t = 1; t < member.threads; t++) word_set(&pool.begun[t], member.clock);
+  forget_losses();
   body(state, &member);
   member.clock++;
   for (int32_t t = 1; t < member.threads; t++) await(t, member.clock);
   pool.clock = member.clock;
   account();
   atomic_store_explicit(&pool.awaited, 0, memory_order_relaxed);
-  if (member.threads > 1) look_back(begin, member.threads);
+  if (member.threads > 1) look_back(member.threads);
   atomic_store(&pool.busy, 0);
 }

@@ -249,6 +249,8 @@ class LLM:
         Raises InputError when answers of other callers hold every place.
         """
         generations = list(generations)
+        if generations:
+            self.usage = generations[-1].usage  # of one that draws no token, too
         for generation in Scheduler(self.engine).run(generations):
             self.usage = generation.usage
             yield generation

@@ -16,8 +16,6 @@ from ingot.compile import Compiled, Mode, compile_at_most, compile_mode
 from ingot.dim import AtMost, Limit
 from ingot.errors import InputError, bounded
 from ingot.ir import Graph
-from ingot.llm.engine import mode_of
-from ingot.llm.options import Options
 from ingot.load import Deferred, is_saved_program, load_headers
 from ingot.load.gguf import GgufModel, is_gguf
 from ingot.load.gguf.metadata import Entry
@@ -77,6 +75,8 @@ class LookedAt:
     def _open_language_model(self, folder: Folder) -> None:
         if self._dims:
             raise InputError(f"{self.path}: a language model takes no --dim, got {', '.join(self._dims)}")
+        from ingot.llm.options import Options  # only now: most models need nothing of it
+
         self.format = "gguf" if isinstance(folder, GgufModel) else "folder"
         self.facts = _gguf_facts(folder) if isinstance(folder, GgufModel) else _folder_facts(folder)
         self.options = Options.of(
@@ -142,6 +142,8 @@ class LookedAt:
     def _mode_taken(self) -> Mode:
         """What is bound of the symbols. Raises InputError where some have no value."""
         if self.language is not None:
+            from ingot.llm.engine import mode_of
+
             return mode_of(self._mode or "prefill", self.language.context, 1)
         if self._free and self._assumed is None:
             raise unbound(self._free)

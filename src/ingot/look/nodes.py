@@ -79,8 +79,11 @@ def _item(model: LookedAt, view: View, stage: str, name: str) -> Item:
         if stage == "graph" or known is None or known.producer is None:
             raise InputError(f"{stage}: {error}") from error
         rows = became_of(model.optimized, model.loaded, known.producer)
+        if stage != "optimized":
+            left = (model.view("optimized").items.get(each["name"]) for each in rows)
+            rows = [step for item in left if item is not None for step in became(model, "optimized", item) or ()]
         now = ", ".join(f"{each['name']!r}" for each in rows) or "nothing"
-        raise InputError(f"{stage}: no such node, got {name!r}, which the passes left in {now}") from error
+        raise InputError(f"{stage}: no such node, got {name!r}, which is left in {now}") from error
 
 
 def _node(view: View, item: Item) -> Node | None:

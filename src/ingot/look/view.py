@@ -129,6 +129,8 @@ def _edge(value: Value) -> Edge:
 
 def plain(value: Any) -> Any:
     """An attribute or dim as JSON has it: numbers stay numbers, dims with symbols and dtypes are text."""
+    if value.__class__ is int:  # as most are
+        return value
     match value:
         case None | bool() | str():
             return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -105,7 +106,7 @@ class Lowering:
         self.lowered = Lowered(target)
         self.node_name = ""
         self._asked: dict[Node, Asked] = {}
-        self._reasons: dict[Node, dict[Condition, str]] = {}
+        self._reasons: defaultdict[Node, dict[Condition, str]] = defaultdict(dict)
         self._candidates: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, str], ...]] = {}  # nodes are alike
         self._foreign = foreign_values(graph, backend.held)
         self._weights: dict[str, str] = {}  # recipe key -> tensor id
@@ -232,10 +233,9 @@ class Lowering:
 
     def _refused(self, row: Row, node: Node) -> int | None:
         """Which condition of a row is the first that refuses; None where it takes the node."""
-        known = self._reasons.setdefault(node, {})
+        known = self._reasons[node]
         for depth, condition in enumerate(row.conditions):
-            reason = known.get(condition)
-            if reason is None:
+            if (reason := known.get(condition)) is None:
                 reason = known[condition] = condition(self, node)
             if reason:
                 return depth

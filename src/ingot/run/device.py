@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import json
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -44,8 +47,17 @@ class Adapter:
 
 
 def adapters() -> list[Adapter]:
-    """All adapters of this machine. Raises ResourceError where the package wgpu is not installed."""
-    return [_described(adapter) for adapter in _enumerate()]
+    """All adapters of this machine, which a process of its own looks for: drivers print to stderr as they please, and a
+    broken one ends the process.
+
+    Raises ResourceError where the package wgpu is not installed, and where that process failed.
+    """
+    child = subprocess.run([sys.executable, "-P", "-m", __name__], capture_output=True, text=True, errors="replace")
+    if child.returncode == 1:
+        raise ResourceError(child.stderr.strip().rpartition("\n")[2])
+    if child.returncode:
+        raise ResourceError(f"webgpu: a driver ended the process that looked for adapters, got {child.returncode}")
+    return [Adapter(**found) for found in json.loads(child.stdout)]
 
 
 @dataclass
@@ -216,3 +228,10 @@ def _described(adapter: Any) -> Adapter:
     info = adapter.info
     limits = {name: int(adapter.limits[limit]) for name, limit in _LIMITS.items()}
     return Adapter(info["device"], info["adapter_type"], info["backend_type"], limits)
+
+
+if __name__ == "__main__":
+    try:
+        print(json.dumps([asdict(_described(adapter)) for adapter in _enumerate()]))
+    except ResourceError as error:
+        sys.exit(str(error))

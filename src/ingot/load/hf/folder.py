@@ -13,6 +13,7 @@ from typing import Any
 
 from ingot.errors import LimitError, LoadError
 from ingot.files import open_regular
+from ingot.load import expect_there
 from ingot.load.hf.config import MAX_CONFIG_BYTES, parse_config
 from ingot.load.hf.safetensors import StoredTensor, listed, read_safetensors
 from ingot.load.hf.strict_json import parse_object, shown
@@ -41,7 +42,8 @@ class Folder:
         """`config.json`. Raises LoadError, LimitError."""
         content = self.content("config.json", MAX_CONFIG_BYTES)
         if content is None:
-            raise LoadError(f"{self.path}: not a model folder, it has no config.json")
+            expected = "expected a folder as save_pretrained of transformers writes it, or a GGUF file"
+            raise LoadError(f"{self.path}: not a model folder, it has no config.json, {expected}")
         return parse_config(content, self.where("config.json"))
 
     @cached_property
@@ -153,8 +155,9 @@ class Folder:
 def read_folder(path: str | os.PathLike[str]) -> Folder:
     """A model folder with its configuration and the headers of its weights checked; no weight is read.
 
-    Raises LoadError, UnsupportedError, LimitError; FileNotFoundError or NotADirectoryError for what is no folder.
+    Raises LoadError, UnsupportedError, LimitError; MissingFileError, or NotADirectoryError for what is no folder.
     """
+    expect_there(os.fspath(path))
     folder = Folder(path)
     _ = folder.config, folder.tensors
     return folder

@@ -101,7 +101,10 @@ def _described(folder: Folder) -> tuple[Template, Settings]:
     where = folder.where("config.json")
     if not isinstance(model_type, str):
         raise LoadError(f"{where}: model_type: missing or no text, got {model_type!r}")
-    template = read_template(model_type)
+    try:
+        template = read_template(model_type)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{where}: {error}; docs/adding-an-architecture.md adds one") from error
     return template, read_settings(template, folder.config, where)
 
 

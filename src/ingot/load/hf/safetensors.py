@@ -211,5 +211,6 @@ def _layout_problems(spans: list[tuple[int, int, str]], data_bytes: int) -> list
             problems.append(f"tensor {shown(name)} {what}, begins at byte {begin}, expected {covered}")
         covered = max(covered, end)
     if covered != data_bytes:
-        problems.append(f"tensors take {covered} bytes, the file has {data_bytes} after its header")
+        cut = "; it is cut short: copy or fetch it again" if data_bytes < covered else ""
+        problems.append(f"tensors take {covered} bytes, the file has {data_bytes} after its header{cut}")
     return problems

@@ -79,7 +79,7 @@ class Facts:
 
     def measure(self, type: Type) -> Type:
         """A type whose unknown dims have names of their own."""
-        if not isinstance(type, TensorType):
+        if not isinstance(type, TensorType) or type.is_static or not any(d is None for d in type.shape):
             return type
         return TensorType(type.dtype, tuple(self.totals.symbols.measured() if d is None else d for d in type.shape))
 

@@ -183,17 +183,16 @@ class _Loader:
             self.inlined += frame.depth > 0
             if self.inlined > MAX_INLINED_NODES:
                 raise LimitError(f"onnx model: too many nodes after inlining, expected at most {MAX_INLINED_NODES}")
-            where = f"onnx node {node.name or next((o.name for o in node.outputs), '')!r}"
             operands = [self.lookup(v, frame) for v in node.inputs]
             results: tuple[str | _Missing | None, ...] = (_MISSING,) * len(node.outputs)
-            if not any(isinstance(o, _Missing) for o in operands):
-                results = self.visit(node, operands, frame, where)
+            if _MISSING not in operands:
+                results = self.visit(node, operands, frame)
             elif (error := self.unknown(node, frame)) is not None:
-                self.refuse_node(node, frame, where, error)
+                self.refuse_node(node, frame, error)
             for output, result in zip(node.outputs, results, strict=True):
                 frame.values[output] = result
 
-    def visit(self, node: onnx_ir.Node, operands: list, frame: _Frame, where: str) -> tuple:
+    def visit(self, node: onnx_ir.Node, operands: list, frame: _Frame) -> tuple:
         """One node's results. Every error that leaves names the node; an unsupported one is noted, not raised."""
         hint = node.outputs[0].name or node.op_type if node.outputs else node.op_type
         build = OnnxBuilder(frame.facts, hint)
@@ -203,34 +202,32 @@ class _Loader:
         call.named = functools.partial(_value_named, frame)
         try:
             results = self.apply(call, frame)
-            unmade = [
-                o.name for o, r in zip_longest(node.outputs, results[: len(node.outputs)]) if o.name and r is None
-            ]
-            if unmade:
-                raise UnsupportedError(f"output {unmade[0]!r} is not supported")
             results = results[: len(node.outputs)]
+            for output, result in zip_longest(node.outputs, results):
+                if result is None and output.name:
+                    raise UnsupportedError(f"output {output.name!r} is not supported")
         except _Noted:
             return (_MISSING,) * len(node.outputs)
         except UnsupportedError as error:
-            self.refuse_node(node, frame, where, error)
+            self.refuse_node(node, frame, error)
             return (_MISSING,) * len(node.outputs)
         except IngotError as error:
             if str(error).startswith("onnx "):
                 raise
-            raise type(error)(f"{where} ({node.op_type}): {error}") from error
+            raise type(error)(f"{_where(node)} ({node.op_type}): {error}") from error
         except (ArithmeticError, LookupError, TypeError, ValueError, SerdeError) as error:
             # Rules check what they read; this is the border for content that none of them thought of.
             raise LoadError(
-                f"{where} ({node.op_type}): malformed, {type(error).__name__}: {str(error)[:200]}"
+                f"{_where(node)} ({node.op_type}): malformed, {type(error).__name__}: {str(error)[:200]}"
             ) from error
         final: dict[str | _Missing | None, str | _Missing | None] = {}  # one value may be several outputs
         for result, output in zip(results, node.outputs, strict=True):
             final.setdefault(result, self.named(result, output.name, build))
         return tuple(final[result] for result in results)
 
-    def refuse_node(self, node: onnx_ir.Node, frame: _Frame, where: str, error: UnsupportedError) -> None:
+    def refuse_node(self, node: onnx_ir.Node, frame: _Frame, error: UnsupportedError) -> None:
         """Notes a node that is not supported."""
-        self.unsupported.append(type(error)(f"{where}: {node.op_type} (opset {frame.opset}): {error}"))
+        self.unsupported.append(type(error)(f"{_where(node)}: {node.op_type} (opset {frame.opset}): {error}"))
 
     def unknown(self, node: onnx_ir.Node, frame: _Frame) -> UnsupportedError | None:
         """The error of a node that nothing could load, whatever it is given; None where a rule or a body might."""
@@ -362,6 +359,11 @@ class _Loader:
         self.walk(body, inner)
         made = {v.name: self.lookup(v, inner) for v in body.outputs}
         return tuple(made.get(formal.name) for formal, _ in zip(schema.outputs, call.outputs, strict=False))
+
+
+def _where(node: onnx_ir.Node) -> str:
+    """How errors call a node."""
+    return f"onnx node {node.name or next((o.name for o in node.outputs), '')!r}"
 
 
 def _without_rule(domain: str, op: str) -> UnsupportedError:

@@ -83,15 +83,17 @@ def check_call(call: Call, signature: Signature) -> None:
 
 def _check_inputs(call: Call, signature: Signature) -> None:
     bound: dict[str, str] = {}
-    for i in range(len(call)):
-        formal = signature.formals[min(i, len(signature.formals) - 1)]
-        if not call.has(i):
+    last = len(signature.formals) - 1
+    for i, operand in enumerate(call.operands):
+        formal = signature.formals[min(i, last)]
+        if operand is None:
             if formal.required:
                 raise LoadError(f"input {i} is missing, got '' for {formal.name!r}")
             continue
-        kind = call.value_type(i).onnx
+        type = call.build.graph.values[operand].type
+        kind = type.onnx
         if kind not in formal.accepted:
-            raise ShapeError(f"input {i} has a wrong dtype, got {call.value_type(i)}")
+            raise ShapeError(f"input {i} has a wrong dtype, got {type}")
         if formal.homogeneous and bound.setdefault(formal.parameter, kind) != kind:
             beside = bound[formal.parameter]
-            raise ShapeError(f"inputs differ in dtype, got {call.value_type(i)} as input {i} beside {beside}")
+            raise ShapeError(f"inputs differ in dtype, got {type} as input {i} beside {beside}")

@@ -12,13 +12,12 @@ from ingot.lower.lowered import Field, Lowered, Step
 def cost(lowered: Lowered, step: Step) -> Cost:
     """The cost of one step of a lowered program; of a symbolic size, that of a full run."""
     count = FLOPS.get(step.args_type)
-    numbers = {name: value for name, value in step.fields.items() if isinstance(value, int | tuple)}
     weights = [view for view in step.reads if lowered.tensors[view.tensor].kind == "weight"]
     rest = [view for view in (*step.reads, *step.writes) if lowered.tensors[view.tensor].kind != "weight"]
     weight_bytes = sum(map(view_bytes, weights))
     if step.args_type == "gather_args":  # of its table, a gather reads what it writes
         weight_bytes = min(weight_bytes, sum(map(view_bytes, step.writes)))
-    return Cost(count(numbers) if count else 0, weight_bytes, sum(map(view_bytes, rest)))
+    return Cost(count(step.fields) if count else 0, weight_bytes, sum(map(view_bytes, rest)))
 
 
 Numbers = Mapping[str, Field]
