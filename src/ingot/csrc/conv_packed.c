@@ -3,6 +3,7 @@
  * that lie inside the image are read in place. */
 #include <string.h>
 
+#include "apart.h"
 #include "conv.h"
 
 /* The elements of a window that may be read in place; with little room none is, as what gathers windows is needed

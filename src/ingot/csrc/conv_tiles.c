@@ -3,6 +3,7 @@
  * next line behind them. Between lines are pixels that nobody wants; they are multiplied along. */
 #include <string.h>
 
+#include "apart.h"
 #include "conv.h"
 
 #if defined(INGOT_LIBRARY)
@@ -13,7 +14,7 @@ typedef struct {
   const conv_args *g;
   int64_t channels, out_channels, panels;
   int64_t pitch, lines, planes, depth, runs, run;
-  float *image;
+  float *image, *sums; /* scratch */
   int64_t offsets[INGOT_TILE_RUNS];
 } tiles_task;
 
@@ -78,17 +79,40 @@ static inline void tiles_finish(const tiles_task *t, const tiles_block *b, int64
   }
 }
 
-static inline void tiles_multiply(const tiles_task *t, const tiles_block *b) {
+/* A piece of a window, as many runs as stay near or a part of one, of all positions. product: all but the positions'
+ * own. next: the piece that is read afterwards. */
+static inline void tiles_piece(const tiles_task *t, const tiles_block *b, apart_product product, int64_t panel,
+                               const float *next, int last) {
   const int64_t positions = (b->count - 1) * t->pitch + t->g->out_width, half = APART_ROWS / 2;
-  _Alignas(64) float sums[APART_ROWS * INGOT_PANEL];
+  const int64_t blocks = (positions + APART_ROWS - 1) / APART_ROWS;
+  const int64_t steps = product.runs * (product.k / APART_PAIRS);
+  const float *a = product.a;
+  product.ahead_step = apart_ahead(next, blocks);
+  for (int64_t block = 0; block < blocks; block++) {
+    const int64_t first = block * APART_ROWS, rows = positions - first > half ? APART_ROWS : half;
+    float *sums = t->sums + first * INGOT_PANEL;
+    product.a = a + first * product.a_stride;
+    product.ahead = next ? (const char *)next + block * steps * product.ahead_step : NULL;
+    K(apart_sums)(rows, &product, sums);
+    if (last) tiles_finish(t, b, panel, first, rows, sums);
+  }
+}
+
+static inline void tiles_multiply(const tiles_task *t, const tiles_block *b) {
+  const int64_t together = APART_NEAR / t->run > 1 ? APART_NEAR / t->run : 1, piece = apart_piece(t->run);
+  const int64_t size = t->runs * t->run * INGOT_PANEL;
   for (int64_t panel = b->panel_begin; panel < b->panel_end; panel++) {
-    const float *weight = t->g->weight + (b->group * t->panels + panel) * t->runs * t->run * INGOT_PANEL;
-    for (int64_t first = 0; first < positions; first += APART_ROWS) {
-      const int64_t rows = positions - first > half ? APART_ROWS : half, step = t->g->stride_w * t->channels;
-      const apart_product product = {t->runs, t->run, t->offsets, t->image + first * step, step, weight,
-                                     t->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
-      K(apart_sums)(rows, &product, sums);
-      tiles_finish(t, b, panel, first, rows, sums);
+    const float *weight = t->g->weight + (b->group * t->panels + panel) * size, *end = weight + size;
+    for (int64_t run = 0; run < t->runs; run += together) {
+      for (int64_t k = 0; k < t->run; k += piece) {
+        const float *of = weight + (run * t->run + k) * INGOT_PANEL;
+        const apart_product product = {
+          .runs = t->runs - run < together ? t->runs - run : together, .k = t->run - k < piece ? t->run - k : piece,
+          .offsets = t->offsets + run, .a = t->image + k, .a_stride = t->g->stride_w * t->channels, .b = of,
+          .more = run + k > 0, .halved = t->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
+        const float *next = of + product.runs * product.k * INGOT_PANEL;
+        tiles_piece(t, b, product, panel, next < end || panel + 1 < b->panel_end ? next : NULL, next == end);
+      }
     }
   }
 }
@@ -101,7 +125,8 @@ static inline tiles_task tiles_task_of(const conv_args *g, int32_t part) {
   t.lines = INGOT_TILE_PIXELS / t.pitch + 1 < g->out_height ? INGOT_TILE_PIXELS / t.pitch + 1 : g->out_height;
   t.planes = span + 1 < g->stride_h ? span + 1 : g->stride_h;
   t.depth = t.lines + span / g->stride_h;
-  t.image = g->scratch + part * g->scratch_stride;
+  t.sums = g->scratch + part * g->scratch_stride;
+  t.image = t.sums + (t.lines * t.pitch + APART_ROWS) * INGOT_PANEL;
   const int64_t taps = g->dilation_w == 1 ? 1 : g->kernel_w;
   t.run = t.channels * g->kernel_w / taps;
   for (int64_t i = 0; i < g->kernel_h; i++) {

@@ -54,30 +54,6 @@ void K(gemm_tile_dots)(int64_t rows, int64_t panels, const gemm_product *p);
 /* The same, summed as abi.h says of gemm_bf16 where `apart` is set, without blocks of INGOT_K_BLOCK. On AVX-512 it uses
  * AMX. Emitted C has no such sums. */
 #if defined(INGOT_LIBRARY)
-#define APART_PAIRS 16
-#define APART_ROWS 32 /* that are summed together, at most */
-
-/* Rows of pairs in pieces, `runs` of `k` pairs each, that lie offsets[run] floats behind a, times one panel, whose rows
- * follow one another. Each piece begins with pairs that are summed together. halved: as above. */
-typedef struct {
-  int64_t runs, k;
-  const int64_t *offsets;
-  const float *a; int64_t a_stride;
-  const float *b;
-  int32_t halved;
-} apart_product;
-
-/* Around all products of pieces of k pairs: what they need of the processor. rows: APART_ROWS / 2 or more, whatever the
- * product, or the number of every product. */
-void K(apart_begin)(int64_t rows, int64_t k);
-void K(apart_end)(void);
-
-/* sums[rows][32] of up to APART_ROWS rows. */
-void K(apart_sums)(int64_t rows, const apart_product *p, float *sums);
-
-/* What a finish makes of the sums of `columns` columns. */
-void K(apart_finish)(const gemm_finish *f, int64_t rows, int64_t columns, const float *sums);
-
 void K(gemm_tile_apart)(int64_t rows, int64_t panels, const gemm_product *p);
 #define GEMM_BF16_TILE(g) ((g)->apart ? K(gemm_tile_apart) : K(gemm_tile_dots))
 #else

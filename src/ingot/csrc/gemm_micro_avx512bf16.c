@@ -3,7 +3,7 @@
 #include <immintrin.h>
 
 #include "amx.h"
-#include "gemm.h"
+#include "apart.h"
 
 #define TILE_V __m512
 #define TILE_LANES 16
@@ -63,15 +63,25 @@ static inline __attribute__((always_inline)) void apart_tiles(const int both, co
                                                               const apart_product *p, float *sums) {
   const int64_t a_stride = 4 * p->a_stride, second = both ? rows - AMX_ROWS : 0;
   const float *b = p->b;
-  AMX_ZERO(0);
-  if (wide) AMX_ZERO(1);
-  if (both) AMX_ZERO(2);
-  if (both && wide) AMX_ZERO(3);
+  const char *ahead = p->ahead;
+  if (p->more) {
+    AMX_LOAD(0, sums, 4 * INGOT_PANEL);
+    if (wide) AMX_LOAD(1, sums + AMX_FOURS, 4 * INGOT_PANEL);
+    if (both) AMX_LOAD(2, sums + second * INGOT_PANEL, 4 * INGOT_PANEL);
+    if (both && wide) AMX_LOAD(3, sums + second * INGOT_PANEL + AMX_FOURS, 4 * INGOT_PANEL);
+  } else {
+    AMX_ZERO(0);
+    if (wide) AMX_ZERO(1);
+    if (both) AMX_ZERO(2);
+    if (both && wide) AMX_ZERO(3);
+  }
   for (int64_t run = 0; run < p->runs; run++) {
     const float *a = p->a + p->offsets[run], *other = a + second * p->a_stride;
     int64_t k = 0;
-    for (; k + APART_PAIRS <= p->k; k += APART_PAIRS, b += APART_PAIRS * INGOT_PANEL)
+    for (; k + APART_PAIRS <= p->k; k += APART_PAIRS, b += APART_PAIRS * INGOT_PANEL) {
+      for (const char *end = ahead + p->ahead_step; ahead < end; ahead += 64) __builtin_prefetch(ahead, 0, 2);
       APART_STEP(both, wide, a + k, other + k, a_stride, b, 4, 5);
+    }
     if (k < p->k) APART_STEP(both, wide, a + k, other + k, a_stride, b, 6, 7);
     b += (p->k - k) * INGOT_PANEL;
   }

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "apart.h"
 #include "bf16.h"
-#include "gemm.h"
 
 static inline float without_denormal(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }
 
@@ -68,7 +68,7 @@ static inline float apart_sum(int64_t k, const float *a, const float *b, float s
 void K(apart_sums)(int64_t rows, const apart_product *p, float *sums) {
   for (int64_t i = 0; i < rows; i++) {
     for (int64_t j = 0; j < (p->halved ? INGOT_PANEL / 2 : INGOT_PANEL); j++) {
-      float sum = 0.0f;
+      float sum = p->more ? sums[i * INGOT_PANEL + j] : 0.0f;
       for (int64_t run = 0; run < p->runs; run++)
         sum = apart_sum(p->k, p->a + p->offsets[run] + i * p->a_stride, p->b + run * p->k * INGOT_PANEL + j, sum);
       sums[i * INGOT_PANEL + j] = sum;

@@ -38,7 +38,9 @@ void K(gemm_tile_apart)(int64_t rows, int64_t panels, const gemm_product *p) {
     const int64_t column = panel * INGOT_PANEL;
     const int halved = panel == panels - 1 && p->halved;
     const int64_t columns = halved ? INGOT_PANEL / 2 : INGOT_PANEL;
-    const apart_product product = {1, p->k, none, p->a, p->a_stride, p->b + panel * p->panel_stride, halved};
+    const apart_product product = {
+      .runs = 1, .k = p->k, .offsets = none, .a = p->a, .a_stride = p->a_stride, .b = p->b + panel * p->panel_stride,
+      .halved = halved};
     K(apart_sums)(rows, &product, sums);
     for (int64_t i = 0; i < rows && (p->more || !p->finish); i++) {
       for (int64_t j = 0; j < columns; j += TILE_LANES) {
