@@ -7,7 +7,7 @@ import torch
 from ml_dtypes import bfloat16
 
 from ingot import abi
-from kernel_calls import DOT_ISAS, ISAS, at_page_end, element_strides, every
+from kernel_calls import APART_ISAS, DOT_ISAS, ISAS, at_page_end, element_strides, every
 from products import ACTIVATIONS, gamma, packed, random
 
 pytestmark = pytest.mark.native
@@ -140,17 +140,19 @@ def test_packed_and_planes(case, way):
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("case", [case for case in CASES if case[1] // case[5] % 2 == 0], ids=str)
-def test_packed_pairs(case, way):
-    """conv2d_bf16_packed is near float64 on the rounded numbers, with one definition on every instruction set."""
-    batch, channels, height, width, out_channels, groups, kernel, *window = case
+@pytest.mark.parametrize("kernel, isas", [("packed", DOT_ISAS), ("tiles", APART_ISAS)], ids=["packed", "tiles"])
+def test_packed_pairs(kernel, isas, case, way):
+    """conv2d_bf16_packed, and _tiles, are near float64 on the rounded numbers, with one definition on every instruction
+    set."""
+    batch, channels, height, width, out_channels, groups, size, *window = case
     x = random(batch, channels, height, width).astype(bfloat16)
-    weight = random(out_channels, channels // groups, *kernel, seed=1).astype(bfloat16)
+    weight = random(out_channels, channels // groups, *size, seed=1).astype(bfloat16)
     floats = panels(weight.astype(np.float32), groups, (2, 3, 1))
     stored = np.ascontiguousarray(floats.reshape(*floats.shape[:2], -1, 2, 32).swapaxes(3, 4)).astype(bfloat16)
     image = at_page_end(x.transpose(0, 2, 3, 1), 2 * way[1])
     wide = [array.astype(np.float32) for array in (x, weight)]
     strides = element_strides(image)
-    check("conv2d_bf16_packed", *wide, image, strides, stored, (groups, *window), way, isas=DOT_ISAS, slack=2.4)
+    check(f"conv2d_bf16_{kernel}", *wide, image, strides, stored, (groups, *window), way, isas=isas, slack=2.4)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)

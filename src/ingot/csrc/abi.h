@@ -11,6 +11,8 @@
 #define INGOT_CACHE_BLOCK 64  /* positions in a block of a cache of keys and values */
 #define INGOT_CACHE_CHUNK 256 /* positions whose scores are a softmax of their own; such results are added in order */
 #define INGOT_CONV_PIXELS 60  /* output pixels whose windows a convolution gathers at once */
+#define INGOT_TILE_PIXELS 1024 /* output pixels that conv2d_bf16_tiles computes at once, or less than a line more */
+#define INGOT_TILE_RUNS 64    /* and the pieces of a window that it takes */
 #define INGOT_CONV_K 1536     /* and the elements of a window that it gathers at once */
 #define INGOT_CONV_PAIRS 36   /* pairs of output pixels that conv2d_f32_lines transforms at once */
 #define INGOT_EXPERT_ROWS 48  /* rows that a product with one of several matrices gathers at once */

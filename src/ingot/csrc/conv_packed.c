@@ -3,7 +3,8 @@
  * that lie inside the image are read in place. */
 #include <string.h>
 
-#include "gemm.h"
+#include "apart.h"
+#include "conv.h"
 
 /* The elements of a window that may be read in place; with little room none is, as what gathers windows is needed
  * anyway, and gives the same bits. */
@@ -33,14 +34,6 @@ typedef struct {
 
 /* Output pixels that one part computes together, for some panels of a group. Pixels count over the batch. */
 typedef struct { int64_t pixel, count, group, panel_begin, panel_end; } conv_block;
-
-/* Where an output pixel lies. */
-typedef struct { int64_t image, y, x; } conv_pixel;
-
-static inline conv_pixel conv_pixel_at(const conv_args *g, int64_t pixel) {
-  return (conv_pixel){pixel / g->out_width / g->out_height, pixel / g->out_width % g->out_height,
-                      pixel % g->out_width};
-}
 
 static inline conv_pixel conv_pixel_after(const conv_args *g, conv_pixel at) {
   if (++at.x < g->out_width) return at;
@@ -147,21 +140,6 @@ static inline void conv_read(const conv_task *t, conv_pixel at, int64_t group, i
   }
 }
 
-/* The epilogue of channels from `channel` on, for output pixels that lie evenly from `at` on. */
-static inline gemm_epilogue conv_epilogue(const conv_args *g, conv_pixel at) {
-  const int64_t residual = at.image * g->residual_strides[0] + at.y * g->residual_strides[1] +
-                           at.x * g->residual_strides[2];
-  const int64_t rounded = at.image * g->rounded_strides[0] + at.y * g->rounded_strides[1] +
-                          at.x * g->rounded_strides[2];
-  return (gemm_epilogue){g->bias, g->slopes, NULL, g->residual ? g->residual + residual : NULL,
-                         g->residual_strides[2], 1.0f, g->act_alpha, g->act_beta, g->activation, g->residual_first,
-                         g->rounded ? g->rounded + rounded : NULL, g->rounded_strides[2]};
-}
-
-static inline float *conv_out(const conv_args *g, conv_pixel at) {
-  return g->out ? g->out + at.image * g->out_strides[0] + at.y * g->out_strides[1] + at.x * g->out_strides[2] : NULL;
-}
-
 static inline int64_t conv_columns(const conv_task *t, int64_t panel) {
   const int64_t left = t->out_channels - panel * INGOT_PANEL;
   return left < INGOT_PANEL ? left : INGOT_PANEL;
@@ -198,11 +176,19 @@ static inline int conv_finish_in_tile(const conv_task *t, int64_t pixel, int64_t
   return 1;
 }
 
+/* The blocks that so many rows are multiplied in. */
+#if defined(INGOT_LIBRARY)
+#define CONV_BLOCKS(t, rows, stride) \
+  ((t)->tile == K(gemm_tile_apart) ? ((rows) + APART_ROWS - 1) / APART_ROWS : gemm_blocks(rows, stride))
+#else
+#define CONV_BLOCKS(t, rows, stride) gemm_blocks(rows, stride)
+#endif
+
 /* Adds elements [begin, end) of the sums of one panel, from the gathered rows; next: what is read afterwards. */
 static inline void conv_add_panel(const conv_task *t, const conv_block *b, int64_t panel, int64_t begin, int64_t end,
                               int64_t row_stride, const float *next) {
   const int whole = end - begin == t->k;
-  const int64_t blocks = gemm_blocks(b->count, row_stride), steps = end - begin;
+  const int64_t blocks = CONV_BLOCKS(t, b->count, row_stride), steps = end - begin;
   const int64_t ahead_step = next ? (INGOT_PANEL * 4 + blocks - 1) / blocks : 0;
   const float *weight = t->g->weight + ((b->group * t->panels + panel) * t->k + begin) * INGOT_PANEL;
   for (int64_t block = 0; block < blocks; block++) {

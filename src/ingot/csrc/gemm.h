@@ -53,7 +53,6 @@ void K(gemm_tile_dots)(int64_t rows, int64_t panels, const gemm_product *p);
 
 /* The same, summed as abi.h says of gemm_bf16 where `apart` is set, without blocks of INGOT_K_BLOCK. On AVX-512 it uses
  * AMX. Emitted C has no such sums. */
-#define APART_PAIRS 16
 #if defined(INGOT_LIBRARY)
 void K(gemm_tile_apart)(int64_t rows, int64_t panels, const gemm_product *p);
 #define GEMM_BF16_TILE(g) ((g)->apart ? K(gemm_tile_apart) : K(gemm_tile_dots))

@@ -3,7 +3,7 @@
 #include <immintrin.h>
 
 #include "amx.h"
-#include "gemm.h"
+#include "apart.h"
 
 #define TILE_V __m512
 #define TILE_LANES 16
@@ -28,48 +28,79 @@
 #include "gemm_tile_pairs.h"
 
 #if defined(INGOT_LIBRARY)
-#include "gemm_tile_apart.h"
+#define APART_SOME(n) ((__mmask16)(0xffffu >> (16 - (n))))
+#define APART_LOAD(p, n) _mm512_maskz_loadu_ps(APART_SOME(n), p)
+#define APART_STORE(p, v, n) _mm512_mask_storeu_ps(p, APART_SOME(n), v)
+#define APART_ROUND(p, v, n) _mm256_mask_storeu_epi16(p, APART_SOME(n), (__m256i)_mm512_cvtneps_pbh(v))
 
-/* Tiles 0 and 1: sums; 4: rows, 5: columns, of AMX_FOURS pairs; 6, 7: the same of the pairs that are left. */
-static inline void apart_shape(int64_t rows, int64_t pairs) {
-  const uint8_t all = (uint8_t)rows, left = pairs ? all : 0;
+/* Tiles 0 to 3: sums; 4: rows, 5: columns, of APART_PAIRS pairs; 6, 7: the same of the pairs that are left, if any. */
+void K(apart_begin)(int64_t rows, int64_t k) {
+  const uint8_t all = (uint8_t)(rows < AMX_ROWS ? rows : AMX_ROWS), pairs = (uint8_t)(k % APART_PAIRS);
   const amx_shapes s = {
-    .palette = 1, .row_bytes = {64, 64, 0, 0, 64, 64, (uint16_t)(4 * pairs), pairs ? 64 : 0},
-    .rows = {all, all, 0, 0, all, AMX_FOURS, left, (uint8_t)pairs}};
+    .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, (uint16_t)(4 * pairs), pairs ? 64 : 0},
+    .rows = {all, all, all, all, all, APART_PAIRS, pairs ? all : 0, pairs}};
   __asm__ volatile("ldtilecfg %0" : : "m"(s));
 }
 
-/* sums[rows][32] of one panel, b. */
-static inline void apart_sums(const gemm_product *p, const float *b, float *sums) {
-  const int64_t a_stride = 4 * p->a_stride, b_stride = 4 * p->b_stride;
-  int64_t k = 0;
-  AMX_ZERO(0);
-  AMX_ZERO(1);
-  for (; k + AMX_FOURS <= p->k; k += AMX_FOURS, b += AMX_FOURS * p->b_stride) {
-    AMX_LOAD(4, p->a + k, a_stride);
-    AMX_LOAD(5, b, b_stride);
-    AMX_DOT(tdpbf16ps, 0, 4, 5);
-    AMX_LOAD(5, b + 16, b_stride);
-    AMX_DOT(tdpbf16ps, 1, 4, 5);
+void K(apart_end)(void) { __asm__ volatile("tilerelease" : : : "memory"); }
+
+/* Pairs of up to two tiles of rows, a and other, which go to tile x, times a panel's columns, which go to tile w. */
+#define APART_STEP(both, wide, a, other, a_stride, b, x, w)   \
+  do {                                                        \
+    AMX_LOAD(w, b, 4 * INGOT_PANEL);                          \
+    AMX_LOAD(x, a, a_stride);                                 \
+    AMX_DOT(tdpbf16ps, 0, x, w);                              \
+    if (both) AMX_LOAD(x, other, a_stride);                   \
+    if (both) AMX_DOT(tdpbf16ps, 2, x, w);                    \
+    if (wide) AMX_LOAD(w, (b) + AMX_FOURS, 4 * INGOT_PANEL);  \
+    if (both && wide) AMX_DOT(tdpbf16ps, 3, x, w);            \
+    if (both && wide) AMX_LOAD(x, a, a_stride);               \
+    if (wide) AMX_DOT(tdpbf16ps, 1, x, w);                    \
+  } while (0)
+
+/* both: whether there are two tiles of rows, which may share some. */
+static inline __attribute__((always_inline)) void apart_tiles(const int both, const int wide, int64_t rows,
+                                                              const apart_product *p, float *sums) {
+  const int64_t a_stride = 4 * p->a_stride, second = both ? rows - AMX_ROWS : 0;
+  const float *b = p->b;
+  const char *ahead = p->ahead;
+  if (p->more) {
+    AMX_LOAD(0, sums, 4 * INGOT_PANEL);
+    if (wide) AMX_LOAD(1, sums + AMX_FOURS, 4 * INGOT_PANEL);
+    if (both) AMX_LOAD(2, sums + second * INGOT_PANEL, 4 * INGOT_PANEL);
+    if (both && wide) AMX_LOAD(3, sums + second * INGOT_PANEL + AMX_FOURS, 4 * INGOT_PANEL);
+  } else {
+    AMX_ZERO(0);
+    if (wide) AMX_ZERO(1);
+    if (both) AMX_ZERO(2);
+    if (both && wide) AMX_ZERO(3);
   }
-  if (k < p->k) {
-    AMX_LOAD(6, p->a + k, a_stride);
-    AMX_LOAD(7, b, b_stride);
-    AMX_DOT(tdpbf16ps, 0, 6, 7);
-    AMX_LOAD(7, b + 16, b_stride);
-    AMX_DOT(tdpbf16ps, 1, 6, 7);
+  for (int64_t run = 0; run < p->runs; run++) {
+    const float *a = p->a + p->offsets[run], *other = a + second * p->a_stride;
+    int64_t k = 0;
+    for (; k + APART_PAIRS <= p->k; k += APART_PAIRS, b += APART_PAIRS * INGOT_PANEL) {
+      for (const char *end = ahead + p->ahead_step; ahead < end; ahead += 64) __builtin_prefetch(ahead, 0, 2);
+      APART_STEP(both, wide, a + k, other + k, a_stride, b, 4, 5);
+    }
+    if (k < p->k) APART_STEP(both, wide, a + k, other + k, a_stride, b, 6, 7);
+    b += (p->k - k) * INGOT_PANEL;
   }
   AMX_STORE(0, sums, 4 * INGOT_PANEL);
-  AMX_STORE(1, sums + 16, 4 * INGOT_PANEL);
+  if (wide) AMX_STORE(1, sums + AMX_FOURS, 4 * INGOT_PANEL);
+  if (both) AMX_STORE(2, sums + second * INGOT_PANEL, 4 * INGOT_PANEL);
+  if (both && wide) AMX_STORE(3, sums + second * INGOT_PANEL + AMX_FOURS, 4 * INGOT_PANEL);
 }
 
-void K(gemm_tile_apart)(int64_t rows, int64_t panels, const gemm_product *p) {
-  _Alignas(64) float sums[GEMM_ROWS * INGOT_PANEL];
-  apart_shape(rows, p->k % AMX_FOURS);
-  for (int64_t panel = 0; panel < panels; panel++) {
-    apart_sums(p, p->b + panel * p->panel_stride, sums);
-    apart_close(p, rows, panel * INGOT_PANEL, apart_columns(p, panel, panels), sums);
-  }
-  AMX_END(1);
+void K(apart_sums)(int64_t rows, const apart_product *p, float *sums) {
+  if (rows <= AMX_ROWS && p->halved)
+    apart_tiles(0, 0, rows, p, sums);
+  else if (rows <= AMX_ROWS)
+    apart_tiles(0, 1, rows, p, sums);
+  else if (p->halved)
+    apart_tiles(1, 0, rows, p, sums);
+  else
+    apart_tiles(1, 1, rows, p, sums);
 }
+
+#include "gemm_tile_apart.h"
 #endif

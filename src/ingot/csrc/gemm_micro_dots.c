@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "apart.h"
 #include "bf16.h"
-#include "gemm.h"
 
 static inline float without_denormal(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }
 
@@ -44,33 +44,37 @@ static inline float dot_pairs(float x, float y, float sum) {
 #include "gemm_tile_pairs.h"
 
 #if defined(INGOT_LIBRARY)
-#include "gemm_tile_apart.h"
+#define APART_LOAD(p, n) ((void)(n), *(p))
+#define APART_STORE(p, v, n) ((void)(n), *(p) = (v))
+#define APART_ROUND(p, v, n) ((void)(n), TILE_ROUND(p, v))
 
-/* The sum over k pairs; those of b lie b_stride apart. */
-static inline float apart_sum(int64_t k, const float *a, const float *b, int64_t b_stride) {
-  float sum = 0.0f;
+void K(apart_begin)(int64_t rows, int64_t k) { (void)rows, (void)k; }
+void K(apart_end)(void) {}
+
+/* sum + the products of k pairs; those of b lie INGOT_PANEL apart. */
+static inline float apart_sum(int64_t k, const float *a, const float *b, float sum) {
   for (int64_t begin = 0; begin < k; begin += APART_PAIRS) {
     float chains[2] = {0.0f, 0.0f};
     for (int64_t i = begin; i < k && i < begin + APART_PAIRS; i++) {
       for (int second = 0; second < 2; second++)
         chains[second] = without_denormal(
-            fmaf(bf16_element(a + i, second), bf16_element(b + i * b_stride, second), chains[second]));
+            fmaf(bf16_element(a + i, second), bf16_element(b + i * INGOT_PANEL, second), chains[second]));
     }
     sum = without_denormal(sum + without_denormal(chains[0] + chains[1]));
   }
   return sum;
 }
 
-void K(gemm_tile_apart)(int64_t rows, int64_t panels, const gemm_product *p) {
-  float sums[GEMM_ROWS * INGOT_PANEL];
-  for (int64_t panel = 0; panel < panels; panel++) {
-    const float *b = p->b + panel * p->panel_stride;
-    const int64_t columns = apart_columns(p, panel, panels);
-    for (int64_t i = 0; i < rows; i++) {
-      for (int64_t j = 0; j < columns; j++)
-        sums[i * INGOT_PANEL + j] = apart_sum(p->k, p->a + i * p->a_stride, b + j, p->b_stride);
+void K(apart_sums)(int64_t rows, const apart_product *p, float *sums) {
+  for (int64_t i = 0; i < rows; i++) {
+    for (int64_t j = 0; j < (p->halved ? INGOT_PANEL / 2 : INGOT_PANEL); j++) {
+      float sum = p->more ? sums[i * INGOT_PANEL + j] : 0.0f;
+      for (int64_t run = 0; run < p->runs; run++)
+        sum = apart_sum(p->k, p->a + p->offsets[run] + i * p->a_stride, p->b + run * p->k * INGOT_PANEL + j, sum);
+      sums[i * INGOT_PANEL + j] = sum;
     }
-    apart_close(p, rows, panel * INGOT_PANEL, columns, sums);
   }
 }
+
+#include "gemm_tile_apart.h"
 #endif

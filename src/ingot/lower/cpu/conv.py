@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from ingot import abi
 from ingot.dtype import DType, bf16, f32, f64, i8, i64, u8
 from ingot.ir import Node
 from ingot.lower.cpu.formats import F32, FORMATS
@@ -30,6 +31,7 @@ _TRANSFORMED_LEAST, _TRANSFORMED_BYTES = 16, 1 << 19  # channels, and bytes of a
 _LAST = channels_last(4)
 _FORMATS = tuple(format for format in reversed(FORMATS) if not format.is_coded)  # of filters
 _GEMV_PIXELS = 4
+_TILE_PIXELS, _TILE_RUNS = abi.constant("INGOT_TILE_PIXELS"), abi.constant("INGOT_TILE_RUNS")
 
 
 def _root(lowering: Lowering, node: Node) -> Node:
@@ -251,6 +253,18 @@ def _planes(kernel: str, format: Format, *conditions: Condition, dots: Dots | No
         _lower_product(lowering, node, kernel, x, _packed_filter(lowering, root, (0, 1, 2, 3), format))
 
 
+def _in_tiles(lowering: Lowering, node: Node) -> str:
+    """Refuses convolutions that do not go by lines through sums that are apart."""
+    if not lowering.target.apart:
+        return "sums are not apart"
+    kernel_h, kernel_w = two(operand_type(lowering, node, 1).dims[2:], 1)
+    runs = kernel_h * (1 if _root(lowering, node).dilations[-1] == 1 else kernel_w)
+    width = lowering.graph.type(node.output).dims[-1]
+    if runs > _TILE_RUNS or width > _TILE_PIXELS:
+        return f"{runs} pieces and lines of {width}, expected at most {_TILE_RUNS} and {_TILE_PIXELS}"
+    return ""
+
+
 def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
     @row("conv", kernel, both(_CONV, stored(1, format), *conditions))
     def lower(lowering: Lowering, node: Node) -> None:
@@ -311,6 +325,7 @@ for _format in _FORMATS:
     for _dots in _format.dots:
         _name, _refuse = _dots.family, _rounded(_dots)
         _planes(f"conv2d_{_name}_planes", _format, _refuse, dots=_dots)
+        _packed(f"conv2d_{_name}_tiles", _format, _refuse, _pairs, _in_tiles, dots=_dots)
         _winograd(f"conv2d_{_name}_winograd", _format, _refuse, _pairs, dots=_dots)
         _packed(f"conv2d_{_name}_packed", _format, _refuse, _pairs, dots=_dots)
 _planes("conv2d_f32_planes", F32)
