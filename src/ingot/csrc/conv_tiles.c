@@ -63,7 +63,7 @@ static inline void tiles_finish(const tiles_task *t, const tiles_block *b, int64
   for (int64_t at = first, next; at < first + rows; at = next) {
     const int64_t x = at % t->pitch, y = at / t->pitch, last = (y + 1) * t->pitch;
     next = last < first + rows ? last : first + rows;
-    const int64_t count = (g->out_width - x < next - at ? g->out_width - x : next - at);
+    const int64_t count = g->out_width - x < next - at ? g->out_width - x : next - at;
     if (count <= 0 || y >= b->count) continue;
     const conv_pixel pixel = {b->image, b->y + y, x};
     const gemm_epilogue epilogue = conv_epilogue(g, pixel);
@@ -121,7 +121,7 @@ static inline tiles_task tiles_task_of(const conv_args *g, int32_t part) {
   const int64_t across = (g->kernel_w - 1) * g->dilation_w, span = (g->kernel_h - 1) * g->dilation_h;
   tiles_task t = {.g = g, .channels = g->channels / g->groups, .out_channels = g->out_channels / g->groups};
   t.panels = (t.out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
-  t.pitch = g->out_width - 1 + (across + g->stride_w) / g->stride_w;
+  t.pitch = g->out_width + across / g->stride_w;
   t.lines = INGOT_TILE_PIXELS / t.pitch + 1 < g->out_height ? INGOT_TILE_PIXELS / t.pitch + 1 : g->out_height;
   t.planes = span + 1 < g->stride_h ? span + 1 : g->stride_h;
   t.depth = t.lines + span / g->stride_h;
@@ -146,7 +146,8 @@ void K(conv2d_bf16_tiles)(const void *args, int32_t part, int32_t parts) {
   const int64_t lines = g.batch * g.out_height, units = g.groups * t.panels;
   /* A filter larger than the second cache is read by one part only. */
   const int by_panels = t.runs * t.run * g.out_channels > 1 << 18;
-  const gemm_share share = by_panels ? gemm_turn(gemm_cut(units, lines, part, parts)) : gemm_cut(lines, units, part, parts);
+  const gemm_share share = by_panels ? gemm_turn(gemm_cut(units, lines, part, parts))
+                                     : gemm_cut(lines, units, part, parts);
   K(apart_begin)(APART_ROWS, t.run);
   for (int64_t unit = share.row_begin; unit < share.row_end;) {
     const int64_t group = unit / t.panels, left = (group + 1) * t.panels;
@@ -155,7 +156,8 @@ void K(conv2d_bf16_tiles)(const void *args, int32_t part, int32_t parts) {
       const int64_t y = line % g.out_height, rest = g.out_height - y;
       count = rest < share.panel_end - line ? rest : share.panel_end - line;
       count = count < t.lines ? count : t.lines;
-      const tiles_block block = {line / g.out_height, y, count, group, unit - group * t.panels, stop - group * t.panels};
+      const tiles_block block = {line / g.out_height, y, count, group, unit - group * t.panels,
+                                 stop - group * t.panels};
       tiles_read(&t, &block);
       tiles_multiply(&t, &block);
     }

@@ -63,7 +63,7 @@ static inline void gemm_apart_panel(const gemm_args *g, apart_product product, i
       float *to = g->c ? g->c + row * g->c_stride + column : NULL, *own = sums + first * INGOT_PANEL;
       const int last = done + piece >= k;
       product.a = a + row * product.a_stride + done;
-      product.ahead = product.ahead_step ? (const char *)after + block * product.k / APART_PAIRS * product.ahead_step : NULL;
+      product.ahead = after ? (const char *)after + block * (product.k / APART_PAIRS) * product.ahead_step : NULL;
       if (last && to) gemm_expect(to, g->c_stride, rows);
       if (last && e.residual) gemm_expect(e.residual + row * e.residual_stride + column, e.residual_stride, rows);
       K(apart_sums)(rows, &product, own);

@@ -1,5 +1,5 @@
-/* gemm_tile_apart.h: gemm_tile_apart of apart_sums, and the finish of these, for files that define apart_begin, apart_sums
- * and apart_end, and loads and stores of the first n columns of a register; behind gemm_tile.h. */
+/* gemm_tile_apart.h: gemm_tile_apart of apart_sums, and the finish of these, for files that define apart_begin,
+ * apart_sums and apart_end, and loads and stores of the first n columns of a register; behind gemm_tile.h. */
 
 /* out, rounded: whether results go there, constants at every call. */
 static inline __attribute__((always_inline)) void apart_finish_to(const int out, const int rounded, const gemm_finish f,
