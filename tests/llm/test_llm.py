@@ -100,6 +100,12 @@ def test_sequences_together_are_as_alone(folder, model, llm):
         assert drawn[i] == greedy(model, prompt, lengths[i]), i
 
 
+def test_an_answer_without_tokens_is_the_last_one_too(llm):
+    assert list(llm.generate_tokens(PROMPT, max_tokens=3)) and llm.usage.completion_tokens == 3
+    assert list(llm.generate_tokens(PROMPT[:4], max_tokens=0)) == []
+    assert (llm.usage.prompt_tokens, llm.usage.completion_tokens) == (4, 0)
+
+
 def test_a_prompt_that_goes_on_is_not_computed_again(llm, model):
     first = list(llm.generate_tokens(PROMPT, max_tokens=10))
     longer = PROMPT + first + [33, 34]
