@@ -35,7 +35,7 @@
 #define POOL_SLICE_NS 10000000 /* of sleep, a lost CPU explains so much at most; others wait for steps of one part */
 #define POOL_CROWDED_SHARE 4
 #define POOL_PAUSE_NS 25000000
-#define POOL_LONGEST_PAUSE_NS 1600000000
+#define POOL_LONGEST_PAUSE_NS 400000000
 #define POOL_STALE_NS 1000000 /* losses that were counted before that may be older than the region */
 
 /* A word and the count of those who sleep on it, alone on the lines that a prefetcher would fetch together. */
