@@ -186,7 +186,7 @@ def _stepped(rows: np.ndarray) -> np.ndarray:
 
 
 class Steps(NamedTuple):
-    """What follows a prompt: logits of each engine [steps, vocabulary], in float64, and there with Ingot's roundings."""
+    """What follows a prompt: logits of each engine [steps, vocabulary] in f64, and there with Ingot's roundings."""
 
     tokens: list[int]
     exact: np.ndarray

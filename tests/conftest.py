@@ -14,6 +14,7 @@ from ingot.cli import main
 assert ingot.ops  # the import registers every op
 
 os.environ.setdefault("INGOT_CHECK", "1")
+os.environ.pop("COLUMNS", None)  # pytest-xdist says 80; pipes have no width
 
 # A shell starts what runs in the background with SIGINT ignored, and children inherit that: an interrupt that a test
 # sends would never reach them.

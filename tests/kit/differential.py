@@ -53,7 +53,7 @@ _VARIANTS: dict[str, dict[str, object]] = {
     "nothing in place": {"inplace": False},
     "no reuse of memory": {"reuse": False, "threads": 2},
     "no strip programs": {"strips": False},
-    "small regions": {"region_bytes": 1 << 19},
+    "small regions": {"region_bytes": 1 << 21},
     **{f"isa {isa}": {"isa": isa} for isa in load().isas()},
 }
 

@@ -67,6 +67,15 @@ output x = x
 """
 
 
+SCALED = """graph scaled
+input x: f32[]
+weight w: f32[5000]
+y = mul(x, w): f32[5000]
+s = reduce_sum(y, axes=[0], keepdims=false): f32[]
+output s = s
+"""
+
+
 def lowered_of(text: str, **target: object) -> Lowered:
     wanted = Target(**target)  # type: ignore[arg-type]
     (segment,) = segments(parse(text), wanted)
@@ -133,13 +142,15 @@ def test_regions_are_limited() -> None:
     planned = plan(limited)
     verify(limited, planned)
     assert len([r for r in planned.regions if r.startswith("arena")]) > 1
-    for text, nbytes, largest in ((CHAIN, 1000, "tensor"), (CHAIN, 17000, "output:e"), (BLOCK, 66000, "weights")):
+    for text, nbytes, largest in ((CHAIN, 1000, "tensor"), (CHAIN, 17000, "output:e"), (SCALED, 16000, "weights")):
         with pytest.raises(LimitError, match=f"{largest}.*too large"):
             plan(lowered_of(text, region_bytes=nbytes))
     kept = STATES.replace("64", "6400")
-    verify(limited := lowered_of(kept, region_bytes=4 * 6400 * 4), plan(limited))
-    with pytest.raises(LimitError, match="state: too large"):
-        plan(lowered_of(kept, region_bytes=4 * 6400 * 4 - 1))
+    for nbytes, regions in ((4 * 6400 * 4, 1), (4 * 6400 * 4 - 1, 2)):
+        verify(limited := lowered_of(kept, region_bytes=nbytes), planned := plan(limited))
+        assert sum(region.startswith("state") for region in planned.regions) == regions
+    with pytest.raises(LimitError, match="too large, got 25600 bytes"):
+        plan(lowered_of(kept, region_bytes=6400 * 4 - 1))
 
 
 def test_brute_force_live_ranges() -> None:

@@ -34,7 +34,7 @@ assert ingot.ops
 # Ops no sample of which is made of kernels in WGSL alone; the rest of a graph runs there all the same.
 GAPS = {
     "append_keys_int4", "append_keys_int8", "append_values_int4", "append_values_int8",
-    "arange", "bitcast", "compress", "conv_integer", "decode_blocks", "decode_image", "det",
+    "arange", "bitcast", "compress", "conv_integer", "decode_blocks", "decode_image", "det", "dropout",
     "dynamic_quantize", "expert_matmul", "fft", "gru", "irfft", "label_encode", "lstm", "matmul_integer", "measure",
     "non_max_suppression", "nonzero", "pairwise_coupling", "quantize", "quantize_groups", "reduce_over",
     "regex_full_match", "rfft", "rnn", "scatter_elements", "string_concat", "string_normalize", "string_split",

@@ -135,7 +135,9 @@ def print_folded(text: str) -> None:
         columns = max(_columns_or(_TABLE_COLUMNS), indent + _LEAST_COLUMNS)
         begin, beyond = " " * indent, " " * (indent + 4)
         is_short = len(line) <= columns
-        folded = textwrap.wrap(words, columns, initial_indent=begin, subsequent_indent=beyond, break_on_hyphens=False)
+        # Paths stay whole, to be copied.
+        wrapper = textwrap.TextWrapper(columns, begin, beyond, break_long_words=False, break_on_hyphens=False)
+        folded = wrapper.wrap(words)
         click.echo(line if is_short else "\n".join(folded))
 
 

@@ -18,9 +18,9 @@
 /* What the finish makes of a register of complete sums, which belongs at (row, column) of the tile. */
 static inline TILE_V tile_finish(const gemm_finish *f, TILE_V v, TILE_V bias, int64_t row, int64_t column) {
   const TILE_V low = TILE_SET1(&f->low), high = TILE_SET1(&f->high);
-  const float *residual = f->residual + row * f->residual_stride + column;
   v = TILE_ADD(v, bias);
   if (!f->residual) return TILE_MIN(high, TILE_MAX(low, v));
+  const float *residual = f->residual + row * f->residual_stride + column;
   if (f->residual_first) return TILE_MIN(high, TILE_MAX(low, TILE_ADD(v, TILE_LOAD(residual))));
   return TILE_ADD(TILE_MIN(high, TILE_MAX(low, v)), TILE_LOAD(residual));
 }

@@ -20,8 +20,8 @@ static inline int rows_usable(uint16_t scale) { return isfinite(f16_to_float(sca
 /* What steps are tried for 4 bits, by what the largest element is of them; codes end at -8. */
 static const float rows_tried[] = {-8.0f, -8.7f, -7.4f};
 
-/* Of the steps that are tried for elements [begin, end), the one whose codes need the least correction, corrected to fit
- * them by least squares. */
+/* Of the steps that are tried for elements [begin, end), the one whose codes need the least correction, corrected to
+ * fit them by least squares. */
 static inline float rows_fitted(const quantize_args *g, const void *row, int64_t begin, int64_t end, float extreme) {
   float fitted = 0.0f, most = 0.0f;
   for (size_t i = 0; i < sizeof rows_tried / sizeof *rows_tried; i++) {

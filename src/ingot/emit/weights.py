@@ -84,7 +84,7 @@ def _placed(face: Interface, weights: WeightSource, platform: Platform) -> Itera
     for offset, tensor in sorted(placed.items()):
         assert tensor.recipe is not None
         content = np.ascontiguousarray(weights.array(tensor.recipe)).reshape(-1).view(np.uint8)
-        yield offset, _ordered(content, tensor.dtype.itemsize, platform)
+        yield offset, _ordered(content, max(tensor.dtype.bits // 8, 1), platform)
     for begun in face.beginnings:
         content = np.ascontiguousarray(begun.data).reshape(-1).view(np.uint8)
         yield begun.stored, _ordered(content, begun.data.itemsize, platform)

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from ingot.dtype import f64
+from ingot.dtype import f32, f64
 from ingot.errors import ShapeError
-from ingot.ops.define import expect_kind, op, sample
+from ingot.ops.define import op, sample
 
 _WORD = 1 << 32
 _MULTIPLIERS, _WEYL = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
@@ -18,11 +18,11 @@ def threshold(rate: float) -> int:
 
 
 def _infer(x, step, part, *, rate, seed, stream):
-    expect_kind("dropout", x, "f")
     numbers = [each for each in (step, part) if each is not None]
-    if any(each.dtype is not f64 or each.rank for each in numbers) or not 0 <= rate < 1:
+    is_number = all(each.dtype is f64 and not each.rank for each in numbers)
+    if x.dtype not in (f32, f64) or not is_number or not 0 <= rate < 1:
         got = f"{x}, {', '.join(map(str, numbers))} and rate {rate}"
-        raise ShapeError(f"dropout: bad operands, got {got}, expected x, numbers f64[] and a rate in 0 <= rate < 1")
+        raise ShapeError(f"dropout: bad operands, got {got}, expected x of f32 or f64, numbers f64[] and a rate in 0 <= rate < 1")
     return x
 
 

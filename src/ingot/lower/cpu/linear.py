@@ -125,8 +125,8 @@ def _lower_packed(lowering: Lowering, group: Group, kernel: str, format: Format,
         return
     for run in runs:
         b = matrix(lowering, *operand, columns=run)
-        other, sums, narrow = (None if view is None else _columns(view, run) for view in (residual, c, rounded))
-        packed_step(lowering, kernel, format, group, a, b, group.bias, other, sums, narrow, run.start)
+        other, sums, halves = (None if view is None else _columns(view, run) for view in (residual, c, rounded))
+        packed_step(lowering, kernel, format, group, a, b, group.bias, other, sums, halves, run.start)
 
 
 def _columns(view: View, run: range) -> View:
