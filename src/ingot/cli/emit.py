@@ -117,7 +117,8 @@ def emit_c(
     if training is not None:
         foreign = {"--input": inputs, "--freestanding": freestanding, "--precision": precision, "--context": context}
         _expect_none("--mode train", foreign | {"--byte-order": byte_order if byte_order != "little" else None})
-        _emit_training(model, dims, training, output, prefix="train" if prefix is None else prefix, threads=threads or THREADS)
+        prefix = "train" if prefix is None else prefix
+        _emit_training(model, dims, training, output, prefix=prefix, threads=threads or THREADS)
         return
     prefix = "model" if prefix is None else prefix
     if is_language_model(model):
@@ -226,8 +227,9 @@ def emit_onnx(model: Model, output: Path, before_passes: bool) -> None:
 def emit_web(model: str, dims: dict[str, int | Limit], ink: float | None, context: int | None, output: Path) -> None:
     """Write MODEL as a page that runs it in a browser.
 
-    It runs on WebGPU, from static files, with model.js as a library. A model of one grey image gets a page to draw on, an encoder one that compares two sentences, a language model one
-    that goes on with a text, any other a page of numbers. Dims that inputs begin with are 1 unless --dim says more.
+    It runs on WebGPU, from static files, with model.js as a library. A model of one grey image gets a page to draw
+    on, an encoder one that compares two sentences, a language model one that goes on with a text, any other a page of
+    numbers. Dims that inputs begin with are 1 unless --dim says more.
 
     \b
       ingot emit-web digits --ink 16 -o site

@@ -136,8 +136,8 @@ def print_folded(text: str) -> None:
         begin, beyond = " " * indent, " " * (indent + 4)
         is_short = len(line) <= columns
         # Paths stay whole, to be copied.
-        wrapper = textwrap.TextWrapper(columns, begin, beyond, break_long_words=False, break_on_hyphens=False)
-        folded = wrapper.wrap(words)
+        by_words = textwrap.TextWrapper(columns, begin, beyond, break_long_words=False, break_on_hyphens=False)
+        folded = by_words.wrap(words)
         click.echo(line if is_short else "\n".join(folded))
 
 

@@ -22,7 +22,7 @@ def _infer(x, step, part, *, rate, seed, stream):
     is_number = all(each.dtype is f64 and not each.rank for each in numbers)
     if x.dtype not in (f32, f64) or not is_number or not 0 <= rate < 1:
         got = f"{x}, {', '.join(map(str, numbers))} and rate {rate}"
-        raise ShapeError(f"dropout: bad operands, got {got}, expected x of f32 or f64, numbers f64[] and a rate in 0 <= rate < 1")
+        raise ShapeError(f"dropout: bad operands, got {got}, expected f32 or f64, numbers f64[], 0 <= rate < 1")
     return x
 
 
