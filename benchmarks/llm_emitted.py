@@ -78,7 +78,8 @@ class Emitted:
 
     def drawn(self) -> int:
         """The greatest of the logits, by the model's own sampler."""
-        return int(self.model.model_sample(ctypes.c_void_p(self.sampler.ctypes.data), self.outputs[0]))
+        pointers = (ctypes.c_void_p(array.ctypes.data) for array in (self.sampler, self.scores))
+        return int(self.model.model_sample(*pointers))
 
     def start(self, ids: list[int]) -> int:
         """The first token after a prompt."""
