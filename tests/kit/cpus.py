@@ -19,7 +19,7 @@ import ingot
 import models
 from emitted_on_aarch64 import tells_python_tokens
 from ingot.emit.c import Vector, emit
-from ingot.emit.platform import Platform
+from ingot.emit.platform import ByteOrder, Platform
 from ingot.run.store import WeightStore
 from op_cases import CASES, build, side_by_side
 
@@ -35,7 +35,7 @@ class Cpu:
 
     compiler: tuple[str, ...]
     emulator: tuple[str, ...]
-    byte_order: str = "little"
+    byte_order: ByteOrder = "little"
 
 
 CPUS = {
@@ -141,10 +141,20 @@ def test_same_bits_as_native(emitted, tmp_path: Path, cpu: str, model: str) -> N
     assert out.count(": the bits of test/") == len(out.splitlines()) > 0
 
 
-@pytest.mark.parametrize("cpu", ["riscv64", "armhf"])
-def test_a_language_model_tells_the_tokens_of_python(tmp_path: Path, cpu: str) -> None:
-    (*compiler, _), (emulator,) = CPUS[cpu].compiler, CPUS[cpu].emulator
-    assert tells_python_tokens(tmp_path, f"CC={' '.join(compiler)}", emulator=emulator)
+@pytest.mark.parametrize(
+    "cpu, precision", [("riscv64", "f32"), ("armhf", "f32"), ("s390x", "f32"), ("s390x", "bf16w"), ("wasm", "f32")]
+)
+def test_a_language_model_tells_the_tokens_of_python(tmp_path: Path, cpu: str, precision: str) -> None:
+    """WASI has no threads; its files are those of the folder that the program is run in."""
+    found = CPUS[cpu]
+    assert tells_python_tokens(
+        tmp_path,
+        f"CC={' '.join(found.compiler)}",
+        emulator=found.emulator,
+        threads=1 if cpu == "wasm" else 2,
+        precision=precision,
+        byte_order=found.byte_order,
+    )
 
 
 def test_a_machine_of_the_other_byte_order_is_refused(emitted) -> None:
