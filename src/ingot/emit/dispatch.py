@@ -87,12 +87,11 @@ def _where_known(isa: str, text: str) -> str:
 def by_best(declared: str, name: str, sets: Sets, calls: str) -> str:
     """Statements that call the best body of a function that each set has. declared: `body`, a pointer to it. calls:
     what calls that."""
-    others = [isa for isa, features in sets.items() if features]
-    tests = ""
-    for isa in others:
-        otherwise = "  else\n" if isa != others[0] else ""
-        test = f"  if ({_supported(sets[isa])})\n    body = {name}_{isa};\n{otherwise}"
-        tests = _where_known(isa, test) + tests
+    tests = {
+        isa: f"if ({_supported(features)})\n    body = {name}_{isa};" for isa, features in sets.items() if features
+    }
+    best = f"  {tests.pop(AMX)}\n  else\n" if AMX in tests else ""
+    others = "\n  else ".join(reversed(tests.values()))
     return f"""\
 #if defined(__aarch64__)
   {declared} = {name}_neon;
@@ -104,7 +103,7 @@ def by_best(declared: str, name: str, sets: Sets, calls: str) -> str:
   const unsigned host_mode = _mm_getcsr();
   _mm_setcsr(_MM_MASK_MASK);
   __builtin_cpu_init();
-{tests}\
+{_where_known(AMX, best) if best else ""}  {others}
 #endif
 {calls}
 #if defined(__x86_64__)
