@@ -49,20 +49,14 @@ def checked(folder: Path, level: str) -> str:
 
 
 def tells_python_tokens(
-    folder: Path,
-    *tools: str,
-    emulator: Sequence[str],
-    threads: int = 2,
-    precision: str = "f32",
-    byte_order: ByteOrder = "little",
+    folder: Path, *tools: str, emulator: Sequence[str], precision: str = "f32", byte_order: ByteOrder = "little"
 ) -> bool:
     """Whether the shipped language model, compiled with some tools, gives the tokens of `LLM` by an emulator."""
     prompt, given = "def add(a, b):", {"max_tokens": 24, "temperature": 0.8, "seed": 1}
-    platform = Platform(byte_order)
-    emit_language_model(FOLDER, folder, context=64, precision=precision, threads=threads, platform=platform)
+    emit_language_model(FOLDER, folder, context=64, precision=precision, threads=2, platform=Platform(byte_order))
     subprocess.run(["make", "-s", "-C", str(folder), *tools, "generate"], check=True)
     options = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    words = [*emulator, "./generate", *options, "--threads", str(threads), "--ids", prompt]
+    words = [*emulator, "./generate", *options, "--threads", "2", "--ids", prompt]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
     llm = ingot.LLM(FOLDER, context=64, precision=precision, threads=1, sequences=1)
     return [int(word) for word in done.stdout.split()] == llm.complete(prompt, **given).tokens  # type: ignore[arg-type]
