@@ -63,8 +63,8 @@ typedef struct {
 #endif
 
 /* Of what is compiled for CPUs with dot products of int8 too, which only some with AVX-512 have: what this CPU runs,
- * and the declaration of the other. In emitted C these CPUs have a set of their own, as those with AMX have. CODES_MANY:
- * what AMX does for any number of rows, or null. */
+ * and the declaration of the other. In emitted C these CPUs have a set of their own, and so have those with AMX.
+ * CODES_MANY: what AMX does for any number of rows, or null. */
 #if defined(INGOT_LIBRARY) && defined(ISA_avx512)
 #define CODES_ALSO(name, parameters) void name##_avx512vnni parameters;
 #define CODES_BEST(name) (__builtin_cpu_supports("avx512vnni") ? name##_avx512vnni : K(name))

@@ -91,8 +91,8 @@ INTEGER_TILE(integer_dots, INTEGER_VNNI, integer_dot)
 #include "integer_tile_amx.h"
 #endif
 
-/* INTEGER_MANY: what takes the place of tiles where a block has AMX_ROWS rows, or null; INTEGER_MOST: the rows that then
- * go together, at most. */
+/* INTEGER_MANY: what takes the place of tiles where a block has AMX_ROWS rows, or null; INTEGER_MOST: the rows that
+ * then go together, at most. */
 #if defined(ISA_amx)
 #define INTEGER_MOST (AMX_TILES * AMX_ROWS)
 #define INTEGER_MANY (AMX_IS_USED ? K(integer_tile_many) : NULL)
