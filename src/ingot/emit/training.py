@@ -12,7 +12,7 @@ import numpy as np
 
 from ingot.emit.interface import Companion, Interface, Port, dims, wrapped
 from ingot.emit.platform import Platform
-from ingot.emit.program import VECTOR
+from ingot.emit.program import SHARED, VECTOR
 
 STEP = "step"  # the function that takes one, behind the prefix
 _PIECE = 400  # bytes of a string in C
@@ -71,7 +71,7 @@ def training_program(face: Interface, fitting: Fitting, platform: Platform) -> s
         "@IN@": wrapped((f".{p.identifier} = inputs[{i}].data" for i, p in enumerate(entry.inputs)), ", ", "      "),
         "@LOSS@": loss.identifier,
     }
-    return re.sub("|".join(values), lambda mark: values[mark[0]], _PROGRAM)
+    return re.sub("|".join(values), lambda mark: values[mark[0]], _PROGRAM.replace("@SHARED@", SHARED))
 
 
 def training_vector(face: Interface, inputs: Sequence[np.ndarray], losses: np.ndarray) -> dict[str, bytes]:
@@ -122,12 +122,6 @@ _PROGRAM = r"""/* main.c: emitted by Ingot: fits a model to files of rows. `./PR
 #include "PREFIX.h"
 #include "PREFIX_check.h"
 
-#if defined(_WIN32)
-#include <malloc.h>
-#define aligned_alloc(alignment, bytes) _aligned_malloc(bytes, alignment)
-#define free(memory) _aligned_free(memory)
-#endif
-
 /* What is read from a file of rows, one behind the other. descr: its elements, as an .npy file has them; inner: the end
  * of its shape, behind the number of rows. batch: the rows that a step takes; size: bytes of a row. rows: those of the
  * file, `count` of them; data: those of a step. */
@@ -175,27 +169,7 @@ static void help(const char *program) {
     printf("  %s  %s in a step, %zu bytes a row\n", p->name, p->type, p->size);
 }
 
-/* Ends the program: a message about something, and the exit code. */
-static void fail(const char *what, const char *why, const char *more, int code) {
-  fprintf(stderr, "%s: %s%s\n", what, why, more);
-  exit(code);
-}
-
-static void *allocate(size_t bytes) {
-  void *memory = aligned_alloc(64, bytes / 64 * 64 + 64);
-  if (!memory) fail("PREFIX", "no memory", "", 75);
-  return memory;
-}
-
-/* A path in a folder, or with something behind it. */
-static char *joined(const char *folder, size_t length, const char *name, const char *ending) {
-  char *path = allocate(length + strlen(name) + strlen(ending) + 1);
-  memcpy(path, folder, length);
-  path[length] = 0;
-  return strcat(strcat(path, name), ending);
-}
-
-/* All bytes of a file. */
+@SHARED@/* All bytes of a file. */
 static char *content_of(const char *path, size_t *bytes) {
   FILE *file = fopen(path, "rb");
   if (!file) fail(path, "cannot be opened", "", 66);
@@ -213,8 +187,8 @@ static char *content_of(const char *path, size_t *bytes) {
 /* Where the elements of an .npy file begin, whose header must be that of a port's rows. */
 static size_t behind_header(const input *p, const char *path, const char *content, size_t bytes) {
   const unsigned char *start = (const unsigned char *)content;
-  const int is_npy = bytes >= 10 && memcmp(content, "\x93NUMPY\1", 7) == 0;
-  const size_t length = is_npy ? start[8] + 256u * start[9] : 0;
+  const int has_header = bytes >= 10 && memcmp(content, "\x93NUMPY\1", 7) == 0;
+  const size_t length = has_header ? start[8] + 256u * start[9] : 0;
   char text[HEADER], descr[64];
   if (length == 0 || length >= HEADER || length > bytes - 10) fail(path, "not an .npy file", "", 65);
   memcpy(text, content + 10, length);
@@ -234,11 +208,9 @@ static size_t behind_header(const input *p, const char *path, const char *conten
 
 /* Reads the rows of an input. */
 static void read_rows(input *p, const char *path) {
-  const size_t letters = strlen(path);
   size_t bytes = 0;
   char *content = content_of(path, &bytes);
-  const int is_npy = letters >= 4 && strcmp(path + letters - 4, ".npy") == 0;
-  const size_t begin = is_npy ? behind_header(p, path, content, bytes) : 0;
+  const size_t begin = is_npy(path) ? behind_header(p, path, content, bytes) : 0;
   p->rows = content;
   p->count = (bytes - begin) / p->size;
   if (p->count < p->batch || p->count * p->size != bytes - begin) {
@@ -299,16 +271,6 @@ static void save(const char *path, const char *kept) {
 #endif
   if (rename(part, path)) fail(path, "cannot be written", "", 73);
   free(part);
-}
-
-static long number(const char *option, const char *word, long most) {
-  char *end;
-  const long value = strtol(word, &end, 10);
-  if (end == word || *end || value < 1 || value > most) {
-    fprintf(stderr, "%s: out of range, got %s, expected 1 to %ld\n", option, word, most);
-    exit(2);
-  }
-  return value;
 }
 
 /* What the command line says. */
