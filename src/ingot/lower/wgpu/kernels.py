@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ingot import abi
+from ingot.dtype import f32
+from ingot.lower.cpu import fourier
 from ingot.lower.cpu.formats import BF16, CODES, F32, PANEL
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Field, Step
@@ -107,6 +109,17 @@ def _expert_panels(fields: Numbers) -> int:
     return _number(fields, "rows") * _number(fields, "slots") * -(-_number(fields, "n") // 32)
 
 
+def _panel_lanes(fields: Numbers) -> int:
+    """A lane for each element of panels."""
+    return -(-(-(-_number(fields, "n") // PANEL) * _number(fields, "k") * PANEL) // LANES)
+
+
+def _lines(fields: Numbers) -> int:
+    """A lane for each line along an axis."""
+    axis = _number(fields, "axis")
+    return -(-math.prod(dim for d, dim in enumerate(_numbers(fields, "shape")) if d != axis) // LANES)
+
+
 def _outer(fields: Numbers) -> int:
     return math.prod(_numbers(fields, "outer_shape"))
 
@@ -119,7 +132,7 @@ def _nest(function: str) -> Callable[[Numbers], str]:
 
     def text(fields: Numbers) -> str:
         known = functions()[function]
-        operands = dict(zip(known.parameters, "ab", strict=False))
+        operands = dict(zip(known.parameters, "abc", strict=False))
         given = []
         for name, type in known.parameters.items():
             if name in ("alpha", "beta"):
@@ -141,22 +154,122 @@ def _where(fields: Numbers) -> str:
 
 
 def _convert(fields: Numbers) -> str:
-    """A cast from one type of integers to another, which are all held alike but for bool."""
-    to_bool = fields.get("to") == abi.constant("INGOT_DTYPE_bool")
-    return _store(f"set_int_out(out, {'i32(int_a(a) != 0)' if to_bool else 'int_a(a)'})")
+    """A cast that has no kernel of its own: of integers of 8 bits, which are held as others are, from and to any."""
+    source, target = (
+        abi.constant_names("INGOT_DTYPE_")[_number(fields, name)].removeprefix("INGOT_DTYPE_")
+        for name in ("from", "to")
+    )
+    if target == "f32":
+        return _store("set_out(out, f32(int_a(a)))")
+    x = "select(i32(at_a(a)), 0, is_nan(at_a(a)))" if source == "f32" else "int_a(a)"
+    if target == "bool":
+        return _store(f"set_int_out(out, i32({x} != 0))")
+    if limits := {"u8": (0, 255), "i8": (-128, 127)}.get(target):
+        sign = "i32" if target == "i8" else "u32"
+        wrapped = f"i32(extractBits({sign}({x}), 0u, 8u))"
+        return _store(f"set_int_out(out, {f'clamp({x}, {limits[0]}, {limits[1]})' if source == 'f32' else wrapped})")
+    return _store(f"set_int_out(out, {x})")
+
+
+def _activation(function: str, number: int, values: Mapping[str, Field]) -> str:
+    """A function that is an activation. number: which one, an INGOT_ACT_*. values: of its attributes."""
+    name = abi.constant_names("INGOT_ACT_")[number].removeprefix("INGOT_ACT_")
+    if name == "none":
+        return f"fn {function}(x: f32) -> f32 {{ return x; }}"
+    numbers = []
+    for parameter in list(functions()[f"{name}_f32"].parameters)[1:]:
+        value = values[parameter]
+        assert isinstance(value, float)
+        numbers.append(floating(value))
+    return f"fn {function}(x: f32) -> f32 {{ return {name}_f32({', '.join(['x', *numbers])}); }}"
 
 
 def _activate(fields: Numbers) -> str:
     """The activation of an epilogue."""
-    name = abi.constant_names("INGOT_ACT_")[_number(fields, "activation")].removeprefix("INGOT_ACT_")
-    if name == "none":
-        return "fn activate(x: f32) -> f32 { return x; }"
-    numbers = []
-    for parameter in list(functions()[f"{name}_f32"].parameters)[1:]:
-        value = fields[f"act_{parameter}"]
-        assert isinstance(value, float)
-        numbers.append(floating(value))
-    return f"fn activate(x: f32) -> f32 {{ return {name}_f32({', '.join(['x', *numbers])}); }}"
+    values = {name: fields[f"act_{name}"] for name in ("alpha", "beta") if f"act_{name}" in fields}
+    return _activation("activate", _number(fields, "activation"), values)
+
+
+def _cell(op: str) -> Callable[[Numbers], str]:
+    """The cell of a recurrent layer, and its activations."""
+    given = "gates: i32, h: i32, unit: i32, own: i32"
+    cell = f"fn cell({given}) -> f32 {{ return {op}_cell(gates, h, unit, own); }}"
+
+    def text(fields: Numbers) -> str:
+        alphas, betas = fields["act_alpha"], fields["act_beta"]
+        assert isinstance(alphas, tuple) and isinstance(betas, tuple)
+        activations = [
+            _activation(f"activate_{i}", number, {"alpha": alphas[i], "beta": betas[i]})
+            for i, number in enumerate(_numbers(fields, "activation"))
+        ]
+        return "\n\n".join((cell, *activations))
+
+    return text
+
+
+_FFT_ENDS = {
+    "PLAIN": ("given(line, i)", "held(x, i)"),
+    "SPLIT": ("given(line, i)", "parted(x, i)"),
+    "JOIN": ("joined(line, i)", "held(x, i)"),
+    "MIRROR": ("mirrored(line, i)", "held(x, i)"),
+}
+
+
+def _fft_ends(fields: Numbers) -> str:
+    """What passes begin and end with."""
+    forms = {abi.constant(f"INGOT_FFT_{name}"): ends for name, ends in _FFT_ENDS.items()}
+    first, last = forms[_number(fields, "form")]
+    return (
+        f"fn first(line: vec2<i32>, i: i32) -> vec2<f32> {{ return {first}; }}\n\n"
+        f"fn last(x: i32, i: i32) -> vec2<f32> {{ return {last}; }}\n\n"
+        f"const NARROW: i32 = {fourier.LANES[f32]};"
+    )
+
+
+def _merged(element: str) -> Callable[[Numbers], str]:
+    """What scatter makes of what is there and of an update."""
+
+    def text(fields: Numbers) -> str:
+        merge = abi.constant_names("INGOT_MERGE_")[_number(fields, "merge")].removeprefix("INGOT_MERGE_")
+        made = "y" if merge == "none" else f"{_COMBINED[_SCATTERED[merge]][element][0]}(x, y)"
+        return f"fn merged(x: T, y: T) -> T {{ return {made}; }}"
+
+    return text
+
+
+def _is_better(fields: Numbers) -> str:
+    """Which of two votes of trees wins."""
+    sign = "<" if fields.get("merge") == abi.constant("INGOT_MERGE_min") else ">"
+    return f"fn is_better(x: f32, y: f32) -> bool {{ return x {sign} y; }}"
+
+
+_SUMS, _FLOATS, _SIGNED = (abi.constant(f"INGOT_INTEGER_{name}") for name in ("I32", "F32", "I8"))
+
+
+def _leave(pointer: str) -> Callable[[Numbers], str]:
+    """What becomes of exact sums, and what their residual is. pointer: where they go."""
+
+    def text(fields: Numbers) -> str:
+        result, residual = _number(fields, "result"), _number(fields, "residual_type")
+        codes = f"set_int_{pointer}(place, code_of_sum(y))"
+        left = {_SUMS: f"set_int_{pointer}(place, sum)", _FLOATS: f"set_{pointer}(place, y)"}.get(result, codes)
+        kind = "float" if residual == _FLOATS else "coded"
+        return "\n\n".join(
+            (
+                f"fn leave(place: i32, sum: i32, y: f32) {{ {left}; }}",
+                f"const least: f32 = {'-128.0f' if result == _SIGNED else '0.0f'};",
+                f"fn residual_of(place: i32) -> f32 {{ return {kind}_residual(place); }}",
+                _activate(fields),
+            )
+        )
+
+    return text
+
+
+def _weight_of(kind: str) -> Callable[[Numbers], str]:
+    given = "part: i32, channel: i32, ky: i32, kx: i32, c: i32"
+    text = f"fn weight_of({given}) -> i32 {{ return {kind}_weight(part, channel, ky, kx, c); }}"
+    return lambda fields: text
 
 
 def _reduction(op: str, element: str, finish: str = "x") -> Callable[[Numbers], str]:
@@ -174,6 +287,7 @@ def _reduction(op: str, element: str, finish: str = "x") -> Callable[[Numbers], 
     return text
 
 
+_SCATTERED = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 _COMBINED = {
     "sum": {"f32": ("add_f32", "0.0f"), "i32": ("add_i64", "0")},
     "prod": {"f32": ("mul_f32", "1.0f"), "i32": ("mul_i64", "1")},
@@ -297,6 +411,28 @@ KERNELS: dict[str, Kernel] = {
             "sum", "f32", "x / f32(select(count, arg_kernel_h() * arg_kernel_w(), arg_count_include_pad() != 0))"
         ),
     ),
+    "max_pool_i64": Kernel("pool", _by_lanes(*_PIXELS, "channels"), _reduction("max", "i32"), element="i32"),
+    "pack_f32": Kernel("pack", _panel_lanes),
+    "fft_f32": Kernel("fft", lambda f: math.prod(_numbers(f, "shape")), _fft_ends, ("radices",)),
+    "det_f32": Kernel("det", _by_lanes("count")),
+    "product_i64": Kernel("product", _ELEMENTS, baked=("rank",), element="i32"),
+    "tree_ensemble_f32": Kernel("trees", _by_lanes("rows"), _is_better),
+    "scatter_b": Kernel("scatter", _lines, _merged("i32"), ("rank", "axis"), element="i32"),
+    "scatter_f32": Kernel("scatter", _lines, _merged("f32"), ("rank", "axis")),
+    "scatter_i64": Kernel("scatter", _lines, _merged("i32"), ("rank", "axis"), element="i32"),
+    "integer_packed": Kernel(
+        "integer_conv", _by_lanes(*_PIXELS, "out_channels"), _together(_leave("out"), _weight_of("packed"))
+    ),
+    "integer_depthwise": Kernel(
+        "integer_conv", _by_lanes(*_PIXELS, "out_channels"), _together(_leave("out"), _weight_of("depthwise"))
+    ),
+    "integer_matmul": Kernel("integer_matmul", _by_lanes("batch_shape", "m", "n"), _leave("c"), ("batch_rank",)),
+    "quantize_u8": Kernel("nest", _ELEMENTS, _nest("quantize_u8"), ("rank",)),
+    "quantize_i8": Kernel("nest", _ELEMENTS, _nest("quantize_i8"), ("rank",)),
+    "dequantize_u8": Kernel("nest", _ELEMENTS, _nest("dequantize"), ("rank",)),
+    "dequantize_i8": Kernel("nest", _ELEMENTS, _nest("dequantize"), ("rank",)),
+    "dequantize_i32": Kernel("nest", _ELEMENTS, _nest("dequantize"), ("rank",)),
+    "dynamic_quantize_f32": Kernel("dynamic_quantize", lambda fields: 1),
     "convert": Kernel("nest", _ELEMENTS, _convert, ("rank", "from", "to", "saturate", "rounding")),
     "copy_b4": Kernel("nest", _ELEMENTS, _nest("copy_b"), ("rank",)),
 }
@@ -311,6 +447,10 @@ for _format in PANEL_FORMATS:
     KERNELS[f"gemm_{_name}_gated"] = Kernel("gemm_gated", lambda f: _tiles(f, 16, 32), _own, (*_EPILOGUE, "gate"))
     KERNELS[f"gemv_{_name}_gated"] = Kernel("gemv_gated", lambda f: _tiles(f, 16, 1), _own, (*_EPILOGUE, "gate"))
     KERNELS[f"expert_matmul_{_name}_packed"] = Kernel("experts", _expert_panels, _panels(_format, "experts"))
+    for _op in ("lstm", "gru", "rnn"):
+        KERNELS[f"{_op}_{_name}_packed"] = Kernel(
+            "recurrent", _by_rows("batch"), _together(_cell(_op), _panels(_format, "weights", "hidden"))
+        )
     _own = _together(_element_of("panels"), _panels(_format, "table", "inner"))
     KERNELS[f"gather_{_format.tables}_panels"] = Kernel("gather", _LOOKED_UP, _own, more=("begin", "end"))
 for _op in ("sum", "prod", "max", "min"):
@@ -330,3 +470,10 @@ def kernel_of(step: Step) -> Kernel:
     """The kernel of a step: that of few rows for products with codes or gates, too, which have one name in lowering."""
     few = KERNELS.get(step.kernel.replace("gemm_", "gemv_", 1))
     return KERNELS[step.kernel] if few is None or _number(step.fields, "m") > _FEW_ROWS else few
+
+
+def scratch_floats(kernel: str, fields: Numbers) -> int:
+    """What all workgroups of a step together need beside what it reads and writes."""
+    if kernel == "fft_f32":
+        return math.prod(_numbers(fields, "shape")) * 4 * _number(fields, "length")
+    return _number(fields, "count") * _number(fields, "n") ** 2 if kernel == "det_f32" else 0

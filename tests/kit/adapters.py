@@ -1,0 +1,23 @@
+"""The adapters of WebGPU in software that a machine has: Mesa's lavapipe, and the SwiftShader that Chromium brings.
+
+It is to be imported before wgpu looks for drivers: one that is no part of the system has to be named by then.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
+LAVAPIPE_NAME, SWIFTSHADER_NAME = "llvmpipe", "SwiftShader"
+
+if SWIFTSHADER.exists():
+    os.environ["VK_ADD_DRIVER_FILES"] = str(SWIFTSHADER)
+_OTHERS = [pytest.param(SWIFTSHADER_NAME, marks=pytest.mark.slow)] if SWIFTSHADER.exists() else []
+
+
+@pytest.fixture(params=[LAVAPIPE_NAME, *_OTHERS])
+def adapter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Has a test run on each adapter; on all but the first it is slow."""
+    monkeypatch.setenv("INGOT_WGPU_ADAPTER", request.param)
+    return str(request.param)
