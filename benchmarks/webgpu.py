@@ -1,8 +1,8 @@
 """`make bench-webgpu`: models on WebGPU, Ingot beside onnxruntime-webgpu; writes benchmarks/webgpu.md.
 
-Without `--adapter` it is SwiftShader, a device on the CPU. Each engine lives in a process of its own, onnxruntime-webgpu
-with packages of its own, as it has the module's name of onnxruntime; each is stopped while the other is measured, and
-rounds are interleaved.
+Without `--adapter` it is SwiftShader, a device on the CPU. Each engine lives in a process of its own, and
+onnxruntime-webgpu among packages of its own, because its module has onnxruntime's name; each is stopped while the other
+is measured, and rounds are interleaved.
 """
 
 from __future__ import annotations

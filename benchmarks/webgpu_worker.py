@@ -1,7 +1,7 @@
 """One engine on WebGPU in a process of its own: `python -m benchmarks.webgpu_worker ENGINE FOLDER THREADS`.
 
-Requests and answers are those of `benchmarks.worker`. FOLDER has a model and its inputs by name; outputs go there, to be
-compared. It runs where torch is not installed.
+Requests and answers are those of `benchmarks.worker`. FOLDER has models, and their inputs by name; outputs go there, to
+be compared. It runs where torch is not installed.
 """
 
 from __future__ import annotations

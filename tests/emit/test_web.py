@@ -459,13 +459,15 @@ def test_a_dim_as_json_is_what_it_was() -> None:
 
 
 def test_what_no_site_is_made_of(tmp_path: Path) -> None:
-    graph = Graph("volumes")
+    graph = Graph("shares")
     graph.add_input("x", TensorType(f32, (symbol("n"), symbol("m"), symbol("m"))))
-    graph.set_output("y", graph.add("det", ["x"], "volumes").output)
+    graph.set_output("y", graph.add("pairwise_coupling", ["x"], "shares").output)
     with pytest.raises(InputError, match=r"dims have no values, got none, expected .*m"):
-        emit_model("volumes", graph, WeightStore(), tmp_path)
-    with pytest.raises(UnsupportedError, match=r"no kernel of webgpu, got det 'volumes', .*executor='webgpu'"):
-        emit_model("volumes", graph.bind({"m": 3}), WeightStore(), tmp_path)
+        emit_model("shares", graph, WeightStore(), tmp_path)
+    with pytest.raises(
+        UnsupportedError, match=r"no kernel of webgpu, got pairwise_coupling 'shares', .*executor='webgpu'"
+    ):
+        emit_model("shares", graph.bind({"m": 3}), WeightStore(), tmp_path)
     wide = Graph("wide")
     wide.add_input("x", TensorType(i64, (1,)))
     wide.set_output("y", wide.add("add", ["x", wide.add_weight("w", np.array([2**31]))]).output)

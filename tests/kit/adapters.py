@@ -13,10 +13,12 @@ LAVAPIPE_NAME, SWIFTSHADER_NAME = "llvmpipe", "SwiftShader"
 
 if SWIFTSHADER.exists():
     os.environ["VK_ADD_DRIVER_FILES"] = str(SWIFTSHADER)
-_OTHERS = [pytest.param(SWIFTSHADER_NAME, marks=pytest.mark.slow)] if SWIFTSHADER.exists() else []
+NAMES = [LAVAPIPE_NAME, *([SWIFTSHADER_NAME] if SWIFTSHADER.exists() else [])]
+# A test that is quick enough to run on each.
+quick_on_each = pytest.mark.parametrize("adapter", NAMES, indirect=True)
 
 
-@pytest.fixture(params=[LAVAPIPE_NAME, *_OTHERS])
+@pytest.fixture(params=[NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
 def adapter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Has a test run on each adapter; on all but the first it is slow."""
     monkeypatch.setenv("INGOT_WGPU_ADAPTER", request.param)

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import ingot
-from adapters import adapter
+from adapters import adapter, quick_on_each
 from hf_models import CASES, Case, expected_logits, save_model
 from ingot.cli import commands
 from ingot.cli.demo_language import FOLDER
@@ -50,6 +50,7 @@ def greedy(llm: ingot.LLM, prompts: list[list[int]], count: int) -> list[list[in
     return drawn
 
 
+@quick_on_each
 def test_greedy_tokens_are_native_s() -> None:
     prompt = encoded(PROMPTS[0])
     (tokens,) = greedy(shipped("webgpu"), [prompt], 64)
@@ -82,6 +83,7 @@ def test_a_token_is_one_upload_one_submit_and_one_readback(monkeypatch: pytest.M
     assert done == ["write_buffer", "submit", "map_sync"] * 2
 
 
+@quick_on_each
 def test_small_regions_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Matrices and the table of tokens are larger than a binding, all weights are many of them, and states several."""
     found = []

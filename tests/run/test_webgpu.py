@@ -1,4 +1,4 @@
-"""WebGPU on adapters in software: every sample of every op, models beside native, and what a model or a machine lacks."""
+"""WebGPU on adapters in software: samples of all ops, models beside native, and what a model or a machine lacks."""
 
 import functools
 import json
@@ -15,7 +15,7 @@ import torch
 import ingot
 import ingot.ops
 import models
-from adapters import adapter
+from adapters import adapter, quick_on_each
 from ingot import abi
 from ingot.compile import compile_mode
 from ingot.dtype import bf16, boolean, f32, from_numpy, i64
@@ -35,8 +35,8 @@ assert ingot.ops and adapter
 pytestmark = pytest.mark.usefixtures("adapter")
 
 CPU = Target("scalar", 1)
-# Ops of which native has no kernel for any sample, either: results of no known size, strings, tables, operands that have
-# to be weights (which have tests of their own), or what only loaders make.
+# Ops of which native has no kernel for any sample, either: results of no known size, strings, tables, what loaders alone
+# make, or operands that have to be weights, which have tests of their own.
 NOWHERE = {
     "arange", "compress", "decode_blocks", "decode_image", "expert_matmul", "label_encode", "measure",
     "non_max_suppression", "nonzero", "pairwise_coupling", "quantize_groups", "reduce_over", "regex_full_match",
@@ -119,6 +119,7 @@ def test_samples_are_the_reference_s(name: str) -> None:
         expect_reference(*side_by_side(op, samples), op.tolerance[f32])
 
 
+@quick_on_each
 def test_powers_and_remainders_at_their_ends() -> None:
     rng = np.random.default_rng(11)
     ends = np.array([0, -0.0, 1, -1, 2, -2, 0.5, 3, -3, np.inf, -np.inf, np.nan, 1e30, 7e-30, 16777215], np.float32)
@@ -238,6 +239,7 @@ def test_fixed_matrices_are_rounded(precision: str) -> None:
     assert f"_{precision.removesuffix('w')}" in " ".join(s.kernel for s in session.program.only.plan.steps)
 
 
+@quick_on_each
 def test_digits_are_read_as_by_native() -> None:
     data = Path(ingot.__file__).parent / "data"
     with np.load(data / "digits.npz") as held_out:

@@ -8,13 +8,13 @@ from dataclasses import replace
 from ingot.config import knob
 from ingot.dtype import boolean, f32, i8, i32, i64, u8
 from ingot.errors import InputError
+from ingot.ir import Node
 from ingot.lower.cpu.cost import cost
 from ingot.lower.cpu.elementwise import add_cast, add_copy
 from ingot.lower.cpu.linear import EPILOGUES, add_pack
 from ingot.lower.cpu.rows import ROWS
 from ingot.lower.cpu.shape import VIEW
 from ingot.lower.cpu.strip import STRIPS, add_strip
-from ingot.ir import Node
 from ingot.lower.lowering import Backend, Lowering, Row
 from ingot.lower.target import Target
 from ingot.lower.view import View

@@ -411,7 +411,6 @@ KERNELS: dict[str, Kernel] = {
             "sum", "f32", "x / f32(select(count, arg_kernel_h() * arg_kernel_w(), arg_count_include_pad() != 0))"
         ),
     ),
-    "max_pool_i64": Kernel("pool", _by_lanes(*_PIXELS, "channels"), _reduction("max", "i32"), element="i32"),
     "pack_f32": Kernel("pack", _panel_lanes),
     "fft_f32": Kernel("fft", lambda f: math.prod(_numbers(f, "shape")), _fft_ends, ("radices",)),
     "det_f32": Kernel("det", _by_lanes("count")),
@@ -459,6 +458,10 @@ for _op in ("sum", "prod", "max", "min"):
 for _op in ("argmax", "argmin"):
     KERNELS[f"{_op}_f32"] = Kernel("arg_reduce", _outer, _better(_op, "f32"))
     KERNELS[f"{_op}_i64"] = Kernel("arg_reduce", _outer, _better(_op, "i32"), element="i32")
+for _name in ("i64", "u8", "i8"):
+    KERNELS[f"max_pool_{_name}"] = Kernel(
+        "pool", _by_lanes(*_PIXELS, "channels"), _reduction("max", "i32"), element="i32"
+    )
 for _bytes in (1, 4, 8):  # which all are held in four
     KERNELS[f"where_b{_bytes}"] = Kernel("nest", _ELEMENTS, _where, ("rank",))
 for _name in [*abi.elementwise(), *(name for name in abi.kernels() if name.startswith("cast_"))]:
