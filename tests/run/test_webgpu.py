@@ -35,8 +35,8 @@ assert ingot.ops and adapter
 pytestmark = pytest.mark.usefixtures("adapter")
 
 CPU = Target("scalar", 1)
-# Ops of which native has no kernel for any sample, either: results of no known size, strings, tables, what loaders alone
-# make, or operands that have to be weights, which have tests of their own.
+# Ops of which native has no kernel for any sample, either: results of no known size, strings, tables, what only
+# loaders make, or operands that have to be weights, which have tests of their own.
 NOWHERE = {
     "arange", "compress", "decode_blocks", "decode_image", "expert_matmul", "label_encode", "measure",
     "non_max_suppression", "nonzero", "pairwise_coupling", "quantize_groups", "reduce_over", "regex_full_match",

@@ -1,4 +1,4 @@
-"""WebGPU on adapters in software: what is quantised, what trees vote for, and what an epilogue leaves to other kernels."""
+"""WebGPU on adapters in software: quantised layers, trees, and what an epilogue leaves to other kernels."""
 
 from pathlib import Path
 
