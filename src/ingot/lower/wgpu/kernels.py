@@ -99,6 +99,40 @@ def _tiles(fields: Numbers, columns: int, rows: int) -> int:
     return batch * -(-_number(fields, "n") // columns) * -(-_number(fields, "m") // rows)
 
 
+_MOST_ROWS = 8  # of a lane, which has four columns of each: sums, factors and places have room in registers
+
+
+def _lane_rows(fields: Numbers, rows: int) -> int:
+    """The rows that a lane makes where a workgroup makes `rows` times as many: no more than there are."""
+    count, m = 1, _number(fields, "m")
+    while count < _MOST_ROWS * 8 // rows and count * rows < m:
+        count *= 2
+    return count
+
+
+def _gemm_tiles(columns: int, rows: int) -> Callable[[Numbers], int]:
+    return lambda fields: _tiles(fields, columns, rows * _lane_rows(fields, rows))
+
+
+def _add_rows(rows: int, element: str) -> str:
+    """A product's inner step: element i of as many rows, times four columns. element: of the row at a place.
+
+    It is written out, because drivers do not unroll loops over what is to be in registers.
+    """
+    given = "sum: ptr<function, array<vec4<f32>, ROWS>>, a: ptr<function, array<i32, ROWS>>, i: i32, those: vec4<f32>"
+    lines = [f"  (*sum)[{r}] += {element.format(f'(*a)[{r}]')} * those;" for r in range(rows)]
+    return "\n".join((f"const ROWS: i32 = {rows};\n\nfn add_rows({given}) {{", *lines, "}"))
+
+
+def _gemm_rows(rows: int) -> Callable[[Numbers], str]:
+    """The inner step of a product whose workgroups make `rows` times what a lane makes."""
+    return lambda fields: _add_rows(_lane_rows(fields, rows), "at_a({0} + i)")
+
+
+def _pixels(fields: Numbers) -> str:
+    return _add_rows(4, "select(0.0f, at_x(max({0}, 0) + i), {0} >= 0)")
+
+
 def _filter_tiles(fields: Numbers) -> int:
     pixels = math.prod(_number(fields, name) for name in ("batch", "out_height", "out_width"))
     groups = _number(fields, "groups")
@@ -380,7 +414,7 @@ _PIXELS = ("batch", "out_height", "out_width")
 
 KERNELS: dict[str, Kernel] = {
     "strip_f32": Kernel("", strip_groups, strip_text),
-    "matmul_f32": Kernel("matmul", lambda f: _tiles(f, 32, 32), _activate, (*_EPILOGUE, "batch_rank")),
+    "matmul_f32": Kernel("matmul", _gemm_tiles(32, 8), _together(_activate, _gemm_rows(8)), (*_EPILOGUE, "batch_rank")),
     "softmax_f32": Kernel("softmax", _by_rows("rows"), _share("exp_f32(x) / total")),
     "log_softmax_f32": Kernel("softmax", _by_rows("rows"), _share("x - log_f32(total)")),
     "layer_norm_f32": Kernel("norm", _by_rows("rows"), _is_centred("true")),
@@ -400,7 +434,7 @@ KERNELS: dict[str, Kernel] = {
     "append_values_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("values")),
     "cached_attention_f32": Kernel("cached_attention", _by_rows("rows", "heads"), baked=("softcap",)),
     "rotary_f32": Kernel("rotary", lambda f: -(-_by_rows("batch", "heads", "rows", "head_dim")(f) // (2 * LANES))),
-    "conv2d_f32_packed": Kernel("conv_packed", _filter_tiles, _activate, _EPILOGUE),
+    "conv2d_f32_packed": Kernel("conv_packed", _filter_tiles, _together(_activate, _pixels), _EPILOGUE),
     "conv2d_f32_depthwise": Kernel("conv_depthwise", _by_lanes(*_PIXELS, "channels"), _activate, _EPILOGUE),
     "conv2d_f32": Kernel("conv", _by_lanes(*_PIXELS, "out_channels"), _activate, _EPILOGUE),
     "max_pool_f32": Kernel("pool", _by_lanes(*_PIXELS, "channels"), _reduction("max", "f32")),
@@ -441,9 +475,10 @@ for _name, _kind in (("i64", "rows"), ("i32", "rows"), ("bf16", "bf16_rows")):
 for _format in PANEL_FORMATS:
     assert _format.products is not None
     _name, _own = _format.products, _together(_activate, _panels(_format))
-    KERNELS[f"gemm_{_name}_packed"] = Kernel("gemm_packed", lambda f: _tiles(f, 32, 32), _own, _EPILOGUE)
+    _wide, _halved = _together(_own, _gemm_rows(8)), _together(_own, _gemm_rows(16))
+    KERNELS[f"gemm_{_name}_packed"] = Kernel("gemm_packed", _gemm_tiles(32, 8), _wide, _EPILOGUE)
     KERNELS[f"gemv_{_name}_packed"] = Kernel("gemv_packed", lambda f: _tiles(f, 32, 1), _own, _EPILOGUE)
-    KERNELS[f"gemm_{_name}_gated"] = Kernel("gemm_gated", lambda f: _tiles(f, 16, 32), _own, (*_EPILOGUE, "gate"))
+    KERNELS[f"gemm_{_name}_gated"] = Kernel("gemm_gated", _gemm_tiles(16, 16), _halved, (*_EPILOGUE, "gate"))
     KERNELS[f"gemv_{_name}_gated"] = Kernel("gemv_gated", lambda f: _tiles(f, 16, 1), _own, (*_EPILOGUE, "gate"))
     KERNELS[f"expert_matmul_{_name}_packed"] = Kernel("experts", _expert_panels, _panels(_format, "experts"))
     for _op in ("lstm", "gru", "rnn"):
