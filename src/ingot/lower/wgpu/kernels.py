@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ingot import abi
 from ingot.dtype import f32
@@ -490,6 +490,8 @@ for _format in PANEL_FORMATS:
 for _op in ("sum", "prod", "max", "min"):
     KERNELS[f"reduce_{_op}_f32"] = Kernel("reduce", _outer, _reduction(_op, "f32"))
     KERNELS[f"reduce_{_op}_i64"] = Kernel("reduce", _outer, _reduction(_op, "i32"), element="i32")
+for _name in [name for name, kernel in KERNELS.items() if kernel.body == "reduce"]:
+    KERNELS[f"{_name}_few"] = replace(KERNELS[_name], body="reduce_few", groups=lambda f: -(-_outer(f) // LANES))
 for _op in ("argmax", "argmin"):
     KERNELS[f"{_op}_f32"] = Kernel("arg_reduce", _outer, _better(_op, "f32"))
     KERNELS[f"{_op}_i64"] = Kernel("arg_reduce", _outer, _better(_op, "i32"), element="i32")
@@ -505,7 +507,12 @@ for _name in [*abi.elementwise(), *(name for name in abi.kernels() if name.start
 
 
 def kernel_of(step: Step) -> Kernel:
-    """The kernel of a step: that of few rows for products with codes or gates, too, which have one name in lowering."""
+    """The kernel of a step: of products that of few rows, for those with codes or gates, too, which have one name in
+    lowering, and of reductions that of few elements.
+    """
+    short = KERNELS.get(f"{step.kernel}_few")
+    if short is not None and math.prod(_numbers(step.fields, "reduced_shape")) <= LANES:
+        return short
     few = KERNELS.get(step.kernel.replace("gemm_", "gemv_", 1))
     return KERNELS[step.kernel] if few is None or _number(step.fields, "m") > _FEW_ROWS else few
 
