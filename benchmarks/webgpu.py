@@ -1,6 +1,6 @@
 """`make bench-webgpu`: models on WebGPU, Ingot beside onnxruntime-webgpu; writes benchmarks/webgpu.md.
 
-Without `--adapter` it is SwiftShader, a device on the CPU. Each engine lives in a process of its own, and
+That is on SwiftShader, a device on the CPU; on another, `--adapter NAME`, the table is printed alone. Each engine lives in a process of its own, and
 onnxruntime-webgpu among packages of its own, because its module has onnxruntime's name; each is stopped while the other
 is measured, and rounds are interleaved.
 """
@@ -38,11 +38,16 @@ MODELS: dict[str, Callable[[], models.Built]] = {
 _ABOUT = """Milliseconds of one run through the engine's Python interface, inputs and outputs in the host's memory: the
 least of interleaved rounds, each engine in a process of its own that is stopped while the other is measured. The models
 are the small ones of `tests/kit/models.py`, from the same ONNX files. Differences are relative to the largest output
-or 1.
+or 1."""
+_SOFTWARE = """These are two implementations of WebGPU, wgpu-native's and Dawn's, with the same CPU under them, which runs
+the lanes of a workgroup one after another: they say how much work the engines leave to a device, and nothing of how
+fast a GPU does it.
 
-No GPU could be had. These are two implementations of WebGPU, wgpu-native's and Dawn's, with the same CPU under them,
-which runs workgroups one after another: they say how much work the engines leave to a device, and nothing of how fast
-a GPU does it."""
+## GPUs
+
+No real GPU could be had, and nothing is claimed of one. Where there is one, `python -m benchmarks.webgpu_device` prints
+which shares of a copy's bandwidth, of its best product of f32 and of its peak a language model of Qwen2.5-0.5B's size
+in bf16 gets, and `python -m benchmarks.webgpu --adapter NAME --python PYTHON` the table above."""
 
 
 def write(folder: Path, name: str) -> None:
@@ -102,6 +107,8 @@ def main() -> None:
     theirs = subprocess.check_output(
         [asked.python, "-c", "import onnxruntime; print(onnxruntime.__version__)"], text=True
     )
+    versions = f"wgpu {importlib.metadata.version('wgpu')}, onnxruntime-webgpu {theirs.strip()}"
+    where = f"{device(asked.adapter)}, on {machine()}. {versions}."
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name in (name for name in MODELS if asked.only in name):
@@ -110,10 +117,10 @@ def main() -> None:
             times = [seconds[engine] for engine in ENGINES]
             rows.append([name, *(f"{1e3 * t:.2f}" for t in times), f"{times[0] / times[1]:.2f}", f"{difference:.1e}"])
             print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
-    versions = f"wgpu {importlib.metadata.version('wgpu')}, onnxruntime-webgpu {theirs.strip()}"
-    where = f"{device(asked.adapter)}, on {machine()}. {versions}."
     text = f"# WebGPU\n\n{where}\n\n{_ABOUT}\n\n{table(['model', *ENGINES, 'ratio', 'difference'], rows)}"
-    if not asked.only:
+    if asked.adapter == SWIFTSHADER_NAME:
+        text += f"\n\n{_SOFTWARE}"
+    if asked.adapter == SWIFTSHADER_NAME and not asked.only:
         (Path(__file__).parent / "webgpu.md").write_text(text + "\n")
     print(text)
 

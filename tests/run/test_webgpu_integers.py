@@ -7,13 +7,14 @@ import pytest
 
 from adapters import adapter
 from forests import forest
-from ingot.dtype import f32
+from ingot.dtype import DType, boolean, f32, from_numpy, i8, i64, u8
 from ingot.ir import Graph, TensorType
 from ingot.run.interpret import interpret
 from ingot.session import InferenceSession
 from quantised_models import LAYERS, last_step, quantised
 
 assert adapter
+INFINITE = (np.inf, -np.inf, np.nan)
 pytestmark = pytest.mark.usefixtures("adapter")
 
 
@@ -61,3 +62,20 @@ def test_prelu_after_a_product_has_its_slopes(rng: np.random.Generator) -> None:
     sums = graph.add("matmul", ["x", weight], **attributes).output
     graph.set_output("y", graph.add("prelu", [sums, slopes]).output)
     expect_reference(graph, {"x": rng.standard_normal((5, 24)).astype(np.float32)}, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [u8, i8])
+def test_casts_to_and_from_8_bits_wrap_and_saturate(dtype: DType) -> None:
+    feeds = {
+        "floats": np.array([-1e9, -129, -1.7, -0.5, 0, 0.9, 127.9, 255.5, 256, 3e9, *INFINITE], np.float32),
+        "wide": np.array([-(2**31), -257, -129, -128, -1, 0, 127, 128, 255, 256, 2**31 - 1]),
+        "small": np.arange(256, dtype=np.uint8).view(dtype.numpy),
+        "flags": np.array([True, False]),
+    }
+    graph = Graph("casts")
+    for name, array in feeds.items():
+        graph.add_input(name, TensorType(from_numpy(array.dtype), array.shape))
+        for other in {dtype, f32, i64, boolean} if name == "small" else {dtype}:
+            graph.set_output(f"{name}.{other}", graph.add("cast", [name], f"{name}.{other}", dtype=other).output)
+    graph.set_output("doubled", graph.add("add", ["small", "small"]).output)
+    expect_reference(graph, feeds, 0)
