@@ -1,8 +1,8 @@
 """`make bench-webgpu`: models on WebGPU, Ingot beside onnxruntime-webgpu; writes benchmarks/webgpu.md.
 
-That is on SwiftShader, a device on the CPU; on another, `--adapter NAME`, the table is printed alone. Each engine lives in a process of its own, and
-onnxruntime-webgpu among packages of its own, because its module has onnxruntime's name; each is stopped while the other
-is measured, and rounds are interleaved.
+That is on SwiftShader, a device on the CPU; of another, `--adapter NAME`, the table is only printed. Each engine lives
+in a process of its own, and onnxruntime-webgpu among packages of its own, because its module has onnxruntime's name;
+each is stopped while the other is measured, and rounds are interleaved.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _ABOUT = """Milliseconds of one run through the engine's Python interface, input
 least of interleaved rounds, each engine in a process of its own that is stopped while the other is measured. The models
 are the small ones of `tests/kit/models.py`, from the same ONNX files. Differences are relative to the largest output
 or 1."""
-_SOFTWARE = """These are two implementations of WebGPU, wgpu-native's and Dawn's, with the same CPU under them, which runs
-the lanes of a workgroup one after another: they say how much work the engines leave to a device, and nothing of how
-fast a GPU does it.
+_SOFTWARE = """These are two implementations of WebGPU, wgpu-native's and Dawn's, with the same CPU under them, which
+runs the lanes of a workgroup one after another: they say how much work the engines leave to a device, and nothing of
+how fast a GPU does it.
 
 ## GPUs
 

@@ -481,10 +481,9 @@ for _format in PANEL_FORMATS:
     KERNELS[f"gemm_{_name}_gated"] = Kernel("gemm_gated", _gemm_tiles(16, 16), _halved, (*_EPILOGUE, "gate"))
     KERNELS[f"gemv_{_name}_gated"] = Kernel("gemv_gated", lambda f: _tiles(f, 16, 1), _own, (*_EPILOGUE, "gate"))
     KERNELS[f"expert_matmul_{_name}_packed"] = Kernel("experts", _expert_panels, _panels(_format, "experts"))
-    for _op in ("lstm", "gru", "rnn"):
-        KERNELS[f"{_op}_{_name}_packed"] = Kernel(
-            "recurrent", _by_rows("batch"), _together(_cell(_op), _panels(_format, "weights", "hidden"))
-        )
+    for _op in ("lstm", "gru", "rnn") if _format.scales is None else ():
+        _own = _together(_cell(_op), _panels(_format, "weights", "hidden"))
+        KERNELS[f"{_op}_{_name}_packed"] = Kernel("recurrent", _by_rows("batch"), _own)
     _own = _together(_element_of("panels"), _panels(_format, "table", "inner"))
     KERNELS[f"gather_{_format.tables}_panels"] = Kernel("gather", _LOOKED_UP, _own, more=("begin", "end"))
 for _op in ("sum", "prod", "max", "min"):
