@@ -243,29 +243,34 @@ class Trainer:
         """Writes what goes on from here as plain C, with a program that takes files of rows; returns the paths.
 
         inputs: those of a step, with which `make check` takes a few steps and compares their losses to the bit; nothing
-        is trained here. prefix, threads: as `ingot.emit.c.emit` has them. Raises InputError where a step takes its
-        inputs in parts, and what `step` and `emit` raise.
+        is trained here. prefix, threads: as `ingot.emit.c.emit` has them. Raises InputError for products that are not of
+        f32, and what `step` and `emit` raise.
         """
         from ingot.emit.training import Fitting
         from ingot.training.c_program import Checked, emit_training
 
         if self._precision is not F32:
             raise InputError(f"emit_c: steps of f32 are written, got precision={self._precision.name!r}, expected 'f32'")
-        if self._accumulate > 1:
-            raise InputError(f"emit_c: steps in parts are not written, got accumulate={self._accumulate}, expected 1")
         before = {name: array.copy() for name, array in self._kept_states().items()}
         rates = np.array([rate_at(self._schedule, self.steps + i) for i in range(_CHECKED_STEPS)])
         try:
             losses = np.array([self.step(*inputs) for _ in rates], np.float32)
         finally:
             self._go_on(before)
-        graphs = {
-            "step": self.graph,
+        first = {"step": self.graph}
+        if self._accumulate > 1:
+            update = update_graph(self.graph, self.optimizer, self._clip)
+            update.set_output("steps", update.states[STEP])
+            first = {GRADIENTS: self.graph, UPDATE: update}
+        graphs = first | {
             "evaluate": loss_graph(self._forward, self._loss_name, self._trained),
             "predict": forward_graph(self._forward, self._trained),
         }
-        fitting = Fitting(RATE, self.rate, STEP, checkpoint.header(self._digest, before), self._digest.tobytes())
-        fed = [*self._feed(inputs), rates]
+        fitting = Fitting(
+            RATE, self.rate, STEP, checkpoint.header(self._digest, before), self._digest.tobytes(),
+            self._accumulate, PART, {gradient_name(name): total.nbytes for name, total in self._totals().items()},
+        )  # fmt: skip
+        fed = [*map(np.concatenate, zip(*self._parts(inputs), strict=True)), rates]
         return emit_training(graphs, before, fitting, folder, Checked(fed, losses), prefix=prefix, threads=threads)
 
     def save(self, path: str | os.PathLike[str]) -> None:
