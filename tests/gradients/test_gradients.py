@@ -115,8 +115,8 @@ def test_gradients_are_those_of_finite_differences(op, sample):
         assert abs(slope - np.sum(gradient * direction)) <= 2e-6 * scale, name
 
 
-# torch sorts for topk, whole; trains no statistics; gives NaN where NaN was replaced; and has no spectra of nothing. Its
-# own gradients end there.
+# torch sorts for topk, whole; trains no statistics; and gives NaN where NaN was replaced. Its own gradients end there.
+# It has no spectra of nothing.
 NOT_IN_TORCH = {"topk", "batch_norm", *(name for name in OPS if name.endswith("_gradient"))}
 SPECTRA = {"fft", "rfft", "irfft"}
 IN_TORCH = [

@@ -91,7 +91,7 @@ def batch_norm_training(
     g: Backward, node: Node, d: str | None, of_mean: str | None, of_variance: str | None
 ) -> list[str]:
     """As that of layer norm, of a channel; and what its mean and variance get, shared by all its elements."""
-    x, scale, bias = map(str, node.operands)
+    x, scale, _ = map(str, node.operands)
     _, mean, variance = node.outputs
     dims = g.type(x).dims
     axes, each = (0, *range(2, len(dims))), (dims[1], *[1] * (len(dims) - 2))

@@ -153,7 +153,9 @@ def expand_roi_align(
     g: Expansion, x: str, rois: str, batch: str, *, height: int, width: int, ratio: int, scale: float, mode: str,
     half_pixel: bool,
 ) -> str | None:  # fmt: skip
-    """Of roi_align; None where how many points a bin has is not known. A region that is an error is given an image that does not exist."""
+    """Of roi_align; None where how many points a bin has is not known. A region that is an error is given an image that
+    does not exist.
+    """
     if ratio == 0:
         return None
     sizes = g.type(x).dims[2:]

@@ -65,14 +65,13 @@ class Trainer:
     that the norm of all gradients together may be. accumulate: in how many equal parts along the first axis a step
     takes its inputs, one after another; memory is planned for one of them. memory: the most bytes that steps may take,
     such as "2GB": activations are then computed again, as few as must be; `trade` says which. seed: what dropout draws
-    from. precision: "f32", or "bf16" or "bf16amx", by which steps round both operands of matrix products for the CPU's dot
-    products; sums, parameters and what the optimiser keeps stay f32, and so do `evaluate` and `session`. threads: 0 means what
-    the machine allows.
+    from. precision: "f32", or "bf16" or "bf16amx", by which steps round both operands of matrix products for the CPU's
+    dot products; sums, parameters and what the optimiser keeps stay f32. threads: 0 means what the machine allows.
 
     Of a module in training mode, dropout is done in steps, which the seed, the step, the node and the element alone
     decide, but for that of attention's weights; batch norms in training mode divide by what they find in a batch, and
-    move their statistics. Its own parameters are read once and never written. The loss and the parameters have the same bits for any number of threads and any
-    instruction set.
+    move their statistics. Its own parameters are read once and never written. The loss and the parameters have the same
+    bits for any number of threads and, in f32, any instruction set.
 
     Raises InputError for options and examples that do not fit and where there is nothing to train, KindError for what
     is no model or loss, LimitError where no steps fit the memory, UnsupportedError naming every op without a gradient
@@ -243,14 +242,14 @@ class Trainer:
         """Writes what goes on from here as plain C, with a program that takes files of rows; returns the paths.
 
         inputs: those of a step, with which `make check` takes a few steps and compares their losses to the bit; nothing
-        is trained here. prefix, threads: as `ingot.emit.c.emit` has them. Raises InputError for products that are not of
+        is trained here. prefix, threads: as `ingot.emit.c.emit` has them. Raises InputError for another precision than
         f32, and what `step` and `emit` raise.
         """
         from ingot.emit.training import Fitting
         from ingot.training.c_program import Checked, emit_training
 
         if self._precision is not F32:
-            raise InputError(f"emit_c: steps of f32 are written, got precision={self._precision.name!r}, expected 'f32'")
+            raise InputError(f"emit_c: steps of f32 are written, got {self._precision.name!r}, expected {F32.name!r}")
         before = {name: array.copy() for name, array in self._kept_states().items()}
         rates = np.array([rate_at(self._schedule, self.steps + i) for i in range(_CHECKED_STEPS)])
         try:
@@ -291,7 +290,8 @@ class Trainer:
     def _add_gradients(self) -> None:
         """Compiles what adds up gradients and what takes a step by them, where that is not done yet."""
         if GRADIENTS not in self._programs:
-            graph = gradient_graph(self._forward, self._loss_name, self._trained, self._accumulate, self._seed, self._precision)
+            settings = self._accumulate, self._seed, self._precision
+            graph = gradient_graph(self._forward, self._loss_name, self._trained, *settings)
             self._programs.add(GRADIENTS, graph)
             self._programs.add(UPDATE, update_graph(graph, self.optimizer, self._clip))
 

@@ -97,7 +97,8 @@ def batch_norm(
     channels = b.static(b.shape(mean)[0], "the channel count")
     scale = weight or _filled(b, channels, 1, b.dtype(mean))
     moves = {"momentum": b.moving[mean]} if mean in b.moving else {}
-    return b.add("batch_norm", x, scale, bias or _filled(b, channels, 0, b.dtype(mean)), mean, variance, eps=float(eps), **moves)
+    bias = bias or _filled(b, channels, 0, b.dtype(mean))
+    return b.add("batch_norm", x, scale, bias, mean, variance, eps=float(eps), **moves)
 
 
 @aten("_native_batch_norm_legit.no_stats")

@@ -78,7 +78,11 @@ def load_any(source: Any, example_inputs: tuple | dict[str, Any] | None, *, is_t
 
 
 def load_module(
-    module: torch.nn.Module, example_inputs: tuple | dict[str, Any], dynamic_shapes: Any = None, *, is_trained: bool = False
+    module: torch.nn.Module,
+    example_inputs: tuple | dict[str, Any],
+    dynamic_shapes: Any = None,
+    *,
+    is_trained: bool = False,
 ) -> Graph:
     """The graph of a module in eval mode, exported with `example_inputs`: a tuple, or a dict of keyword arguments.
 

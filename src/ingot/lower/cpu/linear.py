@@ -300,7 +300,8 @@ def _matmul_tn(lowering: Lowering, node: Node) -> None:
     group = lowering.group(node)
     a = _swap(lowering.view(group.root.operands[0]))
     is_sum = group.residual is not None and group.root.scale == 1.0 and not group.bias and not group.activation
-    _lower_matmul(lowering, group, "matmul_tn_f32", a, lowering.view(group.root.operands[1]), {"continues": int(is_sum)})
+    b = lowering.view(group.root.operands[1])
+    _lower_matmul(lowering, group, "matmul_tn_f32", a, b, {"continues": int(is_sum)})
 
 
 @row("matmul", "matmul_f32", of(f32, f32))
