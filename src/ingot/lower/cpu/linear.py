@@ -268,16 +268,17 @@ def _matmul_bf16(lowering: Lowering, node: Node) -> None:
     root = group.root
     a, b = (lowering.view(undecoded(lowering.graph, operand, bf16)) for operand in root.operands)
     a, b = _swap(a) if root.transpose_a else a, _swap(b) if root.transpose_b else b
-    a = (a if a.has_adjacent_columns else lowering.copy(a)).rows() or lowering.copy(a).rows()
-    assert a is not None
-    if any(step % 2 for step in (a.offset, a.strides[0])):
-        a = lowering.copy(a)
+    rows = a.rows() if a.has_adjacent_columns else None
+    if rows is None or rows.offset % 2 or rows.strides[0] % 2:  # each begins with a pair
+        rows = lowering.copy(a).rows()
+    assert rows is not None
     panels = lowering.temporary(f"{root.output}.panels", bf16, (BF16.panel_bytes(*b.shape) // bf16.itemsize,))
-    fields: dict[str, Field] = {"src": pointer(b), "dst": pointer(panels)} | pack_fields(b.shape, b.strides, False)
+    fields: dict[str, Field] = {"src": pointer(b), "dst": pointer(panels)}
+    fields |= pack_fields(b.shape, b.strides, False)
     lowering.step(BF16.pack, "pack_args", fields, [b], [panels], work=panels.size * _PACKED)
     residual = None if group.residual is None else lowering.rows(group.residual)
     c = lowering.result(group.output).rows()
-    packed_step(lowering, "gemm_bf16_packed", BF16, group, a, panels, group.bias, residual, c, None)
+    packed_step(lowering, "gemm_bf16_packed", BF16, group, rows, panels, group.bias, residual, c, None)
 
 
 def _fixed_matrix(lowering: Lowering, node: Node) -> str:
