@@ -28,9 +28,7 @@ def _windows_to_image(g: Backward, node: Node, d: str, w: str, groups: int, kern
 
 @gradient("conv")
 def conv(g: Backward, node: Node, d: str) -> list[str | None]:
-    """Of x, a transposed convolution; of w, products over all pixels, or, of few channels, a convolution of x whose images
-    are channels with d as the filter.
-    """
+    """Of x, a transposed convolution; of w, products over all pixels, or of few channels a convolution."""
     x, w = str(node.operands[0]), str(node.operands[1])
     channels, *kernel = g.type(w).dims[1:]
     of_filter = _by_taps if node.groups == 1 and channels >= _CHANNELS else _of_filter
@@ -64,6 +62,7 @@ def _by_taps(g: Backward, node: Node, x: str, d: str) -> str:
 
 
 def _of_filter(g: Backward, node: Node, x: str, d: str) -> str:
+    """A convolution of x, whose images are channels, with d as the filter."""
     batch, _, *sizes = g.type(x).dims
     out, each, *kernel = g.type(str(node.operands[1])).dims
     groups, rank = node.groups, len(kernel)

@@ -131,7 +131,8 @@ def _max_pool_indices(g: Expansion, x: str, *, kernel: Sizes, strides: Sizes, pa
         spans = zip(places.shape[2:], kernel, dilations, strict=True)
         stops = [start + dim - apart * (count - 1) for start, (dim, count, apart) in zip(starts, spans, strict=True)]
         read = g.slice(x, starts=(0, 0, *starts), stops=(batch, channels, *stops), steps=(1, 1, *strides))
-        taps.append((read, places[(..., *map(slice, starts, stops, strides))]))
+        own = tuple(slice(*each) for each in zip(starts, stops, strides, strict=True))
+        taps.append((read, places[(slice(None), slice(None), *own)]))
     first = functools.reduce(lambda found, other: np.where(found < 0, other, found), (place for _, place in taps))
     best = taps[0][0]
     found = g.expand(g.constant(first, i64), shape=g.type(best).dims)
