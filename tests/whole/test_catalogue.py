@@ -229,8 +229,9 @@ ROWS = {
     "G7": gguf(7, "numbers of layers and heads"),
     "G8": Row(
         "saved state with other sizes than it has, cut or damaged",
-        tests="llm/saved_state headers; llm/saved_state vast_arrays_are_not_allocated; llm/saved_state every_truncation;"
-        " llm/saved_state every_flipped_bit; llm/saved_state other_files; llm/saved_state other_models",
+        tests="llm/saved_state headers; llm/saved_state vast_arrays_are_not_allocated;"
+        " llm/saved_state every_truncation; llm/saved_state every_flipped_bit; llm/saved_state other_files;"
+        " llm/saved_state other_models",
     ),
     "P1": Row("inputs that are missing, too many or misspelt", tests="run/session wrong_inputs"),
     "P2": Row(

@@ -1,5 +1,5 @@
-/* attention_tiles.c: attention_bf16_tiles, as attention.c has it, a tile of keys after the other, by products of 32 rows
- * whose sums are apart. Scores lie in the panels that products are summed in, and weights in their place. */
+/* attention_tiles.c: attention_bf16_tiles, as attention.c has it online, by products of 32 rows whose sums are apart.
+ * Scores lie in the panels that products are summed in, and weights in their place. */
 #include <math.h>
 
 #include "apart.h"
@@ -144,7 +144,8 @@ static inline void attend_softmax(const attend_task *t, attention_block *b, int6
 /* Adds columns [begin, end) to the block's sums. */
 static inline void attend_tile(attend_task *t, attention_block *b, int64_t begin, int64_t end) {
   const attention_args *g = t->g;
-  const int64_t head = b->head / (g->heads / g->kv_heads), rows = b->count > APART_ROWS / 2 ? APART_ROWS : APART_ROWS / 2;
+  const int64_t head = b->head / (g->heads / g->kv_heads);
+  const int64_t rows = b->count > APART_ROWS / 2 ? APART_ROWS : APART_ROWS / 2;
   int64_t reach = 0;
   for (int64_t r = 0; r < b->count; r++) {
     const int64_t seen = attention_seen(g, b->at[r], begin, end);

@@ -45,21 +45,21 @@ def _in_tiles(lowering: Lowering, node: Node) -> str:
     return "" if lowering.target.apart else "sums are not apart"
 
 
-def _declare(kernel: str, dtype: DType, condition: Condition, avoid: Condition = accept) -> None:
+def _declare(kernel: str, dtype: DType, *conditions: Condition, avoid: Condition = accept) -> None:
     """A kernel for queries, keys and values of a dtype; what is not f32 was rounded."""
 
-    @row("attention", kernel, both(of(f32, f32, f32), condition), avoid)
+    @row("attention", kernel, both(of(f32, f32, f32), *conditions), avoid)
     def lower(lowering: Lowering, node: Node) -> None:
         read = (o if dtype is f32 else undecoded(lowering.graph, o, dtype) for o in node.operands[:3])
         q, k, v = (lowering.adjacent(operand) for operand in read)
         _lower_attention(lowering, node, kernel, q, k, v)
 
 
-_declare("attention_bf16_tiles", bf16, both(_rounded(bf16), _in_tiles))
-_declare("attention_bf16", bf16, _rounded(bf16), _many_keys)
+_declare("attention_bf16_tiles", bf16, _rounded(bf16), _in_tiles)
+_declare("attention_bf16", bf16, _rounded(bf16), avoid=_many_keys)
 _declare("attention_bf16_online", bf16, _rounded(bf16))
-_declare("attention_f32", f32, accept, _many_keys)
-_declare("attention_f32_online", f32, accept)
+_declare("attention_f32", f32, avoid=_many_keys)
+_declare("attention_f32_online", f32)
 
 
 def _lower_attention(lowering: Lowering, node: Node, kernel: str, q: View, k: View, v: View) -> None:

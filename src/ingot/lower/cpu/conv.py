@@ -294,7 +294,10 @@ def _winograd(kernel: str, format: Format, *conditions: Condition, dots: Dots | 
         _emit(lowering, node, kernel, x, lowering.weight(weight, "panels", True, format), work)
 
 
-@row("conv", "conv2d_f32_lines", both(_CONV, _halving_lines, _not_in_tiles, stored(1, F32)), avoid=_few_products, by_size=False)
+_IN_LINES = both(_CONV, _halving_lines, _not_in_tiles, stored(1, F32))
+
+
+@row("conv", "conv2d_f32_lines", _IN_LINES, avoid=_few_products, by_size=False)
 def _lines(lowering: Lowering, node: Node) -> None:
     root = lowering.group(node).root
     first, middle, last = (_at(_filter(lowering, root, F32), 3, i) for i in range(3))
