@@ -72,8 +72,8 @@ static inline vf attention_mask(const attention_args *g, vf score, const char *m
   return score;
 }
 
-/* out = sums / total; zeros or NaN in a row that saw nothing, or whose weights are NaN. Strides: of rows of sums, and of
- * 32 columns of them. */
+/* out = sums / total; zeros or NaN in a row that saw nothing, or whose weights are NaN. Strides: of rows of sums, and
+ * of 32 columns of them. */
 static inline void attention_finish(const attention_args *g, const attention_block *b, int64_t row_stride,
                                     int64_t panel_stride) {
   for (int64_t r = 0; r < b->count; r++) {
@@ -84,8 +84,8 @@ static inline void attention_finish(const attention_args *g, const attention_blo
     const int64_t at = b->batch * g->out_strides[0] + b->of[r] * g->out_strides[1] + b->at[r] * g->out_strides[2];
     float *out = g->out + at;
     for (int64_t j = 0; j < g->v_dim; j += 16) {
-      const float *at = sums + j / INGOT_PANEL * panel_stride + j % INGOT_PANEL;
-      const vf v = is_nan || total == 0.0f ? nothing : v_div(v_load(at), v_set(total));
+      const float *from = sums + j / INGOT_PANEL * panel_stride + j % INGOT_PANEL;
+      const vf v = is_nan || total == 0.0f ? nothing : v_div(v_load(from), v_set(total));
       switch (g->rounds) {
         case INGOT_ROUNDED: epilogue_round(v, g->v_dim - j, (uint16_t *)(void *)g->out + at + j); continue;
       }
