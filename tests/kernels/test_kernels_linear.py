@@ -5,7 +5,7 @@ import pytest
 from ml_dtypes import bfloat16
 
 from ingot import abi
-from kernel_calls import DOT_ISAS, ISAS, at_page_end, blank, element_strides, every, run, ways
+from kernel_calls import APART_ISAS, DOT_ISAS, ISAS, at_page_end, blank, element_strides, every, run, ways
 from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, PANEL, gamma, gate_packed, packed, random
 
 pytestmark = pytest.mark.native
@@ -247,9 +247,12 @@ def test_attention(name, case):
     assert every(name, one, "out", shape[1:], row_pad=6, scratch=scratch).tobytes() == result[-1].tobytes()
 
 
-@pytest.mark.parametrize("name", ["attention_bf16", "attention_bf16_online"])
+@pytest.mark.parametrize(
+    "name, isas",
+    [("attention_bf16", DOT_ISAS), ("attention_bf16_online", DOT_ISAS), ("attention_bf16_tiles", APART_ISAS)],
+)
 @pytest.mark.parametrize("case", ATTENTIONS, ids=str)
-def test_attention_of_pairs(name, case):
+def test_attention_of_pairs(name, isas, case):
     """Near float64 on the rounded numbers, but for weights of 8 bits; one definition on every instruction set."""
     batch, heads, kv_heads, q_len, kv_len, head_dim, v_dim, kind, causal_offset = case
     head_dim += head_dim % 2
@@ -266,7 +269,7 @@ def test_attention_of_pairs(name, case):
     shape = (batch, heads, q_len, v_dim)
     fields["out_strides"] = element_strides(blank(shape, 6))[:3]
     scratch = abi.scratch_floats(name, fields)
-    result = every(name, fields, "out", shape, row_pad=6, scratch=scratch, isas=DOT_ISAS)
+    result = every(name, fields, "out", shape, row_pad=6, scratch=scratch, isas=isas)
     wide = q.swapaxes(1, 2), k, v.swapaxes(1, 2)
     expected, bound = attention_expected(*(x.astype(float) for x in wide), mask, 0.3, causal_offset)
     assert (abs(result - expected) <= 2.4 * bound + 2**-8 * abs(wide[2].astype(float)).max(initial=0)).all()

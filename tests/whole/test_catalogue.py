@@ -1,4 +1,5 @@
-"""The catalogue of what breaks runtimes, and what tries each of it here: ONNX files (O) and callers of Python (P).
+"""The catalogue of what breaks runtimes, and what tries each of it here: ONNX files (O), GGUF files and saved state (G)
+and callers of Python (P).
 
 An attack is a row of the tables of hostile files, all of which are loaded under limits of memory and time, too
 (`tests/load/test_onnx_limits.py`). Everything else is a test, named by its file and function.
@@ -10,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from attacks import hostile_families, hostile_onnx, hostile_types, hostile_values
+from attacks import hostile_families, hostile_gguf, hostile_onnx, hostile_types, hostile_values
 
 TESTS = Path(__file__).parents[1]
 ATTACKS = Counter(
@@ -18,6 +19,7 @@ ATTACKS = Counter(
     for table in (
         *(hostile_onnx.FILES, hostile_onnx.GRAPHS, hostile_onnx.TENSORS, hostile_onnx.ATTRIBUTES, hostile_onnx.BOMBS),
         *(hostile_types.TYPES, hostile_families.FAMILIES, hostile_values.VALUES, hostile_values.RUNS),
+        *(hostile_gguf.ATTACKS, hostile_gguf.TOKENIZERS),
     )
     for attack in table
 )
@@ -38,6 +40,11 @@ class Row:
     @property
     def test_names(self) -> list[str]:
         return [name.strip() for name in self.tests.split(";") if name.strip()]
+
+
+def gguf(number: int, what: str, tests: str = "") -> Row:
+    """A row of files whose attacks have its name before theirs."""
+    return Row(what, "; ".join(name for name in ATTACKS if name.startswith(f"G{number} ")), tests)
 
 
 ROWS = {
@@ -209,6 +216,23 @@ ROWS = {
         "sparse; sparse constant; sparse input; map; optional map; optional of an optional;"
         " sequence input of sequences; sequence as a tensor; tensor as a sequence; training; segment",
     ),
+    "G1": gguf(1, "another magic, version or order of bytes"),
+    "G2": gguf(2, "more keys and tensors than fit in the file"),
+    "G3": gguf(3, "keys, texts and arrays that are too long, empty, there twice or deep"),
+    "G4": gguf(4, "alignments that are none"),
+    "G5": gguf(
+        5,
+        "dims, types, names and places of tensors; a dim of 0 is right",
+        "load/gguf files_that_are_odd_and_right; load/gguf some_damages; load/gguf every_damage",
+    ),
+    "G6": gguf(6, "values and arrays of another type than is read"),
+    "G7": gguf(7, "numbers of layers and heads"),
+    "G8": Row(
+        "saved state with other sizes than it has, cut or damaged",
+        tests="llm/saved_state headers; llm/saved_state vast_arrays_are_not_allocated;"
+        " llm/saved_state every_truncation; llm/saved_state every_flipped_bit; llm/saved_state other_files;"
+        " llm/saved_state other_models",
+    ),
     "P1": Row("inputs that are missing, too many or misspelt", tests="run/session wrong_inputs"),
     "P2": Row(
         "another rank, dim or dtype; lists, numbers, objects",
@@ -265,8 +289,9 @@ ROWS = {
 
 
 def test_every_row_has_what_tries_it() -> None:
-    assert list(ROWS) == [f"O{i}" for i in range(1, 41)] + [f"P{i}" for i in range(1, 15)]
+    assert list(ROWS) == [f"{row}{i}" for row, count in (("O", 40), ("G", 8), ("P", 14)) for i in range(1, count + 1)]
     assert all(row.attack_names or row.test_names for row in ROWS.values())
+    assert all(ROWS[f"G{i}"].attack_names for i in range(1, 8))
     assert [name for name, count in ATTACKS.items() if count > 1] == []
     assert {name for row in ROWS.values() for name in row.attack_names} <= ATTACKS.keys()
 

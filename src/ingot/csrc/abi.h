@@ -7,13 +7,14 @@
 #define INGOT_MAX_RANK 8
 #define INGOT_PANEL 32        /* columns of a packed panel, on every instruction set */
 #define INGOT_K_BLOCK 256     /* a product-sum over k runs in blocks of this many, each from zero, added in order */
-#define INGOT_KV_TILE 512     /* columns of a tile of attention_f32_online */
+#define INGOT_KV_TILE 512     /* columns of a tile of attention_f32_online and attention_bf16_tiles */
 #define INGOT_CACHE_BLOCK 64  /* positions in a block of a cache of keys and values */
 #define INGOT_CACHE_CHUNK 256 /* positions whose scores are a softmax of their own; such results are added in order */
 #define INGOT_CONV_PIXELS 60  /* output pixels whose windows a convolution gathers at once */
 #define INGOT_TILE_PIXELS 1024 /* output pixels that conv2d_bf16_tiles computes at once, or less than a line more */
 #define INGOT_TILE_RUNS 64    /* and the pieces of a window that it takes */
 #define INGOT_CONV_K 1536     /* and the elements of a window that it gathers at once */
+#define INGOT_APART_ROWS 32   /* rows whose products are summed together where sums are apart, at most */
 #define INGOT_CONV_PAIRS 36   /* pairs of output pixels that conv2d_f32_lines transforms at once */
 #define INGOT_EXPERT_ROWS 48  /* rows that a product with one of several matrices gathers at once */
 #define INGOT_EXPERT_PAD 16   /* floats between gathered rows, whose stride is then no power of two */
@@ -317,6 +318,7 @@ typedef struct {
  * rounds: out is bf16. attention_f32 keeps whole rows of scores, attention_f32_online tiles of INGOT_KV_TILE.
  * attention_bf16 and its _online: q, k and v are bf16, their rows begin at multiples of 4 bytes where they are q's and
  * k's, and head_dim is even; products are gemm_bf16's, with weights rounded to bf16, the rest is f32.
+ * attention_bf16_tiles: the same, by tiles of INGOT_KV_TILE, with products whose sums are apart.
  * scratch: parts slots of scratch_stride floats. */
 typedef struct {
   const float *q; const float *k; const float *v; const void *mask; float *out; float *scratch;
@@ -324,7 +326,7 @@ typedef struct {
   int64_t q_strides[3]; int64_t k_strides[3]; int64_t v_strides[3]; int64_t out_strides[3];
   int64_t mask_strides[4];                 /* batch, head, row, column */
   int64_t scratch_stride; int64_t causal_offset;
-  float scale; int32_t causal; int32_t safe; int32_t zero_nan; int32_t mask_kind; int32_t rounds; int32_t apart;
+  float scale; int32_t causal; int32_t safe; int32_t zero_nan; int32_t mask_kind; int32_t rounds;
 } attention_args;
 
 /* Rows of x written into a cache of keys, [total_blocks][kv_heads][dim][64], or of values, [..][64][dim]: row r of x is

@@ -6,8 +6,8 @@
 
 #if defined(INGOT_LIBRARY)
 #define APART_PAIRS 16
-#define APART_ROWS 32  /* that are summed together, at most */
-#define APART_NEAR 288 /* pairs of a panel that stay in the first cache while rows pass */
+#define APART_ROWS INGOT_APART_ROWS /* that are summed together, at most */
+#define APART_NEAR 144 /* pairs of a panel that stay in the first cache while rows pass */
 
 /* Rows of pairs in pieces, `runs` of `k` pairs each, that lie offsets[run] floats behind a, times one panel, whose rows
  * follow one another. Each piece begins with pairs that are summed together. ahead: what is read afterwards, of which

@@ -13,21 +13,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "attention.h"
-#include "gemm.h"
+#include "attention_blocks.h"
 
 #define ATTENTION_ROWS INGOT_ATTENTION_ROWS
 #define ATTENTION_HALF 12 /* rows that are multiplied with the same number of values: a tile's on AVX-512 */
 #define ATTENTION_BLOCKS INGOT_ATTENTION_BLOCKS
 #define ATTENTION_FEW INGOT_ATTENTION_FEW
-
-/* How the rows of a head of keys are cut into blocks: by query head and row, or, when `heads_each` > 1, by head. */
-typedef struct {
-  int64_t group;      /* query heads of a head of keys */
-  int64_t heads_each; /* heads in a block, at most */
-  int64_t per_head;   /* blocks of a query head, when heads_each is 1 */
-  int64_t blocks;     /* of a head of keys */
-} attention_cut;
 
 /* What is multiplied: floats, or pairs of bf16, which `pairs` packs; their scores are scaled after the product, and
  * weights narrowed. */
@@ -54,26 +45,9 @@ typedef struct {
   int64_t packed_keys, packed_values; /* so many of its columns */
 } attention_slot;
 
-/* Up to 24 rows: rows [row, row + rows) of query heads from `head` on. Row r of the block is row `at[r]` of query head
- * `of[r]`. */
-typedef struct {
-  int64_t batch, head, row, rows, count;
-  float *sums;
-  int32_t of[ATTENTION_ROWS], at[ATTENTION_ROWS];
-  float largest[32], total[32];
-} attention_block;
-
 /* What a causal mask leaves of a tile of keys. visible[r]: how many of its first columns row r of the block sees.
  * reach: how many are multiplied for the first and for the second half of the rows, the most that one of them sees. */
 typedef struct { int64_t visible[ATTENTION_ROWS], reach[2]; } attention_view;
-
-static inline attention_cut attention_plan(const attention_args *g) {
-  attention_cut c = {.group = g->heads / g->kv_heads, .heads_each = 1};
-  if (g->q_len > 0 && g->q_len <= ATTENTION_ROWS / 2) c.heads_each = ATTENTION_ROWS / g->q_len;
-  c.per_head = (g->q_len + ATTENTION_ROWS - 1) / ATTENTION_ROWS;
-  c.blocks = c.heads_each > 1 ? (c.group + c.heads_each - 1) / c.heads_each : c.group * c.per_head;
-  return c;
-}
 
 static inline attention_slot attention_open(const attention_args *g, attention_form form, int64_t tile, int keep,
                                             int32_t part) {
@@ -160,34 +134,11 @@ static inline void attention_scores(const attention_args *g, attention_slot *s, 
   }
 }
 
-/* `lanes` scores with the mask at `mask` applied; a lane past them gets -inf. */
-static inline vf attention_mask(const attention_args *g, vf score, const char *mask, int64_t lanes) {
-  float m[16];
-  if (g->mask_kind == INGOT_MASK_FLOAT) {
-    const float *from = (const float *)(const void *)mask;
-    if (lanes < 16 || g->mask_strides[3] != 1) {
-      for (int64_t l = 0; l < 16; l++) m[l] = l < lanes ? from[l * g->mask_strides[3]] : 0.0f;
-      from = m;
-    }
-    /* The lowest float is a popular mask and must not become -inf. */
-    const vf added = v_load(from), low = v_set(-0x1.fffffep+127f), scaled = v_mul(added, v_set(INGOT_LOG2E));
-    score = v_add(score, v_select(v_lt(added, low), added, v_max(low, scaled)));
-  } else if (g->mask_kind == INGOT_MASK_BOOL) {
-    const uint8_t *from = (const uint8_t *)mask;
-    for (int64_t l = 0; l < 16; l++) m[l] = l < lanes && from[l * g->mask_strides[3]] ? 1.0f : 0.0f;
-    score = v_select(v_eq(v_load(m), v_set(0.0f)), v_set(-INFINITY), score);
-  }
-  if (lanes < 16) score = v_select(v_lt(v_load(attention_lanes), v_set((float)lanes)), score, v_set(-INFINITY));
-  return score;
-}
-
 /* Masks scores[0, visible) of row r; returns the largest. */
 static inline float attention_largest(const attention_args *g, const attention_block *b, int64_t r, int64_t begin,
                                       int64_t visible, float *scores) {
   const int64_t item = g->mask_kind == INGOT_MASK_BOOL ? 1 : (int64_t)sizeof(float);
-  const int64_t at = b->batch * g->mask_strides[0] + b->of[r] * g->mask_strides[1] + b->at[r] * g->mask_strides[2] +
-                     begin * g->mask_strides[3];
-  const char *mask = (const char *)g->mask;
+  const char *mask = attention_mask_row(g, b, r, begin);
   vf largest = v_set(-INFINITY);
   int64_t j = 0;
   if (g->mask_kind == INGOT_MASK_NONE)
@@ -195,7 +146,7 @@ static inline float attention_largest(const attention_args *g, const attention_b
   for (; j < visible; j += 16) {
     const int64_t lanes = visible - j < 16 ? visible - j : 16;
     const vf score =
-        attention_mask(g, v_load(scores + j), mask ? mask + item * (at + j * g->mask_strides[3]) : NULL, lanes);
+        attention_mask(g, v_load(scores + j), mask ? mask + item * j * g->mask_strides[3] : NULL, lanes);
     v_store(scores + j, score);
     largest = v_max(largest, score);
   }
@@ -307,10 +258,7 @@ static inline attention_view attention_look(const attention_args *g, const atten
                                             int64_t end) {
   attention_view view = {.reach = {0, 0}};
   for (int64_t r = 0; r < b->count; r++) {
-    int64_t seen = end;
-    if (g->causal && g->causal_offset < end - b->at[r]) seen = b->at[r] + g->causal_offset + 1;
-    if (seen > end) seen = end;
-    view.visible[r] = seen > begin ? seen - begin : 0;
+    view.visible[r] = attention_seen(g, b->at[r], begin, end);
     if (view.visible[r] > view.reach[r / ATTENTION_HALF]) view.reach[r / ATTENTION_HALF] = view.visible[r];
   }
   return view;
@@ -351,76 +299,10 @@ static inline void attention_tile(const attention_args *g, attention_slot *s, at
   }
 }
 
-/* out = sums / total; zeros or NaN in a row that saw nothing, or whose weights are NaN. */
-static inline void attention_finish(const attention_args *g, const attention_block *b, int64_t v_stride) {
-  for (int64_t r = 0; r < b->count; r++) {
-    const float total = b->total[r];
-    const int is_nan = total != total || (total == 0.0f && !g->safe);
-    const vf nothing = v_set(is_nan && !g->zero_nan ? NAN : 0.0f);
-    const float *sums = b->sums + r * v_stride;
-    const int64_t at = b->batch * g->out_strides[0] + b->of[r] * g->out_strides[1] + b->at[r] * g->out_strides[2];
-    float *out = g->out + at;
-    for (int64_t j = 0; j < g->v_dim; j += 16) {
-      const vf v = is_nan || total == 0.0f ? nothing : v_div(v_load(sums + j), v_set(total));
-      switch (g->rounds) {
-        case INGOT_ROUNDED: epilogue_round(v, g->v_dim - j, (uint16_t *)(void *)g->out + at + j); continue;
-      }
-      if (g->v_dim - j < 16)
-        v_store_n(out + j, v, g->v_dim - j);
-      else
-        v_store(out + j, v);
-    }
-  }
-}
-
-/* Block `index` of a head of keys. */
-static inline attention_block attention_begin(const attention_args *g, const attention_cut *cut, int64_t index,
-                                              float *sums) {
-  const int64_t keys = index / cut->blocks, block = index % cut->blocks;
-  attention_block b = {.batch = keys / g->kv_heads, .head = keys % g->kv_heads * cut->group, .sums = sums};
-  if (cut->heads_each > 1) {
-    const int64_t first = part_begin(cut->group, (int32_t)block, (int32_t)cut->blocks);
-    b.rows = g->q_len;
-    b.count = (part_begin(cut->group, (int32_t)block + 1, (int32_t)cut->blocks) - first) * b.rows;
-    b.head += first;
-  } else {
-    b.head += block / cut->per_head;
-    b.row = block % cut->per_head * ATTENTION_ROWS;
-    b.rows = b.count = g->q_len - b.row < ATTENTION_ROWS ? g->q_len - b.row : ATTENTION_ROWS;
-  }
-  for (int64_t r = 0, head = b.head; r < b.count; head++) {
-    for (int64_t row = b.row; row < b.row + b.rows; row++, r++) {
-      b.of[r] = (int32_t)head;
-      b.at[r] = (int32_t)row;
-    }
-  }
-  for (int64_t r = 0; r < 32; r++) b.largest[r] = -INFINITY;
-  return b;
-}
-
-/* What a block costs, in rows times columns. */
-static inline int64_t attention_cost(const attention_args *g, const attention_cut *cut, int64_t block) {
-  const attention_block b = attention_begin(g, cut, block, NULL);
-  int64_t columns = g->kv_len;
-  if (g->causal && g->causal_offset < columns - b.row - b.rows) columns = b.row + b.rows + g->causal_offset;
-  return b.count * (columns > 0 ? columns + INGOT_PANEL : INGOT_PANEL);
-}
-
-/* The first block of a part, such that parts cost the same. Every head of keys costs the same. */
-static inline int64_t attention_share(const attention_args *g, const attention_cut *cut, int32_t part, int32_t parts) {
-  int64_t head_cost = 0, block = 0;
-  for (int64_t i = 0; i < cut->blocks; i++) head_cost += attention_cost(g, cut, i);
-  if (head_cost == 0) return 0;
-  const int64_t heads = g->batch * g->kv_heads, share = heads * head_cost * part / parts;
-  int64_t rest = share % head_cost;
-  while (rest > 0 && 2 * rest > attention_cost(g, cut, block)) rest -= attention_cost(g, cut, block++);
-  return share / head_cost * cut->blocks + block;
-}
-
 /* Blocks in the order batch, head of keys, query head, row; a part takes neighbours, which mostly share packed keys. */
 static inline void attention_run(const attention_args *g, attention_form form, int64_t tile, int32_t part,
                                  int32_t parts) {
-  const attention_cut cut = attention_plan(g);
+  const attention_cut cut = attention_plan(g, ATTENTION_ROWS);
   attention_slot slot = attention_open(g, form, tile, cut.blocks > 1, part);
   const int64_t end = attention_share(g, &cut, part + 1, parts), most = tile < g->kv_len ? ATTENTION_BLOCKS : 1;
   for (int64_t index = attention_share(g, &cut, part, parts); index < end;) {
@@ -433,7 +315,7 @@ static inline void attention_run(const attention_args *g, attention_form form, i
       const int64_t tile_end = g->kv_len - begin < tile ? g->kv_len : begin + tile;
       for (int64_t i = 0; i < count; i++) attention_tile(g, &slot, &group[i], begin, tile_end);
     }
-    for (int64_t i = 0; i < count; i++) attention_finish(g, &group[i], slot.v_stride);
+    for (int64_t i = 0; i < count; i++) attention_finish(g, &group[i], slot.v_stride, INGOT_PANEL);
     index += count;
   }
 }
@@ -449,30 +331,19 @@ void K(attention_f32_online)(const void *args, int32_t part, int32_t parts) {
   attention_run(g, (attention_form){.tile = K(gemm_tile)}, tile, part, parts);
 }
 
-/* The same, with head_dim and what lies along it counted in pairs. */
-static inline attention_args attention_in_pairs(const attention_args *g) {
-  attention_args pairs = *g;
-  pairs.head_dim /= 2;
-  for (int i = 0; i < 3; i++) {
-    pairs.q_strides[i] /= 2;
-    pairs.k_strides[i] /= 2;
-  }
-  return pairs;
-}
-
-static inline attention_form attention_of_pairs(const attention_args *g) {
-  return (attention_form){GEMM_BF16_TILE(g), K(pack_pairs), attention_scale, attention_narrow};
+static inline attention_form attention_of_pairs(void) {
+  return (attention_form){K(gemm_tile_dots), K(pack_pairs), attention_scale, attention_narrow};
 }
 
 void K(attention_bf16)(const void *args, int32_t part, int32_t parts) {
   const attention_args g = attention_in_pairs(args);
-  attention_run(&g, attention_of_pairs(&g), g.kv_len, part, parts);
+  attention_run(&g, attention_of_pairs(), g.kv_len, part, parts);
 }
 
 void K(attention_bf16_online)(const void *args, int32_t part, int32_t parts) {
   const attention_args g = attention_in_pairs(args);
   const int64_t tile = g.kv_len < INGOT_KV_TILE ? g.kv_len : INGOT_KV_TILE;
-  attention_run(&g, attention_of_pairs(&g), tile, part, parts);
+  attention_run(&g, attention_of_pairs(), tile, part, parts);
 }
 
 #undef ATTENTION_ROWS

@@ -60,7 +60,8 @@ static inline void gemm_apart_panel(const gemm_args *g, apart_product product, i
     for (int32_t block = 0; block < blocks; block++) {
       const int64_t first = part_begin(end - begin, block, blocks), row = begin + first;
       const int64_t rows = part_begin(end - begin, block + 1, blocks) - first;
-      float *to = g->c ? g->c + row * g->c_stride + column : NULL, *own = sums + first * INGOT_PANEL;
+      float *to = g->c ? g->c + row * g->c_stride + column : NULL;
+      float *own = sums + (piece < k ? first : 0) * INGOT_PANEL; /* the same place where they are complete at once */
       const int last = done + piece >= k;
       product.a = a + row * product.a_stride + done;
       product.ahead = after ? (const char *)after + block * (product.k / APART_PAIRS) * product.ahead_step : NULL;

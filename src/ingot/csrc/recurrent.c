@@ -317,6 +317,19 @@ RECURRENT(rnn_f32_bf16_packed, gemm_f32_bf16_factors, recurrent_rnn_turn)
 RECURRENT(rnn_f32_f16_packed, gemm_f32_f16_factors, recurrent_rnn_turn)
 RECURRENT(rnn_bf16_packed, gemm_bf16_factors, recurrent_rnn_turn)
 
+#if defined(INGOT_LIBRARY)
+/* lstm_bf16_tiles and so on: what those of _bf16_packed compute, with sums that are apart. */
+static inline gemm_factors recurrent_apart_factors(const gemm_args *product) {
+  gemm_args apart = *product;
+  apart.apart = 1;
+  return gemm_bf16_factors(&apart);
+}
+
+RECURRENT(lstm_bf16_tiles, recurrent_apart_factors, recurrent_lstm_turn)
+RECURRENT(gru_bf16_tiles, recurrent_apart_factors, recurrent_gru_turn)
+RECURRENT(rnn_bf16_tiles, recurrent_apart_factors, recurrent_rnn_turn)
+#endif
+
 #undef RECURRENT
 #undef RECURRENT_GATES
 #undef RECURRENT_SUMS

@@ -15,7 +15,7 @@ class Target:
     element-wise ops, reductions and norms become strip programs (off, it is their oracle).
     rounded: dtypes such as bf16 to which products of many rows round these for weights of that dtype, by dot products
     that the device must have. apart: whether these dot products take 32 numbers and sum those of even and of odd places
-    apart, as AMX does, and not two after the other; recurrent layers go by two in any case.
+    apart, as AMX does, and not two after the other.
     part_nanoseconds: the work of a part that is worth its barrier. run_nanoseconds: the work of a whole run that is
     worth waking another thread for.
     """

@@ -41,22 +41,25 @@ def _rounded(dtype: DType) -> Condition:
     return refuse
 
 
-def _declare(family: str, dtype: DType, condition: Condition) -> None:
-    """The kernels for queries, keys and values of a dtype; what is not f32 was rounded."""
+def _in_tiles(lowering: Lowering, node: Node) -> str:
+    return "" if lowering.target.apart else "sums are not apart"
 
-    def views(lowering: Lowering, node: Node) -> list[View]:
+
+def _declare(kernel: str, dtype: DType, *conditions: Condition, avoid: Condition = accept) -> None:
+    """A kernel for queries, keys and values of a dtype; what is not f32 was rounded."""
+
+    @row("attention", kernel, both(of(f32, f32, f32), *conditions), avoid)
+    def lower(lowering: Lowering, node: Node) -> None:
         read = (o if dtype is f32 else undecoded(lowering.graph, o, dtype) for o in node.operands[:3])
-        return [lowering.adjacent(operand) for operand in read]
-
-    for kernel, avoid in ((family, _many_keys), (f"{family}_online", accept)):
-
-        @row("attention", kernel, both(of(f32, f32, f32), condition), avoid)
-        def lower(lowering: Lowering, node: Node, kernel: str = kernel) -> None:
-            _lower_attention(lowering, node, kernel, *views(lowering, node))
+        q, k, v = (lowering.adjacent(operand) for operand in read)
+        _lower_attention(lowering, node, kernel, q, k, v)
 
 
-_declare("attention_bf16", bf16, _rounded(bf16))
-_declare("attention_f32", f32, accept)
+_declare("attention_bf16_tiles", bf16, _rounded(bf16), _in_tiles)
+_declare("attention_bf16", bf16, _rounded(bf16), avoid=_many_keys)
+_declare("attention_bf16_online", bf16, _rounded(bf16))
+_declare("attention_f32", f32, avoid=_many_keys)
+_declare("attention_f32_online", f32)
 
 
 def _lower_attention(lowering: Lowering, node: Node, kernel: str, q: View, k: View, v: View) -> None:
@@ -76,7 +79,6 @@ def _lower_attention(lowering: Lowering, node: Node, kernel: str, q: View, k: Vi
         "causal_offset": node.causal_offset,
         "safe": int(node.safe or kv_len == 0),  # values of no columns sum to zeros, whatever their weights
         "zero_nan": int(node.zero_nan), "rounds": int(rounding is not None),
-        "apart": int(lowering.target.apart),
     }  # fmt: skip
     if len(node.operands) > 3 and node.operands[3] is not None:
         mask = broadcast_view(lowering.view(node.operands[3]), (batch, heads, q_len, kv_len))

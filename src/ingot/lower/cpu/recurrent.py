@@ -47,10 +47,14 @@ def _takes_state(dots: Dots | None) -> Condition:
     return refuse
 
 
-def _recurrent(op: str, family: str, format: Format, dots: Dots | None) -> None:
-    kernel = f"{op}_{family}_packed"
+def _in_tiles(lowering: Lowering, node: Node) -> str:
+    return "" if lowering.target.apart else "sums are not apart"
 
-    @row(op, kernel, both(of(f32, f32), stored(1, format), _takes_state(dots), _activations, _countable))
+
+def _recurrent(kernel: str, format: Format, dots: Dots | None, *conditions: Condition) -> None:
+    op, _, _ = kernel.partition("_")
+
+    @row(op, kernel, both(of(f32, f32), stored(1, format), _takes_state(dots), *conditions, _activations, _countable))
     def lower(lowering: Lowering, node: Node) -> None:
         _lower_recurrent(lowering, node, kernel, format)
 
@@ -59,8 +63,9 @@ for _op in ("lstm", "gru", "rnn"):
     for _format in reversed(FORMATS):
         if _format.products is not None and _format.scales is None:
             for _dots in _format.dots:
-                _recurrent(_op, _dots.family, _format, _dots)
-            _recurrent(_op, _format.products, _format, None)
+                _recurrent(f"{_op}_{_dots.family}_tiles", _format, _dots, _in_tiles)
+                _recurrent(f"{_op}_{_dots.family}_packed", _format, _dots)
+            _recurrent(f"{_op}_{_format.products}_packed", _format, None)
 
 
 _REAL_ACTIVATIONS = ("sigmoid", "tanh", "relu")  # that recurrent_f64.c has
