@@ -8,6 +8,7 @@
 typedef struct { int64_t begin, end; } pooling_taps;
 
 static inline pooling_taps pooling_inside(int64_t start, int64_t dilation, int64_t kernel, int64_t size) {
+  if (start >= 0 && start + (kernel - 1) * dilation < size) return (pooling_taps){0, kernel};
   const int64_t begin = start >= 0 ? 0 : (-start + dilation - 1) / dilation;
   const int64_t end = start < size ? (size - 1 - start) / dilation + 1 : 0;
   return (pooling_taps){begin, end < kernel ? end : kernel};
