@@ -37,7 +37,7 @@ typedef struct {
 } region;
 
 /* Pieces of rows, `runs` of `k` bytes each, that lie offsets[run] bytes behind a, times as many of a panel's columns.
- * first: what is added to sums, or null where these hold those of earlier pieces. ahead: what is read afterwards, of
+ * first: a tile's rows of what is added to sums, or null where these hold those of earlier pieces. ahead: what is read afterwards, of
  * which ahead_step bytes are fetched with each tile of columns. */
 typedef struct {
   int64_t runs, k;
@@ -66,14 +66,14 @@ typedef struct {
  * columns; constants. */
 static inline __attribute__((always_inline)) void region_tiles(const int both, const int wide, int64_t rows,
                                                                const region_product *p, int32_t *sums) {
-  const int64_t second = both ? rows - AMX_ROWS : 0, step = 4 * AMX_FOURS, stride = p->first ? 0 : 4 * INGOT_PANEL;
+  const int64_t second = both ? rows - AMX_ROWS : 0, step = 4 * AMX_FOURS;
   const int32_t *from = p->first ? p->first : sums, *below = p->first ? p->first : sums + second * INGOT_PANEL;
   const int8_t *b = p->b;
   const char *ahead = p->ahead;
-  AMX_LOAD(0, from, stride);
-  if (wide) AMX_LOAD(1, from + AMX_FOURS, stride);
-  if (both) AMX_LOAD(2, below, stride);
-  if (both && wide) AMX_LOAD(3, below + AMX_FOURS, stride);
+  AMX_LOAD(0, from, 4 * INGOT_PANEL);
+  if (wide) AMX_LOAD(1, from + AMX_FOURS, 4 * INGOT_PANEL);
+  if (both) AMX_LOAD(2, below, 4 * INGOT_PANEL);
+  if (both && wide) AMX_LOAD(3, below + AMX_FOURS, 4 * INGOT_PANEL);
   for (int64_t run = 0; run < p->runs; run++) {
     const uint8_t *a = p->a + p->offsets[run], *other = a + second * p->a_stride;
     int64_t k = 0;
@@ -346,8 +346,11 @@ static inline void region_multiply(const region_task *t, const region *r, int64_
     const int64_t channel = r->group * t->out_channels + column, columns = left < INGOT_PANEL ? left : INGOT_PANEL;
     const int8_t *next = panel + 1 < panel_end ? weight + panel_bytes : NULL;
     const region_panel of = region_panel_at(&finish, channel, columns);
-    int32_t added[INGOT_PANEL], zeros[INGOT_PANEL];
+    /* Tiles load rows that lie in one place slowly. */
+    _Alignas(64) int32_t added[AMX_ROWS * INGOT_PANEL];
+    int32_t zeros[INGOT_PANEL];
     integer_added(g, k, integer_zero(g, r->image), channel, columns, added, zeros);
+    for (int i = 1; i < AMX_ROWS; i++) memcpy(added + i * INGOT_PANEL, added, INGOT_PANEL * sizeof *added);
     for (int32_t i = 0; i < turns; i++)
       region_positions(t, r, &finish, &of, weight, added, part_begin(r->positions, i, turns),
                        part_begin(r->positions, i + 1, turns), i + 1 < turns ? NULL : next);
