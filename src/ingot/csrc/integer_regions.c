@@ -17,8 +17,8 @@
 
 /* Per group: `channels`, `out_channels`, `panels`. A window reaches over `span` lines and `across` columns behind the
  * first. Of the lines that are copied, every stride_h-th lies in one plane; there are `planes` of them. Of columns
- * every skip-th is copied; a window begins column_step of these, pixel_step bytes, behind the one before. A row of a window,
- * or of a dilated one a tap, is a run of `run` bytes, `runs` of them, of which run_left fours fill no tile. width,
+ * every skip-th is copied; a window begins column_step of these, pixel_step bytes, behind the one before. A row of a
+ * window, or of a dilated one a tap, is a run of `run` bytes, `runs` of them, of which run_left fours fill no tile. width,
  * lines: output pixels and lines of a region, at most. */
 typedef struct {
   const integer_args *g;
@@ -37,8 +37,8 @@ typedef struct {
 } region;
 
 /* Pieces of rows, `runs` of `k` bytes each, that lie offsets[run] bytes behind a, times as many of a panel's columns.
- * first: a tile's rows of what is added to sums, or null where these hold those of earlier pieces. ahead: what is read afterwards, of
- * which ahead_step bytes are fetched with each tile of columns. */
+ * first: a tile's rows of what is added to sums, or null where these hold those of earlier pieces. ahead: what is read
+ * afterwards, of which ahead_step bytes are fetched with each tile of columns. */
 typedef struct {
   int64_t runs, k;
   const int64_t *offsets;
@@ -162,16 +162,17 @@ typedef struct {
 static inline region_panel region_panel_at(const integer_finish *f, int64_t channel, int64_t count) {
   const int32_t floats = f->residual_type == INGOT_INTEGER_F32 ? REGION_FLOATS : REGION_CODES;
   region_panel p = {.channel = channel, .count = count, .residual = f->residual ? floats : REGION_NONE};
-  const int is_clipped = f->activation == INGOT_ACT_none || f->activation == INGOT_ACT_relu || f->activation == INGOT_ACT_clip;
   const int is_codes = integer_bytes(f->result) == 1, is_i8 = f->residual_type == INGOT_INTEGER_I8;
-  if (count < INGOT_PANEL || f->result == INGOT_INTEGER_I32 || !is_clipped || f->low != f->low || f->high != f->high ||
+  const int is_clipped = f->activation == INGOT_ACT_none || f->activation == INGOT_ACT_relu ||
+                         f->activation == INGOT_ACT_clip;
+  if ((count < INGOT_PANEL && !is_codes) || f->result == INGOT_INTEGER_I32 || !is_clipped || f->low != f->low || f->high != f->high ||
       f->step != 1.0f || f->middle_scale != 0.0f || (is_codes && f->out_scale != 1.0f) ||
       (f->residual && (!f->residual_first || is_i8)) || f->residual_scale * 0.0f != 0.0f)
     return p;
   p.is_light = 1;
   p.is_bound = is_codes && p.residual != REGION_FLOATS;
-  for (int i = 0; i < 2; i++) {
-    p.columns[i] = integer_columns_at(f, channel + 16 * i, 16);
+  for (int i = 0; 16 * i < count; i++) {
+    p.columns[i] = integer_columns_at(f, channel + 16 * i, count - 16 * i < 16 ? count - 16 * i : 16);
     const vm large = v_lt(v_set(0.25f), v_abs(p.columns[i].scale));
     const vm far = v_lt(v_set(0x1p28f), v_abs(p.columns[i].shift));
     p.is_light = p.is_light && (p.columns[i].finite || !is_codes);
@@ -183,24 +184,31 @@ static inline region_panel region_panel_at(const integer_finish *f, int64_t chan
   return p;
 }
 
-/* 16 columns of a position as a result has them, before codes are rounded. residual, is_bound: constants. */
-static inline __attribute__((always_inline)) vf region_value(const int residual, const int is_bound,
+/* Up to 16 columns of a position as a result has them, before codes are rounded. residual, is_bound, and whole, for 16
+ * columns: constants. */
+static inline __attribute__((always_inline)) vf region_value(const int residual, const int is_bound, const int whole,
                                                              const integer_finish *f, const integer_columns *c,
                                                              const int32_t *sums, int64_t at) {
+  const vm lanes = (vm)(0xffffu >> (16 - c->lanes));
   vf v = v_add(v_mul(v_from_int(_mm512_load_si512(sums)), c->scale), c->shift);
-  if (residual == REGION_FLOATS) v = v_add(v, v_load((const float *)f->residual + at + c->channel));
+  if (residual == REGION_FLOATS) {
+    const float *from = (const float *)f->residual + at + c->channel;
+    v = v_add(v, whole ? v_load(from) : _mm512_maskz_loadu_ps(lanes, from));
+  }
   if (residual == REGION_CODES) {
-    const vf codes = v_load_u8((const uint8_t *)f->residual + at + c->channel);
+    const uint8_t *from = (const uint8_t *)f->residual + at + c->channel;
+    const __m128i bytes = whole ? _mm_loadu_si128((const __m128i *)from) : _mm_maskz_loadu_epi8(lanes, from);
+    const vf codes = v_from_int(_mm512_cvtepu8_epi32(bytes));
     v = v_add(v, v_mul(v_sub(codes, v_set(f->residual_zero)), v_set(f->residual_scale)));
   }
   return is_bound ? v : v_min(v_set(f->high), v_max(v_set(f->low), v));
 }
 
 /* As integers, less the zero point; NaN as 0. */
-static inline __attribute__((always_inline)) vi region_code(const int residual, const int is_bound,
+static inline __attribute__((always_inline)) vi region_code(const int residual, const int is_bound, const int whole,
                                                             const integer_finish *f, const integer_columns *c,
                                                             const int32_t *sums, int64_t at) {
-  const vf v = region_value(residual, is_bound, f, c, sums, at);
+  const vf v = region_value(residual, is_bound, whole, f, c, sums, at);
   return residual == REGION_FLOATS ? _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(v, v, _CMP_ORD_Q), v)
                                    : _mm512_cvtps_epi32(v);
 }
@@ -219,16 +227,31 @@ static inline __attribute__((always_inline)) void region_codes(const int is_u8, 
     const int64_t j = i + 1 < r.count ? i + 1 : i;
     const int32_t *a = sums + i * INGOT_PANEL, *b = sums + j * INGOT_PANEL;
     const int64_t at = r.residual + i * r.residual_step, beside = r.residual + j * r.residual_step;
-    const vi a0 = region_code(residual, is_bound, f, &low, a, at);
-    const vi a1 = region_code(residual, is_bound, f, &high, a + 16, at);
-    const vi b0 = region_code(residual, is_bound, f, &low, b, beside);
-    const vi b1 = region_code(residual, is_bound, f, &high, b + 16, beside);
+    const vi a0 = region_code(residual, is_bound, 1, f, &low, a, at);
+    const vi a1 = region_code(residual, is_bound, 1, f, &high, a + 16, at);
+    const vi b0 = region_code(residual, is_bound, 1, f, &low, b, beside);
+    const vi b1 = region_code(residual, is_bound, 1, f, &high, b + 16, beside);
     const __m512i first = _mm512_adds_epi16(_mm512_packs_epi32(a0, a1), zero);
     const __m512i second = _mm512_adds_epi16(_mm512_packs_epi32(b0, b1), zero);
     const __m512i bytes = is_u8 ? _mm512_packus_epi16(first, second) : _mm512_packs_epi16(first, second);
     const __m512i codes = _mm512_permutexvar_epi32(order, bytes);
     _mm256_storeu_si256((__m256i *)(out + i * r.out_step), _mm512_castsi512_si256(codes));
     _mm256_storeu_si256((__m256i *)(out + j * r.out_step), _mm512_extracti64x4_epi64(codes, 1));
+  }
+}
+
+/* The same of less than 32 columns. */
+static inline __attribute__((always_inline)) void region_some(const int residual, const integer_finish *f,
+                                                              const region_panel *p, const region_row r,
+                                                              const int32_t *sums, uint8_t *out) {
+  const vi zero = vi_set((int32_t)f->out_zero);
+  out += r.out + p->channel;
+  for (int64_t i = 0; i < r.count; i++, sums += INGOT_PANEL, out += r.out_step) {
+    for (int j = 0; 16 * j < p->count; j++) {
+      const integer_columns *c = &p->columns[j];
+      const vi codes = vi_add(region_code(residual, 0, 0, f, c, sums + 16 * j, r.residual + i * r.residual_step), zero);
+      _mm512_mask_cvtepi32_storeu_epi8(out + 16 * j, (vm)(0xffffu >> (16 - c->lanes)), codes);
+    }
   }
 }
 
@@ -239,8 +262,8 @@ static inline __attribute__((always_inline)) void region_floats(const int residu
   out += r.out + p->channel;
   for (int64_t i = 0; i < r.count; i++, sums += INGOT_PANEL, out += r.out_step) {
     const int64_t at = r.residual + i * r.residual_step;
-    v_store(out, region_value(residual, 0, f, &low, sums, at));
-    v_store(out + 16, region_value(residual, 0, f, &high, sums + 16, at));
+    v_store(out, region_value(residual, 0, 1, f, &low, sums, at));
+    v_store(out + 16, region_value(residual, 0, 1, f, &high, sums + 16, at));
   }
 }
 
@@ -256,6 +279,7 @@ static inline __attribute__((always_inline)) void region_floats(const int residu
   }
 #define REGION_U8(residual, is_bound) region_codes(1, residual, is_bound, f, p, row, sums, t->g->out)
 #define REGION_I8(residual, is_bound) region_codes(0, residual, is_bound, f, p, row, sums, t->g->out)
+#define REGION_SOME(residual, out) region_some(residual, f, p, row, sums, out)
 #define REGION_F32(residual, out) region_floats(residual, f, p, row, sums, out)
 
 /* What becomes of the sums of positions beside one another in a line, of which the first is at pixel (y, x). */
@@ -266,6 +290,8 @@ static inline void region_line(const region_task *t, const region *r, const inte
                           s[2]};
   if (p->is_light && f->result == INGOT_INTEGER_F32)
     REGION_OF(REGION_F32, t->g->out)
+  else if (p->is_light && p->count < INGOT_PANEL)
+    REGION_OF(REGION_SOME, t->g->out)
   else if (p->is_light && f->result == INGOT_INTEGER_I8)
     REGION_OF(REGION_I8, 0)
   else if (p->is_light && p->is_bound)
@@ -275,8 +301,10 @@ static inline void region_line(const region_task *t, const region *r, const inte
   else {
     integer_place to[2 * AMX_ROWS];
     for (int64_t i = 0; i < count; i++) to[i] = (integer_place){row.out + i * o[2], row.residual + i * s[2]};
-    for (int64_t j = 0; j < p->count; j += 16)
-      integer_rows(f, sums + j, INGOT_PANEL, p->channel + j, p->count - j < 16 ? p->count - j : 16, count, t->g->out, to);
+    for (int64_t j = 0; j < p->count; j += 16) {
+      const int64_t lanes = p->count - j < 16 ? p->count - j : 16;
+      integer_rows(f, sums + j, INGOT_PANEL, p->channel + j, lanes, count, t->g->out, to);
+    }
   }
 }
 
@@ -337,7 +365,8 @@ static inline void region_positions(const region_task *t, const region *r, const
 static inline void region_multiply(const region_task *t, const region *r, int64_t panel_begin, int64_t panel_end) {
   const integer_args *g = t->g;
   const integer_finish finish = integer_finish_of(g, r->image);
-  const int64_t k = t->channels * g->kernel_h * g->kernel_w, panel_bytes = t->runs * ((t->run + 3) / 4 * 4) * INGOT_PANEL;
+  const int64_t k = t->channels * g->kernel_h * g->kernel_w;
+  const int64_t panel_bytes = t->runs * ((t->run + 3) / 4 * 4) * INGOT_PANEL;
   /* Where sums wait, those of some rows do. */
   const int32_t turns = k > REGION_NEAR ? (int32_t)((r->positions + REGION_ROWS - 1) / REGION_ROWS) : 1;
   const int8_t *weight = (const int8_t *)g->weight + (r->group * t->panels + panel_begin) * panel_bytes;
