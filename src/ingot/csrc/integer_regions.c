@@ -18,8 +18,8 @@
 /* Per group: `channels`, `out_channels`, `panels`. A window reaches over `span` lines and `across` columns behind the
  * first. Of the lines that are copied, every stride_h-th lies in one plane; there are `planes` of them. Of columns
  * every skip-th is copied; a window begins column_step of these, pixel_step bytes, behind the one before. A row of a
- * window, or of a dilated one a tap, is a run of `run` bytes, `runs` of them, of which run_left fours fill no tile. width,
- * lines: output pixels and lines of a region, at most. */
+ * window, or of a dilated one a tap, is a run of `run` bytes, `runs` of them, of which run_left fours fill no tile.
+ * width, lines: output pixels and lines of a region, at most. */
 typedef struct {
   const integer_args *g;
   int64_t channels, out_channels, panels;
@@ -165,8 +165,8 @@ static inline region_panel region_panel_at(const integer_finish *f, int64_t chan
   const int is_codes = integer_bytes(f->result) == 1, is_i8 = f->residual_type == INGOT_INTEGER_I8;
   const int is_clipped = f->activation == INGOT_ACT_none || f->activation == INGOT_ACT_relu ||
                          f->activation == INGOT_ACT_clip;
-  if ((count < INGOT_PANEL && !is_codes) || f->result == INGOT_INTEGER_I32 || !is_clipped || f->low != f->low || f->high != f->high ||
-      f->step != 1.0f || f->middle_scale != 0.0f || (is_codes && f->out_scale != 1.0f) ||
+  if ((count < INGOT_PANEL && !is_codes) || f->result == INGOT_INTEGER_I32 || !is_clipped || f->low != f->low ||
+      f->high != f->high || f->step != 1.0f || f->middle_scale != 0.0f || (is_codes && f->out_scale != 1.0f) ||
       (f->residual && (!f->residual_first || is_i8)) || f->residual_scale * 0.0f != 0.0f)
     return p;
   p.is_light = 1;
