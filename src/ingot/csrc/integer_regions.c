@@ -410,7 +410,7 @@ static inline region_task region_task_of(const integer_args *g) {
   t.runs = g->kernel_h * taps;
   t.run = t.channels * g->kernel_w / taps;
   t.run_left = (t.run % (4 * AMX_FOURS) + 3) / 4;
-  if (g->weight_zero || (taps > 1 && t.run % 4) || t.runs > INGOT_TILE_RUNS) return t;
+  if (g->weight_zero || !t.run || (taps > 1 && t.run % 4) || t.runs > INGOT_TILE_RUNS) return t;
   t.in_place = g->kernel_h * g->kernel_w == 1 && g->stride_h * g->stride_w == 1 && g->out_height == 1 &&
                g->pad_top + g->pad_left == 0 && g->out_width == g->width && t.channels % 4 == 0 && !g->x_flip;
   if (t.in_place) {
