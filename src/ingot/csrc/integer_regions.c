@@ -11,6 +11,8 @@
 
 #if defined(INGOT_LIBRARY) && defined(ISA_avx512)
 #define REGION_NEAR 1152       /* bytes of a row that are multiplied while a panel's columns stay in the first cache */
+#define REGION_FEW 64          /* rows, for which columns are hardly kept: shorter pieces are fetched ahead more evenly */
+#define REGION_SHORT 384       /* bytes of a row in such pieces */
 #define REGION_ROWS 128        /* whose sums wait, where a window is more than that */
 #define REGION_BYTES (1 << 18) /* of an image that are read while all panels pass */
 #define REGION_LARGE (1 << 19) /* bytes of a filter that one part alone reads */
@@ -327,8 +329,8 @@ static inline void region_positions(const region_task *t, const region *r, const
                                     const region_panel *panel, const int8_t *weight, const int32_t *added,
                                     int64_t begin, int64_t end, const int8_t *next) {
   const int64_t run_bytes = (t->run + 3) / 4 * 4 * INGOT_PANEL;
-  const int64_t together = REGION_NEAR / t->run > 1 ? REGION_NEAR / t->run : 1;
-  const int64_t pieces = (t->run + REGION_NEAR - 1) / REGION_NEAR;
+  const int64_t near = end - begin > REGION_FEW ? REGION_NEAR : REGION_SHORT;
+  const int64_t together = near / t->run > 1 ? near / t->run : 1, pieces = (t->run + near - 1) / near;
   const int64_t piece = pieces > 1 ? ((t->run + pieces - 1) / pieces + 63) / 64 * 64 : t->run;
   const int32_t blocks = (int32_t)((end - begin + 2 * AMX_ROWS - 1) / (2 * AMX_ROWS));
   const int8_t *b = weight;
