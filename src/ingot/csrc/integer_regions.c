@@ -11,7 +11,7 @@
 
 #if defined(INGOT_LIBRARY) && defined(ISA_avx512)
 #define REGION_NEAR 1152       /* bytes of a row that are multiplied while a panel's columns stay in the first cache */
-#define REGION_FEW 64          /* rows, for which columns are hardly kept: shorter pieces are fetched ahead more evenly */
+#define REGION_FEW 64          /* rows, for which columns are hardly kept: shorter pieces are fetched more evenly */
 #define REGION_SHORT 384       /* bytes of a row in such pieces */
 #define REGION_ROWS 128        /* whose sums wait, where a window is more than that */
 #define REGION_BYTES (1 << 18) /* of an image that are read while all panels pass */
