@@ -144,7 +144,7 @@ static inline integer_task integer_task_of(const integer_args *g, int32_t part) 
 #define INTEGER_LARGE (1 << 19) /* bytes of a filter that one part alone reads */
 
 /* Whether a convolution goes by AMX without gathered windows, which it then does. */
-#if defined(INGOT_LIBRARY) && defined(ISA_avx512)
+#if defined(INGOT_LIBRARY) && defined(ISA_amx)
 int K(integer_regions)(const integer_args *g, int32_t part, int32_t parts);
 #define INTEGER_REGIONS(g, part, parts) (ingot_amx && K(integer_regions)(g, part, parts))
 #else

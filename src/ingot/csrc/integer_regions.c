@@ -9,7 +9,7 @@
 #include "gemm.h"
 #include "integer_conv.h"
 
-#if defined(INGOT_LIBRARY) && defined(ISA_avx512)
+#if defined(INGOT_LIBRARY) && defined(ISA_amx)
 #define REGION_NEAR 1152       /* bytes of a row that are multiplied while a panel's columns stay in the first cache */
 #define REGION_FEW 64          /* rows, for which columns are hardly kept: shorter pieces are fetched more evenly */
 #define REGION_SHORT 384       /* bytes of a row in such pieces */
@@ -92,7 +92,7 @@ static inline __attribute__((always_inline)) void region_tiles(const int both, c
   if (both && wide) AMX_STORE(3, sums + second * INGOT_PANEL + AMX_FOURS, 4 * INGOT_PANEL);
 }
 
-static inline AMX_TARGET void region_sums(int64_t rows, int64_t columns, const region_product *p, int32_t *sums) {
+static inline void region_sums(int64_t rows, int64_t columns, const region_product *p, int32_t *sums) {
   if (rows <= AMX_ROWS && columns <= AMX_FOURS)
     region_tiles(0, 0, rows, p, sums);
   else if (rows <= AMX_ROWS)
