@@ -25,6 +25,9 @@ CASES = [  # batch, channels, height, width, out_channels, groups, kernel, strid
     (1, 8, 1, 50, 3, 1, (1, 5), (1, 3), (0, 4), (1, 1)),
     (1, 4, 3, 3, 5, 1, (2, 2), (1, 1), (4, 4), (1, 1)),
     (1, 2048, 3, 5, 33, 1, (3, 3), (1, 1), (1, 1), (1, 1)),
+    (2, 3, 19, 23, 32, 1, (7, 7), (2, 2), (3, 3), (1, 1)),
+    (1, 3, 6, 700, 24, 1, (3, 5), (2, 1), (1, 0), (1, 1)),
+    (1, 1200, 3, 90, 64, 1, (1, 1), (1, 1), (0, 0), (1, 1)),
     (0, 4, 4, 4, 3, 1, (1, 1), (1, 1), (0, 0), (1, 1)),
 ]
 SHAPES = [(1, 1, 1, 1), (2, 5, 3, 3), (3, 4, 7, 16), (1, 2, 5, 37), (2, 3, 3, 64), (0, 2, 2, 4)]
@@ -121,9 +124,11 @@ def test_images_as_bytes(shape: tuple[int, ...], holes: int | str, kind: str) ->
 
 
 def filter_panels(weight: np.ndarray, groups: int) -> np.ndarray:
-    """[O, C / groups, kh, kw] as [groups][panels][k / 4][32][4]."""
-    rows = weight.transpose(0, 2, 3, 1).reshape(groups, len(weight) // groups, -1)
-    rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 32), (0, -rows.shape[2] % 4)))
+    """[O, C / groups, kh, kw] as [groups][panels][k / 4][32][4], each row of a window filled up to fours."""
+    lines = weight.transpose(0, 2, 3, 1).reshape(len(weight), weight.shape[2], -1)
+    lines = np.pad(lines, ((0, 0), (0, 0), (0, -lines.shape[2] % 4)))
+    rows = lines.reshape(groups, len(weight) // groups, -1)
+    rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 32), (0, 0)))
     fours = rows.reshape(groups, rows.shape[1] // 32, 32, rows.shape[2] // 4, 4)
     return np.ascontiguousarray(fours.transpose(0, 1, 3, 2, 4))
 

@@ -14,7 +14,7 @@
 /* Tiles have shapes from AMX_BEGIN to AMX_END alone, as the system keeps them for a thread that has some; both take
  * longer than many products. They are for a thread that then multiplies by tiles. */
 #if defined(ISA_amx)
-#define AMX_BEGIN(is_used, fours) if (is_used) amx_shape(fours)
+#define AMX_BEGIN(is_used, fours) if (is_used) amx_shape(AMX_ROWS, fours)
 #define AMX_END(is_used) if (is_used) __asm__ volatile("tilerelease" : : : "memory")
 #else
 #define AMX_BEGIN(is_used, fours) (void)(is_used)

@@ -41,10 +41,12 @@ extern int32_t ingot_amx;
 
 typedef struct { uint8_t palette, start, none[14]; uint16_t row_bytes[16]; uint8_t rows[16]; } amx_shapes;
 
-/* 0 to 3: sums; 4: rows, 5: columns, of AMX_FOURS fours; 6, 7: the same of the fours that are left, if any. */
-static inline void amx_shape(int64_t fours) {
-  amx_shapes s = {.palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16}};
-  if (fours) s.row_bytes[6] = (uint16_t)(4 * fours), s.rows[6] = AMX_ROWS;
+/* 0 to 3: sums; 4: up to AMX_ROWS rows, 5: columns, of AMX_FOURS fours; 6, 7: the same of the fours that are left, if
+ * any. */
+static inline void amx_shape(int64_t rows, int64_t fours) {
+  const uint8_t all = (uint8_t)rows;
+  amx_shapes s = {.palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64}, .rows = {all, all, all, all, all, AMX_FOURS}};
+  if (fours) s.row_bytes[6] = (uint16_t)(4 * fours), s.rows[6] = all;
   if (fours) s.row_bytes[7] = 64, s.rows[7] = (uint8_t)fours;
   __asm__ volatile("ldtilecfg %0" : : "m"(s));
 }

@@ -4,11 +4,12 @@
 #include "integer_conv.h"
 #include "integer_tile.h"
 
-/* Per group: `channels`, `out_channels`, `panels`. k: elements of a window. */
+/* Per group: `channels`, `out_channels`, `panels`. line: bytes of a row of a window, with those that fill up its last
+ * four; k: those of a window. */
 typedef struct {
   const integer_args *g;
   integer_tiles tiles;
-  int64_t channels, out_channels, panels, k, row_stride;
+  int64_t channels, out_channels, panels, line, k, row_stride;
   const uint8_t *end; /* of x */
   uint8_t *gathered;
   int32_t in_place, counts_rows;
@@ -34,13 +35,14 @@ static inline void integer_copy(const integer_task *t, const uint8_t *restrict f
 
 /* A window of short lines within the image, where as much may be read: each line overwrites what the one before wrote
  * too much. */
-static inline void integer_gather_short(const integer_args *g, const uint8_t *restrict from, int64_t line,
-                                        uint8_t *restrict row) {
+static inline void integer_gather_short(const integer_task *t, const uint8_t *restrict from, uint8_t *restrict row) {
+  const integer_args *g = t->g;
   const uint8_t flip = (uint8_t)g->x_flip;
-  const int64_t step = g->dilation_h * g->x_strides[1];
-  for (int64_t i = 0; i < g->kernel_h; i++, from += step, row += line)
+  const int64_t step = g->dilation_h * g->x_strides[1], own = g->kernel_w * t->channels;
+  for (int64_t i = 0; i < g->kernel_h; i++, from += step, row += t->line) {
     for (int j = 0; j < INTEGER_VECTOR; j++) row[j] = from[j] ^ flip;
-  memset(row, 0, 4);
+    memset(row + own, 0, 4);
+  }
 }
 
 /* The window of an output pixel whose first element lies at column `left` of line `top`; image points to the group's
@@ -52,7 +54,7 @@ static inline void integer_gather(const integer_task *t, const uint8_t *image, i
   const int64_t bottom = top + (g->kernel_h - 1) * g->dilation_h, right = left + (g->kernel_w - 1) * g->dilation_w;
   if (t->is_short && left >= 0 && top >= 0 && right < g->width && bottom < g->height &&
       t->end - image >= bottom * g->x_strides[1] + left * g->x_strides[2] + INTEGER_VECTOR) {
-    integer_gather_short(g, image + top * g->x_strides[1] + left * g->x_strides[2], g->kernel_w * unit, row);
+    integer_gather_short(t, image + top * g->x_strides[1] + left * g->x_strides[2], row);
     return;
   }
   int64_t first = left >= 0 ? 0 : (-left + g->dilation_w - 1) / g->dilation_w;
@@ -62,10 +64,11 @@ static inline void integer_gather(const integer_task *t, const uint8_t *image, i
   last = first < last ? last : first;
   /* Adjacent taps go in one piece. */
   const int64_t together = step == unit && last > first ? last - first : 1;
-  for (int64_t i = 0; i < g->kernel_h; i++, row += g->kernel_w * unit) {
+  for (int64_t i = 0; i < g->kernel_h; i++, row += t->line) {
     const int64_t line = top + i * g->dilation_h;
     if (line < 0 || line >= g->height) {
       memset(row, zero, (size_t)(g->kernel_w * unit));
+      memset(row + g->kernel_w * unit, 0, 4);
       continue;
     }
     const uint8_t *from = image + line * g->x_strides[1] + left * g->x_strides[2];
@@ -73,8 +76,8 @@ static inline void integer_gather(const integer_task *t, const uint8_t *image, i
     for (int64_t tap = first; tap < last; tap += together)
       integer_copy(t, from + tap * step, together * unit, row + tap * unit);
     if (last < g->kernel_w) memset(row + last * unit, zero, (size_t)((g->kernel_w - last) * unit));
+    memset(row + g->kernel_w * unit, 0, 4);
   }
-  memset(row, 0, 4);
 }
 
 /* Pixels [pixel, pixel + count) for one group. */
@@ -111,9 +114,9 @@ static inline void integer_unit(const integer_task *t, const integer_finish *f, 
   const int64_t column = unit % t->panels * INGOT_PANEL, left = t->out_channels - column;
   const int64_t channel = unit / t->panels * t->out_channels + column;
   const int64_t columns = left < INGOT_PANEL ? left : INGOT_PANEL;
-  const int64_t panel_bytes = (t->k + 3) / 4 * 4 * INGOT_PANEL;
+  const int64_t panel_bytes = t->k * INGOT_PANEL, taps = t->channels * g->kernel_h * g->kernel_w;
   int32_t added[INGOT_PANEL], zeros[INGOT_PANEL];
-  integer_added(g, t->k, integer_zero(g, image), channel, columns, added, zeros);
+  integer_added(g, taps, integer_zero(g, image), channel, columns, added, zeros);
   const integer_panel panel = {(const int8_t *)g->weight + unit * panel_bytes, t->k, columns, channel, added,
                                t->counts_rows ? zeros : NULL};
   integer_results(t->tiles, f, b, &panel, g->out);
@@ -123,7 +126,8 @@ static inline integer_task integer_task_of(const integer_args *g, int32_t part) 
   integer_task t = {.g = g, .tiles = INTEGER_TILES, .channels = g->channels / g->groups,
                     .out_channels = g->out_channels / g->groups};
   t.panels = (t.out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
-  t.k = t.channels * g->kernel_h * g->kernel_w;
+  t.line = (t.channels * g->kernel_w + 3) / 4 * 4;
+  t.k = t.line * g->kernel_h;
   t.row_stride = (t.k + 63) / 64 * 64 + 64; /* not a power of two, whose rows would share a set of a cache */
   t.end = (const uint8_t *)g->x + (g->batch - 1) * g->x_strides[0] + (g->height - 1) * g->x_strides[1] +
           (g->width - 1) * g->x_strides[2] + g->channels;
@@ -133,14 +137,23 @@ static inline integer_task integer_task_of(const integer_args *g, int32_t part) 
   const int is_dense = g->x_strides[1] == g->width * g->x_strides[2] && g->x_strides[0] == g->height * g->x_strides[1];
   t.in_place = g->kernel_h * g->kernel_w == 1 && g->stride_h * g->stride_w == 1 && is_dense &&
                g->pad_top + g->pad_left == 0 && g->out_height == g->height && g->out_width == g->width &&
-               t.k % 4 == 0 && !g->x_flip;
+               t.channels % 4 == 0 && !g->x_flip;
   return t;
 }
 
 #define INTEGER_LARGE (1 << 19) /* bytes of a filter that one part alone reads */
 
+/* Whether a convolution goes by AMX without gathered windows, which it then does. */
+#if defined(INGOT_LIBRARY) && defined(ISA_amx)
+int K(integer_regions)(const integer_args *g, int32_t part, int32_t parts);
+#define INTEGER_REGIONS(g, part, parts) (ingot_amx && K(integer_regions)(g, part, parts))
+#else
+#define INTEGER_REGIONS(g, part, parts) 0
+#endif
+
 void K(integer_packed)(const void *args, int32_t part, int32_t parts) {
   const integer_args *g = args;
+  if (INTEGER_REGIONS(g, part, parts)) return;
   const integer_task t = integer_task_of(g, part);
   const int64_t units = g->groups * t.panels, image = g->out_height * g->out_width, pixels = g->batch * image;
   const gemm_share share = t.k * g->out_channels > INTEGER_LARGE ? gemm_cut(units, pixels, part, parts)
@@ -149,7 +162,7 @@ void K(integer_packed)(const void *args, int32_t part, int32_t parts) {
   const int64_t each = g->x_zero_step || g->steps ? image : pixels;
   const int is_many = t.tiles.many && share.row_end - share.row_begin >= AMX_ROWS;
   integer_block block = {.count = 0};
-  AMX_BEGIN(is_many, (t.k + 3) / 4 % AMX_FOURS);
+  AMX_BEGIN(is_many, t.k / 4 % AMX_FOURS);
   for (int64_t begin = share.row_begin; begin < share.row_end;) {
     const int64_t stop = (begin / each + 1) * each < share.row_end ? (begin / each + 1) * each : share.row_end;
     const int32_t chunks = (int32_t)((stop - begin + INGOT_CONV_PIXELS - 1) / INGOT_CONV_PIXELS);

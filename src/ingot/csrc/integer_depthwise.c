@@ -3,13 +3,14 @@
 #include "integer_conv.h"
 #include "integer_dots.h"
 
-/* Up to INGOT_WOVEN_PIXELS output pixels at (y, x...) of an image, for up to INGOT_WOVEN_CHANNELS from `channel` on.
+/* Up to INGOT_WOVEN_PIXELS output pixels at (y, x...) of an image, for up to INGOT_WOVEN_CHANNELS from `channel` on,
+ * and where `lines` is 2, those below them, whose filters then begin one of the woven lines later.
  * outside, none: a vector of bytes as x has them of what lies beyond the image, and of zeros. added, zeros: what is
  * added to a channel's sum, and four times its w_zero. */
 typedef struct {
   const integer_args *g;
   const uint8_t *image;
-  int64_t y, x, pixels, channel, channels;
+  int64_t y, x, lines, pixels, channel, channels;
   const uint8_t *outside, *none;
   const int32_t *added;
   const int8_t *zeros;
@@ -96,7 +97,7 @@ typedef struct { const uint8_t *from, *beyond; int64_t step; } integer_woven_lin
 static inline integer_woven_line integer_woven_line_at(const integer_weave *w, int64_t row) {
   const integer_args *g = w->g;
   const int64_t left = w->x * g->stride_w - g->pad_left, line = w->y * g->stride_h - g->pad_top + row * g->dilation_h;
-  if (row >= g->kernel_h) return (integer_woven_line){w->none, w->none, 0};
+  if (row >= g->kernel_h + w->lines - 1) return (integer_woven_line){w->none, w->none, 0};
   if (line < 0 || line >= g->height) return (integer_woven_line){w->outside, w->outside, 0};
   return (integer_woven_line){w->image + line * g->x_strides[1] + left * g->x_strides[2], w->outside, g->x_strides[2]};
 }
@@ -121,10 +122,11 @@ static inline void integer_weave_block(const integer_weave *w) {
 }
 
 /* The sums of up to 16 channels from `at` on of the block; to[pixels][16]. weight: [ceil(kernel_h / 4)][kernel_w]
- * [channels in whole vectors][4] from the first channel on; first, zeros: what is added, and w_zero. */
+ * [channels in whole vectors][4] from the first channel on; first, zeros: what is added, and w_zero; line: of those
+ * of the block. */
 typedef struct {
   const integer_weave *w;
-  int64_t at;
+  int64_t at, line;
   const int8_t *weight;
   const int32_t *first;
   const int8_t *zeros;
@@ -143,7 +145,10 @@ typedef struct {
     const int8_t *weight = v->weight + 4 * lane;                                                                      \
     const integer_sums first = integer_read(v->first + lane), zeros = integer_read(v->zeros + 4 * lane);              \
     integer_sums w[3];                                                                                                \
-    INGOT_UNROLL for (int j = 0; j < taps; j++) w[j] = integer_read(weight + j * pitch);                              \
+    INGOT_UNROLL for (int j = 0; j < taps; j++) {                                                                     \
+      w[j] = integer_read(weight + j * pitch);                                                                        \
+      if (v->line) w[j] = integer_moved(w[j]);                                                                        \
+    }                                                                                                                 \
     for (int64_t t = 0; t < v->w->pixels; t++, from += step) {                                                        \
       integer_sums sum = first, less = integer_read(integer_nothing);                                                 \
       if (taps) {                                                                                                     \
@@ -195,16 +200,19 @@ static inline void integer_depthwise_block(const integer_weave *w, const integer
   const int64_t *o = g->out_strides, *r = g->residual_strides;
   integer_place to[INGOT_WOVEN_PIXELS];
   int32_t sums[INGOT_WOVEN_PIXELS * 16];
-  for (int64_t t = 0; t < w->pixels; t++) {
-    to[t].out = image * o[0] + w->y * o[1] + (w->x + t) * o[2];
-    to[t].residual = image * r[0] + w->y * r[1] + (w->x + t) * r[2];
-  }
   integer_weave_block(w);
-  for (int64_t at = 0; at < w->channels; at += 16) {
-    const int64_t channel = w->channel + at, lanes = w->channels - at < 16 ? w->channels - at : 16;
-    const integer_vector v = {w, at, (const int8_t *)g->weight + 4 * channel, w->added + at, w->zeros + 4 * at, sums};
-    vector(&v);
-    integer_rows(f, sums, 16, channel, lanes, w->pixels, g->out, to);
+  for (int64_t line = 0; line < w->lines; line++) {
+    for (int64_t t = 0; t < w->pixels; t++) {
+      to[t].out = image * o[0] + (w->y + line) * o[1] + (w->x + t) * o[2];
+      to[t].residual = image * r[0] + (w->y + line) * r[1] + (w->x + t) * r[2];
+    }
+    for (int64_t at = 0; at < w->channels; at += 16) {
+      const int64_t channel = w->channel + at, lanes = w->channels - at < 16 ? w->channels - at : 16;
+      const integer_vector v = {w, at, line, (const int8_t *)g->weight + 4 * channel, w->added + at,
+                                w->zeros + 4 * at, sums};
+      vector(&v);
+      integer_rows(f, sums, 16, channel, lanes, w->pixels, g->out, to);
+    }
   }
 }
 
@@ -228,7 +236,10 @@ static inline void integer_depthwise_rows(const integer_args *g, int64_t image, 
   integer_weave w = {.g = g, .image = (const uint8_t *)g->x + image * g->x_strides[0] + channel, .channel = channel,
                      .channels = channels, .outside = outside, .none = none, .added = added, .zeros = zero_bytes,
                      .woven = woven};
-  for (w.y = begin; w.y < end; w.y++) {
+  /* Four lines, of which a filter takes three, are enough for two of the result. */
+  const int has_two = g->kernel_h == 3 && g->kernel_w == 3 && g->stride_h * g->dilation_h == 1 && !g->weight_zero;
+  for (w.y = begin; w.y < end; w.y += w.lines) {
+    w.lines = has_two && w.y + 1 < end ? 2 : 1;
     for (w.x = 0; w.x < g->out_width; w.x += w.pixels) {
       w.pixels = g->out_width - w.x < INGOT_WOVEN_PIXELS ? g->out_width - w.x : INGOT_WOVEN_PIXELS;
       integer_depthwise_block(&w, &finish, INTEGER_CHANNELS, image);

@@ -19,12 +19,14 @@
 #define INTEGER_LANES 1
 #endif
 
-/* The register of INTEGER_LANES sums; four bytes for all lanes, or for each; a difference; sum + their products. */
+/* The register of INTEGER_LANES sums; four bytes for all lanes, or for each; a difference; the first three of four
+ * bytes as the last three, behind a zero; sum + their products. */
 #if defined(ISA_avx512)
 typedef __m512i integer_sums;
 static inline integer_sums integer_read(const void *p) { return _mm512_loadu_si512(p); }
 static inline void integer_write(void *p, integer_sums v) { _mm512_storeu_si512(p, v); }
 static inline integer_sums integer_less(integer_sums a, integer_sums b) { return _mm512_sub_epi32(a, b); }
+static inline integer_sums integer_moved(integer_sums a) { return _mm512_slli_epi32(a, 8); }
 
 static inline integer_sums integer_spread(const uint8_t *p) {
   int32_t four;
@@ -49,6 +51,7 @@ typedef __m256i integer_sums;
 static inline integer_sums integer_read(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 static inline void integer_write(void *p, integer_sums v) { _mm256_storeu_si256((__m256i *)p, v); }
 static inline integer_sums integer_less(integer_sums a, integer_sums b) { return _mm256_sub_epi32(a, b); }
+static inline integer_sums integer_moved(integer_sums a) { return _mm256_slli_epi32(a, 8); }
 
 static inline integer_sums integer_spread(const uint8_t *p) {
   int32_t four;
@@ -78,6 +81,10 @@ static inline integer_sums integer_spread(const uint8_t *p) { return integer_rea
 static inline integer_sums integer_less(integer_sums a, integer_sums b) {
   a.sum = (int32_t)((uint32_t)a.sum - (uint32_t)b.sum);
   return a;
+}
+
+static inline integer_sums integer_moved(integer_sums a) {
+  return (integer_sums){a.sum, {0, a.four[0], a.four[1], a.four[2]}};
 }
 
 static inline integer_sums integer_madd(integer_sums sum, integer_sums a, integer_sums w) {

@@ -8,6 +8,7 @@
 typedef struct { int64_t begin, end; } pooling_taps;
 
 static inline pooling_taps pooling_inside(int64_t start, int64_t dilation, int64_t kernel, int64_t size) {
+  if (start >= 0 && start + (kernel - 1) * dilation < size) return (pooling_taps){0, kernel};
   const int64_t begin = start >= 0 ? 0 : (-start + dilation - 1) / dilation;
   const int64_t end = start < size ? (size - 1 - start) / dilation + 1 : 0;
   return (pooling_taps){begin, end < kernel ? end : kernel};
@@ -16,18 +17,30 @@ static inline pooling_taps pooling_inside(int64_t start, int64_t dilation, int64
 /* The window of an output pixel: where it begins in x, where the pixel lies in out, and how many elements count. */
 typedef struct { int64_t x; int64_t out; pooling_taps rows; pooling_taps columns; int64_t count; } pooling_window;
 
-static inline pooling_window pooling_window_at(const pool_args *g, int64_t pixel) {
-  const int64_t column = pixel % g->out_width, line = pixel / g->out_width % g->out_height;
-  const int64_t image = pixel / g->out_width / g->out_height;
-  const int64_t top = line * g->stride_h - g->pad_top, left = column * g->stride_w - g->pad_left;
+/* An output pixel. */
+typedef struct { int64_t image, line, column; } pooling_place;
+
+static inline pooling_place pooling_place_at(const pool_args *g, int64_t pixel) {
+  const int64_t line = g->out_width ? pixel / g->out_width : 0, image = g->out_height ? line / g->out_height : 0;
+  return (pooling_place){image, line - image * g->out_height, pixel - line * g->out_width};
+}
+
+static inline pooling_place pooling_next(const pool_args *g, pooling_place p) {
+  if (++p.column < g->out_width) return p;
+  if (++p.line < g->out_height) return (pooling_place){p.image, p.line, 0};
+  return (pooling_place){p.image + 1, 0, 0};
+}
+
+static inline pooling_window pooling_window_at(const pool_args *g, pooling_place p) {
+  const int64_t top = p.line * g->stride_h - g->pad_top, left = p.column * g->stride_w - g->pad_left;
   pooling_window w;
   w.rows = pooling_inside(top, g->dilation_h, g->kernel_h, g->height);
   w.columns = pooling_inside(left, g->dilation_w, g->kernel_w, g->width);
   const int64_t inside = (w.rows.end > w.rows.begin ? w.rows.end - w.rows.begin : 0) *
                          (w.columns.end > w.columns.begin ? w.columns.end - w.columns.begin : 0);
   w.count = g->count_include_pad ? g->kernel_h * g->kernel_w : inside;
-  w.x = image * g->x_strides[0] + top * g->x_strides[1] + left * g->x_strides[2];
-  w.out = image * g->out_strides[0] + line * g->out_strides[1] + column * g->out_strides[2];
+  w.x = p.image * g->x_strides[0] + top * g->x_strides[1] + left * g->x_strides[2];
+  w.out = p.image * g->out_strides[0] + p.line * g->out_strides[1] + p.column * g->out_strides[2];
   return w;
 }
 
@@ -69,8 +82,9 @@ static inline void pooling_store_bf16(uint16_t *p, vf v, int64_t lanes) {
   void K(name)(const void *p, int32_t part, int32_t parts) {                                                     \
     const pool_args *g = p;                                                                                      \
     const int64_t pixels = g->batch * g->out_height * g->out_width, end = part_begin(pixels, part + 1, parts);   \
-    for (int64_t pixel = part_begin(pixels, part, parts); pixel < end; pixel++) {                                \
-      const pooling_window w = pooling_window_at(g, pixel);                                                      \
+    int64_t pixel = part_begin(pixels, part, parts);                                                             \
+    for (pooling_place place = pooling_place_at(g, pixel); pixel < end; pixel++, place = pooling_next(g, place)) { \
+      const pooling_window w = pooling_window_at(g, place);                                                      \
       const vf count = v_set((float)w.count);                                                                    \
       (void)count;                                                                                               \
       const type *x = (const type *)g->x + w.x;                                                                  \
@@ -92,8 +106,9 @@ POOL(avg_pool_f32, float, pooling_load_f32, pooling_store_f32, 0, v_add, v_div(t
   void K(name)(const void *p, int32_t part, int32_t parts) {                                                     \
     const pool_args *g = p;                                                                                      \
     const int64_t pixels = g->batch * g->out_height * g->out_width, end = part_begin(pixels, part + 1, parts);   \
-    for (int64_t pixel = part_begin(pixels, part, parts); pixel < end; pixel++) {                                \
-      const pooling_window w = pooling_window_at(g, pixel);                                                      \
+    int64_t pixel = part_begin(pixels, part, parts);                                                             \
+    for (pooling_place place = pooling_place_at(g, pixel); pixel < end; pixel++, place = pooling_next(g, place)) { \
+      const pooling_window w = pooling_window_at(g, place);                                                      \
       for (int64_t channel = 0; channel < g->channels; channel++) {                                              \
         const type *from = (const type *)g->x + w.x + channel;                                                   \
         type total = neutral;                                                                                    \
@@ -111,27 +126,36 @@ POOL_WIDE(max_pool_f64, double, -INFINITY, x != x || x > total ? x : total, tota
 POOL_WIDE(max_pool_i64, int64_t, INT64_MIN, x > total ? x : total, total)
 POOL_WIDE(avg_pool_f64, double, 0, total + x, total / (double)w.count)
 
-/* Bytes, 16 channels at a time. */
-#define POOL_BYTES(name, type, neutral)                                                                          \
+/* Bytes, 64 channels at a time, then 16. */
+#define POOL_BYTES(name, type, neutral)                                                                           \
+  /* `width` channels, a constant, of which there are `lanes`, of one output pixel; x points to the first of them. */ \
+  static inline __attribute__((always_inline)) void K(name##_window)(const int width, const pool_args *g,        \
+                                                                     const pooling_window *w, size_t lanes,      \
+                                                                     const type *x, type *out) {                 \
+    type total[64], some[64] = {0};                                                                              \
+    for (int l = 0; l < width; l++) total[l] = neutral;                                                          \
+    for (int64_t i = w->rows.begin; i < w->rows.end; i++)                                                        \
+      for (int64_t j = w->columns.begin; j < w->columns.end; j++) {                                              \
+        const type *from = x + i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2];        \
+        memcpy(some, from, lanes);                                                                               \
+        for (int l = 0; l < width; l++) total[l] = some[l] > total[l] ? some[l] : total[l];                      \
+      }                                                                                                          \
+    memcpy(out, total, lanes);                                                                                   \
+  }                                                                                                              \
+                                                                                                                 \
   void K(name)(const void *p, int32_t part, int32_t parts) {                                                     \
     const pool_args *g = p;                                                                                      \
     const int64_t pixels = g->batch * g->out_height * g->out_width, end = part_begin(pixels, part + 1, parts);   \
-    for (int64_t pixel = part_begin(pixels, part, parts); pixel < end; pixel++) {                                \
-      const pooling_window w = pooling_window_at(g, pixel);                                                      \
-      for (int64_t channel = 0; channel < g->channels; channel += 16) {                                          \
-        const size_t lanes = g->channels - channel < 16 ? (size_t)(g->channels - channel) : 16;                  \
-        type total[16], x[16] = {0};                                                                             \
-        for (int l = 0; l < 16; l++) total[l] = neutral;                                                         \
-        for (int64_t i = w.rows.begin; i < w.rows.end; i++)                                                      \
-          for (int64_t j = w.columns.begin; j < w.columns.end; j++) {                                            \
-            const int64_t at = i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2];        \
-            const type *from = (const type *)g->x + w.x + channel + at;                                          \
-            if (lanes == 16) memcpy(x, from, 16); else memcpy(x, from, lanes);                                   \
-            for (int l = 0; l < 16; l++) total[l] = x[l] > total[l] ? x[l] : total[l];                           \
-          }                                                                                                      \
-        if (lanes == 16) memcpy((type *)g->out + w.out + channel, total, 16);                                    \
-        else memcpy((type *)g->out + w.out + channel, total, lanes);                                             \
-      }                                                                                                          \
+    int64_t pixel = part_begin(pixels, part, parts);                                                             \
+    for (pooling_place place = pooling_place_at(g, pixel); pixel < end; pixel++, place = pooling_next(g, place)) { \
+      const pooling_window w = pooling_window_at(g, place);                                                      \
+      const type *x = (const type *)g->x + w.x;                                                                  \
+      type *out = (type *)g->out + w.out;                                                                        \
+      int64_t channel = 0;                                                                                       \
+      for (; channel + 64 <= g->channels; channel += 64) K(name##_window)(64, g, &w, 64, x + channel, out + channel); \
+      for (; channel + 16 <= g->channels; channel += 16) K(name##_window)(16, g, &w, 16, x + channel, out + channel); \
+      const size_t left = (size_t)(g->channels - channel);                                                       \
+      if (left) K(name##_window)(16, g, &w, left, x + channel, out + channel);                                   \
     }                                                                                                            \
   }
 

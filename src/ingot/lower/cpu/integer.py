@@ -236,10 +236,13 @@ def _as_image_filter(weight: Static) -> Static:
 def _filter_panels(lowering: Lowering, filters: Static, groups: int) -> tuple[View, Static]:
     """The panels of filters [O, C / groups, kh, kw] of bytes, and the sum of each."""
     sums = filters.derive("cast", dtype=i32).derive("reduce_sum", axes=(1, 2, 3), keepdims=False)
-    rows = (filters.dims[0] // groups, math.prod(filters.dims[1:]))
-    weight = filters.derive("permute", axes=(0, 2, 3, 1))
+    out, channels, lines, columns = filters.dims
+    format = _format(filters)
+    weight = filters.derive("permute", axes=(0, 2, 3, 1)).derive("reshape", shape=(out, lines, columns * channels))
+    weight = _grown(weight, 2, _FOUR, format.flip)
+    rows = (out // groups, math.prod(weight.dims[1:]))
     weight = weight.derive("reshape", shape=rows if groups == 1 else (groups, *rows))
-    return lowering.weight(weight, "panels", True, _format(filters)), sums
+    return lowering.weight(weight, "panels", True, format), sums
 
 
 @row("conv_integer", "integer_depthwise", both(_FIXED, _flat, _channelwise))
@@ -274,10 +277,10 @@ def _conv(lowering: Lowering, node: Node) -> None:
     _lower(lowering, group, "integer_packed", (x, panels, out), sums, flip, fields, lying, products)
 
 
-def _grown(value: Static, axis: int, unit: int) -> Static:
+def _grown(value: Static, axis: int, unit: int, zero: int = 0) -> Static:
     """A value with zeros behind it along an axis, up to a multiple of a unit."""
     high = tuple(-dim % unit if i == axis else 0 for i, dim in enumerate(value.dims))
-    return value.derive("pad", low=(0,) * len(high), high=high, value=0) if any(high) else value
+    return value.derive("pad", low=(0,) * len(high), high=high, value=zero) if any(high) else value
 
 
 # -- images of floats that are rounded by their own range, beside filters of codes -----------------------------
