@@ -16,7 +16,7 @@ from ingot.lower.cpu.strip import STRIPS, add_strip
 from ingot.lower.lowering import Backend, Lowering
 from ingot.lower.target import Target
 from ingot.lower.view import View
-from ingot.lower.wgpu.kernels import KERNELS, PANEL_FORMATS
+from ingot.lower.wgpu.kernels import ATTENTION, KERNELS, PANEL_FORMATS, scratch_floats
 from ingot.lower.wgpu.wgsl import functions
 from ingot.precision import Precision
 
@@ -39,7 +39,7 @@ def webgpu_target(precision: Precision) -> Target:
     return replace(WEBGPU, region_bytes=region_bytes)
 
 
-_TAKEN = {*KERNELS, VIEW, "copy_b"}
+_TAKEN = {*KERNELS, *ATTENTION, VIEW, "copy_b"}
 
 
 def _cast(lowering: Lowering, source: View, target: View) -> None:
@@ -64,6 +64,6 @@ WGPU = Backend(
     pack=add_pack,
     copy=add_copy,
     cast=_cast,
-    scratch_floats=lambda kernel, fields: 0,
+    scratch_floats=scratch_floats,
     cost=cost,
 )

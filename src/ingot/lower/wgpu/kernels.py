@@ -5,7 +5,7 @@ step adds to it. Their steps, argument structs and names are those of the CPU's 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ingot import abi
@@ -14,6 +14,7 @@ from ingot.lower.formats import Format
 from ingot.lower.lowered import Field, Step
 from ingot.lower.wgpu.strip import strip_arguments, strip_groups, strip_text
 from ingot.lower.wgpu.wgsl import LANES, Argument, floating, functions
+from ingot.ops.kv_cache import CACHE_BLOCK
 
 Numbers = Mapping[str, Field]
 
@@ -28,7 +29,7 @@ class Kernel:
 
     groups: workgroups, of the fields of a step, and thus of the sizes of a run. text: functions that a step adds.
     baked: fields that are part of its text, because they decide what is computed. element: the type of what it reads
-    and writes. more: numbers that a step may have beside its struct's.
+    and writes. more: numbers that a step may have beside its struct's. beside: a file of what the body asks for.
     """
 
     body: str
@@ -37,6 +38,12 @@ class Kernel:
     baked: tuple[str, ...] = ()
     element: str = "f32"
     more: tuple[str, ...] = ()
+    beside: str = ""
+
+    @property
+    def bodies(self) -> list[str]:
+        """The files of shaders/ that are its own."""
+        return [name for name in (self.body, self.beside) if name]
 
     def arguments(self, step: Step) -> list[Argument]:
         """The fields of a step's struct in order, those that it leaves out included."""
@@ -277,14 +284,11 @@ KERNELS: dict[str, Kernel] = {
     "cumsum_i64": Kernel("running", _by_lanes("outer", "inner"), _reduction("sum", "i32"), element="i32"),
     "cumprod_i64": Kernel("running", _by_lanes("outer", "inner"), _reduction("prod", "i32"), element="i32"),
     "gather_elements_i64": Kernel("gather_elements", _ELEMENTS, baked=("rank", "axis")),
-    "attention_f32": Kernel("attention", _by_rows("batch", "heads", "q_len"), baked=("causal", "mask_kind")),
-    "attention_f32_online": Kernel("attention", _by_rows("batch", "heads", "q_len"), baked=("causal", "mask_kind")),
     "topk_f32": Kernel("topk", _by_rows("rows"), _key("float_key(x)")),
     "topk_i64": Kernel("topk", _by_rows("rows"), _key("x"), element="i32"),
     "topk_i32": Kernel("topk", _by_rows("rows"), _key("x"), element="i32"),
     "append_keys_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("keys")),
     "append_values_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("values")),
-    "cached_attention_f32": Kernel("cached_attention", _by_rows("rows", "heads"), baked=("softcap",)),
     "rotary_f32": Kernel("rotary", lambda f: -(-_by_rows("batch", "heads", "rows", "head_dim")(f) // (2 * LANES))),
     "conv2d_f32_packed": Kernel("conv_packed", _filter_tiles, _activate, _EPILOGUE),
     "conv2d_f32_depthwise": Kernel("conv_depthwise", _by_lanes(*_PIXELS, "channels"), _activate, _EPILOGUE),
@@ -326,7 +330,104 @@ for _name in [*abi.elementwise(), *(name for name in abi.kernels() if name.start
         KERNELS[_name] = Kernel("nest", _ELEMENTS, _nest(_name), ("rank",))
 
 
-def kernel_of(step: Step) -> Kernel:
-    """The kernel of a step: that of few rows for products with codes or gates, too, which have one name in lowering."""
+# -- attention --------------------------------------------------------------------------------------------------
+
+_TILE_ROWS, _PART_KEYS = 32, 256  # as shaders/ have them
+_FEW_PAIRS = 8  # rows of heads with the same keys that are not worth a tile
+_LONG = 1024  # keys that are worth a dispatch more
+_ONE_PART = """fn parts() -> i32 { return 1; }
+
+fn leave(group: i32, out: i32, d: i32, sum: f32, most: f32, total: f32) { set_out(out + d, settled(sum, total)); }"""
+_EACH_PART = """fn parts() -> i32 { return part_count(); }
+
+fn leave(group: i32, out: i32, d: i32, sum: f32, most: f32, total: f32) {
+  let place = part_place(group / parts(), group % parts());
+  set_scratch(place + d, sum);
+  if (d == 0) {
+    set_scratch(place + arg_v_dim(), most);
+    set_scratch(place + arg_v_dim() + 1, total);
+  }
+}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """How attention runs over keys that lie as a file of shaders/ says.
+
+    rows: the fields that count its rows, the last of them those that may see the same keys. keys: how many a row may
+    see, at most. shares: whether rows see the same keys. baked: as a kernel's.
+    """
+
+    file: str
+    rows: tuple[str, ...]
+    keys: Callable[[Numbers], int]
+    shares: Callable[[Numbers], bool]
+    baked: tuple[str, ...]
+
+    def kernels(self, fields: Numbers) -> Sequence[Kernel]:
+        """Tiles for many rows; for few, which see many keys, parts of these and what joins them; else rows."""
+        columns = f"const COLUMNS: i32 = {-(-int(_number(fields, 'v_dim')) // LANES)};"
+        if self.shares(fields) and self._pairs(fields) > _FEW_PAIRS:
+            return [self._kernel("tiles", self._tiles, columns)]
+        whole = self._kernel("rows", self._groups, f"{columns}\n\n{_ONE_PART}")
+        keys = self.keys(fields)
+        if min(keys, _number(fields, "window") or keys) <= _LONG:
+            return [whole]
+        return [
+            self._kernel("rows", lambda f: self._groups(f) * self._parts(f), f"{columns}\n\n{_EACH_PART}"),
+            self._kernel("join", self._groups, ""),
+        ]
+
+    def scratch_floats(self, fields: Numbers) -> int:
+        """What the parts of keys leave: sums, the largest score, and the total."""
+        if len(self.kernels(fields)) == 1:
+            return 0
+        return int(self._groups(fields)) * int(self._parts(fields)) * (_number(fields, "v_dim") + 2)
+
+    def _kernel(self, body: str, groups: Callable[[Numbers], int], text: str) -> Kernel:
+        return Kernel(f"attention_{body}", groups, lambda fields: text, self.baked, beside=self.file)
+
+    def _pairs(self, fields: Numbers) -> int:
+        """Rows with the same keys, one for each of the heads that read one head of them."""
+        return _number(fields, self.rows[-1]) * (_number(fields, "heads") // _number(fields, "kv_heads"))
+
+    def _groups(self, fields: Numbers) -> int:
+        return _by_rows("heads", *self.rows)(fields)
+
+    def _tiles(self, fields: Numbers) -> int:
+        return _by_rows("kv_heads", *self.rows[:-1])(fields) * -(-self._pairs(fields) // _TILE_ROWS)
+
+    def _parts(self, fields: Numbers) -> int:
+        return -(-self.keys(fields) // _PART_KEYS)
+
+
+_DENSE = Attention(
+    "attention_dense",
+    ("batch", "q_len"),
+    lambda fields: _number(fields, "kv_len"),
+    lambda fields: True,
+    ("causal", "mask_kind"),
+)
+_CACHED = Attention(
+    "attention_cached",
+    ("rows",),
+    lambda fields: _number(fields, "blocks_each") * CACHE_BLOCK,
+    lambda fields: _number(fields, "sequences") == 1,
+    ("softcap",),
+)
+ATTENTION = {"attention_f32": _DENSE, "attention_f32_online": _DENSE, "cached_attention_f32": _CACHED}
+
+
+def scratch_floats(kernel: str, fields: Numbers) -> int:
+    """What a kernel needs to hand on between dispatches."""
+    return ATTENTION[kernel].scratch_floats(fields) if kernel in ATTENTION else 0
+
+
+def kernels_of(step: Step) -> Sequence[Kernel]:
+    """What runs a step, one after another: the kernel of few rows for products with codes or gates, too, which have one
+    name in lowering, and what attention takes for as many rows and keys as are planned.
+    """
+    if step.kernel in ATTENTION:
+        return ATTENTION[step.kernel].kernels(step.fields)
     few = KERNELS.get(step.kernel.replace("gemm_", "gemv_", 1))
-    return KERNELS[step.kernel] if few is None or _number(step.fields, "m") > _FEW_ROWS else few
+    return [KERNELS[step.kernel] if few is None or _number(step.fields, "m") > _FEW_ROWS else few]
