@@ -81,9 +81,7 @@ class Dispatches:
 
 @dataclass(slots=True)
 class _Ready:
-    """A kernel of a step: its part of a shader, its parameters, its workgroups, what the step touches, and the regions of
-    that.
-    """
+    """A kernel of a step: its shader, parameters, workgroups, what the step touches, and the regions of that."""
 
     index: int
     step: Step
