@@ -22,7 +22,8 @@ from ingot.dim import AtMost, Expr
 from ingot.dtype import DType, i4, i8, i64, u4, u8
 from ingot.errors import IngotError, LimitError
 from ingot.lower.lowered import Lowered, Pointer, Step
-from ingot.lower.wgpu.kernels import Kernel, kernels_of
+from ingot.lower.wgpu.attention import kernels_of
+from ingot.lower.wgpu.kernels import Kernel
 from ingot.lower.wgpu.wgsl import PARAMETER_WORDS, REGIONS, Argument, Part, pointers, shader, words
 from ingot.plan import Plan, Touched
 
@@ -90,6 +91,7 @@ class _Ready:
     workgroups: int
     touched: Touched
     regions: frozenset[str]
+    is_alone: bool
 
 
 def dispatches(lowered: Lowered, plan: Plan) -> Dispatches:
@@ -132,11 +134,14 @@ def _ready(lowered: Lowered, plan: Plan, made: Dispatches, step: Step, index: in
     reached = frozenset(regions.values()) | (FAULT_REGION if "fault" in step.fields else frozenset())
     if len(reached) > len(REGIONS):
         raise LimitError(f"node {step.node!r}: too many regions, got {len(reached)}, expected at most {len(REGIONS)}")
-    return _Ready(index, step, part, parameters, workgroups, Touched.by(step, lowered, plan), reached)
+    touched = Touched.by(step, lowered, plan)
+    return _Ready(index, step, part, parameters, workgroups, touched, reached, kernel.is_alone)
 
 
 def _may_join(together: list[_Ready], ready: _Ready, is_one: bool) -> bool:
-    """Whether a step may run beside others: their parameters and regions have room, and none waits for another."""
+    """Whether a step may run beside others: what they share has room for all, and none waits for another."""
+    if ready.is_alone or together[0].is_alone:
+        return False
     count = len(together) + sum(len(each.words) for each in (*together, ready))
     groups = sum(each.workgroups for each in (*together, ready))
     regions = ready.regions.union(*(each.regions for each in together))

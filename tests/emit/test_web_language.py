@@ -85,7 +85,10 @@ def test_a_conversation_is_native_s(opened: Opened, tmp_path: Path) -> None:
     assert tab.evaluate("document.querySelectorAll('#talk article').length") == 0
 
 
-@pytest.mark.parametrize("precision", ["f32", "bf16w", "int8w", "int4w"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("bf16w", "int8w")]
+
+
+@pytest.mark.parametrize("precision", ["f32", "int4w", *SLOW])
 def test_the_library_s_tokens_are_native_s(
     precision: str, opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +128,8 @@ def test_which_page_a_model_has(tmp_path: Path) -> None:
 
 # -- conversations ----------------------------------------------------------------------------------------------
 
+# With and without system messages, spaces that go, thoughts that go, and one part of them.
+FAMILIES = ["chatml", "qwen", "llama_3", "mistral", "gemma", "deepseek"]
 SAID_BY_ALL = [
     ["hello"],
     ["  two lines\nand spaces \t", "an answer \n", "once more"],
@@ -144,8 +149,7 @@ def conversations(takes_system: bool) -> list[list[dict[str, str]]]:
 def test_conversations_have_native_s_tokens(opened: Opened, tmp_path: Path) -> None:
     expected: dict[str, list[list[int]]] = {}
     asked: dict[str, Any] = {}
-    names = [name for name in TEMPLATES if name != "gpt_oss"]  # which leaves empty answers out
-    for name in names:
+    for name in FAMILIES:
         config = {"chat_template": TEMPLATES[name], "bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"}
         source = Folder(write_folder(tmp_path / name, trained("split_byte_level"), tokenizer_config=config))
         facts, words = page_files(source, "chat")
@@ -168,7 +172,7 @@ def test_conversations_have_native_s_tokens(opened: Opened, tmp_path: Path) -> N
       }
       return found;
     })()""")
-    for name in names:
+    for name in FAMILIES:
         for i, (mine, native) in enumerate(zip(found[name], expected[name], strict=True)):
             assert mine == native, (name, asked[name][1][i])
 

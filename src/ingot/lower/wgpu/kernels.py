@@ -5,7 +5,7 @@ step adds to it. Their steps, argument structs and names are those of the CPU's 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ingot import abi
@@ -14,7 +14,6 @@ from ingot.lower.formats import Format
 from ingot.lower.lowered import Field, Step
 from ingot.lower.wgpu.strip import strip_arguments, strip_groups, strip_text
 from ingot.lower.wgpu.wgsl import LANES, Argument, floating, functions
-from ingot.ops.kv_cache import CACHE_BLOCK
 
 Numbers = Mapping[str, Field]
 
@@ -30,6 +29,7 @@ class Kernel:
     groups: workgroups, of the fields of a step, and thus of the sizes of a run. text: functions that a step adds.
     baked: fields that are part of its text, because they decide what is computed. element: the type of what it reads
     and writes. more: numbers that a step may have beside its struct's. beside: a file of what the body asks for.
+    is_alone: whether it needs all the memory that a workgroup has, so that no other runs in its dispatch.
     """
 
     body: str
@@ -39,6 +39,7 @@ class Kernel:
     element: str = "f32"
     more: tuple[str, ...] = ()
     beside: str = ""
+    is_alone: bool = False
 
     @property
     def bodies(self) -> list[str]:
@@ -68,7 +69,7 @@ def _near(field: Field) -> Field:
     return max(-_FAR, min(_FAR, field)) if isinstance(field, int) else field
 
 
-def _number(fields: Numbers, name: str) -> int:
+def number(fields: Numbers, name: str) -> int:
     value = fields.get(name, 0)
     assert isinstance(value, int), name
     return value
@@ -85,7 +86,7 @@ def _by_lanes(*names: str) -> Callable[[Numbers], int]:
 
     def groups(fields: Numbers) -> int:
         counts = [
-            math.prod(_numbers(fields, name)) if isinstance(fields.get(name), tuple) else _number(fields, name)
+            math.prod(_numbers(fields, name)) if isinstance(fields.get(name), tuple) else number(fields, name)
             for name in names
         ]
         return -(-math.prod(counts) // LANES)
@@ -93,25 +94,25 @@ def _by_lanes(*names: str) -> Callable[[Numbers], int]:
     return groups
 
 
-def _by_rows(*names: str) -> Callable[[Numbers], int]:
+def by_rows(*names: str) -> Callable[[Numbers], int]:
     """A workgroup for each of as many rows."""
-    return lambda fields: math.prod(_number(fields, name) for name in names)
+    return lambda fields: math.prod(number(fields, name) for name in names)
 
 
 def _tiles(fields: Numbers, columns: int, rows: int) -> int:
     """The tiles of a product of m rows and n columns, a batch of them where there is one."""
     batch = math.prod(_numbers(fields, "batch_shape")) if "batch_shape" in fields else 1
-    return batch * -(-_number(fields, "n") // columns) * -(-_number(fields, "m") // rows)
+    return batch * -(-number(fields, "n") // columns) * -(-number(fields, "m") // rows)
 
 
 def _filter_tiles(fields: Numbers) -> int:
-    pixels = math.prod(_number(fields, name) for name in ("batch", "out_height", "out_width"))
-    groups = _number(fields, "groups")
-    return groups * -(-(_number(fields, "out_channels") // groups) // 32) * -(-pixels // 32)
+    pixels = math.prod(number(fields, name) for name in ("batch", "out_height", "out_width"))
+    groups = number(fields, "groups")
+    return groups * -(-(number(fields, "out_channels") // groups) // 32) * -(-pixels // 32)
 
 
 def _expert_panels(fields: Numbers) -> int:
-    return _number(fields, "rows") * _number(fields, "slots") * -(-_number(fields, "n") // 32)
+    return number(fields, "rows") * number(fields, "slots") * -(-number(fields, "n") // 32)
 
 
 def _outer(fields: Numbers) -> int:
@@ -155,7 +156,7 @@ def _convert(fields: Numbers) -> str:
 
 def _activate(fields: Numbers) -> str:
     """The activation of an epilogue."""
-    name = abi.constant_names("INGOT_ACT_")[_number(fields, "activation")].removeprefix("INGOT_ACT_")
+    name = abi.constant_names("INGOT_ACT_")[number(fields, "activation")].removeprefix("INGOT_ACT_")
     if name == "none":
         return "fn activate(x: f32) -> f32 { return x; }"
     numbers = []
@@ -274,22 +275,22 @@ _PIXELS = ("batch", "out_height", "out_width")
 KERNELS: dict[str, Kernel] = {
     "strip_f32": Kernel("", strip_groups, strip_text),
     "matmul_f32": Kernel("matmul", lambda f: _tiles(f, 32, 32), _activate, (*_EPILOGUE, "batch_rank")),
-    "softmax_f32": Kernel("softmax", _by_rows("rows"), _share("exp_f32(x) / total")),
-    "log_softmax_f32": Kernel("softmax", _by_rows("rows"), _share("x - log_f32(total)")),
-    "layer_norm_f32": Kernel("norm", _by_rows("rows"), _is_centred("true")),
-    "rms_norm_f32": Kernel("norm", _by_rows("rows"), _is_centred("false")),
+    "softmax_f32": Kernel("softmax", by_rows("rows"), _share("exp_f32(x) / total")),
+    "log_softmax_f32": Kernel("softmax", by_rows("rows"), _share("x - log_f32(total)")),
+    "layer_norm_f32": Kernel("norm", by_rows("rows"), _is_centred("true")),
+    "rms_norm_f32": Kernel("norm", by_rows("rows"), _is_centred("false")),
     "reduce_mean_f32": Kernel("reduce", _outer, _reduction("sum", "f32", "x / f32(count)")),
     "cumsum_f32": Kernel("running", _by_lanes("outer", "inner"), _reduction("sum", "f32")),
     "cumprod_f32": Kernel("running", _by_lanes("outer", "inner"), _reduction("prod", "f32")),
     "cumsum_i64": Kernel("running", _by_lanes("outer", "inner"), _reduction("sum", "i32"), element="i32"),
     "cumprod_i64": Kernel("running", _by_lanes("outer", "inner"), _reduction("prod", "i32"), element="i32"),
     "gather_elements_i64": Kernel("gather_elements", _ELEMENTS, baked=("rank", "axis")),
-    "topk_f32": Kernel("topk", _by_rows("rows"), _key("float_key(x)")),
-    "topk_i64": Kernel("topk", _by_rows("rows"), _key("x"), element="i32"),
-    "topk_i32": Kernel("topk", _by_rows("rows"), _key("x"), element="i32"),
-    "append_keys_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("keys")),
-    "append_values_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("values")),
-    "rotary_f32": Kernel("rotary", lambda f: -(-_by_rows("batch", "heads", "rows", "head_dim")(f) // (2 * LANES))),
+    "topk_f32": Kernel("topk", by_rows("rows"), _key("float_key(x)")),
+    "topk_i64": Kernel("topk", by_rows("rows"), _key("x"), element="i32"),
+    "topk_i32": Kernel("topk", by_rows("rows"), _key("x"), element="i32"),
+    "append_keys_f32": Kernel("append", by_rows("rows", "kv_heads"), _slot_place("keys")),
+    "append_values_f32": Kernel("append", by_rows("rows", "kv_heads"), _slot_place("values")),
+    "rotary_f32": Kernel("rotary", lambda f: -(-by_rows("batch", "heads", "rows", "head_dim")(f) // (2 * LANES))),
     "conv2d_f32_packed": Kernel("conv_packed", _filter_tiles, _activate, _EPILOGUE),
     "conv2d_f32_depthwise": Kernel("conv_depthwise", _by_lanes(*_PIXELS, "channels"), _activate, _EPILOGUE),
     "conv2d_f32": Kernel("conv", _by_lanes(*_PIXELS, "out_channels"), _activate, _EPILOGUE),
@@ -330,104 +331,7 @@ for _name in [*abi.elementwise(), *(name for name in abi.kernels() if name.start
         KERNELS[_name] = Kernel("nest", _ELEMENTS, _nest(_name), ("rank",))
 
 
-# -- attention --------------------------------------------------------------------------------------------------
-
-_TILE_ROWS, _PART_KEYS = 32, 256  # as shaders/ have them
-_FEW_PAIRS = 8  # rows of heads with the same keys that are not worth a tile
-_LONG = 1024  # keys that are worth a dispatch more
-_ONE_PART = """fn parts() -> i32 { return 1; }
-
-fn leave(group: i32, out: i32, d: i32, sum: f32, most: f32, total: f32) { set_out(out + d, settled(sum, total)); }"""
-_EACH_PART = """fn parts() -> i32 { return part_count(); }
-
-fn leave(group: i32, out: i32, d: i32, sum: f32, most: f32, total: f32) {
-  let place = part_place(group / parts(), group % parts());
-  set_scratch(place + d, sum);
-  if (d == 0) {
-    set_scratch(place + arg_v_dim(), most);
-    set_scratch(place + arg_v_dim() + 1, total);
-  }
-}"""
-
-
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """How attention runs over keys that lie as a file of shaders/ says.
-
-    rows: the fields that count its rows, the last of them those that may see the same keys. keys: how many a row may
-    see, at most. shares: whether rows see the same keys. baked: as a kernel's.
-    """
-
-    file: str
-    rows: tuple[str, ...]
-    keys: Callable[[Numbers], int]
-    shares: Callable[[Numbers], bool]
-    baked: tuple[str, ...]
-
-    def kernels(self, fields: Numbers) -> Sequence[Kernel]:
-        """Tiles for many rows; for few, which see many keys, parts of these and what joins them; else rows."""
-        columns = f"const COLUMNS: i32 = {-(-int(_number(fields, 'v_dim')) // LANES)};"
-        if self.shares(fields) and self._pairs(fields) > _FEW_PAIRS:
-            return [self._kernel("tiles", self._tiles, columns)]
-        whole = self._kernel("rows", self._groups, f"{columns}\n\n{_ONE_PART}")
-        keys = self.keys(fields)
-        if min(keys, _number(fields, "window") or keys) <= _LONG:
-            return [whole]
-        return [
-            self._kernel("rows", lambda f: self._groups(f) * self._parts(f), f"{columns}\n\n{_EACH_PART}"),
-            self._kernel("join", self._groups, ""),
-        ]
-
-    def scratch_floats(self, fields: Numbers) -> int:
-        """What the parts of keys leave: sums, the largest score, and the total."""
-        if len(self.kernels(fields)) == 1:
-            return 0
-        return int(self._groups(fields)) * int(self._parts(fields)) * (_number(fields, "v_dim") + 2)
-
-    def _kernel(self, body: str, groups: Callable[[Numbers], int], text: str) -> Kernel:
-        return Kernel(f"attention_{body}", groups, lambda fields: text, self.baked, beside=self.file)
-
-    def _pairs(self, fields: Numbers) -> int:
-        """Rows with the same keys, one for each of the heads that read one head of them."""
-        return _number(fields, self.rows[-1]) * (_number(fields, "heads") // _number(fields, "kv_heads"))
-
-    def _groups(self, fields: Numbers) -> int:
-        return _by_rows("heads", *self.rows)(fields)
-
-    def _tiles(self, fields: Numbers) -> int:
-        return _by_rows("kv_heads", *self.rows[:-1])(fields) * -(-self._pairs(fields) // _TILE_ROWS)
-
-    def _parts(self, fields: Numbers) -> int:
-        return -(-self.keys(fields) // _PART_KEYS)
-
-
-_DENSE = Attention(
-    "attention_dense",
-    ("batch", "q_len"),
-    lambda fields: _number(fields, "kv_len"),
-    lambda fields: True,
-    ("causal", "mask_kind"),
-)
-_CACHED = Attention(
-    "attention_cached",
-    ("rows",),
-    lambda fields: _number(fields, "blocks_each") * CACHE_BLOCK,
-    lambda fields: _number(fields, "sequences") == 1,
-    ("softcap",),
-)
-ATTENTION = {"attention_f32": _DENSE, "attention_f32_online": _DENSE, "cached_attention_f32": _CACHED}
-
-
-def scratch_floats(kernel: str, fields: Numbers) -> int:
-    """What a kernel needs to hand on between dispatches."""
-    return ATTENTION[kernel].scratch_floats(fields) if kernel in ATTENTION else 0
-
-
-def kernels_of(step: Step) -> Sequence[Kernel]:
-    """What runs a step, one after another: the kernel of few rows for products with codes or gates, too, which have one
-    name in lowering, and what attention takes for as many rows and keys as are planned.
-    """
-    if step.kernel in ATTENTION:
-        return ATTENTION[step.kernel].kernels(step.fields)
+def kernel_of(step: Step) -> Kernel:
+    """The kernel of a step: that of few rows for products with codes or gates, too, which have one name in lowering."""
     few = KERNELS.get(step.kernel.replace("gemm_", "gemv_", 1))
-    return [KERNELS[step.kernel] if few is None or _number(step.fields, "m") > _FEW_ROWS else few]
+    return KERNELS[step.kernel] if few is None or number(step.fields, "m") > _FEW_ROWS else few

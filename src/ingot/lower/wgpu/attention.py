@@ -1,0 +1,106 @@
+"""How attention runs on a device of WebGPU: by tiles, by rows, or by parts of its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ingot.lower.lowered import Step
+from ingot.lower.wgpu.kernels import Kernel, Numbers, by_rows, kernel_of, number
+from ingot.lower.wgpu.wgsl import LANES
+from ingot.ops.kv_cache import CACHE_BLOCK
+
+_TILE_ROWS, _PART_KEYS = 32, 256  # as shaders/ have them
+_FEW_PAIRS = 8  # rows of heads with the same keys that are not worth a tile
+_LONG = 1024  # keys that are worth a dispatch more
+_ONE_PART = """fn parts() -> i32 { return 1; }
+
+fn leave(group: i32, out: i32, d: i32, sum: f32, most: f32, total: f32) { set_out(out + d, settled(sum, total)); }"""
+_EACH_PART = """fn parts() -> i32 { return part_count(); }
+
+fn leave(group: i32, out: i32, d: i32, sum: f32, most: f32, total: f32) {
+  let place = part_place(group / parts(), group % parts());
+  set_scratch(place + d, sum);
+  if (d == 0) {
+    set_scratch(place + arg_v_dim(), most);
+    set_scratch(place + arg_v_dim() + 1, total);
+  }
+}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """How attention runs over keys that lie as a file of shaders/ says.
+
+    rows: the fields that count its rows, the last of them those that may see the same keys. keys: how many a row may
+    see, at most. shares: whether rows see the same keys. baked: as a kernel's.
+    """
+
+    file: str
+    rows: tuple[str, ...]
+    keys: Callable[[Numbers], int]
+    shares: Callable[[Numbers], bool]
+    baked: tuple[str, ...]
+
+    def kernels(self, fields: Numbers) -> Sequence[Kernel]:
+        """Tiles for many rows; for few, which see many keys, parts of these and what joins them; else rows."""
+        columns = f"const COLUMNS: i32 = {-(-int(number(fields, 'v_dim')) // LANES)};"
+        if self.shares(fields) and self._pairs(fields) > _FEW_PAIRS:
+            return [replace(self._kernel("tiles", self._tiles, columns), is_alone=True)]
+        whole = self._kernel("rows", self._groups, f"{columns}\n\n{_ONE_PART}")
+        keys = self.keys(fields)
+        if min(keys, number(fields, "window") or keys) <= _LONG:
+            return [whole]
+        return [
+            self._kernel("rows", lambda f: self._groups(f) * self._parts(f), f"{columns}\n\n{_EACH_PART}"),
+            self._kernel("join", self._groups, ""),
+        ]
+
+    def scratch_floats(self, fields: Numbers) -> int:
+        """What the parts of keys leave: sums, the largest score, and the total."""
+        if len(self.kernels(fields)) == 1:
+            return 0
+        return int(self._groups(fields)) * int(self._parts(fields)) * (number(fields, "v_dim") + 2)
+
+    def _kernel(self, body: str, groups: Callable[[Numbers], int], text: str) -> Kernel:
+        return Kernel(f"attention_{body}", groups, lambda fields: text, self.baked, beside=self.file)
+
+    def _pairs(self, fields: Numbers) -> int:
+        """Rows with the same keys, one for each of the heads that read one head of them."""
+        return number(fields, self.rows[-1]) * (number(fields, "heads") // number(fields, "kv_heads"))
+
+    def _groups(self, fields: Numbers) -> int:
+        return by_rows("heads", *self.rows)(fields)
+
+    def _tiles(self, fields: Numbers) -> int:
+        return by_rows("kv_heads", *self.rows[:-1])(fields) * -(-self._pairs(fields) // _TILE_ROWS)
+
+    def _parts(self, fields: Numbers) -> int:
+        return -(-self.keys(fields) // _PART_KEYS)
+
+
+_DENSE = Attention(
+    "attention_dense",
+    ("batch", "q_len"),
+    lambda fields: number(fields, "kv_len"),
+    lambda fields: True,
+    ("causal", "mask_kind"),
+)
+_CACHED = Attention(
+    "attention_cached",
+    ("rows",),
+    lambda fields: number(fields, "blocks_each") * CACHE_BLOCK,
+    lambda fields: number(fields, "sequences") == 1,
+    ("softcap",),
+)
+ATTENTION = {"attention_f32": _DENSE, "attention_f32_online": _DENSE, "cached_attention_f32": _CACHED}
+
+
+def scratch_floats(kernel: str, fields: Numbers) -> int:
+    """What a kernel hands on between dispatches."""
+    return ATTENTION[kernel].scratch_floats(fields) if kernel in ATTENTION else 0
+
+
+def kernels_of(step: Step) -> Sequence[Kernel]:
+    """What runs a step, one after another."""
+    return ATTENTION[step.kernel].kernels(step.fields) if step.kernel in ATTENTION else [kernel_of(step)]
