@@ -184,6 +184,19 @@ def test_what_cannot_be_loaded(library: Tab, tmp_path: Path) -> None:
     assert with_plan(weights=other) == "load: weights-00.bin: got 256 bytes, expected 512"
 
 
+@pytest.mark.parametrize("file", ["plan.json", "weights-00.bin", "shaders/000-gather_i64.wgsl"])
+def test_a_file_that_is_missing_is_named(file: str, browser: Chromium, tmp_path: Path) -> None:
+    emit_model("rows", rows_of_a_table(), WeightStore(), tmp_path, limits={"n": 5})
+    (tmp_path / file).unlink()
+    (tmp_path / BLANK).write_text("<!doctype html>")
+    with served(tmp_path) as url:
+        tab = Tab(browser, f"{url}/{BLANK}")
+        tab.wait_for(f"location.href.endsWith('{BLANK}') && document.readyState === 'complete'")
+        error = from_library(tab, "return load('./');")
+        tab.close()
+    assert re.fullmatch(rf"load: {url}/{re.escape(file)}(\?\w+)?: cannot be fetched, got status 404", error)
+
+
 def test_weights_are_fetched_once(opened: Opened, tmp_path: Path) -> None:
     emit_model("rows", rows_of_a_table(), WeightStore(), tmp_path, limits={"n": 5})
     tab = opened(tmp_path, BLANK)
