@@ -4,7 +4,8 @@ from ingot.ir import Sample
 from ingot.ops.define import sample
 
 ROWS, TILES, PARTS = ["attention_rows"], ["attention_tiles"], ["attention_rows", "attention_join"]
-# Heads in groups, dims and keys that leave a rest, masks, windows, and rows that see nothing.
+# Heads in groups, dims and keys that leave a rest, masks, windows, rows that see nothing, and so many rows, or keys, that
+# keys are in one part, or in longer ones.
 _DENSE = [
     (ROWS, sample("q[1,6,2,40] k[1,2,70,40] v[1,2,70,72]", scale=0.2)),
     (TILES, sample("q[2,6,17,40] k[2,2,130,40] v[2,2,130,72]", scale=0.2)),
@@ -22,5 +23,7 @@ _CACHED = [
     (PARTS, sample(f"q[5,2,24] {_CACHE.format(30)} p:i32<1280[5] o:i32<3[5] b:i32<30[3,20]", scale=0.3, softcap=2.0)),
     (PARTS, sample(f"q[3,2,24] {_CACHE.format(30)} p:i32<2560[3] o:i32<2[3] b:i32<30[2,40]", scale=0.3, window=1030)),
     (ROWS, sample(f"q[3,2,24] {_CACHE.format(30)} p:i32<2560[3] o:i32<2[3] b:i32<30[2,40]", scale=0.3, window=80)),
+    (ROWS, sample(f"q[70,4,24] {_CACHE.format(9)} p:i32<1280[70] o:i32<2[70] b:i32<9[2,20]", scale=0.3)),
+    (PARTS, sample("q[1,2,8] k[9,1,8,64] v[9,1,64,8] p:i32>18000<19200[1] o:i32<1[1] b:i32<9[1,300]", scale=0.3)),
 ]
 ATTENTION: dict[str, list[tuple[list[str], Sample]]] = {"attention": _DENSE, "cached_attention": _CACHED}

@@ -1,7 +1,5 @@
 // attention.wgsl: what the bodies of attention share: softmax(scale q @ k^T) @ v online over tiles of 64 keys (Milakov and
-// Gimelshein, 2018). A body asks where keys and values lie, which attention_dense.wgsl or attention_cached.wgsl says.
-
-const PART_KEYS: i32 = 256;
+// Gimelshein, 2018). Where keys and values lie, attention_dense.wgsl or attention_cached.wgsl says; PART_KEYS is a kernel's.
 
 // How many parts the keys are cut into where each has a workgroup.
 fn part_count() -> i32 { return (key_count() + PART_KEYS - 1) / PART_KEYS; }

@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ingot.lower.lowered import Step
-from ingot.lower.wgpu.kernels import Kernel, Numbers, by_rows, kernel_of, number
+from ingot.lower.wgpu.kernels import Kernel, Numbers, kernel_of
 from ingot.lower.wgpu.wgsl import LANES
 from ingot.ops.kv_cache import CACHE_BLOCK
 
-_TILE_ROWS, _PART_KEYS = 32, 256  # as shaders/ have them
+_TILE_ROWS = 32  # as attention_tiles.wgsl has them
 _FEW_PAIRS = 8  # rows of heads with the same keys that are not worth a tile
 _LONG = 1024  # keys that are worth a dispatch more
+_FEW_GROUPS = 256  # workgroups that leave a GPU idle
+_PART_KEYS, _MOST_PARTS = 256, 64
 _ONE_PART = """fn parts() -> i32 { return 1; }
 
 fn leave(group: i32, out: i32, d: i32, sum: f32, most: f32, total: f32) { set_out(out + d, settled(sum, total)); }"""
@@ -44,56 +46,70 @@ class Attention:
 
     def kernels(self, fields: Numbers) -> Sequence[Kernel]:
         """Tiles for many rows; for few, which see many keys, parts of these and what joins them; else rows."""
-        columns = f"const COLUMNS: i32 = {-(-int(number(fields, 'v_dim')) // LANES)};"
+        columns = f"const COLUMNS: i32 = {-(-int(_product(fields, 'v_dim')) // LANES)};"
+        part = f"const PART_KEYS: i32 = {self._part_keys(fields)};"
         if self.shares(fields) and self._pairs(fields) > _FEW_PAIRS:
             return [replace(self._kernel("tiles", self._tiles, columns), is_alone=True)]
-        whole = self._kernel("rows", self._groups, f"{columns}\n\n{_ONE_PART}")
         keys = self.keys(fields)
-        if min(keys, number(fields, "window") or keys) <= _LONG:
-            return [whole]
+        if min(keys, _product(fields, "window") or keys) <= _LONG or self._groups(fields) > _FEW_GROUPS:
+            return [self._kernel("rows", self._groups, columns, part, _ONE_PART)]
         return [
-            self._kernel("rows", lambda f: self._groups(f) * self._parts(f), f"{columns}\n\n{_EACH_PART}"),
-            self._kernel("join", self._groups, ""),
+            self._kernel("rows", lambda f: self._groups(f) * self._parts(f), columns, part, _EACH_PART),
+            self._kernel("join", self._groups, part),
         ]
 
     def scratch_floats(self, fields: Numbers) -> int:
         """What the parts of keys leave: sums, the largest score, and the total."""
         if len(self.kernels(fields)) == 1:
             return 0
-        return int(self._groups(fields)) * int(self._parts(fields)) * (number(fields, "v_dim") + 2)
+        return int(self._groups(fields)) * int(self._parts(fields)) * (_product(fields, "v_dim") + 2)
 
-    def _kernel(self, body: str, groups: Callable[[Numbers], int], text: str) -> Kernel:
-        return Kernel(f"attention_{body}", groups, lambda fields: text, self.baked, beside=self.file)
+    def _kernel(self, body: str, groups: Callable[[Numbers], int], *own: str) -> Kernel:
+        return Kernel(f"attention_{body}", groups, lambda fields: "\n\n".join(own), self.baked, beside=self.file)
 
     def _pairs(self, fields: Numbers) -> int:
         """Rows with the same keys, one for each of the heads that read one head of them."""
-        return number(fields, self.rows[-1]) * (number(fields, "heads") // number(fields, "kv_heads"))
+        return _product(fields, self.rows[-1]) * (_product(fields, "heads") // _product(fields, "kv_heads"))
 
     def _groups(self, fields: Numbers) -> int:
-        return by_rows("heads", *self.rows)(fields)
+        return _product(fields, "heads", *self.rows)
 
     def _tiles(self, fields: Numbers) -> int:
-        return by_rows("kv_heads", *self.rows[:-1])(fields) * -(-self._pairs(fields) // _TILE_ROWS)
+        return _product(fields, "kv_heads", *self.rows[:-1]) * -(-self._pairs(fields) // _TILE_ROWS)
+
+    def _part_keys(self, fields: Numbers) -> int:
+        """Keys of a part: more where there would be too many parts."""
+        return _PART_KEYS * max(1, -(-int(self.keys(fields)) // (_PART_KEYS * _MOST_PARTS)))
 
     def _parts(self, fields: Numbers) -> int:
-        return -(-self.keys(fields) // _PART_KEYS)
+        return -(-self.keys(fields) // self._part_keys(fields))
 
 
 _DENSE = Attention(
     "attention_dense",
     ("batch", "q_len"),
-    lambda fields: number(fields, "kv_len"),
+    lambda fields: _product(fields, "kv_len"),
     lambda fields: True,
     ("causal", "mask_kind"),
 )
 _CACHED = Attention(
     "attention_cached",
     ("rows",),
-    lambda fields: number(fields, "blocks_each") * CACHE_BLOCK,
-    lambda fields: number(fields, "sequences") == 1,
+    lambda fields: _product(fields, "blocks_each") * CACHE_BLOCK,
+    lambda fields: _product(fields, "sequences") == 1,
     ("softcap",),
 )
 ATTENTION = {"attention_f32": _DENSE, "attention_f32_online": _DENSE, "cached_attention_f32": _CACHED}
+
+
+def _product(fields: Numbers, *names: str) -> int:
+    """Of numbers, 0 where a step leaves one out."""
+    product = 1
+    for name in names:
+        value = fields.get(name, 0)
+        assert isinstance(value, int), name
+        product *= value
+    return product
 
 
 def scratch_floats(kernel: str, fields: Numbers) -> int:

@@ -69,7 +69,7 @@ def _near(field: Field) -> Field:
     return max(-_FAR, min(_FAR, field)) if isinstance(field, int) else field
 
 
-def number(fields: Numbers, name: str) -> int:
+def _number(fields: Numbers, name: str) -> int:
     value = fields.get(name, 0)
     assert isinstance(value, int), name
     return value
@@ -86,7 +86,7 @@ def _by_lanes(*names: str) -> Callable[[Numbers], int]:
 
     def groups(fields: Numbers) -> int:
         counts = [
-            math.prod(_numbers(fields, name)) if isinstance(fields.get(name), tuple) else number(fields, name)
+            math.prod(_numbers(fields, name)) if isinstance(fields.get(name), tuple) else _number(fields, name)
             for name in names
         ]
         return -(-math.prod(counts) // LANES)
@@ -94,25 +94,25 @@ def _by_lanes(*names: str) -> Callable[[Numbers], int]:
     return groups
 
 
-def by_rows(*names: str) -> Callable[[Numbers], int]:
+def _by_rows(*names: str) -> Callable[[Numbers], int]:
     """A workgroup for each of as many rows."""
-    return lambda fields: math.prod(number(fields, name) for name in names)
+    return lambda fields: math.prod(_number(fields, name) for name in names)
 
 
 def _tiles(fields: Numbers, columns: int, rows: int) -> int:
     """The tiles of a product of m rows and n columns, a batch of them where there is one."""
     batch = math.prod(_numbers(fields, "batch_shape")) if "batch_shape" in fields else 1
-    return batch * -(-number(fields, "n") // columns) * -(-number(fields, "m") // rows)
+    return batch * -(-_number(fields, "n") // columns) * -(-_number(fields, "m") // rows)
 
 
 def _filter_tiles(fields: Numbers) -> int:
-    pixels = math.prod(number(fields, name) for name in ("batch", "out_height", "out_width"))
-    groups = number(fields, "groups")
-    return groups * -(-(number(fields, "out_channels") // groups) // 32) * -(-pixels // 32)
+    pixels = math.prod(_number(fields, name) for name in ("batch", "out_height", "out_width"))
+    groups = _number(fields, "groups")
+    return groups * -(-(_number(fields, "out_channels") // groups) // 32) * -(-pixels // 32)
 
 
 def _expert_panels(fields: Numbers) -> int:
-    return number(fields, "rows") * number(fields, "slots") * -(-number(fields, "n") // 32)
+    return _number(fields, "rows") * _number(fields, "slots") * -(-_number(fields, "n") // 32)
 
 
 def _outer(fields: Numbers) -> int:
@@ -156,7 +156,7 @@ def _convert(fields: Numbers) -> str:
 
 def _activate(fields: Numbers) -> str:
     """The activation of an epilogue."""
-    name = abi.constant_names("INGOT_ACT_")[number(fields, "activation")].removeprefix("INGOT_ACT_")
+    name = abi.constant_names("INGOT_ACT_")[_number(fields, "activation")].removeprefix("INGOT_ACT_")
     if name == "none":
         return "fn activate(x: f32) -> f32 { return x; }"
     numbers = []
@@ -275,22 +275,22 @@ _PIXELS = ("batch", "out_height", "out_width")
 KERNELS: dict[str, Kernel] = {
     "strip_f32": Kernel("", strip_groups, strip_text),
     "matmul_f32": Kernel("matmul", lambda f: _tiles(f, 32, 32), _activate, (*_EPILOGUE, "batch_rank")),
-    "softmax_f32": Kernel("softmax", by_rows("rows"), _share("exp_f32(x) / total")),
-    "log_softmax_f32": Kernel("softmax", by_rows("rows"), _share("x - log_f32(total)")),
-    "layer_norm_f32": Kernel("norm", by_rows("rows"), _is_centred("true")),
-    "rms_norm_f32": Kernel("norm", by_rows("rows"), _is_centred("false")),
+    "softmax_f32": Kernel("softmax", _by_rows("rows"), _share("exp_f32(x) / total")),
+    "log_softmax_f32": Kernel("softmax", _by_rows("rows"), _share("x - log_f32(total)")),
+    "layer_norm_f32": Kernel("norm", _by_rows("rows"), _is_centred("true")),
+    "rms_norm_f32": Kernel("norm", _by_rows("rows"), _is_centred("false")),
     "reduce_mean_f32": Kernel("reduce", _outer, _reduction("sum", "f32", "x / f32(count)")),
     "cumsum_f32": Kernel("running", _by_lanes("outer", "inner"), _reduction("sum", "f32")),
     "cumprod_f32": Kernel("running", _by_lanes("outer", "inner"), _reduction("prod", "f32")),
     "cumsum_i64": Kernel("running", _by_lanes("outer", "inner"), _reduction("sum", "i32"), element="i32"),
     "cumprod_i64": Kernel("running", _by_lanes("outer", "inner"), _reduction("prod", "i32"), element="i32"),
     "gather_elements_i64": Kernel("gather_elements", _ELEMENTS, baked=("rank", "axis")),
-    "topk_f32": Kernel("topk", by_rows("rows"), _key("float_key(x)")),
-    "topk_i64": Kernel("topk", by_rows("rows"), _key("x"), element="i32"),
-    "topk_i32": Kernel("topk", by_rows("rows"), _key("x"), element="i32"),
-    "append_keys_f32": Kernel("append", by_rows("rows", "kv_heads"), _slot_place("keys")),
-    "append_values_f32": Kernel("append", by_rows("rows", "kv_heads"), _slot_place("values")),
-    "rotary_f32": Kernel("rotary", lambda f: -(-by_rows("batch", "heads", "rows", "head_dim")(f) // (2 * LANES))),
+    "topk_f32": Kernel("topk", _by_rows("rows"), _key("float_key(x)")),
+    "topk_i64": Kernel("topk", _by_rows("rows"), _key("x"), element="i32"),
+    "topk_i32": Kernel("topk", _by_rows("rows"), _key("x"), element="i32"),
+    "append_keys_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("keys")),
+    "append_values_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("values")),
+    "rotary_f32": Kernel("rotary", lambda f: -(-_by_rows("batch", "heads", "rows", "head_dim")(f) // (2 * LANES))),
     "conv2d_f32_packed": Kernel("conv_packed", _filter_tiles, _activate, _EPILOGUE),
     "conv2d_f32_depthwise": Kernel("conv_depthwise", _by_lanes(*_PIXELS, "channels"), _activate, _EPILOGUE),
     "conv2d_f32": Kernel("conv", _by_lanes(*_PIXELS, "out_channels"), _activate, _EPILOGUE),
@@ -334,4 +334,4 @@ for _name in [*abi.elementwise(), *(name for name in abi.kernels() if name.start
 def kernel_of(step: Step) -> Kernel:
     """The kernel of a step: that of few rows for products with codes or gates, too, which have one name in lowering."""
     few = KERNELS.get(step.kernel.replace("gemm_", "gemv_", 1))
-    return KERNELS[step.kernel] if few is None or number(step.fields, "m") > _FEW_ROWS else few
+    return KERNELS[step.kernel] if few is None or _number(step.fields, "m") > _FEW_ROWS else few
