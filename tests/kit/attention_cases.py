@@ -4,8 +4,8 @@ from ingot.ir import Sample
 from ingot.ops.define import sample
 
 ROWS, TILES, PARTS = ["attention_rows"], ["attention_tiles"], ["attention_rows", "attention_join"]
-# Heads in groups, dims and keys that leave a rest, masks, windows, rows that see nothing, and so many rows, or keys, that
-# keys are in one part, or in longer ones.
+# Heads in groups, dims and keys that leave a rest, masks, windows, rows that see nothing, and so many rows, or keys,
+# that keys are in one part, or in longer ones.
 _DENSE = [
     (ROWS, sample("q[1,6,2,40] k[1,2,70,40] v[1,2,70,72]", scale=0.2)),
     (TILES, sample("q[2,6,17,40] k[2,2,130,40] v[2,2,130,72]", scale=0.2)),
