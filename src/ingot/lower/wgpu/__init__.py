@@ -16,7 +16,7 @@ from ingot.lower.cpu.strip import STRIPS, add_strip
 from ingot.lower.lowering import Backend, Lowering
 from ingot.lower.target import Target
 from ingot.lower.view import View
-from ingot.lower.wgpu.attention import ATTENTION, scratch_floats
+from ingot.lower.wgpu.attention import ATTENTION, attention_floats
 from ingot.lower.wgpu.kernels import KERNELS, PANEL_FORMATS
 from ingot.lower.wgpu.wgsl import functions
 from ingot.precision import Precision
@@ -65,6 +65,6 @@ WGPU = Backend(
     pack=add_pack,
     copy=add_copy,
     cast=_cast,
-    scratch_floats=scratch_floats,
+    scratch_floats=attention_floats,
     cost=cost,
 )

@@ -112,8 +112,8 @@ def _product(fields: Numbers, *names: str) -> int:
     return product
 
 
-def scratch_floats(kernel: str, fields: Numbers) -> int:
-    """What a kernel hands on between dispatches."""
+def attention_floats(kernel: str, fields: Numbers) -> int:
+    """What a kernel of attention hands on between dispatches; 0 of another."""
     return ATTENTION[kernel].scratch_floats(fields) if kernel in ATTENTION else 0
 
 
